@@ -2,6 +2,7 @@ package availability
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -28,8 +29,13 @@ const (
 	Base    = "base"    // the source's state was not what its base tables say
 )
 
-// heard is no drift: heartbeats that Redis cannot take are kept by the source, without a version.
-const heard = "heard"
+const (
+	// heard is no drift: heartbeats that Redis cannot take are kept by the source.
+	heard = "heard"
+	// alive is a mitra whom the source set offline for silence, after whose judgement Redis took a
+	// heartbeat.
+	alive = "alive"
+)
 
 // unequal is a mitra whose state in Redis was not equal.
 type unequal struct {
@@ -66,7 +72,12 @@ func (m *Mirror) apply(ctx context.Context, mode string, states ...State) ([]une
 		args := make([]any, 0, 1+6*n)
 		args = append(args, mode)
 		for _, s := range states[:n] {
-			args = append(args, s.ID, s.Version, bit(s.Online), bit(s.Active), s.Sessions, formatSeen(s.Seen))
+			at := s.Seen
+			if !s.Online {
+				at = s.Judged
+			}
+			args = append(args, s.ID, s.Version, bit(s.Online), bit(s.Active), s.Sessions,
+				formatSeen(m.clocks.toMirror(at)))
 		}
 		states = states[n:]
 		out, err := applyScript.Run(ctx, m.rdb, m.keys.all(), args...).StringSlice()
@@ -87,6 +98,94 @@ func (m *Mirror) apply(ctx context.Context, mode string, states ...State) ([]une
 	return found, nil
 }
 
+// deliver applies states that were committed, and settles what contradicts them: a Redis that has
+// versions of commits that were lost is outbid, and a mitra who is alive is online again. It returns
+// how many states Redis did not have.
+func (m *Mirror) deliver(ctx context.Context, states ...State) (brought int, err error) {
+	found, err := m.apply(ctx, newer, states...)
+	if err != nil {
+		return 0, err
+	}
+	return m.settleFound(ctx, found)
+}
+
+// settleFound settles what apply has found in mode newer.
+func (m *Mirror) settleFound(ctx context.Context, found []unequal) (brought int, err error) {
+	var ahead []unequal
+	var living []string
+	for _, u := range found {
+		switch u.kind {
+		case Ahead, Differs:
+			ahead = append(ahead, u)
+		case alive:
+			living = append(living, u.id)
+		case Behind:
+			brought++
+		}
+	}
+	states, lost, err := m.overbid(ctx, ahead)
+	if len(lost) > 0 {
+		m.metrics.drift.WithLabelValues(Ahead).Add(float64(len(lost)))
+		m.log.Warn("drift healed", "kind", Ahead, "count", len(lost), "mitras", lost[:min(len(lost), driftNamed)])
+	}
+	revived, reviveErr := m.revive(ctx, living)
+	if err = errors.Join(err, reviveErr); err != nil {
+		return brought, err
+	}
+	_, err = m.apply(ctx, newer, append(states, revived...)...)
+	return brought, err
+}
+
+// overbid gives those versions above Redis' whose versions the source has lost, or gave a second
+// time: then Redis has something else at the same one. The source is asked once more: it may have
+// taken a version, and a writer brought it here, since it was read. It returns their states, and who
+// they are.
+func (m *Mirror) overbid(ctx context.Context, ahead []unequal) (states []State, lost []string, err error) {
+	if len(ahead) == 0 {
+		return nil, nil, nil
+	}
+	ids := make([]string, len(ahead))
+	for i, u := range ahead {
+		ids[i] = u.id
+	}
+	if states, err = m.source.States(ctx, ids); err != nil {
+		return nil, nil, fmt.Errorf("availability: read states: %w", err)
+	}
+	present := map[string]int64{}
+	for _, s := range states {
+		present[s.ID] = s.Version
+	}
+	var versions []int64
+	for _, u := range ahead {
+		v, known := present[u.id]
+		if known && (v < u.version || v == u.version && u.kind == Differs) {
+			lost, versions = append(lost, u.id), append(versions, u.version)
+		}
+	}
+	if len(lost) == 0 {
+		return nil, nil, nil
+	}
+	if states, err = m.source.Outbid(ctx, lost, versions); err != nil {
+		return nil, nil, fmt.Errorf("availability: outbid: %w", err)
+	}
+	return states, lost, nil
+}
+
+// revive has the source take back that it set mitras offline whose heartbeat was acknowledged
+// behind that judgement. It returns their states.
+func (m *Mirror) revive(ctx context.Context, ids []string) ([]State, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	states, err := m.source.Revive(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("availability: set online again: %w", err)
+	}
+	m.log.Warn("mitras are online again: a heartbeat was acknowledged after they were judged silent",
+		"count", len(ids), "mitras", ids[:min(len(ids), driftNamed)])
+	return states, nil
+}
+
 func bit(b bool) int {
 	if b {
 		return 1
@@ -101,10 +200,16 @@ func (m *Mirror) applied(ctx context.Context, states ...State) {
 	failpoint.Hit(failpoint.Applying)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)
 	defer cancel()
-	err := m.redis.do(context.Background(), func() error {
-		_, err := m.apply(ctx, newer, states...)
+	var found []unequal
+	err := m.redis.do(context.Background(), func() (err error) {
+		found, err = m.apply(ctx, newer, states...)
 		return err
 	})
+	if err == nil {
+		if _, err = m.settleFound(ctx, found); err != nil {
+			nudge(m.reconnected) // what Redis has of lost commits hides this one: all is compared
+		}
+	}
 	m.applying.Note(err)
 	if err != nil {
 		m.metrics.applyFailed.Inc()

@@ -2,18 +2,20 @@
 -- there.
 -- KEYS[1..5] see keys.lua
 -- ARGV[1] mode
---   newer    writes the newer ones
---   heal     also those that differ at the same version, or have an older heartbeat
+--   newer    writes the newer ones, and later signs of life
+--   heal     also those that differ at the same version
 --   compare  writes nothing
 -- ARGV[2..] six a mitra, at most 500 of them: id, version, online 0|1, active 0|1, sessions,
---   and the last sign of life as iso.lua has it, or ''
+--   and a time as iso.lua has it, or '': of one who is online the last sign of life; of one who was
+--   set offline for silence the time of that judgement
 -- Result: { id, version, kind, ... } of those that were not equal. Kind is
 --   behind   an older version stood here
---   differs  the same version, with something else; not in mode newer
---   ahead    a newer version stands here, and is the one in the result; never written, and not in
---            mode newer
+--   differs  the same version, with something else; in mode newer a heartbeat is nothing else
+--   ahead    a newer version stands here, and is the one in the result; never written
 --   heard    the same, and the source has a later sign of life, which Redis could not take when it
---            came; not in mode newer
+--            came
+--   alive    the source judged a mitra silent whose heartbeat was taken here behind that; never
+--            written
 -- and, beside one of these, of each key of a mitra that held no value of ours and was written anew:
 --   bad_capacity, bad_heartbeat
 -- That the source has a state of this mitra is the evidence that both keys are the mirror's.
@@ -39,7 +41,8 @@ local function differs(id, is_online, is_active, sessions, at)
   return (redis.call('SISMEMBER', online, id) == 1) ~= is_online
     or (redis.call('SISMEMBER', deactivated, id) == 1) == is_active
     or redis.pcall('GET', capacity(id)) ~= sessions
-    or bad or (is_online and was == '' and at ~= '') or (not is_online and was ~= '')
+    or bad
+    or mode ~= 'newer' and (is_online and was == '' and at ~= '' or not is_online and was ~= '')
 end
 
 local function bad_key(kind, id) out[#out + 1], out[#out + 2], out[#out + 3] = id, '0', kind end
@@ -69,6 +72,11 @@ local function count(id, sessions)
   if typed or was and (#was > 9 or not string.find(was, '^%d+$')) then bad_key('bad_capacity', id) end
 end
 
+-- is_alive(id, judged): it is online here, and its heartbeat is later than that judgement.
+local function is_alive(id, judged)
+  return judged ~= '' and (heard(id, latest)) >= judged and redis.call('SISMEMBER', online, id) == 1
+end
+
 for n, id in ipairs(ids) do
   local i = 2 + (n - 1) * 6
   local new = tonumber(ARGV[i + 1])
@@ -77,15 +85,16 @@ for n, id in ipairs(ids) do
   if at > latest then at = '' end
   local kind
   if new > old then
-    kind = 'behind'
-  elseif mode ~= 'newer' and new < old then
+    kind = not is_online and is_alive(id, at) and 'alive' or 'behind'
+  elseif new < old then
     kind = 'ahead'
-  elseif mode ~= 'newer' and new == old and differs(id, is_online, is_active, sessions, at) then
+  elseif new == old and differs(id, is_online, is_active, sessions, at) then
     kind = 'differs'
-  elseif mode ~= 'newer' and new == old and is_online and (heard(id, latest)) < at then
+  elseif new == old and is_online and (heard(id, latest)) < at then
     kind = 'heard'
   end
-  if mode ~= 'compare' and kind and kind ~= 'ahead' then
+  local write = kind == 'behind' or kind == 'heard' or kind == 'differs' and mode == 'heal'
+  if write and mode ~= 'compare' then
     redis.call(is_online and 'SADD' or 'SREM', online, id)
     beat(id, is_online, at)
     redis.call(is_active and 'SREM' or 'SADD', deactivated, id)

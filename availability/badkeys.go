@@ -59,6 +59,8 @@ var errKept = errors.New("availability: a key is of another type and may be some
 // that were the mirror's are unlinked and made again. The error names the others: the mirror stays
 // as it is until somebody has decided.
 func (f *feed) fit(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, f.patience)
+	defer cancel()
 	seen := 0
 	select {
 	case <-f.ready:
@@ -68,6 +70,7 @@ func (f *feed) fit(ctx context.Context) error {
 	keys := f.keys.all(f.keys.seeding(), f.keys.snapshot(), f.keys.computing(), f.keys.breaker())
 	out, err := fitScript.Run(ctx, f.rdb, keys, seen, computingAtMost.Milliseconds()).StringSlice()
 	if err != nil {
+		f.newSince, f.away = "", true
 		return fmt.Errorf("availability: look at the types of keys: %w", err)
 	}
 	var left []string
@@ -90,6 +93,7 @@ func (f *feed) fit(ctx context.Context) error {
 	}
 	f.left = left
 	if len(left) > 0 {
+		f.looked(false)
 		return fmt.Errorf("%w: %s", errKept, strings.Join(left, ", "))
 	}
 	return nil

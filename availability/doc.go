@@ -18,16 +18,19 @@
 //  2. The version is the order. One script applies states to Redis, each only if its version is
 //     newer. Writers commit in Postgres first, and apply right after, best effort: a failure is
 //     counted.
-//  3. A feed heals within a second what was missed: rows whose transaction may not have been seen.
+//  3. A feed heals within a second what was missed: rows whose transaction was not seen yet. It
+//     waits for nobody else. While it cannot be read, reads ask Postgres first. Whatever ends its
+//     connection is another life of Postgres: all is repaired and compared, and a Redis that is
+//     ahead, because commits were lost, is outbid, also by each writer that meets it.
 //     Reconciliation compares both sides now and then, and counts drift by kind before it heals it.
-//     A Redis that is ahead of Postgres, which lost commits, is outbid.
 //  4. Whole or not: `mitras:seeded` stands only after a complete seed whose token survived. Without
 //     it every read falls back to Postgres.
 //  5. A heartbeat is never invented. Judging waits until the engine's witness has listened for
 //     stale_after, and until heartbeats were required for so long. Nobody is judged while
 //     stale_after is not longer than the pause between two heartbeats.
 //  6. Auto-offline is a sweep of package janitor: condemned in Redis under the guard, then flipped
-//     in one transaction that is conditional on the version, then applied.
+//     in one transaction that is conditional on the version, then applied. Redis has the last word:
+//     a heartbeat that it took after the judgement, because a mark was lost, takes that back.
 //  7. Accepting a session is a conditional statement under the row lock: overbooking is impossible.
 //     A session keeps its place while its customer pays for more time: Extend changes no state.
 //
@@ -40,13 +43,12 @@
 //     the session with both, or with none: milliseconds, or a Tick if that step is lost.
 //   - Heartbeats that Redis loses are lost. The witness sees the loss, and nobody is judged before
 //     stale_after has passed; the source's heartbeats are HeartbeatInterval old.
-//   - A heartbeat may be kept, and the mitra go offline all the same, if Redis is emptied and
-//     seeded again in the milliseconds between the last look at the marks and the commit. The next
-//     heartbeat is answered BeatNotOnline.
+//   - A mitra whose judgement is taken back was offline in Postgres for the length of that commit.
 //   - An app has to go online again after BeatNotOnline, also when the mitra was not set offline in
 //     the end: a mark stands until then.
-//   - Clocks: Redis' time and the source's are compared. They should be less than a second apart. A
-//     heartbeat from a clock that was ahead counts until that time has come.
+//   - Clocks: each replica compares Redis' time with the source's, and corrects a difference of a
+//     second or more. Its own clock dates nothing. A heartbeat from a clock that was ahead by a
+//     day at most counts until that time has come; one of a later time is no heartbeat.
 //   - A Redis that evicts keys loses parts of the mirror, and `mitras:seeded` may stand. So its
 //     maxmemory-policy has to be noeviction. Reconciliation finds what is missing.
 //   - A writer that was frozen while the source lost commits may bring a state that was lost. It

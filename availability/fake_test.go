@@ -21,6 +21,9 @@ type fake struct {
 	held func()
 
 	unseen []string // what Unseen returns
+	// confirmed is called when an auto-offline is confirmed, and not committed yet.
+	confirmed func()
+	skew      time.Duration // of its clock
 
 	busy []string // mitras whose rows somebody holds: AutoOffline leaves them
 
@@ -51,7 +54,7 @@ type flip struct {
 
 func newFake(states ...State) *fake {
 	f := &fake{
-		fault: func(string) error { return nil }, held: func() {},
+		fault: func(string) error { return nil }, held: func() {}, confirmed: func() {},
 		locks: map[string]*sync.Mutex{}, rows: map[string]row{}, base: map[string]State{},
 		sessions: map[string]Session{},
 		settings: Settings{MaxCustomers: 3, StaleAfter: time.Minute, RequirePing: true, PingInterval: 10 * time.Second},
@@ -62,6 +65,9 @@ func newFake(states ...State) *fake {
 	}
 	return f
 }
+
+// now is its clock.
+func (f *fake) now() time.Time { return time.Now().Add(f.skew) }
 
 // put makes a state as it is, without a version of its own.
 func (f *fake) put(s State) {
@@ -171,7 +177,7 @@ func (f *fake) Feed(_ context.Context, since Cursor) ([]State, Cursor, error) {
 			states = append(states, r.State)
 		}
 	}
-	return states, Cursor{xmin, f.life}, nil
+	return states, Cursor{Xmin: xmin, Life: f.life, At: f.now()}, nil
 }
 
 func (f *fake) Page(_ context.Context, after string, limit int) ([]State, error) {
@@ -242,7 +248,7 @@ func (f *fake) Outbid(_ context.Context, ids []string, versions []int64) ([]Stat
 	var states []State
 	for i, id := range ids {
 		s := f.rows[id].State
-		if s.Version < versions[i] {
+		if s.Version <= versions[i] {
 			s.Version = versions[i] + 1
 			f.store(s, f.xid)
 		}
@@ -260,12 +266,12 @@ func (f *fake) SetOnline(_ context.Context, id string, online bool) (State, erro
 			return nil, ErrNotFound
 		case online && !s.Active:
 			return nil, ErrInactive
-		case !online && !s.Online:
+		case !online && !s.Online && s.Judged.IsZero():
 			return nil, nil
 		}
-		s.Online = online
+		s.Online, s.Judged = online, time.Time{}
 		if online {
-			s.Seen = time.Now()
+			s.Seen = f.now()
 		}
 		return []State{s}, nil
 	}, nil))
@@ -385,65 +391,6 @@ func (f *fake) Reroute(_ context.Context, session, mitra string, most int) (Sess
 		return []State{was, m}, nil
 	}, nil)
 	return s, states, err
-}
-
-func (f *fake) AutoOffline(_ context.Context, those []Condemned, cutoff time.Time, confirm func() error,
-) ([]State, []string, error) {
-	var ids, flipped []string
-	for _, c := range those {
-		ids = append(ids, c.ID)
-	}
-	states, err := f.tx("AutoOffline", ids, nil, func(rows map[string]State) ([]State, error) {
-		var changed []State
-		for _, c := range those {
-			s, ok := rows[c.ID]
-			if slices.Contains(f.busy, c.ID) {
-				continue
-			}
-			if !ok || !s.Online || s.Version != c.Version || !s.Seen.Before(cutoff) {
-				continue
-			}
-			s.Online = false
-			changed, flipped = append(changed, s), append(flipped, c.ID)
-		}
-		return changed, nil
-	}, func() error {
-		if err := confirm(); err != nil {
-			return err
-		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for _, c := range those {
-			if slices.Contains(flipped, c.ID) {
-				f.flips = append(f.flips, flip{c, time.Now()})
-			}
-		}
-		return nil
-	})
-	return states, flipped, err
-}
-
-func (f *fake) MirrorHeartbeats(_ context.Context, those []Heartbeat) (n int, err error) {
-	if err := f.begin("MirrorHeartbeats"); err != nil {
-		return 0, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, h := range those {
-		r, ok := f.rows[h.ID]
-		if lock := f.locks[h.ID]; lock != nil { // whoever is being changed is left for the next time
-			if !lock.TryLock() {
-				continue
-			}
-			defer lock.Unlock()
-		}
-		if ok && r.Seen.Before(h.At) {
-			r.Seen = h.At
-			f.rows[h.ID] = r
-			n++
-		}
-	}
-	return n, nil
 }
 
 func (f *fake) Available(_ context.Context, cutoff time.Time, most, limit int) ([]State, error) {

@@ -7,25 +7,35 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// feed is what keeps the mirror: it belongs to follow's goroutine.
+// repairAgain is the pause between two tries to put the source's states right.
+const repairAgain = time.Second
+
+// feed is what keeps the mirror: it belongs to follow's goroutine. It waits for nobody's settings,
+// and for no connection that callers use.
 type feed struct {
 	*Mirror
 	cursor  Cursor
-	reading bool // the last read went well: the cursor is of now
+	life    *[2]string // the last that was read, and on which connection; nil: none was
+	reading bool       // the last read went well: the cursor is of now
 	// newSince is the server's time, as heartbeats have it: a seeding that began before is too old.
 	// "": it has to be asked for.
-	newSince   string
-	untrue     string   // the seeding that tells nothing, by its time
-	left       []string // keys that fit left alone
-	settingsAt time.Time
+	newSince string
+	untrue   string   // the seeding that tells nothing, by its time
+	left     []string // keys that fit left alone
+	compared bool     // Redis has what the source had when its life, or the connection, began
+	away     bool     // Redis did not answer the last look
 }
 
 // follow keeps the mirror until ctx ends: a look at each tick, and at once when a connection began
 // anew.
 func (m *Mirror) follow(ctx context.Context) {
 	f := &feed{Mirror: m}
+	m.upToDate(time.Now()) // it has a moment for its first look
+	defer m.upToDate(time.Time{})
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -49,9 +59,10 @@ func (m *Mirror) follow(ctx context.Context) {
 // look reads what is new, brings it to Redis, and seeds if the mirror is not whole. The cursor
 // moves only when all of it has arrived.
 func (f *feed) look(ctx context.Context) error {
-	if time.Since(f.settingsAt) > settingsFresh {
-		if _, err := f.readSettings(ctx); err == nil || errors.Is(err, ErrSetting) {
-			f.settingsAt = time.Now()
+	begun := time.Now()
+	if f.away { // else all that changes meanwhile is read at each look
+		if _, err := f.askTime(ctx); err != nil {
+			return err
 		}
 	}
 	// Before the seeding: what changes during it is read behind it.
@@ -59,26 +70,43 @@ func (f *feed) look(ctx context.Context) error {
 	if err := f.check(ctx); err != nil {
 		return errors.Join(feedErr, err)
 	}
+	if feedErr == nil && f.compared {
+		f.upToDate(begun)
+	}
 	return feedErr
 }
 
 func (f *feed) read(ctx context.Context) error {
 	f.reading = false
-	states, next, err := f.source.Feed(ctx, f.cursor)
+	// A connection whose other end vanished is given up soon: the source may have another life, and
+	// others write to it. More than can be read by then is compared page by page.
+	short, cancel := context.WithTimeout(ctx, 2*f.patience)
+	defer cancel()
+	begun := time.Now()
+	states, next, err := f.source.Feed(short, f.cursor)
 	if err != nil {
+		if short.Err() != nil {
+			f.cursor, f.newSince = Cursor{}, ""
+		}
 		return fmt.Errorf("availability: feed: %w", err)
 	}
-	brought, err := f.apply(ctx, newer, states...)
-	f.metrics.fed.Add(float64(len(brought)))
+	f.clocks.sourceSaid(begun, next.At)
+	life := [2]string{next.Life, next.Connection}
+	if f.life != nil && life != *f.life {
+		// It may have lost commits, whose states stand in Redis, or may not be what its tables say.
+		f.log.Warn("the source has another life: everything is compared")
+		f.newSince = ""
+		f.otherLife()
+		nudge(f.repairs)
+	}
+	f.life = &life
+	brought, err := f.deliver(ctx, states...)
+	f.metrics.fed.Add(float64(brought))
 	if err != nil {
-		f.newSince = "" // the server may be another
+		f.newSince, f.away = "", true // the server may be another
 		return err
 	}
 	if f.cursor == (Cursor{}) { // what changed before is in a seeding of after
-		f.newSince = ""
-	} else if next.Life != f.cursor.Life {
-		// Another server of the source may have lost commits, whose states stand in Redis.
-		f.log.Warn("the source is another server: everything is compared")
 		f.newSince = ""
 	}
 	f.cursor, f.reading = next, true
@@ -86,32 +114,37 @@ func (f *feed) read(ctx context.Context) error {
 	return nil
 }
 
-// check seeds the mirror if it is not whole, or if it was seeded before the connection began.
-func (f *feed) check(ctx context.Context) error {
+// askTime asks the server that has the mirror for its time.
+func (f *feed) askTime(ctx context.Context) (time.Time, error) {
 	short, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
-	if err := f.fit(short); errors.Is(err, errKept) {
-		f.looked(false)
-		return err
-	} else if err != nil {
+	begun := time.Now()
+	at, err := f.clock(short)
+	if f.away = err != nil; err != nil {
 		f.newSince = ""
+		return at, fmt.Errorf("availability: ask for the time: %w", err)
+	}
+	f.clocks.mirrorSaid(begun, at)
+	return at, nil
+}
+
+// check seeds the mirror if it is not whole, or if it was seeded before the connection began.
+func (f *feed) check(ctx context.Context) error {
+	f.compared = false
+	now, err := f.askTime(ctx)
+	if err != nil {
+		return err
+	}
+	if err := f.fit(ctx); err != nil {
 		return err
 	}
 	begins := f.newSince == ""
 	if begins {
-		at, err := f.clock(short)
-		if err != nil {
-			return fmt.Errorf("availability: ask for the time: %w", err)
-		}
-		f.newSince = formatSeen(at)
+		f.newSince = formatSeen(now)
 	}
-	pipe := f.rdb.Pipeline()
-	seeded, brought := pipe.Get(short, f.keys.seeded()), pipe.HGet(short, f.keys.breaker(), heartbeatsAt)
-	_, _ = pipe.Exec(short) // each has its error
-	at, err := seeded.Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		f.newSince = ""
-		return fmt.Errorf("availability: is the mirror whole: %w", err)
+	at, err := f.seededAt(ctx, now)
+	if err != nil {
+		return err
 	}
 	if begins {
 		// One of a time to come, before the server's clock went back, tells nothing: now or later.
@@ -123,9 +156,6 @@ func (f *feed) check(ctx context.Context) error {
 		at = ""
 	}
 	f.looked(at != "")
-	if ms, err := brought.Int64(); err == nil && time.UnixMilli(ms).Before(time.Now().Add(heartbeatAhead)) {
-		f.broughtAt(time.UnixMilli(ms))
-	}
 	if at < f.newSince {
 		// What changes during the seeding would be missed; and a source that has no feed may be a standby
 		// whose states are old.
@@ -145,8 +175,28 @@ func (f *feed) check(ctx context.Context) error {
 		f.newSince = ""
 		return nil
 	}
+	f.compared = true
 	f.begun()
 	return nil
+}
+
+// seededAt is the time of the seeding that stands, "" if there is none. It notes when heartbeats
+// were last brought to the source, unless that makes no sense now.
+func (f *feed) seededAt(ctx context.Context, now time.Time) (string, error) {
+	short, cancel := context.WithTimeout(ctx, f.patience)
+	defer cancel()
+	pipe := f.rdb.Pipeline()
+	seeded, brought := pipe.Get(short, f.keys.seeded()), pipe.HGet(short, f.keys.breaker(), heartbeatsAt)
+	_, _ = pipe.Exec(short) // each has its error
+	at, err := seeded.Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		f.newSince, f.away = "", true
+		return "", fmt.Errorf("availability: is the mirror whole: %w", err)
+	}
+	if ms, err := brought.Int64(); err == nil && time.UnixMilli(ms).Before(now.Add(heartbeatAhead)) {
+		f.broughtAt(time.UnixMilli(ms))
+	}
+	return at, nil
 }
 
 // looked notes whether the mirror is whole.
@@ -167,5 +217,56 @@ func (m *Mirror) begun() {
 	case <-m.ready:
 	default:
 		close(m.ready)
+	}
+}
+
+// upToDate notes that Redis has everything that the source had committed by then; zero: nobody
+// follows it.
+func (m *Mirror) upToDate(at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.upTo, m.uncompared = at, false
+}
+
+// otherLife notes that Redis may be ahead of the source, until all is compared.
+func (m *Mirror) otherLife() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.uncompared = true
+}
+
+// behind is for how long Redis may have missed what the source committed; 0: it has all of it, but
+// for what a look takes.
+func (m *Mirror) behind() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.upTo.IsZero() {
+		return 0
+	}
+	since := time.Since(m.upTo)
+	if m.uncompared || since > max(m.patience, 4*m.c.Tick) {
+		return max(since, 1)
+	}
+	return 0
+}
+
+// keepRepaired has the source's states put right after each beginning of another life: a restore,
+// or a TRUNCATE that no trigger saw, leaves them wrong. The feed does not wait for it, and brings
+// what it changed.
+func (m *Mirror) keepRepaired(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.repairs:
+		}
+		found := map[string]int{}
+		if _, err := m.repair(ctx, found); err != nil && ctx.Err() == nil {
+			m.log.Warn("states are not repaired: it is tried again", "error", err)
+			nudge(m.repairs)
+			if !wait.For(ctx, repairAgain) {
+				return
+			}
+		}
 	}
 }

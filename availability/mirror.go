@@ -94,9 +94,15 @@ type Mirror struct {
 	settings     atomic.Pointer[Settings]
 	settingsRead atomic.Uint64 // reads of settings that have begun
 
+	clocks  clocks
+	repairs chan struct{} // nudges: the source has another life
+
 	mu         sync.Mutex // guards what follows
 	health     Health
+	upTo       time.Time // Redis has what the source had committed by then; zero: nobody follows it
+	uncompared bool      // Redis may be ahead of the source: upTo means nothing
 	brought    time.Time // when heartbeats were last brought to the source; zero: it is not known
+	kept       time.Time // when Redis last kept a heartbeat for this process, or this began
 	settingsOf uint64    // which of settingsRead settings is of
 
 	settingsFailed   error // of who asked for the first settings; nil: they are known, or nobody has asked
@@ -140,6 +146,8 @@ func New(c Config) (*Mirror, error) {
 		fallbacks:   semaphore.NewWeighted(int64(c.Fallbacks)),
 		ready:       make(chan struct{}),
 		reconnected: make(chan struct{}, 1),
+		repairs:     make(chan struct{}, 1),
+		kept:        time.Now(),
 	}
 	if err := m.metrics.register(c.Registerer, m.Health); err != nil {
 		return nil, fmt.Errorf("availability: metrics: %w", err)
@@ -182,6 +190,8 @@ func (m *Mirror) Run(ctx context.Context) error {
 	var work conc.WaitGroup
 	work.Go(func() { m.listen(ctx) })
 	work.Go(func() { m.follow(ctx) })
+	work.Go(func() { m.keepSettings(ctx) })
+	work.Go(func() { m.keepRepaired(ctx) })
 	work.Wait()
 	return nil
 }
@@ -196,6 +206,7 @@ type Health struct {
 	Whole     bool           // at the last look
 	LookedAt  time.Time      // when that was; zero: Redis has not answered yet
 	FeedAt    time.Time      // when the feed was last read and applied
+	Behind    time.Duration  // for how long Redis may have missed what the source committed; 0: it has it
 	FeedError string         // "": the last look went well
 	Drift     map[string]int // what the last reconciliation found, by kind
 	DriftAt   time.Time      // when that was; zero: this process has made none
@@ -210,9 +221,11 @@ type Health struct {
 
 // Health returns how the mirror is.
 func (m *Mirror) Health() Health {
+	behind := m.behind()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := m.health
+	h.Behind = behind
 	h.Redis, h.Source = m.redis.State().String(), m.truth.State().String()
 	return h
 }

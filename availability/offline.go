@@ -393,7 +393,8 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	bounded, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	confirm := func() error { return x.confirm(bounded, those) }
-	states, flipped, err := x.source.AutoOffline(bounded, those, now.Add(-x.stale), confirm)
+	cutoff := x.clocks.judgedBefore(now, x.stale)
+	states, flipped, err := x.source.AutoOffline(bounded, those, cutoff, confirm)
 	if err != nil {
 		return fmt.Errorf("availability: set the silent offline: %w", err)
 	}
@@ -403,15 +404,18 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	if len(flipped) > 0 {
 		x.Log().Info("mitras set offline for their silence", "count", len(flipped), "mitras", flipped)
 	}
-	x.left = append(x.left, leftBehind(those, states, flipped, now.Add(-x.stale))...)
-	err = x.Call(ctx, func(ctx context.Context) error {
-		_, err := x.apply(ctx, newer, states...)
+	x.left = append(x.left, leftBehind(those, states, flipped, cutoff)...)
+	var found []unequal
+	err = x.Call(ctx, func(ctx context.Context) (err error) {
+		found, err = x.apply(ctx, newer, states...)
 		return err // the feed brings them, and with them the marks go
 	})
 	if err != nil {
 		return err
 	}
-	return x.lift(ctx, voidMarks(those, states, flipped))
+	// A heartbeat that was acknowledged while the commit took its time overrules it.
+	_, err = x.settleFound(ctx, found)
+	return errors.Join(err, x.lift(ctx, voidMarks(those, states, flipped)))
 }
 
 // snapshotOutdated is announced when the snapshot counts mitras who went offline.

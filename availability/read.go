@@ -51,6 +51,8 @@ type MitraStatus struct {
 const findPage = 1000
 
 // read asks Redis, and where that cannot answer, the source: no more than Config.Fallbacks at once.
+// While Redis may have missed what the source committed, the source is asked as well. If it cannot
+// answer, Redis' answer is as old as what it may have missed.
 func read[T any](ctx context.Context, m *Mirror, op string,
 	fromRedis, fromSource func(ctx context.Context) (T, error),
 ) (Answer[T], error) {
@@ -62,7 +64,17 @@ func read[T any](ctx context.Context, m *Mirror, op string,
 		return err
 	})
 	if redisErr == nil || errors.Is(redisErr, ErrNotFound) {
-		m.metrics.reads.WithLabelValues(op, string(FromValkey)).Inc()
+		if a.Age = m.behind(); a.Age > 0 {
+			var b Answer[T]
+			err := m.askBehind(ctx, func(ctx context.Context) (err error) {
+				b.Value, err = fromSource(ctx)
+				return err
+			})
+			if err == nil || errors.Is(err, ErrNotFound) {
+				a, redisErr = Answer[T]{b.Value, FromPostgres, 0}, err
+			}
+		}
+		m.metrics.reads.WithLabelValues(op, string(a.From)).Inc()
 		return a, redisErr
 	}
 	a.From = FromPostgres
@@ -89,6 +101,18 @@ func (m *Mirror) fallback(ctx context.Context, ask func() error) error {
 	return m.truth.do(ctx, ask)
 }
 
+// askBehind asks the source while Redis has an answer that may be old: so it waits for no longer
+// than for one of Redis.
+func (m *Mirror) askBehind(ctx context.Context, ask func(ctx context.Context) error) error {
+	short, cancel := context.WithTimeout(ctx, m.patience)
+	defer cancel()
+	if err := m.fallbacks.Acquire(short, 1); err != nil {
+		return err
+	}
+	defer m.fallbacks.Release(1)
+	return m.truth.do(ctx, func() error { return ask(short) })
+}
+
 // stale is how long (ms) a mitra may be silent, as the scripts take it; 0: silence does not matter.
 func (s Settings) stale() int64 {
 	if !s.RequirePing {
@@ -97,17 +121,28 @@ func (s Settings) stale() int64 {
 	return s.StaleAfter.Milliseconds()
 }
 
-// cutoff is before when the source's sign of life of a mitra is too old; zero: silence says
-// nothing. The source hears of heartbeats when the leader brings them, and of none while Redis is
-// away. So it counts from when they were last brought, and is none where that is not known. One
-// whose row was locked then has what was brought a HeartbeatInterval before.
+// cutoff is before when the source's sign of life of a mitra is too old; zero: silence means
+// nothing. The source hears of heartbeats when the leader brings them: so it counts from when they
+// were last brought, and is none where that is not known. One whose row was locked then has what was
+// brought a HeartbeatInterval before. Once Redis has kept none for as long as a mitra may be silent,
+// they have gone to the source, and it counts from now: but for those of replicas that do reach
+// Redis, which come two HeartbeatIntervals later at most.
 func (m *Mirror) cutoff(s Settings) time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !s.RequirePing || m.brought.IsZero() {
+	if !s.RequirePing {
 		return time.Time{}
 	}
-	return m.brought.Add(-s.StaleAfter - m.c.HeartbeatInterval)
+	m.mu.Lock()
+	brought, kept := m.brought, m.kept
+	m.mu.Unlock()
+	var cutoff time.Time
+	if !brought.IsZero() {
+		cutoff = m.clocks.toSource(brought).Add(-s.StaleAfter - m.c.HeartbeatInterval)
+	}
+	aged := m.clocks.sourceNow().Add(-s.StaleAfter - 2*m.c.HeartbeatInterval)
+	if time.Since(kept) >= s.StaleAfter && aged.After(cutoff) {
+		cutoff = aged
+	}
+	return cutoff
 }
 
 // FindAvailable returns mitras who are online, active, not silent, and have room, the least busy

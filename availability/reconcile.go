@@ -147,7 +147,7 @@ func (r *reconciliation) comparePages(ctx context.Context) (again []State, err e
 			return nil, err
 		}
 		for _, u := range unequal {
-			if r.mode == compare || u.kind == Ahead {
+			if r.mode == compare || u.kind == Ahead || u.kind == alive {
 				again = append(again, of[u.id])
 			} else {
 				r.found[u.kind]++
@@ -177,10 +177,13 @@ func (r *reconciliation) heal(ctx context.Context, states []State) error {
 			return err
 		}
 		var ahead []unequal
+		var living []string
 		for _, u := range found {
 			switch u.kind {
 			case Ahead:
 				ahead = append(ahead, u)
+			case alive:
+				living = append(living, u.id)
 			case heard:
 			default:
 				r.drifted(u.kind, u.id)
@@ -189,41 +192,25 @@ func (r *reconciliation) heal(ctx context.Context, states []State) error {
 		if err := r.outbid(ctx, ahead); err != nil {
 			return err
 		}
+		revived, err := r.revive(ctx, living)
+		if err != nil {
+			return err
+		}
+		if _, err := r.bring(ctx, newer, revived); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// outbid gives those versions above Redis' whose versions the source has lost. The source is asked
-// once more: it may have taken a version, and a writer brought it here, since it was read.
+// outbid gives those versions above Redis' whose versions the source has lost.
 func (r *reconciliation) outbid(ctx context.Context, ahead []unequal) error {
-	if len(ahead) == 0 {
-		return nil
+	states, lost, err := r.overbid(ctx, ahead)
+	if err != nil || len(lost) == 0 {
+		return err
 	}
-	var ids []string
-	for _, u := range ahead {
-		ids = append(ids, u.id)
-	}
-	states, err := r.source.States(ctx, ids)
-	if err != nil {
-		return fmt.Errorf("availability: read states: %w", err)
-	}
-	present := map[string]int64{}
-	for _, s := range states {
-		present[s.ID] = s.Version
-	}
-	ids = nil
-	var versions []int64
-	for _, u := range ahead {
-		if v, known := present[u.id]; known && v < u.version {
-			ids, versions = append(ids, u.id), append(versions, u.version)
-			r.drifted(Ahead, u.id)
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	if states, err = r.source.Outbid(ctx, ids, versions); err != nil {
-		return fmt.Errorf("availability: outbid: %w", err)
+	for _, id := range lost {
+		r.drifted(Ahead, id)
 	}
 	_, err = r.bring(ctx, newer, states)
 	return err
@@ -312,19 +299,9 @@ func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, in
 		return nil, 0, err
 	}
 	m.nameUnseen(ctx)
-	repaired, err := m.source.Repair(ctx)
+	ids, err := m.repair(ctx, r.found)
 	if err != nil {
-		return nil, 0, fmt.Errorf("availability: repair: %w", err)
-	}
-	var ids []string
-	for _, state := range repaired {
-		r.found[Base]++
-		m.metrics.drift.WithLabelValues(Base).Inc()
-		if r.found[Base] <= driftNamed {
-			m.log.Warn("state repaired: it was not what the base tables say; are triggers off?",
-				"mitra", state.ID, "was", state.Was, "became", state.Became, "unseen", m.Health().Unseen)
-		}
-		ids = append(ids, state.ID)
+		return nil, 0, err
 	}
 	for part := range slices.Chunk(ids, applyOf) {
 		states, err := m.source.States(ctx, part)
@@ -337,4 +314,23 @@ func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, in
 	}
 	err = r.run(ctx)
 	return r.found, r.states, err
+}
+
+// repair has the source put states right that are not what its tables say. It counts and names them,
+// and returns their ids.
+func (m *Mirror) repair(ctx context.Context, found map[string]int) (ids []string, err error) {
+	repaired, err := m.source.Repair(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("availability: repair: %w", err)
+	}
+	for _, state := range repaired {
+		found[Base]++
+		m.metrics.drift.WithLabelValues(Base).Inc()
+		if found[Base] <= driftNamed {
+			m.log.Warn("state repaired: it was not what the base tables say; are triggers off?",
+				"mitra", state.ID, "was", state.Was, "became", state.Became, "unseen", m.Health().Unseen)
+		}
+		ids = append(ids, state.ID)
+	}
+	return ids, nil
 }

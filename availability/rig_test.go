@@ -149,7 +149,7 @@ func (r *rig) differences() (found []string) {
 		if !want.Online && !got.Seen.IsZero() {
 			found = append(found, id+": is offline, and has a heartbeat")
 		}
-		got.Seen, want.Seen = time.Time{}, time.Time{}
+		got.Seen, want.Seen, want.Judged = time.Time{}, time.Time{}, time.Time{}
 		if got != want {
 			found = append(found, fmt.Sprintf("%+v, source has %+v", got, want))
 		}

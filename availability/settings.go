@@ -9,6 +9,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/subscribe"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 const (
@@ -82,6 +83,20 @@ func (m *Mirror) readSettings(ctx context.Context) (Settings, error) {
 		m.settings.Store(&s)
 	}
 	return s, err
+}
+
+// keepSettings reads them again and again, until ctx ends. A source whose settings are locked keeps
+// nobody else waiting.
+func (m *Mirror) keepSettings(ctx context.Context) {
+	for {
+		pause := settingsFresh
+		if _, err := m.readSettings(ctx); err != nil && !errors.Is(err, ErrSetting) {
+			pause = min(settingsAgain, 4*m.c.Tick)
+		}
+		if !wait.For(ctx, pause) {
+			return
+		}
+	}
 }
 
 func newSensible(log *slog.Logger) *streak.Streak {

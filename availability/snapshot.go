@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
@@ -19,8 +20,10 @@ const (
 	snapshotLasts = 10 * time.Second
 	// snapshotServed is how old a snapshot may be that is served while a new one is computed.
 	snapshotServed = 2 * snapshotLasts
-	// computingLasts is after how long another may compute one, when one who does has died.
+	// computingLasts is after how long another may compute one, when one who does has died or failed.
 	computingLasts = 3 * time.Second
+	// computingWithin bounds a computation.
+	computingWithin = 30 * time.Second
 	// askedAgain is the pause between two looks for a snapshot that another replica computes.
 	askedAgain = 25 * time.Millisecond
 )
@@ -71,14 +74,22 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 	}
 	// One that was asked for under older settings is not waited for.
 	computed := m.computing.DoChan(strconv.Itoa(last.generation), func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*computingLasts)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), computingWithin)
 		defer cancel()
 		return m.computeSnapshot(ctx, last.generation)
 	})
 	if age < snapshotServed {
 		return last.answer(FromStale), nil
 	}
+	var enough <-chan time.Time // never, where there is nothing else to answer
+	if !last.at.IsZero() {
+		timer := time.NewTimer(m.patience)
+		defer timer.Stop()
+		enough = timer.C
+	}
 	select {
+	case <-enough:
+		return last.answer(FromStale), nil
 	case r := <-computed:
 		if s, ok := r.Val.(lastSnapshot); ok && r.Err == nil {
 			return s.answer(s.from), nil
@@ -96,7 +107,7 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnapshot, error) {
 	token := rand.Text()
 	var mine bool
-	for begun := time.Now(); time.Since(begun) <= computingLasts; { // who computes by then has died
+	for {
 		err := m.redis.do(ctx, func() (err error) {
 			// else a frozen Redis takes all the time there is
 			ctx, cancel := context.WithTimeout(ctx, m.patience)
@@ -122,9 +133,12 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 			return lastSnapshot{}, fmt.Errorf("availability: snapshot: %w", context.Cause(ctx))
 		}
 	}
+	if mine {
+		defer m.computingOn(ctx, token)()
+	}
 	found, err := m.FindAvailable(ctx, 0)
 	if err != nil {
-		return lastSnapshot{}, err
+		return lastSnapshot{}, err // the token stays until it expires: so all pause
 	}
 	m.metrics.computed.Inc()
 	n := len(found.Value)
@@ -134,20 +148,48 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 	return s, nil
 }
 
+// computingOn keeps a computation's token, so that no other replica begins one, until it is called
+// off.
+func (m *Mirror) computingOn(ctx context.Context, token string) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var work conc.WaitGroup
+	work.Go(func() {
+		for wait.For(ctx, computingLasts/3) {
+			_, _ = m.snapshotStep(ctx, token, "") // or it expires, and two compute
+		}
+	})
+	return func() {
+		cancel()
+		work.Wait()
+	}
+}
+
+// snapshotStep stores a snapshot that was computed under a token, or with "" keeps the token. It
+// reports whether that still stood.
+func (m *Mirror) snapshotStep(ctx context.Context, token, text string) (stood bool, err error) {
+	keys := []string{m.keys.snapshot(), m.keys.computing()}
+	err = m.redis.do(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, m.patience)
+		defer cancel()
+		stood, err = snapshotScript.Run(ctx, m.rdb, keys, token, text, snapshotLasts.Milliseconds(),
+			computingLasts.Milliseconds()).Bool()
+		return err
+	})
+	return stood, err
+}
+
 // storeSnapshot stores one that was computed under a token, unless that was called off, and tells
-// whether Redis has answered.
+// whether Redis has it.
 func (m *Mirror) storeSnapshot(ctx context.Context, token string, s Snapshot) bool {
 	text, err := json.Marshal(s)
+	stood := false
 	if err == nil {
-		keys := []string{m.keys.snapshot(), m.keys.computing()}
-		err = m.redis.do(ctx, func() error {
-			return snapshotScript.Run(ctx, m.rdb, keys, token, text, snapshotLasts.Milliseconds()).Err()
-		})
+		stood, err = m.snapshotStep(ctx, token, string(text))
 	}
 	if err != nil {
 		m.log.Debug("a snapshot is not stored: other replicas compute their own", "error", err)
 	}
-	return err == nil
+	return stood && err == nil
 }
 
 // storedSnapshot is what stands in Redis, or redis.Nil. It is the last that this process knows

@@ -17,6 +17,8 @@ var (
 	ErrInactive = errors.New("availability: mitra is not active")
 	// ErrStatus: the source has no such status of a session, or it ends none.
 	ErrStatus = errors.New("availability: no such status of a session")
+	// ErrNotOnline: the mitra is not online, so a heartbeat is no sign that it takes work.
+	ErrNotOnline = errors.New("availability: mitra is not online")
 	// ErrSetting: there is no setting of this name, or the value makes no sense.
 	ErrSetting = errors.New("availability: bad setting")
 )
@@ -29,14 +31,24 @@ type State struct {
 	Online   bool
 	Active   bool // false too if the mitra was deleted
 	Sessions int  // in `active` or `pending_payment`
-	// Seen is the last sign of life that the source knows, to the millisecond; zero: none.
+	// Seen is the last sign of life that the source knows, to the millisecond; zero: none. It is of
+	// the source's clock, or of the mirror's, corrected.
 	Seen time.Time
+	// Judged is set of a mitra who was set offline for silence, and is offline since: a heartbeat
+	// that Redis took later overrules that. By the source's clock.
+	Judged time.Time
 }
 
 // A Cursor is how far a feed has been read. The zero Cursor reads from now on.
 type Cursor struct {
 	Xmin uint64
-	Life string // of the server whose transactions these are
+	// Life is of the source whose transactions these are, Connection the one that read them. Whatever
+	// may lose commits begins another of the two.
+	Life, Connection string
+	// Snapshot says which of the transactions from Xmin on are seen.
+	Snapshot string
+	// At is the source's clock at the read.
+	At time.Time
 }
 
 // A Session is one that a mitra accepted.
@@ -77,7 +89,9 @@ type Settings struct {
 // known.
 type Source interface {
 	// Feed returns states that may have changed since the cursor, each at its present version, and the
-	// cursor of now. It may return a state again; it never misses one.
+	// cursor of now. It may return a state again; it never misses one. It waits for no other call, and
+	// for nobody's transaction. After whatever may have lost commits, and at least on each new
+	// connection, that is in the cursor, and all states are returned.
 	Feed(ctx context.Context, since Cursor) ([]State, Cursor, error)
 	// Page returns states in the order of their ids, behind one.
 	Page(ctx context.Context, after string, limit int) ([]State, error)
@@ -90,6 +104,8 @@ type Source interface {
 	Unseen(ctx context.Context) ([]string, error)
 	// Outbid gives states versions above these: the mirror knew newer ones, of commits that were lost.
 	Outbid(ctx context.Context, ids []string, versions []int64) ([]State, error)
+	// Revive sets mitras online again whose state is Judged, and returns the states of all.
+	Revive(ctx context.Context, ids []string) ([]State, error)
 
 	// SetOnline says that a mitra takes work, or does not. Of one who is online it is a sign of life.
 	SetOnline(ctx context.Context, id string, online bool) (State, error)
@@ -115,6 +131,10 @@ type Source interface {
 		cutoff time.Time,
 		confirm func() error,
 	) ([]State, []string, error)
+	// Beat stores a sign of life, by the source's own clock, of one who is online. It takes a version:
+	// the feed brings it to the mirror, and an auto-offline of before changes nothing any more.
+	// ErrNotFound, ErrInactive, ErrNotOnline.
+	Beat(ctx context.Context, id string) (State, error)
 	// MirrorHeartbeats stores heartbeats, each only if it is newer, and says how many were.
 	MirrorHeartbeats(ctx context.Context, those []Heartbeat) (int, error)
 

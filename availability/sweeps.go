@@ -76,7 +76,7 @@ func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 			if at := parseSeen(text); at.IsZero() || at.After(begun.Add(heartbeatAhead)) {
 				p.Skip(janitor.SkipUnreadable, 1)
 			} else {
-				beats = append(beats, Heartbeat{ids[i], at})
+				beats = append(beats, Heartbeat{ids[i], m.clocks.toSource(at)})
 			}
 		}
 		if len(beats) == 0 {

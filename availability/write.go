@@ -2,6 +2,7 @@ package availability
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -132,5 +133,26 @@ func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
 		return "", fmt.Errorf("availability: heartbeat: %w", err)
 	}
 	m.metrics.heartbeats.WithLabelValues(beat).Inc()
+	if Beat(beat) == BeatKept {
+		m.mu.Lock()
+		m.kept = time.Now()
+		m.mu.Unlock()
+	}
 	return Beat(beat), nil
+}
+
+// HeartbeatAtSource takes a sign of life where Redis cannot: after an error of Heartbeat, or
+// BeatUnseeded. The source dates it, and its feed brings it to Redis: replicas that read there know
+// of it within a second. ErrNotFound. After other errors it is not known whether it was kept.
+func (m *Mirror) HeartbeatAtSource(ctx context.Context, id string) (Beat, error) {
+	_, err := m.source.Beat(ctx, strings.ToLower(id))
+	switch {
+	case err == nil:
+		return BeatKept, nil
+	case errors.Is(err, ErrInactive):
+		return BeatDeactivated, nil
+	case errors.Is(err, ErrNotOnline):
+		return BeatNotOnline, nil
+	}
+	return "", fmt.Errorf("availability: heartbeat: %w", err)
 }

@@ -52,6 +52,7 @@ type table struct {
 	// Feed receives what it returns, and sends that it was asked.
 	fed   chan []availability.State
 	asked chan struct{}
+	owed  bool // it was asked, and has returned nothing yet
 }
 
 func newTable(rows []availability.State) *table {
@@ -84,14 +85,25 @@ func (s *table) Feed(ctx context.Context, since availability.Cursor) ([]availabi
 	if since.Xmin == 0 {
 		return nil, next, nil
 	}
-	select {
-	case s.asked <- struct{}{}:
-	case <-ctx.Done():
-		return nil, next, ctx.Err()
+	// The mirror gives up a feed that does not answer: so nothing is answered now and then.
+	idle := time.NewTimer(time.Second)
+	defer idle.Stop()
+	if !s.owed {
+		select {
+		case s.asked <- struct{}{}:
+			s.owed = true
+		case <-idle.C:
+			return nil, next, nil
+		case <-ctx.Done():
+			return nil, next, ctx.Err()
+		}
 	}
 	select {
 	case states := <-s.fed:
+		s.owed = false
 		return states, next, nil
+	case <-idle.C:
+		return nil, next, nil
 	case <-ctx.Done():
 		return nil, next, ctx.Err()
 	}

@@ -23,7 +23,8 @@ WITH wanted (kind, name, missing) AS (
 	SELECT 'function', name, to_regproc(name) IS NULL FROM unnest(ARRAY['availability_set_online',
 		'availability_set_active', 'availability_accept', 'availability_end', 'availability_extend',
 		'availability_reroute', 'availability_auto_offline', 'availability_mirror_heartbeats', 'availability_outbid',
-		'availability_repair', 'availability_room', 'availability_of_sign_in']) AS t (name)
+		'availability_repair', 'availability_room', 'availability_of_sign_in', 'availability_set_offline',
+		'availability_beat', 'availability_revive']) AS t (name)
 	UNION ALL
 	SELECT 'function', proname || ' as migration 4 makes it, which waits for nobody', prosrc NOT LIKE '%SKIP LOCKED%'
 		FROM pg_proc WHERE oid = to_regproc('availability_auto_offline')
@@ -36,6 +37,9 @@ WITH wanted (kind, name, missing) AS (
 			WHERE r.ev_class = to_regclass('mitra_availability_truth') AND d.refobjid = to_regclass(base))
 		FROM unnest(ARRAY['mitras', 'mitra_online_status', 'chat_sessions']) AS t (base)
 		WHERE to_regclass('mitra_availability_truth') IS NOT NULL AND to_regclass(base) IS NOT NULL
+	UNION ALL
+	SELECT 'function', proname || ' as migration 6 makes it, which leaves its judgement', prosrc NOT LIKE '%judged_at%'
+		FROM pg_proc WHERE oid = to_regproc('availability_auto_offline')
 	UNION ALL
 	SELECT 'constraint', format('on mitra_online_status (mitra_id) that is not deferrable, in place of %1$I; run: '
 			'ALTER TABLE mitra_online_status DROP CONSTRAINT %1$I, ADD UNIQUE (mitra_id)', c.conname), true

@@ -282,6 +282,13 @@ func TestTheFeedWaitsForNobodysConnection(t *testing.T) {
 	defer cancel()
 	_, _, err = few.Feed(short, availability.Cursor{})
 	require.NoError(t, err)
+	// Nor does the rest of what keeps the mirror.
+	_, err = few.Page(short, "", 1)
+	require.NoError(t, err)
+	_, err = few.States(short, []string{mitra})
+	require.NoError(t, err)
+	_, err = few.Outbid(short, []string{mitra}, []int64{40})
+	require.NoError(t, err)
 	require.NoError(t, tx.Rollback(ctx))
 	writers.Wait()
 }

@@ -31,7 +31,7 @@ func TestMigrationsRunOnceHoweverManyStartAtOnce(t *testing.T) {
 	wait.Wait()
 	w := world{DB: db, t: t, src: open(t, db.URL)}
 	require.NoError(t, w.src.Migrate(t.Context()))
-	require.Equal(t, 5, one[int](w, "SELECT count(*) FROM availability_migrations WHERE version_id > 0"))
+	require.Equal(t, 7, one[int](w, "SELECT count(*) FROM availability_migrations WHERE version_id > 0"))
 	w.mitra()
 	w.requireTruth()
 }
@@ -306,23 +306,23 @@ func TestADatabaseOfBeforeTheLastMigrationIsNamed(t *testing.T) {
 	}
 	require.NoError(t, src.Migrate(ctx))
 	require.NoError(t, src.Check(ctx))
-	exec(`DO $$ BEGIN
-		EXECUTE replace(pg_get_functiondef('availability_accept'::regproc), 'availability_room', 'their_room');
-	END $$`)
-	exec("DELETE FROM availability_migrations WHERE version_id = 5; DROP FUNCTION availability_room")
-	err := src.Check(ctx)
-	require.ErrorIs(t, err, postgres.ErrLacking)
-	require.ErrorContains(t, err, "availability_accept as migration 5 makes it")
-	require.ErrorContains(t, err, "function availability_room")
-	require.NoError(t, src.Migrate(ctx))
-	require.NoError(t, src.Check(ctx))
-	exec(`DO $$ BEGIN
-		EXECUTE replace(pg_get_functiondef('availability_auto_offline'::regproc), 'SKIP LOCKED', '');
-	END $$`)
-	exec("DELETE FROM availability_migrations WHERE version_id >= 4")
-	err = src.Check(ctx)
-	require.ErrorIs(t, err, postgres.ErrLacking)
-	require.ErrorContains(t, err, "availability_auto_offline as migration 4 makes it")
+	for _, c := range []struct{ function, old, became, names string }{
+		{"availability_auto_offline", "SKIP LOCKED", "", "availability_auto_offline as migration 4 makes it"},
+		{"availability_accept", "availability_room", "their_room", "availability_accept as migration 5 makes it"},
+		{"availability_auto_offline", "judged_at", "is_something", "availability_auto_offline as migration 6 makes it"},
+	} {
+		exec(`DO $$ BEGIN
+			EXECUTE replace(pg_get_functiondef('` + c.function + `'::regproc), '` + c.old + `', '` + c.became + `');
+		END $$`)
+		exec("DELETE FROM availability_migrations WHERE version_id >= 4")
+		err := src.Check(ctx)
+		require.ErrorIs(t, err, postgres.ErrLacking)
+		require.ErrorContains(t, err, c.names)
+		require.NoError(t, src.Migrate(ctx))
+		require.NoError(t, src.Check(ctx))
+	}
+	exec("DELETE FROM availability_migrations WHERE version_id >= 5; DROP FUNCTION availability_room")
+	require.ErrorContains(t, src.Check(ctx), "function availability_room")
 	require.NoError(t, src.Migrate(ctx))
 	require.NoError(t, src.Check(ctx))
 }

@@ -47,7 +47,8 @@ func Password(now func() string) Option { return func(s *Source) { s.password = 
 
 // A Source reads and writes one database. Safe for concurrent use.
 type Source struct {
-	pool    *pgxpool.Pool
+	pool    *pgxpool.Pool // callers'
+	keep    *pgxpool.Pool // for the rest of what keeps the mirror
 	feed    *pgxpool.Pool // of one connection
 	timeout time.Duration
 
@@ -59,8 +60,9 @@ type Source struct {
 
 // Open makes a Source of the database that a URL names. It waits for no server: see
 // [Source.Migrate]. The tables are those of the first schema of search_path. The URL's
-// pool_max_conns is the number of connections at most: 4, or one a CPU if those are more. Feed has
-// one more, of its own: it waits for no read or writer, however many there are.
+// pool_max_conns is the number of connections at most: 4, or one a CPU if those are more. What keeps
+// the mirror has others: Feed one, and Page, States, Outbid and Revive two. They wait for no writer,
+// however many there are.
 //
 // Errors do not repeat a password of the URL.
 func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
@@ -89,10 +91,13 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	one := config.Copy()
-	one.MaxConns, one.MinConns, one.MinIdleConns = 1, 0, 0
-	if s.feed, err = pgxpool.NewWithConfig(ctx, one); err != nil {
+	if s.keep, err = own(ctx, config, 2, keepWaits); err != nil {
 		s.pool.Close()
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	if s.feed, err = own(ctx, config, 1, feedWaits); err != nil {
+		s.pool.Close()
+		s.keep.Close()
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
 	return s, nil
@@ -101,6 +106,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 // Close ends the connections. It waits for calls that are under way.
 func (s *Source) Close() {
 	s.pool.Close()
+	s.keep.Close()
 	s.feed.Close()
 }
 

@@ -6,12 +6,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
 // columns of a state, from the view s.
-const columns = `s.mitra_id::text, s.version, s.is_online, s.is_active, s.active_sessions, s.seen`
+const columns = `s.mitra_id::text, s.version, s.is_online, s.is_active, s.active_sessions, s.seen, s.judged`
 
 // A row is a state as it is read. Its fields are nil where there is none.
 type row struct {
@@ -19,11 +20,11 @@ type row struct {
 	version        *int64
 	online, active *bool
 	sessions       *int
-	seen           *time.Time
+	seen, judged   *time.Time
 }
 
 func (r *row) fields() []any {
-	return []any{&r.id, &r.version, &r.online, &r.active, &r.sessions, &r.seen}
+	return []any{&r.id, &r.version, &r.online, &r.active, &r.sessions, &r.seen, &r.judged}
 }
 
 // appendTo appends the state, if there is one.
@@ -37,18 +38,22 @@ func (r *row) appendTo(states []availability.State) []availability.State {
 	if r.seen != nil {
 		st.Seen = r.seen.UTC().Truncate(time.Millisecond)
 	}
+	if r.judged != nil {
+		st.Judged = r.judged.UTC().Truncate(time.Millisecond)
+	}
 	return append(states, st)
 }
 
 // query returns the states that a statement selects. Its columns are those of a state; before them,
 // or not, more.
-func (s *Source) query(
+func query(
 	ctx context.Context,
+	pool *pgxpool.Pool,
 	sql string,
 	args []any,
 	more ...any,
 ) ([]availability.State, error) {
-	rows, err := s.pool.Query(ctx, sql, args...)
+	rows, err := pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -71,40 +76,10 @@ func scan(rows pgx.Rows, each func(id string), more ...any) (states []availabili
 	return states, rows.Err()
 }
 
-// Feed implements [availability.Source]. It looks for transactions that were not over when the
-// cursor was taken, or began later: one that takes an hour to commit is seen when it does, and
-// until then all that has changed since its beginning is returned again each time. After a restart
-// of the server, or a change of the primary, everything is: transactions may have been lost, and
-// their numbers given to others. A number that this server has not reached is of a restore: it says
-// nothing. A standby is refused.
-func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
-	states []availability.State, now availability.Cursor, err error,
-) {
-	err = s.withinLong(ctx, "feed", func(ctx context.Context) error {
-		rows, err := s.feed.Query(ctx, `
-			WITH now AS MATERIALIZED (
-				SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin, pg_snapshot_xmax(pg_current_snapshot()) AS xmax,
-				       left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' ' ||
-				       extract(epoch FROM pg_postmaster_start_time()) AS life)
-			SELECT now.xmin, now.life, `+columns+`
-			  FROM now LEFT JOIN (
-				SELECT * FROM mitra_availability_state
-				 WHERE changed_xid >= (SELECT CASE $2 WHEN '' THEN xmin WHEN life THEN $1::xid8 ELSE '0' END FROM now)
-				   AND (changed_xid < (SELECT xmax FROM now) OR $2 NOT IN ('', (SELECT life FROM now)))) s ON true`,
-			since.Xmin, since.Life)
-		if err != nil {
-			return err
-		}
-		states, err = scan(rows, nil, &now.Xmin, &now.Life)
-		return err
-	})
-	return states, now, err
-}
-
 // Page implements [availability.Source].
 func (s *Source) Page(ctx context.Context, after string, limit int) (states []availability.State, err error) {
 	err = s.withinLong(ctx, "page", func(ctx context.Context) error {
-		states, err = s.query(ctx, `SELECT `+columns+` FROM mitra_availability_state s
+		states, err = query(ctx, s.keep, `SELECT `+columns+` FROM mitra_availability_state s
 			WHERE s.mitra_id > $1 OR $1 IS NULL ORDER BY s.mitra_id LIMIT $2`, []any{idOf(after), limit})
 		return err
 	})
@@ -114,7 +89,7 @@ func (s *Source) Page(ctx context.Context, after string, limit int) (states []av
 // States implements [availability.Source]. What is no UUID never was.
 func (s *Source) States(ctx context.Context, ids []string) (states []availability.State, err error) {
 	err = s.within(ctx, "states", func(ctx context.Context) error {
-		states, err = s.query(ctx, `SELECT `+columns+` FROM mitra_availability_state s
+		states, err = query(ctx, s.keep, `SELECT `+columns+` FROM mitra_availability_state s
 			WHERE s.mitra_id = ANY ($1)`, []any{idsOf(ids)})
 		return err
 	})
@@ -148,7 +123,17 @@ func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (
 		}
 	}
 	err = s.within(ctx, "outbid", func(ctx context.Context) error {
-		states, err = s.query(ctx, `SELECT `+columns+` FROM availability_outbid($1, $2) s`, []any{known, above})
+		states, err = query(ctx, s.keep, `SELECT `+columns+` FROM availability_outbid($1, $2) s`, []any{known, above})
+		return err
+	})
+	return states, err
+}
+
+// Revive implements [availability.Source]. One who went online, or was set offline again, since that
+// judgement is left as it is.
+func (s *Source) Revive(ctx context.Context, ids []string) (states []availability.State, err error) {
+	err = s.within(ctx, "revive", func(ctx context.Context) error {
+		states, err = query(ctx, s.keep, `SELECT `+columns+` FROM availability_revive($1) s`, []any{idsOf(ids)})
 		return err
 	})
 	return states, err
@@ -159,7 +144,7 @@ func (s *Source) Available(ctx context.Context, cutoff time.Time, most, limit in
 	states []availability.State, err error,
 ) {
 	err = s.within(ctx, "available", func(ctx context.Context) error {
-		states, err = s.query(ctx, `SELECT `+columns+` FROM mitra_availability_state s
+		states, err = query(ctx, s.pool, `SELECT `+columns+` FROM mitra_availability_state s
 			WHERE s.is_online AND s.is_active AND s.active_sessions < $1 AND ($2::timestamptz IS NULL OR s.seen >= $2)
 			ORDER BY s.active_sessions, s.mitra_id LIMIT CASE WHEN $3::int > 0 THEN $3::int END`,
 			[]any{most, momentOf(cutoff), limit})

@@ -21,11 +21,12 @@ var outcomes = map[string]error{
 	"taken":    availability.ErrTaken,
 	"full":     availability.ErrFull,
 	"inactive": availability.ErrInactive,
+	"offline":  availability.ErrNotOnline,
 }
 
 // returned are the columns of a state that a writer f returns.
 const returned = `(f.state).mitra_id::text, (f.state).version, (f.state).is_online, (f.state).is_active,
-	(f.state).active_sessions, (f.state).seen`
+	(f.state).active_sessions, (f.state).seen, (f.state).judged`
 
 // write runs a writer, whose first column is the outcome. With a refusal it returns states as well:
 // whoever asked believed in others.
@@ -34,7 +35,7 @@ func (s *Source) write(ctx context.Context, what, sql string, args []any, more .
 ) {
 	var outcome string
 	err = s.within(ctx, what, func(ctx context.Context) error {
-		states, err = s.query(ctx, sql, args, append([]any{&outcome}, more...)...)
+		states, err = query(ctx, s.pool, sql, args, append([]any{&outcome}, more...)...)
 		return err
 	})
 	if err != nil {
@@ -51,6 +52,9 @@ func (s *Source) write(ctx context.Context, what, sql string, args []any, more .
 // online: it takes a version then, too. One that is not active is refused with ErrInactive, but may
 // go offline.
 func (s *Source) SetOnline(ctx context.Context, id string, online bool) (availability.State, error) {
+	if !online {
+		return s.set(ctx, "set offline", "availability_set_offline", id)
+	}
 	return s.set(ctx, "set online", "availability_set_online", id, online)
 }
 
@@ -59,21 +63,27 @@ func (s *Source) SetActive(ctx context.Context, id string, active bool) (availab
 	return s.set(ctx, "set active", "availability_set_active", id, active)
 }
 
+// Beat implements [availability.Source]. It waits for a second for one who is being changed, as by
+// an auto-offline that is about to commit: what that has decided is what it goes by.
+func (s *Source) Beat(ctx context.Context, id string) (availability.State, error) {
+	return s.set(ctx, "heartbeat", "availability_beat", id)
+}
+
+// set runs a writer of one mitra, with a value or without.
 func (s *Source) set(
 	ctx context.Context,
 	what, writer, id string,
-	value bool,
+	value ...bool,
 ) (st availability.State, err error) {
 	mitra := idOf(id)
 	if !mitra.Valid {
 		return st, availability.ErrNotFound
 	}
-	states, err := s.write(
-		ctx,
-		what,
-		`SELECT f.outcome, `+returned+` FROM `+writer+`($1, $2) f`,
-		[]any{mitra, value},
-	)
+	args, more := []any{mitra}, ""
+	if len(value) > 0 {
+		args, more = append(args, value[0]), ", $2"
+	}
+	states, err := s.write(ctx, what, `SELECT f.outcome, `+returned+` FROM `+writer+`($1`+more+`) f`, args)
 	if len(states) > 0 {
 		st = states[0]
 	}

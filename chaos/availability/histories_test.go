@@ -91,7 +91,7 @@ func TestTheOracleRejectsWhatIsWrong(t *testing.T) {
 		{"half a mirror that is certified", "without b", []string{
 			"SET chaos:fault FLUSHALL ; FLUSHALL", shown("a", "1", "0"), "SET mitras:seeded 2026-11-22T12:00:02.000Z",
 		}},
-		{"a command that is not known", "is not known", []string{"RPUSH mitras:online a"}},
+		{"a command that is not known", "is not known", []string{"LPUSH mitras:online a"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -17,15 +17,19 @@ const (
 	seedLua      = "seed.lua"
 	offlineGo    = "offline.go"
 	feedGo       = "feed.go"
-	reconcileGo  = "reconcile.go"
 	settingsGo   = "settings.go"
 	writeGo      = "write.go"
-	statesGo     = "postgres/states.go"
+	applyGo      = "apply.go"
+	readGo       = "read.go"
+	clocksGo     = "clocks.go"
+	snapshotGo   = "snapshot.go"
+	sourceFeedGo = "postgres/feed.go"
 	stateSQL     = "postgres/migrations/00002_state.sql"
 	writersSQL   = "postgres/migrations/00003_writers.sql"
 	offlineSQL   = "postgres/migrations/00004_auto_offline.sql"
 	roomSQL      = "postgres/migrations/00005_room.sql"
 	limitsGo     = "postgres/settings.go"
+	lifeSQL      = "postgres/migrations/00006_life.sql"
 )
 
 // mutants: what is here needs no tag, so that a change of the code which a mutant rests on is told
@@ -50,21 +54,75 @@ var mutants = harness.Mutants{
 		{
 			Name: "XmaxInTheFeed", What: "the feed goes on behind transactions that are not over",
 			Edits: []harness.Edit{{
-				File: statesGo, From: "SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin",
+				File: sourceFeedGo, From: "SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin",
 				To: "SELECT pg_snapshot_xmax(pg_current_snapshot()) AS xmin",
 			}},
 			Test: "TestTheFeedSeesAChangeThatCommitsLate",
 		},
 		{
 			Name: "FeedGoesOnAfterARestart", What: "the feed takes another server's transactions for this one's",
-			Edits: []harness.Edit{{File: statesGo, From: "WHEN life THEN $1::xid8 ELSE '0' END", To: "ELSE $1::xid8 END"}},
-			Test:  "TestAServerThatIsBackAfterItsEndIsReadFromTheBeginning",
+			Edits: []harness.Edit{
+				{File: sourceFeedGo, From: "WHEN (SELECT life FROM now) THEN", To: "WHEN $3::text THEN"},
+				{File: sourceFeedGo, From: "since.Connection != now.Connection", To: "false"},
+			},
+			Test: "TestAServerThatIsBackAfterItsEndIsReadFromTheBeginning",
+		},
+		{
+			Name: "AConnectionIsNoLife", What: "the end of the feed's connection is not noticed",
+			Edits: []harness.Edit{{File: sourceFeedGo, From: "since.Connection != now.Connection", To: "false"}},
+			Test:  "TestWhateverMayBringOtherCommitsIsAnotherLife",
+		},
+		{
+			Name: "OpenTransactionsAreReadAgain", What: "all since the oldest open transaction is read at each look",
+			Edits: []harness.Edit{{
+				File: sourceFeedGo, From: "AND NOT pg_visible_in_snapshot(changed_xid, (SELECT since FROM now))", To: "",
+			}},
+			Test: "TestAnOpenTransactionHasNoStateReadTwice",
+		},
+		{
+			Name: "WritersDoNotOutbid", What: "a write that Redis takes for an old one is left to the next comparison",
+			Edits: []harness.Edit{{File: applyGo, From: "m.settleFound(ctx, found); err != nil {", To: "m.settleFound(ctx, found[:0]); err != nil {"}},
+			Test:  "TestAWriteBehindLostCommitsIsInRedisWhenItIsAcknowledged",
+		},
+		{
+			Name: "ReadsTrustAFeedThatIsBehind", What: "reads do not ask Postgres while the feed cannot be read",
+			Edits: []harness.Edit{{File: readGo, From: "a.Age = m.behind(); a.Age > 0 {", To: "a.Age = m.behind(); false {"}},
+			Test:  "TestReadsAskTheSourceWhileTheFeedDoesNotKnow",
+		},
+		{
+			Name: "TheFallbackStandsStill", What: "while Redis is away nobody falls silent",
+			Edits: []harness.Edit{{File: readGo, From: "time.Since(kept) >= s.StaleAfter &&", To: "time.Since(kept) < 0 &&"}},
+			Test:  "TestTheFallbackAges",
+		},
+		{
+			Name: "ClocksAreNotCorrected", What: "times of two clocks are compared as they are",
+			Edits: []harness.Edit{{File: clocksGo, From: "c.skew = measured", To: "c.skew = 0"}},
+			Test:  "TestASourceWhoseClockIsAnotherChangesNothing",
+		},
+		{
+			Name: "BeatTakesNoVersion", What: "a heartbeat that Postgres keeps takes no version",
+			Edits: []harness.Edit{{
+				File: lifeSQL, From: "    UPDATE mitra_availability a SET version = a.version + 1, changed_xid = DEFAULT WHERE a.mitra_id = mitra;", To: "",
+			}},
+			Test: "TestAHeartbeatAtTheSourceIsNeverOverruledByAnAutoOffline",
+		},
+		{
+			Name: "JudgementsAreLast", What: "a heartbeat that was taken behind a judgement is overruled",
+			Edits: []harness.Edit{{
+				File: applyLua, From: "kind = not is_online and is_alive(id, at) and 'alive' or 'behind'", To: "kind = 'behind'",
+			}},
+			Test: "TestAHeartbeatThatIsKeptWhileACommitTakesItsTimeIsNotOverruled",
+		},
+		{
+			Name: "SnapshotsDoNotPause", What: "a long computation loses its place to the next",
+			Edits: []harness.Edit{{File: snapshotGo, From: "		defer m.computingOn(ctx, token)()", To: ""}},
+			Test:  "TestSnapshotsThatTakeLongAreComputedByOneAtATimeAndPause",
 		},
 		{
 			Name: "FeedMovesOnWhateverArrived", What: "the cursor moves before the states have arrived",
 			Edits: []harness.Edit{{
-				File: feedGo, From: "\tbrought, err := f.apply(ctx, newer, states...)",
-				To: "\tf.cursor, f.reading = next, true\n\tbrought, err := f.apply(ctx, newer, states...)",
+				File: feedGo, From: "\tbrought, err := f.deliver(ctx, states...)",
+				To: "\tf.cursor, f.reading = next, true\n\tbrought, err := f.deliver(ctx, states...)",
 			}},
 			Test: "TestAWriteStandsThoughRedisIsAwayAndTheFeedBringsIt",
 		},
@@ -116,12 +174,12 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "NoCutoffInPostgres", What: "Postgres does not ask its own heartbeats",
-			Edits: []harness.Edit{{File: offlineSQL, From: "AND s.is_online AND a.seen >= cutoff IS NOT TRUE", To: "AND s.is_online"}},
+			Edits: []harness.Edit{{File: lifeSQL, From: "AND s.is_online AND a.seen >= cutoff IS NOT TRUE", To: "AND s.is_online"}},
 			Test:  "TestTheSilentGoOfflineAtTheVersionAtWhichTheyWereCondemned",
 		},
 		{
 			Name: "NoFenceInPostgres", What: "Postgres does not ask for the version of the mark",
-			Edits: []harness.Edit{{File: offlineSQL, From: "ON a.mitra_id = c.id AND a.version = c.version", To: "ON a.mitra_id = c.id"}},
+			Edits: []harness.Edit{{File: lifeSQL, From: "ON a.mitra_id = c.id AND a.version = c.version", To: "ON a.mitra_id = c.id"}},
 			Test:  "TestTheSilentGoOfflineAtTheVersionAtWhichTheyWereCondemned",
 		},
 		{
@@ -201,7 +259,7 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "NobodyOutbids", What: "a Redis that is ahead of Postgres stays so",
-			Edits: []harness.Edit{{File: reconcileGo, From: "\tif len(ahead) == 0 {", To: "\tif len(ahead) >= 0 {"}},
+			Edits: []harness.Edit{{File: applyGo, From: "\tif len(ahead) == 0 {", To: "\tif len(ahead) >= 0 {"}},
 			Test:  "TestAReconciliationNamesEachKindOfDriftAndHealsIt",
 		},
 		{

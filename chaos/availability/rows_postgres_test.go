@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -68,6 +69,39 @@ func postgresSetBackWhileRedisIsAway(w *world) {
 	})
 	harness.Lasting(time.Second)
 	w.redis.Cont()
+}
+
+// postgresRecovers kills one of its processes, as the OOM killer does: the others end, and it
+// recovers, with the same start time and timeline.
+func postgresRecovers(w *world) {
+	for range 3 {
+		conn, err := w.db.Acquire(w.Context())
+		require.NoError(w, err)
+		require.NoError(w, syscall.Kill(int(conn.Conn().PgConn().PID()), syscall.SIGKILL))
+		conn.Release()
+		w.eventually("Postgres answers again", "SELECT 1")
+		w.works()
+	}
+}
+
+// postgresConnectionsEnd ends all connections again and again.
+func postgresConnectionsEnd(w *world) {
+	for range 10 {
+		w.eventually("connections end", `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+		harness.Lasting(300 * time.Millisecond)
+	}
+}
+
+// postgresLocked locks the settings for longer than a mitra may be silent, in a transaction that
+// holds back what others have seen.
+func postgresLocked(w *world) {
+	tx, err := w.db.Begin(w.Context())
+	require.NoError(w, err)
+	_, err = tx.Exec(w.Context(), "SELECT pg_current_xact_id(); LOCK TABLE app_config IN ACCESS EXCLUSIVE MODE")
+	require.NoError(w, err)
+	lasting()
+	require.NoError(w, tx.Rollback(w.Context()))
 }
 
 // postgresFailedOver ends Postgres while its standby is behind, which is promoted then.

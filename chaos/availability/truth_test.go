@@ -20,6 +20,12 @@ CREATE TABLE chaos_history (
   sessions integer, xid xid8, at timestamptz, by text);
 CREATE FUNCTION chaos_note() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+  -- The judgement that an auto-offline leaves is no version of its own.
+  IF TG_OP = 'UPDATE' AND NEW.judged_at IS DISTINCT FROM OLD.judged_at AND
+     (NEW.version, NEW.is_online, NEW.is_active, NEW.active_sessions) =
+     (OLD.version, OLD.is_online, OLD.is_active, OLD.active_sessions) THEN
+    RETURN NULL;
+  END IF;
   INSERT INTO chaos_history (mitra, version, online, active, sessions, xid, at, by)
   VALUES (NEW.mitra_id, NEW.version, NEW.is_online, NEW.is_active, NEW.active_sessions,
           pg_current_xact_id(), clock_timestamp(), current_query());
@@ -126,7 +132,7 @@ func readTruth(ctx context.Context, url string, lost bool) (t truth, err error) 
 		return all
 	}
 	t.flips = flips(`SELECT mitra::text, CASE WHEN online THEN 'online' ELSE 'offline' END FROM chaos_flips
-		WHERE by ~ '\mavailability_(set_online|auto_offline)\(' ORDER BY seq`)
+		WHERE by ~ '\mavailability_(set_online|set_offline|auto_offline|revive)\(' ORDER BY seq`)
 	t.logs = flips("SELECT mitra_id::text, status FROM mitra_online_logs ORDER BY id")
 	return t, err
 }

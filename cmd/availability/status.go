@@ -30,6 +30,9 @@ type mirrorStatus struct {
 	// FeedAt is when the feed was last read and brought to Redis, FeedError why it was not.
 	FeedAt    time.Time `json:"feed_at,omitzero"`
 	FeedError string    `json:"feed_error,omitempty"`
+	// FeedBehind is for how long (s) Redis may have missed what Postgres committed: reads ask Postgres
+	// as well. 0: it has all of it.
+	FeedBehind float64 `json:"feed_behind_seconds"`
 	// Drift is what the last comparison on this replica found, by kind.
 	Drift   map[string]int `json:"drift,omitempty"`
 	DriftAt time.Time      `json:"drift_at,omitzero"`
@@ -53,7 +56,7 @@ func (r *replica) mirrorStatus(reachable bool) mirrorStatus {
 	h := r.mirror.Health()
 	return mirrorStatus{
 		Whole:    h.Whole && reachable,
-		LookedAt: h.LookedAt, FeedAt: h.FeedAt, FeedError: h.FeedError, Drift: h.Drift, DriftAt: h.DriftAt,
+		LookedAt: h.LookedAt, FeedAt: h.FeedAt, FeedError: h.FeedError, FeedBehind: h.Behind.Seconds(), Drift: h.Drift, DriftAt: h.DriftAt,
 		Unseen:        h.Unseen,
 		SettingsError: h.SettingsError,
 		RedisBreaker:  h.Redis, PostgresBreaker: h.Source, OfflineHeld: h.Offline,

@@ -16,15 +16,15 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
-// interrupted is a source to which something happens right before heartbeats are stored.
+// interrupted is a source to which something happens right before a heartbeat is stored.
 type interrupted struct {
 	api.Source
 	by func()
 }
 
-func (s *interrupted) MirrorHeartbeats(ctx context.Context, those []availability.Heartbeat) (int, error) {
+func (s *interrupted) Beat(ctx context.Context, id string) (availability.State, error) {
 	s.by()
-	return s.Source.MirrorHeartbeats(ctx, those)
+	return s.Source.Beat(ctx, id)
 }
 
 func TestWithoutRedisAHeartbeatIsAnsweredByWhatPostgresKnows(t *testing.T) {

@@ -24,41 +24,32 @@ func (a *API) heartbeat(c *call) error {
 		return err
 	case err != nil:
 		return a.heartbeatAtSource(c)
-	case beat == availability.BeatDeactivated:
-		return mayBeat(false, false)
-	case beat == availability.BeatNotOnline:
-		return mayBeat(true, false)
 	case beat == availability.BeatUnseeded:
 		return a.unseededHeartbeat(c)
 	}
-	return c.noContent()
+	return c.beat(beat)
 }
 
-// mayBeat tells whether a mitra is one whose heartbeats are taken.
-func mayBeat(active, online bool) error {
-	switch {
-	case !active:
+// beat answers what became of a heartbeat.
+func (c *call) beat(beat availability.Beat) error {
+	switch beat {
+	case availability.BeatDeactivated:
 		return deactivated.because("an administrator has deactivated this mitra")
-	case !online:
+	case availability.BeatNotOnline:
 		return notOnline.because("go online again")
 	}
-	return nil
+	return c.noContent()
 }
 
-// unseededHeartbeat answers one that Redis has kept without knowing the mitra. Where nobody can
-// tell, it is kept all the same.
+// unseededHeartbeat answers one that Redis has kept without knowing the mitra: a Redis that is
+// emptied while its mitra is set offline knows nothing of either. Where the source cannot answer it
+// is kept all the same.
 func (a *API) unseededHeartbeat(c *call) error {
-	s, err := a.mirror.Status(c.Context(), c.caller.Subject)
-	switch {
-	case err == nil:
-		if err := mayBeat(s.Value.Active, s.Value.Online); err != nil {
-			return err
-		}
-		c.from(s.From, s.Age)
-	case problemOf(err).kind != unavailable:
-		return err
+	err := a.heartbeatAtSource(c)
+	if err != nil && problemOf(err).kind == unavailable {
+		return c.noContent()
 	}
-	return c.noContent()
+	return err
 }
 
 // heartbeatAtSource keeps a heartbeat in the source. This replica may be the only one that Redis
@@ -71,38 +62,14 @@ func (a *API) heartbeatAtSource(c *call) error {
 		return fmt.Errorf("api: too many heartbeats are on their way to the source: %w", err)
 	}
 	defer a.atSource.Release(1)
-	if _, err := a.seenAtSource(c); err != nil {
-		return err
-	}
-	// To the millisecond, as the source tells when it has seen somebody.
-	beat := availability.Heartbeat{ID: c.caller.Subject, At: time.Now().Truncate(time.Millisecond)}
-	n, err := a.source.MirrorHeartbeats(c.Context(), []availability.Heartbeat{beat})
+	beat, err := a.mirror.HeartbeatAtSource(c.Context(), c.caller.Subject)
 	if err != nil {
 		return err
 	}
-	if n == 0 { // the source has a later one, or the mitra is being changed
-		seen, err := a.seenAtSource(c)
-		if err != nil {
-			return err
-		}
-		if seen.Before(beat.At) {
-			return unavailable.because("the mitra is being changed at this moment: the heartbeat is not kept")
-		}
+	if beat == availability.BeatKept {
+		c.from(availability.FromPostgres, 0)
 	}
-	c.from(availability.FromPostgres, 0)
-	return c.noContent()
-}
-
-// seenAtSource returns the last sign of life that the source has of a mitra who may beat.
-func (a *API) seenAtSource(c *call) (time.Time, error) {
-	states, err := a.source.States(c.Context(), []string{c.caller.Subject})
-	if err != nil {
-		return time.Time{}, err
-	}
-	if len(states) == 0 {
-		return time.Time{}, availability.ErrNotFound
-	}
-	return states[0].Seen, mayBeat(states[0].Active, states[0].Online)
+	return c.beat(beat)
 }
 
 func (a *API) online(c *call) error {

@@ -1,0 +1,116 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/rollcall-redis/rollcall/availability"
+)
+
+const (
+	// feedWaits is for how long the feed waits for a lock on a table, and keepWaits what else keeps the
+	// mirror, also for one on a row.
+	feedWaits = 200 * time.Millisecond
+	keepWaits = time.Second
+	// lockNotAvailable is the code of a wait that was given up.
+	lockNotAvailable = "55P03"
+	// nameKey is where a connection has its name.
+	nameKey = "rollcall.name"
+	// forEver is for how long a connection of the feed is used: its end is the end of a life.
+	forEver = 100 * 365 * 24 * time.Hour
+)
+
+// own makes a pool of so many connections that callers do not use.
+func own(ctx context.Context, c *pgxpool.Config, conns int32, waits time.Duration) (*pgxpool.Pool, error) {
+	c = c.Copy()
+	c.MaxConns, c.MinConns, c.MinIdleConns = conns, 0, 0
+	c.MaxConnLifetime, c.MaxConnIdleTime = forEver, forEver
+	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		conn.PgConn().CustomData()[nameKey] = rand.Text()
+		_, err := conn.Exec(ctx, fmt.Sprintf("SET lock_timeout = %d", waits.Milliseconds()))
+		return err
+	}
+	return pgxpool.NewWithConfig(ctx, c)
+}
+
+// A life ends with whatever may lose commits, or bring others' in: the server's, as its start, its
+// timeline, and its statistics, which a crash recovery resets; the database's and the tables', as a
+// restore or a TRUNCATE makes them anew, with the partitions that they have. Anything else ends the
+// feed's connection. None of it takes a lock.
+const life = `to_hex(hashtextextended(concat_ws(' ', left(pg_walfile_name(pg_current_wal_lsn()), 8),
+	extract(epoch FROM pg_postmaster_start_time()), extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()),
+	(SELECT oid FROM pg_database WHERE datname = current_database()),
+	(SELECT string_agg(concat_ws(' ', r.oid::text, pg_relation_filenode(r.oid),
+			(SELECT string_agg(concat(inhrelid, '.', pg_relation_filenode(inhrelid)), ' ' ORDER BY inhrelid)
+			   FROM pg_inherits WHERE inhparent = r.oid)), ',' ORDER BY t.name)
+	   FROM unnest(ARRAY['mitra_availability', 'mitras', 'mitra_online_status', 'chat_sessions']) AS t (name),
+	        LATERAL (SELECT to_regclass(t.name)::oid) AS r (oid))), 0))`
+
+// feedSQL reads from states what was not seen at a cursor: its Xmin, Snapshot and Life. changed_xid
+// is of a whole transaction, so a snapshot decides whether it is seen. One that this server has not
+// reached is of a restore: it means nothing.
+const feedSQL = `
+	WITH now AS MATERIALIZED (
+		SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin, pg_snapshot_xmax(pg_current_snapshot()) AS xmax,
+		       pg_current_snapshot()::text AS snapshot, nullif($2::text, '')::pg_snapshot AS since,
+		       clock_timestamp() AS at, ` + life + ` AS life)
+	SELECT now.xmin, now.life, now.snapshot, now.at, %s
+	  FROM now LEFT JOIN (
+		SELECT * FROM %s
+		 WHERE CASE $3::text WHEN '' THEN false
+		       WHEN (SELECT life FROM now) THEN changed_xid >= $1::xid8 AND changed_xid < (SELECT xmax FROM now)
+		            AND NOT pg_visible_in_snapshot(changed_xid, (SELECT since FROM now))
+		       ELSE true END) s ON true`
+
+// unseenColumns are those of a state without what mitra_online_status has.
+const unseenColumns = `s.mitra_id::text, s.version, s.is_online, s.is_active, greatest(s.active_sessions, 0),
+	NULL::timestamptz, NULL::timestamptz`
+
+// Feed implements [availability.Source]. It returns each change once, when it is committed, however
+// long others' transactions are open. After a restart of the server or a crash recovery, a change of
+// the primary, a restore, or any other end of its connection everything is returned: transactions
+// may have been lost, and their numbers given to others. A standby is refused.
+//
+// While somebody has locked mitra_online_status, states come without their last sign of life, and
+// the cursor stays: they come again.
+func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
+	states []availability.State, now availability.Cursor, err error,
+) {
+	err = s.withinLong(ctx, "feed", func(ctx context.Context) error {
+		return s.feed.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+			states, now, err = fed(ctx, c.Conn(), since, columns, "mitra_availability_state")
+			if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != lockNotAvailable {
+				return err
+			}
+			unseen, then, unseenErr := fed(ctx, c.Conn(), since, unseenColumns, "mitra_availability")
+			if unseenErr != nil || then.Life != since.Life || then.Connection != since.Connection {
+				return err
+			}
+			states, now = unseen, since
+			return nil
+		})
+	})
+	return states, now, err
+}
+
+func fed(ctx context.Context, c *pgx.Conn, since availability.Cursor, columns, from string) (
+	states []availability.State, now availability.Cursor, err error,
+) {
+	now.Connection, _ = c.PgConn().CustomData()[nameKey].(string)
+	if since.Life != "" && since.Connection != now.Connection {
+		since.Life = "another"
+	}
+	rows, err := c.Query(ctx, fmt.Sprintf(feedSQL, columns, from), since.Xmin, since.Snapshot, since.Life)
+	if err != nil {
+		return nil, now, err
+	}
+	states, err = scan(rows, nil, &now.Xmin, &now.Life, &now.Snapshot, &now.At)
+	return states, now, err
+}

@@ -1,0 +1,188 @@
+package postgres_test
+
+import (
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/internal/pgtest"
+)
+
+func lives(at availability.Cursor) []string { return []string{at.Life, at.Connection} }
+
+// feedAgain reads on until the source answers: its connection may have ended.
+func (w world) feedAgain(since *availability.Cursor) (ids []string) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		states, now, err := w.src.Feed(w.t.Context(), *since)
+		if err != nil {
+			return false
+		}
+		for _, st := range states {
+			ids = append(ids, st.ID)
+		}
+		*since = now
+		return true
+	}, patience, 5*time.Millisecond)
+	slices.Sort(ids)
+	return ids
+}
+
+// Numbers of transactions that were rolled back are given again after a crash recovery, which
+// changes neither the postmaster's start time nor the timeline.
+func TestACrashRecoveryIsAnotherLife(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Start(t, "autovacuum=off", "restart_after_crash=on").Database()
+	w := world{DB: db, t: t, src: open(t, db.URL)}
+	require.NoError(t, w.src.Migrate(t.Context()))
+	m := w.mitra()
+	for range 5 {
+		tx := w.begin()
+		_, err := tx.Exec(t.Context(), "SELECT pg_current_xact_id()")
+		require.NoError(t, err)
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+	var at availability.Cursor
+	w.feed(&at)
+	before := at
+
+	conn, err := w.Acquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(int(conn.Conn().PgConn().PID()), syscall.SIGKILL))
+	conn.Release()
+	require.Eventually(t, func() bool {
+		_, err := w.Exec(t.Context(), "UPDATE mitras SET is_active = false WHERE id = $1", m)
+		return err == nil
+	}, patience, 5*time.Millisecond)
+	require.Equal(t, []string{m}, w.feedAgain(&at))
+	require.NotEqual(t, lives(before), lives(at))
+	require.Empty(t, w.feed(&at))
+}
+
+func TestWhateverMayBringOtherCommitsIsAnotherLife(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"the feed's connection ends": `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%pg_current_snapshot%'`,
+		"the states are restored in place":   "CREATE TEMP TABLE copy AS SELECT * FROM mitra_availability; TRUNCATE mitra_availability; INSERT INTO mitra_availability SELECT * FROM copy",
+		"the states are another table's":     "CREATE TABLE other (LIKE mitra_availability INCLUDING ALL); INSERT INTO other SELECT * FROM mitra_availability; ALTER TABLE mitra_availability RENAME TO former; ALTER TABLE other RENAME TO mitra_availability",
+		"a table is emptied":                 "TRUNCATE chat_sessions",
+		"a table gets rows that nobody told": "CREATE TABLE part (); ALTER TABLE part ADD COLUMN id uuid NOT NULL DEFAULT gen_random_uuid(), ADD COLUMN mitra_id uuid, ADD COLUMN status text NOT NULL DEFAULT 'x'; ALTER TABLE part INHERIT chat_sessions",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t)
+			ids := w.mitras(3)
+			slices.Sort(ids)
+			var at availability.Cursor
+			w.feed(&at)
+			w.feed(&at)
+			before := at
+			w.exec(sql)
+			require.Equal(t, ids, w.feedAgain(&at))
+			require.NotEqual(t, lives(before), lives(at))
+			after := at
+			w.feed(&at)
+			require.Equal(t, lives(after), lives(at))
+		})
+	}
+}
+
+func TestADatabaseThatIsRestoredOnARunningServerIsAnotherLife(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	db, admin := server.Database(), server.Database()
+	w := world{DB: db, t: t, src: open(t, db.URL)}
+	require.NoError(t, w.src.Migrate(t.Context()))
+	m := w.mitra()
+	var at availability.Cursor
+	w.feed(&at)
+	before := at
+	for _, sql := range []string{
+		"ALTER DATABASE " + db.Name + " ALLOW_CONNECTIONS false",
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '" + db.Name + "'",
+		"ALTER DATABASE " + db.Name + " RENAME TO former",
+		"CREATE DATABASE " + db.Name + " TEMPLATE former",
+	} {
+		require.Eventually(t, func() bool { // a connection ends a moment after it was told to
+			_, err := admin.Exec(t.Context(), sql)
+			return err == nil
+		}, patience, 5*time.Millisecond, sql)
+	}
+	db.Reset()
+	require.Equal(t, []string{m}, w.feedAgain(&at))
+	require.NotEqual(t, lives(before), lives(at))
+}
+
+func TestAnOpenTransactionHasNoStateReadTwice(t *testing.T) {
+	t.Parallel()
+	w, ctx := setupAlone(t), t.Context()
+	w.exec("INSERT INTO mitras SELECT gen_random_uuid() FROM generate_series(1, 500)")
+	var at availability.Cursor
+	w.feed(&at)
+	open := w.begin()
+	_, err := open.Exec(ctx, "CREATE TABLE anything (); SAVEPOINT s; UPDATE mitras SET is_active = false")
+	require.NoError(t, err)
+	_, err = open.Exec(ctx, "ROLLBACK TO s")
+	require.NoError(t, err)
+	w.exec("UPDATE mitras SET is_active = false")
+	require.Len(t, w.feed(&at), 500)
+	for range 5 {
+		require.Empty(t, w.feed(&at))
+	}
+	_, err = open.Exec(ctx, "SAVEPOINT s; UPDATE mitras SET is_active = true; RELEASE s")
+	require.NoError(t, err)
+	require.NoError(t, open.Commit(ctx))
+	require.Len(t, w.feed(&at), 500, "those of a savepoint, too")
+	require.Empty(t, w.feed(&at))
+}
+
+func TestTheFeedWaitsForNoLockOfOtherTables(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	m := w.mitra()
+	_, err := w.src.SetOnline(ctx, m, true)
+	require.NoError(t, err)
+	var at availability.Cursor
+	w.feed(&at)
+	tx := w.begin()
+	_, err = tx.Exec(ctx, "LOCK TABLE app_config, mitra_online_status, mitra_online_logs IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	w.exec("UPDATE mitras SET is_active = false WHERE id = $1", m)
+	for range 2 {
+		states, next, err := w.src.Feed(ctx, at)
+		require.NoError(t, err)
+		require.Equal(t, at, next, "it comes again with its last sign of life")
+		require.Len(t, states, 1)
+		require.False(t, states[0].Active)
+		require.True(t, states[0].Online)
+		require.Zero(t, states[0].Seen)
+	}
+	require.NoError(t, tx.Rollback(ctx))
+	states, _, err := w.src.Feed(ctx, at)
+	require.NoError(t, err)
+	require.Len(t, states, 1)
+	require.NotZero(t, states[0].Seen)
+}
+
+// A TRUNCATE by somebody whose triggers are off leaves states wrong.
+func TestATruncateThatNoTriggerSawIsAnotherLife(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	m := w.mitra()
+	var at availability.Cursor
+	w.feed(&at)
+	w.session("active", m)
+	w.exec("SET session_replication_role = replica; TRUNCATE chat_sessions; RESET session_replication_role")
+	require.Equal(t, 1, w.state(m).Sessions)
+	before := at
+	w.feed(&at)
+	require.NotEqual(t, lives(before), lives(at))
+	_, err := w.src.Repair(t.Context())
+	require.NoError(t, err)
+	w.requireTruth()
+}
