@@ -30,7 +30,9 @@ var openAPI []byte
 // A Source is the mirror's, and has what administrators see beside states.
 type Source interface {
 	availability.Source
+	// List returns a page of mitras, as its Listing says.
 	List(ctx context.Context, l postgres.Listing) ([]postgres.Mitra, error)
+	// Mitra returns one mitra.
 	Mitra(ctx context.Context, id string) (postgres.Mitra, error)
 }
 

@@ -37,10 +37,15 @@ export function act(clock) {
 		outcome.replaceChildren(make("p", { className: "dim", textContent: "Under way …" }));
 		let response, answer;
 		try {
-			response = await fetch("api/v1/" + path, {
+			const ask = () => fetch("api/v1/" + path, {
 				method: "POST", body: new URLSearchParams(parameters), redirect: "error",
 				headers: { Authorization: "Bearer " + sessionStorage.getItem(kept) },
 			});
+			response = await ask();
+			if (response.status === 429) { // not looked at: a token from this address was wrong a moment ago
+				await new Promise((over) => setTimeout(over, 1000 * (response.headers.get("Retry-After") ?? 1)));
+				response = await ask();
+			}
 			answer = await response.json();
 		} catch {
 			outcome.replaceChildren(make("p", { className: "bad", textContent: "No answer from this replica: whether it was done is not known." }));
