@@ -280,6 +280,9 @@ func (r *reconciliation) drifted(kind, id string) {
 // keeps nobody from comparing.
 func (m *Mirror) nameUnseen(ctx context.Context) {
 	ways, err := m.source.Unseen(ctx)
+	if ctx.Err() != nil { // it stops
+		return
+	}
 	if err != nil {
 		m.log.Warn("nobody knows whether triggers see every change", "error", err)
 		return
