@@ -99,8 +99,8 @@ func (m *Mirror) apply(ctx context.Context, mode string, states ...State) ([]une
 }
 
 // deliver applies states that were committed, and settles what contradicts them: a Redis that has
-// versions of commits that were lost is outbid, and a mitra who is alive is online again. It returns
-// how many states Redis did not have.
+// versions of commits that were lost is outbid, and a mitra who is alive is online again. It
+// returns how many states Redis did not have.
 func (m *Mirror) deliver(ctx context.Context, states ...State) (brought int, err error) {
 	found, err := m.apply(ctx, newer, states...)
 	if err != nil {
@@ -138,8 +138,8 @@ func (m *Mirror) settleFound(ctx context.Context, found []unequal) (brought int,
 
 // overbid gives those versions above Redis' whose versions the source has lost, or gave a second
 // time: then Redis has something else at the same one. The source is asked once more: it may have
-// taken a version, and a writer brought it here, since it was read. It returns their states, and who
-// they are.
+// taken a version, and a writer brought it here, since it was read. It returns their states, and
+// who they are.
 func (m *Mirror) overbid(ctx context.Context, ahead []unequal) (states []State, lost []string, err error) {
 	if len(ahead) == 0 {
 		return nil, nil, nil

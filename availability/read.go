@@ -123,10 +123,10 @@ func (s Settings) stale() int64 {
 
 // cutoff is before when the source's sign of life of a mitra is too old; zero: silence means
 // nothing. The source hears of heartbeats when the leader brings them: so it counts from when they
-// were last brought, and is none where that is not known. One whose row was locked then has what was
-// brought a HeartbeatInterval before. Once Redis has kept none for as long as a mitra may be silent,
-// they have gone to the source, and it counts from now: but for those of replicas that do reach
-// Redis, which come two HeartbeatIntervals later at most.
+// were last brought, and is none where that is not known. One whose row was locked then has what
+// was brought a HeartbeatInterval before. Once Redis has kept none for as long as a mitra may be
+// silent, they have gone to the source, and it counts from now: but for those of replicas that do
+// reach Redis, which come two HeartbeatIntervals later at most.
 func (m *Mirror) cutoff(s Settings) time.Time {
 	if !s.RequirePing {
 		return time.Time{}

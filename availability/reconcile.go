@@ -319,8 +319,8 @@ func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, in
 	return r.found, r.states, err
 }
 
-// repair has the source put states right that are not what its tables say. It counts and names them,
-// and returns their ids.
+// repair has the source put states right that are not what its tables say. It counts and names
+// them, and returns their ids.
 func (m *Mirror) repair(ctx context.Context, found map[string]int) (ids []string, err error) {
 	repaired, err := m.source.Repair(ctx)
 	if err != nil {

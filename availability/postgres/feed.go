@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// feedWaits is for how long the feed waits for a lock on a table, and keepWaits what else keeps the
-	// mirror, also for one on a row.
+	// feedWaits is for how long the feed waits for a lock on a table, and keepWaits what else keeps
+	// the mirror, also for one on a row.
 	feedWaits = 200 * time.Millisecond
 	keepWaits = time.Second
 	// lockNotAvailable is the code of a wait that was given up.
@@ -74,9 +74,9 @@ const unseenColumns = `s.mitra_id::text, s.version, s.is_online, s.is_active, gr
 	NULL::timestamptz, NULL::timestamptz`
 
 // Feed implements [availability.Source]. It returns each change once, when it is committed, however
-// long others' transactions are open. After a restart of the server or a crash recovery, a change of
-// the primary, a restore, or any other end of its connection everything is returned: transactions
-// may have been lost, and their numbers given to others. A standby is refused.
+// long others' transactions are open. After a restart of the server or a crash recovery, a change
+// of the primary, a restore, or any other end of its connection everything is returned:
+// transactions may have been lost, and their numbers given to others. A standby is refused.
 //
 // While somebody has locked mitra_online_status, states come without their last sign of life, and
 // the cursor stays: they come again.

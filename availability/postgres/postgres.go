@@ -60,9 +60,9 @@ type Source struct {
 
 // Open makes a Source of the database that a URL names. It waits for no server: see
 // [Source.Migrate]. The tables are those of the first schema of search_path. The URL's
-// pool_max_conns is the number of connections at most: 4, or one a CPU if those are more. What keeps
-// the mirror has others: Feed one, and Page, States, Outbid and Revive two. They wait for no writer,
-// however many there are.
+// pool_max_conns is the number of connections at most: 4, or one a CPU if those are more. What
+// keeps the mirror has others: Feed one, and Page, States, Outbid and Revive two. They wait for no
+// writer, however many there are.
 //
 // Errors do not repeat a password of the URL.
 func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {

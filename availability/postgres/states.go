@@ -129,8 +129,8 @@ func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (
 	return states, err
 }
 
-// Revive implements [availability.Source]. One who went online, or was set offline again, since that
-// judgement is left as it is.
+// Revive implements [availability.Source]. One who went online, or was set offline again, since
+// that judgement is left as it is.
 func (s *Source) Revive(ctx context.Context, ids []string) (states []availability.State, err error) {
 	err = s.within(ctx, "revive", func(ctx context.Context) error {
 		states, err = query(ctx, s.keep, `SELECT `+columns+` FROM availability_revive($1) s`, []any{idsOf(ids)})

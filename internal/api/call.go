@@ -73,7 +73,8 @@ func (c *call) id(name string) (string, error) {
 }
 
 // body reads one JSON object into the struct that v points to. A member that is no field of it, or
-// is there twice, is refused, and so is a parameter in the query: it would be taken for one of these.
+// is there twice, is refused, and so is a parameter in the query: it would be taken for one of
+// these.
 func (c *call) body(v any) error {
 	kind, _, err := mime.ParseMediaType(c.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {

@@ -117,8 +117,8 @@ type changes struct {
 	LastOffline *time.Time `json:"last_offline_at"`
 }
 
-// changesOf asks Postgres. An app that polls its status gets one without them while Postgres is away
-// or busy.
+// changesOf asks Postgres. An app that polls its status gets one without them while Postgres is
+// away or busy.
 func (a *API) changesOf(ctx context.Context, id string) *changes {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
