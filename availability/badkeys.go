@@ -61,16 +61,10 @@ var errKept = errors.New("availability: a key is of another type and may be some
 func (f *feed) fit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
-	seen := 0
-	select {
-	case <-f.ready:
-		seen = 1
-	default:
-	}
 	keys := f.keys.all(f.keys.seeding(), f.keys.snapshot(), f.keys.computing(), f.keys.breaker())
-	out, err := fitScript.Run(ctx, f.rdb, keys, seen, computingAtMost.Milliseconds()).StringSlice()
+	out, err := fitScript.Run(ctx, f.rdb, keys, bit(f.sawWhole), computingAtMost.Milliseconds()).StringSlice()
 	if err != nil {
-		f.newSince, f.away = "", true
+		f.failed(err)
 		return fmt.Errorf("availability: look at the types of keys: %w", err)
 	}
 	var left []string

@@ -28,6 +28,18 @@ type feed struct {
 	left     []string // keys that fit left alone
 	compared bool     // Redis has what the source had when its life, or the connection, began
 	away     bool     // Redis did not answer the last look
+	sawWhole bool     // the mirror was whole on this connection to Redis
+}
+
+// connected notes that the connection to Redis began anew: it may lead to another server.
+func (f *feed) connected() { f.newSince, f.sawWhole = "", false }
+
+// failed notes a call to Redis that failed. Without an answer the server may be another one.
+func (f *feed) failed(err error) {
+	f.newSince, f.away = "", true
+	if _, answered := errors.AsType[redis.Error](err); !answered {
+		f.connected()
+	}
 }
 
 // follow keeps the mirror until ctx ends: a look at each tick, and at once when a connection began
@@ -44,7 +56,7 @@ func (m *Mirror) follow(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-m.reconnected:
-			f.newSince = ""
+			f.connected()
 		}
 		err := f.look(ctx)
 		if ctx.Err() != nil {
@@ -103,7 +115,7 @@ func (f *feed) read(ctx context.Context) error {
 	brought, err := f.deliver(ctx, states...)
 	f.metrics.fed.Add(float64(brought))
 	if err != nil {
-		f.newSince, f.away = "", true // the server may be another
+		f.failed(err)
 		return err
 	}
 	if f.cursor == (Cursor{}) { // what changed before is in a seeding of after
@@ -120,10 +132,11 @@ func (f *feed) askTime(ctx context.Context) (time.Time, error) {
 	defer cancel()
 	begun := time.Now()
 	at, err := f.clock(short)
-	if f.away = err != nil; err != nil {
-		f.newSince = ""
+	if err != nil {
+		f.failed(err)
 		return at, fmt.Errorf("availability: ask for the time: %w", err)
 	}
+	f.away = false
 	f.clocks.mirrorSaid(begun, at)
 	return at, nil
 }
@@ -175,7 +188,7 @@ func (f *feed) check(ctx context.Context) error {
 		f.newSince = ""
 		return nil
 	}
-	f.compared = true
+	f.compared, f.sawWhole = true, true
 	f.begun()
 	return nil
 }
@@ -190,7 +203,7 @@ func (f *feed) seededAt(ctx context.Context, now time.Time) (string, error) {
 	_, _ = pipe.Exec(short) // each has its error
 	at, err := seeded.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		f.newSince, f.away = "", true
+		f.failed(err)
 		return "", fmt.Errorf("availability: is the mirror whole: %w", err)
 	}
 	if ms, err := brought.Int64(); err == nil && time.UnixMilli(ms).Before(now.Add(heartbeatAhead)) {

@@ -3,10 +3,12 @@
 -- sweeps.
 -- KEYS[1..5] see keys.lua  KEYS[6] mitras:seeding  KEYS[7] availability:snapshot
 -- KEYS[8] availability:snapshot:computing  KEYS[9] availability:offline
--- ARGV[1] 1: the caller has seen the mirror whole here  ARGV[2] ms that a computation lasts at most
+-- ARGV[1] 1: the caller has seen the mirror whole on its present connection
+-- ARGV[2] ms that a computation lasts at most
 -- Result: { number in KEYS, what it was, rebuilt or kept, ... }, only keys that do not fit.
--- A key may be unlinked if the mirror was here before: the caller has seen it, or its certificate
--- or its versions exist. Otherwise it may be somebody's: it is kept, and the caller names it.
+-- A key may be unlinked if the mirror was on this server before: the caller has seen it here, or
+-- its certificate or its versions exist. Otherwise it may be somebody's: it is kept, and the caller
+-- reports it.
 local wanted = { 'set', 'set', 'hash', 'hash', 'string', 'string', 'string', 'string', 'hash' }
 local is, bad = {}, {}
 for i, key in ipairs(KEYS) do
