@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/peer"
 )
 
 const (
@@ -78,11 +80,11 @@ func (a *admission) enter(s *session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.standing = unidentified
-	a.crowds[unidentified].add(s, addressOf(s.under.RemoteAddr()), s.came)
+	a.crowds[unidentified].add(s, networkOf(s.under.RemoteAddr()), s.came)
 }
 
 // identified notes the IMEI of a socket, and the address that a proxy names.
-func (a *admission) identified(s *session) { a.rise(s, unproven, addressOf(s.conn.RemoteAddr())) }
+func (a *admission) identified(s *session) { a.rise(s, unproven, networkOf(s.conn.RemoteAddr())) }
 
 // reported notes the n-th frame of a socket with a right checksum.
 func (a *admission) reported(s *session, n int) {
@@ -196,20 +198,10 @@ func (a *admission) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// addressOf returns what counts as one address. A host has a whole /64 of IPv6.
-func addressOf(addr net.Addr) netip.Prefix {
+// networkOf is peer.Network of an address, which a connection need not have.
+func networkOf(addr net.Addr) netip.Prefix {
 	if addr == nil {
 		return netip.Prefix{}
 	}
-	at, err := netip.ParseAddrPort(addr.String())
-	if err != nil {
-		return netip.Prefix{}
-	}
-	ip := at.Addr().Unmap().WithZone("")
-	bits := ip.BitLen()
-	if ip.Is6() {
-		bits = 64
-	}
-	p, _ := ip.Prefix(bits)
-	return p
+	return peer.Network(addr.String())
 }

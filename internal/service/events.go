@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/peer"
 )
 
 const (
@@ -46,7 +48,7 @@ type viewer struct {
 // enter makes room for one more viewer, at the cost of the oldest of the network that has most of
 // them: whoever takes all places keeps nobody out. The page of one that was ended comes back by
 // itself. It returns nil if too many are still on their way out.
-func (v *viewers) enter(peer string, end context.CancelFunc) *viewer {
+func (v *viewers) enter(remote string, end context.CancelFunc) *viewer {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.watching) >= mostViewers {
@@ -65,7 +67,7 @@ func (v *viewers) enter(peer string, end context.CancelFunc) *viewer {
 		v.watching = slices.Delete(v.watching, i, i+1)
 		v.leaving++
 	}
-	one := &viewer{network(peer), end}
+	one := &viewer{peer.Network(remote), end}
 	v.watching = append(v.watching, one)
 	return one
 }

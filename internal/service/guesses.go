@@ -2,11 +2,12 @@ package service
 
 import (
 	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/peer"
 )
 
 const (
@@ -32,7 +33,7 @@ type guesses struct {
 }
 
 // look asks whether the token of a peer is right, unless too many were wrong: then looked is false.
-func (g *guesses) look(peer string, now time.Time, isRight func() bool) (looked, right bool) {
+func (g *guesses) look(remote string, now time.Time, isRight func() bool) (looked, right bool) {
 	g.mu.Lock() // also while it is compared: many at once are looked at one after the other
 	defer g.mu.Unlock()
 	for at, when := range g.refused {
@@ -40,7 +41,7 @@ func (g *guesses) look(peer string, now time.Time, isRight func() bool) (looked,
 			delete(g.refused, at)
 		}
 	}
-	at := network(peer)
+	at := peer.Network(remote)
 	since, known := g.trusted[at]
 	trusted := known && now.Sub(since) < trustedFor
 	if _, lately := g.refused[at]; lately || len(g.refused) >= guessesInAll && !trusted {
@@ -80,22 +81,4 @@ func (g *guesses) log(r *http.Request, now time.Time, log *slog.Logger) {
 	if quiet {
 		log.Warn("admin request refused", "path", r.URL.Path, "peer", r.RemoteAddr)
 	}
-}
-
-// network is what one host may choose addresses from: a /64 of IPv6. The zero value is of a peer
-// without an address, such as one at a Unix socket.
-func network(peer string) netip.Prefix {
-	host, _, err := net.SplitHostPort(peer)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	if ip = ip.Unmap().WithZone(""); ip.Is6() {
-		p, _ := ip.Prefix(64)
-		return p
-	}
-	return netip.PrefixFrom(ip, ip.BitLen())
 }

@@ -133,13 +133,7 @@ func newHTTP(cfg HTTPConfig) *HTTP {
 	mux.HandleFunc("GET /page/{file}", s.asset)
 	mux.HandleFunc("GET /docs/", s.doc)
 	mux.HandleFunc("GET /healthz", s.healthz)
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if st := cfg.Status().common(); st.Ready {
-			plain(w, http.StatusOK, "ready")
-		} else {
-			plain(w, http.StatusServiceUnavailable, st.NotReady)
-		}
-	})
+	mux.HandleFunc("GET /readyz", s.readyz(true))
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, cfg.Status())
 	})
@@ -176,6 +170,20 @@ func newHTTP(cfg HTTPConfig) *HTTP {
 }
 
 func (*HTTP) healthz(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") }
+
+// readyz answers whether the replica is ready. The reason why it is not may name servers.
+func (s *HTTP) readyz(withReason bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		switch st := s.cfg.Status().common(); {
+		case st.Ready:
+			plain(w, http.StatusOK, "ready")
+		case withReason:
+			plain(w, http.StatusServiceUnavailable, st.NotReady)
+		default:
+			plain(w, http.StatusServiceUnavailable, "not ready")
+		}
+	}
+}
 
 func noSuchPage(w http.ResponseWriter, r *http.Request) {
 	fail(w, http.StatusNotFound, "no such page: "+r.URL.Path)

@@ -11,22 +11,15 @@ import (
 	"github.com/sourcegraph/conc"
 )
 
-// public answers the program's own requests apart from the operator's: at HTTPConfig.Addr there is
-// then nothing else but health, without the reason why a replica is not ready, which may name
-// servers.
+// public serves the program's own requests apart from the operator's: HTTPConfig.Addr then has only
+// these and health.
 func (s *HTTP) public() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, handler := range s.cfg.Routes {
 		mux.Handle(pattern, handler)
 	}
 	mux.HandleFunc("GET /healthz", s.healthz)
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if s.cfg.Status().common().Ready {
-			plain(w, http.StatusOK, "ready")
-		} else {
-			plain(w, http.StatusServiceUnavailable, "not ready")
-		}
-	})
+	mux.HandleFunc("GET /readyz", s.readyz(false))
 	mux.HandleFunc("/", noSuchPage)
 	return mux
 }

@@ -1,0 +1,21 @@
+// Package peer tells the peers of connections apart.
+package peer
+
+import "net/netip"
+
+// Network returns the addresses from which one host may choose that of a peer ("address:port"): the
+// address itself, or its /64 of IPv6. The result is the zero value for a peer without an address,
+// such as one at a Unix socket.
+func Network(peer string) netip.Prefix {
+	at, err := netip.ParseAddrPort(peer)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	ip := at.Addr().Unmap().WithZone("")
+	bits := ip.BitLen()
+	if ip.Is6() {
+		bits = 64
+	}
+	p, _ := ip.Prefix(bits)
+	return p
+}
