@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -37,7 +38,7 @@ func (f *feed) connected() { f.newSince, f.sawWhole = "", false }
 // failed notes a call to Redis that failed. Without an answer the server may be another one.
 func (f *feed) failed(err error) {
 	f.newSince, f.away = "", true
-	if _, answered := errors.AsType[redis.Error](err); !answered {
+	if !together.Answered(err) {
 		f.connected()
 	}
 }

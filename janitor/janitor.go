@@ -3,7 +3,6 @@ package janitor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -200,7 +199,7 @@ func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
 	took := time.Since(begun)
 
 	w, err := asked.tick()
-	if err = cmp.Or(refused, err); err != nil && !answered(err) {
+	if err = cmp.Or(refused, err); err != nil && !together.Answered(err) {
 		// The pause of a partition may be at another server, and what is wrong there is no gap here.
 		w, err = j.guard.Tick(call)
 	}
@@ -232,12 +231,6 @@ func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
 	if n, err := asked.ownBeat.Result(); err == nil {
 		t.checkOwnHeartbeat(n == 1)
 	}
-}
-
-// answered tells whether an error is a server's answer.
-func answered(err error) bool {
-	_, is := errors.AsType[redis.Error](err)
-	return is
 }
 
 // deleted counts what the server did, once for each batch. pendingBatches calls it.

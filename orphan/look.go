@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
 // A caller makes calls to Redis on behalf of a look: a janitor.Pass, or a plan.
@@ -213,7 +215,7 @@ func (l *looking) ask(ctx context.Context, questions []question) error {
 			return err
 		})
 		for i, cmd := range cmds {
-			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !answered(err) {
+			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !together.Answered(err) {
 				return err
 			}
 			part[i].told(cmd.(*redis.Cmd))

@@ -81,12 +81,6 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// answered tells an error that Redis answered from one that kept an answer from arriving.
-func answered(err error) bool {
-	var reply redis.Error
-	return errors.As(err, &reply)
-}
-
 // bytesOf is how long an answer is, about.
 func bytesOf(cmd *redis.Cmd) int {
 	var of func(value any) int

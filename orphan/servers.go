@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rollcall-redis/rollcall/internal/slot"
+	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
 // A server is one Redis server that has keys: the only one there is, or a master of a Cluster.
@@ -192,7 +193,7 @@ func serverTime(ctx context.Context, s server) (time.Time, error) {
 func lifeOf(ctx context.Context, client redis.UniversalClient) (string, error) {
 	info, err := client.Info(ctx, "server").Result()
 	if err != nil {
-		if _, refused := errors.AsType[redis.Error](err); refused {
+		if together.Answered(err) {
 			return "", nil
 		}
 		return "", err

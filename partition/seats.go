@@ -3,7 +3,6 @@ package partition
 import (
 	"cmp"
 	"context"
-	"errors"
 	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -106,7 +106,7 @@ func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which
 		if give || time.Since(read) >= every {
 			at = (at + 1) % len(s.layouts)
 			living, err := s.living(ctx, s.layouts[at])
-			if _, answered := errors.AsType[redis.Error](err); answered || err == nil {
+			if err == nil || together.Answered(err) {
 				s.readings.Note(err) // beats and ticks log that Redis is away
 			}
 			if err != nil {

@@ -274,7 +274,7 @@ func (r *Registry) tell(ctx context.Context, owner string, msg []byte) (heard, l
 	if err := together.Exec(ctx, pipe); err != nil {
 		return false, false, err
 	}
-	if err := listeners.Err(); err != nil && !answered(err) { // not allowed, or renamed: nobody hears
+	if err := listeners.Err(); err != nil && !together.Answered(err) { // not allowed, or renamed: nobody hears
 		return false, false, err
 	}
 	return listeners.Val() > 0, there.Val() > 0, there.Err()

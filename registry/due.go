@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -206,7 +207,7 @@ func (c *counts) add(ctx context.Context, p *janitor.Pass, page []string, all in
 		}
 		return nil
 	})
-	if err != nil && !answered(err) {
+	if err != nil && !together.Answered(err) {
 		return err
 	}
 	c.told, _ = told.Int64()                         // there is none before the first

@@ -192,7 +192,7 @@ func (r *Registry) drawBoot(ctx context.Context) error {
 	}
 	if !r.cfg.Unique {
 		// A former life contended, perhaps, and this one may not. If it does its ticks add it again.
-		if err := r.cfg.Control.SRem(ctx, r.keys.Contenders(), r.id).Err(); err != nil && !answered(err) {
+		if err := r.cfg.Control.SRem(ctx, r.keys.Contenders(), r.id).Err(); err != nil && !together.Answered(err) {
 			return err
 		}
 	}

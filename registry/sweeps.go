@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -79,15 +79,9 @@ func expect(
 			}
 			return err
 		})
-		if err != nil && !answered(err) {
+		if err != nil && !together.Answered(err) {
 			return err
 		}
 	}
 	return nil
-}
-
-// answered tells that Redis did answer, with an error.
-func answered(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer)
 }

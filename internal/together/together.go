@@ -11,6 +11,7 @@ package together
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -155,6 +156,12 @@ func (r *round) send(ctx context.Context) {
 		return
 	}
 	r.err = Exec(ctx, r.pipe)
+}
+
+// Answered reports whether an error is an answer of a server, and not the lack of one.
+func Answered(err error) bool {
+	_, is := errors.AsType[redis.Error](err)
+	return is
 }
 
 // Exec executes a pipeline. The error is one that none of its commands has: a connection that was
