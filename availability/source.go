@@ -23,6 +23,9 @@ var (
 	ErrSetting = errors.New("availability: bad setting")
 )
 
+// Running are the statuses of sessions that have not ended: none of them ends a session.
+var Running = []string{"searching", "active", "pending_payment"}
+
 // A State is what the source knows of one mitra. Of two states the one with the higher Version is
 // the newer.
 type State struct {

@@ -118,8 +118,7 @@ func (s *Source) End(ctx context.Context, session, status string) (
 	if !which.Valid {
 		return availability.Session{}, nil, availability.ErrNotFound
 	}
-	switch status {
-	case "", "searching", "active", "pending_payment":
+	if status == "" || slices.Contains(availability.Running, status) {
 		return availability.Session{}, nil, fmt.Errorf("%w: %q ends no session", availability.ErrStatus, status)
 	}
 	states, err := s.write(ctx, "end",

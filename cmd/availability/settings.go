@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/token"
@@ -155,7 +156,7 @@ func seconds(name, otherwise string, p *time.Duration, meaning, consequence stri
 
 // parseEndings stores the words that end a session.
 func (s *settings) parseEndings(v string) error {
-	expected := errors.New("words with commas, each once, or word=status; none of searching, active, pending_payment")
+	expected := errors.New("words with commas, each once, or word=status; none of " + strings.Join(availability.Running, ", "))
 	s.endings = map[string]string{}
 	for pair := range strings.SplitSeq(v, ",") {
 		word, status, mapped := strings.Cut(pair, "=")
@@ -163,7 +164,7 @@ func (s *settings) parseEndings(v string) error {
 			status = word
 		}
 		for _, each := range []string{word, status} {
-			if !endingWord.MatchString(each) || slices.Contains(notEndings, each) {
+			if !endingWord.MatchString(each) || slices.Contains(availability.Running, each) {
 				return expected
 			}
 		}
@@ -175,10 +176,7 @@ func (s *settings) parseEndings(v string) error {
 	return nil
 }
 
-var (
-	endingWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_ -]{0,62}$`)
-	notEndings = []string{"searching", "active", "pending_payment"}
-)
+var endingWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_ -]{0,62}$`)
 
 // jwksOK drops the error of net/url, which may repeat a password.
 func jwksOK(v string) error {
