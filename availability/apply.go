@@ -30,10 +30,10 @@ const (
 )
 
 const (
-	// heard is no drift: heartbeats that Redis cannot take are kept by the source.
+	// heard does not count as drift: the source stores heartbeats that Redis could not take.
 	heard = "heard"
-	// alive is a mitra whom the source set offline for silence, after whose judgement Redis took a
-	// heartbeat.
+	// alive is a mitra whom the source set offline for silence, although Redis received a heartbeat
+	// after that decision.
 	alive = "alive"
 )
 
@@ -171,8 +171,8 @@ func (m *Mirror) overbid(ctx context.Context, ahead []unequal) (states []State, 
 	return states, lost, nil
 }
 
-// revive has the source take back that it set mitras offline whose heartbeat was acknowledged
-// behind that judgement. It returns their states.
+// revive sets mitras online again whose heartbeat was acknowledged after the source had judged them
+// silent, and returns their states.
 func (m *Mirror) revive(ctx context.Context, ids []string) ([]State, error) {
 	if len(ids) == 0 {
 		return nil, nil

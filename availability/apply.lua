@@ -9,13 +9,12 @@
 --   and a time as iso.lua has it, or '': of one who is online the last sign of life; of one who was
 --   set offline for silence the time of that judgement
 -- Result: { id, version, kind, ... } of those that were not equal. Kind is
---   behind   an older version stood here
+--   behind   Redis has an older version
 --   differs  the same version, with something else; in mode newer a heartbeat is nothing else
---   ahead    a newer version stands here, and is the one in the result; never written
+--   ahead    Redis has a newer version, which is the one in the result; never written
 --   heard    the same, and the source has a later sign of life, which Redis could not take when it
 --            came
---   alive    the source judged a mitra silent whose heartbeat was taken here behind that; never
---            written
+--   alive    the source judged a mitra silent, and a heartbeat arrived here later; never written
 -- and, beside one of these, of each key of a mitra that held no value of ours and was written anew:
 --   bad_capacity, bad_heartbeat
 -- That the source has a state of this mitra is the evidence that both keys are the mirror's.

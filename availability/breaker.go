@@ -45,7 +45,9 @@ func newBreaker(name string) breaker {
 
 // answered tells an error that says how things are from one that says that they cannot be known.
 func answered(err error) bool {
-	for _, known := range []error{errUnseeded, redis.Nil, ErrNotFound, ErrTaken, ErrFull, ErrInactive, ErrNotOnline} {
+	for _, known := range []error{
+		errUnseeded, redis.Nil, ErrNotFound, ErrTaken, ErrFull, ErrInactive, ErrNotOnline,
+	} {
 		if errors.Is(err, known) {
 			return true
 		}

@@ -47,8 +47,8 @@
 //   - An app has to go online again after BeatNotOnline, also when the mitra was not set offline in
 //     the end: a mark stands until then.
 //   - Clocks: each replica compares Redis' time with the source's, and corrects a difference of a
-//     second or more. Its own clock dates nothing. A heartbeat from a clock that was ahead by a
-//     day at most counts until that time has come; one of a later time is no heartbeat.
+//     second or more. Its own clock dates nothing. A heartbeat from a clock that was ahead by up
+//     to a day counts until that time is reached; one further ahead is ignored.
 //   - A Redis that evicts keys loses parts of the mirror, and `mitras:seeded` may stand. So its
 //     maxmemory-policy has to be noeviction. Reconciliation finds what is missing.
 //   - A writer that was frozen while the source lost commits may bring a state that was lost. It

@@ -25,7 +25,7 @@ type feed struct {
 	// newSince is the server's time, as heartbeats have it: a seeding that began before is too old.
 	// "": it has to be asked for.
 	newSince string
-	untrue   string   // the seeding that tells nothing, by its time
+	untrue   string   // time of a seeding that proves nothing
 	left     []string // keys that fit left alone
 	compared bool     // Redis has what the source had when its life, or the connection, began
 	away     bool     // Redis did not answer the last look
@@ -106,7 +106,7 @@ func (f *feed) read(ctx context.Context) error {
 	f.clocks.sourceSaid(begun, next.At)
 	life := [2]string{next.Life, next.Connection}
 	if f.life != nil && life != *f.life {
-		// It may have lost commits, whose states stand in Redis, or may not be what its tables say.
+		// It may have lost commits that Redis still has, or its states may not match its tables.
 		f.log.Warn("the source has another life: everything is compared")
 		f.newSince = ""
 		f.otherLife()
@@ -194,8 +194,8 @@ func (f *feed) check(ctx context.Context) error {
 	return nil
 }
 
-// seededAt is the time of the seeding that stands, "" if there is none. It notes when heartbeats
-// were last brought to the source, unless that makes no sense now.
+// seededAt returns the time of the current seeding, or "" if there is none. It also stores when
+// heartbeats were last copied to the source, unless that time is implausible.
 func (f *feed) seededAt(ctx context.Context, now time.Time) (string, error) {
 	short, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()

@@ -4,7 +4,7 @@
 local online, deactivated, version, condemned, seeded = unpack(KEYS, from, from + 4)
 local prefix = string.sub(online, 1, -14) -- what stands before mitras:online
 
--- whole() reports whether the mirror is whole. A key of another type is no certificate.
+-- whole() reports whether the mirror is whole. A key of another type does not count.
 local function whole()
   local at = redis.pcall('GET', seeded)
   return type(at) == 'string' and #at == 24

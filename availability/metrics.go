@@ -76,11 +76,12 @@ func (m *metrics) register(reg prometheus.Registerer, health func() Health) erro
 	}, func() float64 { return float64(bit(health().Whole)) })
 	behind := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "availability_feed_behind_seconds",
-		Help: "For how long Redis may have missed what Postgres committed: reads ask Postgres then. 0: it has all of it.",
+		Help: "For how long Redis may have missed what Postgres committed: reads ask Postgres then. " +
+			"0: it has all of it.",
 	}, func() float64 { return health().Behind.Seconds() })
 	for _, c := range []prometheus.Collector{
-		m.drift, m.reads, m.heartbeats, m.badKeys, m.applyFailed, m.fed, m.seeds, m.computed, m.offline, m.mirrored, whole,
-		behind,
+		m.drift, m.reads, m.heartbeats, m.badKeys, m.applyFailed, m.fed, m.seeds, m.computed, m.offline,
+		m.mirrored, whole, behind,
 	} {
 		if err := reg.Register(c); err != nil {
 			return err

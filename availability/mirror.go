@@ -210,7 +210,7 @@ type Health struct {
 	FeedError string         // "": the last look went well
 	Drift     map[string]int // what the last reconciliation found, by kind
 	DriftAt   time.Time      // when that was; zero: this process has made none
-	Unseen    []string       // ways by which the source's tables change without their states; of that comparison
+	Unseen    []string       // how the source's tables may change without their states, as of that comparison
 	Redis     string         // of the circuit breaker before Redis: closed, half-open, open
 	Source    string         // of the one before the source
 	// SettingsError is why settings cannot be read, or which make no sense; "": they are those of now.

@@ -379,9 +379,9 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 	}
 }
 
-// carryOut sets the condemned offline in the source, in one transaction, and brings the result to
-// Redis, which takes the marks away. A mitra of whom the source knows a later sign of
-// life keeps its mark until it goes online again, or until that sign is old as well. So does one
+// carryOut sets the condemned offline in the source, in one transaction, and copies the result to
+// Redis, which removes the marks. If the source has a later sign of life of a mitra, the mark stays
+// until the mitra goes online again, or until that sign is old as well. So does one
 // whose row somebody holds, until the next pass. The mark of one who is not known goes with a
 // reconciliation.
 func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {

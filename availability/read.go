@@ -125,8 +125,8 @@ func (s Settings) stale() int64 {
 // nothing. The source hears of heartbeats when the leader brings them: so it counts from when they
 // were last brought, and is none where that is not known. One whose row was locked then has what
 // was brought a HeartbeatInterval before. Once Redis has kept none for as long as a mitra may be
-// silent, they have gone to the source, and it counts from now: but for those of replicas that do
-// reach Redis, which come two HeartbeatIntervals later at most.
+// silent, they have gone to the source, and it counts from now. Replicas that do reach Redis copy
+// theirs up to two HeartbeatIntervals later, which it allows for.
 func (m *Mirror) cutoff(s Settings) time.Time {
 	if !s.RequirePing {
 		return time.Time{}

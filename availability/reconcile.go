@@ -276,8 +276,8 @@ func (r *reconciliation) drifted(kind, id string) {
 	}
 }
 
-// nameUnseen names ways by which the base tables may change without their states. A failure to ask
-// keeps nobody from comparing.
+// nameUnseen logs how the base tables may change without their states. If it cannot find out, the
+// comparison goes on.
 func (m *Mirror) nameUnseen(ctx context.Context) {
 	ways, err := m.source.Unseen(ctx)
 	if ctx.Err() != nil { // it stops
@@ -319,8 +319,8 @@ func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, in
 	return r.found, r.states, err
 }
 
-// repair has the source put states right that are not what its tables say. It counts and names
-// them, and returns their ids.
+// repair has the source correct the states that do not match its tables. It counts and logs them,
+// and returns their ids.
 func (m *Mirror) repair(ctx context.Context, found map[string]int) (ids []string, err error) {
 	repaired, err := m.source.Repair(ctx)
 	if err != nil {

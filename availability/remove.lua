@@ -1,8 +1,8 @@
--- remove.lua: removes unknowns, of whom the source knows nothing. One that was written meanwhile
--- stays. So does a key of another type than the mirror's: nothing says that it is ours.
+-- remove.lua: removes mitras that the source does not have. It keeps those that were written
+-- meanwhile, and keys of another type: there is no evidence that they are ours.
 -- KEYS[1..5] see keys.lua
 -- ARGV id, version that was read or '' for none, ...
--- Result: { mitra:capacity or mitra:heartbeat, key, type, ... } of those of another type
+-- Result: { mitra:capacity or mitra:heartbeat, key, type, ... } for each key of another type
 local kept = {}
 local function remove(kind, key)
   local is = redis.call('TYPE', key)

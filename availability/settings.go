@@ -157,7 +157,7 @@ func (m *Mirror) listen(ctx context.Context) {
 		Client: m.c.Control, Name: m.keys.invalidate(), Silence: silence,
 		Retry: func() time.Duration { return m.c.Tick },
 		Message: func(name string) {
-			if name == snapshotOutdated { // whoever says so has deleted it
+			if name == snapshotOutdated { // the publisher has deleted it
 				m.dropSnapshot()
 			} else {
 				m.invalidated(ctx)

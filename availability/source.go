@@ -17,7 +17,7 @@ var (
 	ErrInactive = errors.New("availability: mitra is not active")
 	// ErrStatus: the source has no such status of a session, or it ends none.
 	ErrStatus = errors.New("availability: no such status of a session")
-	// ErrNotOnline: the mitra is not online, so a heartbeat is no sign that it takes work.
+	// ErrNotOnline: the mitra is not online, so a heartbeat does not show that it takes work.
 	ErrNotOnline = errors.New("availability: mitra is not online")
 	// ErrSetting: there is no setting of this name, or the value makes no sense.
 	ErrSetting = errors.New("availability: bad setting")
@@ -48,7 +48,7 @@ type Cursor struct {
 	// Life is of the source whose transactions these are, Connection the one that read them. Whatever
 	// may lose commits begins another of the two.
 	Life, Connection string
-	// Snapshot says which of the transactions from Xmin on are seen.
+	// Snapshot has the transactions from Xmin on that were visible.
 	Snapshot string
 	// At is the source's clock at the read.
 	At time.Time
@@ -102,8 +102,8 @@ type Source interface {
 	States(ctx context.Context, ids []string) ([]State, error)
 	// Repair puts states right that are not what the base tables say: triggers were off, or a restore.
 	Repair(ctx context.Context) ([]Repaired, error)
-	// Unseen names ways by which the base tables may change without their states, for people: states
-	// are right again when Repair has run.
+	// Unseen describes, for people, how the base tables may change without their states. Repair makes
+	// the states right again.
 	Unseen(ctx context.Context) ([]string, error)
 	// Outbid gives states versions above these: the mirror knew newer ones, of commits that were lost.
 	Outbid(ctx context.Context, ids []string, versions []int64) ([]State, error)
@@ -146,8 +146,8 @@ type Source interface {
 	Available(ctx context.Context, cutoff time.Time, most, limit int) ([]State, error)
 	// CountOnline is how many are online, whether or not they were heard of.
 	CountOnline(ctx context.Context) (int, error)
-	// Settings are those of now. With ErrSetting, which names those that make no sense or are missing,
-	// they are good all the same: each of those is as it was last read, or has its default.
+	// Settings returns the present settings. An ErrSetting names the ones that are missing or invalid.
+	// The result can be used all the same: it has their last good value, or the default.
 	Settings(ctx context.Context) (Settings, error)
 	// PutSetting stores one of the four, by its name in app_config.
 	PutSetting(ctx context.Context, name string, value any) error

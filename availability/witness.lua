@@ -1,8 +1,8 @@
 -- witness.lua: for how long heartbeats have been heard. Not a script of its own.
 
 -- listened(witness, now) is for how long (ms) the janitor's witness has listened without a hold:
--- only so much silence means something. 0: it does not listen now, or what is there is no witness,
--- which the janitor's next tick makes anew.
+-- only so much silence means something. 0: it does not listen now, or the key does not hold a
+-- witness, and the janitor's next tick replaces it.
 local function listened(witness, now)
   local w = redis.pcall('HMGET', witness, 'since', 'last', 'gap')
   if w.err then return 0 end

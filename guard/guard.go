@@ -183,15 +183,17 @@ func parseAnswer(id BatchID, out []any) (Answer, error) {
 	return Answer{}, fmt.Errorf("guard: batch %s: unexpected answer %v", id, out)
 }
 
-// Forget takes a dead owner off the roster and the contenders, and with it the sets that named what
-// it left, of which so many members were swept. Done; Alive while it has a heartbeat, or one of the
-// sets has more members than that; Refused if the sets are not empty and this user may not UNLINK
-// them.
+// Forget removes a dead owner from the roster and the contenders, with the sets that list its
+// entries. The caller has swept that number of members. It returns Done; Alive if the owner has a
+// heartbeat, or a set has more members; Refused if the sets are not empty and this user may not
+// UNLINK them.
 func (g *Guard) Forget(
 	ctx context.Context, l Lease, owner string, swept int, sets ...string,
 ) (Verdict, error) {
 	of := g.layout
-	keys := append([]string{of.Lease(), of.Witness(), of.Roster(), of.Heartbeat(owner), of.Contenders()}, sets...)
+	keys := append([]string{
+		of.Lease(), of.Witness(), of.Roster(), of.Heartbeat(owner), of.Contenders(),
+	}, sets...)
 	v, err := forgetScript.Run(ctx, g.control, keys, l.Token, owner, swept).Text()
 	if err != nil {
 		return "", fmt.Errorf("guard: forget owner: %w", err)

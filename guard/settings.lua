@@ -22,14 +22,14 @@ local function boot_time(v, now)
   return v and #v == 16 and string.match(v, '^%d+$') and tonumber(v) <= (now + 366 * 86400000) * 1000 and v
 end
 
--- tell_grace(key, grace, at, boot): an owner need not contend, so it tells the witness its GRACE
--- when it beats. If another stands there the fleet disagrees, and whoever listens next finds it so:
--- grace 0 is nobody's, and the beat of another owner does not hide it. Where nobody listens yet it
--- writes nothing; its next beat does. It returns the witness' last hold that may have lost entries,
--- and when the registry was last emptied.
+-- tell_grace(key, grace, at, boot): an owner need not contend, so each beat records its GRACE in
+-- the witness. If the witness has another one, the fleet disagrees, and the next listener finds
+-- that out: no fleet has grace 0, and the beat of another owner does not hide it. Without a
+-- listener it writes nothing; the next beat does. It returns the witness' last hold that may have
+-- lost entries, and when the registry was last emptied.
 --
--- boot, if given, is the time in the owner's boot token. It raises the highest one on record, where
--- nobody listens only if the clock is behind it.
+-- boot, if given, is the time in the owner's boot token. It raises the highest one on record;
+-- without a listener, only if the clock is earlier.
 local function tell_grace(key, grace, at, boot)
   local w = redis.pcall('HMGET', key, 'grace', 'largest', 'lost', 'boot', 'emptied')
   if boot and not w.err and boot > (boot_time(w[4], at) or '') and (w[1] or tonumber(boot) >= (at + 1) * 1000) then

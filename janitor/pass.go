@@ -72,7 +72,7 @@ type Pass struct {
 	judged map[string]Liveness
 	scan   FullScanStatus // Reason "": it is no full scan
 	idle   bool           // what the sweep is for was not due
-	// a batch of it is in the eviction log
+	// recorded reports whether the eviction log has a batch of this pass.
 	recorded bool
 	spent    time.Duration // for how long its calls held the server
 	paged    int           // the size of the page that the present call reads; 0: it reads none

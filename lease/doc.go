@@ -80,11 +80,11 @@
 // one is stored beside the lease; should a failover lose it, server time and the memory of the
 // electors keep the numbers rising.
 //
-// A stored or remembered number that is more than 366 days ahead of the server's clock is damage,
-// and so is anything that is no number: neither counts, and the epoch is drawn from the clock. So a
-// key that somebody overwrites cannot end all terms. The price is that a clock which was ahead by
-// more than that, and is set right, lets the numbers fall once. What relies on the epoch must
-// therefore check the lease's token where it can, as package guard does.
+// A number more than 366 days ahead of the server's clock, stored or remembered, is damage, as is
+// any other text. The epoch is then drawn from the clock, so that an overwritten key cannot end all
+// terms. The price: if a clock was ahead by more than that and is corrected, the numbers fall once.
+// Code that relies on the epoch should therefore check the lease's token too, as package guard
+// does.
 //
 // # What is not guaranteed
 //

@@ -26,7 +26,7 @@ const mistyped = "(a key of another type)"
 // Holder is who holds the lease, as Redis has it.
 type Holder struct {
 	Instance string        // who; the whole value if it was not written by this package
-	Token    string        // the lease's value; a note in its place if the key is no string
+	Token    string        // the lease's value, or a note if the key is not a string
 	TTL      time.Duration // until it expires; negative: it never does
 	Epoch    uint64        // drawn last, so this holder's unless it is just about to draw; 0: none
 }

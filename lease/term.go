@@ -157,10 +157,9 @@ func (t *Term) close() {
 	t.alarm.Stop()
 }
 
-// draw draws an epoch higher than all that this elector has met and than above, but for numbers
-// that are damage: see epoch.lua. It returns errNotMine if the lease does not hold the token. After
-// any other error an epoch may have been drawn or not, which does not matter: nobody will use that
-// number.
+// draw draws an epoch higher than above and all that this elector has met, except for damaged
+// numbers: see epoch.lua. It returns errNotMine if the lease does not hold the token. After any
+// other error an epoch may have been drawn, and nobody uses that number.
 func (e *Elector) draw(
 	ctx context.Context, within time.Duration, token string, above uint64,
 ) (uint64, error) {

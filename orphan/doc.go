@@ -100,8 +100,8 @@
 // # Related keys
 //
 // Rule.Related goes with its parent: as many keys as one script may take in the same step, and the
-// others in steps behind it. Until all have gone Redis keeps the rest: what the rule had read in
-// the parent, and that it is counted. A related key without its parent is found too: with a rest it
+// others in later steps. Until all are deleted, Redis keeps a rest: what the rule had read in the
+// parent, and that it is counted. A related key without its parent is found too: with a rest it
 // is part of that one, else a candidate of its own, judged by the same signs.
 //
 // # Walks and bins

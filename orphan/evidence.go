@@ -182,8 +182,8 @@ func (x *pass) lookAgain(n int) {
 	}
 }
 
-// mayTake is how long after the looks the pass still begins to delete this one. What it leaves has
-// to be looked at again, by the next pass, before its evidence ends.
+// mayTake is how long after the looks the pass still begins to delete this one. The next pass must
+// look at the others again before their evidence ends.
 func (x *pass) mayTake(c *candidate) time.Duration {
 	if c.alone { // each full pass costs a walk
 		return x.set.c.Interval

@@ -36,12 +36,14 @@ func (l *lives) met(key string) {
 	}
 }
 
-// silence is what is said of signs that nothing in the server could show.
+// silence reports the signs that nothing in the server could show.
 type silence struct{ cautions, notes []string }
 
 // silent names the signs that nothing in the server could show, of any candidate. It may be so for
 // a while, where the rules name the place elsewhere too; else it may be a slip.
-func (l *lives) silent(ctx context.Context, r *rule, c caller, places map[string]string) (found silence, err error) {
+func (l *lives) silent(
+	ctx context.Context, r *rule, c caller, places map[string]string,
+) (found silence, err error) {
 	for i, s := range l.of {
 		there, foreseen := true, false
 		switch {
@@ -59,7 +61,9 @@ func (l *lives) silent(ctx context.Context, r *rule, c caller, places map[string
 		default:
 			key := literal(s.key.text)
 			there = places[key] != none
-			foreseen = slices.ContainsFunc(r.UnlessLost, func(ref Reference) bool { return slices.Contains(ref.ExistsAny, key) })
+			foreseen = slices.ContainsFunc(r.UnlessLost, func(ref Reference) bool {
+				return slices.Contains(ref.ExistsAny, key)
+			})
 		}
 		if err != nil {
 			return found, err
@@ -70,7 +74,8 @@ func (l *lives) silent(ctx context.Context, r *rule, c caller, places map[string
 			found.notes = append(found.notes, fmt.Sprintf("keep_if[%d]: nothing is called %q now", i, s.key.text))
 		default:
 			found.cautions = append(found.cautions, fmt.Sprintf(
-				"keep_if[%d]: nothing is called %q, so it keeps nobody: is it spelled as the application does?", i, s.key.text))
+				"keep_if[%d]: nothing is called %q, so it keeps nobody: is it spelled as the application does?",
+				i, s.key.text))
 		}
 	}
 	return found, nil

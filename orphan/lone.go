@@ -21,8 +21,7 @@ type lone struct {
 	counted map[uint64]bool
 }
 
-// mostCounted bounds what is remembered of those. Beyond it they are looked at again and again, and
-// counted no more.
+// mostCounted bounds the memory of them. Beyond it they are looked at each time, and not counted.
 const mostCounted = 200_000
 
 func newLone() lone { return lone{newLottery(), map[string]*candidate{}, map[uint64]bool{}} }
@@ -210,7 +209,7 @@ func (x *pass) restOf(f *finding) string {
 // how old, need not be read again.
 func (l *looking) known(f *finding) bool { return f.rest != nil && f.rest.Meaning == l.meaning }
 
-// forgetRests forgets the rests of which a full pass has met nothing, and those whose parent exists
+// forgetRests forgets rests whose keys a full pass has not met, and those whose parent exists
 // again: the related keys belong to the new parent.
 func (x *pass) forgetRests(ctx context.Context) error {
 	var gone []string

@@ -4,7 +4,7 @@
 -- fields that are deleted
 -- Result: 1; 0: the pass is of an older term, and nothing was written
 local newest = redis.pcall('XREVRANGE', KEYS[1], '+', '-', 'COUNT', '1')
-if newest.err then -- of another type it is no term's log: a new one sets it aside
+if newest.err then -- a key of another type: the next term sets it aside
   return string.find(newest.err, 'WRONGTYPE', 1, true) and 0 or newest
 end
 if newest[1] and string.match(newest[1][1], '^%d+') ~= ARGV[1] then return 0 end

@@ -113,13 +113,14 @@ func (s *shapes) odd() (found []Odd) {
 	return found
 }
 
-// differs reports whether a look is none that the usual one would have, too.
+// differs reports whether the usual form does not include this one.
 func (s *shapes) differs(a aspect, most string) bool {
-	if strings.HasPrefix(a.of, "length") { // where nearly all have one length, which is no accident
+	if strings.HasPrefix(a.of, "length") { // only where nearly all have one length
 		var is, usual int
 		_, _ = fmt.Sscan(a.looks, &is)
 		_, _ = fmt.Sscan(most, &usual)
-		return usual >= 8 && 10*s.count[aspect{a.of, most}] >= 9*(s.total-s.count[a]) && max(is-usual, usual-is) >= 3
+		nearlyAll := 10*s.count[aspect{a.of, most}] >= 9*(s.total-s.count[a])
+		return usual >= 8 && nearlyAll && max(is-usual, usual-is) >= 3
 	}
 	rank := slices.Index(plainer, most)
 	return a.of == "type" || rank < 0 || slices.Index(plainer, a.looks) > rank

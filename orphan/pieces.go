@@ -186,7 +186,8 @@ func (p *pieces) stream(ctx context.Context) error {
 	for _, group := range groups {
 		pending := []string{"XPENDING", p.key, group}
 		asked = append(asked, p.add(func(answer *redis.Cmd) {
-			p.id.observations = append(p.id.observations, observation{pending, replyText(answer), bytesOf(answer), p.key})
+			p.id.observations = append(p.id.observations,
+				observation{pending, replyText(answer), bytesOf(answer), p.key})
 		}, pending...), question{args: []string{"XINFO", "CONSUMERS", p.key, group}, told: p.consumers})
 	}
 	return p.ask(ctx, asked)

@@ -242,8 +242,7 @@ func (f *finding) without(keys []string) []observation {
 	return slices.DeleteFunc(slices.Clone(f.observations), func(o observation) bool { return leave[o.of] })
 }
 
-// only are the observations that are about no key that goes, and those that say what some of them
-// are.
+// only returns the observations of these keys, and those that are not about a key to be deleted.
 func (f *finding) only(keys []string) []observation {
 	of := f.byKey()
 	seen := slices.Clone(of[""])

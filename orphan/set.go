@@ -75,8 +75,10 @@ func New(c Config) (*Set, error) {
 	}
 	s := &Set{
 		c: c, holdFor: time.Minute, evidence: evidenceFor, metrics: newMetrics(),
-		stats: Stats{Categories: map[string]uint64{}, Rules: map[string]uint64{}, CategoryKeys: map[string]uint64{}},
-		due:   map[string]time.Time{}, asked: map[string]Result{},
+		stats: Stats{
+			Categories: map[string]uint64{}, Rules: map[string]uint64{}, CategoryKeys: map[string]uint64{},
+		},
+		due: map[string]time.Time{}, asked: map[string]Result{},
 	}
 	for _, each := range c.Rules {
 		r, err := compile(withDefaults(each))

@@ -147,9 +147,9 @@ func (l *looking) channels(ctx context.Context, s *sign) error {
 	return nil
 }
 
-// documents asks the Source, and reports of each candidate whether all conditions hold. A document
-// that is missing keeps, and so does a field that cannot tell. Only in evidence of an end does
-// another condition that fails decide first: it keeps, too, and with a better reason.
+// documents asks the Source, and reports for each candidate whether all conditions hold. A missing
+// document and an undecided field keep the candidate. In evidence of an end, another condition that
+// fails is the better reason to keep it, and comes first.
 func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, hold bool)) error {
 	of := map[string][]*finding{}
 	q := Query{Collection: s.mongo.Collection, ObjectIDs: l.objectIDs(s)}

@@ -189,7 +189,7 @@ func signTexts(s Sign) []string {
 	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
 
-// windows warns of times that are no protection.
+// windows warns of times too short to protect anything.
 func (s *subject) windows() {
 	r := s.rule
 	if r.Grace > 0 && r.Grace < leastGrace && r.GoneIf != nil {

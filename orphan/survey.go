@@ -49,7 +49,8 @@ func (s *Set) Survey(ctx context.Context, samples int) ([]Survey, error) {
 
 func (r *rule) survey(ctx context.Context, c caller, board func() *rider, samples int) (v Survey, err error) {
 	v = Survey{
-		Rule: r.Name, Candidates: map[string]int{}, Samples: []string{}, Wrong: []string{}, Notes: []string{}, Cautions: []string{},
+		Rule: r.Name, Candidates: map[string]int{}, Samples: []string{}, Wrong: []string{}, Notes: []string{},
+		Cautions: []string{},
 	}
 	wanted := r.places()
 	if v.Places, err = typesOf(ctx, c, slices.Sorted(maps.Keys(wanted))); err != nil {

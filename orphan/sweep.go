@@ -69,7 +69,7 @@ type pass struct {
 	unsure    unsure            // condemned candidates that want a mark
 	fresh     map[string]string // marks that this pass makes, once it is judged itself
 	newly     int               // candidates that had no mark, and were condemned
-	heldFor   time.Duration     // the breaker holds the rule for so long yet
+	heldFor   time.Duration     // how long the breaker still holds the rule
 	// How long ago the last look at all marked candidates ended, and the last one at all candidates.
 	sinceMarked, sinceAll time.Duration
 	complete              bool                  // the pass has looked at all that is marked, and noted so

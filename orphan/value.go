@@ -89,7 +89,7 @@ func readTime(text, unit string) (time.Time, bool) {
 
 func believed(at time.Time) bool { return !at.Before(earliest) && at.Before(latest) }
 
-// hold reports whether no condition fails, and the first field that cannot tell; "": all can.
+// hold reports whether no condition fails, and the first undecided field; "": there is none.
 func (m *Mongo) hold(d Document, now time.Time) (hold bool, caution string) {
 	hold = true
 	for _, c := range m.All {

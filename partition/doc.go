@@ -54,11 +54,11 @@
 //	all but one replica               no hold "gap": the last one ticks 5/6 of a GAP after the others
 //
 // The ranking is of contenders that beat in time. Each tick adds its replica to the set
-// guard.Layout.Contenders. The end of a Janitor takes its replica off, and so do the start of a
-// registry whose id may have contended in a former life, and the end of a dead owner's sweep. Each
-// replica reads that set with the heartbeats of its members once
-// a GAP, more seldom from 20 contenders on (a hundred: every ten GAPs), of one partition after the
-// other. Replicas that embed the registry alone are neither ranked nor counted. A stale ranking
+// guard.Layout.Contenders. A Janitor removes its replica when it ends, a registry removes its own
+// id when it starts, since a former life may have contended, and the leader removes a dead owner at
+// the end of its sweep. Each replica reads the set of one partition after the other, with the
+// heartbeats of its members, once a GAP, more seldom from 20 contenders on (a hundred: every ten
+// GAPs). Replicas that embed the registry alone are neither ranked nor counted. A stale ranking
 // costs time within the bounds above, nothing else.
 //
 // A replica that leads more than its share takes a further lease up to 250 ms later than others.

@@ -32,8 +32,8 @@ const (
 	// page is how many ids a page of the contenders has, asked how many heartbeats are asked for at
 	// once.
 	page, asked = 1000, 500
-	// most is how many contenders one reading takes: more are there only where somebody else wrote
-	// them, and the next reading takes the next, as those without a heartbeat are gone by then.
+	// most is how many contenders one reading takes. Only somebody else can have added more. The next
+	// reading takes further ones, as those without a heartbeat are removed.
 	most = 20_000
 )
 

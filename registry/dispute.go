@@ -100,8 +100,8 @@ func (t *table) displace(d *device, owner string, now time.Time) {
 //   - Heard later here: the other owner is to be told so, in the same words (later). But an owner
 //     that has asked about this device does not answer, so that two never talk without end.
 //
-// Of the first two the other owner is to be told that they were heard, in its words for them:
-// nothing else proves that its message arrived.
+// The caller confirms the first two to the other owner, by the names in its message: nothing else
+// proves that the message arrived.
 func (t *table) compare(other string, pairs []string, now time.Time) (later []*Claim, heard []string) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		theirs, err := strconv.ParseInt(pairs[i], 10, 64)

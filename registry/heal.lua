@@ -16,9 +16,8 @@ local function may_listen()
 end
 
 -- find_dead() -> the instances that the guard would call dead, as keys of a table; nil: none. Like
--- guard.lua it relies on the absence of a heartbeat only while its own is there. Its own absence is
--- a hold only if its beats have landed: else that is why it is absent, and would hold everybody for
--- as long as they do not.
+-- guard.lua it relies on the absence of a heartbeat only while its own exists. Its own absence is a
+-- hold only if its beats have landed. Otherwise one owner that cannot beat would hold everybody.
 local function find_dead()
   local dead, any = {}, false
   for i = 6, #KEYS do

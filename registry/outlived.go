@@ -43,10 +43,9 @@ func (t *table) notYet(ops []op, now time.Time) {
 	}
 }
 
-// overDead returns what a heal over dead instances has besides pairs: their heartbeats, once each,
-// the settings by which it listens, and whether this owner's heartbeat should be there. A beat
-// landed within half a TTL then, so that a batch which is held up on its way does not find it
-// ended.
+// overDead returns what a heal over dead instances needs besides pairs: their heartbeats, once
+// each, the timing for listening, and whether this owner's heartbeat should exist. It should if a
+// beat landed within half a TTL: a batch that is delayed then does not find it expired.
 func (r *Registry) overDead(ops []op) (keys []string, args []any) {
 	seen := map[string]bool{}
 	for _, o := range ops {

@@ -33,9 +33,9 @@ local function assert_life()
   return ms
 end
 
--- may(command, key, ...) returns whether this user may run that. A command that the server does not
--- have, since its configuration renames it, raises an error there: nobody may run it. (Redis 6 and
--- miniredis cannot tell.)
+-- may(command, key, ...) returns whether this user may run a command. acl_check_cmd raises an error
+-- for a command that the server's configuration renames: nobody may run it. Redis 6 and miniredis
+-- have no acl_check_cmd.
 local function may(...)
   if not redis.acl_check_cmd then return true end
   local known, allowed = pcall(redis.acl_check_cmd, ...)

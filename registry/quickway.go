@@ -94,8 +94,8 @@ func (s *quickWay) find(ctx context.Context, p *janitor.Pass) (silent []string, 
 // due returns the silent owners whose indexes this pass reads. Those that cannot be emptied are
 // left to the full scan for as long as that may rest, or until somebody asks for a pass. The others
 // are read each time, unless this janitor is set to dry runs and nobody asked for the pass. Then it
-// is those whose index was not read for an interval. What is known of the others goes into the
-// report again, so that it names all that would go.
+// is those whose index was not read for an interval. The report repeats what is known of the
+// others, so that it is complete.
 func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
 	there := make(map[string]bool, len(silent))
 	for _, owner := range silent {

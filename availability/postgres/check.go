@@ -29,16 +29,19 @@ WITH wanted (kind, name, missing) AS (
 	SELECT 'function', proname || ' as migration 4 makes it, which waits for nobody', prosrc NOT LIKE '%SKIP LOCKED%'
 		FROM pg_proc WHERE oid = to_regproc('availability_auto_offline')
 	UNION ALL
-	SELECT 'function', proname || ' as migration 5 makes it, which counts sessions where they are', prosrc NOT LIKE '%availability_room%'
+	SELECT 'function', proname || ' as migration 5 makes it, which counts sessions where they are',
+			prosrc NOT LIKE '%availability_room%'
 		FROM pg_proc WHERE oid IN (to_regproc('availability_accept'), to_regproc('availability_reroute'))
 	UNION ALL
 	SELECT 'view', format('mitra_availability_truth that reads %s: it reads another table, which had that name', base),
-		NOT EXISTS (SELECT FROM pg_rewrite r JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+		NOT EXISTS (SELECT FROM pg_rewrite r
+			JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
 			WHERE r.ev_class = to_regclass('mitra_availability_truth') AND d.refobjid = to_regclass(base))
 		FROM unnest(ARRAY['mitras', 'mitra_online_status', 'chat_sessions']) AS t (base)
 		WHERE to_regclass('mitra_availability_truth') IS NOT NULL AND to_regclass(base) IS NOT NULL
 	UNION ALL
-	SELECT 'function', proname || ' as migration 6 makes it, which leaves its judgement', prosrc NOT LIKE '%judged_at%'
+	SELECT 'function', proname || ' as migration 6 makes it, which leaves its judgement',
+			prosrc NOT LIKE '%judged_at%'
 		FROM pg_proc WHERE oid = to_regproc('availability_auto_offline')
 	UNION ALL
 	SELECT 'constraint', format('on mitra_online_status (mitra_id) that is not deferrable, in place of %1$I; run: '
@@ -55,7 +58,8 @@ WITH wanted (kind, name, missing) AS (
 		WHERE name <> 'availability_named' OR base = 'mitra_online_status'
 	UNION ALL
 	SELECT 'trigger', 'availability_sign_in on auth_sessions', NOT EXISTS (SELECT FROM pg_trigger
-		WHERE tgrelid = to_regclass('auth_sessions') AND tgname = 'availability_sign_in' AND tgenabled IN ('O', 'A'))
+		WHERE tgrelid = to_regclass('auth_sessions') AND tgname = 'availability_sign_in'
+			AND tgenabled IN ('O', 'A'))
 	UNION ALL
 	SELECT 'column', 'display_name of mitras', NOT EXISTS (SELECT FROM pg_attribute
 		WHERE attrelid = to_regclass('mitras') AND attname = 'display_name' AND NOT attisdropped))
@@ -74,11 +78,11 @@ func (s *Source) Check(ctx context.Context) error {
 	return err
 }
 
-// unseen names ways by which rows of the three tables may change while no trigger for statements
-// runs on the table that is named.
+// unseen finds how rows of the three tables can change without a statement trigger of that table.
 const unseen = `
 WITH RECURSIVE tables (base, rel, child) AS (
-	SELECT name, to_regclass(name)::oid, false FROM unnest(ARRAY['mitras', 'mitra_online_status', 'chat_sessions']) AS t (name)
+	SELECT name, to_regclass(name)::oid, false
+		FROM unnest(ARRAY['mitras', 'mitra_online_status', 'chat_sessions']) AS t (name)
 	UNION
 	SELECT t.base, i.inhrelid, true FROM tables t JOIN pg_inherits i ON i.inhparent = t.rel),
 found (way) AS (
@@ -94,7 +98,8 @@ found (way) AS (
 	UNION ALL
 	SELECT format('%s has session_replication_role = replica: rows that it writes',
 			coalesce('role ' || quote_ident(r.rolname), 'database ' || quote_ident(current_database())))
-		FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS c (setting) LEFT JOIN pg_roles r ON r.oid = s.setrole
+		FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS c (setting)
+			LEFT JOIN pg_roles r ON r.oid = s.setrole
 		WHERE c.setting = 'session_replication_role=replica'
 			AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
 	UNION ALL

@@ -28,6 +28,6 @@
 // A writer that is cut off, or out of time, may still have changed everything. To call it again
 // does no harm: what stands already is done.
 //
-// States are wrong after rows came that no trigger saw, until [Source.Repair] has run.
-// [Source.Unseen] names the ways by which they may come.
+// Rows that change without a trigger leave states wrong until [Source.Repair] runs. [Source.Unseen]
+// lists how that can happen.
 package postgres

@@ -64,7 +64,8 @@ func (s *Source) List(ctx context.Context, l Listing) (page []Mitra, err error) 
 				filter = ` AND NOT s.is_online`
 			}
 		}
-		page, err = s.mitras(ctx, `SELECT `+listed+` WHERE (`+where+`)`+filter+` ORDER BY `+order+` LIMIT $2`, args...)
+		page, err = s.mitras(ctx,
+			`SELECT `+listed+` WHERE (`+where+`)`+filter+` ORDER BY `+order+` LIMIT $2`, args...)
 		return err
 	})
 	return page, err

@@ -123,7 +123,8 @@ func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (
 		}
 	}
 	err = s.within(ctx, "outbid", func(ctx context.Context) error {
-		states, err = query(ctx, s.keep, `SELECT `+columns+` FROM availability_outbid($1, $2) s`, []any{known, above})
+		states, err = query(ctx, s.keep,
+			`SELECT `+columns+` FROM availability_outbid($1, $2) s`, []any{known, above})
 		return err
 	})
 	return states, err

@@ -109,8 +109,8 @@ func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (
 
 // End implements [availability.Source]. A status is whatever the table takes, but none of those in
 // which a session runs, or waits for somebody. With ErrTaken it returns the state of the mitra that
-// had the session. One that has ended with this status already is no error. ErrStatus is of a table
-// whose enum, domain or constraint does not have the word.
+// had the session. Ending a session again with its status is not an error. ErrStatus means
+// that the table's enum, domain or constraint does not allow the word.
 func (s *Source) End(ctx context.Context, session, status string) (
 	availability.Session, []availability.State, error,
 ) {

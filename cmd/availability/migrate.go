@@ -18,8 +18,9 @@ func migrate() *service.Command {
 		Name: "availability migrate",
 		About: `availability migrate makes what the database lacks, and ends. Replicas with MIGRATE=off
 start only when that is done. The role needs the rights to create in the schema, and
-to own the tables that lack something. What it locks: docs/availability-postgres.md. It puts states right that are not what the tables say,
-and names the ways by which rows may change that no trigger sees.`,
+to own the tables that lack something. What it locks: docs/availability-postgres.md.
+It corrects states that do not match the tables, and lists how rows may change without
+a trigger.`,
 		Settings: []service.Setting{
 			{Name: "DATABASE_URL", Secret: true, Required: true, Value: s.parseDatabase,
 				Meaning: "`postgres://user:password@host:5432/database`, of PostgreSQL 15 or newer, with that role"},

@@ -156,7 +156,8 @@ func seconds(name, otherwise string, p *time.Duration, meaning, consequence stri
 
 // parseEndings stores the words that end a session.
 func (s *settings) parseEndings(v string) error {
-	expected := errors.New("words with commas, each once, or word=status; none of " + strings.Join(availability.Running, ", "))
+	expected := errors.New("words with commas, each once, or word=status; none of " +
+		strings.Join(availability.Running, ", "))
 	s.endings = map[string]string{}
 	for pair := range strings.SplitSeq(v, ",") {
 		word, status, mapped := strings.Cut(pair, "=")

@@ -36,7 +36,7 @@ type mirrorStatus struct {
 	// Drift is what the last comparison on this replica found, by kind.
 	Drift   map[string]int `json:"drift,omitempty"`
 	DriftAt time.Time      `json:"drift_at,omitzero"`
-	// Unseen are ways by which rows change that no trigger sees, as that comparison found them.
+	// Unseen describes how rows may change without a trigger, as of that comparison.
 	Unseen []string `json:"unseen,omitempty"`
 	// SettingsError is why settings cannot be read, or which make no sense. The last good ones apply
 	// then, or defaults.
@@ -56,7 +56,8 @@ func (r *replica) mirrorStatus(reachable bool) mirrorStatus {
 	h := r.mirror.Health()
 	return mirrorStatus{
 		Whole:    h.Whole && reachable,
-		LookedAt: h.LookedAt, FeedAt: h.FeedAt, FeedError: h.FeedError, FeedBehind: h.Behind.Seconds(), Drift: h.Drift, DriftAt: h.DriftAt,
+		LookedAt: h.LookedAt, FeedAt: h.FeedAt, FeedError: h.FeedError, FeedBehind: h.Behind.Seconds(),
+		Drift: h.Drift, DriftAt: h.DriftAt,
 		Unseen:        h.Unseen,
 		SettingsError: h.SettingsError,
 		RedisBreaker:  h.Redis, PostgresBreaker: h.Source, OfflineHeld: h.Offline,

@@ -16,7 +16,7 @@ import (
 // samples is how many candidates of a rule check shows.
 const samples = 3
 
-// many is from how many candidates on it is no accident that one thing holds of all of them.
+// many is the least number of candidates for which it counts that all of them have the same result.
 const many = 5
 
 // check is "cleanup check".
@@ -62,7 +62,8 @@ cleanup too.`,
 				if err != nil {
 					return err
 				}
-				wrong, doubtful, err := showChecks(stdout, surveys, plans, orphan.Warnings(s.rules), orphan.Notes(s.rules))
+				wrong, doubtful, err := showChecks(
+					stdout, surveys, plans, orphan.Warnings(s.rules), orphan.Notes(s.rules))
 				switch {
 				case err != nil:
 					return err
@@ -114,7 +115,8 @@ func showChecks(
 			cautions = append(cautions, []string{"caution", v.Rule, text})
 		}
 		if p.Verdicts["condemned"] == p.Scanned && p.Scanned >= many {
-			cautions = append(cautions, []string{"caution", v.Rule, "all candidates are condemned: are the signs right?"})
+			cautions = append(cautions,
+				[]string{"caution", v.Rule, "all candidates are condemned: are the signs right?"})
 		}
 		for _, text := range v.Notes {
 			notes = append(notes, []string{"note", v.Rule, text})

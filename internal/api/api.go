@@ -30,13 +30,13 @@ var openAPI []byte
 // A Source is the mirror's, and has what administrators see beside states.
 type Source interface {
 	availability.Source
-	// List returns a page of mitras, as its Listing says.
+	// List returns the page of mitras that a Listing selects.
 	List(ctx context.Context, l postgres.Listing) ([]postgres.Mitra, error)
 	// Mitra returns one mitra.
 	Mitra(ctx context.Context, id string) (postgres.Mitra, error)
 }
 
-// Endings are the words by which a session may be ended, each stored as itself.
+// Endings are the words that end a session by default, each stored as itself.
 var Endings = map[string]string{
 	"ended": "ended", "completed": "completed", "cancelled": "cancelled", "expired": "expired",
 }
@@ -46,8 +46,7 @@ type Config struct {
 	Mirror *availability.Mirror
 	// Source is the mirror's: for what only Postgres knows, and for heartbeats that Redis cannot take.
 	Source Source
-	// Endings are the words by which a session may be ended, and the status that is stored for each;
-	// default: the words of [Endings].
+	// Endings maps each word that ends a session to the status that is stored; default [Endings].
 	Endings    map[string]string
 	Tokens     *token.Verifier
 	Logger     *slog.Logger          // default slog.Default()

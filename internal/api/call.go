@@ -72,9 +72,8 @@ func (c *call) id(name string) (string, error) {
 	return id, nil
 }
 
-// body reads one JSON object into the struct that v points to. A member that is no field of it, or
-// is there twice, is refused, and so is a parameter in the query: it would be taken for one of
-// these.
+// body reads one JSON object into the struct that v points to. It refuses unknown and repeated
+// members, and parameters in the query, which a client may have meant as members.
 func (c *call) body(v any) error {
 	kind, _, err := mime.ParseMediaType(c.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -90,7 +89,7 @@ func (c *call) body(v any) error {
 	return badBody(err)
 }
 
-// noBody refuses parameters, and a body that says more than an empty object does.
+// noBody refuses parameters, and any body except an empty object.
 func (c *call) noBody() error {
 	if _, err := c.query(); err != nil {
 		return err
@@ -127,7 +126,8 @@ func (c *call) query(known ...string) (url.Values, error) {
 	}
 	for name, values := range q {
 		if !slices.Contains(known, name) {
-			return nil, badRequest.because("unknown parameter %q; known: %s", name, cmp.Or(strings.Join(known, ", "), "none"))
+			return nil, badRequest.because("unknown parameter %q; known: %s",
+				name, cmp.Or(strings.Join(known, ", "), "none"))
 		}
 		if len(values) != 1 {
 			return nil, badRequest.because("%s: given more than once", name)

@@ -122,7 +122,7 @@ func (a *API) extend(c *call) error {
 	return c.answer(s)
 }
 
-// reachable tells whether a mitra is online, active and heard of. One that nobody knows is not.
+// reachable answers whether a mitra is online, active and not silent. An unknown one is not.
 func (a *API) reachable(c *call) error {
 	id, err := c.id("id")
 	if err != nil {

@@ -43,7 +43,8 @@ func newMetrics(c Config) (*metrics, error) {
 		}
 		counter("cleanup_keys_removed_total", "Keys and members removed, with related ones, by category.",
 			func(s orphan.Stats) uint64 { return s.CategoryKeys[name] })
-		counter("cleanup_orphans_removed_total", "Orphans removed, by category: each once, however many keys went with it.",
+		counter("cleanup_orphans_removed_total",
+			"Orphans removed, by category: each once, however many keys went with it.",
 			func(s orphan.Stats) uint64 { return s.Categories[name] })
 	}
 	for _, one := range all {

@@ -63,8 +63,8 @@ type Config struct {
 	// Blocking is for reads that wait, and for nothing else: they would delay other calls. Run closes
 	// it, since no context ends a read that waits.
 	Blocking redis.UniversalClient
-	// TooLarge reports whether an error of Blocking says that a reply was larger than it takes. Then
-	// entries are read one by one, cut to the size of a command. nil: it takes all.
+	// TooLarge reports whether Blocking failed because a reply exceeded its limit. The reader then
+	// reads entries one by one, cut to the size of a command. nil: there is no limit.
 	TooLarge func(error) bool
 	// Drain is how long commands that are under way may take to be answered after Run's context ended;
 	// 0: a second.

@@ -80,7 +80,8 @@ func (r *Reader) take(
 // fetch reads the next entry, of any size: no more of it than a command can have. It returns none
 // behind the last one.
 func (r *Reader) fetch(ctx context.Context, from string) ([]redis.XMessage, error) {
-	out, err := fetchScript.Run(ctx, r.cfg.Client, []string{r.stream}, group, consumer, from, maxText).StringSlice()
+	keys := []string{r.stream}
+	out, err := fetchScript.Run(ctx, r.cfg.Client, keys, group, consumer, from, maxText).StringSlice()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}

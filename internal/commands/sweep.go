@@ -119,7 +119,7 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 // named is an entry of a stream; id is that of its command, empty if it is of no use.
 type named struct{ at, id string }
 
-// names reads a page of a stream, without what the commands say.
+// names reads the ids of a page of a stream, without the commands' texts.
 func (sweep) names(ctx context.Context, p *janitor.Pass, stream, from string) (found []named, err error) {
 	out, err := namesScript.RunRO(ctx, p.Client(), []string{stream}, from, p.BatchSize(), maxID).StringSlice()
 	for pair := range slices.Chunk(out, 2) {

@@ -20,9 +20,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// Deadlines of a socket. But for firstFrame they are no settings, since vendors and fleets fix
-// them: parked devices speak hourly, and a device closes by itself after 30 s without an
-// acknowledgement.
+// Deadlines of a socket. Only firstFrame can be set. Vendors and fleets fix the others: parked
+// devices report hourly, and a device closes its socket after 30 s without an acknowledgement.
 const (
 	handshakeTime = 15 * time.Second
 	completeTime  = 30 * time.Second
@@ -64,10 +63,10 @@ type Config struct {
 	// MaxLen is the approximate cap of all telemetry streams together, in entries, of which each has
 	// an equal part; 0 means a million. Dead letters: 10,000, or this if it is less.
 	MaxLen int64
-	// MaxConns bounds open sockets. At the bound a new socket takes the place of the one that deserves
-	// it least: of those without an IMEI, then of those without a frame, then of those with fewer than
-	// three frames, the oldest of the address that has most of them. While none of them may be closed
-	// new ones wait in the kernel's backlog. 0 means 100,000.
+	// MaxConns bounds open sockets. At the bound a new socket displaces one without an IMEI, or else
+	// one without a frame, or else one with fewer than three frames: the oldest of the address that
+	// has most of them. While none may be closed, new ones wait in the kernel's backlog. 0 means
+	// 100,000.
 	MaxConns int
 	// MaxUnidentified bounds open sockets from which no IMEI has come. At the bound the same is done
 	// among them. 0 means 4,096.

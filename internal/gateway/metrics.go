@@ -57,7 +57,8 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 			"codec", "outcome"),
 		records: vec("ingest_records_total", "Records stored, by codec.", "codec"),
 		disconnects: vec("ingest_disconnects_total", "Sockets ended, by reason: refused, crowded "+
-			"(to make room for a device), unproven (no frame in time), unknown_device, undecided, untrusted, proxy, tls, closed, idle, incomplete, framing, unknown, "+
+			"(to make room for a device), unproven (no frame in time), unknown_device, undecided, untrusted, "+
+			"proxy, tls, closed, idle, incomplete, framing, unknown, "+
 			"store, superseded, moved, draining, network.", "reason"),
 		in:   bytes.WithLabelValues("in"),
 		out:  bytes.WithLabelValues("out"),

@@ -49,7 +49,7 @@ func (h Heartbeat) settings(now time.Time, a About) (ttl, interval time.Duration
 	return cmp.Or(p.TTL, ttl), p.Interval
 }
 
-// longestAbout is how many bytes are read of what a replica says of itself.
+// longestAbout is the most bytes that are read of a replica's description.
 const longestAbout = 16 << 10
 
 // clip returns the beginning of a text that anybody can write.

@@ -59,7 +59,8 @@ func (r *Reader) led(ctx context.Context) (bool, string, error) {
 	case l == nil:
 		return false, "nobody leads", nil
 	case l.Epoch == 0 && l.silent:
-		return false, fmt.Sprintf("nobody leads: %s holds %s, which is no living instance", r.keys.Lease(), l.Instance), nil
+		return false, fmt.Sprintf("nobody leads: %s holds %s, which is no living instance",
+			r.keys.Lease(), l.Instance), nil
 	case l.Epoch == 0:
 		return false, l.Instance + " is about to lead", nil
 	}

@@ -48,7 +48,8 @@ func checkEpoch(ctx context.Context, p *patient) (found, error) {
 	at := time.UnixMicro(int64(min(h.Epoch, 1<<53)))
 	if ahead := at.Sub(p.status.Now); ahead > clockWarn {
 		return warn("the newest term's number is %s ahead of the server's clock: that clock was ahead once; "+
-			"harmless, but no time can be told from a term's number. One that is more than a year ahead does not count", Short(ahead))
+			"harmless, but no time can be told from a term's number. One that is more than a year ahead "+
+			"does not count", Short(ahead))
 	}
 	return fine("%d", h.Epoch)
 }

@@ -126,7 +126,9 @@ func (r *Reader) heartbeatsInto(ctx context.Context, ids []string, all map[strin
 }
 
 // beginning reads the first bytes of a string; "": it is absent.
-func (r *Reader) beginning(ctx context.Context, p redis.Pipeliner, key string, longest int64) *redis.StringCmd {
+func (r *Reader) beginning(
+	ctx context.Context, p redis.Pipeliner, key string, longest int64,
+) *redis.StringCmd {
 	if r.whole.Load() {
 		return p.Get(ctx, key)
 	}

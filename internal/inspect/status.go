@@ -173,9 +173,9 @@ func (r *Reader) isSilent(ctx context.Context, id string) (bool, error) {
 	return n == 0, nil
 }
 
-// begunEpoch returns the epoch of the holder's term; 0: it has not begun. The epoch may be of the
-// term before, until the log says that this one has begun; or somebody has overwritten it, and the
-// log alone knows.
+// begunEpoch returns the epoch of the holder's term, or 0 if the term has not begun. The holder's
+// epoch may be the previous term's until the log has this one's first record. If somebody has
+// overwritten it, only the log has the right one.
 func (r *Reader) begunEpoch(ctx context.Context, h lease.Holder, now time.Time) (uint64, error) {
 	term, err := r.termOf(ctx, h.Epoch, now)
 	if err != nil || term == h.Token {

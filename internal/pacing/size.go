@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	sizeTarget = time.Millisecond / 2 // a call may hold the server for so long; twice is too long
+	sizeTarget = time.Millisecond / 2 // that a call may hold the server; twice is too long
 	sizeLeast  = 50                   // below this a call costs more than what it does
 	sizeCalls  = 4                    // in a row: the network and a busy machine make single ones long
 )

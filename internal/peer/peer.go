@@ -1,4 +1,4 @@
-// Package peer tells the peers of connections apart.
+// Package peer groups the peers of connections by network.
 package peer
 
 import "net/netip"

@@ -78,7 +78,7 @@ func (s *HTTP) admin(a action) http.Handler {
 func (s *HTTP) admitted(w http.ResponseWriter, r *http.Request, wanted string) bool {
 	given := r.Header.Values("Authorization")
 	looked, right := true, false
-	if len(given) > 0 { // to send none is no guess
+	if len(given) > 0 { // a request without one does not count as a guess
 		now := time.Now()
 		looked, right = s.guesses.look(r.RemoteAddr, now, func() bool { return isToken(given, wanted) })
 		if !right {
@@ -96,7 +96,7 @@ func (s *HTTP) admitted(w http.ResponseWriter, r *http.Request, wanted string) b
 	return right
 }
 
-// isToken compares hashes, since the time must not tell the token's length either.
+// isToken compares hashes, so that the time does not depend on the token's length either.
 func isToken(given []string, wanted string) bool {
 	scheme, token, _ := strings.Cut(given[0], " ")
 	got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(wanted))

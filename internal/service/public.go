@@ -121,7 +121,8 @@ func (s *HTTP) serve(ctx context.Context) error {
 // warnOpen warns of an operator's side that others may reach.
 func (s *HTTP) warnOpen() {
 	host, _, _ := net.SplitHostPort(s.cfg.Addr)
-	if ip := net.ParseIP(host); len(s.cfg.Routes) == 0 || len(s.fronts) > 1 || ip.IsLoopback() || host == "localhost" {
+	local := net.ParseIP(host).IsLoopback() || host == "localhost"
+	if len(s.cfg.Routes) == 0 || len(s.fronts) > 1 || local {
 		return
 	}
 	s.cfg.Logger.Warn("status page and metrics are served to everybody who reaches HTTP_ADDR: set OPERATOR_ADDR",

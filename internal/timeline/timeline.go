@@ -104,7 +104,7 @@ func ms(at time.Time) string {
 }
 
 // Read returns the newest events behind the one with this id, the oldest first: as many as the
-// stream keeps. What is not understood, or is longer than Add writes, is left empty.
+// stream keeps. Fields that are invalid, or longer than Add writes, are empty.
 func Read(ctx context.Context, client redis.UniversalClient, key, after string) ([]Event, error) {
 	var page []redis.XMessage
 	for from := "+"; len(page) < most; from = "(" + page[len(page)-1].ID {

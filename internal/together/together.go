@@ -91,7 +91,7 @@ func (m *Member) TurnAfter(d, every time.Duration) (next time.Duration) {
 
 // Do sends the commands that fill adds, with those of the other members, as soon as each member has
 // asked, or the within of any that asked has passed. Half of the time until ctx's deadline is left
-// for the answers, however long within is. The answers stand in the commands. The error is one that
+// for the answers, however long within is. The commands hold the answers. The error is one that
 // no command knows: a connection that was refused. An answer may come with those of a slower
 // server: the first member's deadline bounds the wait of all, and its context does not interrupt
 // it.

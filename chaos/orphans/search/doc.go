@@ -16,7 +16,7 @@
 // like those of candidates. Fields expire where the server offers that. On a Cluster, of one node,
 // deletes go by intents.
 //
-// Time stands still while a command runs. So what takes too long is not found here: looks that get
+// Time does not pass while a command runs. So what takes too long is not found here: looks that get
 // too old within a pass, scripts that hold the server. Neither are slots that move, masters that
 // fail over, channels, and what a server forgets when it crashes.
 //
