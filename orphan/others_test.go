@@ -53,9 +53,7 @@ func TestAKeyThatOneRuleKeepsDoesNotGoByAnother(t *testing.T) {
 }
 
 func TestAKeyOfTwoRulesHasToBeCondemnedForTheGraceOfBoth(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p := w.Prefix
 		short, long, old := session(p), session(p), session(p)
 		long.Name, long.Grace, long.Delete = "long", 10*time.Minute, false
