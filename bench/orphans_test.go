@@ -4,9 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,9 +55,81 @@ func orphans(r *rig) {
 		r.promise(fmt.Sprintf("orphans among %s: our heap over idle, MiB", many(n)), "%.1f",
 			results[1].medianOf(func(c cost) float64 { return float64(c.heap) })/(1<<20), 32)
 		r.promise(fmt.Sprintf("orphans among %s: longest call, ms", many(n)), "%.2f",
-			results[1].medianOf(func(c cost) float64 { return c.longest.Seconds() * 1e3 }), 1)
+			results[1].medianOf(func(c cost) float64 { return c.longest.Seconds() * 1e3 }), 5)
 	}
+	r.manyRules()
 	r.plot("orphans", "Redis CPU of a pass of a rule", barChart("Redis CPU of a pass of a rule, a candidate", "µs a candidate", groups...))
+}
+
+// rulesAtOnce rules share the keyspace in equal parts.
+const rulesAtOnce = 40
+
+// manyRules is a cycle of many rules: one walk of the keyspace serves all of them.
+func (r *rig) manyRules() {
+	ctx, n := r.t.Context(), 6*r.gone/50*rulesAtOnce // 240,000 by default
+	r.say("### %d rules, %s keys", rulesAtOnce, many(n))
+	r.say("Each rule has %s keys, and each key a sign of life. The floor is one SCAN and an EXISTS for each key.", many(n/rulesAtOnce))
+	r.clear()
+	r.warm()
+	pipe := r.rdb.Pipeline()
+	for i := range n {
+		pipe.Set(ctx, fmt.Sprintf("queue%02d:job:%06d", i%rulesAtOnce, i/rulesAtOnce), "{}", time.Hour)
+		if i%rulesAtOnce == 0 {
+			pipe.Set(ctx, fmt.Sprintf("seat:%06d", i/rulesAtOnce), 1, 0)
+		}
+		if pipe.Len() >= 10_000 || i == n-1 {
+			_, err := pipe.Exec(ctx)
+			require.NoError(r.t, err)
+		}
+	}
+	var rules []orphan.Rule
+	for i := range rulesAtOnce {
+		rules = append(rules, orphan.Rule{
+			Name: fmt.Sprintf("queue%02d", i), Keys: fmt.Sprintf("queue%02d:job:{id}", i), Grace: time.Minute,
+			KeepIf: []orphan.Sign{{Exists: "seat:{id}"}},
+		})
+	}
+	var passed sync.Map
+	jan := r.cleans(func(result orphan.Result) { passed.Store(result.Rule, result.Scanned) }, rules...)
+	results := r.compare(
+		way{name: "SCAN and EXISTS", kind: floor, run: func() cost { return r.withHeap(n, r.existsAll) }},
+		way{name: "a cycle of all rules", kind: ours, run: func() cost {
+			passed.Clear()
+			c := r.withHeap(n, func() { jan.pass() })
+			for _, rule := range rules {
+				scanned, _ := passed.Load(rule.Name)
+				require.Equal(r.t, n/rulesAtOnce, scanned, rule.Name)
+			}
+			return c
+		}},
+	)
+	jan.stop()
+	r.costs(results)
+	r.promise(fmt.Sprintf("%d rules on %s keys: Redis CPU, × one SCAN and the same look-ups", rulesAtOnce, many(n)), "%.2f",
+		results[1].cpuRatio, 1.50)
+}
+
+// existsAll is the bare loop of manyRules.
+func (r *rig) existsAll() {
+	ctx := r.t.Context()
+	for cursor := uint64(0); ; {
+		keys, next, err := r.rdb.Scan(ctx, cursor, "", page).Result()
+		require.NoError(r.t, err)
+		for keys := range slices.Chunk(keys, batch) {
+			_, err := r.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for _, key := range keys {
+					if _, id, ok := strings.Cut(key, ":job:"); ok {
+						p.Exists(ctx, "seat:"+id)
+					}
+				}
+				return nil
+			})
+			require.NoError(r.t, err)
+		}
+		if cursor = next; cursor == 0 {
+			return
+		}
+	}
 }
 
 // reserve writes n reservations, and the rooms that they are for, with one channel held.
@@ -86,24 +159,29 @@ func (r *rig) reserve(n int) {
 
 func room(i int) string { return fmt.Sprintf("room%05d", i) }
 
-// cleaner is a replica whose janitor has the rule, too; found is what its last pass found.
+// cleaner is a replica with the shipped rule for reservations; found is what its last pass found.
 func (r *rig) cleaner(found *orphan.Result) *replica {
-	var rule orphan.Rule
-	for _, each := range orphan.Colyseus() {
-		if each.Name == "reservations" {
-			rule = each
+	for _, rule := range orphan.Colyseus() {
+		if rule.Name == "reservations" {
+			return r.cleans(func(result orphan.Result) { *found = result }, rule)
 		}
 	}
+	return nil
+}
+
+// cleans starts a replica whose janitor has the rules, too.
+func (r *rig) cleans(passed func(orphan.Result), rules ...orphan.Rule) *replica {
 	p := r.replica("cleaner", func(_ *registry.Config, jc *janitor.Config) {
 		set, err := orphan.New(orphan.Config{
-			Rules: []orphan.Rule{rule}, Client: jc.Client, Layout: r.keys, Interval: time.Hour,
-			Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-			Passed: func(result orphan.Result) { *found = result },
+			Rules: rules, Client: jc.Client, Layout: r.keys, Interval: time.Hour,
+			Logger: slog.New(slog.DiscardHandler), Passed: passed,
 		})
 		require.NoError(r.t, err)
 		jc.Sweeps = set.Sweeps()
 	})
-	r.until(func() bool { return p.last("reservations").Outcome == janitor.Done })
+	for _, rule := range rules {
+		r.until(func() bool { return p.last(rule.Name).Outcome == janitor.Done })
+	}
 	return p.leads()
 }
 

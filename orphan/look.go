@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -34,6 +35,8 @@ const (
 const (
 	mostValue = 4 << 20
 	mostField = 256 << 10
+	// shortBytes: a value shorter than this is read without being measured first.
+	shortBytes = 512
 )
 
 // What a look finds about a candidate. All but condemned keep, and are reasons of
@@ -231,13 +234,17 @@ func (l *looking) ask(ctx context.Context, questions []question) error {
 func (l *looking) observe(ctx context.Context, questions []question) error {
 	for i, q := range questions {
 		questions[i].told = func(answer *redis.Cmd) {
-			q.f.observations = append(q.f.observations, observation{args: q.args, answer: replyText(answer), bytes: bytesOf(answer)})
+			q.f.observations = append(q.f.observations, observed(q.args, answer))
 			if q.told != nil {
 				q.told(answer)
 			}
 		}
 	}
 	return l.ask(ctx, questions)
+}
+
+func observed(args []string, answer *redis.Cmd) observation {
+	return observation{args: args, answer: replyText(answer), bytes: bytesOf(answer)}
 }
 
 // undecided are the candidates that nothing has decided about yet.
@@ -332,6 +339,12 @@ func (l *looking) readValues(ctx context.Context) error {
 			f.keep(unreadable, "its parent is gone, and with it what %v says", l.fields)
 		}
 	}
+	if l.Read != "hash" {
+		var err error
+		if read, err = l.readShort(ctx, read); err != nil {
+			return err
+		}
+	}
 	sizes, err := l.measure(ctx, read)
 	if err != nil {
 		return err
@@ -362,6 +375,24 @@ func (l *looking) readValues(ctx context.Context) error {
 		return err
 	}
 	return l.observe(ctx, whole)
+}
+
+// readShort reads the values shorter than shortBytes, which most are, in one call each, and returns
+// the other candidates. An empty answer may also mean that the key is missing.
+func (l *looking) readShort(ctx context.Context, of []*finding) (rest []*finding, err error) {
+	asked := make([]question, 0, len(of))
+	for _, f := range of {
+		args := []string{"GETRANGE", f.key, "0", strconv.Itoa(shortBytes - 1)}
+		asked = append(asked, question{f: f, args: args, told: func(answer *redis.Cmd) {
+			if text, err := answer.Text(); err != nil || text == "" || len(text) == shortBytes {
+				rest = append(rest, f)
+				return
+			}
+			f.observations = append(f.observations, observed(args, answer))
+			l.readValue(f, answer)
+		}})
+	}
+	return rest, l.ask(ctx, asked)
 }
 
 // measure asks how long what is read of the candidates is.
