@@ -20,11 +20,11 @@ every_alert = ^TestEveryAlertFiresAlone$$
 lint = $(CURDIR)/.cache/lint
 revive = -config $(CURDIR)/tools/revive.toml -set_exit_status
 comma := ,
-tags = failpoints,mutants,colyseus,mixed
+tags = failpoints,mutants,colyseus,mixed,owners
 tagged = $$(git grep -lE '^//go:build .*\b($(subst $(comma),|,$(tags)))\b' '*.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cleanup-demo availability fleet alerts image test test-colyseus mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench scale bench-micro fuzz lint redis
+.PHONY: help run demo cleanup-demo availability fleet alerts image test test-colyseus test-node mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench scale bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,10 @@ test: ## Run every test with the race detector on a Redis, a FerretDB and a Post
 test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (needs Node 20 and npm; VERSION=0.16 RUN=name of a test)
 	@COLYSEUS=$$(scripts/colyseus) && export COLYSEUS && { test -z "$$COLYSEUS" || \
 		scripts/test . -race -tags colyseus -parallel 8 -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
+
+test-node: ## Run the tests of clients/node, and what every owner has to pass (needs Node 20 and npm; SERVER=8, SERVER=valkey)
+	@NODE=$$(scripts/node) && export NODE && { test -z "$$NODE" || { $(with_redis) (cd "$$NODE" && node --test test/) && \
+		go test -race -count=1 -vet=off -tags owners -timeout 8m ./test/owners/; }; }
 
 mixed: ## Run replicas of the last release beside those of this checkout, on one Redis (needs the clone's history)
 	@RELEASED=$$(scripts/released) && export RELEASED && { test -z "$$RELEASED" || \

@@ -49,6 +49,20 @@ func TestOneRegistryOverACluster(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, registry.Owner{Instance: "d", Live: true}, owner)
 	require.Equal(t, devices, replicas["d"].registry.Status().Devices)
+	many, err := replicas["a"].registry.LookupMany(t.Context(), []string{imei(0), imei(devices), imei(3 * devices), "nobody"})
+	require.NoError(t, err)
+	require.Equal(t, map[string]registry.Owner{
+		imei(0): {Instance: "a", Live: true}, imei(devices): {Instance: "b", Live: true}, imei(3 * devices): owner,
+	}, many)
+	owners, err := replicas["a"].registry.Owners(t.Context())
+	require.NoError(t, err)
+	require.Len(t, owners, 4)
+	held := 0
+	for _, err := range replicas["a"].registry.Holdings(t.Context(), "b") {
+		require.NoError(t, err)
+		held++
+	}
+	require.Equal(t, devices, held)
 
 	// Each partition has one leader, and no replica has more than its share and two.
 	eventually(t, func() bool {

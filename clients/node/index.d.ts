@@ -1,0 +1,84 @@
+import type { EventEmitter } from 'node:events';
+
+export interface OwnerOptions {
+  /** A client of ioredis or node-redis for one server or a Sentinel. The owner duplicates it, with settings that are safe. */
+  redis: unknown;
+  /**
+   * Names this process in entries: up to 200 bytes of printable characters, without spaces and '/'.
+   * Default: the host name and a random part. If you fix it, the newest process with that name wins.
+   */
+  instance?: string;
+  /** Begins every key. All owners, janitors and readers of one fleet share it. Default ''. */
+  prefix?: string;
+  /** Milliseconds between heartbeats. All owners of a fleet must agree. Default 30,000. */
+  interval?: number;
+  /** Milliseconds that a heartbeat lasts: at least three intervals, at most a day. Default 90,000. */
+  ttl?: number;
+  /** Milliseconds that unregisterAll and stop wait for Redis. Default 10,000. */
+  drain?: number;
+}
+
+/** A claim belongs to one socket for as long as its key is registered through it. */
+export interface Claim {
+  readonly key: string;
+  /** Resolves when the entry is in Redis; rejects if the claim ends before that. Nobody has to wait for it. */
+  readonly landed: Promise<void>;
+  /** Aborts when the same key opens a newer socket on this owner. Close this socket then. */
+  readonly signal: AbortSignal;
+  /** Something arrived through this socket. Has the entry checked, at most once a second. */
+  received(): void;
+  /** An answer to what arrived was written to this socket. */
+  acked(): void;
+  /** Ends the claim. The release of a claim that is not the newest of its key changes nothing. */
+  release(): void;
+}
+
+export interface Status {
+  instance: string;
+  /** Keys with a claim. */
+  held: number;
+  /** Keys that are not known to be in Redis as they should. */
+  pending: number;
+  /** Keys whose entries name this owner. */
+  standing: number;
+  /** The last error of each operation, while it fails. */
+  failing: Record<string, string>;
+}
+
+export interface OwnerEvents {
+  /** Another owner heard this key later: the socket here is probably half open. Check it, and release its claim. */
+  displaced: [{ key: string; owner: string }];
+  /** A newer process has this instance id. Nothing more is written: close the sockets and exit. */
+  superseded: [SupersededError];
+  /** An operation begins to fail, once; it is tried again until it works. */
+  failing: [operation: string, err: Error];
+  recovered: [operation: string];
+  /** So many entries were put back. */
+  healed: [count: number];
+  /** Redis may have lost entries: everything held is being checked. */
+  reconciling: [];
+}
+
+export class SupersededError extends Error {}
+
+export class Owner extends EventEmitter<OwnerEvents> {
+  constructor(options: OwnerOptions);
+  readonly instance: string;
+  /** Resolves after stop; rejects with SupersededError. */
+  readonly ended: Promise<void>;
+  /** Draws the boot token and begins to beat. Resolves after the first attempt, whether Redis answered or not. */
+  start(): Promise<void>;
+  /** Claims a key. Never throws and never waits. The newest claim of a key wins, on every owner. */
+  register(key: string): Claim;
+  /** Releases the newest claim of a key. */
+  unregister(key: string): void;
+  /** Releases every claim; resolves when Redis has it, or after `drain`. */
+  unregisterAll(): Promise<void>;
+  /** Beats now; resolves with whether the beat landed. start beats by itself. */
+  heartbeat(): Promise<boolean>;
+  /** Returns who holds a key, and whether that owner is alive; null if nobody holds it. */
+  lookup(key: string): Promise<{ owner: string; alive: boolean } | null>;
+  status(): Status;
+  /** Releases every claim, says goodbye and closes the connections. */
+  stop(): Promise<void>;
+}

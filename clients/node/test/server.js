@@ -1,0 +1,74 @@
+// A redis-server of its own for each test file, on a free port of the loopback.
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+import Redis from 'ioredis';
+import { createClient } from 'redis';
+
+export async function startServer() {
+  const port = await freePort(), dir = mkdtempSync(join(tmpdir(), 'rollcall-node-'));
+  const args = ['--port', port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', dir];
+  let child;
+  const server = {
+    port,
+    async start() {
+      child = spawn(process.env.REDIS_SERVER ?? 'redis-server', args.map(String), { stdio: 'ignore' });
+      await until(() => answers(port));
+    },
+    async kill() {
+      const ended = new Promise((resolve) => child.once('exit', resolve));
+      child.kill('SIGKILL');
+      await ended;
+    },
+    async stop() {
+      await server.kill();
+      rmSync(dir, { recursive: true, force: true });
+    },
+  };
+  await server.start();
+  return server;
+}
+
+/** clients makes a client of each library, and closes it when the test has ended. */
+export const clients = {
+  ioredis(t, port) {
+    const client = new Redis({ port, host: '127.0.0.1', lazyConnect: true, retryStrategy: () => 20 });
+    client.on('error', () => {});
+    t.after(() => client.disconnect());
+    return client;
+  },
+  'node-redis'(t, port) {
+    const client = createClient({ socket: { port, host: '127.0.0.1', reconnectStrategy: () => 20 } });
+    client.on('error', () => {});
+    return client;
+  },
+};
+
+/** until waits for what comes about by itself. */
+export async function until(cond, text = String(cond)) {
+  for (const end = Date.now() + 30_000; Date.now() < end; ) {
+    if (await cond()) return;
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  throw new Error('never came about: ' + text);
+}
+
+function freePort() {
+  return new Promise((resolve) => {
+    const s = createServer().listen(0, '127.0.0.1', () => {
+      const { port } = s.address();
+      s.close(() => resolve(port));
+    });
+  });
+}
+
+function answers(port) {
+  return new Promise((resolve) => {
+    const s = connect(port, '127.0.0.1', () => s.end('PING\r\n'));
+    s.once('data', (d) => resolve(String(d).startsWith('+PONG')));
+    s.once('error', () => resolve(false));
+  });
+}

@@ -1,0 +1,307 @@
+//go:build owners
+
+package owners
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+var keys registry.Layout
+
+// A world is a Redis of its own, and owners of one language.
+type world struct {
+	t      *testing.T
+	server *redistest.Server
+	*redis.Client
+	command func() *exec.Cmd
+}
+
+func (w *world) start(id string) *owner { return start(w.t, w.command(), w.server, id) }
+
+func (w *world) entry(key string) string { return w.HGet(w.t.Context(), keys.Registry(), key).Val() }
+
+func (w *world) eventually(what string, cond func() bool) {
+	w.t.Helper()
+	require.Eventually(w.t, cond, patience, 5*time.Millisecond, what)
+}
+
+func (w *world) is(key, owner string) {
+	w.t.Helper()
+	w.eventually(key+" is "+owner, func() bool { return w.entry(key) == owner })
+}
+
+func TestOwnersConform(t *testing.T) {
+	t.Parallel()
+	cases := map[string]func(w *world){
+		"boot":                boots,
+		"superseded":          isSuperseded,
+		"heals":               heals,
+		"late release":        releasesLate,
+		"dispute":             disputes,
+		"evidence":            takesBackOnEvidence,
+		"newer socket":        hasANewerSocket,
+		"goodbye":             saysGoodbye,
+		"paused and swept":    isPausedAndSwept,
+		"over the dead":       overwritesTheDead,
+		"Redis comes back":    outlastsRedis,
+		"ids that need words": disputesOddKeys,
+	}
+	for language, command := range languages() {
+		t.Run(language, func(t *testing.T) {
+			for name, run := range cases {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					server := redistest.Start(t)
+					run(&world{t, server, server.Client(), command})
+				})
+			}
+		})
+	}
+}
+
+func boots(w *world) {
+	ctx := w.t.Context()
+	w.start("a")
+	require.Equal(w.t, []string{"a"}, w.SMembers(ctx, keys.Roster()).Val())
+	require.Regexp(w.t, `^\d{13}/\d{26}$`, w.Get(ctx, keys.Heartbeat("a")).Val())
+	left := w.PTTL(ctx, keys.Heartbeat("a")).Val()
+	require.True(w.t, left > 0 && left <= ttl, left)
+	first := w.Get(ctx, keys.Heartbeat("a")).Val()
+	w.eventually("it beats", func() bool { return w.Get(ctx, keys.Heartbeat("a")).Val() != first })
+}
+
+func isSuperseded(w *world) {
+	older := w.start("a")
+	older.registers("one")
+	older.registers("two")
+	newer := w.start("a")
+	require.Equal(w.t, exitSuperseded, older.ExitCode())
+	w.is("one", "")
+	w.is("two", "")
+	newer.registers("one")
+	require.Equal(w.t, "a", w.entry("one"))
+}
+
+func heals(w *world) {
+	ctx, o := w.t.Context(), w.start("a")
+	for i := range 20 {
+		o.registers(fmt.Sprint("key-", i))
+	}
+	w.FlushAll(ctx)
+	w.eventually("all are back", func() bool { return w.HLen(ctx, keys.Registry()).Val() == 20 })
+	w.HDel(ctx, keys.Registry(), "key-7") // within eleven intervals
+	w.is("key-7", "a")
+	w.SRem(ctx, keys.Devices("a"), "key-8")
+	w.eventually("the index has all", func() bool { return w.SCard(ctx, keys.Devices("a")).Val() == 20 })
+	w.SAdd(ctx, keys.Devices("a"), "nobody")
+	w.eventually("the index has no more", func() bool { return w.SCard(ctx, keys.Devices("a")).Val() == 20 })
+	w.HDel(ctx, keys.Registry(), "key-9")
+	o.do("received", "key-9") // at once
+	w.is("key-9", "a")
+}
+
+func releasesLate(w *world) {
+	a, b := w.start("a"), w.start("b")
+	a.registers("phone")
+	b.registers("phone")
+	require.Equal(w.t, "b", w.entry("phone"))
+	a.do("release", "phone")
+	a.do("stop", "")
+	require.Zero(w.t, a.ExitCode())
+	require.Equal(w.t, "b", w.entry("phone"))
+	b.do("release", "phone")
+	w.is("phone", "")
+}
+
+func disputes(w *world) {
+	a, b := w.start("a"), w.start("b")
+	a.registers("phone")
+	b.registers("phone")
+	a.awaits(event{"displaced", "phone", "b"})
+}
+
+func disputesOddKeys(w *world) {
+	a, b := w.start("a"), w.start("b")
+	for _, key := range []string{"/x y", "100%", "%41", "ü|1", "a/b"} {
+		a.registers(key)
+		b.registers(key)
+		a.awaits(event{"displaced", key, "b"})
+	}
+}
+
+func takesBackOnEvidence(w *world) {
+	a, b := w.start("a"), w.start("b")
+	b.registers("phone")
+	a.registers("phone")
+	w.HSet(w.t.Context(), keys.Registry(), "phone", "b") // which holds a socket, too
+	deadline := time.Now().Add(2 * interval)
+	for time.Now().Before(deadline) { // without an acknowledgement nothing is evidence
+		a.do("received", "phone")
+		require.Equal(w.t, "b", w.entry("phone"))
+	}
+	w.eventually("it is taken back", func() bool {
+		a.do("acked", "phone")
+		a.do("received", "phone")
+		return w.entry("phone") == "a"
+	})
+}
+
+func hasANewerSocket(w *world) {
+	a := w.start("a")
+	a.registers("phone")
+	a.do("register", "phone")
+	a.awaits(event{Event: "superseded", Key: "phone"})
+	require.Equal(w.t, "a", w.entry("phone"))
+}
+
+func saysGoodbye(w *world) {
+	a := w.start("a")
+	a.registers("phone")
+	a.do("stop", "")
+	require.Zero(w.t, a.ExitCode())
+	for _, key := range []string{keys.Registry(), keys.Heartbeat("a"), keys.Roster(), keys.Devices("a")} {
+		require.Zero(w.t, w.Exists(w.t.Context(), key).Val(), key)
+	}
+}
+
+func overwritesTheDead(w *world) {
+	a := w.start("a")
+	a.registers("phone")
+	w.HSet(w.t.Context(), keys.Registry(), "phone", "dead")
+	w.is("phone", "a") // a GRACE after it began to listen
+}
+
+// sweeps runs a janitor beside the owners.
+func (w *world) sweeps() {
+	opt := w.server.Options()
+	rdb, ctl := redis.NewClient(opt), redis.NewClient(lease.Options(opt))
+	log := slog.New(slog.DiscardHandler)
+	reg, err := registry.New(registry.Config{
+		Client: rdb, Control: ctl, Instance: "janitor", HeartbeatInterval: interval, HeartbeatTTL: ttl, Logger: log,
+	})
+	require.NoError(w.t, err)
+	jan, err := janitor.New(janitor.Config{
+		Client: rdb, Control: ctl, Registry: reg, Logger: log, Interval: time.Second, LeaseTTL: 3 * time.Second,
+	})
+	require.NoError(w.t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	p := pool.New().WithContext(ctx)
+	p.Go(reg.Run)
+	p.Go(jan.Run)
+	w.t.Cleanup(func() {
+		stop()
+		require.NoError(w.t, p.Wait())
+		require.NoError(w.t, rdb.Close())
+		require.NoError(w.t, ctl.Close())
+	})
+}
+
+func isPausedAndSwept(w *world) {
+	ctx := w.t.Context()
+	w.sweeps()
+	a, b := w.start("a"), w.start("b")
+	a.registers("phone")
+	b.registers("tablet")
+	require.NoError(w.t, a.Signal(syscall.SIGSTOP))
+	w.is("phone", "")
+	require.Equal(w.t, "b", w.entry("tablet"))
+	require.NoError(w.t, a.Signal(syscall.SIGCONT))
+	w.is("phone", "a")
+	a.Kill()
+	w.is("phone", "")
+	w.eventually("nothing is left of it", func() bool { return !w.SIsMember(ctx, keys.Roster(), "a").Val() })
+	require.Equal(w.t, "b", w.entry("tablet"))
+}
+
+func outlastsRedis(w *world) {
+	a := w.start("a")
+	a.registers("before")
+	w.server.Kill()
+	a.do("register", "while away")
+	a.do("release", "before")
+	w.server.Restart()
+	w.is("while away", "a")
+	a.registers("after")
+	w.is("before", "")
+}
+
+// A fleet of both languages under random faults: at rest the registry is exactly what is connected.
+func TestAMixedFleetConverges(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	w := &world{t: t, server: server, Client: server.Client()}
+	w.sweeps()
+	var commands []func() *exec.Cmd
+	for _, command := range languages() {
+		commands = append(commands, command)
+	}
+	const owners, phones, steps = 4, 60, 250
+	rnd := rand.New(rand.NewPCG(1, 2))
+	fleet, at := make([]*owner, owners), map[string]int{} // where each phone is connected
+	join := func(i int) {
+		w.command = commands[i%len(commands)]
+		fleet[i] = w.start(fmt.Sprint("owner-", i))
+	}
+	for i := range fleet {
+		join(i)
+	}
+	for range steps {
+		phone, i := fmt.Sprint("phone-", rnd.IntN(phones)), rnd.IntN(owners)
+		switch n := rnd.IntN(100); {
+		case n < 70: // it moves; the socket that it leaves closes late, or is only half open for now
+			from, was := at[phone]
+			fleet[i].registers(phone)
+			at[phone] = i
+			if was && from != i {
+				fleet[from].do("release", phone)
+			}
+		case n < 88:
+			if from, was := at[phone]; was {
+				fleet[from].do("release", phone)
+				delete(at, phone)
+			}
+		case n < 92:
+			fleet[i].Kill()
+			for phone, of := range at {
+				if of == i {
+					delete(at, phone)
+				}
+			}
+			join(i)
+		case n < 96:
+			require.NoError(t, fleet[i].Signal(syscall.SIGSTOP))
+			wait := time.NewTimer(time.Duration(rnd.Int64N(int64(interval))))
+			<-wait.C
+			require.NoError(t, fleet[i].Signal(syscall.SIGCONT))
+		case n < 98:
+			w.FlushAll(t.Context())
+		default:
+			w.HDel(t.Context(), keys.Registry(), phone)
+		}
+	}
+	want := map[string]string{}
+	for phone, i := range at {
+		want[phone] = fleet[i].id
+	}
+	var have map[string]string
+	w.eventually("registry and sockets agree", func() bool {
+		have = w.HGetAll(t.Context(), keys.Registry()).Val()
+		return fmt.Sprint(have) == fmt.Sprint(want) // maps are printed in the order of their keys
+	})
+}

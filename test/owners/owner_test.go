@@ -1,0 +1,203 @@
+//go:build owners
+
+// Package owners holds what an owner in any language has to pass: make test-node. An owner is a process
+// that takes commands on its standard input and reports events on its standard output, a line of JSON
+// each; clients/node/test/process.mjs is the smallest example.
+package owners
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+const (
+	interval = time.Second // lease.Options fits no shorter ones
+	ttl      = 6 * time.Second
+	patience = time.Minute
+	// What an owner ends with when a newer process has its id.
+	exitSuperseded = 3
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("INSTANCE") != "" {
+		if err := beOwner(); err != nil {
+			if errors.Is(err, registry.ErrSuperseded) {
+				os.Exit(exitSuperseded)
+			}
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	redistest.Main(m)
+}
+
+// languages are the owners, and how each is started.
+func languages() map[string]func() *exec.Cmd {
+	return map[string]func() *exec.Cmd{
+		"go":   func() *exec.Cmd { return exec.Command(os.Args[0]) },
+		"node": func() *exec.Cmd { return exec.Command("node", filepath.Join(os.Getenv("NODE"), "test", "process.mjs")) },
+	}
+}
+
+// An event is a line of an owner's output, and a command one of its input.
+type event struct{ Event, Key, Owner string }
+
+type command struct {
+	Do  string `json:"do"`
+	Key string `json:"key,omitempty"`
+}
+
+// beOwner makes this process an owner in Go.
+func beOwner() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	ms := func(name string) time.Duration {
+		n, _ := strconv.Atoi(os.Getenv(name))
+		return time.Duration(n) * time.Millisecond
+	}
+	var mu sync.Mutex
+	say := func(e event) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = json.NewEncoder(os.Stdout).Encode(map[string]string{"event": e.Event, "key": e.Key, "owner": e.Owner})
+	}
+	opt := &redis.Options{Addr: "127.0.0.1:" + os.Getenv("REDIS_PORT"), MaxRetries: -1, ContextTimeoutEnabled: true}
+	rdb, ctl := redis.NewClient(opt), redis.NewClient(lease.Options(opt))
+	defer rdb.Close()
+	defer ctl.Close()
+	names := map[*registry.Claim]string{}
+	reg, err := registry.New(registry.Config{
+		Client: rdb, Control: ctl, Instance: os.Getenv("INSTANCE"), HeartbeatInterval: ms("INTERVAL"), HeartbeatTTL: ms("TTL"),
+		OnDisplaced:  func(key, owner string) { say(event{"displaced", key, owner}) },
+		OnSuperseded: func(older *registry.Claim) { say(event{"superseded", names[older], ""}) },
+	})
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- reg.Run(ctx) }()
+	<-reg.Started()
+	say(event{Event: "started"})
+	go func() {
+		claims := map[string]*registry.Claim{}
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			var c command
+			if json.Unmarshal(lines.Bytes(), &c) != nil {
+				continue
+			}
+			claim := claims[c.Key]
+			switch c.Do {
+			case "register":
+				claim = reg.Register(c.Key)
+				claims[c.Key], names[claim] = claim, c.Key
+				go func() {
+					if claim.Wait(ctx) == nil {
+						say(event{Event: "landed", Key: c.Key})
+					}
+				}()
+			case "release":
+				claim.Release()
+			case "received":
+				claim.FrameReceived()
+			case "acked":
+				claim.FrameAcked()
+			case "stop":
+				for _, claim := range claims {
+					claim.Release()
+				}
+				stop()
+			}
+		}
+	}()
+	return <-ended
+}
+
+// An owner is a process under test.
+type owner struct {
+	*process.Process
+	t      *testing.T
+	id     string
+	mu     sync.Mutex
+	events []event
+}
+
+// start starts an owner and waits until it has reached Redis.
+func start(t *testing.T, cmd *exec.Cmd, server *redistest.Server, id string) *owner {
+	t.Helper()
+	_, port, err := net.SplitHostPort(server.Addr())
+	require.NoError(t, err)
+	cmd.Env = append(os.Environ(), "REDIS_PORT="+port, "INSTANCE="+id,
+		fmt.Sprintf("INTERVAL=%d", interval.Milliseconds()), fmt.Sprintf("TTL=%d", ttl.Milliseconds()))
+	cmd.Stderr = os.Stderr
+	p, err := process.Start(cmd, process.Options{Talk: true})
+	require.NoError(t, err)
+	o := &owner{Process: p, t: t, id: id}
+	var read sync.WaitGroup
+	read.Go(func() {
+		for p.Out.Scan() {
+			var e event
+			if json.Unmarshal(p.Out.Bytes(), &e) == nil {
+				o.mu.Lock()
+				o.events = append(o.events, e)
+				o.mu.Unlock()
+			}
+		}
+	})
+	t.Cleanup(func() {
+		o.Process.Kill()
+		read.Wait()
+	})
+	o.awaits(event{Event: "started"})
+	return o
+}
+
+// do gives the owner a command.
+func (o *owner) do(what, key string) {
+	o.t.Helper()
+	line, err := json.Marshal(command{what, key})
+	require.NoError(o.t, err)
+	_, err = o.In.Write(append(line, '\n'))
+	require.NoError(o.t, err)
+}
+
+// has reports whether an event was reported.
+func (o *owner) has(e event) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Contains(o.events, e)
+}
+
+func (o *owner) awaits(e event) {
+	o.t.Helper()
+	require.Eventually(o.t, func() bool { return o.has(e) }, patience, 5*time.Millisecond, "%+v", e)
+}
+
+// registers registers a key and waits until its entry landed.
+func (o *owner) registers(key string) {
+	o.t.Helper()
+	o.do("register", key)
+	o.awaits(event{Event: "landed", Key: key})
+}
