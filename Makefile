@@ -31,6 +31,7 @@ help: ## Show the targets
 
 # On a terminal the program is in a group of its own: Ctrl-C stops it alone, and make ends with its status.
 run: ## Run a replica on REDIS_URL, or on a Redis inside it (settings: ARGS=-h)
+	@[ -x .cache/ingest ] || echo 'compiling; the first time takes some minutes' >&2
 	@go build -o .cache/ingest ./cmd/ingest
 	@export REDIS_URL="$${REDIS_URL:-embedded}"; \
 		if [ -t 0 ]; then set -m; .cache/ingest $(ARGS); else exec .cache/ingest $(ARGS); fi
