@@ -24,7 +24,7 @@ tags = failpoints,mutants,colyseus,mixed,owners
 tagged = $$(git grep -lE '^//go:build .*\b($(subst $(comma),|,$(tags)))\b' '*.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cleanup-demo availability fleet alerts image test test-colyseus test-node mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench scale bench-micro fuzz lint redis
+.PHONY: help run demo cleanup-demo availability fleet alerts image reproducible vulncheck test test-colyseus test-node mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench scale bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,12 @@ alerts: ## Cause each fault that an alert is about, and see that it fires alone,
 
 image: ## Build the image twice, compare, and run each program out of it (needs root and buildah)
 	@deploy/container/check
+
+reproducible: ## Build a program from two folders, once with an empty cache, and compare (PROGRAM=rollcall)
+	@scripts/reproducible $(PROGRAM)
+
+vulncheck: ## Look for known vulnerabilities in what is called (says so where the database cannot be reached)
+	@scripts/vulncheck $(modules)
 
 test: ## Run every test with the race detector on a Redis, a FerretDB and a PostgreSQL of its own; of chaos what chaos-short is
 	@for module in $(modules); do scripts/test $$module -race -short -timeout 8m -skip '$(long_chaos)|$(search)|$(every_alert)' ./... || exit 1; done

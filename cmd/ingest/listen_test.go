@@ -12,11 +12,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/certtest"
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
@@ -79,4 +81,61 @@ func TestACertificateThatCannotBeReadIsAFailureAtStart(t *testing.T) {
 	p := start(t, "--ingest-tls-addr=127.0.0.1:0", "--ingest-tls-cert=/nowhere/cert.pem", "--ingest-tls-key=/nowhere/key.pem")
 	require.Equal(t, exitFailed, p.Ends())
 	require.Contains(t, p.Log.String(), "INGEST_TLS_CERT, INGEST_TLS_KEY: gateway: open /nowhere/cert.pem")
+}
+
+func TestDevicesShowCertificatesOfAuthoritiesInAFileThatIsReadAgain(t *testing.T) {
+	t.Parallel()
+	former, latter := certtest.New(t, "former"), certtest.New(t, "latter")
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(file, []byte(former.PEM()), 0o600))
+	cert, key := selfSigned(t)
+	p := serving(t, "--redis-url=redis://"+redistest.Start(t).Addr(), "--ingest-tls-addr=127.0.0.1:0",
+		"--ingest-tls-cert="+cert, "--ingest-tls-key="+key, "--ingest-tls-client-ca="+file)
+	p.Await(func() bool { return p.Addr("listening for devices by TLS") != "" })
+	require.Contains(t, p.Log.String(), "devices may still connect without a certificate")
+	hello, err := teltonika.AppendIMEI(nil, imei)
+	require.NoError(t, err)
+	// answer is that of the replica to a device, 0xFF: there is none.
+	answer := func(by *tls.Certificate) (byte, *tls.Conn) {
+		conn, err := tls.Dial("tcp", p.Addr("listening for devices by TLS"), &tls.Config{
+			InsecureSkipVerify: true, Certificates: []tls.Certificate{*by}, MaxVersion: tls.VersionTLS12,
+		})
+		if err != nil {
+			return 0xFF, nil
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		_, err = conn.Write(hello)
+		require.NoError(t, err)
+		answer := make([]byte, 1)
+		_, err = io.ReadFull(conn, answer)
+		require.NoError(t, err)
+		return answer[0], conn
+	}
+	own, next := former.Device(t, imei), latter.Device(t, imei)
+	got, open := answer(own)
+	require.Equal(t, teltonika.Accept, got)
+	got, _ = answer(former.Device(t, "352093081452251"))
+	require.Equal(t, teltonika.Refuse, got)
+	got, _ = answer(next)
+	require.Equal(t, byte(0xFF), got)
+
+	require.NoError(t, os.WriteFile(file, []byte(former.PEM()[:200]), 0o600)) // half of it
+	p.Await(func() bool { return strings.Contains(p.Log.String(), "the former value stands") })
+	require.NoError(t, os.WriteFile(file, []byte(latter.PEM()), 0o600))
+	_, err = open.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF, "the open socket of a device for which nobody vouches any more")
+	got, _ = answer(own)
+	require.Equal(t, byte(0xFF), got)
+	got, _ = answer(next)
+	require.Equal(t, teltonika.Accept, got)
+}
+
+func TestAFileWithoutAuthoritiesIsAFailureAtStart(t *testing.T) {
+	t.Parallel()
+	cert, key := selfSigned(t)
+	p := start(t, "--ingest-tls-addr=127.0.0.1:0", "--ingest-tls-cert="+cert, "--ingest-tls-key="+key,
+		"--ingest-tls-client-ca="+key)
+	require.Equal(t, exitFailed, p.Ends())
+	require.Contains(t, p.Log.String(), "INGEST_TLS_CLIENT_CA: block 1 is not a certificate")
 }

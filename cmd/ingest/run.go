@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"time"
@@ -116,11 +115,15 @@ func (r *replica) listen(ctx context.Context) (lns []net.Listener, err error) {
 		{"INGEST_ADDR", s.ingestAddr, "listening for devices", nil},
 		{"INGEST_TLS_ADDR", s.ingestTLSAddr, "listening for devices by TLS",
 			func(ln net.Listener) (net.Listener, error) {
-				return tls.NewListener(ln, r.certificate.Config()), nil
+				return r.gateway.OverTLS(ln, r.certificate), nil
 			}},
 		{"INGEST_PROXY_ADDR", s.ingestProxyAddr, "listening for devices behind proxies",
 			func(ln net.Listener) (net.Listener, error) {
-				return r.gateway.Proxied(ln, s.ingestProxyTrusted)
+				ln, err := r.gateway.Proxied(ln, s.ingestProxyTrusted)
+				if err == nil && s.ingestProxyTLS {
+					ln = r.gateway.OverTLS(ln, r.certificate)
+				}
+				return ln, err
 			}},
 	} {
 		if at.addr == service.Off {

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -38,7 +41,9 @@ type replica struct {
 	commands  *commands.Reader
 	files     *reload.Watcher
 
-	certificate *gateway.Certificate // of INGEST_TLS_ADDR; nil if that is off
+	certificate *gateway.Certificate // for devices; nil if none connect by TLS
+
+	clientCAs []reload.Watched // the file of INGEST_TLS_CLIENT_CA, if it is set
 
 	maxConns int                         // INGEST_MAX_CONNS, or what the descriptor limit allows
 	devices  atomic.Pointer[net.TCPAddr] // where devices connect; nil: nowhere (yet)
@@ -122,10 +127,14 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if s.deviceAuthority == allowedSet {
 		allowed = gateway.Allowed
 	}
+	clientCAs, err := r.openTLS(ctx)
+	if err != nil {
+		return err
+	}
 	r.gateway, err = gateway.New(gateway.Config{
 		Register: func(imei string) gateway.Claim { return r.registry.Register(imei) },
 		Client:   r.clients.Data, Allowed: allowed, MaxConns: r.maxConns, FirstFrame: s.ingestFirstFrame,
-		Streams: s.streams(), MaxLen: s.telemetryMaxLen,
+		ClientCAs: clientCAs, Streams: s.streams(), MaxLen: s.telemetryMaxLen,
 		Drain: s.ShutdownGrace * 3 / 10, StartSpan: r.traces.StartSpan(), Logger: log, Registerer: metrics,
 	})
 	if err != nil {
@@ -140,17 +149,12 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.ingestTLSAddr != service.Off {
-		if r.certificate, err = gateway.LoadCertificate(s.ingestTLSCert, s.ingestTLSKey, log); err != nil {
-			return fmt.Errorf("ingest: INGEST_TLS_CERT, INGEST_TLS_KEY: %w", err)
-		}
-	}
 	token, files, err := s.Token()
 	if err != nil {
 		return err
 	}
 	r.files, err = reload.New(reload.Config{
-		Files: append(files, r.clients.Files...), Logger: log, Registerer: metrics,
+		Files: slices.Concat(files, r.clients.Files, r.clientCAs), Logger: log, Registerer: metrics,
 	})
 	if err != nil {
 		return err
@@ -162,4 +166,31 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		MaxConns: httpConns(), Metrics: metrics, Logger: log,
 	})
 	return err
+}
+
+// openTLS reads the files of TLS for devices. It returns the authorities that may vouch for devices,
+// or nil if devices need no certificate.
+func (r *replica) openTLS(ctx context.Context) (clientCAs func() *x509.CertPool, err error) {
+	s := r.settings
+	if !s.overTLS() {
+		return nil, nil
+	}
+	if r.certificate, err = gateway.LoadCertificate(s.ingestTLSCert, s.ingestTLSKey, r.log); err != nil {
+		return nil, fmt.Errorf("ingest: INGEST_TLS_CERT, INGEST_TLS_KEY: %w", err)
+	}
+	if s.ingestTLSClientCA == "" {
+		return nil, nil
+	}
+	file, err := reload.Open("INGEST_TLS_CLIENT_CA", func(texts []string) (*x509.CertPool, error) {
+		return gateway.ParseClientCAs(texts[0])
+	}, s.ingestTLSClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("ingest: %w", err)
+	}
+	r.clientCAs = []reload.Watched{file}
+	if open := s.withoutCertificate(); len(open) > 0 {
+		r.log.WarnContext(ctx, "devices may still connect without a certificate, and name any IMEI",
+			"by", strings.Join(open, ", "))
+	}
+	return file.Get, nil
 }

@@ -31,8 +31,10 @@ type settings struct {
 	ingestTLSAddr      string
 	ingestTLSCert      string
 	ingestTLSKey       string
+	ingestTLSClientCA  string
 	ingestProxyAddr    string
 	ingestProxyTrusted []string // CIDRs
+	ingestProxyTLS     bool
 	deviceAuthority    string
 
 	heartbeatInterval, heartbeatTTL      time.Duration
@@ -61,7 +63,9 @@ func (s *settings) table() []service.Setting {
 	return slices.Concat(s.Base.Table(), []service.Setting{
 		{Name: "INGEST_ADDR", Default: ":5027", Value: service.AddressOrOff(&s.ingestAddr),
 			Meaning: "Where devices connect. `off`: not in plain; with INGEST_TLS_ADDR and " +
-				"INGEST_PROXY_ADDR off too: no device sockets, only the janitor."},
+				"INGEST_PROXY_ADDR off too: no device sockets, only the janitor.",
+			Consequence: "The last one that names an IMEI here is that device, and gets its commands: see " +
+				"[devices.md](devices.md#who-is-a-device)."},
 		{Name: "INGEST_MAX_CONNS", Default: "100000",
 			Value: service.Number(&s.ingestMaxConns, 1, 10_000_000),
 			Meaning: "Most device sockets at once. A further one takes the place of one that sent no frame, " +
@@ -74,8 +78,9 @@ func (s *settings) table() []service.Setting {
 			Consequence: "Afterwards it may be silent for 65 minutes. Longer: who only invents an IMEI " +
 				"keeps its socket for longer."},
 		{Name: "INGEST_TLS_ADDR", Default: service.Off, Value: service.AddressOrOff(&s.ingestTLSAddr),
-			Meaning:     "Where devices connect by TLS, 1.2 or newer. `off`: nowhere.",
-			Consequence: "Devices prove nothing by it: they are not asked for a certificate."},
+			Meaning: "Where devices connect by TLS, 1.2 or newer. `off`: nowhere.",
+			Consequence: "Devices prove nothing by it, unless INGEST_TLS_CLIENT_CA is set: the last one that " +
+				"names an IMEI gets its commands."},
 		{Name: "INGEST_TLS_CERT", Value: service.Text(&s.ingestTLSCert),
 			Meaning: "File of the certificate, and of those that lead from it to its root, in PEM.",
 			Consequence: "Looked at once a second while devices connect, and read again when it has " +
@@ -84,6 +89,16 @@ func (s *settings) table() []service.Setting {
 				"they began with."},
 		{Name: "INGEST_TLS_KEY", Value: service.Text(&s.ingestTLSKey),
 			Meaning: "File of its key, in PEM; read again as the certificate is."},
+		{Name: "INGEST_TLS_CLIENT_CA", Value: service.Text(&s.ingestTLSClientCA),
+			Meaning: "File of the certificates, in PEM, of the authorities that may vouch for devices. With it " +
+				"a device that connects by TLS must show a certificate with its IMEI as common name or as a " +
+				"DNS name. Empty: devices are not asked for one.",
+			Consequence: "Other devices are refused, and counted as `certificate`. Read again when it has " +
+				"changed, no restart; a damaged or empty file leaves the former standing, with a warning and " +
+				"`settings_file_failing`. Sockets of devices for which no authority in it vouches any more are " +
+				"closed. **Never** leave INGEST_ADDR on once all devices have certificates: without one, " +
+				"anybody can be any device there. See " +
+				"[devices.md](devices.md#device-certificates)."},
 		{Name: "INGEST_PROXY_ADDR", Default: service.Off, Value: service.AddressOrOff(&s.ingestProxyAddr),
 			Meaning: "Where load balancers connect that put a PROXY header before each connection, so " +
 				"that logs show the device's address. `off`: nowhere.",
@@ -93,12 +108,16 @@ func (s *settings) table() []service.Setting {
 			Meaning: "Addresses of those load balancers, CIDRs separated by commas.",
 			Consequence: "Connections from elsewhere are closed, and counted as `untrusted`. **Never** " +
 				"set it wider than those: a trusted address can claim any other."},
+		{Name: "INGEST_PROXY_TLS", Default: "false", Switch: true, Value: service.Bool(&s.ingestProxyTLS),
+			Meaning: "Devices behind those load balancers speak TLS, as at INGEST_TLS_ADDR: the load " +
+				"balancers pass TLS through, behind their header.",
+			Consequence: "INGEST_TLS_CLIENT_CA counts there too. `false`: devices prove nothing there."},
 		{Name: "DEVICE_AUTHORITY", Default: everybody,
 			Value: service.OneOf(&s.deviceAuthority, everybody, allowedSet),
 			Meaning: "Which devices are served. `everybody`: each that names a well-formed IMEI. `set`: " +
 				"the members of the Redis set `devices:allowed`.",
-			Consequence: "It is no proof of identity: an IMEI is no secret. **Never** switch to `set` " +
-				"before the set is filled: an empty one allows nobody."},
+			Consequence: "It is no proof of identity: an IMEI is no secret, and INGEST_TLS_CLIENT_CA is " +
+				"the proof. **Never** switch to `set` before the set is filled: an empty one allows nobody."},
 		{Name: "HEARTBEAT_INTERVAL", Default: "30s",
 			Value:   service.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
 			Meaning: "Time between two heartbeats of a replica.",
@@ -252,15 +271,48 @@ func (s *settings) share(v string) error {
 func (s *settings) check(in *service.Input) {
 	s.maxConnsGiven = in.Given("INGEST_MAX_CONNS")
 	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
-	if in.Understood("INGEST_TLS_ADDR") && s.ingestTLSAddr != service.Off &&
-		(s.ingestTLSCert == "" || s.ingestTLSKey == "") {
-		in.Fault("INGEST_TLS_ADDR: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it, got one or none")
-	}
+	s.checkTLS(in)
 	if in.Understood("INGEST_PROXY_ADDR", "INGEST_PROXY_TRUSTED") && s.ingestProxyAddr != service.Off &&
 		len(s.ingestProxyTrusted) == 0 {
 		in.Fault("INGEST_PROXY_ADDR: expected INGEST_PROXY_TRUSTED with it: anybody could claim any address")
 	}
 	in.NotBoth("JANITOR_INTERVAL", "JANITOR_INTERVAL_MS")
+}
+
+// checkTLS finds parts of TLS for devices that are set without each other.
+func (s *settings) checkTLS(in *service.Input) {
+	if !in.Understood("INGEST_TLS_ADDR", "INGEST_PROXY_ADDR", "INGEST_PROXY_TLS") {
+		return
+	}
+	noPair := s.ingestTLSCert == "" || s.ingestTLSKey == ""
+	if s.ingestTLSAddr != service.Off && noPair {
+		in.Fault("INGEST_TLS_ADDR: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it, got one or none")
+	}
+	if s.ingestProxyTLS && s.ingestProxyAddr == service.Off {
+		in.Fault("INGEST_PROXY_TLS: expected INGEST_PROXY_ADDR with it")
+	} else if s.ingestProxyTLS && noPair {
+		in.Fault("INGEST_PROXY_TLS: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it, got one or none")
+	}
+	if s.ingestTLSClientCA != "" && !s.overTLS() {
+		in.Fault("INGEST_TLS_CLIENT_CA: expected INGEST_TLS_ADDR or INGEST_PROXY_TLS with it: " +
+			"only TLS has certificates")
+	}
+}
+
+// overTLS reports whether devices connect by TLS anywhere.
+func (s *settings) overTLS() bool {
+	return s.ingestTLSAddr != service.Off || s.ingestProxyAddr != service.Off && s.ingestProxyTLS
+}
+
+// withoutCertificate are the settings of listeners where devices need no certificate.
+func (s *settings) withoutCertificate() (names []string) {
+	if s.ingestAddr != service.Off {
+		names = append(names, "INGEST_ADDR")
+	}
+	if s.ingestProxyAddr != service.Off && !s.ingestProxyTLS {
+		names = append(names, "INGEST_PROXY_ADDR")
+	}
+	return names
 }
 
 // controlDeadline bounds each of the control client's steps.

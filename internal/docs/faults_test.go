@@ -153,38 +153,49 @@ func span(all []time.Duration) string {
 	return least.String() + " to " + most.String()
 }
 
-func TestEachNameOnTheFaultPageIsThatOfATestOrAChaosRow(t *testing.T) {
+// namedBy are pages that name, in a column, the tests and chaos rows that show what they claim, and
+// the column that begins these tables.
+var namedBy = map[string]string{"docs/faults.md": "fault", "docs/threats.md": "can"}
+
+func TestEachNameOnAPageOfClaimsIsThatOfATestOrAChaosRow(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/faults.md")
-	require.NoError(t, err)
-	tests := make(map[string]bool)
+	known := testsAndRows(t)
+	for page, first := range namedBy {
+		found := 0
+		for section := range strings.SplitSeq(read(t, page), "\n## ") {
+			for _, row := range tableRows(section, first, "shown by") {
+				for name := range strings.SplitSeq(row["shown by"], ", ") {
+					found++
+					require.True(t, known[name], "%s names %q, which is no test and no row, beside %q",
+						page, name, row[first])
+				}
+			}
+		}
+		require.Greater(t, found, 50, page)
+	}
+}
+
+// testsAndRows are the names of all tests, and of all rows of chaos.
+func testsAndRows(t *testing.T) map[string]bool {
+	t.Helper()
+	known := make(map[string]bool)
 	walk(t, "_test.go", func(_, code string) {
 		for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(code, -1) {
-			tests[found[1]] = true
+			known[found[1]] = true
 		}
 	})
-	rows := make(map[string]bool)
 	for _, f := range faults(t) {
 		for _, name := range f.scenarios {
-			rows[name] = true
+			known[name] = true
 		}
 	}
 	for _, part := range []string{"availability", "cluster"} {
-		of, err := os.ReadFile("../../chaos/" + part + "/README.md") // a test there compares it with the code
-		require.NoError(t, err)
-		for _, cells := range tableRows(string(of), "row", "what must hold besides") {
-			rows[strings.TrimSuffix(cells["row"], " ●")] = true
+		of := read(t, "chaos/"+part+"/README.md") // a test there compares it with the code
+		for _, cells := range tableRows(of, "row", "what must hold besides") {
+			known[strings.TrimSuffix(cells["row"], " ●")] = true
 		}
 	}
-	tables := strings.Split(string(text), "\n## ")
-	found := 0
-	for _, section := range tables {
-		for _, row := range tableRows(section, "fault", "shown by") {
-			for name := range strings.SplitSeq(row["shown by"], ", ") {
-				found++
-				require.True(t, tests[name] || rows[name], "docs/faults.md names %q, which is no test and no row", name)
-			}
-		}
-	}
-	require.Greater(t, found, 100)
+	require.NotContains(t, known, "TestThatNobodyWrote")
+	delete(known, "") // a fault without a row
+	return known
 }

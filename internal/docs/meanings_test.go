@@ -123,7 +123,7 @@ var meanings = map[string]meaning{
 	},
 	"ingest_handshakes_total": {
 		"`accepted`",
-		"`refused`: not a tracker. `incomplete`: gone or too slow. `unknown_device`: not in `devices:allowed`. `undecided`: Redis did not say in time whether it is",
+		"`refused`: not a tracker, or not by its certificate. `incomplete`: gone or too slow. `unknown_device`: not in `devices:allowed`. `undecided`: Redis did not say in time whether it is",
 	},
 	"ingest_authority_failures_total": {
 		"0",
@@ -143,7 +143,7 @@ var meanings = map[string]meaning{
 	},
 	"ingest_disconnects_total": {
 		"`closed`, `network`, `idle`, `superseded`, `moved`, `draining`",
-		"`store`: Redis did not take records in time. `refused`, `incomplete`, `framing`, `unknown`: what devices sent. `moved`: half-open, the device had registered with another replica. `tls`: no TLS handshake. `proxy`: no PROXY header. `untrusted`: not from `INGEST_PROXY_TRUSTED`. `unknown_device`, `undecided`: [which devices are served](devices.md#which-devices-are-served). `crowded`: closed to make room: [who goes](devices.md#who-goes-when-there-is-no-room). `unproven`: an IMEI, and no frame within `INGEST_FIRST_FRAME`",
+		"`store`: Redis did not take records in time. `refused`, `incomplete`, `framing`, `unknown`: what devices sent. `moved`: half-open, the device had registered with another replica. `tls`: no TLS handshake. `certificate`: none, none that counts, or another device's: [device certificates](devices.md#device-certificates). `proxy`: no PROXY header. `untrusted`: not from `INGEST_PROXY_TRUSTED`. `unknown_device`, `undecided`: [which devices are served](devices.md#which-devices-are-served). `crowded`: closed to make room: [who goes](devices.md#who-goes-when-there-is-no-room). `unproven`: an IMEI, and no frame within `INGEST_FIRST_FRAME`",
 	},
 	"ingest_bytes_total": {
 		"About 65 to 120 bytes in a record",

@@ -228,14 +228,3 @@ func TestLinksLeadToPagesAndHeadingsThatThereAre(t *testing.T) {
 	}
 	require.Greater(t, count, 100)
 }
-
-func TestContributorsReadWhyOfEachDependency(t *testing.T) {
-	t.Parallel()
-	page := read(t, "CONTRIBUTING.md")
-	direct := regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(read(t, "go.mod"), -1)
-	require.NotEmpty(t, direct)
-	for _, found := range direct {
-		row := regexp.MustCompile(`(?m)^\|[^|]*pkg\.go\.dev/` + regexp.QuoteMeta(found[1]) + `\)[^|]*\| \S`)
-		require.Regexp(t, row, page, "CONTRIBUTING.md has no reason for the dependency %s", found[1])
-	}
-}

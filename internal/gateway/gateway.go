@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -85,6 +86,10 @@ type Config struct {
 	// stop; 0 means 5 s. Then they are closed. A write that still waits for Redis ends by its own
 	// deadline, ten seconds from its beginning, or when Client is closed.
 	Drain time.Duration
+	// ClientCAs, if not nil, returns the authorities that may vouch for a device's certificate, the
+	// same pool until it changes. Each device on a listener of OverTLS must then show one that names
+	// its IMEI as common name or DNS name.
+	ClientCAs func() *x509.CertPool
 	// StartSpan, if not nil, is told of each registration: see janitor.Config. No attribute names the
 	// device.
 	StartSpan func(ctx context.Context, name string, attrs ...slog.Attr) (
@@ -101,6 +106,7 @@ type Gateway struct {
 	metrics   *metrics
 	rate      rate // of each device
 	admission *admission
+	refusals  refusals
 	authority *authority    // nil: every device is served
 	slots     chan struct{} // one taken for each open socket
 
@@ -177,6 +183,9 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	var running sync.WaitGroup
 	if g.authority != nil {
 		running.Go(func() { g.authority.run(accepting, g.devices, g.expel) })
+	}
+	if g.cfg.ClientCAs != nil {
+		running.Go(func() { g.recheckCertificates(accepting) })
 	}
 	for _, ln := range lns {
 		// A second Close does no harm.

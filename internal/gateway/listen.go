@@ -91,12 +91,59 @@ func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, 
 	}, nil
 }
 
-// Config is for a listener of TLS 1.2 and newer.
-func (c *Certificate) Config() *tls.Config {
-	return &tls.Config{
+// OverTLS is a listener for devices that speak TLS, 1.2 or newer. With Config.ClientCAs each device
+// has to show a certificate. ln may be one of Proxied: the PROXY header is then outside of TLS.
+func (g *Gateway) OverTLS(ln net.Listener, c *Certificate) net.Listener {
+	config := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current(), nil },
 	}
+	if g.cfg.ClientCAs != nil {
+		// Not RequireAndVerifyClientCert: a resumed session would skip that verification, and the
+		// reason for a refusal could not be distinguished from other failed handshakes.
+		config.ClientAuth = tls.RequestClientCert
+		config.VerifyConnection = func(cs tls.ConnectionState) error {
+			return verifyDevice(cs.PeerCertificates, g.cfg.ClientCAs())
+		}
+	}
+	return tls.NewListener(handshakes{ln}, config)
+}
+
+// mostHandshake is how many bytes a device may send for its TLS handshake. Package tls would hold
+// 64 KiB of a hello and 256 KiB of certificates for each socket, of somebody who has proved nothing.
+// A device with a chain of three certificates sends less than 8 KiB.
+const mostHandshake = 32 << 10
+
+// handshakes is a listener of sockets below TLS.
+type handshakes struct{ net.Listener }
+
+// Accept is part of net.Listener.
+func (h handshakes) Accept() (net.Conn, error) {
+	conn, err := h.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &belowTLS{Conn: conn, left: mostHandshake}, nil
+}
+
+// belowTLS is a socket that fails once more has come than the handshake may have, until that is over.
+type belowTLS struct {
+	net.Conn
+	left int
+	over bool // nothing is counted any more
+}
+
+// Read is part of net.Conn. Only one goroutine at a time reads.
+func (b *belowTLS) Read(p []byte) (int, error) {
+	if b.over {
+		return b.Conn.Read(p)
+	}
+	if b.left == 0 {
+		return 0, fmt.Errorf("more than %d bytes", mostHandshake)
+	}
+	n, err := b.Conn.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
 }
 
 // current is the certificate in the files, or the last one that could be read.
@@ -119,7 +166,9 @@ func (c *Certificate) current() *tls.Certificate {
 func transport(conn net.Conn) net.Conn {
 	switch c := conn.(type) {
 	case *tls.Conn:
-		return c.NetConn()
+		return transport(c.NetConn())
+	case *belowTLS:
+		return transport(c.Conn)
 	case *proxyproto.Conn:
 		return c.Raw()
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -54,7 +55,7 @@ func listening(t *testing.T, wrap func(*bench, net.Listener) net.Listener, chang
 func overTLS(t *testing.T, certFile, keyFile string, log *slog.Logger) func(*bench, net.Listener) net.Listener {
 	c, err := LoadCertificate(certFile, keyFile, log)
 	require.NoError(t, err)
-	return func(_ *bench, ln net.Listener) net.Listener { return tls.NewListener(ln, c.Config()) }
+	return func(b *bench, ln net.Listener) net.Listener { return b.OverTLS(ln, c) }
 }
 
 func (b *bench) dialTLS(t *testing.T, version uint16) *wire {
@@ -97,6 +98,28 @@ func TestASlowTLSHandshakeDelaysNoOtherDevice(t *testing.T) {
 	w := b.dialTLS(t, 0)
 	w.send(handshake(t, imei))
 	w.expect("01")
+}
+
+func TestATLSHandshakeWithoutAnEndFillsNoMemory(t *testing.T) {
+	t.Parallel()
+	cert, key := certify(t, t.TempDir(), "first")
+	b := listening(t, overTLS(t, cert, key, slog.Default()))
+	w := b.dial(t)
+	const hello = 60_000                                              // of which package tls would hold all
+	w.send([]byte{22, 3, 1, 0x40, 0, 1, 0, hello >> 8, hello & 0xFF}) // a record of 16 KiB
+	w.send(make([]byte, 0x4000-4))
+	w.send([]byte{22, 3, 1, 0x40, 0})
+	w.send(make([]byte, 0x4000)) // beyond the bound, and less than what was announced
+	n, _ := w.Read(make([]byte, 1))
+	require.Zero(t, n)
+	awaitCount(t, 1, b.metrics.disconnects.WithLabelValues(endTLS))
+
+	w = b.dialTLS(t, 0) // and afterwards nothing is counted
+	w.send(handshake(t, imei))
+	w.expect("01")
+	w.send(bytes.Repeat([]byte{0xFF}, 2*mostHandshake)) // keep-alives
+	w.send(frame(t, 1))
+	w.expect("00000001")
 }
 
 func TestEvidenceOverTLSIsWhatArrivedAfterTheAcknowledgement(t *testing.T) {

@@ -43,7 +43,7 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 	bytes := vec("ingest_bytes_total",
 		"Bytes of devices, without TLS and PROXY headers, by direction: in, out.", "direction")
 	return &metrics{
-		handshakes: vec("ingest_handshakes_total", "Handshakes, by outcome: accepted, refused (no IMEI), "+
+		handshakes: vec("ingest_handshakes_total", "Handshakes, by outcome: accepted, refused (no IMEI, or a wrong certificate), "+
 			"incomplete (closed or too slow), unknown_device (not in the set), "+
 			"undecided (Redis did not say whether it is).", "outcome"),
 		luhn: counter("ingest_imei_luhn_failures_total",
@@ -58,7 +58,7 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 		records: vec("ingest_records_total", "Records stored, by codec.", "codec"),
 		disconnects: vec("ingest_disconnects_total", "Sockets ended, by reason: refused, crowded "+
 			"(to make room for a device), unproven (no frame in time), unknown_device, undecided, untrusted, "+
-			"proxy, tls, closed, idle, incomplete, framing, unknown, "+
+			"proxy, tls, certificate, closed, idle, incomplete, framing, unknown, "+
 			"store, superseded, moved, draining, network.", "reason"),
 		in:   bytes.WithLabelValues("in"),
 		out:  bytes.WithLabelValues("out"),

@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -16,9 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pires/go-proxyproto"
-
-	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
@@ -30,6 +28,7 @@ const (
 	endUntrusted     = "untrusted"      // not from a trusted proxy, on a listener for proxies
 	endProxy         = "proxy"          // from a trusted proxy, but without a PROXY header
 	endTLS           = "tls"            // no TLS handshake
+	endCertificate   = "certificate"    // none of the device that is named, or none that counts
 	endClosed        = "closed"         // by the device, between frames
 	endIdle          = "idle"           // silent for longer than parked devices are
 	endIncomplete    = "incomplete"     // a frame did not arrive whole in time
@@ -50,6 +49,7 @@ var (
 	errUnknownDevice = errors.New("gateway: device is not in the set")
 	errUndecided     = errors.New("gateway: Redis does not say whether the device may be served")
 	errTLS           = errors.New("gateway: TLS handshake")
+	errCertificate   = errors.New("gateway: certificate of the device")
 	errProxy         = errors.New("gateway: PROXY header")
 	errGone          = errors.New("gateway: device gave up before its handshake was read")
 	errStore         = errors.New("gateway: frame not stored")
@@ -70,7 +70,7 @@ var reasons = []struct {
 	{errDraining, endDraining},
 	{errUndecided, endUndecided},
 	{io.EOF, endClosed}, {io.ErrUnexpectedEOF, endIncomplete},
-	{errTLS, endTLS}, {errProxy, endProxy},
+	{errCertificate, endCertificate}, {errTLS, endTLS}, {errProxy, endProxy},
 	{teltonika.ErrPreamble, endFraming}, {teltonika.ErrTooLong, endFraming},
 	{teltonika.ErrTooShort, endFraming}, {teltonika.ErrCRC, endFraming},
 }
@@ -84,9 +84,10 @@ type session struct {
 
 	// Only the session's goroutine uses these.
 	reader *teltonika.Reader
-	imei   string    // empty until the handshake
-	claim  Claim     // nil until then
-	paid   time.Time // the device has used up its rate until then: see rate.go
+	imei   string         // empty until the handshake
+	claim  Claim          // nil until then
+	cas    *x509.CertPool // Config.ClientCAs when the TLS handshake began
+	paid   time.Time      // the device has used up its rate until then: see rate.go
 	// ends the span of the registration; nil: there is none
 	endSpan func(error, ...slog.Attr)
 
@@ -323,101 +324,6 @@ func (s *session) displace() {
 	if s.g.draining() {
 		s.interrupt()
 	}
-}
-
-// handshakeOutcome is the label of ingest_handshakes_total.
-func handshakeOutcome(err error) string {
-	switch {
-	case err == nil:
-		return "accepted"
-	case errors.Is(err, teltonika.ErrHandshake), errors.Is(err, errTLS), errors.Is(err, errProxy):
-		return "refused"
-	case errors.Is(err, errUnknownDevice):
-		return "unknown_device"
-	case errors.Is(err, errUndecided):
-		return "undecided"
-	}
-	return "incomplete"
-}
-
-// greet reads the IMEI, registers the device and accepts it. Without Redis it accepts the device
-// too: the registry heals later.
-func (s *session) greet(ctx context.Context) error {
-	if err := s.within(handshakeTime, endRefused); err != nil {
-		return err
-	}
-	if err := s.prepare(); err != nil {
-		return err
-	}
-	imei, err := s.reader.IMEI()
-	if err == nil {
-		s.beginSpan(ctx)
-		if !teltonika.LuhnValid(imei) {
-			s.g.metrics.luhn.Inc() // too many genuine devices fail this to refuse them
-		}
-		s.g.admission.identified(s)
-		err = s.g.authority.decide(s.g.stopping, imei)
-	}
-	if errors.Is(err, teltonika.ErrHandshake) || errors.Is(err, errUnknownDevice) {
-		_ = s.answer([]byte{teltonika.Refuse}) // a courtesy; the socket closes anyway
-	}
-	if err != nil {
-		return err
-	}
-	if err := s.register(ctx, imei); err != nil {
-		return err
-	}
-	return s.answer([]byte{teltonika.Accept})
-}
-
-// prepare does what comes before the IMEI on listeners for TLS and for proxies, within the
-// handshake's deadline.
-func (s *session) prepare() error {
-	switch c := s.conn.(type) {
-	case *tls.Conn:
-		err := c.SetWriteDeadline(time.Now().Add(handshakeTime))
-		if err == nil {
-			// A key exchange needs a deep stack. On the session's goroutine that stack would stay.
-			done := make(chan error, 1)
-			go func() { done <- c.Handshake() }()
-			err = <-done
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %w", errTLS, err)
-		}
-	case *proxyproto.Conn:
-		if c.ProxyHeader() == nil {
-			_, err := c.Read(nil) // fails with the reason
-			return fmt.Errorf("%w: %w", errProxy, cmp.Or(err, errors.New("none came")))
-		}
-	}
-	return nil
-}
-
-// register claims the device and waits at most a second until that has landed. It waits for its
-// turn first. It ends before the device has its answer: a device that does not take the answer
-// keeps no other one waiting.
-func (s *session) register(ctx context.Context, imei string) error {
-	select {
-	case s.g.admission.slots <- struct{}{}:
-		defer func() { <-s.g.admission.slots }()
-	case <-s.g.stopping.Done():
-		return errDraining
-	}
-	// The handshake may be old: it may have waited here, in the backlog of a full replica, or in one
-	// that was suspended. If the device gave up meanwhile, its handshake elsewhere is newer.
-	if _, end := s.unread(); end {
-		return errGone
-	}
-	s.imei = imei
-	s.claim = s.g.claim(s)
-	landing, cancel := context.WithTimeout(ctx, claimTime)
-	defer cancel()
-	if err := s.claim.Wait(landing); err != nil { // the registry has counted it
-		failpoint.Hit(failpoint.UnansweredRegister)
-		s.g.cfg.Logger.Debug("device served before its registration landed", "imei", imei, "error", err)
-	}
-	return nil
 }
 
 // unread reports, without waiting, what has arrived and is not taken yet: bytes, or the end.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -155,14 +154,4 @@ func (c *Command) Serving(b *Base, serve func(context.Context, *slog.Logger) err
 		log.Info("stopped")
 		return nil
 	}
-}
-
-// Version is what the build knows of itself: the module's version, in a checkout with the revision;
-// "unknown" without modules.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return info.Main.Version
 }

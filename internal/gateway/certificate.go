@@ -1,0 +1,167 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// ParseClientCAs makes a pool for Config.ClientCAs of the certificates in a text, in PEM. Text
+// between them is ignored. One that is damaged or cut off is an error, as is none: a pool must not
+// miss an authority because half of a file was read.
+func ParseClientCAs(text string) (*x509.CertPool, error) {
+	pool, rest := x509.NewCertPool(), []byte(text)
+	n := 0
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("block %d is not a certificate", n+1)
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("block %d: %w", n+1, err)
+		}
+		pool.AddCert(cert)
+		n++
+	}
+	switch began := strings.Count(text, "-----BEGIN"); {
+	case began == 0:
+		return nil, errors.New("the file has no certificate in PEM")
+	case began != n:
+		return nil, fmt.Errorf("%d certificates begin, and %d can be read", began, n)
+	}
+	return pool, nil
+}
+
+// verifyDevice returns nil if an authority vouches now for the first certificate, as one of a
+// client. The others may lead to the authority.
+func verifyDevice(certs []*x509.Certificate, cas *x509.CertPool) error {
+	if len(certs) == 0 {
+		return fmt.Errorf("%w: none came", errCertificate)
+	}
+	between := x509.NewCertPool()
+	for _, cert := range certs[1:] {
+		between.AddCert(cert)
+	}
+	_, err := certs[0].Verify(x509.VerifyOptions{
+		Roots: cas, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCertificate, err)
+	}
+	return nil
+}
+
+// names reports whether a certificate is that of a device.
+func names(cert *x509.Certificate, imei string) bool {
+	return cert.Subject.CommonName == imei || slices.Contains(cert.DNSNames, imei)
+}
+
+// clientCAs returns Config.ClientCAs' pool; nil: devices need no certificate.
+func (g *Gateway) clientCAs() *x509.CertPool {
+	if g.cfg.ClientCAs == nil {
+		return nil
+	}
+	return g.cfg.ClientCAs()
+}
+
+// checkCertificate returns an error if the device had to show a certificate and that names another
+// one. The TLS handshake has verified the certificate.
+func (s *session) checkCertificate(imei string) error {
+	certs, asked := s.certificates()
+	if !asked || len(certs) > 0 && names(certs[0], imei) {
+		return nil
+	}
+	err := fmt.Errorf("%w: it names another device", errCertificate)
+	if len(certs) > 0 {
+		err = fmt.Errorf("%w: %s", err, named(certs[0]))
+	}
+	s.g.refusals.log(s, imei, err)
+	return err
+}
+
+// certificates returns what the device has shown, and whether it had to show a certificate. During
+// the TLS handshake it would wait for the end of that: call it later.
+func (s *session) certificates() (certs []*x509.Certificate, asked bool) {
+	conn, overTLS := s.conn.(*tls.Conn)
+	if !overTLS || s.g.cfg.ClientCAs == nil {
+		return nil, false
+	}
+	return conn.ConnectionState().PeerCertificates, true
+}
+
+// vouched reports whether the device needs no certificate, or its own still counts.
+func (s *session) vouched() bool {
+	certs, asked := s.certificates()
+	return !asked || verifyDevice(certs, s.g.clientCAs()) == nil
+}
+
+// recheckCertificates closes the sockets of devices that have lost their authority, within a second
+// of a change of the authorities.
+func (g *Gateway) recheckCertificates(ctx context.Context) {
+	last := g.clientCAs()
+	for wait.For(ctx, certificateAge) {
+		now := g.clientCAs()
+		if now == last {
+			continue
+		}
+		last = now
+		for _, imei := range g.devices() {
+			if s := g.newestSocket(imei); s != nil && !s.vouched() {
+				s.end(endCertificate)
+			}
+		}
+	}
+}
+
+// refusalPause is how long no refused certificate is logged after one was.
+const refusalPause = time.Minute
+
+// refusals logs devices that are refused for their certificate. Anybody can cause that, as often as
+// they like.
+type refusals struct {
+	mu      sync.Mutex
+	last    time.Time // that was logged
+	skipped int       // since then
+}
+
+// log logs a refusal of a device, which may not have named itself, or counts it for the next line.
+func (r *refusals) log(s *session, imei string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if !r.last.IsZero() && now.Sub(r.last) < refusalPause {
+		r.skipped++
+		return
+	}
+	s.g.cfg.Logger.Warn("device refused for its certificate", "imei", imei,
+		"peer", s.conn.RemoteAddr().String(), "error", err, "refused_since_last_line", r.skipped)
+	r.last, r.skipped = now, 0
+}
+
+// named is whom a certificate names, in printable ASCII and not at length.
+func named(cert *x509.Certificate) string {
+	const most = 3
+	all := append([]string{cert.Subject.CommonName}, cert.DNSNames...)
+	more := ""
+	if len(all) > most {
+		all, more = all[:most], " ..."
+	}
+	for i, name := range all {
+		all[i] = strconv.QuoteToASCII(name[:min(len(name), 64)])
+	}
+	return strings.Join(all, ", ") + more
+}

@@ -1,0 +1,293 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/certtest"
+	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+)
+
+// doors is a gateway that asks devices for certificates of these authorities.
+type doors struct {
+	*bench
+	cas atomic.Pointer[x509.CertPool]
+	log process.Buffer
+}
+
+func (d *doors) trust(all ...*certtest.Authority) { d.cas.Store(certtest.Pool(all...)) }
+
+func asking(t *testing.T, wrap func(*bench, net.Listener) net.Listener, all ...*certtest.Authority) *doors {
+	t.Helper()
+	d := &doors{}
+	d.trust(all...)
+	cert, key := certify(t, t.TempDir(), "server")
+	secured := overTLS(t, cert, key, slog.Default())
+	d.bench = listening(t, func(b *bench, ln net.Listener) net.Listener {
+		if wrap != nil {
+			ln = wrap(b, ln)
+		}
+		return secured(b, ln)
+	}, func(c *Config) {
+		c.ClientCAs = d.cas.Load
+		c.Logger = slog.New(slog.NewTextHandler(&d.log, nil))
+	})
+	return d
+}
+
+// comes is a device with a certificate, or none; nothing of TLS has been sent yet.
+func (d *doors) comes(t *testing.T, cert *tls.Certificate, version uint16, change ...func(*tls.Config)) *wire {
+	t.Helper()
+	config := &tls.Config{InsecureSkipVerify: true, MaxVersion: version}
+	if cert != nil {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
+	}
+	for _, f := range change {
+		f(config)
+	}
+	return &wire{t, tls.Client(d.dial(t).Conn, config)}
+}
+
+var versions = map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
+
+func TestADeviceIsServedByACertificateThatNamesIt(t *testing.T) {
+	t.Parallel()
+	ca := certtest.New(t, "devices")
+	d := asking(t, nil, certtest.New(t, "other devices"), ca)
+	for name, cert := range map[string]*tls.Certificate{
+		"by its common name": ca.Device(t, imei),
+		"by a DNS name": ca.Device(t, "fleet 7", func(c *x509.Certificate) {
+			c.DNSNames = []string{"fleet.example", otherIMEI, imei}
+		}),
+		"for any use": ca.Device(t, imei, func(c *x509.Certificate) { c.ExtKeyUsage = nil }),
+	} {
+		for version, number := range versions {
+			t.Run(name+", TLS "+version, func(t *testing.T) {
+				w := d.comes(t, cert, number)
+				w.send(handshake(t, imei))
+				w.expect("01")
+				w.send(frame(t, 2))
+				w.expect("00000002")
+				require.NoError(t, w.Close())
+			})
+		}
+	}
+	require.Empty(t, d.log.String())
+}
+
+func TestACertificateOfAnIntermediateAuthorityCounts(t *testing.T) {
+	t.Parallel()
+	root := certtest.New(t, "root")
+	between := root.Under(t, "between")
+	d := asking(t, nil, root)
+	cert := between.Device(t, imei)
+	cert.Certificate = append(cert.Certificate, between.Cert.Raw)
+	w := d.comes(t, cert, 0)
+	w.send(handshake(t, imei))
+	w.expect("01")
+}
+
+// What is refused has touched nothing: no device is registered, no place among the identified ones
+// was taken, nobody was displaced.
+func TestADeviceWithoutACertificateOfItsOwnIsRefused(t *testing.T) {
+	t.Parallel()
+	ca, other := certtest.New(t, "devices"), certtest.New(t, "devices")
+	for name, cert := range map[string]*tls.Certificate{
+		"none":                 nil,
+		"of another authority": other.Device(t, imei),
+		"self-signed":          certtest.New(t, imei).Itself(),
+		"expired": ca.Device(t, imei, func(c *x509.Certificate) {
+			c.NotAfter = time.Now().Add(-time.Minute)
+		}),
+		"not yet valid": ca.Device(t, imei, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(3 * time.Hour) }),
+		"of a server": ca.Device(t, imei, func(c *x509.Certificate) {
+			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		}),
+		"of another device": ca.Device(t, otherIMEI),
+		"of no device":      ca.Device(t, ""),
+		"that begins with the IMEI": ca.Device(t, imei+"0", func(c *x509.Certificate) {
+			c.DNSNames = []string{imei + ".example", "*.example", "www." + imei}
+		}),
+		"with the IMEI elsewhere": ca.Device(t, "", func(c *x509.Certificate) {
+			c.Subject.Organization, c.Subject.SerialNumber = []string{imei}, imei
+			c.EmailAddresses = []string{imei + "@example.com"}
+		}),
+	} {
+		for version, number := range versions {
+			t.Run(name+", TLS "+version, func(t *testing.T) {
+				t.Parallel()
+				d := asking(t, nil, ca)
+				held := d.comes(t, ca.Device(t, imei), 0)
+				held.send(handshake(t, imei))
+				held.expect("01")
+
+				w := d.comes(t, cert, number)
+				if w.Conn.(*tls.Conn).Handshake() == nil { // TLS 1.3 learns of it later
+					_, _ = w.Write(handshake(t, imei))
+					answer := make([]byte, 1)
+					if n, _ := w.Read(answer); n == 1 {
+						require.Equal(t, teltonika.Refuse, answer[0])
+					}
+				}
+				awaitCount(t, 1, d.metrics.disconnects.WithLabelValues(endCertificate))
+				require.Len(t, d.registrar.all(), 1)
+				require.Equal(t, 1.0, testutil.ToFloat64(d.metrics.handshakes.WithLabelValues("refused")))
+				require.Contains(t, d.log.String(), "device refused for its certificate")
+				held.send(frame(t, 1)) // it was not displaced
+				held.expect("00000001")
+			})
+		}
+	}
+}
+
+func TestRefusedCertificatesAreLoggedOnceInAWhile(t *testing.T) {
+	t.Parallel()
+	ca := certtest.New(t, "devices")
+	d := asking(t, nil, ca)
+	cert := ca.Device(t, "a\nb\x1b[31m", func(c *x509.Certificate) { c.DNSNames = []string{"1", "2", "3", "4"} })
+	for range 20 {
+		w := d.comes(t, cert, 0)
+		w.send(handshake(t, imei))
+		w.expect("00")
+	}
+	awaitCount(t, 20, d.metrics.disconnects.WithLabelValues(endCertificate))
+	require.Equal(t, 1, strings.Count(d.log.String(), "\n"), d.log.String())
+	require.NotContains(t, d.log.String(), "\x1b")
+	require.NotContains(t, d.log.String(), `"4"`)
+	require.Contains(t, d.log.String(), "imei="+imei)
+}
+
+func TestAnAuthorityThatIsTakenOutVouchesForNobody(t *testing.T) {
+	t.Parallel()
+	for version, number := range versions {
+		t.Run("TLS "+version, func(t *testing.T) {
+			t.Parallel()
+			former, latter := certtest.New(t, "former"), certtest.New(t, "latter")
+			d := asking(t, nil, former, latter)
+			cache := tls.NewLRUClientSessionCache(0)
+			resumes := func(c *tls.Config) { c.ClientSessionCache, c.ServerName = cache, "ingest" }
+			revoked, kept := former.Device(t, imei), latter.Device(t, otherIMEI)
+			first := d.comes(t, revoked, number, resumes)
+			first.send(handshake(t, imei))
+			first.expect("01")
+			stays := d.comes(t, kept, number)
+			stays.send(handshake(t, otherIMEI))
+			stays.expect("01")
+
+			again := d.comes(t, revoked, number, resumes)
+			again.send(handshake(t, imei))
+			again.expect("01")
+			require.True(t, again.Conn.(*tls.Conn).ConnectionState().DidResume, "the case under test")
+
+			d.trust(latter)
+			again.expectEnd() // which was open
+			awaitCount(t, 1, d.metrics.disconnects.WithLabelValues(endCertificate))
+			w := d.comes(t, revoked, number, resumes)
+			_, _ = w.Write(handshake(t, imei))
+			n, _ := w.Read(make([]byte, 1))
+			require.Zero(t, n)
+			awaitCount(t, 2, d.metrics.disconnects.WithLabelValues(endCertificate))
+			require.Len(t, d.registrar.all(), 3)
+			stays.send(frame(t, 1))
+			stays.expect("00000001")
+		})
+	}
+}
+
+// The change comes after the handshake has used the former authorities, and before the claim.
+func TestAnAuthorityThatIsTakenOutDuringAHandshakeVouchesForNobody(t *testing.T) {
+	t.Parallel()
+	former := certtest.New(t, "former")
+	d := asking(t, nil, former)
+	w := d.comes(t, former.Device(t, imei), tls.VersionTLS12)
+	require.NoError(t, w.Conn.(*tls.Conn).Handshake())
+	d.trust(certtest.New(t, "latter"))
+	w.send(handshake(t, imei))
+	w.expectEnd()
+	awaitCount(t, 1, d.metrics.disconnects.WithLabelValues(endCertificate))
+}
+
+func TestCertificatesCountBehindAProxyToo(t *testing.T) {
+	t.Parallel()
+	ca := certtest.New(t, "devices")
+	d := asking(t, proxied("127.0.0.0/8"), ca)
+	d.dial(t) // says nothing, not even a header, and delays nobody
+	from := &net.TCPAddr{IP: net.ParseIP("203.0.113.7"), Port: 4711}
+	for version := range byte(2) {
+		header := proxyproto.HeaderProxyFromAddrs(version+1, from, &net.TCPAddr{IP: net.ParseIP("192.0.2.1"), Port: 5027})
+		through := func(cert *tls.Certificate) *wire {
+			under := d.dial(t)
+			_, err := header.WriteTo(under)
+			require.NoError(t, err)
+			config := &tls.Config{InsecureSkipVerify: true}
+			if cert != nil {
+				config.Certificates = []tls.Certificate{*cert}
+			}
+			return &wire{t, tls.Client(under.Conn, config)}
+		}
+		w := through(ca.Device(t, imei))
+		w.send(handshake(t, imei))
+		w.expect("01")
+		w.send(frame(t, 2))
+		w.expect("00000002")
+		require.NoError(t, w.Close())
+		w = through(ca.Device(t, otherIMEI))
+		w.send(handshake(t, imei))
+		w.expect("00")
+		w.expectEnd()
+		w = through(nil)
+		_, _ = w.Write(handshake(t, imei))
+		n, _ := w.Read(make([]byte, 1))
+		require.Zero(t, n)
+	}
+	require.Contains(t, d.log.String(), "peer=203.0.113.7:4711", "not the proxy's")
+	awaitCount(t, 4, d.metrics.disconnects.WithLabelValues(endCertificate))
+
+	// Without a header nothing of TLS is read.
+	w := d.comes(t, ca.Device(t, imei), 0)
+	require.Error(t, w.Conn.(*tls.Conn).Handshake())
+	awaitCount(t, 1, d.metrics.disconnects.WithLabelValues(endProxy))
+	require.Len(t, d.registrar.all(), 2)
+}
+
+func TestClientCAsAreReadWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	first, second := certtest.New(t, "first"), certtest.New(t, "second")
+	both := "# those of 2026\n" + first.PEM() + "\nSubject: second\n" + second.PEM()
+	pool, err := ParseClientCAs(both)
+	require.NoError(t, err)
+	for _, a := range []*certtest.Authority{first, second} {
+		cert, err := x509.ParseCertificate(a.Device(t, imei).Certificate[0])
+		require.NoError(t, err)
+		require.NoError(t, verifyDevice([]*x509.Certificate{cert}, pool))
+	}
+	_, err = ParseClientCAs(both + "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n")
+	require.EqualError(t, err, "3 certificates begin, and 2 can be read")
+	for end := 1; end < len(both)-1; end++ { // a file that is being written
+		if pool, err := ParseClientCAs(both[:end]); err == nil {
+			require.True(t, pool.Equal(certtest.Pool(first)), "a whole first certificate, at %d", end)
+		}
+	}
+	for text, want := range map[string]string{
+		"":        "the file has no certificate in PEM",
+		"nothing": "the file has no certificate in PEM",
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")})):               "block 1 is not a certificate",
+		first.PEM() + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")})): "block 2: x509",
+	} {
+		_, err := ParseClientCAs(text)
+		require.ErrorContains(t, err, want, fmt.Sprintf("%.40q", text))
+	}
+}

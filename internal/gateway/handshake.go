@@ -1,0 +1,129 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+)
+
+// handshakeOutcome is the label of ingest_handshakes_total.
+func handshakeOutcome(err error) string {
+	switch {
+	case err == nil:
+		return "accepted"
+	case errors.Is(err, teltonika.ErrHandshake), errors.Is(err, errTLS), errors.Is(err, errProxy),
+		errors.Is(err, errCertificate):
+		return "refused"
+	case errors.Is(err, errUnknownDevice):
+		return "unknown_device"
+	case errors.Is(err, errUndecided):
+		return "undecided"
+	}
+	return "incomplete"
+}
+
+// greet reads the IMEI, registers the device and accepts it. Without Redis it accepts the device
+// too: the registry heals later.
+func (s *session) greet(ctx context.Context) error {
+	if err := s.within(handshakeTime, endRefused); err != nil {
+		return err
+	}
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	imei, err := s.reader.IMEI()
+	if err == nil {
+		err = s.checkCertificate(imei)
+	}
+	if err == nil {
+		s.beginSpan(ctx)
+		if !teltonika.LuhnValid(imei) {
+			s.g.metrics.luhn.Inc() // too many genuine devices fail this to refuse them
+		}
+		s.g.admission.identified(s)
+		err = s.g.authority.decide(s.g.stopping, imei)
+	}
+	if errors.Is(err, teltonika.ErrHandshake) || errors.Is(err, errUnknownDevice) ||
+		errors.Is(err, errCertificate) {
+		_ = s.answer([]byte{teltonika.Refuse}) // a courtesy; the socket closes anyway
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.register(ctx, imei); err != nil {
+		return err
+	}
+	return s.answer([]byte{teltonika.Accept})
+}
+
+// prepare does what comes before the IMEI on listeners for TLS and for proxies, within the
+// handshake's deadline.
+func (s *session) prepare() error {
+	conn := s.conn
+	encrypted, overTLS := conn.(*tls.Conn)
+	var below *belowTLS
+	if overTLS {
+		below = encrypted.NetConn().(*belowTLS)
+		conn = below.Conn
+	}
+	if c, ok := conn.(*proxyproto.Conn); ok && c.ProxyHeader() == nil {
+		_, err := c.Read(nil) // fails with the reason
+		return fmt.Errorf("%w: %w", errProxy, cmp.Or(err, errors.New("none came")))
+	}
+	if !overTLS {
+		return nil
+	}
+	s.cas = s.g.clientCAs()
+	err := encrypted.SetWriteDeadline(time.Now().Add(handshakeTime))
+	if err == nil {
+		// A key exchange needs a deep stack. On the session's goroutine that stack would stay.
+		done := make(chan error, 1)
+		go func() { done <- encrypted.Handshake() }()
+		err = <-done
+	}
+	if err == nil {
+		below.over = true
+		return nil
+	}
+	if errors.Is(err, errCertificate) {
+		s.g.refusals.log(s, "", err)
+	}
+	return fmt.Errorf("%w: %w", errTLS, err)
+}
+
+// register claims the device and waits at most a second until that has landed. It waits for its
+// turn first. It ends before the device has its answer: a device that does not take the answer
+// keeps no other one waiting.
+func (s *session) register(ctx context.Context, imei string) error {
+	select {
+	case s.g.admission.slots <- struct{}{}:
+		defer func() { <-s.g.admission.slots }()
+	case <-s.g.stopping.Done():
+		return errDraining
+	}
+	// The handshake may be old: it may have waited here, in the backlog of a full replica, or in one
+	// that was suspended. If the device gave up meanwhile, its handshake elsewhere is newer.
+	if _, end := s.unread(); end {
+		return errGone
+	}
+	s.imei = imei
+	s.claim = s.g.claim(s)
+	if s.cas != s.g.clientCAs() && !s.vouched() {
+		return errCertificate // recheck may have been over before the claim
+	}
+	landing, cancel := context.WithTimeout(ctx, claimTime)
+	defer cancel()
+	if err := s.claim.Wait(landing); err != nil { // the registry has counted it
+		failpoint.Hit(failpoint.UnansweredRegister)
+		s.g.cfg.Logger.Debug("device served before its registration landed", "imei", imei, "error", err)
+	}
+	return nil
+}

@@ -1,0 +1,46 @@
+package service
+
+import (
+	_ "embed"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// archive is filled in by git archive: describe, commit, its time. In a checkout it is not.
+//
+//go:embed archive.txt
+var archive string
+
+// Version returns what the build knows of itself: the module's version, in a checkout with the
+// revision; of the sources of an archive, which has no history, the version that git archive has
+// written into it. "unknown" without modules.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return versionOf(info.Main.Version, archive)
+}
+
+// versionOf returns the version of a build, or else that of an archive.
+func versionOf(built, archive string) string {
+	if built != "" && built != "(devel)" {
+		return built
+	}
+	fields := strings.Split(strings.TrimSpace(archive), "|")
+	if len(fields) != 3 || strings.HasPrefix(fields[0], "$Format") {
+		return built
+	}
+	describe, commit := fields[0], fields[1]
+	seconds, err := strconv.ParseInt(fields[2], 10, 64)
+	switch {
+	case describe != "":
+		return describe
+	case err != nil || len(commit) < 12:
+		return built
+	}
+	// There is no tag before it: as the go command names such a version.
+	return "v0.0.0-" + time.Unix(seconds, 0).UTC().Format("20060102150405") + "-" + commit[:12]
+}
