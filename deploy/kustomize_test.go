@@ -37,7 +37,7 @@ func TestKustomizeBuildsTheFolder(t *testing.T) {
 
 func TestDeviceCertificatesAreAskedForByAPatchOfTheManifests(t *testing.T) {
 	t.Parallel()
-	plain, all := kustomize(t, "kubernetes"), kustomize(t, "kubernetes/device-certificates")
+	plain, all := kustomize(t, "kubernetes"), kustomize(t, "device-certificates")
 	require.Len(t, all.workloads, len(plain.workloads))
 	known := settings(t, "ingest")
 	for i, w := range all.workloads {
