@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/episodes"
 	"github.com/rollcall-redis/rollcall/internal/pacing"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -109,7 +110,7 @@ type model struct {
 	saved          *snapshot
 	trace          []string
 	gaveUp         bool
-	tally
+	episodes.Tally
 }
 
 func newModel(t *testing.T, o *redis.Options, seed uint64) *model {
@@ -118,7 +119,6 @@ func newModel(t *testing.T, o *redis.Options, seed uint64) *model {
 		Layout:  guard.Layout{Prefix: redistest.Prefix(t)},
 		present: map[string]*instance{}, epoch: 1, run: 1,
 	}
-	m.holds = map[string]int{}
 	own := *o
 	own.ReadTimeout, own.WriteTimeout = time.Minute, time.Minute
 	m.db = redis.NewClient(&own)
@@ -188,7 +188,7 @@ func (m *model) found(format string, args ...any) {
 	m.t.Helper()
 	m.say(format, args...)
 	w := m.db.HGetAll(m.ctx, m.Witness()).Val()
-	require.FailNow(m.t, "the search found something", "ROLLCALL_SEED=%d, step %d\nwitness %v\n%s", m.seed, m.steps, w,
+	episodes.Found(m.t, m.seed, m.Steps, "witness %v\n%s", w,
 		strings.Join(m.trace[max(0, len(m.trace)-60):], "\n"))
 }
 
@@ -332,7 +332,7 @@ func (m *model) tickOf(n *instance) {
 	}
 	if w.Listening == 0 {
 		m.say("%s's tick holds: %s, %s", n.id, w.Reason, w.HeldFor)
-		m.holds[w.Reason]++
+		m.Count(w.Reason, 1)
 	}
 }
 
@@ -342,7 +342,7 @@ func (m *model) giveUp(err error) {
 		m.found("unexpected: %v", err)
 	}
 	m.gaveUp = true
-	m.given++
+	m.Count("episodes given up", 1)
 }
 
 // look is what the leader does once a second.
@@ -394,7 +394,7 @@ func (m *model) sweep(l *leader, which int) {
 	if l == nil || m.down || l.cut || !l.alive || l.t.Over() {
 		return
 	}
-	m.passes++
+	m.Count("passes", 1)
 	breaker := m.db.HGet(m.ctx, m.Witness(), "mass_failure").Val()
 	s := l.janitor.SweepAt(which)
 	r := l.t.Pass(s)
@@ -406,7 +406,7 @@ func (m *model) sweep(l *leader, which int) {
 		return nil
 	})
 	if after.Val() != breaker {
-		m.holds["mass_failure"]++
+		m.Count("mass_failure", 1)
 	}
 	if r.Outcome == Failed {
 		m.giveUp(fmt.Errorf("%s", r.Error))
@@ -430,7 +430,7 @@ func (m *model) sweep(l *leader, which int) {
 	if gone != r.Evicted {
 		m.found("%d entries went, the report says %d", gone, r.Evicted)
 	}
-	m.evicted += gone
+	m.Count(evicted, gone)
 	if s.Name() == "registry" && r.Outcome == Done {
 		l.full = true
 		for _, n := range m.instances {

@@ -46,7 +46,7 @@ func (m *model) judge(l *leader, sweep, imei string, n *instance, breaker string
 
 // step is one random event. What is likely is what must come close to another to matter.
 func (m *model) step() {
-	m.steps++
+	m.Steps++
 	for _, s := range []struct {
 		weight int
 		do     func()

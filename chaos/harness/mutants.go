@@ -23,6 +23,10 @@ type Mutant struct {
 	Row     string // of the suite's matrix; the judge rejects what came of it
 	Test    string // or this test fails
 	Of      string // of the package in this folder; "": of one of the suite's
+	// Steps are those that a search may take to notice: Test is one. Places are the names of those
+	// where it plays, as a regular expression; "": all.
+	Steps  int
+	Places string
 }
 
 // An Edit replaces what stands once in a file, or wherever it does.
@@ -42,7 +46,13 @@ type Mutants struct {
 	Program, Given string
 	// Rejects is what a row says whose judge found something.
 	Rejects string
+	// Kept is a file of seeds that a search keeps, below the root; each line has a seed, and the name
+	// of the mutant that it finds.
+	Kept string
 }
+
+// found is what a search says that has found something.
+const found = "the search found something"
 
 const root = "../.."
 
@@ -92,6 +102,11 @@ func (s Mutants) code(t *testing.T) (files []string) {
 func (s Mutants) Fit(t *testing.T, rows ...string) {
 	t.Helper()
 	names := map[string]bool{}
+	defer func() {
+		for name := range s.kept(t) {
+			require.True(t, names[name], "%s keeps a seed of %s, which is no mutant", s.Kept, name)
+		}
+	}()
 	for _, m := range s.All {
 		require.False(t, names[m.Name], "two mutants %s", m.Name)
 		names[m.Name] = true
@@ -133,6 +148,15 @@ func (s Mutants) Run(t *testing.T) {
 			if m.Row != "" {
 				by, says = m.Row, s.Rejects
 			}
+			if m.Steps > 0 {
+				says = found
+			}
+			for _, seed := range s.kept(t)[m.Name] {
+				cmd := s.command(t, m, m.Edits)
+				cmd.Env = append(os.Environ(), "ROLLCALL_SEED="+seed)
+				out, _ := cmd.CombinedOutput()
+				require.Contains(t, string(out), found, "seed %s finds %s no more:\n%s", seed, m.Name, end(out))
+			}
 			out, _ := s.command(t, m, slices.Concat(m.Edits, m.Without)).CombinedOutput() // it is to fail
 			require.Contains(t, string(out), says, "nothing noticed that %s:\n%s", m.What, end(out))
 			if len(m.Without) > 0 {
@@ -162,11 +186,36 @@ func (s Mutants) command(t *testing.T, m Mutant, edits []Edit) *exec.Cmd {
 		cmd.Env = append(os.Environ(), s.Given+"="+binary)
 		return cmd
 	}
-	args := []string{"test", "-count=1", "-v", "-vet=off", "-timeout", "8m", "-overlay", overlay, "-run", name}
+	limit := "8m"
+	if m.Steps > 0 {
+		name, limit = name+"/"+m.Places+"/^fresh$", "60m"
+	}
+	args := []string{"test", "-count=1", "-v", "-vet=off", "-timeout", limit, "-overlay", overlay, "-run", name}
 	for _, dir := range of {
 		path, err := filepath.Abs(filepath.Join(root, dir))
 		require.NoError(t, err)
 		args = append(args, path)
 	}
-	return exec.CommandContext(t.Context(), "go", args...) // without a folder: the suite's own
+	cmd := exec.CommandContext(t.Context(), "go", args...) // without a folder: the suite's own
+	if m.Steps > 0 {
+		cmd.Env = append(os.Environ(), fmt.Sprint("ROLLCALL_STEPS=", m.Steps))
+	}
+	return cmd
+}
+
+// kept are the seeds that a search keeps, by the mutants that they find.
+func (s Mutants) kept(t *testing.T) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	if s.Kept == "" {
+		return all
+	}
+	text, err := os.ReadFile(filepath.Join(root, s.Kept))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] != "#" {
+			all[words[1]] = append(all[words[1]], words[0])
+		}
+	}
+	return all
 }

@@ -6,10 +6,6 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 )
 
-const (
-	theSearch, searchDir = "TestSearch", "chaos/orphans/search"
-)
-
 const gapsTest = "TestWhatIsMadeAnewInAnyGapSurvives"
 
 // mutants are of the engine. What is here needs no tag, so that a change of the code which a mutant
@@ -265,76 +261,6 @@ var mutants = harness.Mutants{
 			Edits: []harness.Edit{{From: "\tif len(names) > x.Cap {", To: "\tif false {"}},
 			Test:  "TestTooManyNewlyCondemnedHoldTheRuleOnce",
 		},
-		{
-			Name: "MarksNeverAgeInTheSearch", What: "marks count however long nobody looked",
-			Edits: []harness.Edit{{From: "m.at.Before(x.began) && x.since(f) > longest(apart)", To: "m.at.Before(x.began) && x.since(f) > longest(apart) && false"}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "ExpiryIsAgeInTheSearch", What: "an age that an expiry tells is believed at once",
-			Edits: []harness.Edit{{From: "f.doubted = true", To: "f.doubted = false"}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "NoReadInTheSearch", What: "a rule that reads a hash, and no field of it, takes what is none",
-			Edits: []harness.Edit{{From: "q.args = []string{\"HLEN\", f.key} // it is asked for its type alone", To: "continue"}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "MissingIsEmptyInTheSearch", What: "a field that is missing holds the empty text",
-			Edits: []harness.Edit{{From: "l.text(f, s.field); {\n\t\tcase !ok:\n", To: "l.text(f, s.field); {\n\t\tcase !ok && false:\n"}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "NoFieldExpiryInTheSearch", What: "the expiry of a member of a hash is not compared (needs Redis 8)",
-			Edits: []harness.Edit{{From: "if l.Members.Hash != \"\" {\n\t\t\t\texpiring", To: "if false {\n\t\t\t\texpiring"}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "NoOtherRuleInTheSearch", What: "a rule does not hear what others keep",
-			Edits: []harness.Edit{{From: "if err != nil || len(r.others) == 0 {", To: "if true {"}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "OthersHaveNoGraceInTheSearch", What: "a rule does not wait for as long as others do",
-			Edits: []harness.Edit{{From: "f.othersGrace = max(f.othersGrace, other.graceFor(g))", To: "f.othersGrace = 0"}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "RelatedIsTakenInTheSearch", What: "a related key goes whoever else it belongs to",
-			Edits: []harness.Edit{{From: "ok && l.belongs(t, key, f)", To: "ok"}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "BacklogCountsInTheSearch", What: "the breaker counts what is condemned for long as alive",
-			Edits: []harness.Edit{{From: "of := x.r.Kept[alive] + newly", To: "of := x.r.Scanned"}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "NoBreakerInTheSearch", What: "the breaker never holds",
-			Edits: []harness.Edit{{From: "if of >= breakerLeast && newly > of/2 {", To: "if false {"}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "VariablesGoOnInTheSearch", What: "a variable takes what follows it",
-			Edits: []harness.Edit{{From: "p.ends += t.parts[i+1].text[:size]", To: "_ = size"}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "SettledTwiceInTheSearch", What: "on a Cluster an intent is counted by whoever comes",
-			Edits: []harness.Edit{{From: "  redis.call('HDEL', KEYS[6], c.id)\n", To: ""}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "NoStepInTheSearch", What: "nobody asks whether the clock was set",
-			Edits: []harness.Edit{{From: "off.Abs() > clockStep", To: "off.Abs() > clockStep && false"}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "BrokenOffIsLookedInTheSearch", What: "a pass that broke off leaves the evidence as it was",
-			Edits: []harness.Edit{{From: "\tif x.complete || x.DryRun() {\n", To: "\tif x.complete || !x.DryRun() {\n"}},
-			Test:  theSearch, Of: searchDir,
-		},
 	},
 }
 
@@ -345,4 +271,5 @@ func TestEveryMutantStillFitsTheCode(t *testing.T) {
 		rows = append(rows, r.name)
 	}
 	mutants.Fit(t, rows...)
+	searchMutants.Fit(t)
 }

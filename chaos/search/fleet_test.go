@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/episodes"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/partition"
@@ -90,7 +91,7 @@ type fleet struct {
 	swept   int    // entries
 
 	unled []time.Time // by partition: since when nobody leads though somebody could
-	tally
+	episodes.Tally
 }
 
 func newFleet(t *testing.T, seed uint64) *fleet {
@@ -99,7 +100,6 @@ func newFleet(t *testing.T, seed uint64) *fleet {
 		t: t, s: newServer(t), seed: seed, layout: guard.Layout{Prefix: "{f}:"}, byID: map[string]*life{},
 		partitions: []int{1, 1, 2, 4}[rng.IntN(4)], index: rng.IntN(3) > 0, dry: rng.IntN(10) == 0,
 	}
-	f.tally.byReason = map[string]int{}
 	f.s.evicted = f.judge
 	janitors, alone := 1+rng.IntN(5), 0
 	if rng.IntN(2) == 0 {

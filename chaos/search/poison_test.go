@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/episodes"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -239,7 +240,7 @@ func poisonedPlan(seed uint64) (steps []step) {
 // TestSearchOfPoisonedKeys plays the steps of TestSearch beside somebody who may write to Redis.
 func TestSearchOfPoisonedKeys(t *testing.T) {
 	t.Parallel()
-	search(t, searchSteps/3, poisonedPlan, nil)
+	search(poisonedPlan, episodes.Search{Steps: searchSteps / 3, Enough: searchSteps / 6, Fresh: true}).Run(t)
 }
 
 // Each kind of value in each key, one after the other, on one fleet that is never restarted.

@@ -68,7 +68,7 @@ func plan(seed uint64) (steps []step) {
 // play plays steps, and lets all be quiet at the end.
 func (f *fleet) play(steps []step) {
 	for _, s := range steps {
-		f.steps++
+		f.Steps++
 		synctest.Wait() // nobody is in the middle of a handshake
 		events[s.what].do(f, int(s.a), int(s.b))
 		f.pass(s.lasting)
@@ -372,8 +372,7 @@ func (f *fleet) settle(a, _ int) {
 			f.found("left after %s of quiet: %s", took, left)
 		}
 	}
-	f.slowest = max(f.slowest, time.Since(begun))
-	f.settled++
+	f.Count("times quiet", 1)
 	f.mu.Lock()
 	f.byHand = false
 	f.mu.Unlock()

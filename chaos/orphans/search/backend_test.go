@@ -16,8 +16,10 @@ type candidate struct {
 	*rule
 	user    string
 	present bool
-	related bool // its related key is there
-	follows bool // the candidate has gone, and its related key goes along
+	kin     int  // so many related keys are there
+	follows bool // the candidate has gone, and its related keys go along
+	went    int  // when it did, as a moment
+	by      *worker
 	misfit  bool // it is not what the rule reads, so it stays
 	content int
 	version int // another one is another thing
@@ -27,27 +29,62 @@ type candidate struct {
 	shows   map[string]bool // signs
 	over    bool            // its document says so
 	looks   []look
+	gone    []thing // that a worker has deleted, one after the other
+	// turned and made are when the truth about it and when it itself was last changed, as moments.
+	turned, made int
+	turnedAt     string // the key of that sign
+}
+
+// thing is what a candidate was. Times are the server's.
+type thing struct {
+	at, expires time.Time
+	dump        string
+	field       int
+	over        bool
+}
+
+// thing is what it is now.
+func (w *world) thing(c *candidate) thing {
+	is := thing{at: w.clock.now(), dump: c.dump, field: c.field, over: c.over}
+	if !c.expires.IsZero() {
+		is.expires = w.clock.now().Add(time.Until(c.expires))
+	}
+	return is
 }
 
 // look is one at a candidate's signs by a worker that may delete.
 type look struct {
 	at      time.Time
+	moment  int
 	alive   bool
+	own     bool // alive by its own rule
 	present bool
 	version int
 }
 
+// signKey is the key that has a sign.
+func (c *candidate) signKey(sign string) string {
+	switch sign {
+	case "also":
+		return c.of("a", c.user)
+	case "exists":
+		return c.of("s", c.user)
+	case "member":
+		return "on" + c.place()
+	default:
+		return "f" + c.place()
+	}
+}
+
 // probe is the command that asks for a sign of a candidate.
 func (c *candidate) probe(sign string) string {
-	switch i := c.place(); sign {
-	case "also":
-		return "EXISTS a" + i + ":" + c.user
-	case "exists":
-		return "EXISTS s" + i + ":" + c.user
+	switch key := c.signKey(sign); sign {
+	case "also", "exists":
+		return "EXISTS " + key
 	case "member":
-		return "SISMEMBER on" + i + " " + c.user
+		return "SISMEMBER " + key + " " + c.user
 	default:
-		return "HEXISTS f" + i + " " + c.user
+		return "HEXISTS " + key + " " + c.user
 	}
 }
 
@@ -55,19 +92,33 @@ func (c *candidate) key() string {
 	if c.Members != nil {
 		return "m" + c.place()
 	}
-	return "c" + c.place() + ":" + c.user + c.suffix
+	return c.named(c.user)
 }
 
-// keeps reports whether its related key stays: it could be somebody else's.
+// keeps reports whether its related keys stay: they could be somebody else's.
 func (c *candidate) keeps() bool { return strings.Contains(c.user, ":") }
 
-func (c *candidate) relative() string { return "x" + c.place() + ":" + c.user }
-func (c *candidate) name() string     { return c.Name + "/" + c.user }
+// relatives are the keys that are related to it.
+func (c *candidate) relatives() (all []string) {
+	if c.Related == nil {
+		return nil
+	}
+	all = []string{c.of("x", c.user)}
+	for i := range c.family {
+		all = append(all, fmt.Sprint(all[0], ":", i))
+	}
+	return all
+}
+
+func (c *candidate) name() string { return c.Name + "/" + c.user }
 
 // alive is the truth. The rule may look at fewer signs than the backend has: what it is told is its
 // truth.
-func (c *candidate) alive() bool {
-	if c.GoneIf != nil && !c.over || c.misfit || c.also != nil && c.shows["also"] {
+func (c *candidate) alive() bool { return c.also != nil && c.shows["also"] || c.own() }
+
+// own is alive by its own rule. The other one says nothing of what is related to it.
+func (c *candidate) own() bool {
+	if c.GoneIf != nil && !c.over || c.misfit {
 		return true
 	}
 	for i, sign := range c.signs {
@@ -94,12 +145,14 @@ func (c *candidate) expired() bool {
 
 // make writes a candidate as another thing than it was.
 func (w *world) make(c *candidate) {
-	w.change(func() {
-		c.present, c.related, c.follows = true, c.Related != nil, false
+	relatives, whole := c.relatives(), !c.there()
+	w.alter(c, "", func() {
+		c.present, c.kin, c.follows = true, len(relatives), false
 		c.content++
 		if c.kind != "set" {
 			c.version++
 		}
+		c.made = w.moment
 		c.expires = time.Time{}
 		if c.ttl > 0 {
 			left := c.ttl
@@ -110,18 +163,21 @@ func (w *world) make(c *candidate) {
 		}
 	})
 	w.write(c, func(ctx context.Context, p redis.Pipeliner) {
-		c.set(ctx, p)
+		c.set(ctx, p, whole)
 		if c.ttl > 0 {
 			p.PExpire(ctx, c.key(), time.Until(c.expires))
 		}
-		if c.related {
-			p.Set(ctx, c.relative(), c.content, 0)
+		for _, key := range relatives {
+			p.Set(ctx, key, c.content, 0)
 		}
 	})
 }
 
+// bigOf is how many elements a large candidate has: too many to be compared whole.
+const bigOf = 600
+
 // set writes what a candidate is. One that is another thing than the rule reads stays what it is.
-func (c *candidate) set(ctx context.Context, p redis.Pipeliner) {
+func (c *candidate) set(ctx context.Context, p redis.Pipeliner, whole bool) {
 	c.field = 0
 	switch kind := c.kind; {
 	case kind == "zset":
@@ -146,6 +202,21 @@ func (c *candidate) set(ctx context.Context, p redis.Pipeliner) {
 		} else if c.content%2 == 0 { // else it has none yet
 			p.HSet(ctx, c.key(), "state", "open")
 		}
+	case kind == "scores":
+		var all []redis.Z
+		for i := range bigOf { // only what is in the middle changes, and not its place
+			all = append(all, redis.Z{Score: float64(i * 1000), Member: fmt.Sprint("m", i)})
+		}
+		all[bigOf/2].Score += float64(c.content % 1000)
+		p.ZAdd(ctx, c.key(), all...)
+	case kind == "stream":
+		if whole {
+			p.Del(ctx, c.key())
+			for i := range bigOf {
+				p.XAdd(ctx, &redis.XAddArgs{Stream: c.key(), ID: fmt.Sprint(i+1, "-1"), Values: []string{"n", fmt.Sprint(i)}})
+			}
+		}
+		p.XGroupCreate(ctx, c.key(), fmt.Sprint("g", c.content), "0")
 	}
 }
 
@@ -168,16 +239,18 @@ func (w *world) refresh(c *candidate) {
 	if c.kind == "hash" {
 		name = "v"
 	}
-	w.change(func() {
+	w.alter(c, "", func() {
 		c.version++
+		c.made = w.moment
 		w.refreshed++
 		c.field = w.refreshed
 	})
-	far := time.Date(2060, 1, 1, 0, 0, c.field, 0, time.UTC).UnixMilli()
 	w.write(c, func(ctx context.Context, p redis.Pipeliner) {
-		p.Do(ctx, "HPEXPIREAT", c.key(), far, "FIELDS", 1, name)
+		p.Do(ctx, "HPEXPIREAT", c.key(), farAway(c.field).UnixMilli(), "FIELDS", 1, name)
 	})
 }
+
+func farAway(n int) time.Time { return time.Date(2060, 1, 1, 0, 0, n, 0, time.UTC) }
 
 // change changes the truth.
 func (w *world) change(f func()) {
@@ -186,9 +259,23 @@ func (w *world) change(f func()) {
 	f()
 }
 
+// alter changes the truth about a candidate, by a sign in that key if there is one.
+func (w *world) alter(c *candidate, key string, f func()) {
+	w.change(func() {
+		w.moment++
+		c.turned, c.turnedAt = w.moment, key
+		f()
+	})
+}
+
 // remove is the client's own delete, which may forget what is related.
 func (w *world) remove(c *candidate, all bool) {
-	w.change(func() { c.present, c.related = false, c.related && !all })
+	w.alter(c, "", func() {
+		c.present = false
+		if all {
+			c.kin = 0
+		}
+	})
 	w.do(func(ctx context.Context, p redis.Pipeliner) {
 		switch c.kind {
 		case "zset":
@@ -200,8 +287,8 @@ func (w *world) remove(c *candidate, all bool) {
 		default:
 			p.Del(ctx, c.key())
 		}
-		if all {
-			p.Del(ctx, c.relative())
+		if relatives := c.relatives(); all && len(relatives) > 0 {
+			p.Del(ctx, relatives...)
 		}
 	})
 }
@@ -211,44 +298,50 @@ func (w *world) show(c *candidate, sign string, is bool) {
 	if sign == "also" && c.also == nil {
 		return
 	}
-	w.change(func() { c.shows[sign] = is })
+	w.alter(c, c.signKey(sign), func() { c.shows[sign] = is })
 	if !c.lost || sign == "also" {
 		w.do(func(ctx context.Context, p redis.Pipeliner) { c.write(ctx, p, sign) })
 	}
 }
 
 func (c *candidate) write(ctx context.Context, p redis.Pipeliner, sign string) {
-	switch i, is := c.place(), c.shows[sign]; {
-	case sign == "also" && is:
-		p.Set(ctx, "a"+i+":"+c.user, 1, 0)
-	case sign == "also":
-		p.Del(ctx, "a"+i+":"+c.user)
-	case sign == "exists" && is:
-		p.Set(ctx, "s"+i+":"+c.user, 1, 0)
-	case sign == "exists":
-		p.Del(ctx, "s"+i+":"+c.user)
+	switch key, is := c.signKey(sign), c.shows[sign]; {
+	case sign == "also" || sign == "exists":
+		if p.Del(ctx, key); is {
+			p.Set(ctx, key, 1, 0)
+		}
 	case sign == "member" && is:
-		p.SAdd(ctx, "on"+i, c.user)
+		p.SAdd(ctx, key, c.user)
 	case sign == "member":
-		p.SRem(ctx, "on"+i, c.user)
+		p.SRem(ctx, key, c.user)
 	case is:
-		p.HSet(ctx, "f"+i, c.user, 1)
+		p.HSet(ctx, key, c.user, 1)
 	default:
-		p.HDel(ctx, "f"+i, c.user)
+		p.HDel(ctx, key, c.user)
 	}
 }
 
+// finish writes what the database says of a candidate: that it is over, or one of the things that
+// do not say so.
 func (w *world) finish(c *candidate, over bool) {
-	w.change(func() {
+	doc := orphan.Document{"status": map[bool]string{true: "finished", false: "ongoing"}[over]}
+	if c.ends {
+		doc["ended"] = w.clock.now().Add(-2 * time.Hour)
+		if !over && w.chance(2, 3) { // whoever wrote this meant no time
+			doc["status"], doc["ended"] = "finished", []time.Time{{}, time.Unix(0, 0)}[w.rng.IntN(2)]
+		}
+	}
+	w.alter(c, "", func() {
 		c.over = over
-		w.docs[c.Name+"-"+c.user] = orphan.Document{"status": map[bool]string{true: "finished", false: "ongoing"}[over]}
+		w.docs[c.Name+"-"+c.user] = doc
 		if c.kind == "state" {
 			c.version++
+			c.made = w.moment
 		}
 	})
 	if c.kind == "state" && c.there() {
 		w.write(c, func(ctx context.Context, p redis.Pipeliner) {
-			c.set(ctx, p)
+			c.set(ctx, p, false)
 			if c.ttl > 0 {
 				p.PExpire(ctx, c.key(), time.Until(c.expires))
 			}

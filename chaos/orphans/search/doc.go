@@ -1,28 +1,37 @@
 // Package search looks at random for events after which something living is deleted as an orphan,
 // something dead stays, or something is counted twice. It runs whole workers (a janitor with the
-// sweeps of package orphan) on a real server in virtual time, beside a made-up backend whose true
+// sweeps of package orphan) on real servers in virtual time, beside a made-up backend whose true
 // state an oracle knows.
 //
 // The oracle checks the contract of package orphan. When a candidate is deleted, it examines the
 // looks that the workers made at its signs: they cover the whole grace, no two are further apart
 // than the rule allows, none of them found a sign of life, and the candidate was the same thing in
-// all of them. Once the faults have stopped, every dead key has been deleted, every living key
-// exists, and the total equals the number of deletes. A restored key equals the deleted one. A rule
-// most of whose candidates fall silent at once is held before any of them is deleted.
+// all of them. What is related to a candidate goes in the same pass. Once the faults have stopped,
+// every dead key is deleted within a bound (see within), every living key exists, and the total
+// equals the number of deletes. A restored key equals the deleted one. A rule most of whose
+// candidates fall silent at once is held before any of them is deleted.
 //
 // Rules are drawn from the grammar: signs, evidence in documents and in values, ages, references,
-// values that are not what a rule reads, a second rule about the same candidates, related keys that
-// are candidates of another rule or that belong to a member with a ':', and names that look nearly
-// like those of candidates. Fields expire where the server offers that. On a Cluster, of one node,
-// deletes go by intents.
+// values that are not what a rule reads, large values, a second rule about the same candidates,
+// related keys that only a pattern finds, that are candidates of another rule, or that belong to a
+// member with a ':', and names that look nearly like those of candidates. Fields expire where the
+// server offers that.
 //
-// Time does not pass while a command runs. So what takes too long is not found here: looks that get
-// too old within a pass, scripts that hold the server. Neither are slots that move, masters that
-// fail over, channels, and what a server forgets when it crashes.
+// Episodes are played on a Redis, on the newest one, and on Clusters of one and of three masters.
+// On the larger Cluster slots move, at once or key by key, masters are restarted or die, and
+// replicas are promoted, also those that lack what their master wrote last. The truth is then what
+// the replica has. On a Cluster each delete may take 20 ms, so that what goes together takes longer
+// than a look counts.
 //
-// # Virtual time on a real server
+// A trap springs between two commands of a pass, or just before a script that deletes: then the
+// backend writes, a slot moves, or a master fails over.
 //
-// Workers run in a bubble of testing/synctest. Before each command the server's keys are moved to
-// the bubble's time: each expiry by as much as time went on since. TIME and PEXPIRETIME, also in
-// scripts, are answered by that time.
+// No other command takes time. So what takes too long on one server is not found here: looks that
+// get too old within a pass, scripts that hold the server. Neither are channels.
+//
+// # Virtual time on real servers
+//
+// Workers run in a bubble of testing/synctest. Before each command the keys of the server that
+// answers it are moved to the bubble's time: each expiry by as much as time went on since. TIME and
+// PEXPIRETIME, also in scripts, are answered by that time.
 package search

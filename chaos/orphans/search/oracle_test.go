@@ -2,6 +2,7 @@ package search
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/slot"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan"
 )
@@ -20,8 +22,15 @@ const slack = 6 * time.Second
 func (w *world) saw(k *worker, cmd redis.Cmder) {
 	args := cmd.Args()
 	if name := strings.ToLower(cmd.Name()); name == "eval" || name == "evalsha" {
-		if removed(cmd) || movedAway(cmd) {
-			w.compare(k)
+		if deleted(cmd) {
+			w.compare(k, w.all)
+		} else if movedAway(cmd) {
+			key := fmt.Sprint(args[3])
+			if c := w.owners[key]; c != nil {
+				w.compare(k, []*candidate{c})
+			} else {
+				w.compare(k, w.all)
+			}
 		}
 		return
 	}
@@ -42,12 +51,13 @@ func (w *world) saw(k *worker, cmd redis.Cmder) {
 // looked notes a look, where mu is held.
 func (w *world) looked(k *worker, c *candidate) {
 	if !k.dry {
-		c.looks = append(c.looks, look{time.Now(), c.alive(), c.there(), c.version})
+		w.moment++
+		c.looks = append(c.looks, look{time.Now(), w.moment, c.alive(), c.own(), c.there(), c.version})
 	}
 }
 
-// removed reports whether a script is one that has deleted something.
-func removed(cmd redis.Cmder) bool {
+// deleted reports whether a script is one that has deleted something.
+func deleted(cmd redis.Cmder) bool {
 	args := cmd.Args()
 	n, _ := args[2].(int)
 	if len(args) < 4+n || n < 9 || !strings.Contains(fmt.Sprint(args[3+5]), "orphan:marks:") {
@@ -71,65 +81,91 @@ func movedAway(cmd redis.Cmder) bool {
 	return ok && c.Val() == int64(1)
 }
 
-// compare finds out what has gone, and judges it.
-func (w *world) compare(k *worker) {
+// compare finds out what has gone of some candidates, and judges it.
+func (w *world) compare(k *worker, of []*candidate) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	there, relatives := w.there()
+	of = slices.DeleteFunc(slices.Clone(of), func(c *candidate) bool { return w.s.shard(c.key()) == w.down })
+	there, kin := w.there(of)
 	w.bystanding()
-	for i, c := range w.all {
+	for i, c := range of {
 		c.present = c.there() && (there[i] || !c.expired())
+		left := min(kin[i], c.kin)
 		switch {
 		case c.present && !there[i]:
 			w.removed++
+			w.moment++
 			w.note("%s deletes %s", k.id, c.name())
 			w.judge(k, c, false)
-			left := relatives[i] && c.related
-			if left && !c.keeps() && w.cluster == nil {
-				w.found("%s went, and left %s", c.name(), c.relative())
+			c.gone = append(c.gone, w.thing(c))
+			if left > 0 && !c.keeps() && !w.cluster && c.family == 0 {
+				w.found("%s went, and left %s", c.name(), c.relatives()[0])
 			}
-			c.present, c.related, c.follows = false, left, left && !c.keeps()
-		case !c.present && c.related && !relatives[i] && c.follows:
-			w.note("%s follows", c.relative())
-			c.related, c.follows = false, false
-		case !c.present && c.related && !relatives[i]:
+			c.present, c.kin, c.follows, c.went, c.by = false, left, left > 0 && !c.keeps(), w.moment, k
+		case left == c.kin:
+		case c.present:
+			w.found("something related to %s went, which is there", c.name())
+		case c.follows:
+			w.note("%d of what is related to %s follow", c.kin-left, c.name())
+			c.kin, c.follows = left, left > 0
+		default:
 			w.removed++
-			w.note("%s deletes %s, which has no parent", k.id, c.relative())
+			w.moment++
+			w.note("%s deletes %d of what is related to %s, which is not there", k.id, c.kin-left, c.name())
 			if c.keeps() {
-				w.found("%s went, and could be somebody else's", c.relative())
+				w.found("what is related to %s went, and could be somebody else's", c.name())
 			}
 			w.judge(k, c, true)
-			c.related = false
-		case c.present && c.related && !relatives[i]:
-			w.found("%s went, and its parent is there", c.relative())
+			c.kin, c.follows, c.went, c.by = left, left > 0, w.moment, k
 		}
 	}
 }
 
-// there returns of each candidate whether it is there, and its related key.
-func (w *world) there() (candidates, relatives []bool) {
+// there returns of each candidate whether it is there, and how many of its related keys.
+func (w *world) there(of []*candidate) (candidates []bool, kin []int) {
 	ctx := context.Background()
-	var cmds, related []func() bool
-	_, _ = w.clock.db.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, c := range w.all {
+	var cmds []func() bool
+	var related []*redis.IntCmd
+	_, err := w.eye.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, c := range of {
 			cmds = append(cmds, c.ask(ctx, p))
-			is := p.Exists(ctx, c.relative())
-			related = append(related, func() bool { return is.Val() > 0 })
+			if relatives := c.relatives(); len(relatives) > 0 {
+				related = append(related, p.Exists(ctx, relatives...))
+			} else {
+				related = append(related, nil)
+			}
 		}
 		return nil
 	})
-	for i := range cmds {
-		candidates, relatives = append(candidates, cmds[i]()), append(relatives, related[i]())
+	if err != nil && !errors.Is(err, redis.Nil) {
+		w.found("the oracle cannot see: %v", err)
 	}
-	return candidates, relatives
+	for i := range cmds {
+		n := 0
+		if related[i] != nil {
+			n = int(related[i].Val())
+		}
+		candidates, kin = append(candidates, cmds[i]()), append(kin, n)
+	}
+	return candidates, kin
 }
 
 // bystanding asks whether all is there that is no candidate.
 func (w *world) bystanding() {
 	ctx := context.Background()
-	for _, key := range w.bystanders {
-		if w.clock.db.Exists(ctx, key).Val() == 0 {
-			w.found("%s was deleted, and is no candidate", key)
+	if len(w.bystanders) == 0 || w.down >= 0 {
+		return
+	}
+	var all []*redis.IntCmd
+	_, err := w.eye.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, key := range w.bystanders {
+			all = append(all, p.Exists(ctx, key))
+		}
+		return nil
+	})
+	for i, is := range all {
+		if err == nil && is.Val() == 0 {
+			w.found("%s was deleted, and is no candidate", w.bystanders[i])
 		}
 	}
 }
@@ -152,7 +188,7 @@ func (c *candidate) ask(ctx context.Context, p redis.Pipeliner) func() bool {
 
 // judge asks whether a candidate could go. lone: its related key went, which had no parent.
 func (w *world) judge(k *worker, c *candidate, lone bool) {
-	if c.alive() {
+	if (c.own() || c.alive() && !lone) && !w.excused(c) {
 		w.found("%s was deleted, and lives", c.name())
 		return
 	}
@@ -161,11 +197,8 @@ func (w *world) judge(k *worker, c *candidate, lone bool) {
 		return
 	}
 	grace := c.Grace
-	if c.also != nil && !lone {
-		grace = max(grace, c.also.Grace)
-	}
-	if c.MinAge != nil && !lone {
-		grace = max(grace, c.MinAge.Over)
+	if !lone {
+		grace = c.grace()
 	}
 	apart := min(w.interval, max(grace, time.Second))
 	if lone {
@@ -173,18 +206,19 @@ func (w *world) judge(k *worker, c *candidate, lone bool) {
 	}
 	since := w.validSince(k, c)
 	now, last := time.Now(), time.Now()
-	for _, l := range slices.Backward(c.looks) {
+	for i, l := range slices.Backward(c.looks) {
 		if now.Sub(last) >= grace-2*time.Second {
 			return
 		}
+		newest := i == len(c.looks)-1
 		switch {
 		case last.Sub(l.at) > apart+max(apart, time.Second)+slack:
 			w.found("%s was deleted, and nobody looked from %s to %s", c.name(), clockOf(l.at), clockOf(last))
 		case l.at.Before(since):
 			w.found("%s was deleted, and what was seen before %s does not count", c.name(), clockOf(since))
-		case l.alive:
+		case l.own || l.alive && !lone:
 			w.found("%s was deleted, and lived in the look at %s", c.name(), clockOf(l.at))
-		case l.present == lone || l.version != c.version:
+		case l.present == lone || l.version != c.version && !(newest && c.large() && c.made > l.moment):
 			w.found("%s was deleted, and was another thing in the look at %s", c.name(), clockOf(l.at))
 		}
 		last = l.at
@@ -194,13 +228,28 @@ func (w *world) judge(k *worker, c *candidate, lone bool) {
 	}
 }
 
+// large reports whether the script that deletes does not compare all of it.
+func (c *candidate) large() bool { return c.kind == "scores" || c.kind == "stream" }
+
+// excused reports whether it has come back to life where nobody asks again behind the last look: in
+// the database, or in another slot of a Cluster.
+func (w *world) excused(c *candidate) bool {
+	if len(c.looks) == 0 || c.turned < c.looks[len(c.looks)-1].moment {
+		return false
+	}
+	return c.GoneIf != nil && c.GoneIf.Mongo != nil || w.cluster && c.turnedAt != "" && slot.Of(c.turnedAt) != slot.Of(c.key())
+}
+
 func clockOf(at time.Time) string { return at.Format("15:04:05.000") }
 
 // validSince is when the evidence last began anew for all.
 func (w *world) validSince(k *worker, c *candidate) time.Time {
 	since := w.cut[c.Name]
-	if w.cutAll.After(since) {
-		since = w.cutAll
+	for _, at := range w.cutAll {
+		// On a Cluster what is intended may still go for a moment.
+		if at.After(since) && !(w.cluster && time.Since(at) <= 2*time.Second) {
+			since = at
+		}
 	}
 	for _, j := range w.jumps {
 		if j.leader == k.id && j.at.After(since) {
@@ -213,7 +262,7 @@ func (w *world) validSince(k *worker, c *candidate) time.Time {
 // tells reports whether a rule can judge a related key without its parent: the parent's container
 // exists, and the rule asks for no age and reads nothing of it.
 func (w *world) tells(c *candidate) bool {
-	return c.MinAge == nil && c.kind != "json" && c.kind != "state" && !c.keeps() && (c.Members == nil || w.clock.db.Exists(context.Background(), c.key()).Val() > 0)
+	return c.MinAge == nil && c.kind != "json" && c.kind != "state" && !c.keeps() && (c.Members == nil || w.eye.Exists(context.Background(), c.key()).Val() > 0)
 }
 
 // fell asks whether a pass that has looked at all candidates has held the rule, most of which fell
@@ -243,8 +292,24 @@ func (w *world) fell(k *worker, result orphan.Result) {
 	}
 }
 
+// followed asks whether what is related to the candidates that a pass has deleted went along.
+func (w *world) followed(k *worker, result orphan.Result) {
+	for _, c := range w.all {
+		if c.Name == result.Rule && c.follows && c.by == k && c.went > k.passed[c.Name] && c.turned < c.went && w.sprung < c.went {
+			w.found("%s went, and the pass has left %d of what is related to it", c.name(), c.kin)
+		}
+	}
+}
+
 // settle is the end of an episode: all is quiet, what is dead goes, what lives stays.
 func (w *world) settle() {
+	w.trap = nil
+	if w.moving != nil {
+		w.arrive()
+	}
+	if w.apart >= 0 {
+		w.promote()
+	}
 	for _, r := range w.rules {
 		if r.lost {
 			w.refer(r)
@@ -254,32 +319,91 @@ func (w *world) settle() {
 	w.change(func() { w.away = false })
 	w.end(false)
 	w.dry = false
+	for _, r := range w.rules { // one at least is dead
+		for _, c := range r.cands {
+			if !c.misfit && !r.reports {
+				w.make(c)
+				w.silence(c)
+				break
+			}
+		}
+	}
 	w.start()
 	w.start()
 	if err := w.workers[0].jan.Resume(context.Background()); err != nil {
 		panic(finding(err.Error()))
 	}
 	w.say("all is quiet")
-	w.sleep(90 * time.Minute)
+	quiet, longest := time.Now(), time.Duration(0)
+	for _, c := range w.all {
+		longest = max(longest, w.within(c))
+	}
+	for again := true; again; { // some come of age only later
+		w.sleep(longest)
+		again = w.rest(quiet)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	there, relatives := w.there()
+	total, err := w.eye.HGet(context.Background(), w.layout.Witness(), "evicted_total").Int()
+	if err != nil && err != redis.Nil || total > w.removed || total < w.removed && !w.atLeast {
+		w.found("%d candidates went, and the witness counts %d (%v)", w.removed, total, err)
+	}
+	if w.wrong != "" {
+		panic(w.wrong)
+	}
+}
+
+// within is how long a dead candidate may stay when all is quiet: until somebody leads and the
+// witness has listened, until the breaker lets go, until a full pass comes, and for its grace. One
+// that is known by its related keys alone needs full passes for its grace, too.
+func (w *world) within(c *candidate) time.Duration {
+	grace := c.grace()
+	apart := min(w.interval, max(grace, time.Second, w.interval/50))
+	wait := 2*time.Minute + max(grace, time.Minute) + apart + w.interval + grace + apart
+	if c.Related != nil {
+		wait += w.interval + grace.Truncate(w.interval)
+	}
+	return wait + slack
+}
+
+// grace is the longest time for which it has to be condemned.
+func (c *candidate) grace() time.Duration {
+	grace := c.Grace
+	if c.also != nil {
+		grace = max(grace, c.also.Grace)
+	}
+	if c.MinAge != nil {
+		grace = max(grace, c.MinAge.Over)
+	}
+	return grace
+}
+
+// rest asks whether all that is dead for long enough has gone, and all else is there. It reports
+// whether something else is dead by now.
+func (w *world) rest(quiet time.Time) (again bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	there, kin := w.there(w.all)
 	for i, c := range w.all {
 		if c.expired() {
 			continue
 		}
-		if (there[i] || relatives[i] && w.tells(c)) && !c.alive() && !c.reports {
-			w.found("%s stays, and is dead (itself %v, related %v)", c.name(), there[i], relatives[i])
+		since := quiet
+		if c.MinAge != nil {
+			if of := c.expires.Add(c.MinAge.Over - c.MinAge.FromTTL); of.After(since) {
+				since = of
+			}
+		}
+		late := time.Since(since) >= w.within(c)
+		switch stays := (there[i] || kin[i] > 0 && w.tells(c)) && !c.alive() && !c.reports; {
+		case stays && !late:
+			again = true
+		case stays:
+			w.found("%s stays for %s, and is dead (itself %v, related %d)", c.name(), time.Since(since), there[i], kin[i])
 		}
 		if !there[i] && c.present {
 			w.found("%s is missing", c.name())
 		}
 	}
-	total, err := w.clock.db.HGet(context.Background(), w.layout.Witness(), "evicted_total").Int()
-	if err != nil && err != redis.Nil || total != w.removed {
-		w.found("%d candidates went, and the witness counts %d", w.removed, total)
-	}
-	if w.wrong != "" {
-		panic(w.wrong)
-	}
+	return again
 }

@@ -14,7 +14,10 @@ import (
 // rule is a rule, and what the model has to know of it.
 type rule struct {
 	orphan.Rule
-	kind    string // string, json, hash, state; zset, set, field: of members
+	kind    string // string, json, hash, state, scores, stream; zset, set, field: of members
+	tagged  bool   // its keys have a slot for each candidate
+	family  int    // so many related keys of a candidate are found by a pattern alone
+	ends    bool   // documents say when it was over
 	signs   []string
 	ttl     time.Duration // of candidates, by most of their writers
 	others  orphan.Rule   // what it is edited to, and back
@@ -37,7 +40,7 @@ var graces = []time.Duration{5 * time.Second, 30 * time.Second, time.Minute, 4 *
 
 // addRule makes up a rule and its candidates.
 func (w *world) addRule(i int) {
-	r := &rule{kind: []string{"string", "json", "hash", "state", "zset", "set", "field"}[w.rng.IntN(7)]}
+	r := &rule{kind: []string{"string", "json", "hash", "state", "scores", "stream", "zset", "set", "field"}[w.rng.IntN(9)]}
 	r.Name, r.Delete, r.Grace = fmt.Sprintf("r%d", i), true, graces[w.rng.IntN(len(graces))]
 	container := fmt.Sprintf("m%d", i)
 	switch r.kind {
@@ -48,8 +51,10 @@ func (w *world) addRule(i int) {
 	case "field":
 		r.Members = &orphan.Members{Hash: container, As: "u"}
 	default:
-		r.suffix = []string{"", ".k"}[w.rng.IntN(2)]
-		r.Keys = fmt.Sprintf("c%d:{u}%s", i, r.suffix)
+		if r.tagged = w.chance(2, 3); !r.tagged {
+			r.suffix = []string{"", ".k"}[w.rng.IntN(2)]
+		}
+		r.Keys = r.template("c") + r.suffix
 	}
 	for _, sign := range []string{"exists", "member", "field"} {
 		if w.chance(1, 2) {
@@ -67,9 +72,11 @@ func (w *world) addRule(i int) {
 	}
 	if r.GoneIf == nil && (r.kind != "set" && w.chance(1, 5) || len(r.signs) == 0) {
 		r.signs = nil
-		r.GoneIf = &orphan.Evidence{Mongo: &orphan.Mongo{
-			Collection: "docs", ID: r.Name + "-{u}", All: []orphan.Condition{{Field: "status", In: []string{"finished"}}},
-		}}
+		all := []orphan.Condition{{Field: "status", In: []string{"finished"}}}
+		if r.ends = w.chance(1, 2); r.ends {
+			all = append(all, orphan.Condition{Field: "ended", Before: time.Hour})
+		}
+		r.GoneIf = &orphan.Evidence{Mongo: &orphan.Mongo{Collection: "docs", ID: r.Name + "-{u}", All: all}}
 	}
 	for _, sign := range r.signs {
 		r.KeepIf = append(r.KeepIf, r.sign(sign))
@@ -77,9 +84,11 @@ func (w *world) addRule(i int) {
 	w.furnish(r, i)
 	n := 3 + w.rng.IntN(5)
 	switch {
+	case r.kind == "scores" || r.kind == "stream" || r.family > 10:
+		n = 3
 	case w.chance(1, 5):
 		n = 25
-	case w.chance(1, 8): // with a backlog that stays
+	case i > 0 && w.chance(1, 8): // with a backlog that stays
 		n, r.reports = 70, true
 		r.Delete, r.others.Delete = false, false
 		if r.also != nil {
@@ -91,13 +100,19 @@ func (w *world) addRule(i int) {
 		if u == 1 && r.Members != nil && w.chance(1, 2) {
 			c.user = "u0:z"
 		}
-		c.misfit = r.Read != "" && w.chance(1, 6)
+		c.misfit = u > 0 && r.Read != "" && w.chance(1, 6)
 		r.cands, w.all = append(r.cands, c), append(w.all, c)
 		for _, sign := range r.signs {
 			w.probes[c.probe(sign)] = c
 		}
 		w.probes["DOC "+r.Name+"-"+c.user] = c
 		w.probes["HMGET "+c.key()+" state"] = c
+		if r.Members == nil {
+			w.owners[c.key()] = c
+		}
+		for _, key := range c.relatives() {
+			w.owners[key] = c
+		}
 		w.make(c)
 		for _, sign := range append(r.signs, "also") {
 			w.show(c, sign, !r.reports && w.chance(4, 5))
@@ -111,7 +126,23 @@ func (w *world) addRule(i int) {
 		r.Name, r.kind, r.signs, r.GoneIf != nil, r.Grace, w.interval, r.ttl, r.MinAge, r.UnlessLost, r.Bin, r.Related, n, r.also)
 }
 
-func (r *rule) named(user string) string { return "c" + r.place() + ":" + user + r.suffix }
+// of is a key of one candidate.
+func (r *rule) of(what, user string) string {
+	if r.tagged {
+		user = "{" + user + "}"
+	}
+	return what + r.place() + ":" + user
+}
+
+// template is such a key in a rule.
+func (r *rule) template(what string) string {
+	if r.tagged {
+		return what + r.place() + ":{{{u}}}"
+	}
+	return what + r.place() + ":{u}"
+}
+
+func (r *rule) named(user string) string { return r.of("c", user) + r.suffix }
 
 // bystand writes keys whose names look nearly like those of candidates, and that are none.
 func (w *world) bystand(r *rule) {
@@ -128,6 +159,12 @@ func (w *world) bystand(r *rule) {
 		if r.Type == "" {
 			r.Type = "hash"
 		}
+		if r.kind == "scores" {
+			r.Type = "zset"
+		}
+		if r.kind == "stream" {
+			r.Type = "stream"
+		}
 		other := r.named("list")
 		w.do(func(ctx context.Context, p redis.Pipeliner) { p.RPush(ctx, other, 1) })
 		w.bystanders = append(w.bystanders, other)
@@ -138,9 +175,14 @@ func (w *world) bystand(r *rule) {
 	}
 	w.do(func(ctx context.Context, p redis.Pipeliner) {
 		for _, key := range keys {
-			if r.kind == "hash" || r.kind == "state" {
+			switch r.kind {
+			case "hash", "state":
 				p.HSet(ctx, key, "state", "over")
-			} else {
+			case "scores":
+				p.ZAdd(ctx, key, redis.Z{Member: "m"})
+			case "stream":
+				p.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"n", "1"}})
+			default:
 				p.Set(ctx, key, `{"room":"x"}`, 0)
 			}
 		}
@@ -153,8 +195,14 @@ func (w *world) furnish(r *rule, i int) {
 	if len(r.signs) > 0 && w.chance(1, 2) {
 		r.UnlessLost = []orphan.Reference{{Exists: fmt.Sprintf("ref%d", i)}}
 	}
-	if w.chance(1, 3) {
-		r.Related = []string{fmt.Sprintf("x%d:{u}", i)}
+	if w.chance(1, 2) {
+		r.Related = []string{r.template("x")}
+		if r.tagged && w.chance(2, 3) {
+			r.Related = append(r.Related, r.template("x")+":*")
+			if r.family = []int{3, 130, 130}[w.rng.IntN(3)]; r.family > 10 && w.cluster {
+				w.far = 20 * time.Millisecond
+			}
+		}
 	}
 	if w.chance(1, 2) {
 		r.Bin = 12 * time.Hour
@@ -171,7 +219,7 @@ func (w *world) furnish(r *rule, i int) {
 			})
 		}
 	}
-	if r.Keys != "" && w.chance(1, 2) {
+	if r.Keys != "" && r.kind != "stream" && w.chance(1, 2) {
 		r.ttl = time.Hour
 		if w.chance(1, 2) {
 			r.MinAge = &orphan.Age{FromTTL: r.ttl, Over: time.Duration(1+w.rng.IntN(10)) * time.Minute}
@@ -180,7 +228,7 @@ func (w *world) furnish(r *rule, i int) {
 	if w.chance(1, 3) {
 		r.also = &orphan.Rule{
 			Name: r.Name + "-also", Keys: r.Keys, Members: r.Members, Grace: graces[w.rng.IntN(len(graces))], Bin: r.Bin,
-			Delete: r.Related == nil && w.chance(1, 2), KeepIf: []orphan.Sign{{Exists: "a" + r.place() + ":{u}"}},
+			Delete: r.Related == nil && w.chance(1, 2), KeepIf: []orphan.Sign{{Exists: r.template("a")}},
 		}
 	}
 	r.others = r.Rule
@@ -195,7 +243,7 @@ func (r *rule) place() string { return r.Name[1:] }
 func (r *rule) sign(kind string) orphan.Sign {
 	switch i := r.place(); kind {
 	case "exists":
-		return orphan.Sign{Exists: "s" + i + ":{u}"}
+		return orphan.Sign{Exists: r.template("s")}
 	case "member":
 		return orphan.Sign{Member: &orphan.Member{Set: "on" + i, Of: "{u}"}}
 	default:
@@ -224,14 +272,13 @@ func (w *world) lose(r *rule) {
 			p.Del(ctx, place+r.place())
 		}
 		for _, c := range r.cands {
-			p.Del(ctx, "s"+r.place()+":"+c.user)
+			p.Del(ctx, c.signKey("exists"))
 		}
 	})
 }
 
-// rulesNow are the rules that workers have now. One is never about anything.
-func (w *world) rulesNow() []orphan.Rule {
-	all := []orphan.Rule{{Name: "nothing", Keys: "zz:{u}", KeepIf: []orphan.Sign{{Exists: "zs:{u}"}}}}
+// rulesNow are the rules that workers have now: one that is about nothing, if they have no other.
+func (w *world) rulesNow() (all []orphan.Rule) {
 	for _, r := range w.rules {
 		if w.in[r.Name] {
 			is := r.Rule
@@ -241,6 +288,9 @@ func (w *world) rulesNow() []orphan.Rule {
 				all = append(all, *r.also)
 			}
 		}
+	}
+	if all == nil {
+		all = []orphan.Rule{{Name: "nothing", Keys: "zz:{u}", KeepIf: []orphan.Sign{{Exists: "zs:{u}"}}}}
 	}
 	return all
 }

@@ -1,9 +1,11 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,64 +29,67 @@ var often = []struct {
 	what string
 	n    int
 	do   func(w *world)
+	on   int // places with so many masters at least
 }{
-	{"sign", 30, func(w *world) { w.turn(w.any(), w.chance(1, 2)) }},
-	{"silence", 20, func(w *world) { w.silence(w.any()) }},
-	{"back", 12, func(w *world) { w.turn(w.silent(), true) }},
-	{"touch", 8, func(w *world) { w.make(w.any()) }},
-	{"refresh", 6, func(w *world) { w.refresh(w.any()) }},
-	{"remove", 4, func(w *world) { w.remove(w.any(), w.chance(1, 2)) }},
+	{"sign", 30, func(w *world) { w.turn(w.any(), w.chance(1, 2)) }, 0},
+	{"silence", 20, func(w *world) { w.silence(w.any()) }, 0},
+	{"back", 12, func(w *world) { w.turn(w.silent(), true) }, 0},
+	{"touch", 8, func(w *world) { w.make(w.any()) }, 0},
+	{"refresh", 6, func(w *world) { w.refresh(w.any()) }, 0},
+	{"remove", 4, func(w *world) { w.remove(w.any(), w.chance(1, 2)) }, 0},
 	{"massacre", 2, func(w *world) {
 		w.massacre(w.anyRule())
-	}},
+	}, 0},
 	{"rule out or in", 4, func(w *world) {
 		if r := w.anyRule(); !r.shared {
 			w.in[r.Name] = !w.in[r.Name]
 		}
 		w.again(w.chance(1, 3))
-	}},
+	}, 0},
 	{"all rules in", 3, func(w *world) {
 		for _, r := range w.rules {
 			w.in[r.Name] = true
 		}
 		w.again(false)
-	}},
-	{"rule edited", 3, func(w *world) { w.edit(w.anyRule()) }},
-	{"dry", 3, func(w *world) { w.dry = !w.dry; w.again(false) }},
+	}, 0},
+	{"rule edited", 3, func(w *world) { w.edit(w.anyRule()) }, 0},
+	{"dry", 3, func(w *world) { w.dry = !w.dry; w.again(false) }, 0},
 	{"pause", 3, func(w *world) {
 		p := janitor.Pause{Who: "ann", Why: "tests", Until: time.Now().Add(w.upTo(8 * time.Minute)).Add(time.Second)}
 		_ = w.workers[0].jan.Pause(context.Background(), p)
-	}},
-	{"resume", 2, func(w *world) { _ = w.workers[0].jan.Resume(context.Background()) }},
-	{"resign", 3, func(w *world) { w.resign() }},
-	{"leader killed", 3, func(w *world) { w.again(true) }},
-	{"source", 3, func(w *world) { w.change(func() { w.away = !w.away }) }},
-	{"source back", 3, func(w *world) { w.change(func() { w.away = false }) }},
-	{"reference", 4, func(w *world) { w.reference(w.anyRule()) }},
+	}, 0},
+	{"resume", 2, func(w *world) { _ = w.workers[0].jan.Resume(context.Background()) }, 0},
+	{"resign", 3, func(w *world) { w.resign() }, 0},
+	{"leader killed", 3, func(w *world) { w.again(true) }, 0},
+	{"source", 3, func(w *world) { w.change(func() { w.away = !w.away }) }, 0},
+	{"source back", 3, func(w *world) { w.change(func() { w.away = false }) }, 0},
+	{"reference", 4, func(w *world) { w.reference(w.anyRule()) }, 0},
 	{"references back", 3, func(w *world) {
 		for _, r := range w.rules {
 			w.refer(r)
 		}
-	}},
-	{"hold", 2, func(w *world) { w.hold() }},
+	}, 0},
+	{"hold", 2, func(w *world) { w.hold() }, 0},
 	{"nobody runs", 2, func(w *world) {
 		w.end(w.chance(1, 2))
 		w.sleep(w.upTo(20 * time.Minute))
 		w.start()
-	}},
-	{"restart", 1, func(w *world) { w.restart() }},
-	{"clock", 2, func(w *world) { w.jump() }},
-	{"restore", 5, func(w *world) { w.restore() }},
-	{"pass asked for", 5, func(w *world) { w.ask() }},
-	{"look", 5, func(*world) {}},
+	}, 0},
+	{"restart", 1, func(w *world) { w.restart() }, 0},
+	{"clock", 2, func(w *world) { w.jump() }, 0},
+	{"restore", 5, func(w *world) { w.restore() }, 0},
+	{"pass asked for", 5, func(w *world) { w.ask() }, 0},
+	{"look", 5, func(*world) {}, 0},
 }
 
 // plan are the steps of a seed.
-func plan(seed uint64) (steps []step) {
+func (s *server) plan(seed uint64) (steps []step) {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	sum := 0
 	for _, o := range often {
-		sum += o.n
+		if o.on <= s.masters {
+			sum += o.n
+		}
 	}
 	for range episodeSteps {
 		x := rng.Float64()
@@ -94,6 +99,9 @@ func plan(seed uint64) (steps []step) {
 		}
 		n := rng.IntN(sum)
 		for _, o := range often {
+			if o.on > s.masters {
+				continue
+			}
 			if n -= o.n; n < 0 {
 				steps = append(steps, step{after.Round(time.Millisecond), o.what, rng.Uint64()})
 				break
@@ -108,14 +116,18 @@ func (w *world) play(steps []step) {
 		w.sleep(s.after)
 		w.rng = rand.New(rand.NewPCG(s.seed, 5))
 		w.say("%s", s.what)
-		for _, o := range often {
-			if o.what == s.what {
-				o.do(w)
-			}
-		}
-		w.steps++
+		w.happen(s.what)
+		w.Steps++
 	}
 	w.settle()
+}
+
+func (w *world) happen(what string) {
+	for _, o := range often {
+		if o.what == what {
+			o.do(w)
+		}
+	}
 }
 
 // upTo is a random time, short more often than long.
@@ -192,13 +204,17 @@ func (c *candidate) livedFor(d time.Duration) bool {
 	return seen && c.there() && c.alive() && !c.misfit
 }
 
-// restart has the server end, and come back with all that it had.
+// cutOff ends all evidence.
+func (w *world) cutOff() { w.change(func() { w.cutAll = append(w.cutAll, time.Now()) }) }
+
+// restart has a server end, and come back with all that it had.
 func (w *world) restart() {
-	w.s.again <- struct{}{}
-	if err := <-w.s.is; err != nil {
-		panic(finding("restart: " + err.Error()))
+	if w.apart >= 0 || w.moving != nil {
+		return
 	}
-	w.change(func() { w.cutAll = time.Now() })
+	shard := w.rng.IntN(len(w.s.pairs))
+	w.outside(func() { w.s.again(shard) })
+	w.cutOff()
 }
 
 // again replaces all workers.
@@ -214,7 +230,7 @@ func (w *world) edit(r *rule) {
 }
 
 func (w *world) leader() *worker {
-	holder := w.clock.db.Get(context.Background(), w.layout.Lease()).Val()
+	holder := w.eye.Get(context.Background(), w.layout.Lease()).Val()
 	for _, k := range w.workers {
 		if strings.HasPrefix(holder, k.id+"/") {
 			return k
@@ -231,6 +247,7 @@ func (w *world) resign() {
 
 func (w *world) reference(r *rule) {
 	switch {
+	case w.apart >= 0: // a promotion would bring it back, and not the signs
 	case r.lost:
 		w.say("  that of %s is back", r.Name)
 		w.refer(r)
@@ -242,10 +259,14 @@ func (w *world) reference(r *rule) {
 
 // hold has the witness hold: something happened to the server.
 func (w *world) hold() {
-	what := [][2]string{{"server", "another"}, {"evicted_keys", "999999"}, {"refused", "999999"}, {"last", "1"}}[w.rng.IntN(4)]
+	what := [][2]string{{"replication", "another"}, {"evicted_keys", "999999"}, {"refused", "999999"}, {"last", "1"}}[w.rng.IntN(4)]
 	w.say("  %s is %s", what[0], what[1])
-	w.do(func(ctx context.Context, p redis.Pipeliner) { p.HSet(ctx, w.layout.Witness(), what[0], what[1]) })
-	w.change(func() { w.cutAll = time.Now() })
+	w.do(func(ctx context.Context, p redis.Pipeliner) {
+		if p.HSet(ctx, w.layout.Witness(), what[0], what[1]); what[0] == "replication" { // it vouches for the server
+			p.HSet(ctx, w.layout.Witness(), "server", "another")
+		}
+	})
+	w.cutOff()
 }
 
 // jump sets the server's clock.
@@ -268,7 +289,7 @@ func (w *world) jump() {
 			}
 		}
 		if by < 0 || by > 31*time.Second {
-			w.cutAll = time.Now()
+			w.cutAll = append(w.cutAll, time.Now())
 		}
 	})
 }
@@ -283,6 +304,9 @@ func (w *world) ask() {
 // restore puts something back.
 func (w *world) restore() {
 	ctx := context.Background()
+	if w.moving != nil { // a thing and its place in the bin may be apart
+		return
+	}
 	bins := orphan.Bins{Client: w.rdb, Layout: w.layout}
 	list, err := bins.List(ctx, "")
 	if err != nil {
@@ -305,30 +329,57 @@ func (w *world) restore() {
 func (w *world) restored(is orphan.Restored) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.moment++
 	for _, c := range w.all {
-		if is.Key == c.relative() {
-			c.related = true
+		if slices.Contains(c.relatives(), is.Key) {
+			c.kin, c.turned = c.kin+1, w.moment
+			c.follows = !c.present && w.left(c)
 		}
 		if is.Key != c.key() || c.Members != nil && is.Member != c.user {
 			continue
 		}
-		c.present, c.follows = true, false
-		w.restores++
-		ctx := context.Background()
-		if c.kind == "field" && c.field > 0 {
-			at, err := w.clock.db.HExpireTime(ctx, c.key(), c.user).Result()
-			if want := time.Date(2060, 1, 1, 0, 0, c.field, 0, time.UTC).Unix(); err != nil || at[0] != want {
-				w.found("%s was restored without its expiry: %v, not %d (%v)", c.name(), at, want, err)
-			}
-		}
-		if c.Members == nil {
-			if dump := w.clock.db.Dump(ctx, c.key()).Val(); dump != c.dump {
-				w.found("%s was restored as something else", c.name())
-			}
-			left := w.clock.db.PTTL(ctx, c.key()).Val()
-			if off := time.Until(c.expires) - left; c.ttl > 0 && off.Abs() > time.Second {
-				w.found("%s was restored with %s left, not %s", c.name(), left, time.Until(c.expires))
-			}
+		w.Count(restored, 1)
+		w.back(c, is)
+	}
+}
+
+// back compares what a candidate is now with what it was when it was deleted: then, or before.
+func (w *world) back(c *candidate, is orphan.Restored) {
+	if len(c.gone) == 0 {
+		w.found("%s was restored, and never deleted", c.name())
+		return
+	}
+	was := slices.MinFunc(c.gone, func(a, b thing) int {
+		return cmp.Compare(a.at.Sub(is.Removed).Abs(), b.at.Sub(is.Removed).Abs())
+	})
+	c.present, c.follows, c.turned, c.turnedAt = true, false, w.moment, ""
+	c.version++
+	c.made, c.dump, c.field = w.moment, was.dump, was.field
+	if c.kind == "state" {
+		c.over = was.over
+	}
+	if c.expires = (time.Time{}); !was.expires.IsZero() {
+		c.expires = time.Now().Add(was.expires.Sub(w.clock.now()))
+	}
+	ctx := context.Background()
+	if c.kind == "field" && c.field > 0 {
+		at, err := w.eye.HExpireTime(ctx, c.key(), c.user).Result()
+		if want := farAway(c.field).Unix(); err != nil || at[0] != want {
+			w.found("%s was restored without its expiry: %v, not %d (%v)", c.name(), at, want, err)
 		}
 	}
+	if c.Members == nil {
+		if dump := w.eye.Dump(ctx, c.key()).Val(); dump != c.dump {
+			w.found("%s was restored as something else", c.name())
+		}
+		left := w.eye.PTTL(ctx, c.key()).Val()
+		if off := time.Until(c.expires) - left; c.ttl > 0 && off.Abs() > time.Second {
+			w.found("%s was restored with %s left, not %s", c.name(), left, time.Until(c.expires))
+		}
+	}
+}
+
+// left reports whether what is related to a candidate is counted already.
+func (w *world) left(c *candidate) bool {
+	return w.eye.HExists(context.Background(), w.layout.Prefix+"orphan:rests:"+c.Name, c.name()).Val()
 }

@@ -94,6 +94,8 @@ type worker struct {
 	set   *orphan.Set
 	stop  func()
 	ended chan struct{}
+	// passed has of each rule the moment at which its last pass ended.
+	passed map[string]int
 }
 
 // alone is a registry in which nothing is swept: a worker has no devices.
@@ -104,8 +106,8 @@ func (alone) Sweeps() []janitor.Sweeper { return nil }
 // start starts a worker with the rules as they are.
 func (w *world) start() {
 	w.lives++
-	k := &worker{id: fmt.Sprintf("w%d", w.lives), dry: w.dry, ended: make(chan struct{})}
-	k.line = &line{c: w.clock, seen: func(cmd redis.Cmder) { w.saw(k, cmd) }}
+	k := &worker{id: fmt.Sprintf("w%d", w.lives), dry: w.dry, ended: make(chan struct{}), passed: map[string]int{}}
+	k.line = &line{c: w.clock, before: w.before, seen: func(cmd redis.Cmder) { w.saw(k, cmd) }}
 	data, control := w.clients(k.line)
 	logger := slog.New(slog.DiscardHandler)
 	reg, err := registry.New(registry.Config{
@@ -139,19 +141,20 @@ func (w *world) start() {
 
 // clients are those of a worker, for its sweeps and for its lease.
 func (w *world) clients(l *line) (data, control redis.UniversalClient) {
-	if w.cluster == nil {
-		own := lease.Options(w.options())
+	if !w.cluster {
+		addr := w.s.master(0).Addr()
+		own := lease.Options(w.options(addr))
 		own.PoolSize = roomy
-		one, other := redis.NewClient(w.options()), redis.NewClient(own)
-		one.AddHook(l)
-		other.AddHook(l)
+		one, other := redis.NewClient(w.options(addr)), redis.NewClient(own)
+		one.AddHook(wire{l, addr})
+		other.AddHook(wire{l, addr})
 		return one, other
 	}
 	of := func() redis.UniversalClient {
 		o := lease.ClusterOptions(w.clusterOptions())
 		o.PoolSize, o.PipelinePoolSize = roomy, -1
 		c := redis.NewClusterClient(o)
-		c.OnNewNode(func(node *redis.Client) { node.AddHook(l) })
+		c.OnNewNode(func(node *redis.Client) { node.AddHook(wire{l, node.Options().Addr}) })
 		return c
 	}
 	return of(), of()
@@ -176,13 +179,18 @@ func (w *world) end(killed bool) {
 func (w *world) passed(k *worker, r orphan.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.passes++
+	w.Count("passes", 1)
 	if r.Outcome != janitor.Done || r.Removed > 0 || r.Full && r.Condemned > 0 {
 		w.note("%s: rule %s %s %s %s removed %d of %d, kept %v", k.id, r.Rule, r.Outcome, r.Reason, r.Detail, r.Removed, r.Condemned, r.Kept)
 	}
 	w.fell(k, r)
+	if r.Outcome == janitor.Done && r.Coverage.Complete {
+		w.followed(k, r)
+	}
+	k.passed[r.Rule] = w.moment
+	w.Count(removed, r.Removed)
 	if r.Outcome == janitor.Held {
-		w.holds[r.Reason]++
+		w.Count("held by "+r.Reason, 1)
 	}
 	if r.Outcome == janitor.Held && r.Reason != "mass_failure" && !k.dry {
 		w.cut[r.Rule] = time.Now()

@@ -14,22 +14,22 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/episodes"
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// world is one episode: a server, its workers, and a backend.
+// world is one episode: servers, workers, and a backend.
 type world struct {
 	t        *testing.T
 	rng      *rand.Rand
 	s        *server
-	o        *redis.Options
-	cluster  []string // its nodes; nil: it is none
-	fields   bool     // fields of hashes expire
+	cluster  bool
+	fields   bool          // fields of hashes expire
+	far      time.Duration // that each move to a bin of a Cluster takes
 	clock    *clock
-	rdb      *redis.Client // the backend's
+	rdb, eye redis.UniversalClient // the backend's, and the oracle's, which sees the real clock
 	layout   guard.Layout
 	interval time.Duration
 	rules    []*rule
@@ -39,23 +39,43 @@ type world struct {
 	in       map[string]bool // rules that workers have
 	dry      bool
 	jumps    []jump
+	down     int    // the shard whose master is dead; -1: none
+	apart    int    // the shard whose replica does not follow; -1: none
+	moving   func() // what ends the move of a slot; nil: none is on its way
+
+	// busy is held for reading while a worker's commands are under way, so that a trap springs between
+	// two of them.
+	busy  sync.RWMutex
+	traps sync.Mutex
+	trap  *trap
 
 	mu     sync.Mutex // what workers touch
 	probes map[string]*candidate
+	owners map[string]*candidate // of candidates' and related keys
 	docs   map[string]orphan.Document
 	away   bool // the source
 	// bystanders are keys that are no candidates.
 	bystanders []string
 	refreshed  int // fields, so far
+	moment     int // numbers looks and changes
+	sprung     int // when the last trap sprang
 	cut        map[string]time.Time
-	cutAll     time.Time
+	cutAll     []time.Time
+	removed    int
+	atLeast    bool              // a server has forgotten some of what was counted
 	means      map[string]string // the meaning of each rule's last pass
 	trace      []string
 	wrong      finding
-	tally
+	episodes.Tally
 }
 
-// jump is a step of the server's clock while a worker led.
+// What is counted.
+const (
+	removed  = "candidates removed"
+	restored = "restored"
+)
+
+// jump is a step of the servers' clock while a worker led.
 type jump struct {
 	at     time.Time
 	leader string
@@ -63,57 +83,115 @@ type jump struct {
 
 func newWorld(t *testing.T, s *server, seed uint64) *world {
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(seed, 3)), s: s, o: s.Options(), in: map[string]bool{},
-		probes: map[string]*candidate{}, docs: map[string]orphan.Document{"other": {"status": "ongoing"}},
-		cut: map[string]time.Time{}, means: map[string]string{},
+		t: t, rng: rand.New(rand.NewPCG(seed, 3)), s: s, cluster: s.cluster != nil, in: map[string]bool{}, down: -1, apart: -1,
+		probes: map[string]*candidate{}, owners: map[string]*candidate{},
+		docs: map[string]orphan.Document{"other": {"status": "ongoing"}},
+		cut:  map[string]time.Time{}, means: map[string]string{},
 	}
-	w.holds = map[string]int{}
-	w.interval = []time.Duration{20 * time.Second, 2 * time.Minute, 10 * time.Minute}[w.rng.IntN(3)]
-	if s.cluster {
-		w.cluster, w.layout = []string{s.Addr()}, guard.Layout{Prefix: "{cleanup}:"}
+	w.interval = []time.Duration{40 * time.Second, 2 * time.Minute, 10 * time.Minute}[w.rng.IntN(3)]
+	if w.cluster {
+		w.layout.Prefix = "{cleanup}:"
+		w.far = []time.Duration{0, 0, 20 * time.Millisecond}[w.rng.IntN(3)]
 	}
-	again := func() *redis.Client { // the server may have been restarted
-		o := w.options()
-		o.MaxRetries, o.MinRetryBackoff = 100, -1
-		return redis.NewClient(o)
-	}
-	w.clock = &clock{db: again(), shas: map[string]string{}}
-	w.rdb = again()
-	w.rdb.AddHook(&line{c: w.clock})
-	require.NoError(t, w.clock.db.FlushAll(t.Context()).Err())
-	err := w.clock.db.Do(t.Context(), "HPEXPIRETIME", "none", "FIELDS", 1, "f").Err()
+	w.clock = &clock{cluster: w.cluster, masters: map[string]*master{}, shas: map[string]string{}}
+	w.survey()
+	w.rdb, w.eye = w.own(&line{c: w.clock}), w.own(nil)
+	err := w.masterOf("none").Do(t.Context(), "HPEXPIRETIME", "none", "FIELDS", 1, "f").Err()
 	w.fields = err == nil || errors.Is(err, redis.Nil)
 	for i := range 1 + w.rng.IntN(3) {
 		w.addRule(i)
 	}
 	w.start()
 	w.start()
-	w.sleep(4 * time.Minute) // the witness has listened
+	w.sleep(2 * time.Minute) // the witness has listened
 	return w
+}
+
+// survey takes the present masters for those whose clock is moved.
+func (w *world) survey() {
+	w.clock.mu.Lock()
+	defer w.clock.mu.Unlock()
+	was := w.clock.masters
+	w.clock.masters = map[string]*master{}
+	for i := range w.s.pairs {
+		if i == w.down {
+			continue
+		}
+		addr := w.s.master(i).Addr()
+		port := portOf(addr)
+		m := was[port]
+		if m == nil {
+			m = &master{db: redis.NewClient(patient(w.options(addr))), tag: tags[i]}
+		}
+		delete(was, port)
+		m.at = time.Time{}
+		w.clock.masters[port] = m
+	}
+	for _, m := range was {
+		_ = m.db.Close()
+	}
+}
+
+// masterOf is a client of the real clock of the master that had a key at first.
+func (w *world) masterOf(key string) *redis.Client {
+	return w.clock.masters[portOf(w.s.master(w.s.shard(key)).Addr())].db
+}
+
+// patient options are for a server that may have been restarted.
+func patient(o *redis.Options) *redis.Options {
+	o.MaxRetries, o.MinRetryBackoff = 100, -1
+	return o
+}
+
+// own makes a client for the model; without a line it sees the real clock.
+func (w *world) own(l *line) redis.UniversalClient {
+	hook := func(c *redis.Client) {
+		if l != nil {
+			c.AddHook(wire{l, c.Options().Addr})
+		}
+	}
+	if !w.cluster {
+		c := redis.NewClient(patient(w.options(w.s.master(0).Addr())))
+		hook(c)
+		return c
+	}
+	o := w.clusterOptions()
+	o.MaxRedirects, o.MaxRetries, o.MinRetryBackoff = 20, 100, -1
+	c := redis.NewClusterClient(o)
+	c.OnNewNode(hook)
+	return c
 }
 
 // roomy is a pool that nobody waits for: go-redis waits with timers that bubbles would share.
 const roomy = 200
 
 // options are those of a client in the bubble.
-func (w *world) options() *redis.Options {
-	o := *w.o
-	o.Dialer, o.ConnMaxIdleTime, o.MaxRetries, o.Protocol = dial, -1, -1, 2
-	o.DisableIdentity, o.PoolSize, o.PipelinePoolSize = true, roomy, -1
-	return &o
+func (w *world) options(addr string) *redis.Options {
+	return &redis.Options{
+		Addr: addr, ContextTimeoutEnabled: true,
+		Dialer: dial, ConnMaxIdleTime: -1, MaxRetries: -1, Protocol: 2, DisableIdentity: true, PoolSize: roomy, PipelinePoolSize: -1,
+	}
 }
 
 func (w *world) clusterOptions() *redis.ClusterOptions {
-	o := w.options()
 	return &redis.ClusterOptions{
-		Addrs: w.cluster, Dialer: o.Dialer, ConnMaxIdleTime: -1, MaxRetries: -1, Protocol: 2, DisableIdentity: true,
-		ContextTimeoutEnabled: true,
+		Addrs: w.s.addrs(), Dialer: dial, ConnMaxIdleTime: -1, MaxRetries: -1, Protocol: 2, DisableIdentity: true,
+		ContextTimeoutEnabled: true, PoolSize: roomy, PipelinePoolSize: -1,
 	}
 }
 
 func (w *world) close() {
 	w.end(true)
-	_, _ = w.rdb.Close(), w.clock.db.Close()
+	if w.down >= 0 {
+		w.s.outside(func() { w.s.failOver(w.down) })
+	}
+	if w.moving != nil {
+		w.s.outside(w.moving)
+	}
+	for _, m := range w.clock.masters {
+		_ = m.db.Close()
+	}
+	_, _ = w.rdb.Close(), w.eye.Close()
 }
 
 // finding is what is wrong.
@@ -149,13 +227,20 @@ func (w *world) sleep(d time.Duration) {
 	}
 }
 
+// outside runs something that waits for processes.
+func (w *world) outside(f func()) {
+	if !w.s.outside(f) {
+		w.change(func() { w.found("a server does not do as it is told") })
+	}
+}
+
 func (w *world) chance(n, of int) bool { return w.rng.IntN(of) < n }
 
 // do runs commands of the backend.
 func (w *world) do(f func(ctx context.Context, p redis.Pipeliner)) {
 	ctx := context.Background()
 	pipelined := w.rdb.TxPipelined
-	if w.cluster != nil { // its keys are in several slots
+	if w.cluster { // its keys are in several slots
 		pipelined = w.rdb.Pipelined
 	}
 	_, err := pipelined(ctx, func(p redis.Pipeliner) error { f(ctx, p); return nil })
@@ -163,7 +248,7 @@ func (w *world) do(f func(ctx context.Context, p redis.Pipeliner)) {
 		_, err = pipelined(ctx, func(p redis.Pipeliner) error { f(ctx, p); return nil })
 	}
 	if err != nil && !errors.Is(err, redis.Nil) {
-		panic(finding("the backend: " + err.Error()))
+		w.change(func() { w.found("the backend: %v", err) })
 	}
 }
 
