@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -326,14 +327,33 @@ func TestTheKustomizationNamesFilesThatThereAreAndTheImage(t *testing.T) {
 	t.Parallel()
 	var k struct {
 		Resources []string
-		Images    []struct{ Name string }
+		Images    []struct{ Name, NewTag, Digest string }
 	}
 	decode(t, "kubernetes/kustomization.yaml", &k)
 	require.NotEmpty(t, k.Resources)
 	for _, file := range k.Resources {
 		require.FileExists(t, "kubernetes/"+file)
 	}
+	for _, image := range k.Images {
+		require.True(t, image.Digest != "" || image.NewTag != "" && image.NewTag != "latest", "%s: pinned", image.Name)
+	}
 	for _, w := range read(t).workloads {
 		require.Equal(t, k.Images[0].Name, w.container().Image, w.file)
+	}
+}
+
+func TestNoPodMayReachEveryAddress(t *testing.T) {
+	t.Parallel()
+	all := read(t)
+	require.Len(t, all.policies, 3)
+	for _, p := range all.policies {
+		require.NotEmpty(t, p.Spec.Egress, p.Name)
+		for _, rule := range p.Spec.Egress {
+			require.NotEmpty(t, rule.To, "%s: a rule without to allows every address", p.Name)
+			for _, to := range rule.To {
+				require.NotNil(t, to.IPBlock, p.Name)
+				require.GreaterOrEqual(t, netip.MustParsePrefix(to.IPBlock.CIDR).Bits(), 7, to.IPBlock.CIDR)
+			}
+		}
 	}
 }

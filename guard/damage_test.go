@@ -54,7 +54,7 @@ func TestALogThatTakesNoRecordIsSetAsideByTheNextTerm(t *testing.T) {
 				require.NoError(t, err, name)
 				require.Equal(t, guard.Aside, v, name)
 			}
-			require.EqualValues(t, 1, s.Exists(ctx, s.LogAside()).Val(), name)
+			require.EqualValues(t, 1, s.Exists(ctx, s.LogAside(next.Epoch)).Val(), name)
 			old := s.batch(2)
 			a, err = s.guard.Do(ctx, old)
 			require.NoError(t, err, name)
@@ -110,5 +110,64 @@ func TestATimeThatTheWitnessCannotHaveWrittenIsAHold(t *testing.T) {
 		disagreed, err := s.HGet(ctx, s.Witness(), "disagreed").Int64()
 		require.NoError(t, err)
 		require.Less(t, disagreed, far, "or it would never be forgotten")
+	})
+}
+
+func TestWhatATickOrATermFindsInItsPlaceIsKeptAndNothingIsOverwritten(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		for range 2 { // each has a name of its own
+			require.NoError(t, s.Del(ctx, s.Witness()).Err())
+			require.NoError(t, s.RPush(ctx, s.Witness(), "x").Err())
+			tick, err := s.guard.Tick(ctx)
+			require.NoError(t, err)
+			require.Equal(t, "gap", tick.Reason)
+			require.Positive(t, tick.HeldFor)
+			require.Equal(t, "hash", s.Type(ctx, s.Witness()).Val())
+		}
+		require.Len(t, s.Keys(ctx, s.Witness()+":aside:*").Val(), 2)
+
+		next := guard.Lease{Token: "leader/2", Epoch: 101}
+		require.NoError(t, s.Set(ctx, s.Lease(), next.Token, time.Minute).Err())
+		require.NoError(t, s.Del(ctx, s.Log()).Err())
+		require.NoError(t, s.RPush(ctx, s.Log(), "x").Err())
+		require.NoError(t, s.Set(ctx, s.LogAside(next.Epoch), "somebody's", 0).Err())
+		v, newest, err := s.guard.Open(ctx, next)
+		require.NoError(t, err)
+		require.Equal(t, guard.Stale, v)
+		require.Equal(t, next.Epoch, newest)
+		next.Epoch++
+		v, _, err = s.guard.Open(ctx, next)
+		require.NoError(t, err)
+		require.Equal(t, guard.Aside, v)
+		require.Equal(t, "somebody's", s.Get(ctx, s.LogAside(101)).Val())
+		require.Equal(t, "list", s.Type(ctx, s.LogAside(102)).Val())
+	})
+}
+
+// A client that bounds its replies would read none of these.
+func TestAFieldThatIsTooLongForTheWitnessIsDeletedByATick(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		long := strings.Repeat("9", 1<<20)
+		for _, field := range []string{
+			"since", "last", "gap", "grace", "largest", "server", "connections", "evicted_keys", "evicted_total", "reason",
+			"hold", "disagreed", "replication", "refused", "lost", "boot", "emptied", "mass_failure", "index_wrong",
+		} {
+			s, ctx := newTerm(t, w.Options, w.Prefix+field), t.Context()
+			require.NoError(t, s.HSet(ctx, s.Witness(), field, long, "bye:x", long).Err())
+			r, err := guard.ReadWitness(ctx, s.Client, s.Layout)
+			require.NoError(t, err)
+			require.Less(t, len(r.Reason), 2000, field)
+			tick, err := s.guard.Tick(ctx)
+			require.NoError(t, err, field)
+			require.Less(t, len(tick.Reason), 100, field)
+			require.Less(t, len(s.HGet(ctx, s.Witness(), field).Val()), 100, field)
+			if field == "server" || field == "evicted_keys" || field == "connections" {
+				continue
+			}
+			require.Len(t, s.entries(t), 4)
+		}
 	})
 }

@@ -65,7 +65,11 @@ func fateOf(id BatchID, found *redis.XMessageSliceCmd, over bool) (Fate, error) 
 	}
 	deleted, err1 := strconv.Atoi(fmt.Sprint(records[0].Values["count"]))
 	reowned, err2 := strconv.Atoi(fmt.Sprint(records[0].Values["reowned"]))
-	if err := errors.Join(err1, err2); err != nil {
+	err = errors.Join(err1, err2)
+	if err == nil && (deleted < 0 || reowned < 0 || deleted > 1_000_000) {
+		err = errors.New("no batch has so many")
+	}
+	if err != nil {
 		return Fate{}, fmt.Errorf("log record: %w", err)
 	}
 	note, _ := records[0].Values["note"].(string)

@@ -128,7 +128,7 @@ func New(client, control redis.UniversalClient, layout Layout, t Timing, leader 
 // Stale: the log has newest, draw a higher epoch and open again. Fenced: the lease is lost. It may
 // be asked again after an error.
 func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, err error) {
-	keys := []string{g.layout.Log(), g.layout.Lease(), g.layout.LogAside()}
+	keys := []string{g.layout.Log(), g.layout.Lease(), g.layout.LogAside(l.Epoch)}
 	ctx = failpoint.HitPast(ctx, failpoint.Opening)
 	out, err := openScript.Run(ctx, g.control, keys, l.Epoch, l.Token, g.leader).StringSlice()
 	if err == nil && len(out) != 2 {
@@ -176,7 +176,7 @@ func parseAnswer(id BatchID, out []any) (Answer, error) {
 		reowned, ok3 := out[2].(int64)
 		reason, ok4 := out[3].(string)
 		repeated, ok5 := out[4].(int64)
-		if ok1 && ok2 && ok3 && ok4 && ok5 {
+		if ok1 && ok2 && ok3 && ok4 && ok5 && deleted >= 0 && reowned >= 0 {
 			return Answer{Verdict(verdict), int(deleted), int(reowned), reason, repeated == 1}, nil
 		}
 	}

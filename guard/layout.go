@@ -1,6 +1,9 @@
 package guard
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Layout names every key that the registry and the janitor use, and is the only place that does.
 // The zero Layout gives the names that other services already read. Prefix is put before each of
@@ -55,8 +58,17 @@ func (l Layout) Paused() string { return l.undivided() + "janitor:paused" }
 // Log is the eviction log, the stream of guarded batches, one record each.
 func (l Layout) Log() string { return l.Prefix + "janitor:log" }
 
-// LogAside is what a leader calls an eviction log that took no more records; it is for people.
-func (l Layout) LogAside() string { return l.Log() + ":aside" }
+// LogAside is what the leader of a term calls an eviction log that took no more records. Each term
+// has a name of its own, so that nothing set aside before is overwritten. It is for people.
+func (l Layout) LogAside(epoch uint64) string {
+	return l.Log() + ":aside:" + strconv.FormatUint(epoch, 10)
+}
+
+// WitnessAside is what a tick calls a key of another type that it finds in the witness' place. It is
+// for people.
+func (l Layout) WitnessAside(number uint64) string {
+	return l.Witness() + ":aside:" + strconv.FormatUint(number, 10)
+}
 
 // About is what a replica says of itself, for people: version, address, settings. It expires.
 func (l Layout) About(instance string) string { return l.undivided() + "instance:about:" + instance }

@@ -4,10 +4,11 @@
 -- new one: a key of another type, or a stream with an id that is a year ahead of the server's
 -- clock. No term has such an epoch (lease/epoch.lua), and none above the largest id exists. What
 -- fences is then the lease's token, which each batch compares: no older term holds it.
--- KEYS[1] log  KEYS[2] lease  KEYS[3] what a log set aside is called; an earlier one there goes
+-- KEYS[1] log  KEYS[2] lease  KEYS[3] what a log set aside is called: a name of this epoch alone
 -- ARGV[1] epoch  ARGV[2] lease token  ARGV[3] leader
 -- Result: { 'DONE', '' }; { 'ASIDE', why }: done, in a new log; { 'FENCED', '' }: the lease is not
---         this term's; { 'STALE', newest id }: the log has a higher epoch, draw one above it.
+--         this term's; { 'STALE', id }: the log has this id, or somebody has taken KEYS[3]: draw a
+--         higher epoch.
 if redis.pcall('GET', KEYS[2]) ~= ARGV[2] then return { 'FENCED', '' } end
 local id = ARGV[1] .. '-0'
 
@@ -40,6 +41,7 @@ if not why then
   if epoch and epoch <= (seconds + 366 * 86400) * 1000000 then return { 'STALE', newest } end
   why = 'its newest id is ' .. newest
 end
+if redis.call('EXISTS', KEYS[3]) == 1 then return { 'STALE', id } end -- RENAME would overwrite it
 local moved = redis.pcall('RENAME', KEYS[1], KEYS[3])
 if moved.err then return moved end
 local ok = begin('aside', why)

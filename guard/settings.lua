@@ -8,6 +8,10 @@ local most = 172800000
 -- To Lua "nan", "1e300" and "-5" are numbers too, and a time that is none compares as never held.
 local function count(v) return v and #v < 16 and string.match(v, '^%d+$') and tonumber(v) or nil end
 
+-- brief(v) returns the beginning of a field: anybody can write any number of bytes there, and what
+-- a script returns has to fit into its caller's memory.
+local function brief(v) return v and string.sub(v, 1, 64) end
+
 -- larger(a, b): the larger of two GRACE, as the witness has them: strings, or false.
 local function larger(a, b)
   a, b = count(a) or 0, count(b) or 0
@@ -38,7 +42,7 @@ local function tell_grace(key, grace, at, boot)
   if not w.err and w[1] and w[1] ~= grace then -- what cannot be read is not overwritten
     redis.pcall('HSET', key, 'grace', '0', 'disagreed', at, 'largest', larger(w[2], larger(w[1], grace)))
   end
-  return w[3] or '', w[5]
+  return brief(w[3]) or '', w[5]
 end
 
 -- tell_gap(key, at): the servers of a Cluster refused an owner while its keys moved from one to the

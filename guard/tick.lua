@@ -1,5 +1,6 @@
 -- tick.lua: one tick of the witness, by any contender (behind witness.lua).
 -- KEYS[1] witness  KEYS[2] roster  KEYS[3] never exists; see Tick  KEYS[4] contenders
+-- KEYS[5] what a key of another type in the witness' place is called afterwards
 -- ARGV[1] GAP ms   ARGV[2] GRACE ms  ARGV[3] this contender
 -- ARGV[4] ms: a tick of the same settings that is younger makes this one unnecessary: it only
 --         reads. 0: it ticks in any case.
@@ -16,14 +17,14 @@ local function recorded()
   local since, last = count(w[1]), count(w[2])
   if not since or not last or not count(w[3]) or w[4] ~= ARGV[1] or w[5] ~= ARGV[2] then return end
   if since > now or last > now or now - last >= tonumber(ARGV[4]) then return end
-  return { w[1], text(now), [5] = w[3], [6] = w[6], [9] = w[7], [10] = w[8], [11] = w[9], [12] = w[10], [15] = w[11] }
+  return { w[1], text(now), [5] = w[3], [6] = w[6], [9] = w[7], [10] = brief(w[8]), [11] = brief(w[9]), [12] = brief(w[10]), [15] = w[11] }
 end
 
 redis.pcall('SADD', KEYS[4], ARGV[3]) -- refused: it is ranked when it is allowed
 local w = tonumber(ARGV[4]) > 0 and recorded()
 if not w then
   local _
-  _, _, _, w = listen(KEYS[1], ARGV[1], ARGV[2])
+  _, _, _, w = listen(KEYS[1], ARGV[1], ARGV[2], KEYS[5])
 end
 local roster = redis.pcall('SCARD', KEYS[2])
 return { w[2], w[1], w[11] or '', w[12] or '', w[9] and 1 or 0, w[10] or '0',

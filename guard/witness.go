@@ -49,7 +49,9 @@ func (g *Guard) TickIn(
 }
 
 func (g *Guard) tickKeys() []string {
-	return []string{g.layout.Witness(), g.layout.Roster(), g.layout.Never(), g.layout.Contenders()}
+	l := g.layout
+	aside := l.WitnessAside(uint64(time.Now().UnixMicro()))
+	return []string{l.Witness(), l.Roster(), l.Never(), l.Contenders(), aside}
 }
 
 // Withdraw takes this instance off the contenders: it ticks no more.
@@ -106,8 +108,8 @@ type Recorded struct {
 
 // ReadWitness reads the record, and writes nothing. What is not understood is left zero.
 func ReadWitness(ctx context.Context, client redis.UniversalClient, l Layout) (Recorded, error) {
-	v, err := client.HMGet(ctx, l.Witness(), "since", "last", "hold", "reason", "evicted_total", "gap",
-		"grace", "largest", "disagreed").Result()
+	v, err := Fields(ctx, client, l.Witness(), "since", "last", "hold", "reason", "evicted_total", "gap",
+		"grace", "largest", "disagreed")
 	if err != nil {
 		return Recorded{}, fmt.Errorf("guard: read the witness: %w", err)
 	}

@@ -67,17 +67,33 @@ local function another(w, id, connections, commands, evicted, refused)
   if w[15] and refused ~= '' and w[15] ~= refused then return 'redis_refusing' end
 end
 
--- listen(key, gap, grace) -> now, since, need, w: deletes may begin need ms after since. w holds,
--- as strings or false: [1] since, [2] now, [5] need, [6] run id, [9] evicted_keys, [10]
--- evicted_total, [11] reason and [12] time of the last hold, [15] clients turned away.
-local function listen(key, gap, grace)
+local fields = { 'since', 'last', 'gap', 'grace', 'largest', 'server', 'connections', 'commands', 'evicted_keys',
+  'evicted_total', 'reason', 'hold', 'disagreed', 'replication', 'refused', 'lost', 'boot', 'emptied', 'mass_failure',
+  'index_wrong' }
+
+-- The witness writes nothing longer, in bytes. Replicas read it again and again, so a longer value
+-- is somebody's, and is deleted.
+local longest = 64
+
+-- listen(key, gap, grace, aside) -> now, since, need, w: deletes may begin need ms after since. A
+-- key of another type may be somebody's, and is renamed to aside. Without that name, or if it is
+-- taken, nothing is written, and this is a hold until a tick has done so. w holds, as strings or
+-- false: [1] since, [2] now, [5] need, [6] run id, [9] evicted_keys, [10] evicted_total, [11] reason
+-- and [12] time of the last hold, [15] clients turned away.
+local function listen(key, gap, grace, aside)
   local now = math.floor(server_us() / 1000)
-  local w = redis.pcall('HMGET', key, 'since', 'last', 'gap', 'grace', 'largest', 'server',
-    'connections', 'commands', 'evicted_keys', 'evicted_total', 'reason', 'hold', 'disagreed', 'replication', 'refused')
+  local w = redis.pcall('HMGET', key, unpack(fields))
   if w.err then -- not a hash: it must neither wipe nor jam
     if kind(key) == 'hash' then error(w.err) end -- not allowed
-    redis.call('DEL', key)
+    if not aside or redis.call('EXISTS', aside) == 1 then
+      return now, now, tonumber(grace), { text(now), text(now), [5] = grace, [11] = 'gap' }
+    end
+    redis.call('RENAME', key, aside)
     w = {}
+  end
+  local too_long = {} -- '' is what no tick wrote either
+  for i = 1, #fields do
+    if w[i] and #w[i] > longest then too_long[#too_long + 1], w[i] = i, '' end
   end
   local id, replication, connections, commands, evicted, refused = server(w[6], w[14])
   local at = text(now)
@@ -129,9 +145,14 @@ local function listen(key, gap, grace)
   -- The first write of every script that listens. Redis refuses it when memory is full, and with it
   -- the script: where a heartbeat cannot be written, nothing may be deleted for want of one.
   redis.call('HSET', key, unpack(set))
+  for _, i in ipairs(too_long) do
+    if w[i] == '' then redis.call('HDEL', key, fields[i]) end
+  end
   -- HINCRBY behind the log record must not fail: a total that is no number starts anew.
   if w[10] and not (string.match(w[10], '^%d+$') and #w[10] < 16) then
     redis.call('HSET', key, 'evicted_total', '0')
+    w[10] = '0'
   end
+  w[11], w[12] = brief(w[11]), brief(w[12])
   return now, since, need, w
 end

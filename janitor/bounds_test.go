@@ -67,7 +67,7 @@ func TestAPauseOfAnyLengthIsKeptShort(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("\u00e9", 1<<19)
 	for _, text := range []string{long, `{"who":"` + long + `","why":"` + long + `"}`} {
-		p, err := asPause(text, nil)
+		p, err := asPause(redis.NewIntResult(1, nil), redis.NewStringResult(text, nil))
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(p.Who)+len(p.Why), 2*longestText)
 		require.NotEmpty(t, p.Why)

@@ -161,7 +161,7 @@ func (j *Janitor) withdraw(ctx context.Context) {
 type asked struct {
 	tick     func() (guard.Witness, error)
 	whoLeads func(error) (lease.Holder, error)
-	pause    *redis.StringCmd
+	pause    func() (*Pause, error)
 	ownBeat  *redis.IntCmd
 }
 
@@ -174,7 +174,7 @@ func (j *Janitor) ask(ctx context.Context, reserve bool) (a asked, err error) {
 	}
 	fill := func(pipe redis.Pipeliner) {
 		a.tick, a.whoLeads = j.guard.TickIn(ctx, pipe, unless), j.elector.HolderIn(ctx, pipe)
-		a.pause = pipe.Get(ctx, j.layout.Paused())
+		a.pause = askPause(ctx, pipe, j.layout.Paused())
 		a.ownBeat = pipe.Exists(ctx, j.layout.Heartbeat(j.instance))
 	}
 	if reserve {
@@ -215,7 +215,7 @@ func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
 	if err != nil {
 		return
 	}
-	paused, err := asPause(asked.pause.Result())
+	paused, err := asked.pause()
 	if err != nil {
 		paused = j.listener.heard().paused
 	}

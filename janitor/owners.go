@@ -231,7 +231,12 @@ func (o *owners) members(ctx context.Context) (ids []string, read map[string]hea
 		}
 		o.mistyped = false
 		if err = cmp.Or(refused, err); err != nil {
-			return nil, nil, fmt.Errorf("janitor: read roster: %w", err)
+			// The pipeline may have failed because somebody put more on the roster than can be read.
+			found, err := guard.SScan(ctx, o.j.cfg.Client, o.j.layout.Roster(), cursor, defaultScanCount)
+			if err != nil {
+				return nil, nil, fmt.Errorf("janitor: read roster: %w", err)
+			}
+			page, next = found.Items, found.Next
 		}
 		ids = append(ids, page...)
 		if cursor = next; cursor == 0 {
@@ -262,7 +267,7 @@ func (o *owners) goodbyes(ctx context.Context, found map[string]Liveness) (map[s
 			fields[i] = o.j.layout.Bye(id)
 		}
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		marks, err := o.j.cfg.Client.HMGet(ctx, o.j.layout.Witness(), fields...).Result()
+		marks, err := guard.Fields(ctx, o.j.cfg.Client, o.j.layout.Witness(), fields...)
 		cancel()
 		if err != nil {
 			return nil, fmt.Errorf("janitor: read goodbyes: %w", err)

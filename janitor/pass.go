@@ -214,7 +214,8 @@ func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, err
 				took := func(held time.Duration) { p.t.pages.Took(size, held) }
 				read.err = p.t.call(ctx, took, func(ctx context.Context) (err error) {
 					size = p.t.pages.Get()
-					read.items, cursor, err = p.Client().SScan(ctx, key, cursor, "", int64(size)).Result()
+					found, err := guard.SScan(ctx, p.Client(), key, cursor, int64(size))
+					read.items, cursor = found.Items, found.Next
 					return err
 				})
 				select {

@@ -13,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/internal/timeline"
+	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
 // A NotLeaderError says that only the leader can do what was asked.
@@ -195,26 +196,43 @@ func (j *Janitor) Resume(ctx context.Context) error {
 	return nil
 }
 
+// longestPause is how many bytes of a pause are read.
+const longestPause = 64 << 10
+
 // readPause returns the pause that stands, or nil. What somebody wrote by hand holds too, whatever
 // it is.
 func (j *Janitor) readPause(ctx context.Context) (*Pause, error) {
-	return asPause(j.cfg.Control.Get(ctx, j.layout.Paused()).Result())
+	pipe := j.cfg.Control.Pipeline()
+	answer := askPause(ctx, pipe, j.layout.Paused())
+	if err := together.Exec(ctx, pipe); err != nil {
+		return nil, fmt.Errorf("janitor: read pause: %w", err)
+	}
+	return answer()
 }
 
-// asPause is what the answer to a GET of a pause means.
-func asPause(text string, err error) (*Pause, error) {
-	if errors.Is(err, redis.Nil) {
+// askPause adds the question for a pause to a pipeline. The function that it returns is called when
+// that was executed, and returns what readPause does.
+func askPause(ctx context.Context, pipe redis.Pipeliner, key string) func() (*Pause, error) {
+	is, text := pipe.Exists(ctx, key), pipe.GetRange(ctx, key, 0, longestPause-1)
+	return func() (*Pause, error) { return asPause(is, text) }
+}
+
+// asPause is what the answers mean.
+func asPause(is *redis.IntCmd, text *redis.StringCmd) (*Pause, error) {
+	if err := is.Err(); err != nil {
+		return nil, fmt.Errorf("janitor: read pause: %w", err)
+	}
+	if is.Val() == 0 {
 		return nil, nil
 	}
-	if failedInside(err) { // not a string, and still somebody's wish
+	if err := text.Err(); refusedScript(err) { // not a string, or not to be read, and still somebody's wish
 		return &Pause{Why: err.Error()}, nil
-	}
-	if err != nil {
+	} else if err != nil {
 		return nil, fmt.Errorf("janitor: read pause: %w", err)
 	}
 	var p Pause
-	if json.Unmarshal([]byte(text), &p) != nil {
-		p = Pause{Why: text}
+	if json.Unmarshal([]byte(text.Val()), &p) != nil {
+		p = Pause{Why: text.Val()}
 	}
 	p.Who, p.Why = short(p.Who), short(p.Why)
 	return &p, nil

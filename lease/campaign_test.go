@@ -217,7 +217,7 @@ func TestNoEpochThatSomebodyWritesEndsAllTerms(t *testing.T) {
 	})
 }
 
-func TestALeaseOfAnotherTypeIsCappedAndTaken(t *testing.T) {
+func TestALeaseOfAnotherTypeIsSetAsideAndTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		require.NoError(t, b.admin.RPush(t.Context(), b.key, "x").Err())
 		x := b.candidate("x").run(untilEnd)
@@ -225,8 +225,9 @@ func TestALeaseOfAnotherTypeIsCappedAndTaken(t *testing.T) {
 		h, err := x.Holder(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, mistyped, h.Instance)
-		time.Sleep(2 * b.ttl)
+		time.Sleep(b.ttl)
 		require.True(t, x.leads())
+		require.Len(t, b.admin.Keys(t.Context(), "{"+b.key+"}:aside:*").Val(), 1, "it may be somebody's")
 
 		// The same in the middle of a term.
 		require.NoError(t, b.admin.Del(t.Context(), b.key).Err())
@@ -234,6 +235,7 @@ func TestALeaseOfAnotherTypeIsCappedAndTaken(t *testing.T) {
 		time.Sleep(4 * b.ttl)
 		require.True(t, x.leads())
 		require.Equal(t, "string", b.admin.Type(t.Context(), b.key).Val())
+		require.Len(t, b.admin.Keys(t.Context(), "{"+b.key+"}:aside:*").Val(), 2, "none overwrites another")
 	})
 }
 

@@ -39,9 +39,10 @@ type Config struct {
 	// deadlines below a third of the TTL. Not closed here.
 	Client redis.UniversalClient
 
-	// Key holds the lease. The epoch is kept at `{<key>}:epoch` and a release is announced on the
-	// channel `{<key>}:released`; a key with a hash tag of its own gets `<key>:epoch` and
-	// `<key>:released`. All are in one Cluster slot.
+	// Key holds the lease. The epoch is kept at `{<key>}:epoch`, and a release is announced on the
+	// channel `{<key>}:released`. A key of another type at Key or at the epoch's is renamed to
+	// `{<key>}:aside:<number>`. A key with a hash tag of its own gets `<key>:epoch`, `<key>:released`
+	// and `<key>:aside:<number>`. All are in one Cluster slot.
 	Key string
 
 	// Instance names this process to operators and to the other contenders. Nothing depends on its
@@ -73,6 +74,7 @@ type Elector struct {
 	client       redis.UniversalClient
 	key          string
 	epochKey     string
+	aside        string // begins the names of keys that were renamed
 	channel      string
 	instance     string
 	times        timings
@@ -83,6 +85,7 @@ type Elector struct {
 	running    atomic.Bool
 	released   chan struct{} // one slot: somebody has released the lease
 	subscribed atomic.Bool   // to releases
+	readsWhole atomic.Bool   // this user may GET, and not GETRANGE
 	attempts   *streak.Streak
 	announces  *streak.Streak
 
@@ -129,6 +132,7 @@ func New(c Config) (*Elector, error) {
 		client:       c.Client,
 		key:          c.Key,
 		epochKey:     prefix + ":epoch",
+		aside:        prefix + ":aside:",
 		channel:      prefix + ":released",
 		instance:     c.Instance,
 		times:        times,

@@ -3,6 +3,7 @@
 --
 -- KEYS[1]  the lease
 -- KEYS[2]  the epoch drawn last, decimal; no expiry
+-- KEYS[3]  what a key of another type in its place is called afterwards
 -- ARGV[1]  the term's token
 -- ARGV[2]  the highest epoch that the caller has met, decimal; 0 if none
 --
@@ -41,7 +42,11 @@ if type(stored) == 'table' then
   if not string.find(stored.err, 'WRONGTYPE', 1, true) then
     return stored
   end
-  stored = 'a key of another type'
+  if redis.call('EXISTS', KEYS[3]) == 1 then
+    return redis.error_reply('ERR epoch is a key of another type, and so is ' .. KEYS[3])
+  end
+  redis.call('RENAME', KEYS[2], KEYS[3])
+  stored = 'a key of another type, now ' .. KEYS[3]
 end
 local previous = epoch(stored)
 local drawn = math.max((previous or 0) + 1, now, (epoch(ARGV[2]) or 0) + 1)
@@ -51,4 +56,4 @@ end
 
 drawn = string.format('%.0f', drawn)
 redis.call('SET', KEYS[2], drawn)
-return { drawn, previous and '' or string.sub(stored, 1, 100) }
+return { drawn, previous and '' or string.sub(stored, 1, 200) }

@@ -20,8 +20,12 @@ var capLua string
 var capScript = redis.NewScript(capLua)
 
 // mistyped stands for the value of a lease that is a key of another type. Nobody leads by such a
-// key, and it is capped like any other that never ends.
+// key. Contenders rename it once it has been there for a whole TTL.
 const mistyped = "(a key of another type)"
+
+// longest is how many bytes are read of the lease and of the epoch. Somebody may have written more
+// than this process has room for.
+const longest = 1024
 
 // Holder is who holds the lease, as Redis has it.
 type Holder struct {
@@ -44,7 +48,7 @@ func (e *Elector) Holder(ctx context.Context) (Holder, error) {
 // HolderIn adds what Holder asks to a pipeline of the elector's client. The function that it
 // returns is told what together.Exec says of the pipeline, and returns what Holder does.
 func (e *Elector) HolderIn(ctx context.Context, pipe redis.Pipeliner) func(error) (Holder, error) {
-	answer := askHolder(ctx, pipe, e.key, e.epochKey)
+	answer := e.askHolder(ctx, pipe)
 	return func(err error) (Holder, error) {
 		h, held, err := answer(err)
 		if err != nil || !held {
@@ -66,13 +70,33 @@ func (e *Elector) readHolder(ctx context.Context) (h Holder, held bool, err erro
 	return h, held, err
 }
 
+// askHolder adds the question to a pipeline. If this user may not GETRANGE, the answer is an error
+// once, and GET is used from then on.
+func (e *Elector) askHolder(
+	ctx context.Context, pipe redis.Pipeliner,
+) func(error) (h Holder, held bool, err error) {
+	answer := askHolder(ctx, pipe, e.key, e.epochKey, e.readsWhole.Load())
+	return func(err error) (Holder, bool, error) {
+		h, held, err := answer(err)
+		if notPermitted(err) {
+			e.readsWhole.Store(true)
+		}
+		return h, held, err
+	}
+}
+
+// asideKey is a name to which a key of another type can be renamed.
+func (e *Elector) asideKey() string {
+	return e.aside + strconv.FormatInt(time.Now().UnixMicro(), 10)
+}
+
 // readTogether is readHolder in a pipeline with other electors.
 func (e *Elector) readTogether(ctx context.Context) (h Holder, held bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.times.call())
 	defer cancel()
 	var answer func(error) (Holder, bool, error)
 	err = e.others.Do(ctx, e.times.ttl()/100, func(pipe redis.Pipeliner) {
-		answer = askHolder(ctx, pipe, e.key, e.epochKey)
+		answer = e.askHolder(ctx, pipe)
 	})
 	if h, held, err = answer(err); err == nil {
 		e.met(h.Epoch)
@@ -89,17 +113,32 @@ func ReadHolder(
 	if err != nil {
 		return Holder{}, false, err
 	}
-	pipe := client.Pipeline()
-	answer := askHolder(ctx, pipe, key, prefix+":epoch")
-	return answer(together.Exec(ctx, pipe))
+	ask := func(whole bool) (Holder, bool, error) {
+		pipe := client.Pipeline()
+		answer := askHolder(ctx, pipe, key, prefix+":epoch", whole)
+		return answer(together.Exec(ctx, pipe))
+	}
+	h, held, err = ask(false)
+	if notPermitted(err) { // this user may GET, and not GETRANGE
+		h, held, err = ask(true)
+	}
+	return h, held, err
 }
+
+func notPermitted(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
 // askHolder adds the question to a pipeline. The function that it returns is told what
 // together.Exec says of that.
 func askHolder(
-	ctx context.Context, p redis.Pipeliner, key, epochKey string,
+	ctx context.Context, p redis.Pipeliner, key, epochKey string, whole bool,
 ) func(error) (h Holder, held bool, err error) {
-	value, left, epoch := p.Get(ctx, key), p.PTTL(ctx, key), p.Get(ctx, epochKey)
+	read := func(key string) *redis.StringCmd {
+		if whole {
+			return p.Get(ctx, key)
+		}
+		return p.GetRange(ctx, key, 0, longest-1)
+	}
+	value, left, epoch := read(key), p.PTTL(ctx, key), read(epochKey)
 	return func(err error) (h Holder, held bool, _ error) {
 		for _, err := range []error{err, value.Err(), left.Err(), epoch.Err()} {
 			if err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) {
@@ -109,7 +148,7 @@ func askHolder(
 
 		// What is no number is no epoch; the script that draws sees it that way too.
 		h.Epoch, _ = strconv.ParseUint(epoch.Val(), 10, 64)
-		// PTTL says -2 if the lease expired between the two commands.
+		// PTTL says -2 where there is no lease, also if it expired between the two commands.
 		if errors.Is(value.Err(), redis.Nil) || left.Val() == -2 {
 			return h, false, nil
 		}
@@ -167,7 +206,7 @@ func (v *stuckWatch) saw(h Holder, now time.Time, times timings) bool {
 }
 
 // capStuck gives another's lease this elector's TTL when it would not end, if it still holds the
-// value that was watched.
+// value that was watched. A key of another type is renamed.
 func (e *Elector) capStuck(ctx context.Context, h Holder) error {
 	if !e.stuckWatch.saw(h, time.Now(), e.times) {
 		return nil
@@ -175,13 +214,17 @@ func (e *Elector) capStuck(ctx context.Context, h Holder) error {
 	ctx, cancel := context.WithTimeout(ctx, e.times.call())
 	defer cancel()
 	ttl := e.times.ttl()
-	capped, err := capScript.Run(ctx, e.client, []string{e.key}, h.Token, ttl.Milliseconds(), mistyped).Bool()
-	if err != nil {
+	keys := []string{e.key, e.asideKey()}
+	done, err := capScript.Run(ctx, e.client, keys, h.Token, ttl.Milliseconds(), mistyped, longest).Int()
+	switch {
+	case err != nil:
 		return fmt.Errorf("lease: cap: %w", err)
-	}
-	if capped {
+	case done == 1:
 		e.log.Warn("lease did not end by itself and was capped",
 			"holder", h.Instance, "token", h.Token, "expiry", h.TTL, "ttl", ttl)
+	case done == 2:
+		e.log.Warn("a key of another type was in the lease's place and was set aside: look who wrote it",
+			"now", keys[1])
 	}
 	return nil
 }

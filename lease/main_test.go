@@ -291,7 +291,7 @@ func kindOf(cmd redis.Cmder) string {
 	switch cmd.Name() {
 	case "set", "setnx":
 		return "acquire"
-	case "get":
+	case "get", "getrange":
 		return "look"
 	case "publish":
 		return "announce"

@@ -18,10 +18,10 @@ func TestEpochScript(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		ctx := t.Context()
-		lease, epoch := w.Prefix+"leader", w.Prefix+"leader:epoch"
+		lease, epoch, aside := w.Prefix+"leader", w.Prefix+"leader:epoch", w.Prefix+"leader:aside:1"
 		damage := ""
 		draw := func(token string, above uint64) (string, error) {
-			out, err := epochScript.Run(ctx, w.Client, []string{lease, epoch}, token, above).StringSlice()
+			out, err := epochScript.Run(ctx, w.Client, []string{lease, epoch, aside}, token, above).StringSlice()
 			if err != nil {
 				return "", err
 			}
@@ -83,7 +83,7 @@ func TestEpochScript(t *testing.T) {
 			require.NoError(t, err, stored)
 			require.GreaterOrEqual(t, n, before, stored)
 			require.LessOrEqual(t, n, now(), stored)
-			require.Equal(t, stored[:min(100, len(stored))], damage)
+			require.Equal(t, stored[:min(200, len(stored))], damage)
 		}
 		require.NoError(t, w.Client.Set(ctx, epoch, now()+360*864e8, 0).Err())
 		high := w.Client.Get(ctx, epoch).Val()
@@ -94,7 +94,13 @@ func TestEpochScript(t *testing.T) {
 		require.NoError(t, w.Client.RPush(ctx, epoch, "x").Err())
 		_, err = draw("a/1", 0)
 		require.NoError(t, err)
-		require.Equal(t, "a key of another type", damage)
+		require.Equal(t, "a key of another type, now "+aside, damage)
+		require.Equal(t, "list", w.Client.Type(ctx, aside).Val(), "it may be somebody's")
+		require.NoError(t, w.Client.Del(ctx, epoch).Err())
+		require.NoError(t, w.Client.RPush(ctx, epoch, "another").Err())
+		_, err = draw("a/1", 0)
+		require.ErrorContains(t, err, "epoch is a key of another type")
+		require.Equal(t, []string{"x"}, w.Client.LRange(ctx, aside, 0, -1).Val(), "nothing is overwritten")
 		require.NoError(t, w.Client.Del(ctx, lease).Err())
 		require.NoError(t, w.Client.RPush(ctx, lease, "a/1").Err())
 		_, err = draw("a/1", 0)
@@ -107,6 +113,10 @@ func TestCapScript(t *testing.T) {
 	const ttl = 15 * time.Second
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
+		run := func(key, seen string) (int, error) {
+			keys := []string{key, key + ":aside"}
+			return capScript.Run(t.Context(), w.Client, keys, seen, ttl.Milliseconds(), mistyped, longest).Int()
+		}
 		for name, c := range map[string]struct {
 			value  string
 			expiry time.Duration // 0: none
@@ -121,7 +131,7 @@ func TestCapScript(t *testing.T) {
 			lease := w.Prefix + name
 			require.NoError(t, w.Client.Set(t.Context(), lease, c.value, c.expiry).Err())
 			before := w.Client.PTTL(t.Context(), lease).Val()
-			got, err := capScript.Run(t.Context(), w.Client, []string{lease}, "a/1", ttl.Milliseconds(), "").Int()
+			got, err := run(lease, "a/1")
 			require.NoError(t, err, name)
 			require.Equal(t, c.want, got, name)
 			after := w.Client.PTTL(t.Context(), lease).Val()
@@ -131,16 +141,36 @@ func TestCapScript(t *testing.T) {
 				require.LessOrEqual(t, after, before, name)
 			}
 		}
-		got, err := capScript.Run(t.Context(), w.Client, []string{w.Prefix + "free"}, "a/1", 1, "").Int()
+		got, err := run(w.Prefix+"free", "a/1")
+		require.NoError(t, err)
+		require.Zero(t, got)
+		got, err = run(w.Prefix+"free", "")
 		require.NoError(t, err)
 		require.Zero(t, got)
 
-		list := w.Prefix + "list"
-		require.NoError(t, w.Client.RPush(t.Context(), list, "x").Err())
-		got, err = capScript.Run(t.Context(), w.Client, []string{list}, "(other)", ttl.Milliseconds(), "(other)").Int()
+		// What is longer than what is read of it.
+		long := w.Prefix + "long"
+		require.NoError(t, w.Client.Set(t.Context(), long, strings.Repeat("x", 2*longest), 0).Err())
+		got, err = run(long, strings.Repeat("x", longest))
 		require.NoError(t, err)
 		require.Equal(t, 1, got)
-		require.InDelta(t, ttl, w.Client.PTTL(t.Context(), list).Val(), float64(5*time.Second))
+
+		// A key of another type, with an expiry or without, is renamed, and never over another one.
+		list := w.Prefix + "list"
+		require.NoError(t, w.Client.RPush(t.Context(), list, "x").Err())
+		got, err = run(list, "a/1")
+		require.NoError(t, err)
+		require.Zero(t, got, "another value was seen")
+		got, err = run(list, mistyped)
+		require.NoError(t, err)
+		require.Equal(t, 2, got)
+		require.EqualValues(t, -1, w.Client.PTTL(t.Context(), list+":aside").Val())
+		require.NoError(t, w.Client.RPush(t.Context(), list, "y").Err())
+		got, err = run(list, mistyped)
+		require.NoError(t, err)
+		require.Zero(t, got)
+		require.Equal(t, []string{"x"}, w.Client.LRange(t.Context(), list+":aside", 0, -1).Val())
+		require.Equal(t, []string{"y"}, w.Client.LRange(t.Context(), list, 0, -1).Val())
 	})
 }
 

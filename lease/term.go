@@ -166,7 +166,7 @@ func (e *Elector) draw(
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	above = max(above, e.met(0))
-	out, err := epochScript.Run(ctx, e.client, []string{e.key, e.epochKey}, token, above).StringSlice()
+	out, err := epochScript.Run(ctx, e.client, []string{e.key, e.epochKey, e.asideKey()}, token, above).StringSlice()
 	if errors.Is(err, redis.Nil) {
 		return 0, errNotMine
 	}

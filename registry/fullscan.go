@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -128,16 +129,18 @@ func (w *scan) walk(ctx context.Context) error {
 		if err := w.wait(ctx); err != nil {
 			return err
 		}
-		var page []string
+		var page guard.Page
 		err := p.Call(ctx, func(ctx context.Context) (err error) {
 			key, count := p.Layout().Registry(), int64(p.PageSize())
-			page, cursor, err = p.Client().HScan(ctx, key, cursor, "", count).Result()
+			page, err = guard.HScan(ctx, p.Client(), key, cursor, count)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		if err := w.page(ctx, page); err != nil {
+		cursor = page.Next
+		p.Skip(janitor.SkipUnreadable, page.Left)
+		if err := w.page(ctx, page.Items); err != nil {
 			return err
 		}
 		if cursor == 0 || time.Since(asked) >= runIDFresh {

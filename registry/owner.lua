@@ -42,11 +42,11 @@ local function may(...)
   return known and allowed
 end
 
--- witness_says(field): what the witness says, false if it does not: it is no hash, or this user may
+-- witness_says(field): the beginning of what the witness says, false if it does not: it is no hash, or this user may
 -- not read it.
 local function witness_says(field)
   local v = redis.pcall('HGET', KEYS[4], field)
-  return type(v) == 'string' and v
+  return type(v) == 'string' and string.sub(v, 1, 64)
 end
 
 -- found_gone() precedes the first entry that a script writes. Where there is no registry it warns

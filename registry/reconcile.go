@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
@@ -147,11 +148,11 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 	r.mu.Unlock()
 	err := r.scanPages(ctx, pass, func(ctx context.Context, cursor uint64) ([]string, uint64, error) {
 		key := r.keys.Devices(r.id)
-		members, next, err := r.cfg.Client.SScan(ctx, key, cursor, "", scanCount).Result()
+		page, err := guard.SScan(ctx, r.cfg.Client, key, cursor, scanCount)
 		if err == nil {
 			failpoint.Hit(failpoint.Reconciling)
 		}
-		return members, next, err
+		return page.Items, page.Next, err
 	})
 	if err != nil {
 		return err
@@ -166,13 +167,13 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 // remembers.
 func (r *Registry) scanRegistry(ctx context.Context) error {
 	return r.scanPages(ctx, 0, func(ctx context.Context, cursor uint64) (imeis []string, _ uint64, _ error) {
-		entries, next, err := r.cfg.Client.HScan(ctx, r.keys.Registry(), cursor, "", scanCount).Result()
-		for entry := range slices.Chunk(entries, 2) {
+		page, err := guard.HScan(ctx, r.cfg.Client, r.keys.Registry(), cursor, scanCount)
+		for entry := range slices.Chunk(page.Items, 2) {
 			if len(entry) == 2 && entry[1] == r.id {
 				imeis = append(imeis, entry[0])
 			}
 		}
-		return imeis, next, err
+		return imeis, page.Next, err
 	})
 }
 

@@ -69,7 +69,7 @@ func keyOf(name string, l guard.Layout, id string) string {
 	case "log":
 		return l.Log()
 	case "aside":
-		return l.LogAside()
+		return l.LogAside(1)
 	}
 	return l.Timeline()
 }

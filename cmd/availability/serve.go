@@ -133,7 +133,7 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 	if err != nil {
 		return err
 	}
-	token, tokenFiles, err := s.Token()
+	tokens, tokenFiles, err := s.Tokens()
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 		routes[pattern] = r.traces.Handler(r.api)
 	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
-		Addr: s.HTTPAddr, OperatorAddr: s.operatorAddr, Token: token, Janitor: r.janitor, Routes: routes,
+		Addr: s.HTTPAddr, OperatorAddr: s.operatorAddr, Hosts: s.HTTPHosts, Tokens: tokens, Janitor: r.janitor, Routes: routes,
 		Program: "availability", Client: r.clients.Data, Layout: r.registry.Layout(),
 		Status: func() service.Stated { return r.status() }, Page: pageText,
 		Metrics: metrics, Logger: log,

@@ -76,7 +76,7 @@ func (s *settings) table() []service.Setting {
 			Consequence: "With `off` the role needs no right to create: a role that has it runs `availability " +
 				"migrate`, before the first start and before each newer version. See the page about PostgreSQL " +
 				"for the rights, and for what the first migration locks."},
-		{Name: "JWT_HS256_SECRET", Secret: true, Value: s.parseSecret,
+		{Name: "JWT_HS256_SECRET", Secret: true, Bare: true, Value: s.parseSecret,
 			Meaning: "Secret of tokens signed with HS256, of at least 32 bytes. Empty: HS256 is refused. This " +
 				"or JWT_JWKS is needed; both may be set.",
 			Consequence: "`openssl rand -hex 32` makes some. Whoever has it can make tokens of any kind."},

@@ -54,7 +54,7 @@ func (s *simulation) rows() []service.Setting {
 	return []service.Setting{
 		{Name: "DATABASE_URL", Secret: true, Required: true, Value: s.parseDatabase,
 			Meaning: "the replicas' database, with a right to insert into `mitras` and `chat_sessions`"},
-		{Name: "JWT_HS256_SECRET", Secret: true, Required: true, Value: s.parseSecret,
+		{Name: "JWT_HS256_SECRET", Secret: true, Bare: true, Required: true, Value: s.parseSecret,
 			Meaning: "the replicas' secret: it signs the tokens of apps, dispatcher and customers"},
 		{Name: "REDIS_URL", Secret: true, Value: s.parseRedis,
 			Meaning: "the replicas' Redis, to show how many are online there; it is only read"},

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/orphan"
 )
@@ -68,7 +69,7 @@ func table(w io.Writer, rows ...[]string) error {
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
-			cells[i] = service.Printable(cell)
+			cells[i] = printable.Text(cell)
 		}
 		fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 	}
@@ -120,7 +121,7 @@ It writes nothing, and takes all settings of cleanup too.`,
 					return err
 				}
 				if len(found) == 0 {
-					fmt.Fprintf(stderr, "no rule is about %s\n", service.Printable(key))
+					fmt.Fprintf(stderr, "no rule is about %s\n", printable.Text(key))
 					return service.ErrSaid
 				}
 				return showWhy(stdout, found)
@@ -234,8 +235,8 @@ needs REDIS_URL and CLEANUP_PREFIX, and takes all settings of cleanup too.`,
 						back = append(back, r.Binned)
 						continue
 					}
-					fmt.Fprintf(stderr, "cleanup restore: %s: %s\n", service.Printable(r.ID),
-						service.Printable(r.Sentence))
+					fmt.Fprintf(stderr, "cleanup restore: %s: %s\n", printable.Text(r.ID),
+						printable.Text(r.Sentence))
 				}
 				if len(back) > 0 {
 					err = errors.Join(err, showBins(stdout, back))

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/orphan"
 )
@@ -45,9 +46,9 @@ second look, one grace later. It takes all settings of cleanup too.`,
 				warnings := orphan.Warnings(s.rules)
 				if asJSON {
 					for _, text := range warnings {
-						fmt.Fprintln(stderr, "cleanup plan: doubtful:", service.Printable(text))
+						fmt.Fprintln(stderr, "cleanup plan: doubtful:", printable.Text(text))
 					}
-					text := json.NewEncoder(stdout)
+					text := json.NewEncoder(printable.Writer(stdout))
 					text.SetIndent("", "  ")
 					text.SetEscapeHTML(false)
 					return text.Encode(plans)
@@ -100,7 +101,7 @@ func showPlans(w io.Writer, plans []orphan.Plan, warnings ...string) error {
 	}
 	lines = append(lines, fmt.Sprintf("%d looked at: %s", scanned, cmp.Or(counts(sums), "nothing")))
 	for _, line := range lines {
-		if _, err := fmt.Fprintln(w, service.Printable(line)); err != nil {
+		if _, err := fmt.Fprintln(w, printable.Text(line)); err != nil {
 			return err
 		}
 	}

@@ -119,7 +119,7 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	token, files, err := s.Token()
+	tokens, files, err := s.Tokens()
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	w.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
-		Addr: s.HTTPAddr, Token: token, Janitor: w.janitor,
+		Addr: s.HTTPAddr, Hosts: s.HTTPHosts, Tokens: tokens, Janitor: w.janitor,
 		Program: "cleanup", Client: w.clients.Data, Layout: w.registry.Layout(),
 		Status: func() service.Stated { return w.status() }, Page: pageText,
 		Answers: map[string]func() any{"/api/v1/stats": func() any { return w.cycles.Stats(w.contends.Load()) }},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/commands"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/partition"
@@ -66,13 +67,13 @@ or --redis-url, and takes all other settings of ingest too.`,
 				fmt.Fprintf(stderr, "%s: no instance holds %s\n", commands.NotConnected, c.IMEI)
 				return service.ErrSaid
 			case err != nil:
-				return errors.New(service.Printable(err.Error()))
+				return errors.New(printable.Text(err.Error()))
 			case outcome.Status != commands.Answered:
 				said := fmt.Sprintf("%s at %s: %s", outcome.Status, outcome.Instance, outcome.Text)
-				fmt.Fprintln(stderr, service.Printable(said))
+				fmt.Fprintln(stderr, printable.Text(said))
 				return service.ErrSaid
 			}
-			_, err = fmt.Fprintln(stdout, service.Printable(outcome.Text))
+			_, err = fmt.Fprintln(stdout, printable.Text(outcome.Text))
 			return err
 		},
 		Notes: "Exit status: 0 answered, 1 any other outcome, which is named on stderr, 2 wrong usage.",

@@ -149,7 +149,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	token, files, err := s.Token()
+	tokens, files, err := s.Tokens()
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
-		Addr: s.HTTPAddr, Token: token, Janitor: r.janitor,
+		Addr: s.HTTPAddr, Hosts: s.HTTPHosts, Tokens: tokens, Janitor: r.janitor,
 		Program: "ingest", Client: r.clients.Data, Layout: r.registry.Layout(),
 		Status: func() service.Stated { return r.status() }, Page: pageText,
 		MaxConns: httpConns(), Metrics: metrics, Logger: log,

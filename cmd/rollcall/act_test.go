@@ -25,7 +25,7 @@ func (r *replica) serve(t *testing.T) string {
 	t.Helper()
 	var h *service.HTTP
 	h, err := service.ListenHTTP(t.Context(), service.HTTPConfig{
-		Addr: "127.0.0.1:0", Token: func() string { return adminToken }, Janitor: r.jan,
+		Addr: "127.0.0.1:0", Tokens: func() []string { return []string{adminToken} }, Janitor: r.jan,
 		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 		Status: func() service.Stated {
 			return service.Status{Instance: r.reg.Instance(), Version: "v1.2.3", HTTPAddr: h.Addr(),

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/service"
 )
 
@@ -45,7 +46,7 @@ func showDiagnosis(w io.Writer, d inspect.Diagnosis) error {
 	for _, c := range d.Checks {
 		counts[c.Level]++
 		level := paint(w, colour[c.Level], fmt.Sprintf("%-7s", c.Level))
-		_, err := fmt.Fprintf(w, "%s  %-18s  %s\n", level, service.Printable(c.Name), service.Printable(c.Sentence))
+		_, err := fmt.Fprintf(w, "%s  %-18s  %s\n", level, printable.Text(c.Name), printable.Text(c.Sentence))
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
@@ -80,7 +81,7 @@ func (f *fleet) showLog(w io.Writer, records []inspect.Record, head bool) error 
 	if !f.json {
 		return showRecords(w, records, head)
 	}
-	lines := json.NewEncoder(w)
+	lines := json.NewEncoder(printable.Writer(w))
 	lines.SetEscapeHTML(false)
 	for _, r := range records {
 		if err := lines.Encode(r); err != nil {

@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/service"
 )
 
 // writeJSON writes an answer for programs.
 func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+	e := json.NewEncoder(printable.Writer(w))
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
@@ -28,7 +29,7 @@ func columns(w io.Writer, rows ...[]string) error {
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
-			cells[i] = service.Printable(cell)
+			cells[i] = printable.Text(cell)
 		}
 		fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 	}
@@ -37,7 +38,7 @@ func columns(w io.Writer, rows ...[]string) error {
 
 // line writes one line that nothing in it can break.
 func line(w io.Writer, format string, args ...any) error {
-	_, err := fmt.Fprintln(w, service.Printable(fmt.Sprintf(format, args...)))
+	_, err := fmt.Fprintln(w, printable.Text(fmt.Sprintf(format, args...)))
 	return err
 }
 

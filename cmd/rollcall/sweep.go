@@ -16,6 +16,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -158,7 +159,7 @@ func (f *fleet) progress(ctx context.Context, w io.Writer) {
 func bar(p janitor.Progress) string {
 	const width = 30
 	full := int(p.Ratio() * width)
-	text := fmt.Sprintf("%s [%s%s] %3.0f%%, %d scanned, %d evicted", service.Printable(p.Sweep),
+	text := fmt.Sprintf("%s [%s%s] %3.0f%%, %d scanned, %d evicted", printable.Text(p.Sweep),
 		strings.Repeat("#", full), strings.Repeat(".", width-full), p.Ratio()*100, p.Scanned, p.Evicted)
 	if p.SecondsLeft > 0 {
 		text += ", " + inspect.Short(time.Duration(p.SecondsLeft*float64(time.Second))) + " left"

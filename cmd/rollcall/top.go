@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
@@ -176,7 +177,7 @@ func page(s inspect.Status, failed error, height int) ([]string, error) {
 	}
 	lines, last := strings.Split(strings.TrimRight(b.String(), "\n"), "\n"), ""
 	if failed != nil {
-		last = service.Printable("no answer now: " + failed.Error())
+		last = printable.Text("no answer now: " + failed.Error())
 		height--
 	}
 	if height = max(height, 1); len(lines) > height {

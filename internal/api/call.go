@@ -16,6 +16,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/internal/exact"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/token"
 )
 
@@ -48,7 +49,7 @@ func (c *call) answer(v any) error {
 	if err != nil {
 		return err
 	}
-	c.write(http.StatusOK, "application/json", body)
+	c.write(http.StatusOK, "application/json", printable.JSON(body))
 	return nil
 }
 

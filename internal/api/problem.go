@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/token"
 )
 
@@ -130,7 +131,7 @@ func (a *API) refuse(c *call, err error) {
 	if err != nil {
 		panic(err) // cannot be: these are texts and a number
 	}
-	c.write(p.status, "application/problem+json", body)
+	c.write(p.status, "application/problem+json", printable.JSON(body))
 }
 
 // challenge is as RFC 6750, section 3, has it: without a token there is no error.

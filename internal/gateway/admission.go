@@ -31,6 +31,10 @@ const (
 	// lookAgain is how long a full replica waits at most before it looks for room again: a socket that
 	// was closed to make room may be in the middle of its registration.
 	lookAgain = 100 * time.Millisecond
+	// manyEnding is how many sockets that were closed to make room may be over later than their places
+	// are taken: one in the middle of its registration takes up to a second, and a flood brings
+	// thousands in that time. Their descriptors are free at once.
+	manyEnding = 1024
 )
 
 // A standing is what a socket has shown so far.
@@ -55,6 +59,7 @@ type admission struct {
 
 	mu     sync.Mutex
 	crowds [proven]*crowd
+	ending int // sockets whose places others have, and that are not over yet
 }
 
 func newAdmission(conns, unidentified, registrations int) *admission {
@@ -133,7 +138,8 @@ func (a *admission) wait(ctx context.Context) {
 }
 
 // take takes one of the slots for open sockets. While none is free it closes the socket that
-// deserves its slot least, and waits if none may be closed. It returns false when ctx has ended.
+// deserves its slot least, and takes its slot over; it waits if none may be closed. It returns false
+// when ctx has ended.
 func (a *admission) take(ctx context.Context, slots chan struct{}) bool {
 	for {
 		select {
@@ -145,6 +151,9 @@ func (a *admission) take(ctx context.Context, slots chan struct{}) bool {
 		if s != nil {
 			a.leave(s)
 			s.end(endCrowded)
+			if a.vacate(s) {
+				return true
+			}
 			left = lookAgain
 		}
 		timer := time.NewTimer(left)
@@ -160,6 +169,30 @@ func (a *admission) take(ctx context.Context, slots chan struct{}) bool {
 			return false
 		}
 	}
+}
+
+// vacate gives the slot of a socket that was closed to another one. It returns false if the socket
+// is over, or too many are still on their way out.
+func (a *admission) vacate(s *session) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.over || a.ending == manyEnding {
+		return false
+	}
+	s.vacated = true
+	a.ending++
+	return true
+}
+
+// ended gives back the slot of a socket that is over, unless another has it.
+func (a *admission) ended(s *session, slots chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.over = true; s.vacated {
+		a.ending--
+		return
+	}
+	<-slots
 }
 
 // least returns the socket that deserves its place least, of these standings. If none may be closed

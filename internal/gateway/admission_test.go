@@ -168,6 +168,29 @@ func TestTheLeastDeservingSocketGoesFirst(t *testing.T) {
 	require.Same(t, lone, got)
 }
 
+// Each socket of the flood is in the middle of its registration when its place is taken, and would
+// be over only a second later.
+func TestADeviceWaitsForTheRegistrationOfNoFlood(t *testing.T) {
+	t.Parallel()
+	manyInBubble(t, nil, func(c *Config) { c.MaxConns = 10 }, func(t *testing.T, g *Gateway, join func() *timed) {
+		began := time.Now()
+		for i := range 200 {
+			s := join()
+			s.registrar.land = false
+			s.write(t, handshake(t, fmt.Sprintf("99%013d", i)))
+			synctest.Wait()
+		}
+		require.Zero(t, time.Since(began))
+		device := join()
+		device.login(t)
+		require.Equal(t, time.Second, time.Since(began), "as without Redis")
+		synctest.Wait()
+		require.Zero(t, g.admission.ending)
+		require.Len(t, g.slots, 10)
+		require.Equal(t, 10, g.Connections())
+	})
+}
+
 func TestDevicesWaitForOneAnothersRegistrationAndNoneIsRefused(t *testing.T) {
 	t.Parallel()
 	manyInBubble(t, nil, func(c *Config) { c.MaxRegistering = 2 }, func(t *testing.T, _ *Gateway, join func() *timed) {

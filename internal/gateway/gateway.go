@@ -245,7 +245,7 @@ func (g *Gateway) start(work context.Context, conn net.Conn) {
 	g.mu.Unlock()
 	g.admission.enter(s)
 	g.running.Go(func() {
-		defer func() { <-g.slots }()
+		defer g.admission.ended(s, g.slots)
 		s.run(work)
 	})
 }

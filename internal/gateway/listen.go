@@ -54,7 +54,7 @@ func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, erro
 			p, err := policy(o)
 			if err != nil {
 				g.metrics.disconnects.WithLabelValues(endUntrusted).Inc()
-				g.cfg.Logger.Debug("connection is not from a trusted proxy", "peer", o.Upstream)
+				g.cfg.Logger.Debug("connection is not from a trusted proxy", "peer", named(o.Upstream))
 			}
 			return p, err
 		},
@@ -160,6 +160,15 @@ func (c *Certificate) current() *tls.Certificate {
 		}
 	}
 	return c.pair
+}
+
+// named is an address as logs have it: a text, as HTTP's peers are. A JSON handler would write the
+// fields of a net.TCPAddr.
+func named(addr net.Addr) string {
+	if addr == nil {
+		return ""
+	}
+	return addr.String()
 }
 
 // transport is the socket below conn.

@@ -101,6 +101,8 @@ type session struct {
 	group    *group
 	place    *list.Element // in the group; nil: it is in none
 	left     bool          // for good
+	vacated  bool          // another socket has its slot
+	over     bool          // run has returned
 
 	mu          sync.Mutex
 	frames      int    // that have come with a right checksum, up to reports
@@ -162,7 +164,7 @@ func (s *session) run(ctx context.Context) {
 		s.g.metrics.frames.WithLabelValues("", "rejected").Inc()
 	}
 	s.g.cfg.Logger.Debug("device socket ended",
-		"imei", s.imei, "peer", s.conn.RemoteAddr(), "reason", reason, "error", err)
+		"imei", s.imei, "peer", named(s.conn.RemoteAddr()), "reason", reason, "error", err)
 }
 
 // reason names the reason for an error that ended serve.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // Led tells whether a replica leads and has begun its term, each partition if there are several, in
@@ -133,13 +135,13 @@ func (r *Reader) gone(ctx context.Context, id string) (bool, string, error) {
 	}
 	left := 0
 	err := pages(func(cursor uint64) (uint64, error) {
-		page, next, err := r.client.HScan(ctx, r.keys.Registry(), cursor, "", pageSize).Result()
-		for i := 1; i < len(page); i += 2 {
-			if page[i] == id {
+		page, err := guard.HScan(ctx, r.client, r.keys.Registry(), cursor, pageSize)
+		for i := 1; i < len(page.Items); i += 2 {
+			if page.Items[i] == id {
 				left++
 			}
 		}
-		return next, err
+		return page.Next, err
 	})
 	switch {
 	case err != nil:

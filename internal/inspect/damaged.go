@@ -23,10 +23,10 @@ func (r *Reader) types() []Damaged {
 	k := r.keys
 	return []Damaged{
 		{k.Registry(), "", "hash", Wrong, "no device can be registered or found, and nothing is swept"},
-		{k.Lease(), "", "string", Wrong, "nobody leads until contenders have capped it, after one lease TTL"},
+		{k.Lease(), "", "string", Wrong, "nobody leads until contenders have set it aside, after one lease TTL"},
 		{k.Log(), "", "stream", Wrong, "nothing is swept until the next term sets it aside"},
 		{k.Roster(), "", "set", Warning, "the dead are found by the full scan alone"},
-		{k.Witness(), "", "hash", Warning, "the next tick replaces it, and deletes wait for GRACE"},
+		{k.Witness(), "", "hash", Warning, "the next tick sets it aside, and deletes wait for GRACE"},
 		{k.Contenders(), "", "set", Warning, "replicas do not see who else contends"},
 		{k.Timeline(), "", "stream", Warning, "nobody can see what happened"},
 		{k.Paused(), "", "string", Warning, "it pauses sweeping all the same"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -162,7 +163,7 @@ func checkOldWriters(_ context.Context, p *patient) (found, error) {
 
 // checkIndex compares a sample of the registry with the indexes of living owners.
 func checkIndex(ctx context.Context, p *patient) (found, error) {
-	page, _, err := p.client.HScan(ctx, p.keys.Registry(), 0, "", pageSize).Result()
+	page, err := guard.HScan(ctx, p.client, p.keys.Registry(), 0, pageSize)
 	if err != nil {
 		return found{}, err
 	}
@@ -173,7 +174,7 @@ func checkIndex(ctx context.Context, p *patient) (found, error) {
 		}
 	}
 	v := newVerification()
-	if err := p.compare(ctx, page, v); err != nil {
+	if err := p.compare(ctx, page.Items, v); err != nil {
 		return found{}, err
 	}
 	missing, looked := 0, 0

@@ -46,7 +46,7 @@ func neededRights(keys guard.Layout) [][]string {
 		{"get", keys.Paused()}, {"set", keys.Paused(), "x"}, {"del", keys.Paused()},
 		{"xadd", log, "*", "f", "v"}, {"xrange", log, "-", "+"}, {"xrevrange", log, "+", "-"}, {"xlen", log},
 		{"xtrim", log, "MAXLEN", "1"}, {"xinfo", "stream", log}, {"memory", "usage", log}, {"type", log},
-		{"rename", log, keys.LogAside()},
+		{"rename", log, keys.LogAside(1)},
 		{"get", about}, {"getrange", about, "0", "1"}, {"set", about, "x", "PX", "1"},
 		{"xadd", past, "*", "f", "v"},
 		{"xrevrange", past, "+", "-"},

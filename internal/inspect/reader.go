@@ -168,7 +168,7 @@ const pageSize = 1000
 
 // mostRoster is how many instances are looked at: more are on a roster only where somebody else
 // wrote them.
-const mostRoster = 10_000
+const mostRoster = 5_000
 
 // roster is who is on it, and how many are not looked at. Commands here are those that a replica's
 // user may give, so SSCAN and SMISMEMBER.
@@ -176,14 +176,14 @@ func (r *Reader) roster(ctx context.Context) (ids []string, cut int64, err error
 	met := map[string]bool{} // a scan may meet one twice
 	whole := true
 	err = pages(func(cursor uint64) (uint64, error) {
-		page, next, err := r.client.SScan(ctx, r.keys.Roster(), cursor, "", pageSize).Result()
-		for _, id := range page {
+		page, err := guard.SScan(ctx, r.client, r.keys.Roster(), cursor, pageSize)
+		for _, id := range page.Items {
 			met[id] = true
 		}
-		if len(met) >= mostRoster && next != 0 {
-			next, whole = 0, false
+		if len(met) >= mostRoster && page.Next != 0 {
+			page.Next, whole = 0, false
 		}
-		return next, err
+		return page.Next, err
 	})
 	if err == nil && !whole {
 		cut, err = r.client.SCard(ctx, r.keys.Roster()).Result()

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 )
@@ -282,20 +283,20 @@ func (r *Reader) sample(ctx context.Context, upTo int) (counted map[string]int, 
 	counted = map[string]int{}
 	seen := map[string]bool{} // a scan may meet an entry twice
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		var page []string
-		page, cursor, err = r.client.HScan(ctx, r.keys.Registry(), cursor, "", pageSize).Result()
+		page, err := guard.HScan(ctx, r.client, r.keys.Registry(), cursor, pageSize)
 		if wrongType(err) {
 			return counted, true, nil
 		}
 		if err != nil {
 			return nil, false, fmt.Errorf("inspect: scan the registry: %w", err)
 		}
-		for pair := range slices.Chunk(page, 2) {
+		for pair := range slices.Chunk(page.Items, 2) {
 			if !seen[pair[0]] {
 				seen[pair[0]] = true
 				counted[pair[1]]++
 			}
 		}
+		cursor = page.Next
 		if len(seen) >= upTo && cursor != 0 {
 			return counted, false, nil
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // Verification counts what does not fit together.
@@ -89,11 +91,11 @@ func (v *Verification) sort() {
 func (r *Reader) verify(ctx context.Context) (Verification, error) {
 	v := newVerification()
 	err := pages(func(cursor uint64) (uint64, error) {
-		page, next, err := r.client.HScan(ctx, r.keys.Registry(), cursor, "", pageSize).Result()
+		page, err := guard.HScan(ctx, r.client, r.keys.Registry(), cursor, pageSize)
 		if err == nil {
-			err = r.compare(ctx, page, v)
+			err = r.compare(ctx, page.Items, v)
 		}
-		return next, err
+		return page.Next, err
 	})
 	if err != nil {
 		return Verification{}, fmt.Errorf("inspect: scan the registry: %w", err)

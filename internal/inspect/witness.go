@@ -3,11 +3,8 @@ package inspect
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -120,13 +117,21 @@ var holdMeaning = map[string]string{
 		"look whether they live, and at the network",
 }
 
+// longestPause is how many bytes of a pause are read.
+const longestPause = 64 << 10
+
 // pause is the pause that stands, or nil, and how long it lasts; 0: until it is resumed. What
 // somebody wrote by hand holds too, whatever it is.
 func (r *Reader) pause(ctx context.Context) (*janitor.Pause, time.Duration, error) {
 	key := r.keys.Paused()
 	p := r.client.Pipeline()
 	kind, left := p.Type(ctx, key), p.PTTL(ctx, key)
-	if err := exec(ctx, p, "the pause"); err != nil {
+	value := r.beginning(ctx, p, key, longestPause)
+	err := exec(ctx, p, "the pause")
+	if r.readsWhole(err) {
+		return r.pause(ctx)
+	}
+	if err != nil {
 		return nil, 0, err
 	}
 	switch kind.Val() {
@@ -136,13 +141,7 @@ func (r *Reader) pause(ctx context.Context) (*janitor.Pause, time.Duration, erro
 	default:
 		return &janitor.Pause{Why: "the key is a " + kind.Val()}, max(0, left.Val()), nil
 	}
-	text, err := r.client.Get(ctx, key).Result()
-	if errors.Is(err, redis.Nil) {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("inspect: read the pause: %w", err)
-	}
+	text := value.Val()
 	var pause janitor.Pause
 	if json.Unmarshal([]byte(text), &pause) != nil {
 		pause = janitor.Pause{Why: text}

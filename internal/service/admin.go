@@ -45,8 +45,8 @@ func (s *HTTP) actions() map[string]action {
 // admin lets a request through to a if it carries the token, and writes what a returns.
 func (s *HTTP) admin(a action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		wanted := s.cfg.Token()
-		if wanted == "" {
+		wanted := s.cfg.Tokens()
+		if len(wanted) == 0 {
 			fail(w, http.StatusForbidden, "admin requests are off: ADMIN_TOKEN is not set")
 			return
 		}
@@ -75,7 +75,7 @@ func (s *HTTP) admin(a action) http.Handler {
 }
 
 // admitted reports whether a request carries the token. If not, it has answered.
-func (s *HTTP) admitted(w http.ResponseWriter, r *http.Request, wanted string) bool {
+func (s *HTTP) admitted(w http.ResponseWriter, r *http.Request, wanted []string) bool {
 	given := r.Header.Values("Authorization")
 	looked, right := true, false
 	if len(given) > 0 { // a request without one does not count as a guess
@@ -96,12 +96,16 @@ func (s *HTTP) admitted(w http.ResponseWriter, r *http.Request, wanted string) b
 	return right
 }
 
-// isToken compares hashes, so that the time does not depend on the token's length either.
-func isToken(given []string, wanted string) bool {
+// isToken reports whether a request has one of the tokens. It compares hashes, and with each token,
+// so that the time depends neither on a token's length nor on which one is right.
+func isToken(given, wanted []string) bool {
 	scheme, token, _ := strings.Cut(given[0], " ")
-	got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(wanted))
-	return len(given) == 1 && strings.EqualFold(scheme, "Bearer") &&
-		subtle.ConstantTimeCompare(got[:], want[:]) == 1
+	got, right := sha256.Sum256([]byte(token)), 0
+	for _, one := range wanted {
+		want := sha256.Sum256([]byte(one))
+		right |= subtle.ConstantTimeCompare(got[:], want[:])
+	}
+	return len(given) == 1 && strings.EqualFold(scheme, "Bearer") && right == 1
 }
 
 func (s *HTTP) sweep(ctx context.Context, p url.Values) (_ any, err error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +18,8 @@ type Base struct {
 	InstanceID    string // chosen by Serving if none was given
 	Unique        bool   // it was: no other process has had it
 	HTTPAddr      string
-	AdminToken    Secret // as at the start; empty: requests that change something are off
+	HTTPHosts     []string // further names by which HTTP may be asked
+	AdminToken    Secret   // as at the start; empty: requests that change something are off
 	ShutdownGrace time.Duration
 	LogLevel      slog.Level
 	LogFormat     string
@@ -40,6 +42,12 @@ func (b *Base) Table() []Setting {
 			Meaning: "Where metrics, health, status and admin are served, in plain HTTP.",
 			Consequence: "In a container set `:8080`, or neither probes nor Prometheus reach it. " +
 				"**Never** open it to the world."},
+		{Name: "HTTP_HOSTS", Value: b.hosts,
+			Meaning: "Names by which page, status and admin may be asked, separated by commas: those of an " +
+				"Ingress or proxy in front. Addresses, names without a dot, the host's own name and names " +
+				"that nobody can register (`.svc`, `.internal`, `.local`) need not be named. `*`: any name.",
+			Consequence: "A request by another name has status 421. Otherwise a page elsewhere could have " +
+				"its own name lead here, and read in your browser what this replica shows."},
 	}, b.TokenTable(), []Setting{
 		{Name: "SHUTDOWN_GRACE", Default: "10s",
 			Value:   Duration(&b.ShutdownGrace, 100*time.Millisecond, 10*time.Minute),
@@ -58,6 +66,19 @@ func (b *Base) Table() []Setting {
 			Meaning: "`text` or `json`."},
 	})
 }
+
+// hosts takes the names of HTTP_HOSTS.
+func (b *Base) hosts(v string) error {
+	b.HTTPHosts = strings.Split(v, ",")
+	for _, name := range b.HTTPHosts {
+		if name != "*" && !hostName.MatchString(name) {
+			return errors.New("names such as rollcall.example.com, without ports, separated by commas; or *")
+		}
+	}
+	return nil
+}
+
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
 // RedisTable returns the rows about Redis, REDIS_URL first.
 func (b *Base) RedisTable() []Setting {
@@ -78,16 +99,19 @@ func (b *Base) RedisTable() []Setting {
 // TokenTable returns the rows of the administrator's token.
 func (b *Base) TokenTable() []Setting {
 	file := File(&b.adminTokenFile, "ADMIN_TOKEN_FILE", func(path string) error {
-		v, err := reload.Read(tokenLine, path)
-		b.AdminToken = Secret(v)
+		tokens, err := reload.Read(tokenLines, path)
+		if err == nil {
+			b.AdminToken = Secret(tokens[0])
+		}
 		return err
 	})
-	file.Meaning = "File of the same, in its place. It is read again when it changes; no restart."
+	file.Meaning = "File of the same, in its place. It is read again when it changes; no restart. A second " +
+		"line is a second token, for while clients change over."
 	file.Consequence = "A token that is too short, or a file that cannot be read, leaves the former token " +
 		"standing, with a warning and `settings_file_failing`; at start it is a failure."
 	file.Check = func(in *Input) { in.NotBoth("ADMIN_TOKEN", "ADMIN_TOKEN_FILE") }
 	return []Setting{
-		{Name: "ADMIN_TOKEN", Secret: true,
+		{Name: "ADMIN_TOKEN", Secret: true, Bare: true,
 			Value: func(v string) error { b.AdminToken = Secret(v); return token(v) },
 			Meaning: "Bearer token for sweep, pause, resume and resign, of at least 16 characters. " +
 				"Empty: those are off (403).",
@@ -96,29 +120,36 @@ func (b *Base) TokenTable() []Setting {
 	}
 }
 
-// Token returns the administrator's token as it is now, and the file in which it stands, if it
-// does, to be watched.
-func (b *Base) Token() (now func() string, file []reload.Watched, err error) {
+// Tokens returns the administrator's tokens as they are now, none or one or two, and the file that
+// has them, if one does, to be watched.
+func (b *Base) Tokens() (now func() []string, file []reload.Watched, err error) {
 	if b.adminTokenFile == "" {
-		return func() string { return string(b.AdminToken) }, nil, nil
+		var tokens []string
+		if b.AdminToken != "" {
+			tokens = []string{string(b.AdminToken)}
+		}
+		return func() []string { return tokens }, nil, nil
 	}
-	f, err := reload.Open("ADMIN_TOKEN_FILE", tokenLine, b.adminTokenFile)
+	f, err := reload.Open("ADMIN_TOKEN_FILE", tokenLines, b.adminTokenFile)
 	if err != nil {
 		return nil, nil, fmt.Errorf("service: %w", err)
 	}
 	return f.Get, []reload.Watched{f}, nil
 }
 
-// tokenLine is the token that stands in a file.
-func tokenLine(texts []string) (string, error) {
-	v, err := reload.Line(texts)
-	if err == nil {
-		err = token(v)
+// tokenLines are the tokens in a file: one or two lines.
+func tokenLines(texts []string) ([]string, error) {
+	tokens := strings.Split(strings.TrimRight(texts[0], "\r\n"), "\n")
+	if len(tokens) > 2 {
+		return nil, errors.New("expected a token, or two lines of one each")
 	}
-	if err != nil {
-		return "", err
+	for i := range tokens {
+		tokens[i] = strings.TrimSuffix(tokens[i], "\r")
+		if err := token(tokens[i]); err != nil {
+			return nil, err
+		}
 	}
-	return v, nil
+	return tokens, nil
 }
 
 // instanceID accepts what is safe in a key, in the lease's value (which has a slash behind it) and

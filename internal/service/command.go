@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -64,7 +65,8 @@ type Command struct {
 	// Commands are the program's, called by the last word of their names.
 	Commands []*Command
 
-	shown []slog.Attr
+	shown   []slog.Attr
+	exposed []string // flags that were given a secret
 }
 
 // Main runs a program and ends the process with its exit status. SIGINT and SIGTERM end the
@@ -126,7 +128,7 @@ func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, s
 		// Somebody's own words may be in it, and each line of it is of an error of its own.
 		lines := strings.Split(err.Error(), "\n")
 		for i, line := range lines {
-			lines[i] = Printable(line)
+			lines[i] = printable.Text(line)
 		}
 		fmt.Fprintln(stderr, c.Name+":", strings.Join(lines, "\n"))
 	}
@@ -139,7 +141,7 @@ func (c *Command) Serving(b *Base, serve func(context.Context, *slog.Logger) err
 		options := &slog.HandlerOptions{Level: b.LogLevel}
 		log := slog.New(slog.NewTextHandler(stderr, options))
 		if b.LogFormat == "json" {
-			log = slog.New(slog.NewJSONHandler(stderr, options))
+			log = slog.New(slog.NewJSONHandler(printable.Writer(stderr), options))
 		}
 		// Here and not by the registry, so that the first line has it, too.
 		if b.InstanceID == "" {
@@ -147,6 +149,10 @@ func (c *Command) Serving(b *Base, serve func(context.Context, *slog.Logger) err
 		}
 		log = log.With("instance", b.InstanceID)
 		log.Info("starting", "version", Version(), slog.Any("settings", slog.GroupValue(c.shown...)))
+		if len(c.exposed) > 0 {
+			log.Warn("a secret is on the command line, where every user of this machine can read it: "+
+				"set it in the environment or in a file", "flags", c.exposed)
+		}
 		if err := serve(ctx, log); err != nil {
 			log.Error(c.Name+" failed", "error", err)
 			return ErrSaid

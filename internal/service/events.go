@@ -152,9 +152,9 @@ func (v *viewers) message(last, r *reading) []byte {
 	case r.err != nil:
 		return event("failed", encoded(problem{Error: r.away().Error()}))
 	case last != nil && last.n == r.n-1 && last.err == nil:
-		return append(event("fleet", r.changes), event("timeline", r.news)...)
+		return r.next()
 	}
-	return append(event("fleet", encoded(v.fleet.whole(r))), event("timeline", encoded(timelineOf(r)))...)
+	return r.first()
 }
 
 // event is one in the stream's form; nothing if it has no data.

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
@@ -58,6 +60,9 @@ type reading struct {
 	events []timeline.Event
 	// What is told to a viewer who has seen the reading before: nil if nothing changed.
 	changes, news []byte
+
+	// Texts of it, each made once: an answer to somebody who reads slowly costs no memory of its own.
+	first, next, fleetText, timelineText func() []byte
 }
 
 // fleet reads the fleet for all who want to know. Nobody reads while nobody asks.
@@ -115,6 +120,7 @@ func (f *fleet) read(last *reading) *reading {
 	ctx, cancel := context.WithTimeout(f.ctx, fleetCall)
 	defer cancel()
 	r := &reading{n: 1, at: time.Now()}
+	f.texts(r)
 	if last != nil {
 		r.n = last.n + 1
 	}
@@ -132,6 +138,16 @@ func (f *fleet) read(last *reading) *reading {
 		r.news = encoded(timelineStatus{Now: r.status.Now, Events: found})
 	}
 	return r
+}
+
+// texts prepares the texts of a reading.
+func (f *fleet) texts(r *reading) {
+	r.first = sync.OnceValue(func() []byte {
+		return append(event("fleet", encoded(f.whole(r))), event("timeline", encoded(timelineOf(r)))...)
+	})
+	r.next = sync.OnceValue(func() []byte { return append(event("fleet", r.changes), event("timeline", r.news)...) })
+	r.fleetText = sync.OnceValue(func() []byte { return indented(f.whole(r)) })
+	r.timelineText = sync.OnceValue(func() []byte { return indented(timelineOf(r)) })
 }
 
 // whole is all that a reading found.
@@ -186,11 +202,11 @@ func encoded(v any) []byte {
 	if err != nil { // a NaN, or a type that JSON does not know: a fault of the program
 		return []byte(`{}`)
 	}
-	return text
+	return printable.JSON(text)
 }
 
 // serve answers with what a reading of now says.
-func (f *fleet) serve(says func(r *reading) any) http.HandlerFunc {
+func (f *fleet) serve(says func(r *reading) []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		r, err := f.now(req.Context())
 		if err == nil {
@@ -200,7 +216,7 @@ func (f *fleet) serve(says func(r *reading) any) http.HandlerFunc {
 			failWith(w, err)
 			return
 		}
-		answer(w, http.StatusOK, says(r))
+		write(w, http.StatusOK, "application/json", says(r))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -54,8 +55,11 @@ type HTTPConfig struct {
 	// Swept adds to the answer of a sweep what the program alone knows. It is called before the sweep,
 	// and what it returns after it. nil: nothing is added.
 	Swept func() func() map[string]any
-	// Token is the administrator's bearer token as it is now; nil or empty: those requests are off.
-	Token func() string
+	// Tokens are the administrator's bearer tokens as they are now; nil or none: those requests are
+	// off.
+	Tokens func() []string
+	// Hosts are further names by which this server may be asked; "*": any.
+	Hosts []string
 	// MaxConns bounds open connections; 0: nothing does.
 	MaxConns int
 	// Metrics is what /metrics shows.
@@ -121,8 +125,8 @@ func ListenHTTP(ctx context.Context, cfg HTTPConfig) (*HTTP, error) {
 }
 
 func newHTTP(cfg HTTPConfig) *HTTP {
-	if cfg.Token == nil {
-		cfg.Token = func() string { return "" }
+	if cfg.Tokens == nil {
+		cfg.Tokens = func() []string { return nil }
 	}
 	s := &HTTP{cfg: cfg, template: template.Must(pageTemplate.Clone())}
 	template.Must(s.template.Parse(cfg.Page))
@@ -142,8 +146,8 @@ func newHTTP(cfg HTTPConfig) *HTTP {
 		s.fleet, s.questions = newFleet(reader, s.self), newQuestions(reader)
 		mux.HandleFunc("GET /api/v1/devices/{imei}", s.questions.find)
 		mux.HandleFunc("GET /api/v1/why", s.questions.why)
-		mux.HandleFunc("GET /api/v1/fleet", s.fleet.serve(func(r *reading) any { return s.fleet.whole(r) }))
-		mux.HandleFunc("GET /api/v1/timeline", s.fleet.serve(func(r *reading) any { return timelineOf(r) }))
+		mux.HandleFunc("GET /api/v1/fleet", s.fleet.serve(func(r *reading) []byte { return r.fleetText() }))
+		mux.HandleFunc("GET /api/v1/timeline", s.fleet.serve(func(r *reading) []byte { return r.timelineText() }))
 		mux.Handle("GET /api/v1/events", &viewers{fleet: s.fleet})
 	}
 	for path, ask := range cfg.Answers {
@@ -165,7 +169,7 @@ func newHTTP(cfg HTTPConfig) *HTTP {
 		})
 	}
 	mux.HandleFunc("/", noSuchPage)
-	s.operator = mux
+	s.operator = s.asked(mux)
 	return s
 }
 
@@ -215,21 +219,31 @@ func (s *HTTP) self() self {
 	st := s.cfg.Status().common()
 	return self{
 		Instance: st.Instance, Program: s.cfg.Program, Version: st.Version, Address: s.address,
-		Admin: s.cfg.Token() != "", problems: st.problems(),
+		Admin: len(s.cfg.Tokens()) > 0, problems: st.problems(),
 	}
 }
 
 func plain(w http.ResponseWriter, code int, text string) {
-	write(w, code, "text/plain; charset=utf-8", []byte(text))
+	write(w, code, "text/plain; charset=utf-8", []byte(printable.Text(text)))
 }
 
 // answer writes v as JSON.
 func answer(w http.ResponseWriter, code int, v any) {
-	body, err := json.MarshalIndent(v, "", "  ")
-	if err != nil { // a NaN, or a type that JSON does not know: a fault of the program
+	body := indented(v)
+	if body == nil {
 		code, body = http.StatusInternalServerError, []byte(`{"error": "cannot be written as JSON"}`)
 	}
 	write(w, code, "application/json", body)
+}
+
+// indented is v as JSON for people too; nil: it has a NaN, or a type that JSON does not know, which
+// is a fault of the program.
+func indented(v any) []byte {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return nil
+	}
+	return printable.JSON(text)
 }
 
 // write writes an answer that nobody may keep.
@@ -238,7 +252,8 @@ func write(w http.ResponseWriter, code int, kind string, body []byte) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(body, '\n')) // a client that has gone needs no answer
+	_, _ = w.Write(body) // a client that has gone needs no answer
+	_, _ = w.Write([]byte{'\n'})
 }
 
 // problem is every error's form.

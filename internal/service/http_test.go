@@ -76,7 +76,8 @@ func setup(t *testing.T, change ...func(*HTTPConfig)) *bench {
 	}
 	cfg := HTTPConfig{
 		Status: func() Stated { return b.status }, Page: ownPage, Janitor: b.janitor,
-		Token:   func() string { return adminToken },
+		Tokens:  func() []string { return []string{adminToken} },
+		Hosts:   []string{"example.com"}, // as httptest calls every server
 		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {
@@ -242,7 +243,7 @@ func TestAnAdminRequestNeedsTheToken(t *testing.T) {
 			require.Equal(t, &fake{}, b.janitor)
 		}
 	}
-	off := setup(t, func(c *HTTPConfig) { c.Token = nil })
+	off := setup(t, func(c *HTTPConfig) { c.Tokens = nil })
 	for _, path := range paths {
 		for _, h := range append(headers, "Bearer "+adminToken) {
 			code, body := off.do(t, "POST", path, "", "", func(r *http.Request) { r.Header.Set("Authorization", h) })

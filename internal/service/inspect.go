@@ -34,6 +34,10 @@ const (
 	inspectCall  = 2 * time.Second
 )
 
+// unverified is the warning of a connection by TLS that anybody on the way can read and change.
+const unverified = "Redis' certificate is not checked, so anybody on the way can read and change all that " +
+	"is sent: take skip_verify=true out of REDIS_URL, and set REDIS_TLS_CA_FILE"
+
 // Inspector reads the server's own settings by INFO, which needs no special rights.
 type Inspector struct {
 	clients *Clients
@@ -104,6 +108,9 @@ func (i *Inspector) ask(ctx context.Context) (answered bool, err error) {
 		// That Redis is away is said by the registry. A server that refuses INFO stays unknown.
 		i.log.Debug("cannot read the server's settings", "server", i.clients.Server, "error", err)
 		return false, nil
+	}
+	if i.clients.Unverified {
+		warnings = append(warnings, unverified)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -61,7 +62,7 @@ func (c *Command) Load(args, environ []string) error {
 	if err := c.fromArgs(in, rows, args); err != nil {
 		return err
 	}
-	c.shown = nil
+	c.shown, c.exposed = nil, nil
 	for _, row := range rows {
 		v, given := in.given[row.Name]
 		if !given {
@@ -73,6 +74,9 @@ func (c *Command) Load(args, environ []string) error {
 				in.Fault("%s: expected %v%s", v.from, err, row.repeated(v.text))
 				continue
 			}
+		}
+		if strings.HasPrefix(v.from, "--") && row.Secret && (row.Bare || hasPassword(v.text)) {
+			c.exposed = append(c.exposed, v.from)
 		}
 		if text := row.inLog(v.text); text != "" {
 			c.shown = append(c.shown, slog.String(strings.ToLower(row.Name), text))
@@ -115,6 +119,17 @@ func (s Setting) inLog(v string) string {
 		return Secret(v).String()
 	}
 	return v
+}
+
+// hasPassword reports whether a URL, or a list of keywords as PostgreSQL takes it, has a password.
+func hasPassword(text string) bool {
+	u, err := url.Parse(text)
+	if err == nil && u.User != nil {
+		if _, has := u.User.Password(); has {
+			return true
+		}
+	}
+	return strings.Contains(text, "password=")
 }
 
 // serviceLink matches what Kubernetes puts into the environment of every pod for a service of any

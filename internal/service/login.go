@@ -56,6 +56,9 @@ func (r *Redis) fileTable() []Setting {
 		case f.ca == "" && f.cert == "" && f.key == "" || !in.Understood(names...):
 		case in.Understood("REDIS_URL") && !r.tls():
 			in.Fault("%s: expected a REDIS_URL that begins with rediss://", strings.Join(names, ", "))
+		case f.ca != "" && r.unverified():
+			in.Fault("REDIS_TLS_CA_FILE: expected a REDIS_URL without skip_verify=true, by which nobody's " +
+				"certificate is checked")
 		case (f.cert == "") != (f.key == ""):
 			in.Fault("REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: expected both, got one")
 		default:
@@ -84,6 +87,13 @@ func (r *Redis) password() string {
 func (r *Redis) tls() bool {
 	return r.Single != nil && r.Single.TLSConfig != nil || r.Sentinel != nil && r.Sentinel.TLSConfig != nil ||
 		r.Cluster != nil && r.Cluster.TLSConfig != nil
+}
+
+// unverified reports whether the URL asks for TLS that does not check Redis' certificate.
+func (r *Redis) unverified() bool {
+	skips := func(c *tls.Config) bool { return c != nil && c.InsecureSkipVerify }
+	return r.Single != nil && skips(r.Single.TLSConfig) || r.Sentinel != nil && skips(r.Sentinel.TLSConfig) ||
+		r.Cluster != nil && skips(r.Cluster.TLSConfig)
 }
 
 // login is what stands in those files, as last read. The zero value is none.

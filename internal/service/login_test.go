@@ -371,6 +371,9 @@ func TestSettingsOfFilesThatCannotBeRightAreRefusedByName(t *testing.T) {
 		"REDIS_TLS_CA_FILE, REDIS_TLS_CERT_FILE, REDIS_TLS_KEY_FILE: expected a REDIS_URL that":     {"--redis-url=redis://h:1", "--redis-tls-ca-file=" + ca},
 		"REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: expected both, got one":                        {"--redis-url=rediss://h:1", "--redis-tls-cert-file=" + file("cert", cert)},
 		"REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: tls: private key does not match public key":    {"--redis-url=rediss://h:1", "--redis-tls-cert-file=" + file("cert", cert), "--redis-tls-key-file=" + file("other", other)},
+		"REDIS_TLS_CA_FILE: expected a REDIS_URL without skip_verify=true":                          {"--redis-url=rediss://h:1?skip_verify=true", "--redis-tls-ca-file=" + ca},
+		"REDIS_TLS_CA_FILE: expected a REDIS_URL without skip":                                      {"--redis-url=rediss://h:1?master_name=m&skip_verify=1", "--redis-tls-ca-file=" + ca},
+		"expected a token, or two lines of one each":                                                {"--redis-url=redis://h:1", "--admin-token-file=" + file("three", strings.Repeat("0123456789abcdef\n", 3))},
 		"REDIS_TLS_CA_FILE has no certificate in PEM":                                               {"--redis-url=rediss://h:1", "--redis-tls-ca-file=" + pw},
 	} {
 		_, err := loaded(args...)
@@ -400,7 +403,7 @@ func TestTheTokenIsReadAgainAndAShortOneIsRefused(t *testing.T) {
 	b, err := loaded("--redis-url=redis://h:1", "--admin-token-file="+path)
 	require.NoError(t, err)
 	require.Equal(t, Secret("0123456789-first"), b.AdminToken)
-	token, files, err := b.Token()
+	tokens, files, err := b.Tokens()
 	require.NoError(t, err)
 	var log process.Buffer
 	w, err := reload.New(reload.Config{Files: files, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -410,7 +413,7 @@ func TestTheTokenIsReadAgainAndAShortOneIsRefused(t *testing.T) {
 	go func() { done <- w.Run(ctx) }()
 	defer func() { cancel(); require.NoError(t, <-done) }()
 
-	h := setup(t, func(c *HTTPConfig) { c.Token = token })
+	h := setup(t, func(c *HTTPConfig) { c.Tokens = tokens })
 	peers := 0
 	says := func(token string) int {
 		code, _ := h.do(t, "POST", "/api/v1/resume", "", "", func(r *http.Request) {
@@ -431,5 +434,10 @@ func TestTheTokenIsReadAgainAndAShortOneIsRefused(t *testing.T) {
 	require.Eventually(t, func() bool { return says("0123456789-second") == 200 }, patience,
 		5*time.Millisecond)
 	require.Equal(t, 401, says("0123456789-first"))
+	written(t, path, "0123456789-third\r\n0123456789-second\n") // both count while clients change over
+	require.Eventually(t, func() bool { return says("0123456789-third") == 200 }, patience,
+		5*time.Millisecond)
+	require.Equal(t, 200, says("0123456789-second"))
+	require.Equal(t, 401, says("0123456789-third\r\n0123456789-second"))
 	require.False(t, bytes.Contains([]byte(log.String()), []byte("0123456789")))
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -112,7 +113,7 @@ func (s *HTTP) show(w http.ResponseWriter, name string, v any) {
 		return
 	}
 	w.Header().Set("Content-Security-Policy", pagePolicy)
-	write(w, http.StatusOK, "text/html; charset=utf-8", body.Bytes())
+	write(w, http.StatusOK, "text/html; charset=utf-8", printable.HTML(body.Bytes()))
 }
 
 // verdict is a state in words, and its class on the page: good, warn or bad.

@@ -233,6 +233,8 @@ type Clients struct {
 
 	Server   string // its name, without credentials
 	Embedded string // the address of the embedded server; "": it is another
+	// Unverified: Redis' certificate is not checked.
+	Unverified bool
 	// Files are what the clients get in with. Unless they are watched, it stays as it was read first.
 	Files []reload.Watched
 
@@ -281,7 +283,7 @@ func connect(
 	}
 	unknown = named.recognise(ctx, l, asks)
 	target := *named
-	c = &Clients{Server: target.String(), Files: files}
+	c = &Clients{Server: target.String(), Files: files, Unverified: target.unverified()}
 	if target.Embedded() {
 		c.mini = miniredis.NewMiniRedis()
 		if err := c.mini.StartAddr("127.0.0.1:0"); err != nil {

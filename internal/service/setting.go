@@ -25,6 +25,8 @@ type Setting struct {
 	Required bool
 	// Secret: the value appears in no fault and no log.
 	Secret bool
+	// Bare: the value is the secret itself, and not a URL that may have one in it.
+	Bare bool
 	// Switch: the flag alone means true.
 	Switch bool
 	// Value stores a text that it understands. Its error says what was expected, and does not

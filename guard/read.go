@@ -1,0 +1,82 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/together"
+)
+
+var (
+	fieldsScript = redis.NewScript(lua("fields"))
+	pageScript   = redis.NewScript(lua("page"))
+)
+
+// Fields returns the first 1024 bytes of each of these fields of a hash, or nil where there is none.
+func Fields(ctx context.Context, client redis.UniversalClient, key string, fields ...string) ([]any, error) {
+	args := make([]any, len(fields))
+	for i, f := range fields {
+		args[i] = f
+	}
+	found, err := fieldsScript.RunRO(ctx, client, []string{key}, args...).Slice()
+	if err == nil && len(found) != len(fields) {
+		err = fmt.Errorf("guard: %d fields in the answer, want %d", len(found), len(fields))
+	}
+	return found, err
+}
+
+const (
+	// longestName is the most bytes of an element of a page that a script reads, and smallPage how
+	// many of them it asks for at most.
+	longestName = 1024
+	smallPage   = 1000
+)
+
+// A Page is one page of a scan.
+type Page struct {
+	Items []string // of a hash: field, value, ...
+	Next  uint64   // cursor; 0: it was the last page
+	Left  int      // elements that were too long to be read
+}
+
+// HScan reads a page of a hash. A page that the client cannot read, because somebody has written
+// more into it than the client has room for, is read again by a script, which leaves out what is
+// longer than any name.
+func HScan(ctx context.Context, c redis.UniversalClient, key string, cursor uint64, count int64) (Page, error) {
+	items, next, err := c.HScan(ctx, key, cursor, "", count).Result()
+	return readPage(ctx, c, "HSCAN", key, cursor, count, Page{Items: items, Next: next}, err)
+}
+
+// SScan is HScan of a set.
+func SScan(ctx context.Context, c redis.UniversalClient, key string, cursor uint64, count int64) (Page, error) {
+	items, next, err := c.SScan(ctx, key, cursor, "", count).Result()
+	return readPage(ctx, c, "SSCAN", key, cursor, count, Page{Items: items, Next: next}, err)
+}
+
+// readPage returns what was read, unless that failed for want of a reply that can be read.
+func readPage(
+	ctx context.Context, c redis.UniversalClient, command, key string, cursor uint64, count int64, read Page, err error,
+) (Page, error) {
+	if err == nil || together.Answered(err) || ctx.Err() != nil {
+		return read, err
+	}
+	out, failed := pageScript.RunRO(ctx, c, []string{key}, command, cursor, min(count, smallPage), longestName).Slice()
+	if failed != nil || len(out) != 3 {
+		return Page{}, err // the first error says why
+	}
+	next, _ := out[0].(string)
+	left, _ := out[1].(int64)
+	items, _ := out[2].([]any)
+	p := Page{Left: int(left), Items: make([]string, 0, len(items))}
+	for _, item := range items {
+		text, _ := item.(string)
+		p.Items = append(p.Items, text)
+	}
+	if p.Next, failed = strconv.ParseUint(next, 10, 64); failed != nil {
+		return Page{}, err
+	}
+	return p, nil
+}

@@ -1,0 +1,80 @@
+// Package printable makes text safe to show, since it comes from a device, or from anybody who can
+// write to Redis: on a terminal, in JSON, on the page and in the log.
+//
+// What is not printable is written as an escape: control characters (C0 and C1), marks that change
+// the direction of text, and all else that has no glyph, such as what joins letters without a trace.
+// Spaces are printable.
+package printable
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Text returns text in one line for a terminal. Line breaks and bytes that are not UTF-8 are
+// escaped too, as in a Go literal. A backslash is not escaped, so the original cannot always be
+// told; it is in Redis.
+func Text(s string) string {
+	quoted := strconv.Quote(s)
+	return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(quoted[1 : len(quoted)-1])
+}
+
+// JSON returns JSON of the same meaning, in which every character of a string that is not printable
+// is escaped.
+func JSON(text []byte) []byte {
+	return escape(text, func(to []byte, r rune) []byte {
+		if high, low := utf16.EncodeRune(r); high != unicode.ReplacementChar {
+			return fmt.Appendf(to, `\u%04x\u%04x`, high, low)
+		}
+		return fmt.Appendf(to, `\u%04x`, r)
+	})
+}
+
+// HTML returns a page on which every character that is not printable is shown as its number.
+func HTML(text []byte) []byte {
+	return escape(text, func(to []byte, r rune) []byte { return fmt.Appendf(to, `\u{%x}`, r) })
+}
+
+// Writer returns a writer of JSON, such as a log's, that escapes as JSON does. Each Write must hold
+// whole characters.
+func Writer(w io.Writer) io.Writer { return writer{w} }
+
+type writer struct{ to io.Writer }
+
+func (w writer) Write(p []byte) (int, error) {
+	if _, err := w.to.Write(JSON(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// escape returns text in which write has written each character that is not printable. Line breaks
+// and tabs stay: they are the form of the text. Mostly there is nothing to escape.
+func escape(text []byte, write func(to []byte, r rune) []byte) []byte {
+	at := bytes.IndexFunc(text, hidden)
+	if at < 0 {
+		return text
+	}
+	to := append(make([]byte, 0, len(text)+64), text[:at]...)
+	for at < len(text) {
+		r, size := utf8.DecodeRune(text[at:])
+		if hidden(r) {
+			to = write(to, r)
+		} else {
+			to = append(to, text[at:at+size]...)
+		}
+		at += size
+	}
+	return to
+}
+
+// hidden reports whether a character has no glyph. Bytes that are not UTF-8 are U+FFFD.
+func hidden(r rune) bool {
+	return r == utf8.RuneError || !unicode.IsGraphic(r) && r != '\n' && r != '\t' && r != '\r'
+}
