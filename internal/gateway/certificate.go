@@ -87,7 +87,7 @@ func (s *session) checkCertificate(imei string) error {
 	}
 	err := fmt.Errorf("%w: it names another device", errCertificate)
 	if len(certs) > 0 {
-		err = fmt.Errorf("%w: %s", err, named(certs[0]))
+		err = fmt.Errorf("%w: %s", err, subject(certs[0]))
 	}
 	s.g.refusals.log(s, imei, err)
 	return err
@@ -152,8 +152,8 @@ func (r *refusals) log(s *session, imei string, err error) {
 	r.last, r.skipped = now, 0
 }
 
-// named is whom a certificate names, in printable ASCII and not at length.
-func named(cert *x509.Certificate) string {
+// subject is whom a certificate names, in printable ASCII and not at length.
+func subject(cert *x509.Certificate) string {
 	const most = 3
 	all := append([]string{cert.Subject.CommonName}, cert.DNSNames...)
 	more := ""
