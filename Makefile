@@ -12,9 +12,10 @@ with_servers = $(with_redis) FERRET_SERVER=$$(scripts/ferret) && export FERRET_S
 chaos = $(with_servers) ROLLCALL_REPORT=$(CURDIR)/.cache/chaos/$@
 chaos_suites = ./chaos/ ./chaos/orphans/ ./chaos/availability/ ./chaos/cluster/
 long_chaos = ^TestEverythingAt
-# Models that the race detector would only make slow.
+# Models that the race detector would only make slow. That of availability, on two real stores, takes
+# a tenth of the steps.
 search = ^TestSearch(OfPoisonedKeys)?$$
-searched = ./janitor/ ./chaos/search/ ./chaos/orphans/search/
+searched = ./janitor/ ./chaos/search/ ./chaos/orphans/search/ ./chaos/availability/search/
 # Each alert beside its fault, on a real Prometheus: minutes.
 every_alert = ^TestEveryAlertFiresAlone$$
 lint = $(CURDIR)/.cache/lint
@@ -98,8 +99,8 @@ mutate: ## Change N (100) places of the core at random, print what no test notic
 	@$(with_redis) go -C tools build -o $(CURDIR)/.cache/mutate ./mutate && \
 		.cache/mutate $(if $(SEED),-seed $(SEED)) $(if $(N),-n $(N)) $(if $(ONLY),-only $(ONLY)) $(ARGS)
 
-search: ## Look at random for events after which something living is deleted or unroutable, something dead stays, or nobody leads (STEPS=1000000, SEED=one episode, ONLY=./chaos/search/)
-	@$(with_redis) ROLLCALL_STEPS=$(or $(STEPS),1000000) ROLLCALL_SEED=$(SEED) \
+search: ## Look at random for events after which something living is deleted or unroutable, something dead stays, nobody leads, or availability is wrong (STEPS=1000000, SEED=one episode, ONLY=./chaos/search/)
+	@$(with_redis) POSTGRES_BIN=$$(scripts/postgres) && export POSTGRES_BIN && ROLLCALL_STEPS=$(or $(STEPS),1000000) ROLLCALL_SEED=$(SEED) \
 		go test -count=1 -v -timeout 24h -run '$(search)' $(or $(ONLY),$(searched))
 
 bench: ## Measure floor, peers and ours side by side, into docs/ (ARGS="-size=small -only=sweep": only shown)

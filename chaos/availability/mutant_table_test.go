@@ -32,6 +32,9 @@ const (
 	lifeSQL      = "postgres/migrations/00006_life.sql"
 )
 
+// The search for what nobody thought of, which has to find these mutants too.
+const theSearch, searchDir = "TestSearch", "chaos/availability/search"
+
 // mutants: what is here needs no tag, so that a change of the code which a mutant rests on is told
 // by the next run of all tests.
 var mutants = harness.Mutants{
@@ -347,6 +350,60 @@ var mutants = harness.Mutants{
 				File: roomSQL, From: "IF current_setting('transaction_isolation') <> 'read committed' THEN", To: "IF false THEN",
 			}},
 			Test: "TestATruncateThatCannotBeCountedIsRefused",
+		},
+		{
+			Name: "ALifeIsNeverOverInTheSearch", What: "the feed does not notice that Postgres recovered or was restored",
+			Edits: []harness.Edit{
+				{File: sourceFeedGo, From: "WHEN (SELECT life FROM now) THEN", To: "WHEN $3::text THEN"},
+				{File: sourceFeedGo, From: "since.Connection != now.Connection", To: "false"},
+				{File: feedGo, From: "if f.life != nil && life != *f.life {", To: "if false {"},
+			},
+			Test: theSearch, Of: searchDir,
+		},
+		{
+			Name: "BeatByTheReplicasClockInTheSearch", What: "a heartbeat that Postgres keeps has the replica's time",
+			Edits: []harness.Edit{{
+				File: lifeSQL, From: "moment := clock_timestamp(); -- after all waiting",
+				To: "moment := pg_catalog.clock_timestamp(); -- by the clock that the search gives the replicas",
+			}},
+			Test: theSearch, Of: searchDir,
+		},
+		{
+			Name: "OneBadHeartbeatStopsTheMirrorInTheSearch", What: "a heartbeat of another type ends the script for all of its mitras",
+			Edits: []harness.Edit{{File: heardLua, From: "redis.pcall('GET', heartbeat(id))", To: "redis.call('GET', heartbeat(id))"}},
+			Test:  theSearch, Of: searchDir,
+		},
+		{
+			Name: "BadKeysStayInTheSearch", What: "nobody looks at the types of shared keys",
+			Edits: []harness.Edit{{File: fitLua, From: "if is[i] ~= 'none' and is[i] ~= wanted[i] then", To: "if false then"}},
+			Test:  theSearch, Of: searchDir,
+		},
+		{
+			Name: "JudgementsAreLastInTheSearch", What: "a heartbeat that was taken behind a judgement is overruled",
+			Edits: []harness.Edit{{
+				File: applyLua, From: "kind = not is_online and is_alive(id, at) and 'alive' or 'behind'", To: "kind = 'behind'",
+			}},
+			Test: theSearch, Of: searchDir,
+		},
+		{
+			Name: "TheFallbackStandsStillInTheSearch", What: "while Redis is away nobody falls silent",
+			Edits: []harness.Edit{{File: readGo, From: "time.Since(kept) >= s.StaleAfter &&", To: "time.Since(kept) < 0 &&"}},
+			Test:  theSearch, Of: searchDir,
+		},
+		{
+			Name: "BeatTakesNoVersionInTheSearch", What: "a heartbeat that Postgres keeps does not reach other replicas",
+			Edits: []harness.Edit{{
+				File: lifeSQL, From: "    UPDATE mitra_availability a SET version = a.version + 1, changed_xid = DEFAULT WHERE a.mitra_id = mitra;", To: "",
+			}},
+			Test: theSearch, Of: searchDir,
+		},
+		{
+			Name: "RoomByTheCounterInTheSearch", What: "room is judged by the state, whatever rows there are",
+			Edits: []harness.Edit{{
+				File: roomSQL, From: "(SELECT count(*) FROM chat_sessions c\n           WHERE c.mitra_id = mitra AND c.status IN ('active', 'pending_payment'))",
+				To: "(SELECT a.active_sessions FROM mitra_availability a WHERE a.mitra_id = mitra)",
+			}},
+			Test: theSearch, Of: searchDir,
 		},
 	},
 }
