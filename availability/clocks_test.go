@@ -164,7 +164,7 @@ func TestTheFallbackAges(t *testing.T) {
 		const stale, brought = 20 * time.Second, 10 * time.Second
 		source := newFake(online("silent"), online("pings"))
 		source.settings.StaleAfter = stale
-		r := newRig(t, w, source, func(c *Config) { c.HeartbeatInterval = brought })
+		r := newRig(t, w, source, func(c *Config) { c.HeartbeatInterval, c.Tick = brought, 5*time.Second })
 		r.patience = callTimeout
 		r.run()
 		r.leads(w.Options, r.c.Layout, false)

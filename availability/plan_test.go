@@ -3,7 +3,9 @@ package availability_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,7 +23,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// What was promised of both stores together, on a real Redis and a real PostgreSQL.
+// What was promised of both stores together, on a real PostgreSQL with a real Redis, and with a
+// real Valkey.
 
 const (
 	patience = time.Minute
@@ -44,6 +47,20 @@ func bothStores(t *testing.T, fill ...string) *both {
 	t.Helper()
 	t.Parallel()
 	return bothStoresOn(t, redistest.Shared(t).Options(), redistest.Prefix(t), fill...)
+}
+
+// onEach runs a test with a Redis, and with a Valkey, that are its own.
+func onEach(t *testing.T, test func(t *testing.T, b *both), fill ...string) {
+	t.Helper()
+	t.Parallel()
+	for name, start := range map[string]func(testing.TB, ...string) *redistest.Server{
+		"Redis": redistest.Start, "Valkey": redistest.StartValkey,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, bothStoresOn(t, start(t).Options(), "", fill...))
+		})
+	}
 }
 
 // bothStoresOn is bothStores on a Redis of the test's choice.
@@ -188,128 +205,184 @@ var workforce = []string{
 }
 
 func TestASeedIsWhatTheTablesSay(t *testing.T) {
-	b := bothStores(t, workforce...)
-	require.Empty(t, b.wrong())
-	require.Equal(t, int64(50), b.rdb.SCard(t.Context(), b.prefix+"mitras:online").Val())
-	require.Equal(t, int64(28), b.rdb.SCard(t.Context(), b.prefix+"mitras:deactivated").Val())
+	onEach(t, func(t *testing.T, b *both) {
+		require.Empty(t, b.wrong())
+		require.Equal(t, int64(50), b.rdb.SCard(t.Context(), b.prefix+"mitras:online").Val())
+		require.Equal(t, int64(28), b.rdb.SCard(t.Context(), b.prefix+"mitras:deactivated").Val())
+	}, workforce...)
 }
 
 func TestAnEmptiedRedisIsFilledAgainAndWhatIsCorruptedConverges(t *testing.T) {
-	b := bothStores(t, workforce...)
-	ctx := t.Context()
-	keys, err := b.rdb.Keys(ctx, b.prefix+"mitra*").Result() // all that this test has: the server is not its own
-	require.NoError(t, err)
-	require.NoError(t, b.rdb.Del(ctx, keys...).Err())
-	b.eventually(func() bool { return b.wrong() == "" && b.rdb.Exists(ctx, b.prefix+"mitras:seeded").Val() == 1 }, "it is seeded again")
+	onEach(t, func(t *testing.T, b *both) {
+		ctx := t.Context()
+		keys, err := b.rdb.Keys(ctx, "mitra*").Result() // the lease stays: comparisons follow
+		require.NoError(t, err)
+		require.NoError(t, b.rdb.Del(ctx, keys...).Err())
+		b.eventually(func() bool { return b.wrong() == "" && b.rdb.Exists(ctx, b.prefix+"mitras:seeded").Val() == 1 }, "it is seeded again")
 
-	const nobody = "00000000-0000-4000-8000-000000000000"
-	anybody := one[string](b, "SELECT mitra_id::text FROM mitra_online_status WHERE is_online LIMIT 1")
-	for _, corrupt := range []func() error{
-		func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:online", nobody).Err() },
-		func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:deactivated", nobody, anybody).Err() },
-		func() error { return b.rdb.SRem(ctx, b.prefix+"mitras:online", anybody).Err() },
-		func() error { return b.rdb.Set(ctx, b.prefix+"mitra:capacity:"+anybody, -5, 0).Err() },
-		func() error { return b.rdb.Del(ctx, b.prefix+"mitra:capacity:"+anybody).Err() },
-		func() error { return b.rdb.HDel(ctx, b.prefix+"mitras:version", anybody).Err() },
-		func() error { return b.rdb.Del(ctx, b.prefix+"mitras:online").Err() },
-	} {
-		require.NoError(t, corrupt())
-		require.NotEmpty(t, b.wrong())
-		b.sweep("availability_reconcile")
-		require.Empty(t, b.wrong())
-	}
+		const nobody = "00000000-0000-4000-8000-000000000000"
+		anybody := one[string](b, "SELECT mitra_id::text FROM mitra_online_status WHERE is_online LIMIT 1")
+		for _, corrupt := range []func() error{
+			func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:online", nobody).Err() },
+			func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:deactivated", nobody, anybody).Err() },
+			func() error { return b.rdb.SRem(ctx, b.prefix+"mitras:online", anybody).Err() },
+			func() error { return b.rdb.Set(ctx, b.prefix+"mitra:capacity:"+anybody, -5, 0).Err() },
+			func() error { return b.rdb.Del(ctx, b.prefix+"mitra:capacity:"+anybody).Err() },
+			func() error { return b.rdb.HDel(ctx, b.prefix+"mitras:version", anybody).Err() },
+			func() error { return b.rdb.Del(ctx, b.prefix+"mitras:online").Err() },
+		} {
+			require.NoError(t, corrupt())
+			require.NotEmpty(t, b.wrong())
+			b.sweep("availability_reconcile")
+			require.Empty(t, b.wrong())
+		}
+	}, workforce...)
 }
 
 func TestAFlushedRedisIsWholeAgainAndNobodyGoesOfflineForTheHeartbeatsThatItLost(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	b := bothStoresOn(t, server.Options(), "", workforce...)
-	ctx := t.Context()
-	b.sql("UPDATE mitra_online_status SET last_heartbeat_at = now() - interval '1 hour', last_online_at = now() - interval '1 hour'")
-	online := one[int](b, "SELECT count(*) FROM mitra_online_status WHERE is_online")
-	free := one[int](b, `SELECT count(*) FROM mitra_availability WHERE is_online AND is_active AND active_sessions < 3`)
-	for range 2 {
-		require.NoError(t, b.rdb.FlushAll(ctx).Err())
-		b.eventually(func() bool { // also in the middle of it an answer is right, whoever gives it
-			found, err := b.FindAvailable(ctx, 0)
-			require.NoError(t, err)
-			require.Len(t, found.Value, free, "from %s", found.From)
-			n, err := b.CountOnline(ctx)
-			require.NoError(t, err)
-			require.Equal(t, online, n.Value, "from %s", n.From)
-			return b.rdb.Exists(ctx, "mitras:seeded").Val() == 1 && b.wrong() == ""
-		}, "it is whole again")
-		b.eventually(func() bool {
-			reports, err := b.jan.Sweep(ctx, janitor.Request{Sweep: "availability_offline"})
-			return err == nil && reports[0].Outcome == janitor.Held
-		}, "it has not listened for long enough")
-		require.Equal(t, online, one[int](b, "SELECT count(*) FROM mitra_online_status WHERE is_online"))
-		require.Zero(t, one[int](b, "SELECT count(*) FROM mitra_online_logs"))
-	}
+	onEach(t, func(t *testing.T, b *both) {
+		ctx := t.Context()
+		b.sql("UPDATE mitra_online_status SET last_heartbeat_at = now() - interval '1 hour', last_online_at = now() - interval '1 hour'")
+		online := one[int](b, "SELECT count(*) FROM mitra_online_status WHERE is_online")
+		free := one[int](b, `SELECT count(*) FROM mitra_availability WHERE is_online AND is_active AND active_sessions < 3`)
+		for range 2 {
+			require.NoError(t, b.rdb.FlushAll(ctx).Err())
+			b.eventually(func() bool { // also in the middle of it an answer is right, whoever gives it
+				found, err := b.FindAvailable(ctx, 0)
+				require.NoError(t, err)
+				require.Len(t, found.Value, free, "from %s", found.From)
+				n, err := b.CountOnline(ctx)
+				require.NoError(t, err)
+				require.Equal(t, online, n.Value, "from %s", n.From)
+				return b.rdb.Exists(ctx, "mitras:seeded").Val() == 1 && b.wrong() == ""
+			}, "it is whole again")
+			b.eventually(func() bool {
+				reports, err := b.jan.Sweep(ctx, janitor.Request{Sweep: "availability_offline"})
+				return err == nil && reports[0].Outcome == janitor.Held
+			}, "it has not listened for long enough")
+			require.Equal(t, online, one[int](b, "SELECT count(*) FROM mitra_online_status WHERE is_online"))
+			require.Zero(t, one[int](b, "SELECT count(*) FROM mitra_online_logs"))
+		}
+	}, workforce...)
 }
 
 func TestAHeartbeatReachesItsRowInOnePassAndTheStaleGoOfflineInBothStoresWithOneLogRow(t *testing.T) {
-	b := bothStores(t, `INSERT INTO mitras (id) SELECT gen_random_uuid() FROM generate_series(1, 2)`,
+	onEach(t, func(t *testing.T, b *both) {
+		ctx := t.Context()
+		fresh := one[string](b, "SELECT min(id::text) FROM mitras")
+		stale := one[string](b, "SELECT max(id::text) FROM mitras")
+		hourAgo := time.Now().Add(-time.Hour).UTC()
+		b.sql("UPDATE mitra_online_status SET last_online_at = $1, last_heartbeat_at = $1", hourAgo)
+		fallSilent := func() {
+			b.sql("UPDATE mitra_online_status SET last_heartbeat_at = $1 WHERE mitra_id = $2 AND last_heartbeat_at <> $1", hourAgo, stale)
+			require.NoError(t, b.rdb.Set(ctx, b.prefix+"mitra:heartbeat:"+stale, hourAgo.Format(isoMS), 0).Err())
+		}
+		fallSilent()
+		beat, err := b.Heartbeat(ctx, fresh)
+		require.NoError(t, err)
+		require.Equal(t, availability.BeatKept, beat)
+		b.sweep("availability_heartbeats")
+		at := one[time.Time](b, "SELECT last_heartbeat_at FROM mitra_online_status WHERE mitra_id = $1", fresh)
+		require.Equal(t, b.rdb.Get(ctx, b.prefix+"mitra:heartbeat:"+fresh).Val(), at.UTC().Format(isoMS))
+
+		b.eventually(func() bool { // a row that somebody holds, such as the mirror, waits for the next pass
+			fallSilent() // the feed may just have brought what it had read before
+			b.sweep("availability_offline")
+			return one[int](b, "SELECT count(*) FROM mitra_online_status WHERE is_online") < 2
+		}, "the stale goes offline")
+		for range 2 { // another pass finds nobody
+			require.Empty(t, b.wrong())
+			require.Equal(t, fresh, one[string](b, "SELECT string_agg(mitra_id::text, ',') FROM mitra_online_status WHERE is_online"))
+			require.Equal(t, []string{fresh}, b.rdb.SMembers(ctx, b.prefix+"mitras:online").Val())
+			require.Equal(t, "offline "+stale, one[string](b, "SELECT string_agg(status || ' ' || mitra_id, ',') FROM mitra_online_logs"))
+			b.sweep("availability_offline")
+		}
+	}, `INSERT INTO mitras (id) SELECT gen_random_uuid() FROM generate_series(1, 2)`,
 		`INSERT INTO mitra_online_status (mitra_id, is_online, last_online_at, last_heartbeat_at)
 			SELECT id, true, now(), now() FROM mitras`)
-	ctx := t.Context()
-	fresh := one[string](b, "SELECT min(id::text) FROM mitras")
-	stale := one[string](b, "SELECT max(id::text) FROM mitras")
-	hourAgo := time.Now().Add(-time.Hour).UTC()
-	b.sql("UPDATE mitra_online_status SET last_online_at = $1, last_heartbeat_at = $1", hourAgo)
-	fallSilent := func() {
-		b.sql("UPDATE mitra_online_status SET last_heartbeat_at = $1 WHERE mitra_id = $2 AND last_heartbeat_at <> $1", hourAgo, stale)
-		require.NoError(t, b.rdb.Set(ctx, b.prefix+"mitra:heartbeat:"+stale, hourAgo.Format(isoMS), 0).Err())
-	}
-	fallSilent()
-	beat, err := b.Heartbeat(ctx, fresh)
-	require.NoError(t, err)
-	require.Equal(t, availability.BeatKept, beat)
-	b.sweep("availability_heartbeats")
-	at := one[time.Time](b, "SELECT last_heartbeat_at FROM mitra_online_status WHERE mitra_id = $1", fresh)
-	require.Equal(t, b.rdb.Get(ctx, b.prefix+"mitra:heartbeat:"+fresh).Val(), at.UTC().Format(isoMS))
-
-	b.eventually(func() bool { // a row that somebody holds, such as the mirror, waits for the next pass
-		fallSilent() // the feed may just have brought what it had read before
-		b.sweep("availability_offline")
-		return one[int](b, "SELECT count(*) FROM mitra_online_status WHERE is_online") < 2
-	}, "the stale goes offline")
-	for range 2 { // another pass finds nobody
-		require.Empty(t, b.wrong())
-		require.Equal(t, fresh, one[string](b, "SELECT string_agg(mitra_id::text, ',') FROM mitra_online_status WHERE is_online"))
-		require.Equal(t, []string{fresh}, b.rdb.SMembers(ctx, b.prefix+"mitras:online").Val())
-		require.Equal(t, "offline "+stale, one[string](b, "SELECT string_agg(status || ' ' || mitra_id, ',') FROM mitra_online_logs"))
-		b.sweep("availability_offline")
-	}
 }
 
 func TestCapacityFollowsEachStepOfASessionInBothStores(t *testing.T) {
-	b := bothStores(t, `INSERT INTO mitras (id) SELECT gen_random_uuid() FROM generate_series(1, 2)`,
+	onEach(t, func(t *testing.T, b *both) {
+		ctx := t.Context()
+		first, other := one[string](b, "SELECT min(id::text) FROM mitras"), one[string](b, "SELECT max(id::text) FROM mitras")
+		s1, s2 := one[string](b, "SELECT min(id::text) FROM chat_sessions"), one[string](b, "SELECT max(id::text) FROM chat_sessions")
+		done := func(_ availability.Session, err error) error { return err }
+		for _, step := range []struct {
+			name string
+			do   func() error
+			want string // sessions of both mitras
+			err  error
+		}{
+			{"accept", func() error { return done(b.Accept(ctx, s1, first)) }, "1 0", nil},
+			{"accept another", func() error { return done(b.Accept(ctx, s2, first)) }, "2 0", nil},
+			{"ask for a payment", func() error { return done(b.Extend(ctx, s1, false)) }, "2 0", nil},
+			{"reroute", func() error { return done(b.Reroute(ctx, s1, other)) }, "1 1", nil},
+			{"extend", func() error { return done(b.Extend(ctx, s1, true)) }, "1 1", nil},
+			{"end", func() error { return done(b.End(ctx, s1)) }, "1 0", nil},
+			{"end again", func() error { return done(b.End(ctx, s1)) }, "1 0", nil},
+			{"cancel what is over", func() error { return done(b.Cancel(ctx, s1)) }, "1 0", availability.ErrTaken},
+			{"expire", func() error { return done(b.Expire(ctx, s2)) }, "0 0", nil},
+			{"extend what is over", func() error { return done(b.Extend(ctx, s2, true)) }, "0 0", availability.ErrTaken},
+		} {
+			require.ErrorIs(t, step.do(), step.err, step.name)
+			require.Empty(t, b.wrong(), step.name)
+			require.Equal(t, step.want, b.rdb.Get(ctx, b.prefix+"mitra:capacity:"+first).Val()+" "+
+				b.rdb.Get(ctx, b.prefix+"mitra:capacity:"+other).Val(), step.name)
+		}
+	}, `INSERT INTO mitras (id) SELECT gen_random_uuid() FROM generate_series(1, 2)`,
 		`INSERT INTO chat_sessions (status) VALUES ('searching'), ('searching')`)
-	ctx := t.Context()
-	first, other := one[string](b, "SELECT min(id::text) FROM mitras"), one[string](b, "SELECT max(id::text) FROM mitras")
-	s1, s2 := one[string](b, "SELECT min(id::text) FROM chat_sessions"), one[string](b, "SELECT max(id::text) FROM chat_sessions")
-	done := func(_ availability.Session, err error) error { return err }
-	for _, step := range []struct {
-		name string
-		do   func() error
-		want string // sessions of both mitras
-		err  error
-	}{
-		{"accept", func() error { return done(b.Accept(ctx, s1, first)) }, "1 0", nil},
-		{"accept another", func() error { return done(b.Accept(ctx, s2, first)) }, "2 0", nil},
-		{"ask for a payment", func() error { return done(b.Extend(ctx, s1, false)) }, "2 0", nil},
-		{"reroute", func() error { return done(b.Reroute(ctx, s1, other)) }, "1 1", nil},
-		{"extend", func() error { return done(b.Extend(ctx, s1, true)) }, "1 1", nil},
-		{"end", func() error { return done(b.End(ctx, s1)) }, "1 0", nil},
-		{"end again", func() error { return done(b.End(ctx, s1)) }, "1 0", nil},
-		{"cancel what is over", func() error { return done(b.Cancel(ctx, s1)) }, "1 0", availability.ErrTaken},
-		{"expire", func() error { return done(b.Expire(ctx, s2)) }, "0 0", nil},
-		{"extend what is over", func() error { return done(b.Extend(ctx, s2, true)) }, "0 0", availability.ErrTaken},
-	} {
-		require.ErrorIs(t, step.do(), step.err, step.name)
-		require.Empty(t, b.wrong(), step.name)
-		require.Equal(t, step.want, b.rdb.Get(ctx, b.prefix+"mitra:capacity:"+first).Val()+" "+
-			b.rdb.Get(ctx, b.prefix+"mitra:capacity:"+other).Val(), step.name)
-	}
+}
+
+func TestADeactivationSignsOutAndRefusesHeartbeatsWithinOneWrite(t *testing.T) {
+	onEach(t, func(t *testing.T, b *both) {
+		ctx := t.Context()
+		id := one[string](b, `SELECT min(m.id::text) FROM mitra_online_status s JOIN mitras m ON m.id = s.mitra_id
+			WHERE is_online AND is_active`)
+		b.sql("INSERT INTO auth_sessions (mitra_id) VALUES ($1), ($1)", id)
+		for _, step := range []struct {
+			do       func(context.Context, string) (availability.State, error)
+			beat     availability.Beat
+			signedIn int
+		}{
+			{b.Online, availability.BeatKept, 2}, {b.Deactivate, availability.BeatDeactivated, 0},
+			{b.Activate, availability.BeatKept, 0},
+		} {
+			_, err := step.do(ctx, id)
+			require.NoError(t, err)
+			beat, err := b.Heartbeat(ctx, id)
+			require.NoError(t, err)
+			require.Equal(t, step.beat, beat)
+			require.Empty(t, b.wrong())
+			require.Equal(t, step.signedIn, one[int](b, "SELECT count(*) FROM auth_sessions WHERE revoked_at IS NULL"))
+		}
+	}, workforce...)
+}
+
+func TestCustomersShareASnapshotThatGoesWithTheSettingsOfWhichItIs(t *testing.T) {
+	onEach(t, func(t *testing.T, b *both) {
+		ctx, key := t.Context(), "availability:snapshot"
+		for most, count := range map[int]int{
+			1: one[int](b, "SELECT count(*) FROM mitra_availability WHERE is_online AND is_active AND active_sessions < 1"),
+			0: 0,
+		} {
+			require.NoError(t, b.PutSetting(ctx, "max_customers_per_mitra", most))
+			var polls sync.WaitGroup
+			for range 100 {
+				polls.Go(func() {
+					a, err := b.Snapshot(ctx)
+					if err != nil || a.Value != (availability.Snapshot{Available: count > 0, Count: count}) {
+						t.Errorf("%+v %v", a, err)
+					}
+				})
+			}
+			polls.Wait()
+			b.eventually(func() bool { // the announcement of the setting drops it once more
+				_, _ = b.Snapshot(ctx)
+				left := b.rdb.PTTL(ctx, key).Val()
+				return b.rdb.Get(ctx, key).Val() == fmt.Sprintf(`{"available":%t,"count":%d}`, count > 0, count) &&
+					left > 0 && left <= 10*time.Second
+			}, "other services read it")
+		}
+	}, workforce...)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,6 +41,7 @@ type Available struct {
 
 // MitraStatus is what is known of one mitra.
 type MitraStatus struct {
+	Version   int64 // of its state; 0: it is not known
 	Online    bool
 	Active    bool
 	Sessions  int
@@ -282,7 +284,9 @@ func (m *Mirror) status(ctx context.Context, op, id string) (Answer[MitraStatus]
 			return MitraStatus{}, ErrNotFound
 		}
 		st := states[0]
-		return MitraStatus{st.Online, st.Active, st.Sessions, st.Seen, !st.Seen.Before(m.cutoff(s))}, nil
+		return MitraStatus{
+			st.Version, st.Online, st.Active, st.Sessions, st.Seen, !st.Seen.Before(m.cutoff(s)),
+		}, nil
 	})
 }
 
@@ -294,11 +298,16 @@ func (m *Mirror) statusHere(ctx context.Context, id string, s Settings) (MitraSt
 	if len(out) == 0 {
 		return MitraStatus{}, ErrNotFound
 	}
-	if len(out) != 5 {
+	if len(out) != 6 {
 		return MitraStatus{}, fmt.Errorf("availability: status: unexpected answer %v", out)
 	}
 	is := func(i int) bool { return out[i] == int64(1) }
 	sessions, _ := out[2].(int64)
 	at, _ := out[3].(string)
-	return MitraStatus{is(0), is(1), int(sessions), parseSeen(at), is(4)}, nil
+	text, _ := out[5].(string)
+	version, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		version = 0 // somebody else has written it
+	}
+	return MitraStatus{version, is(0), is(1), int(sessions), parseSeen(at), is(4)}, nil
 }

@@ -75,7 +75,7 @@ func TestTheSameAnswersComeFromRedisAndFromTheSource(t *testing.T) {
 			require.Equal(t, from, status.From)
 			require.WithinDuration(t, time.Now(), status.Value.Heartbeat, time.Minute)
 			status.Value.Heartbeat = time.Time{}
-			require.Equal(t, MitraStatus{Online: true, Active: true, Sessions: 2, Fresh: true}, status.Value)
+			require.Equal(t, MitraStatus{Version: 1, Online: true, Active: true, Sessions: 2, Fresh: true}, status.Value)
 			_, err = r.Status(ctx, "nobody")
 			require.ErrorIs(t, err, ErrNotFound)
 			snapshot, err := r.Snapshot(ctx)

@@ -18,8 +18,9 @@ import (
 const (
 	// snapshotLasts is for how long a snapshot is good, for all replicas together.
 	snapshotLasts = 10 * time.Second
-	// snapshotServed is how old a snapshot may be that is served while a new one is computed.
-	snapshotServed = 2 * snapshotLasts
+	// snapshotServed is how old a snapshot may be that is served while a new one is computed. A
+	// poll that meets an older one, since nobody has polled meanwhile, waits for the new one.
+	snapshotServed = snapshotLasts + callTimeout
 	// computingLasts is after how long another may compute one, when one who does has died or failed.
 	computingLasts = 3 * time.Second
 	// computingWithin bounds a computation.
@@ -50,8 +51,9 @@ func (s lastSnapshot) answer(from Origin) Answer[Snapshot] {
 }
 
 // Snapshot returns the snapshot that all replicas share. One of them computes it, about each ten
-// seconds, however many ask; meanwhile the last one is served, as FromStale. Where neither Redis
-// nor the source can answer, the last one that this process knew is, whatever its age.
+// seconds, however many ask; meanwhile the last one is served, as FromStale, for a second more.
+// Where neither Redis nor the source can answer, the last one that this process knew is, whatever
+// its age.
 func (m *Mirror) Snapshot(ctx context.Context) (Answer[Snapshot], error) {
 	a, err := m.snapshotFor(ctx)
 	origin := string(a.From)

@@ -1,11 +1,12 @@
 -- status.lua: all that the mirror knows of one mitra. Reads only.
 -- KEYS[1..5] see keys.lua  KEYS[6] the janitor's witness
 -- ARGV[1] id  ARGV[2] ms of silence that is too long; 0: silence does not matter
--- Result: { online 0|1, active 0|1, sessions, heartbeat, fresh 0|1 }, {} if it knows no such mitra,
--- or the errors UNSEEDED and UNREADABLE: then the source knows.
+-- Result: { online 0|1, active 0|1, sessions, heartbeat, fresh 0|1, version }, {} if it knows no
+-- such mitra, or the errors UNSEEDED and UNREADABLE: then the source knows.
 if not whole() then return redis.error_reply('UNSEEDED the mirror is not whole') end
 local id, stale, now = ARGV[1], tonumber(ARGV[2]), nowms()
-if redis.call('HEXISTS', version, id) == 0 then return {} end
+local number = redis.call('HGET', version, id)
+if not number then return {} end
 local at, bad = heard(id, iso(now + ahead))
 if bad then return redis.error_reply('UNREADABLE the heartbeat is no time') end
 local sessions = redis.pcall('GET', capacity(id)) or '0'
@@ -16,4 +17,5 @@ local judged = stale > 0 and listened(KEYS[6], now) >= stale
 return {
   redis.call('SISMEMBER', online, id), 1 - redis.call('SISMEMBER', deactivated, id),
   tonumber(sessions), at, (judged and at < iso(now - stale)) and 0 or 1,
+  number,
 }

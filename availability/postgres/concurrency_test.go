@@ -292,3 +292,57 @@ func TestTheFeedWaitsForNobodysConnection(t *testing.T) {
 	require.NoError(t, tx.Rollback(ctx))
 	writers.Wait()
 }
+
+func TestARowThatSomebodyHasLockedLeavesConnectionsForOthers(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	src, err := postgres.Open(t.Context(), w.URL+"&pool_max_conns=4", postgres.Timeout(patience))
+	require.NoError(t, err)
+	t.Cleanup(src.Close)
+	held, other := w.mitra(), w.mitra()
+	session := w.session("searching", nil)
+	calls := map[string]func(ctx context.Context, i int) error{
+		"accept one session": func(ctx context.Context, i int) error {
+			_, _, err := src.Accept(ctx, session, []string{held, other}[i%2], 3)
+			return err
+		},
+		"end one session":    func(ctx context.Context, _ int) error { _, _, err := src.End(ctx, session, "completed"); return err },
+		"extend one session": func(ctx context.Context, _ int) error { _, _, err := src.Extend(ctx, session, true); return err },
+		"accept sessions for one mitra": func(ctx context.Context, _ int) error {
+			_, _, err := src.Accept(ctx, w.session("searching", nil), held, 3)
+			return err
+		},
+		"reroute to one mitra": func(ctx context.Context, _ int) error {
+			_, _, err := src.Reroute(ctx, w.session("active", other), held, 3)
+			return err
+		},
+		"one goes online":  func(ctx context.Context, _ int) error { _, err := src.SetOnline(ctx, held, true); return err },
+		"one beats":        func(ctx context.Context, _ int) error { _, err := src.Beat(ctx, held); return err },
+		"one is activated": func(ctx context.Context, _ int) error { _, err := src.SetActive(ctx, held, true); return err },
+	}
+	for name, call := range calls {
+		tx := w.begin()
+		for _, sql := range []string{
+			"SELECT FROM mitras WHERE id = $2 OR $1::uuid IS NULL FOR UPDATE",
+			"SELECT FROM chat_sessions WHERE id = $1 AND $2::uuid IS NOT NULL FOR UPDATE",
+		} {
+			_, err := tx.Exec(t.Context(), sql, session, held)
+			require.NoError(t, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var callers sync.WaitGroup
+		for i := range 30 {
+			callers.Go(func() { _ = call(ctx, i) })
+		}
+		w.awaitLocked()
+		for range 10 {
+			short, done := context.WithTimeout(t.Context(), patience/2)
+			_, err := src.SetOnline(short, other, true)
+			done()
+			require.NoError(t, err, name)
+		}
+		cancel()
+		callers.Wait()
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+}

@@ -51,6 +51,8 @@ type Source struct {
 	keep    *pgxpool.Pool // for the rest of what keeps the mirror
 	feed    *pgxpool.Pool // of one connection
 	timeout time.Duration
+	places  places // of writers
+	half    int    // of the callers' connections
 
 	password func() string // nil: the URL's
 
@@ -75,7 +77,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	}
 	// Columns may be timestamps without time zone: they are UTC.
 	config.ConnConfig.RuntimeParams["timezone"] = "UTC"
-	s := &Source{good: map[string]string{}}
+	s := &Source{good: map[string]string{}, places: places{of: map[place]*seats{}}}
 	for _, set := range opts {
 		set(s)
 	}
@@ -91,6 +93,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
+	s.half = max(1, int(config.MaxConns)/2)
 	if s.keep, err = own(ctx, config, 2, keepWaits); err != nil {
 		s.pool.Close()
 		return nil, fmt.Errorf("postgres: %w", err)

@@ -28,13 +28,18 @@ var outcomes = map[string]error{
 const returned = `(f.state).mitra_id::text, (f.state).version, (f.state).is_online, (f.state).is_active,
 	(f.state).active_sessions, (f.state).seen, (f.state).judged`
 
-// write runs a writer, whose first column is the outcome. With a refusal it returns states as well:
-// whoever asked believed in others.
-func (s *Source) write(ctx context.Context, what, sql string, args []any, more ...any) (
+// write runs a writer in these places; its first column is the outcome. With a refusal it returns
+// states as well: whoever asked believed in others.
+func (s *Source) write(ctx context.Context, what string, in []place, sql string, args []any, more ...any) (
 	states []availability.State, err error,
 ) {
 	var outcome string
 	err = s.within(ctx, what, func(ctx context.Context) error {
+		leave, err := s.places.take(ctx, in)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		states, err = query(ctx, s.pool, sql, args, append([]any{&outcome}, more...)...)
 		return err
 	})
@@ -83,7 +88,7 @@ func (s *Source) set(
 	if len(value) > 0 {
 		args, more = append(args, value[0]), ", $2"
 	}
-	states, err := s.write(ctx, what, `SELECT f.outcome, `+returned+` FROM `+writer+`($1`+more+`) f`, args)
+	states, err := s.write(ctx, what, ofMitra(mitra.Bytes), `SELECT f.outcome, `+returned+` FROM `+writer+`($1`+more+`) f`, args)
 	if len(states) > 0 {
 		st = states[0]
 	}
@@ -99,7 +104,7 @@ func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (
 	if !which.Valid || !who.Valid {
 		return availability.Session{}, nil, availability.ErrNotFound
 	}
-	states, err := s.write(ctx, "accept",
+	states, err := s.write(ctx, "accept", s.ofSession(which.Bytes, who.Bytes),
 		`SELECT f.outcome, `+returned+` FROM availability_accept($1, $2, $3) f`, []any{which, who, most})
 	if err != nil {
 		return availability.Session{}, states, err
@@ -121,7 +126,7 @@ func (s *Source) End(ctx context.Context, session, status string) (
 	if status == "" || slices.Contains(availability.Running, status) {
 		return availability.Session{}, nil, fmt.Errorf("%w: %q ends no session", availability.ErrStatus, status)
 	}
-	states, err := s.write(ctx, "end",
+	states, err := s.write(ctx, "end", s.ofSession(which.Bytes),
 		`SELECT f.outcome, `+returned+` FROM availability_end($1, $2) f`, []any{which, status})
 	if noSuchStatus(err) {
 		return availability.Session{}, nil, fmt.Errorf("%w: %q: %w", availability.ErrStatus, status, err)
@@ -153,7 +158,7 @@ func (s *Source) Extend(ctx context.Context, session string, paid bool) (
 	if !which.Valid {
 		return availability.Session{}, nil, availability.ErrNotFound
 	}
-	states, err := s.write(ctx, "extend",
+	states, err := s.write(ctx, "extend", s.ofSession(which.Bytes),
 		`SELECT f.outcome, `+returned+` FROM availability_extend($1, $2) f`, []any{which, paid})
 	if err != nil {
 		return availability.Session{}, states, err
@@ -178,7 +183,7 @@ func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (
 		return availability.Session{}, nil, availability.ErrNotFound
 	}
 	var status *string
-	states, err := s.write(ctx, "reroute",
+	states, err := s.write(ctx, "reroute", s.ofSession(which.Bytes, who.Bytes),
 		`SELECT f.outcome, f.status, `+returned+` FROM availability_reroute($1, $2, $3) f`,
 		[]any{which, who, most}, &status)
 	if err != nil {

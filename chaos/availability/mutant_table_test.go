@@ -29,6 +29,7 @@ const (
 	offlineSQL   = "postgres/migrations/00004_auto_offline.sql"
 	roomSQL      = "postgres/migrations/00005_room.sql"
 	limitsGo     = "postgres/settings.go"
+	placesGo     = "postgres/places.go"
 	lifeSQL      = "postgres/migrations/00006_life.sql"
 )
 
@@ -120,6 +121,16 @@ var mutants = harness.Mutants{
 			Name: "SnapshotsDoNotPause", What: "a long computation loses its place to the next",
 			Edits: []harness.Edit{{File: snapshotGo, From: "		defer m.computingOn(ctx, token)()", To: ""}},
 			Test:  "TestSnapshotsThatTakeLongAreComputedByOneAtATimeAndPause",
+		},
+		{
+			Name: "SnapshotsOutliveTheirTime", What: "a poll that comes late gets a snapshot of twice its time",
+			Edits: []harness.Edit{{File: snapshotGo, From: "snapshotServed = snapshotLasts + callTimeout", To: "snapshotServed = 2 * snapshotLasts"}},
+			Test:  "TestASnapshotIsNotServedLongAfterItsTime",
+		},
+		{
+			Name: "OneRowTakesAllConnections", What: "callers of a row that somebody has locked take every connection",
+			Edits: []harness.Edit{{File: placesGo, From: "taken: make(chan struct{}, one.most)", To: "taken: make(chan struct{}, 1000)"}},
+			Test:  "TestARowThatSomebodyHasLockedLeavesConnectionsForOthers",
 		},
 		{
 			Name: "FeedMovesOnWhateverArrived", What: "the cursor moves before the states have arrived",

@@ -79,6 +79,9 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	return r.run(ctx)
 }
 
+// mostConns bounds the connections of apps and gateways to HTTP_ADDR: each costs about 20 kB.
+const mostConns = 4096
+
 // assemble makes a replica's parts. It asks Redis once whether it can be used, if it answers. Last
 // it opens the HTTP listener, so that an address in use is known before anything has begun. The
 // files are watched, and those of other secrets.
@@ -148,8 +151,8 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 		routes[pattern] = r.traces.Handler(r.api)
 	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
-		Addr: s.HTTPAddr, OperatorAddr: s.operatorAddr, Hosts: s.HTTPHosts, Tokens: tokens, Janitor: r.janitor, Routes: routes,
-		Program: "availability", Client: r.clients.Data, Layout: r.registry.Layout(),
+		Addr: s.HTTPAddr, OperatorAddr: s.operatorAddr, Hosts: s.HTTPHosts, Tokens: tokens, Janitor: r.janitor,
+		Routes: routes, MaxConns: mostConns, Program: "availability", Client: r.clients.Data, Layout: r.registry.Layout(),
 		Status: func() service.Stated { return r.status() }, Page: pageText,
 		Metrics: metrics, Logger: log,
 	})

@@ -1,13 +1,15 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
 
 const (
 	// reserve is how many descriptors a replica needs beside device sockets: for Redis' pools,
 	// HTTP, listeners.
 	reserve = 256
-	// mostHTTP is how many of these HTTP may have.
-	mostHTTP = 128
 	// beside is how many a simulation needs beside its sockets.
 	beside = 32
 )
@@ -16,16 +18,13 @@ const (
 // takes the descriptors that Redis is dialled with, and a replica that has lost Redis once never
 // finds it again.
 func affordable(want int) int {
-	limit := openFiles()
+	limit := service.OpenFiles()
 	return min(want, max(1, limit-min(reserve, limit/2)))
 }
 
-// httpConns is how many HTTP connections the descriptor limit allows: half of the reserve.
-func httpConns() int { return min(mostHTTP, max(1, openFiles()/4)) }
-
 // descriptorsFor says why a simulation cannot open so many sockets; nil: it can.
 func descriptorsFor(sockets int) error {
-	if want, limit := sockets+beside, openFiles(); want > limit {
+	if want, limit := sockets+beside, service.OpenFiles(); want > limit {
 		return fmt.Errorf("%d open files are needed and %d allowed: raise the limit (ulimit -Hn %d), "+
 			"or take fewer --devices or no --half-open", want, limit, want)
 	}

@@ -163,7 +163,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		Addr: s.HTTPAddr, Hosts: s.HTTPHosts, Tokens: tokens, Janitor: r.janitor,
 		Program: "ingest", Client: r.clients.Data, Layout: r.registry.Layout(),
 		Status: func() service.Stated { return r.status() }, Page: pageText,
-		MaxConns: httpConns(), Metrics: metrics, Logger: log,
+		Metrics: metrics, Logger: log,
 	})
 	return err
 }

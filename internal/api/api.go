@@ -18,7 +18,6 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/availability/postgres"
-	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/token"
 )
 
@@ -61,9 +60,9 @@ type API struct {
 	tokens  *token.Verifier
 	mux     *http.ServeMux
 
-	answering *streak.Streak
+	answering *answering
 	atSource  *semaphore.Weighted // heartbeats on their way to the source
-	changing  *semaphore.Weighted // questions for when mitras went online and offline
+	changes   *changesCache
 	seconds   *prometheus.HistogramVec
 	counting  counting
 }
@@ -72,10 +71,9 @@ type API struct {
 func New(c Config) (*API, error) {
 	a := &API{
 		mirror: c.Mirror, source: c.Source, endings: c.Endings, tokens: c.Tokens, mux: http.NewServeMux(),
-		answering: streak.New(cmp.Or(c.Logger, slog.Default()),
-			"a request is not answered: neither Redis nor Postgres can", "requests are answered again"),
-		atSource: semaphore.NewWeighted(heartbeatsAtSource),
-		changing: semaphore.NewWeighted(heartbeatsAtSource),
+		answering: newAnswering(cmp.Or(c.Logger, slog.Default())),
+		atSource:  semaphore.NewWeighted(heartbeatsAtSource),
+		changes:   newChangesCache(c.Source),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "availability_http_request_seconds",
 			Help:    "How long requests took, by route and status.",
@@ -167,16 +165,27 @@ func (a *API) handler(r route) http.Handler {
 		defer cancel()
 		c := &call{Request: req.WithContext(ctx), w: w}
 		begun := time.Now()
-		if err := a.admit(c, r); err != nil {
-			a.refuse(c, err)
-		} else if err := r.do(c); err != nil {
+		if err := a.answer(c, r); err != nil {
 			a.refuse(c, err)
 		} else {
-			a.answering.Note(nil)
+			a.answering.note(nil)
 		}
 		a.seconds.WithLabelValues(strings.TrimSpace(r.method+" "+r.path), strconv.Itoa(c.code)).
 			Observe(time.Since(begun).Seconds())
 	})
+}
+
+// answer answers a request, unless it is refused.
+func (a *API) answer(c *call, r route) error {
+	if err := a.admit(c, r); err != nil {
+		return err
+	}
+	if r.method == http.MethodGet && r.who != nil { // what it asks for by a body nobody would read
+		if err := c.empty(); err != nil {
+			return err
+		}
+	}
+	return r.do(c)
 }
 
 // admit checks the token.

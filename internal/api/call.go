@@ -95,6 +95,11 @@ func (c *call) noBody() error {
 	if _, err := c.query(); err != nil {
 		return err
 	}
+	return c.empty()
+}
+
+// empty refuses any body except an empty object.
+func (c *call) empty() error {
 	raw, err := c.read()
 	if err == nil && len(bytes.TrimSpace(raw)) > 0 {
 		err = exact.Unmarshal(raw, &struct{}{})
@@ -102,8 +107,15 @@ func (c *call) noBody() error {
 	return badBody(err)
 }
 
+// errBody is of a body that did not arrive. What the connection says of it names addresses.
+var errBody = errors.New("it did not arrive whole in time")
+
 func (c *call) read() ([]byte, error) {
-	return io.ReadAll(http.MaxBytesReader(c.w, c.Body, mostBody))
+	raw, err := io.ReadAll(http.MaxBytesReader(c.w, c.Body, mostBody))
+	if _, large := errors.AsType[*http.MaxBytesError](err); err != nil && !large {
+		err = errBody
+	}
+	return raw, err
 }
 
 func badBody(err error) error {

@@ -1,13 +1,20 @@
 package api_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -59,10 +66,14 @@ func (s *knowsNobody) SetOnline(_ context.Context, id string, _ bool) (availabil
 // alone is an API on a source, and on a Redis that nobody asks.
 func alone(t testing.TB, source api.Source) *api.API {
 	t.Helper()
+	return aloneWith(t, source, slog.New(slog.DiscardHandler))
+}
+
+func aloneWith(t testing.TB, source api.Source, log *slog.Logger) *api.API {
+	t.Helper()
 	opt := &redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, ContextTimeoutEnabled: true}
 	rdb, ctl := redis.NewClient(opt), redis.NewClient(lease.Options(opt))
 	t.Cleanup(func() { _ = rdb.Close(); _ = ctl.Close() })
-	log := slog.New(slog.DiscardHandler)
 	mirror, err := availability.New(availability.Config{
 		Source: source, Client: rdb, Control: ctl, Layout: guard.Layout{Prefix: "x:"}, Logger: log,
 	})
@@ -144,4 +155,58 @@ func TestARequestThatEndsIsNeverAnsweredAsDone(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, w.Code, route)
 		require.Equal(t, "1", w.Header().Get("Retry-After"))
 	}
+}
+
+// While Postgres is away writes fail, and other requests do not.
+func TestAnswersInBetweenDoNotFillTheLogOfAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &knowsNobody{err: errors.New("connection refused")}
+		var log bytes.Buffer
+		a := aloneWith(t, source, slog.New(slog.NewTextHandler(&log, nil)))
+		ask := func(as, method, path, body string) int {
+			req := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+			req.Header = http.Header{"Authorization": {"Bearer " + as}, "Content-Type": {"application/json"}}
+			w := httptest.NewRecorder()
+			a.ServeHTTP(w, req)
+			return w.Code
+		}
+		lines := func() [2]int {
+			return [2]int{strings.Count(log.String(), "is not answered"), strings.Count(log.String(), "answered again")}
+		}
+		answered := func() { require.Equal(t, 200, ask(asAdmin, "GET", "/api/v1/config", "")) }
+		answered()
+		require.Equal(t, [2]int{0, 0}, lines())
+		for range 1000 {
+			require.Equal(t, 503, ask(asMitra(nobody), "POST", "/api/v1/mitra/online", ""))
+			answered()
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, [2]int{1, 0}, lines())
+		time.Sleep(10 * time.Second)
+		answered()
+		require.Equal(t, [2]int{1, 1}, lines())
+		require.Equal(t, 503, ask(asMitra(nobody), "POST", "/api/v1/mitra/online", ""))
+		require.Equal(t, [2]int{2, 1}, lines())
+	})
+}
+
+func TestABodyThatBreaksOffNamesNoAddress(t *testing.T) {
+	t.Parallel()
+	a := alone(t, &knowsNobody{err: errors.New("asked")})
+	server := httptest.NewServer(a)
+	t.Cleanup(server.Close)
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "POST /api/v1/mitra/online HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Length: 50\r\n\r\n{", asMitra(nobody))
+	require.NoError(t, err)
+	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
+	require.Contains(t, string(body), "did not arrive whole")
 }

@@ -111,28 +111,6 @@ type mitraStatus struct {
 	*changes
 }
 
-// changes are when a mitra last went online and offline, which Postgres alone knows; null: never.
-type changes struct {
-	LastOnline  *time.Time `json:"last_online_at"`
-	LastOffline *time.Time `json:"last_offline_at"`
-}
-
-// changesOf asks Postgres. An app that polls its status gets one without them while Postgres is
-// away or busy.
-func (a *API) changesOf(ctx context.Context, id string) *changes {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if a.changing.Acquire(ctx, 1) != nil {
-		return nil
-	}
-	defer a.changing.Release(1)
-	m, err := a.source.Mitra(ctx, id)
-	if err != nil {
-		return nil
-	}
-	return &changes{moment(m.LastOnline), moment(m.LastOffline)}
-}
-
 func (a *API) status(c *call) error {
 	if _, err := c.query(); err != nil {
 		return err
@@ -151,7 +129,7 @@ func (a *API) status(c *call) error {
 		ID: c.caller.Subject, Online: v.Online, Active: v.Active, Sessions: v.Sessions,
 		LastHeartbeat: moment(v.Heartbeat), Reachable: v.Online && v.Active && v.Fresh,
 		PingSeconds: int(settings.PingInterval / time.Second),
-		changes:     a.changesOf(c.Context(), c.caller.Subject),
+		changes:     a.changes.of(c.Context(), c.caller.Subject, v.Version),
 	})
 }
 

@@ -4,10 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"sync/atomic"
+	"time"
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/internal/printable"
+	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/token"
 )
 
@@ -124,7 +128,7 @@ func (a *API) refuse(c *call, err error) {
 	case unavailable: // also for one that has ended: without an answer it would be a 200
 		h.Set("Retry-After", retryAfter)
 		if !canceled(c.Context(), err) {
-			a.answering.Note(err)
+			a.answering.note(err)
 		}
 	}
 	body, err := json.Marshal(problemBody{page + p.name, p.title, p.status, p.detail})
@@ -143,4 +147,30 @@ func challenge(p *problemError) string {
 		return `Bearer error="insufficient_scope"`
 	}
 	return fmt.Sprintf(`Bearer error="invalid_token", error_description=%q`, p.detail)
+}
+
+// againAfter is how long no request may have failed before the log says that they are answered.
+const againAfter = 10 * time.Second
+
+// answering logs that requests are not answered, and later that they are again. While Postgres is
+// away writes fail and reads do not: an answer in between is not the end of it.
+type answering struct {
+	streak *streak.Streak
+	began  time.Time
+	failed atomic.Int64 // when a request was last not answered, as the time since began
+}
+
+func newAnswering(log *slog.Logger) *answering {
+	return &answering{began: time.Now(), streak: streak.New(log,
+		"a request is not answered: neither Redis nor Postgres can", "requests are answered again")}
+}
+
+func (a *answering) note(err error) {
+	since := time.Since(a.began)
+	if err != nil {
+		a.failed.Store(int64(since))
+	} else if !a.streak.Failing() || since-time.Duration(a.failed.Load()) < againAfter {
+		return
+	}
+	a.streak.Note(err)
 }

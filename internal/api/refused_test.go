@@ -178,6 +178,11 @@ func TestBadInputIsRefusedByNameAndNothingChanged(t *testing.T) {
 		"a parameter of reachable":        {asService, "GET", "/api/v1/mitras/" + id + "/reachable?x=1", ``, 400, "bad-request", "x"},
 		"a parameter of the count":        {asAdmin, "GET", "/api/v1/online?x=1", ``, 400, "bad-request", "x"},
 		"an order that is none":           {asAdmin, "GET", "/api/v1/mitras?sort=name", ``, 400, "bad-request", "sort"},
+		"a limit in the body of a GET":    {asService, "GET", "/api/v1/available", `{"limit": 1}`, 400, "bad-request", "limit"},
+		"a GET with half a body":          {asAdmin, "GET", "/api/v1/mitras", `{"online": tr`, 400, "bad-request", "body"},
+		"a poll with something":           {asCustomer, "GET", "/api/v1/availability", `[]`, 400, "bad-request", "object"},
+		"a status of somebody else":       {asMitra(id), "GET", "/api/v1/mitra/status", `{"id": "` + nobody + `"}`, 400, "bad-request", "id"},
+		"a GET with a megabyte":           {asService, "GET", "/api/v1/mitras/" + id + "/reachable", large, 413, "too-large", "65536"},
 		"another path":                    {asAdmin, "GET", "/api/v1/mitra", ``, 404, "no-such-path", ""},
 		"another method":                  {asAdmin, "DELETE", "/api/v1/mitras/" + id, ``, 405, "wrong-method", "PUT"},
 	} {

@@ -218,10 +218,11 @@ func (p *server) log() string {
 }
 
 // cached is where scripts/redis leaves a server, below the module's root, cached8 where
-// "scripts/redis 8" does.
+// "scripts/redis 8" does, valkey where "scripts/redis valkey" does.
 const (
 	cached  = ".cache/redis/redis-server"
 	cached8 = ".cache/redis8/redis-server"
+	valkey  = ".cache/valkey/valkey-server"
 )
 
 var errNoBinary = errors.New("redistest: no redis-server found: run \"make redis\", or set REDIS_SERVER")
@@ -248,6 +249,19 @@ func findNewest() string {
 	named := os.Getenv("REDIS8_SERVER")
 	if named == "" {
 		named, _ = findCached(cached8)
+	}
+	return named
+}
+
+// findValkey returns the Valkey that VALKEY_SERVER names, or the PATH's, or the cache's; "": there
+// is none.
+func findValkey() string {
+	named := os.Getenv("VALKEY_SERVER")
+	if named == "" {
+		named, _ = exec.LookPath("valkey-server")
+	}
+	if named == "" {
+		named, _ = findCached(valkey)
 	}
 	return named
 }

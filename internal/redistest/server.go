@@ -51,6 +51,17 @@ func StartNewest(t testing.TB, args ...string) *Server {
 	return start(t, findNewest(), false, args)
 }
 
+// StartValkey is [Start] for a Valkey. It skips the test where none is found: "scripts/redis valkey"
+// fetches one.
+func StartValkey(t testing.TB, args ...string) *Server {
+	t.Helper()
+	binary := findValkey()
+	if binary == "" {
+		t.Skip("no Valkey: scripts/redis valkey fetches one")
+	}
+	return start(t, binary, false, args)
+}
+
 func start(t testing.TB, binary string, node bool, args []string) *Server {
 	t.Helper()
 	return launched(t, &server{binary: binary, dir: t.TempDir(), args: args}, node)

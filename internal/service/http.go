@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,7 +61,8 @@ type HTTPConfig struct {
 	Tokens func() []string
 	// Hosts are further names by which this server may be asked; "*": any.
 	Hosts []string
-	// MaxConns bounds open connections; 0: nothing does.
+	// MaxConns bounds the open connections of each address; default 128. It is lowered to a quarter of
+	// what the limit of open files allows.
 	MaxConns int
 	// Metrics is what /metrics shows.
 	Metrics prometheus.Gatherer
@@ -111,6 +113,7 @@ const (
 	stopTimeout  = time.Second      // for answers under way when the server stops
 	idleTimeout  = 2 * time.Minute
 	mostHeader   = 16 << 10 // bytes
+	mostConns    = 128      // unless HTTPConfig says more
 )
 
 // ListenHTTP opens the listeners, so that an address in use is known at once. Nothing is answered
@@ -128,6 +131,7 @@ func newHTTP(cfg HTTPConfig) *HTTP {
 	if cfg.Tokens == nil {
 		cfg.Tokens = func() []string { return nil }
 	}
+	cfg.MaxConns = min(cmp.Or(cfg.MaxConns, mostConns), max(1, OpenFiles()/4))
 	s := &HTTP{cfg: cfg, template: template.Must(pageTemplate.Clone())}
 	template.Must(s.template.Parse(cfg.Page))
 	warn := slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn)

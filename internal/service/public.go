@@ -51,9 +51,21 @@ func (s *HTTP) listen(ctx context.Context) error {
 	return open("OPERATOR_ADDR", s.cfg.OperatorAddr, s.operator)
 }
 
+// once closes the connection behind a chunked request. One that had a Content-Length as well, which
+// is not to be seen any more, may end elsewhere for a gateway: what follows would be a request that
+// the gateway has not looked at (RFC 9112, section 6.1).
+func once(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.TransferEncoding) > 0 {
+			w.Header().Set("Connection", "close")
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
 func (s *HTTP) server(handler http.Handler) *http.Server {
 	server := &http.Server{
-		Handler:           handler,
+		Handler:           once(handler),
 		ReadHeaderTimeout: readTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -61,9 +73,7 @@ func (s *HTTP) server(handler http.Handler) *http.Server {
 		MaxHeaderBytes:    mostHeader,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug), // what peers do wrong
 	}
-	if s.cfg.MaxConns > 0 {
-		bound(server, s.cfg.MaxConns)
-	}
+	bound(server, s.cfg.MaxConns)
 	return server
 }
 

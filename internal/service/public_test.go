@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"testing"
 
@@ -91,4 +92,27 @@ func TestAnOpenAddressWithoutOperatorAddrIsWarnedOf(t *testing.T) {
 		s.Close()
 		require.Equal(t, warned, bytes.Contains(log.Bytes(), []byte("set OPERATOR_ADDR")), addr)
 	}
+}
+
+// A gateway that goes by Content-Length sees one request, and has not looked at the second.
+func TestARequestOfTwoLengthsIsTheLastOfItsConnection(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 2)
+	server := newHTTP(setup(t).cfg).server(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.Path }))
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ln) }()
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "GET /first HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"+
+		"GET /second HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+	require.NoError(t, err)
+	_, _ = io.ReadAll(conn) // until it is closed
+	require.NoError(t, server.Close())
+	require.ErrorIs(t, <-done, http.ErrServerClosed)
+	close(asked)
+	require.Equal(t, "/first", <-asked)
+	require.Empty(t, <-asked)
 }

@@ -1,0 +1,116 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/rollcall-redis/rollcall/availability"
+)
+
+// changes are when a mitra last went online and offline, which Postgres alone knows; null: never.
+type changes struct {
+	LastOnline  *time.Time `json:"last_online_at"`
+	LastOffline *time.Time `json:"last_offline_at"`
+}
+
+const (
+	// changesFor is how long the times of a version are used. Going online or offline takes a
+	// version, so only a statement that sets a time alone is noticed no sooner.
+	changesFor = 5 * time.Minute
+	// mostChanges bounds each of the two generations of known times, some 100 bytes a mitra.
+	mostChanges = 50_000
+	// changesAgain is the pause after Postgres did not answer: polls do not wait for it one by one.
+	changesAgain = time.Second
+)
+
+// knownChanges are the times of one version of a mitra; nil: Postgres has no such mitra.
+type knownChanges struct {
+	*changes
+	version int64
+	at      time.Time
+}
+
+// changesCache asks Postgres for the times of a mitra once a version: an app that polls its status
+// costs Postgres nothing until the mitra's state changes.
+type changesCache struct {
+	source Source
+	asking *semaphore.Weighted
+
+	mu            sync.Mutex
+	recent, older map[string]knownChanges // when recent is full it becomes older
+	quiet         time.Time               // nobody asks before
+}
+
+func newChangesCache(source Source) *changesCache {
+	return &changesCache{
+		source: source, asking: semaphore.NewWeighted(heartbeatsAtSource), recent: map[string]knownChanges{},
+	}
+}
+
+// of returns the times of a mitra whose state has this version; nil if Postgres cannot be asked.
+func (k *changesCache) of(ctx context.Context, id string, version int64) *changes {
+	found, known := k.known(id, version)
+	if known {
+		return found
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := k.asking.Acquire(ctx, 1); err != nil {
+		k.failed(err)
+		return nil
+	}
+	defer k.asking.Release(1)
+	if found, known := k.known(id, version); known { // others have waited for the same
+		return found
+	}
+	m, err := k.source.Mitra(ctx, id)
+	switch {
+	case errors.Is(err, availability.ErrNotFound):
+		k.keep(id, knownChanges{nil, version, time.Now()})
+		return nil
+	case err != nil:
+		k.failed(err)
+		return nil
+	}
+	found = &changes{moment(m.LastOnline), moment(m.LastOffline)}
+	k.keep(id, knownChanges{found, m.Version, time.Now()})
+	return found
+}
+
+// known returns the times, and whether Postgres is not to be asked for them.
+func (k *changesCache) known(id string, version int64) (*changes, bool) {
+	now := time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	found, ok := k.recent[id]
+	if !ok {
+		found, ok = k.older[id]
+	}
+	if ok && found.version == version && version > 0 && now.Sub(found.at) < changesFor {
+		return found.changes, true
+	}
+	return nil, now.Before(k.quiet)
+}
+
+func (k *changesCache) keep(id string, found knownChanges) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.recent) >= mostChanges {
+		k.recent, k.older = map[string]knownChanges{}, k.recent
+	}
+	k.recent[id] = found
+}
+
+// failed keeps others from asking, unless the caller has only gone away.
+func (k *changesCache) failed(err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.quiet = time.Now().Add(changesAgain)
+}
