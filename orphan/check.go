@@ -194,15 +194,16 @@ func (c *checker) related() {
 // look dead. A key with a variable is about one of them, and may well be a candidate here.
 func spare(all []checker) {
 	type deletion struct {
-		by *checker
-		at string
+		by  *checker
+		at  string
+		end string
 	}
 	// By the text that names begin with: rules are many, and few of them are about one key.
 	deletions := map[string][]deletion{}
 	for i := range all {
 		for _, at := range sorted(all[i].deleted) {
-			begin := all[i].deleted[at].begin()
-			deletions[begin] = append(deletions[begin], deletion{&all[i], at})
+			p := all[i].deleted[at]
+			deletions[p.begin()] = append(deletions[p.begin()], deletion{&all[i], at, p.end()})
 		}
 	}
 	for j := range all {
@@ -215,7 +216,7 @@ func spare(all []checker) {
 			name := literal(ref.text)
 			for n := range len(name) {
 				for _, d := range deletions[name[:n+1]] {
-					if d.by.index != j && d.by.deleted[d.at].meets(ref.pattern) {
+					if d.by.index != j && strings.HasSuffix(name, d.end) && d.by.deleted[d.at].meets(ref.pattern) {
 						d.by.fault(d.at, "could delete %s, which rules[%d] %q relies on: %s",
 							name, j, all[j].rule.Name, ref.field)
 					}

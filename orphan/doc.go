@@ -25,7 +25,8 @@
 //     of life, and those that have just lost it. A backlog of known orphans does not.
 //  6. The guard agrees: lease, fence, witness, log record; see package guard.
 //  7. No other rule of the Set keeps it. A candidate of several rules has to be condemned by all of
-//     them. A related key that is a candidate of another rule is left to that rule.
+//     them. A related key that is a candidate of another rule is left to that rule, and one that is
+//     related by another rule, too, stays as long as that rule's candidate exists.
 //
 // A missing document, and a database or node that does not answer, keep.
 //
@@ -72,8 +73,8 @@
 // score or value, and the expiry of a field. Up to 64 KiB or 512 elements are compared whole, in
 // the script that deletes. Larger values are read whole by each look, in pieces of that size; the
 // script then compares type, expiry, size, both ends, and what is pending. A stream that a
-// consumer has read within two graces is in use. Beyond 8192 pieces, 64 groups, or an unknown
-// type, a candidate cannot be compared: it is kept, with reason large.
+// consumer has read within two graces is in use. Beyond 8192 pieces, 64 groups, 1,000 consumers, or
+// of an unknown type, a candidate cannot be compared: it is kept, with reason large.
 //
 // # A pass
 //

@@ -163,8 +163,15 @@ func (x *pass) ripens(c *candidate, n need, since time.Duration) {
 	x.ripe[c.name()] = c
 }
 
-// graceOf is how long a candidate has to stay condemned, by all rules that are about it.
-func (x *pass) graceOf(f *finding) time.Duration { return max(x.graceFor(f), f.othersGrace) }
+// graceOf is how long a candidate has to stay condemned, by all rules that are about it. What is
+// found later of one that has gone can also belong to a new one in the making.
+func (x *pass) graceOf(f *finding) time.Duration {
+	grace := max(x.graceFor(f), f.othersGrace)
+	if f.alone && f.rest != nil {
+		grace = max(grace, min(defaultGrace, x.set.c.Interval))
+	}
+	return grace
+}
 
 // graceFor is how long a candidate has to stay condemned by this rule.
 func (r *rule) graceFor(f *finding) time.Duration {

@@ -60,6 +60,10 @@ func (l *looking) identify(ctx context.Context) error {
 	if err := l.fieldExpiries(ctx, expiring); err != nil {
 		return err
 	}
+	names, err := l.unclaimed(ctx, names, keys)
+	if err != nil {
+		return err
+	}
 	found, err := l.identities(ctx, names)
 	if err != nil {
 		return err
@@ -101,8 +105,12 @@ func (l *looking) identify(ctx context.Context) error {
 func (l *looking) fingerprint(f *finding) string {
 	var s strings.Builder
 	s.WriteString(l.meaning + "\n")
+	found := make(map[string]bool, len(f.related))
+	for _, key := range f.related {
+		found[key] = true
+	}
 	for _, o := range f.observations {
-		if len(o.args) > 1 && (f.alone || !slices.Contains(f.related, o.args[1])) {
+		if f.alone || !found[o.of] {
 			s.WriteString(strings.Join(o.args, " ") + " " + o.answer + "\n")
 		}
 	}
@@ -180,6 +188,9 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 	if err := l.ask(ctx, asked); err != nil {
 		return nil, err
 	}
+	if err := l.groups(ctx, found, keys); err != nil {
+		return nil, err
+	}
 	if err := l.weigh(ctx, found, keys); err != nil {
 		return nil, err
 	}
@@ -194,6 +205,7 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 	asked = nil
 	for _, key := range keys {
 		switch id := found[key]; {
+		case id.beyond != "":
 		case id.heavy():
 			id.beyond = "its elements are too large to be compared"
 		case id.kind == "string" && id.size <= wholeBytes:

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -426,7 +424,7 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 			f.keep(unreadable, "it is no JSON object")
 			return
 		}
-		maps.DeleteFunc(f.value, func(name string, _ any) bool { return !l.reads(name) })
+		f.value = leaves(f.value, l.fields)
 	case int64:
 		f.value = map[string]any{}
 		if v == 0 {
@@ -436,8 +434,8 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 	case []any:
 		f.value = map[string]any{}
 		for i, each := range v {
-			if each != nil {
-				f.value[string(l.fields[i])] = each
+			if text, ok := each.(string); ok && len(text) <= longText {
+				f.value[string(l.fields[i])] = text
 			}
 		}
 	default:
@@ -456,15 +454,6 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 		}
 		f.values[name] = text
 	}
-}
-
-// reads reports whether the rule reads a field of this name, or something in it: the rest of the
-// value is not remembered.
-func (r *rule) reads(name string) bool {
-	return slices.ContainsFunc(r.fields, func(at fieldPath) bool {
-		first, _, _ := strings.Cut(string(at), ".")
-		return first == name
-	})
 }
 
 // field is a field of a candidate's value. A hash has no fields in fields.

@@ -5,11 +5,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Rules of one Set may be about the same keys. A key that one of them keeps is not deleted by
 // another: a candidate of several rules has to be condemned by all of them, and a related key that
-// is a candidate of another rule is left to that one.
+// is a candidate of another rule is left to that one. A related key of several rules stays as long
+// as a candidate of another one that it belongs to exists.
 
 // meet makes rules known to one another.
 func meet(rules []*rule) {
@@ -55,6 +58,62 @@ func (r *rule) same(f *finding) *candidate {
 	return nil
 }
 
+// claimants are candidates of other rules that a related key belongs to, too.
+func (r *rule) claimants(key string) (all []claimant) {
+	for _, other := range r.others {
+		if c := other.ofKey(key); c != nil && c.alone && other.ours(c) {
+			all = append(all, claimant{other, c})
+		}
+	}
+	return all
+}
+
+// A claimant is a candidate of a rule.
+type claimant struct {
+	rule *rule
+	*candidate
+}
+
+// presence asks whether the candidate exists.
+func (c claimant) presence() []string {
+	f := &finding{candidate: *c.candidate}
+	switch {
+	case c.rule.candidates != nil:
+		return []string{"EXISTS", c.key}
+	case c.rule.Members.Hash != "": // its value is not wanted
+		return []string{"HEXISTS", c.key, c.member}
+	}
+	return c.rule.membership(f)
+}
+
+// unclaimed leaves out related keys that belong to an existing candidate of another rule, too. The
+// answers are part of what the others are: a candidate that comes later keeps its keys.
+func (l *looking) unclaimed(ctx context.Context, names []string, keys map[string][]*finding) ([]string, error) {
+	claimed := map[string]bool{}
+	var asked []question
+	for _, key := range names {
+		for _, c := range l.claimants(key) {
+			args := c.presence()
+			asked = append(asked, question{args: args, told: func(answer *redis.Cmd) {
+				text := replyText(answer)
+				missing := text == "_" || text == ":0"
+				claimed[key] = claimed[key] || !missing
+				for _, f := range keys[key] {
+					if missing {
+						f.observations = append(f.observations, observation{args, text, bytesOf(answer), key})
+					} else {
+						f.because("%s belongs to %s of rule %s, too", key, c.name(), c.rule.Name)
+					}
+				}
+			}})
+		}
+	}
+	if err := l.ask(ctx, asked); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(names, func(key string) bool { return claimed[key] }), nil
+}
+
 // belongs reports whether a related key is its candidate's alone. One whose name would be read with
 // other values, as that of a member with a ':', could as well be somebody else's.
 func (r *rule) belongs(t *template, key string, f *finding) bool {
@@ -97,6 +156,8 @@ func (l *looking) hearOthers(ctx context.Context, home server) error {
 		for i, g := range found {
 			f := of[i]
 			switch {
+			case g.verdict == foreign: // by its type: the other rule is not about it
+				f.observations = append(f.observations, g.observations...)
 			case lost != "":
 				f.keep(unknown, "rule %s is about it, too, and is held: %s", other.Name, lost)
 			case g.verdict != condemned:

@@ -58,6 +58,15 @@ func (p pattern) begin() string {
 	return string(text)
 }
 
+// end is the text that all names end with.
+func (p pattern) end() string {
+	first := len(p)
+	for first > 0 && p[first-1].fixed() {
+		first--
+	}
+	return p[first:].begin()
+}
+
 // pattern is what the template's names look like, where holds says what a variable can hold.
 func (t *template) pattern(holds func(variable string) *[256]bool) (p pattern) {
 	for _, part := range t.parts {
@@ -77,18 +86,40 @@ func (t *template) pattern(holds func(variable string) *[256]bool) (p pattern) {
 	return p
 }
 
-// meets tells whether a name can look like both patterns. It walks through both at once.
+// fixed reports whether the step takes exactly one byte, and always the same.
+func (s step) fixed() bool { return s.of == nil && !s.repeats }
+
+// meets reports whether a name can look like both patterns. Rules are many, and most of their
+// patterns differ in the text that they begin or end with.
 func (p pattern) meets(q pattern) bool {
+	for len(p) > 0 && len(q) > 0 && p[0].fixed() && q[0].fixed() {
+		if p[0].one != q[0].one {
+			return false
+		}
+		p, q = p[1:], q[1:]
+	}
+	for len(p) > 0 && len(q) > 0 && p[len(p)-1].fixed() && q[len(q)-1].fixed() {
+		if p[len(p)-1].one != q[len(q)-1].one {
+			return false
+		}
+		p, q = p[:len(p)-1], q[:len(q)-1]
+	}
+	return p.meetsInside(q)
+}
+
+// meetsInside walks through both at once.
+func (p pattern) meetsInside(q pattern) bool {
 	type place struct{ p, q int }
-	seen := map[place]bool{}
-	todo := []place{{}}
+	seen := make([]bool, (len(p)+1)*(len(q)+1))
+	todo := append(make([]place, 0, 16), place{})
 	for len(todo) > 0 {
 		at := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if seen[at] {
+		n := at.p*(len(q)+1) + at.q
+		if seen[n] {
 			continue
 		}
-		seen[at] = true
+		seen[n] = true
 		if at.p == len(p) && at.q == len(q) {
 			return true
 		}
@@ -122,6 +153,9 @@ func (s step) shares(t step) bool {
 	}
 	if t.of == nil {
 		return s.takes(t.one)
+	}
+	if s.of == t.of {
+		return true
 	}
 	for b := range 256 {
 		if s.takes(byte(b)) && t.takes(byte(b)) {

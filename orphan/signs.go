@@ -3,9 +3,9 @@ package orphan
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -247,7 +247,7 @@ func (l *looking) ages(ctx context.Context) error {
 			f.keep(unreadable, "%q is no time in %s", text, a.Unit)
 		}
 	}
-	var asked []question
+	var asked, missing []question
 	for f := range l.undecided {
 		q := question{f: f}
 		switch {
@@ -297,21 +297,42 @@ func (l *looking) ages(ctx context.Context) error {
 			if !ok {
 				continue
 			}
-			q.args = []string{"GET", key}
+			q.args = []string{"GETRANGE", key, "0", strconv.Itoa(mostTime)} // it could be of any size
 			q.told = func(answer *redis.Cmd) {
-				text, err := answer.Text()
-				switch {
-				case err == nil:
-					since(f, text)
-				case errors.Is(err, redis.Nil) && a.IfMissing == "first_seen":
-					f.firstSeen = true
-					f.because("no %s: its age counts from the first look", key)
-				default:
+				switch text, err := answer.Text(); {
+				case err != nil:
 					f.keep(unreadable, "%s: %v", key, err)
+				case len(text) > mostTime:
+					f.keep(unreadable, "%s is no time: it has more than %d bytes", key, mostTime)
+				case text == "":
+					missing = append(missing, l.withoutAge(f, key))
+				default:
+					since(f, text)
 				}
 			}
 		}
 		asked = append(asked, q)
 	}
-	return l.observe(ctx, asked)
+	if err := l.observe(ctx, asked); err != nil {
+		return err
+	}
+	return l.observe(ctx, missing)
+}
+
+// mostTime is how many bytes the text of a time has at most.
+const mostTime = 64
+
+// withoutAge asks whether the key of an age is missing or empty.
+func (l *looking) withoutAge(f *finding, key string) question {
+	return question{f: f, args: []string{"EXISTS", key}, told: func(answer *redis.Cmd) {
+		switch is := replyText(answer); {
+		case is == ":0" && l.MinAge.IfMissing == "first_seen":
+			f.firstSeen = true
+			f.because("no %s: its age counts from the first look", key)
+		case is == ":0":
+			f.keep(unreadable, "no %s", key)
+		default:
+			f.keep(unreadable, "%s is no time", key)
+		}
+	}}
 }

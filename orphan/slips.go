@@ -130,9 +130,12 @@ func (c *checker) values() {
 	}
 }
 
-// braces warns of texts that were surely meant as variables.
-func (s *subject) braces() {
-	look := func(at, text string) {
+// spelling warns of names that were surely meant otherwise.
+func (s *subject) spelling() {
+	s.eachText(func(at, text string) {
+		if strings.TrimSpace(text) != text {
+			s.warn("%s: %q begins or ends with a space", at, text)
+		}
 		t, err := parseTemplate(text, true)
 		if err != nil {
 			return
@@ -144,7 +147,25 @@ func (s *subject) braces() {
 				}
 			}
 		}
+	})
+}
+
+// ofWorkers finds keys that each Rollcall writes for itself.
+var ofWorkers = regexp.MustCompile(`(^|[` + regexp.QuoteMeta(beforeStem) + `])(janitor|orphan):`)
+
+// idle warns of places in unless_lost that a Rollcall keeps alive by itself.
+func (s *subject) idle() {
+	for i, ref := range s.rule.UnlessLost {
+		for _, text := range append([]string{ref.Exists}, ref.ExistsAny...) {
+			if key := literal(text); ofWorkers.MatchString(key) {
+				s.warn("unless_lost[%d]: %q is a key of Rollcall: it exists whatever is lost", i, key)
+			}
+		}
 	}
+}
+
+// eachText names each text of the rule that is a template.
+func (s *subject) eachText(look func(at, text string)) {
 	r := s.rule
 	look("keys", r.Keys)
 	for i, text := range r.Related {

@@ -78,3 +78,17 @@ func TestTimesAndBracesThatProtectFromNothingAreWarnedOf(t *testing.T) {
 		require.Contains(t, warnings[0], want)
 	}
 }
+
+func TestNamesThatKeepNobodyAreWarnedOf(t *testing.T) {
+	t.Parallel()
+	for want, rule := range map[string]Rule{
+		"begins or ends with a space": {Keys: "cart:{u}", KeepIf: []Sign{{Exists: "session:{u} "}},
+			UnlessLost: []Reference{{Exists: "sessions"}}},
+		"it exists whatever is lost": {Keys: "cart:{u}", KeepIf: []Sign{{Exists: "session:{u}"}},
+			UnlessLost: []Reference{{Exists: "{{cleanup}}:janitor:witness"}}},
+	} {
+		rule.Name = "carts"
+		require.Len(t, Warnings([]Rule{rule}), 1)
+		require.Contains(t, Warnings([]Rule{rule})[0], want)
+	}
+}

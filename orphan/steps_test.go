@@ -137,6 +137,29 @@ func TestWhatALeaderLeavesBehindGoesAndIsCountedWithItsCandidate(t *testing.T) {
 	})
 }
 
+// Names are used again, and what is related may be written before its parent.
+func TestWhatIsWrittenUnderTheNameOfACandidateThatHasGoneDoesNotGoAtOnce(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil, rooms(p, p+"room:{id}:seat:*"))
+		for i := range 130 {
+			r.do("SET", fmt.Sprint(p, "room:1:seat:", i), i)
+		}
+		r.do("HSET", p+"room:1", "state", "closed")
+		r.set.c.Client.AddHook(&refusing{command: "evalsha", with: `"follows":true`, times: 1})
+		require.Equal(t, janitor.Failed, r.sweep("rooms").Outcome)
+		r.do("SET", p+"room:1:seat:ann", "new")
+		require.Equal(t, 1, r.sweep("rooms").Kept[waiting])
+		r.pass("rooms", 59*time.Second)
+		require.Equal(t, 1, r.sweep("rooms").Kept[waiting])
+		require.True(t, r.exists(p+"room:1:seat:ann"))
+		r.do("HSET", p+"room:1", "state", "open")
+		r.pass("rooms", time.Minute)
+		r.sweep("rooms")
+		require.True(t, r.exists(p+"room:1:seat:ann"))
+	})
+}
+
 // A related key that is made anew while the others go is no longer what the look saw.
 func TestARelatedKeyThatIsChangedWhileTheOthersGoStays(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {

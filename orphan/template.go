@@ -172,6 +172,14 @@ func (t *template) prefix() string {
 	return t.parts[0].text
 }
 
+// suffix is the text after the last variable; "" before a '*'.
+func (t *template) suffix() string {
+	if last := len(t.parts) - 1; !t.rest && last >= 0 && !t.parts[last].variable {
+		return t.parts[last].text
+	}
+	return ""
+}
+
 // glob is a pattern of SCAN that finds all names of the template, and perhaps others.
 func (t *template) glob() string {
 	var s strings.Builder

@@ -65,6 +65,41 @@ func valueOf(object map[string]any, at fieldPath) any {
 	return valueOf(inner, fieldPath(rest))
 }
 
+// longText is the longest text of a field that is looked at (bytes). It is for names and states; a
+// longer one counts as missing.
+const longText = 4 << 10
+
+// leaves is what of an object stands at some paths: the rest of it could be of any size.
+func leaves(object map[string]any, paths []fieldPath) map[string]any {
+	kept := map[string]any{}
+	for _, at := range paths {
+		leaf, ok := valueOf(object, at), false
+		switch v := leaf.(type) {
+		case string:
+			ok = len(v) <= longText
+		case json.Number:
+			ok = len(v) <= longText
+		case bool:
+			ok = true
+		}
+		if !ok {
+			continue
+		}
+		names := strings.Split(string(at), ".")
+		into := kept
+		for _, name := range names[:len(names)-1] {
+			inner, ok := into[name].(map[string]any)
+			if !ok {
+				inner = map[string]any{}
+				into[name] = inner
+			}
+			into = inner
+		}
+		into[names[len(names)-1]] = leaf
+	}
+	return kept
+}
+
 // The times that are believed lie between these: a rating, or seconds where milliseconds are
 // expected, is no time.
 var (

@@ -1,6 +1,8 @@
 package orphan
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,4 +35,24 @@ func TestATimeMayBeWrittenInAnyWay(t *testing.T) {
 		r.do("SET", w.Prefix+"session:none", `{"at":true}`)
 		require.Equal(t, map[string]int{waiting: 4, unreadable: 1}, r.sweep("sessions").Kept)
 	})
+}
+
+// A value may be of 4 MiB: what is remembered of 500 of them is not.
+func TestOnlyWhatTheRuleReadsOfAValueIsRemembered(t *testing.T) {
+	t.Parallel()
+	object := readJSON(`{"id":"a","much":{"more":[1,2]},"player":{"id":7,"ok":true,"name":"` + strings.Repeat("x", longText+1) +
+		`","deep":{"er":1}},"n":null}`)
+	paths := []fieldPath{"id", "much", "player.id", "player.ok", "player.name", "player.deep.er", "n", "none.at.all", "id.of"}
+	require.Equal(t, map[string]any{
+		"id": "a", "player": map[string]any{"id": json.Number("7"), "ok": true, "deep": map[string]any{"er": json.Number("1")}},
+	}, leaves(object, paths))
+	for _, at := range paths {
+		want, ok := textOf(object, at)
+		is, still := textOf(leaves(object, paths), at)
+		if at == "player.name" {
+			require.False(t, still)
+			continue
+		}
+		require.Equal(t, []any{want, ok}, []any{is, still}, at)
+	}
 }

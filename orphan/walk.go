@@ -3,6 +3,10 @@ package orphan
 import (
 	"context"
 	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
 // pageOf is how many candidates are looked at together.
@@ -77,34 +81,77 @@ func joined(page []*candidate) (all []*candidate) {
 }
 
 func (r *rule) walkMembers(ctx context.Context, c caller, page func([]*candidate) error) error {
+	most, err := r.membersAtOnce(ctx, c)
+	if err != nil {
+		return err
+	}
+	members := &members{rule: r, most: most, named: true}
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		var members []string
-		step := 2 // a member, and its score or value
+		var some []*candidate
 		err := c.Call(ctx, func(ctx context.Context) (err error) {
-			client, size := c.Client(), int64(c.PageSize())
-			switch {
-			case r.Members.ZSet != "":
-				members, cursor, err = client.ZScan(ctx, r.container, cursor, "", size).Result()
-			case r.Members.Hash != "":
-				members, cursor, err = client.HScan(ctx, r.container, cursor, "", size).Result()
-			default:
-				members, cursor, err = client.SScan(ctx, r.container, cursor, "", size).Result()
-				step = 1
-			}
+			some, cursor, err = members.scan(ctx, c, cursor)
 			return err
 		})
 		if err != nil {
 			return err
-		}
-		var some []*candidate
-		for i := 0; i < len(members); i += step {
-			some = append(some, r.ofMember(members[i]))
 		}
 		if err := page(some); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// members are those of a rule, page by page.
+type members struct {
+	*rule
+	most  int64 // that one page has
+	named bool  // of a hash, names alone are asked for: Redis 7.4 and newer can
+}
+
+// membersAtOnce is how many members one command answers with at most: their names, and the values of
+// fields, can be of any size.
+func (r *rule) membersAtOnce(ctx context.Context, c caller) (int64, error) {
+	id, size := identity{}, "SCARD"
+	switch {
+	case r.Members.ZSet != "":
+		size = "ZCARD"
+	case r.Members.Hash != "":
+		size = "HLEN"
+	}
+	err := (&looking{rule: r, caller: c}).ask(ctx, []question{
+		{args: []string{size, r.container}, told: func(answer *redis.Cmd) { id.size, _ = answer.Int64() }},
+		{args: []string{"MEMORY", "USAGE", r.container, "SAMPLES", "50"}, told: func(answer *redis.Cmd) {
+			id.memory, _ = answer.Int64()
+		}},
+	})
+	return id.step(), err
+}
+
+// scan reads one page.
+func (m *members) scan(ctx context.Context, c caller, cursor uint64) (some []*candidate, next uint64, err error) {
+	var found []string
+	each, client, size := 2, c.Client(), min(m.most, int64(c.PageSize())) // a member, and its score or value
+	switch {
+	case m.Members.ZSet != "":
+		found, next, err = client.ZScan(ctx, m.container, cursor, "", size).Result()
+	case m.Members.Set != "":
+		each = 1
+		found, next, err = client.SScan(ctx, m.container, cursor, "", size).Result()
+	case m.named:
+		each = 1
+		found, next, err = client.HScanNoValues(ctx, m.container, cursor, "", size).Result()
+		if err != nil && together.Answered(err) {
+			m.named = false
+			return m.scan(ctx, c, cursor)
+		}
+	default:
+		found, next, err = client.HScan(ctx, m.container, cursor, "", size).Result()
+	}
+	for i := 0; i < len(found); i += each {
+		some = append(some, m.ofMember(found[i]))
+	}
+	return some, next, err
 }
 
 // Bounds of what is remembered of the names of related keys.

@@ -13,7 +13,7 @@ import (
 // Shorter times than these are surely a slip.
 const (
 	leastOrFor  = time.Minute
-	leastWithin = time.Second
+	leastWithin = 2 * time.Second
 )
 
 // Warnings are sentences about rules that are legal, and could delete what lives, or what was not
@@ -47,7 +47,8 @@ func review(rules []Rule) (warnings, notes []string) {
 		s.places()
 		s.statements()
 		s.windows()
-		s.braces()
+		s.spelling()
+		s.idle()
 		s.names()
 		s.fleet()
 		for j := range all {
@@ -64,9 +65,16 @@ type subject struct {
 	checker
 	refs    []reference
 	related []*template
+	signs   []lifeKey
 	looks   map[*template]pattern
 	// warn of what could delete the living, note what cannot
 	warn, note func(format string, args ...any)
+}
+
+// lifeKey is a key with a variable that a sign of life looks at.
+type lifeKey struct {
+	field string
+	t     *template
 }
 
 func newSubject(i int, r Rule) subject {
@@ -78,6 +86,16 @@ func newSubject(i int, r Rule) subject {
 	for _, text := range r.Related {
 		if t, err := parseTemplate(text, true); err == nil {
 			s.related = append(s.related, t)
+		}
+	}
+	for i, sign := range r.KeepIf {
+		if t, err := parseTemplate(sign.Exists, false); err == nil && len(t.variables()) > 0 {
+			s.signs = append(s.signs, lifeKey{fmt.Sprintf("keep_if[%d].exists", i), t})
+		}
+	}
+	for _, ref := range s.refs {
+		if t, err := parseTemplate(ref.text, false); err == nil && len(t.variables()) > 0 && !ref.lost {
+			s.signs = append(s.signs, lifeKey{ref.field, t})
 		}
 	}
 	return s
@@ -167,6 +185,20 @@ func (s *subject) beside(other *subject) {
 			}
 		}
 	}
+	for i, t := range s.related {
+		for j, o := range other.related {
+			if s.index < other.index && s.meets(t, other, o) {
+				s.note("related[%d]: %q can be related[%d] of %s, too: it stays as long as a candidate of one of both exists",
+					i, t.text, j, name)
+			}
+		}
+		for _, sign := range other.signs {
+			if s.meets(t, other, sign.t) {
+				s.warn("related[%d]: %q can be a sign of life for %s: %s; its candidates look dead without it", i, t.text, name,
+					sign.field)
+			}
+		}
+	}
 	if s.rule.Members == nil {
 		return
 	}
@@ -195,6 +227,9 @@ func (s *subject) sameCandidates(other *subject) bool {
 func (s *subject) meets(t *template, other *subject, o *template) bool {
 	if !strings.HasPrefix(t.prefix(), o.prefix()) && !strings.HasPrefix(o.prefix(), t.prefix()) {
 		return false // there are many rules, and few of them are about one key
+	}
+	if !strings.HasSuffix(t.suffix(), o.suffix()) && !strings.HasSuffix(o.suffix(), t.suffix()) {
+		return false
 	}
 	return s.look(t).meets(other.look(o))
 }

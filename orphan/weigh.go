@@ -2,6 +2,7 @@ package orphan
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -15,13 +16,48 @@ const (
 	mostMemory  = 4 << 20   // of a collection of few elements: one may be nearly all of it
 )
 
+// groups leaves alone streams that are read by many. Each command about them counts groups or
+// consumers one by one, MEMORY USAGE too.
+func (l *looking) groups(ctx context.Context, found map[string]*identity, keys []string) error {
+	var streams, grouped []question
+	for _, key := range keys {
+		id := found[key]
+		if id.kind != "stream" {
+			continue
+		}
+		consumers := question{args: []string{"XINFO", "GROUPS", key}, told: func(answer *redis.Cmd) {
+			all, _ := answer.Slice()
+			sum := int64(0)
+			for _, one := range all {
+				n, _ := pairs(one)["consumers"].(int64)
+				sum += n
+			}
+			if sum > mostConsumers {
+				id.beyond = fmt.Sprintf("it has %d consumers, too many to be compared", sum)
+			}
+		}}
+		streams = append(streams, question{args: []string{"XINFO", "STREAM", key}, told: func(answer *redis.Cmd) {
+			switch n, _ := pairs(answer.Val())["groups"].(int64); {
+			case n > mostGroups:
+				id.beyond = fmt.Sprintf("it has %d groups of consumers, too many to be compared", n)
+			case n > 0:
+				grouped = append(grouped, consumers)
+			}
+		}})
+	}
+	if err := l.ask(ctx, streams); err != nil {
+		return err
+	}
+	return l.ask(ctx, grouped)
+}
+
 // weigh asks how much memory collections take: exactly, if they may be compared whole, otherwise by
 // some elements.
 func (l *looking) weigh(ctx context.Context, found map[string]*identity, keys []string) error {
 	var asked []question
 	for _, key := range keys {
 		id := found[key]
-		if !id.exists || id.kind == "string" {
+		if !id.exists || id.kind == "string" || id.beyond != "" {
 			continue
 		}
 		samples := "0" // all

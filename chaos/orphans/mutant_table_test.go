@@ -94,6 +94,16 @@ var mutants = harness.Mutants{
 			Test:  "TestAMemberTakesNoKeyWhoseNameIsReadOtherwise",
 		},
 		{
+			Name: "ClaimedIsTaken", What: "a related key goes though a candidate of another rule has it, too",
+			Edits: []harness.Edit{{From: "return claimed[key] })", To: "return false && claimed[key] })"}},
+			Test:  "TestARelatedKeyOfTwoRulesStaysAsLongAsACandidateOfEitherExists",
+		},
+		{
+			Name: "RestsNeedNoGrace", What: "what has the name of a candidate that has gone goes at once",
+			Edits: []harness.Edit{{From: "if f.alone && f.rest != nil {", To: "if false {"}},
+			Test:  "TestWhatIsWrittenUnderTheNameOfACandidateThatHasGoneDoesNotGoAtOnce",
+		},
+		{
 			Name: "VariablesGoOn", What: "a variable takes what follows it",
 			Edits: []harness.Edit{{From: "p.ends += t.parts[i+1].text[:size]", To: "_ = size"}},
 			Test:  "TestAVariableTakesNoNameThatIsNotMeant",

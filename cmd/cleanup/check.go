@@ -19,6 +19,10 @@ const samples = 3
 // many is the least number of candidates for which it counts that all of them have the same result.
 const many = 5
 
+// most is the least number of candidates of which the worker takes it for a failure of the signs
+// that more than half are condemned.
+const most = 20
+
 // check is "cleanup check".
 func check() *service.Command {
 	var (
@@ -114,9 +118,17 @@ func showChecks(
 		for _, text := range v.Cautions {
 			cautions = append(cautions, []string{"caution", v.Rule, text})
 		}
-		if p.Verdicts["condemned"] == p.Scanned && p.Scanned >= many {
+		switch dead := p.Verdicts["condemned"]; {
+		case dead == p.Scanned && dead >= many:
 			cautions = append(cautions,
 				[]string{"caution", v.Rule, "all candidates are condemned: are the signs right?"})
+		case 2*dead > p.Scanned && p.Scanned >= most:
+			cautions = append(cautions, []string{"caution", v.Rule, fmt.Sprintf(
+				"%d of %d candidates are condemned: the worker holds the rule once (mass_failure), and then deletes them",
+				dead, p.Scanned)})
+		case p.Scanned > 0 && p.Verdicts["unknown"] == p.Scanned:
+			notes = append(notes, []string{"note", v.Rule,
+				"no sign of life can be told of any candidate, so all are kept: see cleanup why, with one of them"})
 		}
 		for _, text := range v.Notes {
 			notes = append(notes, []string{"note", v.Rule, text})
