@@ -260,17 +260,21 @@ func TestARepairLosesNoChangeThatIsMadeBesideIt(t *testing.T) {
 func TestTheFeedWaitsForNobodysConnection(t *testing.T) {
 	t.Parallel()
 	w, ctx := setup(t), t.Context()
-	mitra := w.mitra()
+	var mitras []string // one alone would not take every connection
+	for range 10 {
+		mitras = append(mitras, w.mitra())
+	}
+	mitra := mitras[0]
 	few, err := postgres.Open(ctx, w.URL+"&pool_max_conns=2", postgres.Timeout(patience))
 	require.NoError(t, err)
 	defer few.Close()
 	tx, err := w.Begin(ctx)
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(ctx) }() // else nobody ends the writers if the test fails
-	_, err = tx.Exec(ctx, "SELECT FROM mitras WHERE id = $1 FOR UPDATE", mitra)
+	_, err = tx.Exec(ctx, "SELECT FROM mitras WHERE id = ANY($1) FOR UPDATE", mitras)
 	require.NoError(t, err)
 	var writers sync.WaitGroup
-	for range 10 {
+	for _, mitra := range mitras {
 		writers.Go(func() {
 			if _, err := few.SetOnline(ctx, mitra, true); err != nil {
 				t.Error(err)
