@@ -67,7 +67,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	require.NoError(t, os.WriteFile(keys, []byte(`{}`), 0o600))
 	values := map[string]string{
-		"REDIS_URL": "redis://redis.example:6380/2", "INSTANCE_ID": "availability-3", "HTTP_ADDR": "[::1]:9000",
+		"REDIS_URL": "redis://redis.example:6380/2", "INSTANCE_ID": "availability-3", "HTTP_ADDR": "[::1]:9000", "HTTP_HOSTS": "fleet.example.org",
 		"ADMIN_TOKEN": "opensesameopensesame", "SHUTDOWN_GRACE": "12s", "LOG_LEVEL": "debug", "LOG_FORMAT": "json",
 		"DATABASE_URL": "postgresql://db:5433/app?pool_max_conns=9", "MIGRATE": "off", "JWT_HS256_SECRET": secret,
 		"JWT_JWKS": keys, "JWT_AUDIENCE": "dispatch", "JWT_ISSUER": "https://auth.example", "OPERATOR_ADDR": "[::1]:9001",

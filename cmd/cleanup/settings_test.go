@@ -45,7 +45,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 	t.Parallel()
 	rules := rulesFile(t, ofTests)
 	values := map[string]string{
-		"REDIS_URL": "redis://redis.example:6380/2", "INSTANCE_ID": "cleanup-3", "HTTP_ADDR": "[::1]:9000",
+		"REDIS_URL": "redis://redis.example:6380/2", "INSTANCE_ID": "cleanup-3", "HTTP_ADDR": "[::1]:9000", "HTTP_HOSTS": "fleet.example.org",
 		"ADMIN_TOKEN": "opensesameopensesame", "SHUTDOWN_GRACE": "12s", "LOG_LEVEL": "debug", "LOG_FORMAT": "json",
 		"RULES": rules, "MONGODB_URI": "mongodb://db/game", "CLEANUP_INTERVAL": "7m", "CLEANUP_DRY_RUN": "true",
 		"CLEANUP_PREFIX": "tidy:", "CLEANUP_REDIS_SHARE": "1", "CLEANUP_LEASE_TTL": "6s",

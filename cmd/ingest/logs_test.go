@@ -2,6 +2,8 @@ package main
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -29,8 +31,10 @@ func posts(t *testing.T, p *process.Process, request string) {
 func TestALogNamesItsInstanceAndIsCalmWhileOthersComeDieAndGo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
+	token := filepath.Join(t.TempDir(), "token") // a token in a flag is warned of
+	require.NoError(t, os.WriteFile(token, []byte(adminToken), 0o600))
 	args := func(id string) []string {
-		return on(server, append(calm, "--instance-id="+id, "--admin-token="+adminToken)...)
+		return on(server, append(calm, "--instance-id="+id, "--admin-token-file="+token)...)
 	}
 	leader := servingChild(t, args("ingest-1")...)
 	logtest.Await(t, leader, patience, "lease acquired")

@@ -65,7 +65,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 		"REDIS_URL": "redis://redis.example:6380/2", "INSTANCE_ID": "ingest-3", "INGEST_ADDR": "off",
 		"INGEST_MAX_CONNS": "7", "INGEST_FIRST_FRAME": "2m", "DEVICE_AUTHORITY": "set",
 		"INGEST_TLS_ADDR": ":5028", "INGEST_TLS_CERT": "c.pem", "INGEST_TLS_KEY": "k.pem", "INGEST_TLS_CLIENT_CA": "ca.pem", "INGEST_PROXY_TLS": "true",
-		"INGEST_PROXY_ADDR": ":5029", "INGEST_PROXY_TRUSTED": "10.0.0.0/8, 192.0.2.7/24", "HTTP_ADDR": "[::1]:9000", "ADMIN_TOKEN": "opensesameopensesame",
+		"INGEST_PROXY_ADDR": ":5029", "INGEST_PROXY_TRUSTED": "10.0.0.0/8, 192.0.2.7/24", "HTTP_ADDR": "[::1]:9000", "HTTP_HOSTS": "fleet.example.org", "ADMIN_TOKEN": "opensesameopensesame",
 		"HEARTBEAT_INTERVAL": "1s", "HEARTBEAT_TTL": "4s", "JANITOR_INTERVAL": "5s", "JANITOR_LEASE_TTL": "6s",
 		"JANITOR_SCAN_COUNT": "8", "JANITOR_DELETE_BATCH": "9", "JANITOR_EXISTS_CONCURRENCY": "10",
 		"JANITOR_REDIS_SHARE": "1", "JANITOR_DRY_RUN": "true", "REGISTRY_REVERSE_INDEX": "false", "REGISTRY_PARTITIONS": "64", "TELEMETRY_STREAMS": "32",
