@@ -2,12 +2,11 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
 var (
@@ -28,6 +27,10 @@ func Fields(ctx context.Context, client redis.UniversalClient, key string, field
 	return found, err
 }
 
+// ErrTooLarge is in the chain of the error of a call whose reply the client refuses to read, for
+// example since its connections limit what they read. [HScan] and [SScan] then read less of each page.
+var ErrTooLarge = errors.New("the reply of Redis is larger than this client takes")
+
 const (
 	// longestName is the most bytes of an element of a page that a script reads, and smallPage how
 	// many of them it asks for at most.
@@ -42,9 +45,8 @@ type Page struct {
 	Left  int      // elements that were too long to be read
 }
 
-// HScan reads a page of a hash. A page that the client cannot read, because somebody has written
-// more into it than the client has room for, is read again by a script, which leaves out what is
-// longer than any name.
+// HScan reads a page of a hash. If the client refuses the page as [ErrTooLarge], a script reads it
+// again and leaves out elements that are longer than any name.
 func HScan(ctx context.Context, c redis.UniversalClient, key string, cursor uint64, count int64) (Page, error) {
 	items, next, err := c.HScan(ctx, key, cursor, "", count).Result()
 	return readPage(ctx, c, "HSCAN", key, cursor, count, Page{Items: items, Next: next}, err)
@@ -60,7 +62,7 @@ func SScan(ctx context.Context, c redis.UniversalClient, key string, cursor uint
 func readPage(
 	ctx context.Context, c redis.UniversalClient, command, key string, cursor uint64, count int64, read Page, err error,
 ) (Page, error) {
-	if err == nil || together.Answered(err) || ctx.Err() != nil {
+	if !errors.Is(err, ErrTooLarge) {
 		return read, err
 	}
 	out, failed := pageScript.RunRO(ctx, c, []string{key}, command, cursor, min(count, smallPage), longestName).Slice()

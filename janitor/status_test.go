@@ -271,7 +271,7 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 	}{
 		"Pause":  {"set", "janitor: pause: ", func(ctx context.Context, r *replica, _ *Pass) error { return r.Pause(ctx, Pause{}) }},
 		"Resume": {"del", "janitor: resume: ", func(ctx context.Context, r *replica, _ *Pass) error { return r.Resume(ctx) }},
-		"CheckHeld": {"get", "janitor: read pause: ", func(ctx context.Context, _ *replica, p *Pass) error {
+		"CheckHeld": {"getrange", "janitor: read pause: ", func(ctx context.Context, _ *replica, p *Pass) error {
 			return p.CheckHeld(ctx)
 		}},
 		"Roster": {"sscan", "janitor: read roster: ", func(ctx context.Context, _ *replica, p *Pass) error {
@@ -301,7 +301,7 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 			}
 			return err
 		}},
-		"Delete, of the pause": {"get", "janitor: read pause: ", func(ctx context.Context, _ *replica, p *Pass) error {
+		"Delete, of the pause": {"getrange", "janitor: read pause: ", func(ctx context.Context, _ *replica, p *Pass) error {
 			_, err := p.Delete(ctx, batch)
 			return err
 		}},
@@ -313,7 +313,7 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 			_, err := p.Delete(ctx, batch)
 			return err
 		}},
-		"Forget, of the pause": {"get", "janitor: read pause: ", func(ctx context.Context, _ *replica, p *Pass) error {
+		"Forget, of the pause": {"getrange", "janitor: read pause: ", func(ctx context.Context, _ *replica, p *Pass) error {
 			return p.Forget(ctx, "dead", 0)
 		}},
 		"Forget": {"evalsha", "guard: forget owner: ", func(ctx context.Context, _ *replica, p *Pass) error {
@@ -352,7 +352,7 @@ func TestAFollowerThatCannotAskWhoLeadsSaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		var line broken
 		r := f.replica("r1", line.on)
-		line.by("get", io.ErrUnexpectedEOF)
+		line.by("getrange", io.ErrUnexpectedEOF)
 		_, err := r.Janitor.Sweep(t.Context(), Request{})
 		for _, err := range []error{err, r.Resign(t.Context())} {
 			var not *NotLeaderError

@@ -3,16 +3,17 @@ package service
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
 	"syscall"
+
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // ErrTooLarge is what a call returns whose reply is larger than its client takes. Nothing of that
 // was read into memory, and the connection is closed.
-var ErrTooLarge = errors.New("service: the reply of Redis is larger than this program takes")
+var ErrTooLarge = guard.ErrTooLarge
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
