@@ -3,6 +3,7 @@ package janitor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -231,7 +232,9 @@ func (o *owners) members(ctx context.Context) (ids []string, read map[string]hea
 		}
 		o.mistyped = false
 		if err = cmp.Or(refused, err); err != nil {
-			// The pipeline may have failed because somebody put more on the roster than can be read.
+			if !errors.Is(err, guard.ErrTooLarge) {
+				return nil, nil, fmt.Errorf("janitor: read roster: %w", err)
+			}
 			found, err := guard.SScan(ctx, o.j.cfg.Client, o.j.layout.Roster(), cursor, defaultScanCount)
 			if err != nil {
 				return nil, nil, fmt.Errorf("janitor: read roster: %w", err)

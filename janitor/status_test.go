@@ -282,7 +282,7 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 			_, err := p.Roster(ctx)
 			return err
 		}},
-		"Roster, of goodbyes": {"hmget", "janitor: read goodbyes: ", func(ctx context.Context, r *replica, p *Pass) error {
+		"Roster, of goodbyes": {"evalsha_ro", "janitor: read goodbyes: ", func(ctx context.Context, r *replica, p *Pass) error {
 			r.f.Del(ctx, r.f.Heartbeat("other"))
 			_, err := p.Roster(ctx)
 			return err
@@ -291,7 +291,7 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 			_, err := p.Liveness(ctx, []string{"dead"})
 			return err
 		}},
-		"Liveness, of goodbyes": {"hmget", "janitor: read goodbyes: ", func(ctx context.Context, r *replica, p *Pass) error {
+		"Liveness, of goodbyes": {"evalsha_ro", "janitor: read goodbyes: ", func(ctx context.Context, r *replica, p *Pass) error {
 			r.f.Del(ctx, r.f.Heartbeat("other"))
 			_, err := p.Liveness(ctx, []string{"other"})
 			return err

@@ -275,7 +275,9 @@ func TestALeaderWhoseFullScanFailsForThreeIntervalsResigns(t *testing.T) {
 func TestALeaderWhoseFullScanCannotEvenBeginForThreeIntervalsResigns(t *testing.T) {
 	for name, breaks := range map[string]func(c *Config){
 		"the pause cannot be read": func(c *Config) {
-			c.Control.(*redis.Client).AddHook(failing{"getrange", func() error { return reply("NOPERM no rights") }})
+			pause := &cut{command: "exists", err: io.ErrUnexpectedEOF}
+			pause.on.Store(true)
+			pause.control(c)
 		},
 		"nothing can be counted": func(c *Config) {
 			count := &cut{command: "hlen", err: io.ErrUnexpectedEOF}
