@@ -390,10 +390,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "LateAnswersTaken",
-		what: "a command is sent while an earlier one may yet be answered",
+		what: "an answer is not marked although it may be an earlier command's",
 		edits: []edit{
-			{commandGo, "	if s.isDoubtful(o.codec) {\n", "	if false {\n"},
-			{commandGo, "	if s.commands.doubtful&bitOf(o.codec) != 0 {", "	if false {"},
+			{commandGo, "	o.unsure = (s.commands.unsure|s.g.store.notes.talks(s.imei))&bitOf(o.codec) != 0\n", "	o.unsure = false\n"},
 		},
 		scenario: "CommandsWhileReplicasFail",
 		checks:   []string{"C9"},
@@ -401,7 +400,7 @@ var mutants = []mutant{
 	{
 		name:     "SecondFramesTaken",
 		what:     "a command is sent at once when the one before it has its answer",
-		edits:    []edit{{commandGo, "	if left <= 0 || s.isDoubtful", "	if left < time.Hour || s.isDoubtful"}},
+		edits:    []edit{{commandGo, "	if left <= 0 {", "	if left < time.Hour {"}},
 		scenario: "CommandsWhileReplicasFail",
 		checks:   []string{"C9"},
 	},

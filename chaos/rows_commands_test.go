@@ -163,9 +163,9 @@ func (a answering) more() error {
 
 func (a answering) ofItself() error { return a.say(a.c.Codec, a.Executes(a.c, judge.OfItself)) }
 
-// obeys has device i move, report, and do what it is told. A socket on which a command went
-// unanswered, or on which more came than an answer, is closed by its replica sooner or later: the
-// device does not wait for that.
+// obeys has device i move, report, and do what it is told. On a socket on which a command went
+// unanswered, or on which more came than an answer, all later answers are ambiguous, and nothing
+// could be judged: the device leaves it.
 func (w *environment) obeys(ctx context.Context, i int) {
 	rnd := rand.New(rand.NewPCG(w.Seed, uint64(i)))
 	d := w.Fleet.Device(i)

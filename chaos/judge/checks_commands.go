@@ -8,14 +8,18 @@ import (
 
 // c9: no command has two outcomes, and where it is known what devices did: none is executed twice,
 // by another device than it was for, or though its outcome says that it was not sent; none is
-// answered by what answered another; and at rest each has an outcome.
+// answered by what answered another, unless the outcome is marked ambiguous; and at rest each has
+// an outcome.
 type c9 struct {
 	passive
 	asked   map[string]string     // by the command's id: for which device
 	outcome map[string]conclusion // by the command's id
 }
 
-type conclusion struct{ status, text string }
+type conclusion struct {
+	status, text string
+	ambiguous    bool
+}
 
 // OfItself is what devices send that nobody has asked for, as serial ports do. Nothing on the wire
 // tells it from an answer, so it may be taken for one. It is no frame of another command's answer.
@@ -35,7 +39,7 @@ func (c *c9) before(m *moment) {
 		return
 	}
 	_, f := history.StreamEntry(m.command)
-	id, o := f["id"], conclusion{f["status"], f["text"]}
+	id, o := f["id"], conclusion{f["status"], f["text"], f["ambiguous"] == "true"}
 	if before, twice := c.outcome[id]; twice {
 		m.violation("C9", "command %s has the outcome %s after %s", id, o.status, before.status)
 	}
@@ -68,7 +72,7 @@ func (c *c9) end(m *moment) {
 	}
 	for id, o := range c.outcome {
 		switch n := times[id]; {
-		case o.status == "answered" && o.text == OfItself:
+		case o.ambiguous, o.status == "answered" && o.text == OfItself:
 		case o.status == "answered" && n == 0:
 			m.violation("C9", "command %s is said to be answered, and no device has executed it", id)
 		case o.status == "answered" && !strings.HasSuffix(o.text, id):

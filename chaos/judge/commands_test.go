@@ -62,6 +62,7 @@ func TestWhatDevicesDidOnCommandIsJudged(t *testing.T) {
 		"answered, and not done":             {"answered", "did_c1", []Execution{}, false},
 		"answered with another's answer":     {"answered", "did_c0", []Execution{{"1", "c1"}}, false},
 		"answered with the rest of another":  {"answered", "and_more_of_c0", []Execution{{"1", "c1"}}, false},
+		"answered with another's, marked":    {"answered", "did_c0 ambiguous true", []Execution{{"1", "c1"}}, true},
 		"answered with the rest of its own":  {"answered", "and_more_of_c1", []Execution{{"1", "c1"}}, true},
 		"one too many, and done":             {"busy", "", []Execution{{"1", "c1"}}, false},
 		"one too many, and not done":         {"busy", "", []Execution{}, true},

@@ -68,6 +68,8 @@ or --redis-url, and takes all other settings of ingest too.`,
 				return service.ErrSaid
 			case err != nil:
 				return errors.New(printable.Text(err.Error()))
+			case outcome.Status == commands.MaybeAnswered:
+				fmt.Fprintln(stderr, "ambiguous: this may be the answer, or what the device sends of itself")
 			case outcome.Status != commands.Answered:
 				said := fmt.Sprintf("%s at %s: %s", outcome.Status, outcome.Instance, outcome.Text)
 				fmt.Fprintln(stderr, printable.Text(said))

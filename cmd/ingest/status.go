@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -37,6 +38,8 @@ type devicesStatus struct {
 	// backlog.
 	Connections    int `json:"connections"`
 	MaxConnections int `json:"max_connections"`
+	// Messages are those that devices sent in codecs 12 to 15 and that answer no command.
+	Messages gateway.MessageCounts `json:"messages"`
 }
 
 // status is what this replica knows, without asking anybody.
@@ -56,7 +59,9 @@ func (r *replica) status() replicaStatus {
 	if n := len(r.registry.Partitions()); n > 1 {
 		st.Partitions = &partitionsStatus{Count: n, Leads: r.janitor.Leads()}
 	}
-	st.Devices = devicesStatus{Connections: r.gateway.Connections(), MaxConnections: r.maxConns}
+	st.Devices = devicesStatus{
+		Connections: r.gateway.Connections(), MaxConnections: r.maxConns, Messages: r.gateway.Messages(),
+	}
 	if addr := r.devices.Load(); addr != nil {
 		st.Devices.Addr = addr.String()
 	}

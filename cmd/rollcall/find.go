@@ -15,8 +15,8 @@ func find() *service.Command {
 	var imei string
 	return &service.Command{
 		Name: "rollcall find",
-		About: `rollcall find shows which instance holds a device, whether that instance lives, and since
-when it runs.`,
+		About: `rollcall find shows which instance holds a device, whether that instance lives, since
+when it runs, and what was last wrong with what the device sent.`,
 		Arguments: "IMEI", Mixed: true,
 		Settings: f.table(),
 		Check: func(in *service.Input) {
@@ -33,10 +33,22 @@ when it runs.`,
 			if f.json {
 				return writeJSON(w, found)
 			}
-			return line(w, "%s", found.Sentence)
+			if err := line(w, "%s", found.Sentence); err != nil || found.Fault == nil {
+				return err
+			}
+			return showFault(w, *found.Fault)
 		}),
 		Notes: exits,
 	}
+}
+
+// showFault writes a fault for people.
+func showFault(w io.Writer, f inspect.Fault) error {
+	err := line(w, "last fault: %s at %s from %s: %s", f.Kind, rfc3339(f.At), f.Peer, f.Error)
+	if err != nil {
+		return err
+	}
+	return line(w, "it sent: %s", f.Bytes)
 }
 
 // why is "rollcall why".

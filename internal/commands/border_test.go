@@ -171,6 +171,8 @@ func TestWhatAnOutcomeSaysOfACommandThatMayHaveBeenSent(t *testing.T) {
 	}{
 		"sent by this life":      {"sent LIFE STREAM ENTRY", Answered, "done", Outcome{Status: Answered, Text: "done"}, "answered"},
 		"sent by an earlier one": {"sent earlier STREAM ENTRY", Answered, "done", Outcome{Status: InstanceLost, Text: restarted}, "instance_lost"},
+		"ambiguous":              {"sent LIFE STREAM ENTRY", MaybeAnswered, "a\nb", Outcome{Status: MaybeAnswered, Text: "a\nb"}, "answered"},
+		"ambiguous, and earlier": {"sent earlier STREAM ENTRY", MaybeAnswered, "a", Outcome{Status: InstanceLost, Text: restarted}, "instance_lost"},
 		"not known any more":     {"", InstanceLost, "", Outcome{Status: InstanceLost, Text: late}, "instance_lost"},
 		"stopped":                {"", InstanceLost, "stopped", Outcome{Status: InstanceLost, Text: "stopped"}, "instance_lost"},
 		"no socket":              {"", NotConnected, "", Outcome{Status: NotConnected}, "not_connected"},

@@ -28,6 +28,10 @@ const (
 	Invalid      Status = "invalid"
 )
 
+// MaybeAnswered is Answered for an outcome that is marked ambiguous in the stream: its text may be,
+// or contain, something else than the answer.
+const MaybeAnswered Status = "answered, ambiguous"
+
 const (
 	maxID, maxText = 128, 1024
 	// maxIMEI is how much is kept of a wrong imei: the outcome repeats it.
@@ -76,9 +80,11 @@ func field(m redis.XMessage, name string) string {
 }
 
 func outcome(m redis.XMessage) Outcome {
-	return Outcome{
-		field(m, "id"), field(m, "imei"), field(m, "instance"), Status(field(m, "status")), field(m, "text"),
+	status := Status(field(m, "status"))
+	if status == Answered && field(m, "ambiguous") == "true" {
+		status = MaybeAnswered
 	}
+	return Outcome{field(m, "id"), field(m, "imei"), field(m, "instance"), status, field(m, "text")}
 }
 
 // entry is a command in a stream.

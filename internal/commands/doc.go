@@ -24,9 +24,11 @@
 //
 // An outcome is an entry of commands:responses with the fields id, imei, instance, text and status:
 //
-//	answered       text is the first frame of the device's answer, cut behind 1,280 bytes
-//	not_connected  the device is not here, and nothing was written to it; text may say where it is,
-//	               or why its socket was closed
+//	answered       text is the first frame of the device's answer, cut behind 1,280 bytes. With the
+//	               field ambiguous (true), text is what came in the three seconds after the first
+//	               frame that may be the answer, a line each: the device also sends data of itself
+//	               in that codec, or an earlier command was not answered
+//	not_connected  the device is not here, and nothing was written to it; text may say where it is
 //	busy           too many commands wait, for the device or at the instance; nothing was written
 //	wrong_device   codec 14: the device at the socket is another one, and did not execute the command
 //	timeout        written, and not answered until expires or until the socket ended; the device may

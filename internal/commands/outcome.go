@@ -88,11 +88,9 @@ func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 	var refused *refusal
 	switch {
 	case err == nil:
-		if len(answer) > answerMost {
-			cut := " [cut: the answer has %d bytes]"
-			return Answered, string(answer[:answerMost]) + fmt.Sprintf(cut, len(answer))
-		}
-		return Answered, string(answer)
+		return Answered, cut(answer)
+	case errors.Is(err, gateway.ErrAmbiguous):
+		return MaybeAnswered, cut(answer)
 	case errors.As(err, &refused):
 		return refused.status, refused.text
 	case errors.Is(err, gateway.ErrWrongDevice):
@@ -112,6 +110,14 @@ func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 // answerMost is the most bytes of an answer that an outcome holds. Trackers document it for a whole
 // frame: only a device that breaks this limit is cut short.
 const answerMost = 1280
+
+// cut is an answer as an outcome holds it.
+func cut(answer []byte) string {
+	if len(answer) <= answerMost {
+		return string(answer)
+	}
+	return string(answer[:answerMost]) + fmt.Sprintf(" [cut: the answer has %d bytes]", len(answer))
+}
 
 // detail is what an error says beside its sentinel.
 func detail(err, sentinel error) string {

@@ -35,6 +35,29 @@ func TestACommandIsAnsweredByItsDevice(t *testing.T) {
 	}
 }
 
+// More than an answer came once on this socket, so what comes from then on may be more of that.
+func TestAnAmbiguousAnswerIsMarked(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := a.connects(imei)
+	d.answers(func(c device.Command) []teltonika.Message {
+		return []teltonika.Message{d.Executes(c, "did "+c.Text), d.Executes(c, "LLS: 1")}
+	})
+	b.adds("a", "c1", imei, "one")
+	b.awaits(1, "a")
+	b.adds("a", "c2", imei, "two")
+	require.Equal(t, []Outcome{
+		{"c1", imei, "a", Answered, "did one"}, {"c2", imei, "a", MaybeAnswered, "did two\nLLS: 1"},
+	}, b.awaits(2, "a"))
+	all, err := b.rdb.XRange(t.Context(), Responses(b.layout), "-", "+").Result()
+	require.NoError(t, err)
+	require.NotContains(t, all[0].Values, "ambiguous")
+	require.Equal(t, "true", all[1].Values["ambiguous"])
+	require.Equal(t, "answered", all[1].Values["status"])
+	b.await(func() bool { return a.counted("answered") == 2 })
+}
+
 func TestWhatACommandEndsAs(t *testing.T) {
 	t.Parallel()
 	refuses := func(c device.Command) []teltonika.Message {
@@ -220,7 +243,7 @@ func TestASocketThatEndsEndsItsCommand(t *testing.T) {
 	require.Equal(t, NotConnected, got[1].Status)
 }
 
-func TestALateAnswerIsNeverTakenForTheNextOnes(t *testing.T) {
+func TestALateAnswerIsNeverTakenForTheNextOnesWithoutAMark(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
 	a := b.instance("a")
@@ -234,12 +257,9 @@ func TestALateAnswerIsNeverTakenForTheNextOnes(t *testing.T) {
 		require.NoError(t, d.SendRaw(t.Context(), response(t, text)))
 	}
 	d.reports() // they were read
-	stop = d.answers(mute)
+	stop = d.obeys()
 	b.adds("a", "c2", imei, "next")
-	got := b.awaits(n+1, "a")[n]
-	require.Equal(t, NotConnected, got.Status)
-	require.Contains(t, got.Text, "went unanswered")
-	require.Equal(t, []string{"slow"}, d.heard())
+	require.Equal(t, Outcome{"c2", imei, "a", MaybeAnswered, "did next"}, b.awaits(n+1, "a")[n])
 
 	stop()
 	d.joins(a) // on a new socket the device obeys again
@@ -271,8 +291,8 @@ func TestAnAnswerInTwoFramesAnswersOneCommand(t *testing.T) {
 	a.reads()
 	got := b.awaits(2, "a")
 	require.Equal(t, Outcome{"c1", imei, "a", Answered, "part 1 of getinfo"}, got[0])
-	require.Equal(t, NotConnected, got[1].Status)
-	require.Equal(t, []string{"getinfo"}, d.heard())
+	require.Equal(t, MaybeAnswered, got[1].Status)
+	require.Contains(t, got[1].Text, "part 1 of setdigout 1")
 }
 
 func TestAnAnswerThatNoDeviceDocumentsIsCut(t *testing.T) {

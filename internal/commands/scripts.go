@@ -101,9 +101,13 @@ func (r *Reader) fetch(ctx context.Context, from string) ([]redis.XMessage, erro
 // add asks for an outcome, and returns what was added.
 func (r *Reader) add(ctx context.Context, e entry, status Status, text string) (string, error) {
 	keys := []string{state(r.layout, e.ID), r.stream, Responses(r.layout)}
+	ambiguous := 0
+	if status == MaybeAnswered {
+		status, ambiguous = Answered, 1
+	}
 	return concludeScript.Run(ctx, r.cfg.Client, keys,
 		e.at, r.life, r.cfg.Instance, e.IMEI, max(0, e.Expires.UnixMilli()), group,
-		e.ID, string(status), text, responsesMost).Text()
+		e.ID, string(status), text, responsesMost, ambiguous).Text()
 }
 
 // drop removes an entry for which there can be no outcome.

@@ -135,7 +135,7 @@ var meanings = map[string]meaning{
 	},
 	"ingest_frames_total": {
 		"`acknowledged`",
-		"`failed`: Redis did not take it in time; the device sends it again. `dead`: kept in `telemetry:teltonika:dead`. `rejected`: framing or checksum. `unanswered`: stored, but the device was gone; it may stand twice. `abandoned`: its socket was closed while it waited because the device sends too much. `command`: a frame that is no telemetry",
+		"`failed`: Redis did not take it in time; the device sends it again. `dead`: kept in `telemetry:teltonika:dead`. `repeated`: one of these came again, and was acknowledged. `rejected`: framing or checksum. `unanswered`: stored, but the device was gone; it may stand twice. `abandoned`: its socket was closed while it waited because the device sends too much. `command`: a frame that is no telemetry",
 	},
 	"ingest_records_total": {
 		"Grows",
@@ -159,7 +159,15 @@ var meanings = map[string]meaning{
 	},
 	"ingest_stray_responses_total": {
 		"0, or grows with the commands",
-		"Further frames of an answer, late answers, and what devices send of themselves. Each makes the next command close that socket. Many: ask in codec 14",
+		"Further frames of an answer, late answers, and what devices send of themselves in the type of answers. Each makes later answers on that socket [ambiguous](commands.md#ambiguous-answers). Many: ask in codec 14",
+	},
+	"ingest_messages_total": {
+		"`stored` grows where devices have serial ports",
+		"`lost`: Redis was away for longer than [messages wait](telemetry.md#messages); [the status](http.md#status-field-by-field) has the devices",
+	},
+	"ingest_messages_waiting": {
+		"0, or a few for a moment",
+		"Grows: Redis is away",
 	},
 	"ingest_acknowledgement_seconds": {
 		"Milliseconds: this is Redis' time",

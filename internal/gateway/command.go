@@ -20,11 +20,10 @@ var (
 	// ErrWrongDevice: the device at the socket says that the command was for another one. It has not
 	// executed it.
 	ErrWrongDevice = errors.New("gateway: wrong device")
+	// ErrAmbiguous comes with an answer that may be something else: data of a serial port, or the
+	// rest of another command's answer. The text is all that may be the answer, a line each.
+	ErrAmbiguous = errors.New("gateway: ambiguous answer")
 )
-
-// errDoubtful is why a socket is closed instead of used.
-var errDoubtful = errors.New("an earlier command on the socket went unanswered, or an answer came " +
-	"that no command waited for, and what comes next could pass for this one's answer")
 
 // quietTime is how long a socket must have been quiet after an answer before the next command is
 // written. A device writes the frames of one answer one after the other, and only the network can
@@ -49,11 +48,12 @@ type commandState struct {
 	pending  *pendingCommand // the command under way; nil: none
 	accepted bool            // a frame was acknowledged: the device takes commands from now on
 	answered time.Time       // when the device last answered a command
-	doubtful uint8           // bits: see bitOf; only a new socket begins without them
+	written  bool            // a command was written
+	unsure   uint8           // bits: see bitOf; only a new socket begins without them
 }
 
-// bitOf is the bit of a codec in doubtful: a response of it may come, or came, that does not answer
-// the pending command.
+// bitOf is the bit of a codec in unsure: a response of it may come that does not answer the pending
+// command, since one came that no command waited for, or a command had no answer.
 func bitOf(codec teltonika.Codec) uint8 {
 	if codec == teltonika.Codec14 {
 		return 2
@@ -72,18 +72,25 @@ type pendingCommand struct {
 	// The session's mu guards these.
 	permitted bool  // to be written at the next frame boundary at which nothing is unread
 	written   bool  // the session has begun to write it
+	unsure    bool  // what comes may be something else than the answer
 	failed    error // why nothing of it went out although the session began
 	answered  bool
-	text      []byte // of the answer
+	text      []byte // of the answer; if unsure, of what may be the answer, a line each
 	refused   error  // the answer is that the device is another one
+
+	heard chan struct{} // closed when unsure, and the first response came
 }
+
+// candidates is how many bytes of what may be the answer are taken. All of it is stored as messages.
+const candidates = 8 << 10
 
 // Command sends a command to the newest socket of its device here and returns the text of the
 // answer's first frame. It waits until a frame of that socket's session has been acknowledged and
 // until the socket was quiet for three seconds after an earlier answer. Then it asks for the permit
 // and writes the command, but not between a frame of records and its acknowledgement. One command
-// at a time is under way on a socket. If an answer on the socket could belong to another command,
-// Command closes the socket: see the package comment.
+// at a time is under way on a socket. If a response on the socket could be something else than the
+// answer, Command returns all that come within three seconds, with ErrAmbiguous: see the package
+// comment.
 //
 // Nothing was written if the error is ErrNotConnected or what Permit returned. The same holds for
 // the cause of the end of ctx and for context.DeadlineExceeded, before Permit was asked. The other
@@ -96,10 +103,6 @@ func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 		return nil, err
 	}
 	defer s.withdraw(o)
-	if s.isDoubtful(o.codec) {
-		_ = s.under.Close()
-		return nil, fmt.Errorf("%w: the socket was closed, the device comes back: %w", ErrNotConnected, errDoubtful)
-	}
 	left, err := c.Permit(waiting)
 	if err != nil {
 		return nil, err
@@ -136,7 +139,9 @@ func (g *Gateway) place(ctx context.Context, c Command) (*session, *pendingComma
 }
 
 func newPendingCommand(c Command) (*pendingCommand, error) {
-	o := &pendingCommand{codec: c.Codec, ready: make(chan struct{}), done: make(chan struct{})}
+	o := &pendingCommand{
+		codec: c.Codec, ready: make(chan struct{}), done: make(chan struct{}), heard: make(chan struct{}),
+	}
 	m := teltonika.Message{Type: teltonika.TypeCommand, Text: c.Text}
 	var err error
 	if o.imei, err = teltonika.ParseIMEI(c.IMEI); err != nil {
@@ -180,7 +185,7 @@ func (s *session) acceptCommands() {
 }
 
 // awaitTurn waits until a command may be written: the session takes commands and was quiet for long
-// enough, or will be closed as doubtful. It returns the cause of the end of ctx.
+// enough. It returns the cause of the end of ctx.
 func (s *session) awaitTurn(ctx context.Context, o *pendingCommand) (ended bool, err error) {
 	select { // without a look at ctx: Redis' clock decides whether there is time left
 	case <-o.ready:
@@ -194,7 +199,7 @@ func (s *session) awaitTurn(ctx context.Context, o *pendingCommand) (ended bool,
 		}
 	}
 	left := s.unquiet()
-	if left <= 0 || s.isDoubtful(o.codec) {
+	if left <= 0 {
 		return false, nil
 	}
 	timer := time.NewTimer(left)
@@ -216,12 +221,6 @@ func (s *session) unquiet() time.Duration {
 	return time.Until(s.commands.answered.Add(s.g.cfg.Quiet))
 }
 
-func (s *session) isDoubtful(codec teltonika.Codec) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.commands.doubtful&bitOf(codec) != 0
-}
-
 // withdraw takes a command off the session.
 func (s *session) withdraw(o *pendingCommand) {
 	s.mu.Lock()
@@ -236,6 +235,8 @@ func (s *session) exchange(ctx context.Context, o *pendingCommand) ([]byte, erro
 	s.permit(o)
 	why := "the socket ended"
 	select {
+	case <-o.heard:
+		s.listen(ctx, o)
 	case <-o.done:
 	case <-ctx.Done():
 		why = "its time was up"
@@ -244,16 +245,30 @@ func (s *session) exchange(ctx context.Context, o *pendingCommand) ([]byte, erro
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case o.refused != nil:
+		return nil, o.refused
+	case o.answered && o.unsure:
+		return o.text, ErrAmbiguous
 	case o.answered:
-		return o.text, o.refused
+		return o.text, nil
 	case !o.written:
 		return nil, fmt.Errorf("%w: %s before it could be sent", ErrNotConnected, why)
 	case o.failed != nil:
 		return nil, fmt.Errorf("%w: %w", ErrNotConnected, o.failed)
 	}
-	// The vendor allows one command at a time, whichever codec the next one has.
-	s.commands.doubtful = bitOf(teltonika.Codec12) | bitOf(teltonika.Codec14)
+	s.commands.unsure |= bitOf(o.codec) // the answer may yet come
 	return nil, fmt.Errorf("%w: %s; the device may have executed it", ErrUnanswered, why)
+}
+
+// listen collects what may be the answer for as long as a socket is quiet between two commands.
+func (s *session) listen(ctx context.Context, o *pendingCommand) {
+	timer := time.NewTimer(s.g.cfg.Quiet)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-o.done:
+	case <-ctx.Done():
+	}
 }
 
 // permit lets the session write a command, and wakes it if it waits for its device.
@@ -277,12 +292,8 @@ func (s *session) takeCommand() *pendingCommand {
 	if bytes, end := s.unread(); bytes || end {
 		return nil
 	}
-	o.written = true
-	if s.commands.doubtful&bitOf(o.codec) != 0 { // since Command looked
-		o.failed = errDoubtful
-		_ = s.under.Close()
-		return nil
-	}
+	o.written, s.commands.written = true, true
+	o.unsure = (s.commands.unsure|s.g.store.notes.talks(s.imei))&bitOf(o.codec) != 0
 	return o
 }
 
@@ -304,37 +315,60 @@ func (s *session) write(o *pendingCommand) {
 	}
 }
 
-// takeResponses gives the responses in a frame of codec 12 to 15 to the pending command. A response
-// of codec 12 names no command, so any one is the answer. One of codec 14 names its device. A
-// response that no command waits for makes the socket doubtful: it is the rest of an answer, a late
-// one, or what the device sends of itself, and more of it may come. What cannot be read is only
-// counted, as a frame.
-func (s *session) takeResponses(frame teltonika.Frame) {
-	messages, err := teltonika.DecodeMessages(frame.Body)
-	if err != nil || frame.Codec != teltonika.Codec12 && frame.Codec != teltonika.Codec14 {
-		return
+// takeAnswer gives a message to the pending command if it is the answer, or may be: then it is
+// ambiguous. A response of codec 12 names no command, so the first one is the answer. One of codec
+// 14 names its device. Types other than 06 are no answers. A response that no command waits for
+// makes the socket unsure: it is the rest of an answer, a late one, or what the device sends of
+// itself, and more of it may come. If no command was written, it is the last of these, and the
+// device will do so on its next socket too.
+func (s *session) takeAnswer(codec teltonika.Codec, m teltonika.Message) (asked, ambiguous bool) {
+	nack := m.Type == teltonika.TypeNACK && codec == teltonika.Codec14
+	if codec != teltonika.Codec12 && codec != teltonika.Codec14 || m.Type != teltonika.TypeResponse && !nack {
+		return false, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for m := range messages.All() {
-		nack := m.Type == teltonika.TypeNACK && frame.Codec == teltonika.Codec14
-		if m.Type != teltonika.TypeResponse && !nack {
-			continue
+	o := s.commands.pending
+	if o == nil || !o.written || o.codec != codec {
+		s.commands.unsure |= bitOf(codec)
+		s.g.metrics.stray.Inc()
+		if !s.commands.written {
+			s.g.store.notes.change(s.imei, func(n *note) { n.talks |= bitOf(codec) })
 		}
-		o := s.commands.pending
-		if o == nil || !o.written || o.codec != frame.Codec {
-			s.commands.doubtful |= bitOf(frame.Codec)
-			s.g.metrics.stray.Inc()
-			continue
-		}
-		if nack || frame.Codec == teltonika.Codec14 && m.IMEI != o.imei {
-			o.refused = fmt.Errorf("%w: the device says that it is %s", ErrWrongDevice, m.IMEI)
-		} else {
-			o.text = bytes.Clone(m.Text) // m is a view
-		}
-		o.answered = true
-		s.commands.answered = time.Now() // before the next command can be sent
-		s.commands.pending = nil
-		close(o.done)
+		return false, false
 	}
+	text := bytes.Clone(m.Text) // m is a view
+	var refused error
+	if nack || codec == teltonika.Codec14 && m.IMEI != o.imei {
+		refused = fmt.Errorf("%w: the device says that it is %s", ErrWrongDevice, m.IMEI)
+	}
+	if o.unsure {
+		if refused != nil {
+			text = fmt.Appendf(nil, "[not executed: the device says that it is %s]", m.IMEI)
+		}
+		o.hear(text)
+		if !o.answered {
+			o.answered, s.commands.answered = true, time.Now()
+			close(o.heard)
+		}
+		return true, true
+	}
+	o.text, o.refused = text, refused
+	o.answered = true
+	s.commands.answered = time.Now() // before the next command can be sent
+	s.commands.pending = nil
+	close(o.done)
+	return true, false
+}
+
+// hear takes what may be the answer.
+func (o *pendingCommand) hear(text []byte) {
+	text = bytes.TrimRight(text, "\r\n")
+	if len(o.text)+len(text) >= candidates {
+		return
+	}
+	if o.answered {
+		o.text = append(o.text, '\n')
+	}
+	o.text = append(o.text, text...)
 }

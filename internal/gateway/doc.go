@@ -30,8 +30,9 @@
 //
 // # Streams
 //
-// A device's records, in their order, and its dead letters are in one stream each, chosen by its
-// IMEI (Config.Streams). Caps are of all streams together; each stream has an equal part of them.
+// A device's records, in their order, its messages and its dead letters are in one stream each,
+// chosen by its IMEI (Config.Streams). Caps are of all streams together; each stream has an equal
+// part of them.
 //
 // # What becomes of a frame
 //
@@ -39,10 +40,17 @@
 //	right CRC, records malformed    raw to the dead-letter stream, then acknowledged with the count
 //	                                that the device announced: otherwise it repeats the frame for ever
 //	right CRC, unknown codec, or    raw to the dead-letter stream, not acknowledged, closed: the number
-//	two different record counts     of records is unknown
-//	codecs 12 to 15 (commands)      counted, never acknowledged; a response of 12 or 14 answers the
-//	                                command under way, if there is one
-//	wrong CRC, wrong framing        counted, closed: even the length may be the broken part
+//	two different record counts     of records is unknown. The same frame again: acknowledged with the
+//	                                first count, since it is kept
+//	codecs 12 to 15 (messages)      never acknowledged; a response of 12 or 14 answers the command
+//	                                under way, if there is one; all else is stored as messages
+//	codecs 12 to 15, malformed      raw to the dead-letter stream, never acknowledged
+//	wrong CRC, wrong framing,       counted, closed: even the length may be the broken part
+//	above 32 KiB
+//
+// A frame is a dead letter once: its repeats are acknowledged and not kept again. One device has no
+// more than its share of the dead letters (see notes). Each kind of fault of a device is logged
+// once, and its last fault is stored in a hash. docs/telemetry.md has the form of all entries.
 //
 // One device may have 200 records or 32 KiB a second stored, and ten seconds' worth at once. A
 // frame beyond that waits, 1.3 s at most, and so does its acknowledgement. The device loses nothing
@@ -56,24 +64,31 @@
 // acknowledgement, never between a frame and its acknowledgement, one at a time. An answer does not
 // name its command and may have several frames. Therefore:
 //
-//   - the first response after a command, in its codec, is its answer. Later ones are dropped and
+//   - the first response after a command, in its codec, is its answer. Later ones are messages, and
 //     counted (ingest_stray_responses_total);
 //   - after an answer, the next command waits until the socket was quiet for three seconds;
 //   - what has arrived when a command could be written is read first, and does not answer it (only
 //     Unix shows what is still in the socket);
-//   - a socket is doubtful as soon as a command went unanswered on it, or a response came that no
-//     command waited for. In the latter case it is doubtful only for the codec of that response.
-//     The next command is not written and closes the socket. The device comes back on a new one.
+//   - a socket is unsure for a codec as soon as a command of it went unanswered, or a response of it
+//     came that no command waited for. On such a socket a command has for its answer all responses
+//     that come within three seconds, with ErrAmbiguous. They are messages too.
 //
-// So a frame of an answer is never taken for another command's, if two things are true. A device
-// sends an answer on the socket of the command. And on a socket on which each command had one frame
-// so far, a further frame comes at most three seconds after the first. Otherwise the next command
-// may take that frame for its answer. Its own answer is then a stray response, and the socket is
-// doubtful. Only a new socket for each command would prevent this, but a parked device may stay
-// away for an hour after its socket was closed.
+// So a frame of an answer is never taken for another command's without that mark, if two things are
+// true. A device sends an answer on the socket of the command. And on a socket on which each command
+// had one frame so far, a further frame comes at most three seconds after the first. Otherwise the
+// next command may take that frame for its answer. Its own answer is then a stray response, and the
+// socket is unsure. Only a new socket for each command would prevent this, but a parked device may
+// stay away for an hour after its socket was closed.
 //
-// What a device sends of itself in the codec of the pending command, data of a serial port for
-// example, passes for the answer. Ask such a device in the other codec.
+// A device that sends responses before any command was written sends data of itself, from a serial
+// port for example. The gateway remembers that for its next sockets. Ask such a device in the other
+// codec.
+//
+// # Messages
+//
+// A message is not acknowledged, and the device does not repeat it. While Redis is away, messages
+// wait in a queue that is bounded for each device and for all; what does not fit is counted as lost,
+// by device. After a reply that was lost they are written again, with the same frame and record.
 //
 // # What is not promised
 //

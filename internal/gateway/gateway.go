@@ -62,7 +62,8 @@ type Config struct {
 	// Allowed names the set of IMEIs that may be served; empty: every device is.
 	Allowed string
 	// MaxLen is the approximate cap of all telemetry streams together, in entries, of which each has
-	// an equal part; 0 means a million. Dead letters: 10,000, or this if it is less.
+	// an equal part; 0 means a million. The streams of messages have the same cap. Dead letters:
+	// 10,000, or this if it is less.
 	MaxLen int64
 	// MaxConns bounds open sockets. At the bound a new socket displaces one without an IMEI, or else
 	// one without a frame, or else one with fewer than three frames: the oldest of the address that
@@ -83,8 +84,9 @@ type Config struct {
 	// next answer.
 	Quiet time.Duration
 	// Drain is how long sockets may take to finish the frame under way after the gateway was told to
-	// stop; 0 means 5 s. Then they are closed. A write that still waits for Redis ends by its own
-	// deadline, ten seconds from its beginning, or when Client is closed.
+	// stop; 0 means 5 s. Then they are closed. Messages of devices have a quarter of it more. A write
+	// that still waits for Redis ends by its own deadline, ten seconds from its beginning, or when
+	// Client is closed.
 	Drain time.Duration
 	// ClientCAs, if not nil, returns the authorities that may vouch for a device's certificate, the
 	// same pool until it changes. Each device on a listener of OverTLS must then show one that names
@@ -103,6 +105,8 @@ type Config struct {
 type Gateway struct {
 	cfg       Config
 	store     *store
+	messages  *messages
+	faults    *faults
 	metrics   *metrics
 	rate      rate // of each device
 	admission *admission
@@ -152,6 +156,8 @@ func New(cfg Config) (*Gateway, error) {
 	g.slots = make(chan struct{}, cfg.MaxConns)
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.metrics = newMetrics(cfg.Registerer, g)
+	g.messages = newMessages(g.store, g.metrics, cfg.Logger)
+	g.faults = newFaults(cfg.Client, cfg.Stream+FaultsSuffix, g.store.notes, cfg.Logger)
 	if cfg.Allowed != "" {
 		g.authority = newAuthority(cfg.Client, cfg.Allowed, cfg.Logger, g.metrics.authority)
 	}
@@ -184,6 +190,7 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	if g.authority != nil {
 		running.Go(func() { g.authority.run(accepting, g.devices, g.expel) })
 	}
+	running.Go(func() { g.faults.run(accepting) })
 	if g.cfg.ClientCAs != nil {
 		running.Go(func() { g.recheckCertificates(accepting) })
 	}
@@ -198,6 +205,7 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	}
 	running.Wait()
 	g.drain(abandon)
+	g.messages.close(g.cfg.Drain / 4)
 	g.store.close()
 	if ctx.Err() != nil {
 		return nil

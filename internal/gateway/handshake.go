@@ -114,7 +114,7 @@ func (s *session) register(ctx context.Context, imei string) error {
 	if _, end := s.unread(); end {
 		return errGone
 	}
-	s.imei = imei
+	s.imei, s.peer = imei, addressOf(s.conn)
 	s.claim = s.g.claim(s)
 	if s.cas != s.g.clientCAs() && !s.vouched() {
 		return errCertificate // recheck may have been over before the claim

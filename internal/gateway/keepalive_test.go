@@ -39,5 +39,9 @@ func TestAKeepAliveOverTLSHidesNothingBehindIt(t *testing.T) {
 	})
 	server.Cont()
 	w.expect("00000002")
-	require.ErrorIs(t, (<-got).err, errDoubtful)
+	hears(t, w, c12, "setparam 1:2")
+	w.send(response(t, c12, "did setparam"))
+	a := <-got
+	require.ErrorIs(t, a.err, ErrAmbiguous)
+	require.Equal(t, "did setparam", a.text)
 }

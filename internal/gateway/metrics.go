@@ -17,6 +17,8 @@ type metrics struct {
 	dead        prometheus.Counter     // dead letters
 	slowed      prometheus.Counter     // frames
 	stray       prometheus.Counter     // responses
+	messages    prometheus.Counter     // stored
+	lost        prometheus.Counter     // messages
 	latency     prometheus.Histogram   // of acknowledgements
 }
 
@@ -40,6 +42,10 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 	gauge("ingest_registrations",
 		"Devices being registered now; at the bound further ones wait for their answer.",
 		func() int { return len(g.admission.slots) })
+	gauge("ingest_messages_waiting", "Messages of devices that wait for Redis.",
+		func() int { return g.Messages().Waiting })
+	messages := vec("ingest_messages_total", "Messages that devices sent in codecs 12 to 15 and that "+
+		"answer no command for certain, by outcome: stored, lost (Redis was away for too long).", "outcome")
 	bytes := vec("ingest_bytes_total",
 		"Bytes of devices, without TLS and PROXY headers, by direction: in, out.", "direction")
 	return &metrics{
@@ -51,7 +57,8 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 		authority: counter("ingest_authority_failures_total",
 			"Questions which devices may be served that Redis did not answer."),
 		frames: vec("ingest_frames_total", "Frames, by codec and outcome: acknowledged, "+
-			"dead (kept as a dead letter), command (never acknowledged), failed (Redis did not take it), "+
+			"dead (kept as a dead letter), repeated (a dead letter that came again, acknowledged), "+
+			"command (never acknowledged), failed (Redis did not take it), "+
 			"unanswered (stored, but the device was gone), abandoned (the socket ended while the frame "+
 			"waited because its device sends too much), rejected (framing or CRC, codec empty).",
 			"codec", "outcome"),
@@ -67,6 +74,8 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 			"because their device sent more than one device may."),
 		stray: counter("ingest_stray_responses_total", "Responses of devices that no command waited for: "+
 			"further frames of an answer, late answers, data of their own."),
+		messages: messages.WithLabelValues("stored"),
+		lost:     messages.WithLabelValues("lost"),
 		latency: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "ingest_acknowledgement_seconds",
 			Help: "Time from a whole frame to its acknowledgement, which is sent after Redis has the " +

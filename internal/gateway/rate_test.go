@@ -21,6 +21,7 @@ func TestWhatADeviceMayHaveStored(t *testing.T) {
 		"a new socket has nothing saved up":                  {0, 1, 60, 5 * time.Millisecond},
 		"the most that a frame can wait":                     {0, 255, 8 << 10, 1275 * time.Millisecond},
 		"large records cost what their bytes do":             {0, 1, 8 << 10, 249921875 * time.Nanosecond},
+		"the largest frame":                                  {0, 1, 32<<10 + 12, 1000366210 * time.Nanosecond},
 		"a device that reports now and then":                 {time.Minute, 20, 1280, 0},
 		"the most that is saved up":                          {time.Hour, 2000, 1280, 0},
 		"and not more":                                       {time.Hour, 2001, 1280, 5 * time.Millisecond},

@@ -85,9 +85,12 @@ type session struct {
 	// Only the session's goroutine uses these.
 	reader *teltonika.Reader
 	imei   string         // empty until the handshake
+	peer   string         // the device's address; empty until the handshake
 	claim  Claim          // nil until then
 	cas    *x509.CertPool // Config.ClientCAs when the TLS handshake began
 	paid   time.Time      // the device has used up its rate until then: see rate.go
+	early  bool           // more had come when the last frame of records was acknowledged
+	hasty  int            // frames in a row that came so: see noteHaste
 	// ends the span of the registration; nil: there is none
 	endSpan func(error, ...slog.Attr)
 
@@ -150,6 +153,13 @@ func (s *session) answer(p []byte) error {
 	return nil
 }
 
+// addressOf is the peer's address, which a connection need not have.
+func addressOf(conn net.Conn) string {
+	return named(conn.RemoteAddr())
+}
+
+func (s *session) origin() origin { return origin{s.imei, s.peer} }
+
 // run serves the socket until it ends.
 func (s *session) run(ctx context.Context) {
 	err := s.serve(ctx)
@@ -162,9 +172,12 @@ func (s *session) run(ctx context.Context) {
 	s.g.metrics.disconnects.WithLabelValues(reason).Inc()
 	if reason == endFraming {
 		s.g.metrics.frames.WithLabelValues("", "rejected").Inc()
+		if s.imei != "" {
+			s.fault(err, s.reader.Unparsed())
+		}
 	}
 	s.g.cfg.Logger.Debug("device socket ended",
-		"imei", s.imei, "peer", named(s.conn.RemoteAddr()), "reason", reason, "error", err)
+		"imei", s.imei, "peer", addressOf(s.conn), "reason", reason, "error", err)
 }
 
 // reason names the reason for an error that ended serve.
@@ -343,54 +356,4 @@ func (s *session) unread() (bytes, end bool) {
 		started, err = s.reader.Await()
 	}
 	return bytes || started, err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
-}
-
-// handle stores one frame and acknowledges it. An error means that the socket must be closed.
-func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
-	codec, outcome := frame.Codec.String(), "acknowledged"
-	if !frame.Codec.HasRecords() && !frame.Codec.IsCommand() {
-		codec = "unknown" // a label for each of 256 ids would be a peer's choice
-	}
-	defer func() { s.g.metrics.frames.WithLabelValues(codec, outcome).Inc() }()
-	if frame.Codec.IsCommand() {
-		outcome = "command"
-		s.takeResponses(frame)
-		return nil
-	}
-	s.claim.FrameReceived()
-	until := time.Now().Add(storeTime)
-	if err := s.pace(frame); err != nil {
-		outcome = "abandoned"
-		return err
-	}
-	began := time.Now()
-	records, fault, err := s.g.store.keep(ctx, until, s.imei, frame)
-	if err != nil {
-		outcome = "failed"
-		return fmt.Errorf("%w: %w", errStore, err)
-	}
-	if fault == nil {
-		s.g.metrics.records.WithLabelValues(codec).Add(float64(records))
-	} else {
-		outcome = "dead"
-		s.g.metrics.dead.Inc()
-		s.g.cfg.Logger.Debug("frame kept as a dead letter", "imei", s.imei, "codec", codec, "error", fault)
-	}
-	if errors.Is(fault, teltonika.ErrUnknownCodec) || errors.Is(fault, teltonika.ErrCount) {
-		return fault
-	}
-	// A frame that is here before this one is acknowledged does not answer the acknowledgement. It
-	// is no evidence that the device has it.
-	bytes, end := s.unread()
-	var ack [4]byte
-	if err := s.answer(teltonika.AppendAck(ack[:0], int(frame.Count))); err != nil {
-		outcome = "unanswered"
-		return err
-	}
-	s.g.metrics.latency.Observe(time.Since(began).Seconds())
-	if !bytes && !end {
-		s.claim.FrameAcked()
-	}
-	s.acceptCommands()
-	return nil
 }

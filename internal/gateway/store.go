@@ -3,6 +3,8 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"sync"
@@ -14,9 +16,10 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// deadMost caps the dead letters more tightly than the records. One may be 8 KiB of anything, and
-// any peer that reaches the port can send them. 10,000, of all streams together, are 160 MB at the
-// very most.
+// deadMost caps the dead letters more tightly than the records. One may be 32 KiB of anything, and
+// any peer that reaches the port can send them. 10,000, of all streams together, are 650 MB at the
+// very most. One device has no more than its share of them: [shareMost], or a twentieth of a
+// stream that is shorter.
 const deadMost = 10_000
 
 // store writes frames to Redis on goroutines of its own. Decoding and go-redis need 8 KiB of stack,
@@ -24,34 +27,50 @@ const deadMost = 10_000
 // way.
 type store struct {
 	client  redis.UniversalClient
+	notes   *notes
 	streams []*stream
 	queues  []chan job // the streams', each once
 	writers sync.WaitGroup
 	results sync.Pool // of chan result
 }
 
-// stream is one of the streams of records, and that of its dead letters.
+// stream is one of the streams of records, and those of its messages and dead letters.
 type stream struct {
 	client           redis.UniversalClient
+	notes            *notes
 	name             string
 	maxLen, deadMost int64
+	share            int // of the dead letters, of one device
 	frames           chan job
 	buffers          sync.Pool // of *buffer
 }
 
-// job is a frame on its way to Redis.
+// origin is where a frame came from.
+type origin struct {
+	imei string
+	peer string // address and port
+}
+
+// job is a frame on its way to Redis, or messages of devices are.
 type job struct {
-	ctx    context.Context
-	to     *stream
-	imei   string
-	frame  teltonika.Frame
-	result chan<- result
+	ctx context.Context
+	to  *stream
+	origin
+	frame    teltonika.Frame
+	messages []*message // not nil: these instead of the frame
+	result   chan<- result
 }
 
 type result struct {
-	records int
-	fault   error // why the frame could not be decoded
-	err     error // why it was not stored
+	kept
+	err error // why it was not stored
+}
+
+// kept is what became of a frame that is in Redis.
+type kept struct {
+	records  int
+	fault    error // why the frame could not be decoded: it is a dead letter
+	repeated bool  // it was one already
 }
 
 // newStore makes a store of these streams. maxLen is the cap of all of them together.
@@ -60,7 +79,7 @@ type result struct {
 // the devices whose streams it has. On one server writers are shared: it has all streams, and would
 // be sent more at once than [underWay] allows.
 func newStore(client redis.UniversalClient, names []string, maxLen int64) *store {
-	s := &store{client: client}
+	s := &store{client: client, notes: newNotes()}
 	s.results.New = func() any { return make(chan result) }
 	_, apart := client.(*redis.ClusterClient)
 	for _, name := range names {
@@ -68,9 +87,10 @@ func newStore(client redis.UniversalClient, names []string, maxLen int64) *store
 			s.queues = append(s.queues, make(chan job))
 		}
 		to := &stream{
-			client: client, name: name, frames: s.queues[len(s.queues)-1],
+			client: client, notes: s.notes, name: name, frames: s.queues[len(s.queues)-1],
 			maxLen: part(maxLen, len(names)), deadMost: part(min(maxLen, deadMost), len(names)),
 		}
+		to.share = int(min(max(1, to.deadMost/20), shareMost))
 		to.buffers.New = func() any { return &buffer{stream: to} }
 		s.streams = append(s.streams, to)
 	}
@@ -129,24 +149,34 @@ func underWay(client redis.UniversalClient) int {
 	return max(1, max(0, cmp.Or(own, redis.DefaultPipelinePoolSize))+shared/2)
 }
 
-// keep stores a frame: all of its records, or the raw frame if it has a fault. It returns the
-// number of records and the fault. An error says that nothing may have been stored. keep gives up
-// at until. If it still waits for a writer then, nothing was stored.
+// of is the stream of a device.
+func (s *store) of(imei string) *stream {
+	return s.streams[guard.PartitionOf(imei, len(s.streams))]
+}
+
+// keep stores a frame: all of its records, or the raw frame if it has a fault. An error means that
+// nothing may have been stored. keep gives up at until. If it still waits for a writer then, nothing
+// was stored.
 func (s *store) keep(
-	ctx context.Context, until time.Time, imei string, frame teltonika.Frame,
-) (records int, fault, err error) {
+	ctx context.Context, until time.Time, from origin, frame teltonika.Frame,
+) (kept, error) {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
+	r := s.do(job{ctx: ctx, to: s.of(from.imei), origin: from, frame: frame})
+	return r.kept, r.err
+}
+
+// do hands a job to a writer and waits for the result.
+func (s *store) do(j job) result {
 	stored := s.results.Get().(chan result)
 	defer s.results.Put(stored)
-	to := s.streams[guard.PartitionOf(imei, len(s.streams))]
+	j.result = stored
 	select {
-	case to.frames <- job{ctx, to, imei, frame, stored}:
-	case <-ctx.Done():
-		return 0, nil, fmt.Errorf("too many frames are under way: %w", ctx.Err())
+	case j.to.frames <- j:
+	case <-j.ctx.Done():
+		return result{err: fmt.Errorf("too many frames are under way: %w", j.ctx.Err())}
 	}
-	r := <-stored
-	return r.records, r.fault, r.err
+	return <-stored
 }
 
 // buffer is all the memory for writing a frame. Idle sockets and idle writers hold none.
@@ -155,24 +185,35 @@ type buffer struct {
 	batch teltonika.Batch
 	text  []byte
 	pipe  redis.Pipeliner
-	rows  []*row
-	cmds  []redis.Cmder
+	plain rows
+	typed rows // with the generation type of codec 16
 }
 
 func (b *buffer) write(j job) result {
-	if fault := b.batch.Decode(j.frame.Body); fault != nil {
-		return result{fault: fault, err: b.dead(j, fault)}
+	if j.messages != nil {
+		return result{err: b.messages(j)}
 	}
-	return result{records: len(b.batch.Records), err: b.records(j)}
+	if fault := b.batch.Decode(j.frame.Body); fault != nil {
+		return b.dead(j.ctx, j.origin, j.frame, fault)
+	}
+	return result{kept: kept{records: len(b.batch.Records)}, err: b.records(j)}
+}
+
+// rows are XADDs that are used again.
+type rows struct {
+	rows []*row
+	cmds []redis.Cmder
 }
 
 // row is the XADD of one record. Its arguments point into it, so that it is used again without
 // allocating.
 type row struct {
-	cmd          *redis.StringCmd
-	imei, codec  string
-	record       teltonika.Record
-	lat, lon, io text
+	cmd               *redis.StringCmd
+	imei, peer, codec string
+	index             int
+	record            teltonika.Record
+	lat, lon, io      text
+	widths, frame     text
 }
 
 // text is an argument of a command that go-redis takes by pointer.
@@ -182,15 +223,30 @@ type text []byte
 func (t *text) MarshalBinary() ([]byte, error) { return *t, nil }
 
 // newRow makes a row. Trimming is approximate: for an exact cap Redis would walk through the
-// stream's oldest node at every record.
-func (s *stream) newRow() *row {
+// stream's oldest node at every record. Redis stores the names of fields once a node, as long as
+// entries have the same ones. So only codec 16 has a generation type.
+func (s *stream) newRow(typed bool) *row {
 	r := new(row)
-	r.cmd = redis.NewStringCmd(context.Background(), "xadd", s.name, "maxlen", "~", s.maxLen, "*",
+	args := []any{"xadd", s.name, "maxlen", "~", s.maxLen, "*",
 		"imei", &r.imei, "ts", &r.record.Timestamp, "lat", &r.lat, "lon", &r.lon,
 		"alt", &r.record.Altitude, "angle", &r.record.Angle,
 		"sat", &r.record.Satellites, "speed", &r.record.Speed,
-		"event", &r.record.Event, "priority", &r.record.Priority, "codec", &r.codec, "io", &r.io)
+		"event", &r.record.Event, "priority", &r.record.Priority, "codec", &r.codec, "io", &r.io,
+		"widths", &r.widths, "frame", &r.frame, "record", &r.index, "peer", &r.peer}
+	if typed {
+		args = append(args, "generation", &r.record.Generation)
+	}
+	r.cmd = redis.NewStringCmd(context.Background(), args...)
 	return r
+}
+
+// take returns the XADDs of n records.
+func (r *rows) take(n int, more func() *row) ([]*row, []redis.Cmder) {
+	for len(r.rows) < n {
+		one := more()
+		r.rows, r.cmds = append(r.rows, one), append(r.cmds, one.cmd)
+	}
+	return r.rows[:n], r.cmds[:n]
 }
 
 // records adds all records of a frame to its stream, in one transaction: all or none, in one round
@@ -204,19 +260,35 @@ func (b *buffer) records(j job) error {
 	if b.pipe == nil {
 		b.pipe = b.client.TxPipeline()
 	}
-	for len(b.rows) < n {
-		r := b.newRow()
-		b.rows, b.cmds = append(b.rows, r), append(b.cmds, r.cmd)
+	of := &b.plain
+	typed := b.batch.Codec == teltonika.Codec16
+	if typed {
+		of = &b.typed
 	}
+	added, cmds := of.take(n, func() *row { return b.newRow(typed) })
+	b.fill(added, j)
+	err := b.pipe.BatchProcess(j.ctx, cmds...)
+	if err == nil {
+		_, err = b.pipe.Exec(j.ctx)
+	}
+	if err != nil {
+		// The commands hold the error, and go-redis may still hold the commands.
+		b.text, b.pipe, b.plain, b.typed = nil, nil, rows{}, rows{}
+		return fmt.Errorf("%d records: %w", n, err)
+	}
+	return nil
+}
+
+// fill sets the arguments of the rows: views into b.text. If that grows, they keep the old array,
+// which is not changed any more.
+func (b *buffer) fill(rows []*row, j job) {
 	codec := b.batch.Codec.String()
-	// Arguments are views into buf. If it grows, they keep the old array, which is not changed any
-	// more.
-	buf := b.text[:0]
+	buf := appendFrameID(b.text[:0], j.imei, j.frame.Body)
 	view := func(from int) text { return text(buf[from:len(buf):len(buf)]) }
+	frame := view(0)
 	for i, record := range b.batch.Records {
-		r := b.rows[i]
-		r.imei, r.codec, r.record = j.imei, codec, record
-		r.record.IO = teltonika.Elements{} // a view of the socket's buffer
+		r := rows[i]
+		r.imei, r.peer, r.codec, r.index, r.frame = j.imei, j.peer, codec, i, frame
 		at := len(buf)
 		buf = teltonika.AppendDegrees(buf, record.Latitude)
 		r.lat = view(at)
@@ -226,29 +298,56 @@ func (b *buffer) records(j job) error {
 		at = len(buf)
 		buf = record.IO.AppendJSON(buf)
 		r.io = view(at)
+		at = len(buf)
+		buf = record.IO.AppendWidths(buf)
+		r.widths = view(at)
+		r.record = record
+		r.record.IO = teltonika.Elements{} // a view of the socket's buffer
 	}
 	b.text = buf
-	err := b.pipe.BatchProcess(j.ctx, b.cmds[:n]...)
-	if err == nil {
-		_, err = b.pipe.Exec(j.ctx)
-	}
-	if err != nil {
-		// The commands hold the error, and go-redis may still hold the commands.
-		b.text, b.pipe, b.rows, b.cmds = nil, nil, nil, nil
-		return fmt.Errorf("%d records: %w", n, err)
-	}
-	return nil
 }
 
-// dead keeps a frame that could not be decoded, with the reason, for a person to look at. It is a
-// pipeline of one, since only pipelines have connections of their own: see underWay.
-func (b *buffer) dead(j job, fault error) error {
-	pipe := b.client.Pipeline()
-	pipe.Do(j.ctx, "xadd", b.name+DeadSuffix, "maxlen", "~", b.deadMost, "*",
-		"imei", j.imei, "reason", fault.Error(), "codec", j.frame.Codec.String(),
-		"raw", hex.EncodeToString(j.frame.Raw), "ts", time.Now().UnixMilli())
-	if _, err := pipe.Exec(j.ctx); err != nil {
-		return fmt.Errorf("dead letter: %w", err)
+// appendFrameID appends the id of a frame: the same each time its device sends it. It is 96 bits of
+// a hash, in 16 characters, which nobody can hit with another frame.
+func appendFrameID(dst []byte, imei string, body []byte) []byte {
+	whole := append(append(dst, imei...), body...)
+	sum := sha256.Sum256(whole[len(dst):])
+	return base64.RawURLEncoding.AppendEncode(whole[:len(dst)], sum[:12])
+}
+
+// dead keeps a frame that could not be decoded, with the reason, for a person to look at. A frame
+// that is kept already is not kept again, if it still exists. A device that has used up its share
+// loses its oldest dead letter.
+func (b *buffer) dead(ctx context.Context, from origin, frame teltonika.Frame, fault error) result {
+	r := result{kept: kept{fault: fault}}
+	id := string(appendFrameID(nil, from.imei, frame.Body))
+	name := b.name + DeadSuffix
+	entry, oldest := b.notes.letter(from.imei, id, b.share)
+	pipe := b.client.Pipeline() // of one: only pipelines have connections of their own, see underWay
+	if entry != "" {
+		found := pipe.XRange(ctx, name, entry, entry)
+		if _, err := pipe.Exec(ctx); err != nil {
+			r.err = fmt.Errorf("dead letter: %w", err)
+			return r
+		}
+		if r.repeated = len(found.Val()) > 0; r.repeated {
+			return r
+		}
 	}
-	return nil
+	added := pipe.XAdd(ctx, &redis.XAddArgs{
+		Stream: name, MaxLen: b.deadMost, Approx: true, Values: []any{
+			"imei", from.imei, "reason", fault.Error(), "codec", frame.Codec.String(),
+			"raw", hex.EncodeToString(frame.Raw), "ts", time.Now().UnixMilli(),
+			"frame", id, "peer", from.peer,
+		}})
+	if oldest != "" {
+		pipe.XDel(ctx, name, oldest)
+	}
+	_, _ = pipe.Exec(ctx) // the entry counts: one too many is trimmed by number
+	if err := added.Err(); err != nil {
+		r.err = fmt.Errorf("dead letter: %w", err)
+		return r
+	}
+	b.notes.addLetter(from.imei, letter{id, added.Val()}, b.share)
+	return r
 }

@@ -23,6 +23,8 @@ type Found struct {
 	LastBeat time.Time `json:"last_beat,omitzero"`
 	// Partition is the device's; nil: there is one.
 	Partition *int `json:"partition,omitempty"`
+	// Fault is what was last wrong with what the device sent; nil: nothing is known.
+	Fault *Fault `json:"fault,omitempty"`
 	// Sentence says it in plain words.
 	Sentence string `json:"sentence"`
 }
@@ -39,6 +41,9 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	}
 	f, there, err := r.find(ctx, imei)
 	if err != nil {
+		return f, err
+	}
+	if f.Fault, err = r.fault(ctx, imei); err != nil {
 		return f, err
 	}
 	switch {

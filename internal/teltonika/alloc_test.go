@@ -72,6 +72,7 @@ func TestTheSteadyStateAllocatesNothing(t *testing.T) {
 			for i := range b.Records {
 				out = AppendDegrees(out, b.Records[i].Latitude)
 				out = b.Records[i].IO.AppendJSON(out)
+				out = b.Records[i].IO.AppendWidths(out)
 			}
 			out = AppendAck(out, len(b.Records))
 		}

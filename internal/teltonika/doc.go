@@ -90,13 +90,15 @@
 //	ErrHandshake                 answer Refuse, close
 //	ErrPreamble, ErrTooLong      no answer, close: the beginning of the next frame is unknown
 //	ErrTooShort, ErrCRC          the same
-//	ErrCount, ErrUnknownCodec    no answer, close: the number of records is unknown
+//	ErrCount, ErrUnknownCodec    keep Frame.Raw as a dead letter; no answer, close: the number of
+//	                             records is unknown. If the device repeats the frame, acknowledge
+//	                             Frame.Count, the only number there is
 //	ErrMalformed                 keep Frame.Raw as a dead letter, then acknowledge Frame.Count:
 //	                             otherwise the device repeats the frame for ever and sends nothing newer
 //
 // A frame of no records is valid and its answer is the number 0. If [DecodeMessages] returns one of
 // the last three, no answer is owed: the CRC was right, and the device does not repeat the frame.
-// Count it and read on.
+// Keep it as a dead letter and read on.
 //
 // Over UDP there is nothing to close. Without an answer the device sends again.
 //

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"testing/iotest"
 
@@ -38,15 +39,21 @@ func FuzzDecode(f *testing.F) {
 		require.Equal(t, body, again)
 		for _, r := range b.Records {
 			n := 0
-			ids := map[uint16]bool{}
+			ids, widths := map[uint16]bool{}, map[string][]uint16{}
 			for e := range r.IO.All() {
 				n++
+				if width := strconv.Itoa(int(e.Size)); !ids[e.ID] && e.Size > 0 && e.Size <= 8 {
+					widths[width] = append(widths[width], e.ID)
+				}
 				ids[e.ID] = true
 			}
 			require.Equal(t, r.IO.Len(), n)
 			object := r.IO.AppendJSON(nil)
 			require.True(t, json.Valid(object), "%s", object)
 			require.Equal(t, len(ids), countMembers(t, object))
+			var got map[string][]uint16
+			require.NoError(t, json.Unmarshal(r.IO.AppendWidths(nil), &got))
+			require.Equal(t, widths, got)
 		}
 	})
 }
@@ -59,13 +66,14 @@ func FuzzFrame(f *testing.F) {
 		f.Add(append(append([]byte{keepAlive}, v.bytes(f)...), v.bytes(f)...), uint8(1))
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, piece uint8) {
-		whole := NewReader(bytes.NewReader(stream), 4096)
-		parts := NewReader(&pieces{stream, int(piece)%64 + 1}, 4096)
+		const most = keptBuffer + 4096 // so that buffers shrink again
+		whole := NewReader(bytes.NewReader(stream), most)
+		parts := NewReader(&pieces{stream, int(piece)%64 + 1}, most)
 		for {
 			a, errA := whole.Next()
 			b, errB := parts.Next()
 			require.Equal(t, a.Raw, b.Raw)
-			require.LessOrEqual(t, max(len(whole.buf), len(parts.buf)), 4096+overhead)
+			require.LessOrEqual(t, max(len(whole.buf), len(parts.buf)), most+overhead)
 			if errA != nil || errB != nil {
 				require.EqualError(t, errB, errA.Error())
 				return

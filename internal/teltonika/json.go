@@ -24,8 +24,8 @@ func AppendDegrees(dst []byte, e7 int32) []byte {
 // maxSafe is 2^53. From there up a reader that takes JSON numbers as doubles sees another number.
 const maxSafe = 1 << 53
 
-// fewElements bounds the ids that AppendJSON compares one by one. Records seen in the field have
-// fewer than a hundred.
+// fewElements bounds the ids that are compared one by one. Records seen in the field have fewer than
+// a hundred.
 const fewElements = 128
 
 // AppendJSON appends the elements as one JSON object in the order of the wire, keyed by id in
@@ -33,36 +33,78 @@ const fewElements = 128
 // or of variable length is a string of lower-case hex. If an id comes twice, only the first one is
 // written, so that every JSON parser reads the same.
 func (s Elements) AppendJSON(dst []byte) []byte {
-	if s.Len() > fewElements {
-		return s.appendMany(dst)
-	}
-	var seen [fewElements]uint16
-	n := 0
 	dst = append(dst, '{')
-	for e := range s.All() {
-		if !slices.Contains(seen[:n], e.ID) {
-			seen[n] = e.ID
-			n++
-			dst = e.appendJSON(dst)
-		}
+	for e := range s.distinct {
+		dst = e.appendJSON(dst)
 	}
 	return closeObject(dst)
 }
 
-// appendMany is AppendJSON for any number of elements. A hostile frame of 8 KiB would cost
-// milliseconds if each element were compared with each. A bit for every id costs 8 KiB of stack
-// instead, too much for ordinary records.
-func (s Elements) appendMany(dst []byte) []byte {
-	var seen [1 << 16 / 64]uint64
+// AppendWidths appends one JSON object with the ids that AppendJSON writes as integers, keyed by
+// their width on the wire in bytes: {"1":[239,21],"4":[72]}. A reader needs the width to extend a
+// sign. Ids in no list have values of 16 bytes or of variable length, so hex.
+func (s Elements) AppendWidths(dst []byte) []byte {
 	dst = append(dst, '{')
+	width := byte(0)
+	for e := range s.distinct {
+		if e.Size == SizeNX || e.Size == 16 {
+			break // these come last
+		}
+		if e.Size != width {
+			dst = closeList(dst, width)
+			width = e.Size
+			dst = append(dst, '"', '0'+width, '"', ':', '[')
+		}
+		dst = strconv.AppendUint(dst, uint64(e.ID), 10)
+		dst = append(dst, ',')
+	}
+	return closeObject(closeList(dst, width))
+}
+
+// closeList ends the list of a width whose every id was followed by a comma; 0: there is none yet.
+func closeList(dst []byte, width byte) []byte {
+	if width == 0 {
+		return dst
+	}
+	dst[len(dst)-1] = ']'
+	return append(dst, ',')
+}
+
+// distinct walks the first element of each id.
+func (s Elements) distinct(yield func(Element) bool) {
+	if s.Len() > fewElements {
+		s.distinctOfMany(yield)
+		return
+	}
+	var seen [fewElements]uint16
+	n := 0
 	for e := range s.All() {
-		word, bit := &seen[e.ID/64], uint64(1)<<(e.ID%64)
-		if *word&bit == 0 {
-			*word |= bit
-			dst = e.appendJSON(dst)
+		if slices.Contains(seen[:n], e.ID) {
+			continue
+		}
+		seen[n] = e.ID
+		n++
+		if !yield(e) {
+			return
 		}
 	}
-	return closeObject(dst)
+}
+
+// distinctOfMany is distinct for any number of elements. A hostile frame of 32 KiB would cost tens
+// of milliseconds if each element were compared with each. A bit for every id costs 8 KiB of stack
+// instead, too much for ordinary records.
+func (s Elements) distinctOfMany(yield func(Element) bool) {
+	var seen [1 << 16 / 64]uint64
+	for e := range s.All() {
+		word, bit := &seen[e.ID/64], uint64(1)<<(e.ID%64)
+		if *word&bit != 0 {
+			continue
+		}
+		*word |= bit
+		if !yield(e) {
+			return
+		}
+	}
 }
 
 // closeObject ends an object whose every member was followed by a comma.

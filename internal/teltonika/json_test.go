@@ -54,6 +54,32 @@ func TestElementsAsJSON(t *testing.T) {
 	}
 }
 
+func TestWidthsOfElements(t *testing.T) {
+	t.Parallel()
+	hexed := []Element{{ID: 10, Bytes: []byte{1}}, {ID: 11, Size: 16, Bytes: make([]byte, 16)}}
+	numbers := []Element{
+		{ID: 66, Size: 2, Value: 24079}, {ID: 21, Size: 1, Value: 3}, {ID: 239, Size: 1}, {ID: 16, Size: 4}, {ID: 78, Size: 8},
+	}
+	for _, c := range []struct {
+		sentence string
+		elements []Element
+		want     string
+	}{
+		{"no elements have none", nil, `{}`},
+		{"hex says its width itself", hexed, `{}`},
+		{"ids by the width of their number", append(numbers, hexed...), `{"1":[21,239],"2":[66],"4":[16],"8":[78]}`},
+		{"only one width", []Element{{ID: 72, Size: 4}}, `{"4":[72]}`},
+		{"of two with one id the first", []Element{{ID: 5, Size: 1}, {ID: 5, Size: 1}, {ID: 5, Size: 2}, {ID: 6, Size: 2}}, `{"1":[5],"2":[6]}`},
+	} {
+		t.Run(c.sentence, func(t *testing.T) {
+			t.Parallel()
+			elements, err := NewElements(c.elements...)
+			require.NoError(t, err)
+			require.Equal(t, "widths="+c.want, string(elements.AppendWidths([]byte("widths="))))
+		})
+	}
+}
+
 func TestManyElementsReadAsFewDo(t *testing.T) {
 	t.Parallel()
 	// On both sides of the bound at which duplicates are found in another way.
@@ -75,6 +101,10 @@ func TestManyElementsReadAsFewDo(t *testing.T) {
 		}
 		require.Equal(t, want, got)
 		require.Equal(t, len(want), countMembers(t, out), "an id came twice")
+		var widths map[string][]int
+		require.NoError(t, json.Unmarshal(elements.AppendWidths(nil), &widths))
+		require.Len(t, widths, 1)
+		require.Len(t, widths["4"], len(want))
 	}
 }
 

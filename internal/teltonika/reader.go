@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// DefaultMaxBody is the default cap on a frame's declared length. Trackers document 1,280 bytes;
-	// cameras send more.
-	DefaultMaxBody = 8 << 10
+	// DefaultMaxBody is the default cap on a frame's declared length. Trackers document 1,280 bytes,
+	// but 255 records of codec 8E need 9,693 at least, and serial data and cameras send more.
+	DefaultMaxBody = 32 << 10
 
 	header   = 8          // preamble and length
 	overhead = header + 4 // and CRC
@@ -19,6 +19,9 @@ const (
 	// firstBuffer takes the largest frame that trackers document. Every connection costs so much.
 	// Only a bigger frame whose bytes have really arrived makes the buffer grow.
 	firstBuffer = 1536
+
+	// keptBuffer is the largest buffer that a connection keeps between frames.
+	keptBuffer = 8 << 10
 
 	keepAlive = 0xFF
 )
@@ -69,6 +72,10 @@ func NewReader(src io.Reader, maxBody int) *Reader {
 
 // Buffered is the number of bytes that were read and belong to no frame returned yet.
 func (r *Reader) Buffered() int { return r.hi - r.lo }
+
+// Unparsed returns the bytes that were read and belong to no frame returned yet: after an error of
+// framing, the beginning of what is not a frame. It is a view, valid until the next method call.
+func (r *Reader) Unparsed() []byte { return r.buf[r.lo:r.hi] }
 
 // Await waits for a sign of life at a frame boundary. It returns true when a frame has begun: Next
 // reads the rest. It returns false when only keep-alive bytes came. It does not read if a frame has
@@ -161,10 +168,14 @@ func (r *Reader) have(n int) error {
 }
 
 // makeRoom leaves at least one byte free at the end of the buffer. The buffer doubles only when it
-// is full of one frame: a declared length costs nothing until its bytes arrive.
+// is full of one frame: a declared length costs nothing until its bytes arrive. A large buffer is
+// given back once it is empty.
 func (r *Reader) makeRoom() {
 	if r.lo == r.hi {
 		r.lo, r.hi = 0, 0
+		if len(r.buf) > keptBuffer {
+			r.buf = make([]byte, firstBuffer)
+		}
 	}
 	if r.hi < len(r.buf) {
 		return

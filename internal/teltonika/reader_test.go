@@ -139,6 +139,22 @@ func TestTheBufferGrowsWithTheBytesThatCameAndNotWithTheDeclaredLength(t *testin
 	_, err = r.Next()
 	require.NoError(t, err)
 	require.Len(t, r.buf, DefaultMaxBody+overhead, "what a connection can cost at most")
+	_, err = r.Next()
+	require.Equal(t, io.EOF, err)
+	require.Len(t, r.buf, firstBuffer, "and not for longer than the frame is in it")
+}
+
+func TestWhatIsNotAFrameCanBeSeen(t *testing.T) {
+	t.Parallel()
+	good := loadVector(t, "codec8_tcp_3").bytes(t)
+	bad := bytes.Clone(good)
+	bad[len(bad)-1] ^= 1
+	r := NewReader(bytes.NewReader(slices.Concat(good, []byte{keepAlive}, bad)), 0)
+	_, err := r.Next()
+	require.NoError(t, err)
+	_, err = r.Next()
+	require.ErrorIs(t, err, ErrCRC)
+	require.Equal(t, bad, r.Unparsed())
 }
 
 func TestFramesInOnePacketAreReadOneByOne(t *testing.T) {

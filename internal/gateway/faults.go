@@ -1,0 +1,168 @@
+package gateway
+
+import (
+	"context"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+)
+
+// FaultsSuffix makes the name of the streams of records, as configured, that of the hash with the
+// last fault of each device.
+const FaultsSuffix = ":faults"
+
+const (
+	// faultBytes is how many bytes of a frame a fault shows.
+	faultBytes = 256
+	// faultsMost bounds the hash of faults: some 9 MB.
+	faultsMost = 10_000
+	// faultsAMinute bounds what is logged and stored, of all devices: any peer can make up devices.
+	faultsAMinute = 100
+	// faultAgain is how long the stored fault of a device stays the last one, if it is of a kind that
+	// came before.
+	faultAgain = time.Minute
+)
+
+//go:embed fault.lua
+var faultLua string
+
+var faultScript = redis.NewScript(faultLua)
+
+// faultKinds names the kinds of faults, by their errors. The index is the kind's bit in a note.
+var faultKinds = []struct {
+	err  error
+	kind string
+}{
+	{teltonika.ErrCRC, "crc"},
+	{teltonika.ErrPreamble, "preamble"},
+	{teltonika.ErrTooLong, "too_long"},
+	{teltonika.ErrTooShort, "too_short"},
+	{teltonika.ErrCount, "counts"},
+	{teltonika.ErrUnknownCodec, "codec"},
+	{teltonika.ErrMalformed, "malformed"},
+	{errUnawaited, "unawaited"},
+}
+
+// Fault is what was last wrong with what a device sent, as it is stored in JSON.
+type Fault struct {
+	At    int64  `json:"at"` // unix ms
+	Kind  string `json:"kind"`
+	Error string `json:"error"`
+	Bytes string `json:"bytes"` // hex, of the frame's beginning
+	Peer  string `json:"peer"`
+}
+
+// faults shows operators what devices send that is wrong: a log line a device and kind, and the
+// last fault of each device in a hash. Nothing rests on either, so nobody waits for them.
+type faults struct {
+	client redis.UniversalClient
+	key    string
+	notes  *notes
+	log    *slog.Logger
+	writes *streak.Streak
+	queue  chan storedFault
+
+	mu    sync.Mutex
+	since time.Time // when the minute began
+	count int       // of faults in it
+}
+
+type storedFault struct {
+	imei  string
+	fault Fault
+}
+
+func newFaults(client redis.UniversalClient, key string, notes *notes, log *slog.Logger) *faults {
+	return &faults{
+		client: client, key: key, notes: notes, log: log, queue: make(chan storedFault, faultsAMinute),
+		writes: streak.New(log, "faults of devices cannot be stored", "faults of devices are stored again",
+			"key", key),
+	}
+}
+
+// run stores faults until ctx ends.
+func (f *faults) run(ctx context.Context) {
+	for {
+		select {
+		case one := <-f.queue:
+			err := f.write(ctx, one)
+			if ctx.Err() == nil {
+				f.writes.Note(err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f *faults) write(ctx context.Context, one storedFault) error {
+	value, err := json.Marshal(one.fault)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	return faultScript.Run(ctx, f.client, []string{f.key}, one.imei, value, faultsMost).Err()
+}
+
+// fault notes that a device sent what is wrong.
+func (s *session) fault(err error, frame []byte) {
+	for bit, k := range faultKinds {
+		if errors.Is(err, k.err) {
+			s.g.faults.note(s.origin(), 1<<bit, k.kind, err, frame)
+			return
+		}
+	}
+}
+
+func (f *faults) note(from origin, bit uint16, kind string, why error, frame []byte) {
+	now := time.Now()
+	first, again := false, false
+	f.notes.change(from.imei, func(n *note) {
+		first = n.faults&bit == 0
+		again = now.Sub(n.faulted) >= faultAgain
+		if (first || again) && f.may(now) {
+			n.faults |= bit
+			n.faulted = now
+			return
+		}
+		first, again = false, false
+	})
+	if !first && !again {
+		return
+	}
+	one := Fault{
+		At: now.UnixMilli(), Kind: kind, Error: why.Error(), Peer: from.peer,
+		Bytes: hex.EncodeToString(frame[:min(len(frame), faultBytes)]),
+	}
+	if first {
+		f.log.Warn("device sends what is wrong", "imei", from.imei, "peer", from.peer,
+			"kind", kind, "error", one.Error, "bytes", one.Bytes)
+	}
+	select {
+	case f.queue <- storedFault{from.imei, one}:
+	default: // Redis is away
+	}
+}
+
+// may reports whether another fault may be shown in this minute.
+func (f *faults) may(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now.Sub(f.since) >= time.Minute {
+		f.since, f.count = now, 0
+	}
+	if f.count++; f.count == faultsAMinute+1 {
+		f.log.Warn("too many faults of devices, the rest of this minute's are not logged")
+	}
+	return f.count <= faultsAMinute
+}

@@ -1,0 +1,92 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+)
+
+// hasty is how many frames in a row must have come before the acknowledgement of the one before
+// them. Then their device does not wait for acknowledgements.
+const hasty = 3
+
+// errUnawaited is the fault of a device that takes a frame for delivered when TCP has it.
+var errUnawaited = errors.New("gateway: frames come before the ones before them were acknowledged; " +
+	"the device loses what is under way when a connection ends")
+
+// handle stores one frame and acknowledges it. An error means that the socket must be closed.
+func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
+	codec, outcome := frame.Codec.String(), "acknowledged"
+	if !frame.Codec.HasRecords() && !frame.Codec.IsCommand() {
+		codec = "unknown" // a label for each of 256 ids would be a peer's choice
+	}
+	defer func() { s.g.metrics.frames.WithLabelValues(codec, outcome).Inc() }()
+	if frame.Codec.IsCommand() {
+		outcome = "command"
+		s.early = false
+		s.takeMessages(frame)
+		return s.pace(frame)
+	}
+	s.noteHaste(frame)
+	s.claim.FrameReceived()
+	until := time.Now().Add(storeTime)
+	if err := s.pace(frame); err != nil {
+		outcome = "abandoned"
+		return err
+	}
+	began := time.Now()
+	kept, err := s.g.store.keep(ctx, until, s.origin(), frame)
+	if err != nil {
+		outcome = "failed"
+		return fmt.Errorf("%w: %w", errStore, err)
+	}
+	switch {
+	case kept.fault == nil:
+		s.g.metrics.records.WithLabelValues(codec).Add(float64(kept.records))
+	case kept.repeated:
+		outcome = "repeated"
+	default:
+		outcome = "dead"
+		s.g.metrics.dead.Inc()
+		s.fault(kept.fault, frame.Raw)
+	}
+	if kept.mustRepeat() {
+		return kept.fault
+	}
+	// A frame that is here before this one is acknowledged does not answer the acknowledgement. It
+	// is no evidence that the device has it.
+	bytes, end := s.unread()
+	var ack [4]byte
+	if err := s.answer(teltonika.AppendAck(ack[:0], int(frame.Count))); err != nil {
+		outcome = "unanswered"
+		return err
+	}
+	s.g.metrics.latency.Observe(time.Since(began).Seconds())
+	if s.early = bytes; !bytes && !end {
+		s.claim.FrameAcked()
+	}
+	s.acceptCommands()
+	return nil
+}
+
+// mustRepeat reports whether a frame that could not be read is not acknowledged: it does not show
+// how many records it has. A frame that comes again is a dead letter already and loses nothing. It
+// is acknowledged with the number that it announces, since the device would repeat it for ever.
+func (k kept) mustRepeat() bool {
+	unknown := errors.Is(k.fault, teltonika.ErrUnknownCodec) || errors.Is(k.fault, teltonika.ErrCount)
+	return unknown && !k.repeated
+}
+
+// noteHaste counts frames of records that came before the acknowledgement of the one before them.
+func (s *session) noteHaste(frame teltonika.Frame) {
+	if !s.early {
+		s.hasty = 0
+		return
+	}
+	if s.hasty++; s.hasty == hasty {
+		s.fault(errUnawaited, frame.Raw)
+	}
+}

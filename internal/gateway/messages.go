@@ -1,0 +1,303 @@
+package gateway
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// MessagesSuffix makes the name of a stream of records that of the messages of its devices.
+const MessagesSuffix = ":messages"
+
+const (
+	// deviceWaits and allWait bound what waits for Redis, of one device and of all: a device that
+	// passes on a line a second has some eight minutes.
+	deviceWaits, allWait = 128 << 10, 64 << 20
+	// messageCost is what a message costs beside its bytes.
+	messageCost = 192
+	// batchMost is how many messages are written at once, batchBytes how many bytes of them.
+	batchMost, batchBytes = 100, 256 << 10
+	// losersMost bounds the devices whose losses are counted one by one.
+	losersMost = 1000
+	// messageFirst and messagePause are the times between two tries.
+	messageFirst, messagePause = 50 * time.Millisecond, 5 * time.Second
+)
+
+// message is what a device sent in codec 12 to 15 and nobody asked for, as far as is known.
+type message struct {
+	origin
+	received  time.Time
+	frame     teltonika.Frame // if fault is set: a copy
+	fault     error           // why the frame could not be decoded: it becomes a dead letter
+	codec     teltonika.Codec
+	kind      teltonika.MessageType
+	at        uint32 // by the device's clock, unix s; codecs 13 and 15
+	named     string // the IMEI in the message, if it is another's
+	id        string // of the frame
+	index     int    // in the frame
+	text      []byte
+	ambiguous bool // it may be the answer to a command, and is in that outcome too
+}
+
+func (m *message) cost() int { return messageCost + len(m.text) + len(m.frame.Raw) }
+
+// MessageCounts is about messages of devices in this process.
+type MessageCounts struct {
+	Waiting int              `json:"waiting"` // for Redis
+	Stored  int64            `json:"stored"`
+	Lost    int64            `json:"lost"`
+	LostBy  map[string]int64 `json:"lost_by_device,omitempty"` // of the first thousand devices
+}
+
+// messages are on their way to Redis. A message is not acknowledged and does not come again. So it
+// waits here while Redis is away, in a bounded queue.
+type messages struct {
+	store   *store
+	metrics *metrics
+	log     *slog.Logger
+	writes  *streak.Streak
+	senders sync.WaitGroup // one for each stream with messages
+	ctx     context.Context
+	abandon context.CancelFunc
+
+	mu     sync.Mutex
+	queues map[*stream][]*message // oldest first; a stream in it has a sender
+	used   map[string]int         // bytes of each device
+	bytes  int                    // of all
+	counts MessageCounts          // without Waiting
+}
+
+func newMessages(s *store, m *metrics, log *slog.Logger) *messages {
+	q := &messages{
+		store: s, metrics: m, log: log,
+		writes: streak.New(log, "messages of devices cannot be stored, trying again",
+			"messages of devices are stored again"),
+		queues: make(map[*stream][]*message), used: make(map[string]int),
+	}
+	q.counts.LostBy = make(map[string]int64)
+	q.ctx, q.abandon = context.WithCancel(context.Background())
+	return q
+}
+
+// Messages returns what became of messages of devices.
+func (g *Gateway) Messages() MessageCounts { return g.messages.read() }
+
+func (q *messages) read() MessageCounts {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := q.counts
+	c.LostBy = maps.Clone(c.LostBy)
+	for _, waiting := range q.queues {
+		c.Waiting += len(waiting)
+	}
+	return c
+}
+
+// add takes a message over. It never blocks.
+func (q *messages) add(m *message) {
+	to := q.store.of(m.imei)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	cost := m.cost()
+	if q.used[m.imei]+cost > deviceWaits || q.bytes+cost > allWait || q.ctx.Err() != nil {
+		q.lose(m)
+		return
+	}
+	q.used[m.imei] += cost
+	q.bytes += cost
+	waiting, sending := q.queues[to]
+	q.queues[to] = append(waiting, m)
+	if !sending {
+		q.senders.Go(func() { q.send(to) })
+	}
+}
+
+// lose counts a message that is not stored. mu is held.
+func (q *messages) lose(m *message) {
+	q.counts.Lost++
+	q.metrics.lost.Inc()
+	if _, known := q.counts.LostBy[m.imei]; known || len(q.counts.LostBy) < losersMost {
+		q.counts.LostBy[m.imei]++
+	}
+}
+
+// send writes the messages of a stream until there are none.
+func (q *messages) send(to *stream) {
+	pause := messageFirst
+	for batch := q.next(to); len(batch) > 0; batch = q.next(to) {
+		ctx, cancel := context.WithTimeout(q.ctx, storeTime)
+		err := q.store.do(job{ctx: ctx, to: to, messages: batch}).err
+		cancel()
+		if err == nil {
+			q.writes.Note(nil)
+			q.remove(to, len(batch), false)
+			pause = messageFirst
+			continue
+		}
+		if q.ctx.Err() == nil {
+			q.writes.Note(err)
+		}
+		if !wait.For(q.ctx, pause) {
+			q.remove(to, -1, true)
+			return
+		}
+		pause = min(2*pause, messagePause)
+	}
+}
+
+// next returns the oldest messages of a stream. Without any, the stream has no sender any more.
+func (q *messages) next(to *stream) []*message {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting := q.queues[to]
+	if len(waiting) == 0 {
+		delete(q.queues, to)
+		return nil
+	}
+	n, bytes := 0, 0
+	for n < min(len(waiting), batchMost) && (n == 0 || bytes+waiting[n].cost() <= batchBytes) {
+		bytes += waiting[n].cost()
+		n++
+	}
+	return waiting[:n:n]
+}
+
+// remove takes the oldest n messages of a stream off, which were stored or are lost; -1: all, and
+// the sender ends.
+func (q *messages) remove(to *stream, n int, lost bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting := q.queues[to]
+	if n < 0 {
+		n = len(waiting)
+		delete(q.queues, to)
+	} else {
+		q.queues[to] = waiting[n:]
+	}
+	for i, m := range waiting[:n] {
+		waiting[i] = nil
+		q.bytes -= m.cost()
+		if q.used[m.imei] -= m.cost(); q.used[m.imei] <= 0 {
+			delete(q.used, m.imei)
+		}
+		if lost {
+			q.lose(m)
+		} else {
+			q.counts.Stored++
+			q.metrics.messages.Inc()
+		}
+	}
+}
+
+// close stores what waits, within a moment, and loses the rest. Nothing may be added any more.
+func (q *messages) close(within time.Duration) {
+	timer := time.AfterFunc(within, q.abandon)
+	defer timer.Stop()
+	q.senders.Wait()
+	q.abandon()
+	if c := q.read(); c.Lost > 0 {
+		q.log.Warn("messages of devices were lost: Redis was away for too long", "messages", c.Lost,
+			"devices", len(c.LostBy))
+	}
+}
+
+// takeMessages gives the answers in a frame of codec 12 to 15 to the pending command, and stores
+// what may be none. It is not acknowledged: a frame that cannot be read is kept as a dead letter.
+func (s *session) takeMessages(frame teltonika.Frame) {
+	now := time.Now()
+	found, err := teltonika.DecodeMessages(frame.Body)
+	if err != nil {
+		raw := append([]byte(nil), frame.Raw...)
+		kept := teltonika.Frame{Codec: frame.Codec, Raw: raw, Body: raw[8 : 8+len(frame.Body)]}
+		s.g.messages.add(&message{origin: s.origin(), received: now, frame: kept, fault: err})
+		s.g.metrics.dead.Inc()
+		s.fault(err, frame.Raw)
+		return
+	}
+	// Two messages with the same bytes are two: only the time differs.
+	salt := strconv.FormatInt(now.UnixNano(), 10)
+	id, index := string(appendFrameID(nil, s.imei+salt, frame.Body)), -1
+	for m := range found.All() {
+		index++
+		asked, ambiguous := s.takeAnswer(frame.Codec, m)
+		if asked && !ambiguous {
+			continue
+		}
+		one := &message{
+			origin: s.origin(), received: now, codec: frame.Codec, kind: m.Type, at: m.Timestamp,
+			id: id, index: index, text: append([]byte(nil), m.Text...), ambiguous: ambiguous,
+		}
+		if m.IMEI != (teltonika.IMEI{}) && m.IMEI.String() != s.imei {
+			one.named = m.IMEI.String()
+		}
+		s.g.messages.add(one)
+	}
+}
+
+// messages writes messages to their stream, in one transaction. After an error they are written
+// again, so that entries with the same frame and record may exist twice.
+func (b *buffer) messages(j job) error {
+	pipe := b.client.TxPipeline()
+	for _, m := range j.messages {
+		if m.fault == nil {
+			pipe.XAdd(j.ctx, &redis.XAddArgs{
+				Stream: b.name + MessagesSuffix, MaxLen: b.maxLen, Approx: true, Values: m.values(),
+			})
+			continue
+		}
+		if r := b.dead(j.ctx, m.origin, m.frame, m.fault); r.err != nil {
+			return r.err
+		}
+	}
+	if _, err := pipe.Exec(j.ctx); err != nil {
+		return fmt.Errorf("%d messages: %w", len(j.messages), err)
+	}
+	return nil
+}
+
+// values are the fields of a message's entry.
+func (m *message) values() []any {
+	values := []any{
+		"imei", m.imei, "received", m.received.UnixMilli(), "codec", m.codec.String(),
+		"type", fmt.Sprintf("%02X", byte(m.kind)), "hex", hex.EncodeToString(m.text),
+		"frame", m.id, "record", m.index, "peer", m.peer,
+	}
+	if m.codec == teltonika.Codec13 || m.codec == teltonika.Codec15 {
+		values = append(values, "ts", int64(m.at)*1000)
+	}
+	if printable(m.text) {
+		values = append(values, "text", m.text)
+	}
+	if m.named != "" {
+		values = append(values, "named", m.named)
+	}
+	if m.ambiguous {
+		values = append(values, "ambiguous", "true")
+	}
+	return values
+}
+
+// printable reports whether a text has nothing that a terminal takes for more than text.
+func printable(text []byte) bool {
+	for rest := text; len(rest) > 0; {
+		r, size := utf8.DecodeRune(rest)
+		if r == utf8.RuneError && size == 1 || !unicode.IsPrint(r) && r != '\r' && r != '\n' && r != '\t' {
+			return false
+		}
+		rest = rest[size:]
+	}
+	return len(text) > 0
+}
