@@ -225,7 +225,7 @@ var mutants = []mutant{
 		name: "NoEvidence",
 		what: "an owner takes an entry back from another without a frame of the device",
 		edits: []edit{
-			{disputeGo, "stands\n\t\tt.set(d, foreign)\n", "stands\n\t\tt.set(d, proven)\n"},
+			{disputeGo, "\t\tt.set(d, foreign)\n", "\t\tt.set(d, proven)\n"},
 			// there is no frame that could be fresh
 			{disputeGo, "if age(d.claim.heard, now) < fresh {", "if true {"},
 		},

@@ -29,7 +29,7 @@ var ownerRows = []row{
 	{15, "FleetStoppedPastItsTTL", false, 60, operated, under(func() fault { return &fleetStopped{} }, nothingEvicted)},
 }
 
-// unindexed replicas keep no reverse index: the dead are found by the full scan alone.
+// unindexed replicas keep no reverse index: only the full scan finds the dead.
 var unindexed = map[string]string{"REGISTRY_REVERSE_INDEX": "false"}
 
 // No fault at all, but replicas that end and begin again under their ids, gracefully and not.

@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// inTerm runs f in a term where time is the bubble's: what takes no time there takes none here.
+// inTerm runs f in a term within a synctest bubble, where only explicit waits take time.
 func inTerm(t *testing.T, f func(t *testing.T, s *term)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTerm(t, redistest.Fake(t), "")
@@ -89,7 +89,7 @@ func TestTheBreakerWaitsExactlyAsLongAsItIsTold(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		holds(true)
 		s.witness(t, "mass_failure", -time.Millisecond)
-		holds(true) // the clock went back
+		holds(true) // the clock was set back
 	})
 }
 
@@ -108,7 +108,7 @@ func TestWhatTheWitnessDoesNotSayIsNoDisagreement(t *testing.T) {
 
 func TestTheGraceOfAnyThatDisagreesCounts(t *testing.T) {
 	t.Parallel()
-	const two = 48 * time.Hour // more is no setting of ours
+	const two = 48 * time.Hour // not a setting: too long
 	for name, c := range map[string]struct {
 		field string
 		value int64
@@ -132,7 +132,7 @@ func TestTheGraceOfAnyThatDisagreesCounts(t *testing.T) {
 			})
 		})
 	}
-	inTerm(t, func(t *testing.T, s *term) { // two that never were seen to disagree
+	inTerm(t, func(t *testing.T, s *term) { // settings never seen to disagree
 		require.NoError(t, s.HSet(t.Context(), s.Witness(), "largest", 200_000).Err())
 		s.witness(t, "last", time.Hour)
 		require.Equal(t, grace, s.tick(t).HeldFor)
@@ -157,15 +157,15 @@ func TestADisagreementIsRememberedForTenOfTheLargest(t *testing.T) {
 	}
 }
 
-// An owner that beats tells its GRACE, without a tick.
+// A beat reports its owner's GRACE, without a tick.
 func TestWhatABeatTellsOfItsSettings(t *testing.T) {
 	t.Parallel()
 	script := redis.NewScript(guard.SettingsLua + "tell_grace(KEYS[1], ARGV[1], 'now')")
 	const most, more = "172800000", "172800001"
 	for name, c := range map[string]struct {
-		grace, largest string // in the witness; "": no such field
+		grace, largest string // in the witness; "": not set
 		told           string
-		want           map[string]string // nil: it is left as it is
+		want           map[string]string // nil: unchanged
 	}{
 		"nobody has listened yet":       {"", "", "92000", nil},
 		"nobody's, and a largest":       {"", "95000", "92000", nil},
@@ -269,7 +269,7 @@ func TestTheTotalOfWhatWasEvictedAddsUp(t *testing.T) {
 	})
 }
 
-// What judges no owner passes by the leader's own heartbeat, which exists.
+// Without an owner the script checks the leader's own heartbeat, which exists.
 func TestABatchWithoutAnOwnerIsNotKeptByAHeartbeat(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
@@ -282,7 +282,7 @@ func TestABatchWithoutAnOwnerIsNotKeptByAHeartbeat(t *testing.T) {
 		require.Equal(t, guard.Answer{Verdict: guard.Done, Deleted: 1}, a)
 
 		b = s.batch(2)
-		b.Sweep = "" // nobody's name, and an owner is judged all the same
+		b.Sweep = "" // an empty name, which still judges an owner
 		require.NoError(t, s.Set(t.Context(), s.Heartbeat("dead"), "1", time.Minute).Err())
 		a, err = s.guard.Do(t.Context(), b)
 		require.NoError(t, err)
@@ -290,7 +290,7 @@ func TestABatchWithoutAnOwnerIsNotKeptByAHeartbeat(t *testing.T) {
 	})
 }
 
-// What this user may not do is an error, and neither a hold nor a verdict.
+// A command that this user may not run is an error, not a hold or verdict.
 func TestWhatTheUserMayNotDoIsAnError(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -312,7 +312,7 @@ func TestWhatTheUserMayNotDoIsAnError(t *testing.T) {
 	}
 }
 
-// A right may be given for one key only.
+// A right may be limited to one key.
 func TestAGuardThatMayDeleteWhereItDeletesDoes(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -326,7 +326,7 @@ func TestAGuardThatMayDeleteWhereItDeletesDoes(t *testing.T) {
 	}
 }
 
-// The id of the server is asked for where its replication id is another than before.
+// The server's id is read if its replication id has changed.
 func TestAServerThatDoesNotSayWhichItIsIsInNoOrder(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

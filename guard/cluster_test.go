@@ -12,9 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// A heartbeat has moved and the witness not yet. The owner's beats, which need keys of both
-// servers, are refused; were ticks answered, its silence would look like its death when the move is
-// over.
+// The heartbeat has moved but the witness has not. The owner's beats, with keys on both servers,
+// are refused; if ticks were answered, its silence would look like death once the move is over.
 func TestNobodyListensWhileTheSlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)

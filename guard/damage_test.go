@@ -12,8 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
-// What somebody else wrote into the guard's keys must end no term for good, and must not pass for
-// evidence.
+// Whatever others write into the guard's keys, terms must not end for good, and it must not count
+// as evidence.
 
 const lastID = "18446744073709551615-18446744073709551615"
 
@@ -49,7 +49,7 @@ func TestALogThatTakesNoRecordIsSetAsideByTheNextTerm(t *testing.T) {
 			v, _, err := s.guard.Open(ctx, s.lease)
 			require.NoError(t, err, name)
 			require.Equal(t, guard.Fenced, v, "only who holds the lease sets it aside")
-			for range 2 { // asked again after a lost reply
+			for range 2 { // repeated after a lost reply
 				v, _, err = s.guard.Open(ctx, next)
 				require.NoError(t, err, name)
 				require.Equal(t, guard.Aside, v, name)
@@ -83,7 +83,7 @@ func TestAnEpochAheadOfTheClockStaysInTheLog(t *testing.T) {
 	})
 }
 
-// To Lua some of these are numbers, and a time that is none compares as if it were long ago.
+// To Lua some of these are numbers, and NaN compares as if it were long ago.
 func TestATimeThatTheWitnessCannotHaveWrittenIsAHold(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()

@@ -1,59 +1,56 @@
-// Package guard makes every delete safe. One script asks and deletes in one atomic step on the
-// Redis server, so that a leader which was paused, cut off or replaced can delete nothing that a
-// correct one would not.
+// Package guard makes every delete safe. One script checks and deletes in a single atomic step on
+// the Redis server, so a leader that was paused, cut off or replaced can delete nothing that a
+// correct leader would not.
 //
 //	timing := guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second}
 //	g := guard.New(rdb, control, guard.Layout{}, timing, "me")
-//	_, err := g.Tick(ctx)                          // by each that contends, more often than Timing.Gap
+//	_, err := g.Tick(ctx)                          // every contender, more often than Timing.Gap
 //	v, _, err := g.Open(ctx, guard.Lease{...})     // once a term
 //	a, err := g.Do(ctx, guard.Batch{
 //		ID: guard.BatchID{Epoch: 7, N: 1}, Token: token, Sweep: "registry", Owner: "dead-one",
 //		Body: registry.EvictEntries, Keys: registry.EntryKeys(guard.Layout{}, "dead-one"), Items: imeis,
 //	})
 //
-// Package janitor does all that. Use guard alone only to write a Body, or to read the witness.
+// Package janitor does all this. Use guard directly only to write a Body or to read the witness.
 //
-// # What one script asks
+// # What the script checks
 //
 // In this order, see guard.lua:
 //
-//  1. Was this batch done before? The log has a record of its id then: the same answer again, and
-//     nothing is done. So a batch whose reply was lost is asked for again without harm.
-//  2. Does the lease hold this term's token? Else FENCED.
-//  3. Has the witness listened for the grace period without a hold, and is the leader's own
-//     heartbeat there? Else HELD, with the reason of the hold.
-//  4. Is the owner's heartbeat absent? Else ALIVE.
-//  5. The body judges its items, and records what goes: XADD under the batch's id. Redis refuses an
-//     id that is not above the newest, so a newer term's record ends the older term: FENCED.
+//  1. Did this batch run before? If the log has its record, return the same answer and do nothing:
+//     its reply was lost.
+//  2. Does the lease hold this term's token? Otherwise FENCED.
+//  3. Has the witness listened for the grace period without a hold, and does the leader's own
+//     heartbeat exist? Otherwise HELD.
+//  4. Is the owner's heartbeat absent? Otherwise ALIVE.
+//  5. The body judges its items and records the deletes: XADD under the batch's id. Redis refuses
+//     an id that is not above the newest, so the record of a newer term ends the older one: FENCED.
 //  6. The body deletes what it recorded: DONE.
 //
-// The log is record, memory and fence in one. Open writes the first record of a term, `<epoch>-0`.
-// A log that cannot take it, whatever somebody wrote there, is renamed to Layout.LogAside. From
-// then on the lease's token alone keeps older terms from deleting, which every batch compares.
+// The log is record, memory and fence in one. Open writes a term's first record, `<epoch>-0`. A log
+// that cannot take it is renamed to Layout.LogAside; after that only the lease's token, which every
+// batch compares, fences older terms.
 //
 // # The witness
 //
-// Silence proves death only if somebody listened all the time. Every replica that contends ticks: a
-// small script stores the server's time. Whatever makes silence worthless is a hold, with its
-// reason: nothing is deleted before the grace period has passed since. The reasons stand in the
-// head of witness.lua. Ticks of all of them, leading or not, go into one record, so a hold binds
-// every leader.
+// Silence proves death only if somebody listened all the time. Every contender ticks: a small
+// script stores the server's time. Anything that makes silence worthless raises a hold (witness.lua
+// lists the reasons), and nothing is deleted for a grace period. All ticks share one record, so a
+// hold binds every leader.
 //
 // # What is not guaranteed
 //
-//   - A witness that somebody deletes, or that a failover takes back to before they were told,
-//     forgets the larger settings of a fleet with two settings, until an owner with the larger ones
-//     beats again.
-//   - What the server does not say (INFO refused, no evicted_keys) is not checked, and
-//     Witness.ChecksOff names it.
-//   - An owner that the server turns away without counting that is like a dead one: a denied
-//     command, a failed TLS handshake. docs/faults.md lists them.
-//   - A failover may lose the newest batches, whose answers were given. What they deleted may be
-//     there again: it is swept, recorded and counted again. The log and its total agree all the
-//     same, but a counter that a process keeps of answers has counted what was lost.
-//   - While a slot of a Redis Cluster moves, Redis refuses what names keys of both sides, and so
-//     every Tick: nothing is deleted. If keys that had moved are lost on the other side and the
-//     move is called off, all within GAP and before their owners beat again, the witness does not
-//     know of it.
-//   - A body that deletes outside Redis is fenced only by what it makes of the epoch.
+//   - If the witness is deleted, or rolled back by a failover, a fleet with mixed settings forgets
+//     the larger ones until an owner that uses them beats again.
+//   - Checks that the server does not support (INFO refused, no evicted_keys) are off;
+//     Witness.ChecksOff lists them.
+//   - An owner that the server turns away without counting it (a denied command, a failed TLS
+//     handshake) looks dead; see docs/faults.md.
+//   - A failover may lose the newest batches after they were answered. Entries that come back are
+//     swept, recorded and counted again; a process that counts answers has counted the lost ones
+//     too.
+//   - While a slot of a Redis Cluster moves, Redis refuses commands with keys on both sides, and so
+//     every Tick: nothing is deleted. The witness does not notice if keys that had moved are lost
+//     and the move is cancelled, all within GAP and before their owners beat again.
+//   - A body that deletes outside Redis is fenced only by its own use of the epoch.
 package guard

@@ -12,29 +12,29 @@ import (
 // A Fate is what became of a batch.
 type Fate struct {
 	Answer
-	// Settled: the Answer is final. It is Done with what the batch deleted, or Fenced if it never ran.
-	// Otherwise the lease still holds the batch's token, and the batch may yet land.
+	// Settled reports that Answer is final: Done with the number of deletes, or Fenced if the batch
+	// never ran. Otherwise the lease still holds the batch's token, and the batch may yet land.
 	Settled bool
-	// Trimmed: the log has nothing of the batch's term any more, not even its opening. Nobody can tell
-	// what the batch did.
+	// Trimmed reports that the log has nothing left of the batch's term, not even its opening
+	// record, so the outcome is lost.
 	Trimmed bool
 }
 
-// Fates looks up what became of batches, in one round trip; it needs their ID and Token only. A
-// batch whose record cannot be read is missing in the result, and the error says why. After an
-// error of Redis the result is empty: nothing is known of any of them.
+// Fates looks up what became of batches, in one round trip. Only their ID and Token are used. If
+// one record cannot be read, that batch is missing from the result and the error gives the reason.
+// If Redis fails, the result is empty: nothing is known of any batch.
 func (g *Guard) Fates(ctx context.Context, batches []Batch) (map[BatchID]Fate, error) {
 	if len(batches) == 0 {
 		return nil, nil
 	}
-	// One transaction: the lease and the log are read at the same instant. Read apart, a batch could
-	// land behind the one reading, and the lease go before the other.
+	// One transaction reads the lease and the log at the same instant. With separate reads a batch
+	// could land after the log was read, and the lease expire before it is.
 	pipe := g.control.TxPipeline()
 	lease := pipe.Get(ctx, g.layout.Lease())
 	found := make([]*redis.XMessageSliceCmd, len(batches))
 	for i, b := range batches {
-		// The newest record of its term that is not behind the batch: its own, or another's, by which one
-		// sees that its own was not trimmed.
+		// The newest record of the term up to this batch: its own, or an earlier one, which shows
+		// that its own was not trimmed.
 		opened := BatchID{Epoch: b.ID.Epoch}.String()
 		found[i] = pipe.XRevRangeN(ctx, g.layout.Log(), b.ID.String(), opened, 1)
 	}
@@ -54,10 +54,9 @@ func (g *Guard) Fates(ctx context.Context, batches []Batch) (map[BatchID]Fate, e
 	return fates, errors.Join(errs...)
 }
 
-// fateOf reads one batch's record, if that is what was found.
 func fateOf(id BatchID, found *redis.XMessageSliceCmd, over bool) (Fate, error) {
 	records, err := found.Result()
-	if err != nil { // Exec names the first error only, and no lease is one
+	if err != nil { // Exec reports only the first error, and a missing lease is not one
 		return Fate{}, err
 	}
 	if len(records) == 0 || records[0].ID != id.String() {

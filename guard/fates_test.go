@@ -12,8 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// An index is a help for finding entries. Whatever stands in its place must not keep the dead's
-// entries.
+// The index only helps to find entries. A key of another type in its place must not protect those
+// of the dead.
 func TestGuardEvictsAlsoWhereTheIndexIsNoSet(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
@@ -30,7 +30,6 @@ func TestGuardEvictsAlsoWhereTheIndexIsNoSet(t *testing.T) {
 	})
 }
 
-// fate is that of one batch.
 func (s *term) fate(t *testing.T, b guard.Batch) guard.Fate {
 	fates, err := s.guard.Fates(t.Context(), []guard.Batch{b})
 	require.NoError(t, err)
@@ -53,7 +52,7 @@ func TestFateIsSettledOnlyOnceTheLeaseIsGone(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, guard.Fate{
 			Answer:  guard.Answer{Verdict: guard.Done, Deleted: 2, Reowned: 1, Repeated: true},
-			Settled: true, // the record is final under every leader
+			Settled: true, // the record is final under any leader
 		}, s.fate(t, b))
 	})
 }
@@ -91,7 +90,7 @@ func TestWhatATrimmedLogDoesNotHaveMayHaveRun(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, s.fate(t, ran).Trimmed)
 		require.False(t, s.fate(t, never).Trimmed)
-		require.NoError(t, s.XTrimMaxLen(ctx, s.Log(), 1).Err()) // the term's opening goes
+		require.NoError(t, s.XTrimMaxLen(ctx, s.Log(), 1).Err()) // removes the term's opening
 		require.Equal(t, guard.Done, s.fate(t, ran).Verdict)
 		require.False(t, s.fate(t, never).Trimmed, "an older record of its term stands")
 		require.NoError(t, s.XTrimMaxLen(ctx, s.Log(), 0).Err())
@@ -105,7 +104,8 @@ func TestWhatATrimmedLogDoesNotHaveMayHaveRun(t *testing.T) {
 	})
 }
 
-// Without a lease the transaction's first answer is "nil", which is no error, and hides later ones.
+// Without a lease the transaction's first answer is redis.Nil, which is not a failure but hides
+// later ones.
 func TestFatesThatCannotBeReadAreNotKnown(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
@@ -117,11 +117,11 @@ func TestFatesThatCannotBeReadAreNotKnown(t *testing.T) {
 		require.Empty(t, fates)
 
 		o := lease.Options(w.Options)
-		o.DB = 1 << 20 // no such database: a connection that is refused, as with a wrong password
+		o.DB = 1 << 20 // no such database: the connection is refused, as with a wrong password
 		c := redis.NewClient(o)
 		defer c.Close()
 		fates, err = guard.New(c, c, s.Layout, timing, "leader").Fates(ctx, []guard.Batch{s.batch(1)})
-		if w.Real { // miniredis has a database of every number
+		if w.Real { // miniredis has databases of any number
 			require.Error(t, err)
 			require.Empty(t, fates)
 		}

@@ -17,24 +17,22 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-// lua returns Lua files, one behind the other.
 func lua(names ...string) (text string) {
 	for _, name := range names {
 		file, err := files.ReadFile(name + ".lua")
 		if err != nil {
-			panic(err) // cannot be: it is embedded
+			panic(err)
 		}
 		text += string(file)
 	}
 	return text
 }
 
-// SettingsLua precedes a script by which an owner beats. It defines tell_grace, by which the owner
-// reports its grace period and its boot to the witness; see settings.lua.
+// SettingsLua precedes scripts that send a heartbeat. It defines tell_grace; see settings.lua.
 var SettingsLua = lua("settings")
 
-// ListenLua comes before a script by which an owner listens as the guard does. It defines
-// listen(key, gap, grace) and hold(key, now, reason); see witness.lua.
+// ListenLua precedes scripts in which an owner listens as the guard does. It defines listen and
+// hold; see witness.lua.
 var ListenLua = lua("server", "settings", "witness")
 
 var (
@@ -45,39 +43,39 @@ var (
 	cpuScript    = redis.NewScript(lua("server", "cpu"))
 )
 
-// MaxBatch is the most items one guarded batch may hold: Lua's unpack ends below 8,000 arguments,
-// and a batch of 1000 holds the server for some two milliseconds.
+// MaxBatch is the largest batch. Lua's unpack fails just below 8,000 arguments, and a batch of 1000
+// occupies the server for about two milliseconds.
 const MaxBatch = 1000
 
 // A Verdict is the guard's decision on a batch.
 type Verdict string
 
-// The guard's verdicts. Only DONE has deleted anything.
+// Only DONE means that something was deleted.
 const (
-	Done   Verdict = "DONE"   // deleted and recorded in the log, now or when it was asked before
-	Fenced Verdict = "FENCED" // the term is over: the lease is not its own, or a newer term has begun
-	// the witness has not listened long enough; Answer.Reason says since what
+	Done   Verdict = "DONE"   // deleted and recorded in the log, now or by an earlier attempt
+	Fenced Verdict = "FENCED" // the term is over: the lease was lost, or a newer term has begun
+	// not observed for long enough; Answer.Reason is the reason of the last hold
 	Held  Verdict = "HELD"
-	Alive Verdict = "ALIVE" // the owner's heartbeat exists
+	Alive Verdict = "ALIVE"
 	Stale Verdict = "STALE" // Open only: the log has a higher epoch; draw one above it
-	// Open only: done, in a new log. The old one took no records and was renamed to Layout.LogAside.
+	// Open only: the term opened in a new log; the old one is now Layout.LogAside
 	Aside Verdict = "ASIDE"
-	// Forget only: this user may not UNLINK what the owner left
+	// Forget only: this user may not UNLINK the owner's sets
 	Refused Verdict = "REFUSED"
 )
 
-// Lease is what a leader holds while it leads: the lease's token and the epoch of its term.
+// Lease is a leader's lease token and the epoch of its term.
 type Lease struct {
 	Token string
 	Epoch uint64
 }
 
-// BatchID names a batch, and is the id of its log record. N counts from 1 in a term.
+// BatchID identifies a batch and is the id of its log record. N counts from 1 in each term.
 type BatchID struct {
 	Epoch, N uint64
 }
 
-// String returns the id as it stands in the eviction log: "<epoch>-<n>".
+// String returns the id as in the eviction log: "<epoch>-<n>".
 func (id BatchID) String() string {
 	return fmt.Sprintf("%d-%d", id.Epoch, id.N)
 }
@@ -85,29 +83,28 @@ func (id BatchID) String() string {
 // A Batch is one guarded deletion.
 type Batch struct {
 	ID    BatchID
-	Token string // the lease's, of the term that ID.Epoch names
-	Sweep string // which kind of sweep asks; goes into the log
-	// Owner is the instance judged dead; with a heartbeat it is ALIVE and the body does not run. "":
-	// no owner is judged, and nobody's silence stands behind the delete: what the body finds has to be
-	// evidence enough.
+	Token string // of the term ID.Epoch
+	Sweep string // the kind of sweep, for the log
+	// Owner is the instance judged dead; with a heartbeat it is ALIVE and the body does not run. ""
+	// judges nobody; the body must then find its own evidence.
 	Owner string
 	Body  *Body
-	Keys  []string // the body's own keys
-	Items []string // at most MaxBatch; one that stands there twice is asked for once
+	Keys  []string
+	Items []string // at most MaxBatch; duplicates are sent once
 }
 
-// An Answer is what the server did with a batch.
+// An Answer is the answer to a batch.
 type Answer struct {
 	Verdict  Verdict
-	Deleted  int    // entries that went
-	Reowned  int    // candidates that named somebody else, kept
-	Reason   string // of HELD: the reason of the hold; of DONE: what the body says of itself
-	Repeated bool   // the batch had been done before; this is the answer of then
+	Deleted  int
+	Reowned  int    // candidates kept because they named somebody else
+	Reason   string // for HELD: the reason of the hold; for DONE: the body's note
+	Repeated bool   // the batch ran before, and this is its first answer
 }
 
-// A Guard is the only way in which anything is deleted on behalf of the dead. It holds no
-// state: everything that decides stands on the server. Safe for concurrent use, but batches of one
-// term must be asked one after the other, in the order of their ids.
+// A Guard is the only way to delete on behalf of the dead. It holds no state: every decision rests
+// on data on the server. It is safe for concurrent use, but a term's batches must be sent one at a
+// time, in the order of their ids.
 type Guard struct {
 	client, control redis.UniversalClient
 	layout          Layout
@@ -115,8 +112,8 @@ type Guard struct {
 	leader          string
 }
 
-// New returns a guard for the leader instance. Batches go through client, ticks and what belongs to
-// the term through control. It does not talk to Redis.
+// New returns a guard for the instance leader. Only batches go through client. New does not talk to
+// Redis.
 func New(client, control redis.UniversalClient, layout Layout, t Timing, leader string) *Guard {
 	return &Guard{
 		client: client, control: control, layout: layout,
@@ -124,9 +121,9 @@ func New(client, control redis.UniversalClient, layout Layout, t Timing, leader 
 	}
 }
 
-// Open begins a term in the log. Done and Aside: no batch of an older term can delete any more.
-// Stale: the log has newest, draw a higher epoch and open again. Fenced: the lease is lost. It may
-// be asked again after an error.
+// Open begins a term in the log. After Done or Aside no batch of an older term can delete. Stale:
+// the log already has the epoch newest; draw a higher one and open again. Fenced: the lease is
+// lost. After an error Open may be called again.
 func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, err error) {
 	keys := []string{g.layout.Log(), g.layout.Lease(), g.layout.LogAside(l.Epoch)}
 	ctx = failpoint.HitPast(ctx, failpoint.Opening)
@@ -142,9 +139,8 @@ func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, er
 	return Verdict(out[0]), newest, nil
 }
 
-// Do asks for a batch. An error means that its fate is unknown, whatever the error says (a client
-// may have retried): ask again with the very same Batch before any other of this term, or, once the
-// term is over, ask Fates.
+// Do runs a batch. After any error its fate is unknown (a client may have retried): send the very
+// same Batch again before any other of this term or, once the term is over, call Fates.
 func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 	if len(b.Items) == 0 || len(b.Items) > MaxBatch {
 		return Answer{}, fmt.Errorf("guard: batch %s: %d items, want 1 to %d", b.ID, len(b.Items), MaxBatch)
@@ -155,7 +151,7 @@ func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 	args := make([]any, 0, 7+len(b.Items))
 	args = append(args, b.ID.String(), b.Token, g.gap, g.grace, g.leader, b.Owner, b.Sweep)
 	seen := make(map[string]bool, len(b.Items))
-	for _, item := range b.Items { // a body that deletes one item twice would count it twice
+	for _, item := range b.Items { // a body would count a duplicate twice
 		if !seen[item] {
 			seen[item] = true
 			args = append(args, item)
@@ -183,10 +179,9 @@ func parseAnswer(id BatchID, out []any) (Answer, error) {
 	return Answer{}, fmt.Errorf("guard: batch %s: unexpected answer %v", id, out)
 }
 
-// Forget removes a dead owner from the roster and the contenders, with the sets that list its
-// entries. The caller has swept that number of members. It returns Done; Alive if the owner has a
-// heartbeat, or a set has more members; Refused if the sets are not empty and this user may not
-// UNLINK them.
+// Forget removes a dead owner from the roster and the contenders, and deletes the sets that list
+// its entries. It returns Done; Alive if the owner has a heartbeat or a set has more than swept
+// members; Refused if this user may not UNLINK the sets.
 func (g *Guard) Forget(
 	ctx context.Context, l Lease, owner string, swept int, sets ...string,
 ) (Verdict, error) {
@@ -201,8 +196,8 @@ func (g *Guard) Forget(
 	return Verdict(v), nil
 }
 
-// Hold restarts the witness with reason "mass_failure", unless that was done within notWithin. It
-// reports whether it did; a lease that is not this term's is no error and does nothing.
+// Hold restarts the witness with reason "mass_failure", unless that happened within notWithin or
+// the lease is lost, and reports whether it did.
 func (g *Guard) Hold(ctx context.Context, l Lease, notWithin time.Duration) (bool, error) {
 	keys := []string{g.layout.Lease(), g.layout.Witness()}
 	n, err := holdScript.Run(ctx, g.control, keys, l.Token, notWithin.Milliseconds()).Int()
@@ -212,8 +207,7 @@ func (g *Guard) Hold(ctx context.Context, l Lease, notWithin time.Duration) (boo
 	return n == 1, nil
 }
 
-// CPU is how much processor time the server that has the registry has used in its life. An error
-// also where it does not say.
+// CPU returns the processor time used by the registry's server, or an error if it is not reported.
 func (g *Guard) CPU(ctx context.Context) (used time.Duration, err error) {
 	out, err := cpuScript.RunRO(ctx, g.control, []string{g.layout.Witness()}).StringSlice()
 	for _, text := range out {

@@ -1,26 +1,21 @@
--- guard.lua: the prelude of everything that the janitor deletes (behind witness.lua, before a
--- body).
+-- guard.lua: the prelude of every script that deletes for the janitor (after witness.lua). Package
+-- guard documents the checks, NewBody what the body that follows may use and must do.
 --
--- It decides, at the instant of the delete and in one atomic step, whether the leader may: the
--- batch is not done already, its term still holds the lease, the witness has listened long enough,
--- the leader can see its own heartbeat, and the owner's is absent. A body that follows judges its
--- items again, calls record() exactly once, before its first delete, and then deletes exactly what
--- it recorded. Scripts do not roll back: nothing behind record() may fail, so a body checks types
--- first, and by refused() that this user may do what it will do.
+-- Scripts do not roll back: nothing after record() may fail.
 --
 -- KEYS[1] log  KEYS[2] lease  KEYS[3] witness  KEYS[4] the leader's own heartbeat
--- KEYS[5] the owner's heartbeat (the same again where no owner is judged)  KEYS[6..] the body's
+-- KEYS[5] the owner's heartbeat (if no owner is judged, KEYS[4] again)  KEYS[6..] the body's
 -- ARGV[1] batch id <epoch>-<n>  ARGV[2] lease token  ARGV[3] GAP ms  ARGV[4] GRACE ms
 -- ARGV[5] leader  ARGV[6] owner ('': none is judged)  ARGV[7] sweep  ARGV[8..] the body's items
--- Result: { verdict, deleted, reowned, reason, repeated 0|1 }, made by answer().
+-- Result: { verdict, deleted, reowned, reason, repeated 0|1 }, see answer()
 
 local function answer(verdict, deleted, reowned, reason, repeated)
   return { verdict, deleted or 0, reowned or 0, reason or '', repeated or 0 }
 end
 
--- 1. Asked before: the log remembers by id. The reply was lost; nothing is done again.
+-- 1. The batch ran before and its reply was lost: answer from the log, do nothing.
 local asked = redis.pcall('XRANGE', KEYS[1], ARGV[1], ARGV[1])
-if asked.err then -- a key of another type has taken the log's place: a new term sets it aside
+if asked.err then -- the log is a key of another type: a new term sets it aside
   return string.find(asked.err, 'WRONGTYPE', 1, true) and answer('FENCED') or asked
 end
 if asked[1] then
@@ -35,7 +30,7 @@ end
 -- 2. The lease holds this term's token.
 if redis.pcall('GET', KEYS[2]) ~= ARGV[2] then return answer('FENCED') end
 
--- 3. The witness: first write, refused when memory is full.
+-- 3. The witness. listen() is the first write, which Redis refuses when memory is full.
 local now, since, need, w = listen(KEYS[3], ARGV[3], ARGV[4])
 if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then
   hold(KEYS[3], now, 'self_check')
@@ -47,20 +42,20 @@ if now - since < need then return answer('HELD', 0, 0, w[11] or '') end
 -- 4. The owner is silent.
 if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then return answer('ALIVE') end
 
--- refused(command, key, ...) -> the error to return if this user may not; nil. (miniredis knows no
--- users.)
+-- refused(command, key, ...) -> the error to return if this user may not run it, or nil. miniredis
+-- has no users.
 local function refused(...)
   if redis.acl_check_cmd and not redis.acl_check_cmd(...) then
     return redis.error_reply('NOPERM this user has no permissions to run ' .. (...) .. ' on ' .. select(2, ...) .. ': nothing deleted')
   end
 end
 
--- 5. record(deleted, reowned, name, list) writes the log record: at which server time (ms),
--- `deleted` items, listed under `name` as a JSON array; `reowned` candidates were found to be
--- somebody else's. `note`, if it is given, is what the body says of itself: the reason of the
--- answer, also when the batch is asked for again. Anything but nil is the script's result, to be
--- returned at once: the id is not above the newest, a newer term has begun. Somebody may have
--- written a record of an id above which there is none: a new term sets that log aside.
+-- 5. record(deleted, reowned, name, list, note) writes the log record: the server's time (ms), the
+-- number of deleted items and their list under `name` (JSON), the number of candidates that belong
+-- to somebody else, and an optional `note`, which becomes the answer's reason if the batch is sent
+-- again. Anything but nil is the script's result, to be returned at once: the id is not above the
+-- newest, so a newer term has begun, or somebody wrote the largest possible id, and a new term sets
+-- that log aside.
 local function record(deleted, reowned, name, list, note)
   local no = refused('HINCRBY', KEYS[3], 'evicted_total', '1')
   if no then return no end

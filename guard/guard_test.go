@@ -24,9 +24,8 @@ var (
 	ttl    = timing.TTL
 )
 
-// term is a leader in the middle of its term on a server that has been listened to long enough,
-// with one dead owner, "dead", that left three entries of which another instance has taken one
-// over.
+// term is a leader in mid-term on a server that has been observed for long enough, with a dead
+// owner, "dead", that left three entries, one of them taken over by another instance.
 type term struct {
 	*redis.Client
 	guard.Layout
@@ -53,7 +52,7 @@ func newTerm(t *testing.T, o *redis.Options, prefix string) *term {
 	return s
 }
 
-// poor is the guard of an instance whose user may do everything but for these rules.
+// poor returns the guard of an instance whose user lacks only these rights.
 func (s *term) poor(t *testing.T, instance string, rules ...any) *guard.Guard {
 	user := []any{"ACL", "SETUSER", "poor", "reset", "on", ">p", "~*", "&*", "+@all"}
 	require.NoError(t, s.Do(t.Context(), append(user, rules...)...).Err())
@@ -77,7 +76,7 @@ func (s *term) seed(t *testing.T) {
 	require.NoError(t, s.SAdd(ctx, s.Roster(), "dead", "other").Err())
 }
 
-// witness sets one of its times to so long before the server's now.
+// witness sets one of the witness' times to ago before the server's now.
 func (s *term) witness(t *testing.T, field string, ago time.Duration) {
 	now, err := s.Time(t.Context()).Result()
 	require.NoError(t, err)
@@ -97,7 +96,7 @@ func (s *term) entries(t *testing.T) map[string]string {
 	return m
 }
 
-// untouched: nothing was deleted, recorded or counted.
+// untouched requires that nothing was deleted, recorded or counted.
 func (s *term) untouched(t *testing.T) {
 	require.Equal(t, map[string]string{"a": "dead", "b": "dead", "c": "other", "d": "other"}, s.entries(t))
 	require.EqualValues(t, 4, s.SCard(t.Context(), s.Devices("dead")).Val())
@@ -145,14 +144,14 @@ func TestGuardEvictsExactlyWhatStillNamesTheDeadOwner(t *testing.T) {
 	})
 }
 
-// Scripts do not roll back: what the user may not do is found out before the record.
+// Scripts do not roll back, so missing rights must be found before the record.
 func TestGuardRecordsNothingThatItsUserMayNotDelete(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
 	for _, forbidden := range []string{"hdel", "hincrby"} {
 		poor := s.poor(t, "leader", "-"+forbidden)
-		for range 2 { // asked again there is nothing that could be answered as done
+		for range 2 { // the second try must find nothing to repeat
 			_, err := poor.Do(ctx, s.batch(1))
 			require.ErrorContains(t, err, "NOPERM")
 			require.ErrorContains(t, err, strings.ToUpper(forbidden))
@@ -364,7 +363,7 @@ func TestOpenRefusesAnEpochNotAboveTheNewest(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
-		s.open(t) // its own, asked again after a lost reply
+		s.open(t) // its own, repeated after a lost reply
 
 		s.Set(ctx, s.Lease(), "leader/2", time.Minute)
 		v, newest, err := s.guard.Open(ctx, guard.Lease{Token: "leader/2", Epoch: 100})

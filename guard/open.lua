@@ -1,4 +1,4 @@
--- open.lua: opens a term in the log, so that no batch of an older one can be recorded after it.
+-- open.lua: opens a term in the log, so that no batch of an older term can be recorded after it.
 --
 -- A log that takes no record of any term is set aside under another name, and the term opens in a
 -- new one: a key of another type, or a stream with an id that is a year ahead of the server's
@@ -14,7 +14,7 @@ local id = ARGV[1] .. '-0'
 
 local function says(reply, text) return string.find(reply.err or '', text, 1, true) end
 
--- begin(...) writes the record that opens the term -> the id, or an error.
+-- begin(...) writes the term's opening record -> the id, or an error.
 local function begin(...) return redis.pcall('XADD', KEYS[1], id, 'leader', ARGV[3], 'term', ARGV[2], ...) end
 
 local why
@@ -23,7 +23,7 @@ if says(asked, 'WRONGTYPE') then
   why = 'it is a key of another type'
 elseif asked.err then
   return asked
-elseif asked[1] then -- ours, if the token is: the reply was lost
+elseif asked[1] then -- the reply was lost; it is ours if it has our token
   local f, v = {}, asked[1][2]
   for i = 1, #v, 2 do f[v[i]] = v[i + 1] end
   if f.term == ARGV[2] then return { f.aside and 'ASIDE' or 'DONE', f.aside or '' } end

@@ -8,23 +8,22 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/slot"
 )
 
-// MostPartitions bounds how many partitions a fleet may have.
+// MostPartitions is the largest number of partitions of a fleet.
 const MostPartitions = 1024
 
-// PartitionOf is the partition of a device where there are so many: the CRC16 of its IMEI by which
-// Redis Cluster finds slots (XMODEM), modulo partitions. PartitionOf("352093081452251", 16) is 3.
+// PartitionOf returns the partition of a device: the CRC16 (XMODEM) of its IMEI, which Redis
+// Cluster also uses for slots, modulo partitions. PartitionOf("352093081452251", 16) is 3.
 func PartitionOf(imei string, partitions int) int {
 	return int(slot.CRC16(imei)) % partitions
 }
 
-// Partition is the layout of partition k of so many: a whole registry in one slot of its own. What
-// people read is not divided: About, Timeline and Paused are those of l. Where there is one
-// partition it is l itself.
+// Partition returns the layout of partition k: a whole registry in a slot of its own. About,
+// Timeline and Paused are shared. With one partition it returns l itself.
 //
-// The hash tag of l, such as {rollcall}, becomes {rollcall:16:05:n}: the number of partitions, k in
-// two digits at least, and the smallest n from 0 on with which the tag's slot is in the k-th of so
-// many equal parts of the 16384 slots. So partitions lie evenly on masters that have equal ranges.
-// A layout of another number of partitions names other keys. l must have a hash tag.
+// The hash tag of l, which must have one, such as {rollcall}, becomes {rollcall:16:05:n}: the
+// number of partitions, k in at least two digits, and the smallest n from 0 on that puts the tag's
+// slot into the k-th of equal parts of the 16384 slots. That spreads partitions evenly over masters
+// with equal ranges. Layouts with different numbers of partitions share no keys.
 func (l Layout) Partition(k, partitions int) Layout {
 	if partitions == 1 {
 		return l
@@ -39,13 +38,12 @@ func (l Layout) Partition(k, partitions int) Layout {
 	}
 }
 
-// Partitions is the string that says how many partitions the registry has; absent: one.
+// Partitions is the string with the registry's number of partitions; if absent, one.
 func (l Layout) Partitions() string { return l.undivided() + "partitions" }
 
-// Divided tells that these are the keys of one partition of several.
+// Divided reports whether these are the keys of one partition of several.
 func (l Layout) Divided() bool { return l.whole != "" }
 
-// undivided is the prefix of what partitions share.
 func (l Layout) undivided() string {
 	return cmp.Or(l.whole, l.Prefix)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/slot"
 )
 
-// Readers in other languages compute these: they are part of the contract.
+// Part of the contract: readers in other languages compute these.
 func TestTheKeysOfAPartition(t *testing.T) {
 	t.Parallel()
 	l := guard.Layout{Prefix: "{rollcall}:"}
@@ -20,7 +20,7 @@ func TestTheKeysOfAPartition(t *testing.T) {
 	require.Equal(t, "eu:{x:2:01:0}", guard.Layout{Prefix: "eu:{x}"}.Partition(1, 2).Prefix)
 	require.Equal(t, l, l.Partition(0, 1))
 	require.Equal(t, "{rollcall}:partitions", l.Partitions())
-	// People find these in one place.
+	// Shared by all partitions, for people.
 	of := l.Partition(7, 16)
 	require.Equal(t, l.Paused(), of.Paused())
 	require.Equal(t, l.Timeline(), of.Timeline())

@@ -1,14 +1,13 @@
--- tick.lua: one tick of the witness, by any contender (behind witness.lua).
+-- tick.lua: one tick of the witness, by any contender (after witness.lua).
 -- KEYS[1] witness  KEYS[2] roster  KEYS[3] never exists; see Tick  KEYS[4] contenders
 -- KEYS[5] what a key of another type in the witness' place is called afterwards
 -- ARGV[1] GAP ms   ARGV[2] GRACE ms  ARGV[3] this contender
--- ARGV[4] ms: a tick of the same settings that is younger makes this one unnecessary: it only
---         reads. 0: it ticks in any case.
--- Result: now ms, since ms, reason of the last hold, its time ms, 1 | 0 evicted_keys is offered,
---         evicted total, size of the roster, ms that must pass from since on, 1 | 0 the run id is,
---         1 | 0 the count of clients turned away is.
+-- ARGV[4] ms: if a tick with the same settings is younger than this, only read. 0: always tick.
+-- Result: now ms, since ms, reason and time (ms) of the last hold, 1 | 0 evicted_keys is offered,
+--         evicted total, size of the roster, ms that must pass after since, 1 | 0 the run id is
+--         offered, 1 | 0 the count of clients turned away is offered.
 
--- recorded(): since, now, need and w as listen() has them, if a younger tick says it all.
+-- recorded() returns w as listen() does, or nil if no younger tick makes this one unnecessary.
 local function recorded()
   local now = math.floor(server_us() / 1000)
   local w = redis.pcall('HMGET', KEYS[1], 'since', 'last', 'largest', 'gap', 'grace', 'server',
@@ -20,7 +19,7 @@ local function recorded()
   return { w[1], text(now), [5] = w[3], [6] = w[6], [9] = w[7], [10] = brief(w[8]), [11] = brief(w[9]), [12] = brief(w[10]), [15] = w[11] }
 end
 
-redis.pcall('SADD', KEYS[4], ARGV[3]) -- refused: it is ranked when it is allowed
+redis.pcall('SADD', KEYS[4], ARGV[3]) -- if refused, it is ranked once it is allowed
 local w = tonumber(ARGV[4]) > 0 and recorded()
 if not w then
   local _

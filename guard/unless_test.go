@@ -10,7 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
-// unless ticks as a reserve does: a tick of somebody within so long is enough.
+// unless ticks like a reserve: anybody's tick within d is enough.
 func (s *term) unless(t *testing.T, g *guard.Guard, d time.Duration) guard.Witness {
 	t.Helper()
 	pipe := s.Pipeline()
@@ -57,7 +57,7 @@ func TestATickThatOnlyReadsReturnsTheHoldAsItIs(t *testing.T) {
 	})
 }
 
-// What a tick is for must not be missed because another ticked.
+// Another's tick must not make this one miss its purpose.
 func TestATickIsNotLeftOutWhere(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, s *term)

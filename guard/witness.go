@@ -9,33 +9,32 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Witness is what a tick found: how long Redis has been listened to without a hold.
+// Witness is the result of a tick: how long Redis has been observed without a hold.
 type Witness struct {
-	Now       time.Time     // the server's
-	Since     time.Time     // the server's: no hold since then
-	Listening time.Duration // Now - Since
+	Now       time.Time // by the server's clock
+	Since     time.Time // no hold since then, by the server's clock
+	Listening time.Duration
 	HeldFor   time.Duration // until deletes may begin; 0: they may
-	Reason    string        // of the last hold
+	Reason    string
 	LastHold  time.Time
-	Evicted   uint64 // entries evicted, ever: the total beside the log
-	Instances int64  // size of the roster
+	Evicted   uint64 // entries evicted, ever: the total kept beside the log
+	Instances int64
 	ChecksOff []string
 }
 
-// Tick listens: every contender does, leading or not, held or paused. It is one small script. It
-// names a key that never exists, or on a Redis Cluster it would be answered while the slot moves,
-// and beats whose keys are partly on the other server would not: the living would fall silent, and
-// the witness would know of no hold.
+// Tick listens, with one small script. Every contender ticks, leading or not, held or paused. The
+// script names a key that never exists, so that a Redis Cluster refuses it while the slot moves: it
+// refuses beats with keys on both servers, and the living would fall silent without a hold.
 //
-// It also adds this instance to the contenders.
+// Tick also adds this instance to the contenders.
 func (g *Guard) Tick(ctx context.Context) (Witness, error) {
 	return ticked(tickScript.Run(ctx, g.control, g.tickKeys(), g.gap, g.grace, g.leader, 0))
 }
 
-// TickIn adds a tick to a pipeline of the control client. The function that it returns is called
-// when that was executed, and returns what Tick does. If somebody with the same settings ticked
-// less than unless ago the tick only reads what is recorded: it neither asks the server about
-// itself nor writes.
+// TickIn adds a tick to a pipeline of the control client. The returned function must be called
+// after the pipeline has run, and returns what Tick does. If somebody with the same settings ticked
+// less than unless ago, the tick only reads the record: it neither queries the server's INFO nor
+// writes.
 func (g *Guard) TickIn(
 	ctx context.Context, pipe redis.Pipeliner, unless time.Duration,
 ) func() (Witness, error) {
@@ -54,7 +53,7 @@ func (g *Guard) tickKeys() []string {
 	return []string{l.Witness(), l.Roster(), l.Never(), l.Contenders(), aside}
 }
 
-// Withdraw takes this instance off the contenders: it ticks no more.
+// Withdraw removes this instance from the contenders: it no longer ticks.
 func (g *Guard) Withdraw(ctx context.Context) error {
 	return g.control.SRem(ctx, g.layout.Contenders(), g.leader).Err()
 }
@@ -67,7 +66,6 @@ func ticked(cmd *redis.Cmd) (Witness, error) {
 	if len(out) != 10 {
 		return Witness{}, fmt.Errorf("guard: tick: unexpected answer %v", out)
 	}
-	// "" is 0: never
 	num := func(v any) int64 { n, _ := strconv.ParseInt(fmt.Sprint(v), 10, 64); return n }
 	w := Witness{
 		Now:       time.UnixMilli(num(out[0])),
@@ -93,20 +91,20 @@ func ticked(cmd *redis.Cmd) (Witness, error) {
 	return w, nil
 }
 
-// Recorded is what the witness has on record, for those who only look; zero: not known.
+// Recorded is the witness' record, for read-only use; zero means unknown.
 type Recorded struct {
-	Since    time.Time // no hold since then, by the server's clock like all times here
+	Since    time.Time // no hold since then; all times are by the server's clock
 	LastTick time.Time
 	LastHold time.Time
-	Reason   string // of the last hold
-	Evicted  uint64 // ever
-	// Gap and Grace of who ticked last, Largest the largest Grace of all seen lately: deletes may
-	// begin when Redis has been heard for so long.
+	Reason   string
+	Evicted  uint64
+	// Gap and Grace are the settings of the latest tick, Largest is the largest Grace seen lately:
+	// deletes may begin when Redis has been observed for that long.
 	Gap, Grace, Largest time.Duration
-	Disagreed           time.Time // the last time that two settings were seen
+	Disagreed           time.Time // when two different settings were last seen
 }
 
-// ReadWitness reads the record, and writes nothing. What is not understood is left zero.
+// ReadWitness reads the record and writes nothing. Fields that it cannot parse are zero.
 func ReadWitness(ctx context.Context, client redis.UniversalClient, l Layout) (Recorded, error) {
 	v, err := Fields(ctx, client, l.Witness(), "since", "last", "hold", "reason", "evicted_total", "gap",
 		"grace", "largest", "disagreed")

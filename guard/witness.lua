@@ -1,42 +1,41 @@
--- witness.lua: the part of a script that listens (behind server.lua and settings.lua). Not a script
--- of its own: tick.lua, guard.lua and an owner's heal.lua follow it.
+-- witness.lua: observes the server (after server.lua and settings.lua). Prefix of tick.lua,
+-- guard.lua and an owner's heal.lua.
 --
--- Silence proves death only if somebody was listening all the time. listen() stores that the
--- server was awake now, and answers since when it has been heard without a hold. Whatever makes
--- silence worthless as evidence is a hold, and every hold is one act: since = now, with its reason.
+-- listen() stores that the server is awake, and returns since when it has been observed without a
+-- hold. Every hold is one act: since = now, with its reason.
 --
 --   gap             the last tick is longer ago than GAP, lies in the future, or is missing
 --   restarted       the server is another than at the last tick: its run id differs, or a counter
 --                   that only grows has fallen (restart, promoted replica, CONFIG RESETSTAT)
---   redis_evicting  evicted_keys differs from the one recorded; or what was recorded of the server
---                   cannot be read by this client: what cannot be read never overwrites
+--   redis_evicting  evicted_keys differs from the record; or this client cannot read a value that
+--                   is on record: unreadable values never overwrite
 --   redis_refusing  the server has turned clients away since the last tick (connections, logins):
---                   an owner that lives may be unable to beat
---   settings        another GAP or GRACE than at the last tick, or than of an owner that beat
---                   since. Nothing is deleted before the largest GRACE of all seen has passed
---                   since the fleet last disagreed
+--                   a live owner may be unable to beat
+--   settings        GAP or GRACE differ from the last tick's, or from those of an owner that beat
+--                   since. Nothing is deleted until the largest GRACE seen has passed since the
+--                   fleet last disagreed
 --
--- The witness is a hash; all times in it are the server's, in ms:
---   since          heard without a hold since then
+-- The witness is a hash. All its times are the server's, in ms:
+--   since          observed without a hold since then
 --   last           the last tick
---   gap, grace     the settings of the last tick; grace 0: an owner of others beat (settings.lua)
---   largest        the largest GRACE of all seen lately: so long must be listened without a hold
+--   gap, grace     settings of the last tick; grace 0: an owner's beat disagreed (settings.lua)
+--   largest        the largest GRACE seen lately: the time without a hold before deletes
 --   disagreed      the last time that two settings were seen
 --   server, replication, connections, commands, evicted_keys, refused
---                  what server() said at the last tick that could read it
---   hold, reason  the last hold: when and why
+--                  server()'s values at the last tick that could read them
+--   hold, reason   the last hold
 --   lost           when Redis may last have lost entries: a hold of reason gap, restarted or
---                  self_check, or an owner that was about to write an entry found no registry.
---                  Owners check what they hold when it changes
+--                  self_check, or an owner was about to write an entry and found no registry.
+--                  Owners check their claims when it changes
 --   mass_failure   the last hold of reason "mass_failure"
---   evicted_total  entries evicted, ever: the total beside the log
+--   evicted_total  entries evicted, ever: the total kept beside the log
 --   index_wrong    how often owners found that their reverse index had lost members
 --   boot           the highest time in any boot token, µs: the next boot draws a higher one
 --   emptied        when an owner's last release, or a sweep, emptied the registry
---   bye:<id>       instance <id> said goodbye but left entries behind
+--   bye:<id>       instance <id> shut down in good order but left entries over
 
--- Settings are remembered for so many of the largest GRACE after two were last seen. A contender
--- ticks at least once a GAP, also where thousands do.
+-- For how many times the largest GRACE settings are remembered after two were last seen. Each
+-- contender ticks at least once per GAP.
 local memory = 10
 
 local function text(n) return string.format('%.0f', n) end
@@ -50,12 +49,11 @@ local function hold(key, now, reason)
   redis.call('HSET', key, 'since', text(now), 'hold', text(now), 'reason', reason)
 end
 
--- fell(was, is): a counter that only grows has fallen.
+-- fell(was, is) reports whether a counter that only grows has fallen.
 local function fell(was, is) return was and is ~= '' and tonumber(is) < (tonumber(was) or 0) end
 
--- another(w, id, connections, commands, evicted, refused) returns 'restarted' if the server is
--- another than at the last tick, 'redis_evicting' if it evicted keys since then or does not report
--- it, 'redis_refusing' if it turned clients away; nil if all is as it was.
+-- another(w, ...) compares server()'s values with the last tick's and returns the reason of a hold,
+-- nil if all is well.
 local function another(w, id, connections, commands, evicted, refused)
   if id ~= '' and w[6] ~= id then return 'restarted' end
   if fell(w[7], connections) or fell(w[8], commands) or fell(w[9], evicted) then return 'restarted' end
@@ -98,7 +96,7 @@ local function listen(key, gap, grace, aside)
   local id, replication, connections, commands, evicted, refused = server(w[6], w[14])
   local at = text(now)
   local set, n = { 'last', at }, 2
-  local function put(i, field, value) -- what is as it was is not written again
+  local function put(i, field, value) -- unchanged fields are not written again
     if w[i] ~= value then
       set[n + 1], set[n + 2], w[i] = field, value, value
       n = n + 2
@@ -124,9 +122,9 @@ local function listen(key, gap, grace, aside)
     put(11, 'reason', reason)
     if reason == 'gap' or reason == 'restarted' then put(16, 'lost', at) end
   end
-  -- The time of a hold does not count: a jump of the clock must not make anything forgotten.
+  -- A hold's own time does not age the memory: a jump of the clock must not make it forget.
   local need, disagreed = tonumber(grace), count(w[13])
-  if disagreed and disagreed > now then -- else it would be remembered for ever
+  if disagreed and disagreed > now then -- otherwise it would be remembered for ever
     disagreed = now
     put(13, 'disagreed', at)
   end
@@ -142,8 +140,8 @@ local function listen(key, gap, grace, aside)
   if commands ~= '' then put(8, 'commands', commands) end
   if evicted ~= '' then put(9, 'evicted_keys', evicted) end
   if refused ~= '' then put(15, 'refused', refused) end
-  -- The first write of every script that listens. Redis refuses it when memory is full, and with it
-  -- the script: where a heartbeat cannot be written, nothing may be deleted for want of one.
+  -- The first write of every script that listens. Redis refuses it, and with it the script, when
+  -- memory is full: if heartbeats cannot be written, a missing one must delete nothing.
   redis.call('HSET', key, unpack(set))
   for _, i in ipairs(too_long) do
     if w[i] == '' then redis.call('HDEL', key, fields[i]) end

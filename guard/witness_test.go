@@ -18,14 +18,14 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// patience is for what a busy machine does late.
+// patience allows for a busy machine.
 const patience = 30 * time.Second
 
-// aof is what a server of its own needs to lose nothing when it is killed.
+// aof makes a server lose nothing when it is killed.
 var aof = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
-// alive makes the owner of the batch an owner that has just beaten, and the leader's lease and
-// heartbeat keys that Redis cannot evict.
+// alive gives the batch's owner a fresh heartbeat, and the leader a lease and heartbeat that Redis
+// cannot evict.
 func (s *term) alive(t *testing.T) {
 	ctx := t.Context()
 	require.NoError(t, s.Persist(ctx, s.Lease()).Err())
@@ -35,17 +35,17 @@ func (s *term) alive(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// evict has the server evict the heartbeat of the living owner, as a full cache does.
+// evict makes the server evict the live owner's heartbeat, as a full cache does.
 func (s *term) evict(t *testing.T) {
 	ctx := t.Context()
 	require.NoError(t, s.ConfigSet(ctx, "maxmemory-policy", "volatile-ttl").Err())
 	require.NoError(t, s.ConfigSet(ctx, "maxmemory", "1mb").Err())
-	_ = s.Set(ctx, "filler", "x", 0).Err() // refused, if that was the only volatile key
+	_ = s.Set(ctx, "filler", "x", 0).Err() // refused if the heartbeat was the only volatile key
 	require.NoError(t, s.ConfigSet(ctx, "maxmemory", "0").Err())
 	require.Zero(t, s.Exists(ctx, s.Heartbeat("dead")).Val(), "the heartbeat was not evicted")
 }
 
-// held asks for the batch of the living owner and expects that a hold keeps it.
+// held sends the live owner's batch and requires that a hold keeps it.
 func (s *term) held(t *testing.T, reason string) {
 	a, err := s.guard.Do(t.Context(), s.batch(1))
 	require.NoError(t, err)
@@ -100,8 +100,8 @@ func TestAPromotedReplicaIsAnotherServer(t *testing.T) {
 	replica.held(t, "restarted")
 }
 
-// A master takes a new replication id for its first replica, and a replica has its master's:
-// neither tells one server from another.
+// A master takes a new replication id for its first replica, and a replica has its master's, so the
+// id does not identify a server.
 func TestAReplicaThatTakesWritesIsAnotherServerThanItsMaster(t *testing.T) {
 	t.Parallel()
 	s, r, replica := newReplica(t)
@@ -121,7 +121,7 @@ func TestAReplicaThatTakesWritesIsAnotherServerThanItsMaster(t *testing.T) {
 	replica.held(t, "restarted")
 }
 
-// newReplica returns a term on a server, a client of a replica of that server, and the same term on
+// newReplica returns a term on a server, a client of that server's replica, and the same term on
 // the replica.
 func newReplica(t *testing.T) (*term, *redis.Client, *term) {
 	srv, replica := redistest.Start(t), redistest.Start(t)
@@ -175,8 +175,8 @@ func TestWhereNobodyMayAskForCountersTheChecksAreOff(t *testing.T) {
 	require.Equal(t, guard.Done, a.Verdict)
 }
 
-// turnsAway has the server refuse clients, in each way that it counts. Whoever is refused once is
-// refused for as long as it tries.
+// turnsAway makes the server refuse clients, in each way that it counts. A client refused once is
+// refused on every try.
 var turnsAway = map[string]func(t *testing.T, s *term, addr string){
 	"a connection, for want of room": func(t *testing.T, s *term, addr string) {
 		require.NoError(t, s.ConfigSet(t.Context(), "maxclients", "1").Err())
@@ -193,7 +193,7 @@ var turnsAway = map[string]func(t *testing.T, s *term, addr string){
 		conn, err := net.Dial("tcp", addr)
 		require.NoError(t, err)
 		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-		// It may be cut before all is written.
+		// It may be cut before everything is written.
 		_, _ = fmt.Fprintf(conn, "*2\r\n$4\r\nECHO\r\n$3000000\r\n%s", strings.Repeat("x", 2_000_000))
 		_, err = conn.Read(make([]byte, 1))
 		require.Error(t, err)
@@ -203,7 +203,7 @@ var turnsAway = map[string]func(t *testing.T, s *term, addr string){
 	},
 }
 
-// dials makes a connection that the server refuses in these words.
+// dials requires that the server refuses a connection with these words.
 func dials(t *testing.T, addr, words string) {
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
@@ -221,7 +221,7 @@ func TestWhileRedisTurnsClientsAwaySilenceCondemnsNobody(t *testing.T) {
 			srv := redistest.Start(t)
 			s, ctx := newTerm(t, srv.Options(), ""), t.Context()
 			s.alive(t)
-			require.NoError(t, s.Del(ctx, s.Heartbeat("dead")).Err()) // it ran out: its beats are refused
+			require.NoError(t, s.Del(ctx, s.Heartbeat("dead")).Err()) // it expired: its beats are refused
 			for range 3 {
 				turnsAway(t, s, srv.Addr())
 				s.held(t, "redis_refusing")
@@ -234,7 +234,7 @@ func TestWhileRedisTurnsClientsAwaySilenceCondemnsNobody(t *testing.T) {
 	}
 }
 
-// Each of them grows in a healthy fleet: exporters with few rights, slow subscribers, scripts.
+// All of these grow in a healthy fleet: exporters with few rights, slow subscribers, scripts.
 func TestWhatAHealthyServerCountsIsNoHold(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -261,7 +261,7 @@ func TestACountOfClientsTurnedAwayThatFellIsARestart(t *testing.T) {
 	s.held(t, "restarted")
 }
 
-// A witness of an older version has no such count.
+// An older version's witness lacks this count.
 func TestTheFirstCountOfClientsTurnedAwayIsNoHold(t *testing.T) {
 	t.Parallel()
 	s, ctx := newTerm(t, redistest.Start(t).Options(), ""), t.Context()
@@ -271,7 +271,7 @@ func TestTheFirstCountOfClientsTurnedAwayIsNoHold(t *testing.T) {
 	require.Equal(t, guard.Done, a.Verdict)
 }
 
-// A replica with the usual settings ticks each few seconds and beats each 30 s. One with quick
+// A replica with the usual settings ticks every few seconds and beats every 30 s. One with quick
 // settings has a GRACE of 5 s.
 func TestAFleetThatDisagreesWaitsForTheLargestGraceOfAll(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
@@ -287,12 +287,12 @@ func TestAFleetThatDisagreesWaitsForTheLargestGraceOfAll(t *testing.T) {
 			require.InDelta(t, want.Seconds(), tick.HeldFor.Seconds(), 20)
 		}
 		held(1, grace)
-		s.witness(t, "since", 6*time.Second) // the quick one's own GRACE has passed
+		s.witness(t, "since", 6*time.Second) // the quick one's own GRACE is over
 		s.witness(t, "disagreed", 6*time.Second)
 		held(2, grace-6*time.Second)
 		s.untouched(t)
 
-		s.witness(t, "since", grace) // nobody else was seen for all of the largest
+		s.witness(t, "since", grace) // no other was seen for the largest GRACE
 		s.witness(t, "disagreed", grace)
 		_, err := quick.Tick(ctx)
 		require.NoError(t, err)
@@ -302,8 +302,8 @@ func TestAFleetThatDisagreesWaitsForTheLargestGraceOfAll(t *testing.T) {
 	})
 }
 
-// What was seen of others counts for the holds that come soon after, too: the owner of the larger
-// settings needs as long to beat again.
+// It also counts for holds soon afterwards: the owner with the larger settings takes as long to
+// beat again.
 func TestTheLargestGraceIsRememberedForAWhile(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
@@ -311,7 +311,7 @@ func TestTheLargestGraceIsRememberedForAWhile(t *testing.T) {
 		quick := guard.New(s.Client, s.Client, s.Layout, guard.Timing{Interval: time.Second, TTL: 3 * time.Second}, "leader")
 		for _, c := range []struct{ disagreed, since, want time.Duration }{
 			{9 * grace, 9 * grace, grace},
-			{100 * grace, grace, grace}, // a hold's own time, a jump of the clock, makes nothing forgotten
+			{100 * grace, grace, grace}, // a hold's own time, a clock jump, does not age the memory
 			{11 * grace, 11 * grace, 5 * time.Second},
 		} {
 			_, err := quick.Tick(ctx)
@@ -340,8 +340,8 @@ func TestSettingsThatMakeNoSenseHoldNobodyForEver(t *testing.T) {
 	})
 }
 
-// Owners check all that they hold after a hold by which entries may be lost, also if another hold
-// came soon after it.
+// Owners check all their claims after a hold in which entries may be lost, even if another hold
+// followed soon.
 func TestHoldsThatMayLoseEntriesAreRemembered(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()

@@ -6,15 +6,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// beatOf lets an instance beat, if that can land. It puts back what it lost.
+// beatOf sends an instance's beat, if it can land, and restores its lost entries.
 func (m *model) beatOf(n *instance) {
 	if m.down || n.cut {
 		n.next = time.Now().Add(n.interval / 10)
 		return
 	}
 	now := time.Now()
-	// In the model a heartbeat lasts until it is taken away. To write once more what stands changes
-	// nothing, and requests are most of what a search costs.
+	// In the model a heartbeat lasts until it is removed. Writing unchanged data again would change
+	// nothing, and requests are most of a search's cost.
 	if !n.written || m.entries(n) < len(n.imeis) {
 		m.write(n)
 	}
@@ -30,7 +30,7 @@ func (m *model) beatOf(n *instance) {
 	n.byHand, n.listed, n.scanned = false, !n.old, false
 }
 
-// write writes what a beat does.
+// write writes a beat.
 func (m *model) write(n *instance) {
 	m.do(func(p redis.Pipeliner) {
 		p.Set(m.ctx, m.Heartbeat(n.id), "1/1", 0)
@@ -51,10 +51,9 @@ func (m *model) write(n *instance) {
 	n.written = true
 }
 
-// silent: without a heartbeat, and without having said goodbye.
+// silent: no heartbeat, and no goodbye before.
 func (m *model) silent(n *instance) bool { return n.expires.IsZero() && !n.fell.IsZero() }
 
-// entries is how many entries name an instance.
 func (m *model) entries(n *instance) (sum int) {
 	for _, imei := range n.imeis {
 		if m.present[imei] == n {
@@ -64,7 +63,7 @@ func (m *model) entries(n *instance) (sum int) {
 	return sum
 }
 
-// silence takes a heartbeat away.
+// silence removes a heartbeat.
 func (m *model) silence(n *instance) {
 	m.do(func(p redis.Pipeliner) { p.Del(m.ctx, m.Heartbeat(n.id)) })
 	n.expires, n.written = time.Time{}, false

@@ -49,7 +49,7 @@ func TestTheBreakerKeepsRoomForTheLivingAmongRubbish(t *testing.T) {
 	require.False(t, b.count(now).tripped())
 }
 
-// A copy of all for each of 20,000 took minutes. Not parallel: AllocsPerRun must not be.
+// Copying all 20,000 times took minutes. Not parallel, because AllocsPerRun must not be.
 func TestSinceWhenOneOwnerIsSilentCostsNoCopyOfAll(t *testing.T) {
 	o, now := &owners{silent: map[string]time.Time{}}, time.Now()
 	for i := range 10_000 {
@@ -74,7 +74,7 @@ func TestAPauseOfAnyLengthIsKeptShort(t *testing.T) {
 	}
 }
 
-// refusing answers pipelines by itself: the first with an error.
+// refusing is a hook that answers pipelines itself, the first with an error.
 type refusing struct{ pipelines [][]redis.Cmder }
 
 func (*refusing) DialHook(next redis.DialHook) redis.DialHook          { return next }

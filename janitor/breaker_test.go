@@ -11,11 +11,10 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// fleetTiming is the default.
 var fleetTiming = guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second}
 
-// A script of looks: at each second given, who is on the roster and lives ("a"), is silent ("-a"),
-// silent after a goodbye ("~a"), or cannot be read ("?a").
+// looks is a script: at each of these seconds, who is on the roster and lives ("a"), is silent
+// ("-a"), silent after a goodbye ("~a"), or unreadable ("?a").
 type looks map[time.Duration][]string
 
 func TestTheBreaker(t *testing.T) {
@@ -133,7 +132,7 @@ func TestTheBreakerKnowsOwnersWithoutARosterByTheFullScan(t *testing.T) {
 	for _, id := range []string{"x", "y"} {
 		tr.judged(now, id, Alive, false)
 	}
-	tr.judged(now, "long-dead", Dead, false) // nobody has seen it alive
+	tr.judged(now, "long-dead", Dead, false) // never seen alive
 	now = now.Add(120 * time.Second)
 	for _, id := range []string{"x", "y"} {
 		tr.judged(now, id, Dead, false)
@@ -143,7 +142,7 @@ func TestTheBreakerKnowsOwnersWithoutARosterByTheFullScan(t *testing.T) {
 	require.Equal(t, 3, n.known)
 	require.True(t, n.tripped())
 
-	// What no full scan asks for any more is not held to be alive for ever.
+	// An owner that full scans no longer meet is not believed alive for ever.
 	now = now.Add(time.Hour)
 	tr.rosterRead(now, roster([]string{"leader"}), nil, gone(tr, roster([]string{"leader"})))
 	require.Len(t, tr.owners, 1)
@@ -164,7 +163,7 @@ func TestTheBreakerDoesNotTakeOurOwnSweepingForAGoodbye(t *testing.T) {
 	require.True(t, n.tripped())
 }
 
-// gone is what a look finds of those that have left the roster: silence, as after a goodbye.
+// gone is what a look finds of owners that left the roster: silence, as after a goodbye.
 func gone(t *breaker, roster map[string]Liveness) map[string]Liveness {
 	left := map[string]Liveness{}
 	for _, id := range t.missing(slices.Collect(maps.Keys(roster))) {

@@ -1,25 +1,22 @@
-// Package janitor sweeps out of Redis what dead replicas left behind. Every replica runs one; the
-// one that holds a Redis lease sweeps. All contend for it and listen, so that silence means
-// something; with Config.Contend most of them do so at a lower price.
+// Package janitor removes from Redis what dead replicas left. Every replica runs one; the holder of
+// a Redis lease sweeps. All contend and listen, so that silence means something; with
+// Config.Contend most do so at a lower cost.
 //
 //	ctl := redis.NewClient(lease.Options(opt)) // for the lease, ticks and heartbeats
 //	reg, err := registry.New(registry.Config{Client: rdb, Control: ctl})
 //	jan, err := janitor.New(janitor.Config{
 //		Client: rdb, Control: ctl, Registry: reg,
-//		Sweeps: []janitor.Sweeper{mine}, // further kinds of cleaning, if there are any
+//		Sweeps: []janitor.Sweeper{mine}, // further sweeps, if any
 //	})
 //	go reg.Run(ctx)
 //	go jan.Run(ctx)                                     // contends; sweeps while it leads
-//	reports, err := jan.Sweep(ctx, janitor.Request{})   // a pass now, on the leader
+//	reports, err := jan.Sweep(ctx, janitor.Request{})   // one pass now, on the leader
 //
-// # What decides
+// # The server decides
 //
-// The server does, at the instant of the delete. What a sweep finds and judges here is only a
-// suspicion; guard.Guard judges it again in one atomic step: the lease still holds this term's
-// token, no newer term has begun, Redis has been listened to for GRACE without a hold, the leader
-// can see its own heartbeat, the owner's is absent, the entry still names that owner. A janitor
-// that was paused, cut off or replaced can therefore delete nothing that a correct one would not;
-// leadership is for economy.
+// The janitor's verdicts are only suspicions. At the instant of the delete, guard.Guard judges
+// again in one atomic step, so a janitor that was paused, cut off or replaced can delete nothing
+// that a correct one would not. Leadership only saves work.
 //
 // # A pass
 //
@@ -29,23 +26,21 @@
 //	      paged and paced, Pass.Call        each owner         one batch in flight a term
 //	                                        once a pass
 //
-// The janitor knows instances and their heartbeats, and nothing of what is swept. The registry
-// brings two sweeps, see registry.Registry.Sweeps. Further kinds are handed in by Config.Sweeps.
-// What a sweep may conclude from, and what not, stands with Sweeper.
+// The janitor knows instances and their heartbeats, but not what is swept. The registry brings two
+// sweeps, and Config.Sweeps adds others. Sweeper documents what counts as evidence.
 //
 // A pass ends in one of four ways:
 //
 //	done    nothing is left to do
-//	held    silence is no evidence now (gap, restarted, redis_evicting, redis_refusing, settings,
-//	        self_check, mass_failure), or somebody paused sweeping; not a failure: nothing is deleted
-//	        until it is over
-//	failed  Redis, or what the sweep asks, gave an error; the next pass comes later each time
-//	lost    the term ended under it
+//	held    silence is not evidence now (a hold of the witness), or sweeping is paused: nothing is
+//	        deleted, but the pass has not failed
+//	failed  Redis, or what the sweep queries, returned an error; the next pass is delayed more and
+//	        more
+//	lost    the term ended
 //
 // # Pace
 //
-// All calls of all sweeps go through one gate, one at a time. It keeps them to Config.RedisShare of
-// any second, and takes less while others suffer: package internal/pacing has the rules.
+// All calls of all sweeps go through one gate, one at a time; see package internal/pacing.
 //
 // # A term
 //
@@ -53,48 +48,40 @@
 //	    ▲                       │            roster read                       │
 //	    └──────── term over: lease lost, FENCED, resigned, Run's ctx ended ────┘
 //
-// Opening writes the record `<epoch>-0` into the log: from then on no batch of an older term can be
-// recorded, and what cannot be recorded is not deleted. Each sweep has a loop of its own, so that a
-// long full scan does not delay the quick way; all of them share one reaper and one share of Redis'
-// time. A leader whose own heartbeat stays away for GRACE/2, or whose full scan has failed for
-// three intervals, resigns and cools down for a lease TTL: another may see Redis better.
+// Opening writes the record `<epoch>-0` into the log, after which no batch of an older term can
+// delete. Each sweep has its own loop, so that a long full scan does not delay the quick way. A
+// leader whose own heartbeat is missing for GRACE/2, or whose full scan has failed for three
+// intervals, resigns and cools down for a lease TTL: another may reach Redis better.
 //
 // # Counted once
 //
-// A batch whose reply was lost is asked for again by its id before any other of its term; the
-// server answers what it did the first time. If the term ends first, its fate is looked up in the
-// log, by the witness' ticks, also when not leading. So teltonika_registry_janitor_evicted_total
-// equals what the server deleted in this process' name, exactly, once the fates of all batches are
-// known (Status.Unsettled is 0).
+// A batch whose reply was lost is sent again under its id before any other of its term, and the
+// server repeats its first answer. If the term ends first, the witness' ticks look its fate up in
+// the log. So teltonika_registry_janitor_evicted_total equals exactly what the server deleted for
+// this process once all fates are known (Status.Unsettled is 0).
 //
 // # The breaker
 //
-// When most owners fall silent at once without a goodbye, the fault is more likely ours than
-// theirs: the witness starts anew, once, and not again before 2 GRACE have passed. Beats are not in
-// step, so owners whose next beat is overdue count as well. The heartbeats are read again for that
-// after each death. See breaker for the rule. An owner stays on the roster until its index was
-// swept, or until a full scan of this term found nothing of it: the next leader has to know which
-// owners fell.
+// If most owners fall silent at once without a goodbye, the fault is probably ours: the witness
+// restarts, at most once per 2 GRACE. See breaker for the rule. An owner stays on the roster until
+// its index was swept, or a full scan of this term found nothing of it: the next leader must know
+// which owners fell.
 //
 // # What is not guaranteed
 //
-//   - Two janitors may believe that they lead, and sweep beside one another. That wastes work and
-//     deletes nothing wrong.
-//   - An owner that lives but has been silent for a whole TTL is dead for everybody here. It heals
-//     when it beats again.
-//   - The breaker knows owners by the roster. Owners that write no roster it knows by full scans:
-//     the first of a term meets them all before it sweeps any of them.
+//   - Two janitors may believe that they lead. That wastes work but deletes nothing wrongly.
+//   - A live owner that was silent for a whole TTL counts as dead. It heals when it beats again.
+//   - The breaker knows owners that write no roster only by full scans: the first of a term meets
+//     them all before it sweeps any.
 //   - If a fleet has two settings and somebody deletes the witness, the larger are forgotten.
-//   - A process that dies takes its counters along; the log and the total beside it stay exact. A
-//     log that was trimmed (Config.LogBytes) before a fate was looked up in it leaves that one
-//     batch uncounted here; a line in the log says so.
-//   - The log is as large as Config.LogBytes says only where Redis says how much it takes. Else it
-//     is kept to a number of records; where it may not be trimmed, it grows.
-//     WitnessStatus.ChecksOff says which.
-//   - A request that was held up on its way while the leader, or a client that retries, asked again
-//     and was refused, may land late. It is counted unless a hundred later batches were refused
-//     meanwhile. The log and the total have it in any case.
-//   - A key of another type in place of an index is left alone, and named in the log. Its owner's
-//     entries go by the full scan.
-//   - A sweep that deletes outside Redis is fenced only by what it makes of Pass.Epoch.
+//   - A process that dies takes its counters along, and a log trimmed (Config.LogBytes) before a
+//     batch's fate is looked up leaves that batch uncounted here, which is logged. The log and its
+//     total stay exact.
+//   - The log keeps to Config.LogBytes only if Redis reports its size, otherwise to a number of
+//     records; if trimming is refused, it grows. WitnessStatus.ChecksOff lists this.
+//   - A delayed request whose batch was sent again and refused may land late. It is counted unless
+//     a hundred later batches were refused meanwhile.
+//   - A key of another type in place of an index is logged and left alone. The full scan deletes
+//     its owner's entries.
+//   - A sweep that deletes outside Redis is fenced only by its own use of Pass.Epoch.
 package janitor

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pagesOf is a hook that counts the pages that are read of a set.
+// pagesOf is a hook that counts the pages read of a set.
 type pagesOf struct {
 	key string
 	n   *atomic.Int64
@@ -32,7 +32,8 @@ func (h pagesOf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// dry makes a janitor that only judges, and counts the pages that it reads of the index of "dead".
+// dry returns a janitor in dry-run mode, and a count of the pages that it reads of the index of
+// "dead".
 func (f *fleet) dry(every time.Duration) (r *replica, pages *atomic.Int64) {
 	pages = &atomic.Int64{}
 	r = f.replica("r1", func(c *Config) {
@@ -42,7 +43,6 @@ func (f *fleet) dry(every time.Duration) (r *replica, pages *atomic.Int64) {
 	return r, pages
 }
 
-// quickPasses is how many passes the quick way has finished.
 func (r *replica) quickPasses() int {
 	return int(r.value("janitor_passes_total", "sweep", "owners", "outcome", string(Done)))
 }
@@ -87,7 +87,7 @@ func TestADryRunsReportsAreRightBetweenItsLooks(t *testing.T) {
 		require.Equal(t, map[SkipReason]int{SkipUnreadable: 1}, rep.Spared)
 		require.Less(t, rep.Scanned, 300, "and was not read again")
 
-		// A pass that somebody asked for is about the present.
+		// A requested pass reads the current state.
 		f.indexed("dead", 310)
 		require.Equal(t, 310, r.sweep(Request{})["owners"].Condemned)
 		twice := pages.Load()
@@ -97,7 +97,7 @@ func TestADryRunsReportsAreRightBetweenItsLooks(t *testing.T) {
 		more(1)
 		require.Equal(t, 310, r.report("owners").Condemned)
 
-		// Who is back is condemned no more; who dies then is looked at anew.
+		// An owner that is back is no longer condemned; one that dies then is read again.
 		f.live("dead")
 		f.eventually(func() bool { return r.report("owners").Condemned == 0 })
 		f.indexed("dead", 320)
@@ -107,8 +107,7 @@ func TestADryRunsReportsAreRightBetweenItsLooks(t *testing.T) {
 	})
 }
 
-// A dry run that somebody asks for looks each time, and leaves nothing behind for passes that do
-// sweep.
+// A requested dry run always reads, and leaves nothing behind for real passes.
 func TestADryRunOnDemandIsNotRemembered(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", nil)

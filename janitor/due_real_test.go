@@ -13,7 +13,7 @@ func TestServersCountWhatAFullScanCanFind(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", func(c *Config) {
 			c.Interval = 100 * time.Millisecond
-			c.Client.AddHook(slowed{"hscan", 200 * time.Millisecond}) // put off for minutes
+			c.Client.AddHook(slowed{"hscan", 200 * time.Millisecond}) // postpones the next one by minutes
 		})
 		f.live("other")
 		f.indexed("other", 20)
@@ -25,7 +25,7 @@ func TestServersCountWhatAFullScanCanFind(t *testing.T) {
 			require.Zero(t, r.scans(reason), reason)
 		}
 
-		f.entries("older", 10) // without a heartbeat, an index and a place on the roster
+		f.entries("older", 10) // no heartbeat, index or roster entry
 		f.eventually(func() bool { return r.scans("unindexed") > 0 })
 		require.Zero(t, f.left("older"))
 

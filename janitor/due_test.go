@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scanTakes is how long a page of a scan takes where the full scan is dear: a thousand times as
-// long is beyond the longest gap.
+// scanTakes is the duration of a page if full scans are expensive: a thousand times that exceeds
+// the longest gap.
 const scanTakes = time.Second
 
-// quiet is a fleet in which the full scan is dear and finds nothing: r1 leads, and other holds a
-// hundred devices.
+// quiet is a fleet in which the full scan is expensive and finds nothing: r1 leads, and other holds
+// a hundred devices.
 func quiet(t *testing.T, takes time.Duration, test func(f *fleet, r *replica, stopOther func())) {
 	t.Helper()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -38,7 +38,7 @@ func quiet(t *testing.T, takes time.Duration, test func(f *fleet, r *replica, st
 	})
 }
 
-// failing is a hook before one command.
+// failing is a hook that fails before one command.
 type failing struct {
 	command string
 	err     func() error
@@ -61,7 +61,7 @@ func (h failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// scans is how many full scans ran for a reason.
+// scans returns the number of full scans for a reason.
 func (r *replica) scans(reason string) int {
 	return int(r.value("janitor_full_scans_total", "reason", reason))
 }
@@ -129,7 +129,8 @@ func TestAFullScanThatCanFindNothingIsPutOff(t *testing.T) {
 				require.Equal(t, c.gap, status.NextBy.Sub(status.Started).Round(10*time.Second))
 				require.InDelta(t, float64(status.NextBy.Unix()), r.value("janitor_full_scan_due_timestamp_seconds"), 1)
 
-				// What alerts look at goes on, and the page shows the pass that read something.
+				// The metric behind alerts continues, and the page shows the last pass that read
+				// something.
 				require.InDelta(t, float64(time.Now().Unix()),
 					r.value("janitor_last_success_timestamp_seconds", "sweep", "registry"), 61)
 				done := r.value("janitor_passes_total", "sweep", "registry", "outcome", "done")
@@ -165,7 +166,7 @@ func TestAFullScanThatFailedIsDueAgain(t *testing.T) {
 	})
 }
 
-// What the last full scan met is known, so what hides from the count does not hide for long.
+// The findings of the last full scan are known, so nothing hides from the count for long.
 func TestAnOwnerThatTheLastFullScanMetKeepsItRunning(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -185,7 +186,7 @@ func TestAnOwnerThatTheLastFullScanMetKeepsItRunning(t *testing.T) {
 			quiet(t, scanTakes, func(f *fleet, r *replica, _ func()) {
 				require.NoError(t, f.Set(f.t.Context(), f.Heartbeat("third"), "0/0", 0).Err())
 				f.entries("third", 3)
-				c.met(t, f) // there are as many members as entries
+				c.met(t, f) // as many members as entries
 				pass(5 * time.Minute)
 				require.Zero(t, r.scans(c.reason), "it is hidden")
 				r.sweep(Request{})
@@ -217,7 +218,7 @@ func TestWhatHidesFromTheCountIsFoundAtTheLongestGap(t *testing.T) {
 func TestADeathThatTheQuickWaySweepsNeedsNoFullScan(t *testing.T) {
 	quiet(t, scanTakes, func(f *fleet, r *replica, stopOther func()) {
 		stopOther()
-		f.live("third", "fourth") // who keep the breaker from it
+		f.live("third", "fourth") // so that the breaker does not trip
 		require.NoError(f.t, f.Persist(f.t.Context(), f.Heartbeat("third")).Err())
 		require.NoError(f.t, f.Persist(f.t.Context(), f.Heartbeat("fourth")).Err())
 		pass(3 * time.Minute)

@@ -22,28 +22,26 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// leftBehind is a sweep of another kind: it deletes the keys `sessions:<instance>` of instances
-// that died.
+// leftBehind is a sweep of another kind: it deletes the keys `sessions:<instance>` of dead
+// instances.
 //
-// What it concludes from is that an instance fell silent: the key's own name says whose it is, and
-// that instance has no heartbeat, on a Redis that was listened to for long enough. Pass.Judge finds
-// the suspects; Batch.Owner has the guard judge them again at the instant of the delete, and holds
-// all of it while silence means nothing.
+// Its evidence is an instance's silence: the key's own name gives the owner, and that has no
+// heartbeat, on a Redis observed for long enough. Pass.Liveness finds suspects; Batch.Owner makes
+// the guard judge them again at the instant of the delete, and hold everything while silence means
+// nothing.
 //
-// It does not conclude from what is missing elsewhere. That an instance is not on the roster, or
-// that no entry of the registry names it, may only mean that the roster or the registry was lost,
-// with everybody alive.
+// It concludes nothing from absences elsewhere. An instance may be missing from the roster, or from
+// all entries, because the roster or the registry was lost with everybody alive.
 //
-// For this to be right an instance has to write its key only after its first heartbeat has landed
-// (registry.Claim.Wait tells, for one), to write it again when it was silent for a whole heartbeat
-// TTL, and nobody else may name keys so.
+// For this to be right, an instance must write its key only after its first heartbeat has landed
+// (registry.Claim.Wait shows that), and again after a silence of a whole heartbeat TTL, and nobody
+// else may use such key names.
 type leftBehind struct{}
 
 func (leftBehind) Name() string            { return "sessions" }
 func (leftBehind) Interval() time.Duration { return 10 * time.Minute }
 
-// deleteKeys deletes whole keys of a dead owner. The guard before it has found the owner's
-// heartbeat absent.
+// deleteKeys deletes whole keys of a dead owner. The guard has found the owner's heartbeat absent.
 var deleteKeys = guard.NewBody(`
 -- KEYS[6..] keys  ARGV[8..] the same
 local found = {}
@@ -99,7 +97,7 @@ func (leftBehind) Run(ctx context.Context, p *janitor.Pass) error {
 	}
 }
 
-// A second kind of sweep, running in a janitor on a real Redis.
+// A second kind of sweep, in a janitor on a real Redis.
 func ExampleSweeper() {
 	server := redistest.Shared(noTest{}) // stands for your Redis
 	rdb := redis.NewClient(server.Options())
@@ -126,11 +124,11 @@ func ExampleSweeper() {
 	replica := pool.New().WithContext(ctx).WithCancelOnError()
 	replica.Go(reg.Run)
 	claim := reg.Register("356307042441013")
-	if err := claim.Wait(ctx); err != nil { // now the heartbeat stands too
+	if err := claim.Wait(ctx); err != nil { // now the heartbeat exists too
 		panic(err)
 	}
 	rdb.HSet(ctx, "example:sessions:replica-1", "356307042441013", "since noon") // its own
-	// left by one that died
+	// left by a dead one
 	rdb.HSet(ctx, "example:sessions:replica-0", "356307042441021", "since noon")
 	replica.Go(jan.Run)
 
@@ -151,8 +149,8 @@ func ExampleSweeper() {
 	// left: [example:sessions:replica-1]
 }
 
-// listenedToForAnHour writes what takes GRACE (92 s) to become true: nothing is deleted on a server
-// that nobody has listened to.
+// listenedToForAnHour writes what would take GRACE (92 s): nothing is deleted on a server that
+// nobody has observed.
 func listenedToForAnHour(ctx context.Context, rdb redis.UniversalClient, layout guard.Layout) {
 	timing := guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second} // a registry's defaults
 	witness, err := guard.New(rdb, rdb, layout, timing, "nobody").Tick(ctx)
@@ -162,7 +160,7 @@ func listenedToForAnHour(ctx context.Context, rdb redis.UniversalClient, layout 
 	rdb.HSet(ctx, layout.Witness(), "since", witness.Now.Add(-time.Hour).UnixMilli())
 }
 
-// sweepOnceItLeads waits for the janitor to win the lease and asks it for a pass.
+// sweepOnceItLeads waits for the janitor to win the lease, then requests a pass.
 func sweepOnceItLeads(ctx context.Context, jan *janitor.Janitor) []janitor.Report {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -179,16 +177,16 @@ func sweepOnceItLeads(ctx context.Context, jan *janitor.Janitor) []janitor.Repor
 	return nil
 }
 
-// noTest stands where a test would, for an example has none.
+// noTest replaces the test that an example lacks.
 type noTest struct{ testing.TB }
 
 func (noTest) Helper()                   {}
-func (noTest) Cleanup(func())            {} // the shared server is stopped by Main
+func (noTest) Cleanup(func())            {} // Main stops the shared server
 func (noTest) Fatal(args ...any)         { panic(fmt.Sprint(args...)) }
 func (noTest) Errorf(s string, a ...any) { panic(fmt.Sprintf(s, a...)) }
 func (noTest) FailNow()                  {}
 
-// The leader is killed between find and reap: what it found, and judged rightly then, stays.
+// The leader is killed between find and reap: what it rightly condemned then stays.
 func TestTheExampleDeletesNothingAfterItsTerm(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
@@ -204,7 +202,7 @@ func TestTheExampleDeletesNothingAfterItsTerm(t *testing.T) {
 		require.NoError(t, w.Client.Set(ctx, layout.Heartbeat("r1"), "0/0", time.Minute).Err())
 		require.NoError(t, w.Client.Set(ctx, w.Prefix+"sessions:dead", "x", 0).Err())
 
-		// The successor takes the lease the moment that the batch is on its way.
+		// The successor takes the lease while the batch is on its way.
 		taken := make(chan struct{})
 		rdb.AddHook(on{"evalsha", sync.OnceFunc(func() {
 			require.NoError(t, w.Client.Set(ctx, layout.Lease(), "r2/successor", time.Minute).Err())
@@ -219,7 +217,7 @@ func TestTheExampleDeletesNothingAfterItsTerm(t *testing.T) {
 		replica := pool.New().WithContext(life)
 		replica.Go(jan.Run)
 		<-taken
-		for jan.Status().Leading { // its batch has been answered when its term is over
+		for jan.Status().Leading { // its batch was answered by the end of its term
 			<-time.After(time.Millisecond)
 		}
 		stop()
@@ -237,7 +235,7 @@ func TestTheExampleDeletesNothingAfterItsTerm(t *testing.T) {
 	})
 }
 
-// on is a hook that calls f before each command of a name that goes through a client.
+// on is a hook that calls f before each command of this name.
 type on struct {
 	name string
 	f    func()
@@ -255,8 +253,8 @@ func (h on) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Absence is no evidence: the registry, the indexes and the roster are lost in mid-sweep, and
-// an owner that lives keeps what is its own. So does one that comes back after it was judged dead.
+// Absence is not evidence: the registry, the indexes and the roster are lost in mid-sweep, and a
+// live owner keeps its keys. So does one that comes back after it was judged dead.
 func TestTheExampleDeletesNothingOfTheLivingWhenTheRegistryIsLost(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
@@ -295,7 +293,7 @@ func TestTheExampleDeletesNothingOfTheLivingWhenTheRegistryIsLost(t *testing.T) 
 		life, stop := context.WithCancel(ctx)
 		replica := pool.New().WithContext(life)
 		replica.Go(jan.Run)
-		for range 2 { // the first pass may have been under way when it was asked for
+		for range 2 { // the first pass may already have been running
 			reports := sweepOnceItLeads(ctx, jan)
 			i := slices.IndexFunc(reports, func(r janitor.Report) bool { return r.Sweep == "sessions" })
 			require.Equal(t, janitor.Done, reports[i].Outcome, reports[i].Error)

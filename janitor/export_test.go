@@ -8,8 +8,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/pacing"
 )
 
-// What tests in package janitor_test need to see or do. They are there because they sweep a
-// registry, which imports this package.
+// For tests in package janitor_test, which need a registry, which imports this package.
 
 const (
 	RosterFresh  = rosterFresh
@@ -21,7 +20,7 @@ const (
 
 var NotAllowed = notAllowed
 
-// Poke has the janitor tick and look around at once.
+// Poke makes the janitor tick at once.
 func (j *Janitor) Poke() { j.listener.poke() }
 
 // Tick listens once.
@@ -31,20 +30,19 @@ func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error)
 	return h.witness, h.err
 }
 
-// Timing is what heartbeats keep to.
 func (j *Janitor) Timing() guard.Timing { return j.timing }
 
-// NextTick is how long a leader waits until its next tick, HeldFor how long nothing can be deleted.
+// NextTick is the time to a leader's next tick, HeldFor the time for which deletes are held.
 func (j *Janitor) NextTick() time.Duration { return j.listener.wait(true, false) }
 func (j *Janitor) HeldFor() time.Duration {
 	left, _ := j.listener.heard().heldFor(time.Now())
 	return left
 }
 
-// CoolDown resigns, and does not contend for a time.
+// CoolDown resigns, and does not contend for d.
 func (j *Janitor) CoolDown(d time.Duration) { j.elector.Resign(d) }
 
-// LookUp looks up the batches of unknown fate, and Accounts is how many are not closed.
+// LookUp looks up batches of unknown fate; Accounts returns the number of open ones.
 func (j *Janitor) LookUp(ctx context.Context) error { return j.unsettled.lookUp(ctx) }
 func (j *Janitor) Accounts() int {
 	j.unsettled.mu.Lock()
@@ -52,30 +50,29 @@ func (j *Janitor) Accounts() int {
 	return len(j.unsettled.accounts)
 }
 
-// Pending tells whether a batch waits to be asked for again.
+// Pending reports whether a batch waits to be sent again.
 func (j *Janitor) Pending() bool { return j.termState.Load().reaper.pending.Load() != nil }
 
 func (j *Janitor) Heartbeats(ctx context.Context, owners []string) (map[string]Liveness, map[string]time.Duration, error) {
 	return j.heartbeats(ctx, owners, nil)
 }
 
-// PaceIs gives it another pace.
+// PaceIs replaces the pace.
 func (j *Janitor) PaceIs(p *pacing.Pace)       { j.pace = p }
 func (j *Janitor) Listed(id string) bool       { return j.termState.Load().owners.listed(id) }
 func (j *Janitor) SweepsAre(sweeps ...Sweeper) { j.sweeps = sweeps }
 func (j *Janitor) SweepAt(i int) Sweeper       { return j.sweeps[i] }
 func (j *Janitor) SweepCount() int             { return len(j.sweeps) }
 
-// EndTerm ends the term under a pass.
+// EndTerm ends the term during a pass.
 func (p *Pass) EndTerm(err error) { p.t.end(err) }
 
-// Term is a term whose steps a test takes by itself.
+// Term is a term that a test steps by hand.
 type Term struct{ *termState }
 
-// LeaseTerm is what a Term needs of a lease.Term.
 type LeaseTerm = term
 
-// PresentTerm is the term that a janitor runs.
+// PresentTerm returns the janitor's current term.
 func (j *Janitor) PresentTerm() *Term { return &Term{j.termState.Load()} }
 
 func NewTerm(ctx context.Context, j *Janitor, l LeaseTerm, end context.CancelCauseFunc) *Term {

@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cut is a hook that fails each pipeline that holds a command, while it is on.
+// cut is a hook that, while on, fails each pipeline with a given command.
 type cut struct {
 	command string
 	err     error
 	on      atomic.Bool
-	met     atomic.Int64 // pipelines that failed by it
+	met     atomic.Int64 // pipelines failed
 }
 
 func (c *cut) DialHook(next redis.DialHook) redis.DialHook          { return next }
@@ -80,13 +80,12 @@ func TestAPassThatCannotAskHowMuchThereIsFailsUnlessItIsRefused(t *testing.T) {
 	}
 }
 
-// refusal is an error reply of the server.
 type refusal string
 
 func (e refusal) Error() string { return string(e) }
 func (refusal) RedisError()     {}
 
-// The batch lands late, another one after it, and just then its record cannot be read.
+// The batch lands late, then another one, and at that moment its record cannot be read.
 func TestABatchThatLandedLateIsCountedHoweverLateItsRecordCanBeRead(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		fates := &cut{command: "xrevrange", err: io.ErrUnexpectedEOF}
@@ -96,7 +95,7 @@ func TestABatchThatLandedLateIsCountedHoweverLateItsRecordCanBeRead(t *testing.T
 		var held []any
 		r.faults.set(once(func(args []any) error {
 			held = args
-			f.live("dead") // so that asking again is refused
+			f.live("dead") // so that the second try is refused
 			fates.on.Store(true)
 			return io.ErrUnexpectedEOF
 		}), nil)
@@ -127,7 +126,7 @@ func TestAHeartbeatWithLittleLifeLeftThrottlesTheSweeps(t *testing.T) {
 		r := f.replica("r1", func(c *Config) { c.RedisShare = 0.5 })
 		r.leads()
 		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("late"), beatTTL-beatEvery-beatEvery/2).Err())
-		f.live("new") // somebody is new on the roster: everybody is looked at
+		f.live("new") // a new owner on the roster makes the leader read everybody
 		f.eventually(func() bool {
 			pace := r.Status().Pace
 			return pace != nil && pace.Throttled == "heartbeat"

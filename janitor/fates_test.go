@@ -43,7 +43,7 @@ func newBooks(t *testing.T, w redistest.World) *books {
 	return b
 }
 
-// batch evicts one entry of an owner of its own.
+// batch evicts one entry of its own owner.
 func (b *books) batch(n uint64) guard.Batch {
 	owner := fmt.Sprintf("dead-%d", n)
 	return guard.Batch{
@@ -52,7 +52,7 @@ func (b *books) batch(n uint64) guard.Batch {
 	}
 }
 
-// done has the server do a batch.
+// done has the server run a batch.
 func (b *books) done(t *testing.T, batch guard.Batch) guard.Answer {
 	a, err := b.guard.Do(t.Context(), batch)
 	require.NoError(t, err)
@@ -64,7 +64,7 @@ func TestPendingBatchesKeepTheNewestOfWhatWasRefusedAndAllThatIsUnknown(t *testi
 	t.Parallel()
 	l := NewBooks(nil, nil, nil)
 	id := func(epoch, n uint64) guard.Batch { return guard.Batch{ID: guard.BatchID{Epoch: epoch, N: n}} }
-	for epoch := range uint64(5) { // one of unknown fate a term, and then what was refused
+	for epoch := range uint64(5) { // one of unknown fate per term, then refused ones
 		l.Open(id(epoch, 1))
 		for n := range uint64(1000) {
 			l.Open(id(epoch, n+2))
@@ -79,7 +79,7 @@ func TestPendingBatchesKeepTheNewestOfWhatWasRefusedAndAllThatIsUnknown(t *testi
 	for n := range uint64(RefusedMost) {
 		require.Contains(t, l.Accounts(), guard.BatchID{Epoch: 4, N: 1001 - n})
 	}
-	l.Refused(id(9, 9)) // one that was answered DONE before
+	l.Refused(id(9, 9)) // answered DONE before
 	require.NotContains(t, l.Accounts(), guard.BatchID{Epoch: 9, N: 9})
 }
 
@@ -111,7 +111,7 @@ func TestManyAccountsAreSettledInOneRoundTrip(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		b := newBooks(t, w)
-		require.NoError(t, b.control.Ping(t.Context()).Err()) // the connection's own trips
+		require.NoError(t, b.control.Ping(t.Context()).Err()) // the connection's own round trips
 		var trips atomic.Int64
 		b.control.AddHook(roundTrips{&trips})
 		require.NoError(t, b.LookUp(t.Context()))
@@ -169,8 +169,8 @@ func TestABatchBeforeTheBeginningOfATrimmedLogIsToldAsLost(t *testing.T) {
 	})
 }
 
-// A batch was refused, landed late all the same, and a later one was recorded: it is counted, also
-// if the first look at the log fails.
+// A batch was refused but landed late, and a later one was recorded: it is counted, even if the
+// first look at the log fails.
 func TestABatchThatLandedLateIsCountedAfterALaterOneWasRecorded(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
@@ -194,8 +194,8 @@ func TestABatchThatLandedLateIsCountedAfterALaterOneWasRecorded(t *testing.T) {
 	})
 }
 
-// What is of another type than an index is left alone, and keeps nobody from evicting: no batch is
-// refused, and the quick way says that it could not read it.
+// An index of another type is left alone, and prevents no eviction: no batch is refused, and the
+// quick way reports that it could not read it.
 func TestAnIndexOfAnotherTypeStopsNothingAndIsShown(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.entries("dead", 700)
@@ -216,7 +216,6 @@ func TestAnIndexOfAnotherTypeStopsNothingAndIsShown(t *testing.T) {
 	})
 }
 
-// roundTrips counts pipelines and single commands.
 type roundTrips struct{ n *atomic.Int64 }
 
 func (h roundTrips) DialHook(next redis.DialHook) redis.DialHook { return next }

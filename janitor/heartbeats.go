@@ -16,29 +16,28 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
-// Liveness is what could be learnt about an owner.
+// Liveness is the verdict on an owner.
 type Liveness uint8
 
-// An owner is dead only if Redis clearly said that its heartbeat does not exist.
+// An owner is dead only if Redis clearly answered that its heartbeat does not exist.
 const (
-	Unreadable Liveness = iota // an error, or an id that no instance can have: keep
+	Unreadable Liveness = iota // an error, or an impossible id: keep
 	Alive
 	Dead
 )
 
 const (
-	// existsSlice is how many heartbeats one pipeline asks for: about 0.3 ms of Redis' time.
+	// existsSlice is the number of heartbeats per pipeline: about 0.3 ms of Redis' time.
 	existsSlice = 500
-	// PTTL's answers that are no time: a key that never expires, and one that is not there.
+	// PTTL returns these for a key that never expires, and one that does not exist.
 	ttlNone, ttlAbsent = time.Duration(-1), time.Duration(-2)
-	// maxInstanceID: no host name or pod name is longer.
+	// maxInstanceID is longer than any host name or pod name.
 	maxInstanceID = 256
 )
 
-// heartbeats asks for the owners' heartbeats, in slices, a bounded number of them at once. Its
-// answer names every owner; left is how long each heartbeat that expires has yet. It fails only if
-// nothing at all could be read: then Redis is away, and not an owner odd. Those in read, which may
-// be nil, were asked for a moment ago.
+// heartbeats reads the owners' heartbeats, in slices, with bounded concurrency. left is the
+// remaining life of each heartbeat that expires. It fails only if nothing could be read: that means
+// Redis is down, not that one owner is odd. Owners in read were read a moment ago.
 func (j *Janitor) heartbeats(ctx context.Context, owners []string, read map[string]heartbeat) (
 	answer map[string]Liveness, left map[string]time.Duration, err error,
 ) {
@@ -75,22 +74,21 @@ func (j *Janitor) heartbeats(ctx context.Context, owners []string, read map[stri
 		}
 	}
 	if _, asked := answer[j.instance]; asked {
-		// This replica lives, whatever Redis says; should its heartbeat be absent, the guard
-		// takes that as a hold.
+		// This replica is alive, even if its heartbeat is absent: for that the guard raises a
+		// hold.
 		answer[j.instance] = Alive
 	}
 	return answer, left, nil
 }
 
-// heartbeat is what one owner's heartbeat says.
 type heartbeat struct {
 	Liveness
-	left time.Duration // of its life; 0: it never expires, or is not there
+	left time.Duration // remaining life; 0: it never expires, or does not exist
 }
 
-// exists asks for one slice in one round trip. Each owner has a command of its own: in one EXISTS
-// of many keys an error, or a key on another node, would be read as somebody's absence. PTTL says
-// as much as EXISTS at the same cost, and for how long yet.
+// exists reads one slice in one round trip, with a command per owner: in one EXISTS of many keys,
+// an error or a key on another node would look like an absence. PTTL costs the same as EXISTS and
+// also returns the remaining life.
 func (j *Janitor) exists(ctx context.Context, owners []string, found []heartbeat) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -113,7 +111,7 @@ func (j *Janitor) exists(ctx context.Context, owners []string, found []heartbeat
 func heartbeatOf(pttl *redis.DurationCmd) heartbeat {
 	switch left, err := pttl.Result(); {
 	case err != nil:
-	case left >= 0: // 0 would mean that it never expires
+	case left >= 0: // left 0 would mean that it never expires
 		return heartbeat{Alive, max(left, time.Millisecond)}
 	case left == ttlNone:
 		return heartbeat{Liveness: Alive}
@@ -123,8 +121,8 @@ func heartbeatOf(pttl *redis.DurationCmd) heartbeat {
 	return heartbeat{}
 }
 
-// plausible tells whether a string can be an instance id. An entry that names something else has an
-// unknown writer, and is kept.
+// plausible reports whether id can be an instance id. Other entries have an unknown writer, and are
+// kept.
 func plausible(id string) bool {
 	return id != "" && len(id) <= maxInstanceID && utf8.ValidString(id) &&
 		!strings.ContainsFunc(id, unicode.IsControl)

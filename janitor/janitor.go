@@ -33,21 +33,21 @@ type Janitor struct {
 	elector   *lease.Elector
 	listener  *listener
 	unsettled *pendingBatches
-	logSize   *streak.Streak // asking for the eviction log's size
-	logTrim   *streak.Streak // trimming it
-	pauses    *streak.Streak // reading a pause that may be at another server
+	logSize   *streak.Streak // reads the eviction log's size
+	logTrim   *streak.Streak
+	pauses    *streak.Streak // reads a pause that may be on another server
 	pace      *pacing.Pace
-	evicted   atomic.Uint64             // items that went, of all sweeps
+	evicted   atomic.Uint64
 	termState atomic.Pointer[termState] // nil while not leading
 	notes     *notes
-	holdNoted *timeline.Event // the end of the hold that was noted; for listen alone, see noteHold
+	holdNoted *timeline.Event // the end of the noted hold; used only by listen, see noteHold
 
 	mu      sync.Mutex
-	reports map[string]Report // the last of each sweep
-	passes  map[string]*Pass  // under way
+	reports map[string]Report
+	passes  map[string]*Pass
 }
 
-// New returns a Janitor, or all that is wrong with the configuration. It does not talk to Redis.
+// New returns a Janitor, or an error with everything wrong in c. It does not talk to Redis.
 func New(c Config) (*Janitor, error) {
 	c = c.withDefaults()
 	sweeps := c.Sweeps
@@ -78,8 +78,8 @@ func New(c Config) (*Janitor, error) {
 		Share: c.RedisShare, Beat: j.timing.Interval,
 		Probe: j.ping, CPU: j.redisCPU, Throttled: j.metrics.throttledFor,
 	})
-	j.pauses = streak.New(j.log, "whether sweeping is paused cannot be read: nothing is swept",
-		"whether sweeping is paused is read again", "key", j.layout.Paused())
+	j.pauses = streak.New(j.log, "cannot read whether sweeping is paused; nothing is swept",
+		"can read again whether sweeping is paused", "key", j.layout.Paused())
 	var err error
 	j.elector, err = lease.New(lease.Config{
 		Client: c.Control, Key: j.layout.Lease(), Instance: j.instance, TTL: c.LeaseTTL, Logger: j.log,
@@ -95,8 +95,8 @@ func New(c Config) (*Janitor, error) {
 	return j, nil
 }
 
-// Run contends for the lease and listens until ctx ends; then it joins what is under way, releases
-// the lease, and returns nil. It blocks, and leaves no goroutine behind.
+// Run contends for the lease and listens until ctx ends, then releases the lease and returns nil.
+// It blocks, and leaves no goroutine behind.
 func (j *Janitor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -110,14 +110,13 @@ func (j *Janitor) Run(ctx context.Context) error {
 	defer end()
 	work.Go(func() { j.listen(ctx) })
 	work.Go(func() {
-		defer cancel() // an elector that fails takes the listener along
+		defer cancel() // if the elector fails, the listener must stop too
 		err = j.elector.Run(ctx, j.lead)
 	})
 	work.Wait()
 	return err
 }
 
-// listen ticks the witness, on every replica, and does what goes along with it.
 func (j *Janitor) listen(ctx context.Context) {
 	j.listener.others = together.Join(j.cfg.Control, "ticks")
 	defer j.listener.others.Leave()
@@ -138,7 +137,6 @@ func (j *Janitor) listen(ctx context.Context) {
 	}
 }
 
-// isReserve reports whether others tick before this replica has to.
 func (j *Janitor) isReserve() bool {
 	if j.cfg.Contend == nil || j.unsettled.unknown() > 0 {
 		return false
@@ -147,17 +145,14 @@ func (j *Janitor) isReserve() bool {
 	return !first
 }
 
-// withdraw takes this replica off the contenders. If that fails others rank it until its heartbeat
-// ends.
 func (j *Janitor) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(j.listener.gap/2, time.Second))
 	defer cancel()
 	if err := j.guard.Withdraw(ctx); err != nil {
-		j.log.Debug("not taken off the contenders", "error", err)
+		j.log.Debug("could not leave the contenders", "error", err)
 	}
 }
 
-// asked are the answers to a tick and to what is asked with it.
 type asked struct {
 	tick     func() (guard.Witness, error)
 	whoLeads func(error) (lease.Holder, error)
@@ -165,8 +160,8 @@ type asked struct {
 	ownBeat  *redis.IntCmd
 }
 
-// ask sends a tick. A reserve sends it in one pipeline with the other reserves of its client. The
-// error is one that none of the answers has.
+// ask sends a tick; a reserve shares a pipeline with the other reserves of its client. err is an
+// error of the whole pipeline.
 func (j *Janitor) ask(ctx context.Context, reserve bool) (a asked, err error) {
 	unless := time.Duration(0)
 	if reserve {
@@ -187,9 +182,8 @@ func (j *Janitor) ask(ctx context.Context, reserve bool) (a asked, err error) {
 	return a, err
 }
 
-// listenOnce ticks, and in the same pipeline reads which instance leads and whether sweeping is
-// paused. A leader checks that its own heartbeat is there. Then it looks up batches of unknown
-// fate. What fails is tried again at the next tick, which says so if Redis is away.
+// listenOnce ticks and, in the same pipeline, reads which instance leads and whether sweeping is
+// paused. A leader also checks its own heartbeat. Then listenOnce looks up batches of unknown fate.
 func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
 	within := min(j.listener.gap/2, callTimeout)
 	begun := time.Now()
@@ -200,7 +194,7 @@ func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
 
 	w, err := asked.tick()
 	if err = cmp.Or(refused, err); err != nil && !together.Answered(err) {
-		// The pause of a partition may be at another server, and what is wrong there is no gap here.
+		// A partition's pause may be on another server, whose failure is not a gap here.
 		w, err = j.guard.Tick(call)
 	}
 	j.listener.ticked(begun, w, err, leading, call.Err() == context.Canceled)
@@ -209,7 +203,7 @@ func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
 	settle, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if err := j.unsettled.lookUp(settle); err != nil {
-		j.log.Debug("fates not settled", "error", err)
+		j.log.Debug("could not look up batch outcomes", "error", err)
 	}
 	holder, err := asked.whoLeads(refused)
 	if err != nil {
@@ -233,18 +227,16 @@ func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
 	}
 }
 
-// deleted counts what the server did, once for each batch. pendingBatches calls it.
 func (j *Janitor) deleted(b guard.Batch, a guard.Answer) {
 	if a.Repeated {
-		j.log.Info("batch of unknown fate settled",
+		j.log.Info("batch outcome recovered",
 			"batch", b.ID.String(), "sweep", b.Sweep, "owner", b.Owner, "deleted", a.Deleted)
 	}
 	j.evicted.Add(uint64(a.Deleted))
 }
 
-// uncounted tells of a batch of which nobody can know what it deleted. pendingBatches calls it.
 func (j *Janitor) uncounted(b guard.Batch) {
-	j.log.Warn("what a batch deleted is not known: the eviction log was trimmed before it was looked up",
+	j.log.Warn("batch outcome lost: eviction log trimmed too early",
 		"batch", b.ID.String(), "sweep", b.Sweep, "owner", b.Owner)
 }
 
@@ -254,8 +246,8 @@ func (j *Janitor) begun(p *Pass) {
 	j.passes[p.report.Sweep] = p
 }
 
-// reported keeps a pass' report. One that had nothing due replaces only what is over: a pass that
-// was held or failed.
+// reported stores a pass' report. If nothing was due, it only replaces that of a pass that was held
+// or failed.
 func (j *Janitor) reported(p *Pass) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -270,14 +262,12 @@ func (j *Janitor) reported(p *Pass) {
 	delete(j.passes, r.Sweep)
 }
 
-// ping is the small call that is measured while sweeps make others.
 func (j *Janitor) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return j.cfg.Control.PTTL(ctx, j.layout.Heartbeat(j.instance)).Err()
 }
 
-// redisCPU is the processor time that Redis has used.
 func (j *Janitor) redisCPU(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -89,7 +89,7 @@ func TestOneOfThreeLeadsAndAnotherFollows(t *testing.T) {
 			f.eventually(func() bool { return r.Status().Leader == first })
 		}
 
-		f.eventually(func() bool { // on a busy machine the lease may have gone by itself
+		f.eventually(func() bool { // on a busy machine the lease may have expired
 			first = leader()
 			return first != "" && replicas[first].Resign(t.Context()) == nil
 		})
@@ -110,7 +110,7 @@ func TestPassOutcomes(t *testing.T) {
 			c.Sweeps = []Sweeper{fakeSweep{name: "fake", pass: func(_ context.Context, p *Pass) error { return (<-result)(p) }}}
 		})
 		r.leads()
-		var epoch uint64 // as the pass has it
+		var epoch uint64 // the pass's
 		for _, c := range []struct {
 			pass    func(*Pass) error
 			outcome Outcome
@@ -132,7 +132,8 @@ func TestPassOutcomes(t *testing.T) {
 		}
 		require.InDelta(t, 1, r.value("janitor_held_total", "reason", "gap"), 0)
 
-		// The term ends under it: the caller learns that, or gets the reports if all had ended.
+		// The term ends during the pass: the caller learns that, or gets the reports if all passes
+		// had ended.
 		require.Equal(t, r.Status().Epoch, epoch)
 		result <- func(p *Pass) error { p.EndTerm(errors.New("over")); return nil }
 		_, err := r.Janitor.Sweep(t.Context(), Request{})
@@ -184,7 +185,7 @@ func TestAPassOnDemandEndsWithWhoAskedForIt(t *testing.T) {
 	require.ErrorIs(t, <-causes, gone)
 	require.True(t, r.Status().Leading, "the term goes on")
 	f.eventually(func() bool { return r.report("fake").Outcome == Lost })
-	require.Contains(t, r.report("fake").Error, "nobody waits for it any more")
+	require.Contains(t, r.report("fake").Error, "abandoned by its caller")
 	require.Zero(t, r.value("janitor_passes_total", "sweep", "fake", "outcome", "failed"))
 }
 
@@ -238,7 +239,7 @@ func TestAPauseHoldsEveryLeader(t *testing.T) {
 		require.NoError(t, other.Resume(t.Context()))
 		require.Equal(t, Done, r.sweep(Request{})["registry"].Outcome)
 		require.Zero(t, f.left("dead"))
-		r.Poke() // a replica learns of what others do with its next tick
+		r.Poke() // a replica learns of others' actions with its next tick
 		f.eventually(func() bool { return r.Status().Paused == nil })
 	})
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// listener ticks the witness, on every replica, leading or not, held or paused, and remembers what
-// the last tick said.
+// listener ticks the witness on every replica, leading or not, held or paused.
 type listener struct {
 	guard *guard.Guard
 	gap   time.Duration
@@ -23,19 +22,18 @@ type listener struct {
 	log   *slog.Logger
 	ticks *streak.Streak
 
-	others *together.Member // with whom a reserve ticks; for listen alone
+	others *together.Member // the reserves it ticks with; used only by listen
 
 	mu   sync.Mutex
 	last heard
 }
 
-// heard is what a replica knows from its last tick. With it goes what a replica that does not lead
-// should know: which one does, and whether sweeping is paused.
+// heard is the result of the last tick, with the current leader and pause.
 type heard struct {
 	gap     time.Duration
 	witness guard.Witness
 	at      time.Time // of the tick's request; zero: none has succeeded yet
-	err     error     // of the last tick
+	err     error
 	holder  lease.Holder
 	paused  *Pause
 }
@@ -47,7 +45,6 @@ func newListener(g *guard.Guard, gap time.Duration, log *slog.Logger) *listener 
 	}
 }
 
-// poke asks for a tick at once: something has changed that the last one did not know.
 func (l *listener) poke() {
 	select {
 	case l.wake <- struct{}{}:
@@ -55,12 +52,10 @@ func (l *listener) poke() {
 	}
 }
 
-// wait returns how long it is to the next tick: a short time on the leader, which needs it to
-// delete, and GAP/3 ± 50 % on the others that contend first.
-//
-// Reserves come every GAP/2, all of a client together, and tick if nobody else has for GAP/3. So
-// even one reserve that survives all others leaves no gap, as its tick is at most 5/6 of a GAP
-// later than the last one of another. A failed tick is repeated after GAP/10.
+// wait returns the time to the next tick: short on the leader, which needs ticks to delete, and
+// GAP/3 ± 50 % on other first contenders. Reserves come every GAP/2 and tick if nobody else has
+// for GAP/3, so even a lone survivor ticks at most 5/6 GAP after the last tick. A failed tick is
+// repeated after GAP/10.
 func (l *listener) wait(leading, reserve bool) time.Duration {
 	third := l.gap / 3
 	switch {
@@ -74,7 +69,6 @@ func (l *listener) wait(leading, reserve bool) time.Duration {
 	return l.others.Turns(l.gap / 2)
 }
 
-// ticked takes what a tick that began then found. ending: an error is no wonder, Run is ending.
 func (l *listener) ticked(begun time.Time, w guard.Witness, err error, leading, ending bool) {
 	before := l.heard()
 	l.mu.Lock()
@@ -90,17 +84,16 @@ func (l *listener) ticked(begun time.Time, w guard.Witness, err error, leading, 
 	switch first := before.at.IsZero(); {
 	case err != nil:
 	case first && !slices.Equal(w.ChecksOff, before.witness.ChecksOff):
-		l.log.Info("server does not offer some checks", "off", w.ChecksOff)
+		l.log.Info("server lacks some checks", "off", w.ChecksOff)
 	case !first && !w.Since.Equal(before.witness.Since):
 		level := slog.LevelDebug
 		if leading {
 			level = slog.LevelWarn
 		}
-		l.log.Log(context.Background(), level, "witness starts anew", "reason", w.Reason, "held_for", w.HeldFor)
+		l.log.Log(context.Background(), level, "hold began", "reason", w.Reason, "held_for", w.HeldFor)
 	}
 }
 
-// observed keeps what was read beside a tick. It returns the pause that was read before.
 func (l *listener) observed(h lease.Holder, paused *Pause) (before *Pause) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,8 +108,8 @@ func (l *listener) heard() heard {
 	return l.last
 }
 
-// heldFor tells for how long no delete can be granted yet, and why. Without a recent tick it is 0:
-// the guard will say. It is here to spare Redis scans that cannot lead anywhere.
+// heldFor returns how long the guard will refuse deletes, and why; 0 without a recent tick. It only
+// spares Redis useless scans: the guard decides.
 func (h heard) heldFor(now time.Time) (time.Duration, string) {
 	if now.Sub(h.at) > h.gap {
 		return 0, ""
@@ -124,8 +117,8 @@ func (h heard) heldFor(now time.Time) (time.Duration, string) {
 	return max(0, h.witness.HeldFor-now.Sub(h.at)), h.witness.Reason
 }
 
-// listening is for how long Redis has been listened to without a hold, as far as this process
-// knows; 0 after a gap in its own ticks.
+// listening returns how long Redis has been observed without a hold; 0 after a gap in this process'
+// ticks.
 func (h heard) listening(now time.Time) time.Duration {
 	if now.Sub(h.at) > h.gap {
 		return 0

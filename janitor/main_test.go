@@ -23,13 +23,13 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// firstBatch is how many entries the first batch of a term has at most: half of the default.
+// firstBatch is the size of a term's first batch: half of the default.
 const firstBatch = 250
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// The fleet's settings: the defaults, so that GAP is 30 s and nothing expires while a test runs.
-// What would take time (the grace period, dying) is written into Redis instead.
+// The default settings, so that GAP is 30 s and nothing expires during a test. Whatever takes time
+// (the grace period, dying) is written into Redis instead.
 var (
 	timing = guard.Timing{Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL}
 	grace  = timing.Grace()
@@ -40,8 +40,7 @@ const (
 	beatTTL   = registry.DefaultHeartbeatTTL
 )
 
-// fleet is one test's corner of a server: replicas that are only keys, and janitors that really
-// run.
+// fleet is a test's corner of a server: replicas that are only keys, and janitors that really run.
 type fleet struct {
 	t *testing.T
 	*redis.Client
@@ -50,15 +49,15 @@ type fleet struct {
 	leaseTTL time.Duration
 }
 
-// setup returns a fleet on a server that has been listened to for an hour.
+// setup returns a fleet on a server that has been observed for an hour.
 func setup(t *testing.T, w redistest.World) *fleet {
-	// No machine is so slow that a lease of half a minute is lost.
+	// No machine is slow enough to lose a lease of half a minute.
 	f := &fleet{t: t, Client: w.Client, Layout: guard.Layout{Prefix: w.Prefix}, options: w.Options, leaseTTL: 30 * time.Second}
 	f.listenedFor(time.Hour)
 	return f
 }
 
-// inWorlds runs a test beside others, on a fleet of its own on each kind of server.
+// inWorlds runs a test in parallel, with its own fleet on each kind of server.
 func inWorlds(t *testing.T, test func(t *testing.T, f *fleet)) {
 	t.Helper()
 	t.Parallel()
@@ -68,7 +67,7 @@ func inWorlds(t *testing.T, test func(t *testing.T, f *fleet)) {
 	})
 }
 
-// listenedFor makes the witness one that has listened for so long.
+// listenedFor backdates the witness.
 func (f *fleet) listenedFor(d time.Duration) {
 	w, err := guard.New(f.Client, f.Client, f.Layout, timing, "nobody").Tick(f.t.Context())
 	require.NoError(f.t, err)
@@ -84,7 +83,6 @@ func (f *fleet) live(ids ...string) {
 	}
 }
 
-// entries gives an owner n entries and returns their IMEIs.
 func (f *fleet) entries(owner string, n int) []string {
 	pairs, imeis := make([]string, 0, 2*n), make([]string, 0, n)
 	for i := range n {
@@ -96,7 +94,7 @@ func (f *fleet) entries(owner string, n int) []string {
 	return imeis
 }
 
-// indexed is entries, with the owner's index and place on the roster.
+// indexed adds entries, with the owner's index and place on the roster.
 func (f *fleet) indexed(owner string, n int) []string {
 	imeis := f.entries(owner, n)
 	members := make([]any, n)
@@ -108,7 +106,6 @@ func (f *fleet) indexed(owner string, n int) []string {
 	return imeis
 }
 
-// left counts the entries that name an owner.
 func (f *fleet) left(owner string) int {
 	all, err := f.HGetAll(f.t.Context(), f.Registry()).Result()
 	require.NoError(f.t, err)
@@ -121,7 +118,7 @@ func (f *fleet) left(owner string) int {
 	return n
 }
 
-// recorded sums what the log has recorded as evicted.
+// recorded returns the log's sum of evictions.
 func (f *fleet) recorded() int {
 	records, err := f.XRange(f.t.Context(), f.Log(), "-", "+").Result()
 	require.NoError(f.t, err)
@@ -136,7 +133,6 @@ func (f *fleet) recorded() int {
 	return sum
 }
 
-// total is the total kept beside the log.
 func (f *fleet) total() int {
 	n, err := f.HGet(f.t.Context(), f.Witness(), "evicted_total").Int()
 	if err == redis.Nil {
@@ -155,8 +151,8 @@ type replica struct {
 	client  *redis.Client
 }
 
-// replica makes a janitor whose own heartbeat is there and whose periodic full scan comes only
-// once, when its term begins. change, if given, adapts its configuration.
+// replica returns a janitor with its own heartbeat, whose periodic full scan runs only once, at the
+// start of its term. change, if not nil, adapts its configuration.
 func (f *fleet) replica(id string, change func(*Config)) *replica {
 	f.live(id)
 	return f.silentReplica(id, change)
@@ -188,7 +184,7 @@ func (f *fleet) silentReplica(id string, change func(*Config)) *replica {
 	return &replica{Janitor: j, f: f, faults: h, scraped: scraped, client: client}
 }
 
-// start runs the janitor until the test ends, or stop is called.
+// start runs the janitor until the test ends or stop is called.
 func (r *replica) start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -208,7 +204,6 @@ func (r *replica) leads() (stop func()) {
 	return stop
 }
 
-// report returns the last report of a sweep.
 func (r *replica) report(sweep string) Report {
 	for _, rep := range r.Status().Sweeps {
 		if rep.Sweep == sweep {
@@ -218,7 +213,7 @@ func (r *replica) report(sweep string) Report {
 	return Report{}
 }
 
-// sweep asks for a pass of all sweeps and returns the reports by name.
+// sweep requests a pass of all sweeps and returns the reports by name.
 func (r *replica) sweep(req Request) map[string]Report {
 	reports, err := r.Janitor.Sweep(r.f.t.Context(), req)
 	require.NoError(r.f.t, err)
@@ -229,10 +224,9 @@ func (r *replica) sweep(req Request) map[string]Report {
 	return byName
 }
 
-// scrape reads a gauge as Prometheus would.
 func (r *replica) scrape(name string) float64 { return r.value(name) }
 
-// value reads a series as Prometheus would. labels are names and values, in turn.
+// value scrapes a series. labels are names and values, in turn.
 func (r *replica) value(name string, labels ...string) float64 {
 	families, err := r.scraped.Gather()
 	require.NoError(r.f.t, err)
@@ -254,19 +248,18 @@ func (r *replica) value(name string, labels ...string) float64 {
 	return 0
 }
 
-// counted is what the process' own counter says of an owner.
+// counted returns the process' own count of an owner's evictions.
 func (r *replica) counted(owner string) int {
 	return int(r.value("registry_janitor_evicted_total", "instance_id", owner))
 }
 
-// eventually waits for what real processes and servers bring about.
+// eventually waits for real processes and servers.
 func (f *fleet) eventually(cond func() bool) {
 	f.t.Helper()
 	waittest.Until(f.t, 5*time.Millisecond, cond)
 }
 
-// faults is a hook that meets the guard's batches on their way: no other script goes through the
-// client that it is added to.
+// faults is a hook on a client that only runs guarded batches.
 type faults struct {
 	mu     sync.Mutex
 	before func(args []any) error // an error: the request is lost
@@ -279,7 +272,7 @@ func (h *faults) set(before, after func(args []any) error) {
 	h.before, h.after = before, after
 }
 
-// once makes a fault that happens to the first batch only.
+// once limits a fault to the first batch.
 func once(f func(args []any) error) func(args []any) error {
 	var first sync.Once
 	return func(args []any) (err error) {
@@ -300,7 +293,7 @@ func (h *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		h.mu.Unlock()
 		args := cmd.Args()
 		script := cmd.Name() == "eval" || cmd.Name() == "evalsha"
-		if before != nil && cmd.Name() == "evalsha" { // tried first, always
+		if before != nil && cmd.Name() == "evalsha" { // always tried first
 			if err := before(args); err != nil {
 				cmd.SetErr(err)
 				return err
@@ -319,7 +312,6 @@ func (h *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// pipelined is a hook that sees each command of each pipeline.
 type pipelined func(cmd redis.Cmder)
 
 func (see pipelined) DialHook(next redis.DialHook) redis.DialHook          { return next }
@@ -333,7 +325,6 @@ func (see pipelined) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// fakeSweep is a sweep made of a function.
 type fakeSweep struct {
 	name  string
 	every time.Duration
@@ -344,7 +335,6 @@ func (s fakeSweep) Name() string                           { return s.name }
 func (s fakeSweep) Interval() time.Duration                { return s.every }
 func (s fakeSweep) Run(ctx context.Context, p *Pass) error { return s.pass(ctx, p) }
 
-// fakeScan is a fakeSweep that makes full scans.
 type fakeScan struct{ fakeSweep }
 
 func (fakeScan) FullScans() {}

@@ -9,17 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// silent are the owners that fall silent at once, all but the leader and b.
+// silent are the owners that fall silent at once: all but the leader and b.
 var silent = []string{"v", "w", "x", "y", "z"}
 
-// fall takes the heartbeats of the silent away, as a network does that keeps them from beating.
+// fall removes the heartbeats of silent, as a network failure would.
 func (f *fleet) fall() {
 	for _, id := range silent {
 		require.NoError(f.t, f.Del(f.t.Context(), f.Heartbeat(id)).Err())
 	}
 }
 
-// spares expects that a pass of the full scan is held by the breaker, and that nothing has gone.
+// spares requires that the breaker holds a full scan, and that nothing was deleted.
 func (f *fleet) spares(r *replica, entries int) {
 	f.t.Helper()
 	rep := r.report("registry")
@@ -48,7 +48,7 @@ func TestWithoutAnIndexTheBreakerIsAskedAndTheNextLeaderKnowsWhoFell(t *testing.
 			require.True(t, f.SIsMember(t.Context(), f.Roster(), id).Val(), "only a full scan that meets nothing of it takes an owner off")
 		}
 		stop()
-		f.listenedFor(time.Hour) // the hold is over, and they are still away
+		f.listenedFor(time.Hour) // the hold is over, but they are still silent
 		f.HDel(t.Context(), f.Witness(), "mass_failure")
 		next := f.replica("r2", nil)
 		next.leads()
@@ -59,7 +59,7 @@ func TestWithoutAnIndexTheBreakerIsAskedAndTheNextLeaderKnowsWhoFell(t *testing.
 func TestANewLeaderCountsOwnersOfNoRosterBeforeItSweepsAny(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.live("b")
-		for _, id := range silent { // older writers: entries and heartbeats, nothing else
+		for _, id := range silent { // older writers: entries and heartbeats only
 			f.entries(id, 200)
 		}
 		r := f.replica("r1", func(c *Config) { c.ScanCount = 10; c.DeleteBatch = 5 })
@@ -94,7 +94,7 @@ func TestALostRosterIsNoGoodbye(t *testing.T) {
 		r.leads()
 		f.fall()
 		require.NoError(t, f.Del(t.Context(), f.Roster()).Err())
-		f.eventually(func() bool { return !r.Listed("x") }) // the leader has seen it
+		f.eventually(func() bool { return !r.Listed("x") }) // the leader has noticed
 		r.sweep(Request{})
 		f.spares(r, 50)
 	})
@@ -117,7 +117,7 @@ func TestARosterOfAnotherTypeIsAnEmptyOne(t *testing.T) {
 func TestALaterScanMeetsEveryOwnerBeforeItSweepsThoseOfNoRoster(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.live("b")
-		// most entries are of one: its batches are full before the others are met
+		// most entries belong to one owner: its batches are full before the others are met
 		for i, id := range silent {
 			require.NoError(t, f.Set(t.Context(), f.Heartbeat(id), "0/0", beatTTL).Err())
 			f.entries(id, []int{996, 1, 1, 1, 1}[i])

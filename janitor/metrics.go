@@ -9,25 +9,25 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// A SkipReason is why a candidate was kept, as counted by janitor_spared_total.
+// A SkipReason is the reason why a candidate was kept, a label of janitor_spared_total.
 type SkipReason string
 
-// The guard's reasons are counted by Pass.Delete, SkipUnreadable by the sweep that could not read.
+// Pass.Delete counts the guard's reasons, a sweep SkipUnreadable.
 const (
-	SkipAlive      SkipReason = "alive"      // its owner's heartbeat is there
-	SkipReowned    SkipReason = "reowned"    // it names somebody else by now
-	SkipFenced     SkipReason = "fenced"     // the term is over
-	SkipHeld       SkipReason = "held"       // Redis has not been listened to for long enough
+	SkipAlive      SkipReason = "alive"   // its owner has a heartbeat
+	SkipReowned    SkipReason = "reowned" // it now names somebody else
+	SkipFenced     SkipReason = "fenced"
+	SkipHeld       SkipReason = "held"       // Redis has not been observed for long enough
 	SkipUnreadable SkipReason = "unreadable" // it, or its owner's liveness, cannot be read
 )
 
-// What holds a pass, as counted by janitor_held_total: the witness' holds, and a pause.
+// Reasons of held passes, a label of janitor_held_total: the witness' holds, and a pause.
 const (
 	heldPaused       = "paused"
-	heldPauseUnknown = "pause_unknown" // another server has the pause, and does not answer
+	heldPauseUnknown = "pause_unknown" // the server that has the pause does not answer
 	heldMassFailure  = "mass_failure"
 	heldSelfCheck    = "self_check"
-	heldOther        = "unknown" // the witness names a reason that this version does not know
+	heldOther        = "unknown" // a reason that this version does not know
 )
 
 var heldReasons = []string{
@@ -47,7 +47,6 @@ type metrics struct {
 	fullScans   *prometheus.CounterVec
 }
 
-// newMetrics makes the metrics. The series that alerts look at exist before they first count.
 func newMetrics(sweeps []Sweeper) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -57,7 +56,7 @@ func newMetrics(sweeps []Sweeper) *metrics {
 		spared:      counter("janitor_spared_total", "Candidates that were kept, by reason.", "reason"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "janitor_pass_duration_seconds",
-			Help:    "Duration of passes, rest included.",
+			Help:    "Duration of passes, including rest.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10), // 1 ms to 4 min
 		}, []string{"sweep"}),
 		passes: counter("janitor_passes_total", "Passes, by outcome: done, held, failed, lost.",
@@ -67,10 +66,10 @@ func newMetrics(sweeps []Sweeper) *metrics {
 			Help: "When this process last finished a pass.",
 		}, []string{"sweep"}),
 		held:    counter("janitor_held_total", "Passes held, by reason.", "reason"),
-		scanned: counter("janitor_scanned_total", "Elements looked at.", "sweep"),
+		scanned: counter("janitor_scanned_total", "Elements scanned.", "sweep"),
 		throttled: counter("janitor_throttled_seconds_total",
-			"Rest taken beyond what the configured share asks for, by reason.", "reason"),
-		fullScans: counter("janitor_full_scans_total", "Full scans, by why they ran.", "reason"),
+			"Rest beyond what the configured share requires, by reason.", "reason"),
+		fullScans: counter("janitor_full_scans_total", "Full scans, by reason.", "reason"),
 	}
 	for _, ev := range []lease.Event{lease.Acquired, lease.Lost, lease.Released} {
 		m.transitions.WithLabelValues(string(ev))
@@ -93,8 +92,8 @@ func newMetrics(sweeps []Sweeper) *metrics {
 	return m
 }
 
-// register registers the metrics with reg, or nowhere if it is nil. Gauges are read from Status at
-// each scrape, so that a process woken from a pause never says what was true before it.
+// register registers the metrics with reg, unless it is nil. Gauges are read from Status at each
+// scrape, so that a process that wakes from a pause never reports old values.
 func (m *metrics) register(reg prometheus.Registerer, status func() Status, sweeps []Sweeper) error {
 	if reg == nil {
 		return nil
@@ -116,7 +115,7 @@ func (m *metrics) register(reg prometheus.Registerer, status func() Status, swee
 		gauge("janitor_lease_epoch", "Epoch of the newest term known here.", nil,
 			func(s Status) float64 { return float64(s.Epoch) }),
 		gauge("janitor_witness_seconds",
-			"How long Redis has been listened to without a hold; 0 if this process does not know.", nil,
+			"How long Redis has been observed without a hold; 0 if this process does not know.", nil,
 			func(s Status) float64 { return s.Witness.Listening }),
 		gauge("janitor_redis_share",
 			"Share of Redis' time that sweeping may take now; 0 unless this process leads.", nil,
@@ -137,7 +136,7 @@ func (m *metrics) register(reg prometheus.Registerer, status func() Status, swee
 	}
 	for _, sweep := range sweeps {
 		all = append(all, gauge("janitor_pass_progress_ratio",
-			"How much of the pass under way is done; 0 between passes.",
+			"Completed fraction of the current pass; 0 between passes.",
 			prometheus.Labels{"sweep": sweep.Name()},
 			func(s Status) float64 {
 				var p Progress
@@ -155,11 +154,10 @@ func (m *metrics) register(reg prometheus.Registerer, status func() Status, swee
 	return nil
 }
 
-// passed counts a finished pass.
 func (m *metrics) passed(p *Pass) {
 	r := &p.report
 	m.passes.WithLabelValues(r.Sweep, string(r.Outcome)).Inc()
-	if !p.idle { // else those that had work to do could not be told from the others
+	if !p.idle { // otherwise they would drown those that had work to do
 		m.duration.WithLabelValues(r.Sweep).Observe(r.Seconds)
 	}
 	if p.scan.Reason != "" {
@@ -173,7 +171,6 @@ func (m *metrics) passed(p *Pass) {
 	}
 }
 
-// throttledFor counts rest that the setting does not ask for.
 func (m *metrics) throttledFor(reason string, seconds float64) {
 	m.throttled.WithLabelValues(reason).Add(seconds)
 }

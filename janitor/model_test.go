@@ -27,7 +27,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// settings are those of one of the two fleets that may meet.
+// settings of one of the two fleets.
 type settings struct{ interval, ttl time.Duration }
 
 var (
@@ -37,44 +37,44 @@ var (
 
 func (s settings) grace() time.Duration { return s.ttl + 2*time.Second }
 
-// instance is one replica of the model, with devices of its own that never move.
+// instance is a replica of the model, with its own devices that never move.
 type instance struct {
 	id    string
 	imeis []string
 	settings
-	old   bool // an older writer: no roster, no index, no janitor
+	old   bool // an older writer: no roster, index or janitor
 	index bool
 	poor  bool // its user may not INFO
-	told  bool // the witness has been told its settings
+	told  bool // the witness knows its settings
 
-	alive   bool // the process is
-	cut     bool // it lives, and its beats do not land
-	byHand  bool // somebody deleted its heartbeat: its entries may go until it has beaten again
+	alive   bool // the process runs
+	cut     bool // alive, but its beats do not land
+	byHand  bool // somebody deleted its heartbeat: its entries may be swept until it has beaten again
 	beat    time.Time
 	since   time.Time // has beaten without a break since then
-	next    time.Time // beat
-	expires time.Time // its heartbeat, by the server's clock; zero: there is none
-	fell    time.Time // silent since then without a goodbye; zero: it is not
-	written bool      // all stands that its beat writes, but perhaps entries
-	listed  bool      // on the roster, as far as nobody lost that
-	scanned bool      // a full scan of the present leader has found it silent
+	next    time.Time // next beat
+	expires time.Time // end of its heartbeat, by the server's clock; zero: none
+	fell    time.Time // silent since then without a goodbye; zero: not silent
+	written bool      // its beat's data is complete, except perhaps entries
+	listed  bool      // on the roster, unless that was lost
+	scanned bool      // a full scan of the current leader has found it silent
 	janitor *Janitor
-	tick    time.Time // the next one
+	tick    time.Time // next tick
 }
 
-// leader is an instance in a term of its own.
+// leader is an instance in its own term.
 type leader struct {
 	*instance
 	t     *Term
 	term  *modelTerm
 	end   context.CancelCauseFunc
 	began time.Time
-	seen  map[*instance]bool // alive, by a look or a full scan of this term
+	seen  map[*instance]bool // met alive in this term
 	mute  map[*instance]bool // silent when the term began, with entries and a place on the roster
-	full  bool               // a full scan of this term is over
+	full  bool               // this term has completed a full scan
 }
 
-// modelTerm is a lease.Term whose holder always believes in it: the fence is the server's.
+// modelTerm is a lease.Term whose holder always trusts it: only the server fences.
 type modelTerm struct {
 	token string
 	epoch uint64
@@ -89,7 +89,7 @@ func (t *modelTerm) Redraw(_ context.Context, above uint64) (uint64, error) {
 	return t.epoch, nil
 }
 
-// model is the fleet, the server's own facts, and what the oracle knows.
+// model is the fleet, the server's facts, and the oracle's knowledge.
 type model struct {
 	t    *testing.T
 	ctx  context.Context
@@ -103,10 +103,10 @@ type model struct {
 	evictedKeys    int
 	down           bool
 	instances      []*instance
-	present        map[string]*instance // entries that stand
+	present        map[string]*instance // entries that exist
 	leader, stale  *leader
 	epoch          uint64
-	lookDue        time.Time // the leader looks at the roster soon after something changed
+	lookDue        time.Time // soon after a change the leader reads the roster
 	saved          *snapshot
 	trace          []string
 	gaveUp         bool
@@ -170,7 +170,7 @@ func (m *model) close() {
 
 func (m *model) chance(n, of int) bool { return m.rng.IntN(of) < n }
 
-// upTo is a random time, short more often than long.
+// upTo returns a random time, more often short than long.
 func (m *model) upTo(d time.Duration) time.Duration {
 	x := m.rng.Float64()
 	return time.Duration(x * x * float64(d))
@@ -178,12 +178,12 @@ func (m *model) upTo(d time.Duration) time.Duration {
 
 func (m *model) any() *instance { return m.instances[m.rng.IntN(len(m.instances))] }
 
-// say notes what happens, for when something is found.
+// say records an event, for failures.
 func (m *model) say(format string, args ...any) {
 	m.trace = append(m.trace, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// found ends the test: something living is gone.
+// found fails the test: an entry of the living is gone.
 func (m *model) found(format string, args ...any) {
 	m.t.Helper()
 	m.say(format, args...)
@@ -192,31 +192,29 @@ func (m *model) found(format string, args ...any) {
 		strings.Join(m.trace[max(0, len(m.trace)-60):], "\n"))
 }
 
-// do runs the model's own commands.
 func (m *model) do(f func(p redis.Pipeliner)) {
 	_, err := m.db.TxPipelined(m.ctx, func(p redis.Pipeliner) error { f(p); return nil })
 	require.NoError(m.t, err)
 }
 
-// server is the server's clock.
 func (m *model) server() time.Time { return time.Now().Add(m.offset) }
 
-// facts are what the server says of itself: its clock, its run id, its counters.
+// facts are the server's values in the model: clock, run id, counters.
 func (m *model) facts() string {
 	m.commands++
 	return fmt.Sprintf("%d run%d master%d %d %d %d",
 		m.server().UnixMicro(), m.run, m.run, 7+m.commands/100, m.commands, m.evictedKeys)
 }
 
-// client is one whose scripts see the model's server instead of the real one.
+// client returns a client whose scripts see the model's server instead of the real one.
 func (m *model) client(o *redis.Options, original, instead string) *redis.Client {
 	c := redis.NewClient(lease.Options(o))
 	c.AddHook(&rewrite{original: original, instead: instead, shas: map[string]string{}, facts: m.facts})
 	return c
 }
 
-// rewrite is a hook that puts another server.lua before scripts, and the server's facts behind
-// their keys.
+// rewrite is a hook that replaces server.lua in scripts, and passes the server's facts as the last
+// key.
 type rewrite struct {
 	original, instead string
 	shas              map[string]string
@@ -255,7 +253,6 @@ func (h *rewrite) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// start starts an instance's process.
 func (m *model) start(n *instance) {
 	n.alive, n.cut, n.next, n.byHand, n.told, n.written = true, false, time.Now(), false, n.old, false
 	n.since = time.Time{}
@@ -280,7 +277,7 @@ func (m *model) start(n *instance) {
 	m.beatOf(n)
 }
 
-// pass lets time pass, with everything that happens in it by itself.
+// pass lets time pass, with everything that happens by itself meanwhile.
 func (m *model) pass(d time.Duration) {
 	for until := time.Now().Add(d); ; {
 		at, what := until, func() {}
@@ -317,10 +314,10 @@ func (m *model) expire(n *instance) {
 	n.since = time.Time{}
 }
 
-// tickOf lets an instance listen. Cut off, its ticks do not land either.
+// tickOf sends an instance's tick, unless it is cut off.
 func (m *model) tickOf(n *instance) {
 	leads := m.leader != nil && m.leader.instance == n
-	// Less often than in truth, and still within GAP: ticks are most of what a search costs.
+	// Less often than in reality, but within GAP: ticks are most of a search's cost.
 	n.tick = time.Now().Add(time.Duration((0.3 + 0.6*m.rng.Float64()) * float64(n.ttl-n.interval) / 2))
 	if n.cut {
 		return
@@ -336,7 +333,7 @@ func (m *model) tickOf(n *instance) {
 	}
 }
 
-// giveUp ends an episode in which a real deadline passed, so that nobody knows what the server did.
+// giveUp ends an episode in which a real deadline passed, so that the server's state is unknown.
 func (m *model) giveUp(err error) {
 	if !strings.Contains(err.Error(), "timeout") && !strings.Contains(err.Error(), "deadline") {
 		m.found("unexpected: %v", err)
@@ -345,12 +342,12 @@ func (m *model) giveUp(err error) {
 	m.Count("episodes given up", 1)
 }
 
-// look is what the leader does once a second.
+// look is the leader's look once a second.
 func (m *model) look() {
 	m.lookDue = time.Time{}
 	l := m.leader
 	time.Sleep(2 * time.Millisecond)
-	if err := l.t.ReadRoster(m.ctx); err != nil { // the model skips those between which nothing changes
+	if err := l.t.ReadRoster(m.ctx); err != nil { // the model skips looks between which nothing changes
 		m.giveUp(err)
 		return
 	}
@@ -389,7 +386,7 @@ func (m *model) elect(n *instance) {
 	m.stale, m.leader = m.leader, l
 }
 
-// sweep runs one pass of a leader and asks the oracle about what went.
+// sweep runs one pass of a leader and checks its evictions with the oracle.
 func (m *model) sweep(l *leader, which int) {
 	if l == nil || m.down || l.cut || !l.alive || l.t.Over() {
 		return
@@ -401,7 +398,7 @@ func (m *model) sweep(l *leader, which int) {
 	m.say("%s's %s: %s %s %d evicted of %d condemned", l.id, r.Sweep, r.Outcome, r.Reason, r.Evicted, r.Condemned)
 	var after *redis.StringCmd
 	var left *redis.MapStringStringCmd
-	_, _ = m.db.Pipelined(m.ctx, func(p redis.Pipeliner) error { // each has an error of its own
+	_, _ = m.db.Pipelined(m.ctx, func(p redis.Pipeliner) error { // each command has its own error
 		after, left = p.HGet(m.ctx, m.Witness(), "mass_failure"), p.HGetAll(m.ctx, m.Registry())
 		return nil
 	})

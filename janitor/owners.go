@@ -19,36 +19,35 @@ import (
 )
 
 const (
-	// maxJudged bounds a pass' memory of judged owners; beyond it, which takes a registry full of
-	// rubbish, owners are asked for again.
+	// maxJudged bounds a pass' memory of judged owners. Beyond it, which takes a registry full of
+	// rubbish, owners are read again.
 	maxJudged = 100_000
-	// rosterFresh is for how long a reading of the roster is good, unless it saw a heartbeat that ends
-	// before. It is refreshed in the middle of a long pass too, since the breaker must see which
-	// owners fall meanwhile.
+	// rosterFresh is how long a reading of the roster is valid, unless one of its heartbeats
+	// expires earlier. Long passes refresh it too, for the breaker.
 	rosterFresh = time.Second
 )
 
-// owners is what a term knows of the owners: it reads the roster and its heartbeats, at most once a
-// second, and feeds the breaker with that and with all that sweeps learn about owners.
+// owners reads the roster and its heartbeats, at most once a second, and feeds the breaker with
+// these and with all that sweeps learn.
 type owners struct {
 	j     *Janitor
 	lease guard.Lease
 
-	mu       sync.Mutex // held during a reading: a caller that comes meanwhile wants the same one
-	read     time.Time  // the last reading
-	full     time.Time  // the last one that asked each heartbeat for the rest of its life
-	quiet    bool       // which found everybody alive and none late
-	mortal   bool       // and every heartbeat with an end
-	met      uint64     // news when it began
-	expires  time.Time  // when the next heartbeat ends if it is not refreshed; zero: none does
+	mu       sync.Mutex // held during a reading, which concurrent callers share
+	read     time.Time
+	full     time.Time // the last reading of every heartbeat's remaining life
+	quiet    bool      // it found everybody alive and punctual
+	mortal   bool      // and every heartbeat expires
+	met      uint64    // value of news when it began
+	expires  time.Time // earliest expiry of a heartbeat; zero if none expires
 	roster   map[string]Liveness
-	mistyped bool                 // the roster is of another type, and the log says so
-	silent   map[string]time.Time // those on it that are dead, and when each was first found so
+	mistyped bool                 // the roster has the wrong type; already logged
+	silent   map[string]time.Time // the dead on the roster, and when each was first found dead
 	breaker  *breaker
-	believed time.Time // when the witness last refused to be held for the breaker
+	believed time.Time // when the witness last refused a hold of the breaker
 
-	subscribed atomic.Bool   // owners that come or say goodbye are heard
-	news       atomic.Uint64 // so often one was, or a subscription began
+	subscribed atomic.Bool   // arrivals and goodbyes are announced to us
+	news       atomic.Uint64 // counts announcements and subscriptions
 }
 
 func newOwners(j *Janitor, l guard.Lease) *owners {
@@ -58,9 +57,8 @@ func newOwners(j *Janitor, l guard.Lease) *owners {
 	}
 }
 
-// readRoster returns the roster with everybody's liveness, at most a second old, and from after the
-// last end of a heartbeat. expires is when the next one ends if it is not refreshed, zero if none
-// does.
+// readRoster returns the roster with everybody's liveness, read at most a second ago and after the
+// latest expiry, and the earliest expiry of a heartbeat, zero if none expires.
 func (o *owners) readRoster(ctx context.Context) (roster map[string]Liveness, expires time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -70,10 +68,9 @@ func (o *owners) readRoster(ctx context.Context) (roster map[string]Liveness, ex
 	return maps.Clone(o.roster), o.expires, nil
 }
 
-// known is what readRoster would return, without asking; nil: it has to be asked. While all live
-// that is so for an interval: a heartbeat whose end is known cannot end before, and owners that
-// come or say goodbye are heard. What nobody announces (a heartbeat, or a place on the roster, that
-// was deleted by hand) waits so long.
+// known returns the result of readRoster without a read, or nil if a read is needed. While
+// everybody lives a reading is valid for an interval, since arrivals and goodbyes are announced. A
+// heartbeat or roster entry deleted by hand goes unnoticed that long.
 func (o *owners) known() (roster map[string]Liveness, expires time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,13 +82,11 @@ func (o *owners) known() (roster map[string]Liveness, expires time.Time) {
 	return maps.Clone(o.roster), o.expires
 }
 
-// ended tells whether a heartbeat may have ended since the last reading.
 func (o *owners) ended(now time.Time) bool { return !o.expires.IsZero() && !now.Before(o.expires) }
 
-// refresh reads the roster if that is due. While all live it asks everybody's heartbeat for the
-// rest of its life three times an interval: often enough to find late ones while they are. whole
-// does so in any case, at most once a second, and again for each owner that has fallen since. The
-// caller holds mu.
+// refresh reads the roster if that is due. While everybody lives it reads all heartbeats' remaining
+// life three times an interval, often enough to notice late ones. whole forces that, at most once a
+// second and after each fall. The caller holds mu.
 func (o *owners) refresh(ctx context.Context, whole bool) error {
 	begun, news := time.Now(), o.news.Load()
 	due, read := o.ended(begun), o.read
@@ -140,7 +135,6 @@ func (o *owners) refresh(ctx context.Context, whole bool) error {
 	return nil
 }
 
-// part returns what was found of these.
 func part(found map[string]Liveness, ids []string) map[string]Liveness {
 	p := make(map[string]Liveness, len(ids))
 	for _, id := range ids {
@@ -149,8 +143,6 @@ func part(found map[string]Liveness, ids []string) map[string]Liveness {
 	return p
 }
 
-// hears passes a whole reading on to the breaker. gone left the roster since the last reading, and
-// others are not on it. The caller holds mu.
 func (o *owners) hears(begun time.Time, roster map[string]Liveness, byes map[string]bool,
 	gone, others map[string]Liveness, left map[string]time.Duration,
 ) {
@@ -165,8 +157,8 @@ func (o *owners) hears(begun time.Time, roster map[string]Liveness, byes map[str
 	maps.DeleteFunc(o.silent, func(id string, _ time.Time) bool { return roster[id] != Dead })
 }
 
-// listen hears of owners that come or say goodbye, until ctx ends. Without, it is as it was: the
-// roster is looked at each second.
+// listen receives arrivals and goodbyes until ctx ends. While it cannot, the roster is read every
+// second.
 func (o *owners) listen(ctx context.Context) {
 	subscribe.Channel{
 		Client: o.j.cfg.Control, Name: o.j.layout.News(), Log: o.j.log,
@@ -179,9 +171,9 @@ func (o *owners) listen(ctx context.Context) {
 	}.Run(ctx)
 }
 
-// unchanged asks, in two commands for however many replicas, whether the roster is as long as it
-// was and every heartbeat on it still there. Anything else, an error too, is for a full reading to
-// find out about: no verdict rests on a count.
+// unchanged checks, in two commands for any number of replicas, whether the roster is as long as
+// before and every heartbeat on it exists. If not, a full reading follows: no verdict rests on a
+// count.
 func (o *owners) unchanged(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -205,9 +197,9 @@ func (o *owners) unchanged(ctx context.Context) bool {
 	return left == 0 && listed.Val() == int64(len(keys))
 }
 
-// members reads the ids on the roster in pages: one round trip unless there are thousands. While
-// nothing changes it asks in the same one for the heartbeats of those that were on it. A key of
-// another type is an empty roster: owners are then met by the full scan.
+// members reads the ids on the roster in pages. While nothing changes, the first also reads the
+// known owners' heartbeats. A key of another type counts as an empty roster; full scans then find
+// the owners.
 func (o *owners) members(ctx context.Context) (ids []string, read map[string]heartbeat, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -224,7 +216,7 @@ func (o *owners) members(ctx context.Context) (ids []string, read map[string]hea
 		page, next, err := scan.Result()
 		if redis.HasErrorPrefix(err, "WRONGTYPE ") {
 			if !o.mistyped {
-				o.j.log.Warn("roster is of another type: taken for empty; look what it is, then DEL it",
+				o.j.log.Warn("roster has the wrong type; treated as empty (inspect it, then DEL)",
 					"key", o.j.layout.Roster())
 			}
 			o.mistyped = true
@@ -248,14 +240,13 @@ func (o *owners) members(ctx context.Context) (ids []string, read map[string]hea
 	}
 	read = make(map[string]heartbeat, len(beats))
 	for id, pttl := range beats {
-		if pttl.Err() == nil { // else it is asked for again
+		if pttl.Err() == nil { // otherwise it is read again
 			read[id] = heartbeatOf(pttl)
 		}
 	}
 	return ids, read, nil
 }
 
-// goodbyes asks which of those that have just fallen silent said so before. The caller holds mu.
 func (o *owners) goodbyes(ctx context.Context, found map[string]Liveness) (map[string]bool, error) {
 	var fallen []string
 	for id, liveness := range found {
@@ -282,8 +273,8 @@ func (o *owners) goodbyes(ctx context.Context, found map[string]Liveness) (map[s
 	return byes, nil
 }
 
-// judged feeds the breaker with what a sweep found out about owners: left is as heartbeats returns
-// it. scanned: a full scan met them.
+// judged feeds the breaker with a sweep's findings; left is as in heartbeats. scanned: a full scan
+// met these owners.
 func (o *owners) judged(
 	ctx context.Context, found map[string]Liveness, left map[string]time.Duration, scanned bool,
 ) error {
@@ -308,7 +299,6 @@ func (o *owners) judged(
 	return nil
 }
 
-// listed tells whether an owner stood on the roster at the last reading.
 func (o *owners) listed(id string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -316,29 +306,28 @@ func (o *owners) listed(id string) bool {
 	return there
 }
 
-// silentSince are those on the roster that were silent at the last reading, and since which one.
+// silentSince returns the owners on the roster that were silent at the last reading, and since
+// when.
 func (o *owners) silentSince() map[string]time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.silent)
 }
 
-// fell is since when one owner is silent, as silentSince has it. A copy of all for each owner would
-// take minutes where a hundred thousand are dead.
+// fell returns silentSince for one owner; a copy of all for each of a hundred thousand dead owners
+// would take minutes.
 func (o *owners) fell(id string) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.silent[id]
 }
 
-// metAll notes that a full scan met every owner there is.
 func (o *owners) metAll() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.breaker.metAll = true
 }
 
-// swept notes that this term took an owner off the roster.
 func (o *owners) swept(owner string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -347,10 +336,9 @@ func (o *owners) swept(owner string) {
 	delete(o.silent, owner)
 }
 
-// checkBreaker returns a HeldError when more owners are silent than can be believed, and the
-// witness was made to start anew for it. It is asked before each batch that rests on an owner's
-// silence, and decides by readings that were made after the last owner was found silent: the others
-// may have gone without a beat since anybody asked.
+// checkBreaker returns a HeldError if implausibly many owners are silent and it has restarted the
+// witness for that. It is called before each batch that rests on an owner's silence, with readings
+// made after the last owner was found silent.
 func (o *owners) checkBreaker(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -367,7 +355,7 @@ func (o *owners) checkBreaker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !held { // it was held lately: this time the silence is believed
+	if !held { // it was held lately: believe the silence this time
 		o.believed = time.Now()
 		return nil
 	}

@@ -13,8 +13,6 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Parts that are tested without Redis.
-
 func TestProgressSaysHowFarAPassIs(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
@@ -34,7 +32,7 @@ func TestProgressSaysHowFarAPassIs(t *testing.T) {
 	require.InDelta(t, 20, p.SecondsLeft, 1e-9)
 	require.Equal(t, 7, p.Evicted)
 
-	// Slower from there on: the rate is that of the last 10 to 20 s.
+	// Slower from here on: the rate is that of the last 10 to 20 s.
 	for at := 5; at <= 40; at++ {
 		g.scanned(1000, begun.Add(time.Duration(at)*time.Second))
 	}
@@ -104,7 +102,7 @@ func TestTheNextPassComesWhenTheLastOneSays(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
 		took     time.Duration
-		again    time.Duration // from the end of the pass; 0: it did not ask
+		again    time.Duration // from the end of the pass; 0: not requested
 		outcome  Outcome
 		failures int
 		held     time.Duration // the witness, from the end of the pass

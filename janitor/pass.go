@@ -16,117 +16,109 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
-// A Sweeper is one kind of cleaning. The engine runs its passes in a term, on its interval and on
-// demand, one at a time, and makes of each a report, a log line and metrics.
+// A Sweeper is one kind of cleaning. During a term, the engine runs its passes one at a time, on
+// its interval and on demand.
 //
-// Absence is no evidence. That a set lacks a member, a hash a field, or that a key is missing
-// condemns nothing by itself: the set may be the thing that was lost, with everybody alive. A sweep
-// may conclude from
+// Absence is not evidence. A set without a member, a hash without a field or a missing key condemns
+// nothing: it may have been lost with everybody alive. A sweep may act on
 //
-//   - a heartbeat's absence: Pass.Liveness finds it, and with Batch.Owner the guard finds it again
-//     at the delete, on a Redis that was listened to for long enough that silence means something,
+//   - the absence of a heartbeat: Pass.Liveness finds it, and with Batch.Owner the guard checks it
+//     again at the delete, on a Redis observed for long enough that silence means something,
 //   - a positive statement that something is over: finished, ended, cancelled,
-//   - absence that lasted through a grace period in which the place that it is missing from was
-//     itself seen alive, and nothing held.
+//   - absence that lasted for a grace period without a hold, while the place that lacks it was
+//     itself seen alive.
 type Sweeper interface {
-	// Name stands in metrics, reports and the log. It is fixed and unique.
+	// Name is used in metrics, reports and the log. It is fixed and unique.
 	Name() string
-	// Interval from the beginning of one pass to the beginning of the next; 0: Config.Interval.
+	// Interval is the time between the starts of two passes; 0 means Config.Interval.
 	Interval() time.Duration
-	// Run is one pass: it finds candidates, judges them and deletes the condemned. It returns what
-	// Pass's methods return: a HeldError makes the pass held, ErrFenced or the end of ctx lost, any
-	// other error failed; nil: done. ctx ends with the term.
+	// Run is one pass: it finds candidates, judges them and deletes the condemned. A HeldError
+	// makes the pass held, ErrFenced or the end of ctx lost, any other error failed; nil means
+	// done. ctx ends with the term.
 	Run(ctx context.Context, p *Pass) error
 }
 
-// A FullScanner is a Sweeper that makes full scans: see Pass.BeginFullScan. A leader whose passes
-// of it fail for three intervals resigns, also if they fail before a full scan begins. If there are
-// several, a pass of any of them that is done counts for all.
+// A FullScanner is a Sweeper that makes full scans, see Pass.BeginFullScan. If its passes fail for
+// three intervals, the leader resigns. Among several, a done pass of any counts for all.
 type FullScanner interface {
 	Sweeper
-	// FullScans has nothing to do: that a sweeper has it says that it makes full scans.
+	// FullScans does nothing; it marks the Sweeper.
 	FullScans()
 }
 
-// A Batch is what a sweep wants deleted by one guarded script.
+// A Batch is a sweep's request to delete items in one guarded script.
 type Batch struct {
-	// Owner is the instance judged dead: the guard deletes only while it has no heartbeat. "": no
-	// owner is judged. Then no evidence about a life is behind the delete, and no mass-failure
-	// breaker; the Body has to find its own.
+	// Owner is the instance judged dead: the guard deletes only while it has no heartbeat. ""
+	// judges nobody: then neither liveness nor the mass-failure breaker protects the delete, and
+	// the Body must find its own evidence.
 	Owner string
-	Body  *guard.Body // deletes Items behind the guard
+	Body  *guard.Body // deletes Items after the guard's checks
 	Keys  []string    // the body's own keys, in one Cluster slot
-	// Items are distinct, 1 to Pass.BatchSize, so that the server is not held for long; never more
-	// than Config.DeleteBatch.
+	// Items are distinct, 1 to Pass.BatchSize, and never more than Config.DeleteBatch.
 	Items []string
-	// Deleted is told once what went: when the reply says so, or when a lost reply was looked up,
-	// after the pass or the term. Of the answer it has Deleted, Reowned, and the Reason that the body
-	// gave record as a note. It may be called from any goroutine. nil: nobody asks.
+	// Deleted, if not nil, is called once with the result: on the reply, or, if that was lost, when
+	// the batch's fate is known. Only Deleted, Reowned and Reason (the body's note) are set. It may
+	// be called on any goroutine.
 	Deleted func(a guard.Answer)
 }
 
-// A Pass is one run of a sweep in one term. It is for one goroutine.
+// A Pass is one run of a sweep in one term. It is for one goroutine only.
 type Pass struct {
-	t      *termState
-	req    Request
-	judged map[string]Liveness
-	scan   FullScanStatus // Reason "": it is no full scan
-	idle   bool           // what the sweep is for was not due
-	// recorded reports whether the eviction log has a batch of this pass.
+	t        *termState
+	req      Request
+	judged   map[string]Liveness
+	scan     FullScanStatus // Reason "": not a full scan
+	idle     bool           // the sweep's work was not due
 	recorded bool
-	spent    time.Duration // for how long its calls held the server
-	paged    int           // the size of the page that the present call reads; 0: it reads none
-	again    time.Time     // when the next pass is wanted, if that is before the interval is over
+	spent    time.Duration // how long its calls occupied the server
+	paged    int           // size of the page that the current call reads, or 0
+	again    time.Time     // when to run the next pass, if before the interval is over
 
-	// what went, by dead owner, those beyond fromMost together; nil: nothing
+	// deletes by dead owner, those after the first fromMost together
 	from map[string]int
 
-	mu         sync.Mutex // guards what Status reads meanwhile: the counts of report, and these
+	mu         sync.Mutex // guards the fields that Status reads: the counts of report, and these
 	report     Report
 	total      int
-	mark, next mark // the rate is taken since mark; next becomes it, each 10 s
+	mark, next mark // the rate is measured since mark; every 10 s next replaces it
 }
 
-// Epoch is the term's fencing number. A sweep that deletes outside Redis makes its statement
-// conditional on it: no higher one has been seen there.
+// Epoch is the term's fencing number. A sweep that deletes outside Redis must make its statement
+// conditional on having seen no higher one there.
 func (p *Pass) Epoch() uint64 { return p.report.Epoch }
 
-// Owner is the only owner that this pass is about; "": all.
+// Owner is the only owner to sweep; "" means all.
 func (p *Pass) Owner() string { return p.req.Owner }
 
-// DryRun tells that nothing is to be deleted. Delete sees to it by itself; a sweep that deletes
-// outside Redis has to.
+// DryRun reports that nothing may be deleted. Delete obeys by itself.
 func (p *Pass) DryRun() bool { return p.report.DryRun }
 
-// Requested tells that somebody asked for this pass, and not the clock.
+// Requested reports that somebody requested this pass.
 func (p *Pass) Requested() bool { return p.req.asked }
 
 // Interval is Config.Interval.
 func (p *Pass) Interval() time.Duration { return p.t.j.cfg.Interval }
 
-// Client is what to read through.
+// Client is the client for reads.
 func (p *Pass) Client() redis.UniversalClient { return p.t.j.cfg.Client }
 
 // Layout names the keys.
 func (p *Pass) Layout() guard.Layout { return p.t.j.layout }
 
-// Log is for what an operator has to see.
+// Log is for messages to operators.
 func (p *Pass) Log() *slog.Logger { return p.t.j.log }
 
-// PageSize is the COUNT for the next page of a scan, at most Config.ScanCount. Ask for it in the
-// Call that reads the page: what that takes decides on the size of later ones, so that none holds
-// the server for much more than half a millisecond.
+// PageSize is the COUNT for the next page of a scan, at most Config.ScanCount. Call it inside the
+// Call that reads the page, whose duration sets the size of later pages: about half a millisecond.
 func (p *Pass) PageSize() int {
 	p.paged = p.t.pages.Get()
 	return p.paged
 }
 
-// BatchSize is how many items the next batch should have at most. It changes with what batches
-// take; a batch that was put together for an earlier size is welcome all the same.
+// BatchSize is the most items for the next batch. It follows the duration of earlier batches.
 func (p *Pass) BatchSize() int { return p.t.batches.Get() }
 
-// AddTotal adds to the number of elements that the pass will read, as far as that can be known
-// cheaply: HLEN, SCARD. It is for Progress only.
+// AddTotal adds to the number of elements that the pass will read, for Progress, if cheaply known.
 func (p *Pass) AddTotal(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,25 +129,24 @@ func (p *Pass) AddTotal(n int) {
 func (p *Pass) AddScanned(n int) {
 	p.t.j.metrics.scanned.WithLabelValues(p.report.Sweep).Add(float64(n))
 	if at, due := p.scanned(n, time.Now()); due {
-		p.Log().Info("pass under way", "sweep", at.Sweep, "epoch", p.Epoch(),
+		p.Log().Info("pass in progress", "sweep", at.Sweep, "epoch", p.Epoch(),
 			"scanned", at.Scanned, "total", at.Total, "evicted", at.Evicted,
 			"per_second", int(at.PerSecond), "seconds_left", int(at.SecondsLeft))
 	}
 }
 
-// AddCondemned counts candidates that are to be deleted, in a dry run that does not hand them to
-// Delete again. Delete counts all others.
+// AddCondemned counts candidates of a dry run that are not passed to Delete again.
 func (p *Pass) AddCondemned(n int) { p.report.Condemned += n }
 
-// AddEvicted counts what the sweep has deleted elsewhere than by Delete.
+// AddEvicted counts items that the sweep deleted other than by Delete.
 func (p *Pass) AddEvicted(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.report.Evicted += n
 }
 
-// Skip counts candidates that were kept. Delete counts those that the guard kept; what a sweep
-// cannot read or understand it counts itself, as SkipUnreadable.
+// Skip counts candidates that were kept. Delete counts those that the guard kept; the sweep itself
+// counts unreadable ones, as SkipUnreadable.
 func (p *Pass) Skip(reason SkipReason, n int) {
 	if n == 0 {
 		return
@@ -167,21 +158,20 @@ func (p *Pass) Skip(reason SkipReason, n int) {
 	p.t.j.metrics.spared.WithLabelValues(string(reason)).Add(float64(n))
 }
 
-// CheckHeld returns a HeldError while nothing could be deleted anyway. A sweep whose finding costs
-// something asks before it begins.
+// CheckHeld returns a HeldError while nothing could be deleted anyway. A costly search should call
+// it first.
 func (p *Pass) CheckHeld(ctx context.Context) error {
 	if wait, reason := p.t.j.listener.heard().heldFor(time.Now()); wait > 0 {
 		return &HeldError{known(reason)}
 	}
-	if p.DryRun() { // an operator that paused may want to see what would go
+	if p.DryRun() { // an operator who has paused sweeping may want a preview
 		return nil
 	}
 	return p.t.checkPaused(ctx, 0)
 }
 
-// Call makes one call to Redis on behalf of the sweep: with a deadline of its own, and when
-// sweeping has rested enough to keep to its share of Redis' time. Calls should be small: one page,
-// one pipeline; and not be made in one another.
+// Call makes one call to Redis for the sweep, with a deadline, once sweeping has rested enough.
+// Keep calls small (one page, one pipeline), and do not nest them.
 func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) error {
 	p.paged = 0
 	return p.t.call(ctx, func(held time.Duration) {
@@ -192,9 +182,8 @@ func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) erro
 	}, f)
 }
 
-// SetPages reads a set page by page, one page ahead, so that Redis need not wait while the caller
-// works on a page. An error is the last of the pages. A set may change meanwhile, and a page may
-// repeat what an earlier one had.
+// SetPages reads a set page by page, one page ahead of the caller. An error ends it. As with SSCAN,
+// members may repeat.
 func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, error] {
 	type page struct {
 		items []string
@@ -233,15 +222,15 @@ func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, err
 				return
 			}
 		}
-		if ctx.Err() != nil { // the pages ended for that
+		if ctx.Err() != nil { // that ended the pages
 			yield(nil, context.Cause(ctx))
 		}
 	}
 }
 
-// Roster is every instance on the roster with its liveness. It is read again each second; while all
-// live, when a heartbeat on it can end, an instance comes or says goodbye, and once in a heartbeat
-// interval. A pass that asks for it runs again as soon as the next heartbeat can end.
+// Roster returns every instance on the roster with its liveness. It is read again every second or,
+// while all live, when a heartbeat may expire, an instance arrives or leaves, and once per
+// heartbeat interval. A pass that calls it runs again as soon as the next heartbeat may expire.
 func (p *Pass) Roster(ctx context.Context) (roster map[string]Liveness, err error) {
 	if roster, p.again = p.t.owners.known(); roster != nil {
 		return roster, nil
@@ -253,45 +242,41 @@ func (p *Pass) Roster(ctx context.Context) (roster map[string]Liveness, err erro
 	return roster, err
 }
 
-// Listed tells whether an instance stood on the roster when that was last read.
+// Listed reports whether an instance was on the roster when last read.
 func (p *Pass) Listed(id string) bool { return p.t.owners.listed(id) }
 
-// RunAgain wants the next pass of this sweep at a time before its interval is over: something
-// ripens.
+// RunAgain requests the next pass of this sweep at a time before its interval is over.
 func (p *Pass) RunAgain(at time.Time) { p.again = at }
 
-// Silent are the instances on the roster that had no heartbeat when that was last read, and when
-// this term first found that. One that comes back and falls silent again has another time.
+// Silent returns the instances on the roster that are silent, and since when, as far as this term
+// knows.
 func (p *Pass) Silent() map[string]time.Time { return p.t.owners.silentSince() }
 
-// SilentSince is one owner's time of Silent; zero: it is not among these.
+// SilentSince returns one owner's time in Silent, or zero.
 func (p *Pass) SilentSince(id string) time.Time { return p.t.owners.fell(id) }
 
-// BeginFullScan says that this pass will meet every owner there is, and why it does so now: a word
-// for metrics and status. Liveness then tells the mass-failure breaker of owners that no roster
-// names; EndFullScan says that all were met. The sweep is a FullScanner.
+// BeginFullScan announces that this pass will meet every owner, with a reason for metrics and
+// status. Liveness then feeds the mass-failure breaker. Only a FullScanner may call it.
 func (p *Pass) BeginFullScan(why string) { p.scan.Reason = why }
 
-// EndFullScan ends what BeginFullScan began.
+// EndFullScan confirms that the pass has met every owner.
 func (p *Pass) EndFullScan() { p.t.owners.metAll() }
 
-// NextFullScan says when the next full scan is due at the latest, for metrics and status.
+// NextFullScan sets when the next full scan is due at the latest.
 func (p *Pass) NextFullScan(by time.Time) { p.scan.NextBy = by }
 
-// NotDue says that the pass looked, and need not do what the sweep is for. It is counted as done,
-// and the report of the last pass that did its work stands.
+// NotDue marks a pass whose work was not due. It counts as done, but does not replace the last
+// report.
 func (p *Pass) NotDue() { p.idle = true }
 
-// Spent is for how long the pass' calls have held the server so far, without its deletes.
+// Spent returns how long the pass' calls, without deletes, have occupied the server.
 func (p *Pass) Spent() time.Duration { return p.spent }
 
-// LastHold is when the witness was last held, by the server's clock, as of the last tick; zero:
-// never, or not known.
+// LastHold returns the time of the last hold, by the server's clock; zero if unknown.
 func (p *Pass) LastHold() time.Time { return p.t.j.listener.heard().witness.LastHold }
 
-// Liveness says of each owner whether its heartbeat exists, asking once a pass. An owner whose
-// heartbeat cannot be read is Unreadable: keep. This replica itself lives. The error is for when
-// nothing could be read.
+// Liveness returns whether each owner's heartbeat exists, read once a pass. An owner whose
+// heartbeat cannot be read is Unreadable: keep. Liveness fails only if nothing could be read.
 func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Liveness, error) {
 	var unknown []string
 	for _, id := range owners {
@@ -323,11 +308,10 @@ func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Livene
 	return answer, nil
 }
 
-// Delete has one batch judged again and deleted by the server, in one atomic step, and recorded in
-// the log. The answer is Done, or Alive: the owner is back, leave it alone for this pass. Errors:
-// HeldError, ErrFenced, ErrRefused; after any other the batch's fate is unknown, it will be asked
-// for again, and the pass is to end. In a dry run everything is condemned and nothing sent: Done
-// with nothing deleted.
+// Delete has the server judge one batch again, delete it in the same atomic step, and record it in
+// the log. The answer is Done, or Alive: the owner is back; leave it alone in this pass. Errors are
+// HeldError, ErrFenced and ErrRefused; after any other the batch's fate is unknown, it will be sent
+// again, and the pass should end. A dry run only counts the items as condemned and answers Done.
 func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 	n := len(b.Items)
 	if most := p.t.j.cfg.DeleteBatch; n == 0 || n > most {
@@ -354,13 +338,12 @@ func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 		p.Skip(SkipFenced, n)
 	case guard.Held:
 		p.Skip(SkipHeld, n)
-		p.t.j.listener.poke() // so that nobody asks in vain until it is over
+		p.t.j.listener.poke() // so that nobody tries in vain until the hold is over
 		return a, &HeldError{known(a.Reason)}
 	}
 	return a, err
 }
 
-// fromMost is how many dead owners a report names; a line of a log has to end.
 const fromMost, fromOthers = 20, "(others)"
 
 func (p *Pass) evictedFrom(owner string, n int) {
@@ -376,10 +359,10 @@ func (p *Pass) evictedFrom(owner string, n int) {
 	p.from[owner] += n
 }
 
-// Forget takes a dead owner off the roster, last of all, and with it the sets that named what it
-// left, of which so many members were swept. One that has come back, or with a set of more members,
-// stays. Off the roster the mass-failure breaker does not know an owner any more: forget none of
-// which something may still be there. ErrRefused: this user may not UNLINK the sets.
+// Forget removes a dead owner from the roster, as the last step, and deletes the sets that list its
+// entries. If the owner has come back, or a set has more than swept members, all stay. Off the
+// roster, the mass-failure breaker no longer knows the owner, so never forget one that may have
+// left something. Forget returns ErrRefused if this user may not UNLINK the sets.
 func (p *Pass) Forget(ctx context.Context, owner string, swept int, sets ...string) error {
 	t := p.t
 	if err := t.mayDelete(ctx, owner); err != nil {

@@ -8,43 +8,38 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// refusedMost bounds the accounts of batches that were refused.
 const refusedMost = 100
 
-// pendingBatches has an account of each batch from before it is sent until its fate is known. Most
-// batches are answered DONE at once. Most others will never be done; but a request that was delayed
-// on its way may yet land, and then what it deleted must be counted, once. An account is closed
-// when
+// pendingBatches keeps an account of each batch from before it is sent until its fate is known: a
+// delayed request may yet land, and its deletes must be counted, once. An account is closed when
 //
 //   - the batch is answered DONE,
 //   - the log has its record,
-//   - its term is over, or a later batch of it was recorded, and the log has none: it cannot land
-//     any more, since the log takes no id below its newest. Where the log was trimmed beyond its
-//     term nobody can tell what it did, and lost is told,
+//   - the log has no record of it, and its term is over or a later batch was recorded: it cannot
+//     land any more, since the log takes no id below its newest. If the log was trimmed past the
+//     term the outcome is unknown, and lost is called,
 //   - it was refused, and refusedMost later ones were too.
 //
-// So their number is bounded. An account of unknown fate is never dropped, and a term has one at
-// most: the reaper asks for no other batch before that one was answered. A refused batch was
-// answered; only a copy of its request that the client, or the reaper, had sent before could land
-// later. If that happens to one that was dropped, what it deleted is not counted by this process;
-// the log and its total, which the server writes along with the delete, have it.
+// So accounts are bounded. A term has at most one of unknown fate, since the reaper sends no other
+// batch meanwhile, and it is never dropped. If a refused batch whose account was dropped lands
+// late, this process does not count it; the log and its total do.
 //
-// It outlives terms, because fates do.
+// Fates outlive terms, and so does pendingBatches.
 type pendingBatches struct {
 	guard *guard.Guard
-	done  func(b guard.Batch, a guard.Answer) // counts what was deleted
-	lost  func(b guard.Batch)                 // is told of a fate that nobody can know any more
+	done  func(b guard.Batch, a guard.Answer) // counts the deletes
+	lost  func(b guard.Batch)                 // is called if the outcome can no longer be known
 
 	mu       sync.Mutex
-	accounts []*account // in the order of their ids, oldest first
+	accounts []*account // by id, oldest first
 }
 
 type account struct {
-	batch      guard.Batch        // without keys and items: they may be large and are not needed
-	deleted    func(guard.Answer) // of the sweep; nil: it does not ask
+	batch      guard.Batch        // without keys and items, which may be large
+	deleted    func(guard.Answer) // the sweep's callback, or nil
 	superseded bool               // a later batch of its term was recorded
-	refused    bool               // the last word about it was an answer, and not DONE
-	unanswered bool               // a try ended without an answer; until the first has, none is missing
+	refused    bool               // the last answer was not DONE
+	unanswered bool               // a try ended without an answer; otherwise the first is under way
 }
 
 func newPendingBatches(
@@ -53,7 +48,6 @@ func newPendingBatches(
 	return &pendingBatches{guard: g, done: done, lost: lost}
 }
 
-// open notes that a batch is about to be asked for, for the first time.
 func (l *pendingBatches) open(b guard.Batch, deleted func(guard.Answer)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,8 +55,8 @@ func (l *pendingBatches) open(b guard.Batch, deleted func(guard.Answer)) {
 	l.accounts = append(l.accounts, &account{batch: b, deleted: deleted})
 }
 
-// refused notes that a batch was answered otherwise than DONE. Only a request held up on its way,
-// of which a client that retries says nothing, could still prove that wrong.
+// refused notes an answer other than DONE. Only a delayed copy of the request, sent by a client
+// that retries, can still change the outcome.
 func (l *pendingBatches) refused(b guard.Batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,7 +74,6 @@ func (l *pendingBatches) refused(b guard.Batch) {
 	}
 }
 
-// unanswered notes that a try to have a batch done brought no answer.
 func (l *pendingBatches) unanswered(b guard.Batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,8 +82,8 @@ func (l *pendingBatches) unanswered(b guard.Batch) {
 	}
 }
 
-// recorded notes that a batch was answered DONE. It is counted unless the log was faster than the
-// reply, and everything before it in its term can no longer land.
+// recorded notes that a batch was answered DONE. It is counted unless lookUp was faster, and
+// earlier batches of its term can no longer land.
 func (l *pendingBatches) recorded(b guard.Batch, a guard.Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,8 +95,8 @@ func (l *pendingBatches) recorded(b guard.Batch, a guard.Answer) {
 	}
 }
 
-// close closes an account if it is open, and counts what its batch deleted; nil: it did not land.
-// The caller holds mu.
+// close closes an account, if open, and counts its deletes; a is nil if the batch did not land. The
+// caller holds mu.
 func (l *pendingBatches) close(id guard.BatchID, a *guard.Answer) {
 	i := slices.IndexFunc(l.accounts, func(acc *account) bool { return acc.batch.ID == id })
 	if i < 0 {
@@ -120,7 +113,6 @@ func (l *pendingBatches) close(id guard.BatchID, a *guard.Answer) {
 	}
 }
 
-// cannotKnow tells of a batch of unknown fate, unless it is closed already. The caller holds mu.
 func (l *pendingBatches) cannotKnow(id guard.BatchID) {
 	for _, acc := range l.accounts {
 		if acc.batch.ID == id && !acc.refused {
@@ -129,8 +121,8 @@ func (l *pendingBatches) cannotKnow(id guard.BatchID) {
 	}
 }
 
-// lookUp looks the open accounts up in the log, in one round trip, but for a batch whose first
-// answer is still on its way. What cannot be read, or cannot be known yet, stays for the next time.
+// lookUp looks up the open accounts in the log, in one round trip, except a batch whose first
+// answer is still on its way. Unreadable and unsettled ones wait for the next call.
 func (l *pendingBatches) lookUp(ctx context.Context) error {
 	l.mu.Lock()
 	var batches []guard.Batch
@@ -140,14 +132,14 @@ func (l *pendingBatches) lookUp(ctx context.Context) error {
 			continue
 		}
 		batches = append(batches, acc.batch)
-		superseded[acc.batch.ID] = acc.superseded // before the log is asked: then its answer is final
+		superseded[acc.batch.ID] = acc.superseded // before reading the log, so that its answer is final
 	}
 	l.mu.Unlock()
 
 	fates, err := l.guard.Fates(ctx, batches)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id, fate := range fates { // what was answered DONE meanwhile is closed and counted already
+	for id, fate := range fates { // those answered DONE meanwhile are closed and counted already
 		switch {
 		case fate.Verdict == guard.Done:
 			l.close(id, &fate.Answer)
@@ -161,7 +153,6 @@ func (l *pendingBatches) lookUp(ctx context.Context) error {
 	return err
 }
 
-// unknown is the number of batches of which nothing is known.
 func (l *pendingBatches) unknown() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

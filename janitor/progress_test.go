@@ -65,8 +65,8 @@ func TestHowFarAPassIsCanBeSeen(t *testing.T) {
 	})
 }
 
-// Real time on a real server: a second client takes 60 % of it, six milliseconds at a time. That it
-// is forgotten again only a quiet machine could show: the simulations do.
+// In real time on a real server, a second client takes 60 % of it, six milliseconds at a time. Only
+// a quiet machine could show the recovery: the simulations do.
 func TestASecondClientOfARealRedisIsFelt(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--enable-debug-command", "local")
@@ -88,7 +88,7 @@ func TestASecondClientOfARealRedisIsFelt(t *testing.T) {
 		}}}
 	})
 	stop := r.start()
-	// small calls: the usual is known
+	// small calls: the usual latency is known
 	measured := regexp.MustCompile(`cmdstat_pttl:calls=([2-9]\d|\d{3,}),`)
 	f.eventually(func() bool { return measured.MatchString(f.Info(t.Context(), "commandstats").Val()) })
 
@@ -97,7 +97,7 @@ func TestASecondClientOfARealRedisIsFelt(t *testing.T) {
 	var client conc.WaitGroup
 	client.Go(func() {
 		for wait.For(ctx, 4*time.Millisecond) {
-			// A script that waits for TIME to go on would wait for seconds: since Redis 7.2 it stands still
+			// A script that loops on TIME would never end: since Redis 7.2 the clock stands still
 			// within a script.
 			_ = f.Do(ctx, "DEBUG", "SLEEP", "0.006").Err()
 		}
@@ -105,7 +105,7 @@ func TestASecondClientOfARealRedisIsFelt(t *testing.T) {
 	begun := time.Now()
 	var pace *PaceStatus
 	f.eventually(func() bool {
-		pace = r.Status().Pace // nil between two terms: on a busy machine the lease may be lost
+		pace = r.Status().Pace // nil between two terms: a busy machine may lose the lease
 		return pace != nil && pace.Share <= 0.25
 	})
 	t.Log("felt after", time.Since(begun))
@@ -132,7 +132,7 @@ func TestAPassThatWasAskedForMayWantAnotherOneSoon(t *testing.T) {
 		asked := wants(2 * time.Minute)
 		pass(3 * time.Minute)
 		require.Equal(t, 2*time.Minute, started().Sub(asked))
-		// The next is an hour after that one: asking once more puts nothing off.
+		// The next one is an hour after that: a further request does not postpone it.
 		own := started()
 		pass(30 * time.Minute)
 		wants(50 * time.Minute)

@@ -15,17 +15,17 @@ import (
 )
 
 var (
-	// ErrFenced is the cause of the end of a term whose lease turned out to be another's, or after
-	// which a newer one has begun. Pass.Delete returns it, and so should the sweep.
+	// ErrFenced is the cause of the end of a term that has lost its lease or was followed by a
+	// newer one. Pass.Delete returns it, and so should the sweep.
 	ErrFenced = errors.New("janitor: fenced: the term is over")
 
-	// ErrRefused is returned by Pass.Delete when the script itself failed, twice, and so deleted
-	// nothing: a key of another type, a missing right, a mistake in a body. A sweep may leave that
-	// batch's owner alone and go on with others.
+	// ErrRefused is returned by Pass.Delete if the script itself failed, twice, and so deleted
+	// nothing: a key of another type, a missing right, a bug in a body. A sweep may leave that
+	// batch's owner alone and continue with others.
 	ErrRefused = errors.New("janitor: batch refused")
 )
 
-// A HeldError says that nothing may be deleted for now. Pass.CheckHeld and Pass.Delete return it,
+// A HeldError means that nothing may be deleted for now. Pass.CheckHeld and Pass.Delete return it,
 // and so should the sweep: the pass is then held, not failed.
 type HeldError struct {
 	Reason string // a hold of the witness, or "paused"
@@ -33,19 +33,16 @@ type HeldError struct {
 
 func (e *HeldError) Error() string { return "janitor: held: " + e.Reason }
 
-// reaper asks the guard for batches on behalf of all sweeps of a term: one at a time, numbered, and
-// one whose fate is unknown again before any other. The pace lets one call at a time through, so n
-// and pending change in one goroutine at a time.
+// reaper sends the batches of all sweeps of a term to the guard: numbered, one at a time, and one
+// of unknown fate again before any other. The pace admits one call at a time.
 type reaper struct {
 	t       *termState
 	n       uint64                      // of the last batch
-	pending atomic.Pointer[guard.Batch] // asked for, and not answered yet; nil: none
+	pending atomic.Pointer[guard.Batch] // sent, and not answered yet
 }
 
-// reap asks for one batch when the pace allows it, nothing is pending and nothing forbids it, and
-// says what the server did.
 func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a guard.Answer, err error) {
-	var id guard.BatchID // zero: it was not asked for
+	var id guard.BatchID // zero: it was not sent
 	if r.t.j.cfg.StartSpan != nil {
 		spanned, done := r.spanBatch(ctx, sweep, b)
 		ctx = spanned
@@ -75,7 +72,6 @@ func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a guard.Answe
 	return a, err
 }
 
-// askPending asks again for a batch of unknown fate, if there is one.
 func (r *reaper) askPending(ctx context.Context) error {
 	if r.pending.Load() == nil {
 		return nil
@@ -83,7 +79,7 @@ func (r *reaper) askPending(ctx context.Context) error {
 	return r.t.call(ctx, nil, r.askAgain)
 }
 
-// askAgain is askPending within a call. After any answer the batch is pending no more.
+// askAgain sends the pending batch again. Any answer settles it.
 func (r *reaper) askAgain(ctx context.Context) error {
 	b := r.pending.Load()
 	if b == nil {
@@ -98,10 +94,10 @@ func (r *reaper) askAgain(ctx context.Context) error {
 	return nil
 }
 
-// ask asks for a batch, and leaves it pending if nothing is known of it afterwards. It is noted
-// before it is sent for the first time, and only then: asked for again, it may be counted already.
+// ask sends a batch, and leaves it pending if its fate is unknown. It opens an account before the
+// first try only.
 func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(guard.Answer)) (guard.Answer, error) {
-	// A process that was just woken from a pause knows by its clock, and does not even ask.
+	// A process that has just woken from a pause need not even ask.
 	if !r.t.term.Valid() {
 		return guard.Answer{Verdict: guard.Fenced}, ErrFenced
 	}
@@ -112,7 +108,7 @@ func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(guard.Answ
 	}
 	a, err := r.send(ctx, b)
 	if refusedScript(err) {
-		// If it failed behind its record, asking again answers DONE; else it has deleted nothing.
+		// If it failed after its record, the second try answers DONE; otherwise it deleted nothing.
 		a, err = r.send(ctx, b)
 	}
 	switch {
@@ -136,8 +132,8 @@ func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(guard.Answ
 	return a, nil
 }
 
-// send waits for the reply also when ctx ends meanwhile, as long as the term can be trusted: it
-// takes a millisecond, and a reply not waited for is an unknown fate.
+// send waits for the reply even if ctx ends, while the term can be trusted: it takes a millisecond,
+// and without the reply the fate would be unknown.
 func (r *reaper) send(ctx context.Context, b guard.Batch) (guard.Answer, error) {
 	within := min(callTimeout, r.t.term.Remaining())
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
@@ -145,20 +141,20 @@ func (r *reaper) send(ctx context.Context, b guard.Batch) (guard.Answer, error) 
 	return r.t.j.guard.Do(ctx, b)
 }
 
-// refusedScript tells that a script failed inside, or that this user may not run it: a right on one
-// of its keys is missing. It must not hold up the batches of other sweeps.
+// refusedScript reports that a script failed inside, or that this user lacks a right on one of its
+// keys. That must not stop other sweeps.
 func refusedScript(err error) bool {
 	return failedInside(err) || strings.HasPrefix(serverError(err), "NOPERM ")
 }
 
-// failedInside tells an error that the script raised from one that kept it from running or its
-// reply from arriving. The server says ERR or WRONGTYPE for the former only.
+// failedInside reports that the script itself raised err. Errors that kept it from running, or its
+// reply from arriving, never start with ERR or WRONGTYPE.
 func failedInside(err error) bool {
 	text := serverError(err)
 	return strings.HasPrefix(text, "WRONGTYPE ") || strings.HasPrefix(text, "ERR ")
 }
 
-// serverError is what the server answered in place of a result; "" if err is of another kind.
+// serverError returns the server's error reply, or "" if err is anything else.
 func serverError(err error) string {
 	if reply, ok := errors.AsType[redis.Error](err); ok {
 		return reply.Error()

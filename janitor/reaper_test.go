@@ -17,7 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// A lost reply is two faults: the request was done, or it was not.
+// A lost reply is two faults: the request ran, or it did not.
 func TestALostReplyIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func(h *faults, f func([]any) error){
@@ -33,7 +33,7 @@ func TestALostReplyIsCountedOnce(t *testing.T) {
 				rep := r.sweep(Request{})["registry"]
 				require.Equal(t, Failed, rep.Outcome)
 
-				// The quick way's next pass asks again, though it has nothing to reap itself.
+				// The quick way's next pass sends it again, though it has nothing to reap itself.
 				f.eventually(func() bool { return r.Status().Unsettled == 0 })
 				require.Equal(t, firstBatch, r.counted("dead"))
 				require.Equal(t, Done, r.sweep(Request{})["registry"].Outcome)
@@ -46,7 +46,7 @@ func TestALostReplyIsCountedOnce(t *testing.T) {
 	}
 }
 
-// The log is looked at while the reply is on its way, or lost and not yet asked for again.
+// The log is read while the reply is on its way, or lost and not yet sent again.
 func TestALookAtTheLogAndAReplyCountOnce(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string]error{"the reply comes": nil, "the reply is lost": io.ErrUnexpectedEOF} {
@@ -104,7 +104,7 @@ func TestAFateUnknownAtTheEndOfATermIsLookedUp(t *testing.T) {
 	}
 }
 
-// A request that was held up on its way lands after it has been asked for again and been refused.
+// A delayed request lands after its batch was sent again and refused.
 func TestARequestThatLandsLateIsCountedOnce(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", nil)
@@ -113,7 +113,7 @@ func TestARequestThatLandsLateIsCountedOnce(t *testing.T) {
 		var held []any
 		r.faults.set(once(func(args []any) error {
 			held = args
-			f.live("dead") // so that asking again is refused
+			f.live("dead") // so that the second try is refused
 			return io.ErrUnexpectedEOF
 		}), nil)
 		require.Equal(t, Failed, r.sweep(Request{})["registry"].Outcome)
@@ -204,7 +204,7 @@ func TestATermThatIsOverHereIsNotEvenAsked(t *testing.T) {
 				r.CoolDown(time.Hour)
 				<-ctx.Done()
 				r.faults.set(func([]any) error { asked.Add(1); return nil }, nil)
-				// With a context that knows nothing of the term, like that of a process that has slept.
+				// With a context that outlives the term, like that of a process that has slept.
 				a, err := p.Delete(context.WithoutCancel(ctx), Batch{Owner: "dead", Body: registry.EvictEntries, Items: []string{"x"}})
 				if a.Verdict != guard.Fenced {
 					err = fmt.Errorf("the answer is %q", a.Verdict)
@@ -221,8 +221,7 @@ func TestATermThatIsOverHereIsNotEvenAsked(t *testing.T) {
 	})
 }
 
-// Two janitors sweep the same dead owners, and every seventh batch finds that its lease was torn
-// away.
+// Two janitors sweep the same dead owners, and every seventh batch finds that its lease was taken.
 func TestTwoJanitorsAtOnceCountNothingTwice(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.live("other", "third")

@@ -10,8 +10,8 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// Of a connection that is refused when it is set up, only the pipeline has the error; each command
-// looks as if it had been answered 0.
+// If a connection is refused during set-up, only the pipeline has the error; each command looks as
+// if the answer were 0.
 func TestARefusedConnectionIsNobodysDeath(t *testing.T) {
 	t.Parallel()
 	o := lease.Options(redistest.Shared(t).Options())

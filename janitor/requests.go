@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
-// A NotLeaderError says that only the leader can do what was asked.
+// A NotLeaderError means that only the leader can do this.
 type NotLeaderError struct {
 	Leader string // its instance id; "" if nobody leads
 }
@@ -28,21 +28,20 @@ func (e *NotLeaderError) Error() string {
 	return fmt.Sprintf("janitor: not the leader; %q is", e.Leader)
 }
 
-// An UnknownSweepError says that no sweep has the name that was asked for.
+// An UnknownSweepError means that no sweep has this name.
 type UnknownSweepError struct {
 	Name  string
-	Known []string // the sweeps that there are
+	Known []string // the names of all sweeps
 }
 
 func (e *UnknownSweepError) Error() string {
 	return fmt.Sprintf("janitor: no sweep is named %q; there are %s", e.Name, strings.Join(e.Known, ", "))
 }
 
-// Sweep runs one pass at once of each sweep, or of the one that is named, and returns their reports
-// when all have ended. A pass that is under way is waited for. It returns an UnknownSweepError on
-// any replica, a NotLeaderError on one that does not lead or ceases to, and ctx' cause when that
-// ends first; the passes then end too. A pass that is held or failed is no error: its report says
-// so.
+// Sweep runs one pass of each sweep, or of the named one, and returns their reports when all have
+// ended. It returns an UnknownSweepError on any replica, a NotLeaderError on one that does not lead
+// or ceases to, and ctx' cause if that ends first; the passes then end too. A pass that is held or
+// failed is not an error; its report has the reason.
 func (j *Janitor) Sweep(ctx context.Context, req Request) ([]Report, error) {
 	if err := j.checkNamed(req.Sweep); err != nil {
 		return nil, err
@@ -68,7 +67,6 @@ func (j *Janitor) Sweep(ctx context.Context, req Request) ([]Report, error) {
 	return reports, nil
 }
 
-// checkNamed returns an UnknownSweepError unless there is a sweep of that name, or it is empty.
 func (j *Janitor) checkNamed(name string) error {
 	known := make([]string, len(j.sweeps))
 	for i, s := range j.sweeps {
@@ -80,11 +78,8 @@ func (j *Janitor) checkNamed(name string) error {
 	return &UnknownSweepError{Name: name, Known: known}
 }
 
-// errTermOver ends the wait of callers that asked for a pass. It is the end of a term that nothing
-// else has ended.
 var errTermOver = errors.New("janitor: the term is over")
 
-// demand asks for a pass and waits for its report.
 func (l *loop) demand(ctx context.Context, req Request) (Report, error) {
 	req.asked = true
 	d := demand{ctx: ctx, req: req, reply: make(chan Report, 1)}
@@ -96,16 +91,16 @@ func (l *loop) demand(ctx context.Context, req Request) (Report, error) {
 		return Report{}, context.Cause(ctx)
 	}
 	select {
-	case r := <-d.reply: // in any case: what the loop took it answers
+	case r := <-d.reply: // always: the loop answers what it has taken
 		return r, nil
 	case <-ctx.Done():
 		return Report{}, context.Cause(ctx)
 	}
 }
 
-// Resign gives up the lease, and returns when the work of the term has ended. This replica does not
-// contend for a lease TTL, so that another wins if there is one. NotLeaderError on a replica that
-// does not lead.
+// Resign gives up the lease, and returns when the term's work has ended. This replica does not
+// contend for a lease TTL, so that another can win. If it does not lead, it returns a
+// NotLeaderError.
 func (j *Janitor) Resign(ctx context.Context) error {
 	t := j.termState.Load()
 	if t == nil || !t.term.Valid() {
@@ -121,13 +116,12 @@ func (j *Janitor) Resign(ctx context.Context) error {
 	}
 }
 
-// Leading tells whether this process leads, without asking Redis.
+// Leading reports whether this process leads, without asking Redis.
 func (j *Janitor) Leading() bool {
 	_, leads := j.elector.Term()
 	return leads
 }
 
-// leader returns the present term, opened, or a NotLeaderError.
 func (j *Janitor) leader(ctx context.Context) (*termState, error) {
 	t := j.termState.Load()
 	if t == nil || !t.term.Valid() {
@@ -143,7 +137,6 @@ func (j *Janitor) leader(ctx context.Context) (*termState, error) {
 	}
 }
 
-// notLeader names the leader, as Redis has it; or says why it cannot.
 func (j *Janitor) notLeader(ctx context.Context) error {
 	holder, err := j.elector.Holder(ctx)
 	if err != nil {
@@ -152,18 +145,18 @@ func (j *Janitor) notLeader(ctx context.Context) error {
 	return &NotLeaderError{Leader: holder.Instance}
 }
 
-// Pause says who holds all sweeping, why, and until when. It stands in Redis and holds every leader
-// to come, until it is resumed or runs out. The witness is ticked all the same.
+// Pause describes a pause. It is stored in Redis and holds every leader until it is resumed or
+// expires. The witness is ticked all the same.
 type Pause struct {
 	Who   string    `json:"who"`
 	Why   string    `json:"why"`
 	Until time.Time `json:"until,omitzero"` // zero: until resumed
 }
 
-// Pause holds every leader from now on, within a second also a pass under way. A pause that stands
-// is replaced. It works on any replica, and fails if Until is past or Redis cannot be asked.
+// Pause holds every leader from now on, and within a second also a pass in progress. It works on
+// any replica, and fails if Until is past or Redis cannot be reached.
 func (j *Janitor) Pause(ctx context.Context, p Pause) error {
-	var ttl time.Duration // of a SET: 0 is for ever
+	var ttl time.Duration // of SET: 0 means for ever
 	if !p.Until.IsZero() {
 		if ttl = time.Until(p.Until); ttl < time.Millisecond {
 			return fmt.Errorf("janitor: pause: until %s is past", p.Until.Format(time.RFC3339))
@@ -182,7 +175,7 @@ func (j *Janitor) Pause(ctx context.Context, p Pause) error {
 	return nil
 }
 
-// Resume ends a pause. It works on any replica; that there is none is no error.
+// Resume ends a pause, if there is one. It works on any replica.
 func (j *Janitor) Resume(ctx context.Context) error {
 	n, err := j.cfg.Control.Del(ctx, j.layout.Paused()).Result()
 	if err != nil {
@@ -238,30 +231,26 @@ func asPause(is *redis.IntCmd, text *redis.StringCmd) (*Pause, error) {
 	return &p, nil
 }
 
-// longestText bounds, in bytes, what is kept of a text that anybody can write into Redis.
 const longestText = 1000
 
-// short returns the beginning of a text, without half a character at its end.
 func short(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), longestText)], "")
 }
 
-// logPause tells of a pause that begins or ends, on the leader: somebody may have written it from
-// elsewhere.
 func (j *Janitor) logPause(before, now *Pause) {
 	switch {
 	case now != nil && (before == nil || !now.same(*before)):
 		j.log.Info("sweeping is paused", "who", now.Who, "why", now.Why, "until", now.Until)
 	case now == nil && before != nil:
-		j.log.Info("sweeping is not paused any more", "who", before.Who, "why", before.Why)
+		j.log.Info("sweeping is no longer paused", "who", before.Who, "why", before.Why)
 	}
 }
 
 func (p *Pause) same(q Pause) bool { return p.Who == q.Who && p.Why == q.Why && p.Until.Equal(q.Until) }
 
-// checkPaused returns a HeldError while sweeping is paused, by an answer at most fresh old. The
-// pause of a divided registry may be at another server than this partition: while that one does not
-// answer nobody can tell, and nothing is swept.
+// checkPaused returns a HeldError while sweeping is paused, by a reading at most fresh old. The
+// pause of a divided registry may be on another server: while that does not answer, nothing is
+// swept.
 func (t *termState) checkPaused(ctx context.Context, fresh time.Duration) error {
 	t.pauseMu.Lock()
 	defer t.pauseMu.Unlock()

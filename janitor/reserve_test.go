@@ -16,10 +16,10 @@ import (
 	. "github.com/rollcall-redis/rollcall/janitor"
 )
 
-// reserve makes a replica one that others contend before.
+// reserve makes a replica a reserve.
 func reserve(c *Config) { c.Contend = func() (time.Duration, bool) { return 0, false } }
 
-// cutOff is a hook that lets nothing through while it is true.
+// cutOff is a hook that blocks everything while it is true.
 type cutOff struct{ atomic.Bool }
 
 func (c *cutOff) on(config *Config) {
@@ -50,7 +50,7 @@ func (c *cutOff) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// ticked is when the witness last heard somebody.
+// ticked returns the time of the witness' last tick.
 func (f *fleet) ticked() time.Time {
 	w, err := guard.ReadWitness(f.t.Context(), f.Client, f.Layout)
 	require.NoError(f.t, err)

@@ -7,30 +7,29 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// habit is how many beats in a row must come late before lateness is normal for an owner. Fewer
-// would let a network that flaps hide the outage that follows.
+// habit is the number of consecutive late beats after which lateness is normal for an owner. With
+// fewer, a flapping network would hide the outage that follows.
 const habit = 3
 
-// rhythm is the history of one heartbeat, and decides whether its next beat is overdue. It is pure.
+// rhythm is the history of one heartbeat, and decides whether its next beat is overdue. It has no
+// clock.
 //
-// An owner is held to the fleet's timing until it is seen to beat by another one. One reading
-// cannot tell a shorter TTL from an owner that was cut off a while ago: both count as overdue.
+// An owner is held to the fleet's timing until it is seen to use another. One reading cannot
+// distinguish a shorter TTL from an owner cut off a while ago: both count as overdue.
 type rhythm struct {
-	at   time.Time       // of the last reading; zero: none, or the heartbeat never expires
-	left time.Duration   // life left at that reading
+	at   time.Time       // of the last reading; zero: none, or a heartbeat that never expires
+	left time.Duration   // remaining life at that reading
 	ttl  time.Duration   // upper bound of the TTL that its owner sets
-	lows []time.Duration // life left at each of the last beats, the oldest first, at most habit
+	lows []time.Duration // remaining life at each of the last beats, oldest first, at most habit
 }
 
-// leastInTime returns the least life that a heartbeat has left while its owner beats in time. One
-// beat may be lost, which its owner notices after the beat's timeout. Interval/10 passes before
-// each try, and two of those are allowed for.
+// leastInTime returns the shortest remaining life of a punctual owner's heartbeat. It allows for
+// one lost beat and the Interval/10 before each of two retries.
 func leastInTime(t guard.Timing) time.Duration {
 	timeout := min(t.Interval/2, 2*time.Second) // as in registry.Registry's beats
 	return t.TTL - t.Interval - timeout - t.Interval/5
 }
 
-// read adds a reading; left is 0 for a heartbeat that never expires.
 func (r *rhythm) read(now time.Time, left time.Duration, t guard.Timing) {
 	passed := now.Sub(r.at)
 	switch {
@@ -41,7 +40,7 @@ func (r *rhythm) read(now time.Time, left time.Duration, t guard.Timing) {
 		r.ttl = max(left, t.TTL)
 	case left-r.left+passed > t.Interval/10: // it has beaten since the last reading
 		r.ttl = min(max(r.ttl, left), left+passed)
-		// After a long time without a reading the number of beats in it is not known.
+		// After a long time without a reading, the number of beats in it is unknown.
 		if passed < t.Interval*3/4 {
 			r.lows = append(r.lows, max(0, r.lowest(passed, left, t)))
 			r.lows = r.lows[max(0, len(r.lows)-habit):]
@@ -50,20 +49,18 @@ func (r *rhythm) read(now time.Time, left time.Duration, t guard.Timing) {
 	r.at, r.left = now, left
 }
 
-// lowest returns the least life that the heartbeat can have had when it was renewed.
 func (r *rhythm) lowest(passed, left time.Duration, t guard.Timing) time.Duration {
 	if r.foreign(t) {
 		return r.left - passed
 	}
-	since := min(max(0, t.TTL-left), passed) // the beat
+	since := min(max(0, t.TTL-left), passed) // since the beat
 	return r.left - (passed - since)
 }
 
-// foreign reports whether the owner is known to set another TTL than the fleet's.
 func (r *rhythm) foreign(t guard.Timing) bool { return r.ttl > t.TTL || r.ttl < t.TTL-t.Interval }
 
-// overdue reports whether a beat was due before the last reading and has not come. For an owner
-// with another TTL everything scales with that.
+// overdue reports whether a beat was due before the last reading and has not come. Another TTL
+// scales everything.
 func (r *rhythm) overdue(t guard.Timing) bool {
 	if r.at.IsZero() {
 		return false

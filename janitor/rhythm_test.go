@@ -11,17 +11,18 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// A beater is an owner in virtual time: it beats at first, then each every, until it is cut off.
+// A beater is an owner in virtual time: it beats at first, then at each interval, until it is cut
+// off.
 type beater struct {
 	id         string
 	ttl, every time.Duration
 	first, cut time.Duration
-	lost       map[int]time.Duration // these beats come so much later
+	lost       map[int]time.Duration // delay of these beats
 }
 
 const never = 1 << 62
 
-// left is what its heartbeat has left; 0 or less: it has ended. A ttl of 0 never ends.
+// left is the remaining life of its heartbeat; 0 or less: expired. A ttl of 0 never expires.
 func (b beater) left(at time.Duration) time.Duration {
 	last := time.Duration(-never / 2)
 	most := int((min(at, b.cut) - b.first) / b.every)
@@ -33,8 +34,8 @@ func (b beater) left(at time.Duration) time.Duration {
 	return last + b.ttl - at
 }
 
-// A stage is a fleet in virtual time and what a term's breaker has seen of it. The leader is not
-// among its owners, and beats.
+// A stage is a fleet in virtual time and a term's breaker. The leader is not among its owners, and
+// beats.
 type stage struct {
 	timing guard.Timing
 	epoch  time.Time
@@ -50,7 +51,7 @@ func newStage(t guard.Timing, owners ...beater) *stage {
 
 func (s *stage) newTerm() { s.breaker = newBreaker(s.timing, time.Minute) }
 
-// look reads all heartbeats, and returns what the breaker counts.
+// look reads all heartbeats, and returns the breaker's counts.
 func (s *stage) look(at time.Duration) count {
 	found, left := map[string]Liveness{"leader": Alive}, map[string]time.Duration{"leader": s.timing.TTL}
 	for _, o := range s.owners {
@@ -69,7 +70,6 @@ func (s *stage) look(at time.Duration) count {
 	return s.count(now)
 }
 
-// firstEnd is when the first heartbeat ends.
 func (s *stage) firstEnd(after time.Duration) time.Duration {
 	end := time.Duration(never)
 	for _, o := range s.owners {
@@ -80,7 +80,7 @@ func (s *stage) firstEnd(after time.Duration) time.Duration {
 	return max(end, after)
 }
 
-// watch looks each second until then, and once more when the first heartbeat has ended.
+// watch looks each second, and once more when the first heartbeat has expired.
 func (s *stage) watch(from, until time.Duration) count {
 	for at := from; at < until; at += time.Second {
 		s.look(at)
@@ -96,7 +96,7 @@ func TestAWaveIsCountedBeforeAnyOfItIsSwept(t *testing.T) {
 		for _, replicas := range []int{3, 11, 21} {
 			for _, over := range []float64{0, 0.25, 0.5, 1} {
 				if replicas == 3 && over > 0.25 {
-					continue // the second may have beaten when the first heartbeat ends, see breaker
+					continue // the second may have beaten when the first heartbeat expires, see breaker
 				}
 				name := fmt.Sprintf("%d replicas, %v/%v, over %v of an interval", replicas, timing.Interval, timing.TTL, over)
 				t.Run(name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestAWaveIsCountedBeforeAnyOfItIsSwept(t *testing.T) {
 	}
 }
 
-// ours is an owner that beats as the fleet does.
+// ours is an owner with the fleet's timing.
 func ours(id string, first, cut time.Duration) beater {
 	return beater{id: id, ttl: fleetTiming.TTL, every: fleetTiming.Interval, first: first, cut: cut}
 }
@@ -204,7 +204,7 @@ func TestAWaveOfWritersWithAnotherTTL(t *testing.T) {
 func TestAnOwnerThatWasCutOffBeforeIsCountedTheNextTime(t *testing.T) {
 	t.Parallel()
 	a, b := ours("a", 0, 1246*time.Second), ours("b", 25*time.Second, 1246*time.Second)
-	for _, o := range []*beater{&a, &b} { // the last two beats come late; then the network is away for good
+	for _, o := range []*beater{&a, &b} { // the last two beats are late; then the network fails for good
 		o.lost = map[int]time.Duration{37: 50 * time.Second, 38: 20 * time.Second, 39: 50 * time.Second, 40: 20 * time.Second, 41: time.Minute}
 	}
 	s := newStage(fleetTiming, a, b)

@@ -10,10 +10,10 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Each of these begins a span, and returns what ends it. They are called only if Config.StartSpan
-// is there, so that without a tracer nothing is even put together.
+// Each of these begins a span and returns the function that ends it. Call them only if
+// Config.StartSpan is set, so that without a tracer they cost nothing.
 
-// often is how soon the next pass of a sweep comes if one that found nothing is no news.
+// often is the interval below which a pass that found nothing is quiet.
 const often = 10 * time.Second
 
 func (j *Janitor) spanTerm(ctx context.Context, t term) (_ context.Context, end func(cause error)) {
@@ -71,7 +71,7 @@ func (r *reaper) spanBatch(ctx context.Context, sweep string, b Batch) (
 	ctx, done := r.t.j.cfg.StartSpan(ctx, "batch", attrs...)
 	return ctx, func(id guard.BatchID, a guard.Answer, err error) {
 		var attrs []slog.Attr
-		if id.N > 0 { // it was asked for
+		if id.N > 0 {
 			attrs = append(attrs, slog.String("batch", id.String()))
 		}
 		if a.Verdict != "" {
@@ -81,7 +81,7 @@ func (r *reaper) spanBatch(ctx context.Context, sweep string, b Batch) (
 			err = nil
 			attrs = append(attrs, slog.String("held", held.Reason))
 		}
-		if errors.Is(err, ErrFenced) || ctx.Err() != nil { // the term is over
+		if errors.Is(err, ErrFenced) || ctx.Err() != nil {
 			err = nil
 		}
 		done(err, attrs...)

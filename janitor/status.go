@@ -6,68 +6,66 @@ import (
 	"time"
 )
 
-// Status is what a replica knows, without asking Redis for it.
+// Status is what a replica knows, without a call to Redis.
 type Status struct {
 	Instance string `json:"instance"`
 	Leading  bool   `json:"leading"`
-	// Leader held the lease at the last tick of the witness; "": nobody, or not known. A replica that
-	// does not contend knows neither that nor Paused, and its last tick is none.
+	// Leader held the lease at the last tick; "" if nobody did, or unknown. A replica that does not
+	// contend knows neither Leader nor Paused.
 	Leader string `json:"leader,omitempty"`
-	// Epoch of this process' term, or of the newest one seen.
+	// Epoch of this process' term, or the newest one seen.
 	Epoch   uint64        `json:"epoch,omitempty"`
 	DryRun  bool          `json:"dry_run"`
 	Paused  *Pause        `json:"paused,omitempty"`
 	Witness WitnessStatus `json:"witness"`
-	// Pace is how fast the leader sweeps; nil elsewhere.
-	Pace *PaceStatus `json:"pace,omitempty"`
-	// Passes are those under way.
-	Passes []Progress `json:"passes,omitempty"`
-	// Sweeps holds the last report of each sweep that had a pass in this process.
+	Pace    *PaceStatus   `json:"pace,omitempty"`
+	Passes  []Progress    `json:"passes,omitempty"`
+	// Sweeps holds the last report of each sweep that has run in this process.
 	Sweeps []Report `json:"sweeps,omitempty"`
-	// FullScan is the last full scan that this leader finished; nil elsewhere, and before the first.
+	// FullScan is the last full scan that this leader finished, or nil.
 	FullScan *FullScanStatus `json:"full_scan,omitempty"`
-	// Evicted is how many items this process has deleted, in all sweeps; exact while Unsettled is 0.
+	// Evicted is how many items this process has deleted; exact while Unsettled is 0.
 	Evicted uint64 `json:"evicted"`
-	// Unsettled batches were asked for, and whether they were done is not known yet.
+	// Unsettled is the number of batches sent whose fate is unknown.
 	Unsettled int `json:"unsettled"`
 }
 
-// FullScanStatus is about a full scan.
+// FullScanStatus describes a full scan.
 type FullScanStatus struct {
-	Reason  string    `json:"reason"` // why it ran
+	Reason  string    `json:"reason"`
 	Started time.Time `json:"started"`
-	Seconds float64   `json:"seconds"` // how long it took, rest included
-	Scanned int       `json:"scanned"` // entries read
-	// NextBy is when the next one is due at the latest. It comes sooner where it can find something.
+	Seconds float64   `json:"seconds"` // including rest
+	Scanned int       `json:"scanned"`
+	// NextBy is when the next one is due at the latest. It starts earlier if it can find something.
 	NextBy time.Time `json:"next_by"`
 }
 
-// PaceStatus is how fast a leader sweeps.
+// PaceStatus is a leader's pace.
 type PaceStatus struct {
-	Share   float64 `json:"redis_share"`         // of Redis' time that sweeping may take now
-	Setting float64 `json:"redis_share_setting"` // and at most
-	// why it is less than the setting: latency, heartbeat
+	Share   float64 `json:"redis_share"`         // current share of Redis' time
+	Setting float64 `json:"redis_share_setting"` // and its limit
+	// why it is below the setting: latency, heartbeat
 	Throttled string `json:"throttled,omitempty"`
-	PageSize  int    `json:"page_size"`  // elements asked for by one page of a scan
-	BatchSize int    `json:"batch_size"` // most items of a batch
+	PageSize  int    `json:"page_size"`
+	BatchSize int    `json:"batch_size"`
 }
 
-// WitnessStatus is how long Redis has been listened to, as of the last tick.
+// WitnessStatus is the witness as of the last tick.
 type WitnessStatus struct {
-	Listening float64   `json:"listening_seconds"` // without a hold, up to now; 0: not known here
+	Listening float64   `json:"listening_seconds"` // without a hold, until now; 0: unknown
 	HeldFor   float64   `json:"held_for_seconds"`  // until deletes may begin; 0: they may
-	Reason    string    `json:"reason,omitempty"`  // of the last hold
+	Reason    string    `json:"reason,omitempty"`
 	LastHold  time.Time `json:"last_hold,omitzero"`
 	LastTick  time.Time `json:"last_tick,omitzero"`
-	Evicted   uint64    `json:"evicted_total"` // by anybody, ever: the total beside the log
-	Instances int64     `json:"instances"`     // on the roster
-	// ChecksOff are holds that this server cannot raise; and, since their last try was refused,
-	// log_size: the log is trimmed by number of records, and log_trim: it is not trimmed.
+	Evicted   uint64    `json:"evicted_total"` // by anybody, ever: the total kept beside the log
+	Instances int64     `json:"instances"`
+	// ChecksOff lists the holds that this server cannot raise; log_size if the log is trimmed by
+	// number of records; log_trim if it is not trimmed.
 	ChecksOff []string `json:"checks_off,omitempty"`
-	Error     string   `json:"error,omitempty"` // of the last tick
+	Error     string   `json:"error,omitempty"`
 }
 
-// Status returns what this replica knows. It does not wait for Redis.
+// Status returns what this replica knows, without waiting for Redis.
 func (j *Janitor) Status() Status {
 	now, h := time.Now(), j.listener.heard()
 	s := Status{
@@ -125,26 +123,25 @@ func (h heard) status(now time.Time) WitnessStatus {
 	return s
 }
 
-// progressEvery is how often a pass under way says how far it is.
 const progressEvery = 10 * time.Second
 
-// Progress says how far a pass under way is.
+// Progress is the progress of a pass.
 type Progress struct {
 	Sweep   string    `json:"sweep"`
 	Owner   string    `json:"owner,omitempty"` // of the request
 	DryRun  bool      `json:"dry_run"`
 	Started time.Time `json:"started"`
-	Scanned int       `json:"scanned"` // elements read so far; a scan may meet one twice
-	// elements to be read, as counted at the beginning; 0: not known
+	Scanned int       `json:"scanned"` // elements read so far; a scan may repeat some
+	// elements to read, as counted at the beginning; 0: unknown
 	Total   int `json:"total"`
 	Evicted int `json:"evicted"`
-	// PerSecond is how many elements were read a second, in the last 10 to 20 s.
+	// PerSecond is the rate over the last 10 to 20 s.
 	PerSecond float64 `json:"per_second"`
-	// SecondsLeft at that rate; 0: not known, or nothing.
+	// SecondsLeft is the time left at that rate; 0: unknown.
 	SecondsLeft float64 `json:"seconds_left"`
 }
 
-// Ratio is how much of the pass is done, 0 to 1; 0 also while its total is not known.
+// Ratio is the completed fraction of the pass, 0 while the total is unknown.
 func (p Progress) Ratio() float64 {
 	if p.Total == 0 {
 		return 0
@@ -152,13 +149,11 @@ func (p Progress) Ratio() float64 {
 	return min(1, float64(p.Scanned)/float64(p.Total))
 }
 
-// mark is how far a pass was at some time.
 type mark struct {
 	at      time.Time
 	scanned int
 }
 
-// scanned counts n more elements, and says how far the pass is if it is time to log that.
 func (p *Pass) scanned(n int, now time.Time) (at Progress, due bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +165,6 @@ func (p *Pass) scanned(n int, now time.Time) (at Progress, due bool) {
 	return at, due
 }
 
-// progress is how far the pass is, for any goroutine.
 func (p *Pass) progress(now time.Time) Progress {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,48 +186,47 @@ func (p *Pass) progressLocked(now time.Time) Progress {
 	return at
 }
 
-// Outcome is how a pass ended.
+// Outcome is the outcome of a pass.
 type Outcome string
 
 // The outcomes of a pass.
 const (
 	Done   Outcome = "done"   // nothing is left to do
-	Held   Outcome = "held"   // nothing may be deleted for now; Report.Reason says why
-	Failed Outcome = "failed" // Report.Error says why
-	Lost   Outcome = "lost"   // the term ended under it, or nobody waited for it any more
+	Held   Outcome = "held"   // nothing may be deleted for now; see Report.Reason
+	Failed Outcome = "failed" // see Report.Error
+	Lost   Outcome = "lost"   // the term ended, or the caller stopped waiting
 )
 
-// A Request is what a pass is asked to be.
+// A Request selects a pass.
 type Request struct {
-	Sweep  string // only the sweep of this name; "": each
-	Owner  string // sweep only what this instance left; "": all
-	DryRun bool   // judge and report, delete nothing
+	Sweep  string // only the sweep with this name; "": each
+	Owner  string // only what this instance left; "": all
+	DryRun bool
 
-	asked bool // by somebody, and not by the clock
+	asked bool // by somebody, rather than the clock
 }
 
-// A Report is the result of one pass. What a lost reply hid is not in it: that is counted, in the
-// metrics and the log, when it becomes known.
+// A Report is the result of one pass. Deletes whose reply was lost are missing; the metrics and the
+// log count them once known.
 type Report struct {
 	Sweep   string  `json:"sweep"`
 	Epoch   uint64  `json:"epoch"`
 	Outcome Outcome `json:"outcome"`
-	Reason  string  `json:"reason,omitempty"` // of a held pass
+	Reason  string  `json:"reason,omitempty"`
 	Error   string  `json:"error,omitempty"`
 	DryRun  bool    `json:"dry_run"`
 	Owner   string  `json:"owner,omitempty"` // of the request
-	// elements read; a scan may meet one twice
+	// elements read; a scan may repeat some
 	Scanned int `json:"scanned"`
-	// handed to the guard, or would have been; see Config.DryRun
+	// passed to the guard, or in a dry run, would have been; see Config.DryRun
 	Condemned int                `json:"condemned"`
-	Evicted   int                `json:"evicted"` // deleted by the server
+	Evicted   int                `json:"evicted"`
 	Spared    map[SkipReason]int `json:"spared,omitempty"`
 	Started   time.Time          `json:"started"`
-	Seconds   float64            `json:"seconds"` // how long it took
+	Seconds   float64            `json:"seconds"`
 }
 
-// known maps a hold's reason to what is counted by it, since it comes from a key that anybody can
-// write.
+// known restricts a hold's reason, which anybody can write into its key, to known labels.
 func known(reason string) string {
 	if slices.Contains(heldReasons, reason) {
 		return reason
@@ -241,8 +234,8 @@ func known(reason string) string {
 	return heldOther
 }
 
-// news says what an operator has to know of a pass: that it changed something or failed, or that
-// being held begins or ends. "": nothing.
+// news returns a message if the pass changed something or failed, or a hold began or ended.
+// Otherwise "".
 func (r *Report) news(last Outcome) string {
 	switch {
 	case r.Outcome == Failed:
@@ -257,7 +250,6 @@ func (r *Report) news(last Outcome) string {
 	return ""
 }
 
-// log writes the one line about a pass: loud if it is news.
 func (p *Pass) log(log *slog.Logger, last Outcome, err error) {
 	r := &p.report
 	log = log.With("sweep", r.Sweep, "epoch", r.Epoch, "outcome", r.Outcome, "scanned", r.Scanned,

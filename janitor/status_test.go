@@ -20,7 +20,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// scripted is a sweep whose passes on demand do what a test says. The clock's passes do nothing.
+// scripted is a sweep whose requested passes a test scripts; all others do nothing.
 type scripted struct {
 	mu sync.Mutex
 	do func(ctx context.Context, p *Pass) error
@@ -37,7 +37,7 @@ func (s *scripted) Run(ctx context.Context, p *Pass) error {
 	return s.do(ctx, p)
 }
 
-// leader starts a replica that leads with this sweep alone.
+// leader starts a replica that leads with only this sweep.
 func (s *scripted) leader(f *fleet, change func(*Config)) *replica {
 	r := f.replica("r1", change)
 	r.SweepsAre(s)
@@ -47,7 +47,6 @@ func (s *scripted) leader(f *fleet, change func(*Config)) *replica {
 	return r
 }
 
-// pass runs a pass that does this.
 func (s *scripted) pass(r *replica, req Request, do func(ctx context.Context, p *Pass) error) Report {
 	s.mu.Lock()
 	s.do = do
@@ -55,7 +54,7 @@ func (s *scripted) pass(r *replica, req Request, do func(ctx context.Context, p 
 	return r.sweep(req)["scripted"]
 }
 
-// witness is what Status says of the witness right after a tick.
+// witness is the expected WitnessStatus right after a tick.
 func (f *fleet) witness(reason string, evicted uint64, instances int64) WitnessStatus {
 	ms := func(field string) time.Time {
 		at, err := f.HGet(f.t.Context(), f.Witness(), field).Int64()
@@ -67,7 +66,7 @@ func (f *fleet) witness(reason string, evicted uint64, instances int64) WitnessS
 		Listening: time.UnixMilli(now.UnixMilli()).Sub(ms("since")).Seconds(),
 		Reason:    reason, LastHold: ms("hold"), LastTick: now,
 		Evicted: evicted, Instances: instances,
-		ChecksOff: []string{"redis_evicting", "redis_refusing", "restarted"}, // what miniredis cannot tell
+		ChecksOff: []string{"redis_evicting", "redis_refusing", "restarted"}, // miniredis cannot report these
 	}
 }
 
@@ -209,15 +208,15 @@ func TestStatusSaysWhyTheWitnessIsNotTicked(t *testing.T) {
 	})
 }
 
-// broken is a hook that fails each command of a name, and each pipeline that holds one, while it is
-// told to.
+// broken is a hook that, while on, fails each command of a name and each pipeline that contains
+// one.
 type broken struct {
 	mu      sync.Mutex
 	command string
 	err     error
 }
 
-// on has the line of both clients broken.
+// on adds the hook to both clients.
 func (b *broken) on(c *Config) {
 	c.Client.(*redis.Client).AddHook(b)
 	c.Control.(*redis.Client).AddHook(b)
@@ -261,11 +260,11 @@ func (b *broken) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// What fails returns the server's error, or the line's, and says what was asked.
+// Failed calls return the error of the server or the line, and name the operation.
 func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 	batch := Batch{Owner: "dead", Body: registry.EvictEntries, Keys: []string{"k"}, Items: []string{"x"}}
 	for name, c := range map[string]struct {
-		command string // that fails
+		command string // the command that fails
 		says    string
 		do      func(ctx context.Context, r *replica, p *Pass) error
 	}{
@@ -331,7 +330,7 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 				r := s.leader(f, line.on)
 				for _, fault := range []error{io.ErrUnexpectedEOF, refusal("NOPERM no")} {
 					f.live("other")
-					pass(beatEvery/3 + time.Second) // nothing is known from a moment ago
+					pass(beatEvery/3 + time.Second) // makes earlier readings stale
 					var err error
 					rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
 						defer line.by(c.command, fault)()
@@ -365,8 +364,7 @@ func TestAFollowerThatCannotAskWhoLeadsSaysSo(t *testing.T) {
 	})
 }
 
-// series are those that a replica has, by name and labels, and what each says; of a histogram the
-// sum.
+// series returns a replica's series by name and labels, for histograms the sum.
 func (r *replica) series() map[string]float64 {
 	families, err := r.scraped.Gather()
 	require.NoError(r.f.t, err)
@@ -447,7 +445,7 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 		}
 		s.pass(r, Request{}, func(context.Context, *Pass) error { return errors.New("oh") })
 		s.pass(r, Request{}, func(context.Context, *Pass) error { return ErrFenced })
-		// A heartbeat comes late: sweeps rest for longer than their share asks for.
+		// A late heartbeat: sweeps rest longer than their share requires.
 		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("other"), beatTTL-beatEvery-beatEvery/2).Err())
 		f.live("new")
 		done := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {

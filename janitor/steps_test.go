@@ -13,16 +13,16 @@ import (
 
 func keysOf[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
 
-// judge is the oracle. An entry went: was its owner dead, or could nobody know better?
+// judge is the oracle for a deleted entry: was its owner dead, or could nobody know better?
 func (m *model) judge(l *leader, sweep, imei string, n *instance, breaker string) {
 	now := time.Now()
-	// it beat before anybody listened, and not since: README says so
+	// it beat before anybody listened, and not since; see README
 	untold := !n.told && n.ttl > l.ttl
 	if n.alive && !n.byHand && !untold && now.Sub(n.beat) < n.ttl {
 		m.found("%s went, and %s lives: it beat %s ago", imei, n.id, now.Sub(n.beat))
 	}
-	// The breaker: owners that fell within the leader's TTL, known to it, against all that it might
-	// know.
+	// The breaker: owners that fell within the leader's TTL, as far as it can know, against all
+	// that it may know.
 	const slack = 3 * time.Second
 	within := func(d time.Duration, at time.Time) bool { return !at.IsZero() && now.Sub(at) < d }
 	fallen, known := 0, 0
@@ -44,7 +44,7 @@ func (m *model) judge(l *leader, sweep, imei string, n *instance, breaker string
 	}
 }
 
-// step is one random event. What is likely is what must come close to another to matter.
+// step is one random event. Events that need another one nearby are likely.
 func (m *model) step() {
 	m.Steps++
 	for _, s := range []struct {
@@ -80,7 +80,7 @@ func (m *model) step() {
 	m.pass(m.upTo(10 * time.Second))
 }
 
-// listen waits until nothing holds any more, if that comes.
+// listen waits until nothing holds, if that comes.
 func (m *model) listen() {
 	if m.leader == nil {
 		m.electAny()
@@ -113,7 +113,7 @@ func (m *model) restart(down time.Duration) {
 	m.up()
 }
 
-// up is the beginning of another life of the server.
+// up starts another life of the server.
 func (m *model) up() {
 	m.run++
 	m.commands, m.evictedKeys, m.down = m.rng.IntN(m.commands+10), 0, false
@@ -148,14 +148,14 @@ func (m *model) wipe() {
 	}
 }
 
-// snapshot is what a replica, or a file, has of the keyspace.
+// snapshot is a replica's or a file's copy of the keyspace.
 type snapshot struct {
 	hashes  map[string]map[string]string
 	sets    map[string][]string
 	texts   map[string]string
 	stream  []redis.XMessage
 	expires map[*instance]time.Time
-	told    map[*instance]bool // who has told the witness its settings
+	told    map[*instance]bool // whose settings the witness knows
 }
 
 func (m *model) save() {
@@ -179,7 +179,7 @@ func (m *model) save() {
 	m.say("the replica has all of this, and nothing more")
 }
 
-// promote makes the replica the server: what came after the snapshot never was.
+// promote makes the replica the server: everything after the snapshot is lost.
 func (m *model) promote() {
 	s := m.saved
 	if s == nil {
@@ -206,7 +206,7 @@ func (m *model) promote() {
 			p.XAdd(m.ctx, &redis.XAddArgs{Stream: m.Log(), ID: x.ID, Values: x.Values})
 		}
 		for _, n := range m.instances {
-			n.told = n.told && s.told[n] // else what it told is lost, until its next beat
+			n.told = n.told && s.told[n] // otherwise lost until its next beat
 		}
 		for n, expires := range s.expires {
 			if n.expires = expires; !expires.IsZero() {
@@ -242,7 +242,7 @@ func (m *model) resetStat() {
 	m.commands, m.evictedKeys = 0, 0
 }
 
-// cutOff keeps beats of some from landing, or ends that.
+// cutOff stops the beats of some from landing, or resumes them.
 func (m *model) cutOff() {
 	if m.chance(1, 2) {
 		for _, n := range m.instances {
@@ -274,8 +274,7 @@ func (m *model) end(n *instance) {
 	}
 }
 
-// revive starts somebody who is dead, perhaps with other settings, or restarts an instance with
-// such.
+// revive starts a dead instance, perhaps with other settings, or restarts one with such.
 func (m *model) revive() {
 	n := m.any()
 	if n.alive && m.chance(3, 4) || m.down {
@@ -296,7 +295,6 @@ func (m *model) goodbye() {
 	}
 }
 
-// leave is a graceful end that hands everything back.
 func (m *model) leave(n *instance) {
 	m.say("%s says goodbye", n.id)
 	m.do(func(p redis.Pipeliner) {
@@ -322,8 +320,8 @@ func (m *model) electAny() {
 	m.elect(n)
 }
 
-// lose deletes a key by hand. In a fleet that disagrees the witness is spared: with it goes what is
-// known of the larger settings, and README says so.
+// lose deletes a key by hand. A fleet that disagrees keeps its witness, whose loss would forget the
+// larger settings; see README.
 func (m *model) lose() {
 	if m.down {
 		return
@@ -357,7 +355,7 @@ func (m *model) lose() {
 	m.changed()
 }
 
-// tellGrace does what settings.lua does when an owner beats.
+// tellGrace does what settings.lua does at a beat.
 func (m *model) tellGrace(n *instance) {
 	w := m.db.HMGet(m.ctx, m.Witness(), "grace", "largest").Val()
 	ms := func(v any) int64 { i, _ := strconv.ParseInt(fmt.Sprint(v), 10, 64); return i }
@@ -370,7 +368,7 @@ func (m *model) tellGrace(n *instance) {
 	})
 }
 
-// mixed: settings of both fleets are, or lately were, about.
+// mixed: settings of both fleets are in use, or lately were.
 func (m *model) mixed() bool {
 	s := map[time.Duration]bool{}
 	for _, n := range m.instances {

@@ -49,7 +49,7 @@ func TestTheQuickWaySweepsThroughTheIndexAndForgets(t *testing.T) {
 		r := f.replica("r1", func(c *Config) { c.ScanCount = 100 })
 		r.leads()
 
-		imeis := f.indexed("dead", 1234) // its full scan has passed; only the quick way can see it
+		imeis := f.indexed("dead", 1234) // its full scan is over; only the quick way can find it
 		require.NoError(t, f.SAdd(t.Context(), f.Devices("dead"), kept[0], "no entry").Err())
 		f.eventually(func() bool { return !f.SIsMember(t.Context(), f.Roster(), "dead").Val() })
 		require.Zero(t, f.left("dead"))
@@ -161,7 +161,7 @@ func TestWhatCannotBeReadIsKeptAndCounted(t *testing.T) {
 		require.Equal(t, map[SkipReason]int{SkipUnreadable: 3}, r.report("owners").Spared)
 		require.Equal(t, 2+3, f.recorded())
 
-		// Nothing of it jams what comes after.
+		// None of it blocks later sweeps.
 		f.indexed("dead", 5)
 		f.eventually(func() bool { return f.left("dead") == 0 })
 	})
@@ -231,7 +231,7 @@ func TestTheBreakerDoesNotTripTwiceInARow(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		now, err := f.Time(t.Context()).Result()
 		require.NoError(t, err)
-		// It was, a GRACE ago, and since then Redis has been listened to.
+		// It was held, a GRACE ago, and Redis has been observed since.
 		require.NoError(t, f.HSet(t.Context(), f.Witness(), "mass_failure", now.Add(-grace-time.Second).UnixMilli()).Err())
 		for _, id := range []string{"x", "y", "z"} {
 			f.indexed(id, 10)
@@ -261,7 +261,7 @@ func TestALeaderThatCannotSeeItselfHolds(t *testing.T) {
 func TestAScanBeginsAnewWhenTheServerIsAnother(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		after int64 // so many questions who it is: two in each walk through the hash
+		after int64 // how many run id queries: two per walk through the hash
 		walks int64
 	}{
 		"in the first walk":                      {1, 3},
@@ -274,7 +274,7 @@ func TestAScanBeginsAnewWhenTheServerIsAnother(t *testing.T) {
 			f := setup(t, redistest.World{Client: s.Client(), Options: s.Options(), Prefix: redistest.Prefix(t), Real: true})
 			f.live("other")
 			f.entries("other", 50)
-			f.entries("dead", 50) // no roster names it: a second walk is for it
+			f.entries("dead", 50) // not on the roster, so it needs a second walk
 			f.HSet(t.Context(), f.Registry(), "poison", "a\nb")
 			var asked atomic.Int64
 			r := f.replica("r1", func(cfg *Config) {
@@ -291,13 +291,13 @@ func TestAScanBeginsAnewWhenTheServerIsAnother(t *testing.T) {
 			require.Equal(t, Done, rep.Outcome)
 			require.Equal(t, 50, rep.Evicted)
 			require.Equal(t, 2*c.walks, asked.Load())
-			whole := int(c.walks - 1) // one is about the dead only
+			whole := int(c.walks - 1) // one is for the dead only
 			require.Equal(t, map[SkipReason]int{SkipUnreadable: whole}, rep.Spared)
 		})
 	}
 }
 
-// serverIDHook answers the one script that only reads in the server's place: which one are you?
+// serverIDHook answers the server's run id script.
 type serverIDHook struct {
 	answer func(n int64) string
 	n      *atomic.Int64
@@ -355,7 +355,7 @@ func TestAPageThatEndsInHalfAnEntryIsReadAsFarAsItGoes(t *testing.T) {
 	})
 }
 
-// halfPages is a hook that loses the last value of each page of a hash.
+// halfPages is a hook that drops the last value of each page of a hash.
 type halfPages struct{}
 
 func (halfPages) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -18,15 +18,13 @@ import (
 )
 
 const (
-	// retryFirst and retryMost bound the time from one failure to the next try; it doubles in between.
+	// retryFirst and retryMost bound the pause after a failure; it doubles in between.
 	retryFirst = 200 * time.Millisecond
 	retryMost  = 15 * time.Second
-	// pauseFresh is for how long an answer about the pause is good: a pause takes hold that soon, also
-	// in the middle of a pass.
+	// pauseFresh is how long a reading of the pause is valid, even in the middle of a pass.
 	pauseFresh = time.Second
 )
 
-// term is what a termState needs of a lease.Term, which see.
 type term interface {
 	Token() string
 	Epoch() uint64
@@ -35,13 +33,12 @@ type term interface {
 	Redraw(ctx context.Context, above uint64) (uint64, error)
 }
 
-// termState is what a leader has for one term.
 type termState struct {
 	j    *Janitor
 	term term
-	ctx  context.Context // ends with the term
+	ctx  context.Context
 	end  context.CancelCauseFunc
-	done chan struct{} // closed when everything in it has ended
+	done chan struct{}
 
 	// Set by open, before opened is closed.
 	opened chan struct{}
@@ -52,23 +49,21 @@ type termState struct {
 	batches *pacing.Size
 	loops   []*loop
 
-	fullScan atomic.Pointer[FullScanStatus] // the last one that ended well; nil: none yet
+	fullScan atomic.Pointer[FullScanStatus] // the last one that succeeded; nil: none yet
 
-	pauseMu   sync.Mutex // held while Redis is asked: a caller that comes meanwhile wants the same
+	pauseMu   sync.Mutex // held during the read, which concurrent callers share
 	pauseRead time.Time
 	paused    bool
 
-	failing     outage // the term does not open, or no full scan ends well
-	ownBeatGone outage // the own heartbeat is absent
+	failing     outage // the term does not open, or no full scan succeeds
+	ownBeatGone outage // the own heartbeat is missing
 }
 
-// outage is since when something fails; zero: it works.
 type outage struct {
 	mu    sync.Mutex
 	since time.Time
 }
 
-// lasts notes whether it fails now, and says for how long it has.
 func (o *outage) lasts(fails bool) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -80,11 +75,10 @@ func (o *outage) lasts(fails bool) time.Duration {
 	return time.Since(o.since)
 }
 
-// lead is what the elector runs while this process holds the lease. It returns nil, also when the
-// term turns out to be over: then it campaigns again.
+// lead is the elector's led function. It returns nil even if the term turns out to be over.
 func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
-	// A heartbeat that is gone under a batch is a hold, and would hold the whole fleet: where Run and
-	// the registry's end together, the registry's waits.
+	// A heartbeat that disappears during a batch raises a hold for the whole fleet. If Run and the
+	// registry's Run end together, the registry must wait.
 	defer j.cfg.Registry.HoldHeartbeat()()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -98,11 +92,11 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 		t.loops = append(t.loops, newLoop(t, s))
 	}
 	j.termState.Store(t)
-	defer j.listener.poke() // fates that are open can be looked up soon
+	defer j.listener.poke() // open fates can be looked up soon
 	defer close(t.done)
 	defer j.termState.Store(nil)
 
-	j.listener.poke() // a leader ticks more often, and wants to know where it stands
+	j.listener.poke() // a leader ticks more often, and needs a fresh tick
 	if !t.open() {
 		return nil
 	}
@@ -129,7 +123,6 @@ func newTermState(ctx context.Context, j *Janitor, term term, end context.Cancel
 	return t
 }
 
-// open begins the term in the log and reads the roster, and tries until it has or the term is over.
 func (t *termState) open() bool {
 	for tries := 1; ; tries++ {
 		err := t.tryOpen()
@@ -141,7 +134,7 @@ func (t *termState) open() bool {
 		if t.ctx.Err() != nil {
 			return false
 		}
-		t.j.log.Warn("term does not open", "epoch", t.term.Epoch(), "error", err)
+		t.j.log.Warn("could not open the term", "epoch", t.term.Epoch(), "error", err)
 		t.checkProgress(true)
 		if !wait.For(t.ctx, min(backoff(tries), t.j.cfg.Interval)) {
 			return false
@@ -180,8 +173,8 @@ func (t *termState) begin(ctx context.Context) error {
 		t.j.log.Warn("eviction log took no more records and was set aside: look who wrote to it",
 			"key", t.j.layout.Log(), "now", t.j.layout.LogAside(l.Epoch))
 	}
-	// A replica that has just started may lead before its first heartbeat has landed. Deleting then
-	// would raise the hold self_check and hold the whole fleet for GRACE.
+	// A replica that has just started may lead before its first heartbeat has landed. A delete
+	// would then raise the hold self_check for the whole fleet.
 	if n, err := t.j.cfg.Control.Exists(ctx, t.j.layout.Heartbeat(t.j.instance)).Result(); err != nil || n == 0 {
 		return cmp.Or(err, errNoHeartbeat)
 	}
@@ -190,10 +183,10 @@ func (t *termState) begin(ctx context.Context) error {
 	return err
 }
 
-var errNoHeartbeat = errors.New("janitor: own heartbeat is not there")
+var errNoHeartbeat = errors.New("janitor: own heartbeat is missing")
 
-// mayDelete returns a HeldError while sweeping is paused, or while the breaker does not believe
-// that owners are dead. It is asked before each batch. owner: see Batch.Owner.
+// mayDelete returns a HeldError while sweeping is paused, or the breaker does not believe that
+// owner is dead. It is called before each batch.
 func (t *termState) mayDelete(ctx context.Context, owner string) error {
 	if err := t.checkPaused(ctx, pauseFresh); err != nil || owner == "" {
 		return err
@@ -201,7 +194,6 @@ func (t *termState) mayDelete(ctx context.Context, owner string) error {
 	return t.owners.checkBreaker(ctx)
 }
 
-// pass runs one pass of a sweep and makes its report. last is how the one before ended.
 func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outcome) *Pass {
 	j, begun := t.j, time.Now()
 	p := &Pass{
@@ -229,22 +221,22 @@ func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outco
 
 func (p *Pass) run(ctx context.Context, s Sweeper) error {
 	if !p.DryRun() {
-		// The sweep of a pending batch may find nothing more to delete, and then would not ask again.
+		// The sweep of a pending batch may find nothing more to delete, and would not send it
+		// again.
 		err := p.t.reaper.askPending(ctx)
 		if _, isHeld := errors.AsType[*HeldError](err); err != nil && !isHeld {
 			return err
 		}
 	}
-	// A batch that deleted nothing has its record too: an index that cannot be emptied is read again
-	// and again.
+	// Batches that deleted nothing have records too.
 	if err := s.Run(ctx, p); err != nil || !p.recorded && p.report.Evicted == 0 {
 		return err
 	}
 	return p.trimLog(ctx)
 }
 
-// call makes one call to Redis when the pace allows it. took, if not nil, is told for how long a
-// call that did not fail held the server.
+// call makes one call to Redis when the pace allows it. took, if not nil, receives the time for
+// which a successful call occupied the server.
 func (t *termState) call(ctx context.Context, took func(held time.Duration),
 	f func(ctx context.Context) error,
 ) (err error) {
@@ -265,7 +257,6 @@ func (t *termState) call(ctx context.Context, took func(held time.Duration),
 	return err
 }
 
-// conclude finds the outcome of a pass that ended with err. ctx is the pass' own.
 func (t *termState) conclude(ctx context.Context, r *Report, err error) {
 	held, isHeld := errors.AsType[*HeldError](err)
 	switch {
@@ -276,27 +267,26 @@ func (t *termState) conclude(ctx context.Context, r *Report, err error) {
 	case isHeld:
 		r.Outcome, r.Reason = Held, held.Reason
 	case ctx.Err() != nil:
-		r.Outcome, r.Error = Lost, "janitor: nobody waits for it any more: "+err.Error()
+		r.Outcome, r.Error = Lost, "janitor: abandoned by its caller: "+err.Error()
 	default:
 		r.Outcome, r.Error = Failed, err.Error()
 	}
 }
 
-// checkProgress resigns a leader that fails for three intervals: another may be better placed.
-// Being held is no failure, and a pass under way is judged when it ends: one that failed once,
-// however long it took, is tried again here.
+// checkProgress resigns after failing for three intervals: another leader may do better. A hold is
+// not a failure.
 func (t *termState) checkProgress(failed bool) {
 	if failing := t.failing.lasts(failed); failing >= 3*t.j.cfg.Interval {
 		t.resign("no pass finished for three intervals", failing)
 	}
 }
 
-// checkOwnHeartbeat takes whether the own heartbeat is there. A leader whose heartbeat stays away
-// deletes nothing, and must not keep others from it. Called by the witness' ticks.
+// checkOwnHeartbeat resigns while the own heartbeat is missing: such a leader deletes nothing, and
+// must not keep others from it.
 func (t *termState) checkOwnHeartbeat(there bool) {
-	// Longer than a heartbeat interval: one lost heartbeat is put back within that.
+	// Longer than a heartbeat interval, within which one lost heartbeat is restored.
 	if gone := t.ownBeatGone.lasts(!there); gone > t.j.timing.Grace()/2 {
-		t.resign("own heartbeat stays away", gone)
+		t.resign("own heartbeat is missing", gone)
 	}
 }
 
@@ -306,23 +296,22 @@ func (t *termState) resign(why string, since time.Duration) {
 	t.j.elector.Resign(t.j.cfg.LeaseTTL)
 }
 
-// loop runs the passes of one sweep in one term, one after the other: the first at once, then on
-// the interval, and in between those that are asked for.
+// loop runs the passes of one sweep in one term: the first at once, then on the interval, and on
+// demand.
 type loop struct {
 	t         *termState
 	sweep     Sweeper
 	demands   chan demand
 	interval  time.Duration
-	failures  int     // passes in a row
-	last      Outcome // of the last pass
-	fullScans bool    // the sweep is a FullScanner
+	failures  int
+	last      Outcome
+	fullScans bool
 }
 
-// demand is a pass that somebody asked for and waits for.
 type demand struct {
-	ctx   context.Context // of the caller that asked
+	ctx   context.Context
 	req   Request
-	reply chan Report // with room for it
+	reply chan Report
 }
 
 func newLoop(t *termState, s Sweeper) *loop {
@@ -333,10 +322,9 @@ func newLoop(t *termState, s Sweeper) *loop {
 	}
 }
 
-// run ends with the term.
 func (l *loop) run() {
 	ctx := l.t.ctx
-	// No demand is taken before the first pass: its caller would not know of a second one behind it.
+	// Take no demand before the first pass: its caller would not know of a second one.
 	wait := l.wait(l.pass(ctx, Request{}))
 	due, timer := time.Now().Add(wait), time.NewTimer(wait)
 	defer timer.Stop()
@@ -351,14 +339,14 @@ func (l *loop) run() {
 		case <-timer.C:
 			next(l.wait(l.pass(ctx, Request{})))
 		case d := <-l.demands:
-			// It ends with the term, and when its caller no longer waits.
+			// It ends with the term, or when its caller stops waiting.
 			passCtx, cancel := context.WithCancelCause(ctx)
 			stop := context.AfterFunc(d.ctx, func() { cancel(context.Cause(d.ctx)) })
 			p := l.pass(passCtx, d.req)
 			d.reply <- p.report
 			stop()
 			cancel(nil)
-			// It may want another pass before the next is due. Later it does not become by being asked.
+			// A requested pass may pull the next one forward, never push it back.
 			if wait := l.wait(p); !p.again.IsZero() && wait < time.Until(due) {
 				next(wait)
 			}
@@ -368,7 +356,7 @@ func (l *loop) run() {
 
 func (l *loop) pass(ctx context.Context, req Request) *Pass {
 	p := l.t.pass(ctx, l.sweep, req, l.last)
-	// It tells nothing of how passes go if it was broken off, or did only a part.
+	// Passes that were interrupted or partial do not show how passes go.
 	if p.report.Outcome == Lost || req.Owner != "" || req.DryRun {
 		return p
 	}
@@ -382,9 +370,8 @@ func (l *loop) pass(ctx context.Context, req Request) *Pass {
 	return p
 }
 
-// wait is how long to the next pass after one that has just ended: from beginning to beginning the
-// interval, or sooner where the pass asked for it, but some rest in any case. After failures in a
-// row it grows; held by a hold, it goes on as soon as that can be over.
+// wait returns the time to the next pass: the interval from start to start, or less if the pass
+// asked for it. It grows with failures. After a hold it is at most the time until that can be over.
 func (l *loop) wait(p *Pass) time.Duration {
 	wait := max(l.interval-time.Since(p.report.Started), l.interval/10)
 	if !p.again.IsZero() {
@@ -401,7 +388,6 @@ func (l *loop) wait(p *Pass) time.Duration {
 	return wait
 }
 
-// backoff is how long to wait after so many failures in a row.
 func backoff(failures int) time.Duration {
 	return min(retryFirst<<min(failures-1, 10), retryMost)
 }

@@ -41,7 +41,7 @@ func TestTheBordersOfTheConfigurationAreInIt(t *testing.T) {
 	defer tooSlow.Close()
 	for name, c := range map[string]struct {
 		change func(*Config)
-		says   string // ""; it is right
+		says   string // "": valid
 	}{
 		"the largest batch":           {func(c *Config) { c.DeleteBatch = guard.MaxBatch }, ""},
 		"a larger one":                {func(c *Config) { c.DeleteBatch = guard.MaxBatch + 1 }, "DeleteBatch is"},
@@ -72,7 +72,7 @@ func TestTheBordersOfTheConfigurationAreInIt(t *testing.T) {
 	require.ErrorContains(t, err, "janitor: metrics: ")
 }
 
-// held is a registry that counts who holds its heartbeat.
+// held is a registry that counts HoldHeartbeat.
 type held struct {
 	Registry
 	now atomic.Int64
@@ -115,7 +115,7 @@ func TestATermHoldsTheHeartbeatAndTicksWhenItBeginsAndEnds(t *testing.T) {
 	})
 }
 
-// Those who asked wait no longer than they said, and learn why.
+// Callers wait no longer than their context, and get the reason.
 func TestWhoAsksIsToldWhyNothingCameOfIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		f.listenedFor(time.Hour)
@@ -152,7 +152,7 @@ func TestWhoAsksIsToldWhyNothingCameOfIt(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, r.Resign(within()), late, "its work goes on")
 		close(done)
-		if err := <-asked; err != nil { // or it had its pass
+		if err := <-asked; err != nil { // otherwise it had its pass
 			require.ErrorAs(t, err, &not, "the term is over")
 		}
 	})
@@ -183,7 +183,7 @@ func TestACallThatEndsWithItsCallerSaysWhy(t *testing.T) {
 	})
 }
 
-// slowed is a hook that has each command of a name take a time.
+// slowed is a hook that delays each command of a name.
 type slowed struct {
 	command string
 	d       time.Duration
@@ -217,7 +217,7 @@ func TestPagesAndBatchesGetSmallerWhereTheyTakeLong(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		do             func(ctx context.Context, p *Pass) error
-		pages, batches bool // get smaller
+		pages, batches bool // shrink
 	}{
 		"a page of a scan": {func(ctx context.Context, p *Pass) error {
 			return p.Call(ctx, func(context.Context) error { p.PageSize(); time.Sleep(time.Second); return nil })
@@ -247,7 +247,7 @@ func TestPagesAndBatchesGetSmallerWhereTheyTakeLong(t *testing.T) {
 					c.Client.AddHook(slowed{"evalsha", time.Second})
 				})
 				before := *r.Status().Pace
-				for range 4 { // one that takes long means nothing
+				for range 4 { // a single slow one means nothing
 					rep := s.pass(r, Request{}, c.do)
 					require.Equal(t, Done, rep.Outcome, rep.Error)
 				}
@@ -287,7 +287,7 @@ func TestABatchHasItemsAndNoMoreThanAreAllowed(t *testing.T) {
 	})
 }
 
-// Of thousands of owners some heartbeats cannot be read, and the roster is read in pages.
+// Of thousands of owners some heartbeats are unreadable, and the roster is read in pages.
 func TestALargeRosterIsReadAsFarAsItCanBe(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		owners := make([]string, 1200)
@@ -313,7 +313,6 @@ func TestALargeRosterIsReadAsFarAsItCanBe(t *testing.T) {
 	})
 }
 
-// firstFails is a hook that fails the first pipeline.
 type firstFails struct{ n *atomic.Int64 }
 
 func (firstFails) DialHook(next redis.DialHook) redis.DialHook          { return next }
@@ -450,7 +449,7 @@ func TestATermThatIsFencedEndsAtOnceWhateverItAskedFor(t *testing.T) {
 	}
 	t.Run("before it has opened", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, f *fleet) {
-			r := f.silentReplica("r1", nil) // without a heartbeat it does not open, and tries again
+			r := f.silentReplica("r1", nil) // without a heartbeat it does not open, and retries
 			defer r.start()()
 			pass(time.Second)
 			term := r.PresentTerm()

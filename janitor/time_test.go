@@ -19,8 +19,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// inBubble runs a test under a clock that passes hours in moments, on a fleet that has not been
-// listened to yet.
+// inBubble runs a test with a virtual clock, on a fleet that has not been observed yet.
 func inBubble(t *testing.T, test func(t *testing.T, f *fleet)) {
 	t.Helper()
 	t.Parallel()
@@ -47,7 +46,7 @@ func (f *fleet) beat(id string) (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// pass lets so much time go by, and everything that it brings about.
+// pass lets time pass, with all its effects.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -85,8 +84,8 @@ func TestTheDeadAreSweptAtTheEndOfTheirHeartbeat(t *testing.T) {
 	})
 }
 
-// looks counts the leader's looks at heartbeats: those that ask for the rest of each one's life,
-// and those that ask in two commands whether all are there.
+// looks counts the leader's readings of heartbeats: those of each one's remaining life, and those
+// that check in two commands whether all exist.
 func (r *replica) looks() (asked, counted *atomic.Int64) {
 	asked, counted = &atomic.Int64{}, &atomic.Int64{}
 	r.client.AddHook(pipelined(func(cmd redis.Cmder) {
@@ -191,7 +190,7 @@ func TestFollowersListenWhileNobodyLeads(t *testing.T) {
 		require.NoError(t, f.Set(t.Context(), f.Lease(), "somebody/else", 0).Err())
 		stopLease := make(chan struct{})
 		defer close(stopLease)
-		go func() { // a lease that lives and whose holder does nothing
+		go func() { // a live lease whose holder does nothing
 			for {
 				select {
 				case <-stopLease:
@@ -305,7 +304,7 @@ func TestALeaderWhoseFullScanCannotEvenBeginForThreeIntervalsResigns(t *testing.
 	}
 }
 
-// Who asks for a pass and hangs up, or asks for a part, does not keep a leader that fails.
+// Requests that are abandoned, or for a part only, do not keep a failing leader in office.
 func TestPassesThatAreBrokenOffOrOfAPartAreNoProgress(t *testing.T) {
 	for name, ask := range map[string]func(t *testing.T, r *replica){
 		"broken off": func(t *testing.T, r *replica) {
@@ -433,7 +432,7 @@ func TestANewLeaderKnowsFromFollowingWhatASmallCallUsuallyTakes(t *testing.T) {
 	})
 }
 
-// slower is a hook that is called before each command.
+// slower is a hook that calls itself before each command.
 type slower func()
 
 func (s slower) DialHook(next redis.DialHook) redis.DialHook { return next }

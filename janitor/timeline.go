@@ -14,14 +14,12 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// mostNoted bounds the events that wait to be written.
 const mostNoted = 1000
 
-// errNotesDropped: more happened than could be written.
-var errNotesDropped = errors.New("janitor: too much happened while Redis was away")
+var errNotesDropped = errors.New("janitor: timeline events dropped while Redis was away")
 
-// notes are events for people, which are written beside all that matters: who notes one never
-// waits, and what cannot be written is dropped.
+// notes are events for people. They are written in the background: add never waits, and events that
+// cannot be written are dropped.
 type notes struct {
 	client redis.UniversalClient
 	key    string
@@ -36,12 +34,11 @@ type notes struct {
 func newNotes(client redis.UniversalClient, key, by string, log *slog.Logger) *notes {
 	return &notes{
 		client: client, key: key, by: by, wake: make(chan struct{}, 1),
-		writes: streak.New(log, "timeline cannot be written: the page lacks what happened",
-			"timeline is written again", "key", key, "allow", "XADD"),
+		writes: streak.New(log, "cannot write the timeline; the page will lack events",
+			"writing the timeline again", "key", key, "allow", "XADD"),
 	}
 }
 
-// add has an event written soon.
 func (n *notes) add(e timeline.Event) {
 	e.By = n.by
 	n.mu.Lock()
@@ -56,10 +53,8 @@ func (n *notes) add(e timeline.Event) {
 	n.nudge()
 }
 
-// notesTimeout bounds a try to write, notesLast the last one of a replica that stops.
 const notesTimeout, notesLast = 2 * time.Second, 200 * time.Millisecond
 
-// run writes until ctx ends, and then once more.
 func (n *notes) run(ctx context.Context) {
 	for {
 		select {
@@ -74,7 +69,8 @@ func (n *notes) run(ctx context.Context) {
 	}
 }
 
-// write writes what is due. What fails is tried again; after a lost reply it is there twice.
+// write writes the queued events, and requeues them on failure; after a lost reply they appear
+// twice.
 func (n *notes) write(ctx context.Context, within time.Duration) bool {
 	n.mu.Lock()
 	due := n.due
@@ -87,7 +83,7 @@ func (n *notes) write(ctx context.Context, within time.Duration) bool {
 	defer cancel()
 	err := timeline.Add(ctx, n.client, n.key, due...)
 	if err == nil || notAllowed(err) || redis.HasErrorPrefix(err, "WRONGTYPE ") {
-		// All else is Redis that is away or full, as the ticks say.
+		// Other errors mean that Redis is down or full, which the ticks report.
 		n.writes.Note(err)
 		return true
 	}
@@ -106,8 +102,8 @@ func (n *notes) nudge() {
 	}
 }
 
-// noteHold notes, on the leader and after a tick that succeeded, a hold that has begun or ended.
-// Only listen calls it.
+// noteHold notes, on the leader and after a successful tick, that a hold began or ended. Only
+// listen calls it.
 func (j *Janitor) noteHold(leading bool) {
 	h := j.listener.heard()
 	switch w := h.witness; {
@@ -121,7 +117,7 @@ func (j *Janitor) noteHold(leading bool) {
 			})
 		}
 		j.holdNoted = &timeline.Event{Kind: timeline.HoldOver, Reason: w.Reason, At: w.Now.Add(w.HeldFor)}
-	case j.holdNoted == nil: // a term begins, and the hold may have ended before it
+	case j.holdNoted == nil: // a term begins; the hold may have ended before it
 		j.holdNoted = &timeline.Event{}
 		if w.Reason != "" {
 			j.notes.add(timeline.Event{
@@ -134,9 +130,8 @@ func (j *Janitor) noteHold(leading bool) {
 	}
 }
 
-// noteOwners notes who fell silent, came or left since the last reading of the roster; gone are
-// those that stood on it then and do not now. The caller holds mu, and has not told the breaker
-// yet.
+// noteOwners notes who fell silent, came or left since the last reading of the roster; gone were on
+// it then and are not now. Call it with mu held, before the breaker.
 func (o *owners) noteOwners(roster map[string]Liveness, byes map[string]bool, gone map[string]Liveness) {
 	note := func(kind timeline.Kind, id string) {
 		o.j.notes.add(timeline.Event{Kind: kind, Instance: id, Found: o.roster == nil})

@@ -14,7 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
-// told are the events of the timeline that tell of this, by kind and of whom or why.
+// told returns the timeline's events about this fleet, by kind and subject.
 func (f *fleet) told() (events map[string]timeline.Event) {
 	all, err := timeline.Read(f.t.Context(), f.Client, f.Timeline(), "0-0")
 	require.NoError(f.t, err)
@@ -101,7 +101,7 @@ func TestATimelineThatCannotBeWrittenKeepsNothingFromBeingSwept(t *testing.T) {
 		r := f.replica("r1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		r.leads()
 		f.eventually(func() bool { return f.left("dead") == 0 })
-		f.eventually(func() bool { return strings.Contains(log.String(), "timeline cannot be written") })
+		f.eventually(func() bool { return strings.Contains(log.String(), "cannot write the timeline") })
 		require.Equal(t, "no stream", f.Get(t.Context(), f.Timeline()).Val())
 		require.NoError(t, f.Del(t.Context(), f.Timeline()).Err())
 		require.NoError(t, r.Pause(t.Context(), Pause{Who: "ann", Why: "x"}))

@@ -12,35 +12,32 @@ import (
 )
 
 const (
-	// logLeast is how many log records always stay: enough for every reply that may still be
-	// waited for.
+	// logLeast is the number of log records that always stay: enough for every outstanding reply.
 	logLeast = 100
-	// recordItem and recordRest are what a record takes where its size cannot be asked for: bytes for
-	// each item of a full batch, and for all else. An IMEI takes 18; longer items make the log
-	// larger than it should be.
+	// recordItem and recordRest estimate a record's size, in bytes, if Redis does not report it:
+	// per item of a full batch, and the rest. An IMEI takes 18; longer items make the log larger
+	// than it should be.
 	recordItem, recordRest = 32, 512
 
-	// What trimming may not be allowed to do, as Status names it.
+	// Status lists these if trimming is not allowed something.
 	checkLogSize = "log_size"
 	checkLogTrim = "log_trim"
 )
 
-// logRecords is how many records LogBytes are where their size cannot be asked for.
 func (c Config) logRecords() int64 {
 	return max(logLeast, c.LogBytes/(recordItem*int64(c.DeleteBatch)+recordRest))
 }
 
-// trimStreaks log once what the server does not let this process do, and sweeping does without.
 func trimStreaks(log *slog.Logger, records int64) (size, trim *streak.Streak) {
-	size = streak.New(log, "size of the eviction log cannot be asked for: it is trimmed by number of records",
-		"eviction log is trimmed by its size again", "records", records, "allow", "MEMORY USAGE, XLEN")
-	trim = streak.New(log, "eviction log cannot be trimmed: it grows without bound",
-		"eviction log is trimmed again", "allow", "XTRIM")
+	size = streak.New(log, "cannot read the size of the eviction log; trimming it by number of records",
+		"trimming the eviction log by size again", "records", records, "allow", "MEMORY USAGE, XLEN")
+	trim = streak.New(log, "cannot trim the eviction log; it grows without bound",
+		"trimming the eviction log again", "allow", "XTRIM")
 	return size, trim
 }
 
-// trimLog trims the eviction log to the newest LogBytes; the server trims by whole nodes. What
-// this user may not do is no failure of the pass: it did what it is for.
+// trimLog trims the eviction log to the newest LogBytes; the server trims whole nodes. A missing
+// right does not fail the pass, whose work is done.
 func (p *Pass) trimLog(ctx context.Context) error {
 	j := p.t.j
 	if j.cfg.LogBytes < 0 {
@@ -67,8 +64,8 @@ func (p *Pass) trimLog(ctx context.Context) error {
 	return err
 }
 
-// logKeeps is how many records LogBytes are, by the average size of those that are there, but
-// never fewer than logLeast; 0: there is nothing to trim.
+// logKeeps returns how many records LogBytes hold, by the average size of the existing ones, at
+// least logLeast; 0 if there is nothing to trim.
 func (p *Pass) logKeeps(ctx context.Context, most int64) (int64, error) {
 	var used, length *redis.IntCmd
 	err := p.Call(ctx, func(ctx context.Context) error {
@@ -77,7 +74,7 @@ func (p *Pass) logKeeps(ctx context.Context, most int64) (int64, error) {
 		_, err := pipe.Exec(ctx)
 		return err
 	})
-	if errors.Is(err, redis.Nil) { // no such key any more
+	if errors.Is(err, redis.Nil) { // the key no longer exists
 		return 0, nil
 	}
 	if err != nil || used.Val() <= most {
@@ -86,8 +83,8 @@ func (p *Pass) logKeeps(ctx context.Context, most int64) (int64, error) {
 	return max(logLeast, int64(float64(length.Val())*float64(most)/float64(used.Val()))), nil
 }
 
-// notAllowed tells a refusal that lasts from one that passes: this user has no right to a command,
-// or the server does not know it.
+// notAllowed reports a lasting refusal: this user has no right to a command, or the server does not
+// know it.
 func notAllowed(err error) bool {
 	text := serverError(err)
 	return strings.HasPrefix(text, "NOPERM ") ||

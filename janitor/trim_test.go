@@ -20,8 +20,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
-// poor returns a server, as its administrator sees it, with options of a user that may do all but
-// what is taken away.
+// poor returns a server, with its administrator's client, and options of a user without these
+// rights.
 func poor(t *testing.T, without ...string) redistest.World {
 	s := redistest.Start(t)
 	c := s.Client()
@@ -35,7 +35,7 @@ func poor(t *testing.T, without ...string) redistest.World {
 	return redistest.World{Client: c, Options: o, Real: true}
 }
 
-// fill writes n records of full batches of so many IMEIs, of terms long over.
+// fill writes n records of full batches of so many items, of old terms.
 func (f *fleet) fill(n, items int) {
 	list := `["` + strings.Repeat(`356307042441013","`, items-1) + `356307042441013"]`
 	pipe := f.Pipeline()
@@ -46,7 +46,7 @@ func (f *fleet) fill(n, items int) {
 	require.NoError(f.t, err)
 }
 
-// What its user may not do is no failed pass: each is told once, the log stays bounded by number,
+// A missing right does not fail the pass: it is logged once, and the log stays bounded by number,
 // or is not trimmed.
 func TestAUserThatMayNotTrimSweepsAllTheSame(t *testing.T) {
 	t.Parallel()
@@ -68,7 +68,7 @@ func TestAUserThatMayNotTrimSweepsAllTheSame(t *testing.T) {
 			f.fill(2000, 50)
 			var lines process.Buffer
 			r := f.replica("r1", func(c *Config) {
-				c.DeleteBatch, c.LogBytes, c.Interval = 50, 1<<20, time.Second // three failures and it resigns
+				c.DeleteBatch, c.LogBytes, c.Interval = 50, 1<<20, time.Second // it resigns after three failures
 				c.Logger = slog.New(slog.NewTextHandler(&lines, nil))
 			})
 			r.leads()
@@ -84,7 +84,7 @@ func TestAUserThatMayNotTrimSweepsAllTheSame(t *testing.T) {
 			}
 			require.Equal(t, c.off, r.Status().Witness.ChecksOff)
 			require.NotContains(t, lines.String(), "pass failed")
-			for _, off := range []string{"cannot be asked for", "cannot be trimmed"} {
+			for _, off := range []string{"cannot read the size", "cannot trim"} {
 				require.LessOrEqual(t, strings.Count(lines.String(), off), 1, "told once")
 			}
 			require.Equal(t, len(c.off), strings.Count(lines.String(), "allow="))
@@ -116,7 +116,7 @@ func TestARightThatIsGivenBackIsUsed(t *testing.T) {
 	require.Less(t, f.XLen(t.Context(), f.Log()).Val(), int64(LogLeast+100), "whole nodes, of 100 small records")
 }
 
-// A connection that breaks is no refusal: the pass fails, and nothing is off.
+// A broken connection is not a refusal: the pass fails, and no check is off.
 func TestAConnectionThatBreaksWhileTrimmingFailsThePass(t *testing.T) {
 	t.Parallel()
 	for _, broken := range []string{"memory", "xtrim"} {
@@ -138,7 +138,7 @@ func TestAConnectionThatBreaksWhileTrimmingFailsThePass(t *testing.T) {
 	}
 }
 
-// Batches that the server refuses, of whatever reason, keep that owner's entries and not the pass.
+// Refused batches, for whatever reason, keep that owner's entries but do not stop the pass.
 func TestAnOwnerWhoseBatchesAreRefusedIsLeftAlone(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.entries("dead", 1200)
@@ -152,11 +152,11 @@ func TestAnOwnerWhoseBatchesAreRefusedIsLeftAlone(t *testing.T) {
 		require.Equal(t, 1200, f.left("dead"))
 		require.Equal(t, 1, r.Accounts())
 		require.Zero(t, r.Status().Unsettled)
-		require.Regexp(t, `refuses to delete entries of a dead owner.* owner=dead error=".*ERR no`, log.String())
+		require.Regexp(t, `refuses to delete a dead owner's entries.* owner=dead error=".*ERR no`, log.String())
 	})
 }
 
-// A refusal lasts until somebody mends it, and a dead owner is swept each second until then.
+// A refusal lasts until somebody fixes it, and a dead owner is tried each second until then.
 func TestARefusalToDeleteIsToldOnceWhileItLasts(t *testing.T) {
 	t.Parallel()
 	f := setup(t, poor(t, "hdel"))
@@ -168,13 +168,13 @@ func TestARefusalToDeleteIsToldOnceWhileItLasts(t *testing.T) {
 	}
 	told := func(refusals, ends int) {
 		t.Helper()
-		require.Equal(t, refusals, strings.Count(log.String(), "refuses to delete entries of a dead owner"), log)
-		require.Equal(t, ends, strings.Count(log.String(), "entries of a dead owner are deleted again"), log)
+		require.Equal(t, refusals, strings.Count(log.String(), "refuses to delete a dead owner's entries"), log)
+		require.Equal(t, ends, strings.Count(log.String(), "deleting the dead owner's entries again"), log)
 	}
 	refused := func() {
 		t.Helper()
 		for range 3 {
-			rep := r.sweep(Request{}) // one may leave the owner to the other
+			rep := r.sweep(Request{}) // one sweep may leave the owner to the other
 			require.Positive(t, rep["owners"].Spared[SkipUnreadable]+rep["registry"].Spared[SkipUnreadable], "it is shown")
 		}
 	}
@@ -195,7 +195,7 @@ func TestARefusalToDeleteIsToldOnceWhileItLasts(t *testing.T) {
 	told(3, 1)
 }
 
-// safeText is a log that may be read while others write.
+// safeText is a log that can be read during writes.
 type safeText struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -232,13 +232,12 @@ func TestWhatIsNotAllowed(t *testing.T) {
 	require.False(t, NotAllowed(errors.New("ERR not of the server")))
 }
 
-// reply is an error reply of the server.
 type reply string
 
 func (r reply) Error() string { return string(r) }
 func (reply) RedisError()     {}
 
-// breaks is a hook that breaks the connection under a command.
+// breaks is a hook that breaks the connection at a command.
 type breaks string
 
 func (breaks) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -261,7 +260,7 @@ func (b breaks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Each batch has a record, one that deletes nothing too.
+// Each batch has a record, even if it deletes nothing.
 func TestTheLogIsTrimmedAfterAPassWhoseBatchesDeletedNothing(t *testing.T) {
 	t.Parallel()
 	f := setup(t, poor(t, "unlink", "srem"))
@@ -278,7 +277,7 @@ func TestTheLogIsTrimmedAfterAPassWhoseBatchesDeletedNothing(t *testing.T) {
 	require.Less(t, f.XLen(t.Context(), f.Log()).Val(), int64(700), "the two passes have 1,400 records")
 }
 
-// An index that cannot be emptied is read for ever: that must cost little, and hide nothing.
+// An index that cannot be emptied is read for ever; that must cost little and hide nothing.
 func TestAnIndexThatCannotBeEmptiedFillsNoLogAndStopsNoOtherOwner(t *testing.T) {
 	t.Parallel()
 	for _, without := range [][]string{{"unlink", "srem"}, {"unlink"}, {"srem"}} {
@@ -290,7 +289,7 @@ func TestAnIndexThatCannotBeEmptiedFillsNoLogAndStopsNoOtherOwner(t *testing.T) 
 				c.DeleteBatch, c.LogBytes = 10, -1
 				c.Logger = slog.New(slog.NewTextHandler(&lines, nil))
 			})
-			f.live("a", "b", "c", "d", "e") // so that two deaths are no mass failure
+			f.live("a", "b", "c", "d", "e") // so that two deaths are not a mass failure
 			f.indexed("dead", 100)
 			r.leads()
 			epoch := r.Status().Epoch
@@ -301,7 +300,7 @@ func TestAnIndexThatCannotBeEmptiedFillsNoLogAndStopsNoOtherOwner(t *testing.T) 
 			f.indexed("late", 20)
 			f.eventually(func() bool { return f.recorded() == 120 })
 			require.LessOrEqual(t, f.XLen(t.Context(), f.Log()).Val(), int64(60), "few records are of nothing")
-			for _, says := range []string{"piece by piece", "cannot be emptied"} {
+			for _, says := range []string{"batch by batch", "cannot empty dead owners"} {
 				require.LessOrEqual(t, strings.Count(lines.String(), says), 1)
 			}
 			require.NotContains(t, lines.String(), "pass failed")

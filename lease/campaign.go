@@ -15,15 +15,14 @@ import (
 )
 
 const (
-	// wakeJitter spreads the waiters that one release or one expiry wakes: the first to come wins, the
-	// others find it there and need not try.
+	// wakeJitter spreads the waiters that a release or an expiry wakes: all but the first find the
+	// lease held.
 	wakeJitter = 50 * time.Millisecond
-	// silence is after how many TTLs without a message a waiter asks whether its subscription still
-	// works. Many wait, and a release that is missed is seen when the lease can expire.
+	// silence is the number of TTLs without a message after which a waiter checks its subscription.
+	// A missed release is noticed anyway when the lease can expire.
 	silence = 4
 )
 
-// campaign tries until it has a term, and returns nil when ctx has ended first.
 func (e *Elector) campaign(ctx context.Context) *Term {
 	for next := time.Duration(0); e.pause(ctx, next); {
 		var (
@@ -39,16 +38,16 @@ func (e *Elector) campaign(ctx context.Context) *Term {
 		}
 	}
 	if e.acquirePending != nil {
-		// Nobody will be there to find it, and it must not hold the lease for a TTL in a dead name.
+		// Nobody is left to adopt it, and it would hold the lease for a TTL in a dead name.
 		_ = e.unlock(ctx, e.acquirePending) // logs what goes wrong
 	}
 	return nil
 }
 
-// attempt reads who holds the lease and takes it if it is free. For the server that is one read,
-// where trying would be a write and a script. It shows also whether an earlier attempt has
-// succeeded after all, and whether the holder's lease will ever end. Without a term it says how
-// long to wait for the next attempt.
+// attempt reads the holder and takes the lease if it is free: one read, where trying blindly would
+// cost a write and a script. The read also shows whether an earlier attempt succeeded after all,
+// and whether the lease will ever expire. Without a term, attempt returns the time until the next
+// one.
 func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	next := e.times.nextAttempt()
 	after, first := e.contend()
@@ -75,12 +74,11 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	case e.acquirePending != nil && h.Token == e.acquirePending.token:
 		l, err = e.adopt(ctx)
 	default:
-		// Until the lease can expire there is nothing to see, and a subscriber is told of a release. So
-		// where many wait each asks once in four fifths of a TTL. A waiter that is not subscribed, or
-		// that sees a lease which may never end, asks more often. Redis rounds down what is left.
+		// Nothing can change before the lease can expire, and subscribers hear of a release. So
+		// where many wait, each reads once in four fifths of a TTL. Redis rounds PTTL down.
 		left := h.TTL + time.Millisecond + rand.N(wakeJitter-time.Millisecond)
 		if !first {
-			// Once a TTL with all others, and soon after the lease can have expired.
+			// Once a TTL with all others, and again soon after the lease can have expired.
 			left = min(e.others.TurnAfter(h.TTL, e.times.reserveTurn()), e.others.Turns(e.times.ttl()))
 		}
 		if h.TTL >= 0 && (left < next || (e.subscribed.Load() || !first) && h.TTL <= e.times.ttl()) {
@@ -93,13 +91,13 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 		term, err = e.begin(ctx, l, trustWindow{since: begun, times: e.times})
 	}
 	if errors.Is(err, errNotMine) {
-		err = nil // another was faster: that is no failure
+		err = nil // another was faster: not a failure
 	}
 	return term, next, err
 }
 
-// look reads the holder. A reserve does so in one pipeline with the other reserves of its client.
-// After a failure it looks alone: on a Cluster one slot without a server fails the whole pipeline.
+// look reads the holder. Reserves of one client share a pipeline. After a failure a reserve reads
+// alone: on a Cluster, one slot without a server fails the whole pipeline.
 func (e *Elector) look(ctx context.Context, first bool) (h Holder, held bool, err error) {
 	if first || e.lookAlone {
 		h, held, err = e.readHolder(ctx)
@@ -110,20 +108,20 @@ func (e *Elector) look(ctx context.Context, first bool) (h Holder, held bool, er
 	return h, held, err
 }
 
-// freeFor notes that the lease is free, and returns how much longer it must be before it is taken:
-// in all less than a TTL, for which one that has resigned cools down.
+// freeFor notes that the lease is free, and returns how much longer it must stay so before it is
+// taken. In all that is less than a TTL, the cool-down of an instance that resigned.
 func (e *Elector) freeFor(after time.Duration) time.Duration {
 	e.freeSince = cmp.Or(e.freeSince, time.Now())
 	return min(after, e.times.ttl()*2/3) - time.Since(e.freeSince)
 }
 
-// take acquires the lease with a fresh token. It is not interrupted when ctx ends: that would turn
-// an attempt into one of unknown fate.
+// take acquires the lease with a fresh token. The end of ctx does not interrupt it: the outcome
+// would be unknown.
 func (e *Elector) take(ctx context.Context) (*lock, error) {
 	l := newLock(e.client, e.key, e.instance, e.times)
 	err := l.acquire(context.WithoutCancel(ctx), e.times.call())
 	if err == nil {
-		// Free no more, also if no term comes of it.
+		// The lease was not free, whether or not a term comes of it.
 		e.acquirePending, e.freeSince = nil, time.Time{}
 	} else if !errors.Is(err, errNotMine) {
 		e.acquirePending = l
@@ -131,8 +129,8 @@ func (e *Elector) take(ctx context.Context) (*lock, error) {
 	return l, err
 }
 
-// adopt makes the lease ours that an attempt took whose reply was lost. Its age is not known, so it
-// is extended, and trusted from then on.
+// adopt takes over the lease that an earlier attempt won but whose reply was lost. Its age is
+// unknown, so it is extended and trusted from then on.
 func (e *Elector) adopt(ctx context.Context) (*lock, error) {
 	l := e.acquirePending
 	err := l.extend(context.WithoutCancel(ctx), e.times.call())
@@ -142,8 +140,8 @@ func (e *Elector) adopt(ctx context.Context) (*lock, error) {
 	return l, err
 }
 
-// begin draws the epoch and makes the term, of which the lease has just been won. It tries until
-// the first renewal is due; then, or when ctx has ended, it releases the lease.
+// begin draws the epoch and returns the term for a lease just won. It retries until the first
+// renewal is due, then gives up and releases the lease, as it does when ctx ends.
 func (e *Elector) begin(ctx context.Context, l *lock, w trustWindow) (*Term, error) {
 	failpoint.Hit(failpoint.Acquiring)
 	epoch, err := e.draw(ctx, w.budget(time.Now()), l.token, 0)
@@ -153,7 +151,7 @@ func (e *Elector) begin(ctx context.Context, l *lock, w trustWindow) (*Term, err
 	}
 	switch {
 	case errors.Is(err, errNotMine):
-		return nil, err // fenced: there is nothing to release
+		return nil, err // fenced: nothing to release
 	case err != nil:
 		_ = e.unlock(ctx, l) // logs what goes wrong
 		return nil, err
@@ -170,8 +168,8 @@ func (e *Elector) begin(ctx context.Context, l *lock, w trustWindow) (*Term, err
 	return term, nil
 }
 
-// pause waits for the next attempt: for d or until a holder releases, but not before the cool-down
-// is over. It reports false when ctx has ended.
+// pause waits for d, or until a holder releases, but at least until the cool-down is over. It
+// reports false once ctx has ended.
 func (e *Elector) pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -192,8 +190,6 @@ func (e *Elector) pause(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// announce tells the waiters that the lease is free. They find out without it when it could have
-// expired.
 func (e *Elector) announce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, e.times.part())
 	defer cancel()
@@ -201,12 +197,10 @@ func (e *Elector) announce(ctx context.Context) {
 	if err == nil || redis.IsPermissionError(err) {
 		e.announces.Note(err)
 	} else {
-		e.log.Debug("release was not announced", "error", err)
+		e.log.Debug("could not announce the release", "error", err)
 	}
 }
 
-// listen wakes the campaign at each release, until ctx ends. A waiter that is not subscribed asks
-// for the holder more often.
 func (e *Elector) listen(ctx context.Context) {
 	wake := func() {
 		select {
@@ -220,7 +214,7 @@ func (e *Elector) listen(ctx context.Context) {
 		Message: func(string) { wake() },
 		Subscribed: func(is bool) {
 			e.subscribed.Store(is)
-			if is { // a subscription that has just begun may have missed a release
+			if is { // a new subscription may have missed a release
 				wake()
 			}
 		},

@@ -55,8 +55,8 @@ func TestAcquireThatLandsLateIsFoundAndNotDeletedAgain(t *testing.T) {
 	})
 }
 
-// redsync sends a script that deletes the token after an acquire that failed.
-// It may reach the server after the lease was found ours: nobody would hold it.
+// After a failed acquire redsync sends a script that deletes the token. If that arrived after the
+// elector found the lease its own, nobody would hold it.
 func TestNoDeletionIsUnderWayAfterAnAcquireOfUnknownFate(t *testing.T) {
 	for name, f := range map[string]fault{"no reply comes": mute, "the connection breaks": cut} {
 		t.Run(name, func(t *testing.T) {
@@ -163,10 +163,10 @@ func TestEpochThatCannotBeDrawnGivesTheLeaseBack(t *testing.T) {
 		a.run(untilEnd)
 		time.Sleep(b.ttl / 2)
 		require.Empty(t, a.terms)
-		require.Contains(t, a.log.all(), "lease cannot be contended for")
+		require.Contains(t, a.log.all(), "cannot contend for the lease")
 		a.line.mend()
 		await(b, a.terms)
-		require.Contains(t, a.log.all(), "lease can be contended for again")
+		require.Contains(t, a.log.all(), "contending for the lease again")
 	})
 }
 
@@ -179,7 +179,7 @@ func TestEpochRisesThoughTheStoredOneIsLost(t *testing.T) {
 		a := b.candidate("a").run(untilEnd)
 		term := await(b, a.terms)
 		require.Equal(t, ahead+1, term.Epoch())
-		waiter := b.candidate("b").run(untilEnd) // has only seen it
+		waiter := b.candidate("b").run(untilEnd) // has only read it
 		time.Sleep(5 * time.Second)
 		require.NoError(t, b.admin.Del(t.Context(), epochKey).Err())
 		a.Resign(0)
@@ -194,7 +194,7 @@ func TestNoEpochThatSomebodyWritesEndsAllTerms(t *testing.T) {
 			"", "abc", "-5", "9007199254740991", "9007199254740993", "18446744073709551615", "1e300",
 		} {
 			x, y := b.candidate("x").run(untilEnd), b.candidate("y").run(untilEnd)
-			time.Sleep(b.ttl) // one leads, the other has met the epoch
+			time.Sleep(b.ttl) // one leads, and the other has met the epoch
 			for range 3 {
 				require.NoError(t, b.admin.Set(t.Context(), epochKey, damage, 0).Err())
 				time.Sleep(b.ttl) // both have met this one
@@ -229,7 +229,6 @@ func TestALeaseOfAnotherTypeIsSetAsideAndTaken(t *testing.T) {
 		require.True(t, x.leads())
 		require.Len(t, b.admin.Keys(t.Context(), "{"+b.key+"}:aside:*").Val(), 1, "it may be somebody's")
 
-		// The same in the middle of a term.
 		require.NoError(t, b.admin.Del(t.Context(), b.key).Err())
 		require.NoError(t, b.admin.HSet(t.Context(), b.key, "x", "y").Err())
 		time.Sleep(4 * b.ttl)
@@ -281,7 +280,7 @@ func TestLeaseThatWouldNotEndIsCapped(t *testing.T) {
 		}
 		require.Less(t, time.Since(began), 3*b.ttl)
 		warned := strings.Join(append(x.log.all(), y.log.all()...), "\n")
-		require.Equal(t, 1, strings.Count(warned, "was capped"))
+		require.Equal(t, 1, strings.Count(warned, "capped a lease"))
 	})
 }
 
@@ -299,7 +298,7 @@ func TestLeaseThatFallsEndsByItself(t *testing.T) {
 func TestLiveHolderWithALongerTTLIsLeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		longer := *b
-		longer.ttl = 40 * b.ttl // renewed every 200 s, while the others look every 3
+		longer.ttl = 40 * b.ttl // renewed every 200 s, while the others look every 3 s
 		a := longer.candidate("a").run(untilEnd)
 		term := await(b, a.terms)
 		waiter := b.candidate("b").run(untilEnd)
@@ -309,7 +308,7 @@ func TestLiveHolderWithALongerTTLIsLeftAlone(t *testing.T) {
 	})
 }
 
-// setBack does to the lease what a server's clock does that goes back: more is left of it.
+// setBack lengthens the lease as a server's clock does that is set back.
 func (b *bench) setBack(by time.Duration) {
 	left := b.admin.PTTL(b.t.Context(), b.key).Val()
 	require.Positive(b.t, left)
@@ -327,7 +326,8 @@ func TestALeaderThatDiesAsTheClockGoesBackHasASuccessorSoon(t *testing.T) {
 				a.line.breaks(drop)
 				left := b.admin.PTTL(t.Context(), b.key).Val()
 				b.setBack(by)
-				// They look when it should have ended, watch it for a TTL, and its last TTL begins.
+				// They look when it should have ended, watch it for a TTL, and then its last TTL
+				// begins.
 				time.Sleep(left + 2*b.ttl + b.ttl*6/25 + 2*wakeJitter)
 				require.NotEqual(t, waiter.leads(), another.leads(), "one of them leads")
 			})
@@ -337,7 +337,7 @@ func TestALeaderThatDiesAsTheClockGoesBackHasASuccessorSoon(t *testing.T) {
 
 func TestALiveHolderKeepsItsLeaseWhenTheClockGoesBack(t *testing.T) {
 	for _, by := range []time.Duration{time.Second, 3 * time.Minute, 24 * time.Hour} {
-		for _, times := range []time.Duration{1, 4, 9, 40} { // as long a TTL as its waiter's
+		for _, times := range []time.Duration{1, 4, 9, 40} { // the same TTL as the waiter's
 			t.Run(fmt.Sprint(by, " ", int(times)), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, b *bench) {
 					longer := *b
@@ -365,7 +365,7 @@ func TestAReleaseThatIsHeardInTheMiddleOfAnAttemptIsNotForgotten(t *testing.T) {
 		waiter := b.candidate("b").run(untilEnd)
 		time.Sleep(b.ttl)
 		waiter.line.breaksOnce("look", held)
-		waiter.released <- struct{}{} // it looks
+		waiter.released <- struct{}{} // makes it look
 		time.Sleep(time.Second)
 		a.stop()
 		require.NoError(t, await(b, a.ended))

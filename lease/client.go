@@ -11,33 +11,30 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// ErrUnsafeClient says that a client must not be used. The error that wraps it names every reason.
+// ErrUnsafeClient marks a client that must not be used. The wrapping error lists every reason.
 var ErrUnsafeClient = errors.New("lease: unsafe client")
 
 const (
-	// callTimeout is just below a second, so that the options suit every TTL of three seconds and
-	// more.
+	// callTimeout is just below a second, which suits every TTL of three seconds or more.
 	callTimeout = 900 * time.Millisecond
-	// controlPool is enough for a renewal, a beat and a tick under way at once.
+	// controlPool allows a renewal, a beat and a tick at the same time.
 	controlPool = 4
-	// reload is how soon a Cluster's client finds out that a replica leads in a dead master's place.
-	// Nothing tells it: only a node that lives can say where a slot has gone.
+	// reload is how soon a Cluster client notices that a replica has replaced a dead master.
 	reload = 500 * time.Millisecond
 )
 
 // Options derives the options of a control client from those of the client that carries the load:
 // the same server and credentials, but
 //
-//   - no retries. go-redis repeats a command whose reply was lost: a SETNX then finds its own value
-//     and says "taken", and nobody leads for a TTL.
-//   - contexts honoured. Without, a call of 200 ms takes as long as the read deadline allows.
-//   - dial, read, write and pool deadlines of 0.9 s, or o's own where shorter.
+//   - no retries. go-redis resends a command whose reply was lost; a SETNX then finds its own value
+//     and reports "taken", and nobody leads for a TTL.
+//   - contexts honoured. Otherwise a call with 200 ms takes as long as the read deadline.
+//   - dial, read, write and pool deadlines of 0.9 s, or o's own if shorter.
 //   - a pool of its own, of 4 connections, so that neither a sweep nor a storm of devices can
 //     starve the lease.
 //
-// o is not changed. It must be as the user wrote it, not what a client's Options method returns:
-// go-redis has then put a Dialer into it that keeps the old dial deadline. Behind Sentinel use
-// [FailoverOptions], for a Redis Cluster [ClusterOptions].
+// o is not changed. Pass it as the user wrote it: a client's Options method adds a Dialer with the
+// old dial deadline. Behind Sentinel use [FailoverOptions], for a Redis Cluster [ClusterOptions].
 func Options(o *redis.Options) *redis.Options {
 	c := *o
 	c.MaxRetries = -1
@@ -54,16 +51,14 @@ func Options(o *redis.Options) *redis.Options {
 	c.MaxConcurrentDials, c.MaxActiveConns = 0, 0
 	c.MinIdleConns, c.MaxIdleConns = 0, 0
 
-	// Cached values are old, and a server under maintenance must not get ten seconds for a reply.
+	// Cached values are old, and maintenance mode allows ten seconds for a reply.
 	c.ClientSideCache, c.ClientSideCacheConfig = nil, nil
 	c.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &c
 }
 
-// FailoverOptions is [Options] for a server behind Sentinel. It also has everything read from the
-// primary: what a replica holds may be old.
-//
-// redis.UniversalOptions are handled by their methods Simple and Failover.
+// FailoverOptions is [Options] for a server behind Sentinel. It also disables reading from
+// replicas, whose data may be old.
 func FailoverOptions(o *redis.FailoverOptions) *redis.FailoverOptions {
 	s := Options(&redis.Options{
 		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout,
@@ -80,17 +75,15 @@ func FailoverOptions(o *redis.FailoverOptions) *redis.FailoverOptions {
 	return &c
 }
 
-// ClusterOptions is [Options] for a Redis Cluster; each node has a pool of that size. And
+// ClusterOptions is [Options] for a Redis Cluster, with a pool per node, and
 //
-//   - no redirects. go-redis counts a command that it repeats after a lost reply as one, so no
-//     number of them but 0 means that nothing is sent twice. A command to a node that has given the
-//     slot away fails, and was not done; the next one goes to where the slot is by then.
-//   - a look every half second at which node has which slot, of which no node is asked for longer
-//     than 0.9 s. go-redis asks one after the other, and one that hangs, as a master does that died
-//     with its machine, would hide for a whole read deadline who leads in its place.
-//   - everything read from the masters.
+//   - no redirects. go-redis treats a repeat after a lost reply as a redirect, so only 0 guarantees
+//     that nothing is sent twice. A command to a slot's former node fails without effect.
+//   - a reload of the slot map every half second, with at most 0.9 s per node. A node that hangs
+//     would hide a dead master's successor for a whole read deadline.
+//   - all reads from masters.
 //
-// While the slot of a key moves, calls of that key fail.
+// While the slot of a key moves, calls with that key fail.
 func ClusterOptions(o *redis.ClusterOptions) *redis.ClusterOptions {
 	s := Options(&redis.Options{
 		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout,
@@ -119,7 +112,7 @@ func ClusterOptions(o *redis.ClusterOptions) *redis.ClusterOptions {
 	return &c
 }
 
-// quickLook bounds how long a node is asked which node has which slot.
+// quickLook bounds CLUSTER SLOTS on each node.
 type quickLook struct{}
 
 func (quickLook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -139,7 +132,7 @@ func (quickLook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// atMost is a deadline no longer than callTimeout. go-redis switches one off that is not positive.
+// atMost caps a deadline at callTimeout. To go-redis, a deadline that is not positive is off.
 func atMost(d time.Duration) time.Duration {
 	if d > 0 && d < callTimeout {
 		return d
@@ -147,12 +140,10 @@ func atMost(d time.Duration) time.Duration {
 	return callTimeout
 }
 
-// CheckClient returns nil if the client speaks to one server or to a Redis Cluster, does not retry,
-// honours contexts, caches nothing, and has deadlines. If within is positive, all deadlines are
-// shorter than that: leases, ticks and heartbeats must not come late, while the client that carries
-// the load may take its time. Otherwise it returns an error that wraps [ErrUnsafeClient] and names
-// every option that is not as it should be. It does not speak to Redis: whether a client behind
-// Sentinel reads from replicas, for one, its options do not tell.
+// CheckClient returns nil if the client talks to one server or a Redis Cluster, does not retry,
+// honours contexts, caches nothing, and has deadlines, shorter than within if that is positive.
+// Otherwise the error wraps [ErrUnsafeClient] and lists every unsafe option. Not everything shows
+// in the options: a client behind Sentinel may read from replicas.
 func CheckClient(c redis.UniversalClient, within time.Duration) error {
 	switch c := c.(type) {
 	case nil:
@@ -174,8 +165,6 @@ func CheckClient(c redis.UniversalClient, within time.Duration) error {
 	}
 }
 
-// unsafe is the error that names all that is wrong, and the function that makes safe options; nil:
-// nothing.
 func unsafe(errs []error, within time.Duration, maker string) error {
 	if len(errs) == 0 {
 		return nil
@@ -187,8 +176,8 @@ func unsafe(errs []error, within time.Duration, maker string) error {
 	return fmt.Errorf("%w%s: %w", ErrUnsafeClient, hint, errors.Join(errs...))
 }
 
-// checkCluster judges options as NewClusterClient has filled them in: there, no redirects (-1) have
-// become 0. The wait for a turn in a node's pool is filled in by the node's client.
+// checkCluster checks options with the defaults of NewClusterClient applied: MaxRedirects -1 has
+// become 0.
 func checkCluster(o *redis.ClusterOptions, within time.Duration) error {
 	errs := checkOptions(&redis.Options{
 		MaxRetries: o.MaxRetries, ContextTimeoutEnabled: o.ContextTimeoutEnabled,
@@ -223,8 +212,8 @@ func checkCluster(o *redis.ClusterOptions, within time.Duration) error {
 	return unsafe(errs, within, "ClusterOptions")
 }
 
-// checkOptions judges options as NewClient has filled them in: there, no retries (-1) has become 0,
-// and so has a read or write deadline switched off.
+// checkOptions checks options with the defaults of NewClient applied: MaxRetries -1 has become 0,
+// and so has a read or write deadline that is off.
 func checkOptions(o *redis.Options, within time.Duration) (errs []error) {
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
@@ -237,7 +226,7 @@ func checkOptions(o *redis.Options, within time.Duration) (errs []error) {
 	if o.ClientSideCache != nil || o.ClientSideCacheConfig != nil {
 		wrong("client-side caching is on, must be off")
 	}
-	// All tries to dial, and the pauses between them, are one wait.
+	// All dials, with the pauses between them, count as one wait.
 	tries := time.Duration(max(o.DialerRetries, 1))
 	dial := o.DialTimeout
 	if dial > 0 {

@@ -67,7 +67,7 @@ func TestOptionsOfEveryKindOfClientAreTheSame(t *testing.T) {
 		require.NoError(t, CheckClient(c, time.Second))
 	}
 	a, b := *single.Options(), *failover.Options()
-	for _, o := range []*redis.Options{&a, &b} { // where they differ
+	for _, o := range []*redis.Options{&a, &b} { // lists the differences
 		o.Addr, o.NodeAddress, o.Dialer, o.OnConnect = "", "", nil, nil
 		o.MaintNotificationsConfig, o.PushNotificationProcessor = nil, nil
 	}
@@ -125,7 +125,7 @@ func TestClusterOptionsMakeASafeClientThatSendsNothingTwice(t *testing.T) {
 	o := ClusterOptions(user)
 	require.Equal(t, before, *user, "the user's are left alone")
 	require.NotNil(t, o.NewClient)
-	o.NewClient = nil // no two functions are equal
+	o.NewClient = nil // functions are never equal
 	require.Equal(t, &redis.ClusterOptions{
 		Addrs: []string{"127.0.0.1:1"}, Username: "u", Password: "p", Protocol: 2, MaxRetries: -1, MaxRedirects: -1,
 		DialerRetries: 1, ContextTimeoutEnabled: true,

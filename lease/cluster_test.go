@@ -12,7 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
-// go-redis sends a command again to a node that did not answer in time, and calls that a redirect.
+// go-redis resends a command to another node if the first did not answer in time, and calls that a
+// redirect.
 func TestOnAClusterNothingIsSentTwiceAndASlotThatMovedIsFound(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)
@@ -32,7 +33,7 @@ func TestOnAClusterNothingIsSentTwiceAndASlotThatMovedIsFound(t *testing.T) {
 	require.Error(t, add())
 	home.Cont()
 	c.AwaitOK()
-	// A server that stood still for longer than the others waited refuses what it has to read.
+	// A server that stalled for longer than the others waited refuses the commands in its buffer.
 	n, err := look.Get(ctx, "{a}n").Int()
 	require.NoError(t, err)
 	require.LessOrEqual(t, n, 2, "what was asked before the stop was done once at most")
@@ -42,7 +43,7 @@ func TestOnAClusterNothingIsSentTwiceAndASlotThatMovedIsFound(t *testing.T) {
 	require.ErrorContains(t, add(), "ASK", "it is on its way")
 	require.Equal(t, fmt.Sprint(n), look.Get(ctx, "{a}n").Val())
 	finish()
-	for add() != nil { // MOVED, until the client has looked
+	for add() != nil { // MOVED, until the client has reloaded the slots
 		require.NoError(t, ctx.Err())
 	}
 	require.Equal(t, fmt.Sprint(n+1), look.Get(ctx, "{a}n").Val())
@@ -58,7 +59,7 @@ func TestANodeThatHangsIsNotAskedForLongWhoHasWhichSlot(t *testing.T) {
 		return redis.NewClient(node)
 	}
 	o = ClusterOptions(o)
-	o.ReadTimeout, o.WriteTimeout, o.DialTimeout = time.Hour, time.Hour, time.Hour // of the load
+	o.ReadTimeout, o.WriteTimeout, o.DialTimeout = time.Hour, time.Hour, time.Hour // as for the load
 	rdb := redis.NewClusterClient(o)
 	defer rdb.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// choice is what Config.Contend answers, as it is changed.
+// choice is a Config.Contend whose answer can be changed.
 type choice struct {
 	mu    sync.Mutex
 	after time.Duration
@@ -32,7 +32,7 @@ func (c *choice) contend() (time.Duration, bool) {
 	return c.after, c.yes
 }
 
-// reserves starts electors that come last.
+// reserves starts reserves.
 func (b *bench) reserves(n int) (all []*candidate) {
 	for i := range n {
 		r := b.candidate(fmt.Sprintf("reserve-%d", i))
@@ -72,7 +72,7 @@ func TestAReserveLeavesTheLeaseToTheFirst(t *testing.T) {
 	})
 }
 
-// Whenever all of the first die, at any moment between two renewals, a reserve leads within two
+// Whenever all first contenders die, at any moment between two renewals, a reserve leads within two
 // TTLs.
 func TestAReserveLeadsWithinTwoTTLsWhenAllOfTheFirstDied(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
@@ -185,7 +185,7 @@ func TestALeaseIsTakenWhenItHasBeenFreeForLongEnough(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(began), 14*time.Second)
 		require.Less(t, time.Since(began), 14*time.Second+b.ttl/3)
 
-		// Who waits longer than a TTL may is still no reason that nobody leads.
+		// Somebody must lead even if a contender waits longer than a TTL.
 		may.set(time.Hour, true)
 		a.Resign(0)
 		synctest.Wait()
@@ -195,8 +195,8 @@ func TestALeaseIsTakenWhenItHasBeenFreeForLongEnough(t *testing.T) {
 	})
 }
 
-// One that has resigned cools down for longer than anybody waits: it does not win again before who
-// came later.
+// An elector that resigned cools down for longer than any other waits, so it does not win before
+// one that arrives later.
 func TestWhoCoolsDownDoesNotWinAgainstWhoComesLater(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		a := b.candidate("a").run(untilEnd)
@@ -212,7 +212,7 @@ func TestWhoCoolsDownDoesNotWinAgainstWhoComesLater(t *testing.T) {
 }
 
 func TestWhoseWorkEndsLateCoolsDownFromTheReleaseOn(t *testing.T) {
-	// Of a TTL, in percent: for so long the work goes on after its term.
+	// How long the work continues after its term, in percent of a TTL.
 	for _, share := range []time.Duration{30, 40, 90} {
 		t.Run(fmt.Sprint(int(share)), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {

@@ -19,14 +19,14 @@ import (
 
 const (
 	defaultTTL = 15 * time.Second
-	// Below, scheduling and garbage collection alone cost the lease.
+	// With less, scheduling and garbage collection alone lose the lease.
 	minTTL = 100 * time.Millisecond
 )
 
-// Event is a change of a term's state, as told to Config.OnTransition.
+// Event is a change of a term's state, passed to Config.OnTransition.
 type Event string
 
-// What happens to a term: it is acquired once, and then either lost or released.
+// A term is acquired once, and then either lost or released.
 const (
 	Acquired Event = "acquired"
 	Lost     Event = "lost"
@@ -35,8 +35,7 @@ const (
 
 // Config configures an Elector.
 type Config struct {
-	// Client talks to Redis, with options as [Options] makes them: no retries, contexts honoured,
-	// deadlines below a third of the TTL. Not closed here.
+	// Client talks to Redis, with options such as [Options] returns. The elector does not close it.
 	Client redis.UniversalClient
 
 	// Key holds the lease. The epoch is kept at `{<key>}:epoch`, and a release is announced on the
@@ -45,26 +44,22 @@ type Config struct {
 	// and `<key>:aside:<number>`. All are in one Cluster slot.
 	Key string
 
-	// Instance names this process to operators and to the other contenders. Nothing depends on its
-	// being unique.
+	// Instance names this process to operators and other contenders. It need not be unique.
 	Instance string
 
-	// TTL is how long the lease outlives its holder: a shorter one gives a dead leader's place away
-	// sooner and is lost to shorter hitches of Redis. Renewals (TTL/3), retries (TTL/5) and the margin
-	// (TTL/10) follow from it. All contenders should have the same. Default 15 s.
+	// TTL is how long the lease outlives its holder. A shorter one replaces a dead leader sooner,
+	// but shorter hitches of Redis lose it. All contenders should use the same. Default 15 s.
 	TTL time.Duration
 
-	// Contend, if set, is asked before each attempt and must return at once. after is for how long the
-	// lease must have been free before it is taken: at most two thirds of a TTL. If first is false,
-	// after is ignored and this elector is a reserve: it looks at the lease about once a TTL, in one
-	// pipeline with the other electors of its Client, and takes a lease that has been free for half a
-	// TTL. See "Reserves" in the package's words.
+	// Contend, if set, is called before each attempt and must return at once. The lease must have
+	// been free for after, at most two thirds of a TTL, before it is taken. If first is false,
+	// after is ignored and this elector is a reserve; see "Reserves" in the package documentation.
 	Contend func() (after time.Duration, first bool)
 
-	// Logger, default slog.Default().
+	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 
-	// OnTransition, if set, is called in Run's goroutine, which renews the lease: it must return at
+	// OnTransition, if set, is called on Run's goroutine, which renews the lease: it must return at
 	// once.
 	OnTransition func(Event)
 }
@@ -89,23 +84,23 @@ type Elector struct {
 	attempts   *streak.Streak
 	announces  *streak.Streak
 
-	reserveAfter time.Duration // for how long the lease must have been free for a reserve to take it
+	reserveAfter time.Duration // how long a reserve waits for a free lease before taking it
 
 	// Only Run's goroutine uses these.
-	others         *together.Member // with whom a reserve looks at its lease
-	lookAlone      bool             // the last look failed
-	freeSince      time.Time        // when the lease was first seen free; zero: somebody had it
-	acquirePending *lock            // an acquire of unknown fate: its token may yet turn up in Redis
+	others         *together.Member // the reserves that share a read
+	lookAlone      bool
+	freeSince      time.Time // when the lease was first seen free; zero if it was held
+	acquirePending *lock     // an acquire of unknown outcome; its token may yet appear
 	stuckWatch     stuckWatch
 
 	mu        sync.Mutex
 	term      *Term
-	resigned  time.Duration // with which cool-down the term was given up, the longest if it was twice
-	coolUntil time.Time     // no campaign before
-	highest   uint64        // epoch met, here or in Redis
+	resigned  time.Duration // longest cool-down requested during this term
+	coolUntil time.Time
+	highest   uint64 // epoch met here or in Redis
 }
 
-// New returns an Elector, or all that is wrong with the configuration. It does not talk to Redis.
+// New returns an Elector, or an error with everything wrong in c. It does not talk to Redis.
 func New(c Config) (*Elector, error) {
 	c.TTL = cmp.Or(c.TTL, defaultTTL)
 	times := timings(c.TTL)
@@ -141,13 +136,12 @@ func New(c Config) (*Elector, error) {
 		contend:      c.Contend,
 		reserveAfter: times.reserveAfter(),
 		released:     make(chan struct{}, 1),
-		attempts:     streak.New(log, "lease cannot be contended for", "lease can be contended for again"),
-		announces: streak.New(log, "a release may not be announced: waiters find it when it could have expired",
-			"a release is announced again", "allow", "PUBLISH"),
+		attempts:     streak.New(log, "cannot contend for the lease", "contending for the lease again"),
+		announces: streak.New(log, "not allowed to announce releases; waiters notice when the lease can expire",
+			"announcing releases again", "allow", "PUBLISH"),
 	}, nil
 }
 
-// slotPrefix begins the names of keys that share the key's slot, in a Cluster.
 func slotPrefix(key string) (string, error) {
 	if key == "" {
 		return "", errors.New("lease: Key is empty")
@@ -155,31 +149,30 @@ func slotPrefix(key string) (string, error) {
 	if !strings.ContainsAny(key, "{}") {
 		return "{" + key + "}", nil
 	}
-	// Redis' rule: what stands between the first { and the next }, if anything.
+	// Redis' rule: the tag is the text between the first { and the next }, if any.
 	if _, rest, ok := strings.Cut(key, "{"); ok && strings.IndexByte(rest, '}') > 0 {
 		return key, nil
 	}
-	return "", fmt.Errorf("lease: Key %q has braces that are no hash tag", key)
+	return "", fmt.Errorf("lease: Key %q has braces but no hash tag", key)
 }
 
 // Run campaigns, leads, and campaigns again, until ctx ends or lead fails. It blocks, and leaves no
 // goroutine behind.
 //
-// For each term lead is called in a goroutine of its own, with a context that ends with the term
-// (its cause tells why, see the package's words) and with ctx. It must return when that context
-// ends: the lease is renewed for at most one TTL more, and Run does not go on without it.
+// For each term it calls lead on a new goroutine, with a context that ends with the term or with
+// ctx; see "The term's context" in the package documentation. lead must return when its context
+// ends: the lease is renewed for at most one more TTL, and Run waits for it.
 //
 //   - lead returns nil: the lease is released, and Run campaigns again after at least one retry
 //     interval, so that another may win.
 //   - lead returns an error while its context lives: the lease is released, and Run returns the
 //     error.
-//   - lead returns an error after its context has ended: that is how work is interrupted, not a
-//     failure. It is logged, and Run goes on.
+//   - lead returns an error after its context has ended: it is logged, and Run continues.
 //   - lead panics: the lease is released, and Run panics with a *panics.Recovered (of conc) that
 //     holds the value and its stack.
-//   - ctx ends: the term is left, the lease released, and Run returns nil.
+//   - ctx ends: the term ends, the lease is released, and Run returns nil.
 //
-// An Elector runs once at a time; a second Run returns an error at once.
+// While Run runs, a second call returns an error at once.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
 	if !e.running.CompareAndSwap(false, true) {
 		return errors.New("lease: Run is already running")
@@ -206,10 +199,9 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *
 	}
 }
 
-// Resign gives up the term, if there is one, and does not campaign before coolDown has passed. That
-// is counted from the release of the lease, which follows when the work has ended, or from the call
-// if there is no term. After a term it does not campaign within one retry interval in any case.
-// Resign does not wait for the work to end.
+// Resign gives up the term, if any, and does not campaign for coolDown, counted from the release of
+// the lease, which follows the end of the work, or without a term from the call. After a term the
+// pause is at least one retry interval. Resign does not wait for the work.
 func (e *Elector) Resign(coolDown time.Duration) {
 	e.coolDown(coolDown)
 	e.mu.Lock()
@@ -220,9 +212,8 @@ func (e *Elector) Resign(coolDown time.Duration) {
 	}
 }
 
-// Term returns the present term and true, or false if this process does not lead. That is computed
-// from the term's monotonic deadline, so that it is right also in a process that has just been
-// woken from a pause.
+// Term returns the current term and true, or false if this process does not lead. It is right even
+// in a process that has just woken from a pause.
 func (e *Elector) Term() (*Term, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -232,7 +223,7 @@ func (e *Elector) Term() (*Term, bool) {
 	return e.term, true
 }
 
-// install makes the term the present one, unless Resign was called while it was being won.
+// install sets the current term, unless Resign was called while it was being won.
 func (e *Elector) install(t *Term) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -243,9 +234,8 @@ func (e *Elector) install(t *Term) bool {
 	return true
 }
 
-// coolDownAgain begins the term's cool-down anew, now that the lease is released. Counted from the
-// call of Resign it could be over before the work was joined, or while the others still leave the
-// free lease to one another, and this process would win what it has just released.
+// coolDownAgain restarts the term's cool-down at the release. Otherwise it could end before the
+// work is joined, or while the others hold back, and this process would win back the lease.
 func (e *Elector) coolDownAgain() {
 	e.mu.Lock()
 	d := max(e.resigned, e.times.retry())
@@ -253,8 +243,6 @@ func (e *Elector) coolDownAgain() {
 	e.coolDown(d)
 }
 
-// coolDown keeps this elector from campaigning for d from now, or longer if it was already to cool
-// down for longer.
 func (e *Elector) coolDown(d time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -269,7 +257,6 @@ func (e *Elector) coolsDownFor() time.Duration {
 	return time.Until(e.coolUntil)
 }
 
-// report tells of a transition once, in the log and to the caller.
 func (e *Elector) report(ev Event, t *Term, cause error) {
 	log := e.log.With("token", t.Token(), "epoch", t.Epoch())
 	switch ev {

@@ -16,7 +16,7 @@ import (
 
 func TestADayOfRenewalsHasOneLeaderAndOneTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.ttl = 10 * time.Minute // a day of 15 s costs forty times as much and shows the same
+		b.ttl = 10 * time.Minute // a day with 15 s costs forty times as much and shows the same
 		cs := []*candidate{
 			b.candidate("a").run(untilEnd), b.candidate("b").run(untilEnd), b.candidate("c").run(untilEnd),
 		}
@@ -160,7 +160,7 @@ func TestReleaseWakesTheWaiters(t *testing.T) {
 		a := b.candidate("a").run(untilEnd)
 		await(b, a.terms)
 		waiter := b.candidate("b").run(untilEnd)
-		for range 20 { // whenever it comes in the waiter's interval
+		for range 20 { // whenever it falls in the waiter's interval
 			time.Sleep(1700 * time.Millisecond)
 			a.stop()
 			require.NoError(t, await(b, a.ended))
@@ -283,7 +283,7 @@ func TestSecondRunIsRefused(t *testing.T) {
 		c.stop()
 		require.NoError(t, await(b, c.ended))
 
-		c.run(untilEnd) // one after the other is fine
+		c.run(untilEnd) // consecutive runs are fine
 		await(b, c.terms)
 	})
 }
@@ -337,7 +337,7 @@ func TestKeysOfALeaseShareItsSlot(t *testing.T) {
 	}
 }
 
-// expired is a hook: the lease expires between the commands of each look.
+// expired is a hook that lets the lease expire between the commands of each look.
 type expired struct{ *line }
 
 func (expired) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {

@@ -1,5 +1,5 @@
--- Draws the epoch of a term: a number that rises from term to term, also when
--- the stored one was lost in a failover.
+-- Draws the epoch of a term: a number that rises from term to term, even if a failover loses the
+-- stored one.
 --
 -- KEYS[1]  the lease
 -- KEYS[2]  the epoch drawn last, decimal; no expiry
@@ -7,19 +7,16 @@
 -- ARGV[1]  the term's token
 -- ARGV[2]  the highest epoch that the caller has met, decimal; 0 if none
 --
--- Returns the epoch, in decimal as a string, and what KEYS[2] held if that is
--- damage, else ''; nil if the lease does not hold the token, and then nothing is
--- written. Run twice it draws twice: the later draw is higher, which is all that
--- is asked of it.
+-- Returns the epoch, a decimal string, and the content of KEYS[2] if that was damaged, else ''.
+-- Returns nil, and writes nothing, if the lease does not hold the token. A second run draws a
+-- higher number, which is harmless.
 --
--- An epoch that is a year ahead of the server's clock is damage, as is anything
--- but a number, and neither counts: from the largest number on, no term could
--- begin. A term adds 1 and the clock adds a million a second, so numbers that
--- count can never reach that limit.
+-- An epoch a year ahead of the server's clock is damage, as is anything but a number, and is
+-- ignored: after the largest number no term could begin. A term adds 1 and the clock a million a
+-- second, so genuine epochs never reach the limit.
 --
--- Numbers are doubles in Lua, exact below 2^53; microseconds since 1970 get
--- there in the year 2255. They are formatted by hand because tostring() rounds
--- to 14 digits on a real server.
+-- Lua's numbers are doubles, exact below 2^53; microseconds since 1970 reach that in 2255. They are
+-- formatted by hand because tostring() on a real server rounds to 14 digits.
 local lease = redis.pcall('GET', KEYS[1])
 if type(lease) == 'table' and not string.find(lease.err, 'WRONGTYPE', 1, true) then
   return lease
@@ -31,7 +28,7 @@ end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 
--- epoch(text) returns an epoch that counts, or nil.
+-- epoch(text) returns a valid epoch, or nil.
 local function epoch(text)
   local n = string.match(text, '^%d+$') and tonumber(text)
   return n and n <= now + 366 * 86400 * 1000000 and n or nil

@@ -12,8 +12,7 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// Two processes contend. The one that leads resigns by returning nil, and the
-// other follows at once.
+// Two processes contend. The leader resigns by returning nil, and the other one follows at once.
 func ExampleElector_Run() {
 	server, err := miniredis.Run() // stands for your Redis
 	if err != nil {
@@ -38,12 +37,12 @@ func ExampleElector_Run() {
 		}
 		running.Go(func() {
 			err := elector.Run(ctx, func(ctx context.Context, term *lease.Term) error {
-				// What only one may do goes here, for as long as ctx lives.
+				// Do here, while ctx lives, the work of one process only.
 				select {
 				case turns <- term:
 				case <-ctx.Done():
 				}
-				return nil // resign: somebody else's turn
+				return nil // resign: let another lead
 			})
 			if err != nil {
 				panic(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What fails returns the server's error, or the line's, and says what was asked.
+// Failed calls return the error of the server or the line, and name the operation.
 func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 	for name, c := range map[string]struct {
 		says string
@@ -100,7 +100,7 @@ func TestAReleaseThatFailsIsTriedAgainAfterAPause(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails int
 		want  Event
-		waits time.Duration // of the times between two tries
+		waits time.Duration // multiples of the time between two tries
 	}{
 		"never":     {0, Released, 0},
 		"once":      {1, Released, 1},
@@ -157,7 +157,7 @@ func TestAnElectorThatIsFencedWhileItDrawsGivesNothingBack(t *testing.T) {
 		require.NoError(t, b.admin.Set(t.Context(), b.key, "other/1", time.Hour).Err())
 		time.Sleep(b.ttl)
 		require.Zero(t, a.line.count("release"), "there is nothing of its own")
-		require.NotContains(t, a.log.all(), "lease cannot be contended for", "another was faster: no trouble")
+		require.NotContains(t, a.log.all(), "cannot contend for the lease", "another was faster: no trouble")
 	})
 }
 
@@ -171,8 +171,8 @@ func TestALeaseThatCannotBeCappedIsCappedLater(t *testing.T) {
 		await(b, a.terms)
 		require.Greater(t, time.Since(began), 2*b.ttl, "it watched for a TTL, and waited for one")
 		require.GreaterOrEqual(t, a.line.count("cap"), 2)
-		require.Contains(t, a.log.all(), "lease cannot be contended for")
-		require.Contains(t, a.log.all(), "lease can be contended for again")
+		require.Contains(t, a.log.all(), "cannot contend for the lease")
+		require.Contains(t, a.log.all(), "contending for the lease again")
 	})
 }
 

@@ -29,14 +29,14 @@ const longest = 1024
 
 // Holder is who holds the lease, as Redis has it.
 type Holder struct {
-	Instance string        // who; the whole value if it was not written by this package
+	Instance string        // the whole value if this package did not write it
 	Token    string        // the lease's value, or a note if the key is not a string
-	TTL      time.Duration // until it expires; negative: it never does
-	Epoch    uint64        // drawn last, so this holder's unless it is just about to draw; 0: none
+	TTL      time.Duration // until it expires; negative: never
+	Epoch    uint64        // the latest drawn: the holder's, unless it is just drawing one; 0: none
 }
 
-// Holder asks Redis, in one round trip, who holds the lease. It returns the zero Holder if nobody
-// does, and go-redis' error if Redis cannot be asked.
+// Holder reads from Redis, in one round trip, who holds the lease. It returns the zero Holder if
+// nobody does, or go-redis' error.
 func (e *Elector) Holder(ctx context.Context) (Holder, error) {
 	h, held, err := e.readHolder(ctx)
 	if err != nil || !held {
@@ -45,8 +45,8 @@ func (e *Elector) Holder(ctx context.Context) (Holder, error) {
 	return h, nil
 }
 
-// HolderIn adds what Holder asks to a pipeline of the elector's client. The function that it
-// returns is told what together.Exec says of the pipeline, and returns what Holder does.
+// HolderIn adds Holder's commands to a pipeline of the elector's client. The returned function
+// takes the result of together.Exec, and returns what Holder does.
 func (e *Elector) HolderIn(ctx context.Context, pipe redis.Pipeliner) func(error) (Holder, error) {
 	answer := e.askHolder(ctx, pipe)
 	return func(err error) (Holder, error) {
@@ -59,8 +59,6 @@ func (e *Elector) HolderIn(ctx context.Context, pipe redis.Pipeliner) func(error
 	}
 }
 
-// readHolder is Holder. Whether the lease is held is an answer of its own, because a value can be
-// anything, also empty.
 func (e *Elector) readHolder(ctx context.Context) (h Holder, held bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.times.call())
 	defer cancel()
@@ -104,8 +102,8 @@ func (e *Elector) readTogether(ctx context.Context) (h Holder, held bool, err er
 	return h, held, err
 }
 
-// ReadHolder asks Redis, in one round trip, who holds the lease at key, for those who do not
-// contend for it. If nobody does held is false, and only h.Epoch is set. The error is go-redis'.
+// ReadHolder reads from Redis, in one round trip, who holds the lease at key, for processes that do
+// not contend. If nobody does, held is false and only h.Epoch is set. Errors are go-redis'.
 func ReadHolder(
 	ctx context.Context, client redis.UniversalClient, key string,
 ) (h Holder, held bool, err error) {
@@ -146,7 +144,6 @@ func askHolder(
 			}
 		}
 
-		// What is no number is no epoch; the script that draws sees it that way too.
 		h.Epoch, _ = strconv.ParseUint(epoch.Val(), 10, 64)
 		// PTTL says -2 where there is no lease, also if it expired between the two commands.
 		if errors.Is(value.Err(), redis.Nil) || left.Val() == -2 {
@@ -163,7 +160,6 @@ func askHolder(
 
 func wrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 
-// instanceOf takes the instance out of a token. The random part holds no slash, the instance may.
 func instanceOf(token string) string {
 	if i := strings.LastIndexByte(token, '/'); i > 0 {
 		return token[:i]
@@ -171,23 +167,22 @@ func instanceOf(token string) string {
 	return token
 }
 
-// stuckWatch is what a waiter has seen of a lease that seems to have no end. It is a value without
-// clock or Redis: it is told what was seen when.
+// stuckWatch watches for a lease that never expires. It uses neither clock nor Redis.
 type stuckWatch struct {
 	token string
 	since time.Time     // when it was first seen like this
 	last  time.Time     // when it was last seen like this
 	left  time.Duration // what was left then; negative: no expiry
-	short string        // the value, if no more than a TTL was left when it was last seen in order
+	short string        // the value, if at most a TTL was left when last seen in order
 }
 
-// saw notes what was seen of the lease now. It tells whether the lease has stood still for a whole
-// TTL: each time the same value, and either no expiry or the same time left. A time left that falls
-// shows an end, however distant. One that rises shows a holder that renews. Both start the watch
-// anew, as does half a TTL in which nothing was seen: nobody knows what happened in it.
+// saw records an observation, and reports whether the lease has stood still for a whole TTL: always
+// the same value, and either no expiry or the same time left. If the time left falls, the lease
+// ends, however late; if it rises, a holder renews. Both restart the watch, as does half a TTL
+// without an observation.
 //
-// One time left that falls shows no end: it was short before, and no renewal can have made it so
-// long. So the server's clock went back, and who does not renew for a TTL is gone.
+// The exception is a long, falling time left that was short before. No renewal can have done that:
+// the server's clock went back, and a holder that does not renew for a TTL is gone.
 func (v *stuckWatch) saw(h Holder, now time.Time, times timings) bool {
 	if h.TTL >= 0 && h.TTL <= times.ttl() {
 		*v = stuckWatch{short: h.Token}
@@ -195,7 +190,7 @@ func (v *stuckWatch) saw(h Holder, now time.Time, times timings) bool {
 	}
 	distant := h.TTL > times.distant()
 	if !distant && h.TTL >= 0 {
-		v.short = "" // its holder may have a longer TTL, and renew more seldom than once in ours
+		v.short = "" // its holder may have a longer TTL, and renew less than once in ours
 	}
 	wentBack := v.short == h.Token && distant && h.TTL < v.left
 	if v.token != h.Token || v.left != h.TTL && !wentBack || now.Sub(v.last) > times.ttl()/2 {

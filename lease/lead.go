@@ -14,22 +14,19 @@ import (
 )
 
 const (
-	// releaseTries bounds the release; after it the TTL releases the lease.
 	releaseTries = 3
-	// stuckAfter is when work that has not returned is reported. Calls to a Redis that stands still
+	// stuckAfter is when work that has not returned is logged as an error. Calls to a hanging Redis
 	// end by their own deadlines, well before.
 	stuckAfter = time.Minute
 )
 
-// work is one call of the led function.
 type work struct {
-	done        chan struct{} // closed when it is back
+	done        chan struct{} // closed when lead returns
 	err         error
-	interrupted bool // its context had ended when it came back
+	interrupted bool // its context had ended by then
 	panics      panics.Catcher
 }
 
-// start calls lead for the term in a goroutine.
 func start(t *Term, lead func(context.Context, *Term) error) *work {
 	w := &work{
 		done: make(chan struct{}),
@@ -45,7 +42,6 @@ func start(t *Term, lead func(context.Context, *Term) error) *work {
 	return w
 }
 
-// keep renews the lease until the work is done, stop is closed, or there is no lease left to renew.
 func (e *Elector) keep(t *Term, done, stop <-chan struct{}) {
 	next := time.NewTimer(time.Until(t.window.renewAt()))
 	defer next.Stop()
@@ -60,14 +56,13 @@ func (e *Elector) keep(t *Term, done, stop <-chan struct{}) {
 		if !e.renew(t) {
 			return
 		}
-		// After a failure the renewal is overdue, and tried again soon.
+		// After a failure the renewal is overdue; retry soon.
 		next.Reset(max(time.Until(t.window.renewAt()), e.times.again()))
 	}
 }
 
-// renew renews once. A failure of unknown fate does not end the term: it is tried again until the
-// trust window ends. It reports false when the term is over: the server says so, or the window has
-// ended.
+// renew renews once, and reports false once the term is over. A failure with unknown outcome does
+// not end the term: it is retried until the trust window ends.
 func (e *Elector) renew(t *Term) bool {
 	begun := time.Now()
 	budget := t.window.budget(begun)
@@ -75,8 +70,8 @@ func (e *Elector) renew(t *Term) bool {
 		return t.renewed(begun) // false: it ends the term
 	}
 	failpoint.Hit(failpoint.Renewing)
-	// Not interrupted when the term's context ends: the release that follows must not meet a renewal
-	// under way.
+	// The end of the term's context does not interrupt it: the release that follows must not
+	// overtake a renewal.
 	err := t.lock.extend(context.WithoutCancel(t.ctx), budget)
 	switch {
 	case err == nil:
@@ -87,23 +82,23 @@ func (e *Elector) renew(t *Term) bool {
 		return false
 	}
 	level := slog.LevelDebug
-	if t.renewalFailed(err) { // the first of a row is enough
+	if t.renewalFailed(err) { // logging the first of a row is enough
 		level = slog.LevelInfo
 	}
-	e.log.Log(t.ctx, level, "lease renewal failed, trying again",
+	e.log.Log(t.ctx, level, "lease renewal failed; retrying",
 		"token", t.Token(), "left", t.window.left(time.Now()), "error", err)
 	return true
 }
 
-// leave ends the term: cancel, join, release, in this order. Releasing first would let a successor
-// begin while the work still goes on. It returns what Run returns for the work.
+// leave ends the term in this order: cancel, join, release. Releasing first would let a successor
+// begin while the work goes on. It returns the result of Run for the work.
 func (e *Elector) leave(ctx context.Context, t *Term, w *work) error {
-	t.end(ErrResigned) // counts if nothing else has ended it: the work came back
+	t.end(ErrResigned) // only counts if nothing else has ended it: lead returned
 	defer t.close()
 	if t.lost() {
 		e.report(Lost, t, context.Cause(t.ctx))
 		if t.failed != nil {
-			e.attempts.Begun() // the line above says why: the campaign goes on with the same failure
+			e.attempts.Begun() // already logged above; the campaign starts with the same failure
 		}
 	}
 	e.join(t, w)
@@ -118,15 +113,15 @@ func (e *Elector) leave(ctx context.Context, t *Term, w *work) error {
 	return nil
 }
 
-// join waits for the work. A term that was not lost keeps its lease meanwhile, for a TTL at most:
-// work that does not end must not keep everybody else from leading.
+// join waits for the work. Unless the term was lost it keeps the lease meanwhile, for at most a
+// TTL: endless work must not keep everybody else from leading.
 func (e *Elector) join(t *Term, w *work) {
 	left := time.Now()
 	if !t.lost() {
 		limit, cancel := context.WithTimeout(context.Background(), e.times.ttl())
 		e.keep(t, w.done, limit.Done())
 		if limit.Err() != nil {
-			e.log.Info("led function outlives its term, the lease is left to lapse", "token", t.Token())
+			e.log.Info("led function outlives its term; letting the lease expire", "token", t.Token())
 		}
 		cancel()
 	}
@@ -137,20 +132,19 @@ func (e *Elector) join(t *Term, w *work) {
 		return
 	case <-stuck.C:
 		e.log.Error(
-			"led function does not return after its term, this process leads no more until it does: restart it",
+			"led function has not returned after its term; this process cannot lead until it does (restart it)",
 			"token", t.Token(), "after", time.Since(left).Round(time.Second))
 	}
 	<-w.done
 }
 
-// release releases the lease and wakes the waiters.
 func (e *Elector) release(ctx context.Context, t *Term) {
 	if !t.gone {
 		t.gone = errors.Is(e.unlock(ctx, t.lock), errNotMine)
 	}
 	if t.lost() {
-		// Reported when it happened. The release was worth a try all the same: a server that only stood
-		// still may yet hold the lease for this term.
+		// Already reported. The release was still worth a try: a server that only paused may hold
+		// the lease for this term.
 		return
 	}
 	e.coolDownAgain()
@@ -161,8 +155,8 @@ func (e *Elector) release(ctx context.Context, t *Term) {
 	e.report(Released, t, context.Cause(t.ctx))
 }
 
-// unlock releases the lease with a few bounded tries, whatever has become of ctx, and wakes the
-// waiters. It returns nil, errNotMine, or the last error, which it logs; then the TTL releases it.
+// unlock releases the lease with a few bounded tries, even if ctx has ended, and wakes the waiters.
+// It returns nil, errNotMine, or the last error, which it logs.
 func (e *Elector) unlock(ctx context.Context, l *lock) error {
 	ctx = context.WithoutCancel(ctx)
 	var err error
@@ -172,7 +166,7 @@ func (e *Elector) unlock(ctx context.Context, l *lock) error {
 		}
 		err = l.release(ctx, e.times.part())
 		if try > 0 && errors.Is(err, errNotMine) {
-			err = nil // an earlier try did it, of which the reply was lost
+			err = nil // an earlier try worked, but its reply was lost
 		}
 		if err == nil {
 			e.announce(ctx)
@@ -181,6 +175,6 @@ func (e *Elector) unlock(ctx context.Context, l *lock) error {
 			return err
 		}
 	}
-	e.log.Info("lease may be left to lapse", "token", l.token, "error", err)
+	e.log.Info("could not release the lease; it will expire", "token", l.token, "error", err)
 	return err
 }

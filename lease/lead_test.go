@@ -23,7 +23,7 @@ func TestTermEndsBeforeTheLeaseCanExpireWhenRedisHangs(t *testing.T) {
 				judged := make(chan struct{})
 				a := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
 					<-ctx.Done()
-					<-judged // what comes after is a release
+					<-judged // everything after this is a release
 					return nil
 				})
 				t.Cleanup(a.line.mend)
@@ -73,7 +73,7 @@ func TestATermOutlivesItsRenewals(t *testing.T) {
 	})
 }
 
-// A process that was stopped for longer than its trust finds a renewal due before its alarm rings.
+// A process that was stopped for longer than its trust finds a renewal due before its alarm fires.
 func TestARenewalThatIsDueAfterTheTrustHasEndedIsNotSentAndTheTermIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		a := b.candidate("a")
@@ -117,7 +117,7 @@ func TestSlowRenewalIsTrustedFromItsRequest(t *testing.T) {
 		a := b.candidate("a").run(untilEnd)
 		term := await(b, a.terms)
 		a.line.breaksOnce("extend", stuck)
-		time.Sleep(b.ttl/3 + 4*time.Second) // the renewal is under way for 4 s
+		time.Sleep(b.ttl/3 + 4*time.Second) // the renewal takes 4 s
 		a.line.mend()
 		synctest.Wait()
 		require.Equal(t, b.ttl-b.ttl/10-4*time.Second, term.Remaining())
@@ -204,7 +204,7 @@ func TestWorkThatDoesNotEndLosesTheLease(t *testing.T) {
 		stopped := time.Now()
 		term := await(b, other.terms)
 		require.LessOrEqual(t, time.Since(stopped), 2*b.ttl+wakeJitter, "held for a TTL, lapsed after another")
-		require.Contains(t, a.log.all(), "led function outlives its term, the lease is left to lapse")
+		require.Contains(t, a.log.all(), "led function outlives its term; letting the lease expire")
 		require.Zero(t, a.log.count(slog.LevelError))
 		time.Sleep(20 * b.ttl)
 		require.Empty(t, a.ended, "Run does not leave it behind")
@@ -216,7 +216,7 @@ func TestWorkThatDoesNotEndLosesTheLease(t *testing.T) {
 	})
 }
 
-// Work whose Redis stands still ends with its calls' own deadlines, some time after its term.
+// Work on a stalled Redis ends by its calls' own deadlines, some time after its term.
 func TestAStallOfRedisIsToldInFewLinesAndNoneIsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		a := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
@@ -277,7 +277,7 @@ func TestLostReplyOfAReleaseIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A process that was stopped for an hour runs before its timers do.
+// A process that was stopped for an hour runs before its timers fire.
 func TestTermOfAWokenProcessIsNotValidBeforeItsAlarmRings(t *testing.T) {
 	t.Parallel()
 	_, cancel := context.WithCancelCause(t.Context())

@@ -13,25 +13,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errNotMine says that the server found another value, or none, in place of the token. After every
-// other error of a lock nothing is known.
+// errNotMine means that the server found another value, or none. After any other error of a lock
+// the outcome is unknown.
 var errNotMine = errors.New("lease: held by another, or expired")
 
-// lock is one token and redsync's mutex for it. It adds what redsync needs to be safe here:
+// lock is one token and redsync's mutex for it. It adds what redsync lacks:
 //
-//   - Never from two goroutines: the mutex does not lock itself.
-//   - One token, one acquire. redsync follows a failed acquire with a script that deletes the
-//     token, so a token used again could delete itself.
-//   - A deadline for every call: redsync's Extend and Unlock have none.
-//   - The server's "no" is told apart from errors that leave the outcome open.
-//   - No SETNX on extend: a lease that was away for a moment is a lost one.
+//   - It is used by one goroutine only; the mutex does not lock itself.
+//   - One token serves one acquire. redsync follows a failed acquire with a script that deletes the
+//     token, so a reused token could delete itself.
+//   - Every call has a deadline; redsync's Extend and Unlock have none.
+//   - The server's "no" is distinguished from errors of unknown outcome.
+//   - Extend never uses SETNX: a lease that was gone for a moment is lost.
 type lock struct {
 	token string
 	mutex *redsync.Mutex
 	pool  *pool
 }
 
-// newLock makes a lock with a token of its own, `<instance>/<random>`.
 func newLock(c redis.UniversalClient, key, instance string, times timings) *lock {
 	token := instance + "/" + rand.Text()
 	p := &pool{Pool: goredis.NewPool(c)}
@@ -41,21 +40,17 @@ func newLock(c redis.UniversalClient, key, instance string, times timings) *lock
 		mutex: redsync.New(p).NewMutex(key,
 			redsync.WithExpiry(times.ttl()),
 			redsync.WithTries(1),
-			redsync.WithValue(token), // what extend and release compare
-			redsync.WithGenValueFunc(func() (string, error) { return token, nil }), // what acquire writes
-			// The contexts given here bound each call. redsync's own bound, 5 % of the expiry unless
-			// told otherwise, must not be shorter.
+			redsync.WithValue(token), // compared by extend and release
+			redsync.WithGenValueFunc(func() (string, error) { return token, nil }), // written by acquire
+			// The contexts passed in bound each call; redsync's own bound, by default 5 % of the
+			// expiry, must not be shorter.
 			redsync.WithTimeoutFactor(1),
-			// A reply later than the trust window is a failure to redsync too.
+			// redsync too must treat a reply after the trust window as a failure.
 			redsync.WithDriftFactor(float64(times.margin())/float64(times.ttl())),
 		),
 	}
 }
 
-// acquire, extend and release return nil, errNotMine, or an error that leaves open whether the
-// server did it.
-
-// acquire takes the lease if it is free.
 func (l *lock) acquire(ctx context.Context, within time.Duration) error {
 	return l.call(ctx, within, "acquire", func(ctx context.Context) (bool, error) {
 		err := l.mutex.TryLockContext(ctx)
@@ -63,18 +58,16 @@ func (l *lock) acquire(ctx context.Context, within time.Duration) error {
 	})
 }
 
-// extend gives the lease a whole TTL again if it holds the token.
 func (l *lock) extend(ctx context.Context, within time.Duration) error {
 	return l.call(ctx, within, "extend", l.mutex.ExtendContext)
 }
 
-// release deletes the lease if it holds the token. The context must be alive: an Unlock with a
+// release deletes the lease if it holds the token. The context must be alive: Unlock with a
 // cancelled one leaves the lease behind.
 func (l *lock) release(ctx context.Context, within time.Duration) error {
 	return l.call(ctx, within, "release", l.mutex.UnlockContext)
 }
 
-// call makes one call of redsync, and reduces its errors to the three answers that matter.
 func (l *lock) call(ctx context.Context, within time.Duration, op string,
 	f func(context.Context) (bool, error),
 ) error {
@@ -94,16 +87,16 @@ func (l *lock) call(ctx context.Context, within time.Duration, op string,
 	}
 }
 
-// pool keeps redsync from one thing. After an acquire of unknown fate redsync would at once send
-// the script that deletes the token. If both requests are delayed on the way, this elector may find
-// the lease its own and lead, and then the late script deletes it. So the attempt's context is
-// cancelled as soon as the SETNX has failed, and the script is never sent.
+// pool stops redsync from cleaning up. After an acquire of unknown outcome redsync would at once
+// send the script that deletes the token. If both requests are delayed, this elector may find that
+// it holds the lease and lead, and then the late script deletes it. So pool cancels the attempt's
+// context as soon as SETNX fails, and the script is never sent.
 type pool struct {
 	redsyncredis.Pool
-	abandon context.CancelFunc // ends the call under way
+	abandon context.CancelFunc // ends the current call
 }
 
-// Get returns a connection; part of redsync's interface.
+// Get implements redsync's Pool.
 func (p *pool) Get(ctx context.Context) (redsyncredis.Conn, error) {
 	c, err := p.Pool.Get(ctx)
 	return conn{Conn: c, pool: p}, err
@@ -114,7 +107,7 @@ type conn struct {
 	pool *pool
 }
 
-// SetNX acquires; part of redsync's interface.
+// SetNX implements redsync's Conn.
 func (c conn) SetNX(name, value string, expiry time.Duration) (bool, error) {
 	ok, err := c.Conn.SetNX(name, value, expiry)
 	if err != nil {

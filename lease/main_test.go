@@ -19,18 +19,18 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// bench is one server in a bubble, and the lease of the test on it.
+// bench is a server in a bubble, with the test's lease.
 type bench struct {
 	t     *testing.T
 	opts  *redis.Options
-	admin *redis.Client // a line of its own, never broken
+	admin *redis.Client // its own connection, never broken
 	key   string
 	ttl   time.Duration
-	// patience is for what must come while a lease could have lapsed many times.
+	// patience is long enough for a lease to expire many times.
 	patience time.Duration
 }
 
-// inBubble runs f against a fresh server under a clock that passes a day in moments.
+// inBubble runs f against a fresh server with a virtual clock.
 func inBubble(t *testing.T, f func(t *testing.T, b *bench)) {
 	t.Helper()
 	t.Parallel()
@@ -41,11 +41,11 @@ func inBubble(t *testing.T, f func(t *testing.T, b *bench)) {
 
 func newBench(t *testing.T, o *redis.Options, key string, ttl time.Duration) *bench {
 	b := &bench{t: t, opts: o, admin: redis.NewClient(o), key: key, ttl: ttl, patience: 20 * ttl}
-	if o.Dialer == nil { // in real time
+	if o.Dialer == nil { // outside the bubble
 		b.patience = min(b.patience, 30*time.Second)
 	}
 	t.Cleanup(func() { require.NoError(t, b.admin.Close()) })
-	// So that redsync's scripts are known, and one EVALSHA is one attempt.
+	// Load redsync's scripts, so that each attempt is one EVALSHA.
 	l := newLock(b.admin, key+":warm-up", "test", timings(10*time.Second))
 	require.NoError(t, l.acquire(t.Context(), time.Second))
 	require.NoError(t, l.extend(t.Context(), time.Second))
@@ -61,7 +61,6 @@ func (b *bench) value() string {
 	return v
 }
 
-// await receives what must come.
 func await[T any](b *bench, c <-chan T) (v T) {
 	b.t.Helper()
 	select {
@@ -72,7 +71,7 @@ func await[T any](b *bench, c <-chan T) (v T) {
 	return v
 }
 
-// candidate is an elector with a line that can be broken, and what befell it.
+// candidate is an elector with a breakable line, and its history.
 type candidate struct {
 	*Elector
 	t    *testing.T
@@ -81,9 +80,9 @@ type candidate struct {
 
 	mu     sync.Mutex
 	events []Event
-	terms  chan *Term // each term that began
+	terms  chan *Term // terms begun
 	stop   context.CancelFunc
-	ended  chan error // what Run returned
+	ended  chan error // results of Run
 }
 
 func (b *bench) candidate(instance string) *candidate {
@@ -114,7 +113,7 @@ func (b *bench) candidate(instance string) *candidate {
 	return c
 }
 
-// run starts Run; the test's end stops it and waits for it.
+// run starts Run; the end of the test stops it and waits.
 func (c *candidate) run(lead func(context.Context, *Term) error) *candidate {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	c.stop = cancel
@@ -144,13 +143,12 @@ func (c *candidate) leads() bool {
 	return ok
 }
 
-// untilEnd is work that does nothing but end in time.
+// untilEnd is work that only waits for the end of its context.
 func untilEnd(ctx context.Context, _ *Term) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// refusal is an error reply of the server.
 type refusal string
 
 func (e refusal) Error() string { return string(e) }
@@ -158,30 +156,30 @@ func (refusal) RedisError()     {}
 
 const errRefused = refusal("NOPERM no")
 
-// fault is what becomes of one request.
+// fault is the fate of a request.
 type fault int
 
 const (
 	none    fault = iota
-	drop          // the request does not arrive, and no reply comes
-	mute          // the request is carried out, and no reply comes
-	cut           // the request is carried out, and the connection breaks
-	late          // no reply comes, and the request is carried out a second later
-	stuck         // nothing happens until the line is mended, whatever the context says
-	held          // the request is carried out, and the reply comes when the line is mended
+	drop          // the request is lost, and no reply comes
+	mute          // the request runs, but no reply comes
+	cut           // the request runs, then the connection breaks
+	late          // no reply comes, and the request runs a second later
+	stuck         // nothing happens until the line is mended, whatever the context
+	held          // the request runs, and the reply comes when the line is mended
 	gone          // the connection breaks before the request is sent
 	refused       // the server answers with an error
 )
 
-// line is a client's hook: it breaks the line to the server as a test says.
+// line is a client's hook that breaks the connection to the server on demand.
 type line struct {
 	mu    sync.Mutex
 	rule  func(redis.Cmder) fault
-	sent  []string // what was asked, in order
+	sent  []string // commands, in order
 	freed chan struct{}
 }
 
-// breaks makes every request meet the fault, until mended.
+// breaks applies the fault to every request until mend.
 func (l *line) breaks(f fault) { l.breaksIf(func(redis.Cmder) fault { return f }) }
 
 func (l *line) breaksIf(rule func(redis.Cmder) fault) {
@@ -190,7 +188,7 @@ func (l *line) breaksIf(rule func(redis.Cmder) fault) {
 	l.rule, l.freed = rule, make(chan struct{})
 }
 
-// breaksOnce lets the next request of the kind meet the fault.
+// breaksOnce applies the fault to the next request of a kind.
 func (l *line) breaksOnce(kind string, f fault) {
 	done := false
 	l.breaksIf(func(cmd redis.Cmder) fault {
@@ -253,7 +251,6 @@ func (l *line) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// meet lets commands meet the fault.
 func (f fault) meet(ctx context.Context, freed <-chan struct{}, next func() error, cmds ...redis.Cmder) error {
 	var failed error = context.DeadlineExceeded
 	switch f {
@@ -285,7 +282,7 @@ func (f fault) meet(ctx context.Context, freed <-chan struct{}, next func() erro
 	return failed
 }
 
-// kindOf names what a command does for a lease.
+// kindOf returns the purpose of a command.
 func kindOf(cmd redis.Cmder) string {
 	args := cmd.Args()
 	switch cmd.Name() {
@@ -315,7 +312,6 @@ func kindOf(cmd redis.Cmder) string {
 	return cmd.Name()
 }
 
-// records keeps what was logged.
 type records struct {
 	mu     sync.Mutex
 	lines  []string

@@ -9,8 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
-// Of a connection that is refused when it is set up, only the pipeline has the error; each command
-// looks as if it had been answered nothing.
+// If a connection is refused during set-up, only the pipeline has the error; each command looks as
+// if it had an empty answer.
 func TestRefusedConnectionIsNotAnAbsentHolder(t *testing.T) {
 	t.Parallel()
 	o := Options(redistest.Shared(t).Options())

@@ -70,7 +70,7 @@ func TestEpochScript(t *testing.T) {
 
 		require.Empty(t, damage)
 
-		// Nothing that anybody writes there, or that a process remembers, ends all terms.
+		// Nothing that anybody writes there, or a process remembers, may end all terms.
 		for _, stored := range []string{
 			"9007199254740991", "9007199254740992", "18446744073709551615", "", "-5", "abc", "nan", "inf",
 			"1e300", "0x7fffffff", strings.Repeat("9", 400), strconv.FormatUint(now()+400*864e8, 10),
@@ -174,14 +174,14 @@ func TestCapScript(t *testing.T) {
 	})
 }
 
-// The same story on both servers, in real time.
+// The same on both servers, in real time.
 func TestThreeCandidates(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		b := newBench(t, w.Options, w.Prefix+"leader", 1500*time.Millisecond)
 		retry := b.ttl * 6 / 25   // TTL/5 + 20 %
-		const slack = time.Second // of a machine that does other things too
+		const slack = time.Second // for a busy machine
 		cs := []*candidate{
 			b.candidate("a").run(untilEnd), b.candidate("b").run(untilEnd), b.candidate("c").run(untilEnd),
 		}

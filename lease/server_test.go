@@ -11,8 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
-// go-redis' own deadlines against a server that stands still, which no fault
-// put between them can imitate. How soon the term ends, tests in virtual time tell.
+// go-redis' own deadlines against a stalled server, which no fault in between can imitate. Tests in
+// virtual time check how soon the term ends.
 func TestServerThatStandsStillEndsTheTermInTime(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -47,7 +47,7 @@ func TestWaiterSubscribesAgainAfterItsConnectionBroke(t *testing.T) {
 	killed, err := b.admin.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Result()
 	require.NoError(t, err)
 	require.EqualValues(t, 2, killed)
-	steady := 0 // for a moment one of them may be subscribed twice
+	steady := 0 // one of them may briefly be subscribed twice
 	require.Eventually(t, func() bool {
 		if steady++; subscribers() != 2 {
 			steady = 0

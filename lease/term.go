@@ -18,37 +18,35 @@ var epochLua string
 
 var epochScript = redis.NewScript(epochLua)
 
-// Causes of the end of a term's context, to be told apart by [errors.Is] on [context.Cause].
+// Causes of the end of a term's context, for [errors.Is] on [context.Cause].
 var (
-	// ErrLost says that the lease is not this term's any more, or can no longer be known to be. It
-	// wraps the reason.
+	// ErrLost means that another process may hold the lease. It wraps the reason.
 	ErrLost = errors.New("lease: lost")
 
-	// ErrResigned says that the term was given up: by [Elector.Resign], or because the led function
-	// returned.
+	// ErrResigned means that the term was given up: by [Elector.Resign], or because lead returned.
 	ErrResigned = errors.New("lease: resigned")
 )
 
-// Term is one unbroken holding of the lease. Its methods may be used from any goroutine, also after
-// it has ended.
+// Term is one unbroken holding of the lease. Its methods are safe for concurrent use, also after it
+// has ended.
 type Term struct {
 	elector *Elector
 	epoch   atomic.Uint64
 
-	// ctx is given to the led function. It is kept here because the term ends when it does: end
-	// cancels it with the cause, of which only the first counts.
+	// ctx is passed to lead, and the term ends when it does. end cancels it with a cause; only the
+	// first counts.
 	ctx context.Context
 	end context.CancelCauseFunc
 
 	// Only Run's goroutine uses these two.
 	lock *lock
-	gone bool // the server said that the lease does not hold the token any more
+	gone bool // the server answered that the lease no longer holds the token
 
-	// Only Run's goroutine writes window and failed, and does so under mu. It reads them without mu.
+	// Only Run's goroutine writes window and failed, holding mu; it reads them without.
 	mu     sync.Mutex
 	window trustWindow
-	failed error       // why the last renewal failed; nil: it did not
-	alarm  *time.Timer // ends the term when the trust window does, whatever Redis does
+	failed error       // why the last renewal failed, or nil
+	alarm  *time.Timer // ends the term with the trust window, whatever Redis does
 }
 
 func newTerm(ctx context.Context, e *Elector, l *lock, w trustWindow, epoch uint64) *Term {
@@ -56,24 +54,24 @@ func newTerm(ctx context.Context, e *Elector, l *lock, w trustWindow, epoch uint
 	t.epoch.Store(epoch)
 	t.ctx, t.end = context.WithCancelCause(ctx)
 	t.mu.Lock()
-	defer t.mu.Unlock() // the alarm may ring before it is stored
+	defer t.mu.Unlock() // the alarm may fire before it is stored
 	t.alarm = time.AfterFunc(w.left(time.Now()), t.expire)
 	return t
 }
 
-// Epoch returns the term's fencing number, higher than that of every earlier term. [Term.Redraw]
-// raises it.
+// Epoch returns the term's fencing number, above that of every earlier term. [Term.Redraw] raises
+// it.
 func (t *Term) Epoch() uint64 { return t.epoch.Load() }
 
 // Token returns the lease's value while this term holds it, `<instance>/<random>`.
 func (t *Term) Token() string { return t.lock.token }
 
-// Valid tells whether the term can still be relied on. It asks the clock, not Redis, and is false
-// from the moment that the term's context has ended.
+// Valid reports whether the term can still be relied on. It reads the clock, not Redis, and is
+// false once the term's context has ended.
 func (t *Term) Valid() bool { return t.Remaining() > 0 }
 
-// Remaining returns how long the term can be relied on if no renewal succeeds from now on; 0 if it
-// is over.
+// Remaining returns how long the term can be relied on if no further renewal succeeds; 0 if it is
+// over.
 func (t *Term) Remaining() time.Duration {
 	if t.ctx.Err() != nil {
 		return 0
@@ -83,11 +81,10 @@ func (t *Term) Remaining() time.Duration {
 	return t.window.left(time.Now())
 }
 
-// Redraw draws another epoch within the same term, higher than the present one and than above: for
-// a leader that finds that a higher epoch than its own has been met. An above that is more than 366
-// days ahead of the server's clock is damage, and does not count. It returns an error that wraps
-// [ErrLost], and ends the term, if the lease is not this term's any more; after any other error the
-// epoch is unchanged and it may be called again.
+// Redraw draws a new epoch within the same term, higher than its current one and than above, for a
+// leader that has met a higher epoch. An above more than 366 days ahead of the server's clock is
+// damage, and ignored. If the lease is lost, Redraw ends the term and returns an error that wraps
+// [ErrLost]. After any other error the epoch is unchanged and Redraw may be called again.
 func (t *Term) Redraw(ctx context.Context, above uint64) (uint64, error) {
 	within := min(t.elector.times.call(), t.Remaining())
 	epoch, err := t.elector.draw(ctx, within, t.Token(), max(above, t.Epoch()))
@@ -102,12 +99,10 @@ func (t *Term) Redraw(ctx context.Context, above uint64) (uint64, error) {
 	return epoch, nil
 }
 
-// lost tells whether the term ended because the lease was lost.
 func (t *Term) lost() bool { return errors.Is(context.Cause(t.ctx), ErrLost) }
 
-// expire is what the alarm runs. Renewals do not touch the alarm. When it rings early it reads the
-// window that renewals have moved meanwhile and sets itself again, so that a renewal and the alarm
-// cannot miss each other.
+// expire is called by the alarm. Renewals move the window but not the alarm: if it fires early it
+// resets itself, so that a renewal and the alarm cannot miss each other.
 func (t *Term) expire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -118,7 +113,6 @@ func (t *Term) expire() {
 	t.end(t.expired())
 }
 
-// expired is the cause of a term that no renewal saved. The caller holds mu.
 func (t *Term) expired() error {
 	since := time.Since(t.window.since).Round(time.Millisecond)
 	if t.failed == nil {
@@ -127,8 +121,8 @@ func (t *Term) expired() error {
 	return fmt.Errorf("%w: not renewed for %s: %w", ErrLost, since, t.failed)
 }
 
-// renewed notes a renewal that began at begun and whose reply has just come. It ends the term, and
-// reports false, when that is too late.
+// renewed extends the window after a renewal that began at begun. If the reply came too late it
+// ends the term and reports false.
 func (t *Term) renewed(begun time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,7 +135,6 @@ func (t *Term) renewed(begun time.Time) bool {
 	return true
 }
 
-// renewalFailed notes a renewal of unknown fate, and tells whether it is the first in a row.
 func (t *Term) renewalFailed(err error) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,7 +142,6 @@ func (t *Term) renewalFailed(err error) (first bool) {
 	return first
 }
 
-// close ends what is left of the term, so that no timer outlives it.
 func (t *Term) close() {
 	t.end(ErrResigned)
 	t.mu.Lock()
@@ -157,9 +149,9 @@ func (t *Term) close() {
 	t.alarm.Stop()
 }
 
-// draw draws an epoch higher than above and all that this elector has met, except for damaged
-// numbers: see epoch.lua. It returns errNotMine if the lease does not hold the token. After any
-// other error an epoch may have been drawn, and nobody uses that number.
+// draw draws an epoch higher than above and all that this elector has met; see epoch.lua. It
+// returns errNotMine if the lease does not hold the token. After any other error an epoch may have
+// been drawn that nobody will use.
 func (e *Elector) draw(
 	ctx context.Context, within time.Duration, token string, above uint64,
 ) (uint64, error) {
@@ -181,14 +173,14 @@ func (e *Elector) draw(
 		return 0, fmt.Errorf("lease: draw epoch: %w", err)
 	}
 	if damage := out[1]; damage != "" {
-		e.log.Warn("epoch was damaged and is drawn anew: look what wrote the key",
+		e.log.Warn("epoch was damaged; drew a new one (check what wrote the key)",
 			"key", e.epochKey, "was", damage, "epoch", epoch)
 	}
 	e.drawn(epoch, above)
 	return epoch, nil
 }
 
-// met remembers and returns the highest epoch, so that one that Redis lost is not drawn again.
+// met remembers and returns the highest epoch met, so that one lost by Redis is not drawn again.
 func (e *Elector) met(epoch uint64) uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -196,12 +188,12 @@ func (e *Elector) met(epoch uint64) uint64 {
 	return e.highest
 }
 
-// drawn remembers an epoch that was drawn to be higher than above. Where it is not, above is damage
-// and forgotten.
+// drawn remembers an epoch drawn to exceed above. If it does not, above was damaged, and is
+// forgotten.
 func (e *Elector) drawn(epoch, above uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.highest <= max(epoch, above) { // else a higher one was met meanwhile
+	if e.highest <= max(epoch, above) { // otherwise a higher one was met meanwhile
 		e.highest = epoch
 	}
 }

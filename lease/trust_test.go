@@ -106,23 +106,23 @@ func TestTheStuckLeaseWatchEndsOnlyForALeaseThatDoesNotEnd(t *testing.T) {
 	}
 	forever := func(int) time.Duration { return -1 }
 	hour := func(i int) time.Duration { return time.Hour - time.Duration(i)*3*s }
-	backBy := func(d time.Duration) func(int) time.Duration { // behind the first look
+	backBy := func(d time.Duration) func(int) time.Duration { // after the first look
 		return func(i int) time.Duration { return 10*s + time.Duration(min(i, 1))*d - time.Duration(i)*3*s }
 	}
 	back := backBy(24 * time.Hour)
-	lateThenBack := func(i int) time.Duration { // a longer TTL, renewed when little was left of it
+	lateThenBack := func(i int) time.Duration { // a longer TTL, renewed when little was left
 		if i < 2 {
 			return []time.Duration{12 * s, 100 * s}[i]
 		}
 		return 2*time.Hour - time.Duration(i)*3*s
 	}
-	inTheLastMoment := func(i int) time.Duration { // and a TTL ten times as long
+	inTheLastMoment := func(i int) time.Duration { // and with a TTL ten times as long
 		return []time.Duration{15 * s, 150 * s}[min(i, 1)] - time.Duration(max(0, i-1))*3*s
 	}
 
 	for name, c := range map[string]struct {
 		looks []look
-		stuck bool // at the last look, and at none before
+		stuck bool // at the last look, and not earlier
 	}{
 		"no expiry for a whole TTL":                          {every3("a/1", 6, forever), true},
 		"no expiry, but not yet for a whole TTL":             {every3("a/1", 5, forever), false},

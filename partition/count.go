@@ -11,8 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Count reads how many partitions the fleet of a layout has, for those who only read. A fleet that
-// says nothing of it has one. The error is go-redis', or says that the number makes no sense.
+// Count reads the number of partitions of a fleet, for readers. If Redis has no number, it is one.
+// It returns go-redis' error, or one for an impossible number.
 func Count(ctx context.Context, client redis.UniversalClient, l guard.Layout) (int, error) {
 	text, err := client.Get(ctx, l.Partitions()).Result()
 	if errors.Is(err, redis.Nil) {
@@ -29,5 +29,4 @@ func Count(ctx context.Context, client redis.UniversalClient, l guard.Layout) (i
 	return n, nil
 }
 
-// possible tells whether a registry can have n partitions.
 func possible(n int) bool { return n >= 1 && n <= guard.MostPartitions && n&(n-1) == 0 }

@@ -14,16 +14,15 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Janitor is one replica's side of what is swept. Its methods are those of janitor.Janitor, which
-// see.
+// Janitor is one replica's side of the sweeping. Its methods are those of janitor.Janitor.
 type Janitor struct {
 	parts []*janitor.Janitor
 	seats *seats
 }
 
-// NewJanitor returns a Janitor for all partitions of reg. c.Registry must be nil, and so must
-// c.Contend. c.Sweeps are part of the first partition alone: their keys are under its layout, see
-// Registry.Partitions. It does not speak to Redis. Errors are of the configuration.
+// NewJanitor returns a Janitor for all partitions of reg. c.Registry and c.Contend must be nil.
+// c.Sweeps run in the first partition only, under whose layout their keys are. It does not talk to
+// Redis.
 func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
 	if c.Registry != nil || c.Contend != nil {
 		return nil, errors.New("partition: Registry and Contend must be nil")
@@ -57,7 +56,7 @@ func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
 	return j, nil
 }
 
-// Run is janitor.Janitor.Run of each partition. The first that ends with an error ends all.
+// Run runs the Janitor of each partition. The first error ends them all.
 func (j *Janitor) Run(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -75,17 +74,16 @@ func (j *Janitor) Run(ctx context.Context) error {
 	return p.Wait()
 }
 
-// resign gives up the leases of some partitions.
 func (j *Janitor) resign(ctx context.Context, which []int) {
 	var all sync.WaitGroup
 	for _, k := range which {
-		all.Go(func() { _ = j.parts[k].Resign(ctx) }) // or it does not lead any more
+		all.Go(func() { _ = j.parts[k].Resign(ctx) }) // it no longer leads, otherwise
 	}
 	all.Wait()
 }
 
-// Sweep runs a pass in each partition that this replica leads, and returns the reports added up,
-// one a sweep. janitor.NotLeaderError: it leads none.
+// Sweep runs a pass in each partition that this replica leads, and returns the sum of the reports
+// for each sweep. If it leads none, it returns a janitor.NotLeaderError.
 func (j *Janitor) Sweep(ctx context.Context, req janitor.Request) ([]janitor.Report, error) {
 	if len(j.parts) == 1 {
 		return j.parts[0].Sweep(ctx, req)
@@ -102,9 +100,8 @@ func (j *Janitor) Sweep(ctx context.Context, req janitor.Request) ([]janitor.Rep
 	return Sum(slices.Concat(reports...)), nil
 }
 
-// failed is why partitions were not swept that could have been; nil: each that is led here was.
-// That others lead the rest, or that the first alone has a sweep, is no failure unless it is so for
-// all.
+// failed returns the error of a partition that should have been swept, or nil. It is not an error
+// that others lead some partitions, or that only the first one has a sweep.
 func failed(errs []error) error {
 	for _, err := range errs {
 		_, elsewhere := errors.AsType[*janitor.NotLeaderError](err)
@@ -116,17 +113,17 @@ func failed(errs []error) error {
 	if slices.Contains(errs, nil) {
 		return nil
 	}
-	return errs[0] // the first has each sweep
+	return errs[0] // the first one has every sweep
 }
 
-// Pause holds every leader of every partition: see janitor.Janitor.Pause.
+// Pause holds the leaders of all partitions; see janitor.Janitor.Pause.
 func (j *Janitor) Pause(ctx context.Context, p janitor.Pause) error { return j.parts[0].Pause(ctx, p) }
 
 // Resume ends a pause.
 func (j *Janitor) Resume(ctx context.Context) error { return j.parts[0].Resume(ctx) }
 
-// Resign gives up every lease that this replica has: see janitor.Janitor.Resign.
-// janitor.NotLeaderError: it has none.
+// Resign gives up all leases of this replica; see janitor.Janitor.Resign. If it has none, it
+// returns a janitor.NotLeaderError.
 func (j *Janitor) Resign(ctx context.Context) error {
 	p := pool.NewWithResults[error]()
 	for _, part := range j.parts {
@@ -139,7 +136,7 @@ func (j *Janitor) Resign(ctx context.Context) error {
 	return errs[0]
 }
 
-// Leads are the partitions that this replica leads.
+// Leads returns the partitions that this replica leads.
 func (j *Janitor) Leads() (which []int) {
 	for k, part := range j.parts {
 		if part.Leading() {
@@ -149,11 +146,8 @@ func (j *Janitor) Leads() (which []int) {
 	return which
 }
 
-// leastMasters is how many servers a Cluster has at least that share the partitions.
 const leastMasters = 3
 
-// share is what one partition's sweeps may take of its server's time, so that all of a server's
-// together take no more than what is set, if they lie evenly.
 func share(all float64, client redis.UniversalClient, partitions int) float64 {
 	masters := 1
 	if _, ok := client.(*redis.ClusterClient); ok {

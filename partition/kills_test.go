@@ -22,12 +22,12 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// mortal is a replica in a bubble. While dead is true it is a hook that lets nothing through.
+// mortal is a replica in a bubble. While dead is true, as a hook it blocks everything.
 type mortal struct {
 	id      string
 	dead    atomic.Bool
 	reg     *Registry
-	janitor *Janitor // nil: it embeds the registry alone
+	janitor *Janitor // nil: no janitor
 }
 
 var errDead = errors.New("dead")
@@ -55,7 +55,7 @@ func (m *mortal) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// crew is a fleet in a bubble, at the default intervals.
+// crew is a fleet in a bubble, with the default intervals.
 type crew struct {
 	t          *testing.T
 	admin      *redis.Client
@@ -75,7 +75,7 @@ func inBubble(t *testing.T, partitions int, f func(t *testing.T, c *crew)) {
 	})
 }
 
-// start starts so many replicas of a kind. The end of the test stops them.
+// start starts n replicas of a kind. The end of the test stops them.
 func (c *crew) start(kind string, n int, sweeps bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
@@ -83,7 +83,7 @@ func (c *crew) start(kind string, n int, sweeps bool) {
 	for i := range n {
 		m := &mortal{id: fmt.Sprintf("%s-%d", kind, i)}
 		o := lease.Options(c.admin.Options())
-		o.PoolSize = 100 // a wait for a connection takes a timer that go-redis shares with clients outside
+		o.PoolSize = 100 // waiting for a connection would use a timer that go-redis shares with clients outside
 		client := redis.NewClient(o)
 		client.AddHook(m)
 		var err error
@@ -104,7 +104,7 @@ func (c *crew) start(kind string, n int, sweeps bool) {
 	c.t.Cleanup(func() { cancel(); work.Wait() })
 }
 
-// kill ends replicas at one instant, without a word.
+// kill ends replicas at one instant, without a goodbye.
 func (c *crew) kill(which ...*mortal) {
 	for _, m := range which {
 		m.dead.Store(true)
@@ -115,7 +115,7 @@ func (c *crew) layout(k int) guard.Layout {
 	return guard.Layout{Prefix: "{kills}:"}.Partition(k, c.partitions)
 }
 
-// led returns by how many living replicas partitions are led.
+// led returns how many living replicas lead partitions.
 func (c *crew) led() (n int) {
 	for _, m := range c.all {
 		if m.janitor != nil && !m.dead.Load() {
@@ -125,7 +125,7 @@ func (c *crew) led() (n int) {
 	return n
 }
 
-// until waits for what must come within so long.
+// until waits for cond, which must come within this time.
 func (c *crew) until(what string, within time.Duration, cond func() bool) (took time.Duration) {
 	c.t.Helper()
 	began := time.Now()
@@ -136,7 +136,6 @@ func (c *crew) until(what string, within time.Duration, cond func() bool) (took 
 	return time.Since(began)
 }
 
-// holds returns the reasons of holds since then.
 func (c *crew) holds(since time.Time) (reasons []string) {
 	for k := range c.partitions {
 		w, err := guard.ReadWitness(c.t.Context(), c.admin, c.layout(k))
@@ -148,7 +147,6 @@ func (c *crew) holds(since time.Time) (reasons []string) {
 	return slices.Compact(reasons)
 }
 
-// entries counts the entries of all partitions.
 func (c *crew) entries() (n int) {
 	for k := range c.partitions {
 		n += int(c.admin.HLen(c.t.Context(), c.layout(k).Registry()).Val())
@@ -156,7 +154,7 @@ func (c *crew) entries() (n int) {
 	return n
 }
 
-// ranked returns the contenders as they rank in a partition.
+// ranked returns the contenders in the order of a partition's ranks.
 func (c *crew) ranked(k int) []*mortal {
 	var all []*mortal
 	for _, m := range c.all {
@@ -175,10 +173,10 @@ func (c *crew) ranked(k int) []*mortal {
 
 const (
 	ttl      = janitor.DefaultLeaseTTL
-	retry    = ttl/5*6/5 + time.Second // and what looking takes
+	retry    = ttl/5*6/5 + time.Second // plus the time to look
 	beatTTL  = registry.DefaultHeartbeatTTL
 	grace    = beatTTL + 2*time.Second
-	moment   = 5 * time.Second // finding and sweeping what is dead
+	moment   = 5 * time.Second // to find and sweep the dead
 	devices  = 64
 	warmedUp = 2 * time.Minute
 )
@@ -186,14 +184,14 @@ const (
 func TestWhoeverDiesAtOnceSomebodyLeadsAndTheDeadGo(t *testing.T) {
 	for _, c := range []struct {
 		partitions, replicas, killed int
-		within                       time.Duration // until all is led again
+		within                       time.Duration // until everything is led again
 		long                         bool          // not in a short run
 	}{
 		{1, 4, 3, ttl + retry, false},
 		{1, 10, 3, ttl + retry, true},
 		{1, 10, 9, ttl + retry, false},
 		{1, 7, 6, ttl + retry, true},
-		{1, 40, 33, 2 * ttl, true}, // all of the first
+		{1, 40, 33, 2 * ttl, true}, // all first contenders
 		{8, 4, 3, 2 * ttl, false},
 		{8, 10, 3, 2 * ttl, true},
 		{8, 7, 6, 2 * ttl, false},
@@ -240,7 +238,7 @@ func TestWhoeverDiesAtOnceSomebodyLeadsAndTheDeadGo(t *testing.T) {
 	}
 }
 
-// Leaders die one after the other, each after the ranks were read anew.
+// Leaders die one after the other, each after the ranks were read again.
 func TestWhenOneDiesTheNextLeadsWithinTheLeaseAndOneRetry(t *testing.T) {
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprint(partitions), func(t *testing.T) {
@@ -263,7 +261,7 @@ func TestWhenOneDiesTheNextLeadsWithinTheLeaseAndOneRetry(t *testing.T) {
 	}
 }
 
-// Their former lives contended, and died without a word.
+// Their former lives contended, and died without a goodbye.
 func TestReplicasThatNoLongerContendUnderTheirFixedIDsTakeNoSeat(t *testing.T) {
 	const partitions, alone = 16, 20
 	inBubble(t, partitions, func(t *testing.T, f *crew) {

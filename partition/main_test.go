@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 const patience = 2 * time.Minute
 
-// replica is one in this process, with clients of its own.
+// replica is a replica in this process, with its own clients.
 type replica struct {
 	t        *testing.T
 	registry *partition.Registry
@@ -71,12 +71,10 @@ func start(t *testing.T, client func() redis.UniversalClient, partitions int, id
 	return r
 }
 
-// on returns what makes clients of a server.
 func on(o *redis.Options) func() redis.UniversalClient {
 	return func() redis.UniversalClient { return redis.NewClient(short(lease.Options(o))) }
 }
 
-// onCluster returns what makes clients of a Cluster.
 func onCluster(c *redistest.Cluster) func() redis.UniversalClient {
 	return func() redis.UniversalClient {
 		o := lease.ClusterOptions(c.Options())
@@ -86,14 +84,14 @@ func onCluster(c *redistest.Cluster) func() redis.UniversalClient {
 	}
 }
 
-// short has deadlines that suit a beat of 200 ms.
+// short sets deadlines for a beat of 200 ms.
 func short(o *redis.Options) *redis.Options {
 	const d = 150 * time.Millisecond
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = d, d, d, d
 	return o
 }
 
-// claims registers so many devices, and returns when all stand.
+// claims registers n devices, and waits until all have landed.
 func (r *replica) claims(from, n int) (claims []*registry.Claim) {
 	r.t.Helper()
 	for i := range n {

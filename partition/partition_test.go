@@ -16,7 +16,6 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// sizes are how many entries each partition has.
 func sizes(t *testing.T, rdb redis.UniversalClient, partitions int) (all []int, total int) {
 	t.Helper()
 	for k := range partitions {
@@ -64,7 +63,7 @@ func TestOneRegistryOverACluster(t *testing.T) {
 	}
 	require.Equal(t, devices, held)
 
-	// Each partition has one leader, and no replica has more than its share and two.
+	// Each partition has one leader, and no replica leads more than its share plus two.
 	eventually(t, func() bool {
 		led := map[int]int{}
 		for _, r := range replicas {
@@ -88,7 +87,7 @@ func TestOneRegistryOverACluster(t *testing.T) {
 	for id, from := range map[string]int{"a": 0, "c": 2 * devices, "d": 3 * devices} {
 		for i := range devices {
 			var owner registry.Owner
-			eventually(t, func() bool { // the deadline of this client is short
+			eventually(t, func() bool { // this client's deadline is short
 				owner, err = replicas["a"].registry.Lookup(t.Context(), imei(from+i))
 				return err == nil
 			})
@@ -99,7 +98,7 @@ func TestOneRegistryOverACluster(t *testing.T) {
 		_, err = replicas["a"].registry.Lookup(t.Context(), imei(devices))
 		return errors.Is(err, registry.ErrNotRegistered)
 	})
-	eventually(t, func() bool { // its leases, too, are others' by now
+	eventually(t, func() bool { // others have its leases too by now
 		led := 0
 		for _, r := range replicas {
 			led += len(r.janitor.Leads())
@@ -128,7 +127,7 @@ func TestAPauseHoldsEachPartition(t *testing.T) {
 	require.NoError(t, a.janitor.Resume(t.Context()))
 	eventually(t, func() bool {
 		_, total := sizes(t, rdb, partitions)
-		return total == devices && a.janitor.Status().Evicted == devices // which is counted after it
+		return total == devices && a.janitor.Status().Evicted == devices // counted after the delete
 	})
 }
 
@@ -174,7 +173,7 @@ func TestAReplicaWithAnotherNumberOfPartitionsEnds(t *testing.T) {
 			b := start(t, on(server.Options()), other, "b")
 			require.ErrorIs(t, <-b.ended, partition.ErrPartitionsDiffer)
 		}
-		// A number that is lost is put back, and one that is overwritten ends nobody.
+		// A lost number is restored, and an overwritten one ends nobody.
 		require.NoError(t, server.Client().Del(t.Context(), "{rollcall}:partitions").Err())
 		eventually(t, func() bool { return stands() == strconv.Itoa(fleet) })
 		require.Empty(t, a.ended)

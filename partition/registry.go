@@ -19,11 +19,11 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// ErrPartitionsDiffer ends Run when the fleet has another number of partitions than this replica.
+// ErrPartitionsDiffer ends Run if the fleet has another number of partitions than this replica.
 var ErrPartitionsDiffer = errors.New("partition: the fleet has another number of partitions")
 
 // Registry is one replica's side of a registry in partitions. Its methods are those of
-// registry.Registry, which see.
+// registry.Registry.
 type Registry struct {
 	parts   []*registry.Registry
 	layout  guard.Layout
@@ -32,10 +32,9 @@ type Registry struct {
 	started chan struct{}
 }
 
-// NewRegistry returns a Registry of so many partitions, a power of two, at most
-// guard.MostPartitions. With more than one, c.Layout.Prefix must have a hash tag, also on one
-// server, and the metrics have the label "partition". It does not speak to Redis. Errors are of the
-// configuration.
+// NewRegistry returns a Registry of this number of partitions, a power of two, at most
+// guard.MostPartitions. With more than one, c.Layout.Prefix must have a hash tag, and the metrics
+// have the label "partition". It does not talk to Redis.
 func NewRegistry(c registry.Config, partitions int) (*Registry, error) {
 	switch {
 	case !possible(partitions):
@@ -45,7 +44,7 @@ func NewRegistry(c registry.Config, partitions int) (*Registry, error) {
 		return nil, fmt.Errorf("partition: Layout.Prefix %q has no hash tag, such as {rollcall}:, "+
 			"which partitions need", c.Layout.Prefix)
 	}
-	if c.Instance == "" { // the same in all
+	if c.Instance == "" { // the same in all partitions
 		c.Instance, c.Unique = registry.UniqueInstance(), true
 	}
 	r := &Registry{
@@ -68,7 +67,6 @@ func NewRegistry(c registry.Config, partitions int) (*Registry, error) {
 	return r, nil
 }
 
-// labelled has metrics of a partition told apart.
 func labelled(r prometheus.Registerer, k, partitions int) prometheus.Registerer {
 	if partitions == 1 || r == nil {
 		return r
@@ -76,9 +74,9 @@ func labelled(r prometheus.Registerer, k, partitions int) prometheus.Registerer 
 	return prometheus.WrapRegistererWith(prometheus.Labels{"partition": strconv.Itoa(k)}, r)
 }
 
-// Run is registry.Registry.Run of each partition. The first that ends with an error ends all.
-// ErrPartitionsDiffer: the fleet has another number of partitions. That is not found out where
-// there is one partition and Layout.Prefix has no hash tag.
+// Run runs the Registry of each partition. The first error ends them all. It returns
+// ErrPartitionsDiffer if the fleet has another number of partitions, which it cannot detect for a
+// single partition without a hash tag in Layout.Prefix.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
@@ -104,7 +102,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	}
 	checks.Go(func() {
 		for _, part := range r.parts {
-			<-part.Started() // in any case when its Run has ended
+			<-part.Started() // always closed, at the latest when Run ends
 		}
 		close(r.started)
 	})
@@ -112,14 +110,14 @@ func (r *Registry) Run(ctx context.Context) error {
 	return p.Wait()
 }
 
-// agree has the number of partitions stand in Redis, from the start on and until ctx ends. It
-// returns ErrPartitionsDiffer if the first answer is another one. One that is written later is
-// somebody's mistake, and no reason to end replicas that hold devices.
+// agree keeps the number of partitions in Redis until ctx ends. It returns ErrPartitionsDiffer if
+// the first answer differs. A later change is somebody's mistake, and must not end replicas that
+// hold devices.
 func (r *Registry) agree(ctx context.Context) error {
 	mine, agreed, told := strconv.Itoa(len(r.parts)), false, false
 	for pause := time.Duration(0); wait.For(ctx, pause); {
 		theirs, err := r.partitions(ctx, mine)
-		if err != nil { // that Redis is away is told elsewhere
+		if err != nil { // others log that Redis is down
 			pause = r.Timing().Interval / 10
 			continue
 		}
@@ -132,14 +130,13 @@ func (r *Registry) agree(ctx context.Context) error {
 				r.layout.Partitions(), theirs, mine)
 		case !told:
 			told = true
-			r.log.Error("the number of partitions was overwritten: mend it, or no new replica can join",
+			r.log.Error("the number of partitions was overwritten: fix it, or no new replica can join",
 				"key", r.layout.Partitions(), "is", theirs, "must_be", mine)
 		}
 	}
 	return nil
 }
 
-// partitions returns the number that stands in Redis, and writes mine if none does.
 func (r *Registry) partitions(ctx context.Context, mine string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timing().Interval)
 	defer cancel()
@@ -154,10 +151,10 @@ func (r *Registry) partitions(ctx context.Context, mine string) (string, error) 
 	return r.control.Get(ctx, key).Result()
 }
 
-// Register is registry.Registry.Register in the device's partition.
+// Register registers a device in its partition; see registry.Registry.Register.
 func (r *Registry) Register(imei string) *registry.Claim { return r.of(imei).Register(imei) }
 
-// Lookup is registry.Registry.Lookup in the device's partition.
+// Lookup looks a device up in its partition; see registry.Registry.Lookup.
 func (r *Registry) Lookup(ctx context.Context, imei string) (registry.Owner, error) {
 	return r.of(imei).Lookup(ctx, imei)
 }
@@ -166,27 +163,27 @@ func (r *Registry) of(imei string) *registry.Registry {
 	return r.parts[guard.PartitionOf(imei, len(r.parts))]
 }
 
-// Started is closed when every partition's is: see registry.Registry.Started.
+// Started is closed when it is closed for every partition; see registry.Registry.Started.
 func (r *Registry) Started() <-chan struct{} { return r.started }
 
 // Instance returns this replica's instance id, the same in every partition.
 func (r *Registry) Instance() string { return r.parts[0].Instance() }
 
-// Layout returns the keys of what partitions share. Where there is one partition it names all keys.
+// Layout returns the keys that partitions share, or with one partition all keys.
 func (r *Registry) Layout() guard.Layout { return r.layout }
 
-// Home returns the keys of the first partition: what is swept with it, such as the commands of dead
-// instances, has its keys there.
+// Home returns the keys of the first partition, which sweeps of other things use, such as the
+// commands of dead instances.
 func (r *Registry) Home() guard.Layout { return r.parts[0].Layout() }
 
-// Partitions returns each partition's side.
+// Partitions returns the Registry of each partition.
 func (r *Registry) Partitions() []*registry.Registry { return r.parts }
 
-// Timing is how often this instance beats, and how long its heartbeats last.
+// Timing returns how often this instance beats, and how long its heartbeats last.
 func (r *Registry) Timing() guard.Timing { return r.parts[0].Timing() }
 
-// Status is about all partitions: counts are sums, Boot is that of the first, LastBeat is that of
-// the partition whose last beat landed longest ago.
+// Status covers all partitions: counts are sums, Boot is that of the first, and LastBeat the
+// oldest.
 func (r *Registry) Status() registry.Status {
 	all := r.parts[0].Status()
 	for _, part := range r.parts[1:] {
@@ -208,7 +205,7 @@ func (r *Registry) Status() registry.Status {
 	return all
 }
 
-// earlier is the earlier of two times; zero, never, is before all.
+// earlier returns the earlier of two times; zero, never, is before all.
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b

@@ -37,7 +37,7 @@ func TestOfOnePartitionThirtyTwoContendWithoutDelayAndTheOthersAreReserves(t *te
 	}
 }
 
-// trips is a hook that counts what is sent: commands and pipelines.
+// trips is a hook that counts commands and pipelines.
 type trips struct{ sent atomic.Int64 }
 
 func (c *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -68,7 +68,7 @@ func TestAFleetAtRestSendsThisMuchAMinute(t *testing.T) {
 		var janitors []*Janitor
 		for _, id := range fleet(replicas) {
 			roomy := lease.Options(o)
-			// Who waits for a connection takes a timer that go-redis shares with clients outside.
+			// Waiting for a connection would use a timer that go-redis shares with clients outside.
 			roomy.PoolSize = 100
 			data, control := redis.NewClient(roomy), redis.NewClient(roomy)
 			clients = append(clients, data, control)
@@ -94,9 +94,9 @@ func TestAFleetAtRestSendsThisMuchAMinute(t *testing.T) {
 		require.Equal(t, partitions, led)
 		sent.sent.Store(0)
 		time.Sleep(minutes * time.Minute)
-		// A replica: two pipelines of beats, two readings of a roster in two trips each, the number of
-		// partitions. A partition: 10 + 2 x 6 ticks, 12 renewals, 2 x 5 looks at the lease and those of
-		// reserves, 6 readings, and what a full scan of next to nothing takes.
+		// A replica: two pipelines of beats, two readings of a roster in two trips each, the number
+		// of partitions. A partition: 10 + 2 x 6 ticks, 12 renewals, 2 x 5 reads of the lease and
+		// those of reserves, 6 readings, and a full scan of next to nothing.
 		got := float64(sent.sent.Load()) / minutes
 		require.Less(t, got, float64(replicas*(2+4+1)+partitions*(10+12+12+10+5+6+20)))
 		require.Greater(t, got, float64(partitions*(10+12)), "it has been counted")

@@ -20,36 +20,34 @@ import (
 )
 
 const (
-	// fullSeats is how many replicas contend first, in all partitions together, and leastSeats how
-	// many at least for each.
+	// fullSeats is how many replicas contend first, over all partitions; leastSeats is the minimum
+	// for each.
 	fullSeats, leastSeats = 32, 3
-	// step and steps are by how much a rank comes later than the one before it, and at most: a
-	// release wakes all within 50 ms, and a new leader must be there within moments.
+	// Each rank comes step later than the one before, by at most steps: a release wakes all within
+	// 50 ms, and a new leader should follow within moments.
 	step, steps = 50 * time.Millisecond, 5
-	// oftenMost is up to how many contenders each reads them once a GAP; more read them more
-	// seldom, so that all together cost the same.
+	// Up to oftenMost contenders each read the contenders once a GAP; more read less often, so that
+	// the total cost stays the same.
 	oftenMost = 10
-	// page is how many ids a page of the contenders has, asked how many heartbeats are asked for at
-	// once.
+	// page is the number of contenders per page, asked the number of heartbeats per pipeline.
 	page, asked = 1000, 500
-	// most is how many contenders one reading takes. Only somebody else can have added more. The next
-	// reading takes further ones, as those without a heartbeat are removed.
+	// most bounds the contenders of one reading; only an outsider can have added more.
 	most = 20_000
 )
 
-// seats are who contends first for which partition, and which leases are given up.
+// seats decides who contends first for which partition, and which leases are given up.
 type seats struct {
 	client   redis.UniversalClient
 	layouts  []guard.Layout
 	instance string
 	gap, ttl time.Duration // GAP, and the lease's TTL
 	beats    guard.Timing
-	leads    func() []int // the partitions that this replica leads
+	leads    func() []int
 	readings *streak.Streak
 
 	mu    sync.Mutex
-	rank  []int // by partition: how many living contenders rank before this one
-	peers int   // living contenders
+	rank  []int // by partition: number of living contenders that rank before this one
+	peers int
 }
 
 func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
@@ -58,8 +56,8 @@ func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
 		ttl: cmp.Or(c.LeaseTTL, janitor.DefaultLeaseTTL), leads: leads,
 		rank: make([]int, len(reg.parts)), peers: 1,
 		readings: streak.New(cmp.Or(c.Logger, slog.Default()),
-			"contenders cannot be read: the ranking of replicas stays as it is", "contenders are read again",
-			"remedy", "allow SSCAN, or delete the key if it is not a set: ticks write it anew"),
+			"cannot read contenders; keeping the old ranking of replicas", "can read contenders again",
+			"remedy", "allow SSCAN, or delete the key if it is not a set: ticks recreate it"),
 	}
 	for _, part := range reg.parts {
 		s.layouts = append(s.layouts, part.Layout())
@@ -67,9 +65,9 @@ func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
 	return s
 }
 
-// contend is janitor.Config.Contend of a partition: those that rank first contend first, and the
-// others are reserves. A lower rank comes a moment later, and so does a replica that already leads
-// more than its share. Where there is one partition there is nothing to spread.
+// contend returns janitor.Config.Contend for a partition: the first ranks contend first, the others
+// are reserves. A lower rank comes a moment later, and so does a replica that already leads more
+// than its share.
 func (s *seats) contend(partition int) func() (time.Duration, bool) {
 	partitions := len(s.rank)
 	return func() (time.Duration, bool) {
@@ -87,9 +85,8 @@ func (s *seats) contend(partition int) func() (time.Duration, bool) {
 	}
 }
 
-// keep reads again and again who contends, and has leases given up that others should have, until
-// ctx ends. A lease is not given up to the dead: a replica that leads too much because others died
-// waits until they are overdue, and reads once more.
+// keep regularly reads who contends, and gives up leases that others should have, until ctx ends.
+// Before it gives one up it waits until the dead are overdue, and reads once more.
 func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which []int)) {
 	at := rand.N(len(s.layouts))
 	var read, over time.Time
@@ -107,7 +104,7 @@ func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which
 			at = (at + 1) % len(s.layouts)
 			living, err := s.living(ctx, s.layouts[at])
 			if err == nil || together.Answered(err) {
-				s.readings.Note(err) // beats and ticks log that Redis is away
+				s.readings.Note(err) // beats and ticks log that Redis is down
 			}
 			if err != nil {
 				continue
@@ -122,12 +119,12 @@ func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which
 	}
 }
 
-// overdue is how long after a replica's last beat it does not count as living here: half an
-// interval after the next one was due.
+// overdue is how long after its last beat a replica counts as living: half an interval beyond the
+// next one.
 func (s *seats) overdue() time.Duration { return s.beats.Interval * 3 / 2 }
 
-// living reads which contenders of a partition beat there in time, and takes those off that have no
-// heartbeat. One that lives all the same adds itself again with its next tick.
+// living returns the punctual contenders of a partition, and removes those without a heartbeat,
+// which their next tick would add again.
 func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.gap)
 	defer cancel()
@@ -139,7 +136,7 @@ func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 	if err := ids.Err(); err != nil {
 		return nil, err
 	}
-	slices.Sort(all) // a scan may name one twice
+	slices.Sort(all) // a scan may repeat ids
 	all = slices.Compact(all)
 	var living []string
 	for ids := range slices.Chunk(all, asked) {
@@ -161,13 +158,12 @@ func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 			}
 		}
 		if len(gone) > 0 {
-			_ = s.client.SRem(ctx, of.Contenders(), gone...).Err() // or the next reader does
+			_ = s.client.SRem(ctx, of.Contenders(), gone...).Err() // otherwise the next reader does
 		}
 	}
 	return living, nil
 }
 
-// met ranks this replica among the contenders, in each partition.
 func (s *seats) met(living []string) {
 	rank := make([]int, len(s.rank))
 	peers := 1
@@ -187,7 +183,7 @@ func (s *seats) met(living []string) {
 	s.rank, s.peers = rank, peers
 }
 
-// before tells whether a ranks before b in a partition: rendezvous hashing (Thaler, Ravishankar).
+// before reports whether a ranks before b in a partition: rendezvous hashing (Thaler, Ravishankar).
 func before(a, b string, partition int) bool {
 	x, y := weight(a, partition), weight(b, partition)
 	return x > y || x == y && a > b
@@ -197,7 +193,7 @@ func weight(id string, partition int) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte{byte(partition >> 8), byte(partition)})
 	_, _ = h.Write([]byte(id))
-	// The last bytes of FNV hardly reach its upper bits: mixed as in MurmurHash3.
+	// The last bytes of FNV hardly affect its upper bits, so mix them as in MurmurHash3.
 	x := h.Sum64()
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
@@ -206,11 +202,10 @@ func weight(id string, partition int) uint64 {
 	return x ^ x>>33
 }
 
-// fair is how many of so many partitions each of the peers should lead at most.
 func fair(partitions, peers int) int { return (partitions + peers - 1) / peers }
 
-// excess are the leases beyond this replica's share and one more: of the partitions in which most
-// others rank before it.
+// excess returns the leases beyond this replica's share plus one, those for which most others rank
+// before it.
 func (s *seats) excess() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

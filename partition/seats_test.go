@@ -15,7 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// sitting is a replica's seats in a fleet where it leads these partitions.
+// sitting returns a replica's seats, where it leads these partitions.
 func sitting(instance string, partitions int, leads ...int) *seats {
 	return &seats{
 		instance: instance, ttl: 15 * time.Second, rank: make([]int, partitions), peers: 1,

@@ -8,11 +8,11 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Status is about all partitions. Counts are sums. Leading: this replica leads at least one; Leader
-// and Epoch are those of the first partition. Witness is that of the partition that is held
-// longest, or of one whose last tick failed. Sweeps are added up, one report a sweep, and the
-// outcome is the worst. Of a replica that leads they are those of the partitions that it leads: how
-// the last pass went in another is told by who leads it now.
+// Status covers all partitions. Counts are sums. Leading means that this replica leads at least
+// one; Leader and Epoch are those of the first partition. Witness is that of the partition held
+// longest, or of one whose last tick failed. Sweeps has one report per sweep, the sum over
+// partitions with the worst outcome. On a leader only its own partitions count: their other leaders
+// report the rest.
 func (j *Janitor) Status() janitor.Status {
 	parts := make([]janitor.Status, len(j.parts))
 	for k, part := range j.parts {
@@ -50,8 +50,8 @@ func statusOf(parts []janitor.Status) janitor.Status {
 	return all
 }
 
-// worse tells whether less may be deleted by a than by b. A partition to which this replica does
-// not listen says nothing.
+// worse reports whether a allows fewer deletes than b. A partition that this replica does not
+// observe never counts as worse.
 func worse(a, b janitor.WitnessStatus) bool {
 	switch {
 	case a.LastTick.IsZero() || b.LastTick.IsZero():
@@ -62,11 +62,10 @@ func worse(a, b janitor.WitnessStatus) bool {
 	return a.HeldFor > b.HeldFor
 }
 
-// outcomes are from the best to the worst.
 var outcomes = []janitor.Outcome{janitor.Done, janitor.Held, janitor.Lost, janitor.Failed}
 
-// Sum has one report of each sweep of those given: counts are sums, the outcome is the worst, and
-// its reason and error with it. It began with the first and took as long as the longest.
+// Sum returns one report per sweep: counts are sums, and the outcome, with its reason and error, is
+// the worst. Started is the earliest, Seconds the longest.
 func Sum(reports []janitor.Report) (all []janitor.Report) {
 	for _, r := range reports {
 		i := slices.IndexFunc(all, func(a janitor.Report) bool { return a.Sweep == r.Sweep })

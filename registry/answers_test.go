@@ -26,7 +26,7 @@ func TestAnAnswerToAnOwnerThatMakesNoSenseIsAFailure(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 7, status)
 		for i, change := range redistest.Garblings(status) {
-			if i == 2 { // nobody reads the word OK
+			if i == 2 { // nobody reads the answer "OK"
 				continue
 			}
 			before := max(0, r.failures("heartbeat"))

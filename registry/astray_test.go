@@ -71,7 +71,7 @@ func TestMemoryIsBoundedByOpenSocketsWhileRedisIsAwayAndNothingIsLeftBehind(t *t
 					for _, c := range claims {
 						c.Release()
 					}
-					if round == 0 { // their entries stand
+					if round == 0 { // their entries have landed
 						for _, c := range held[99:] {
 							c.Release()
 						}
@@ -114,7 +114,7 @@ func TestWhatLandsAfterItsDeviceWasForgottenIsFound(t *testing.T) {
 		r := w.start("r1", index, func(c *registry.Config) { without = c.NoReverseIndex })
 		claims := r.registerMany(t, 1200)
 		r.data.set(always, nil)
-		one := r.Register("one") // finds out
+		one := r.Register("one") // notices
 		time.Sleep(time.Second)
 		one.Release()
 		for _, c := range claims {
@@ -124,7 +124,7 @@ func TestWhatLandsAfterItsDeviceWasForgottenIsFound(t *testing.T) {
 		r.data.set(nil, nil)
 		time.Sleep(r.Timing().Interval + 10*time.Second)
 		require.Zero(t, r.Status().Pending)
-		// a registration of those that were forgotten lands now
+		// now a registration of a forgotten device lands
 		w.HSet(ctx, w.Registry(), "imei-1199", "r1")
 		if !without {
 			w.SAdd(ctx, w.Devices("r1"), "imei-1199")
@@ -136,8 +136,8 @@ func TestWhatLandsAfterItsDeviceWasForgottenIsFound(t *testing.T) {
 	})
 }
 
-// Whatever happens, what is counted is what a walk over all devices would find, and in the end
-// Redis and the claims agree.
+// Whatever happens, the counters match a walk over all devices, and in the end Redis and the claims
+// agree.
 func TestCountersAreTrueWhateverHappens(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {
@@ -208,7 +208,7 @@ func TestNothingIsRememberedOfSocketsThatComeAndGoAfterRunEnded(t *testing.T) {
 		var older atomic.Pointer[registry.Claim]
 		r := w.start("r1", func(c *registry.Config) { c.OnSuperseded = func(c *registry.Claim) { older.Store(c) } })
 		held := r.registerMany(t, 100)
-		r.data.set(always, nil) // so that a release is left unwritten
+		r.data.set(always, nil) // leaves a release unwritten
 		held[0].Release()
 		r.stop()
 		require.NoError(t, r.wait())

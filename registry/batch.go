@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// batchSize bounds one script: about 0.5 ms of the server's time.
+// batchSize bounds one script to about 0.5 ms of the server's time.
 const batchSize = 500
 
-// enqueue has a device written (urgent) or checked.
 func (t *table) enqueue(d *device, urgent bool) {
 	q := &t.checks
 	if urgent {
@@ -23,7 +22,6 @@ func (t *table) enqueue(d *device, urgent bool) {
 	nudge(t.wake)
 }
 
-// dequeue takes a device out of the queue that it is in, if any.
 func dequeue(d *device) {
 	if d.in != nil {
 		d.in.Remove(d.at)
@@ -31,7 +29,6 @@ func dequeue(d *device) {
 	}
 }
 
-// nudge fills the one slot of a channel, unless it is full already.
 func nudge(slot chan struct{}) {
 	select {
 	case slot <- struct{}{}:
@@ -39,21 +36,18 @@ func nudge(slot chan struct{}) {
 	}
 }
 
-// An op is one operation of a batch, decided when the batch is made.
 type op struct {
 	d     *device
-	claim *Claim // nil for a release
+	claim *Claim
 	seen  string // heal: the foreign value that may be overwritten
-	dead  string // heal: the foreign value that may be overwritten if that instance is dead
+	dead  string // heal: the same, but only if that instance is dead
 }
 
-// A batch is what the writer does next, no IMEI twice.
 type batch struct {
 	register, heal, outlive, release, check []op
-	late                                    int // of heal: registrations that waited too long
+	late                                    int // part of heal: registrations that waited too long
 }
 
-// next begins a batch of what is most urgent.
 func (t *table) next(now time.Time) (b batch) {
 	t.batches++
 	for range batchSize {
@@ -89,22 +83,19 @@ func (t *table) next(now time.Time) (b batch) {
 	return b
 }
 
-// wanted leaves out of ops what was decided anew since the batch was made, and what rests on proof
-// that has aged. What was decided anew waits for the next batch: a device that came back must not
-// be released.
+// wanted drops the ops that changed after the batch was made, and those whose proof has aged. The
+// former wait for the next batch: a device that came back must not be released.
 func (t *table) wanted(ops []op, now time.Time) []op {
 	return slices.DeleteFunc(ops, func(o op) bool {
 		return o.d.claim != o.claim || o.seen != "" && !t.proof(o.d, now) || o.dead != "" && !o.outliving()
 	})
 }
 
-// ended ends a batch.
 func (t *table) ended(err error) {
 	t.batches++
 	t.away = err != nil
 }
 
-// wrote notes what a script did, or that nobody knows what it did.
 func (t *table) wrote(ops []op, got reply, err error, now time.Time) {
 	for _, o := range ops {
 		owner, foreign := got.foreign[o.d.imei]
@@ -127,7 +118,7 @@ func (t *table) wrote(ops []op, got reply, err error, now time.Time) {
 					t.set(o.d, o.d.state.afterFailure())
 				}
 				t.isForeign(o.d, owner, now)
-				if o.dead != "" { // another of this batch is dead, and this one is not
+				if o.dead != "" { // another of this batch is dead, but not this one
 					o.d.dispute.silent = false
 				}
 			}
@@ -139,8 +130,6 @@ func (t *table) wrote(ops []op, got reply, err error, now time.Time) {
 	}
 }
 
-// checked notes what entries are: found has the owners in the order of ops, nil where there is
-// none.
 func (t *table) checked(ops []op, found []any, err error, now time.Time) {
 	for i, o := range ops {
 		if err != nil {
@@ -151,10 +140,10 @@ func (t *table) checked(ops []op, found []any, err error, now time.Time) {
 		}
 		o.d.checked = now
 		switch owner, _ := found[i].(string); {
-		case o.d.claim != o.claim: // decided anew already
+		case o.d.claim != o.claim: // already changed
 		case owner == t.id && o.d.indexed:
 			t.isOurs(o, now)
-		case owner == t.id || owner == "": // it landed and its reply was lost; or the entry was lost
+		case owner == t.id || owner == "": // it landed but its reply was lost, or it was lost
 			t.set(o.d, unconfirmed)
 			t.enqueue(o.d, true)
 		default:
@@ -164,7 +153,7 @@ func (t *table) checked(ops []op, found []any, err error, now time.Time) {
 	}
 }
 
-// isOurs notes that an entry names this instance, unless a newer claim, or a release, is queued.
+// isOurs records that an entry names this instance, unless a newer claim or a release is queued.
 func (t *table) isOurs(o op, now time.Time) {
 	if o.d.claim != o.claim {
 		return
@@ -176,7 +165,7 @@ func (t *table) isOurs(o op, now time.Time) {
 	t.agree(o.d, standing, now)
 }
 
-// agree notes that Redis agrees. That is final when no write of unknown fate can land any more.
+// agree records that Redis agrees, which is final once no write of unknown fate can still land.
 func (t *table) agree(d *device, s state, now time.Time) {
 	t.set(d, s)
 	if d.late.After(now) {
@@ -188,27 +177,24 @@ func (t *table) agree(d *device, s state, now time.Time) {
 	}
 }
 
-// retry has everything written or checked again with which Redis does not agree, or which a late
-// write may yet change; and it checks what a frame arrived for too soon after the last check. It
-// is called every interval/10.
+// retry queues every device that Redis disagrees about or a late write may still change. It also
+// checks devices with a frame too soon after their last check. It runs every interval/10.
 func (t *table) retry(now time.Time) {
 	for d := range t.again {
 		if d.state == standing && now.Sub(d.checked) < checkEvery {
 			continue
 		}
-		// A foreign entry without proof against it is checked: it may be free now.
+		// A foreign entry without proof is checked: it may be free by now.
 		t.enqueue(d, d.state == proven || d.state != standing && !d.state.disputed())
 	}
 }
 
-// checkShard has a tenth of what is believed to stand checked.
 func (t *table) checkShard(shard int) {
 	for _, d := range t.shards[shard] {
 		t.checkStanding(d)
 	}
 }
 
-// checkStanding has an entry checked that is believed to stand.
 func (t *table) checkStanding(d *device) {
 	if d.state == standing {
 		t.enqueue(d, false)

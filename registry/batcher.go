@@ -8,27 +8,26 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// batcherMost bounds what a batcher holds, in full batches: a thousand dead owners with an entry
-// each on every page should neither be deleted one by one nor be kept until the end.
+// batcherMost bounds the entries that a batcher holds, in full batches. A thousand dead owners with
+// one entry each on every page should neither be deleted one by one nor kept until the end.
 const batcherMost = 20
 
-// toldMost bounds the lines that one walk logs about keys of another type.
 const toldMost = 100
 
-// batcher collects condemned entries by owner and has them deleted in full batches. An owner that
-// turns out to live, or that cannot be swept, is left alone from then on.
+// batcher collects condemned entries by owner and deletes them in full batches. It leaves an owner
+// alone once that turns out to be alive or cannot be swept.
 type batcher struct {
 	*sweeps
 	p *janitor.Pass
-	// What each owner left, in the order in which the scan found it: Redis deletes fastest so. A scan
-	// may repeat itself; the guard asks for an item of a batch once.
+	// Each owner's entries, in the order of the scan, in which Redis deletes fastest. Scans may
+	// repeat entries; the guard removes duplicates.
 	imeis map[string][]string
 	held  int
-	left  map[string]bool // owners left alone, at most metMost
-	told  map[string]bool // owners whose index is left alone, as the log says, at most toldMost
+	left  map[string]bool // owners to leave alone, at most metMost
+	told  map[string]bool // owners whose unusable index has been logged, at most toldMost
 
 	condemned int
-	whole     bool // the index goes as a whole: batches leave it as it is
+	whole     bool // the index will be deleted as a whole; batches leave it alone
 }
 
 func newBatcher(s *sweeps, p *janitor.Pass) *batcher {
@@ -38,7 +37,6 @@ func newBatcher(s *sweeps, p *janitor.Pass) *batcher {
 	}
 }
 
-// add takes an entry, and has a batch deleted that is full now.
 func (b *batcher) add(ctx context.Context, owner, imei string) error {
 	if b.left[owner] {
 		return nil
@@ -54,7 +52,6 @@ func (b *batcher) add(ctx context.Context, owner, imei string) error {
 	return nil
 }
 
-// flush has everything deleted that is left.
 func (b *batcher) flush(ctx context.Context) error {
 	for owner := range b.imeis {
 		if err := b.delete(ctx, owner); err != nil {
@@ -64,7 +61,6 @@ func (b *batcher) flush(ctx context.Context) error {
 	return nil
 }
 
-// delete has one owner's entries deleted: at most a batch, since add saw to it.
 func (b *batcher) delete(ctx context.Context, owner string) error {
 	imeis := b.imeis[owner]
 	delete(b.imeis, owner)
@@ -83,7 +79,7 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 	})
 	switch {
 	case errors.Is(err, janitor.ErrRefused):
-		// A key of another type, or a right that is missing: it keeps this owner, not the pass.
+		// A key of another type, or a missing right, affects this owner only, not the pass.
 		b.p.Skip(janitor.SkipUnreadable, len(imeis))
 		b.leave(owner)
 		b.refused.note(b.p.Log(), owner, err)
@@ -97,13 +93,12 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 	b.refused.note(b.p.Log(), owner, nil)
 	if a.Reason != "" && a.Deleted > 0 && !b.told[owner] && len(b.told) < toldMost {
 		b.told[owner] = true
-		b.p.Log().Warn("entries of a dead owner go, and its index is left alone: check that key",
+		b.p.Log().Warn("evicted entries but left the index alone: check that key",
 			"owner", owner, "key", b.p.Layout().Devices(owner), "reason", a.Reason)
 	}
 	return nil
 }
 
-// leave leaves an owner alone from now on. Among very many it may be tried once more.
 func (b *batcher) leave(owner string) {
 	if len(b.left) >= metMost {
 		clear(b.left)

@@ -16,14 +16,14 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// stuttering is a sweep that finds each entry of an owner three times, as scans do.
+// stuttering is a sweep that finds each entry of an owner three times, as scans may.
 type stuttering struct{ r *Registry }
 
 func (stuttering) Name() string            { return "stuttering" }
 func (stuttering) Interval() time.Duration { return 0 }
 func (s stuttering) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() == "" {
-		return nil // not asked for by the test
+		return nil // not requested by the test
 	}
 	b := newBatcher(&sweeps{evicted: s.r.metrics.evictedFrom}, p)
 	for i := range 10 {
@@ -62,7 +62,7 @@ func TestBatchesHoldNothingTwice(t *testing.T) {
 		for i := range 10 {
 			require.NoError(t, c.HSet(ctx, l.Registry(), fmt.Sprint(i), "dead").Err())
 		}
-		reports, err := j.Sweep(ctx, janitor.Request{Owner: "nobody"}) // the other sweeps leave it alone
+		reports, err := j.Sweep(ctx, janitor.Request{Owner: "nobody"}) // the other sweeps find nothing
 		require.NoError(t, err)
 		require.Equal(t, 10, reports[len(reports)-1].Evicted+reports[0].Evicted+reports[1].Evicted)
 		require.Equal(t, "10", c.HGet(ctx, l.Witness(), "evicted_total").Val())

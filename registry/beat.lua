@@ -1,10 +1,11 @@
--- beat.lua: the heartbeat (behind settings.lua and owner.lua). ARGV[5] is the owner's GRACE, ms;
--- ARGV[6] '1': this owner was refused while its keys moved, since its last beat.
--- Extra: what this user may not do, and its scripts then leave out without a word: 1 keep the
--- roster or the index, 2 tell other owners, 3 both.
+-- beat.lua: the heartbeat (after settings.lua and owner.lua).
+-- ARGV[5] the owner's GRACE, ms  ARGV[6] '1': since its last beat this owner was refused while its
+-- keys moved
+-- Extra: bits of what this user may not do, and scripts silently omit: 1 maintain the roster or the
+-- index, 2 notify other owners.
 local at = assert_life()
 local lost, emptied = tell_grace(KEYS[4], ARGV[5], at, string.sub(ARGV[2], 1, 16))
-if emptied then -- a plain writer leaves that record; see found_gone
+if emptied then -- writers without scripts do not clear that record; see found_gone
   exists = redis.call('EXISTS', KEYS[5])
   if exists == 1 then redis.pcall('HDEL', KEYS[4], 'emptied') end
 end

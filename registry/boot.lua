@@ -1,8 +1,9 @@
--- boot.lua: draws the boot token and writes the first heartbeat with it, in one step (behind
+-- boot.lua: draws the boot token and writes the first heartbeat with it, in one step (after
 -- settings.lua).
+--
 -- The token is above that of any earlier life of this id, even if the server's clock went back. The
--- heartbeat holds the last life's token only until it expires, so the witness keeps the highest
--- time of all tokens. Called again after a lost reply it returns the same token.
+-- heartbeat has the last life's token only until it expires, so the witness keeps the highest time
+-- of all tokens. If called again after a lost reply, it returns the same token.
 -- KEYS[1] heartbeat  KEYS[2] roster  KEYS[3] witness
 -- ARGV[1] instance  ARGV[2] random, 10 digits  ARGV[3] heartbeat TTL ms  ARGV[4] GRACE ms
 -- Result: the token
@@ -24,7 +25,7 @@ local token = us .. ARGV[2]
 redis.call('SET', KEYS[1], at .. '/' .. token, 'PX', ARGV[3])
 tell_grace(KEYS[3], ARGV[4], at, us)
 redis.pcall('SADD', KEYS[2], ARGV[1])
--- The leader looks at once: on the channel of nobody's heartbeat.
+-- Wakes the leader; the channel is the heartbeat key of an empty id.
 redis.pcall('PUBLISH', string.sub(KEYS[1], 1, #KEYS[1] - #ARGV[1]), ARGV[1])
 redis.pcall('HDEL', KEYS[3], 'bye:' .. ARGV[1])
 return token

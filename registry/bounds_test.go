@@ -131,11 +131,11 @@ func TestDevicesAreForgottenOnceMoreAreLeftThanAreHeld(t *testing.T) {
 func TestWhatAnotherOwnerSaysIsCompared(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		asked     bool // this owner has asked that one
+		asked     bool // this owner has asked the other
 		pairs     []string
-		displaced bool // the socket here is to be checked
-		later     bool // the other owner is told
-		heard     bool // it is told that it was heard
+		displaced bool // the socket here must be checked
+		later     bool // the other owner gets a message
+		heard     bool // the other owner gets a confirmation
 	}{
 		"heard there later":                {false, []string{"999", "imei"}, true, false, true},
 		"heard at one instant":             {false, []string{"1000", "imei"}, false, true, false},
@@ -271,10 +271,10 @@ func TestARefusalIsToldOnceUntilTheOperationWorks(t *testing.T) {
 	}
 }
 
-// says is an error of a server.
+// says is a server's error.
 type says string
 
 func (s says) Error() string { return string(s) }
 
-// RedisError marks it as one; part of redis.Error.
+// RedisError implements redis.Error.
 func (says) RedisError() {}

@@ -19,7 +19,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// faults is a hook that breaks calls. A lost reply is two faults: it happened, and it did not.
+// faults is a hook that breaks calls. A lost reply is two faults: the call ran, or it did not.
 type faults struct {
 	mu            sync.Mutex
 	before, after func(redis.Cmder) error // nil: none
@@ -35,7 +35,7 @@ func (f *faults) set(before, after func(redis.Cmder) error) {
 
 func (f *faults) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessPipelineHook: a connection is lost with all that is on it.
+// ProcessPipelineHook loses the connection with everything on it.
 func (f *faults) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		f.mu.Lock()
@@ -77,7 +77,7 @@ func (f *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			}
 		}
 		err := next(ctx, cmd)
-		// an error reply arrives, and so does a connection
+		// error replies and connections arrive
 		if err == nil && after != nil && cmd.Name() != "hello" {
 			if lost := after(cmd); lost != nil {
 				cmd.SetErr(lost)
@@ -90,7 +90,7 @@ func (f *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func always(redis.Cmder) error { return errLost }
 
-// replica is one running registry in a bubble, and the faults on its lines.
+// replica is a registry running in a bubble, with faults on its connections.
 type replica struct {
 	*registry.Registry
 	data, control faults
@@ -99,7 +99,7 @@ type replica struct {
 	ended         chan error
 }
 
-// bubble is a server in a synctest bubble, and a client beside the replicas.
+// bubble is a server in a synctest bubble, with a client beside the replicas.
 type bubble struct {
 	*redis.Client
 	registry.Layout
@@ -107,8 +107,7 @@ type bubble struct {
 	options *redis.Options
 }
 
-// inBubble runs f against miniredis where time is the bubble's. Fault-free time costs nothing
-// there.
+// inBubble runs f against miniredis with a virtual clock.
 func inBubble(t *testing.T, f func(t *testing.T, w *bubble)) {
 	synctest.Test(t, func(t *testing.T) {
 		o := redistest.Fake(t)
@@ -155,7 +154,7 @@ func (w *bubble) end(r *replica) {
 
 var errGoesOn = errors.New("the replica goes on")
 
-// wait returns what Run returned; an hour of the bubble is for ever.
+// wait returns the result of Run, or fails after an hour of virtual time.
 func (r *replica) wait() error {
 	select {
 	case err := <-r.ended:
@@ -165,7 +164,7 @@ func (r *replica) wait() error {
 	}
 }
 
-// kill ends a replica without goodbye: nothing it sends arrives any more.
+// kill ends a replica without goodbye: nothing that it sends arrives any more.
 func (w *bubble) kill(r *replica) {
 	r.data.set(always, nil)
 	r.control.set(always, nil)
@@ -196,7 +195,6 @@ func (r *replica) register(t *testing.T, imei string) *registry.Claim {
 	return c
 }
 
-// registerMany registers imei-0 to imei-<n-1>, all at once.
 func (r *replica) registerMany(t *testing.T, n int) []*registry.Claim {
 	claims := make([]*registry.Claim, n)
 	for i := range claims {
@@ -208,7 +206,7 @@ func (r *replica) registerMany(t *testing.T, n int) []*registry.Claim {
 	return claims
 }
 
-// frame is one frame of the device, arrived and acknowledged, and what follows from it.
+// frame receives and acknowledges one frame of the device.
 func frame(c *registry.Claim) {
 	c.FrameReceived()
 	synctest.Wait()

@@ -18,7 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// runsWith runs a registry with these two clients until it ends by itself or the test does.
+// runsWith runs a registry with these two clients until it or the test ends.
 func runsWith(t *testing.T, data, control *redis.Options, change ...func(*redis.Client)) (*registry.Registry, <-chan error) {
 	t.Helper()
 	return runsAndLogs(t, slog.New(slog.DiscardHandler), data, control, change...)
@@ -72,7 +72,7 @@ func TestClientsAtDifferentPlacesEndRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var log bytes.Buffer // read when Run has ended
+			var log bytes.Buffer // read after Run has ended
 			r, ended := runsAndLogs(t, slog.New(slog.NewTextHandler(&log, nil)), c.data, here.Options())
 			r.Register("imei-1")
 			select {
@@ -82,7 +82,7 @@ func TestClientsAtDifferentPlacesEndRun(t *testing.T) {
 			case <-time.After(30 * time.Second):
 				require.FailNow(t, "Run goes on")
 			}
-			require.Contains(t, log.String(), "mend the options of one of them")
+			require.Contains(t, log.String(), "fix the options of one of them")
 			require.NotContains(t, log.String(), "Redis refuses this replica")
 			other := redis.NewClient(c.data)
 			defer other.Close()
@@ -92,7 +92,6 @@ func TestClientsAtDifferentPlacesEndRun(t *testing.T) {
 	}
 }
 
-// levels counts what is logged.
 type levels struct {
 	slog.Handler
 	mu    sync.Mutex
@@ -112,7 +111,7 @@ var noRights = proto("NOPERM this user has no permissions")
 func TestWhatEveryOperationFailsOfIsToldOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		errs        []error // one after the other
+		errs        []error // in sequence
 		warn, error int
 	}{
 		"no answer":                {[]error{errLost}, 1, 0},
@@ -134,7 +133,7 @@ func TestWhatEveryOperationFailsOfIsToldOnce(t *testing.T) {
 						r.Register("imei-2")
 						released.Release()
 					}
-					time.Sleep(time.Minute / time.Duration(len(c.errs))) // in all less than the heartbeat has left
+					time.Sleep(time.Minute / time.Duration(len(c.errs))) // in total less than the heartbeat has left
 				}
 				require.Greater(t, len(r.Status().Failing), 1)
 				require.Equal(t, c.error == 1, r.Status().Refused != "")
@@ -152,15 +151,14 @@ func TestWhatEveryOperationFailsOfIsToldOnce(t *testing.T) {
 	}
 }
 
-// proto is an error of the server.
 type proto string
 
 func (p proto) Error() string { return string(p) }
 
-// RedisError marks it as one; part of redis.Error.
+// RedisError implements redis.Error.
 func (p proto) RedisError() {}
 
-// calls is a hook that is told of each script before it runs.
+// calls is a hook that is called before each script.
 type calls struct {
 	faults
 	before func(ctx context.Context, script string) error
@@ -178,8 +176,8 @@ func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// What happens to the heartbeat between the write and the check is no reason to end, nor is a
-// Client that catches up.
+// A change of the heartbeat between write and check must not end Run, nor must a Client that
+// catches up.
 func TestAHeartbeatThatIsLostBetweenTheTwoClientsIsWrittenAgain(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
@@ -222,8 +220,8 @@ func TestTheNewerOfTwoBootsIsNoOtherPlace(t *testing.T) {
 	}
 }
 
-// Without Control's word nobody knows whether Client is at the wrong place, or the heartbeat was
-// lost.
+// If Control cannot read it, either Client is at the wrong place or the heartbeat was lost: nobody
+// knows which.
 func TestNothingIsConcludedFromAHeartbeatThatControlCannotRead(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {

@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// onCluster is a registry on a Cluster of two masters, and the master that does not have its keys.
+// onCluster returns a registry on a Cluster of two masters, and the master without its keys.
 func onCluster(t *testing.T) (c *redistest.Cluster, r *Registry, other *redistest.Server) {
 	t.Helper()
 	c = redistest.StartCluster(t, 2, 0)
@@ -31,11 +31,11 @@ func onCluster(t *testing.T) (c *redistest.Cluster, r *Registry, other *redistes
 	return c, r, other
 }
 
-// The entry has moved and its owner's heartbeat has not: neither server can tell whether it lives.
+// The entry has moved, but not its owner's heartbeat: neither server knows whether the owner lives.
 func TestALookUpWhileTheSlotMovesDoesNotSayThatTheOwnerIsDead(t *testing.T) {
 	t.Parallel()
 	c, r, other := onCluster(t)
-	ctx, rdb := t.Context(), c.Client() // which follows ASK
+	ctx, rdb := t.Context(), c.Client() // follows ASK
 	require.NoError(t, rdb.HSet(ctx, r.keys.Registry(), "imei", "owner").Err())
 	require.NoError(t, rdb.Set(ctx, r.keys.Heartbeat("owner"), "1", time.Minute).Err())
 	o, err := r.Lookup(ctx, "imei")
@@ -71,7 +71,7 @@ func TestALookUpOfADeviceThatIsHeldHereTakesOneRoundTrip(t *testing.T) {
 	asked := 0
 	r.cfg.Client.AddHook(each(func(redis.Cmder) { asked++ }))
 	for imei, want := range map[string]int{"here": 1, "there": 2} {
-		_, err := r.Lookup(ctx, imei) // the scripts are known then
+		_, err := r.Lookup(ctx, imei) // loads the scripts
 		require.NoError(t, err)
 		asked = 0
 		o, err := r.Lookup(ctx, imei)
@@ -81,7 +81,7 @@ func TestALookUpOfADeviceThatIsHeldHereTakesOneRoundTrip(t *testing.T) {
 	}
 }
 
-// each is a hook that is told of each command.
+// each is a hook that is called for each command.
 type each func(redis.Cmder)
 
 func (e each) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -95,8 +95,8 @@ func (e each) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A version that does not name the key that never exists listens while the slot moves: it hears
-// nothing of the owners that are refused.
+// A version that does not name the never existing key listens while the slot moves, and does not
+// notice the owners that are refused.
 func TestAnOwnerThatWasRefusedWhileItsSlotMovedSaysSo(t *testing.T) {
 	t.Parallel()
 	c, r, other := onCluster(t)
@@ -148,7 +148,7 @@ func TestAnotherOwnerIsAskedWhereItListens(t *testing.T) {
 		require.NoError(t, err)
 		_, _, err = r.tell(ctx, "r2", []byte("/me"))
 		require.NoError(t, err)
-		for said := ""; said != "/me"; { // what was said before comes late
+		for said := ""; said != "/me"; { // earlier messages may be late
 			message, err := listens.ReceiveMessage(ctx)
 			require.NoError(t, err)
 			said = message.Payload

@@ -25,7 +25,7 @@ func TestARegistrationThatFailsIsCountedOnceHoweverOftenItIsTried(t *testing.T) 
 		r.Register("tried at once")
 		synctest.Wait()
 		require.InDelta(t, 1, r.failures("register"), 0)
-		r.Register("tried too late") // the writer waits after its failure
+		r.Register("tried too late") // the writer pauses after its failure
 		time.Sleep(10 * r.Timing().Interval)
 		synctest.Wait()
 		require.InDelta(t, 2, r.failures("register"), 0)
@@ -37,7 +37,7 @@ func TestARegistrationThatFailsIsCountedOnceHoweverOftenItIsTried(t *testing.T) 
 func TestTheHeartbeatSaysWhenItWasWritten(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
-		time.Sleep(123_456 * time.Microsecond) // no whole second
+		time.Sleep(123_456 * time.Microsecond) // not a whole second
 		r := w.start("r1")
 		written := func() time.Time {
 			at, _, ok := strings.Cut(w.Get(t.Context(), w.Heartbeat("r1")).Val(), "/")
@@ -58,7 +58,7 @@ func TestTheHeartbeatSaysWhenItWasWritten(t *testing.T) {
 
 func TestTheWholeRegistryIsScannedForAFormerLifeOnly(t *testing.T) {
 	t.Parallel()
-	for id, want := range map[string]int64{"r1": 1, "": 0} { // one that was made up here had none
+	for id, want := range map[string]int64{"r1": 1, "": 0} { // a generated id had no former life
 		inBubble(t, func(t *testing.T, w *bubble) {
 			var scans, checks atomic.Int64
 			r := w.start(id, func(c *registry.Config) {
@@ -140,7 +140,7 @@ func TestASettingAtItsBoundIsTaken(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	for name, at := range map[string]struct {
 		change func(*registry.Config)
-		err    string // "": it is taken
+		err    string // "": accepted
 	}{
 		"three intervals":        {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = time.Second, 3*time.Second }, ""},
 		"less than three":        {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = time.Second, 3*time.Second-1 }, "HeartbeatTTL"},

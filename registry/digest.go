@@ -15,18 +15,19 @@ import (
 )
 
 const (
-	// digestParts is how many parts a digest has. A device that comes or goes while a scan runs makes
-	// one of them incomparable, and not all.
+	// digestParts divides a digest, so that a device which comes or goes during a scan makes only
+	// one part incomparable.
 	digestParts = 16
-	// ownRounds: in one of so many rounds an owner looks at all of its claims, whatever a leader says.
+	// ownRounds: in one of this many rounds an owner checks all its claims, whatever a scan vouches
+	// for.
 	ownRounds = 4
-	// remembered is how many earlier digests an owner can compare with: at one each interval/10, those
-	// of ten intervals at least.
+	// remembered is the number of earlier digests kept: one per interval/10, so at least ten
+	// intervals.
 	remembered = 10 * shards
 )
 
-// A digest says which entries an owner has, in any order: in each part the sum of the hashes of
-// their IMEIs. Two that are equal are of the same entries: of others by one chance in 2^64.
+// A digest is the set of an owner's entries: for each part, the sum of the hashes of its IMEIs.
+// Equal digests mean equal sets, except with a probability of 2^-64.
 type digest [digestParts]uint64
 
 func digestPart(hash uint64) int { return int(hash >> 60) }
@@ -41,13 +42,13 @@ func (d *digest) remove(imei string) {
 	d[digestPart(hash)] -= hash
 }
 
-// A scanned is what a full scan met of one owner, as it stands in Redis: see Layout.Scanned.
+// A scanned is a full scan's findings about one owner, as stored in Layout.Scanned.
 type scanned struct {
-	listed       bool // the owner was on the roster when it was first met; not in Redis
+	listed       bool // the owner was on the roster when first met; not stored
 	count        int
 	took, expiry time.Duration // of the scan; of the key, when it was written
 	digest       digest
-	id           uint64 // of the scan; not read: two scans that met the same are two words
+	id           uint64 // of the scan, never parsed: it makes equal findings of two scans differ
 }
 
 func (s scanned) String() string {
@@ -75,14 +76,14 @@ func parseScanned(text string) (s scanned, err error) {
 	return s, nil
 }
 
-// publish tells each owner on the roster what this scan met of it, also that it met nothing: the
-// word of an earlier scan would go on vouching. Who is not told checks its claims by itself when
-// that has expired, so that it failed is no failure of the pass.
+// publish stores this scan's findings for each owner on the roster, even if it found nothing: an
+// earlier scan would otherwise go on vouching. Errors are ignored: without findings, owners check
+// their own claims once the old ones have expired.
 func (w *scan) publish(ctx context.Context, expiry time.Duration) {
 	p, which := w.p, rand.Uint64()
 	for page, err := range p.SetPages(ctx, p.Layout().Roster()) {
 		if err != nil {
-			p.Log().Debug("owners are not told what the full scan met", "error", err)
+			p.Log().Debug("could not publish the findings of the full scan", "error", err)
 			return
 		}
 		err := p.Call(ctx, func(ctx context.Context) error {
@@ -90,7 +91,7 @@ func (w *scan) publish(ctx context.Context, expiry time.Duration) {
 				for _, id := range page {
 					var s scanned
 					if m := w.met[id]; m != nil && !m.listed {
-						continue // it came while the scan ran
+						continue // it arrived during the scan
 					} else if m != nil {
 						s = *m
 					}
@@ -102,33 +103,31 @@ func (w *scan) publish(ctx context.Context, expiry time.Duration) {
 			return err
 		})
 		if err != nil {
-			p.Log().Debug("owners are not told what the full scan met", "error", err)
+			p.Log().Debug("could not publish the findings of the full scan", "error", err)
 			return
 		}
 	}
 }
 
-// A vouched is what full scans say of this owner's claims, and what the claims were meanwhile.
+// A vouched holds the full scan's findings about this owner's claims, and the digests of its claims
+// meanwhile.
 //
-// A part is vouched for while it agrees with the newest scan: the scan met exactly the entries that
-// this owner believed to stand, at some moment since the scan began. So each claim that stood then
-// and still stands was seen in the registry by the scan; each that came later was written later. A
-// part that disagrees proves nothing: devices may have come and gone while the scan ran. It is
-// checked as if nobody had scanned. So a change can make a part look different, and never hides
-// that an entry was lost before the scan came by.
+// A part is vouched for while it agrees with the newest scan: at some moment since the scan began,
+// the owner believed in exactly the entries that the scan found. So the scan saw each claim that
+// stood then and still does, and later ones were written later. A part that disagrees proves
+// nothing, since devices may have moved during the scan; it is checked as if there had been none.
+// So a change can make a part differ, but never hides an earlier loss.
 type vouched struct {
-	past   []standings       // oldest first
-	last   string            // the scan's word that agreed is about
-	agreed [digestParts]bool // by part
+	past   []standings
+	last   string // the findings that agreed was computed from
+	agreed [digestParts]bool
 }
 
-// standings is the digest of the claims that stand, since a time.
 type standings struct {
 	since time.Time
 	digest
 }
 
-// note remembers what stands now.
 func (v *vouched) note(now time.Time, d digest) {
 	if n := len(v.past); n > 0 && v.past[n-1].digest == d {
 		return
@@ -139,7 +138,6 @@ func (v *vouched) note(now time.Time, d digest) {
 	v.past = append(v.past, standings{now, d})
 }
 
-// compare takes what a scan that began then says; text is its word.
 func (v *vouched) compare(text string, d digest, began time.Time) {
 	v.last = text
 	v.agreed = [digestParts]bool{}
@@ -153,12 +151,11 @@ func (v *vouched) compare(text string, d digest, began time.Time) {
 	}
 }
 
-// forget is for when there is no word of a scan.
 func (v *vouched) forget() { v.last, v.agreed = "", [digestParts]bool{} }
 
-// checkTenth has the next tenth of what is believed to stand checked; turn counts them. What a full
-// scan vouches for is left out, but in one of ownRounds rounds: a wrong leader can delay that a
-// loss is found, and not prevent it.
+// checkTenth checks the next tenth of the claims believed to stand; turn counts the tenths. It
+// skips those that a full scan vouches for, except in one of ownRounds rounds: a faulty leader can
+// delay the discovery of a loss, but not prevent it.
 func (t *table) checkTenth(turn int) {
 	all := turn/shards%ownRounds == 0
 	for _, d := range t.shards[turn%shards] {
@@ -168,22 +165,20 @@ func (t *table) checkTenth(turn int) {
 	}
 }
 
-// scanWord is what the newest full scan says of this owner, as it is asked for with a beat; zero:
-// it was not.
+// scanWord is the newest full scan's findings about this owner, read with a beat; zero if not read.
 type scanWord struct {
 	text *redis.StringCmd
 	left *redis.DurationCmd
 }
 
-// askScanned asks for it.
 func (r *Registry) askScanned(ctx context.Context, pipe redis.Pipeliner) scanWord {
 	key := r.keys.Scanned(r.id)
-	// In this order: if a new word comes in between, it is taken for a younger one.
+	// In this order, findings that arrive in between look younger, not older.
 	return scanWord{text: pipe.Get(ctx, key), left: pipe.PTTL(ctx, key)}
 }
 
-// readScanned takes the answer. What was not asked for, or cannot be read, vouches for nothing.
-// Caller holds mu.
+// readScanned takes the answer. Findings that were not read, or cannot be, vouch for nothing. The
+// caller holds mu.
 func (r *Registry) readScanned(word scanWord, now time.Time) {
 	v := &r.table.vouched
 	if word.text == nil || word.text.Err() != nil || word.left.Err() != nil || word.left.Val() <= 0 {

@@ -39,7 +39,7 @@ func TestWhatAScanMetIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// scans has a full scan that ran from began to now tell the table what it met.
+// scans gives the table the findings of a full scan that ran from began until now.
 func (d *timed) scans(began time.Time, met ...string) {
 	var of digest
 	for _, imei := range met {
@@ -49,7 +49,7 @@ func (d *timed) scans(began time.Time, met ...string) {
 	d.vouched.compare(fmt.Sprint(d.now), of, began)
 }
 
-// looked is how many claims the next round looks at.
+// looked returns the number of claims that the next round checks.
 func (d *timed) looked(t *testing.T, round int) (n int) {
 	t.Helper()
 	for i := range shards {
@@ -71,7 +71,7 @@ func (d *timed) looked(t *testing.T, round int) (n int) {
 
 func TestAnOwnerLooksAtWhatNoFullScanVouchesFor(t *testing.T) {
 	t.Parallel()
-	const n = 1600 // a hundred in each part, more or less
+	const n = 1600 // about a hundred in each part
 	imeis := make([]string, n)
 	for i := range imeis {
 		imeis[i] = fmt.Sprint("imei-", i)
@@ -140,7 +140,7 @@ func TestAnOwnerLooksAtWhatNoFullScanVouchesFor(t *testing.T) {
 	t.Run("one came and one went while it ran", func(t *testing.T) {
 		d := setup(t)
 		began := d.now
-		d.stands(t, "new") // met, and the other one not
+		d.stands(t, "new") // found, but the other one not
 		d.release(d.devices[imeis[0]].claim, d.now)
 		_, ops := d.batch(t)
 		d.answer(ops, reply{}, nil)

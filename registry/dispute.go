@@ -14,40 +14,39 @@ import (
 )
 
 const (
-	// tellAgain is the least time between two calls of Config.OnDisplaced for one claim whose
+	// tellAgain is the shortest time between two calls of Config.OnDisplaced for a claim whose
 	// device was not heard meanwhile.
 	tellAgain = 5 * time.Minute
-	// toldPrefix begins a message of another owner about devices in dispute: its id follows, and
-	// pairs (see compare). No word for an IMEI begins so. Any other message is a list of IMEIs that
-	// another owner has taken over: see tell in owner.lua.
+	// toldPrefix starts a message about devices in dispute: the sender's id and pairs follow (see
+	// compare). Any other message is a list of IMEIs that another owner has taken over; see
+	// owner.lua.
 	toldPrefix = "/"
-	// heardWord, in place of the pairs, begins a list of IMEIs: this owner was asked about them and
-	// deals with them. Older versions ignore such a message, because the word is not a number.
-	heardWord = "heard"
-	// askTimeout bounds one message to another owner.
+	// heardWord, in place of the pairs, starts the IMEIs that the sender was asked about and deals
+	// with. Older versions ignore such a message.
+	heardWord  = "heard"
 	askTimeout = time.Second
 )
 
-// A dispute is about a device that is held here while its entry names another instance. One of the
-// two sockets is half open, most likely, and a parked device does not say which.
+// A dispute is about a device held here whose entry names another instance. Most likely one of the
+// two sockets is half open, and a parked device does not show which.
 type dispute struct {
-	owner   string    // the other instance
-	asked   time.Time // when it was last asked
-	waits   bool      // to be asked
-	unheard bool      // it lives, and nothing shows that it heard the last question
-	silent  bool      // it had no heartbeat then: see outlived.go
+	owner   string
+	asked   time.Time
+	waits   bool // queued to be asked
+	unheard bool // alive, but may not have received the last question
+	silent  bool // it had no heartbeat then; see outlived.go
 }
 
-// A displacement is a device held here that another instance heard later.
 type displacement struct{ imei, owner string }
 
-// isForeign notes that the entry of a held device names another instance: only proof takes it back.
+// isForeign records that the entry of a held device names another instance. Only proof takes it
+// back.
 func (t *table) isForeign(d *device, owner string, now time.Time) {
 	if d.dispute == nil || d.dispute.owner != owner {
 		t.set(d, contested)
 		d.dispute = &dispute{owner: owner}
 	}
-	if d.state == contested { // else what proof has come meanwhile stands
+	if d.state == contested { // otherwise keep the proof that has arrived meanwhile
 		t.set(d, foreign)
 	}
 	if now.Sub(d.dispute.asked) >= t.interval && !d.dispute.waits {
@@ -57,7 +56,6 @@ func (t *table) isForeign(d *device, owner string, now time.Time) {
 	}
 }
 
-// takeAsks returns what other instances are to be asked, once.
 func (t *table) takeAsks() map[string][]*Claim {
 	asks := t.asks
 	t.asks = map[string][]*Claim{}
@@ -71,8 +69,8 @@ func (t *table) takeAsks() map[string][]*Claim {
 	return asks
 }
 
-// proof reports whether there is proof against the other instance's claim, not older than a second:
-// the last frame. Older proof no longer counts.
+// proof reports whether there is proof against the other instance's claim, and drops proof whose
+// last frame is more than a second old.
 func (t *table) proof(d *device, now time.Time) bool {
 	if d.state != proven {
 		return false
@@ -84,7 +82,6 @@ func (t *table) proof(d *device, now time.Time) bool {
 	return false
 }
 
-// displace has Config.OnDisplaced told of a held device.
 func (t *table) displace(d *device, owner string, now time.Time) {
 	if c := d.claim; now.Sub(c.told) >= tellAgain || c.heard.After(c.told) {
 		c.told = now
@@ -92,16 +89,15 @@ func (t *table) displace(d *device, owner string, now time.Time) {
 	}
 }
 
-// compare compares what another owner says with what is known here, in pairs: how many ms ago it
-// heard a device, and which. The owner that heard a device later has the open socket, most likely.
+// compare compares another owner's message, pairs of the ms since it heard a device and its IMEI,
+// with this owner's records. The owner that heard a device later most likely has the open socket.
 //
-//   - Not held here: what may name this instance is handed back.
-//   - Heard earlier here: the socket here is to be checked.
-//   - Heard later here: the other owner is to be told so, in the same words (later). But an owner
-//     that has asked about this device does not answer, so that two never talk without end.
+//   - Not held here: hand back any entry that names this instance.
+//   - Heard earlier here: have the socket here checked.
+//   - Heard later here: send the other owner the same message (later), unless this owner asked
+//     about the device: an answer gets no answer.
 //
-// The caller confirms the first two to the other owner, by the names in its message: nothing else
-// proves that the message arrived.
+// The caller confirms the first two to the other owner, with the IMEIs in heard.
 func (t *table) compare(other string, pairs []string, now time.Time) (later []*Claim, heard []string) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		theirs, err := strconv.ParseInt(pairs[i], 10, 64)
@@ -121,7 +117,7 @@ func (t *table) compare(other string, pairs []string, now time.Time) (later []*C
 			d.dispute.unheard = false
 		}
 		switch {
-		case ours > theirs || ours == theirs && asked: // of equals the one that the entry names has it
+		case ours > theirs || ours == theirs && asked: // if equal, the entry's owner keeps it
 			t.displace(d, other, now)
 			if !asked {
 				heard = append(heard, pairs[i+1])
@@ -133,7 +129,6 @@ func (t *table) compare(other string, pairs []string, now time.Time) (later []*C
 	return later, heard
 }
 
-// wasHeard notes that another owner has heard what it was asked.
 func (t *table) wasHeard(owner string, imeis []string) {
 	for _, imei := range imeis {
 		if d := t.devices[unword(imei)]; d != nil && d.dispute != nil && d.dispute.owner == owner {
@@ -142,9 +137,8 @@ func (t *table) wasHeard(owner string, imeis []string) {
 	}
 }
 
-// answered notes whether another owner is known to have heard what it was just asked. One of which
-// that was not known twice in a row, though it lives, never will: then the socket here is the one
-// that can be checked.
+// answered notes whether another owner is known to have received a question. If it is alive but
+// silent twice in a row, have the socket here checked.
 func (t *table) answered(owner string, claims []*Claim, heard bool, now time.Time) {
 	for _, c := range claims {
 		if d := c.d; d.claim == c && d.dispute != nil && d.dispute.owner == owner {
@@ -156,8 +150,8 @@ func (t *table) answered(owner string, claims []*Claim, heard bool, now time.Tim
 	}
 }
 
-// listen receives what other owners say of devices. It saves time: a message that is lost is made
-// up for by a later check.
+// listen receives messages of other owners. They only save time: a later check makes up for a lost
+// one.
 func (r *Registry) listen(ctx context.Context) error {
 	subscribe.Channel{
 		Client: r.cfg.Control, Name: r.keys.Heartbeat(r.id), Silence: r.cfg.HeartbeatTTL, Log: r.log,
@@ -167,7 +161,6 @@ func (r *Registry) listen(ctx context.Context) error {
 	return nil
 }
 
-// told has devices checked that another owner has taken over, or compares what it says of them.
 func (r *Registry) told(ctx context.Context, words []string) {
 	r.mu.Lock()
 	other, disputed := strings.CutPrefix(words[0], toldPrefix)
@@ -196,9 +189,8 @@ func (r *Registry) told(ctx context.Context, words []string) {
 	nudge(r.table.talk)
 }
 
-// talk asks other owners about devices in dispute (which of us has heard them later?) and answers
-// them, until ctx ends. Writes do not wait for it. The other owner checks whether its own socket is
-// half open (see compare). What could not be asked is asked again in an interval.
+// talk asks other owners about devices in dispute and answers their questions, until ctx ends.
+// Writes do not wait for it. A question that could not be sent is repeated after an interval.
 func (r *Registry) talk(ctx context.Context) error {
 	for {
 		select {
@@ -211,14 +203,13 @@ func (r *Registry) talk(ctx context.Context) error {
 		r.table.heard = map[string][]string{}
 		r.mu.Unlock()
 		if err := r.say(ctx, asks, heard); err != nil {
-			r.log.Debug("other owners could not be asked or answered", "error", err)
+			r.log.Debug("could not message other owners", "error", err)
 		}
 		r.tellDisplaced()
 	}
 }
 
-// say sends what waits for other owners. The first failure ends it: all channels of one registry
-// are at one server.
+// say sends the queued messages until the first failure: all channels are on one server.
 func (r *Registry) say(ctx context.Context, asks map[string][]*Claim, heard map[string][]string) error {
 	for owner, imeis := range heard {
 		for imeis := range slices.Chunk(imeis, batchSize) {
@@ -244,7 +235,6 @@ func (r *Registry) say(ctx context.Context, asks map[string][]*Claim, heard map[
 	return nil
 }
 
-// ages is a message about how long ago devices were heard here.
 func (r *Registry) ages(claims []*Claim) []byte {
 	msg := append(make([]byte, 0, 32*(len(claims)+1)), toldPrefix+r.id...)
 	r.mu.Lock()
@@ -258,9 +248,8 @@ func (r *Registry) ages(claims []*Claim) []byte {
 	return msg
 }
 
-// tell publishes a message for another owner. It returns whether that owner certainly listens, and
-// whether it has a heartbeat. An owner that is not heard may have received it all the same: PUBLISH
-// counts the listeners at one node of a Cluster.
+// tell publishes a message to another owner, and returns whether it certainly listens and whether
+// it has a heartbeat. On a Cluster, PUBLISH counts the listeners of one node only.
 func (r *Registry) tell(ctx context.Context, owner string, msg []byte) (heard, lives bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -274,13 +263,12 @@ func (r *Registry) tell(ctx context.Context, owner string, msg []byte) (heard, l
 	if err := together.Exec(ctx, pipe); err != nil {
 		return false, false, err
 	}
-	if err := listeners.Err(); err != nil && !together.Answered(err) { // not allowed, or renamed: nobody hears
+	if err := listeners.Err(); err != nil && !together.Answered(err) { // not allowed, or renamed
 		return false, false, err
 	}
 	return listeners.Val() > 0, there.Val() > 0, there.Err()
 }
 
-// tellDisplaced tells Config.OnDisplaced.
 func (r *Registry) tellDisplaced() {
 	r.mu.Lock()
 	displaced := r.table.displaced

@@ -18,8 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// sockets closes what is displaced at a replica, unless it speaks within a minute, as a gateway
-// does.
+// sockets closes displaced claims at a replica, like a gateway, unless they speak within a minute.
 type sockets struct {
 	moves
 	open map[string]*registry.Claim
@@ -39,7 +38,7 @@ func (s *sockets) config(c *registry.Config) {
 	}
 }
 
-// keep has a claim closed when it is displaced.
+// keep closes a claim when it is displaced.
 func (s *sockets) keep(imei string, c *registry.Claim) *registry.Claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +71,7 @@ func TestAParkedDeviceIsRoutableAgainThoughRedisWasSlowWhenItMoved(t *testing.T)
 	withAndWithoutIndex(t, func(t *testing.T, w *bubble, index func(*registry.Config)) {
 		var at1, at2 sockets
 		r1, r2 := w.start("r1", index, at1.config), w.start("r2", index, at2.config)
-		at2.keep("imei", r2.register(t, "imei")) // the half-open socket that it leaves behind
+		at2.keep("imei", r2.register(t, "imei")) // the half-open socket that it leaves
 		time.Sleep(time.Minute)
 		c := at1.keep("imei", hiccup(t, r1, "imei"))
 		time.Sleep(2 * time.Minute)
@@ -94,7 +93,7 @@ func TestADeviceThatSpeaksWhereItsEntrySaysStaysThere(t *testing.T) {
 		var at1, at2 sockets
 		r1, r2 := w.start("r1", index, at1.config), w.start("r2", index, at2.config)
 		there := r2.register(t, "imei")
-		c := at1.keep("imei", hiccup(t, r1, "imei")) // a handshake that was read late: nobody is there
+		c := at1.keep("imei", hiccup(t, r1, "imei")) // a handshake read late: the device is gone
 		for range 20 {
 			time.Sleep(20 * time.Second)
 			frame(there)
@@ -116,7 +115,7 @@ func TestWhatNamesAnOwnerThatDoesNotHoldItIsHandedBackWhenItIsAsked(t *testing.T
 		var at1, at2 sockets
 		r1, r2 := w.start("r1", index, at1.config), w.start("r2", index, at2.config)
 		at1.keep("imei", r1.register(t, "imei"))
-		w.HSet(t.Context(), w.Registry(), "imei", "r2") // a write of r2 that landed late
+		w.HSet(t.Context(), w.Registry(), "imei", "r2") // a late write of r2
 		time.Sleep(11 * r1.Timing().Interval)
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("imei"))
@@ -161,7 +160,7 @@ func TestAnOwnerIsAskedAgainWhileItDoesNotHear(t *testing.T) {
 func TestTwoThatDisputeDevicesTalkLittle(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
-		var told moves // and nothing is done about it
+		var told moves // and no reaction to it
 		r1, r2 := w.start("r1", told.tell), w.start("r2", told.tell)
 		const many = 600
 		r1.registerMany(t, many)
@@ -196,7 +195,7 @@ func TestTwoThatDisputeDevicesTalkLittle(t *testing.T) {
 func TestALookThatWorksAgainIsToldWhileADeviceIsInDispute(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
-		var told moves // and nothing is done about it
+		var told moves // and no reaction to it
 		r1, r2 := w.start("r1", told.tell), w.start("r2", told.tell)
 		r1.registerMany(t, 1)
 		time.Sleep(time.Second)
@@ -217,11 +216,11 @@ func TestALookThatWorksAgainIsToldWhileADeviceIsInDispute(t *testing.T) {
 	})
 }
 
-// A heal that failed is not tried again while the device is in dispute: nothing fails any more.
+// A failed heal is not retried while the device is in dispute, so nothing counts as failing.
 func TestAHealThatIsNoLongerWantedFailsNoMore(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
-		var told moves // and nothing is done about it
+		var told moves // and no reaction to it
 		r1, r2 := w.start("r1", told.tell), w.start("r2", told.tell)
 		c := r1.register(t, "imei")
 		time.Sleep(time.Second)
@@ -230,7 +229,7 @@ func TestAHealThatIsNoLongerWantedFailsNoMore(t *testing.T) {
 		require.Equal(t, 1, r1.Status().Foreign)
 		r1.data.set(failing("evalsha"), nil)
 		frame(c)
-		c.FrameReceived() // proof, and the heal fails
+		c.FrameReceived() // proof, but the heal fails
 		synctest.Wait()
 		require.NotEmpty(t, r1.Status().Failing["heal"])
 		time.Sleep(5 * time.Second)
@@ -291,12 +290,11 @@ func TestDisputesOnEachServer(t *testing.T) {
 	})
 }
 
-// A node of a Cluster that hangs, or a link that is slow, must not keep devices out that have
-// nothing to do with the dispute.
+// A hanging node of a Cluster, or a slow link, must not delay devices that are not in dispute.
 func TestRegistrationsDoNotWaitForWhatOtherOwnersAreAsked(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
-		var told moves // and nothing is done about it
+		var told moves // and no reaction to it
 		r1, r2 := w.start("r1", told.tell), w.start("r2", told.tell)
 		r1.registerMany(t, 1)
 		time.Sleep(time.Second)

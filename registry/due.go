@@ -14,89 +14,78 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// indexWrong is the witness' field that counts how often owners found that their index had lost
-// members; see heal.lua.
+// indexWrong is the witness' count of times that owners found their index had lost members; see
+// heal.lua.
 const indexWrong = "index_wrong"
 
 const (
-	// fullScanShare is how much of a core of Redis the full scan may cost while it can find nothing.
+	// fullScanShare is the share of a Redis core for full scans that can find nothing.
 	fullScanShare = 0.0005
-	// longestGap is the longest from one full scan to the next, unless the interval is longer.
+	// longestGap is the longest time between full scans, unless the interval is longer.
 	longestGap = 15 * time.Minute
 	// looks is how often a pass counts while indexes have more members than there are entries.
 	looks = 5
-	// lookAgain is the pause between two of them, an interval/10 at most. The roster is read once a
-	// second.
+	// lookAgain is the pause between two counts, or interval/10 if shorter.
 	lookAgain = time.Second
 )
 
-// Why a full scan runs, as metrics and status have it.
+// Reasons for a full scan, in metrics and status.
 const (
 	dueAsked      = "asked"       // somebody asked for it
-	dueDryRun     = "dry_run"     // this janitor only reports, and what it finds stays
-	dueTerm       = "term"        // the first of a term: nobody knows what the last leader saw
-	dueUnfinished = "unfinished"  // the last one did not end well
-	dueHold       = "hold"        // the witness was held since the last one began
+	dueDryRun     = "dry_run"     // this janitor only reports, so its findings stay
+	dueTerm       = "term"        // the first of a term: the last leader's findings are unknown
+	dueUnfinished = "unfinished"  // the last one did not succeed
+	dueHold       = "hold"        // a hold began since the last one
 	dueIndexWrong = "index_wrong" // an owner found that its index had lost members
-	dueSilent     = "silent"      // the quick way cannot finish an owner that is silent
-	dueUnlisted   = "unlisted"    // the last one met an owner that is not on the roster
+	dueSilent     = "silent"      // the quick way cannot finish a silent owner
+	dueUnlisted   = "unlisted"    // the last one found an owner that is not on the roster
 	dueUnindexed  = "unindexed"   // there are entries that no index of the roster has
-	dueUnknown    = "unknown"     // that could not be counted
+	dueUnknown    = "unknown"     // the counts are unknown
 	dueInterval   = "interval"    // the last one is long ago
 	dueStaleIndex = "stale_index" // indexes have members that are not entries of their owners
 )
 
-// due decides at each interval whether the full scan has to read everything. While it does not, an
-// interval costs Redis a count. The quick way finds a dead owner by the roster, and its entries by
-// its index. So entries of the dead escape it only if their owner is not on the roster, or its
-// index does not have them. In either case no index of the roster has them:
+// due decides whether a full scan is worth its cost; without one, an interval costs Redis only a
+// count. The quick way misses entries only if their owner is not on the roster or its index lacks
+// them, so only entries that no index of the roster has:
 //
-//	entries - members of all indexes of the roster = entries not indexed - members too many
+//	entries - members of the roster's indexes = unindexed entries - stale members
 //
-// All are counted by one MULTI, so at one instant: each script that writes an entry writes its
-// index in the same step. A positive difference proves entries that are not indexed, and the scan
-// comes at once. So what a dead owner without an index left (one of an older version, one with
-// NoReverseIndex, one whose index was lost) goes within the TTL and one interval.
+// One MULTI counts them at one instant, and scripts write entries and indexes in the same step. A
+// positive difference proves unindexed entries: scan now. So the entries of a dead owner without an
+// index (an older version, NoReverseIndex, a lost index) are gone within the TTL and one interval.
 //
-// Members too many could hide as many entries. So they count as a finding too: the scan is put off
-// only while both numbers are equal. Members too many are of devices whose entry was lost, or names
-// another instance by now. An owner takes the latter out of its index as soon as it learns of them
-// (heal.lua), which takes milliseconds where it is told. So a pass looks a few times before it
-// takes them for lasting. An owner that has just died learns of nothing: until it is swept each
-// interval has its scan.
+// Stale members, whose entries were lost or name another instance by now, could cancel out as many
+// unindexed entries, so a negative difference causes a scan too. An owner removes them as soon as
+// it learns of them (heal.lua), within milliseconds if notified, so a pass counts a few times
+// before it believes them.
 //
-// What can still hide is as many entries without an index as there are members too many, exactly.
-// That lasts where a writer that tells nobody takes over devices whose sockets are still open
-// elsewhere, and nothing else differs. Their owners find out when they check them, from then on the
-// numbers differ. The last full scan narrows that further. While it met an owner that is not on the
-// roster, or entries of one that has no index now, the scan runs each interval. The mass-failure
-// breaker relies on that: it knows owners without a roster entry by full scans alone, and forgets
-// those that were not met for some intervals. In any case the next scan comes after longestGap.
+// Equal numbers of both still cancel out, if a writer that notifies nobody takes over devices whose
+// old sockets are still open, until their owners check them. So if the last scan met an owner that
+// is not on the roster, or entries of one without an index now, every interval has a scan. The
+// mass-failure breaker relies on that: it knows owners without a roster entry only from full scans,
+// and forgets those not met for some intervals. In any case the next scan comes after longestGap.
 //
-// An owner that stays silent on the roster because the quick way cannot finish it (there is no
-// index, it is of another type, a batch is refused) has the scan run each interval too, until one
-// has found nothing of it: no count can hide that one.
-//
-// It is about the last full scan of all owners, and touched by the full scan alone.
+// No count reveals an owner that stays silent on the roster because the quick way cannot finish it
+// (no index, one of another type, a refused batch). It causes a scan each interval, until one has
+// found no entry of it.
 type due struct {
 	epoch    uint64 // its term; 0: there was none
 	finished bool
 	begun    time.Time
-	gap      time.Duration // from its beginning to the next one's, at most
+	gap      time.Duration // longest time until the next one begins
 	hold     time.Time     // the last hold when it began
-	told     int64         // how often owners had found an index wrong by then
+	told     int64         // value of indexWrong by then
 	met      map[string]bool
-	unlisted bool // one of them was not on the roster
+	unlisted bool // an owner in met was not on the roster
 }
 
-// counts is how much there is, at one instant.
 type counts struct {
 	known                  bool
 	entries, members, told int64
 	empty                  []string // owners on the roster without an index
 }
 
-// why says why a full scan is due; "": it is not.
 func (d *due) why(p *janitor.Pass, c counts, silent bool) string {
 	switch {
 	case p.Requested():
@@ -119,7 +108,7 @@ func (d *due) why(p *janitor.Pass, c counts, silent bool) string {
 		return dueUnknown
 	case c.entries > c.members || slices.ContainsFunc(c.empty, func(id string) bool { return d.met[id] }):
 		return dueUnindexed
-	case time.Since(d.begun) >= d.gap-p.Interval()/10: // a timer may come a little early
+	case time.Since(d.begun) >= d.gap-p.Interval()/10: // a timer may fire a little early
 		return dueInterval
 	case c.entries < c.members:
 		return dueStaleIndex
@@ -127,14 +116,12 @@ func (d *due) why(p *janitor.Pass, c counts, silent bool) string {
 	return ""
 }
 
-// begin notes that a full scan of all owners begins.
 func (d *due) begin(p *janitor.Pass, c counts) {
 	d.epoch, d.finished, d.begun = p.Epoch(), false, time.Now()
 	d.hold, d.told = p.LastHold(), c.told
 }
 
-// end notes that it ended well, and returns how long it may be until the next. met is what it met
-// of each owner.
+// end records success, and returns how long the next scan may wait.
 func (d *due) end(p *janitor.Pass, met map[string]*scanned) time.Duration {
 	d.finished, d.met, d.unlisted = true, make(map[string]bool, len(met)), false
 	for owner, m := range met {
@@ -145,13 +132,11 @@ func (d *due) end(p *janitor.Pass, met map[string]*scanned) time.Duration {
 	return d.gap
 }
 
-// stretched is how long after the beginning of a full scan that cost so much the next one may come:
-// longer than an interval if that would cost more than fullScanShare.
+// stretched returns the time until the next scan, so that scans of this cost keep to fullScanShare.
 func stretched(cost, interval time.Duration) time.Duration {
 	return max(interval, min(time.Duration(float64(cost)/fullScanShare), longestGap))
 }
 
-// whyDue asks whether a full scan is due, and why.
 func (s *fullScan) whyDue(ctx context.Context, p *janitor.Pass) (why string, c counts, err error) {
 	for look := 1; ; look++ {
 		if c, err = s.count(ctx, p); err != nil {
@@ -171,9 +156,8 @@ func (s *fullScan) whyDue(ctx context.Context, p *janitor.Pass) (why string, c c
 	}
 }
 
-// count counts entries and members. With more than a page of owners that is not of one instant, and
-// the numbers may differ by what was written meanwhile. An owner that joined meanwhile makes them
-// unknown, and so does whatever Redis refuses to say.
+// count counts entries and members; beyond a page of owners not at one instant. An owner that joins
+// meanwhile, or a refusal, makes the counts unknown.
 func (s *fullScan) count(ctx context.Context, p *janitor.Pass) (c counts, err error) {
 	roster, err := p.Roster(ctx)
 	p.RunAgain(time.Time{}) // this sweep keeps to its interval
@@ -192,8 +176,6 @@ func (s *fullScan) count(ctx context.Context, p *janitor.Pass) (c counts, err er
 	return c, nil
 }
 
-// add counts the members of one page of indexes, and what there is besides, at one instant. all is
-// how many the roster has as far as is known.
 func (c *counts) add(ctx context.Context, p *janitor.Pass, page []string, all int) error {
 	var entries, listed *redis.IntCmd
 	var told *redis.StringCmd
@@ -210,8 +192,8 @@ func (c *counts) add(ctx context.Context, p *janitor.Pass, page []string, all in
 	if err != nil && !together.Answered(err) {
 		return err
 	}
-	c.told, _ = told.Int64()                         // there is none before the first
-	known := err == nil || errors.Is(err, redis.Nil) // that is the first error
+	c.told, _ = told.Int64()                         // it does not exist before the first
+	known := err == nil || errors.Is(err, redis.Nil) // redis.Nil comes from the counter
 	c.known = c.known && known && listed.Val() == int64(all)
 	c.entries = entries.Val()
 	for i, id := range page {

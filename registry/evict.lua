@@ -1,8 +1,8 @@
--- evict.lua: the body (behind guard.lua) that evicts entries of one dead owner.
--- KEYS[6] registry  KEYS[7] the owner's index; none: it goes as a whole, when it has been swept
--- ARGV[8..] IMEIs, distinct, at most 1000: unpack ends below 8,000
--- Result: DONE, how many went, how many named somebody else, why the index was left as it is ('':
--- it was not).
+-- evict.lua: the body (after guard.lua) that evicts entries of one dead owner.
+-- KEYS[6] registry  KEYS[7] the owner's index; omitted if it will be deleted as a whole
+-- ARGV[8..] IMEIs, distinct, at most 1000: unpack fails just below 8,000
+-- Result: DONE, entries evicted, entries that named somebody else, the error that kept the index
+-- unchanged ('': none).
 local function usable(key, want)
   local k = kind(key)
   return k == want or k == 'none'
@@ -26,7 +26,7 @@ for i = 1, #owners do
   end
 end
 local dead = {}
-if n == #owners then -- as a rule; copying all at once is quicker than picking
+if n == #owners then -- the usual case; copying all at once is faster than picking
   dead = { unpack(args, 8) }
 else
   for i = 1, #owners do
@@ -41,6 +41,6 @@ if n > 0 then
   -- see found_gone in owner.lua
   if redis.call('EXISTS', KEYS[6]) == 0 then redis.pcall('HSET', KEYS[3], 'emptied', text(now)) end
 end
--- The index is only a help: one that is no set is left as it is, and keeps no entry of the dead.
+-- The index is only an aid: if it is not a set it stays, and protects no entry.
 local srem = KEYS[7] and redis.pcall('SCARD', KEYS[7]) ~= 0 and redis.pcall('SREM', KEYS[7], unpack(args, 8))
 return answer('DONE', n, reowned, type(srem) == 'table' and srem.err)

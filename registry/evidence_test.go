@@ -25,16 +25,16 @@ func TestEvidenceFromBeforeAnOutageTakesNothingBack(t *testing.T) {
 		require.Equal(t, "r2", w.owner("imei"))
 		r1.data.set(always, nil)
 		r1.control.set(always, nil)
-		c.FrameReceived() // which would be proof, if it could be used
+		c.FrameReceived() // would be proof, if it could be used
 		time.Sleep(5 * time.Minute)
-		r2.register(t, "imei") // long after it is really there
+		r2.register(t, "imei") // long after it has really moved there
 		time.Sleep(2 * time.Minute)
 		r1.data.set(nil, nil)
 		r1.control.set(nil, nil)
 		time.Sleep(20 * time.Minute)
 		require.Equal(t, "r2", w.owner("imei"))
 
-		frame(c) // and this is evidence again: a frame was acknowledged after the claim was seen anew,
+		frame(c) // evidence again: a frame was acknowledged after the claim was seen again,
 		c.FrameReceived()
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("imei"))
@@ -117,7 +117,7 @@ func TestAFailureDropsTheEvidence(t *testing.T) {
 					return nil
 				}, nil)
 				if failing == "eval" {
-					c.FrameReceived() // proof, and the heal fails
+					c.FrameReceived() // proof, but the heal fails
 				}
 				time.Sleep(r.Timing().Interval / 5)
 				require.True(t, failed.Load())

@@ -14,8 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// A replica registers a device for as long as its socket is open, and any replica can ask where the
-// device is.
+// A replica registers a device while its socket is open, and any replica can look the device up.
 func Example() {
 	server, err := miniredis.Run() // stands for your Redis
 	if err != nil {
@@ -43,8 +42,8 @@ func Example() {
 	})
 	<-reg.Started() // open your listeners now
 
-	claim := reg.Register("356307042441013") // a socket said that it is this device
-	// wait a second at most in a real service, then serve it all the same
+	claim := reg.Register("356307042441013") // a socket has identified itself as this device
+	// a real service waits for a second at most, then serves the device anyway
 	if err := claim.Wait(ctx); err != nil {
 		panic(err)
 	}
@@ -55,15 +54,14 @@ func Example() {
 
 	claim.Release() // the socket closed
 	stop()
-	running.Wait() // Run takes the entry out and says goodbye
+	running.Wait() // Run removes the entry and says goodbye
 	fmt.Println(rdb.Keys(context.Background(), "*").Val())
 	// Output:
 	// replica-1 true <nil>
 	// []
 }
 
-// Sockets that are half open are closed: a device that connects again here has its older socket
-// closed at once.
+// When a device reconnects here, its older, half-open socket is closed at once.
 func ExampleConfig_onSuperseded() {
 	server, err := miniredis.Run() // stands for your Redis
 	if err != nil {
@@ -88,7 +86,7 @@ func ExampleConfig_onSuperseded() {
 		panic(err)
 	}
 
-	serve := func(conn net.Conn) *registry.Claim { // Run may begin later: Register never fails
+	serve := func(conn net.Conn) *registry.Claim { // Run may start later: Register never fails
 		claim := reg.Register("356307042441013")
 		sockets.Store(claim, conn)
 		return claim

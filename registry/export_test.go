@@ -2,14 +2,13 @@ package registry
 
 import "fmt"
 
-// Word is word.
 func Word(id string) string { return word(id) }
 
-// RememberFewer has a Registry that does not run yet remember no more than n devices besides as
-// many as are held.
+// RememberFewer sets how many more unheld than held devices a Registry that does not run yet
+// remembers.
 func (r *Registry) RememberFewer(n int) { r.table.spare = n }
 
-// Remembered is the largest number of devices that any structure holds.
+// Remembered is the largest number of devices in any of the table's structures.
 func (r *Registry) Remembered() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -21,7 +20,7 @@ func (r *Registry) Remembered() int {
 	return max(len(t.devices), len(t.again), placed, t.urgent.Len()+t.checks.Len(), len(t.asks), len(t.heard), len(t.displaced))
 }
 
-// Miscounted says which counter differs from what a walk over all devices finds; "": none.
+// Miscounted returns the counter that differs from a walk over all devices, or "".
 func (r *Registry) Miscounted() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

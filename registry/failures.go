@@ -10,12 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fail counts a failure and logs the first of a row, and the first refusal of a row that began
-// otherwise: that one somebody has to mend. A call without an answer between two refusals, as a
-// slow network has them, begins no row. recovered ends the row. Callers hold mu.
+// fail counts a failure. It logs the first of a row, and the first refusal of a row that began
+// otherwise, since somebody has to act on that. A lost answer between two refusals, as on a slow
+// network, starts no new row. recovered ends the row. Callers hold mu.
 func (r *Registry) fail(op string, err error, n int) {
 	if errors.Is(err, ErrSuperseded) || errors.Is(err, context.Canceled) {
-		return // told elsewhere, or the end of Run
+		return // reported elsewhere, or the end of Run
 	}
 	r.metrics.failures.WithLabelValues(op).Add(float64(n))
 	if r.failing[op] == nil || refused(err) && !r.toldRefusal[op] {
@@ -34,33 +34,33 @@ func (r *Registry) recovered(op string) {
 	}
 }
 
-// logFailure logs that an operation has begun to fail. If another operation fails for the same
-// reason, the log has it already. Caller holds mu.
+// logFailure logs that an operation has begun to fail, at debug level if another one already fails
+// for the same reason. The caller holds mu.
 func (r *Registry) logFailure(op string, err error) {
-	level, text := slog.LevelWarn, "registry operation fails, devices are served and it is tried again"
+	level, text := slog.LevelWarn, "registry operation failed; devices are still served, retrying"
 	switch {
 	case errors.Is(err, ErrClientsDiffer):
 		level, text = slog.LevelError,
-			"Client and Control are not at the same primary and database: mend the options of one of them"
+			"Client and Control are not at the same primary and database: fix the options of one of them"
 	case refused(err):
 		level, text = slog.LevelError, "Redis refuses this replica: "+
-			"mend its user, password or rights (ACL), or the address of the primary; it is tried again"
+			"fix its user, password or rights (ACL), or the address of the primary; retrying"
 	}
 	for _, e := range r.failing {
 		if kind(e) == kind(err) {
-			level, text = slog.LevelDebug, "registry operation fails too"
+			level, text = slog.LevelDebug, "registry operation also failed"
 		}
 	}
 	r.log.Log(context.Background(), level, text, "op", op, "error", err)
 }
 
-// passing are errors by which a server says that it cannot now, and not that this client may not.
+// passing are errors of a server that cannot serve anybody now; they are not about this client.
 var passing = []string{
 	"LOADING", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
 	"ASK ", "MOVED ", "ERR max number of clients",
 }
 
-// refused tells an answer that stays the same until somebody mends something: a wrong password, a
+// refused reports an answer that stays the same until somebody fixes something: a wrong password, a
 // user without rights, a replica instead of the primary, clients that differ.
 func refused(err error) bool {
 	var answer redis.Error
@@ -75,8 +75,8 @@ func refused(err error) bool {
 	})
 }
 
-// kind is what errors of one cause share: refusals, each other error of a server by its first word,
-// and no answer.
+// kind groups errors by cause: refusals, other errors of a server by their first word, and no
+// answer.
 func kind(err error) string {
 	var answer redis.Error
 	switch {

@@ -15,22 +15,21 @@ import (
 )
 
 const (
-	// runIDFresh is how often a scan under way asks whether it still talks to the same server.
+	// runIDFresh is how often a running scan checks that it still talks to the same server.
 	runIDFresh = time.Second
-	// scanStarts is how often a scan may begin anew in one pass.
+	// scanStarts is how often one pass may start its scan afresh.
 	scanStarts = 3
-	// yieldFor is how long a yielding full scan waits before it asks again.
+	// yieldFor is the pause between two checks of a full scan that yields.
 	yieldFor = 50 * time.Millisecond
-	// metMost bounds the owners of which a scan keeps something. There are more only where the
-	// registry is full of rubbish.
+	// metMost bounds the owners that a scan remembers. There are more only in a registry full of
+	// rubbish.
 	metMost = 20_000
 )
 
 var errRestarted = errors.New("registry: server changed during the full scan")
 
-// fullScan is the sweep "registry": it scans all entries, and evicts those whose owner is dead,
-// also an owner that no index and no roster remembers. It reads them when it can find something;
-// see due.
+// fullScan is the sweep "registry": it reads all entries, and evicts those of dead owners,
+// including owners that no index or roster knows. It runs when it can find something; see due.
 type fullScan struct {
 	*sweeps
 	scans due
@@ -38,10 +37,9 @@ type fullScan struct {
 
 func (*fullScan) Name() string { return "registry" }
 
-// Interval is the janitor's.
 func (*fullScan) Interval() time.Duration { return 0 }
 
-// FullScans makes it a janitor.FullScanner.
+// FullScans marks it as a janitor.FullScanner.
 func (*fullScan) FullScans() {}
 
 func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
@@ -80,27 +78,26 @@ func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
 	return errRestarted
 }
 
-// scan is one pass. It walks through the whole hash once, and leaves the entries of the dead that
-// no roster names: the mass-failure breaker can judge them only when the scan has found every
-// owner. If there are any it walks again, for them only; if there are more than metMost, for all
-// the dead.
+// scan is one pass. Its first walk through the hash leaves the entries of dead owners that are not
+// on the roster: the mass-failure breaker can judge these only once every owner is known. A second
+// walk then evicts them, or, if there are more than metMost, all the dead.
 type scan struct {
 	*fullScan
 	p      *janitor.Pass
-	yield  time.Duration   // for so long it may yet wait for the quick way
-	second bool            // this walk is the second
-	later  map[string]bool // the dead whose entries the first walk left for the second; nil: begin anew
-	crowd  bool            // there are more of them
-	// The dead on the roster of whom this walk found no entry yet, and since when they are silent.
+	yield  time.Duration // how long it may still wait for the quick way
+	second bool
+	later  map[string]bool // dead owners left for the second walk; nil: start afresh
+	crowd  bool            // there are more than later holds
+	// The silent owners on the roster whose entries this walk has not met, and since when they are
+	// silent.
 	silent  map[string]time.Time
 	batcher *batcher
 
-	// What the first walk met, by owner, and how long it took.
+	// The first walk's findings by owner, and its duration.
 	met  map[string]*scanned
 	took time.Duration
 }
 
-// over ends a scan of all owners that went well.
 func (w *scan) over(ctx context.Context) {
 	p, d := w.p, &w.scans
 	gap := d.end(p, w.met)
@@ -108,8 +105,8 @@ func (w *scan) over(ctx context.Context) {
 	p.NextFullScan(d.begun.Add(gap))
 }
 
-// walk goes through the hash once. A cursor means something only to the server that gave it: if
-// another has taken its place, the walk ends with errRestarted.
+// walk goes through the hash once. A cursor is valid only on the server that issued it: if that was
+// replaced, walk returns errRestarted.
 func (w *scan) walk(ctx context.Context) error {
 	p := w.p
 	server, err := w.serverID(ctx)
@@ -167,9 +164,8 @@ func (w *scan) walk(ctx context.Context) error {
 	return nil
 }
 
-// wait lets the quick way finish: what it sweeps need not be scanned meanwhile, and both share
-// Redis' time. It takes half an interval of a pass at most, so that the quick way cannot keep the
-// full scan from the owners that the quick way does not find.
+// wait gives way to the quick way, whose entries need not be scanned, for at most half an interval
+// per pass: it must not keep the full scan from owners that only the scan finds.
 func (w *scan) wait(ctx context.Context) error {
 	for w.at.Load() != nil && w.yield > 0 {
 		d := min(yieldFor, w.yield)
@@ -181,11 +177,10 @@ func (w *scan) wait(ctx context.Context) error {
 	return nil
 }
 
-// page judges the owners of one page, and hands over the entries that name a dead one.
 func (w *scan) page(ctx context.Context, page []string) error {
 	p := w.p
 	p.AddScanned(len(page) / 2)
-	entries := make(map[string][]string) // by owner
+	entries := make(map[string][]string)
 	for entry := range slices.Chunk(page, 2) {
 		if len(entry) < 2 {
 			break
@@ -211,7 +206,7 @@ func (w *scan) page(ctx context.Context, page []string) error {
 			p.Skip(janitor.SkipUnreadable, len(imeis))
 		case liveness[owner] == janitor.Alive:
 		case all && swept != nil && *swept == owner:
-			// what its index misses, the next full scan finds
+			// the next full scan finds entries that its index lacks
 		case all && !w.second && !p.Listed(owner):
 			w.leave(owner)
 		default:
@@ -225,7 +220,6 @@ func (w *scan) page(ctx context.Context, page []string) error {
 	return nil
 }
 
-// meet notes an entry.
 func (w *scan) meet(owner, imei string) {
 	m := w.met[owner]
 	if m == nil {
@@ -239,15 +233,14 @@ func (w *scan) meet(owner, imei string) {
 	m.digest.add(imei)
 }
 
-// leave leaves a dead owner for the second walk.
 func (w *scan) leave(owner string) {
 	if w.crowd = w.crowd || len(w.later) >= metMost && !w.later[owner]; !w.crowd {
 		w.later[owner] = true
 	}
 }
 
-// serverID asks the server that has the registry for the identity of its present life; "" where
-// that is not offered, and then the check is off.
+// serverID reads the run id of the server that has the registry; "" if it is not offered, which
+// disables the check.
 func (w *scan) serverID(ctx context.Context) (id string, err error) {
 	err = w.p.Call(ctx, func(ctx context.Context) error {
 		keys := []string{w.p.Layout().Registry()}

@@ -1,7 +1,8 @@
--- goodbye.lua: a graceful end (behind owner.lua): the heartbeat goes, so that what is left is swept
--- at once; the roster entry too if nothing is left, else a mark that this was no silent death.
--- Marks of owners that nobody can sweep any more (the roster was lost) go after a day.
--- ARGV[5] how many claims could not be handed back
+-- goodbye.lua: a graceful end (after owner.lua). It deletes the heartbeat, so that leftovers are
+-- swept at once, and the roster entry too if nothing is left; otherwise it marks that this was not
+-- a silent death. Marks of owners that can no longer be swept (the roster was lost) are deleted
+-- after a day.
+-- ARGV[5] number of claims that could not be handed back
 if token == ARGV[2] then redis.call('DEL', KEYS[1]) end
 if redis.call('EXISTS', KEYS[3]) == 0 and ARGV[5] == '0' then
   redis.pcall('SREM', KEYS[2], ARGV[1])
@@ -13,6 +14,6 @@ else
   end
   redis.pcall('HSET', KEYS[4], 'bye:' .. ARGV[1], string.format('%.0f', now))
 end
--- The leader looks at once: on the channel of nobody's heartbeat.
+-- Wakes the leader; the channel is the heartbeat key of an empty id.
 redis.pcall('PUBLISH', string.sub(KEYS[1], 1, #KEYS[1] - #ARGV[1]), ARGV[1])
 return reply()

@@ -83,7 +83,7 @@ func TestAReleaseThatRedisMissedIsLeftBehindAtTheGoodbyeAlsoWithoutAnIndex(t *te
 	})
 }
 
-// The mark of an owner that nobody can sweep any more goes after a day.
+// The mark of an owner that can no longer be swept is deleted after a day.
 func TestAMarkOfADayIsKeptAndAnOlderOneIsNot(t *testing.T) {
 	t.Parallel()
 	for age, kept := range map[time.Duration]bool{24 * time.Hour: true, 24*time.Hour + time.Second: false} {
@@ -91,7 +91,7 @@ func TestAMarkOfADayIsKeptAndAnOlderOneIsNot(t *testing.T) {
 			r := w.start("r1")
 			r.register(t, "imei")
 			r.stop()
-			time.Sleep(9 * time.Second) // a second before the drain time has passed
+			time.Sleep(9 * time.Second) // a second before the drain time is over
 			now := time.Now().Add(time.Second)
 			require.NoError(t, w.HSet(t.Context(), w.Witness(), "bye:old", now.Add(-age).Unix(), "bye:odd", "x").Err())
 			require.NoError(t, r.wait())

@@ -1,23 +1,24 @@
--- heal.lua: puts back entries that their owner still holds (behind guard.ListenLua and owner.lua).
--- An entry is written only if it is absent, or names exactly the instance that the owner saw there.
--- That instance needs evidence against it: a fresh frame of the device, which the caller vouches
--- for; or, with KEYS[6..], its death by the guard's own conditions, which this script finds out.
+-- heal.lua: restores entries that their owner still holds (after guard.ListenLua and owner.lua). It
+-- writes an entry only if it is absent, or names exactly the instance that the owner saw there.
+-- That takes evidence against the instance: a fresh frame of the device, for which the caller
+-- vouches, or, with KEYS[6..], its death by the guard's own conditions, checked here.
 -- KEYS[6..] heartbeats of the instances that may be dead
 -- ARGV[5..] pairs: IMEI, instance seen ('': none); with KEYS[6..] three more at the end: GAP ms,
 --   GRACE ms, '1': this owner's beats have landed lately
--- What names another instance leaves the owner's index: it is not this owner's to be swept, and the
--- full scan is put off only while indexes and entries are equally many.
--- Extra: how many were put back, -1 if none of KEYS[6..] is dead and nothing was looked at; foreign
+-- Entries that name another instance leave the owner's index: they are not its own to be swept, and
+-- the full scan is postponed only while indexes and entries are equally many.
+-- Extra: number of entries restored, or -1 if none of KEYS[6..] is dead (nothing was read); foreign
 -- entries as a flat list IMEI, instance.
 
--- may_listen(): the attempt of a user who may not read the counters would hold everybody's sweeps.
+-- may_listen(): if this user may not read the counters, an attempt would hold everybody's sweeps.
 local function may_listen()
   return may('INFO', 'replication') and may('INFO', 'stats') and may('INFO', 'errorstats') and may('INFO', 'server')
 end
 
--- find_dead() -> the instances that the guard would call dead, as keys of a table; nil: none. Like
--- guard.lua it relies on the absence of a heartbeat only while its own exists. Its own absence is a
--- hold only if its beats have landed. Otherwise one owner that cannot beat would hold everybody.
+-- find_dead() -> a table keyed by the instances that the guard would call dead, nil if none. Like
+-- guard.lua it relies on a heartbeat's absence only while its own exists. The absence of its own
+-- raises a hold only if its beats have landed; otherwise one owner that cannot beat would hold
+-- everybody.
 local function find_dead()
   local dead, any = {}, false
   for i = 6, #KEYS do
@@ -26,7 +27,7 @@ local function find_dead()
       any = true
     end
   end
-  if not any or not may_listen() then return end -- none is silent: there is nothing to listen for
+  if not any or not may_listen() then return end -- all live: no need to listen
   local now, since, need = listen(KEYS[4], ARGV[#ARGV - 2], ARGV[#ARGV - 1])
   if now - since < need then return end
   if held then return dead end
@@ -65,7 +66,7 @@ if n > 0 then
   redis.call('HSET', KEYS[5], unpack(set))
 end
 index('SADD', taken, 1)
--- An index that lacked what stood was lost, in part at least, and others may be too.
+-- If the index lacked standing entries, part of it was lost, perhaps more.
 if (index('SADD', ours, 1) or 0) > 0 and witness_says('last') then
   redis.pcall('HINCRBY', KEYS[4], 'index_wrong', 1)
 end

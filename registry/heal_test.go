@@ -42,7 +42,7 @@ func TestWhatWasLostWholesaleIsBackWithinOneInterval(t *testing.T) {
 				time.Sleep(r.Timing().Interval + 4*time.Second)
 				synctest.Wait()
 				entries := w.HGetAll(ctx, w.Registry()).Val()
-				if name != "entries and index, partly" { // a single entry: within ten intervals
+				if name != "entries and index, partly" { // single entries: within ten intervals
 					require.Len(t, entries, 1200)
 				}
 				for imei, owner := range entries {
@@ -74,7 +74,7 @@ func TestABeatThatFailsIsTriedAgainTenTimesAnInterval(t *testing.T) {
 		r := w.start("r1")
 		time.Sleep(r.Timing().Interval + time.Second)
 		r.control.set(always, nil)
-		time.Sleep(r.Timing().Interval) // the first one that fails
+		time.Sleep(r.Timing().Interval) // the first to fail
 		at := r.failures("heartbeat")
 		time.Sleep(r.Timing().Interval)
 		require.InDelta(t, at+10, r.failures("heartbeat"), 0)
@@ -111,7 +111,7 @@ func TestEachBeatLooksAtATenthInTheOrderOfRegistration(t *testing.T) {
 		claims := r.registerMany(t, many)
 		var calls, ordered int
 		r.data.set(func(cmd redis.Cmder) error {
-			if cmd.Name() == "hmget" { // by the writer alone, one after the other
+			if cmd.Name() == "hmget" { // the writer's, one at a time
 				imeis := cmd.Args()[2:]
 				calls++
 				if slices.IsSortedFunc(imeis, func(a, b any) int { return number(a) - number(b) }) {
@@ -126,11 +126,11 @@ func TestEachBeatLooksAtATenthInTheOrderOfRegistration(t *testing.T) {
 		require.Positive(t, calls)
 		require.Equal(t, calls, ordered, "calls whose IMEIs stand in the order of their registration")
 
-		for i := 0; i < many; i += 3 { // what goes leaves no hole in what is checked
+		for i := 0; i < many; i += 3 { // deletions leave no hole in the shards
 			claims[i].Release()
 		}
 		synctest.Wait()
-		for i := 0; i < many; i += 2 { // lost without any sign of it
+		for i := 0; i < many; i += 2 { // lost without any sign
 			w.HDel(ctx, w.Registry(), fmt.Sprintf("imei-%d", i))
 		}
 
@@ -166,7 +166,6 @@ func TestEachBeatLooksAtATenthInTheOrderOfRegistration(t *testing.T) {
 	})
 }
 
-// number is the n of imei-<n>.
 func number(imei any) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(imei.(string), "imei-"))
 	return n
@@ -206,15 +205,15 @@ func TestAForeignEntryIsTakenBackOnlyOnFreshEvidence(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, "r2", w.owner("quiet"))
 
-		c.FrameAcked() // of a frame that arrived before
+		c.FrameAcked() // for a frame that arrived before
 		synctest.Wait()
 		require.Equal(t, "r2", w.owner("imei"))
-		c.FrameReceived() // the device has seen that acknowledgement: it is here
+		c.FrameReceived() // the device has received that acknowledgement: it is here
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("imei"))
 		require.Equal(t, 1, r.Status().Foreign)
 
-		w.HDel(ctx, w.Registry(), "quiet") // its owner gave it up
+		w.HDel(ctx, w.Registry(), "quiet") // its owner released it
 		time.Sleep(r.Timing().Interval / 5)
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("quiet"))
@@ -318,7 +317,7 @@ func TestARegistrationThatWaitedTooLongOverwritesNobody(t *testing.T) {
 		r.data.set(always, nil)
 		c := r.Register("imei")
 		time.Sleep(10 * time.Second)
-		w.HSet(ctx, w.Registry(), "imei", "r2") // meanwhile the device went elsewhere
+		w.HSet(ctx, w.Registry(), "imei", "r2") // meanwhile the device moved
 		w.Set(ctx, w.Heartbeat("r2"), "1/1", 0)
 		r.data.set(nil, nil)
 		time.Sleep(10 * r.Timing().Interval)
@@ -371,7 +370,7 @@ func TestADeviceThatComesBackWhileOthersAreWrittenIsNotReleased(t *testing.T) {
 		back := r.register(t, "back")
 		var again *registry.Claim
 		var missed bool
-		// the batch is made: others are registered first, then releases are written
+		// the batch is made: registrations run first, then releases
 		r.data.set(func(cmd redis.Cmder) error {
 			if again == nil {
 				again = r.Register("back")
@@ -443,7 +442,7 @@ func TestAFailureThatIsOverIsNotShownAnyMore(t *testing.T) {
 				}, nil)
 				c.Release()
 				time.Sleep(10 * time.Millisecond)
-				r.Register("imei") // before the release is tried again
+				r.Register("imei") // before the release is retried
 				w.SAdd(t.Context(), w.Devices("r1"), "stray")
 				time.Sleep(5 * time.Minute)
 				require.True(t, failed.Load())
@@ -454,8 +453,7 @@ func TestAFailureThatIsOverIsNotShownAnyMore(t *testing.T) {
 	}
 }
 
-// The sweep of an owner that was silent took it out of the index, and one of its devices is
-// elsewhere by now.
+// A sweep of the silent owner removed it from the index, and one of its devices has moved since.
 func TestAForeignDeviceThatLeftTheIndexIsNoReasonToScanForEver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()

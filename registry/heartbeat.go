@@ -14,20 +14,18 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// ErrClientsDiffer ends Run when Client does not see the heartbeat that Control has just written:
-// it is at another server or database, or reads from a replica. Nothing was registered. It ends Run
-// after ten clear answers, tenths of an interval apart, so that a failover under way does not. A
-// lost reply, or a heartbeat that was deleted in between, does not count.
+// ErrClientsDiffer ends Run if Client does not see the heartbeat that Control has just written: it
+// uses another server or database, or reads from a replica. Nothing was registered. It takes ten
+// clear answers, tenths of an interval apart, so that a failover does not cause it.
 var ErrClientsDiffer = errors.New("registry: Client and Control are not at the same primary and database")
 
-// apart is how long a beat waits at most for those of other partitions. Their timers fire together;
-// registries with other intervals may share the client, and are not waited for any longer.
+// apart is the longest that a beat waits for those of other partitions. Their timers fire together;
+// registries with other intervals on the same client are not waited for any longer.
 const apart = 300 * time.Millisecond
 
-// differMost is how many clear answers that takes.
 const differMost = 10
 
-// What a beat says that this user may not do; see beat.lua.
+// Bits in a beat's reply of what this user may not do; see beat.lua.
 const (
 	noKeeping = 1 << iota
 	noTelling
@@ -38,18 +36,17 @@ var (
 	errNoTelling = errors.New("NOPERM this user may not PUBLISH on the channels of heartbeats' names")
 )
 
-// beats draws the boot token first, then beats every interval; what failed is tried again every
-// interval/10. With each such tenth retry is called too. Partitions of one replica do so at the
-// same time, see beatTogether.
+// beats draws the boot token, then beats every interval, and retries failures every interval/10. At
+// each tenth it also calls retry. The partitions of one replica beat together, see beatTogether.
 func (r *Registry) beats(ctx context.Context) error {
 	r.others = together.Join(r.cfg.Control, "beats")
 	defer r.others.Leave()
 	interval := r.cfg.HeartbeatInterval
 	var due time.Time
-	var turn int // so many tenths of the claims were checked, or are vouched for
+	var turn int // tenths of the claims checked, or vouched for
 	for {
 		if now := time.Now(); !now.Before(due) || r.isMoving() {
-			next := r.others.Turns(interval) - interval/20 // the tenth's timer may come a little early
+			next := r.others.Turns(interval) - interval/20 // the tenth's timer may fire a little early
 			err := r.beat(ctx)
 			if err == nil {
 				due = now.Add(next)
@@ -67,7 +64,7 @@ func (r *Registry) beats(ctx context.Context) error {
 	}
 }
 
-// beat asserts life once. While memory is full it extends the heartbeat that is there.
+// beat asserts life once. While memory is full it extends the existing heartbeat.
 func (r *Registry) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, min(r.cfg.HeartbeatInterval/2, 2*time.Second))
 	defer cancel()
@@ -109,7 +106,7 @@ func (r *Registry) beat(ctx context.Context) error {
 			r.refused = err.Error()
 		}
 		r.fail("heartbeat", err, 1)
-		if r.boot == "" { // else the former life is being handed back
+		if r.boot == "" { // otherwise the former life is being handed back
 			closeOnce(r.started)
 		}
 		return err
@@ -121,7 +118,7 @@ func (r *Registry) beat(ctx context.Context) error {
 	}
 	if booted {
 		if before%2 == 1 || before != r.table.batches {
-			// A batch was under way: what it did is not to be compared.
+			// A batch was being written, whose effect must not be compared.
 			got.size, got.gone = r.table.indexed, false
 		}
 		r.read(got, r.lastBeat)
@@ -130,9 +127,9 @@ func (r *Registry) beat(ctx context.Context) error {
 	return nil
 }
 
-// beatTogether beats in one pipeline with the partitions that use the same Control client, and asks
-// in it what the newest full scan met of this owner. What failed so is tried again alone: where no
-// server is known for one partition's slot, the client fails all of a pipeline.
+// beatTogether beats in one pipeline with the partitions on the same Control client, and reads the
+// newest full scan's findings. A failed beat is repeated alone: if no server is known for one
+// partition's slot, the whole pipeline fails.
 func (r *Registry) beatTogether(ctx context.Context, more ...any) (got reply, word scanWord, err error) {
 	keys, args := r.owning(more...)
 	r.mu.Lock()
@@ -155,8 +152,8 @@ func (r *Registry) beatTogether(ctx context.Context, more ...any) (got reply, wo
 	return got, word, err
 }
 
-// noteMoving notes whether a server of a Cluster refused a write because the slot of the keys is on
-// its way to another one. The next beat tells the witness.
+// noteMoving notes that a Cluster refused a write because the keys' slot is moving. The next beat
+// reports that to the witness.
 func (r *Registry) noteMoving(err error) {
 	if _, ask := redis.IsAskError(err); ask || redis.IsTryAgainError(err) {
 		r.mu.Lock()
@@ -171,7 +168,6 @@ func (r *Registry) isMoving() bool {
 	return r.moving
 }
 
-// noteRefused notes err, or that nothing is refused.
 func noteRefused(s *streak.Streak, refused int, err error) {
 	if refused == 0 {
 		err = nil
@@ -179,7 +175,6 @@ func noteRefused(s *streak.Streak, refused int, err error) {
 	s.Note(err)
 }
 
-// drawBoot draws the boot token with the first heartbeat, and has the former life handed back.
 func (r *Registry) drawBoot(ctx context.Context) error {
 	keys := []string{r.keys.Heartbeat(r.id), r.keys.Roster(), r.keys.Witness()}
 	token, err := bootScript.Run(ctx, r.cfg.Control, keys, r.id, r.random,
@@ -191,7 +186,8 @@ func (r *Registry) drawBoot(ctx context.Context) error {
 		return err
 	}
 	if !r.cfg.Unique {
-		// A former life contended, perhaps, and this one may not. If it does its ticks add it again.
+		// A former life may have contended, and this one may not. If it does, its ticks add it
+		// again.
 		if err := r.cfg.Control.SRem(ctx, r.keys.Contenders(), r.id).Err(); err != nil && !together.Answered(err) {
 			return err
 		}
@@ -205,9 +201,8 @@ func (r *Registry) drawBoot(ctx context.Context) error {
 	return nil
 }
 
-// sameServer returns nil if Client sees the heartbeat of this boot and may write where it stands.
-// An error that is not ErrClientsDiffer or ErrSuperseded says nothing of where Client is. Only
-// beats calls it.
+// sameServer returns nil if Client sees the heartbeat of this boot and may write on that server.
+// Errors other than ErrClientsDiffer and ErrSuperseded prove nothing.
 func (r *Registry) sameServer(ctx context.Context, boot string) error {
 	key := r.keys.Heartbeat(r.id)
 	answer, err := sameScript.Run(ctx, r.cfg.Client, []string{key}, boot).Text()
@@ -226,7 +221,7 @@ func (r *Registry) sameServer(ctx context.Context, boot string) error {
 			return err
 		}
 		if !strings.HasSuffix(held, "/"+boot) {
-			return errors.New("registry: the heartbeat was gone as soon as it was written")
+			return errors.New("registry: the heartbeat vanished right after it was written")
 		}
 	}
 	err = fmt.Errorf("%w: %s", ErrClientsDiffer, what)
@@ -236,18 +231,17 @@ func (r *Registry) sameServer(ctx context.Context, boot string) error {
 	return err
 }
 
-// retry has everything tried again that is not as it should be. It runs every interval/10.
 func (r *Registry) retry() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	if now.After(r.table.lateUntil) && !r.scanFails {
-		switch { // Redis agrees: what failed has been made good
+		switch { // Redis agrees: the failures have been made good
 		case r.table.pending() == 0:
 			for _, op := range []string{"register", "release", "heal"} {
 				r.recovered(op)
 			}
-		case !r.checkFails && r.table.healed(): // what is in dispute may be so for long
+		case !r.checkFails && r.table.healed(): // disputes may last
 			r.recovered("heal")
 		}
 	}
@@ -257,8 +251,8 @@ func (r *Registry) retry() {
 	r.reconcileAll(now)
 }
 
-// goodbye ends this life gracefully: see goodbye.lua. It is tried a few times; then the heartbeat
-// is left to expire.
+// goodbye ends this life gracefully, see goodbye.lua. After a few failed tries it lets the
+// heartbeat expire.
 func (r *Registry) goodbye(ctx context.Context) error {
 	r.mu.Lock()
 	booted, left := r.boot != "", r.table.held()+r.table.count[releasing]
@@ -280,7 +274,7 @@ func (r *Registry) goodbye(ctx context.Context) error {
 		case errors.Is(err, ErrSuperseded):
 			return err
 		case ctx.Err() != nil:
-			r.log.Warn("goodbye failed, the heartbeat is left to expire",
+			r.log.Warn("goodbye failed; letting the heartbeat expire",
 				"ttl", r.cfg.HeartbeatTTL, "error", err)
 			return nil
 		}

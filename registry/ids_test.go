@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// oddIDs could each break a message of words, or a key.
+// oddIDs could break a message of words, or a key.
 var oddIDs = []string{
 	"a b", " a", "a ", "a  b", "/a", "/", "a/b", "//r1 5 imei", "tab\there", "line\nfeed\r", "nul\x00byte", "del\x7f",
 	"", "%", "%41", "50%", "%2", "%zz", "{a}", "}{", "alice|phone", "no\u00a0break", "next\u0085line", "имя",
@@ -55,7 +55,7 @@ func TestAnOwnerThatIsAskedAboutAnyIDAnswers(t *testing.T) {
 				r1, r2 := w.start("r1", told.tell), w.start("r2", told.tell)
 				r1.register(t, id)
 				time.Sleep(time.Second)
-				c := hiccup(t, r2, id) // so it does not overwrite the entry, and has to ask
+				c := hiccup(t, r2, id) // so it does not overwrite the entry, and must ask
 				time.Sleep(2 * r2.Timing().Interval)
 				synctest.Wait()
 				require.Equal(t, []string{id + " is at r2"}, told.since(), "r1 heard it earlier")
@@ -67,8 +67,8 @@ func TestAnOwnerThatIsAskedAboutAnyIDAnswers(t *testing.T) {
 	}
 }
 
-// Nothing else shows the owner that asks that it was heard: PUBLISH counts the listeners of one
-// node.
+// On a Cluster, only this shows the asking owner that it was heard: PUBLISH counts the listeners of
+// one node.
 func TestAnOwnerThatIsAskedAboutAnyIDSaysThatItHeard(t *testing.T) {
 	t.Parallel()
 	for _, id := range oddIDs {
@@ -112,8 +112,7 @@ func TestAnIDThatIsTooLongIsRefusedAndCountedAndNoOtherDeviceSuffers(t *testing.
 	})
 }
 
-// The full scan never sweeps an owner whose id it takes for rubbish, and such an owner's heartbeat
-// could be another key.
+// The full scan never sweeps an owner with an implausible id, whose heartbeat could be another key.
 func TestNewRefusesAnInstanceThatWouldNeverBeSwept(t *testing.T) {
 	t.Parallel()
 	c := redis.NewClient(lease.Options(&redis.Options{Addr: "127.0.0.1:1"}))

@@ -2,7 +2,6 @@ package registry
 
 import "time"
 
-// index notes whether a device is in the index.
 func (t *table) index(d *device, in bool) {
 	d.wrote = t.batches
 	if d.indexed != in {
@@ -15,15 +14,14 @@ func (t *table) index(d *device, in bool) {
 	}
 }
 
-// unindex has a device that names another instance taken out of the index.
 func (t *table) unindex(d *device) {
 	if d.indexed && d.state.disputed() {
 		t.enqueue(d, true)
 	}
 }
 
-// named notes that a scan of the index, or of the registry, found imei there as this instance's. It
-// is handed back if it is not held.
+// named records that a scan of the index or the registry found imei as this instance's. If it is
+// not held, it is handed back.
 func (t *table) named(imei string, pass uint64) {
 	d := t.devices[imei]
 	if d == nil {
@@ -37,11 +35,11 @@ func (t *table) named(imei string, pass uint64) {
 }
 
 // compareIndex compares the index with the claims after a scan. pass is the scan's number, and
-// begun is what batches was before it.
+// begun the value of batches before it.
 func (t *table) compareIndex(pass, begun uint64) {
 	for _, d := range t.devices {
-		// A scan finds what is a member from its beginning to its end, and need not find what was
-		// written meanwhile.
+		// A scan finds the members that were there from its start to its end; it may miss later
+		// ones.
 		member := d.scanned == pass
 		switch {
 		case d.claim == nil || d.wrote >= begun || d.indexed == member:
@@ -49,8 +47,8 @@ func (t *table) compareIndex(pass, begun uint64) {
 			t.set(d, unconfirmed)
 			t.enqueue(d, true)
 		default:
-			// Held, but the entry names another: nothing is to be written, and the belief was wrong.
-			// Were it left so, the sizes would differ for as long as the socket stays, and every
+			// Held, but the entry names another: nothing to write, but the belief was wrong.
+			// Uncorrected, the sizes would differ for as long as the socket is open, and every
 			// reply would cause a scan.
 			t.index(d, member)
 			t.unindex(d)
@@ -58,8 +56,8 @@ func (t *table) compareIndex(pass, begun uint64) {
 	}
 }
 
-// indexDiffers reports whether an index of this size differs from the claims. That cannot be told
-// while a write of unknown fate may change the size.
+// indexDiffers reports whether an index of this size differs from the claims. While a write of
+// unknown fate may change the size, it returns false.
 func (t *table) indexDiffers(size int, now time.Time) bool {
 	return size != t.indexed && (t.pending() == 0 || now.After(t.lateUntil))
 }

@@ -11,20 +11,19 @@ import (
 // ErrNotRegistered is returned by Lookup for a device that no instance holds.
 var ErrNotRegistered = errors.New("registry: device is not registered")
 
-// lookups is how often Lookup asks on a Redis Cluster: a device may move while it does.
 const lookups = 5
 
-// Owner says where a device is.
+// Owner is the location of a device.
 type Owner struct {
 	Instance string
-	// Live: the instance's heartbeat exists. What is sent to an owner that is not live may be lost:
-	// wait for the device to register again.
+	// Live reports whether the instance's heartbeat exists. A message to an owner that is not live
+	// may be lost: wait for the device to register again.
 	Live bool
 }
 
-// Lookup returns the owner of a device, as of one instant. ErrNotRegistered: no instance holds it.
-// Any other error is Redis' and is counted. It takes one round trip; on a Redis Cluster one more,
-// unless the device is held here, and it fails while the slot of the keys moves.
+// Lookup returns the owner of a device, as of one instant, or ErrNotRegistered. Other errors are
+// Redis' and are counted. It takes one round trip; on a Redis Cluster one more, unless the device
+// is held here, and it fails while the keys' slot moves.
 func (r *Registry) Lookup(ctx context.Context, imei string) (Owner, error) {
 	o, err := r.lookup(ctx, imei)
 	if err != nil && !errors.Is(err, ErrNotRegistered) {
@@ -59,10 +58,9 @@ func (r *Registry) lookup(ctx context.Context, imei string) (Owner, error) {
 		}
 		supposed = fmt.Sprint(out[0])
 	}
-	return Owner{}, errors.New("the device moves faster than it can be looked for")
+	return Owner{}, errors.New("the device kept moving during the look-up")
 }
 
-// heldHere tells whether a device has a claim here.
 func (r *Registry) heldHere(imei string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,9 +13,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// The hash alone is lost, deleted or evicted, and another replica writes an entry before this one
-// checks: there is a registry again, and nothing but the witness says that it is not the one there
-// was.
+// Only the hash is lost, deleted or evicted, and another replica writes an entry before this one
+// checks: a registry exists again, and only the witness shows that it is not the old one.
 func TestALostRegistryThatAnotherReplicaBeginsAnewIsHealedWithinAnInterval(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T, *replica, *registry.Claim){
 		"by a registration": func(t *testing.T, r *replica, _ *registry.Claim) { r.register(t, "passing") },
@@ -64,7 +63,7 @@ func TestAnIndexOfAnotherTypeKeepsNoFormerLifeFromBeingHandedBack(t *testing.T) 
 	})
 }
 
-// More devices came and went during an outage than are remembered. The index names what of them
+// During an outage more devices came and went than are remembered. The index lists those that
 // landed.
 func TestWhatWasForgottenIsLookedForInTheIndexAlone(t *testing.T) {
 	for _, index := range []bool{true, false} {
@@ -73,7 +72,7 @@ func TestWhatWasForgottenIsLookedForInTheIndexAlone(t *testing.T) {
 				r := w.start("", func(c *registry.Config) { c.NoReverseIndex = !index })
 				time.Sleep(time.Minute)
 				r.control.set(always, nil)
-				r.data.set(nil, always) // all is done, and no reply arrives
+				r.data.set(nil, always) // everything runs, but no reply arrives
 				for round := range 8 {
 					var claims []*registry.Claim
 					for i := range 500 {

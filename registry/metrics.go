@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// ownerSeriesAge and ownerSeriesMax bound the series of dead owners: instance ids are unique per
-	// boot, so without an end they would only ever grow.
+	// ownerSeriesAge and ownerSeriesMax bound the series of dead owners: instance ids are unique
+	// per boot, so their number would only grow.
 	ownerSeriesAge = time.Hour
 	ownerSeriesMax = 1000
 )
@@ -23,11 +23,9 @@ type metrics struct {
 	evicted  *prometheus.CounterVec
 
 	mu   sync.Mutex
-	grew map[string]time.Time // series of evicted, and when each last grew
+	grew map[string]time.Time // when each series of evicted last grew
 }
 
-// newMetrics registers with cfg.Registerer, or nowhere if it is nil. devices is asked at each
-// scrape.
 func newMetrics(cfg Config, devices func() float64) (*metrics, error) {
 	m := &metrics{
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -64,14 +62,14 @@ func newMetrics(cfg Config, devices func() float64) (*metrics, error) {
 	return m, nil
 }
 
-// evictedFrom counts entries of a dead owner, and drops the series that have not grown for an hour,
-// and beyond the bound the oldest.
+// evictedFrom counts a dead owner's entries. It drops series that have not grown for an hour and,
+// beyond the bound, the oldest.
 func (m *metrics) evictedFrom(owner string, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
 	if n > 0 {
-		// else a label would panic; no sweep of ours condemns such an owner
+		// a label would panic otherwise; no sweep of ours condemns such an owner
 		owner = strings.ToValidUTF8(owner, "?")
 		m.evicted.WithLabelValues(owner).Add(float64(n))
 		m.grew[owner] = now
@@ -86,7 +84,7 @@ func (m *metrics) evictedFrom(owner string, n int) {
 		}
 	}
 	if len(m.grew) > ownerSeriesMax {
-		// A tenth more than needed, so that a flood of owners is not sorted again for each of them.
+		// Drop a tenth more than needed, so that a flood of owners does not sort each time.
 		oldest := slices.SortedFunc(maps.Keys(m.grew), func(a, b string) int { return m.grew[a].Compare(m.grew[b]) })
 		for _, id := range oldest[:len(oldest)-ownerSeriesMax*9/10] {
 			forget(id)

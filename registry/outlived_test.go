@@ -12,7 +12,7 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// outlive asks once to have entries put back over an instance that may be dead.
+// outlive tries once to restore entries over an instance that may be dead.
 func (o *owner) outlive(dead string, pairs ...any) reply {
 	o.t.Helper()
 	more, settings := o.overDead([]op{{dead: dead}})
@@ -22,7 +22,7 @@ func (o *owner) outlive(dead string, pairs ...any) reply {
 	return got
 }
 
-// listens has the witness have listened for so long, as the leader's ticks do.
+// listens backdates the witness, as the leader's ticks would.
 func (o *owner) listens(long time.Duration) {
 	o.t.Helper()
 	ctx := o.t.Context()
@@ -89,8 +89,8 @@ func TestAHealOverTheDeadAsksWhatTheGuardAsks(t *testing.T) {
 	}
 }
 
-// A heal over an instance that lives listens for nobody: the witness of a fleet that has no
-// contenders is not begun anew by each dispute.
+// A heal over a live instance does not listen: otherwise each dispute would restart the witness of
+// a fleet without contenders.
 func TestADisputeWithTheLivingDoesNotListen(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
@@ -101,8 +101,8 @@ func TestADisputeWithTheLivingDoesNotListen(t *testing.T) {
 	})
 }
 
-// What a replica may not read is a hold for everybody. One that only embeds the registry, and may
-// not, does not listen.
+// A value that a replica may not read holds everybody. An owner that may not read it does not
+// listen.
 func TestAnOwnerThatMayNotListenHoldsNobody(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// ticks listens as a janitor does, until the test ends: each few seconds, whoever leads.
+// ticks listens like a janitor, every few seconds, until the test ends.
 func (w *bubble) ticks(r *replica) {
 	c := redis.NewClient(lease.Options(w.options))
 	g := guard.New(c, c, w.Layout, r.Timing(), "janitor")
@@ -36,7 +36,7 @@ func (w *bubble) ticks(r *replica) {
 	w.t.Cleanup(func() { cancel(); wg.Wait(); _ = c.Close() })
 }
 
-// outage registers n devices at r while Redis is away for longer than a handshake is fresh. Their
+// outage registers n devices at r while Redis is down for longer than a handshake is fresh. Their
 // entries name old instances, which died with Redis.
 func outage(w *bubble, r *replica, n int) []*registry.Claim {
 	r.data.set(always, nil)
@@ -53,7 +53,6 @@ func outage(w *bubble, r *replica, n int) []*registry.Claim {
 	return claims
 }
 
-// are is how many entries name an instance.
 func (w *bubble) are(id string) (n int) {
 	for _, owner := range w.HGetAll(context.Background(), w.Registry()).Val() {
 		if owner == id {
@@ -63,8 +62,7 @@ func (w *bubble) are(id string) (n int) {
 	return n
 }
 
-// The leader may be paused, dry, held for another reason, or there may be no janitor at all: nobody
-// sweeps in these.
+// Nobody sweeps here: the leader is paused, dry or held for another reason, or no janitor runs.
 func TestEntriesOfTheDeadAreTakenOverByWhoHoldsTheDevices(t *testing.T) {
 	t.Parallel()
 	for name, listened := range map[string]bool{"others listen": true, "nobody else listens": false} {
@@ -87,7 +85,7 @@ func TestEntriesOfTheDeadAreTakenOverByWhoHoldsTheDevices(t *testing.T) {
 				require.Zero(t, r.Status().Foreign)
 				require.EqualValues(t, 1200, r.Status().Healed)
 				time.Sleep(2 * r.Timing().Interval)
-				require.Equal(t, 1, strings.Count(log.String(), "taken over from instances that are dead"), log.String())
+				require.Equal(t, 1, strings.Count(log.String(), "took over devices from dead instances"), log.String())
 				for _, c := range claims {
 					require.NoError(t, c.Wait(t.Context()))
 					c.Release()
@@ -98,7 +96,6 @@ func TestEntriesOfTheDeadAreTakenOverByWhoHoldsTheDevices(t *testing.T) {
 	}
 }
 
-// records is a log.
 type records struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -120,7 +117,7 @@ func TestOfTheLivingNothingIsTakenOverWhateverTheWitnessHasHeard(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("new")
-		for i := range 7 { // of writers that do not listen to what others say
+		for i := range 7 { // by writers that do not listen to messages
 			w.Set(t.Context(), w.Heartbeat(fmt.Sprint("old-", i)), "1/1", 0)
 		}
 		outage(w, r, 70)
@@ -136,7 +133,7 @@ func TestOfTheLivingNothingIsTakenOverWhateverTheWitnessHasHeard(t *testing.T) {
 	})
 }
 
-// Its own heartbeat is absent because its beats do not arrive: that says nothing of Redis.
+// Its own heartbeat is absent because its beats do not arrive, which proves nothing about Redis.
 func TestAnOwnerThatCannotBeatHoldsNobody(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
@@ -158,8 +155,8 @@ func TestAnOwnerThatCannotBeatHoldsNobody(t *testing.T) {
 	})
 }
 
-// Someone may watch the channels of all owners, and a process whose heartbeats are refused listens
-// on its own: that is no heartbeat.
+// Somebody may watch the channels of all owners, and a process whose heartbeats are refused listens
+// on its own: that is not a heartbeat.
 func TestADeadInstanceWhoseChannelIsListenedToIsDead(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
@@ -200,8 +197,8 @@ func TestWhileAHoldLastsTheDeadKeepTheirEntries(t *testing.T) {
 	})
 }
 
-// The sockets of a device at two replicas, of which one is half open, and the entry names a third,
-// which is dead: one of them takes it over, and then they find out as ever who has the device.
+// A device has sockets at two replicas, one of them half open, and its entry names a third, dead
+// one. One of the two takes it over, and then they settle who has the device.
 func TestTwoThatHoldADeviceOfTheDeadFindOutWhoHasIt(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
@@ -221,8 +218,8 @@ func TestTwoThatHoldADeviceOfTheDeadFindOutWhoHasIt(t *testing.T) {
 	})
 }
 
-// An owner that was silent for longer than the TTL was dead for everybody. It takes back what it
-// has, on evidence.
+// An owner that was silent for longer than the TTL was dead to everybody. It takes its devices
+// back, on evidence.
 func TestAnOwnerThatWasTakenForDeadTakesBackWhatItHas(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {

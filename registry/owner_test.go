@@ -84,10 +84,10 @@ func TestTheNewestClaimWinsAndALateCloseUndoesNothing(t *testing.T) {
 	})
 }
 
-// tellAgain is when a registry is told again of a move that nothing came of.
+// tellAgain is when OnDisplaced is called again for a move without a reaction.
 const tellAgain = 5 * time.Minute
 
-// moves are what registries were told by Config.OnDisplaced.
+// moves records calls of Config.OnDisplaced.
 type moves struct {
 	mu   sync.Mutex
 	told []string
@@ -101,7 +101,7 @@ func (m *moves) tell(c *registry.Config) {
 	}
 }
 
-// since is what they were told since it was last asked for.
+// since returns the calls since the last since.
 func (m *moves) since() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,7 +123,7 @@ func TestTheFormerOwnerIsToldOfAMove(t *testing.T) {
 		time.Sleep(tellAgain - time.Second)
 		require.Empty(t, told.since(), "and not again so soon")
 
-		// it is here all the same: after the other claim was seen it acknowledges a frame, and sends
+		// it is here after all: after seeing the other claim it acknowledges a frame, and sends
 		// another
 		stale.FrameReceived()
 		stale.FrameAcked()
@@ -185,7 +185,7 @@ func TestANewLifeHandsBackWhatTheFormerLeftBeforeItStarts(t *testing.T) {
 				former.registerMany(t, 1100)
 				w.kill(former)
 				w.HSet(ctx, w.Registry(), "imei-5", "r2")
-				w.SRem(ctx, w.Devices("r1"), "imei-6") // what no index remembers
+				w.SRem(ctx, w.Devices("r1"), "imei-6") // which is in no index
 				require.Len(t, w.HGetAll(ctx, w.Registry()).Val(), 1100)
 
 				r := w.start("r1", change)
@@ -262,7 +262,7 @@ func TestAHigherTokenIsDrawnThoughTheClockWentBack(t *testing.T) {
 		require.Greater(t, r.Status().Boot, future)
 		require.Len(t, r.Status().Boot, 26)
 
-		rolledBack := strings.Repeat("0", 26) // by a failover
+		rolledBack := strings.Repeat("0", 26) // after a failover
 		w.Set(ctx, w.Heartbeat("r1"), "1/"+rolledBack, time.Minute)
 		time.Sleep(r.Timing().Interval + time.Second)
 		synctest.Wait()

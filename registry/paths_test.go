@@ -15,7 +15,6 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// failing fails all commands of a name.
 func failing(name string) func(redis.Cmder) error {
 	return func(cmd redis.Cmder) error {
 		if cmd.Name() == name {
@@ -30,7 +29,7 @@ func TestWhileMemoryIsFullTheHeartbeatThatIsThereIsExtended(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		r := w.start("r1")
-		var beat any // the script that is refused: the first that is called from now on
+		var beat any // the first script from now on, which is refused
 		r.control.set(func(cmd redis.Cmder) error {
 			if cmd.Name() != "evalsha" {
 				return nil
@@ -158,11 +157,11 @@ func TestALookThatFailsIsMadeAgain(t *testing.T) {
 	})
 }
 
-// pages makes a scan answer n elements at a time; miniredis answers all at once.
+// pages makes a scan return n elements at a time; miniredis returns all at once.
 type pages struct {
 	n    int
 	mu   sync.Mutex
-	left map[string][]string // by key: what the first page was cut of
+	left map[string][]string // by key: what the first page left out
 }
 
 func (p *pages) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -13,19 +13,19 @@ import (
 )
 
 // quickWay is the sweep "owners": it reads the roster's heartbeats, and sweeps an owner that fell
-// silent or said goodbye through its reverse index. While all live it costs O(instances), however
-// many devices there are.
+// silent or said goodbye through its reverse index. While all live it costs O(instances), whatever
+// the number of devices.
 type quickWay struct {
 	*sweeps
-	dry map[string]finding // of a dry run, by owner
-	// This user may not UNLINK an index: each batch takes out of it what it judged.
+	dry map[string]finding // of a dry run
+	// This user may not UNLINK an index: batches remove their members instead.
 	piecemeal bool
 	// Owners whose index this user may neither UNLINK nor SREM, and when it was last read.
 	stuck map[string]time.Time
 }
 
-// finding is what a dry run found in an owner's index. Nothing of it goes; to read all of it again
-// each second would cost Redis more than to sweep it.
+// finding is a dry run's finding in an owner's index. Nothing of it is deleted, and reading it all
+// again each second would cost Redis more than sweeping it.
 type finding struct {
 	at                    time.Time
 	condemned, unreadable int
@@ -33,7 +33,7 @@ type finding struct {
 
 func (*quickWay) Name() string { return "owners" }
 
-// Interval is how soon a silence is noticed that the last pass did not foresee.
+// Interval bounds how soon a silence is noticed that the last pass did not foresee.
 func (*quickWay) Interval() time.Duration { return time.Second }
 
 func (s *quickWay) Run(ctx context.Context, p *janitor.Pass) error {
@@ -42,7 +42,7 @@ func (s *quickWay) Run(ctx context.Context, p *janitor.Pass) error {
 	if err != nil || len(silent) == 0 {
 		return err
 	}
-	// Only now: a hold that keeps nothing from being swept is not worth a held pass a second.
+	// Not earlier: a hold that delays no sweep is not worth a held pass every second.
 	if err := p.CheckHeld(ctx); err != nil {
 		return err
 	}
@@ -67,13 +67,12 @@ func (s *quickWay) Run(ctx context.Context, p *janitor.Pass) error {
 	return nil
 }
 
-// find returns the silent owners.
 func (s *quickWay) find(ctx context.Context, p *janitor.Pass) (silent []string, err error) {
 	roster, err := p.Roster(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if only := p.Owner(); only != "" { // also one that is not on the roster any more
+	if only := p.Owner(); only != "" { // it may have left the roster
 		if roster, err = p.Liveness(ctx, []string{only}); err != nil {
 			return nil, err
 		}
@@ -91,11 +90,9 @@ func (s *quickWay) find(ctx context.Context, p *janitor.Pass) (silent []string, 
 	return silent, nil
 }
 
-// due returns the silent owners whose indexes this pass reads. Those that cannot be emptied are
-// left to the full scan for as long as that may rest, or until somebody asks for a pass. The others
-// are read each time, unless this janitor is set to dry runs and nobody asked for the pass. Then it
-// is those whose index was not read for an interval. The report repeats what is known of the
-// others, so that it is complete.
+// due returns the silent owners whose indexes this pass reads. Owners in stuck are left to the full
+// scan for longestGap, or until a pass is requested. Unrequested dry runs read an index once an
+// interval and repeat the other findings.
 func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
 	there := make(map[string]bool, len(silent))
 	for _, owner := range silent {
@@ -108,7 +105,7 @@ func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
 	if !p.DryRun() || p.Requested() {
 		return silent
 	}
-	known := make(map[string]finding, len(silent)) // an owner that is not silent any more is forgotten
+	known := make(map[string]finding, len(silent)) // forgets owners that are back
 	for _, owner := range silent {
 		found, there := s.dry[owner]
 		if !there || time.Since(found.at) >= p.Interval() {
@@ -123,10 +120,9 @@ func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
 	return due
 }
 
-// sweep evicts what an owner's index names, then takes the owner off the roster and the index with
-// it: to take a member out costs Redis a third of what it costs to evict the entry. An index that
-// has grown meanwhile stays for the next pass. It returns how many entries were condemned, and how
-// many could not be read.
+// sweep evicts the entries in an owner's index, then removes the owner from the roster and deletes
+// the index as a whole: removing a member costs Redis a third of evicting an entry. An index that
+// has grown meanwhile waits for the next pass.
 func (s *quickWay) sweep(
 	ctx context.Context, p *janitor.Pass, owner string,
 ) (condemned, unreadable int, err error) {
@@ -138,7 +134,7 @@ func (s *quickWay) sweep(
 	b.whole = !s.piecemeal
 	defer s.at.Store(nil)
 	for page, err := range p.SetPages(ctx, index) {
-		if redis.HasErrorPrefix(err, "WRONGTYPE ") { // kept, and the full scan says so too
+		if redis.HasErrorPrefix(err, "WRONGTYPE ") { // kept; the full scan reports it too
 			p.Skip(janitor.SkipUnreadable, 1)
 			return b.condemned, 1, nil
 		}
@@ -148,7 +144,7 @@ func (s *quickWay) sweep(
 		p.AddScanned(len(page))
 		if len(page) > 0 {
 			found += len(page)
-			if !p.DryRun() { // an owner without an index is the full scan's
+			if !p.DryRun() { // the full scan handles owners without an index
 				s.at.Store(&owner)
 			}
 		}
@@ -164,8 +160,8 @@ func (s *quickWay) sweep(
 	if err := b.flush(ctx); err != nil || b.left[owner] || p.DryRun() {
 		return b.condemned, 0, err
 	}
-	// That there is no index says nothing: it may be off, or lost. Off the roster the mass-failure
-	// breaker would not know this owner any more.
+	// A missing index proves nothing: it may be off, or lost. Once off the roster, the owner would
+	// be unknown to the mass-failure breaker.
 	if found == 0 && !s.isEmpty(owner, p.SilentSince(owner)) {
 		return 0, 0, nil
 	}
@@ -175,19 +171,19 @@ func (s *quickWay) sweep(
 	}
 	if !s.piecemeal {
 		s.piecemeal = true
-		p.Log().Warn("indexes of the dead are emptied piece by piece, at a higher cost: allow UNLINK in the ACL")
+		p.Log().Warn("emptying dead owners' indexes batch by batch, at a higher cost: allow UNLINK in the ACL")
 		return 0, 0, nil
 	}
 	s.keep(p, owner, err)
 	return 0, 0, nil
 }
 
-// keep notes an owner whose entries were swept and whose index stays. Other owners are swept all
-// the same. To read that index each second would fill the log with records of nothing.
+// keep notes an owner whose entries were swept but whose index stays. Reading that index each
+// second would fill the log with empty records.
 func (s *quickWay) keep(p *janitor.Pass, owner string, err error) {
-	if s.stuck == nil { // logged once
+	if s.stuck == nil {
 		s.stuck = map[string]time.Time{}
-		p.Log().Warn("indexes of the dead cannot be emptied, their owners stay on the roster: allow UNLINK in the ACL",
+		p.Log().Warn("cannot empty dead owners' indexes; the owners stay on the roster: allow UNLINK in the ACL",
 			"owner", owner, "error", err)
 	}
 	s.stuck[owner] = time.Now()

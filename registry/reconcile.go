@@ -14,17 +14,14 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// scanCount is the page of a scan of the index or of the registry.
 const scanCount = 1000
 
-// surprises are signs in replies that Redis may have lost entries. The type is told the time.
 type surprises struct {
-	lost    string    // the witness' last hold that may have lost entries
-	waiting *reply    // a surprise for which everything is yet to be checked
-	checked time.Time // when everything was last checked
+	lost    string // time of the witness' last hold that may have lost entries
+	waiting *reply // a surprise not yet acted on
+	checked time.Time
 }
 
-// note reads a reply. standing: there are entries that are believed to stand.
 func (s *surprises) note(got reply, standing bool) {
 	held := s.lost != "" && got.lost != s.lost
 	s.lost = got.lost
@@ -33,9 +30,8 @@ func (s *surprises) note(got reply, standing bool) {
 	}
 }
 
-// due returns the surprise for which everything is to be checked now. That is at once, but once an
-// interval at most: Redis may evict the heartbeat again and again. What is lost soon after one
-// check of everything is checked again within one interval of its loss.
+// due returns the surprise for which to check everything now, at most once an interval, since Redis
+// may evict the heartbeat again and again.
 func (s *surprises) due(now time.Time, interval time.Duration) *reply {
 	surprise := s.waiting
 	if surprise == nil || now.Sub(s.checked) < interval {
@@ -45,8 +41,8 @@ func (s *surprises) due(now time.Time, interval time.Duration) *reply {
 	return surprise
 }
 
-// read reads a reply: a surprise has everything checked, and an index of another size than the
-// claims make it has the two compared. Caller holds mu.
+// read takes a reply: a surprise has everything checked, and an index of unexpected size is
+// compared with the claims. The caller holds mu.
 func (r *Registry) read(got reply, now time.Time) {
 	r.surprises.note(got, r.table.count[standing] > 0)
 	r.reconcileAll(now)
@@ -55,7 +51,6 @@ func (r *Registry) read(got reply, now time.Time) {
 	}
 }
 
-// reconcileAll has everything checked if a surprise is due. Caller holds mu.
 func (r *Registry) reconcileAll(now time.Time) {
 	got := r.surprises.due(now, r.cfg.HeartbeatInterval)
 	if got == nil {
@@ -65,7 +60,7 @@ func (r *Registry) reconcileAll(now time.Time) {
 	if got.absent || got.gone {
 		level = slog.LevelWarn
 	}
-	r.log.Log(context.Background(), level, "Redis may have lost entries, reconciling everything",
+	r.log.Log(context.Background(), level, "Redis may have lost entries; reconciling everything",
 		"heartbeat_absent", got.absent, "registry_absent", got.gone,
 		"devices", r.table.held())
 	for i := range r.table.shards {
@@ -74,8 +69,8 @@ func (r *Registry) reconcileAll(now time.Time) {
 	nudge(r.scan)
 }
 
-// reconcile compares the index with the claims, both ways, whenever they are found to differ. What
-// fails, or stays different, is tried again after ever longer pauses, up to an interval.
+// reconcile compares the index with the claims, both ways, whenever they may differ. After a
+// failure or a lasting difference it pauses longer and longer, up to an interval.
 func (r *Registry) reconcile(ctx context.Context) error {
 	pause := r.retryDelay()
 	for pass := uint64(1); ; pass++ {
@@ -88,23 +83,22 @@ func (r *Registry) reconcile(ctx context.Context) error {
 		}
 		err := r.compareAll(ctx, pass)
 		r.mu.Lock()
-		if r.scanFails = err != nil; r.scanFails { // retry tells when it is over
+		if r.scanFails = err != nil; r.scanFails { // retry logs the end
 			r.fail("heal", err, 1)
-			closeOnce(r.started) // sockets need not wait for a Redis that went away
+			closeOnce(r.started) // sockets need not wait while Redis is down
 			nudge(r.scan)
 		}
 		r.mu.Unlock()
-		wait.For(ctx, pause) // a difference that stays must not make this a busy loop
+		wait.For(ctx, pause) // a lasting difference must not make this a busy loop
 		if pause = min(2*pause, r.cfg.HeartbeatInterval); len(r.scan) == 0 {
-			pause = r.retryDelay() // no reply since then has shown a difference
+			pause = r.retryDelay() // no reply has shown a difference since
 		}
 	}
 }
 
-// compareAll compares the index with the claims. The first time it looks for a former life in the
-// whole registry too, which may have kept no index. So does a search for what this life has
-// forgotten, but only where no index is kept (NoReverseIndex, or the key is no set): otherwise
-// every script that writes an entry writes the index too.
+// compareAll compares the index with the claims. The first time it also searches the whole registry
+// for a former life, which may have had no index. A search for forgotten devices does so only
+// without an index (NoReverseIndex, or a key of another type).
 func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	r.mu.Lock()
 	begun := time.Now()
@@ -138,7 +132,6 @@ func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	return broken
 }
 
-// scanIndex hands back members that are not held, and puts back held devices that are no members.
 func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 	if r.cfg.NoReverseIndex {
 		return nil
@@ -163,8 +156,7 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 	return nil
 }
 
-// scanRegistry hands back entries that name this instance and are not held: those that no index
-// remembers.
+// scanRegistry hands back entries of this instance that are not held, which may be in no index.
 func (r *Registry) scanRegistry(ctx context.Context) error {
 	return r.scanPages(ctx, 0, func(ctx context.Context, cursor uint64) (imeis []string, _ uint64, _ error) {
 		page, err := guard.HScan(ctx, r.cfg.Client, r.keys.Registry(), cursor, scanCount)
@@ -177,7 +169,6 @@ func (r *Registry) scanRegistry(ctx context.Context) error {
 	})
 }
 
-// scanPages has every IMEI of a scan handed back that is not held. page reads one page.
 func (r *Registry) scanPages(
 	ctx context.Context, pass uint64,
 	page func(ctx context.Context, cursor uint64) (imeis []string, next uint64, err error),
@@ -203,8 +194,8 @@ func (r *Registry) scanPages(
 	}
 }
 
-// handedBack waits until at most so many devices are left to be written; if most is 0, until all is
-// written. So a scan does not remember devices faster than they are taken out.
+// handedBack waits until no more than most devices are queued to be written; if most is 0, until
+// all are written. So a scan does not remember devices faster than they are handed back.
 func (r *Registry) handedBack(ctx context.Context, most int) error {
 	var done bool
 	var failure error

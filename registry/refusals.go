@@ -12,11 +12,11 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
-// refusals knows from pass to pass whose batches Redis refuses, so that the log has a refusal once
-// while it lasts.
+// refusals remembers between passes whose batches Redis refuses, so that a lasting refusal is
+// logged once.
 type refusals struct {
 	mu sync.Mutex
-	of map[string]*refusal // by owner; those beyond refusalsMost share the one of others
+	of map[string]*refusal // by owner; beyond refusalsMost they share the one of others
 }
 
 const (
@@ -26,12 +26,12 @@ const (
 
 type refusal struct {
 	*streak.Streak
-	text string    // what Redis said
-	last time.Time // when it did so last
+	text string
+	last time.Time
 }
 
-// note takes what became of a batch of an owner: the error with which Redis refused it; nil: it did
-// not. Another refusal than the last one is told, too.
+// note takes the result of an owner's batch: the error with which Redis refused it, or nil. A
+// different error is logged again.
 func (r *refusals) note(log *slog.Logger, owner string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,8 +53,8 @@ func (r *refusals) note(log *slog.Logger, owner string, err error) {
 	}
 	if is == nil || is.text != text {
 		is = &refusal{text: text, Streak: streak.New(log,
-			"server refuses to delete entries of a dead owner, and they stay",
-			"entries of a dead owner are deleted again", "owner", owner)}
+			"server refuses to delete a dead owner's entries; they remain",
+			"deleting the dead owner's entries again", "owner", owner)}
 		if r.of == nil {
 			r.of = map[string]*refusal{}
 		}
@@ -64,7 +64,7 @@ func (r *refusals) note(log *slog.Logger, owner string, err error) {
 	is.Note(err)
 }
 
-// forget drops owners of whom nothing was refused for a time: they live, or others swept them.
+// forget drops owners without a recent refusal: they live, or others swept them.
 func (r *refusals) forget(after time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,4 +1,4 @@
--- register.lua: registers devices of one owner, newest claim wins (behind owner.lua).
+-- register.lua: registers devices of one owner; the newest claim wins (after owner.lua).
 -- ARGV[5..] IMEIs, at most 1000
 assert_life()
 local found = redis.call('HMGET', KEYS[5], unpack(ARGV, 5))

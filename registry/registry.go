@@ -21,53 +21,53 @@ type Layout = guard.Layout
 
 // Registry is one replica's side of the registry. Create it with New, then Run it.
 type Registry struct {
-	// Set by New, and end by Run; read-only after.
+	// Set by New, end by Run; read-only afterwards.
 	cfg     Config
 	keys    Layout
 	id      string
-	random  string // of the boot token
+	random  string
 	log     *slog.Logger
 	metrics *metrics
-	longID  sync.Once // logs the first id that was too long
-	// what Redis lets this user do
+	longID  sync.Once // logs the first id that is too long
+	// missing rights, see beat.lua
 	keeping, telling *streak.Streak
 	started          chan struct{}
-	ended            chan struct{} // closed when Run ends: after that nothing lands any more
-	scan             chan struct{} // one slot, to the reconciler: the index and the claims differ
+	ended            chan struct{} // closed when Run ends; nothing lands after that
+	scan             chan struct{} // one slot: compare the index with the claims
 	end              context.CancelCauseFunc
 
-	// Touched by the heartbeat only.
-	differ int              // times that Client was not where Control is
-	others *together.Member // with whom it beats; nil: not yet
+	// Used only by the heartbeat.
+	differ int              // clear answers that Client and Control differ
+	others *together.Member // partitions that beat together; nil: not yet
 
-	mu      sync.Mutex // guards all below, and every device and claim
-	changed *sync.Cond // signalled after each batch
+	mu      sync.Mutex // guards everything below, and every device and claim
+	changed *sync.Cond
 	table   table
 	failing map[string]error // by op: the last error, while it fails
 	// toldRefusal has the ops that were refused since they began to fail.
 	toldRefusal map[string]bool
 	healed      uint64
-	// Taken over from dead instances, and not yet logged; when that was last logged.
+	// Taken over from dead instances and not yet logged; when that was last logged.
 	outlived     int
 	toldOutlived time.Time
 
-	// The heartbeat's.
-	boot     string    // the boot token; "": Redis has not been reached yet
-	lastBeat time.Time // that landed
-	refused  string    // why the server refused one since
-	moving   bool      // a write was refused since, because its slot is on the move
-	holds    int       // of HoldHeartbeat
+	// Of the heartbeat.
+	boot     string // "": Redis has not been reached yet
+	lastBeat time.Time
+	refused  string // why the server has refused one since
+	moving   bool   // a write was refused since, because its slot is moving
+	holds    int    // calls of HoldHeartbeat
 	draining bool
 
-	// The reconciler's.
+	// Of the reconciler.
 	surprises surprises
-	ready     bool // the former life has been handed back: index and claims may be compared
-	scanFails bool // the last scan failed
-	// checkFails: no more of healing fails than the comparison of single entries.
+	ready     bool // the former life has been handed back: index and claims are comparable
+	scanFails bool
+	// checkFails: of healing, only the check of single entries fails.
 	checkFails bool
 }
 
-// New checks the configuration and returns a Registry that does nothing yet. It does not speak to
+// New checks the configuration and returns a Registry that does nothing yet. It does not talk to
 // Redis.
 func New(cfg Config) (*Registry, error) {
 	cfg = cfg.withDefaults()
@@ -80,11 +80,11 @@ func New(cfg Config) (*Registry, error) {
 		started: make(chan struct{}), ended: make(chan struct{}), scan: make(chan struct{}, 1),
 		failing: map[string]error{}, toldRefusal: map[string]bool{},
 		keeping: streak.New(cfg.Logger,
-			"Redis refuses to keep the roster or the reverse index: mend this user's rights (ACL)",
-			"Redis lets this user keep the roster and the reverse index"),
+			"not allowed to maintain the roster or the reverse index: fix this user's rights (ACL)",
+			"allowed to maintain the roster and the reverse index again"),
 		telling: streak.New(cfg.Logger,
-			"Redis refuses to tell other owners which devices they lost: mend this user's rights (ACL)",
-			"Redis lets this user tell other owners which devices they lost"),
+			"not allowed to notify other owners of devices that they lost: fix this user's rights (ACL)",
+			"allowed to notify other owners again"),
 	}
 	r.table = newTable(r.id, cfg.HeartbeatInterval, cfg.HeartbeatTTL)
 	r.changed = sync.NewCond(&r.mu)
@@ -96,11 +96,10 @@ func New(cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// Run beats and writes until ctx ends. Then it goes on beating until every claim is released and
-// nothing holds the heartbeat, or the drain time has passed; it joins what is under way, says
-// goodbye and returns nil. It returns ErrSuperseded as soon as a newer process with the same
-// instance id is found, and ErrClientsDiffer if the two clients are not at the same place. It
-// leaves no goroutine behind and is called once.
+// Run beats and writes until ctx ends, then keeps beating until every claim is released and nothing
+// holds the heartbeat, or the drain time is over, says goodbye and returns nil. It returns
+// ErrSuperseded as soon as it finds a newer process with the same instance id, and ErrClientsDiffer
+// if the two clients are not at the same place. It leaves no goroutine behind. Call it once.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -123,10 +122,10 @@ func (r *Registry) Run(ctx context.Context) error {
 	case <-life.Done():
 	}
 	end(context.Canceled)
-	_ = p.Wait() // they return nil
+	_ = p.Wait()
 	closeOnce(r.started)
 	close(r.ended)
-	err := context.Cause(life) // the first: ErrSuperseded if that was found before the end
+	err := context.Cause(life) // the first: ErrSuperseded if found before the end
 	if errors.Is(err, context.Canceled) {
 		err = r.goodbye(context.WithoutCancel(ctx))
 	}
@@ -134,14 +133,13 @@ func (r *Registry) Run(ctx context.Context) error {
 	r.table.close()
 	r.mu.Unlock()
 	if errors.Is(err, ErrSuperseded) {
-		r.log.Error("a newer process has this instance id, this one ends")
+		r.log.Error("a newer process has this instance id; stopping this one")
 	}
 	return err
 }
 
-// HoldHeartbeat keeps Run beating, once its context has ended, until release is called or the drain
-// time has passed. It is for work that rests on this instance's heartbeat: a leader's term takes
-// its absence for a hold.
+// HoldHeartbeat keeps Run beating after its context has ended, until release is called or the drain
+// time is over. A leader's term needs it.
 func (r *Registry) HoldHeartbeat() (release func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +153,7 @@ func (r *Registry) HoldHeartbeat() (release func()) {
 }
 
 // drained waits until nothing holds the heartbeat and every claim is released and written, or the
-// drain time has passed.
+// drain time is over.
 func (r *Registry) drained(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, r.cfg.Drain)
 	defer cancel()
@@ -169,12 +167,11 @@ func (r *Registry) drained(life context.Context) {
 	if err != nil && context.Cause(life) == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.log.Warn("drain time has passed, what is left will be swept by the leader",
+		r.log.Warn("drain timed out; the leader will sweep the rest",
 			"devices", r.table.held(), "unwritten", r.table.pending())
 	}
 }
 
-// await waits until cond, called with mu held, is true.
 func (r *Registry) await(ctx context.Context, cond func() bool) error {
 	stop := context.AfterFunc(ctx, func() {
 		r.mu.Lock()
@@ -193,41 +190,40 @@ func (r *Registry) await(ctx context.Context, cond func() bool) error {
 	return nil
 }
 
-// Started is closed when the first attempt to reach Redis is over: the first heartbeat has landed
-// and the former life of a fixed instance id is handed back, or Redis did not answer. Open the
-// listeners then.
+// Started is closed after the first attempt to reach Redis: the first heartbeat has landed and a
+// former life is handed back, or Redis did not answer. Open the listeners then.
 func (r *Registry) Started() <-chan struct{} { return r.started }
 
 // Instance returns this replica's instance id.
 func (r *Registry) Instance() string { return r.id }
 
-// Layout returns the names of the keys.
+// Layout returns the key names.
 func (r *Registry) Layout() Layout { return r.keys }
 
-// Timing is how often this instance beats, and how long its heartbeat lasts.
+// Timing returns how often this instance beats, and how long its heartbeat lasts.
 func (r *Registry) Timing() guard.Timing {
 	return guard.Timing{Interval: r.cfg.HeartbeatInterval, TTL: r.cfg.HeartbeatTTL}
 }
 
-// Status is what an operator wants to know of a replica's registry.
+// Status describes a replica's registry to operators.
 type Status struct {
 	Instance string `json:"instance"`
-	Boot     string `json:"boot"`    // boot token; empty until Redis was reached
-	Devices  int    `json:"devices"` // held now
-	// of those and of the released: what Redis may not agree about
+	Boot     string `json:"boot"` // boot token; empty until Redis was reached
+	Devices  int    `json:"devices"`
+	// devices, held or released, that Redis may disagree about
 	Pending   int               `json:"pending"`
-	Foreign   int               `json:"foreign"`    // held here, but the entry names another instance
-	Healed    uint64            `json:"healed"`     // entries put back since start
-	LastBeat  time.Time         `json:"last_beat"`  // local time; zero: none has landed yet
-	Draining  bool              `json:"draining"`   // Run's context has ended
-	Failing   map[string]string `json:"failing"`    // op -> last error, while it fails
-	Refused   string            `json:"refused"`    // why Redis refused a heartbeat since one landed
-	Interval  string            `json:"interval"`   // between heartbeats
-	TTL       string            `json:"ttl"`        // of a heartbeat
+	Foreign   int               `json:"foreign"`   // held here, but their entries name others
+	Healed    uint64            `json:"healed"`    // entries put back since start
+	LastBeat  time.Time         `json:"last_beat"` // local time; zero: none has landed yet
+	Draining  bool              `json:"draining"`  // Run's context has ended
+	Failing   map[string]string `json:"failing"`   // op -> last error, while it fails
+	Refused   string            `json:"refused"`   // why Redis has refused a beat since then
+	Interval  string            `json:"interval"`
+	TTL       string            `json:"ttl"`
 	IndexKept bool              `json:"index_kept"` // REGISTRY_REVERSE_INDEX
 }
 
-// Status returns the present state.
+// Status returns the current state.
 func (r *Registry) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,5 +1,5 @@
--- release.lua: an owner takes out its own entries, compared (behind owner.lua).
--- ARGV[5..] IMEIs, at most 1000. Extra: how many entries went.
+-- release.lua: an owner removes its own entries, compared (after owner.lua).
+-- ARGV[5..] IMEIs, at most 1000. Extra: number of entries removed.
 local found = redis.call('HMGET', KEYS[5], unpack(ARGV, 5))
 local own, n = {}, 0
 for i = 1, #found do
@@ -14,5 +14,5 @@ if n > 0 then
   -- see found_gone
   if exists == 0 and witness_says('last') then redis.pcall('HSET', KEYS[4], 'emptied', server_ms()) end
 end
-redis.pcall('SREM', KEYS[3], unpack(ARGV, 5)) -- also of an index that an earlier life kept
+redis.pcall('SREM', KEYS[3], unpack(ARGV, 5)) -- an earlier life may have had an index
 return reply(n)

@@ -8,7 +8,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
-// A server whose configuration renames a command is like one that does not allow it.
+// A command that the server's configuration renames counts as not allowed.
 func TestACommandThatTheServerRenamesIsOneThatIsNotAllowed(t *testing.T) {
 	t.Parallel()
 	for command, count := range map[string]int{"PUBLISH": noTelling, "SADD": noKeeping, "SREM": noKeeping} {

@@ -18,7 +18,7 @@ var files embed.FS
 func lua(name string) string {
 	text, err := files.ReadFile(name + ".lua")
 	if err != nil {
-		panic(err) // cannot be: it is embedded
+		panic(err)
 	}
 	return string(text)
 }
@@ -37,29 +37,27 @@ var (
 )
 
 // EvictEntries is the body of a guarded batch that evicts entries: Items are IMEIs, Owner is the
-// dead instance, and Keys are what EntryKeys returns for it; without the second one the index is
-// left as it is. An index that cannot be used is left alone, and Answer.Reason says why.
+// dead instance, and Keys are those of EntryKeys; without the second one the index is left alone.
+// So is an unusable index; Answer.Reason then has the error.
 var EvictEntries = guard.NewBody(lua("evict"))
 
-// EntryKeys are the Keys of a batch whose Body is EvictEntries.
+// EntryKeys returns the Keys of a batch whose Body is EvictEntries.
 func EntryKeys(l Layout, owner string) []string { return []string{l.Registry(), l.Devices(owner)} }
 
-// ErrSuperseded ends Run when a newer process with the same instance id has begun. This one writes
-// nothing more and hands nothing back; it must close its sockets and exit.
+// ErrSuperseded ends Run when a newer process has the same instance id. This one writes nothing
+// more and hands nothing back; it must close its sockets and exit.
 var ErrSuperseded = errors.New("registry: superseded by a newer process with the same instance id")
 
-// A reply is what every owner script answers: what an owner must know to see that Redis lost
-// something.
+// A reply is the answer of every owner script: the signs that Redis lost something.
 type reply struct {
 	absent  bool   // the heartbeat was not this life's
 	size    int    // members of the index; -1: not a set
-	lost    string // when a hold last said that Redis may have lost entries; "": not known
-	gone    bool   // there is no registry at all
-	count   int    // the script's own: see its header
+	lost    string // when Redis may last have lost entries; "": unknown
+	gone    bool   // the registry is missing
+	count   int    // the script's own; see its header
 	foreign map[string]string
 }
 
-// own runs one owner script. ErrSuperseded is among its errors.
 func (r *Registry) own(
 	ctx context.Context, c redis.Scripter, s *redis.Script, more ...any,
 ) (reply, error) {
@@ -67,7 +65,6 @@ func (r *Registry) own(
 	return r.owned(s.Run(ctx, c, keys, args...))
 }
 
-// owning are the keys and the arguments of an owner script.
 func (r *Registry) owning(more ...any) (keys []string, args []any) {
 	k := r.keys
 	keys = []string{k.Heartbeat(r.id), k.Roster(), k.Devices(r.id), k.Witness(), k.Registry()}
@@ -77,7 +74,6 @@ func (r *Registry) owning(more ...any) (keys []string, args []any) {
 	return keys, append(args, more...)
 }
 
-// owned is what an owner script answered.
 func (r *Registry) owned(cmd *redis.Cmd) (reply, error) {
 	out, err := cmd.Slice()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// owner is a Registry that has reached Redis and does not run: its scripts are called one by one.
+// owner is a Registry that has reached Redis but does not run: tests call its scripts one by one.
 type owner struct {
 	*Registry
 	t *testing.T
@@ -48,7 +48,7 @@ func (o *owner) indexed() []string {
 	return o.c.SMembers(o.t.Context(), o.keys.Devices(o.id)).Val()
 }
 
-// lives: the heartbeat is this boot's, has its whole TTL, and the roster names the owner.
+// lives: the heartbeat is this boot's, with its full TTL, and the roster has the owner.
 func (o *owner) lives() {
 	o.t.Helper()
 	ctx := o.t.Context()
@@ -118,9 +118,9 @@ func TestOwnerScripts(t *testing.T) {
 
 			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
 			require.Equal(t, "gap", tick(quick).Reason)
-			large := newOwner(t, w, "large") // its boot tells
+			large := newOwner(t, w, "large") // its boot reports it
 			require.Equal(t, quick.Gap(), large.Timing().Gap())
-			// and it is not forgotten when others beat, before anybody listens
+			// and it is not forgotten when others beat before anybody listens
 			o.run(beatScript, quick.Grace().Milliseconds())
 			require.LessOrEqual(t, quick.Grace(), tick(quick).HeldFor)
 			require.Greater(t, tick(quick).HeldFor, quick.Grace())
@@ -132,8 +132,8 @@ func TestOwnerScripts(t *testing.T) {
 			}
 			on := func(command, key string) string { return "(+" + command + " ~" + key + ")" }
 			for name, c := range map[string]struct {
-				rules       []any // beside every other right
-				index, none int   // what the beat says with an index, and without one
+				rules       []any // besides all other rights
+				index, none int   // the beat's answer with an index, and without
 			}{
 				"no SADD":          {[]any{"-sadd"}, 1, 1},
 				"no SREM":          {[]any{"-srem"}, 1, 1},
@@ -273,7 +273,7 @@ func TestOwnerScripts(t *testing.T) {
 			for held, want := range map[string]string{
 				"1/" + o.boot:      "OK",
 				"1/" + laterBoot(): "SUPERSEDED",
-				"1/9" + o.boot[1:]: "OTHER", // centuries ahead: no boot drew it
+				"1/9" + o.boot[1:]: "OTHER", // centuries ahead: not of a boot
 				"1/0" + o.boot[1:]: "OTHER",
 				"1/9" + o.boot:     "OTHER",
 				"1/9" + o.boot[2:]: "OTHER",
@@ -305,7 +305,7 @@ func TestOwnerScripts(t *testing.T) {
 				"1/8" + strings.Repeat("9", 25): false, "1/" + later: true,
 			} {
 				require.NoError(t, w.Client.Set(t.Context(), Layout{Prefix: w.Prefix}.Heartbeat("o"), held, time.Minute).Err())
-				require.NoError(t, w.Client.HDel(t.Context(), Layout{Prefix: w.Prefix}.Witness(), "boot").Err()) // of the case before
+				require.NoError(t, w.Client.HDel(t.Context(), Layout{Prefix: w.Prefix}.Witness(), "boot").Err()) // from the case before
 				o := newOwner(t, w, "o")
 				require.Len(t, o.boot, 26)
 				require.Equal(t, above, o.boot > later, held)
@@ -419,7 +419,7 @@ func TestAnAnswerOfAnotherShapeIsAnError(t *testing.T) {
 	}
 }
 
-// What Redis did not do is an error of each call, and known of as such.
+// A call that Redis did not carry out fails, and is recognised as failed.
 func TestEachCallThatFailsIsAnErrorAndCounted(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
@@ -459,14 +459,14 @@ func TestWhatCannotBeHandedBackIsAnErrorAndNotWaitedFor(t *testing.T) {
 		t.Parallel()
 		o := newOwner(t, w, "o")
 		require.NoError(t, o.handedBack(t.Context(), 0), "there is nothing")
-		defer o.Register("imei").Release() // nobody writes it
+		defer o.Register("imei").Release() // never written
 		refused := errors.New("refused by the test")
 		o.failing["release"] = refused
 		require.ErrorIs(t, o.handedBack(t.Context(), 0), refused)
 	})
 }
 
-// laterBoot returns the token of a boot in half a year, by a clock that is ahead.
+// laterBoot returns a boot token from half a year in the future.
 func laterBoot() string {
 	return fmt.Sprintf("%d%010d", time.Now().Add(180*24*time.Hour).UnixMicro(), 7)
 }

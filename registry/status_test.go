@@ -13,7 +13,6 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// boot is the token in the heartbeat of r1.
 func (w *bubble) boot() string {
 	_, token, _ := strings.Cut(w.Get(w.t.Context(), w.Heartbeat("r1")).Val(), "/")
 	return token
@@ -81,8 +80,8 @@ func TestTheStatusSaysWhetherTheIndexIsKept(t *testing.T) {
 	})
 }
 
-// A goodbye counts the claims that could not be handed back: held ones, those whose release did
-// not land, and one more for what may have been forgotten.
+// A goodbye counts the claims not handed back: held ones, those whose release did not land, and one
+// more for forgotten ones.
 func TestAGoodbyeCountsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

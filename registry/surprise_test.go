@@ -15,7 +15,6 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// checks counts how many entries r checks.
 func checks(r *replica) *atomic.Int64 {
 	n := new(atomic.Int64)
 	r.data.set(func(cmd redis.Cmder) error {
@@ -27,7 +26,7 @@ func checks(r *replica) *atomic.Int64 {
 	return n
 }
 
-// everySecond does something for so long, while one device a second registers and leaves.
+// everySecond calls do each second for d, while one device a second registers and leaves.
 func everySecond(t *testing.T, r *replica, d time.Duration, do func(i int)) {
 	for i := range int(d / time.Second) {
 		do(i)
@@ -90,7 +89,7 @@ func TestALossSoonAfterAnotherIsMadeGoodAnIntervalLater(t *testing.T) {
 		},
 		"told by a hold, and another hold that loses nothing comes after it": func(t *testing.T, w *bubble, r *replica) {
 			w.HSet(t.Context(), w.Witness(), "since", "3", "lost", "3", "reason", "restarted")
-			r.register(t, "imei-0") // tells of it
+			r.register(t, "imei-0") // its reply shows it
 			time.Sleep(time.Second)
 			w.HSet(t.Context(), w.Witness(), "since", "4", "reason", "settings")
 		},
@@ -105,11 +104,11 @@ func TestALossSoonAfterAnotherIsMadeGoodAnIntervalLater(t *testing.T) {
 				r := w.start("r1", func(c *registry.Config) { c.NoReverseIndex = true })
 				r.registerMany(t, 2000)
 				w.HSet(ctx, w.Witness(), "since", "2", "lost", "2", "reason", "gap")
-				r.register(t, "one").Release() // tells of it
+				r.register(t, "one").Release() // its reply shows it
 				time.Sleep(time.Second)
 				w.HDel(ctx, w.Registry(), "imei-1000", "imei-1999")
 				lost := time.Now()
-				r.register(t, "another") // so that it is no whole registry that is gone
+				r.register(t, "another") // so that the registry is not missing
 				lose(t, w, r)
 				r.register(t, "third")
 				time.Sleep(r.Timing().Interval + 3*time.Second - time.Since(lost))
@@ -121,7 +120,7 @@ func TestALossSoonAfterAnotherIsMadeGoodAnIntervalLater(t *testing.T) {
 	}
 }
 
-// listened makes a witness whose last tick was a second ago.
+// listened writes a witness whose last tick was a second ago.
 func (w *bubble) listened() {
 	was := fmt.Sprint(time.Now().Add(-time.Second).UnixMilli())
 	require.NoError(w.t, w.HSet(w.t.Context(), w.Witness(), "since", was, "last", was, "lost", was).Err())
@@ -135,7 +134,7 @@ func TestARegistryThatItsOwnersEmptyHasLostNothing(t *testing.T) {
 		logged := func(c *registry.Config) { c.Logger = logger }
 		w.listened()
 		r, other := w.start("r1", logged), w.start("r2", logged)
-		r.register(t, "first").Release() // there was no registry yet
+		r.register(t, "first").Release() // the registry did not exist yet
 		time.Sleep(3 * r.Timing().Interval)
 		synctest.Wait()
 		log.Reset()
@@ -188,7 +187,7 @@ func TestARegistryThatIsLostIsNoticedThoughItWasEmptiedBefore(t *testing.T) {
 				lose(t, w, r)
 				before := w.HGet(t.Context(), w.Witness(), "lost").Val()
 				time.Sleep(time.Second)
-				other.register(t, "elsewhere") // hides from r that there was no registry
+				other.register(t, "elsewhere") // hides the missing registry from r
 				require.Greater(t, w.HGet(t.Context(), w.Witness(), "lost").Val(), before)
 				time.Sleep(r.Timing().Interval + time.Second)
 				synctest.Wait()

@@ -9,7 +9,7 @@ import (
 )
 
 // suspended returns the time after a machine was suspended at now for d: only the wall clock moves.
-// A time with a monotonic reading has its wall clock's seconds from bit 30 of its first word on.
+// In a time with a monotonic reading, the wall clock's seconds start at bit 30 of the first word.
 func suspended(t *testing.T, now time.Time, d time.Duration) time.Time {
 	*(*uint64)(unsafe.Pointer(&now)) += uint64(d/time.Second) << 30
 	return now

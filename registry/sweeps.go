@@ -14,36 +14,33 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// pipelined is how many commands one pipeline has at most: about 0.3 ms of Redis' time.
+// pipelined is the most commands per pipeline: about 0.3 ms of Redis' time.
 const pipelined = 500
 
-// Sweeps are the registry's two kinds of cleaning, for the janitor. "owners", the quick way, sweeps
-// an instance that fell silent through its reverse index, within a second or two. "registry", the
-// full scan, asks once an interval whether it can find something. If so it reads every entry, and
-// evicts what the index missed.
+// Sweeps returns the registry's two sweeps, for the janitor. "owners", the quick way, sweeps a
+// silent instance through its reverse index, within a second or two. "registry", the full scan,
+// checks once an interval whether it can find something; if so it reads every entry, and evicts
+// those that the index missed.
 func (r *Registry) Sweeps() []janitor.Sweeper {
 	s := &sweeps{evicted: r.metrics.evictedFrom, empty: map[string]time.Time{}}
 	return []janitor.Sweeper{&quickWay{sweeps: s}, &fullScan{sweeps: s}}
 }
 
-// sweeps is what the two know of one another.
 type sweeps struct {
 	evicted func(owner string, n int)
 	refused refusals
 
-	// at is the owner whose index the quick way sweeps now; nil: none. The full scan leaves that owner
-	// to it: both walk in much the same order, and half of their batches would find nothing left.
+	// at is the owner whose index the quick way is sweeping, or nil. The full scan leaves it alone:
+	// half of the batches would find nothing.
 	at atomic.Pointer[string]
 
 	mu sync.Mutex
-	// Owners of whom a full scan found no entry, and since when they are silent. A term gives each its
-	// own times, so what an earlier term found counts no more.
+	// Owners whose entries no full scan of this term found, and since when they are silent.
 	empty map[string]time.Time
 }
 
-// scanned notes that a full scan has ended. When it began the owners in before were silent since
-// these times, and it found no entry of them. An owner that came back meanwhile is silent since
-// another time, and may have written some. silent are those of now.
+// scanned records the end of a full scan that found no entry of the owners in before, silent since
+// these times. An owner that came back meanwhile has another time in silent.
 func (s *sweeps) scanned(before, silent map[string]time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,8 +48,6 @@ func (s *sweeps) scanned(before, silent map[string]time.Time) {
 	maps.DeleteFunc(s.empty, func(id string, since time.Time) bool { return !silent[id].Equal(since) })
 }
 
-// isEmpty reports whether a full scan found no entry of an owner, which is silent since before that
-// scan began.
 func (s *sweeps) isEmpty(owner string, silent time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,8 +55,8 @@ func (s *sweeps) isEmpty(owner string, silent time.Time) bool {
 	return empty && silent.Equal(since)
 }
 
-// expect asks for the size of hashes or sets, and so how much the pass will read. Where that is
-// refused, or a key is of another type, it is not known.
+// expect adds the sizes of hashes or sets to the pass' total. A refused or mistyped key counts as
+// unknown.
 func expect(
 	ctx context.Context, p *janitor.Pass,
 	size func(redis.Pipeliner, context.Context, string) *redis.IntCmd, keys ...string,

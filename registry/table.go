@@ -6,16 +6,15 @@ import (
 )
 
 const (
-	// fresh is how long a handshake, or a frame, is enough evidence to overwrite a foreign entry.
+	// fresh is how long a handshake or frame is sufficient evidence to overwrite a foreign entry.
 	fresh = time.Second
-	// checkEvery is the least time between two checks of an entry that frames cause.
+	// checkEvery is the shortest time between two checks that frames cause.
 	checkEvery = time.Second
-	// defaultSpare is how many more devices that are not held than devices that are held are
-	// remembered while writes fail.
+	// defaultSpare is how many more unheld than held devices are remembered while writes fail.
 	defaultSpare = 10_000
-	// shards is how many beats it takes to check every claim once. Devices that first registered
-	// together are in one shard, and are checked in that order: their entries lie side by side in
-	// Redis' memory, which makes the check twice as cheap.
+	// shards is the number of beats that check every claim once. Devices registered together share
+	// a shard and are checked in that order: their entries lie side by side in Redis' memory, which
+	// halves the cost.
 	shards = 10
 )
 
@@ -32,27 +31,27 @@ const (
 //
 //	(held) ── Release ─► releasing ── Redis agrees ─► released ── nothing late can land ─► forgotten
 //
-// Proof has the writer take the entry back; so a proven device is next standing, or foreign again.
+// The writer takes the entry of a proven device back: it is next standing, or foreign again.
 type state uint8
 
 const (
-	forgotten state = iota // in no table any more: the result of a call under way does not count
+	forgotten state = iota // in no table any more: results of running calls do not count
 
 	// Held: a socket here has a claim.
 	unwritten    // Redis was never asked to write it
 	registering  // its registration waits for the writer
-	unconfirmed  // to be put back where nothing stands: Redis was asked, or has lost it
+	unconfirmed  // to be restored if absent: Redis was asked to write it, or lost it
 	standing     // the entry names this instance
-	contested    // the entry named another instance, a call failed since: it must be seen anew
+	contested    // the entry named another instance, but a call has failed since: see it again first
 	foreign      // the entry names another instance
-	acknowledged // and after that was seen a frame of the device was acknowledged
-	proven       // and a further frame arrived: the device is really here
+	acknowledged // since then, a frame of the device was acknowledged
+	proven       // and another frame arrived: the device really is here
 
 	// Not held.
-	releasing // to be taken out of Redis
-	released  // taken out, but a write of unknown fate may still land
+	releasing // to be removed from Redis
+	released  // removed, but a write of unknown fate may still land
 
-	states // how many there are
+	states
 )
 
 func (s state) held() bool     { return unwritten <= s && s <= proven }
@@ -60,7 +59,6 @@ func (s state) untried() bool  { return s == unwritten || s == registering }
 func (s state) disputed() bool { return contested <= s && s <= proven }
 func (s state) agreed() bool   { return s == standing || s == released } // Redis agrees
 
-// afterFailure is the state after a call failed: nobody knows what stands in Redis.
 func (s state) afterFailure() state {
 	switch {
 	case s == standing:
@@ -73,55 +71,54 @@ func (s state) afterFailure() state {
 	return s
 }
 
-// A device is one IMEI of the table.
 type device struct {
 	imei    string
-	state   state     // changed by table.set only
-	claim   *Claim    // the newest one; nil: the device is not held
-	dispute *dispute  // with the other instance, while disputed
+	state   state  // changed only by table.set
+	claim   *Claim // the newest one; nil: not held
+	dispute *dispute
 	late    time.Time // until then a write of unknown fate may land
-	checked time.Time // when Redis last said what the entry is
+	checked time.Time // when the entry was last read
 
-	indexed bool   // believed to be in the index
+	indexed bool
 	wrote   uint64 // table.batches when indexed was last set
 	scanned uint64 // the last index scan that found it
 
-	in           *list.List // the queue in which it waits for the writer; nil: none
+	in           *list.List // the writer's queue that it waits in, or nil
 	at           *list.Element
-	shard, place int // in table.shards
+	shard, place int
 }
 
-// A table is all that this replica knows of its devices. It speaks to nobody and is told the time.
-// What it wants done waits in its queues, in asks and in displaced. Registry.mu guards it.
+// A table is this replica's knowledge of its devices. It does no I/O and has no clock; its queues,
+// asks and displaced collect work. Registry.mu guards it.
 type table struct {
-	id            string        // this instance
-	interval, ttl time.Duration // of heartbeats
-	spare         int           // see defaultSpare
-	wake          chan struct{} // one slot, to the writer: there is work
+	id            string
+	interval, ttl time.Duration
+	spare         int
+	wake          chan struct{} // one slot: wakes the writer
 
 	devices map[string]*device
-	shards  [shards][]*device // what is checked together
-	made    int               // devices, ever
+	shards  [shards][]*device // each is checked in one go
+	made    int
 
-	urgent, checks list.List            // devices to be written; to be checked
-	batches        uint64               // begun and ended: odd while one is under way
-	away           bool                 // the last batch failed
-	again          map[*device]struct{} // what retry has written or checked again
+	urgent, checks list.List // devices to write, and to check
+	batches        uint64    // started and ended: odd while one is being written
+	away           bool
+	again          map[*device]struct{} // devices that retry queues again
 	talk           chan struct{}        // one slot: asks or heard is not empty
-	asks           map[string][]*Claim  // other instances, to be asked about these
-	heard          map[string][]string  // other instances, to be told that these were heard of
-	displaced      []displacement       // for Config.OnDisplaced
-	outliveAt      time.Time            // when a heal over dead instances is next tried
+	asks           map[string][]*Claim  // by instance: claims to ask it about
+	heard          map[string][]string  // by instance: IMEIs to confirm to it
+	displaced      []displacement
+	outliveAt      time.Time // when the next heal over dead instances may be tried
 
-	count     [states]int // devices by state; count[forgotten] has no use
-	stand     digest      // of the devices whose state is standing
+	count     [states]int // devices by state; count[forgotten] is unused
+	stand     digest      // of the standing devices
 	vouched   vouched
 	indexed   int       // devices believed to be in the index
-	lateUntil time.Time // the latest of all devices' late
-	// Devices were forgotten although they may have left something in Redis, or a write of unknown
-	// fate may yet land until then. That is searched for with each beat. Zero: there is nothing.
+	lateUntil time.Time // the latest late of all devices
+	// Until then, each beat searches for what forgotten devices or a late write may leave in Redis.
+	// Zero: nothing to search for.
 	searchUntil time.Time
-	over        bool // nothing will be written any more: see close
+	over        bool // nothing will be written any more; see close
 }
 
 func newTable(id string, interval, ttl time.Duration) table {
@@ -133,31 +130,25 @@ func newTable(id string, interval, ttl time.Duration) table {
 	}
 }
 
-// held is how many devices have a claim.
 func (t *table) held() int { return len(t.devices) - t.left() }
 
-// left is how many are remembered without a claim.
 func (t *table) left() int { return t.count[releasing] + t.count[released] }
 
-// disputed is how many are held while their entries name other instances.
 func (t *table) disputed() int {
 	return t.count[contested] + t.count[foreign] + t.count[acknowledged] + t.count[proven]
 }
 
-// pending is how many are not known to stand in Redis as they should.
 func (t *table) pending() int { return len(t.devices) - t.count[standing] - t.count[released] }
 
-// healed reports that no device waits for an entry to be put back or taken over.
 func (t *table) healed() bool {
 	return t.count[unconfirmed]+t.count[contested]+t.count[proven] == 0
 }
 
-// idle reports that nothing urgent is queued or under way, and every write has been answered.
+// idle reports that nothing urgent is queued or being written, and every write was answered.
 func (t *table) idle() bool {
 	return t.urgent.Len() == 0 && t.batches%2 == 0 && t.count[releasing] == 0
 }
 
-// register makes c the newest claim of an IMEI. older is the claim that it supersedes, if any.
 func (t *table) register(c *Claim, imei string) (older *Claim) {
 	d := t.devices[imei]
 	if t.over {
@@ -177,7 +168,7 @@ func (t *table) register(c *Claim, imei string) (older *Claim) {
 	return older
 }
 
-// close has nothing remembered from now on but what is held until it is released.
+// close forgets devices that are not held, and those held as soon as they are released.
 func (t *table) close() {
 	t.over = true
 	for _, d := range t.devices {
@@ -187,7 +178,6 @@ func (t *table) close() {
 	}
 }
 
-// refuse ends c, and the older claim of its device, as nothing is written any more.
 func (t *table) refuse(c *Claim, d *device) (older *Claim) {
 	c.d = &device{}
 	close(c.done)
@@ -199,7 +189,6 @@ func (t *table) refuse(c *Claim, d *device) (older *Claim) {
 	return older
 }
 
-// release ends a claim. Only the release of the newest claim has the entry taken out of Redis.
 func (t *table) release(c *Claim, now time.Time) {
 	closeOnce(c.done)
 	d := c.d
@@ -207,7 +196,7 @@ func (t *table) release(c *Claim, now time.Time) {
 		return
 	}
 	d.claim = nil
-	if d.state == unwritten || t.over { // there is nothing to take out, or nobody to do it
+	if d.state == unwritten || t.over { // nothing to remove, or nobody to do it
 		t.forget(d)
 		return
 	}
@@ -231,7 +220,7 @@ func (t *table) frameReceived(c *Claim, now time.Time) {
 	case d.state == acknowledged || d.state == proven:
 		t.set(d, proven)
 		t.enqueue(d, true)
-	case !d.state.agreed(): // it is checked until Redis agrees
+	case !d.state.agreed(): // retry checks it until Redis agrees
 	case now.Sub(d.checked) < checkEvery:
 		t.again[d] = struct{}{}
 	default:
@@ -256,8 +245,7 @@ func (t *table) add(imei string, s state) *device {
 	return d
 }
 
-// forget drops a device that is not held. The last of its shard takes its place: the order of a
-// shard saves time, and nothing relies on it.
+// forget drops a device that is not held. The order of its shard, which changes, only saves time.
 func (t *table) forget(d *device) {
 	t.index(d, false)
 	t.set(d, forgotten)
@@ -272,7 +260,6 @@ func (t *table) forget(d *device) {
 	t.shards[d.shard] = shard[:last]
 }
 
-// set changes a device's state, and keeps the counters true.
 func (t *table) set(d *device, s state) {
 	switch {
 	case d.state != standing && s == standing:

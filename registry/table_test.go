@@ -16,7 +16,7 @@ var (
 	quiteAWhile = 5 * time.Second // longer than anything is fresh
 )
 
-// timed is a table and the time that it is told.
+// timed is a table with its clock.
 type timed struct {
 	table
 	now time.Time
@@ -32,7 +32,7 @@ func (d *timed) claim(imei string) *Claim {
 	return c
 }
 
-// batch makes the next batch and says what it does with its only device.
+// batch makes the next batch and returns what it does with its only device.
 func (d *timed) batch(t *testing.T) (what string, ops []op) {
 	t.Helper()
 	b := d.next(d.now)
@@ -45,13 +45,11 @@ func (d *timed) batch(t *testing.T) (what string, ops []op) {
 	return what, ops
 }
 
-// answer ends a batch of writes.
 func (d *timed) answer(ops []op, got reply, err error) {
 	d.wrote(ops, got, err, d.now)
 	d.ended(err)
 }
 
-// entry ends a batch that checked one device.
 func (d *timed) entry(ops []op, owner any, err error) {
 	d.checked(ops, []any{owner}, err, d.now)
 	d.ended(err)
@@ -67,7 +65,7 @@ func (d *timed) stands(t *testing.T, imei string) *Claim {
 	return c
 }
 
-// namesR2 has a standing device's entry name r2.
+// namesR2 makes a standing device's entry name r2.
 func (d *timed) namesR2(t *testing.T, c *Claim) {
 	t.Helper()
 	d.checkStanding(c.d)
@@ -82,7 +80,7 @@ func (d *timed) namesR2(t *testing.T, c *Claim) {
 	require.False(t, c.d.indexed)
 }
 
-// in brings a device into a state and returns its claim, also where it is released.
+// in brings a device into a state and returns its claim, even if released.
 func (d *timed) in(t *testing.T, s state) *Claim {
 	t.Helper()
 	if s == unwritten {
@@ -124,7 +122,7 @@ func (d *timed) in(t *testing.T, s state) *Claim {
 func TestWhatTheWriterDoesWithADeviceInEachState(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[state]struct{ atOnce, later, failed string }{
-		// What a retry does now and after a while, and the operation after a call that failed.
+		// The operations of a retry now and after a while, and of a retry after a failed call.
 		unwritten:    {"register", "heal", "heal"},
 		registering:  {"register", "heal", "heal"},
 		unconfirmed:  {"heal", "heal", "heal"},
@@ -259,10 +257,10 @@ func TestAQueueKeepsItsOrderWhateverIsTakenOutOfIt(t *testing.T) {
 		devices[i] = d.stands(t, fmt.Sprint(i)).d
 	}
 	d.checkShard(0)
-	for _, i := range []int{0, 9, 4} { // the first, the last, and one in the middle are urgent now
+	for _, i := range []int{0, 9, 4} { // the first, the last, and one in the middle become urgent
 		d.set(devices[i], unconfirmed)
 		d.enqueue(devices[i], true)
-		d.enqueue(devices[i], false) // and stay so
+		d.enqueue(devices[i], false) // and stay urgent
 	}
 	d.release(devices[6].claim, d.now)
 	d.forget(devices[6])
@@ -328,14 +326,14 @@ func TestAnIndexOfAnotherSizeIsNoNewsWhileAWriteMayLand(t *testing.T) {
 	require.True(t, d.indexDiffers(2, d.now))
 }
 
-// server is what a Redis would do: entries, an index, and writes that land late.
+// server models Redis: entries, an index, and writes that land late.
 type server struct {
 	entries map[string]string
 	index   map[string]bool
 	late    []func()
 }
 
-// do does one kind of operation and returns what the scripts answer.
+// do runs one kind of operation and returns the script's reply.
 func (s *server) do(what string, ops []op) (got reply) {
 	got.foreign = map[string]string{}
 	for _, o := range ops {
@@ -356,7 +354,7 @@ func (s *server) do(what string, ops []op) (got reply) {
 	return got
 }
 
-// happens is what sockets do.
+// happens is a random action of a socket.
 func happens(d *timed, rnd *rand.Rand, claims map[string]*Claim) {
 	id := fmt.Sprint(rnd.IntN(20))
 	c := claims[id]
@@ -371,9 +369,9 @@ func happens(d *timed, rnd *rand.Rand, claims map[string]*Claim) {
 	}
 }
 
-// TestTheTableAgreesWithRedisInTheEnd has everything happen to a table and a server, in any order:
-// opens, closes, frames, moves, losses; calls that fail before, after, or land late. Then nothing
-// fails any more: what is held stands, or names another that holds it; nothing else names this
+// TestTheTableAgreesWithRedisInTheEnd applies random events to a table and a server: opens, closes,
+// frames, moves, losses; calls that fail before or after they run, or land late. Then nothing fails
+// any more: held devices are standing, or name another that holds them; nothing else names this
 // instance; nothing is remembered.
 func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 	t.Parallel()
@@ -403,7 +401,7 @@ func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 				s.late = append(s.late, func() { s.do(what, ops) })
 				err = errLost
 			}
-			for open && rnd.IntN(3) == 0 { // the answer takes its time
+			for open && rnd.IntN(3) == 0 { // the answer takes a while
 				happens(d, rnd, claims)
 			}
 			d.wrote(ops, got, err, d.now)

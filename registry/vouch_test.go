@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// lead runs a janitor of a replica until stop is called.
+// lead runs a replica's janitor until stop is called.
 func (w *bubble) lead(r *replica) (stop func()) {
 	data, control := redis.NewClient(lease.Options(w.options)), redis.NewClient(lease.Options(w.options))
 	j, err := janitor.New(janitor.Config{
@@ -36,7 +36,7 @@ func (w *bubble) lead(r *replica) (stop func()) {
 	return stop
 }
 
-// looks counts the IMEIs that a replica looks at by itself.
+// looks counts the IMEIs that a replica checks by itself.
 func (r *replica) looks() *atomic.Int64 {
 	n := new(atomic.Int64)
 	r.data.set(func(cmd redis.Cmder) error {
@@ -48,8 +48,8 @@ func (r *replica) looks() *atomic.Int64 {
 	return n
 }
 
-// An owner of whom a scan meets nothing any more is told so: else what the scan before has said
-// vouches for its lost entries until that expires.
+// If a scan finds nothing more of an owner, it publishes that: the findings of an earlier scan
+// would vouch for its lost entries until they expire.
 func TestALossOfAllEntriesOfAnOwnerIsFoundWhateverWasSaidBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
@@ -59,7 +59,7 @@ func TestALossOfAllEntriesOfAnOwnerIsFoundWhateverWasSaidBefore(t *testing.T) {
 		stop := w.lead(r)
 		time.Sleep(10*q.Timing().Interval + 61*time.Second) // past its own round
 		synctest.Wait()
-		w.PExpire(t.Context(), w.Scanned("r2"), 30*time.Minute) // as where full scans come seldom
+		w.PExpire(t.Context(), w.Scanned("r2"), 30*time.Minute) // as if full scans were rare
 		w.HDel(t.Context(), w.Registry(), "lonely")
 		time.Sleep(time.Minute + 11*q.Timing().Interval)
 		synctest.Wait()
@@ -104,15 +104,15 @@ func TestFullScansSaveOwnersTheirLooks(t *testing.T) {
 	})
 }
 
-// An owner takes a word for a new one if it is another text. Two scans that met the same in the
-// same time are two: what came between them, the second vouches for only if it met it.
+// An owner recognises new findings by a different text. Two scans with equal findings and durations
+// must differ: the second vouches only for what it found itself.
 func TestEachFullScanSaysAWordOfItsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		r.registerMany(t, 20)
 		stop := w.lead(r)
 		word := func() string {
-			time.Sleep(time.Hour) // the longest interval of full scans is shorter
+			time.Sleep(time.Hour) // longer than the longest interval of full scans
 			synctest.Wait()
 			return w.Get(t.Context(), w.Scanned("r1")).Val()
 		}
@@ -136,7 +136,7 @@ func TestAWrongLeaderDelaysHealingAndDoesNotPreventIt(t *testing.T) {
 
 		w.HDel(t.Context(), w.Registry(), "imei-7")
 		says := func(beats int) {
-			for range beats { // that it has just met everything
+			for range beats { // after it has found everything
 				w.Set(t.Context(), w.Scanned("r1"), word, 2*time.Minute)
 				time.Sleep(r.Timing().Interval)
 			}
@@ -153,7 +153,7 @@ func TestAWrongLeaderDelaysHealingAndDoesNotPreventIt(t *testing.T) {
 func TestAWordOfAFullScanThatCannotBeReadVouchesForNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
-		r.registerMany(t, 6000) // so that each beat has some to look at
+		r.registerMany(t, 6000) // so that each beat has some to check
 		stop := w.lead(r)
 		time.Sleep(11 * r.Timing().Interval)
 		word := w.Get(t.Context(), w.Scanned("r1")).Val()
@@ -161,7 +161,7 @@ func TestAWordOfAFullScanThatCannotBeReadVouchesForNothing(t *testing.T) {
 		for _, change := range []func(){
 			func() { w.Del(t.Context(), w.Scanned("r1")) },
 			func() { w.Set(t.Context(), w.Scanned("r1"), "rubbish", time.Hour) },
-			func() { w.Set(t.Context(), w.Scanned("r1"), word, 0) }, // from whenever
+			func() { w.Set(t.Context(), w.Scanned("r1"), word, 0) }, // of unknown age
 			func() { w.Del(t.Context(), w.Scanned("r1")); w.HSet(t.Context(), w.Scanned("r1"), "x", "y") },
 		} {
 			w.Del(t.Context(), w.Scanned("r1"))
@@ -187,7 +187,7 @@ func TestADeviceThatMovedLeavesTheFormerOwnersIndex(t *testing.T) {
 			synctest.Wait()
 			return w.SIsMember(t.Context(), w.Devices(id), "moves").Val()
 		}
-		time.Sleep(11 * former.Timing().Interval) // also where nobody is told
+		time.Sleep(11 * former.Timing().Interval) // even if nothing is published
 		require.False(t, in("r1"))
 		require.True(t, in("r2"))
 		require.True(t, w.SIsMember(t.Context(), w.Devices("r1"), "stays").Val())
@@ -217,7 +217,7 @@ func TestAnOwnerWhoseIndexWasLostTellsTheLeader(t *testing.T) {
 			synctest.Wait()
 			return w.HGet(t.Context(), w.Witness(), "index_wrong").Val()
 		}
-		w.Del(t.Context(), w.Registry(), w.Devices("r1")) // both are written anew
+		w.Del(t.Context(), w.Registry(), w.Devices("r1")) // both are recreated
 		require.Empty(t, told())
 		w.SRem(t.Context(), w.Devices("r1"), "imei-3")
 		require.Equal(t, "1", told())

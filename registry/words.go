@@ -6,13 +6,12 @@ import (
 	"strings"
 )
 
-// Owners name devices to each other in messages of words, separated by single spaces. An id may be
-// any string, so what would break a word is escaped in it, as in a URL: "%" and two hex digits
-// stand for a space, a control character, a "%", and a "/" at the beginning, since that
-// begins a message about disputes; "%" alone is the empty id. Ordinary ids are words as they
-// are, which is all that owners of older versions understand. owner.lua escapes in the same way.
+// In messages between owners, devices are words separated by single spaces. An id may be any
+// string, so it is escaped as in a URL: "%" and two hex digits for a space, a control character, a
+// "%", and a leading "/", which marks messages about disputes; "%" alone is the empty id. Ordinary
+// ids need no escapes, and owners of older versions understand no others. owner.lua escapes in the
+// same way.
 
-// word returns the word for an id.
 func word(id string) string {
 	if id == "" {
 		return "%"
@@ -32,8 +31,8 @@ func word(id string) string {
 	return b.String()
 }
 
-// unword returns the id that a word stands for. A "%" that begins no escape is taken as it is:
-// owners of older versions escape nothing.
+// unword decodes a word. It keeps a "%" that starts no escape, since owners of older versions
+// escape nothing.
 func unword(word string) string {
 	if word == "%" {
 		return ""

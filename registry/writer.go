@@ -12,10 +12,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// callTimeout bounds one call of the writer, whatever the client's own deadlines.
 const callTimeout = 3 * time.Second
 
-// write is the one goroutine that writes entries, a batch at a time.
+// write is the only goroutine that writes entries, a batch at a time.
 func (r *Registry) write(ctx context.Context) error {
 	for ctx.Err() == nil {
 		r.mu.Lock()
@@ -23,7 +22,7 @@ func (r *Registry) write(ctx context.Context) error {
 			r.mu.Unlock()
 			select {
 			case <-ctx.Done():
-			case <-r.table.wake: // also by the boot
+			case <-r.table.wake: // also sent by drawBoot
 			}
 			continue
 		}
@@ -52,12 +51,10 @@ func (r *Registry) write(ctx context.Context) error {
 	return nil
 }
 
-// retryDelay is the time between two attempts while Redis refuses or does not answer.
 func (r *Registry) retryDelay() time.Duration {
 	return min(r.cfg.HeartbeatInterval/10, time.Second)
 }
 
-// run runs one script over ops and notes what became of them.
 func (r *Registry) run(ctx context.Context, s *redis.Script, name string, ops []op) error {
 	r.mu.Lock()
 	ops = r.table.wanted(ops, time.Now())
@@ -105,14 +102,13 @@ func (r *Registry) run(ctx context.Context, s *redis.Script, name string, ops []
 		if over {
 			r.outlived += got.count
 		}
-		r.recovered("register") // a registration that failed is tried again by healing
+		r.recovered("register") // healing retries failed registrations
 	}
 	r.recovered(name)
 	r.read(got, now)
 	return nil
 }
 
-// check compares entries with claims, reading only.
 func (r *Registry) check(ctx context.Context, ops []op) error {
 	if len(ops) == 0 {
 		return nil
@@ -133,13 +129,12 @@ func (r *Registry) check(ctx context.Context, ops []op) error {
 		alone := r.checkFails || r.failing["heal"] == nil
 		r.fail("heal", err, 1)
 		r.checkFails = alone
-	} else if r.checkFails { // else healing itself fails, and tells when it works again
+	} else if r.checkFails { // otherwise healing itself fails, and logs its recovery
 		r.recovered("heal")
 	}
 	return err
 }
 
-// endIfSuperseded ends Run if a newer process with this instance id was found.
 func (r *Registry) endIfSuperseded(err error) {
 	if errors.Is(err, ErrSuperseded) {
 		r.end(ErrSuperseded)

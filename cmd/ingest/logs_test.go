@@ -54,7 +54,7 @@ func TestALogNamesItsInstanceAndIsCalmWhileOthersComeDieAndGo(t *testing.T) {
 	posts(t, other, "pause?who=ann&why=redis+upgrade&for=1h")
 	logtest.Await(t, leader, patience, "sweeping is paused")
 	posts(t, other, "resume?who=ben")
-	logtest.Await(t, leader, patience, "sweeping is not paused any more")
+	logtest.Await(t, leader, patience, "sweeping is no longer paused")
 	posts(t, leader, "resign?who=ann")
 	logtest.Await(t, other, patience, "lease acquired")
 	for _, p := range []*process.Process{leader, other} {

@@ -23,7 +23,7 @@ var messageAt = map[string]int{
 
 // unexplained need no row.
 var unexplained = map[string]bool{
-	"lease renewal failed, trying again": true, // INFO at most
+	"lease renewal failed; retrying": true, // INFO at most
 }
 
 // logLines is the page with the table of log lines.

@@ -75,7 +75,7 @@ func TestAReplicaThatRedisRefusesIsNotReadyAndSaysSoOnce(t *testing.T) {
 				told = slices.DeleteFunc(told, func(line string) bool { return !strings.Contains(line, refuses) })
 			}
 			require.Len(t, told, 1)
-			require.Contains(t, told[0], refuses+": mend its user, password or rights")
+			require.Contains(t, told[0], refuses+": fix its user, password or rights")
 			require.Contains(t, told[0], c.says)
 			if c.mend == nil {
 				return

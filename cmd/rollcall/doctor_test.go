@@ -49,7 +49,7 @@ func TestDoctorFindsAFreshRedisFitBeforeThereIsAFleet(t *testing.T) {
 		if rw.Real {
 			require.Equal(t, inspect.OK, all["rights"].Level, all["rights"].Sentence)
 		} else {
-			require.Contains(t, all["rights"].Sentence, "cannot be told")
+			require.Contains(t, all["rights"].Sentence, "could not be checked")
 		}
 		require.Empty(t, w.client.Keys(t.Context(), w.keys.Prefix+"*").Val(), "it changes nothing")
 	})
@@ -143,7 +143,7 @@ func TestDoctorFindsWhatIsWrongWithAFleet(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, w.client.Set(ctx, w.keys.Heartbeat("one"), heartbeatAt(beat), 60*time.Second).Err())
 	w.requireFinding("settings", inspect.Wrong, "one (TTL 1m, fleet 1m30s)")
-	w.requireFinding("index", inspect.Warning, "the indexes of their living owners lack 1")
+	w.requireFinding("index", inspect.Warning, "the indexes of their live owners lack 1")
 	require.NoError(t, w.client.Set(ctx, w.keys.Heartbeat("one"), heartbeatAt(at), 0).Err())
 	w.requireFinding("heartbeats", inspect.Wrong, "never expire: one")
 

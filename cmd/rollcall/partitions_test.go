@@ -144,7 +144,7 @@ func TestAFleetOfSeveralPartitionsIsShownAsOne(t *testing.T) {
 
 	checks := d.ask(0, "doctor")
 	require.Contains(t, checks, "partitions          4, as {rollcall}:partitions says")
-	require.Contains(t, checks, "partitions lie evenly: ")
+	require.Contains(t, checks, "partitions are spread evenly: ")
 	require.Contains(t, checks, "the largest has ")
 
 	d.ask(0, "pause", "a test", "--who", "ann")

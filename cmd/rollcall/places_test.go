@@ -121,7 +121,7 @@ func TestEveryVerbOnAFleetOfOldWriters(t *testing.T) {
 		w.answers(append([]expected{
 			{"status", 0, `^old +1 +yes .* old writer$`},
 			{"find " + imei, 0, "^old holds " + imei + "; it lives: its heartbeat exists"},
-			{"find " + other, 0, "^dead is said to hold .*, but it has no heartbeat"},
+			{"find " + other, 0, "^the entry of .* names dead, which has no heartbeat"},
 			{"why " + imei, 0, "^kept: its owner old lives"},
 			{"why " + other, 0, "^kept: dead has no heartbeat, but nobody leads"},
 			{"log", 0, "^AT +TERM"},

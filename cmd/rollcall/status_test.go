@@ -107,7 +107,7 @@ func TestStatusOfAFleet(t *testing.T) {
 		code, table, stderr := w.run("status")
 		require.Equal(t, service.ExitOK, code, stderr)
 		require.Regexp(t, `(?m)^leader +one, since .*, term \d+$`, table)
-		require.Regexp(t, `(?m)^held by +gap: nobody listened .*docs/runbook.md#gap`, table)
+		require.Regexp(t, `(?m)^held by +gap: Redis was not observed .*docs/runbook.md#gap`, table)
 		require.Regexp(t, `(?m)^two +0 +yes `, table)
 
 		until(t, "the hold ends", func() bool { return ask[inspect.Status](w, "status").Hold == nil })
@@ -185,7 +185,7 @@ func TestStatusSaysThatTheLeaderIsSilent(t *testing.T) {
 	require.NoError(t, w.client.SAdd(t.Context(), w.keys.Roster(), "dead").Err())
 	require.NoError(t, w.client.Set(t.Context(), w.keys.Lease(), "dead/x", 9*time.Second).Err())
 	_, table, _ := w.run("status")
-	require.Regexp(t, `(?m)^leader +dead.*; it is silent: unless it renews its lease, another leads in about `, table)
+	require.Regexp(t, `(?m)^leader +dead.*; it sends no heartbeat; unless it renews its lease, another takes over in about `, table)
 }
 
 func TestARedisThatIsAwayIsAFailure(t *testing.T) {
@@ -219,13 +219,13 @@ func TestOneThatDoesNotAnswerAndAKeyOfSomebodyElseHideNothingElse(t *testing.T) 
 		require.Equal(t, service.ExitOK, code, stderr)
 		require.Regexp(t, `(?m)^no answer: .*127.0.0.1:1.*connection refused$`, table)
 		require.Regexp(t, `(?m)^one +1 .*its index is no set`, table)
-		w.requireFinding("index", inspect.Wrong, "is no set")
+		w.requireFinding("index", inspect.Wrong, "is not a set")
 		require.Equal(t, 2, ask[inspect.Verification](w, "verify").NotIndexed)
 		require.Equal(t, "nobody holds "+other+": its entry is empty",
 			ask[inspect.Found](w, "find", other).Sentence)
 		why := ask[inspect.Why](w, "why", other)
 		require.Equal(t, inspect.Kept, why.Verdict)
-		require.Contains(t, why.Sentence, "nobody can judge it")
+		require.Contains(t, why.Sentence, "nothing can judge it")
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/process"
 )
 
-// asChild makes the test binary a process that comes by points, as its input says.
+// asChild makes the test binary a process that passes points, as its input directs.
 const asChild = "ROLLCALL_TEST_AS_CHILD"
 
 func TestMain(m *testing.M) {
@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// obey reads lines: names of points, which are hit at once and side by side. It answers each line
-// with "back".
+// obey reads lines with names of points, which it hits concurrently. It answers each line with
+// "back".
 func obey() {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); fmt.Println("back") {
 		var all sync.WaitGroup
@@ -37,11 +37,10 @@ func obey() {
 	}
 }
 
-// child is such a process.
 type child struct {
 	*process.Process
 	t   *testing.T
-	err *strings.Builder // to be read when it has ended
+	err *strings.Builder // read after it has ended
 }
 
 func start(t *testing.T, dir string) *child {
@@ -57,14 +56,14 @@ func start(t *testing.T, dir string) *child {
 	return c
 }
 
-// hit sends the child past points; it does not wait.
+// hit sends the child past points, without waiting.
 func (c *child) hit(names ...string) {
 	c.t.Helper()
 	_, err := fmt.Fprintln(c.In, strings.Join(names, " "))
 	require.NoError(c.t, err)
 }
 
-// back waits until the child has come past the points of one hit.
+// back waits until the child has passed the points of one hit.
 func (c *child) back() {
 	c.t.Helper()
 	require.True(c.t, c.Out.Scan(), "the child has ended")

@@ -20,16 +20,16 @@ var (
 	folder = os.Getenv(Folder) // empty: no point ever acts
 
 	mu     sync.Mutex       // one hit at a time looks for an order
-	passed = map[Name]int{} // hits that met an order which was for a later one
+	passed = map[Name]int{} // hits that met an order for a later one
 )
 
-// Hit does what was ordered for the point, if anything was.
+// Hit carries out the point's order, if there is one.
 func Hit(name Name) { hit(name) }
 
-// HitPast is Hit at a point past the last check of ctx' deadline. The client checks that again
-// before it writes, and a process that wakes up too late would notice it there. One that was
-// stopped in the middle of write(2) would not. So if the hit acted, the context that it returns has
-// no end; the deadlines of the connection still bound the call.
+// HitPast is Hit at a point past the last check of ctx' deadline. The client checks it again before
+// it writes, and would notice that the process woke up too late; a process stopped in the middle of
+// write(2) would not. So if the hit acted, the returned context has no end; the connection's
+// deadlines still bound the call.
 func HitPast(ctx context.Context, name Name) context.Context {
 	if hit(name) {
 		return context.WithoutCancel(ctx)
@@ -37,7 +37,6 @@ func HitPast(ctx context.Context, name Name) context.Context {
 	return ctx
 }
 
-// hit tells whether it acted.
 func hit(name Name) bool {
 	if folder == "" {
 		return false
@@ -58,15 +57,14 @@ func hit(name Name) bool {
 	return true
 }
 
-// order is what a file orders.
 type order struct {
 	act  string
 	wait time.Duration
-	at   int // which hit from now on, from 1
+	at   int
 }
 
-// parse panics at what is no order: if it were ignored, the suite would believe in a fault that
-// never was.
+// parse panics on an invalid order: if it were ignored, the suite would believe in a fault that
+// never happened.
 func parse(name Name, text string) order {
 	o, words, err := order{at: 1}, strings.Fields(text), error(nil)
 	next := func() (word string) {
@@ -91,7 +89,6 @@ func parse(name Name, text string) order {
 	return o
 }
 
-// take takes the point's order if there is one for this hit, and counts the hit.
 func take(name Name) (order, bool) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -105,7 +102,7 @@ func take(name Name) (order, bool) {
 	if passed[name]++; passed[name] < o.at {
 		return order{}, false
 	}
-	// Not there any more: withdrawn, or taken by a process that shares the folder.
+	// Gone: withdrawn, or taken by a process that shares the folder.
 	if err := os.Rename(path, path+".claimed"); os.IsNotExist(err) {
 		return order{}, false
 	} else {
@@ -118,12 +115,12 @@ func take(name Name) (order, bool) {
 	}
 	n, _ := strconv.Atoi(string(bytes.TrimSpace(before)))
 	put(name, ".hits", []byte(strconv.Itoa(n+1)))
-	check(os.Rename(path+".claimed", path+".taken")) // last: it tells that the rest is there
+	check(os.Rename(path+".claimed", path+".taken")) // last: it shows that the rest is done
 	return o, true
 }
 
-// stop returns after a SIGCONT. It waits for that, because the kernel may give SIGSTOP to another
-// thread, and this one would go on for a moment before all stand still.
+// stop returns after a SIGCONT. It waits for that because the kernel may deliver SIGSTOP to another
+// thread, and this one would continue for a moment.
 func stop() {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
@@ -132,21 +129,19 @@ func stop() {
 	<-continued
 }
 
-// kill never returns.
 func kill() {
 	check(syscall.Kill(os.Getpid(), syscall.SIGKILL))
 	select {}
 }
 
-// put writes a file that nobody reads half written.
+// put writes a file that nobody can read half written.
 func put(name Name, suffix string, text []byte) {
 	path := filepath.Join(folder, string(name)+suffix)
 	check(os.WriteFile(path+".new", text, 0o644))
 	check(os.Rename(path+".new", path))
 }
 
-// check ends the process if the folder cannot be used: a suite that goes on would wait for what
-// cannot come.
+// check ends the process if the folder is unusable; otherwise the suite would wait in vain.
 func check(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("failpoint: %v", err))

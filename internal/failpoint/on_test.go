@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// orders is a folder of orders.
 type orders struct {
 	t   *testing.T
 	dir string
@@ -42,13 +41,12 @@ func (o orders) hits(name string) string {
 	return string(text)
 }
 
-// eventually polls.
 func eventually(t *testing.T, cond func() bool) {
 	t.Helper()
 	require.Eventually(t, cond, time.Minute, 2*time.Millisecond)
 }
 
-// stopped tells whether the child stands still by now.
+// stopped reports whether the child is stopped.
 func (c *child) stopped() bool {
 	require.True(c.t, c.Runs(), "it ended")
 	return c.Stopped()
@@ -106,7 +104,7 @@ func TestAGoroutineWaitsWhileOthersGoOn(t *testing.T) {
 	require.True(t, o.there("p.woken"))
 
 	o.give("p", "wait 1h")
-	o.give("q", "stop") // which shows that q is come by
+	o.give("q", "stop") // shows that q is passed
 	c.hit("p", "q")
 	eventually(t, c.stopped)
 	c.cont()
@@ -117,7 +115,7 @@ func TestAnOrderIsForALaterHit(t *testing.T) {
 	t.Parallel()
 	o := newOrders(t)
 	c := start(t, o.dir)
-	for _, hits := range []string{"1", "2"} { // counted anew
+	for _, hits := range []string{"1", "2"} { // counted afresh
 		o.give("p", "wait 0s 3")
 		for range 2 {
 			c.hit("p", "other")
@@ -134,7 +132,7 @@ func TestAnOrderIsForALaterHit(t *testing.T) {
 func TestOneHitTakesAnOrder(t *testing.T) {
 	t.Parallel()
 	o := newOrders(t)
-	a, b := start(t, o.dir), start(t, o.dir) // not how it is used, but where a second taker would show
+	a, b := start(t, o.dir), start(t, o.dir) // not how it is used, but it would show a second taker
 	many := slices.Repeat([]string{"p"}, 50)
 	for range 20 {
 		require.NoError(t, os.RemoveAll(filepath.Join(o.dir, "p.hits")))

@@ -11,35 +11,35 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// About is what a replica says of itself in Redis, under guard.Layout.About. Fields that are
-// missing are not known: a program of another version may write others.
+// About is a replica's description of itself in Redis, under guard.Layout.About. Missing fields are
+// unknown: programs of other versions may write others.
 type About struct {
-	Boot     string `json:"boot"` // the life that says it: the boot token of its heartbeat
+	Boot     string `json:"boot"` // the boot token of the life that wrote it
 	Program  string `json:"program"`
 	Version  string `json:"version"`
-	Address  string `json:"address"` // of its HTTP
+	Address  string `json:"address"`
 	Interval string `json:"interval"`
 	TTL      string `json:"ttl"`
-	// Passes are a leader's last ones, UnderWay those that take longer than a second.
+	// Passes are a leader's last ones, UnderWay those that run for more than a second.
 	Passes   []janitor.Report   `json:"passes,omitempty"`
 	UnderWay []janitor.Progress `json:"under_way,omitempty"`
 }
 
-// of tells whether it may be of the life that wrote a heartbeat: an older program of the same id
-// says nothing of itself, and what a newer one said before must not stand for it.
+// of reports whether the life that wrote heartbeat h may have written a. An older program with the
+// same id writes no description, and must not get that of a newer one.
 func (a About) of(h Heartbeat) bool {
 	return !h.Alive || !h.Boot.IsZero() && bootTime(a.Boot).Equal(h.Boot)
 }
 
 func (a About) replica(id string) Replica {
 	p := Replica{Instance: id, Version: a.Version, Address: a.Address, Passes: a.Passes}
-	p.Interval, _ = time.ParseDuration(a.Interval) // what is not understood is not known
+	p.Interval, _ = time.ParseDuration(a.Interval) // zero, unknown, if invalid
 	p.TTL, _ = time.ParseDuration(a.TTL)
 	return p
 }
 
-// settings are those of one who lives, as it says, else as its heartbeat shows, which on a slow way
-// to Redis is less exact; 0: not known.
+// settings returns the settings of a live replica from its description or else from its heartbeat,
+// which is less exact on a slow network; 0: unknown.
 func (h Heartbeat) settings(now time.Time, a About) (ttl, interval time.Duration) {
 	ttl = h.ttl(now)
 	if !h.Alive || ttl <= 0 || !a.of(h) {
@@ -49,17 +49,15 @@ func (h Heartbeat) settings(now time.Time, a About) (ttl, interval time.Duration
 	return cmp.Or(p.TTL, ttl), p.Interval
 }
 
-// longestAbout is the most bytes that are read of a replica's description.
 const longestAbout = 16 << 10
 
-// clip returns the beginning of a text that anybody can write.
 func clip(text string) string {
 	const longest = 200
 	return strings.ToValidUTF8(text[:min(len(text), longest)], "")
 }
 
-// abouts reads what replicas say of themselves. Who says nothing, or nothing that is understood, is
-// not in the answer, and neither is anybody where this may not be read.
+// abouts reads the replicas' descriptions. Missing and invalid ones are left out, or all of them if
+// this user may not read them.
 func (r *Reader) abouts(ctx context.Context, ids []string) (map[string]About, error) {
 	all := make(map[string]About, len(ids))
 	for page := range slices.Chunk(ids, pageSize) {
@@ -67,7 +65,7 @@ func (r *Reader) abouts(ctx context.Context, ids []string) (map[string]About, er
 		for _, id := range page {
 			r.beginning(ctx, p, r.keys.About(id), longestAbout)
 		}
-		said, err := texts(ctx, p, "what replicas say of themselves")
+		said, err := texts(ctx, p, "the replicas' descriptions")
 		if r.readsWhole(err) {
 			return r.abouts(ctx, ids)
 		}

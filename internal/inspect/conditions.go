@@ -9,20 +9,19 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Led tells whether a replica leads and has begun its term, each partition if there are several, in
-// a sentence too.
+// Led reports whether a replica leads and has begun its term, in each partition if there are
+// several, and returns a sentence about it.
 func (r *Reader) Led(ctx context.Context) (bool, string, error) {
 	return r.inEach(ctx, (*Reader).led, "each of %d partitions has a leader")
 }
 
-// answer is yes or no, in a sentence too.
 type answer struct {
 	yes      bool
 	sentence string
 }
 
-// inEach tells whether the answer is yes in each partition. The sentence is that of the first in
-// which it is no, or of the only one.
+// inEach reports whether the answer is yes in each partition, and returns the sentence of the first
+// that answers no, or of the only one.
 func (r *Reader) inEach(
 	ctx context.Context, ask func(*Reader, context.Context) (bool, string, error), all string,
 ) (bool, string, error) {
@@ -48,7 +47,6 @@ func (r *Reader) inEach(
 	return true, fmt.Sprintf(all, len(parts)), nil
 }
 
-// led is Led of one partition.
 func (r *Reader) led(ctx context.Context) (bool, string, error) {
 	now, err := r.now(ctx)
 	if err != nil {
@@ -69,13 +67,12 @@ func (r *Reader) led(ctx context.Context) (bool, string, error) {
 	return true, l.Instance + " leads", nil
 }
 
-// Converged tells whether the registry is true and kept so: a replica leads, nothing holds deletes,
-// and the owner of each entry lives. It reads the whole registry.
+// Converged reports whether the registry is true and will stay so: a replica leads, nothing holds
+// deletes, and the owner of each entry lives. It reads the whole registry.
 func (r *Reader) Converged(ctx context.Context) (bool, string, error) {
 	return r.inEach(ctx, (*Reader).converged, "in each of %d partitions each entry names a living owner")
 }
 
-// converged is Converged of one partition.
 func (r *Reader) converged(ctx context.Context) (bool, string, error) {
 	if led, sentence, err := r.led(ctx); err != nil || !led {
 		return false, sentence, err
@@ -107,15 +104,14 @@ func (r *Reader) converged(ctx context.Context) (bool, string, error) {
 	return true, fmt.Sprintf("each of %d entries names a living owner", v.Entries), nil
 }
 
-// Gone tells whether nothing is left of an instance: neither heartbeat, roster entry nor index, nor
-// an entry of the registry, which is read only if all else is gone.
+// Gone reports whether nothing of an instance is left: no heartbeat, roster entry, index or
+// registry entry. It scans the registry only if all else is gone.
 func (r *Reader) Gone(ctx context.Context, id string) (bool, string, error) {
 	return r.inEach(ctx, func(part *Reader, ctx context.Context) (bool, string, error) {
 		return part.gone(ctx, id)
 	}, "nothing is left of "+strings.ReplaceAll(id, "%", "%%")+" in %d partitions")
 }
 
-// gone is Gone of one partition.
 func (r *Reader) gone(ctx context.Context, id string) (bool, string, error) {
 	p := r.client.Pipeline()
 	beat := p.Exists(ctx, r.keys.Heartbeat(id))
@@ -124,7 +120,7 @@ func (r *Reader) gone(ctx context.Context, id string) (bool, string, error) {
 	if err := exec(ctx, p, "the owner's keys"); err != nil {
 		return false, "", err
 	}
-	if err := cmp.Or(onRoster.Err(), index.Err()); err != nil { // what cannot be read is perhaps there
+	if err := cmp.Or(onRoster.Err(), index.Err()); err != nil { // unreadable keys may exist
 		return false, "", fmt.Errorf("inspect: read the owner's keys: %w", err)
 	}
 	switch {
@@ -152,8 +148,8 @@ func (r *Reader) gone(ctx context.Context, id string) (bool, string, error) {
 	return true, "nothing is left of " + id, nil
 }
 
-// Owner tells whether an instance lives in any partition, and whether anything but its heartbeat is
-// known of it. Of a registry that is too large to be counted it is taken to be known.
+// Owner reports whether an instance lives in any partition, and whether anything of it is known. If
+// the registry is too large to count, it is taken to be known.
 func (r *Reader) Owner(ctx context.Context, id string) (known, alive bool, err error) {
 	parts, err := r.parts(ctx)
 	if err != nil {
@@ -170,7 +166,6 @@ func (r *Reader) Owner(ctx context.Context, id string) (known, alive bool, err e
 	return known, alive, err
 }
 
-// owner is Owner of one partition.
 func (r *Reader) owner(ctx context.Context, id string) (known, alive bool, err error) {
 	p := r.client.Pipeline()
 	beat := p.Exists(ctx, r.keys.Heartbeat(id))

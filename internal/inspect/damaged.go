@@ -7,18 +7,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Damaged is a key of another type than it must have: somebody overwrote it, or uses the same name.
+// Damaged is a key of the wrong type: somebody overwrote it, or uses the same name.
 type Damaged struct {
 	Key  string `json:"key"`
 	Is   string `json:"is"`
 	Must string `json:"must_be"`
 
 	level   Level
-	follows string // what follows from it
+	follows string // the consequence
 }
 
-// types are the keys of one partition that are checked, each with the type that it must have, how
-// bad another one is, and what follows from it.
+// types lists the keys of a partition to check, each with its type, and the severity and
+// consequence of another one.
 func (r *Reader) types() []Damaged {
 	k := r.keys
 	return []Damaged{
@@ -29,11 +29,10 @@ func (r *Reader) types() []Damaged {
 		{k.Witness(), "", "hash", Warning, "the next tick sets it aside, and deletes wait for GRACE"},
 		{k.Contenders(), "", "set", Warning, "replicas do not see who else contends"},
 		{k.Timeline(), "", "stream", Warning, "nobody can see what happened"},
-		{k.Paused(), "", "string", Warning, "it pauses sweeping all the same"},
+		{k.Paused(), "", "string", Warning, "it still pauses sweeping"},
 	}
 }
 
-// damaged returns the keys that are of another type.
 func (r *Reader) damaged(ctx context.Context) (found []Damaged, err error) {
 	types := r.types()
 	p := r.client.Pipeline()
@@ -52,13 +51,12 @@ func (r *Reader) damaged(ctx context.Context) (found []Damaged, err error) {
 	return found, nil
 }
 
-// damage is what is wrong with the keys of a fleet.
 func (s Status) damage() (wrong, warnings []Problem) {
 	for _, d := range s.Damaged {
 		p := Problem{
 			"damaged:" + d.Key, d.level,
-			fmt.Sprintf("%s is a %s and must be a %s: %s.", d.Key, d.Is, d.Must, d.follows),
-			"Find what wrote it. If it does not go by itself: redis-cli DEL '" + d.Key + "'.",
+			fmt.Sprintf("%s is a %s but must be a %s: %s.", d.Key, d.Is, d.Must, d.follows),
+			"Find what wrote it. If it stays: redis-cli DEL '" + d.Key + "'.",
 			"a-key-that-somebody-overwrote",
 		}
 		if d.level == Wrong {

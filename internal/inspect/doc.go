@@ -1,15 +1,15 @@
-// Package inspect answers an operator's questions about a fleet, by what is in Redis and nothing
-// else: who leads, who lives, who holds a device, why an entry is gone or still here, whether this
-// Redis is fit. It only reads. It knows no terminal and no HTTP: the tool, the HTTP interface and
-// the page show the same answers.
+// Package inspect answers an operator's questions about a fleet from Redis alone: who leads, who
+// lives, who holds a device, why an entry is gone or still exists, whether this Redis is fit. It
+// only reads. It has no terminal and no HTTP: the tool, the HTTP interface and the page show the
+// same answers.
 //
 //	r := inspect.New(client, guard.Layout{})
 //	status, err := r.Status(ctx)
 //	why, err := r.Why(ctx, "356307042441013")
 //
-// All times are the server's. What cannot be read is an error, and what Redis does not say is left
-// empty: neither is guessed.
+// All times are the server's. Unreadable data is an error, and data that Redis lacks is left empty;
+// neither is guessed.
 //
-// An answer is put together of several reads, so it is not of one instant. An entry can go between
-// two of them. The answer is then true of one of these instants.
+// An answer combines several reads, between which an entry may change. It is true of one such
+// instant.
 package inspect

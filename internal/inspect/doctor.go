@@ -6,42 +6,41 @@ import (
 	"slices"
 )
 
-// Level says how bad a finding is.
+// Level is the severity of a finding.
 type Level string
 
 // The levels.
 const (
 	OK      Level = "ok"
-	Warning Level = "warning" // works, and something is to be known or done; or it cannot be told
-	Wrong   Level = "wrong"   // does not work, or not for long
+	Warning Level = "warning" // works, but needs attention; or the check could not decide
+	Wrong   Level = "wrong"   // does not work, or will not for long
 )
 
 // Check is one finding.
 type Check struct {
 	Name     string `json:"name"`
 	Level    Level  `json:"level"`
-	Sentence string `json:"sentence"` // to act on
+	Sentence string `json:"sentence"`
 }
 
-// Diagnosis is what Doctor finds.
+// Diagnosis is the result of Doctor.
 type Diagnosis struct {
-	OK     bool    `json:"ok"` // nothing is wrong
+	OK     bool    `json:"ok"`
 	Checks []Check `json:"checks"`
 }
 
-// patient is what the checks look at. They are asked only while the server answers.
+// patient is the subject of a check. Checks run only while the server answers.
 type patient struct {
 	*Reader
 	server Server
-	status Status // of the fleet; of one partition what Status has of the first or the worst
+	status Status // of the fleet; for one partition, with that partition's own leader, hold and witness
 
-	of      []int      // the partitions that it stands for
-	master  string     // the address of their server, on a Redis Cluster
-	fleet   *Reader    // of all partitions
-	servers []*patient // of all partitions
+	of      []int  // the partitions that it represents
+	master  string // the address of their server, on a Redis Cluster
+	fleet   *Reader
+	servers []*patient
 }
 
-// found is what a check found. A check that cannot tell returns an error.
 type found struct {
 	level    Level
 	sentence string
@@ -57,31 +56,28 @@ func wrong(format string, args ...any) (found, error) {
 	return found{Wrong, fmt.Sprintf(format, args...)}, nil
 }
 
-// check is one of doctor's questions.
 type check struct {
 	name string
 	ask  func(ctx context.Context, p *patient) (found, error)
 }
 
-// ofServer are asked of any Redis, also before there is a fleet.
 var ofServer = []check{
 	{"latency", checkLatency}, {"version", checkVersion}, {"cluster", checkCluster}, {"role", checkRole},
 	{"policy", checkPolicy}, {"memory", checkMemory}, {"evicted_keys", checkEvictedKeys}, {"refused", checkRefused},
 	{"persistence", checkPersistence}, {"clock", checkClock}, {"database", checkDatabase}, {"types", checkTypes},
 }
 
-// ofFleet are asked of a fleet.
 var ofFleet = []check{
 	{"leader", checkLeader}, {"lease", checkLease}, {"epoch", checkEpoch}, {"witness", checkWitness},
 	{"hold", checkHold}, {"settings", checkSettings}, {"heartbeats", checkHeartbeats},
 	{"old_writers", checkOldWriters}, {"index", checkIndex}, {"log", checkLog},
 }
 
-// Doctor looks whether this Redis is fit and the fleet is sound. It changes nothing. Its error says
-// that the server does not answer: all else is a finding.
+// Doctor checks whether this Redis is fit and the fleet is sound. It changes nothing. It only fails
+// if the server does not answer: all else is a finding.
 func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) {
 	err := r.client.Ping(ctx).Err()
-	if err != nil && !Refused(err) { // what is refused has a line of its own
+	if err != nil && !Refused(err) { // a refused PING has its own line
 		return Diagnosis{}, fmt.Errorf("inspect: ping: %w", err)
 	}
 	parts, err := r.parts(ctx)
@@ -109,7 +105,7 @@ func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) {
 		p.status, err = s.read(ctx, now, r.abouts)
 	}
 	if err != nil {
-		d.Checks = append(d.Checks, Check{"fleet", Warning, "cannot be told: " + err.Error()})
+		d.Checks = append(d.Checks, Check{"fleet", Warning, "could not be checked: " + err.Error()})
 	} else if p.noFleet() {
 		d.Checks = append(d.Checks, Check{"fleet", OK, "there is none yet"})
 	} else {
@@ -129,13 +125,11 @@ func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) {
 	return d, ctx.Err()
 }
 
-// noFleet: nobody has ever been here.
 func (p *patient) noFleet() bool {
 	s := p.status
 	return s.Leader == nil && s.Witness.LastTick.IsZero() && len(s.Instances) == 0
 }
 
-// living are the ids of who lives.
 func (p *patient) living() (ids []string) {
 	for _, in := range p.status.Instances {
 		if in.Alive {

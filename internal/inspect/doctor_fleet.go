@@ -13,12 +13,12 @@ import (
 func checkLeader(_ context.Context, p *patient) (found, error) {
 	switch l := p.status.Leader; {
 	case l == nil && len(p.living()) == 0:
-		return warn("nobody lives, so nobody leads; start a replica")
+		return warn("no replica is alive, so nobody leads; start one")
 	case l == nil:
 		return wrong("nobody leads, so nothing dead is swept; look at runbook.md#rollcallnobodyleads")
 	case l.Epoch == 0:
-		return warn("%s has the lease, and has not begun its term: nothing is swept until it has; "+
-			"if that lasts, look at its log", l.Instance)
+		return warn("%s has the lease but has not begun its term; nothing is swept until then. "+
+			"If that lasts, check its log", l.Instance)
 	case l.Since.IsZero():
 		return fine("%s leads", l.Instance)
 	default:
@@ -40,7 +40,7 @@ func checkLease(ctx context.Context, p *patient) (found, error) {
 	return fine("expires in %s unless renewed", Short(h.TTL))
 }
 
-// checkEpoch finds a clock that once was ahead: epochs are drawn from it, and never fall.
+// checkEpoch detects a clock that was once ahead: epochs are drawn from it, and never fall.
 func checkEpoch(ctx context.Context, p *patient) (found, error) {
 	h, _, err := lease.ReadHolder(ctx, p.client, p.keys.Lease())
 	if err != nil {
@@ -48,9 +48,9 @@ func checkEpoch(ctx context.Context, p *patient) (found, error) {
 	}
 	at := time.UnixMicro(int64(min(h.Epoch, 1<<53)))
 	if ahead := at.Sub(p.status.Now); ahead > clockWarn {
-		return warn("the newest term's number is %s ahead of the server's clock: that clock was ahead once; "+
-			"harmless, but no time can be told from a term's number. One that is more than a year ahead "+
-			"does not count", Short(ahead))
+		return warn("the newest term's number is %s ahead of the server's clock, which was ahead once; "+
+			"harmless, but the number does not show when the term began. A number more than a year ahead "+
+			"is ignored", Short(ahead))
 	}
 	return fine("%d", h.Epoch)
 }
@@ -66,7 +66,7 @@ func checkWitness(_ context.Context, p *patient) (found, error) {
 		return wrong("the last tick is %s in the future: the server's clock went back",
 			Short(w.LastTick.Sub(p.status.Now)))
 	case len(p.living()) == 0:
-		return warn("nobody lives, so nobody listens to Redis")
+		return warn("no replica is alive, so nobody listens to Redis")
 	case p.status.Redis.full():
 		return wrong("Redis is full: nobody has been able to tick for %s, so nothing is swept; give it memory",
 			Short(p.status.Now.Sub(w.LastTick)))
@@ -98,11 +98,11 @@ func checkSettings(_ context.Context, p *patient) (found, error) {
 	w := p.status.Witness
 	switch ago := p.status.Now.Sub(w.disagreed); {
 	case w.disagreed.IsZero() || ago > w.need:
-	case ago <= 2*w.gap: // each replica ticks once in a gap
+	case ago <= 2*w.gap: // each replica ticks once per GAP
 		return wrong("replicas disagreed %s about HEARTBEAT_INTERVAL or HEARTBEAT_TTL; set the same on all",
 			Ago(ago))
 	default:
-		return warn("replicas disagreed %s, and no more since; the hold ends by itself", Ago(ago))
+		return warn("replicas disagreed %s but have agreed since; the hold ends by itself", Ago(ago))
 	}
 	if w.TTL == 0 {
 		return fine("none are known yet")
@@ -110,7 +110,6 @@ func checkSettings(_ context.Context, p *patient) (found, error) {
 	return fine("TTL %s, interval %s", Short(w.TTL), Short(w.Interval))
 }
 
-// few names some of many.
 func few(names []string) string {
 	const most = 5
 	if len(names) <= most {
@@ -134,15 +133,15 @@ func checkHeartbeats(_ context.Context, p *patient) (found, error) {
 		}
 	}
 	if len(forever) > 0 {
-		return wrong("heartbeats that never expire: %s: these would never be found dead; delete the keys %s",
+		return wrong("heartbeats that never expire: %s: these instances would never count as dead; delete the keys %s",
 			few(forever), p.keys.Heartbeat("ID"))
 	}
 	if len(partly) > 0 {
-		return warn("%d live; silent in some partitions: %s: what these have there is swept unless they beat; "+
-			"look at their logs", len(p.living()), few(partly))
+		return warn("%d live; silent in some partitions: %s: their entries there are swept unless they beat; "+
+			"check their logs", len(p.living()), few(partly))
 	}
 	if dead > 0 {
-		return warn("%d live; what %d silent ones have left will be swept", len(p.living()), dead)
+		return warn("%d live; the entries of %d silent ones will be swept", len(p.living()), dead)
 	}
 	return fine("%d live", len(p.living()))
 }
@@ -155,13 +154,12 @@ func checkOldWriters(_ context.Context, p *patient) (found, error) {
 		}
 	}
 	if len(old) > 0 {
-		return warn("older writers, without boot token or not on the roster: %s: they put nothing back "+
-			"that Redis loses, and only the full scan sweeps them; update them", few(old))
+		return warn("older writers, without boot token or not on the roster: %s: they do not restore "+
+			"entries that Redis loses, and only the full scan sweeps them; update them", few(old))
 	}
 	return fine("none")
 }
 
-// checkIndex compares a sample of the registry with the indexes of living owners.
 func checkIndex(ctx context.Context, p *patient) (found, error) {
 	page, err := guard.HScan(ctx, p.client, p.keys.Registry(), 0, pageSize)
 	if err != nil {
@@ -169,7 +167,7 @@ func checkIndex(ctx context.Context, p *patient) (found, error) {
 	}
 	for _, in := range p.status.Instances {
 		if in.BadIndex {
-			return wrong("%s is no set: it is left alone, and %s stays on the roster; find its writer, then delete it",
+			return wrong("%s is not a set, so it is left alone and %s stays on the roster; find its writer, then delete it",
 				p.keys.Devices(in.ID), in.ID)
 		}
 	}
@@ -186,14 +184,14 @@ func checkIndex(ctx context.Context, p *patient) (found, error) {
 		missing, looked = missing+o.NotIndexed, looked+o.Entries
 	}
 	if missing > 0 {
-		return warn("of %d entries looked at, the indexes of their living owners lack %d: the index was lost, or "+
-			"REGISTRY_REVERSE_INDEX is off; owners put it back within ten intervals, the full scan does without",
+		return warn("of %d entries checked, the indexes of their live owners lack %d: the index was lost, or "+
+			"REGISTRY_REVERSE_INDEX is off; owners restore it within ten intervals, and the full scan works without it",
 			looked, missing)
 	}
-	return fine("of %d entries looked at, none is missing", looked)
+	return fine("of %d entries checked, none is missing", looked)
 }
 
-// logLimit is twice what the leader trims the log to by default.
+// logLimit is twice the size to which the leader trims the log by default.
 const logLimit = 20_000_000
 
 func checkLog(ctx context.Context, p *patient) (found, error) {
@@ -206,12 +204,12 @@ func checkLog(ctx context.Context, p *patient) (found, error) {
 		return fine("empty")
 	}
 	if err != nil {
-		return warn("%d records; its size cannot be told (%v)", n, err)
+		return warn("%d records; its size could not be read (%v)", n, err)
 	}
 	text := fmt.Sprintf("%d records, %.1f MB", n, float64(bytes)/1e6)
 	if bytes > logLimit {
 		return warn("%s: larger than the leader should leave it; allow it xtrim and memory|usage, "+
-			"and look whether passes fail", text)
+			"and check whether passes fail", text)
 	}
 	return fine("%s", text)
 }

@@ -11,21 +11,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ofPartition are asked of each partition of a fleet; the others of ofFleet of the fleet.
 var ofPartition = []string{"leader", "lease", "epoch", "witness", "hold", "index", "log"}
 
-// ofPartitions are asked of a fleet that has several.
 var ofPartitions = []check{
 	{"partitions", checkPartitions}, {"masters", checkMasters}, {"size", checkSize},
 }
 
-// askEach asks a check of several patients, and returns the worst finding, with the partitions that
-// it is of. A check that cannot tell is a warning.
+// askEach runs a check on several patients, and returns the worst finding with its partitions. A
+// check that cannot decide is a warning.
 func askEach(ctx context.Context, c check, patients []*patient) found {
 	one := func(p *patient) found {
 		f, err := c.ask(ctx, p)
 		if err != nil {
-			f = found{Warning, "cannot be told: " + err.Error()}
+			f = found{Warning, "could not be checked: " + err.Error()}
 		}
 		return f
 	}
@@ -59,10 +57,9 @@ func askEach(ctx context.Context, c check, patients []*patient) found {
 	if !slices.ContainsFunc(all, func(f found) bool { return f.sentence != all[0].sentence }) {
 		return all[0]
 	}
-	return found{OK, named(patients[0].of) + ": " + all[0].sentence + "; the others are well, too"}
+	return found{OK, named(patients[0].of) + ": " + all[0].sentence + "; the others are fine too"}
 }
 
-// masters are patients for what is asked of servers: one of each that has a partition.
 func masters(ctx context.Context, parts []*Reader) ([]*patient, error) {
 	where, err := each(ctx, parts, func(ctx context.Context, part *Reader) (string, error) {
 		at, err := part.at(ctx)
@@ -91,7 +88,6 @@ func masters(ctx context.Context, parts []*Reader) ([]*patient, error) {
 	return all, nil
 }
 
-// patients are those for what is asked of each partition.
 func (s *survey) patients(of Status, servers []*patient) []*patient {
 	if len(s.parts) == 1 {
 		return []*patient{{Reader: s.parts[0], server: s.server, status: of, of: []int{0}}}
@@ -152,20 +148,20 @@ func checkMasters(ctx context.Context, p *patient) (found, error) {
 		}
 	}
 	if len(many) > 0 {
-		return warn("partitions lie unevenly on %d masters: %s; move slots, so that each master has an equal "+
-			"range of them", len(count), few(many))
+		return warn("partitions are spread unevenly over %d masters: %s; move slots so that each master has an equal "+
+			"range", len(count), few(many))
 	}
-	return fine("partitions lie evenly: %s on %d masters", strings.Join(all, ", "), len(count))
+	return fine("partitions are spread evenly: %s on %d masters", strings.Join(all, ", "), len(count))
 }
 
-// largest is how many entries a partition has at most, so that its slot moves within a moment.
+// largest is the most entries of a partition whose slot still moves within a moment.
 const largest = 100_000
 
 func checkSize(_ context.Context, p *patient) (found, error) {
 	of := p.status.Partitions
 	if of.Most > largest {
-		return warn("partition %d has %d entries: with more than %d a slot that moves holds its server up for "+
-			"long; take more partitions at the next occasion (REGISTRY_PARTITIONS)", of.Largest, of.Most, largest)
+		return warn("partition %d has %d entries: with more than %d, moving its slot blocks the server for "+
+			"long; use more partitions at the next opportunity (REGISTRY_PARTITIONS)", of.Largest, of.Most, largest)
 	}
 	return fine("the largest has %d entries", of.Most)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// neededRights are commands as the packages lease, guard, registry and janitor give them, one for
-// each right.
+// neededRights lists commands that packages lease, guard, registry and janitor use, one for each
+// right.
 func neededRights(keys guard.Layout) [][]string {
 	var (
 		entry, beat  = keys.Registry(), keys.Heartbeat("x")
@@ -55,13 +55,11 @@ func neededRights(keys guard.Layout) [][]string {
 	}
 }
 
-// mayScript asks what the user that runs it may do, without doing it. It is for users who may not
-// ask ACL DRYRUN, and changes nothing.
+// mayScript checks a right without running the command, for users who may not run ACL DRYRUN.
 const mayScript = `
 if not redis.acl_check_cmd then return -1 end
 return redis.acl_check_cmd(unpack(ARGV)) and 1 or 0`
 
-// rights looks one by one whether this user may do what a replica does.
 func (r *Reader) rights(ctx context.Context) []Check {
 	user, err := r.client.Do(ctx, "ACL", "WHOAMI").Text()
 	if err != nil {
@@ -75,11 +73,11 @@ func (r *Reader) rights(ctx context.Context) []Check {
 	for _, command := range neededRights(r.keys) {
 		ok, err := may(ctx, command)
 		if err != nil && len(checks) == 0 {
-			return []Check{{"rights", Warning, fmt.Sprintf("cannot be told: neither ACL DRYRUN nor a script "+
+			return []Check{{"rights", Warning, fmt.Sprintf("could not be checked: neither ACL DRYRUN nor a script "+
 				"may ask (%v)", err)}}
 		}
 		if err != nil {
-			checks = append(checks, Check{"rights", Warning, "cannot be told: " + err.Error()})
+			checks = append(checks, Check{"rights", Warning, "could not be checked: " + err.Error()})
 			return checks
 		}
 		if !ok {
@@ -87,12 +85,11 @@ func (r *Reader) rights(ctx context.Context) []Check {
 		}
 	}
 	if len(checks) == 0 {
-		checks = []Check{{"rights", OK, user + " may do all that a replica does"}}
+		checks = []Check{{"rights", OK, user + " has all rights of a replica"}}
 	}
 	return checks
 }
 
-// missing is the finding of one right.
 func missing(user string, command []string) Check {
 	name, what := command[0], ""
 	switch {
@@ -108,14 +105,14 @@ func missing(user string, command []string) Check {
 	case "memory|usage", "xtrim", "xlen":
 		level, why = Warning, ": the eviction log is trimmed by number, or grows"
 	case "rename":
-		level, why = Warning, ": one that takes no more records has to be deleted by hand"
+		level, why = Warning, ": a log that takes no more records must be deleted by hand"
 	case "publish", "subscribe":
-		level, why = Warning, ": others find out later"
+		level, why = Warning, ": others notice later"
 	case "info":
-		level, why = Warning, ": restarts and evicted keys cannot be seen"
+		level, why = Warning, ": restarts and evicted keys go unnoticed"
 	}
 	if strings.HasSuffix(what, ":about:x") || strings.HasSuffix(what, ":timeline") {
-		level, why = Warning, ": the fleet's page lacks versions and addresses, or what happened"
+		level, why = Warning, ": the fleet's page lacks versions and addresses, or events"
 	}
 	return Check{
 		"right:" + name, level,
@@ -124,10 +121,8 @@ func missing(user string, command []string) Check {
 	}
 }
 
-// may tells whether a command is allowed.
 type may func(ctx context.Context, command []string) (bool, error)
 
-// dryRun asks ACL DRYRUN.
 func (r *Reader) dryRun(user string) may {
 	return func(ctx context.Context, command []string) (bool, error) {
 		args := []any{"ACL", "DRYRUN", user}
@@ -139,7 +134,6 @@ func (r *Reader) dryRun(user string) may {
 	}
 }
 
-// tried asks by a script that changes nothing.
 func (r *Reader) tried(ctx context.Context, command []string) (bool, error) {
 	args := make([]any, len(command))
 	for i, a := range command {
@@ -152,4 +146,4 @@ func (r *Reader) tried(ctx context.Context, command []string) (bool, error) {
 	return said == 1, err
 }
 
-var errNoUsers = errors.New("this server does not say what its users may do")
+var errNoUsers = errors.New("this server does not report its users' rights")

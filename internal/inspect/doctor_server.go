@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// unreported is what is said of what INFO does not say.
 func unreported(what string) (found, error) {
 	return warn("this server does not report %s, or does not let this user ask (INFO)", what)
 }
@@ -34,9 +33,9 @@ func checkLatency(ctx context.Context, p *patient) (found, error) {
 	median := slices.Sorted(slices.Values(took))[pings/2].Round(10 * time.Microsecond)
 	switch {
 	case median > tooSlowPing:
-		return wrong("a PING takes %s from here: heartbeats will be late; bring Redis nearer, or free it", median)
+		return wrong("a PING takes %s from here, so heartbeats will be late; move Redis closer, or reduce its load", median)
 	case median > slowPing:
-		return warn("a PING takes %s from here; look at SLOWLOG and at the network", median)
+		return warn("a PING takes %s from here; check SLOWLOG and the network", median)
 	}
 	return fine("a PING takes %s from here", median)
 }
@@ -58,7 +57,7 @@ func checkCluster(_ context.Context, p *patient) (found, error) {
 	enabled := p.server.info["cluster_enabled"] == "1" || p.server.info["redis_mode"] == "cluster"
 	switch {
 	case enabled && !cluster:
-		return wrong("REDIS_URL names one node of a Redis Cluster, in a way in which no Cluster is named: " +
+		return wrong("REDIS_URL names one node of a Redis Cluster, but not as a Cluster: " +
 			"use redis://host:6379, without a database or a socket's path")
 	case cluster && !p.keys.OneSlot():
 		return wrong("on a Redis Cluster the prefix %q needs a hash tag, such as {rollcall}:", p.keys.Prefix)
@@ -75,7 +74,7 @@ func checkRole(_ context.Context, p *patient) (found, error) {
 	case "":
 		return unreported("its role")
 	case "slave":
-		return wrong("this is a replica: it refuses writes, and what it says may be old; "+
+		return wrong("this is a replica: it refuses writes, and its data may be old; "+
 			"name the primary in REDIS_URL (it says %s:%s)",
 			p.server.info["master_host"], p.server.info["master_port"])
 	}
@@ -125,7 +124,6 @@ func checkEvictedKeys(_ context.Context, p *patient) (found, error) {
 	}
 }
 
-// checkRefused counts the clients that Redis turned away, as the witness does.
 func checkRefused(ctx context.Context, p *patient) (found, error) {
 	info := p.server.info
 	if info["rejected_connections"] == "" {
@@ -158,7 +156,7 @@ func checkPersistence(ctx context.Context, p *patient) (found, error) {
 	}
 	for _, status := range []string{"aof_last_write_status", "rdb_last_bgsave_status"} {
 		if s := info[status]; s != "" && s != "ok" {
-			return wrong("%s is %s: look at the server's log and its disk", status, s)
+			return wrong("%s is %s: check the server's log and disk", status, s)
 		}
 	}
 	if info["aof_enabled"] == "1" {
@@ -170,14 +168,14 @@ func checkPersistence(ctx context.Context, p *patient) (found, error) {
 	}
 	saves, err := at.ConfigGet(ctx, "save").Result()
 	if err != nil {
-		return warn("no append-only file; whether it saves snapshots cannot be told (%v). "+
+		return warn("no append-only file; could not check for snapshots (%v). "+
 			"The registry needs neither, telemetry does", err)
 	}
 	if saves["save"] == "" {
-		return warn("no persistence: after a restart owners put the registry back, " +
+		return warn("no persistence: after a restart owners restore the registry, but " +
 			"telemetry and the eviction log are lost")
 	}
-	return fine("snapshots: what came after the last one is lost by a crash")
+	return fine("snapshots: a crash loses everything after the last one")
 }
 
 const (
@@ -207,7 +205,7 @@ func checkClock(ctx context.Context, p *patient) (found, error) {
 }
 
 // checkDatabase looks for the fleet's keys in the server's other databases: replicas that write
-// there are another fleet.
+// there form another fleet.
 func checkDatabase(ctx context.Context, p *patient) (found, error) {
 	c, ok := p.client.(*redis.Client)
 	if !ok {
@@ -234,7 +232,7 @@ func checkDatabase(ctx context.Context, p *patient) (found, error) {
 	}
 	if len(others) > 0 {
 		slices.Sort(others)
-		return wrong("this is database %d, and keys of the same names are in database %s too: "+
+		return wrong("this is database %d, but database %s has keys of the same names: "+
 			"give all replicas one REDIS_URL", c.Options().DB, strings.Join(others, ", "))
 	}
 	return fine("%d, and no other has keys of these names", c.Options().DB)
@@ -250,5 +248,5 @@ func checkTypes(ctx context.Context, p *patient) (found, error) {
 		return wrong("%s is a %s, not a %s: %s; find what wrote it, use a prefix, or delete it",
 			d.Key, d.Is, d.Must, d.follows)
 	}
-	return fine("each key is of the type that it should be")
+	return fine("every key has the right type")
 }

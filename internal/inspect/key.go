@@ -13,11 +13,11 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// isDevice tells whether an id is an IMEI, and so no key's name.
+// isDevice reports whether an id is an IMEI, and so not the name of a key.
 func isDevice(id string) bool { return len(id) == 15 && strings.Trim(id, "0123456789") == "" }
 
-// rulesPasses are the last full passes of the worker's rules, by name. A user of the registry's
-// keys alone may not ask: then none are known.
+// rulesPasses returns the last full passes of the worker's rules by name, none if this user may
+// only read the registry's keys.
 func (r *Reader) rulesPasses(ctx context.Context) (map[string]janitor.Report, error) {
 	passes, err := orphan.ReadPasses(ctx, r.client, r.keys)
 	if Refused(err) {
@@ -26,8 +26,8 @@ func (r *Reader) rulesPasses(ctx context.Context) (map[string]janitor.Report, er
 	return passes, err
 }
 
-// whyKey answers for a key, a member of one (key, space, member), or a worker's id. Not done: it is
-// not there, and only the log's records can tell.
+// whyKey answers for a key, a member of one (key, space, member), or a worker's id. If not done, it
+// does not exist, and only the log can explain that.
 func (r *Reader) whyKey(ctx context.Context, w *Why, witness Witness, now time.Time) (done bool, err error) {
 	passes, err := r.rulesPasses(ctx)
 	if err != nil {
@@ -51,7 +51,7 @@ func (r *Reader) whyKey(ctx context.Context, w *Why, witness Witness, now time.T
 		return true, err
 	}
 	kind, err := r.client.Type(ctx, w.ID).Result()
-	if err != nil && !Refused(err) { // a user of the registry's keys alone may not ask
+	if err != nil && !Refused(err) { // this user may be limited to the registry's keys
 		return false, fmt.Errorf("inspect: type of the key: %w", err)
 	}
 	if err == nil && kind != "none" {
@@ -73,7 +73,7 @@ func (r *Reader) whyKey(ctx context.Context, w *Why, witness Witness, now time.T
 	if err != nil && !Refused(err) {
 		return false, err
 	}
-	for _, b := range bins { // the newest counts
+	for _, b := range bins { // the newest wins
 		if b.Key == w.ID && b.Member == "" || b.Key+" "+b.Member == w.ID {
 			w.Bin = &b
 		}
@@ -81,14 +81,13 @@ func (r *Reader) whyKey(ctx context.Context, w *Why, witness Witness, now time.T
 	if w.Bin == nil || len(w.Records) > 0 {
 		return false, nil
 	}
-	w.Verdict = Evicted // with the one that the record names
+	w.Verdict = Evicted // together with the one in the record
 	w.Sentence = fmt.Sprintf("evicted %s with %s: the rule %s found that an orphan%s",
 		Ago(now.Sub(w.Bin.Removed)),
 		w.Bin.Name, w.Bin.Rule, binned(w.Bin, now))
 	return true, nil
 }
 
-// binned says how to have it back.
 func binned(b *orphan.Binned, now time.Time) string {
 	if b == nil {
 		return ""
@@ -97,7 +96,6 @@ func binned(b *orphan.Binned, now time.Time) string {
 		b.Until.UTC().Format("2006-01-02 15:04:05Z"), Short(b.Until.Sub(now)), b.ID)
 }
 
-// marked says what will become of what a rule has found an orphan.
 func (r *Reader) marked(
 	ctx context.Context, m orphan.Mark, last janitor.Report, hold *Hold, witness Witness, now time.Time,
 ) (Verdict, string, error) {
@@ -129,7 +127,6 @@ func (r *Reader) marked(
 	return WillGo, fmt.Sprintf("will go when the rule's grace is over, %s: %s", unless, found), nil
 }
 
-// join puts a colon between texts that are not empty.
 func join(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
@@ -137,7 +134,6 @@ func join(a, b string) string {
 	return a + ": " + b
 }
 
-// mirrorKeys are keys of package availability, and what each is.
 var mirrorKeys = []struct{ prefix, is string }{
 	{"mitra:heartbeat:", "the last heartbeat of a mitra"},
 	{"mitra:capacity:", "how many sessions a mitra has"},
@@ -146,11 +142,11 @@ var mirrorKeys = []struct{ prefix, is string }{
 	{"mitras:version", "the version that was applied of each mitra"},
 	{"mitras:condemned", "the mitras who are being set offline"},
 	{"mitras:seeded", "the sign that the mirror is whole"},
-	{"availability:", "a note that is made anew by itself"},
+	{"availability:", "a note that is recreated automatically"},
 }
 
-// mirrored says what a key of availability's mirror is, or in what state a mitra is there; "": it
-// is neither.
+// mirrored describes a key of availability's mirror, or the state of a mitra there; "" if id is
+// neither.
 func (r *Reader) mirrored(ctx context.Context, id string, now time.Time) (string, error) {
 	for _, k := range mirrorKeys {
 		if !strings.HasPrefix(id, r.keys.Prefix+k.prefix) {
@@ -160,8 +156,8 @@ func (r *Reader) mirrored(ctx context.Context, id string, now time.Time) (string
 		if err != nil || n == 0 {
 			return "", ignore(err)
 		}
-		return fmt.Sprintf("kept: it is %s, a part of availability's mirror of PostgreSQL; no sweep takes it for "+
-			"its age, and the next comparison puts right what differs", k.is), nil
+		return fmt.Sprintf("kept: it is %s, a part of availability's mirror of PostgreSQL; no sweep deletes it for "+
+			"its age, and the next comparison corrects it", k.is), nil
 	}
 	p := r.client.Pipeline()
 	version := p.HGet(ctx, r.keys.Prefix+"mitras:version", id)
@@ -191,7 +187,6 @@ func (r *Reader) mirrored(ctx context.Context, id string, now time.Time) (string
 		or(sessions.Val(), "0")), nil
 }
 
-// ignore drops what says that there is no mirror that this user can read.
 func ignore(err error) error {
 	if Refused(err) || errors.Is(err, redis.Nil) {
 		return nil

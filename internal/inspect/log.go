@@ -13,28 +13,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Record is one of the eviction log: a batch that was evicted, or the beginning of a term.
+// A Record of the eviction log is an evicted batch, or the beginning of a term.
 type Record struct {
 	ID string `json:"id"` // <epoch>-<n>, in its partition
-	// Partition is the one whose log has it; nil: there is one.
+	// Partition is the one whose log has it; nil if there is only one.
 	Partition *int `json:"partition,omitempty"`
 
 	At     time.Time `json:"at,omitzero"`
 	Epoch  uint64    `json:"epoch"`
 	Leader string    `json:"leader"`
-	// Term is the lease's token where the record begins a term; the fields below are then empty.
+	// Term is the lease's token if the record begins a term; the fields below are then empty.
 	Term    string   `json:"term,omitempty"`
-	Owner   string   `json:"owner,omitempty"` // whom the leader found dead
+	Owner   string   `json:"owner,omitempty"`
 	Sweep   string   `json:"sweep,omitempty"`
-	Count   int      `json:"count"`             // of what went
-	Reowned int      `json:"reowned,omitempty"` // of what was kept, since it named somebody else
-	Items   []string `json:"items,omitempty"`   // what went
+	Count   int      `json:"count"`
+	Reowned int      `json:"reowned,omitempty"` // of items kept because they named somebody else
+	Items   []string `json:"items,omitempty"`
 }
 
-// meanwhile is longer than a reading takes: its clock is read first.
+// meanwhile exceeds the duration of a reading, whose clock is read first.
 const meanwhile = 10 * time.Second
 
-// began is when a term began, by its epoch; zero: the epoch had to be drawn well above the clock.
+// began returns when a term began, by its epoch, unless that is well ahead of the clock.
 func began(epoch uint64, now time.Time) (t time.Time) {
 	at := time.UnixMicro(int64(epoch))
 	switch {
@@ -46,14 +46,12 @@ func began(epoch uint64, now time.Time) (t time.Time) {
 	return at
 }
 
-// epochOf is the epoch of a record's id.
 func epochOf(id string) uint64 {
 	epoch, _, _ := strings.Cut(id, "-")
-	n, _ := strconv.ParseUint(epoch, 10, 64) // what is no number is no epoch
+	n, _ := strconv.ParseUint(epoch, 10, 64) // 0 if it is not a number
 	return n
 }
 
-// record reads a record of the log. What is not understood is left empty.
 func record(m redis.XMessage, now time.Time) Record {
 	text := func(field string) string { s, _ := m.Values[field].(string); return s }
 	r := Record{ID: m.ID, Leader: text("leader"), Term: text("term"), Owner: text("owner"), Sweep: text("sweep")}
@@ -73,7 +71,6 @@ func record(m redis.XMessage, now time.Time) Record {
 	return r
 }
 
-// record is record, of this partition.
 func (r *Reader) record(m redis.XMessage, now time.Time) Record {
 	rec := record(m, now)
 	if r.single {
@@ -82,14 +79,12 @@ func (r *Reader) record(m redis.XMessage, now time.Time) Record {
 	return rec
 }
 
-// itemFields are the names under which the project's sweeps list what went. A sweep of somebody
-// else may name its own, which is then not read.
+// itemFields are the fields in which the project's sweeps list deleted items.
 var itemFields = []string{"imeis", "keys", "intents", "mitras", "commands"}
 
-// logPage is how many records one call reads: about a megabyte at most, with the default batch.
+// logPage is the number of records per call: about a megabyte at most, with the default batch.
 const logPage = 100
 
-// newest reads the log from this record ("+": the newest) to the oldest, so many a call.
 func (r *Reader) newest(ctx context.Context, from string, size int, now time.Time) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		for to := from; ; {
@@ -111,8 +106,8 @@ func (r *Reader) newest(ctx context.Context, from string, size int, now time.Tim
 	}
 }
 
-// newest reads the logs of these partitions as one, from the newest record to the oldest. from is
-// of each partition the record to begin with; nil: the newest.
+// newest merges the logs of these partitions, newest first. from has the record of each partition
+// to begin with; nil: the newest.
 func newest(ctx context.Context, parts []*Reader, from []string, now time.Time) iter.Seq2[Record, error] {
 	if len(parts) == 1 {
 		return parts[0].newest(ctx, "+", logPage, now)
@@ -158,30 +153,29 @@ func newest(ctx context.Context, parts []*Reader, from []string, now time.Time) 
 	}
 }
 
-// source is a log of several that are read as one.
 type source struct {
-	head Record // what comes next
+	head Record
 	next func() (Record, error, bool)
 }
 
-// A Filter says which records of the log are wanted. Empty fields are for all.
+// A Filter selects records of the log. Empty fields match all.
 type Filter struct {
 	Owner, Sweep string
 	Since        time.Time
-	Limit        int // the newest so many; 0: all
+	Limit        int // only the newest so many; 0: all
 }
 
 func (f Filter) wants(r Record) bool {
 	return (f.Owner == "" || f.Owner == r.Owner) && (f.Sweep == "" || f.Sweep == r.Sweep)
 }
 
-// Log returns records of the eviction log, the oldest first.
+// Log returns records of the eviction log, oldest first.
 func (r *Reader) Log(ctx context.Context, f Filter) ([]Record, error) {
 	records, _, err := r.LogUpTo(ctx, f)
 	return records, err
 }
 
-// LogUpTo is Log, and returns the end of the log, from which LogAfter goes on.
+// LogUpTo is Log, and returns the end of the log, for LogAfter.
 func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end string, err error) {
 	parts, err := r.parts(ctx)
 	if err != nil {
@@ -207,7 +201,7 @@ func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end s
 			end = rec.ID
 		}
 		if !f.Since.IsZero() && !rec.At.IsZero() && rec.At.Before(f.Since) {
-			break // older ones are older still
+			break
 		}
 		if f.wants(rec) {
 			if records = append(records, rec); len(records) == f.Limit {
@@ -219,10 +213,8 @@ func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end s
 	return records, or(end, "0-0"), nil
 }
 
-// endOf stands between the ids of the newest records, by partition.
 const endOf = " "
 
-// newestID is the id of the newest record of one partition.
 func newestID(ctx context.Context, part *Reader) (string, error) {
 	page, err := part.client.XRevRangeN(ctx, part.keys.Log(), "+", "-", 1).Result()
 	if err != nil {
@@ -234,8 +226,8 @@ func newestID(ctx context.Context, part *Reader) (string, error) {
 	return page[0].ID, nil
 }
 
-// LogAfter returns the records behind such an end, the oldest first, and the new end. The filter's
-// Since and Limit do not count.
+// LogAfter returns the records after an end, oldest first, and the new end. It ignores the filter's
+// Since and Limit.
 func (r *Reader) LogAfter(
 	ctx context.Context, end string, f Filter,
 ) (records []Record, newEnd string, err error) {
@@ -261,7 +253,6 @@ func (r *Reader) LogAfter(
 	return records, strings.Join(ends, endOf), err
 }
 
-// logAfter is LogAfter of one partition.
 func (r *Reader) logAfter(
 	ctx context.Context, id string, f Filter, now time.Time,
 ) (records []Record, newest string, err error) {

@@ -80,8 +80,8 @@ func TestALeaderWhoseTermHasNotBegunDoesNotLeadYet(t *testing.T) {
 		d, err := New(l.Client, l.keys).Doctor(ctx)
 		require.NoError(t, err)
 		require.Contains(t, d.Checks,
-			Check{"leader", Warning, "two has the lease, and has not begun its term: " +
-				"nothing is swept until it has; if that lasts, look at its log"})
+			Check{"leader", Warning, "two has the lease but has not begun its term; " +
+				"nothing is swept until then. If that lasts, check its log"})
 		l.record(fmt.Sprintf("%d-0", term), "leader", "two", "term", "two/x")
 		require.True(t, led())
 		l.evicted(term, 1, 0, "seven", "owners", 1)

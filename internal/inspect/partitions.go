@@ -15,40 +15,40 @@ import (
 	"github.com/rollcall-redis/rollcall/partition"
 )
 
-// Partitions is about the partitions of a registry that has several.
+// Partitions describes the partitions of a registry that has several.
 type Partitions struct {
 	Count   int     `json:"count"`
-	Leaders []Leads `json:"leaders"`         // who leads which, by instance
-	Unled   []int   `json:"unled,omitempty"` // nobody leads these
-	// Unheard are those in which nobody listens to Redis.
+	Leaders []Leads `json:"leaders"`
+	Unled   []int   `json:"unled,omitempty"`
+	// Unheard are those where nobody observes Redis.
 	Unheard []int           `json:"unheard,omitempty"`
-	Holds   []PartitionHold `json:"holds,omitempty"` // by reason, but for a pause, which holds all
-	Worst   int             `json:"worst"`           // the one that Witness and Hold are of
+	Holds   []PartitionHold `json:"holds,omitempty"` // by reason, except a pause, which holds all
+	Worst   int             `json:"worst"`           // the one that Witness and Hold describe
 	Largest int             `json:"largest"`         // the one with the most entries
-	Most    int64           `json:"most_entries"`    // of the largest
-	// Looked is in how many the instances were looked at, if not in all: there are too many
-	// heartbeats. Devices are then not known.
+	Most    int64           `json:"most_entries"`
+	// Looked is the number of partitions in which the instances were read, if not all. Devices are
+	// then unknown.
 	Looked int `json:"looked,omitempty"`
 
-	forever []int // their leases never expire
+	forever []int // whose leases never expire
 	passes  map[string][]janitor.Report
 }
 
-// Leads says which partitions an instance leads.
+// Leads lists an instance's partitions.
 type Leads struct {
 	Instance   string `json:"instance"`
-	Address    string `json:"address,omitempty"` // of its HTTP; "": not known
+	Address    string `json:"address,omitempty"` // of its HTTP server; "": unknown
 	Partitions []int  `json:"partitions"`
 }
 
-// PartitionHold says which partitions are held for a reason.
+// PartitionHold lists the partitions held for a reason.
 type PartitionHold struct {
 	Reason     string    `json:"reason"`
 	Until      time.Time `json:"until,omitzero"` // when the last of these ends
 	Partitions []int     `json:"partitions"`
 }
 
-// Leads are the partitions that an instance leads.
+// Leads returns the partitions that an instance leads.
 func (p *Partitions) Leads(instance string) []int {
 	if p == nil {
 		return nil
@@ -61,13 +61,11 @@ func (p *Partitions) Leads(instance string) []int {
 	return nil
 }
 
-// leads tells whether an instance leads, all or a part of them.
 func (s Status) leads(instance string) bool {
 	return s.Partitions == nil && s.Leader != nil && s.Leader.Instance == instance ||
 		len(s.Partitions.Leads(instance)) > 0
 }
 
-// led adds what a leader of some partitions says of itself.
 func (s *Status) led(p Replica) {
 	of := s.Partitions
 	i := slices.IndexFunc(of.Leaders, func(l Leads) bool { return l.Instance == p.Instance })
@@ -86,7 +84,7 @@ func (s *Status) led(p Replica) {
 	s.Passes = partition.Sum(all)
 }
 
-// Numbers writes partitions as people read them: 0-3, 7.
+// Numbers formats partitions for people: 0-3, 7.
 func Numbers(partitions []int) string {
 	var texts []string
 	for i := 0; i < len(partitions); {
@@ -103,7 +101,6 @@ func Numbers(partitions []int) string {
 	return strings.Join(texts, ", ")
 }
 
-// named names some partitions in a sentence.
 func named(partitions []int) string {
 	if len(partitions) == 1 {
 		return "partition " + Numbers(partitions)
@@ -111,8 +108,8 @@ func named(partitions []int) string {
 	return "partitions " + Numbers(partitions)
 }
 
-// parts is a Reader of each partition, by number. A fleet whose keys have no hash tag has one,
-// which is r itself, and so has one whose number of partitions this user may not read.
+// parts returns a Reader for each partition, by number. It is r itself if the keys have no hash
+// tag, or this user may not read the number of partitions.
 func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 	if r.single || !r.keys.OneSlot() {
 		return []*Reader{r}, nil
@@ -138,7 +135,6 @@ func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 	return parts, nil
 }
 
-// part is a Reader of the partition of a device.
 func (r *Reader) part(ctx context.Context, imei string) (*Reader, error) {
 	parts, err := r.parts(ctx)
 	if err != nil {
@@ -147,11 +143,8 @@ func (r *Reader) part(ctx context.Context, imei string) (*Reader, error) {
 	return parts[guard.PartitionOf(imei, len(parts))], nil
 }
 
-// atOnce is how many partitions are asked at once.
 const atOnce = 16
 
-// each asks partitions, some at once, and returns the answers in their order. The first error ends
-// all.
 func each[T any](
 	ctx context.Context, parts []*Reader, ask func(ctx context.Context, part *Reader) (T, error),
 ) ([]T, error) {

@@ -8,18 +8,18 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// A Problem is what is wrong with a fleet, or what somebody should know, with what to do.
+// A Problem is something wrong with a fleet, or worth knowing, and its remedy.
 type Problem struct {
-	// Name is short and stays the same while the problem lasts; the sentence may count down.
+	// Name is short and fixed while the problem lasts; the sentence may count down.
 	Name     string `json:"name"`
-	Level    Level  `json:"level"` // warning or wrong
+	Level    Level  `json:"level"`
 	Sentence string `json:"sentence"`
 	Do       string `json:"do,omitempty"`
-	// Runbook is the heading of docs/runbook.md; "": there is none.
+	// Runbook is the heading in docs/runbook.md, or "".
 	Runbook string `json:"runbook,omitempty"`
 }
 
-// Problems are what a status shows to be wrong, the worst first. Empty: nothing.
+// Problems returns the problems that a status shows, the worst first; empty if there are none.
 func (s Status) Problems() []Problem {
 	wrong, warnings := []Problem{}, []Problem{}
 	if s.Partitions != nil {
@@ -39,12 +39,12 @@ func (s Status) Problems() []Problem {
 	case s.LeaderSilent() != "":
 		warnings = append(warnings, Problem{"leader_silent", Warning,
 			l.Instance + " leads, and " + s.LeaderSilent() + ".",
-			"Wait. Look whether it lives, if it should. If the lease lasts for longer than its TTL, delete it.",
+			"Wait. Check that it is alive, if it should be. If the lease outlasts its TTL, delete it.",
 			"rollcallnobodyleads"})
 	case l.Epoch == 0:
 		warnings = append(warnings, Problem{"term_not_begun", Warning,
-			l.Instance + " has the lease and has not begun its term: nothing is swept until it has.",
-			"Wait. If that lasts, look at its log.", "rollcallnobodyleads"})
+			l.Instance + " has the lease but has not begun its term; nothing is swept until then.",
+			"Wait. If that lasts, check its log.", "rollcallnobodyleads"})
 	}
 	switch h := s.Hold; {
 	case h != nil && h.Reason == "paused":
@@ -64,7 +64,7 @@ func (s Status) Problems() []Problem {
 	}
 	if s.Cut > 0 {
 		warnings = append(warnings, Problem{"cut", Warning,
-			fmt.Sprintf("The roster names %d instances more, which are not looked at here.", s.Cut),
+			fmt.Sprintf("The roster lists %d further instances, which are not shown here.", s.Cut),
 			"Find what writes them. Those without a heartbeat are swept.", "a-key-that-somebody-overwrote"})
 	}
 	warnings = append(warnings, s.silent()...)
@@ -79,7 +79,6 @@ func (s Status) Problems() []Problem {
 	return append(wrong, warnings...)
 }
 
-// ofPartitions are the problems with leaders, holds and witnesses where there are several.
 func (s Status) ofPartitions() (wrong, warnings []Problem) {
 	p := s.Partitions
 	wrong, warnings = []Problem{}, []Problem{}
@@ -98,8 +97,8 @@ func (s Status) ofPartitions() (wrong, warnings []Problem) {
 			return in.ID == l.Instance && !in.Alive && len(in.SilentIn) == 0
 		}) {
 			warnings = append(warnings, Problem{"leader_silent:" + l.Instance, Warning,
-				l.Instance + " leads " + named(l.Partitions) + " and is silent: unless it renews its leases, " +
-					"others lead soon.", "Wait. Look whether it lives, if it should.", "rollcallnobodyleads"})
+				l.Instance + " leads " + named(l.Partitions) + " but sends no heartbeat: unless it renews its leases, " +
+					"others take over soon.", "Wait. Check that it is alive, if it should be.", "rollcallnobodyleads"})
 		}
 	}
 	for _, h := range p.Holds {
@@ -108,7 +107,7 @@ func (s Status) ofPartitions() (wrong, warnings []Problem) {
 		}
 		heading, meaning := h.Reason, holdMeaning[h.Reason]
 		if meaning == "" {
-			heading, meaning = "unknown", "a newer version, or somebody, has given a reason that is not known here"
+			heading, meaning = "unknown", "a newer version, or somebody, gave a reason that this version does not know"
 		}
 		warnings = append(warnings, Problem{"hold:" + h.Reason, Warning, fmt.Sprintf(
 			"Sweeping is held (%s) in %s: %s.", h.Reason, named(h.Partitions), meaning), "", heading})
@@ -121,7 +120,6 @@ func (s Status) ofPartitions() (wrong, warnings []Problem) {
 	return wrong, warnings
 }
 
-// silent is about instances without a heartbeat of which something is left.
 func (s Status) silent() []Problem {
 	var ids []string
 	devices := int64(0)
@@ -139,14 +137,13 @@ func (s Status) silent() []Problem {
 		unled = len(s.Partitions.Unled) > 0
 	}
 	if s.Hold != nil || unled || !s.Heard {
-		do = "They are swept when sweeping goes on, unless the instance beats before."
+		do = "They will be swept when sweeping resumes, unless the instance comes back first."
 	}
 	return []Problem{{"silent", Warning,
 		fmt.Sprintf("%s; devices still in %s: %d.", list(ids, "is silent", "are silent"),
 			map[bool]string{true: "its name", false: "their names"}[len(ids) == 1], devices), do, ""}}
 }
 
-// silentIn is about instances that have heartbeats in some partitions alone.
 func (s Status) silentIn() []Problem {
 	var ids []string
 	where := ""
@@ -159,10 +156,9 @@ func (s Status) silentIn() []Problem {
 		return nil
 	}
 	return []Problem{{"silent_in", Warning, list(ids, "has", "have") + " " + where + ", and beats in others.",
-		"What it has there is swept unless it beats: look at its log.", ""}}
+		"Its entries there are swept unless it beats: check its log.", ""}}
 }
 
-// differing is about instances that differ from the fleet.
 func (s Status) differing() []Problem {
 	var ids []string
 	differs := ""
@@ -182,7 +178,6 @@ func (s Status) differing() []Problem {
 	return []Problem{{"differs", Warning, text + ".", "Set the same on all replicas.", "settings"}}
 }
 
-// list names some and counts the rest.
 func list(ids []string, one, more string) string {
 	const named = 3
 	switch {

@@ -17,26 +17,26 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/keyless"
 )
 
-// A Reader reads one fleet. Any number of goroutines may use it.
+// A Reader reads one fleet. It is safe for concurrent use.
 type Reader struct {
 	client redis.UniversalClient
 	keys   guard.Layout
 
-	divided atomic.Pointer[[]*Reader] // one of each partition, as last found
-	number  int                       // of one partition: which
-	single  bool                      // it is of one partition alone
-	whole   atomic.Bool               // this user may GET, and not GETRANGE
+	divided atomic.Pointer[[]*Reader] // one per partition, as last found
+	number  int
+	single  bool        // it is of one partition only
+	whole   atomic.Bool // this user may GET, but not GETRANGE
 }
 
-// New returns a Reader of the fleet whose keys the layout names. The client is the caller's.
+// New returns a Reader of the fleet with this layout. The caller keeps the client.
 func New(client redis.UniversalClient, layout guard.Layout) *Reader {
 	return &Reader{client: client, keys: layout}
 }
 
-// Layout names the keys that the Reader reads.
+// Layout returns the names of the keys.
 func (r *Reader) Layout() guard.Layout { return r.keys }
 
-// at is a client of the server that has the fleet's keys, for commands without a key.
+// at returns a client of the server that has the fleet's keys, for commands without a key.
 func (r *Reader) at(ctx context.Context) (redis.UniversalClient, error) {
 	at, err := keyless.At(ctx, r.client, r.keys.Witness())
 	if err != nil {
@@ -45,7 +45,6 @@ func (r *Reader) at(ctx context.Context) (redis.UniversalClient, error) {
 	return at, nil
 }
 
-// now is the server's clock.
 func (r *Reader) now(ctx context.Context) (time.Time, error) {
 	at, err := r.at(ctx)
 	if err != nil {
@@ -58,8 +57,7 @@ func (r *Reader) now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// exec sends a pipeline. That a key is absent, or of another type, is no error: its answer is
-// empty.
+// exec sends a pipeline. Keys that are absent, or of another type, have empty answers.
 func exec(ctx context.Context, p redis.Pipeliner, what string) error {
 	cmds, err := p.Exec(ctx)
 	for _, c := range cmds {
@@ -73,15 +71,14 @@ func exec(ctx context.Context, p redis.Pipeliner, what string) error {
 	return nil
 }
 
-// A Heartbeat is the proof that an instance lives.
+// A Heartbeat is an instance's heartbeat.
 type Heartbeat struct {
 	Alive     bool
-	Beat      time.Time     // when it was written; zero: the value does not say
-	Boot      time.Time     // when this life of the instance began; zero: the value does not say
+	Beat      time.Time     // when it was written; zero: not in the value
+	Boot      time.Time     // when this life of the instance began; zero: not in the value
 	ExpiresIn time.Duration // 0: never
 }
 
-// ttl is how long a heartbeat lasts, to a tenth of a second; 0: not known.
 func (h Heartbeat) ttl(now time.Time) time.Duration {
 	if h.Beat.IsZero() || h.ExpiresIn == 0 {
 		return 0
@@ -89,7 +86,6 @@ func (h Heartbeat) ttl(now time.Time) time.Duration {
 	return (now.Sub(h.Beat) + h.ExpiresIn).Round(100 * time.Millisecond)
 }
 
-// heartbeats reads those of many instances, a page at a time.
 func (r *Reader) heartbeats(ctx context.Context, ids []string) (map[string]Heartbeat, error) {
 	all := make(map[string]Heartbeat, len(ids))
 	for page := range slices.Chunk(ids, pageSize) {
@@ -100,7 +96,6 @@ func (r *Reader) heartbeats(ctx context.Context, ids []string) (map[string]Heart
 	return all, nil
 }
 
-// longestBeat is how many bytes of a heartbeat are read.
 const longestBeat = 128
 
 func (r *Reader) heartbeatsInto(ctx context.Context, ids []string, all map[string]Heartbeat) error {
@@ -125,7 +120,6 @@ func (r *Reader) heartbeatsInto(ctx context.Context, ids []string, all map[strin
 	return nil
 }
 
-// beginning reads the first bytes of a string; "": it is absent.
 func (r *Reader) beginning(
 	ctx context.Context, p redis.Pipeliner, key string, longest int64,
 ) *redis.StringCmd {
@@ -135,13 +129,13 @@ func (r *Reader) beginning(
 	return p.GetRange(ctx, key, 0, longest-1)
 }
 
-// readsWhole reports whether to ask again: a user of an older list of rights may not GETRANGE, and
+// readsWhole reports whether to try again: users with an older list of rights may not GETRANGE, and
 // from now on strings are read as a whole.
 func (r *Reader) readsWhole(err error) bool {
 	return Refused(err) && r.whole.CompareAndSwap(false, true)
 }
 
-// heartbeat reads `<unix ms>/<boot token>`. An older writer's value may be anything.
+// heartbeat parses `<unix ms>/<boot token>`. An older writer's value may be anything.
 func heartbeat(value string, left time.Duration) Heartbeat {
 	h := Heartbeat{Alive: true, ExpiresIn: max(0, left)}
 	ms, token, ok := strings.Cut(value, "/")
@@ -152,7 +146,6 @@ func heartbeat(value string, left time.Duration) Heartbeat {
 	return h
 }
 
-// bootTime is when a boot token was drawn; zero: it is none.
 func bootTime(token string) (t time.Time) {
 	if len(token) != 26 {
 		return t
@@ -163,17 +156,14 @@ func bootTime(token string) (t time.Time) {
 	return t
 }
 
-// pageSize is how many elements one call reads.
 const pageSize = 1000
 
 // mostRoster is how many instances are looked at: more are on a roster only where somebody else
 // wrote them.
 const mostRoster = 5_000
 
-// roster is who is on it, and how many are not looked at. Commands here are those that a replica's
-// user may give, so SSCAN and SMISMEMBER.
 func (r *Reader) roster(ctx context.Context) (ids []string, cut int64, err error) {
-	met := map[string]bool{} // a scan may meet one twice
+	met := map[string]bool{} // a scan may repeat ids
 	whole := true
 	err = pages(func(cursor uint64) (uint64, error) {
 		page, err := guard.SScan(ctx, r.client, r.keys.Roster(), cursor, pageSize)
@@ -198,10 +188,9 @@ func (r *Reader) roster(ctx context.Context) (ids []string, cut int64, err error
 	return slices.Sorted(maps.Keys(met)), cut, nil
 }
 
-// is tells what SMISMEMBER says of one member.
 func is(c *redis.BoolSliceCmd) bool { return len(c.Val()) == 1 && c.Val()[0] }
 
-// texts sends a pipeline of GETs, and returns the values; "": absent, or of another type.
+// texts sends a pipeline of GETs and returns the values, "" for absent or mistyped keys.
 func texts(ctx context.Context, p redis.Pipeliner, what string) ([]string, error) {
 	cmds, err := p.Exec(ctx)
 	values := make([]string, len(cmds))
@@ -220,5 +209,4 @@ func texts(ctx context.Context, p redis.Pipeliner, what string) ([]string, error
 	return values, nil
 }
 
-// unreadable tells whether an error hides more than one key.
 func unreadable(err error) bool { return err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) }

@@ -19,12 +19,12 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// documented is the user that docs/redis.md names: its keys, channels and commands.
+// documented returns the user in docs/redis.md: its keys, channels and commands.
 func documented(t *testing.T) (rules []any) {
-	return redistest.User(t, "../../docs/redis.md", "rollcall")[2:] // behind `on` and the password
+	return redistest.User(t, "../../docs/redis.md", "rollcall")[2:] // after `on` and the password
 }
 
-// A script that calls by pcall goes on without what it may not do, and nobody would see it.
+// A script that uses pcall continues without missing rights, and nobody would notice.
 func TestTheDocumentedUserMayRunWhatScriptsRun(t *testing.T) {
 	t.Parallel()
 	calls := regexp.MustCompile(`redis\.p?call\('(\w+)'`)
@@ -48,7 +48,7 @@ func TestTheDocumentedUserMayRunWhatScriptsRun(t *testing.T) {
 	require.Greater(t, found, 50)
 }
 
-// rightOf is how a right is called, and what it is on: a key, a channel, or nothing.
+// rightOf returns the name of a right and its object: a key, a channel, or nothing.
 func rightOf(command []string) (name, on string) {
 	c := missing("user", command)
 	_, name, _ = strings.Cut(c.Name, ":")
@@ -100,7 +100,7 @@ func TestDoctorFindsEachRightThatLacksByItsOwnLine(t *testing.T) {
 					}
 				}
 			}
-			// ping, multi and exec are asked by themselves; EVAL_RO is how the script asks.
+			// ping, multi and exec are checked by themselves; EVAL_RO is used by the check.
 			if met[right] || ask == nil && right == "eval_ro" {
 				continue
 			}
@@ -146,7 +146,7 @@ func (see answered) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// older has a server say that it is of an older version.
+// older makes a server report an older version.
 func older(cmd redis.Cmder) {
 	if info, ok := cmd.(*redis.StringCmd); ok && cmd.Name() == "info" {
 		info.SetVal(regexp.MustCompile(`redis_version:[0-9.]+`).ReplaceAllString(info.Val(), "redis_version:6.2.14"))

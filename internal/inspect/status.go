@@ -16,93 +16,92 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// Status is a fleet at one time.
+// Status is the state of a fleet at one time.
 type Status struct {
 	Now       time.Time  `json:"now"`
-	Leader    *Leader    `json:"leader"` // null: nobody leads
-	Hold      *Hold      `json:"hold"`   // null: nothing holds deletes
+	Leader    *Leader    `json:"leader"`
+	Hold      *Hold      `json:"hold"` // null: nothing holds deletes
 	Witness   Witness    `json:"witness"`
-	Heard     bool       `json:"heard"`   // somebody listens to Redis
-	Entries   int64      `json:"entries"` // of the registry
+	Heard     bool       `json:"heard"` // somebody observes Redis
+	Entries   int64      `json:"entries"`
 	Instances []Instance `json:"instances"`
-	Sweeps    []Last     `json:"sweeps"` // the last eviction of each, by the log
-	// Passes are the leader's last ones, UnderWay those that take longer than a second, as it said
-	// last.
+	Sweeps    []Last     `json:"sweeps"` // the last eviction of each, from the log
+	// Passes are the leader's last ones, UnderWay those that run for more than a second.
 	Passes   []janitor.Report   `json:"passes,omitempty"`
 	UnderWay []janitor.Progress `json:"under_way,omitempty"`
 	Redis    Server             `json:"redis"`
-	// Partitions is about those of the registry; nil: there is one. Where there are several, Leader is
-	// that of the first, Hold and Witness are those of the worst, but Witness.Evicted is the sum, and
-	// Heard says that somebody listens in each. Redis is the server of the first.
+	// Partitions is nil if there is only one. With several, Leader and Redis are those of the
+	// first, Hold and Witness those of the worst (but Witness.Evicted is the sum), and Heard means
+	// that each is observed.
 	Partitions *Partitions `json:"partitions,omitempty"`
-	// Cut is how many more instances rosters name, which are not looked at.
+	// Cut is how many further instances rosters list, which were not read.
 	Cut int64 `json:"cut,omitempty"`
-	// Damaged are keys of another type than they must have.
+	// Damaged are keys of the wrong type.
 	Damaged []Damaged `json:"damaged,omitempty"`
-	// Unanswered are replicas that were asked and did not answer, with the error.
+	// Unanswered are replicas that did not answer, with the error.
 	Unanswered []string `json:"unanswered,omitempty"`
 }
 
-// Leader is who holds the lease.
+// Leader is the holder of the lease.
 type Leader struct {
 	Instance string    `json:"instance"`
-	Since    time.Time `json:"since,omitzero"` // zero: not known
-	Epoch    uint64    `json:"epoch"`          // 0: it has not begun its term yet
-	Address  string    `json:"address"`        // of its HTTP; "": not known
-	// ExpiresIn is until the lease lapses unless it is renewed; "": it never does.
+	Since    time.Time `json:"since,omitzero"`
+	Epoch    uint64    `json:"epoch"`   // 0: its term has not begun yet
+	Address  string    `json:"address"` // of its HTTP server; "": unknown
+	// ExpiresIn is the time until the lease expires if not renewed; "": never.
 	ExpiresIn string `json:"expires_in"`
 
-	silent bool // it has no heartbeat
+	silent bool
 }
 
-// LeaderSilent says that the leader has no heartbeat, and what follows; "": it has one, or there is
-// no leader.
+// LeaderSilent describes a leader without a heartbeat, and what follows; "" if it has one, or
+// nobody leads.
 func (s Status) LeaderSilent() string {
 	l := s.Leader
 	if l == nil || s.Partitions != nil || l.ExpiresIn == "" || !l.silent {
 		return ""
 	}
-	return "it is silent: unless it renews its lease, another leads in about " + l.ExpiresIn
+	return "it sends no heartbeat; unless it renews its lease, another takes over in about " + l.ExpiresIn
 }
 
-// Instance is one running replica, or one that left something behind.
+// Instance is a running replica, or one that left something.
 type Instance struct {
 	ID string `json:"id"`
-	// Devices is how many it registered, by its index. Without one it is how many entries name it;
-	// -1: not known, since the registry is too large to be counted for this.
+	// Devices is the number in its index, or without one the number of entries that name it; -1:
+	// unknown, because the registry is too large to count for this.
 	Devices   int64     `json:"devices"`
 	Alive     bool      `json:"alive"`
-	LastBeat  time.Time `json:"last_beat,omitzero"` // zero: not known
-	Started   time.Time `json:"started,omitzero"`   // zero: not known
-	ExpiresIn string    `json:"expires_in"`         // of the heartbeat
-	TTL       string    `json:"ttl"`                // of the heartbeat; "": not known
-	Interval  string    `json:"interval"`           // between heartbeats; "": not known
-	Program   string    `json:"program,omitempty"`  // "": not known
-	Version   string    `json:"version"`            // "": not known
-	Address   string    `json:"address"`            // of its HTTP; "": not known
-	// BadIndex: its index is a key of another type, which is left alone.
+	LastBeat  time.Time `json:"last_beat,omitzero"`
+	Started   time.Time `json:"started,omitzero"`
+	ExpiresIn string    `json:"expires_in"`
+	TTL       string    `json:"ttl"`
+	Interval  string    `json:"interval"`
+	Program   string    `json:"program,omitempty"`
+	Version   string    `json:"version"`
+	Address   string    `json:"address"`
+	// BadIndex: its index is of another type, and left alone.
 	BadIndex bool `json:"bad_index,omitempty"`
 	// Old: an older writer, without boot token or not on the roster.
 	Old bool `json:"old,omitempty"`
-	// Differs says in which settings it differs from the fleet, or in which partitions it has no
+	// Differs describes settings that differ from the fleet's, or the partitions where it has no
 	// heartbeat.
 	Differs string `json:"differs,omitempty"`
-	// SilentIn are the partitions in which it has no heartbeat, while it has one in others.
+	// SilentIn are the partitions without its heartbeat, if others have one.
 	SilentIn []int `json:"silent_in,omitempty"`
 
-	life float64 // of the heartbeat that is left, 0 to 1
+	life float64 // share of the heartbeat's life that is left, 0 to 1
 }
 
-// Life is how much of the heartbeat's life is left, 0 to 1; 0 also where that is not known.
+// Life returns the share of the heartbeat's life that is left, 0 to 1; 0 also if unknown.
 func (i Instance) Life() float64 { return i.life }
 
-// Same tells whether nothing has changed but that time has passed.
+// Same reports whether nothing has changed except by the passing of time.
 func (i Instance) Same(as Instance) bool {
 	i.ExpiresIn, i.life = as.ExpiresIn, as.life
 	return reflect.DeepEqual(i, as)
 }
 
-// Last is when a sweep last evicted something.
+// Last is a sweep's last eviction.
 type Last struct {
 	Sweep  string    `json:"sweep"`
 	At     time.Time `json:"at"`
@@ -112,7 +111,7 @@ type Last struct {
 	Count  int       `json:"count"`
 }
 
-// Server is what INFO says. Empty: it does not say.
+// Server has values of INFO; empty: not reported.
 type Server struct {
 	Version   string `json:"version"`
 	Role      string `json:"role"`
@@ -124,9 +123,8 @@ type Server struct {
 	info map[string]string
 }
 
-// Status reads what is known of a fleet. It costs a round trip for each thousand instances, and a
-// few more; so much of each partition, if there are several. Heartbeats are then read of as many
-// partitions as fit into mostBeats, and at least of one.
+// Status reads the state of a fleet. It costs a few round trips, and one per thousand instances, in
+// each partition. Of several partitions, the heartbeats of as many are read as fit into mostBeats.
 func (r *Reader) Status(ctx context.Context) (Status, error) {
 	parts, err := r.parts(ctx)
 	if err != nil {
@@ -146,7 +144,6 @@ func (r *Reader) Status(ctx context.Context) (Status, error) {
 	return s.read(ctx, now, r.abouts)
 }
 
-// leader is who holds the lease, or nil.
 func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
 	h, held, err := lease.ReadHolder(ctx, r.client, r.keys.Lease())
 	if err != nil || !held {
@@ -174,9 +171,9 @@ func (r *Reader) isSilent(ctx context.Context, id string) (bool, error) {
 	return n == 0, nil
 }
 
-// begunEpoch returns the epoch of the holder's term, or 0 if the term has not begun. The holder's
-// epoch may be the previous term's until the log has this one's first record. If somebody has
-// overwritten it, only the log has the right one.
+// begunEpoch returns the epoch of the holder's term, or 0 if the term has not begun. Until the log
+// has the term's first record, the stored epoch may be the previous term's; if somebody has
+// overwritten it, only the log is right.
 func (r *Reader) begunEpoch(ctx context.Context, h lease.Holder, now time.Time) (uint64, error) {
 	term, err := r.termOf(ctx, h.Epoch, now)
 	if err != nil || term == h.Token {
@@ -188,7 +185,7 @@ func (r *Reader) begunEpoch(ctx context.Context, h lease.Holder, now time.Time) 
 	}
 	epoch := epochOf(newest[0].ID)
 	if term == "" && h.Epoch > 0 && epoch >= h.Epoch {
-		return h.Epoch, nil // so long ago that its record was trimmed
+		return h.Epoch, nil // so old that its record was trimmed
 	}
 	if term, err = r.termOf(ctx, epoch, now); err != nil || term != h.Token {
 		return 0, err
@@ -196,8 +193,6 @@ func (r *Reader) begunEpoch(ctx context.Context, h lease.Holder, now time.Time) 
 	return epoch, nil
 }
 
-// termOf returns the token of the term that has this epoch; "": it has not begun, or its record was
-// trimmed.
 func (r *Reader) termOf(ctx context.Context, epoch uint64, now time.Time) (string, error) {
 	id := strconv.FormatUint(epoch, 10) + "-0"
 	opened, err := r.headsUpTo(ctx, 1, "XRANGE", id, id, now)
@@ -207,10 +202,8 @@ func (r *Reader) termOf(ctx context.Context, epoch uint64, now time.Time) (strin
 	return opened[0].Term, nil
 }
 
-// lastPages bounds how far back lastEvictions looks.
 const lastPages = 3 * logPage
 
-// lastEvictions is the newest record of each sweep that evicted something, by the sweeps' names.
 func lastEvictions(ctx context.Context, parts []*Reader, now time.Time) ([]Last, error) {
 	found, n := map[string]Last{}, 0
 	for rec, err := range newest(ctx, parts, nil, now) {
@@ -231,12 +224,11 @@ func lastEvictions(ctx context.Context, parts []*Reader, now time.Time) ([]Last,
 	return last, nil
 }
 
-// countUpTo is how many entries Status counts by itself where an owner has no index, and looks at
-// for owners that no roster names.
+// countUpTo bounds the entries that Status reads to count owners without an index or roster entry.
 const countUpTo = 10 * pageSize
 
-// settle takes the settings that most of those who live have for the fleet's: who ticked last may
-// be the one that differs.
+// settle replaces the witness' settings with the majority's: the last to tick may be the odd one
+// out.
 func (w *Witness) settle(beats map[string]beat, abouts map[string]About) {
 	var ttls, intervals []time.Duration
 	for id, b := range beats {
@@ -256,7 +248,7 @@ func (w *Witness) settle(beats map[string]beat, abouts map[string]About) {
 	}
 }
 
-// most is what more than half, and two at least, have, or 0.
+// most returns the value that more than half, and at least two, share, or 0.
 func most(all []time.Duration) time.Duration {
 	if len(all) < 2 {
 		return 0
@@ -274,14 +266,12 @@ func most(all []time.Duration) time.Duration {
 	return middle
 }
 
-// near tells whether two durations are the same, as exactly as a heartbeat tells its TTL.
+// near reports whether two durations are equal, within the precision of a heartbeat's TTL.
 func near(got, want time.Duration) bool { return (got - want).Abs() <= want/20 }
 
-// sample counts entries by owner, of the whole registry if it is small, else of its first pages:
-// about upTo entries.
 func (r *Reader) sample(ctx context.Context, upTo int) (counted map[string]int, whole bool, err error) {
 	counted = map[string]int{}
-	seen := map[string]bool{} // a scan may meet an entry twice
+	seen := map[string]bool{} // a scan may repeat entries
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		page, err := guard.HScan(ctx, r.client, r.keys.Registry(), cursor, pageSize)
 		if wrongType(err) {
@@ -304,7 +294,6 @@ func (r *Reader) sample(ctx context.Context, upTo int) (counted map[string]int, 
 	return counted, true, nil
 }
 
-// server reads INFO. A server that refuses it stays unknown.
 func (r *Reader) server(ctx context.Context) (Server, error) {
 	at, err := r.at(ctx)
 	if err != nil {
@@ -331,18 +320,17 @@ func (r *Reader) server(ctx context.Context) (Server, error) {
 	}, nil
 }
 
-// full tells whether writes that need memory are refused.
 func (s Server) full() bool { return s.MaxMemory > 0 && s.Memory >= s.MaxMemory }
 
-// A Replica is what one replica says of itself.
+// A Replica is a replica's description of itself.
 type Replica struct {
 	Instance, Version, Address string
 	Interval, TTL              time.Duration
 	Leading                    bool
-	Passes                     []janitor.Report // its last ones
+	Passes                     []janitor.Report
 }
 
-// Add adds what a replica said of itself.
+// Add adds a replica's description.
 func (s *Status) Add(p Replica) {
 	i := slices.IndexFunc(s.Instances, func(in Instance) bool { return in.ID == p.Instance })
 	if i < 0 {
@@ -353,7 +341,6 @@ func (s *Status) Add(p Replica) {
 	s.describe(&s.Instances[i], p)
 }
 
-// describe adds what a replica says of itself to what is known of it.
 func (s *Status) describe(in *Instance, p Replica) {
 	if s.Leader != nil && s.Leader.Instance == p.Instance {
 		s.Leader.Address = p.Address

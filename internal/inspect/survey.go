@@ -10,11 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// mostBeats bounds how many heartbeats one reading of several partitions reads.
 const mostBeats = 20_000
 
-// A survey puts a status together of what each partition says. It may be read again: then
-// partitions whose instances are not looked at this time are as they were.
+// A survey assembles a status from each partition. On later readings, partitions whose instances
+// are not due keep their earlier values.
 type survey struct {
 	*Reader
 	parts  []*Reader
@@ -22,42 +21,41 @@ type survey struct {
 	sweeps []Last
 	looks  []look
 	number int // of the last reading, from 1
-	next   int // the partition whose instances are due
+	next   int // the partition whose instances are due next
 }
 
-// look is what is known of one partition.
 type look struct {
 	now     time.Time
-	asked   time.Time // by the own clock, when that was read
+	asked   time.Time // when now was read, by the local clock
 	witness Witness
 	hold    *Hold
 	leader  *Leader
 	entries int64
 	damaged []Damaged
 
-	// Of its instances, as of the reading of this number; 0: never.
+	// Its instances, as of the reading with this number; 0: never.
 	read      int
-	beatsAt   time.Time // the server's clock when the heartbeats were asked for
+	beatsAt   time.Time // the server's clock when the heartbeats were read
 	sampledAt time.Time
-	counted   map[string]int // entries by owner
-	whole     bool           // counted are all entries
+	counted   map[string]int
+	whole     bool // counted covers all entries
 	roster    []string
-	cut       int64 // so many more are on the roster
+	cut       int64 // further ids on the roster
 	beats     map[string]Heartbeat
 	indexes   map[string]index
 }
 
-// index is how many devices an owner's index has.
 type index struct {
 	size int64
-	bad  bool // it is no set
+	bad  bool
 }
 
 func newSurvey(r *Reader, parts []*Reader) *survey {
 	return &survey{Reader: r, parts: parts, looks: make([]look, len(parts))}
 }
 
-// read reads the fleet. Of one partition now is its server's clock; of several each is asked.
+// read reads the fleet. now is the server's clock of a single partition; several are asked for
+// theirs.
 func (s *survey) read(
 	ctx context.Context, now time.Time, abouts func(ctx context.Context, ids []string) (map[string]About, error),
 ) (Status, error) {
@@ -98,7 +96,7 @@ func (s *survey) read(
 	}); err != nil {
 		return Status{}, err
 	}
-	first := of(s.parts[s.next]) // how many there are is known of no partition yet
+	first := of(s.parts[s.next]) // the number of its instances is not known yet
 	if first.read == 0 {
 		if first.roster, first.cut, err = s.parts[s.next].roster(ctx); err != nil {
 			return Status{}, err
@@ -124,7 +122,7 @@ func (s *survey) read(
 	if _, err := each(ctx, due, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
 		l := of(part)
 		l.read = s.number
-		// A heartbeat's TTL is reckoned from it: what was read in between takes its time.
+		// The TTL is computed from it, so add the time of the reads in between.
 		l.beatsAt = l.now.Add(time.Since(l.asked))
 		if l.beats, err = part.heartbeats(ctx, ids); err == nil {
 			l.indexes, err = part.indexes(ctx, ids)
@@ -140,7 +138,6 @@ func (s *survey) read(
 	return s.status(ids, said), nil
 }
 
-// due are the partitions whose instances are read this time.
 func (s *survey) due() []*Reader {
 	n := mostBeats / max(1, len(s.looks[s.next].roster))
 	n = max(1, min(n, len(s.parts)))
@@ -152,7 +149,6 @@ func (s *survey) due() []*Reader {
 	return due
 }
 
-// ids are all instances that a roster or an entry names.
 func (s *survey) ids() []string {
 	known := map[string]bool{}
 	for _, l := range s.looks {
@@ -166,7 +162,6 @@ func (s *survey) ids() []string {
 	return slices.Sorted(maps.Keys(known))
 }
 
-// indexes reads how many devices these instances have.
 func (r *Reader) indexes(ctx context.Context, ids []string) (map[string]index, error) {
 	all := make(map[string]index, len(ids))
 	if len(ids) == 0 {
@@ -186,7 +181,6 @@ func (r *Reader) indexes(ctx context.Context, ids []string) (map[string]index, e
 	return all, nil
 }
 
-// status puts together what was read.
 func (s *survey) status(ids []string, abouts map[string]About) Status {
 	worst := 0
 	for k := range s.looks {
@@ -229,7 +223,6 @@ func (s *survey) status(ids []string, abouts map[string]About) Status {
 	return st
 }
 
-// worseThan tells whether less may be deleted in this partition.
 func (l look) worseThan(than look) bool {
 	heard, heardThan := l.witness.heard(l.now), than.witness.heard(than.now)
 	switch {
@@ -243,7 +236,6 @@ func (l look) worseThan(than look) bool {
 	return l.witness.Since.After(than.witness.Since)
 }
 
-// partitions says who leads which, and in which something is not as it should be.
 func (s *survey) partitions(worst int) *Partitions {
 	p := &Partitions{Count: len(s.parts), Worst: worst, Leaders: []Leads{}}
 	leads := map[string][]int{}
@@ -290,13 +282,12 @@ func (s *survey) partitions(worst int) *Partitions {
 	return p
 }
 
-// beat is what the heartbeats of one instance in all partitions say together.
 type beat struct {
-	Heartbeat           // of the first partition where it has one
-	now       time.Time // of that partition's server, when it was read
+	Heartbeat           // of the first partition that has one
+	now       time.Time // the clock of that partition's server, when it was read
 	any       bool
-	oldest    time.Time     // the last beat in the partition where that is longest ago
-	least     time.Duration // what is left of the heartbeat that ends first; 0: one never does
+	oldest    time.Time     // the last beat, in the partition where that is oldest
+	least     time.Duration // life left where that is shortest; 0: never expires
 	silentIn  []int
 }
 
@@ -314,7 +305,7 @@ func (s *survey) beat(id string) (b beat) {
 		if !b.any {
 			b.any, b.Heartbeat, b.now = true, h, l.beatsAt
 		}
-		if l.read != s.number { // how long ago it beat is known of this reading only
+		if l.read != s.number { // the age of a beat is only known from this reading
 			continue
 		}
 		if !timed || h.Beat.Before(b.oldest) {
@@ -328,7 +319,6 @@ func (s *survey) beat(id string) (b beat) {
 	return b
 }
 
-// instance puts together what the partitions say of one.
 func (s *survey) instance(id string, b beat, about About, st *Status) Instance {
 	in := Instance{ID: id, Alive: b.any && len(b.silentIn) == 0, LastBeat: b.oldest, Started: b.Boot}
 	counted, whole := int64(0), true
@@ -362,7 +352,7 @@ func (s *survey) instance(id string, b beat, about About, st *Status) Instance {
 	if ttl, _ := b.settings(b.now, about); ttl > 0 {
 		in.TTL, in.life = span(ttl), float64(b.least)/float64(ttl)
 		want := st.Witness.TTL.Round(100 * time.Millisecond)
-		// What was not written for want of memory was prolonged: its value is older than it.
+		// When memory is full, heartbeats are only prolonged, and their value is old.
 		if want > 0 && !near(ttl, want) && !st.Redis.full() {
 			in.Differs = "TTL " + Short(ttl) + ", fleet " + Short(want)
 		}
@@ -374,5 +364,4 @@ func (s *survey) instance(id string, b beat, about About, st *Status) Instance {
 	return in
 }
 
-// silentIn begins what is said of an instance that has no heartbeat in some partitions.
 const silentIn = "no heartbeat in "

@@ -11,10 +11,8 @@ import (
 // Hour is how far back a timeline goes.
 const Hour = time.Hour
 
-// mostEvents bounds a timeline: the newest so many.
 const mostEvents = 1000
 
-// sentence says an event in plain words.
 func sentence(e timeline.Event) string {
 	switch e.Kind {
 	case timeline.Term:
@@ -33,12 +31,12 @@ func sentence(e timeline.Event) string {
 	case timeline.Alive:
 		return e.Instance + " lives"
 	case timeline.Death:
-		if e.Found { // nobody knows since when
+		if e.Found { // since when is unknown
 			return e.Instance + " fell silent before this term"
 		}
 		return e.Instance + " fell silent"
 	case timeline.Left:
-		return e.Instance + " stopped, and said goodbye"
+		return e.Instance + " stopped in good order"
 	case timeline.Hold:
 		return "nothing is deleted: " + or(holdMeaning[e.Reason], e.Reason)
 	case timeline.HoldOver:
@@ -62,12 +60,11 @@ func sentence(e timeline.Event) string {
 
 const headsPage = timeline.HeadsPage
 
-// heads returns a page of records, without what they list: XRANGE or XREVRANGE of from and to.
+// heads returns a page of records without their lists: XRANGE or XREVRANGE of from and to.
 func (r *Reader) heads(ctx context.Context, order, from, to string, now time.Time) ([]Record, error) {
 	return r.headsUpTo(ctx, headsPage, order, from, to, now)
 }
 
-// headsUpTo is heads of at most so many records. A log of another type has none.
 func (r *Reader) headsUpTo(
 	ctx context.Context, most int, order, from, to string, now time.Time,
 ) ([]Record, error) {

@@ -11,15 +11,14 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Verification counts what does not fit together.
+// Verification counts inconsistencies.
 type Verification struct {
-	Entries    int `json:"entries"`     // of the registry, as a scan met them
+	Entries    int `json:"entries"`     // of the registry, as scanned
 	Dead       int `json:"dead"`        // entries whose owner has no heartbeat
 	NotIndexed int `json:"not_indexed"` // entries that their owner's index lacks
-	// members of an index that the registry does not give its owner
-	NotEntries int `json:"not_entries"`
-	// Owners with the most entries first.
-	Owners []OwnerCount `json:"owners"`
+	// members of an index whose entry names another owner, or does not exist
+	NotEntries int          `json:"not_entries"`
+	Owners     []OwnerCount `json:"owners"`
 }
 
 // OwnerCount is the part of one owner.
@@ -31,7 +30,6 @@ type OwnerCount struct {
 	NotEntries int    `json:"not_entries"`
 }
 
-// verification is one that is being counted.
 type verification struct{ owners map[string]*OwnerCount }
 
 func newVerification() *verification { return &verification{owners: map[string]*OwnerCount{}} }
@@ -45,10 +43,10 @@ func (v *verification) of(owner string) *OwnerCount {
 	return o
 }
 
-// Verify scans the whole registry and all indexes: about a microsecond of Redis' time an entry, in
-// pages of a thousand. A fleet goes on meanwhile, so that what has just changed may be counted as
-// not fitting, and what a scan meets twice is counted twice: run it again before you act on a few.
-// An owner counts as alive if it has a heartbeat in each partition that has something of it.
+// Verify scans the whole registry and all indexes: about a microsecond of Redis' time per entry, in
+// pages of a thousand. The fleet keeps running, so recent changes may count as inconsistent, and
+// scans may repeat entries: run it again before acting on small numbers. An owner counts as alive
+// if it has a heartbeat in each partition that has something of it.
 func (r *Reader) Verify(ctx context.Context) (Verification, error) {
 	parts, err := r.parts(ctx)
 	if err != nil {
@@ -80,14 +78,12 @@ func (r *Reader) Verify(ctx context.Context) (Verification, error) {
 	return all, nil
 }
 
-// sort has the owners with the most entries first.
 func (v *Verification) sort() {
 	slices.SortFunc(v.Owners, func(a, b OwnerCount) int {
 		return cmp.Or(cmp.Compare(b.Entries, a.Entries), cmp.Compare(a.Owner, b.Owner))
 	})
 }
 
-// verify is Verify of one partition.
 func (r *Reader) verify(ctx context.Context) (Verification, error) {
 	v := newVerification()
 	err := pages(func(cursor uint64) (uint64, error) {
@@ -132,7 +128,7 @@ func (r *Reader) verify(ctx context.Context) (Verification, error) {
 	return all, nil
 }
 
-// pages calls read with the cursor that it returned before, until that is 0 again.
+// pages calls read with the cursor that it last returned, until that is 0 again.
 func pages(read func(cursor uint64) (next uint64, err error)) error {
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		var err error
@@ -143,7 +139,6 @@ func pages(read func(cursor uint64) (next uint64, err error)) error {
 	return nil
 }
 
-// compare counts a page of entries, and those that their owners' indexes lack.
 func (r *Reader) compare(ctx context.Context, page []string, v *verification) error {
 	if len(page) == 0 {
 		return nil
@@ -170,7 +165,6 @@ func (r *Reader) compare(ctx context.Context, page []string, v *verification) er
 	return nil
 }
 
-// compareIndex counts the members of an index whose entries are gone, or name somebody else.
 func (r *Reader) compareIndex(ctx context.Context, o *OwnerCount) error {
 	err := pages(func(cursor uint64) (uint64, error) {
 		page, next, err := r.client.SScan(ctx, r.keys.Devices(o.Owner), cursor, "", pageSize).Result()

@@ -10,53 +10,49 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
-// How often a Watch reads what seldom changes.
 const (
 	serverEvery = 10 * time.Second // INFO, and a sample of the registry
-	aboutEvery  = 10 * time.Second // what replicas say of themselves, but the leader's
-	aboutTries  = 3                // in that time, of who says nothing
+	aboutEvery  = 10 * time.Second // the replicas' descriptions, except the leader's
+	aboutTries  = 3                // tries in that time for a replica without one
 )
 
-// A Watch reads one fleet again and again. What seldom changes it reads seldom, and of the logs
-// only what is new. It is for one goroutine at a time.
+// A Watch reads one fleet repeatedly: rarely what seldom changes, and of the logs only new records.
+// It is for one goroutine at a time.
 type Watch struct {
 	*Reader
-	reading  int     // the number of the last one
-	survey   *survey // nil: nothing is read yet
+	reading  int // the number of the last one
+	survey   *survey
 	serverAt time.Time
 	known    map[string]About
-	asked    map[string]int // how often somebody was asked lately
+	asked    map[string]int // tries for each replica since askedAt
 	askedAt  time.Time
 
-	logs   []string // ids of the newest read, by partition; "": none is
+	logs   []string // ids of the newest records read, by partition; "": none
 	stream string
 	last   map[string]Last
-	events []event         // the oldest first
-	paused *timeline.Event // the pause that the events speak of last
+	events []event
+	paused *timeline.Event // the current pause according to events
 }
 
-// event is one of the timeline, and the reading that last changed it.
 type event struct {
 	timeline.Event
 	told int
 }
 
-// Watch returns a Watch of the fleet. It has read nothing yet.
+// Watch returns a Watch that has read nothing yet.
 func (r *Reader) Watch() *Watch {
 	w := &Watch{Reader: r}
 	w.forget()
 	return w
 }
 
-// forget begins the timeline anew.
 func (w *Watch) forget() {
 	w.logs, w.stream, w.last, w.events = nil, "0-0", map[string]Last{}, nil
 	w.paused = nil
 }
 
-// Status is Reader.Status; what it says of the server and of owners that are on no roster may be
-// ten seconds old. It reads the timeline too. Of several partitions all are read after a few times,
-// if not at once.
+// Status is Reader.Status, but its values of the server, and of owners on no roster, may be ten
+// seconds old. Several partitions may take a few calls.
 func (w *Watch) Status(ctx context.Context) (Status, error) {
 	parts, err := w.parts(ctx)
 	if err != nil {
@@ -95,16 +91,14 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 		if l.leader == nil {
 			continue
 		}
-		delete(w.asked, l.leader.Instance) // it is asked each time
+		delete(w.asked, l.leader.Instance)
 		if l.leader.Epoch > 0 && k < len(w.logs) && epochOf(w.logs[k]) > l.leader.Epoch {
-			w.forget() // the log was lost with the epochs, and begins anew with lower ones
+			w.forget() // the log was lost with the epochs, and restarts with lower ones
 		}
 	}
 	return s, nil
 }
 
-// aboutsSeldom asks whom it has not asked lately. Who says nothing may have just begun, and is
-// asked a few times.
 func (w *Watch) aboutsSeldom(ctx context.Context, ids []string) (map[string]About, error) {
 	var ask []string
 	for _, id := range ids {
@@ -124,10 +118,10 @@ func (w *Watch) aboutsSeldom(ctx context.Context, ids []string) (map[string]Abou
 	return w.known, nil
 }
 
-// Timeline returns what happened in the last hour, the oldest first, as of the last Status.
+// Timeline returns the events of the last hour, oldest first, as of the last Status.
 func (w *Watch) Timeline() []timeline.Event { return w.since(0) }
 
-// New returns the events that the last Status found, or that it changed.
+// New returns the events that the last Status found or changed.
 func (w *Watch) New() []timeline.Event { return w.since(w.reading) }
 
 func (w *Watch) since(reading int) (found []timeline.Event) {
@@ -140,12 +134,10 @@ func (w *Watch) since(reading int) (found []timeline.Event) {
 	return found
 }
 
-// logMost bounds how many records of the log one reading reads: the rest is read the next time, or
-// at the first reading never. logLeast are read at first also if they are older than an hour: they
-// say when a sweep last evicted something.
+// logMost bounds the records of the log per reading. The first reads at least logLeast, to find
+// each sweep's last eviction.
 const logMost, logLeast = 20 * headsPage, 2 * headsPage
 
-// readLogs reads what is new in the eviction log and in the timeline's own stream.
 func (w *Watch) readLogs(ctx context.Context, now time.Time) error {
 	parts := w.survey.parts
 	if w.logs == nil {
@@ -161,7 +153,7 @@ func (w *Watch) readLogs(ctx context.Context, now time.Time) error {
 		return err
 	}
 	told, err := timeline.Read(ctx, w.client, w.keys.Timeline(), w.stream)
-	if err != nil && !Refused(err) && !wrongType(err) { // the rest is true without it; doctor names it
+	if err != nil && !Refused(err) && !wrongType(err) { // the rest is true without it; doctor reports it
 		return err
 	}
 	for k, records := range found {
@@ -194,7 +186,6 @@ func (w *Watch) readLogs(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// readNew reads the records behind the newest read, the oldest first.
 func (r *Reader) readNew(ctx context.Context, after string, now time.Time) (records []Record, err error) {
 	for ; len(records) < logMost; after = records[len(records)-1].ID {
 		page, err := r.heads(ctx, "XRANGE", "("+after, "+", now)
@@ -209,7 +200,6 @@ func (r *Reader) readNew(ctx context.Context, after string, now time.Time) (reco
 	return records, nil
 }
 
-// readBack reads the records of the last hour, the oldest first, as one of so many partitions.
 func (r *Reader) readBack(ctx context.Context, now time.Time, of int) (records []Record, err error) {
 	for from := "+"; len(records) < max(1, logMost/of); from = "(" + records[len(records)-1].ID {
 		page, err := r.heads(ctx, "XREVRANGE", from, "-", now)
@@ -225,7 +215,6 @@ func (r *Reader) readBack(ctx context.Context, now time.Time, of int) (records [
 	return records, nil
 }
 
-// recorded takes a record of the eviction log.
 func (w *Watch) recorded(rec Record, now time.Time) {
 	if rec.Count > 0 {
 		w.last[rec.Sweep] = Last{rec.Sweep, rec.At, rec.Epoch, rec.Leader, rec.Owner, rec.Count}
@@ -246,7 +235,7 @@ func (w *Watch) recorded(rec Record, now time.Time) {
 		return
 	}
 	if e.Count > 0 {
-		for i := range w.events { // batches of one owner are one event, and terms in many partitions
+		for i := range w.events { // merge batches of one owner, and terms in many partitions
 			if o := &w.events[i]; o.Kind == e.Kind && o.Epoch == e.Epoch && o.Sweep == e.Sweep &&
 				o.Instance == e.Instance && e.At.Sub(o.At) < oneEviction {
 				o.Count, o.told = o.Count+e.Count, w.reading
@@ -257,11 +246,10 @@ func (w *Watch) recorded(rec Record, now time.Time) {
 	w.add(e, now)
 }
 
-// oneEviction is for how long an eviction of one owner in one term is told as one.
+// oneEviction is how long batches of one owner in one term are merged into one event.
 const oneEviction = 5 * time.Minute
 
-// happened takes an event of the timeline's own stream, unless it was told already: a new leader
-// cannot know what the one before has written, nor what those of other partitions write.
+// happened adds an event of the timeline, unless another leader has reported it already.
 func (w *Watch) happened(e timeline.Event, now time.Time) {
 	known, several := false, len(w.survey.parts) > 1
 	for _, o := range slices.Backward(w.events) {
@@ -289,7 +277,6 @@ func (w *Watch) happened(e timeline.Event, now time.Time) {
 	w.add(e, now)
 }
 
-// add adds an event of the last hour.
 func (w *Watch) add(e timeline.Event, now time.Time) {
 	if now.Sub(e.At) <= Hour {
 		w.events = append(w.events, event{e, w.reading})

@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
-// logged writes the eviction log and the timeline as leaders do.
+// logged writes the eviction log and the timeline like leaders.
 type logged struct {
 	t *testing.T
 	*redis.Client
@@ -27,7 +27,7 @@ func setup(t *testing.T, w redistest.World) *logged {
 	return &logged{t: t, Client: w.Client, keys: guard.Layout{Prefix: w.Prefix}, now: now}
 }
 
-// term is the epoch of one that began so long ago.
+// term returns the epoch of a term that began then.
 func (l *logged) term(ago time.Duration) int64 { return l.now.Add(-ago).UnixMicro() }
 
 func (l *logged) record(id string, values ...any) {
@@ -48,7 +48,7 @@ func (l *logged) happened(e timeline.Event) {
 	require.NoError(l.t, timeline.Add(l.t.Context(), l.Client, l.keys.Timeline(), e))
 }
 
-// lines says events in short.
+// lines abbreviates events.
 func lines(events []timeline.Event) (text []string) {
 	for _, e := range events {
 		text = append(text, fmt.Sprintf("%s %s%s %d", e.Kind, e.Instance, e.Reason, e.Count))
@@ -56,8 +56,7 @@ func lines(events []timeline.Event) (text []string) {
 	return text
 }
 
-// What a heartbeat lasts is what is left of it and how long ago it was written: the clock was read
-// before much else.
+// A heartbeat's TTL is its remaining life plus its age, although the clock was read long before.
 func TestASlowReadingMakesNobodyDiffer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -68,7 +67,7 @@ func TestASlowReadingMakesNobodyDiffer(t *testing.T) {
 		"gap", 5_000, "grace", 22_000).Err())
 	l.AddHook(answered(func(cmd redis.Cmder) {
 		if cmd.Name() == "hlen" {
-			time.Sleep(1500 * time.Millisecond) // more than a heartbeat's TTL may be off
+			time.Sleep(1500 * time.Millisecond) // more than the tolerance for a heartbeat's TTL
 		}
 	}))
 	beat := fmt.Sprintf("%d/%d0000000000", l.now.UnixMilli(), l.now.UnixMicro())
@@ -137,7 +136,7 @@ func TestATermThatBeginsWhileTheLogIsReadIsToldOnce(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		l := setup(t, w)
-		epoch := l.term(-2 * time.Second) // behind the clock that was read before
+		epoch := l.term(-2 * time.Second) // after the clock that was read before
 		l.record(fmt.Sprintf("%d-0", epoch), "leader", "one", "term", "one/x")
 		watch := New(l.Client, l.keys).Watch()
 		for range 2 {

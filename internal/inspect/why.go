@@ -13,12 +13,12 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// Found says where a device is.
+// Found is the location of a device.
 type Found struct {
 	ID    string `json:"id"`
 	Owner string `json:"owner"` // "": nobody holds it
-	Alive bool   `json:"alive"` // the owner's heartbeat exists
-	// Since is when this life of the owner began, LastBeat when it last beat; zero: not known.
+	Alive bool   `json:"alive"`
+	// Since is when this life of the owner began, LastBeat its last beat; zero: unknown.
 	Since    time.Time `json:"since,omitzero"`
 	LastBeat time.Time `json:"last_beat,omitzero"`
 	// Partition is the device's; nil: there is one.
@@ -29,7 +29,7 @@ type Found struct {
 	Sentence string `json:"sentence"`
 }
 
-// Find tells who holds a device, and whether that owner lives.
+// Find returns the owner of a device, and whether it lives.
 func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	r, err := r.part(ctx, imei)
 	if err != nil {
@@ -54,13 +54,12 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	case f.Alive:
 		f.Sentence = fmt.Sprintf("%s holds %s; it %s", f.Owner, imei, lives(f, now))
 	default:
-		f.Sentence = fmt.Sprintf("%s is said to hold %s, but it has no heartbeat: it is dead or cut off",
+		f.Sentence = fmt.Sprintf("the entry of %[2]s names %[1]s, which has no heartbeat: it is dead or cut off",
 			f.Owner, imei)
 	}
 	return f, nil
 }
 
-// find reads an entry and its owner's heartbeat. An entry that is there may name nobody.
 func (r *Reader) find(ctx context.Context, imei string) (f Found, there bool, err error) {
 	f = Found{ID: imei}
 	if r.single {
@@ -80,7 +79,6 @@ func (r *Reader) find(ctx context.Context, imei string) (f Found, there bool, er
 	return f, there, err
 }
 
-// lives says how a living owner is known to live.
 func lives(f Found, now time.Time) string {
 	text := "lives: its heartbeat exists"
 	if !f.LastBeat.IsZero() {
@@ -92,37 +90,37 @@ func lives(f Found, now time.Time) string {
 	return text
 }
 
-// Verdict says what has become of an entry, or will.
+// Verdict is an entry's fate.
 type Verdict string
 
 // The verdicts.
 const (
-	Kept    Verdict = "kept"    // it is there, and nothing says that it will go
-	Evicted Verdict = "evicted" // a sweep took it; the newest record says which
-	WillGo  Verdict = "will_go" // its owner is silent, and a sweep will take it
-	Unknown Verdict = "unknown" // it is not there, and no record says why
+	Kept    Verdict = "kept"    // it exists, and nothing suggests that it will be deleted
+	Evicted Verdict = "evicted" // a sweep deleted it; see the newest record
+	WillGo  Verdict = "will_go" // its owner is silent, and a sweep will delete it
+	Unknown Verdict = "unknown" // it does not exist, and no record explains that
 )
 
-// Why tells why an entry or a key is there, or is not.
+// Why explains an entry or key.
 type Why struct {
 	ID       string  `json:"id"`
 	Verdict  Verdict `json:"verdict"`
-	Owner    string  `json:"owner"` // of the entry, or of the newest record; "": none
-	Alive    bool    `json:"alive"` // that owner's heartbeat exists
+	Owner    string  `json:"owner"` // of the entry, or of the newest record, or ""
+	Alive    bool    `json:"alive"`
 	Sentence string  `json:"sentence"`
 	Hold     *Hold   `json:"hold"`
-	// Partition is the device's; nil: there is one.
+	// Partition is the device's; nil if there is only one.
 	Partition *int `json:"partition,omitempty"`
-	// Records of the eviction log that name it, the newest first. Their items are left out.
+	// Records of the eviction log that name it, newest first, without their items.
 	Records []Record `json:"records"`
-	// Marks are of rules that have found it an orphan, and have not taken it yet.
+	// Marks are from rules that have found it an orphan but not deleted it yet.
 	Marks []orphan.Mark `json:"marks,omitempty"`
-	// Bin says where it lies, of what a rule with a bin took; nil: in none.
+	// Bin is where it lies if a rule with a bin deleted it, or nil.
 	Bin *orphan.Binned `json:"bin,omitempty"`
 }
 
-// Why tells why a device's entry, or a key that a rule sweeps, is there or is not. It reads the
-// whole eviction log of its partition, some 10 MB at most.
+// Why explains why a device's entry, or a key that a rule sweeps, exists or not. It reads the whole
+// eviction log of its partition.
 func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	w := Why{ID: id, Records: []Record{}}
 	fleet := r
@@ -152,7 +150,7 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	w.Owner, w.Alive = found.Owner, found.Alive
 	oldest := time.Time{}
 	logs := []*Reader{r}
-	if !isDevice(id) && r != parts[0] { // what is no device is swept with the first
+	if !isDevice(id) && r != parts[0] { // other keys are swept with the first partition
 		logs = append(logs, parts[0])
 	}
 	for rec, err := range newest(ctx, logs, nil, now) {
@@ -177,7 +175,7 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	}
 	if there {
 		w.Verdict = Kept
-		w.Sentence = "kept: its entry is empty, so that nobody can judge it; delete it: HDEL " +
+		w.Sentence = "kept: its entry is empty, so nothing can judge it; delete it: HDEL " +
 			r.keys.Registry() + " " + id
 		return w, nil
 	}
@@ -202,7 +200,6 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	return w, nil
 }
 
-// reach says how far back the log goes.
 func reach(oldest, now time.Time) string {
 	if oldest.IsZero() {
 		return "the log is empty"
@@ -210,11 +207,10 @@ func reach(oldest, now time.Time) string {
 	return "the log goes back to " + Ago(now.Sub(oldest))
 }
 
-// reconnected is how soon after an eviction the device may have come back and left again: of that
-// the log has nothing.
+// reconnected is the time after an eviction in which the device may have come back and left again,
+// without a trace in the log.
 const reconnected = time.Minute
 
-// evicted says what a record says, and what has become of the owner since.
 func evicted(rec Record, owner Heartbeat, now time.Time) string {
 	text := fmt.Sprintf("evicted %s at %s by %s in term %d", Ago(now.Sub(rec.At)),
 		rec.At.UTC().Format("2006-01-02 15:04:05Z"), rec.Leader, rec.Epoch)
@@ -234,10 +230,9 @@ func evicted(rec Record, owner Heartbeat, now time.Time) string {
 	return text
 }
 
-// quickly is how soon an entry that its owner's index has goes: the leader asks once a second.
+// quickly is how soon an indexed entry is deleted: the leader checks once a second.
 const quickly = 2 * time.Second
 
-// dying says what will become of an entry whose owner is silent.
 func (r *Reader) dying(
 	ctx context.Context, f Found, hold *Hold, witness Witness, now time.Time,
 ) (Verdict, string, error) {

@@ -10,44 +10,42 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// A Hold is why nothing is deleted for now.
+// A Hold is the reason why nothing is deleted.
 type Hold struct {
-	// Reason is one of the runbook's: gap, restarted, redis_evicting, redis_refusing,
-	// settings, self_check, mass_failure; or paused.
+	// Reason is one of the runbook's: gap, restarted, redis_evicting, redis_refusing, settings,
+	// self_check, mass_failure; or paused.
 	Reason string `json:"reason"`
 	// Until is when it ends; zero: when it is resumed.
 	Until time.Time `json:"until,omitzero"`
-	Since time.Time `json:"since,omitzero"` // of the hold; not known of a pause
-	Who   string    `json:"who,omitempty"`  // of a pause
-	Why   string    `json:"why,omitempty"`  // of a pause
-	// Sentence says it in plain words, with what to do.
+	Since time.Time `json:"since,omitzero"` // unknown for a pause
+	Who   string    `json:"who,omitempty"`
+	Why   string    `json:"why,omitempty"`
+	// Sentence has the reason in plain words, and the remedy.
 	Sentence string `json:"sentence"`
 	// Runbook is the heading of docs/runbook.md.
 	Runbook string `json:"runbook"`
 }
 
-// Witness is how long Redis has been listened to, as Redis has it.
+// Witness is how long Redis has been observed, according to its record.
 type Witness struct {
-	Since    time.Time     `json:"since,omitzero"`     // without a hold
-	LastTick time.Time     `json:"last_tick,omitzero"` // of anybody
+	Since    time.Time     `json:"since,omitzero"` // without a hold
+	LastTick time.Time     `json:"last_tick,omitzero"`
 	LastHold time.Time     `json:"last_hold,omitzero"`
-	Reason   string        `json:"reason,omitempty"` // of the last hold
-	Evicted  uint64        `json:"evicted_total"`    // by anybody, ever
-	TTL      time.Duration `json:"-"`                // that most have, else of who ticked last; 0: not known
-	Interval time.Duration `json:"-"`                // of the same; 0: not known
+	Reason   string        `json:"reason,omitempty"`
+	Evicted  uint64        `json:"evicted_total"`
+	TTL      time.Duration `json:"-"` // of the majority, or of the last to tick; 0: unknown
+	Interval time.Duration `json:"-"`
 
 	gap, need time.Duration
 	disagreed time.Time
 }
 
-// heard tells whether anybody listens: the last tick is not longer ago than the next may be. It may
-// have come after now was asked for, and if it lies further ahead the clock went back.
+// heard reports whether the last tick is younger than GAP. It may be slightly newer than now.
 func (w Witness) heard(now time.Time) bool {
 	since := now.Sub(w.LastTick)
 	return !w.LastTick.IsZero() && since <= w.gap && since > -clockWarn
 }
 
-// witness reads what is on record of it.
 func (r *Reader) witness(ctx context.Context) (Witness, error) {
 	is, err := guard.ReadWitness(ctx, r.client, r.keys)
 	if wrongType(err) { // the next tick replaces it
@@ -62,13 +60,12 @@ func (r *Reader) witness(ctx context.Context) (Witness, error) {
 	}
 	if is.Grace > 0 {
 		w.TTL = is.Grace - guard.Timing{}.Grace()
-		w.Interval = max(0, w.TTL-2*w.gap) // while replicas disagree the gap is of another one
+		w.Interval = max(0, w.TTL-2*w.gap) // while replicas disagree, the gap may be another's
 	}
 	return w, nil
 }
 
-// hold says whether deletes are held, and why; nil: they are not. A pause counts before all else,
-// since it ends last.
+// hold returns the current hold, or nil. A pause comes first, since it ends last.
 func (r *Reader) hold(ctx context.Context, w Witness, now time.Time) (*Hold, error) {
 	pause, left, err := r.pause(ctx)
 	if err != nil {
@@ -77,7 +74,6 @@ func (r *Reader) hold(ctx context.Context, w Witness, now time.Time) (*Hold, err
 	return holdOf(pause, left, w, now), nil
 }
 
-// holdOf is hold where the pause is known.
 func holdOf(pause *janitor.Pause, left time.Duration, w Witness, now time.Time) *Hold {
 	if pause != nil {
 		h := &Hold{Reason: "paused", Who: pause.Who, Why: pause.Why, Runbook: "paused"}
@@ -97,24 +93,23 @@ func holdOf(pause *janitor.Pause, left time.Duration, w Witness, now time.Time) 
 	meaning, known := holdMeaning[w.Reason]
 	if !known {
 		h.Runbook = "unknown"
-		meaning = "a newer version, or somebody, has given a reason that this one does not know"
+		meaning = "a newer version, or somebody, gave a reason that this version does not know"
 	}
 	h.Sentence = fmt.Sprintf("%s; nothing is deleted for %s more", meaning, Short(h.Until.Sub(now)))
 	return h
 }
 
-// holdMeaning says each reason of a hold in plain words, with what to do.
 var holdMeaning = map[string]string{
-	"gap":       "nobody listened to Redis for a while, or it has only just begun; this ends by itself",
-	"restarted": "Redis was restarted or failed over, so silence proves nothing yet; this ends by itself",
-	"redis_evicting": "Redis evicts keys, so that heartbeats may be missing: " +
+	"gap":       "Redis was not observed for a while, or observation has just started; this clears by itself",
+	"restarted": "Redis was restarted or failed over, so silence proves nothing yet; this clears by itself",
+	"redis_evicting": "Redis evicts keys, so heartbeats may be missing: " +
 		"set maxmemory-policy to noeviction and give it memory",
 	"redis_refusing": "Redis turns clients away, and owners may be among them: raise maxclients, " +
-		"or find who logs in with a wrong password (ACL LOG)",
+		"or find the client with a wrong password (ACL LOG)",
 	"settings":   "replicas disagree about HEARTBEAT_INTERVAL or HEARTBEAT_TTL: set the same on all",
-	"self_check": "the leader's own heartbeat was missing: look who deletes keys, and whether memory is full",
+	"self_check": "the leader's own heartbeat was missing: check what deletes keys, and whether memory is full",
 	"mass_failure": "more than half of the instances fell silent at once: " +
-		"look whether they live, and at the network",
+		"check whether they are alive, and the network",
 }
 
 // longestPause is how many bytes of a pause are read.

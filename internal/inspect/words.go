@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Short writes a duration as people read it, to the second, and to a tenth of it below ten: 4.2s,
+// Short formats a duration for people, in seconds, and below ten in tenths of a second: 4.2s,
 // 2m13s, 3h5m, 4d2h.
 func Short(d time.Duration) string {
 	switch {
@@ -23,7 +23,7 @@ func Short(d time.Duration) string {
 	return strings.TrimSuffix(fmt.Sprintf("%dd%dh", hours/24, hours%24), "0h")
 }
 
-// span writes a duration for programs, to the second or a tenth of it as Short does: Go's syntax.
+// span formats a duration for programs, in Go's syntax, as precisely as Short.
 func span(d time.Duration) string {
 	if d < 24*time.Hour {
 		return Short(d)
@@ -31,7 +31,6 @@ func span(d time.Duration) string {
 	return trimZeros(d.Round(time.Second).String())
 }
 
-// trimZeros drops the units that a duration ends with and that are zero: 3h5m0s is 3h5m.
 func trimZeros(s string) string {
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")
@@ -42,7 +41,7 @@ func trimZeros(s string) string {
 	return s
 }
 
-// Ago writes how long ago something was.
+// Ago formats an age.
 func Ago(d time.Duration) string {
 	if d < time.Second {
 		return "just now"

@@ -1,6 +1,6 @@
-// Package keyless finds the server for commands that name no key, such as SCAN, TIME, INFO, CONFIG
-// and PUBLISH. A Redis Cluster's client sends each of them to any node: a scan goes on at another
-// server than it began at, and PUBLISH counts the receivers of a server where nobody is.
+// Package keyless selects the server for commands without a key, such as SCAN, TIME, INFO, CONFIG
+// and PUBLISH. A Redis Cluster's client sends each of them to any node: a scan continues on another
+// server than it began on, and PUBLISH counts the receivers of a server without any.
 package keyless
 
 import (
@@ -10,7 +10,7 @@ import (
 )
 
 // At returns a client of the server that has a key: the client itself, or on a Redis Cluster that
-// of the key's master, as the client knows it. The error is that it knows none.
+// of the key's master. It fails if the client knows none.
 func At(
 	ctx context.Context, client redis.UniversalClient, key string,
 ) (redis.UniversalClient, error) {

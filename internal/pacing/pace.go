@@ -1,32 +1,28 @@
-// Package pacing keeps a janitor's sweeps from slowing down the other clients of the same Redis.
+// Package pacing keeps a janitor's sweeps from slowing down other clients of the same Redis.
 //
 //	pace, pages := pacing.New(pacing.Config{Share: 0.25, Probe: ping}), pacing.NewSize(1000)
 //
 //	leave, err := pace.Enter(ctx) // waits until a call may begin
 //	if err != nil {
-//		return err // ctx is over
+//		return err // ctx has ended
 //	}
 //	err = readPage(ctx, pages.Get())
 //	if held := leave(); err == nil {
 //		pages.Took(n, held)
 //	}
 //
-// Budget: one call is under way at a time, so another client waits for one of ours and never for
-// two. After d of work, calls rest for d*(1/share-1). After half a second without work the rest for
-// half a second's share may be put off, for half a second: a small sweep is over at once. So no
-// second has more than the share, but for one call and a millisecond. A token bucket with such a
-// burst would let one and a half shares through.
+// Budget: only one call runs at a time, so another client never waits for two of ours. After d of
+// work, calls rest for d*(1/share-1). After half a second without work, the rest for half a
+// second's share may be postponed by half a second, so that a small sweep is over at once. So no
+// second has more than the share, plus one call and a millisecond.
 //
-// Work is Redis' own time. How long a call takes is known here, and on a busy machine most of that
-// is waiting for a processor, on either side. So the processor time that Redis says it has used is
-// compared with the time of our calls, and if it is less, a call counts for less.
+// Work is Redis' own time, but a call on a busy machine is mostly waiting for a processor. So if
+// Redis reports less processor time than our calls took, calls count for less.
 //
-// Throttle: ten small calls a second are measured while sweeps make calls. At each of them the
-// share is halved, down to a fifth, while they take longer than usual or a living owner's heartbeat
-// comes late. Then it grows back within five seconds. What lasts for about five minutes is usual.
-//
-// Given up: no latency is known before ten small calls. A heartbeat counts as late until all are
-// read again, which sweeps do each second. Measurements do not expire, newer ones replace them.
+// Throttle: during sweeps, ten small calls a second are measured. Each halves the share, down to a
+// fifth, while they are slower than usual or a live owner's heartbeat is late. Afterwards it
+// recovers within five seconds. A latency that lasts for about five minutes becomes the usual one.
+// It is unknown before ten small calls.
 package pacing
 
 import (
@@ -39,15 +35,15 @@ import (
 )
 
 const (
-	burst       = time.Second / 2        // so much of a share is worked before the first rest
+	burst       = time.Second / 2        // this much of a share is worked before the first rest
 	grain       = time.Millisecond       // the shortest rest: a timer costs more than it saves
-	longestRest = 3 * time.Second        // a Redis that stood still is not helped by more
-	compared    = 25 * time.Millisecond  // of calls, at least, are compared with Redis' own time
-	leastWork   = 0.1                    // of a call's time is work: Redis may wait for a disk too
-	probeEvery  = 100 * time.Millisecond // between two small calls, while sweeps make calls
+	longestRest = 3 * time.Second        // a Redis that stalled gains nothing from more
+	compared    = 25 * time.Millisecond  // time of calls before a comparison with Redis' own time
+	leastWork   = 0.1                    // of a call at least counts as work: Redis may wait for a disk
+	probeEvery  = 100 * time.Millisecond // between two small calls during sweeps
 
-	// outlier: a call that takes so many times as long as the lower quartile of the last outlierOf
-	// calls is charged that. More is a busy machine at either end and not Redis: noise only adds.
+	// outlier: a call is charged at most this many times the lower quartile of the last outlierOf
+	// calls. The rest is a busy machine, not Redis.
 	outlier, outlierOf = 4, 8
 )
 
@@ -55,45 +51,46 @@ const (
 type Config struct {
 	// Share is the most of Redis' time that all calls take in any second, above 0, up to 1.
 	Share float64
-	// Probe makes a small call, with a deadline of its own. nil: only Observe tells the latency.
+	// Probe makes a small call, with its own deadline. If nil, only Observe measures the latency.
 	Probe func(ctx context.Context) error
-	// CPU asks how much processor time Redis has used in its life. nil, or an error: not known.
+	// CPU returns the processor time that Redis has used since it started. nil, or an error:
+	// unknown.
 	CPU func(ctx context.Context) (time.Duration, error)
-	// Beat is the interval of the owners' heartbeats.
+	// Beat is the owners' heartbeat interval.
 	Beat time.Duration
-	// Throttled is told of rest that Share alone does not ask for, as it begins. nil: nobody is.
+	// Throttled, if not nil, is called at the start of a rest with the part that Share alone does
+	// not require.
 	Throttled func(reason string, seconds float64)
 }
 
 // Pace is the gate that all calls of all sweeps go through. It is safe for concurrent use.
 type Pace struct {
 	cfg    Config
-	turn   chan struct{} // a lock that a context can end the wait for; these are for who has it:
+	turn   chan struct{} // a lock that a context can interrupt; its holder owns these:
 	probed time.Time
-	called time.Duration // the time of calls since Redis' own time was asked for
-	cpu    time.Duration // what that was; 0: not known
-	part   float64       // of the time of calls that is work of Redis
+	called time.Duration // time of calls since CPU was last read
+	cpu    time.Duration // its value then; 0: unknown
+	part   float64       // share of calls' time that is Redis' work
 
 	mu         sync.Mutex
-	paid       time.Time       // when the rest for all work so far is over
-	works      []time.Duration // of the last calls
-	putOff     time.Time       // until then the rest for a burst may be put off
+	paid       time.Time // when the rest for all work so far is over
+	works      []time.Duration
+	putOff     time.Time // until then the rest for a burst may be postponed
 	throttle   throttle
 	latency    latency
 	heartbeats heartbeats
-	late       bool // one was, when they were last read
+	late       bool // a heartbeat was, at the last reading
 }
 
-// New returns a Pace that begins with the whole share.
+// New returns a Pace with the whole share.
 func New(c Config) *Pace {
 	t := throttle{most: c.Share, share: c.Share}
 	return &Pace{cfg: c, turn: make(chan struct{}, 1), throttle: t, part: 1}
 }
 
-// Enter waits until a call may begin. The caller makes one call, then leaves, once. leave returns
-// for how long the call held the server: its time, less what a small call takes at present, which
-// is the network and the work of others, and less the time without a processor. The error is the
-// cause of ctx' end.
+// Enter waits until a call may begin. The caller makes one call and then calls leave, once. leave
+// returns how long the call occupied the server: its duration without the latency of a small call
+// and the time spent waiting for a processor. The error is the cause of ctx' end.
 func (p *Pace) Enter(ctx context.Context) (leave func() (held time.Duration), err error) {
 	select {
 	case p.turn <- struct{}{}:
@@ -118,7 +115,6 @@ func (p *Pace) Enter(ctx context.Context) (leave func() (held time.Duration), er
 	}, nil
 }
 
-// probe measures a small call if it is time, with none of ours in its way.
 func (p *Pace) probe(ctx context.Context) {
 	begun := time.Now()
 	if begun.Sub(p.probed) < probeEvery {
@@ -131,8 +127,6 @@ func (p *Pace) probe(ctx context.Context) {
 	p.probed = time.Now()
 }
 
-// compare finds out which part of the time of our calls Redis can have worked, from time to time.
-// What others had it do in between counts as ours.
 func (p *Pace) compare(ctx context.Context) {
 	if p.cfg.CPU == nil || p.called < compared {
 		return
@@ -145,7 +139,6 @@ func (p *Pace) compare(ctx context.Context) {
 	p.called, p.cpu = 0, cpu
 }
 
-// rest is how long to wait until a call may begin, or until the next measurement in a long rest.
 func (p *Pace) rest(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,7 +159,6 @@ func (p *Pace) rest(now time.Time) time.Duration {
 	return rest
 }
 
-// charge takes a call and returns for how long it held the server.
 func (p *Pace) charge(begun, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,16 +172,15 @@ func (p *Pace) charge(begun, now time.Time) time.Duration {
 		p.works = p.works[n:]
 		work = min(work, outlier*slices.Sorted(slices.Values(p.works))[outlierOf/4])
 	}
-	owed := max(p.paid.Sub(begun), -grain) // a timer comes late; more rest than that is no credit
+	owed := max(p.paid.Sub(begun), -grain) // timers fire late; more rest than that is not credited
 	due := owed.Seconds() + work.Seconds()/p.throttle.share
 	p.paid = begun.Add(time.Duration(min(due, (took+longestRest).Seconds()) * float64(time.Second)))
 	return held
 }
 
-// worked is how much of the time of calls is work of Redis.
 func (p *Pace) worked(d time.Duration) time.Duration { return time.Duration(p.part * float64(d)) }
 
-// Observe takes what a small call of somebody else took: the usual is known before the first sweep.
+// Observe takes the duration of somebody else's small call.
 func (p *Pace) Observe(took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,8 +189,8 @@ func (p *Pace) Observe(took time.Duration) {
 	p.throttle.step(now, p.late, p.latency.strained())
 }
 
-// LateHeartbeats takes the life that the heartbeats of all owners have left, and tells whether that
-// of a living owner comes late. Until the next call this slows sweeping down.
+// LateHeartbeats takes the remaining life of all owners' heartbeats, and reports whether a live
+// owner's is late, which slows sweeping down until the next call.
 func (p *Pace) LateHeartbeats(left map[string]time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,7 +200,7 @@ func (p *Pace) LateHeartbeats(left map[string]time.Duration) bool {
 	return p.late
 }
 
-// Share is what sweeps may take now, and why it is less than Config.Share; "" if it is not.
+// Share returns the current share, and why it is below Config.Share, or "".
 func (p *Pace) Share() (share float64, reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

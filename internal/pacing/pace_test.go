@@ -16,14 +16,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// call has a call of length d go through the pace at now, and returns the rest after it.
+// call passes a call of length d through the pace at now, and returns the rest after it.
 func (p *Pace) call(now time.Time, d time.Duration) time.Duration {
 	p.rest(now)
 	p.charge(now, now.Add(d))
 	return max(0, p.paid.Sub(now.Add(d)))
 }
 
-// worn is a pace whose burst is over: from now on rest is taken after work.
+// worn returns a pace whose burst is over: from now on work requires rest.
 func worn(share float64) (p *Pace, now time.Time) {
 	p, now = New(Config{Share: share}), time.Now()
 	p.paid, p.probed = now, now
@@ -138,9 +138,9 @@ func TestACallCountsForTheTimeThatRedisWorked(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		what  string
-		works time.Duration // of a call of ten times that
+		works time.Duration // Redis' work, of a call ten times as long
 		err   error
-		calls float64 // that are made in 20 s
+		calls float64 // in 20 s
 	}{
 		{"the rest of the call is waiting for a processor", time.Millisecond, nil, 2000},
 		{"it may as well have worked for us all the time", 10 * time.Millisecond, nil, 500},
@@ -151,7 +151,7 @@ func TestACallCountsForTheTimeThatRedisWorked(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			cpu := time.Hour
 			p := New(Config{Share: 0.25, CPU: func(context.Context) (time.Duration, error) { return cpu, c.err }})
-			calls, held := 0.0, time.Duration(0) // the last call held it
+			calls, held := 0.0, time.Duration(0) // how long the last call held it
 			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); calls++ {
 				leave, err := p.Enter(t.Context())
 				require.NoError(t, err)
@@ -180,7 +180,7 @@ func TestRestThatAThrottleAddsIsCounted(t *testing.T) {
 	p.paid = now.Add(70 * time.Millisecond)
 	require.NotZero(t, p.rest(now))
 	require.Zero(t, extra)
-	// Seven times as long as what was worked, not three.
+	// Seven times as long as the work, not three.
 	p.throttle.share, p.throttle.reason = 0.125, Latency
 	require.NotZero(t, p.rest(now))
 	require.InDelta(t, 0.04, extra, 1e-9)
@@ -216,8 +216,8 @@ func TestOneCallIsUnderWayAtATime(t *testing.T) {
 	})
 }
 
-// Three sweeps side by side, calls and pauses of all lengths, on a clock of its own. Every few
-// seconds all of them pause for a while, and may then begin with a burst.
+// Three concurrent sweeps, with calls and pauses of all lengths, on a virtual clock. Every few
+// seconds all of them pause for a while, after which a burst is allowed.
 func TestNoSecondHasMoreThanTheShare(t *testing.T) {
 	t.Parallel()
 	type call struct {
@@ -240,7 +240,7 @@ func TestNoSecondHasMoreThanTheShare(t *testing.T) {
 						if err != nil {
 							return
 						}
-						d := 2 * time.Millisecond / outlier // an odd one beyond that is not all charged
+						d := 2 * time.Millisecond / outlier // an outlier is not charged in full
 						d += time.Duration(rnd.IntN(int(2*time.Millisecond - d)))
 						busy = append(busy, call{time.Now(), d})
 						time.Sleep(d)
@@ -263,8 +263,8 @@ func TestNoSecondHasMoreThanTheShare(t *testing.T) {
 					}
 					taken += c.took
 				}
-				// A call begins before what it takes is known, the last may end in the next second,
-				// and rests below the grain are saved up.
+				// A call begins before its duration is known, the last one may end in the next
+				// second, and rests below the grain are saved up.
 				require.LessOrEqual(t, taken.Seconds(), share+2*0.002+grain.Seconds())
 			}
 			require.Greater(t, all.Seconds()/20, share*0.5, "and the share is made use of")
@@ -300,13 +300,13 @@ func TestACallThatWaitsForItsTurnStopsWithItsContext(t *testing.T) {
 	})
 }
 
-// server is a Redis of which a second client takes a part: a call meets it at work that often.
+// server is a Redis partly used by a second client: this share of calls meets it at work.
 type server struct {
 	p    *Pace
 	rnd  *rand.Rand
 	load float64
 	net  time.Duration
-	odd  time.Duration // one small call takes so much longer
+	odd  time.Duration // one small call takes this much longer
 	err  error         // of small calls
 }
 
@@ -315,7 +315,7 @@ func newServer(share float64) *server {
 	s.p = New(Config{Share: share, Beat: 30 * time.Second, Probe: func(context.Context) error {
 		d := s.net + time.Duration(s.rnd.IntN(int(30*time.Microsecond))) + s.odd
 		s.odd = 0
-		if s.rnd.Float64() < s.load { // it is in the middle of a call of a millisecond
+		if s.rnd.Float64() < s.load { // in the middle of a call of a millisecond
 			d += time.Duration(s.rnd.IntN(int(time.Millisecond)))
 		}
 		time.Sleep(d)
@@ -324,7 +324,7 @@ func newServer(share float64) *server {
 	return s
 }
 
-// sweep calls for so long, and returns the share at its end, and its least and most in between.
+// sweep makes calls for d, and returns the share at its end, and the smallest and largest.
 func (s *server) sweep(t *testing.T, d time.Duration) (last, least, most float64) {
 	t.Helper()
 	least = 1
@@ -410,7 +410,7 @@ func TestASlowNetworkIsNoLoad(t *testing.T) {
 		s.net = 40 * time.Millisecond
 		_, least, _ := s.sweep(t, 20*time.Second)
 		require.InDelta(t, 0.25, least, 0)
-		s.net = 60 * time.Millisecond // by another way, from now on
+		s.net = 60 * time.Millisecond // by another route from now on
 		s.sweep(t, 10*time.Second)
 		s.net = 70 * time.Millisecond
 		_, least, _ = s.sweep(t, 10*time.Second)

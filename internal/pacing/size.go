@@ -6,24 +6,24 @@ import (
 )
 
 const (
-	sizeTarget = time.Millisecond / 2 // that a call may hold the server; twice is too long
-	sizeLeast  = 50                   // below this a call costs more than what it does
-	sizeCalls  = 4                    // in a row: the network and a busy machine make single ones long
+	sizeTarget = time.Millisecond / 2 // that a call may occupy the server; twice is too long
+	sizeLeast  = 50                   // below this a call costs more than its work
+	sizeCalls  = 4                    // in a row: the network and a busy machine prolong single calls
 )
 
-// Size is how many elements a page or a batch has. It grows by a tenth of the most while a call of
-// the next size would hold the server for half a millisecond at most, and is halved when calls hold
-// it for twice as long. It is safe for concurrent use.
+// Size is the number of elements of a page or batch. It grows by a tenth of the maximum while a
+// call of the next size would occupy the server for at most half a millisecond, and is halved when
+// calls take twice as long. It is safe for concurrent use.
 type Size struct {
 	most int
 
 	mu   sync.Mutex
 	now  int
-	slow int // calls in a row
+	slow int // consecutive slow calls
 }
 
-// NewSize returns a Size of at most so many. It begins with half of them: whether the most is too
-// much is seen from less.
+// NewSize returns a Size of at most most. It starts with half, from which one can see whether most
+// is too much.
 func NewSize(most int) *Size {
 	s := &Size{most: most, now: most}
 	s.halve()
@@ -32,14 +32,14 @@ func NewSize(most int) *Size {
 
 func (s *Size) halve() { s.now = max(s.now/2, min(sizeLeast, s.most)) }
 
-// Get is the size to use now.
+// Get returns the current size.
 func (s *Size) Get() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now
 }
 
-// Took takes for how long a call with n elements held the server.
+// Took takes how long a call with n elements occupied the server.
 func (s *Size) Took(n int, held time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ func TestSizesFollowWhatCallsTake(t *testing.T) {
 	t.Parallel()
 	s := NewSize(500)
 	require.Equal(t, 250, s.Get())
-	steps := func(want int, targets ...float64) { // calls of the size that it has, in targets
+	steps := func(want int, targets ...float64) { // calls of the current size, in targets
 		t.Helper()
 		for _, n := range targets {
 			s.Took(s.Get(), time.Duration(n*float64(sizeTarget)))
@@ -19,14 +19,14 @@ func TestSizesFollowWhatCallsTake(t *testing.T) {
 		require.Equal(t, want, s.Get())
 	}
 	steps(500, 0.4, 0.4, 0.4, 0.4, 0.4, 0.8)
-	steps(500, 0.8, 9, 9, 9, 0.8, 9, 9, 9, 0.8) // not while one of four is quick
+	steps(500, 0.8, 9, 9, 9, 0.8, 9, 9, 9, 0.8) // not while one in four is quick
 	steps(500, 1.5, 1.5, 1.5, 1.5)
 	steps(250, 3, 3, 3, 3)
 	steps(125, 3, 3, 3, 3)
 	steps(50, 3, 3, 3, 3, 3, 3, 3, 3)
 	steps(50, 0.6, 0.6) // 100 would take 1.2 targets
 	steps(150, 0.4, 0.4, 0.9)
-	s.Took(10, sizeTarget*3/10) // what ten took says nothing good of two hundred
+	s.Took(10, sizeTarget*3/10) // ten elements prove nothing about two hundred
 	steps(150)
 	s.Took(10, sizeTarget/100)
 	steps(200)

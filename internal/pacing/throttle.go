@@ -5,25 +5,23 @@ import (
 	"time"
 )
 
-// Why sweeps get less than Config.Share.
+// Reasons for less than Config.Share.
 const (
-	Latency   = "latency"   // small calls take longer than usual: Redis has other work
-	Heartbeat = "heartbeat" // a living owner's heartbeat comes late
+	Latency   = "latency"   // small calls are slower than usual: Redis has other work
+	Heartbeat = "heartbeat" // a live owner's heartbeat is late
 )
 
 const (
-	leastPart = 0.2             // of the setting: the dead have to go
-	recovery  = 5 * time.Second // from nothing to the setting
+	leastPart = 0.2 // of the setting: the dead must be swept
+	recovery  = 5 * time.Second
 )
 
-// throttle is the share of Redis' time that sweeps may take. It is pure.
 type throttle struct {
 	most, share float64
-	reason      string // why share is below most; ""
+	reason      string // why share is below most, or ""
 	at          time.Time
 }
 
-// step takes what suffers now.
 func (t *throttle) step(now time.Time, late, strained bool) {
 	grown := t.most * now.Sub(t.at).Seconds() / recovery.Seconds()
 	t.at = now
@@ -40,21 +38,21 @@ func (t *throttle) step(now time.Time, late, strained bool) {
 }
 
 const (
-	samples = 10 // are looked at together: one slow call means nothing, nor does one quick one
-	// slack is what a small call may take beyond its usual time, or half of that if it is more.
+	samples = 10 // looked at together: a single slow or quick call means nothing
+	// slack is how much slower than usual a small call may be, unless half of the usual is more.
 	slack = 200 * time.Microsecond
-	// usualAfter is about how long a change of the latency lasts until it is the usual.
+	// usualAfter is about how long a changed latency lasts until it is the usual one.
 	usualAfter = 5 * time.Minute
 )
 
-// latency knows what a small call takes, and whether that is more than usual. It is pure.
+// latency is the latency of small calls, and whether it is unusual. It has no clock.
 type latency struct {
-	last       []time.Duration // oldest first
-	now, usual time.Duration   // upper quartile of the last, and its usual value; 0: not known
-	at         time.Time       // when usual was set
+	last       []time.Duration
+	now, usual time.Duration // upper quartile of the last, and its usual value; 0: unknown
+	at         time.Time     // when usual was set
 }
 
-// saw takes what one small call took. The usual falls at once, and rises slowly.
+// saw takes the duration of a small call. The usual falls at once, and rises slowly.
 func (l *latency) saw(at time.Time, took time.Duration) {
 	if l.last = append(l.last, took); len(l.last) < samples {
 		return
@@ -66,34 +64,32 @@ func (l *latency) saw(at time.Time, took time.Duration) {
 	l.at = at
 }
 
-// strained tells whether small calls take clearly longer than usual.
 func (l *latency) strained() bool { return l.now > l.usual+max(l.usual/2, slack) }
 
-// heartbeats is what was read of each owner's heartbeat. It is pure.
 type heartbeats struct {
 	at time.Time // of the last reading
 	of map[string]life
 }
 
-// life is the most that one heartbeat was seen with, which is its TTL: other kinds of writers have
-// their own. left is what it had at the last reading.
+// life is one heartbeat: the longest life seen, which is its TTL (other writers have their own),
+// and the life left at the last reading.
 type life struct{ most, left time.Duration }
 
-// overdue takes what the heartbeats have left, and tells whether a living owner's comes late. One
-// in time never has less left than its TTL less the interval. One that has less, by more than two
-// retries, has failed to beat. That says something about Redis for one interval; an owner that is
-// silent for longer is dying, and sparing Redis does not help it. Owners not in left are forgotten.
+// overdue takes the remaining life of the heartbeats, and reports whether a live owner's is late. A
+// punctual heartbeat always has at least its TTL less the interval left; one with less, by more
+// than two retries, has missed a beat. For one interval that concerns Redis; an owner that is
+// silent for longer is dying. Owners not in left are forgotten.
 //
-// Redis' clock can go back, and an owner can return with a lower TTL. Then more was seen than the
-// TTL. A beat ends that, the next or the one after. It puts the heartbeat's end off, and came after
-// the last reading. So the TTL is at most what is left and the time since that reading.
+// If Redis' clock goes back, or an owner returns with a lower TTL, a life longer than the TTL was
+// seen. The next beat, or the one after, corrects that: the TTL is at most the life left plus the
+// time since the last reading.
 func (h *heartbeats) overdue(now time.Time, left map[string]time.Duration, interval time.Duration) bool {
 	late := false
 	passed, retries := now.Sub(h.at), interval/5 // a retry comes each interval/10
 	of := make(map[string]life, len(left))
 	for id, d := range left {
 		l, known := h.of[id]
-		if known && d-l.left+passed > retries { // it beat
+		if known && d-l.left+passed > retries {
 			l.most = min(l.most, d+passed)
 		}
 		l = life{most: max(l.most, d), left: d}

@@ -21,7 +21,7 @@ func TestTheShareHalvesAndGrowsWithinItsBounds(t *testing.T) {
 		{0, "", 0.4, ""},
 		{time.Second, Latency, 0.2, Latency},
 		{1100 * time.Millisecond, Latency, 0.1, Latency},
-		{1200 * time.Millisecond, Heartbeat, 0.08, Heartbeat}, // a fifth at least
+		{1200 * time.Millisecond, Heartbeat, 0.08, Heartbeat}, // at least a fifth
 		{time.Minute, Heartbeat, 0.08, Heartbeat},
 		{61 * time.Second, "", 0.16, Heartbeat},
 		{61500 * time.Millisecond, "", 0.2, Heartbeat},
@@ -74,7 +74,7 @@ func TestAHeartbeatComesLateWhenBeatsFail(t *testing.T) {
 	type look struct{ at, left int } // seconds
 	for name, c := range map[string]struct {
 		looks []look
-		late  bool // at the last
+		late  bool // at the last look
 	}{
 		"it beats":                          {[]look{{0, 90}, {29, 61}}, false},
 		"a beat and one retry have failed":  {[]look{{0, 90}, {34, 56}}, false},
@@ -105,7 +105,7 @@ func TestAHeartbeatComesLateWhenBeatsFail(t *testing.T) {
 	}
 }
 
-// aBeat is an owner whose heartbeat is written each interval, as Redis tells what it has left.
+// aBeat is an owner that writes its heartbeat each interval.
 type aBeat struct {
 	h        heartbeats
 	at, beat time.Time
@@ -116,7 +116,7 @@ type aBeat struct {
 
 const aInterval = 30 * time.Second
 
-// pass lets time pass, and tells for how long the heartbeat was late at a reading each so often.
+// pass lets time pass, and returns how long the heartbeat was late, reading it this often.
 func (a *aBeat) pass(d, each time.Duration) (late time.Duration) {
 	for until := a.at.Add(d); a.at.Before(until); a.at = a.at.Add(each) {
 		for !a.silent && !a.beat.Add(aInterval).After(a.at) {
@@ -130,7 +130,7 @@ func (a *aBeat) pass(d, each time.Duration) (late time.Duration) {
 	return late
 }
 
-// An owner that beats in time is late for two beats at most. One that falls silent is found.
+// A punctual owner is late for two beats at most. An owner that falls silent is found.
 func TestWhatAHeartbeatHadBeforeMakesItLateForTwoBeatsAtMost(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(a *aBeat){
@@ -155,7 +155,7 @@ func TestWhatAHeartbeatHadBeforeMakesItLateForTwoBeatsAtMost(t *testing.T) {
 						b.silent = true
 						require.NotZero(t, b.pass(4*aInterval, each), "it is silent")
 					}
-					late := a.pass(2*aInterval, time.Second) // as it is read if it is late
+					late := a.pass(2*aInterval, time.Second) // how often it is read while late
 					require.LessOrEqual(t, late, 2*aInterval)
 					if name == "nothing" {
 						require.Zero(t, late)

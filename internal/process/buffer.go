@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A Buffer keeps what is written to it, such as a log, for others to look into meanwhile. The zero
-// Buffer is empty. Safe for concurrent use.
+// A Buffer collects writes, such as a log, for others to read meanwhile. The zero Buffer is empty.
+// Safe for concurrent use.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -19,7 +19,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// String is all that was written up to now.
+// String returns everything written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,14 +1,13 @@
-// Package process starts child processes that do not outlive their parent, and reads what they
-// write.
+// Package process starts child processes that do not outlive their parent, and reads their output.
 //
 //	p, err := process.Start(exec.Command(binary), process.Options{Log: "replica.log"})
 //	...
-//	addr := p.Said("serving HTTP", "addr") // of its log in JSON; "" while there is no such line
+//	addr := p.Said("serving HTTP", "addr") // from its JSON log; "" until that line exists
 //	...
 //	p.Kill()
 //
-// On Linux the kernel kills a child when its parent ends, also by a panic, a timeout or SIGKILL,
-// when no clean-up runs. On other systems a parent that is killed leaves its children behind.
+// On Linux the kernel kills a child when its parent ends, even by a panic, a timeout or SIGKILL,
+// when no clean-up runs. On other systems a killed parent leaves its children running.
 package process
 
 import (
@@ -22,10 +21,9 @@ import (
 	"strings"
 )
 
-// Options say where a child's input comes from and where its output goes. The zero value leaves
-// both as the command has them.
+// Options redirect a child's input and output. The zero value keeps those of the command.
 type Options struct {
-	// Log is a file for standard output and standard error. It is created, or emptied.
+	// Log is a file for standard output and standard error. It is created or truncated.
 	Log string
 	// Talk connects standard input and standard output with [Process.In] and [Process.Out].
 	Talk bool
@@ -33,20 +31,20 @@ type Options struct {
 	OwnGroup bool
 }
 
-// Process is a child that was started. Its methods may be called at any time, also after its end.
+// Process is a started child. Its methods may be called at any time, even after its end.
 type Process struct {
-	// In is the child's standard input and Out its standard output, with [Options.Talk] only. Out
-	// can be read to its end after the child has ended. Both are closed by Kill.
+	// In is the child's standard input and Out its standard output, with [Options.Talk]. Kill
+	// closes both.
 	In  io.WriteCloser
 	Out *bufio.Scanner
 
 	cmd  *exec.Cmd
 	log  string
-	out  *os.File // behind Out
+	out  *os.File // read by Out
 	done chan struct{}
 }
 
-// Start starts a command. The caller ends it with [Process.Kill], at the latest.
+// Start starts a command. The caller must end it with [Process.Kill].
 func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	p := &Process{cmd: cmd, log: o.Log, done: make(chan struct{})}
 	if o.Log != "" {
@@ -67,8 +65,8 @@ func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	cmd.SysProcAttr = attributes(o.OwnGroup)
 	started := make(chan error, 1)
 	go func() {
-		// The kernel sends the death signal when the thread that forked ends, not the process. So
-		// this thread is kept until the child has ended.
+		// The kernel sends the death signal when the forking thread ends, so keep it until the
+		// child has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(p.done)
@@ -85,8 +83,8 @@ func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	return p, nil
 }
 
-// talk makes the pipes, and returns the child's end of its output. That is none of exec's own
-// pipes: exec closes those when the child ends, and what was not read by then is lost.
+// talk makes the pipes, and returns the child's end of its output. exec would close its own pipe
+// when the child ends, losing unread output.
 func (p *Process) talk() (theirs *os.File, err error) {
 	if p.In, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -100,7 +98,7 @@ func (p *Process) talk() (theirs *os.File, err error) {
 
 func (p *Process) hangUp() {
 	if p.out != nil {
-		_ = p.In.Close() // or the child's end has closed it
+		_ = p.In.Close() // the child's end may have closed it
 		_ = p.out.Close()
 	}
 }
@@ -111,7 +109,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the child has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Runs tells whether the child has not ended. A stopped one runs.
+// Runs reports whether the child has not ended. A stopped child runs.
 func (p *Process) Runs() bool {
 	select {
 	case <-p.done:
@@ -129,15 +127,14 @@ func (p *Process) Signal(sig os.Signal) error {
 	return nil
 }
 
-// Kill ends the child at once, also a stopped one, and returns when it is gone. A child that has
-// ended by itself is no error.
+// Kill ends the child at once, even a stopped one, and returns when it is gone.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // fails only if it has gone already
+	_ = p.cmd.Process.Kill() // fails only if it is gone already
 	<-p.done
 	p.hangUp()
 }
 
-// ExitCode waits for the end and returns the exit status, -1 for the end by a signal.
+// ExitCode waits for the end and returns the exit status, -1 after a signal.
 func (p *Process) ExitCode() int {
 	<-p.done
 	return p.cmd.ProcessState.ExitCode()
@@ -152,11 +149,10 @@ func (p *Process) Log() string {
 	return string(text)
 }
 
-// Said returns a value of the first line with a message in the child's log, which is in JSON; "" if
-// there is none yet.
+// Said returns a value of the first line with a message in the child's JSON log, or "".
 func (p *Process) Said(message, key string) string { return Said(p.Log(), message, key) }
 
-// Said returns a value of the first line with a message in a log in JSON; "" if there is none.
+// Said returns a value of the first line with a message in a JSON log, or "".
 func Said(log, message, key string) string {
 	for line := range strings.Lines(log) {
 		var record map[string]any

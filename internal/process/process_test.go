@@ -76,7 +76,7 @@ func TestWhatCannotBeStartedIsAnError(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// asParent makes this test's binary a parent that starts a child and is killed then.
+// asParent makes this test's binary a parent that starts a child and is then killed.
 const asParent = "ROLLCALL_TEST_AS_PARENT"
 
 func TestAChildDiesWithAParentThatIsKilled(t *testing.T) {
@@ -99,6 +99,6 @@ func TestAChildDiesWithAParentThatIsKilled(t *testing.T) {
 	parent.Kill()
 	require.Eventually(t, func() bool {
 		stat, err := os.ReadFile("/proc/" + child + "/stat")
-		return err != nil || strings.Contains(string(stat), ") Z ") // nobody may have waited for it yet
+		return err != nil || strings.Contains(string(stat), ") Z ") // its parent may not have waited for it yet
 	}, time.Minute, time.Millisecond)
 }

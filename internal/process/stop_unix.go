@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Stop freezes the child (SIGSTOP) and returns when it is frozen, a moment after the signal.
+// Stop freezes the child (SIGSTOP) and waits until it is frozen.
 func (p *Process) Stop() error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -26,17 +26,17 @@ func (p *Process) Stop() error {
 	return nil
 }
 
-// Cont lets a stopped child go on (SIGCONT).
+// Cont resumes a stopped child (SIGCONT).
 func (p *Process) Cont() error { return p.Signal(syscall.SIGCONT) }
 
-// Stopped tells whether the child is frozen, by any signal.
+// Stopped reports whether the child is frozen, by any signal.
 func (p *Process) Stopped() bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
-	if err != nil { // it is gone, or this is no Linux
+	if err != nil { // it is gone, or this is not Linux
 		state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(p.PID())).Output()
 		return err == nil && bytes.HasPrefix(state, []byte("T"))
 	}
-	// "pid (name) state ...", and the name may hold anything but a last ')'.
+	// "pid (name) state ...", where the name may contain anything, but the last ')' ends it.
 	_, rest, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')'):], []byte(" "))
 	return bytes.HasPrefix(rest, []byte("T"))
 }

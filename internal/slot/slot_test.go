@@ -22,7 +22,7 @@ func FuzzSlotsAreThoseOfRedis(f *testing.F) {
 	} {
 		f.Add(key)
 	}
-	// A server that is no node of a Cluster does not say.
+	// Only a node of a Cluster answers.
 	rdb := redistest.StartCluster(f, 1, 0).Nodes[0].Client()
 	f.Fuzz(func(t *testing.T, key string) {
 		want, err := rdb.ClusterKeySlot(t.Context(), key).Result()

@@ -1,14 +1,13 @@
-// Package streak logs what fails again and again: the first failure of a row as a warning, and the
-// end of the row.
+// Package streak logs recurring failures: the first of a row as a warning, and the end of the row.
 //
-//	reads := streak.New(log, "commands cannot be read, trying again", "commands are read again")
+//	reads := streak.New(log, "cannot read commands; retrying", "reading commands again")
 //	for {
 //		err := read()
 //		reads.Note(err)
 //		...
 //	}
 //
-// An error that only says that the caller stops is no failure: do not note it.
+// Do not note an error that only means that the caller is stopping.
 package streak
 
 import (
@@ -16,20 +15,20 @@ import (
 	"sync/atomic"
 )
 
-// Streak is one thing that may fail for a while. It is safe for concurrent use.
+// Streak is one operation that may fail for a while. It is safe for concurrent use.
 type Streak struct {
 	log          *slog.Logger
 	fails, works string
 	failing      atomic.Bool
 }
 
-// New returns a Streak of something that works. It logs fails at WARN, with the error, when the
-// thing begins to fail, and works at INFO when it works again. Both lines have these attributes.
+// New returns a Streak of a working operation. It logs fails at WARN, with the error, when the
+// operation begins to fail, and works at INFO when it recovers.
 func New(log *slog.Logger, fails, works string, attrs ...any) *Streak {
 	return &Streak{log: log.With(attrs...), fails: fails, works: works}
 }
 
-// Note says how the last try went. The failures of a row after its first one are logged at DEBUG.
+// Note takes the result of a try. Further failures of a row are logged at DEBUG.
 func (s *Streak) Note(err error) {
 	switch {
 	case err != nil && s.failing.CompareAndSwap(false, true):
@@ -41,7 +40,7 @@ func (s *Streak) Note(err error) {
 	}
 }
 
-// Begun says that it fails, and that a line of the caller has told so already.
+// Begun starts a row of failures whose first one the caller has logged.
 func (s *Streak) Begun() { s.failing.Store(true) }
 
 // Failing reports whether the last try failed.

@@ -15,16 +15,14 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// queued is how many events wait for a slow receiver. More are lost, as Pub/Sub loses messages.
 const queued = 256
 
-// kind is what happened to a channel.
 type kind uint8
 
 const (
 	message kind = iota
-	begun        // subscribed
-	ended        // not any more
+	begun
+	ended
 )
 
 type event struct {
@@ -32,32 +30,29 @@ type event struct {
 	payload string
 }
 
-// connections are the subscribed ones, by client.
 var connections = struct {
 	sync.Mutex
 	of map[redis.UniversalClient]*connection
 }{of: map[redis.UniversalClient]*connection{}}
 
-// connection is what all channels of one client share. It lives while one of them runs. No lock is
-// held while the server is spoken to.
+// connection is shared by all channels of one client, and lives while one of them runs. No lock is
+// held during calls to the server.
 type connection struct {
 	client redis.UniversalClient
 	end    context.CancelFunc
 	done   chan struct{} // closed when it has ended
 
 	mu      sync.Mutex
-	members map[string][]*member // by channel; two of one process may want the same
-	sub     *redis.PubSub        // nil: not connected
+	members map[string][]*member // by channel; a process may have several for one channel
+	sub     *redis.PubSub
 }
 
-// member is one channel of a connection.
 type member struct {
 	Channel
 	connection *connection
 	events     chan event
 }
 
-// join adds a channel to its client's connection, or makes one.
 func join(c Channel) *member {
 	m := &member{Channel: c, events: make(chan event, queued)}
 	connections.Lock()
@@ -68,7 +63,7 @@ func join(c Channel) *member {
 	}
 	m.connection = h
 	sub := h.change(func() { h.members[c.Name] = append(h.members[c.Name], m) })
-	if !known { // now that it has a channel
+	if !known { // only now does it have a channel
 		var ctx context.Context
 		ctx, h.end = context.WithCancel(context.Background())
 		go func() {
@@ -77,15 +72,14 @@ func join(c Channel) *member {
 		}()
 	}
 	connections.Unlock()
-	// Redis confirms it again where another has the channel already: so m learns of it. An error ends
-	// the connection: its reader sees it too.
+	// If another member has the channel already, Redis confirms it again, which m needs. An error
+	// ends the connection: its reader gets it too.
 	if sub != nil {
 		_ = sub.Subscribe(context.Background(), c.Name)
 	}
 	return m
 }
 
-// leave takes the channel off its connection. The last one ends it.
 func (m *member) leave() {
 	h, alone, last := m.connection, false, false
 	connections.Lock()
@@ -110,7 +104,6 @@ func (m *member) leave() {
 	}
 }
 
-// change changes the members, and returns what is connected then; nil: nothing.
 func (h *connection) change(f func()) *redis.PubSub {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,7 +111,6 @@ func (h *connection) change(f func()) *redis.PubSub {
 	return h.sub
 }
 
-// run subscribes again and again until ctx ends.
 func (h *connection) run(ctx context.Context) {
 	for {
 		err := h.receive(ctx)
@@ -138,7 +130,6 @@ func (h *connection) run(ctx context.Context) {
 	}
 }
 
-// receive receives messages of all channels until the connection fails or ctx ends.
 func (h *connection) receive(ctx context.Context) error {
 	var names []string
 	h.change(func() { names = slices.Collect(maps.Keys(h.members)) })
@@ -151,7 +142,7 @@ func (h *connection) receive(ctx context.Context) error {
 			h.tell(name, event{kind: ended})
 		}
 	}()
-	// A read under way does not heed ctx; closing its connection ends it.
+	// A read ignores ctx; closing its connection ends it.
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
 	for asked := false; ; {
 		msg, err := sub.ReceiveTimeout(ctx, h.silence())
@@ -169,12 +160,12 @@ func (h *connection) receive(ctx context.Context) error {
 				delete(subscribed, m.Channel)
 				wanted := false
 				h.change(func() { wanted = len(h.members[m.Channel]) > 0 })
-				if wanted { // one left while another came
+				if wanted { // another member left while this one joined
 					_ = sub.Subscribe(ctx, m.Channel)
 				}
 				continue
 			}
-			if len(subscribed) == 0 { // connected; who came meanwhile is not on the list
+			if len(subscribed) == 0 { // connected; members that joined meanwhile are not on the list
 				var more []string
 				h.change(func() {
 					h.sub = sub
@@ -193,7 +184,6 @@ func (h *connection) receive(ctx context.Context) error {
 	}
 }
 
-// silence is the shortest of all channels.
 func (h *connection) silence() (d time.Duration) {
 	h.change(func() {
 		for m := range h.all() {
@@ -205,7 +195,6 @@ func (h *connection) silence() (d time.Duration) {
 	return d
 }
 
-// all are the members; to be called in change.
 func (h *connection) all() iter.Seq[*member] {
 	return func(yield func(*member) bool) {
 		for _, members := range h.members {
@@ -218,7 +207,7 @@ func (h *connection) all() iter.Seq[*member] {
 	}
 }
 
-// tell hands an event over. It does not wait: one slow receiver must not keep the others waiting.
+// It does not wait: a slow receiver must not delay the others.
 func (h *connection) tell(name string, e event) {
 	var members []*member
 	h.change(func() { members = slices.Clone(h.members[name]) })

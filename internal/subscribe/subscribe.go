@@ -1,5 +1,5 @@
-// Package subscribe receives the messages of one Redis channel until it is told to stop, and finds
-// out when a connection is dead though nobody closed it.
+// Package subscribe receives the messages of a Redis channel, and detects silently dead
+// connections.
 //
 //	subscribe.Channel{
 //		Client: ctl, Name: "news", Silence: time.Minute,
@@ -7,14 +7,12 @@
 //		Message: func(payload string) { fmt.Println(payload) },
 //	}.Run(ctx)
 //
-// A subscriber only reads. If the other end vanishes without a word (a cable, a firewall, a host
-// that died), a read waits for ever. So a subscriber that received nothing for Silence sends a
-// PING. If there is no answer within Silence again, it subscribes anew.
+// If the other end of a connection vanishes silently, a read waits for ever. So after Silence
+// without a message a subscriber sends a PING, and after Silence without an answer it subscribes
+// again. All channels of one client share one connection.
 //
-// All channels of one client share one connection.
-//
-// Pub/Sub loses messages: those sent while nobody was subscribed never arrive. The users of this
-// package find out by other means what they missed; a message makes them find out sooner.
+// Pub/Sub loses messages while nobody is subscribed. Users must find out by other means what they
+// missed; a message only speeds that up.
 package subscribe
 
 import (
@@ -25,18 +23,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Channel is what to receive, and which functions are told. All fields but Subscribed are
-// required. One goroutine calls the functions.
+// A Channel is the subscription to a channel. All fields but Subscribed are required.
 type Channel struct {
 	Client  redis.UniversalClient
 	Name    string
-	Silence time.Duration        // after so long without a message the server is asked to answer
+	Silence time.Duration        // time without a message before a PING
 	Retry   func() time.Duration // the pause before it subscribes again
-	Message func(payload string) // is told of each message
-	// Subscribed, if set, is told true when a subscription began (messages before it may have been
-	// missed), and false when one ended.
+	Message func(payload string) // called for each message
+	// Subscribed, if set, is called with true when a subscription begins (earlier messages may have
+	// been missed), and with false when it ends.
 	Subscribed func(bool)
-	Log        *slog.Logger // of failures, at level Debug: a message that is missed does no harm
+	Log        *slog.Logger // logs failures at DEBUG: a missed message does no harm
 }
 
 // Run receives messages until ctx ends.

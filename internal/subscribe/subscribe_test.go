@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 const silence = time.Minute
 
-// line is a connection that can break without a sign: nothing arrives any more, and nobody is told.
+// line is a connection that can break silently: nothing arrives any more.
 type line struct {
 	net.Conn
 	broken *atomic.Bool
@@ -45,9 +45,9 @@ func (l line) Read(b []byte) (int, error) {
 	}
 }
 
-// subscriber is one that runs, and what it was told.
+// subscriber is a running subscriber and its history.
 type subscriber struct {
-	refuse atomic.Bool   // connections are
+	refuse atomic.Bool   // of connections
 	client *redis.Client // subscribes
 	other  *redis.Client // publishes
 	stop   func()
@@ -55,17 +55,16 @@ type subscriber struct {
 	mu         sync.Mutex
 	heard      []string
 	subscribed []bool
-	broken     []*atomic.Bool // a line each
+	broken     []*atomic.Bool // one per line
 }
 
-// note changes what is noted, under the lock.
 func (s *subscriber) note(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 }
 
-// told is what it was told, and how often it dialled.
+// told returns its messages, its changes of subscription, and how often it dialled.
 func (s *subscriber) told() (heard []string, subscribed []bool, dials int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +107,7 @@ func start(t *testing.T) *subscriber {
 	return s
 }
 
-// publish publishes a message and says how many heard it.
+// publish publishes a message and returns the number of receivers.
 func (s *subscriber) publish(t *testing.T, m string) int64 {
 	n, err := s.other.Publish(t.Context(), "news", m).Result()
 	require.NoError(t, err)
@@ -176,7 +175,7 @@ func TestItEndsAtOnceThoughAReadIsUnderWay(t *testing.T) {
 		require.Zero(t, time.Since(begun))
 		_, subscribed, _ := s.told()
 		require.Equal(t, []bool{true, false}, subscribed)
-		synctest.Wait() // the server, too, sees the end
+		synctest.Wait() // the server notices the end too
 		require.Zero(t, s.publish(t, "nobody"))
 	})
 }

@@ -1,6 +1,6 @@
--- heads.lua: records of a stream without what is long in them. Of a log of a million evicted
--- entries these are kilobytes instead of megabytes. It reads one record at a time: each may be
--- large. Read-only.
+-- heads.lua: records of a stream without long fields: of a log of a million evicted entries,
+-- kilobytes instead of megabytes. It reads one record at a time, since each may be large.
+-- Read-only.
 -- KEYS[1] stream  ARGV[1] XRANGE | XREVRANGE  ARGV[2] from  ARGV[3] to  ARGV[4] how many at most
 -- Result: a list of { id, field, value, ... }
 local heads, from = {}, ARGV[2]

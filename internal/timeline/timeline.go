@@ -1,10 +1,10 @@
-// Package timeline is what happened to a fleet, for people: leaders write what the eviction log
-// does not have, in a stream of bounded size, so that it outlives them.
+// Package timeline keeps events of a fleet, for people, that the eviction log does not have, in a
+// stream of bounded size.
 //
 //	err := timeline.Add(ctx, client, layout.Timeline(), timeline.Event{Kind: timeline.Death, Instance: id})
 //	events, err := timeline.Read(ctx, client, layout.Timeline(), "0-0")
 //
-// Nothing that is deleted rests on it.
+// No delete rests on it.
 package timeline
 
 import (
@@ -19,50 +19,48 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Kind says what happened.
+// Kind is the kind of an event.
 type Kind string
 
-// The kinds. What another version of a program writes may be of another kind.
+// Other versions of a program may write other kinds.
 const (
 	Term     Kind = "term"      // Instance began to lead
-	Eviction Kind = "eviction"  // what Instance left was swept
-	Alive    Kind = "alive"     // Instance lives, and did not a moment before
+	Eviction Kind = "eviction"  // Instance's leftovers were swept
+	Alive    Kind = "alive"     // Instance lives, after it was dead
 	Death    Kind = "death"     // Instance fell silent
-	Left     Kind = "left"      // Instance said goodbye
+	Left     Kind = "left"      // Instance left in good order
 	Hold     Kind = "hold"      // deletes are held, for Reason
-	HoldOver Kind = "hold_over" // they are no longer held for Reason
+	HoldOver Kind = "hold_over" // the hold for Reason is over
 	Pause    Kind = "pause"     // Who paused, for Why
-	Resume   Kind = "resume"    // the pause was ended, or ran out
+	Resume   Kind = "resume"    // the pause was ended, or expired
 	Resign   Kind = "resign"    // Instance gave up the lease
 )
 
-// An Event is something that happened.
+// An Event is one event.
 type Event struct {
-	ID       string    `json:"id"` // stays; an eviction that goes on is told again under its id
+	ID       string    `json:"id"` // fixed; an eviction that continues is reported again under its id
 	At       time.Time `json:"at"` // by the server's clock
 	Kind     Kind      `json:"kind"`
-	Instance string    `json:"instance,omitempty"` // whom it happened to
+	Instance string    `json:"instance,omitempty"` // the instance that it is about
 	By       string    `json:"by,omitempty"`       // the replica that did it or saw it
-	Epoch    uint64    `json:"epoch,omitempty"`    // of the term in which it happened; 0: not known
+	Epoch    uint64    `json:"epoch,omitempty"`    // of the term in which it happened; 0: unknown
 	Sweep    string    `json:"sweep,omitempty"`    // of an eviction
-	Count    int       `json:"count,omitempty"`    // of what was evicted; of a term, of partitions
+	Count    int       `json:"count,omitempty"`    // entries evicted; for a term, partitions
 	Reason   string    `json:"reason,omitempty"`   // of a hold
 	Who      string    `json:"who,omitempty"`      // of a pause or its end
 	Why      string    `json:"why,omitempty"`      // of a pause
 	Until    time.Time `json:"until,omitzero"`     // of a pause; zero: until resumed
-	Sentence string    `json:"sentence"`           // in plain words; a reader writes it
-	// Found: it was so when a term began, and may have been told before.
+	Sentence string    `json:"sentence"`           // in plain words, added by a reader
+	// Found means that it was so when a term began, and may have been reported before.
 	Found bool `json:"-"`
 }
 
-// most is how many events the stream keeps, about.
 const most = 1000
 
-// longest is how much of a text is kept.
 const longest = 200
 
-// Add adds events, in one round trip. Without At they happen now. ID, Epoch, Sweep, Count and
-// Sentence are not kept. An error may mean that some of them, or all, were added.
+// Add adds events, in one round trip. Events without At happen now. ID, Epoch, Sweep, Count and
+// Sentence are not stored. After an error some may have been added.
 func Add(ctx context.Context, client redis.UniversalClient, key string, events ...Event) error {
 	p := client.Pipeline()
 	for _, e := range events {
@@ -74,7 +72,6 @@ func Add(ctx context.Context, client redis.UniversalClient, key string, events .
 	return nil
 }
 
-// values are the fields of the stream; an empty one is left out.
 func (e Event) values() []string {
 	v := []string{"kind", string(e.Kind)}
 	add := func(field, text string) {
@@ -95,7 +92,6 @@ func (e Event) values() []string {
 	return v
 }
 
-// ms writes a time as unix time in ms; "": it is none.
 func ms(at time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -103,8 +99,8 @@ func ms(at time.Time) string {
 	return strconv.FormatInt(at.UnixMilli(), 10)
 }
 
-// Read returns the newest events behind the one with this id, the oldest first: as many as the
-// stream keeps. Fields that are invalid, or longer than Add writes, are empty.
+// Read returns the newest events after the one with this id, oldest first. Invalid fields are
+// empty.
 func Read(ctx context.Context, client redis.UniversalClient, key, after string) ([]Event, error) {
 	var page []redis.XMessage
 	for from := "+"; len(page) < most; from = "(" + page[len(page)-1].ID {
@@ -132,7 +128,6 @@ func Read(ctx context.Context, client redis.UniversalClient, key, after string) 
 	return events, nil
 }
 
-// at reads a time in ms; zero: it is none.
 func at(ms string) (t time.Time) {
 	if n, err := strconv.ParseInt(ms, 10, 64); err == nil && n > 0 {
 		t = time.UnixMilli(n)

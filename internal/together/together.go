@@ -1,12 +1,11 @@
-// Package together sends in one pipeline what several parts of a process ask for at about the same
-// time. Redis pays for each pipeline that it has to wake up for, whatever is in it: to wake up
-// costs a server with little to do more than most commands.
+// Package together sends in one pipeline the commands that several parts of a process need at about
+// the same time. Waking up for a pipeline costs an idle Redis more than most commands.
 //
 //	m := together.Join(client, "beats")
 //	defer m.Leave()
 //	err := m.Do(ctx, time.Second, func(pipe redis.Pipeliner) { beat = pipe.EvalSha(...) })
 //
-// On a Redis Cluster the client makes one pipeline a node of it.
+// On a Redis Cluster the client splits it into one pipeline per node.
 package together
 
 import (
@@ -18,7 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// key names a group: members of one client that ask at the same times.
 type key struct {
 	client  redis.UniversalClient
 	purpose string
@@ -29,33 +27,31 @@ var groups = struct {
 	of map[key]*group
 }{of: map[key]*group{}}
 
-// group is what the members of one client and purpose share.
 type group struct {
 	key
-	born    time.Time // when the first joined
+	born    time.Time // when the first member joined
 	members int       // guarded by groups
 
 	mu    sync.Mutex
-	round *round // gathering; nil: none
+	round *round // being filled; nil: none
 }
 
-// round is one pipeline.
 type round struct {
 	client redis.UniversalClient
 	pipe   redis.Pipeliner
 	asked  int
-	until  time.Time     // it is sent then, whoever has not asked
-	wait   *time.Timer   // fires then
+	until  time.Time     // when to send it at the latest
+	wait   *time.Timer   // fires at until
 	all    chan struct{} // closed when every member has asked
-	closed bool          // all is
+	closed bool          // whether all is closed
 	done   chan struct{} // closed when it was answered
-	err    error         // why nothing was answered; nil: each command knows
+	err    error         // if nothing was answered; otherwise each command has its own
 }
 
-// Member is one of those that ask together.
+// Member is one participant of a group.
 type Member struct{ group *group }
 
-// Join adds a member to those that use a client for the same purpose. Leave takes it off again.
+// Join adds a member to the group of a client and purpose. Leave removes it.
 func Join(client redis.UniversalClient, purpose string) *Member {
 	groups.Lock()
 	defer groups.Unlock()
@@ -69,7 +65,7 @@ func Join(client redis.UniversalClient, purpose string) *Member {
 	return &Member{g}
 }
 
-// Leave ends a membership. It is called once.
+// Leave ends a membership. Call it once.
 func (m *Member) Leave() {
 	groups.Lock()
 	defer groups.Unlock()
@@ -78,23 +74,21 @@ func (m *Member) Leave() {
 	}
 }
 
-// Turns are when the members come together again and again: it is so long until the next turn,
-// where one comes every so often. Turns are counted from when the first member joined.
+// Turns returns the time until the next turn of members that meet at this interval. All turns count
+// from when the first member joined.
 func (m *Member) Turns(every time.Duration) (next time.Duration) {
 	return m.TurnAfter(0, every)
 }
 
-// TurnAfter returns how long it is until the first turn that is more than d away.
+// TurnAfter returns the time until the first turn that is more than d away.
 func (m *Member) TurnAfter(d, every time.Duration) (next time.Duration) {
 	return d + every - (time.Since(m.group.born)+d)%every
 }
 
 // Do sends the commands that fill adds, with those of the other members, as soon as each member has
-// asked, or the within of any that asked has passed. Half of the time until ctx's deadline is left
-// for the answers, however long within is. The commands hold the answers. The error is one that
-// no command knows: a connection that was refused. An answer may come with those of a slower
-// server: the first member's deadline bounds the wait of all, and its context does not interrupt
-// it.
+// asked, or the within of one of them has passed; at least half of the time until ctx's deadline is
+// left for the answers. The commands hold the answers; Do's error is one that no command has, such
+// as a refused connection. The first member's deadline bounds everybody's wait.
 func (m *Member) Do(ctx context.Context, within time.Duration, fill func(redis.Pipeliner)) error {
 	g := m.group
 	groups.Lock()
@@ -113,7 +107,7 @@ func (m *Member) Do(ctx context.Context, within time.Duration, fill func(redis.P
 			all: make(chan struct{}), done: make(chan struct{}),
 		}
 		g.round = r
-	} else if until.Before(r.until) { // one that asks more often waits less
+	} else if until.Before(r.until) { // a member that asks more often waits less
 		r.until = until
 		r.wait.Reset(within)
 	}
@@ -144,28 +138,27 @@ func (m *Member) Do(ctx context.Context, within time.Duration, fill func(redis.P
 	return r.err
 }
 
-// send sends it, and tells an error that no command has.
 func (r *round) send(ctx context.Context) {
 	if deadline, ok := ctx.Deadline(); ok && r.asked > 1 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 		defer cancel()
 	}
-	if cmds := r.pipe.Cmds(); len(cmds) == 1 { // that needs no pipeline
+	if cmds := r.pipe.Cmds(); len(cmds) == 1 { // a single command needs no pipeline
 		r.err = r.client.Process(ctx, cmds[0])
 		return
 	}
 	r.err = Exec(ctx, r.pipe)
 }
 
-// Answered reports whether an error is an answer of a server, and not the lack of one.
+// Answered reports whether an error is a server's answer, rather than the lack of one.
 func Answered(err error) bool {
 	_, is := errors.AsType[redis.Error](err)
 	return is
 }
 
-// Exec executes a pipeline. The error is one that none of its commands has: a connection that was
-// refused, for a wrong password. Each command then looks as if it had been answered.
+// Exec executes a pipeline. Its error is one that no command has, such as a refused connection;
+// each command then looks answered.
 func Exec(ctx context.Context, pipe redis.Pipeliner) error {
 	cmds, err := pipe.Exec(ctx)
 	for _, cmd := range cmds {

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// seen is a hook that notes how many commands each pipeline has, and fails them if it is told to.
+// seen is a hook that records the number of commands of each pipeline, and can fail them.
 type seen struct {
 	mu    sync.Mutex
 	pipes []int
@@ -32,7 +32,7 @@ func (s *seen) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		s.mu.Lock()
 		err := s.err
-		if cmds[0].Name() == "incr" { // else it is a connection that begins
+		if cmds[0].Name() == "incr" { // otherwise a connection is being set up
 			s.pipes = append(s.pipes, len(cmds))
 		}
 		s.mu.Unlock()
@@ -58,7 +58,7 @@ func inBubble(t *testing.T, f func(t *testing.T, c *redis.Client, s *seen)) {
 
 const within = 300 * time.Millisecond
 
-// ask has a member count something up, after a while, and returns what became of it and when.
+// ask makes a member increment a counter, after a while, and returns the result and when.
 func ask(t *testing.T, m *together.Member, after time.Duration) (n int64, took time.Duration, err error) {
 	time.Sleep(after)
 	begun := time.Now()

@@ -1,4 +1,4 @@
-// Package waittest is how tests wait for what another goroutine or process does.
+// Package waittest waits for other goroutines or processes in tests.
 package waittest
 
 import (
@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Patience bounds what a test waits for; nothing ever takes so long.
+// Patience bounds the waits of tests; nothing ever takes that long.
 const Patience = 2 * time.Minute
 
-// Becomes asks again and again, with a pause of every, until cond is true; false if it is too late.
+// Becomes polls cond until it is true, or returns false after Patience.
 func Becomes(every time.Duration, cond func() bool) bool {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -23,9 +23,9 @@ func Becomes(every time.Duration, cond func() bool) bool {
 	return true
 }
 
-// Until is Becomes; too late fails the test, with what. cond runs in the test's own goroutine, and
-// may require: where testify's Eventually asks, a failed requirement ends another goroutine, and
-// the test waits in vain.
+// Until is Becomes, and fails the test with what if it is too late. cond runs on the test's own
+// goroutine and may require: with testify's Eventually a failed requirement ends another goroutine,
+// and the test waits in vain.
 func Until(t testing.TB, every time.Duration, cond func() bool, what ...any) {
 	t.Helper()
 	if !Becomes(every, cond) {
