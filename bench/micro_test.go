@@ -103,7 +103,8 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// BenchmarkLookupMany looks up 1,000 devices beside one HMGET of them: x-HMGET is the ratio of the two.
+// BenchmarkLookupMany looks up 1,000 devices beside one HMGET of them: x-HMGET is the ratio of the
+// two.
 func BenchmarkLookupMany(b *testing.B) {
 	jan, ctx := newMicro(b, 10), b.Context()
 	srv, keys := redis.NewClient(redistest.Shared(b).Options()), jan.reg.Layout()

@@ -108,3 +108,19 @@ func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
 		require.Zero(t, newest)
 	})
 }
+
+func TestTheProcessorTimeOfRedisGrows(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	before, err := s.guard.CPU(ctx)
+	require.NoError(t, err)
+	require.Positive(t, before)
+	require.NoError(t, s.Eval(ctx, "for i = 1, 3000000 do end return 1", nil).Err())
+	after, err := s.guard.CPU(ctx)
+	require.NoError(t, err)
+	require.Greater(t, after, before)
+
+	_, err = s.poor(t, "leader", "-info").CPU(ctx)
+	require.Error(t, err, "what it does not say is not known")
+}

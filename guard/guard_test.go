@@ -440,22 +440,6 @@ func TestForgetKeepsWhatItsUserMayNotUnlink(t *testing.T) {
 	require.Equal(t, guard.Done, v, "there is nothing to unlink")
 }
 
-func TestTheProcessorTimeOfRedisGrows(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
-	before, err := s.guard.CPU(ctx)
-	require.NoError(t, err)
-	require.Positive(t, before)
-	require.NoError(t, s.Eval(ctx, "for i = 1, 3000000 do end return 1", nil).Err())
-	after, err := s.guard.CPU(ctx)
-	require.NoError(t, err)
-	require.Greater(t, after, before)
-
-	_, err = s.poor(t, "leader", "-info").CPU(ctx)
-	require.Error(t, err, "what it does not say is not known")
-}
-
 func TestTheBreakerStartsTheWitnessAnewButNotAgainTooSoon(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()

@@ -61,8 +61,8 @@ func (l Layout) LogAside(epoch uint64) string {
 	return l.Log() + ":aside:" + strconv.FormatUint(epoch, 10)
 }
 
-// WitnessAside is what a tick calls a key of another type that it finds in the witness' place. It is
-// for people.
+// WitnessAside is what a tick calls a key of another type that it finds in the witness' place. It
+// is for people.
 func (l Layout) WitnessAside(number uint64) string {
 	return l.Witness() + ":aside:" + strconv.FormatUint(number, 10)
 }

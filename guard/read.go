@@ -14,7 +14,8 @@ var (
 	pageScript   = redis.NewScript(lua("page"))
 )
 
-// Fields returns the first 1024 bytes of each of these fields of a hash, or nil where there is none.
+// Fields returns the first 1024 bytes of each of these fields of a hash, or nil where there is
+// none.
 func Fields(ctx context.Context, client redis.UniversalClient, key string, fields ...string) ([]any, error) {
 	args := make([]any, len(fields))
 	for i, f := range fields {

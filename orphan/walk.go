@@ -109,8 +109,8 @@ type members struct {
 	named bool  // of a hash, names alone are asked for: Redis 7.4 and newer can
 }
 
-// membersAtOnce is how many members one command answers with at most: their names, and the values of
-// fields, can be of any size.
+// membersAtOnce is how many members one command answers with at most: their names, and the values
+// of fields, can be of any size.
 func (r *rule) membersAtOnce(ctx context.Context, c caller) (int64, error) {
 	id, size := identity{}, "SCARD"
 	switch {

@@ -27,8 +27,8 @@ func (r *Registry) LookupMany(ctx context.Context, ids []string) (map[string]reg
 	return owners, nil
 }
 
-// Owners is registry.Registry.Owners over all partitions. An instance is reported as alive if it has
-// a heartbeat in any of them.
+// Owners is registry.Registry.Owners over all partitions. An instance is reported as alive if it
+// has a heartbeat in any of them.
 func (r *Registry) Owners(ctx context.Context) ([]registry.Owner, error) {
 	live := make(map[string]bool)
 	for _, part := range r.parts {

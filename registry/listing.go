@@ -12,10 +12,10 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
-// LookupMany returns the owners of those ids that an instance holds; the others are missing from the
-// map. It reads the entries, a call for each 1,000, and then the heartbeats of the instances that they
-// name. So unlike Lookup, it may report an owner that died, or lost the device, between the two. Errors
-// are Redis' and are counted.
+// LookupMany returns the owners of those ids that an instance holds; the others are missing from
+// the map. It reads the entries, a call for each 1,000, and then the heartbeats of the instances
+// that they name. So unlike Lookup, it may report an owner that died, or lost the device, between
+// the two. Errors are Redis' and are counted.
 func (r *Registry) LookupMany(ctx context.Context, ids []string) (map[string]Owner, error) {
 	owners, err := r.lookupMany(ctx, ids)
 	if err != nil {
@@ -97,10 +97,10 @@ func (r *Registry) Owners(ctx context.Context) ([]Owner, error) {
 	return owners, nil
 }
 
-// Holdings yields the ids whose entries name an instance, page by page: each call of Redis reads up to
-// 1,000. It reads the instance's reverse index, and so nothing of an owner that keeps none
-// (NoReverseIndex, a plain writer). An id that is registered or released meanwhile may be missing, or
-// yielded twice. An error ends it.
+// Holdings yields the ids whose entries name an instance, page by page: each call of Redis reads up
+// to 1,000. It reads the instance's reverse index, and so nothing of an owner that keeps none
+// (NoReverseIndex, a plain writer). An id that is registered or released meanwhile may be missing,
+// or yielded twice. An error ends it.
 func (r *Registry) Holdings(ctx context.Context, instance string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for cursor := uint64(0); ; {

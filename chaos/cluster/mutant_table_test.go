@@ -38,8 +38,8 @@ var mutants = harness.Mutants{
 			Name: "TicksWithoutTheNeverKey", What: "ticks are answered while the slot moves",
 			Edits: []harness.Edit{{
 				File: "guard/witness.go",
-				From: "g.layout.Roster(), g.layout.Never(), ",
-				To:   "g.layout.Roster(), g.layout.Roster(), ",
+				From: "l.Roster(), l.Never(), ",
+				To:   "l.Roster(), l.Roster(), ",
 			}},
 			Without: []harness.Edit{noRunID, noCounters, noSaying},
 			Row:     "HeartbeatMovesLongBeforeTheRest",

@@ -44,8 +44,10 @@ const deadline = 350 * time.Millisecond
 const mostReply = 256 << 10
 
 func newPair(t *testing.T, o *redis.Options, prefix string) *pair {
+	own := lease.Options(o)
+	own.ReadTimeout = time.Minute // large values take long where others have the processors
 	f := &pair{
-		t: t, Client: redis.NewClient(lease.Options(o)), Layout: guard.Layout{Prefix: prefix},
+		t: t, Client: redis.NewClient(own), Layout: guard.Layout{Prefix: prefix},
 		metrics: prometheus.NewRegistry(),
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -21,8 +21,8 @@ func TestALogNamesItsInstanceAndIsCalmWhileAnotherDies(t *testing.T) {
 	start := func(id string) *process.Process {
 		return logtest.Program(t,
 			[]string{asMain + "=1", "OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_BSP_SCHEDULE_DELAY=50",
-				"JWT_HS256_SECRET=" + secret}, // a secret in a flag is warned of
-			"--redis-url=redis://"+server.Addr(), "--database-url="+db.URL,
+				"DATABASE_URL=" + db.URL, "JWT_HS256_SECRET=" + secret}, // as flags they would be warned of
+			"--redis-url=redis://"+server.Addr(),
 			"--instance-id="+id, "--http-addr=127.0.0.1:0", "--log-format=json",
 			// settings under which a slow machine is not taken for a fault:
 			"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--availability-lease-ttl=6s")

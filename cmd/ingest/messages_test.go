@@ -107,6 +107,9 @@ func loggedMessage(n ast.Node) (string, bool) {
 	case *ast.Ident:
 		return service.EmbeddedNotice, message.Name == "EmbeddedNotice"
 	case *ast.BinaryExpr:
+		if text(message.X) != "" {
+			return text(message), true
+		}
 		return "ingest failed", true // the program's name and what happened
 	}
 	return "", false

@@ -168,8 +168,8 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	return err
 }
 
-// openTLS reads the files of TLS for devices. It returns the authorities that may vouch for devices,
-// or nil if devices need no certificate.
+// openTLS reads the files of TLS for devices. It returns the authorities that may vouch for
+// devices, or nil if devices need no certificate.
 func (r *replica) openTLS(ctx context.Context) (clientCAs func() *x509.CertPool, err error) {
 	s := r.settings
 	if !s.overTLS() {

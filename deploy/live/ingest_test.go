@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -84,6 +85,18 @@ var scenesOfIngest = []scene{
 		alert: "RollcallFlooded", fault: "4,500 sockets say nothing, and come back when they are closed",
 		fleet:  ingest(),
 		strike: func(r *rig) { r.flood(r.jobs["ingest"][0].devices, 4500) },
+	},
+	{
+		alert: "RollcallCrowded", fault: "29 devices report to a replica of 30 sockets",
+		fleet: func(r *rig) {
+			r.several(1, "ingest", slices.Concat(quick, []string{"INGEST_MAX_CONNS=30"})...)
+			r.devices(trackers)
+		},
+		strike: func(r *rig) {
+			more := trackers
+			more.Devices, more.FirstIMEI = 9, 86_000_000_000_000
+			r.devices(more)
+		},
 	},
 	{
 		alert: "RollcallAuthorityUnknown", fault: "`devices:allowed` is a string",

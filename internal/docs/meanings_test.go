@@ -109,6 +109,10 @@ var meanings = map[string]meaning{
 		"The number of devices, and a few more",
 		"At `INGEST_MAX_CONNS`: sockets that have shown least are closed for new ones, or these wait; if `ingest_unproven` is small, add replicas",
 	},
+	"ingest_connections_limit": {
+		"Steady",
+		"Below `INGEST_MAX_CONNS`: the limit of open files allows no more; the log names both",
+	},
 	"ingest_unidentified": {
 		"Near 0; a reconnect storm shows for a moment",
 		"Near 4,096: somebody floods the port. Look at `ingest_disconnects_total{reason=\"crowded\"}`",

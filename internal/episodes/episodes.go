@@ -1,5 +1,5 @@
-// Package episodes is what all searches have in common: tests that play random steps until an oracle
-// objects. Steps come in episodes of a seed each:
+// Package episodes is what all searches have in common: tests that play random steps until an
+// oracle objects. Steps come in episodes of a seed each:
 //
 //	ROLLCALL_STEPS=1000000 go test -run TestSearch PACKAGE    # as make search does
 //	ROLLCALL_SEED=42 go test -run TestSearch PACKAGE          # one episode

@@ -138,8 +138,8 @@ func (a *admission) wait(ctx context.Context) {
 }
 
 // take takes one of the slots for open sockets. While none is free it closes the socket that
-// deserves its slot least, and takes its slot over; it waits if none may be closed. It returns false
-// when ctx has ended.
+// deserves its slot least, and takes its slot over; it waits if none may be closed. It returns
+// false when ctx has ended.
 func (a *admission) take(ctx context.Context, slots chan struct{}) bool {
 	for {
 		select {

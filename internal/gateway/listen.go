@@ -110,8 +110,8 @@ func (g *Gateway) OverTLS(ln net.Listener, c *Certificate) net.Listener {
 }
 
 // mostHandshake is how many bytes a device may send for its TLS handshake. Package tls would hold
-// 64 KiB of a hello and 256 KiB of certificates for each socket, of somebody who has proved nothing.
-// A device with a chain of three certificates sends less than 8 KiB.
+// 64 KiB of a hello and 256 KiB of certificates for each socket, of somebody who has proved
+// nothing. A device with a chain of three certificates sends less than 8 KiB.
 const mostHandshake = 32 << 10
 
 // handshakes is a listener of sockets below TLS.
@@ -126,7 +126,8 @@ func (h handshakes) Accept() (net.Conn, error) {
 	return &belowTLS{Conn: conn, left: mostHandshake}, nil
 }
 
-// belowTLS is a socket that fails once more has come than the handshake may have, until that is over.
+// belowTLS is a socket that fails once more has come than the handshake may have, until that is
+// over.
 type belowTLS struct {
 	net.Conn
 	left int

@@ -35,6 +35,8 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 			func() float64 { return float64(value()) })
 	}
 	gauge("ingest_connections", "Device sockets open now.", g.Connections)
+	gauge("ingest_connections_limit", "Device sockets that may be open: INGEST_MAX_CONNS, or less if "+
+		"the limit of open files allows less.", func() int { return g.cfg.MaxConns })
 	gauge("ingest_unidentified", "Sockets open now of which no IMEI has come.",
 		func() int { return g.admission.count(unidentified) })
 	gauge("ingest_unproven", "Sockets open now that named an IMEI and have sent no frame.",

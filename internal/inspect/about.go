@@ -51,6 +51,13 @@ func (h Heartbeat) settings(now time.Time, a About) (ttl, interval time.Duration
 
 const longestAbout = 16 << 10
 
+// mostAbouts bounds the bytes of descriptions that one reading reads, except for its last page. Real
+// ones have less than 1 KiB, a leader's a few.
+const mostAbouts = 1 << 20
+
+// aboutPage is how many descriptions one call reads.
+const aboutPage = 100
+
 func clip(text string) string {
 	const longest = 200
 	return strings.ToValidUTF8(text[:min(len(text), longest)], "")
@@ -60,7 +67,11 @@ func clip(text string) string {
 // this user may not read them.
 func (r *Reader) abouts(ctx context.Context, ids []string) (map[string]About, error) {
 	all := make(map[string]About, len(ids))
-	for page := range slices.Chunk(ids, pageSize) {
+	bytes := 0
+	for page := range slices.Chunk(ids, aboutPage) {
+		if bytes >= mostAbouts {
+			break
+		}
 		p := r.client.Pipeline()
 		for _, id := range page {
 			r.beginning(ctx, p, r.keys.About(id), longestAbout)
@@ -77,6 +88,7 @@ func (r *Reader) abouts(ctx context.Context, ids []string) (map[string]About, er
 		}
 		for i, text := range said {
 			var a About
+			bytes += len(text)
 			if len(text) <= longestAbout && json.NewDecoder(strings.NewReader(text)).Decode(&a) == nil {
 				a.Program, a.Version, a.Address = clip(a.Program), clip(a.Version), clip(a.Address)
 				all[page[i]] = a

@@ -93,7 +93,7 @@ func TestWhatIsReadOfAFleetIsBounded(t *testing.T) {
 	const about = `redis.call('SET', KEYS[1], '{"version":"' .. string.rep('v', 8000000) .. '"}')`
 	require.NoError(t, ignoreNil(l.Eval(ctx, about, []string{l.keys.About("fake-1")}).Err()))
 	require.NoError(t, ignoreNil(l.Eval(ctx, about, []string{l.keys.Heartbeat("fake-1")}).Err()))
-	const events = `for i = 1, 5000 do redis.call('XADD', KEYS[1], '*', 'kind', 'pause', 'who', ARGV[1] .. i, 'why', string.rep('y', 5000)) end`
+	const events = `for i = 1, 1500 do redis.call('XADD', KEYS[1], '*', 'kind', 'pause', 'who', ARGV[1] .. i, 'why', string.rep('y', 5000)) end`
 	require.NoError(t, ignoreNil(l.Eval(ctx, events, []string{l.keys.Timeline()}, "who").Err()))
 
 	watch := New(l.Client, l.keys).Watch()
@@ -105,9 +105,30 @@ func TestWhatIsReadOfAFleetIsBounded(t *testing.T) {
 	for _, in := range s.Instances {
 		require.Less(t, len(in.Version), 300)
 	}
+	const large = `for i = 1, tonumber(ARGV[1]) do redis.call('SET', KEYS[1] .. i, ARGV[2]) end`
+	passes := `{"passes":[{"sweep":"` + strings.Repeat("s", longestAbout-100) + `"}]}`
+	fakes := l.keys.About("fake-")
+	require.NoError(t, ignoreNil(l.Eval(ctx, large, []string{fakes}, mostRoster/2, passes).Err()))
+	reader := New(l.Client, l.keys)
+	const long = `for i = 1, 2000 do redis.call('SADD', KEYS[1], string.rep('n', 1000) .. i) end`
+	require.NoError(t, ignoreNil(l.Eval(ctx, long, []string{l.keys.Roster() + ":long"}).Err()))
+	require.NoError(t, l.Rename(ctx, l.keys.Roster(), l.keys.Roster()+":short").Err())
+	require.NoError(t, l.Rename(ctx, l.keys.Roster()+":long", l.keys.Roster()).Err())
+	ids, cut, err := reader.roster(ctx)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(ids), mostNames/1000)
+	require.EqualValues(t, 2000-len(ids), cut)
+	require.NoError(t, l.Rename(ctx, l.keys.Roster()+":short", l.keys.Roster()).Err())
+	ids, _, err = reader.roster(ctx)
+	require.NoError(t, err)
+	said, err := reader.abouts(ctx, ids)
+	require.NoError(t, err)
+	require.NotEmpty(t, said)
+	require.Less(t, len(said), mostAbouts/len(passes)+2*aboutPage)
+
 	told := watch.Timeline()
 	require.LessOrEqual(t, len(told), mostEvents)
-	require.Equal(t, "who5000", told[len(told)-1].Who, "the newest are kept")
+	require.Equal(t, "who1500", told[len(told)-1].Who, "the newest are kept")
 	require.Empty(t, told[0].Why, "and what is long is not read")
 	require.Equal(t, timeline.Pause, told[0].Kind)
 }

@@ -160,14 +160,21 @@ const pageSize = 1000
 
 // mostRoster is how many instances are looked at: more are on a roster only where somebody else
 // wrote them.
-const mostRoster = 5_000
+const mostRoster = 2_000
+
+// mostNames bounds the bytes of their ids, of which a replica's own has a few dozen.
+const mostNames = 256 << 10
 
 func (r *Reader) roster(ctx context.Context) (ids []string, cut int64, err error) {
 	met := map[string]bool{} // a scan may repeat ids
-	whole := true
+	whole, bytes := true, 0
 	err = pages(func(cursor uint64) (uint64, error) {
 		page, err := guard.SScan(ctx, r.client, r.keys.Roster(), cursor, pageSize)
 		for _, id := range page.Items {
+			if bytes += len(id); bytes > mostNames {
+				page.Next, whole = 0, false
+				break
+			}
 			met[id] = true
 		}
 		if len(met) >= mostRoster && page.Next != 0 {

@@ -51,8 +51,8 @@ func StartNewest(t testing.TB, args ...string) *Server {
 	return start(t, findNewest(), false, args)
 }
 
-// StartValkey is [Start] for a Valkey. It skips the test where none is found: "scripts/redis valkey"
-// fetches one.
+// StartValkey is [Start] for a Valkey. It skips the test where none is found: "scripts/redis
+// valkey" fetches one.
 func StartValkey(t testing.TB, args ...string) *Server {
 	t.Helper()
 	binary := findValkey()

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// asked refuses requests by names that are not this server's. A page elsewhere can have its own name
-// lead here (DNS rebinding), and then a browser lets it read all that this server answers. It cannot
-// choose an address, or a name that its owner has not registered. Health, and what the program
-// serves to everybody, is answered by any name.
+// asked refuses requests by names that are not this server's. A page elsewhere can have its own
+// name lead here (DNS rebinding), and then a browser lets it read all that this server answers. It
+// cannot choose an address, or a name that its owner has not registered. Health, and what the
+// program serves to everybody, is answered by any name.
 func (s *HTTP) asked(mux *http.ServeMux) http.Handler {
 	open := []string{"GET /healthz", "GET /readyz"}
 	for pattern := range s.cfg.Routes {
@@ -36,8 +36,8 @@ func (s *HTTP) asked(mux *http.ServeMux) http.Handler {
 // private are the ends of names that nobody can register.
 var private = []string{".localhost", ".local", ".internal", ".lan", ".home.arpa", ".svc", ".test", ".invalid"}
 
-// isOwn reports whether a request with this Host may be answered: an address, a name that nobody can
-// register in the DNS, or one of names.
+// isOwn reports whether a request with this Host may be answered: an address, a name that nobody
+// can register in the DNS, or one of names.
 func isOwn(host string, names []string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

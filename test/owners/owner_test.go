@@ -1,8 +1,8 @@
 //go:build owners
 
-// Package owners holds what an owner in any language has to pass: make test-node. An owner is a process
-// that takes commands on its standard input and reports events on its standard output, a line of JSON
-// each; clients/node/test/process.mjs is the smallest example.
+// Package owners holds what an owner in any language has to pass: make test-node. An owner is a
+// process that takes commands on its standard input and reports events on its standard output, a
+// line of JSON each; clients/node/test/process.mjs is the smallest example.
 package owners
 
 import (

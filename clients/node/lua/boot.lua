@@ -1,12 +1,15 @@
--- settings.lua: what owners tell the witness, and whether replicas' GRACE differs: the largest
--- counts. Not a script of its own: beat.lua, boot.lua and witness.lua stand behind it.
+-- settings.lua: what owners report to the witness. Prefix of beat.lua, boot.lua and witness.lua.
 
--- What is larger than two days is no setting of ours.
+-- Two days. No setting of ours is longer.
 local most = 172800000
 
--- count(v) returns what a field of the witness holds, if the witness can have written it, else nil.
--- To Lua "nan", "1e300" and "-5" are numbers too, and a time that is none compares as never held.
+-- count(v) returns the number in a field of the witness, or nil if the witness cannot have written
+-- it. To Lua "nan", "1e300" and "-5" are numbers too, and NaN compares as never held.
 local function count(v) return v and #v < 16 and string.match(v, '^%d+$') and tonumber(v) or nil end
+
+-- brief(v) returns the beginning of a field: anybody can write any number of bytes there, and what
+-- a script returns has to fit into its caller's memory.
+local function brief(v) return v and string.sub(v, 1, 64) end
 
 -- larger(a, b): the larger of two GRACE, as the witness has them: strings, or false.
 local function larger(a, b)
@@ -16,20 +19,19 @@ local function larger(a, b)
   return string.format('%.0f', math.max(a, b))
 end
 
--- boot_time(v, now) returns v if it can be the time in a boot token: µs, 16 digits, and no year
--- ahead of now, ms: else the largest number of all would make each boot after it the same.
+-- boot_time(v, now) returns v if it can be the time in a boot token: µs, 16 digits, at most a year
+-- ahead of now (ms). With the largest number on record, all later boots would get the same token.
 local function boot_time(v, now)
   return v and #v == 16 and string.match(v, '^%d+$') and tonumber(v) <= (now + 366 * 86400000) * 1000 and v
 end
 
--- tell_grace(key, grace, at, boot): an owner need not contend, so each beat records its GRACE in
--- the witness. If the witness has another one, the fleet disagrees, and the next listener finds
--- that out: no fleet has grace 0, and the beat of another owner does not hide it. Without a
--- listener it writes nothing; the next beat does. It returns the witness' last hold that may have
--- lost entries, and when the registry was last emptied.
+-- tell_grace(key, grace, at, boot) records an owner's GRACE with each beat, since an owner need not
+-- contend. If the witness has another one, grace becomes 0, which no fleet uses: the next listener
+-- notices, and no other owner's beat hides it. It writes nothing until somebody listens. It returns
+-- when entries may last have been lost, and when the registry was last emptied.
 --
--- boot, if given, is the time in the owner's boot token. It raises the highest one on record;
--- without a listener, only if the clock is earlier.
+-- boot, if given, is the time in the owner's boot token, and raises the highest one on record;
+-- until somebody listens, only if it is ahead of the clock.
 local function tell_grace(key, grace, at, boot)
   local w = redis.pcall('HMGET', key, 'grace', 'largest', 'lost', 'boot', 'emptied')
   if boot and not w.err and boot > (boot_time(w[4], at) or '') and (w[1] or tonumber(boot) >= (at + 1) * 1000) then
@@ -38,23 +40,23 @@ local function tell_grace(key, grace, at, boot)
   if not w.err and w[1] and w[1] ~= grace then -- what cannot be read is not overwritten
     redis.pcall('HSET', key, 'grace', '0', 'disagreed', at, 'largest', larger(w[2], larger(w[1], grace)))
   end
-  return w[3] or '', w[5]
+  return brief(w[3]) or '', w[5]
 end
 
--- tell_gap(key, at): the servers of a Cluster refused an owner while its keys moved from one to the
--- other. Whoever listens should have been refused too, but one of an older version, or of keys that
--- were all on one side, was not. So the owner itself says that its silence was no evidence. It
--- returns what 'lost' is then.
+-- tell_gap(key, at) records a hold, and returns the new 'lost', for an owner that a Cluster refused
+-- while its keys moved: its silence was not evidence. Listeners of an older version, or with all
+-- keys on one side, were not refused and know nothing of it.
 local function tell_gap(key, at)
   if type(redis.pcall('HGET', key, 'last')) ~= 'string' then return end -- nobody listens yet
   redis.pcall('HSET', key, 'since', at, 'hold', at, 'reason', 'gap', 'lost', at)
   return at
 end
--- boot.lua: draws the boot token and writes the first heartbeat with it, in one step (behind
+-- boot.lua: draws the boot token and writes the first heartbeat with it, in one step (after
 -- settings.lua).
+--
 -- The token is above that of any earlier life of this id, even if the server's clock went back. The
--- heartbeat holds the last life's token only until it expires, so the witness keeps the highest
--- time of all tokens. Called again after a lost reply it returns the same token.
+-- heartbeat has the last life's token only until it expires, so the witness keeps the highest time
+-- of all tokens. If called again after a lost reply, it returns the same token.
 -- KEYS[1] heartbeat  KEYS[2] roster  KEYS[3] witness
 -- ARGV[1] instance  ARGV[2] random, 10 digits  ARGV[3] heartbeat TTL ms  ARGV[4] GRACE ms
 -- Result: the token
@@ -76,7 +78,7 @@ local token = us .. ARGV[2]
 redis.call('SET', KEYS[1], at .. '/' .. token, 'PX', ARGV[3])
 tell_grace(KEYS[3], ARGV[4], at, us)
 redis.pcall('SADD', KEYS[2], ARGV[1])
--- The leader looks at once: on the channel of nobody's heartbeat.
+-- Wakes the leader; the channel is the heartbeat key of an empty id.
 redis.pcall('PUBLISH', string.sub(KEYS[1], 1, #KEYS[1] - #ARGV[1]), ARGV[1])
 redis.pcall('HDEL', KEYS[3], 'bye:' .. ARGV[1])
 return token

@@ -1,11 +1,10 @@
 -- lookup.lua: the instance that holds a device, and whether its heartbeat exists. Read-only.
--- KEYS[1] registry  KEYS[2] on a Cluster: the heartbeat of the instance that the caller supposes to
--- be the owner; it may be left out
--- ARGV[1] IMEI  ARGV[2] what heartbeat keys begin with  ARGV[3] '1': on a Cluster
+-- KEYS[1] registry  KEYS[2] on a Cluster: the heartbeat of the presumed owner; optional
+-- ARGV[1] IMEI  ARGV[2] prefix of heartbeat keys  ARGV[3] '1': on a Cluster
 -- The heartbeat's key follows from the entry. While its slot moves, a server of a Cluster may have
--- the entry and not the heartbeat, and answers truly for declared keys alone: TRYAGAIN.
--- Result: { owner, 1 live | 0 not }; { owner } if another one was supposed: declare its heartbeat
---         and ask again; nil where nobody holds it
+-- the entry but not the heartbeat, and answers correctly only for declared keys: TRYAGAIN.
+-- Result: { owner, 1 live | 0 not }; { owner } for another owner than presumed: declare its
+--         heartbeat and retry; nil if nobody holds it
 local owner = redis.call('HGET', KEYS[1], ARGV[1])
 if not owner then return false end
 local heartbeat = ARGV[2] .. owner
