@@ -3,6 +3,7 @@ package janitor_test
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -14,6 +15,7 @@ import (
 
 const (
 	searchSteps  = 100_000 // on all servers together
+	searchTime   = 45 * time.Second
 	episodeSteps = 400
 )
 
@@ -25,7 +27,8 @@ const evicted = "entries of the dead evicted"
 // jumps of the clock, CONFIG RESETSTAT, two fleets' settings, replicas that may not INFO, changes
 // of the leader, lost keys. An oracle knows who lived (see model_test.go).
 //
-// With -short it is a tenth of the steps: make mutate runs it for each mutant.
+// With -short it is a tenth of the steps: make mutate runs it for each mutant. A busy machine plays
+// as many as there is time for.
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	on := func(start func(t *testing.T) *redis.Options) func(*testing.T) func(*testing.T, uint64) episodes.Tally {
@@ -45,7 +48,8 @@ func TestSearch(t *testing.T) {
 		return &redis.Options{Addr: m.Addr()}
 	})
 	episodes.Search{
-		Steps: searchSteps, Has: []string{evicted, "restarted", "redis_evicting", "mass_failure"},
+		Steps: searchSteps, Limit: searchTime, Enough: 10 * episodeSteps,
+		Has: []string{evicted, "restarted", "redis_evicting", "mass_failure"},
 		Lanes: []episodes.Lane{ // an episode has one core
 			{Name: "real, even seeds", From: 0, Every: 2, Share: 0.45, Begin: onReal},
 			{Name: "real, odd seeds", From: 1, Every: 2, Share: 0.45, Begin: onReal},

@@ -126,7 +126,8 @@ func (b Bins) rules(ctx context.Context, rule string) ([]string, error) {
 }
 
 // All reads what can be restored, of one rule or of all (""), page by page, in no order. What comes
-// and goes meanwhile may be among it, and an entry may come twice. An error ends it.
+// and goes meanwhile may be among it, and an entry may come twice. An error ends it. The last one
+// names entries that cannot be read.
 func (b Bins) All(ctx context.Context, rule string) iter.Seq2[Binned, error] {
 	return func(yield func(Binned, error) bool) {
 		at, err := b.now(ctx)
@@ -147,6 +148,7 @@ func (b Bins) each(ctx context.Context, rule string, more func(binned) bool) err
 	if err != nil {
 		return err
 	}
+	var unread error
 	for _, name := range rules {
 		for _, bin := range []struct {
 			key  string
@@ -164,7 +166,8 @@ func (b Bins) each(ctx context.Context, rule string, more func(binned) bool) err
 				for i := 0; i+1 < len(page); i += 2 {
 					e, err := bin.read(page[i], page[i+1])
 					if err != nil {
-						return err
+						unread = cmp.Or(unread, fmt.Errorf("%s: entry %.200q: %w", bin.key, page[i], err))
+						continue
 					}
 					if !more(e) {
 						return nil
@@ -173,7 +176,7 @@ func (b Bins) each(ctx context.Context, rule string, more func(binned) bool) err
 			}
 		}
 	}
-	return nil
+	return unread
 }
 
 func readEntry(rule, text string) (e binned, err error) {
@@ -195,12 +198,15 @@ func readOld(rule, text, until string) (e binned, err error) {
 	return e, nil
 }
 
-// List lists what can be restored, of one rule or of all (""), the oldest first.
+// List lists what can be restored, of one rule or of all (""), the oldest first. Beside an error it
+// lists what could be read.
 func (b Bins) List(ctx context.Context, rule string) ([]Binned, error) {
 	all, met := []Binned{}, map[string]bool{}
+	var failed error
 	for one, err := range b.All(ctx, rule) {
 		if err != nil {
-			return nil, err
+			failed = err
+			break
 		}
 		if !met[one.ID] {
 			met[one.ID] = true
@@ -210,7 +216,7 @@ func (b Bins) List(ctx context.Context, rule string) ([]Binned, error) {
 	slices.SortFunc(all, func(a, b Binned) int {
 		return cmp.Or(a.Removed.Compare(b.Removed), cmp.Compare(a.ID, b.ID))
 	})
-	return all, nil
+	return all, failed
 }
 
 // find finds the entries of ids. What an older version has binned is found by a look at all of that
@@ -260,10 +266,7 @@ func (b Bins) findOld(ctx context.Context, rule string, ids map[string]bool, fou
 		}
 		for i := 0; i+1 < len(page); i += 2 {
 			e, err := readOld(rule, page[i], page[i+1])
-			if err != nil {
-				return err
-			}
-			if ids[e.ID] {
+			if err == nil && ids[e.ID] { // one that cannot be read is none of them
 				found[rule+"/"+e.ID] = e
 				delete(ids, e.ID)
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 // Redis frees what expires on its main thread: what is in a bin has no expiry, and is unlinked.
@@ -56,5 +57,44 @@ func TestNothingInABinExpiresAndItIsDroppedWhenItsTimeIsOver(t *testing.T) {
 		require.Zero(t, r.rdb.Exists(ctx, append(aside, "orphan:bin:"+p+"old")...).Val())
 		require.False(t, r.exists(binnedKey(r.layout, "sessions")) || r.exists(dropsKey(r.layout, "sessions")))
 		require.False(t, r.exists(oldBinKey(r.layout, "gone")))
+	})
+}
+
+// An entry that cannot be read stops neither the rule nor what the bin has besides.
+func TestABinIsDroppedAroundAnEntryThatCannotBeRead(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		p, ctx := w.Prefix, t.Context()
+		rule := session(p)
+		rule.Bin = time.Hour
+		r := newRig(t, w.Options, p, nil, rule)
+		bin, drops, old := binnedKey(r.layout, "sessions"), dropsKey(r.layout, "sessions"), oldBinKey(r.layout, "sessions")
+		for i := range dropOf + 20 { // more than one step reads
+			id := fmt.Sprintf("a%03d", i)
+			r.do("HSET", bin, id, "{")
+			r.do("ZADD", drops, 1, id)
+		}
+		aside := "orphan:bin:" + p
+		for _, id := range []string{"z1", "later"} {
+			r.do("SET", aside+id, "1")
+			r.do("HSET", bin, id, fmt.Sprintf(`{"id":%q,"key":%q,"aside":%q,"expires":-1,"until":%s}`,
+				id, p+id, aside+id, ms(time.Now().Add(time.Hour))))
+		}
+		r.do("ZADD", drops, 2, "z1", ms(time.Now().Add(time.Hour)), "later")
+		r.do("SET", aside+"old", "1")
+		r.do("ZADD", old, 1, "{", 2, `{"id":"1-1:1","aside":"`+aside+`old","key":"x","expires":-1,"at":1}`)
+
+		require.Equal(t, janitor.Done, r.sweep("sessions").Outcome)
+		require.Zero(t, r.rdb.Exists(ctx, aside+"z1", aside+"old").Val())
+		require.Equal(t, int64(dropOf+20+1), r.rdb.HLen(ctx, bin).Val(), "and nothing is lost silently")
+		require.Equal(t, []string{"{"}, r.rdb.ZRange(ctx, old, 0, -1).Val())
+
+		bins := Bins{Client: r.set.c.Client, Layout: r.layout}
+		listed, err := bins.List(ctx, "sessions")
+		require.ErrorContains(t, err, bin)
+		require.Len(t, listed, 1)
+		back, err := bins.Restore(ctx, listed[0].ID, "sessions/not-there")
+		require.NoError(t, err)
+		require.Equal(t, Back, back[0].Fate)
+		require.True(t, r.exists(p+"later"))
 	})
 }

@@ -54,7 +54,9 @@
 //   - the server's clock was set: it moved two seconds more or less than the leader's own clock.
 //
 // A pass that is held by mass_failure still looks at what is marked. A look counts for A + max(A,
-// 1s), at least 5 s, by the server's clock; the script that deletes refuses an older one.
+// 1s), at least 5 s, by the server's clock; the script that deletes refuses an older one. If the
+// last look takes longer than half a second, as with large values, its signs are asked once more at
+// its end, and it counts from then.
 //
 // # What a sign is
 //
@@ -108,7 +110,7 @@
 // # Walks and bins
 //
 // Rules that look at the same time share one SCAN. Nothing in a bin expires: the pass that comes
-// when its time is over unlinks it.
+// when its time is over unlinks it. An entry that cannot be read is logged, and stays.
 //
 // # A Cluster
 //
@@ -116,6 +118,8 @@
 // condemns nothing. Marks, log and guard are on one server, so Layout.Prefix has a hash tag. What
 // is on another goes in three steps: the intent is noted behind the guard, the key's own server
 // compares and moves it away within two seconds of the look, and the intent is settled and counted.
+// The first rule of the Set also settles the intents of rules that are not in use any more. What
+// they moved away stays in their bin for seven days.
 //
 // # What is not guaranteed
 //

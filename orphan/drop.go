@@ -3,6 +3,7 @@ package orphan
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,55 +17,80 @@ const dropOf = 100
 // would free it at once, and hold everybody for as long as that takes. Bins of rules that are not
 // in use any more are emptied by the first rule.
 func (x *pass) dropBins(ctx context.Context) error {
-	rules := []string{x.r.Rule}
-	if x.r.Full && x.set.rules[0] == x.rule {
-		var known []string
-		err := x.Call(ctx, func(ctx context.Context) (err error) {
-			known, err = x.Client().HKeys(ctx, passesKey(x.Layout())).Result()
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("orphan: passes: %w", err)
-		}
-		for _, name := range known {
-			if !x.set.has(name) {
-				rules = append(rules, name)
-			}
-		}
+	gone, err := x.rulesGone(ctx)
+	if err != nil {
+		return err
 	}
 	at, err := now(ctx, x.Pass, x.home)
 	if err != nil {
 		return err
 	}
-	for _, rule := range rules {
-		for _, due := range []func(context.Context, string, string) ([]binned, error){x.due, x.dueOld} {
-			for {
-				entries, err := due(ctx, rule, strconv.FormatInt(at.UnixMilli(), 10))
-				if err != nil {
-					return fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
-				}
-				if len(entries) == 0 {
-					break
-				}
-				if err := x.drop(ctx, rule, entries); err != nil {
-					return fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
-				}
+	for _, rule := range append(gone, x.r.Rule) {
+		for _, due := range []dueSome{x.due, x.dueOld} {
+			if err := x.dropDue(ctx, rule, strconv.FormatInt(at.UnixMilli(), 10), due); err != nil {
+				return fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
 			}
 		}
 	}
 	return nil
 }
 
-// due are some entries whose time is over.
-func (x *pass) due(ctx context.Context, rule, until string) (entries []binned, err error) {
+// rulesGone are the rules that are not in use any more, if this pass is the one that looks after
+// them: a full one of the first rule.
+func (x *pass) rulesGone(ctx context.Context) (gone []string, err error) {
+	if !x.r.Full || x.set.rules[0] != x.rule {
+		return nil, nil
+	}
+	err = x.Call(ctx, func(ctx context.Context) (err error) {
+		gone, err = x.Client().HKeys(ctx, passesKey(x.Layout())).Result()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("orphan: passes: %w", err)
+	}
+	return slices.DeleteFunc(gone, x.set.has), nil
+}
+
+// dueSome reads some entries whose time is over, behind as many as are left where they are. It
+// returns how many of them cannot be read.
+type dueSome func(ctx context.Context, rule, until string, left int64) (entries []binned, unread int64, err error)
+
+// dropDue drops all entries whose time is over. One that cannot be read stays: nothing says where
+// the thing is that it names.
+func (x *pass) dropDue(ctx context.Context, rule, until string, due dueSome) error {
+	for left := int64(0); ; {
+		entries, unread, err := due(ctx, rule, until, left)
+		if err != nil || len(entries) == 0 && unread == 0 {
+			return err
+		}
+		left += unread
+		if len(entries) == 0 {
+			continue
+		}
+		if err := x.drop(ctx, rule, entries); err != nil {
+			return err
+		}
+	}
+}
+
+// unread names an entry that cannot be read, once for each full pass.
+func (x *pass) unread(key, entry string, err error) {
+	if x.r.Full {
+		x.Log().Warn("entry of a bin cannot be read, and stays until somebody deletes it",
+			"rule", x.r.Rule, "key", key, "entry", fmt.Sprintf("%.200q", entry), "error", err)
+	}
+}
+
+// due are entries of the bin.
+func (x *pass) due(ctx context.Context, rule, until string, left int64) (entries []binned, unread int64, err error) {
 	var ids []string
 	err = x.Call(ctx, func(ctx context.Context) (err error) {
 		ids, err = x.Client().ZRangeByScore(ctx, dropsKey(x.Layout(), rule),
-			&redis.ZRangeBy{Min: "-inf", Max: until, Count: dropOf}).Result()
+			&redis.ZRangeBy{Min: "-inf", Max: until, Offset: left, Count: dropOf}).Result()
 		return err
 	})
 	if err != nil || len(ids) == 0 {
-		return nil, err
+		return nil, 0, err
 	}
 	var texts []any
 	err = x.Call(ctx, func(ctx context.Context) (err error) {
@@ -74,31 +100,38 @@ func (x *pass) due(ctx context.Context, rule, until string) (entries []binned, e
 	for i, text := range texts {
 		e := binned{ID: ids[i]} // nothing says where it is: it was restored, and half forgotten
 		if text, ok := text.(string); ok {
-			if e, err = readEntry(rule, text); err != nil {
-				return nil, err
+			var no error
+			if e, no = readEntry(rule, text); no != nil {
+				x.unread(binnedKey(x.Layout(), rule), ids[i], no)
+				unread++
+				continue
 			}
+			e.ID = ids[i] // so that it is this one that is forgotten, whatever it says
 		}
 		entries = append(entries, e)
 	}
-	return entries, err
+	return entries, unread, err
 }
 
 // dueOld are some of an old bin.
-func (x *pass) dueOld(ctx context.Context, rule, until string) (entries []binned, err error) {
+func (x *pass) dueOld(ctx context.Context, rule, until string, left int64) (entries []binned, unread int64, err error) {
 	var found []redis.Z
 	err = x.Call(ctx, func(ctx context.Context) (err error) {
 		found, err = x.Client().ZRangeByScoreWithScores(ctx, oldBinKey(x.Layout(), rule),
-			&redis.ZRangeBy{Min: "-inf", Max: until, Count: dropOf}).Result()
+			&redis.ZRangeBy{Min: "-inf", Max: until, Offset: left, Count: dropOf}).Result()
 		return err
 	})
 	for _, z := range found {
-		e, err := readOld(rule, z.Member.(string), strconv.FormatFloat(z.Score, 'f', -1, 64))
-		if err != nil {
-			return nil, err
+		text := z.Member.(string)
+		e, no := readOld(rule, text, strconv.FormatFloat(z.Score, 'f', -1, 64))
+		if no != nil {
+			x.unread(oldBinKey(x.Layout(), rule), text, no)
+			unread++
+			continue
 		}
 		entries = append(entries, e)
 	}
-	return entries, err
+	return entries, unread, err
 }
 
 // drop unlinks what entries name, and only then forgets them.

@@ -126,7 +126,7 @@ func (r *rule) lookFor(
 		return found, err
 	}
 	l := &looking{rule: r, caller: c, source: source, page: found}
-	return found, l.hearOthers(ctx, home)
+	return found, l.hearOthers(ctx, home, then...)
 }
 
 // lookAlone is a look that leaves out what other rules say.

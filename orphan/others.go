@@ -129,14 +129,14 @@ func (r *rule) belongs(t *template, key string, f *finding) bool {
 	return true
 }
 
-// hearOthers keeps what another rule does not condemn. Its answers are looked at again at the
-// delete, too.
-func (l *looking) hearOthers(ctx context.Context, home server) error {
+// hearOthers keeps what another rule does not condemn, or in a glance: what shows it a sign of life.
+// Its answers are looked at again at the delete, too.
+func (l *looking) hearOthers(ctx context.Context, home server, then ...func(*looking, context.Context) error) error {
 	for _, other := range l.others {
 		var page []*candidate
 		var of []*finding
 		for _, f := range l.page {
-			if f.verdict == condemned && !f.alone {
+			if (f.verdict == condemned || f.verdict == "") && !f.alone {
 				if c := other.same(f); c != nil {
 					page, of = append(page, c), append(of, f)
 				}
@@ -149,7 +149,7 @@ func (l *looking) hearOthers(ctx context.Context, home server) error {
 		if err != nil {
 			return err
 		}
-		found, err := other.lookAlone(ctx, l.caller, l.source, home, page, (*looking).identify)
+		found, err := other.lookAlone(ctx, l.caller, l.source, home, page, then...)
 		if err != nil {
 			return err
 		}
@@ -160,7 +160,7 @@ func (l *looking) hearOthers(ctx context.Context, home server) error {
 				f.observations = append(f.observations, g.observations...)
 			case lost != "":
 				f.keep(unknown, "rule %s is about it, too, and is held: %s", other.Name, lost)
-			case g.verdict != condemned:
+			case g.verdict != condemned && g.verdict != "":
 				f.keep(g.verdict, "rule %s is about it, too: %s", other.Name, strings.Join(g.why, ", "))
 			default:
 				f.othersGrace = max(f.othersGrace, other.graceFor(g))

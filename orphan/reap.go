@@ -136,11 +136,7 @@ func (x *pass) withRelated(ctx context.Context, names []string) error {
 
 // reapSome looks at candidates once more, and deletes what is as it was.
 func (x *pass) reapSome(ctx context.Context, page []*candidate) error {
-	clocks, err := x.clocks(ctx)
-	if err != nil {
-		return err
-	}
-	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home, page)
+	found, clocks, err := x.lookLast(ctx, page)
 	if err != nil {
 		return err
 	}
@@ -276,7 +272,7 @@ func (x *pass) follow(ctx context.Context, f *finding, first move, left []string
 	for len(left) > 0 {
 		some := left[:min(pageOf, len(left))]
 		left = left[len(some):]
-		later, err := x.lookAtRest(ctx, f, some)
+		later, _, err := x.lookAtRest(ctx, f, some)
 		if err != nil || later == nil {
 			return err
 		}
@@ -312,7 +308,7 @@ func (x *pass) takeRest(ctx context.Context, f, later *finding, whole, last bool
 			continue
 		}
 		whole = false // one was changed since the look: the others go without it
-		fewer, err := x.lookAtRest(ctx, f, next.Keys)
+		fewer, _, err := x.lookAtRest(ctx, f, next.Keys)
 		if err != nil || fewer == nil || len(fewer.gone) == len(next.Keys) {
 			return whole, err
 		}
@@ -334,19 +330,19 @@ func (x *pass) leftRest(ctx context.Context, f *finding) (went bool, err error) 
 
 // lookAtRest looks at some of the related keys of a candidate that has gone. Those that are not as
 // they were are left out, and found without their parent later. nil: none may go.
-func (x *pass) lookAtRest(ctx context.Context, f *finding, keys []string) (*finding, error) {
+func (x *pass) lookAtRest(ctx context.Context, f *finding, keys []string) (*finding, clocks, error) {
 	c := f.candidate
 	c.alone, c.part, c.related = true, true, keys
 	if c.rest == nil {
 		c.rest = &rest{Meaning: x.meaning, Values: f.values}
 	}
-	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home, []*candidate{&c})
+	found, clocks, err := x.lookLast(ctx, []*candidate{&c})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	later := found[0]
 	if later.verdict != condemned {
-		return nil, nil
+		return nil, nil, nil
 	}
 	was, is := f.byKey(), later.byKey()
 	var others []string
@@ -361,9 +357,9 @@ func (x *pass) lookAtRest(ctx context.Context, f *finding, keys []string) (*find
 	})
 	later.observations = later.without(others)
 	if len(later.gone) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return later, nil
+	return later, clocks, nil
 }
 
 // A script is what one call of the deleting script does.

@@ -86,26 +86,9 @@ func aside(id, key string) string {
 // asideBegin is what the names of all that was moved aside begin with.
 const asideBegin = "orphan:bin:"
 
-// clocks are the times of all servers, by address, before a look.
-func (x *pass) clocks(ctx context.Context) (map[string]time.Time, error) {
-	all := make(map[string]time.Time, len(x.servers.masters))
-	for i := range x.servers.masters {
-		s := &x.servers.masters[i]
-		err := x.Call(ctx, func(ctx context.Context) error {
-			at, err := serverTime(ctx, *s)
-			all[s.addr] = at
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
-}
-
 // remotely deletes condemned candidates on a Cluster with their related keys, in as many rounds as
 // needed: a look counts for a short time only. clocks were read before the look.
-func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[string]time.Time) error {
+func (x *pass) remotely(ctx context.Context, found []*finding, clocks clocks) error {
 	for len(found) > 0 {
 		n, keys := 0, 0
 		for n < len(found) && (n == 0 || keys+len(found[n].gone) < stepOf) {
@@ -152,7 +135,7 @@ type departure struct {
 
 // departureOf is the candidate itself and some related keys; nil: it cannot go. The others go only
 // once it is away: a candidate that is no longer as it was keeps what is related.
-func (x *pass) departureOf(f *finding, clocks map[string]time.Time) *departure {
+func (x *pass) departureOf(f *finding, clocks clocks) *departure {
 	d := &departure{f: f}
 	keys := f.gone
 	switch {
@@ -185,7 +168,7 @@ func (x *pass) departureOf(f *finding, clocks map[string]time.Time) *departure {
 
 // add adds the intent of one key, or of one member. What was seen of other keys that go is not
 // compared: they may be away already.
-func (d *departure) add(x *pass, key string, member []string, clocks map[string]time.Time) {
+func (d *departure) add(x *pass, key string, member []string, clocks clocks) {
 	id := fmt.Sprintf("%s-%d-%d", x.r.Rule, x.Epoch(), x.sweep.intents)
 	x.sweep.intents++
 	s := x.servers.at(key)
@@ -381,11 +364,7 @@ func (x *pass) followRemotely(ctx context.Context, d *departure) error {
 		n := min(stepOf, len(d.left))
 		some := d.left[:n]
 		d.left = d.left[n:]
-		clocks, err := x.clocks(ctx)
-		if err != nil {
-			return err
-		}
-		later, err := x.lookAtRest(ctx, d.f, some)
+		later, clocks, err := x.lookAtRest(ctx, d.f, some)
 		if err != nil || later == nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
+	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -200,4 +201,28 @@ func TestOnAClusterANodeThatHangsKeepsNothing(t *testing.T) {
 		r.pass("states", time.Minute)
 		return !r.exists("state:1")
 	})
+}
+
+// A rule was taken out of RULES between the two steps of a delete.
+func TestOnAClusterWhatARuleThatIsGoneIntendedIsSettled(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	r := newClusterRig(t, c, nil, session(""))
+	r.do("SET", "orphan:bin:gone-1-0:{cart:a}", "old")
+	for id, key := range map[string]string{"gone-1-0": "cart:a", "gone-1-1": "cart:b"} {
+		text, err := json.Marshal(intent{
+			ID: id, Name: key, Counts: 1, Key: key, Aside: aside(id, key), Expires: -1,
+			Until: time.Now().Add(-time.Second).UnixMilli(),
+		})
+		require.NoError(t, err)
+		r.do("HSET", intentsKey(r.layout, "gone"), id, text)
+	}
+	r.do("HSET", intentsKey(r.layout, "gone"), "gone-1-2", "{")
+	r.do("HSET", passesKey(r.layout), "gone", "{}")
+	require.Equal(t, janitor.Done, r.sweep("sessions").Outcome)
+	require.Equal(t, map[string]string{"gone-1-2": "{"}, r.rdb.HGetAll(t.Context(), intentsKey(r.layout, "gone")).Val())
+	require.Equal(t, "1", r.rdb.HGet(t.Context(), r.layout.Witness(), "evicted_total").Val())
+	entry, err := readEntry("gone", r.rdb.HGet(t.Context(), binnedKey(r.layout, "gone"), "gone-1-0").Val())
+	require.NoError(t, err)
+	require.Equal(t, "cart:a", entry.Key)
 }

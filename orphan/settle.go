@@ -85,10 +85,11 @@ func (x *pass) settleSome(ctx context.Context, items []string) error {
 func (x *pass) settleLeft(ctx context.Context) error {
 	key := intentsKey(x.Layout(), x.r.Rule)
 	byServer := map[*server][]intent{}
-	err := eachField(ctx, x.Pass, key, func(_, text string) error {
+	err := eachField(ctx, x.Pass, key, func(id, text string) error {
 		var i intent
 		if err := json.Unmarshal([]byte(text), &i); err != nil {
-			return fmt.Errorf("orphan: %s is not Rollcall's; delete the field that cannot be read: %w", key, err)
+			x.Log().Warn("intent cannot be read, and is left as it is", "rule", x.r.Rule, "key", key, "field", id, "error", err)
+			return nil
 		}
 		if s := x.servers.at(i.Key); s != nil {
 			byServer[s] = append(byServer[s], i)
@@ -134,6 +135,26 @@ func (x *pass) settleLeft(ctx context.Context) error {
 			if err := x.settle(ctx, known, went); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// settleGone settles what passes of rules have left that are not in use any more. Their bins are not
+// known: what is away stays in one for as long as Redis would keep it without an entry.
+func (x *pass) settleGone(ctx context.Context) error {
+	gone, err := x.rulesGone(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range gone {
+		r := &rule{Rule: withDefaults(Rule{Name: name, Bin: awayFor})}
+		y := &pass{
+			sweep: &sweep{rule: r, set: x.set}, Pass: x.Pass, servers: x.servers, home: x.home,
+			r: &Result{Rule: name, Kept: map[string]int{}},
+		}
+		if err := y.settleLeft(ctx); err != nil {
+			return err
 		}
 	}
 	return nil

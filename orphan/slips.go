@@ -17,6 +17,7 @@ var ownNames = []string{
 	"janitor:leader", "janitor:contenders", "janitor:witness", "janitor:paused", "janitor:log",
 	"janitor:timeline", "janitor:never",
 	"orphan:marks:", "orphan:state:", "orphan:rests:", "orphan:binned:", "orphan:drops:", "orphan:bin:",
+	"orphan:intents:", "orphan:passes",
 }
 
 const beforeStem = ":}_./|-" // ends the prefix that a fleet gives its keys

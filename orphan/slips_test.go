@@ -47,6 +47,8 @@ func TestKeysOfAnyRollcallAreNamed(t *testing.T) {
 		`keys: "shop-instance:devices:{i}", keep_if: [{exists: "x:{i}"}]`:                                 "instance:devices:, a key of a Rollcall fleet",
 		`keys: "eu:janitor:{i}", keep_if: [{exists: "x:{i}"}]`:                                            "janitor:leader, a key of a Rollcall fleet",
 		`keys: "{{p3}}:orphan:{kind}:{rule}", keep_if: [{exists: "x:{rule}"}]`:                            "orphan:marks:, a key of a Rollcall fleet",
+		`keys: "eu:orphan:intents:{rule}", keep_if: [{exists: "x:{rule}"}]`:                               "orphan:intents:, a key of a Rollcall fleet",
+		`members: {hash: "{{shop}}:orphan:passes", as: i}, keep_if: [{exists: "x:{i}"}]`:                  "orphan:passes, a key of a Rollcall fleet",
 		`keys: "eu:connections:{i}", keep_if: [{exists: "x:{i}"}]`:                                        "connections:registry, a key of a Rollcall fleet",
 		`members: {hash: "{{rollcall}}:connections:registry", as: i}, keep_if: [{exists: "x:{i}"}]`:       "connections:registry, a key of a Rollcall fleet",
 		`keys: "fleet:{i}", keep_if: [{exists: "x:{i}"}], related: ["{{rollcall}}:instance:devices:{i}"]`: "instance:devices:, a key of a Rollcall fleet",

@@ -195,7 +195,7 @@ func (x *pass) begin(ctx context.Context) (err error) {
 		return err
 	}
 	if x.servers.owner != nil && !x.DryRun() {
-		if err := x.settleLeft(ctx); err != nil {
+		if err := errors.Join(x.settleLeft(ctx), x.settleGone(ctx)); err != nil {
 			return err
 		}
 	}

@@ -12,8 +12,8 @@ const (
 	onCluster = "^a_Cluster"
 )
 
-// searchMutants are what the search must notice, each within so many steps. The number is several
-// times what it took when it was last tried.
+// searchMutants are what the search must notice, each within so many steps. The number is a bound,
+// the same for all: it does not derive from what each of them takes.
 var searchMutants = harness.Mutants{
 	Dir: "orphan", Kept: searchDir + "/testdata/search.txt",
 	All: []harness.Mutant{

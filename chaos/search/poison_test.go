@@ -240,7 +240,9 @@ func poisonedPlan(seed uint64) (steps []step) {
 // TestSearchOfPoisonedKeys plays the steps of TestSearch beside somebody who may write to Redis.
 func TestSearchOfPoisonedKeys(t *testing.T) {
 	t.Parallel()
-	search(poisonedPlan, episodes.Search{Steps: searchSteps / 3, Enough: searchSteps / 6, Fresh: true}).Run(t)
+	search(poisonedPlan, episodes.Search{
+		Steps: searchSteps / 3, Limit: searchTime, Enough: searchSteps / 6, Fresh: true,
+	}).Run(t)
 }
 
 // Each kind of value in each key, one after the other, on one fleet that is never restarted.

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -26,6 +27,7 @@ func (quiet) Printf(context.Context, string, ...any) {}
 
 const (
 	searchSteps = 3_000 // about a minute of one core
+	searchTime  = 45 * time.Second
 	lanes       = 2
 )
 
@@ -33,7 +35,7 @@ const swept = "entries of the dead evicted"
 
 func TestSearch(t *testing.T) {
 	t.Parallel()
-	search(plan, episodes.Search{Steps: searchSteps, Enough: searchSteps / 20}).Run(t)
+	search(plan, episodes.Search{Steps: searchSteps, Limit: searchTime, Enough: searchSteps / 20}).Run(t)
 }
 
 // search plays episodes by plans.

@@ -185,10 +185,10 @@ and takes all settings of cleanup too.`,
 		Run: func(ctx context.Context, stdout, _ io.Writer) error {
 			return inBins(ctx, &s, func(b orphan.Bins) error {
 				found, err := b.List(ctx, rule)
-				if err != nil {
+				if err != nil && len(found) == 0 {
 					return err
 				}
-				return showBins(stdout, found)
+				return errors.Join(showBins(stdout, found), err)
 			})
 		},
 		Notes: "Exit status: 0, 1 if Redis cannot be asked, 2 on wrong usage.",

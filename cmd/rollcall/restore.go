@@ -73,6 +73,9 @@ first, or rollcall pause.`,
 func (r *restoring) run(ctx context.Context, bins orphan.Bins, w io.Writer) error {
 	if len(r.ids) == 0 {
 		found, err := bins.List(ctx, r.rule)
+		if r.list && len(found) > 0 {
+			return cmp.Or(r.showBins(w, found), err)
+		}
 		if err != nil {
 			return err
 		}
