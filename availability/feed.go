@@ -75,7 +75,7 @@ func (f *feed) look(ctx context.Context) error {
 	begun := time.Now()
 	if f.away { // else all that changes meanwhile is read at each look
 		if _, err := f.askTime(ctx); err != nil {
-			return err
+			return errors.Join(err, f.readLife(ctx))
 		}
 	}
 	// Before the seeding: what changes during it is read behind it.
@@ -104,15 +104,7 @@ func (f *feed) read(ctx context.Context) error {
 		return fmt.Errorf("availability: feed: %w", err)
 	}
 	f.clocks.sourceSaid(begun, next.At)
-	life := [2]string{next.Life, next.Connection}
-	if f.life != nil && life != *f.life {
-		// It may have lost commits that Redis still has, or its states may not match its tables.
-		f.log.Warn("the source has another life: everything is compared")
-		f.newSince = ""
-		f.otherLife()
-		nudge(f.repairs)
-	}
-	f.life = &life
+	f.lives(next)
 	brought, err := f.deliver(ctx, states...)
 	f.metrics.fed.Add(float64(brought))
 	if err != nil {
@@ -125,6 +117,32 @@ func (f *feed) read(ctx context.Context) error {
 	f.cursor, f.reading = next, true
 	f.note(func(h *Health) { h.FeedAt = time.Now() })
 	return nil
+}
+
+// readLife reads nothing but the source's life: its states are repaired whether or not Redis
+// answers, since meanwhile they are what reads return.
+func (f *feed) readLife(ctx context.Context) error {
+	short, cancel := context.WithTimeout(ctx, 2*f.patience)
+	defer cancel()
+	_, next, err := f.source.Feed(short, Cursor{})
+	if err != nil {
+		return fmt.Errorf("availability: feed: %w", err)
+	}
+	f.lives(next)
+	return nil
+}
+
+// lives notes the source's life. Another one may have lost commits that Redis still has, or its
+// states may not match its tables.
+func (f *feed) lives(next Cursor) {
+	life := [2]string{next.Life, next.Connection}
+	if f.life != nil && life != *f.life {
+		f.log.Warn("the source has another life: everything is compared")
+		f.newSince = ""
+		f.otherLife()
+		nudge(f.repairs)
+	}
+	f.life = &life
 }
 
 // askTime asks the server that has the mirror for its time.

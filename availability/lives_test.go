@@ -109,3 +109,27 @@ func TestATruncateThatNoTriggerSawIsRightSoon(t *testing.T) {
 	b.eventually(func() bool { return capacity() == "0" }, "nobody has a session")
 	b.eventually(func() bool { return b.wrong() == "" }, "all is as the tables say")
 }
+
+func TestALifeThatBeginsWhileRedisIsAwayIsRepairedMeanwhile(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := bothStoresOn(t, server.Options(), "")
+	id := one[string](b, "INSERT INTO mitras DEFAULT VALUES RETURNING id::text")
+	is := func(from availability.Origin, sessions int) bool {
+		a, err := b.Status(t.Context(), id)
+		return err == nil && a.From == from && a.Value.Sessions == sessions
+	}
+	b.eventually(func() bool { return is(availability.FromValkey, 0) }, "Redis has the mitra")
+	server.Kill()
+	b.eventually(func() bool { return b.Health().FeedError != "" && is(availability.FromPostgres, 0) }, "Redis is away")
+
+	b.sql("CREATE TABLE archive (LIKE chat_sessions INCLUDING ALL)")
+	b.sql("INSERT INTO archive (mitra_id, status) SELECT $1, 'active' FROM generate_series(1, 3)", id)
+	b.sql("ALTER TABLE archive INHERIT chat_sessions")
+	waiting := one[string](b, "INSERT INTO chat_sessions DEFAULT VALUES RETURNING id::text")
+	_, err := b.Accept(t.Context(), waiting, id)
+	require.ErrorIs(t, err, availability.ErrFull, "sessions are counted in their table")
+	b.eventually(func() bool { return is(availability.FromPostgres, 3) }, "the source repairs its states")
+	server.Restart()
+	b.eventually(func() bool { return is(availability.FromValkey, 3) }, "Redis has that as well")
+}

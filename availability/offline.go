@@ -27,10 +27,6 @@ const (
 )
 
 const (
-	// breakerLeast: more than half of at least so many who were online fell silent at once.
-	breakerLeast = 20
-	// breakerHolds is the least that the breaker holds.
-	breakerHolds = time.Minute
 	// condemnMost is how many mitras one pass condemns at most. One transaction sets them offline, all
 	// or none, and locks their rows.
 	condemnMost = 5000
@@ -91,7 +87,7 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 	if err != nil {
 		return err
 	}
-	x := &offlinePass{offline: o, Pass: p, stale: settings.StaleAfter}
+	x := &offlinePass{offline: o, Pass: p, stale: settings.StaleAfter, overdue: overdue(settings)}
 	defer x.outdate(ctx)
 	if !settings.RequirePing {
 		if err := x.pardonAll(ctx); err != nil {
@@ -140,10 +136,12 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 type offlinePass struct {
 	*offline
 	*janitor.Pass
-	stale time.Duration // how long a mitra may be silent
+	stale   time.Duration // how long a mitra may be silent
+	overdue time.Duration // silence that the breaker counts
 
 	now    time.Time // the server's, at the first page
 	online int
+	late   int // overdue or silent
 	silent []string
 	left   []string // the source could have set them offline, and did not
 
@@ -156,7 +154,8 @@ func (x *offlinePass) find(ctx context.Context) error {
 	for cursor := "0"; ; {
 		var page []string
 		err := x.Call(ctx, func(ctx context.Context) (err error) {
-			page, err = silentScript.Run(ctx, x.rdb, keys, cursor, x.PageSize(), x.stale.Milliseconds()).StringSlice()
+			page, err = silentScript.Run(ctx, x.rdb, keys, cursor, x.PageSize(),
+				x.stale.Milliseconds(), x.overdue.Milliseconds()).StringSlice()
 			return unseeded(err)
 		})
 		if errors.Is(err, errUnseeded) {
@@ -165,7 +164,7 @@ func (x *offlinePass) find(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("availability: find the silent: %w", err)
 		}
-		if len(page) < 5 {
+		if len(page) < 6 {
 			return fmt.Errorf("availability: find the silent: unexpected answer %v", page)
 		}
 		num := func(i int) int { n, _ := strconv.Atoi(page[i]); return n }
@@ -177,7 +176,8 @@ func (x *offlinePass) find(ctx context.Context) error {
 		x.online += num(3)
 		x.AddScanned(num(3))
 		x.Skip(janitor.SkipUnreadable, num(4))
-		x.silent = append(x.silent, page[5:]...)
+		x.late += num(5)
+		x.silent = append(x.silent, page[6:]...)
 		if cursor = page[0]; cursor == "0" {
 			return nil
 		}
@@ -198,11 +198,6 @@ func (x *offlinePass) noteNotRequired(ctx context.Context) error {
 func (x *offlinePass) checkRequired(ctx context.Context) error {
 	// A pass later it was required at the latest.
 	return x.holdUntil(ctx, notRequired, 0, x.c.OfflineInterval+x.stale, heldListening)
-}
-
-// checkBreaker holds the sweep for as long as breaker said.
-func (x *offlinePass) checkBreaker(ctx context.Context) error {
-	return x.holdUntil(ctx, heldUntil, x.holds(), 0, heldMassFailure)
 }
 
 // holdUntil holds the sweep until a moment that is noted, and some more. One that is further ahead
@@ -230,9 +225,6 @@ func (x *offlinePass) holdUntil(
 	}
 	return nil
 }
-
-// holds is for how long the breaker holds.
-func (x *offlinePass) holds() time.Duration { return max(x.stale, breakerHolds) }
 
 // noteMoment stores a field of the breaker's hash.
 func (x *offlinePass) noteMoment(ctx context.Context, field string, at time.Time) error {
@@ -270,37 +262,6 @@ func (x *offlinePass) moment(ctx context.Context, field string) (time.Time, erro
 		at = math.MaxInt64 // holdUntil notes the latest that it can have been
 	}
 	return time.UnixMilli(at), nil
-}
-
-// breaker holds if most of those who are online fell silent at once: the fault is more likely ours
-// than theirs. It does so once: who is silent still when the hold is over may go, and it holds
-// again only after a pass in which fewer were.
-func (x *offlinePass) breaker(ctx context.Context) error {
-	until, err := x.moment(ctx, heldUntil)
-	if err != nil {
-		return err
-	}
-	tooMany := x.online >= breakerLeast && len(x.silent) > x.online/2
-	if tooMany == !until.IsZero() || x.DryRun() {
-		return nil
-	}
-	if !tooMany {
-		err := x.Call(ctx, func(ctx context.Context) error {
-			return x.rdb.HDel(ctx, x.keys.breaker(), heldUntil).Err()
-		})
-		if err != nil {
-			return fmt.Errorf("availability: lift the breaker: %w", err)
-		}
-		return nil
-	}
-	hold := x.holds()
-	if err := x.noteMoment(ctx, heldUntil, x.now.Add(hold)); err != nil {
-		return err
-	}
-	x.Log().Warn("nobody goes offline for now: most of those who are online fell silent at once",
-		"silent", len(x.silent), "online", x.online, "for", hold.String())
-	x.RunAgain(time.Now().Add(hold))
-	return &janitor.HeldError{Reason: heldMassFailure}
 }
 
 // condemn has the silent judged again under the guard, and marked.

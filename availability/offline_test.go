@@ -233,27 +233,6 @@ func (r *rig) failing(op string) {
 	}
 }
 
-func TestAMassFailureHoldsOnceAndThenWhoIsSilentStillGoes(t *testing.T) {
-	states := []State{online("fresh")}
-	for i := range breakerLeast {
-		states = append(states, silent(fmt.Sprint("m", i)))
-	}
-	swept(t, states, func(t *testing.T, l *leader) {
-		require.Equal(t, janitor.Held, l.offline().Outcome)
-		_, err := l.Heartbeat(t.Context(), "m0") // it was ours: this one comes back meanwhile
-		require.NoError(t, err)
-		require.Equal(t, janitor.Held, l.offline().Outcome, "it is not over")
-		past := time.Now().Add(-time.Millisecond).UnixMilli()
-		require.NoError(t, l.client.HSet(t.Context(), l.keys.breaker(), heldUntil, past).Err())
-		report := l.offline()
-		require.Equal(t, janitor.Done, report.Outcome)
-		require.Equal(t, breakerLeast-1, report.Evicted)
-		l.same()
-		l.offline()
-		require.False(t, l.client.HExists(t.Context(), l.keys.breaker(), heldUntil).Val(), "the next wave holds again")
-	})
-}
-
 func TestWhatWasNotedBeforeTheClockWentBackHoldsNoLongerThanItCan(t *testing.T) {
 	for field, reason := range map[string]string{heldUntil: heldMassFailure, notRequired: heldListening} {
 		t.Run(field, func(t *testing.T) {

@@ -8,29 +8,30 @@ import (
 
 // Files below the folder of package availability.
 const (
-	applyLua     = "apply.lua"
-	heardLua     = "heard.lua"
-	fitLua       = "fit.lua"
-	sweepsGo     = "sweeps.go"
-	condemnLua   = "condemn.lua"
-	heartbeatLua = "heartbeat.lua"
-	seedLua      = "seed.lua"
-	offlineGo    = "offline.go"
-	feedGo       = "feed.go"
-	settingsGo   = "settings.go"
-	writeGo      = "write.go"
-	applyGo      = "apply.go"
-	readGo       = "read.go"
-	clocksGo     = "clocks.go"
-	snapshotGo   = "snapshot.go"
-	sourceFeedGo = "postgres/feed.go"
-	stateSQL     = "postgres/migrations/00002_state.sql"
-	writersSQL   = "postgres/migrations/00003_writers.sql"
-	offlineSQL   = "postgres/migrations/00004_auto_offline.sql"
-	roomSQL      = "postgres/migrations/00005_room.sql"
-	limitsGo     = "postgres/settings.go"
-	placesGo     = "postgres/places.go"
-	lifeSQL      = "postgres/migrations/00006_life.sql"
+	applyLua      = "apply.lua"
+	heardLua      = "heard.lua"
+	fitLua        = "fit.lua"
+	sweepsGo      = "sweeps.go"
+	condemnLua    = "condemn.lua"
+	heartbeatLua  = "heartbeat.lua"
+	seedLua       = "seed.lua"
+	offlineGo     = "offline.go"
+	massFailureGo = "massfailure.go"
+	feedGo        = "feed.go"
+	settingsGo    = "settings.go"
+	writeGo       = "write.go"
+	applyGo       = "apply.go"
+	readGo        = "read.go"
+	clocksGo      = "clocks.go"
+	snapshotGo    = "snapshot.go"
+	sourceFeedGo  = "postgres/feed.go"
+	stateSQL      = "postgres/migrations/00002_state.sql"
+	writersSQL    = "postgres/migrations/00003_writers.sql"
+	offlineSQL    = "postgres/migrations/00004_auto_offline.sql"
+	roomSQL       = "postgres/migrations/00005_room.sql"
+	limitsGo      = "postgres/settings.go"
+	placesGo      = "postgres/places.go"
+	lifeSQL       = "postgres/migrations/00006_life.sql"
 )
 
 // The search for what nobody thought of, which has to find these mutants too.
@@ -230,8 +231,13 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "NoBreaker", What: "most may go offline at once",
-			Edits: []harness.Edit{{File: offlineGo, From: "\ttooMany := x.online >= breakerLeast &&", To: "\ttooMany := false &&"}},
+			Edits: []harness.Edit{{File: massFailureGo, From: "\ttooMany := x.online >= breakerLeast &&", To: "\ttooMany := false &&"}},
 			Test:  "TestAMassFailureHoldsOnceAndThenWhoIsSilentStillGoes",
+		},
+		{
+			Name: "BreakerCountsTheSilentAlone", What: "the first of a wave go offline before the breaker holds",
+			Edits: []harness.Edit{{File: massFailureGo, From: "x.late > x.online/2", To: "len(x.silent) > x.online/2"}},
+			Test:  "TestAMassFailureHoldsBeforeTheFirstOfItsWaveGoesOffline",
 		},
 		{
 			Name: "AppliedBeforeTheCommit", What: "to go online is brought to Redis before it is committed",
