@@ -35,7 +35,7 @@ for first = 1, #ids, 1000 do -- unpack ends below 8,000
     end
     if has < most and off[i] == 0 then
       local at = cutoff and values[n + i] or ''
-      if not cutoff or (at >= cutoff and at <= latest) then
+      if not cutoff or (at >= cutoff and at <= latest) or excused(ids[first + i - 1], now, stale) then
         local size = sizes[has] or 0
         if size == 0 then free[has], busiest = {}, math.max(busiest, has) end
         free[has][size + 1], sizes[has] = ids[first + i - 1], size + 1

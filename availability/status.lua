@@ -16,6 +16,6 @@ end
 local judged = stale > 0 and listened(KEYS[6], now) >= stale
 return {
   redis.call('SISMEMBER', online, id), 1 - redis.call('SISMEMBER', deactivated, id),
-  tonumber(sessions), at, (judged and at < iso(now - stale)) and 0 or 1,
+  tonumber(sessions), at, (judged and at < iso(now - stale) and not excused(id, now, stale)) and 0 or 1,
   number,
 }
