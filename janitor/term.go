@@ -170,7 +170,7 @@ func (t *termState) begin(ctx context.Context) error {
 		}
 		return t.begin(ctx)
 	case verdict == guard.Aside:
-		t.j.log.Warn("eviction log took no more records and was set aside: look who wrote to it",
+		t.j.log.Warn("eviction log took no more records; renamed it (check who wrote to it)",
 			"key", t.j.layout.Log(), "now", t.j.layout.LogAside(l.Epoch))
 	}
 	// A replica that has just started may lead before its first heartbeat has landed. A delete

@@ -215,10 +215,10 @@ func (e *Elector) capStuck(ctx context.Context, h Holder) error {
 	case err != nil:
 		return fmt.Errorf("lease: cap: %w", err)
 	case done == 1:
-		e.log.Warn("lease did not end by itself and was capped",
+		e.log.Warn("capped a lease that would not expire",
 			"holder", h.Instance, "token", h.Token, "expiry", h.TTL, "ttl", ttl)
 	case done == 2:
-		e.log.Warn("a key of another type was in the lease's place and was set aside: look who wrote it",
+		e.log.Warn("renamed a key of another type in the lease's place (check who wrote it)",
 			"now", keys[1])
 	}
 	return nil

@@ -105,7 +105,7 @@ func TestDoctorFindsWhatIsWrongWithAServer(t *testing.T) {
 	there := redis.NewClient(&redis.Options{Addr: server.Addr(), DB: 3})
 	defer func() { _ = there.Close() }()
 	require.NoError(t, there.HSet(ctx, guard.Layout{}.Registry(), imei, "x").Err())
-	w.requireFinding("database", inspect.Wrong, "in database 3 too")
+	w.requireFinding("database", inspect.Wrong, "database 3 has keys of the same names")
 
 	require.NoError(t, w.client.Set(ctx, w.keys.Registry(), "x", 0).Err())
 	w.requireFinding("types", inspect.Wrong, "connections:registry is a string, not a hash")
