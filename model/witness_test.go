@@ -46,7 +46,7 @@ func TestTheWitnessBearsTheTracesOfItsModel(t *testing.T) {
 		"BEATS_TELL_NOTHING": {old: "if not w.err and w[1] and w[1] ~= grace then", new: "if false then"},
 		"BEATS_HIDE_BEATS":   {old: "'grace', '0', 'disagreed'", new: "'grace', grace, 'disagreed'"},
 		"TICK_WHEN_FULL":     {allowFull: true},
-		"TICK_WHILE_MOVING":  {without: guard.Layout{}.Never()},
+		"TICK_WHILE_MOVING":  {without: neverKey},
 		"NO_SELF_CHECK": {
 			old: "if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then", new: "if false then",
 		},

@@ -40,8 +40,8 @@ local function may(...)
   return known and allowed
 end
 
--- witness_says(field): the beginning of what the witness says, false if it does not: it is no hash, or this user may
--- not read it.
+-- witness_says(field): the beginning of what the witness says, false if it does not: it is no hash,
+-- or this user may not read it.
 local function witness_says(field)
   local v = redis.pcall('HGET', KEYS[4], field)
   return type(v) == 'string' and string.sub(v, 1, 64)

@@ -180,8 +180,8 @@ local longest = 64
 -- listen(key, gap, grace, aside) -> now, since, need, w: deletes may begin need ms after since. A
 -- key of another type may be somebody's, and is renamed to aside. Without that name, or if it is
 -- taken, nothing is written, and this is a hold until a tick has done so. w holds, as strings or
--- false: [1] since, [2] now, [5] need, [6] run id, [9] evicted_keys, [10] evicted_total, [11] reason
--- and [12] time of the last hold, [15] clients turned away.
+-- false: [1] since, [2] now, [5] need, [6] run id, [9] evicted_keys, [10] evicted_total, [11]
+-- reason and [12] time of the last hold, [15] clients turned away.
 local function listen(key, gap, grace, aside)
   local now = math.floor(server_us() / 1000)
   local w = redis.pcall('HMGET', key, unpack(fields))
@@ -300,8 +300,8 @@ local function may(...)
   return known and allowed
 end
 
--- witness_says(field): the beginning of what the witness says, false if it does not: it is no hash, or this user may
--- not read it.
+-- witness_says(field): the beginning of what the witness says, false if it does not: it is no hash,
+-- or this user may not read it.
 local function witness_says(field)
   local v = redis.pcall('HGET', KEYS[4], field)
   return type(v) == 'string' and string.sub(v, 1, 64)
