@@ -17,9 +17,9 @@ const (
 
 // overdue is after how much silence the breaker counts a mitra. Apps ping out of step, so mitras
 // that are cut off at one instant become silent one after the other, for as long as an app pauses
-// between two pings. When the first of them is silent, the last has been so for StaleAfter less that
-// pause. But an app that pings in time is never overdue: with a StaleAfter below two pauses, part of
-// the wave is not counted yet when its first mitras go offline.
+// between two pings. When the first of them is silent, the last has been so for StaleAfter less
+// that pause. But an app that pings in time is never overdue: with a StaleAfter below two pauses,
+// part of the wave is not counted yet when its first mitras go offline.
 func overdue(s Settings) time.Duration {
 	return max(s.StaleAfter-s.PingInterval, s.PingInterval)
 }

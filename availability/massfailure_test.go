@@ -31,7 +31,8 @@ func TestAMassFailureHoldsOnceAndThenWhoIsSilentStillGoes(t *testing.T) {
 	})
 }
 
-// Apps ping out of step, so those that are cut off at one instant become silent one after the other.
+// Apps ping out of step, so those that are cut off at one instant become silent one after the
+// other.
 func TestAMassFailureHoldsBeforeTheFirstOfItsWaveGoesOffline(t *testing.T) {
 	const first = breakerLeast / 4
 	stale := newFake().settings.StaleAfter

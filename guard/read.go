@@ -29,7 +29,8 @@ func Fields(ctx context.Context, client redis.UniversalClient, key string, field
 }
 
 // ErrTooLarge is in the chain of the error of a call whose reply the client refuses to read, for
-// example since its connections limit what they read. [HScan] and [SScan] then read less of each page.
+// example since its connections limit what they read. [HScan] and [SScan] then read less of each
+// page.
 var ErrTooLarge = errors.New("the reply of Redis is larger than this client takes")
 
 const (

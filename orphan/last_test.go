@@ -78,8 +78,8 @@ func longRead(t *testing.T, p string, w redistest.World, then func(*documents)) 
 	return result.Removed, r.exists(p + "match:" + matchID(1))
 }
 
-// The signs are asked once more after a long read: otherwise each look at what is large would be too
-// old at the delete.
+// The signs are asked once more after a long read: otherwise each look at what is large would be
+// too old at the delete.
 func TestWhatTakesLongToReadGoes(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		removed, there := longRead(t, w.Prefix, w, func(*documents) {})

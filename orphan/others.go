@@ -129,8 +129,8 @@ func (r *rule) belongs(t *template, key string, f *finding) bool {
 	return true
 }
 
-// hearOthers keeps what another rule does not condemn, or in a glance: what shows it a sign of life.
-// Its answers are looked at again at the delete, too.
+// hearOthers keeps what another rule does not condemn, or in a glance: what shows it a sign of
+// life. Its answers are looked at again at the delete, too.
 func (l *looking) hearOthers(ctx context.Context, home server, then ...func(*looking, context.Context) error) error {
 	for _, other := range l.others {
 		var page []*candidate

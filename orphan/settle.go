@@ -140,8 +140,8 @@ func (x *pass) settleLeft(ctx context.Context) error {
 	return nil
 }
 
-// settleGone settles what passes of rules have left that are not in use any more. Their bins are not
-// known: what is away stays in one for as long as Redis would keep it without an entry.
+// settleGone settles what passes of rules have left that are not in use any more. Their bins are
+// not known: what is away stays in one for as long as Redis would keep it without an entry.
 func (x *pass) settleGone(ctx context.Context) error {
 	gone, err := x.rulesGone(ctx)
 	if err != nil {

@@ -81,7 +81,8 @@ type pendingCommand struct {
 	heard chan struct{} // closed when unsure, and the first response came
 }
 
-// candidates is how many bytes of what may be the answer are taken. All of it is stored as messages.
+// candidates is how many bytes of what may be the answer are taken. All of it is stored as
+// messages.
 const candidates = 8 << 10
 
 // Command sends a command to the newest socket of its device here and returns the text of the

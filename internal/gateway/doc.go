@@ -69,16 +69,16 @@
 //   - after an answer, the next command waits until the socket was quiet for three seconds;
 //   - what has arrived when a command could be written is read first, and does not answer it (only
 //     Unix shows what is still in the socket);
-//   - a socket is unsure for a codec as soon as a command of it went unanswered, or a response of it
-//     came that no command waited for. On such a socket a command has for its answer all responses
-//     that come within three seconds, with ErrAmbiguous. They are messages too.
+//   - a socket is unsure for a codec as soon as a command of it went unanswered, or a response of
+//     it came that no command waited for. On such a socket a command has for its answer all
+//     responses that come within three seconds, with ErrAmbiguous. They are messages too.
 //
 // So a frame of an answer is never taken for another command's without that mark, if two things are
-// true. A device sends an answer on the socket of the command. And on a socket on which each command
-// had one frame so far, a further frame comes at most three seconds after the first. Otherwise the
-// next command may take that frame for its answer. Its own answer is then a stray response, and the
-// socket is unsure. Only a new socket for each command would prevent this, but a parked device may
-// stay away for an hour after its socket was closed.
+// true. A device sends an answer on the socket of the command. And on a socket on which each
+// command had one frame so far, a further frame comes at most three seconds after the first.
+// Otherwise the next command may take that frame for its answer. Its own answer is then a stray
+// response, and the socket is unsure. Only a new socket for each command would prevent this, but a
+// parked device may stay away for an hour after its socket was closed.
 //
 // A device that sends responses before any command was written sends data of itself, from a serial
 // port for example. The gateway remembers that for its next sockets. Ask such a device in the other
@@ -87,8 +87,9 @@
 // # Messages
 //
 // A message is not acknowledged, and the device does not repeat it. While Redis is away, messages
-// wait in a queue that is bounded for each device and for all; what does not fit is counted as lost,
-// by device. After a reply that was lost they are written again, with the same frame and record.
+// wait in a queue that is bounded for each device and for all; what does not fit is counted as
+// lost, by device. After a reply that was lost they are written again, with the same frame and
+// record.
 //
 // # What is not promised
 //

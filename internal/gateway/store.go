@@ -155,8 +155,8 @@ func (s *store) of(imei string) *stream {
 }
 
 // keep stores a frame: all of its records, or the raw frame if it has a fault. An error means that
-// nothing may have been stored. keep gives up at until. If it still waits for a writer then, nothing
-// was stored.
+// nothing may have been stored. keep gives up at until. If it still waits for a writer then,
+// nothing was stored.
 func (s *store) keep(
 	ctx context.Context, until time.Time, from origin, frame teltonika.Frame,
 ) (kept, error) {

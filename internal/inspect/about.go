@@ -51,8 +51,8 @@ func (h Heartbeat) settings(now time.Time, a About) (ttl, interval time.Duration
 
 const longestAbout = 16 << 10
 
-// mostAbouts bounds the bytes of descriptions that one reading reads, except for its last page. Real
-// ones have less than 1 KiB, a leader's a few.
+// mostAbouts bounds the bytes of descriptions that one reading reads, except for its last page.
+// Real ones have less than 1 KiB, a leader's a few.
 const mostAbouts = 1 << 20
 
 // aboutPage is how many descriptions one call reads.

@@ -24,8 +24,8 @@ func AppendDegrees(dst []byte, e7 int32) []byte {
 // maxSafe is 2^53. From there up a reader that takes JSON numbers as doubles sees another number.
 const maxSafe = 1 << 53
 
-// fewElements bounds the ids that are compared one by one. Records seen in the field have fewer than
-// a hundred.
+// fewElements bounds the ids that are compared one by one. Records seen in the field have fewer
+// than a hundred.
 const fewElements = 128
 
 // AppendJSON appends the elements as one JSON object in the order of the wire, keyed by id in
