@@ -292,8 +292,12 @@ func (w *world) fell(k *worker, result orphan.Result) {
 	}
 }
 
-// followed asks whether what is related to the candidates that a pass has deleted went along.
+// followed asks whether what is related to the candidates that a pass has deleted went along. What
+// another rule names as well stays with that one's candidate.
 func (w *world) followed(k *worker, result orphan.Result) {
+	if len(w.rules) > 1 {
+		return
+	}
 	for _, c := range w.all {
 		if c.Name == result.Rule && c.follows && c.by == k && c.went > k.passed[c.Name] && c.turned < c.went && w.sprung < c.went {
 			w.found("%s went, and the pass has left %d of what is related to it", c.name(), c.kin)
