@@ -17,8 +17,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-
-	"github.com/rollcall-redis/rollcall/guard"
 )
 
 const (
@@ -43,7 +41,6 @@ type world struct {
 	// How far the clocks of the stores are ahead of the replicas', which are the oracle's as well.
 	redisAhead, sourceAhead time.Duration
 
-	layout   guard.Layout
 	db       *pgxpool.Pool
 	replicas []*replica
 	lives    int

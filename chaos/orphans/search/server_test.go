@@ -141,31 +141,6 @@ func (s *server) ready() {
 	}
 }
 
-// move moves the slot of a key to the master of another shard. A key that is named goes first: the
-// other keys go when finish is called.
-func (s *server) move(key string, to int, first bool) (finish func()) {
-	s.moved[key] = true
-	target := s.master(to)
-	if target == s.cluster.Owner(key) {
-		return func() {}
-	}
-	finish = s.cluster.BeginMove(key, target)
-	if first {
-		s.cluster.MoveKey(key, target)
-	}
-	return finish
-}
-
-// separate keeps what a master writes from now on from its replica, which has all until now.
-func (s *server) separate(shard int) {
-	m := s.master(shard)
-	c := s.client(m)
-	require.NoError(s.t, c.Wait(s.t.Context(), 1, 10*time.Second).Err())
-	require.NoError(s.t, c.Do(s.t.Context(), "ACL", "SETUSER", "default", "-psync", "-sync").Err())
-	require.NoError(s.t, c.Do(s.t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err())
-	s.cut = append(s.cut, m)
-}
-
 // mend lets replicas follow their masters again.
 func (s *server) mend() {
 	for _, m := range s.cut {
@@ -173,13 +148,6 @@ func (s *server) mend() {
 	}
 	s.cut = nil
 	s.cluster.AwaitOK()
-}
-
-// kill ends the master of a shard, when its replica has all that it has.
-func (s *server) kill(shard int) {
-	m := s.master(shard)
-	require.NoError(s.t, s.client(m).Wait(s.t.Context(), 1, 10*time.Second).Err())
-	m.Kill()
 }
 
 // failOver has the replica of a shard lead. The master ends, unless it has ended before.
