@@ -7,9 +7,9 @@
 // looks that the workers made at its signs: they cover the whole grace, no two are further apart
 // than the rule allows, none of them found a sign of life, and the candidate was the same thing in
 // all of them. What is related to a candidate goes in the same pass, if there is one rule only.
-// Once the faults have stopped, every dead key is deleted within a bound (see within), every living key exists, and the total
-// equals the number of deletes. A restored key equals the deleted one. A rule most of whose
-// candidates fall silent at once is held before any of them is deleted.
+// Once the faults have stopped, every dead key is deleted within a bound (see within), every
+// living key exists, and the total equals the number of deletes. A restored key equals the deleted
+// one. A rule most of whose candidates fall silent at once is held before any of them is deleted.
 //
 // Rules are drawn from the grammar: signs, evidence in documents and in values, ages, references,
 // values that are not what a rule reads, large values, a second rule about the same candidates,
@@ -17,9 +17,9 @@
 // member with a ':', and names that look nearly like those of candidates. Fields expire where the
 // server offers that.
 //
-// Episodes are played on a Redis, on the newest one, and on Clusters of one and of three masters. On
-// a Cluster each delete may take 20 ms, so that what goes together takes longer than a look counts.
-// Slots do not move there, and no master fails over: the rows of the matrix do that.
+// Episodes are played on a Redis, on the newest one, and on Clusters of one and of three masters.
+// On a Cluster each delete may take 20 ms, so that what goes together takes longer than a look
+// counts. Slots do not move there, and no master fails over: the rows of the matrix do that.
 //
 // No other command takes time. So what takes too long on one server is not found here: looks that
 // get too old within a pass, scripts that hold the server. Neither are channels.
