@@ -76,7 +76,7 @@ test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (n
 		scripts/test . -race -tags colyseus -parallel 8 -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
 
 test-node: ## Run the tests of clients/node, and what every owner has to pass (needs Node 20 and npm; SERVER=8, SERVER=valkey)
-	@NODE=$$(scripts/node) && export NODE && { test -z "$$NODE" || { $(with_redis) (cd "$$NODE" && node --test test/) && \
+	@NODE=$$(scripts/node) && export NODE && { test -z "$$NODE" || { $(with_redis) (cd "$$NODE" && node --test test/*.test.js) && \
 		go test -race -count=1 -vet=off -tags owners -timeout 8m ./test/owners/; }; }
 
 mixed: ## Run replicas of the last release beside those of this checkout, on one Redis (needs the clone's history)
