@@ -391,5 +391,5 @@ export function word(key) {
 
 export function unword(text) {
   if (text === '%') return '';
-  return decodeURIComponent(text.replace(/%(?![0-9A-Fa-f]{2})/g, '%25'));
+  return text.replace(/%([0-9A-Fa-f]{2})/g, (_, hex) => String.fromCharCode(parseInt(hex, 16)));
 }

@@ -169,4 +169,5 @@ test('words', () => {
     assert.equal(unword(word(key)), key);
   }
   assert.equal(unword('50%'), '50%');
+  assert.doesNotThrow(() => unword('%FF%C3 %')); // anybody may publish anything
 });
