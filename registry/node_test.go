@@ -6,27 +6,27 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/rollcall-redis/rollcall/guard"
 )
 
-var update = flag.Bool("update", false, "write the scripts of clients/node")
+var update = flag.Bool("update", false, "copy the scripts to clients/node")
 
-// The owner in clients/node runs the scripts of this package.
+// The owner in clients/node runs the scripts of this package and of package guard.
 func TestTheNodeClientHasTheseScripts(t *testing.T) {
 	t.Parallel()
-	for name, text := range map[string]string{
-		"boot": guard.SettingsLua + lua("boot"), "beat": guard.SettingsLua + lua("owner") + lua("beat"),
-		"extend": lua("owner") + lua("extend"), "register": lua("owner") + lua("register"),
-		"heal": guard.ListenLua + lua("owner") + lua("heal"), "release": lua("owner") + lua("release"),
-		"goodbye": lua("owner") + lua("goodbye"), "lookup": lua("lookup"), "same": lua("same"),
+	for folder, names := range map[string][]string{
+		".":        {"boot", "beat", "extend", "register", "heal", "release", "goodbye", "lookup", "same", "owner"},
+		"../guard": {"settings", "server", "witness"},
 	} {
-		file := "../clients/node/lua/" + name + ".lua"
-		if *update {
-			require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+		for _, name := range names {
+			text, err := os.ReadFile(folder + "/" + name + ".lua")
+			require.NoError(t, err)
+			copied := "../clients/node/lua/" + name + ".lua"
+			if *update {
+				require.NoError(t, os.WriteFile(copied, text, 0o644))
+			}
+			have, err := os.ReadFile(copied)
+			require.NoError(t, err)
+			require.Equal(t, string(text), string(have), "%s is out of date; renew it by: go test ./registry/ -run Node -update", copied)
 		}
-		have, err := os.ReadFile(file)
-		require.NoError(t, err)
-		require.Equal(t, text, string(have), "%s is out of date; renew it by: go test ./registry/ -run Node -update", file)
 	}
 }

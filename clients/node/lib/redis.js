@@ -4,16 +4,17 @@ import { readFileSync } from 'node:fs';
 /** callTimeout bounds one call in milliseconds. A call that takes longer may still land. */
 const callTimeout = 3000;
 
-const scripts = new Map();
+/** The files of ../lua that make each script, as in registry/scripts.go. */
+const files = {
+  boot: ['settings', 'boot'], beat: ['settings', 'owner', 'beat'], extend: ['owner', 'extend'],
+  register: ['owner', 'register'], release: ['owner', 'release'], goodbye: ['owner', 'goodbye'],
+  heal: ['server', 'settings', 'witness', 'owner', 'heal'], lookup: ['lookup'], same: ['same'],
+};
 
-/** script returns a Lua script of ../lua and its SHA1. */
-function script(name) {
-  if (!scripts.has(name)) {
-    const text = readFileSync(new URL(`../lua/${name}.lua`, import.meta.url), 'utf8');
-    scripts.set(name, { text, sha: createHash('sha1').update(text).digest('hex') });
-  }
-  return scripts.get(name);
-}
+const scripts = new Map(Object.entries(files).map(([name, parts]) => {
+  const text = parts.map((file) => readFileSync(new URL(`../lua/${file}.lua`, import.meta.url), 'utf8')).join('');
+  return [name, { text, sha: createHash('sha1').update(text).digest('hex') }];
+}));
 
 /**
  * A Connection is one connection of its own to the server of an ioredis or node-redis client. It never
@@ -51,7 +52,7 @@ export class Connection {
 
   /** run runs a script. */
   async run(name, keys, args) {
-    const { text, sha } = script(name);
+    const { text, sha } = scripts.get(name);
     try {
       return await this.send('EVALSHA', sha, keys.length, ...keys, ...args);
     } catch (err) {
