@@ -34,7 +34,7 @@ func (a answer) at(then time.Time) time.Time { return a.there.Add(then.Sub(a.her
 func (c *clocks) mirrorSaid(begun, there time.Time) { c.said(&c.mirror, begun, there) }
 func (c *clocks) sourceSaid(begun, there time.Time) { c.said(&c.source, begun, there) }
 
-// said stores the time that a clock returned for a question asked at begun.
+// said keeps a clock's answer to a question that was asked at begun.
 func (c *clocks) said(which *answer, begun, there time.Time) {
 	took := time.Since(begun)
 	c.mu.Lock()

@@ -9,31 +9,31 @@ import (
 )
 
 const (
-	// breakerLeast: more than half of at least so many who were online fell silent at once.
+	// breakerLeast is the least number of mitras online for which the breaker holds.
 	breakerLeast = 20
 	// breakerHolds is the least that the breaker holds.
 	breakerHolds = time.Minute
 )
 
-// overdue is after how much silence the breaker counts a mitra. Apps ping out of step, so mitras
-// that are cut off at one instant become silent one after the other, for as long as an app pauses
-// between two pings. When the first of them is silent, the last has been so for StaleAfter less
-// that pause. But an app that pings in time is never overdue: with a StaleAfter below two pauses,
-// part of the wave is not counted yet when its first mitras go offline.
+// overdue returns the silence after which the breaker counts a mitra. Apps ping out of step, so
+// mitras that are cut off at one instant become silent one after the other, for as long as an app
+// pauses between two pings. When the first of them is silent, the last has been so for StaleAfter
+// less that pause. But an app that pings in time is never overdue: with a StaleAfter below two
+// pauses, part of the wave is not counted yet when its first mitras go offline.
 func overdue(s Settings) time.Duration {
 	return max(s.StaleAfter-s.PingInterval, s.PingInterval)
 }
 
-// checkBreaker holds the sweep for as long as breaker said.
+// checkBreaker holds the sweep until the moment that breaker noted.
 func (x *offlinePass) checkBreaker(ctx context.Context) error {
 	return x.holdUntil(ctx, heldUntil, x.holds(), 0, heldMassFailure)
 }
 
-// holds is for how long the breaker holds.
+// holds returns how long the breaker holds.
 func (x *offlinePass) holds() time.Duration { return max(x.stale, breakerHolds) }
 
-// breaker holds if anybody is silent, and most of those who are online are silent or overdue: the
-// fault is more likely ours than theirs. It does so once: who is silent still when the hold is over
+// breaker holds if a mitra is silent and most mitras online are silent or overdue: the fault is
+// more likely ours than theirs. It does so once: who is silent still when the hold is over
 // may go, and it holds again only after a pass in which fewer were.
 func (x *offlinePass) breaker(ctx context.Context) error {
 	until, err := x.moment(ctx, heldUntil)

@@ -1,5 +1,5 @@
 -- remove.lua: removes mitras that the source does not have. It keeps those that were written
--- meanwhile, and keys of another type: there is no evidence that they are ours.
+-- meanwhile, and keys of another type: nothing proves that they are ours.
 -- KEYS[1..5] see keys.lua
 -- ARGV id, version that was read or '' for none, ...
 -- Result: { mitra:capacity or mitra:heartbeat, key, type, ... } for each key of another type

@@ -21,7 +21,7 @@ end
 if asked[1] then
   local f, v = {}, asked[1][2]
   for i = 1, #v, 2 do f[v[i]] = v[i + 1] end
-  -- Anybody who may write the log can tell the ids to come, and none of them is a batch's then.
+  -- A record that somebody else wrote under a coming id does not answer for the batch.
   local deleted, reowned = count(f.count), count(f.reowned)
   if f.leader ~= ARGV[5] or not deleted or not reowned or deleted > 1000000 then return answer('FENCED') end
   return answer('DONE', deleted, reowned, f.note, 1)

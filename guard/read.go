@@ -60,7 +60,7 @@ func SScan(ctx context.Context, c redis.UniversalClient, key string, cursor uint
 	return readPage(ctx, c, "SSCAN", key, cursor, count, Page{Items: items, Next: next}, err)
 }
 
-// readPage returns what was read, unless that failed for want of a reply that can be read.
+// readPage returns the page, or reads it again by a script if the client refused the reply.
 func readPage(
 	ctx context.Context, c redis.UniversalClient, command, key string, cursor uint64, count int64, read Page, err error,
 ) (Page, error) {
@@ -69,7 +69,7 @@ func readPage(
 	}
 	out, failed := pageScript.RunRO(ctx, c, []string{key}, command, cursor, min(count, smallPage), longestName).Slice()
 	if failed != nil || len(out) != 3 {
-		return Page{}, err // the first error says why
+		return Page{}, err // the first error is the cause
 	}
 	next, _ := out[0].(string)
 	left, _ := out[1].(int64)

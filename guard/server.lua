@@ -6,8 +6,8 @@ local function server_us()
   return tonumber(t[1]) * 1000000 + tonumber(t[2])
 end
 
--- told(info, name, what) returns the value after `name:` in INFO, '' if there is none. Finding
--- plain text first is several times as fast as matching a pattern against the whole.
+-- Returns the value after `name:` in INFO, '' if there is none. Finding plain text first is several
+-- times as fast as matching a pattern against the whole.
 local function told(info, name, what)
   if type(info) ~= 'string' then return '' end -- refused
   local _, at = string.find(info, name .. ':')

@@ -145,7 +145,7 @@ func askHolder(
 		}
 
 		h.Epoch, _ = strconv.ParseUint(epoch.Val(), 10, 64)
-		// PTTL says -2 where there is no lease, also if it expired between the two commands.
+		// PTTL returns -2 without a lease, also if it expired between the two commands.
 		if errors.Is(value.Err(), redis.Nil) || left.Val() == -2 {
 			return h, false, nil
 		}

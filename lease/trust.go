@@ -18,8 +18,8 @@ func (c timings) retry() time.Duration  { return c.ttl() / 5 }  // between attem
 func (c timings) call() time.Duration   { return c.ttl() / 3 }  // longest single call
 func (c timings) part() time.Duration   { return c.ttl() / 15 } // same, for a try to release
 
-// distant is the longest time that a renewal can leave on a lease of which this elector saw no more
-// than a TTL left. While its holder trusts it, a tenth of the holder's own TTL is left.
+// distant is the longest time that a renewal can leave on a lease, if this elector saw at most a
+// TTL left on it. While its holder trusts it, a tenth of the holder's own TTL is left.
 func (c timings) distant() time.Duration { return 10 * c.ttl() }
 
 func (c timings) reserveTurn() time.Duration { return c.ttl() / 3 }

@@ -51,12 +51,12 @@ func (x *pass) rulesGone(ctx context.Context) (gone []string, err error) {
 	return slices.DeleteFunc(gone, x.set.has), nil
 }
 
-// dueSome reads some entries whose time is over, behind as many as are left where they are. It
-// returns how many of them cannot be read.
+// dueSome reads some entries whose time is over, after the first `left` of them, and returns how
+// many cannot be read.
 type dueSome func(ctx context.Context, rule, until string, left int64) (entries []binned, unread int64, err error)
 
-// dropDue drops all entries whose time is over. One that cannot be read stays: nothing says where
-// the thing is that it names.
+// dropDue drops all entries whose time is over. One that cannot be read stays: the thing that it
+// names cannot be found.
 func (x *pass) dropDue(ctx context.Context, rule, until string, due dueSome) error {
 	for left := int64(0); ; {
 		entries, unread, err := due(ctx, rule, until, left)
@@ -106,7 +106,7 @@ func (x *pass) due(ctx context.Context, rule, until string, left int64) (entries
 				unread++
 				continue
 			}
-			e.ID = ids[i] // so that it is this one that is forgotten, whatever it says
+			e.ID = ids[i] // whatever the entry holds, this is the one to forget
 		}
 		entries = append(entries, e)
 	}

@@ -163,8 +163,8 @@ func (x *pass) ripens(c *candidate, n need, since time.Duration) {
 	x.ripe[c.name()] = c
 }
 
-// graceOf is how long a candidate has to stay condemned, by all rules that are about it. What is
-// found later of one that has gone can also belong to a new one in the making.
+// graceOf is how long a candidate has to stay condemned, by all rules that are about it. Related
+// keys that are found after it has gone may also belong to a new one in the making.
 func (x *pass) graceOf(f *finding) time.Duration {
 	grace := max(x.graceFor(f), f.othersGrace)
 	if f.alone && f.rest != nil {

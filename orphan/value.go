@@ -69,7 +69,7 @@ func valueOf(object map[string]any, at fieldPath) any {
 // longer one counts as missing.
 const longText = 4 << 10
 
-// leaves is what of an object stands at some paths: the rest of it could be of any size.
+// leaves returns the values of an object at some paths. The rest of it could be of any size.
 func leaves(object map[string]any, paths []fieldPath) map[string]any {
 	kept := map[string]any{}
 	for _, at := range paths {

@@ -153,9 +153,9 @@ func (v *vouched) compare(text string, d digest, began time.Time) {
 
 func (v *vouched) forget() { v.last, v.agreed = "", [digestParts]bool{} }
 
-// checkTenth checks the next tenth of the claims believed to stand; turn counts the tenths. It
-// skips those that a full scan vouches for, except in one of ownRounds rounds: a faulty leader can
-// delay the discovery of a loss, but not prevent it.
+// checkTenth checks the next tenth of the claims that are believed to be registered; turn counts
+// the tenths. It skips those that a full scan vouches for, except in one of ownRounds rounds: a
+// faulty leader can delay the discovery of a loss, but not prevent it.
 func (t *table) checkTenth(turn int) {
 	all := turn/shards%ownRounds == 0
 	for _, d := range t.shards[turn%shards] {

@@ -40,8 +40,8 @@ local function may(...)
   return known and allowed
 end
 
--- witness_says(field): the beginning of what the witness says, false if it does not: it is no hash,
--- or this user may not read it.
+-- Returns the beginning of a field of the witness, or false: it is missing, the witness is not a
+-- hash, or this user may not read it.
 local function witness_says(field)
   local v = redis.pcall('HGET', KEYS[4], field)
   return type(v) == 'string' and string.sub(v, 1, 64)
@@ -87,8 +87,8 @@ local function word(id)
   return (string.gsub(id, '^/', '%%2F'))
 end
 
--- tell(found, list, first) notifies former owners of the devices that they lost, on the channels
--- named like their heartbeats. An owner that misses it notices at its next check.
+-- Notifies former owners of the devices that they lost, on the channels named like their
+--   heartbeats. An owner that misses it notices at its next check.
 -- found: the previous entries of the IMEIs in list, from first on.
 local function tell(found, list, first)
   local me, moved = ARGV[1], {}

@@ -13,8 +13,8 @@ import (
 )
 
 // quickWay is the sweep "owners": it reads the roster's heartbeats, and sweeps an owner that fell
-// silent or said goodbye through its reverse index. While all live it costs O(instances), whatever
-// the number of devices.
+// silent, or that left gracefully, through its reverse index. While all live it costs
+// O(instances), whatever the number of devices.
 type quickWay struct {
 	*sweeps
 	dry map[string]finding // of a dry run

@@ -23,8 +23,8 @@ type Mutant struct {
 	Row     string // of the suite's matrix; the judge rejects what came of it
 	Test    string // or this test fails
 	Of      string // of the package in this folder; "": of one of the suite's
-	// Steps are those that a search may take to notice: Test is one. Places are the names of those
-	// where it plays, as a regular expression; "": all.
+	// Steps is how many steps a search may take to notice; Test is then a search. Places is a regular
+	// expression for the names of the places where it plays; "" means all.
 	Steps  int
 	Places string
 }
@@ -44,14 +44,14 @@ type Mutants struct {
 	// A row runs against this program, of which this variable of the environment names the binary.
 	// Without one the suite itself is built with the changes.
 	Program, Given string
-	// Rejects is what a row says whose judge found something.
+	// Rejects is the message of a row that its judge rejects.
 	Rejects string
 	// Kept is a file of seeds that a search keeps, below the root; each line has a seed, and the name
 	// of the mutant that it finds.
 	Kept string
 }
 
-// found is what a search says that has found something.
+// found is the message of a search that fails.
 const found = "the search found something"
 
 const root = "../.."

@@ -19,8 +19,8 @@ const samples = 3
 // many is the least number of candidates for which it counts that all of them have the same result.
 const many = 5
 
-// most is the least number of candidates of which the worker takes it for a failure of the signs
-// that more than half are condemned.
+// most is the least number of candidates for which the worker blames the signs if more than half
+// are condemned.
 const most = 20
 
 // check is "cleanup check".

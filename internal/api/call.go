@@ -107,7 +107,8 @@ func (c *call) empty() error {
 	return badBody(err)
 }
 
-// errBody is of a body that did not arrive. What the connection says of it names addresses.
+// errBody replaces the error of a body that did not arrive, since the connection's own names
+// addresses.
 var errBody = errors.New("it did not arrive whole in time")
 
 func (c *call) read() ([]byte, error) {

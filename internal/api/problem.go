@@ -149,7 +149,7 @@ func challenge(p *problemError) string {
 	return fmt.Sprintf(`Bearer error="invalid_token", error_description=%q`, p.detail)
 }
 
-// againAfter is how long no request may have failed before the log says that they are answered.
+// againAfter is the time without a failed request after which recovery is logged.
 const againAfter = 10 * time.Second
 
 // answering logs that requests are not answered, and later that they are again. While Postgres is

@@ -28,7 +28,7 @@
 //	               field ambiguous (true), text is what came in the three seconds after the first
 //	               frame that may be the answer, a line each: the device also sends data of itself
 //	               in that codec, or an earlier command was not answered
-//	not_connected  the device is not here, and nothing was written to it; text may say where it is
+//	not_connected  the device is not here, and nothing was written to it; text may name its instance
 //	busy           too many commands wait, for the device or at the instance; nothing was written
 //	wrong_device   codec 14: the device at the socket is another one, and did not execute the command
 //	timeout        written, and not answered until expires or until the socket ended; the device may

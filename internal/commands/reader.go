@@ -64,7 +64,7 @@ type Config struct {
 	// it, since no context ends a read that waits.
 	Blocking redis.UniversalClient
 	// TooLarge reports whether Blocking failed because a reply exceeded its limit. The reader then
-	// reads entries one by one, cut to the size of a command. nil: there is no limit.
+	// reads entries one by one, cut to the size of a command. nil means no limit.
 	TooLarge func(error) bool
 	// Drain is how long commands that are under way may take to be answered after Run's context ended;
 	// 0: a second.

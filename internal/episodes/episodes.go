@@ -5,7 +5,7 @@
 //	ROLLCALL_SEED=42 go test -run TestSearch PACKAGE          # one episode
 //
 // testdata/search.txt of the package keeps the seeds of episodes that once found something, one a
-// line, with words behind it. They are played first. The seeds that follow are the same in each
+// line, with a comment after it. They are played first. The seeds that follow are the same in each
 // run, unless a number of steps was asked for: a test that fails is to fail again.
 package episodes
 

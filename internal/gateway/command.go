@@ -318,7 +318,7 @@ func (s *session) write(o *pendingCommand) {
 
 // takeAnswer gives a message to the pending command if it is the answer, or may be: then it is
 // ambiguous. A response of codec 12 names no command, so the first one is the answer. One of codec
-// 14 names its device. Types other than 06 are no answers. A response that no command waits for
+// 14 names its device. Only type 06 can be an answer. A response that no command waits for
 // makes the socket unsure: it is the rest of an answer, a late one, or what the device sends of
 // itself, and more of it may come. If no command was written, it is the last of these, and the
 // device will do so on its next socket too.

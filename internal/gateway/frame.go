@@ -56,8 +56,8 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 	if kept.mustRepeat() {
 		return kept.fault
 	}
-	// A frame that is here before this one is acknowledged does not answer the acknowledgement. It
-	// is no evidence that the device has it.
+	// A frame that is here before this one is acknowledged does not answer the acknowledgement, and so
+	// does not prove that the device has it.
 	bytes, end := s.unread()
 	var ack [4]byte
 	if err := s.answer(teltonika.AppendAck(ack[:0], int(frame.Count))); err != nil {

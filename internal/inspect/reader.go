@@ -162,7 +162,7 @@ const pageSize = 1000
 // wrote them.
 const mostRoster = 2_000
 
-// mostNames bounds the bytes of their ids, of which a replica's own has a few dozen.
+// mostNames bounds the bytes of their ids. A replica's own id has a few dozen.
 const mostNames = 256 << 10
 
 func (r *Reader) roster(ctx context.Context) (ids []string, cut int64, err error) {

@@ -19,7 +19,7 @@ import (
 
 // Text returns text in one line for a terminal. Line breaks and bytes that are not UTF-8 are
 // escaped too, as in a Go literal. A backslash is not escaped, so the original cannot always be
-// told; it is in Redis.
+// recovered from the result; it is in Redis.
 func Text(s string) string {
 	quoted := strconv.Quote(s)
 	return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(quoted[1 : len(quoted)-1])

@@ -18,7 +18,7 @@ type Base struct {
 	InstanceID    string // chosen by Serving if none was given
 	Unique        bool   // it was: no other process has had it
 	HTTPAddr      string
-	HTTPHosts     []string // further names by which HTTP may be asked
+	HTTPHosts     []string // further host names that HTTP answers
 	AdminToken    Secret   // as at the start; empty: requests that change something are off
 	ShutdownGrace time.Duration
 	LogLevel      slog.Level

@@ -4,5 +4,5 @@ package service
 
 import "math"
 
-// OpenFiles is how many files this process may open. Here the sockets that cannot be opened say so.
+// OpenFiles is how many files this process may open: on this system the limit is not known.
 func OpenFiles() int { return math.MaxInt }

@@ -59,7 +59,7 @@ type HTTPConfig struct {
 	// Tokens are the administrator's bearer tokens as they are now; nil or none: those requests are
 	// off.
 	Tokens func() []string
-	// Hosts are further names by which this server may be asked; "*": any.
+	// Hosts are further host names that this server answers; "*" means any.
 	Hosts []string
 	// MaxConns bounds the open connections of each address; default 128. It is lowered to a quarter of
 	// what the limit of open files allows.
@@ -113,7 +113,7 @@ const (
 	stopTimeout  = time.Second      // for answers under way when the server stops
 	idleTimeout  = 2 * time.Minute
 	mostHeader   = 16 << 10 // bytes
-	mostConns    = 128      // unless HTTPConfig says more
+	mostConns    = 128      // default of HTTPConfig.MaxConns
 )
 
 // ListenHTTP opens the listeners, so that an address in use is known at once. Nothing is answered

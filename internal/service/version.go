@@ -41,6 +41,6 @@ func versionOf(built, archive string) string {
 	case err != nil || len(commit) < 12:
 		return built
 	}
-	// There is no tag before it: as the go command names such a version.
+	// Without an earlier tag, the go command names a version like this.
 	return "v0.0.0-" + time.Unix(seconds, 0).UTC().Format("20060102150405") + "-" + commit[:12]
 }

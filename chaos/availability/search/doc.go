@@ -3,14 +3,14 @@
 // allowed. It runs two whole replicas (package availability with its janitor) on a real
 // PostgreSQL and a real Redis, plays random steps, and asks an oracle:
 //
-//   - Whatever is committed is in the answers of every replica within a second, unless an answer
-//     says that it may be old. A sign of life counts as much, whichever path took it.
+//   - Every commit shows in the answers of every replica within a second, except in answers marked
+//     as possibly old. A sign of life counts as much, on either path.
 //   - Nobody goes offline for silence whose sign of life was acknowledged within stale_after.
 //     One that was acknowledged while that was being committed brings the mitra back.
-//   - While Redis is away, whoever has been silent for too long is not called reachable.
+//   - While Redis is away, a mitra that has been silent for too long is not reported as reachable.
 //   - No accept and no reroute of the program gives a mitra more sessions than the limit.
-//   - When all is quiet, Redis has exactly what PostgreSQL has, its states are what its own
-//     tables say, and whoever is silent goes offline.
+//   - At rest, Redis has exactly what PostgreSQL has, the states agree with their tables, and
+//     silent mitras go offline.
 //
 // The truth is in the service's own tables, which the oracle reads itself. Triggers of its own
 // write down who was set offline for silence, and which session was one too many. The

@@ -6,7 +6,7 @@
 // The oracle checks the contract of package orphan. When a candidate is deleted, it examines the
 // looks that the workers made at its signs: they cover the whole grace, no two are further apart
 // than the rule allows, none of them found a sign of life, and the candidate was the same thing in
-// all of them. What is related to a candidate goes in the same pass, if there is one rule only.
+// all of them. Related keys are deleted in their candidate's pass, if there is one rule only.
 // Once the faults have stopped, every dead key is deleted within a bound (see within), every
 // living key exists, and the total equals the number of deletes. A restored key equals the deleted
 // one. A rule most of whose candidates fall silent at once is held before any of them is deleted.

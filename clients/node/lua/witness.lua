@@ -146,7 +146,7 @@ local function listen(key, gap, grace, aside)
   for _, i in ipairs(too_long) do
     if w[i] == '' then redis.call('HDEL', key, fields[i]) end
   end
-  -- HINCRBY behind the log record must not fail: a total that is no number starts anew.
+  -- HINCRBY after the log record must not fail: a total that is not a number restarts at 0.
   if w[10] and not (string.match(w[10], '^%d+$') and #w[10] < 16) then
     redis.call('HSET', key, 'evicted_total', '0')
     w[10] = '0'
