@@ -67,31 +67,31 @@ type stub struct {
 	net.Conn
 	written  int
 	deadline error
-	closed   bool
 }
 
 func (s *stub) Write([]byte) (int, error)        { return s.written, errors.New("reset") }
 func (s *stub) SetWriteDeadline(time.Time) error { return s.deadline }
-func (s *stub) Close() error                     { s.closed = true; return nil }
+func (s *stub) SetDeadline(time.Time) error      { return nil }
 
 func TestACommandThatCouldNotBeWrittenMayHaveBeenExecutedIfAnyOfItWas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			conn   stub
-			reason string // for which the gateway closed the socket
+			reason string // for which the gateway is to end the socket
 			failed string
 		}{
-			"nothing went out":          {stub{}, "", "reset"},
-			"some of it":                {stub{written: 3}, "", ""},
-			"there is no socket":        {stub{written: 3, deadline: errors.New("no socket")}, "", "no socket"},
-			"the gateway has closed it": {stub{}, endMoved, "the socket was closed: moved"},
+			"nothing went out":         {stub{}, "", "reset"},
+			"some of it":               {stub{written: 3}, "", ""},
+			"there is no socket":       {stub{written: 3, deadline: errors.New("no socket")}, "", "no socket"},
+			"the gateway is to end it": {stub{}, endMoved, "the socket is to end: moved"},
 		} {
 			s := newSession(without(t), &c.conn)
-			s.closeReason = c.reason
+			if c.reason != "" {
+				s.end(c.reason)
+			}
 			o := &pendingCommand{frame: []byte("command")}
-			s.write(o)
-			require.True(t, c.conn.closed, name)
+			require.Error(t, s.write(o), name, "the socket must end")
 			if c.failed == "" {
 				require.NoError(t, o.failed, name)
 			} else {

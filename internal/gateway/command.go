@@ -298,22 +298,19 @@ func (s *session) takeCommand() *pendingCommand {
 	return o
 }
 
-// write puts a command on the wire. It closes the socket after an error: half a command makes what
-// follows unreadable.
-func (s *session) write(o *pendingCommand) {
+// write puts a command on the wire. After an error the socket must end: half a command makes what
+// follows unreadable for the device.
+func (s *session) write(o *pendingCommand) error {
 	n, err := s.send(o.frame)
-	if err == nil {
-		return
+	if err != nil && n == 0 {
+		s.mu.Lock()
+		o.failed = err
+		s.mu.Unlock()
 	}
-	_ = s.under.Close()
-	if n > 0 {
-		return
+	if err != nil {
+		return fmt.Errorf("gateway: command: %v", err) // as answer hides it
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if o.failed = err; s.closeReason != "" {
-		o.failed = fmt.Errorf("the socket was closed: %s", s.closeReason)
-	}
+	return nil
 }
 
 // takeAnswer gives a message to the pending command if it is the answer, or may be: then it is

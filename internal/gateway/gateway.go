@@ -31,6 +31,7 @@ const (
 	claimTime     = time.Second
 	storeTime     = 10 * time.Second
 	movedTime     = time.Minute // of silence, when the device is said to be at another replica
+	rescueTime    = time.Second // for reading what has arrived when a socket ends
 )
 
 // Claim is what a socket holds while its device is registered through it.

@@ -114,7 +114,7 @@ func (s *session) register(ctx context.Context, imei string) error {
 	if _, end := s.unread(); end {
 		return errGone
 	}
-	s.imei, s.peer = imei, addressOf(s.conn)
+	s.imei, s.peer = imei, named(s.conn.RemoteAddr())
 	s.claim = s.g.claim(s)
 	if s.cas != s.g.clientCAs() && !s.vouched() {
 		return errCertificate // recheck may have been over before the claim

@@ -164,7 +164,7 @@ func (c *Certificate) current() *tls.Certificate {
 }
 
 // named is an address as logs have it: a text, as HTTP's peers are. A JSON handler would write the
-// fields of a net.TCPAddr.
+// fields of a net.TCPAddr. A connection need not have an address.
 func named(addr net.Addr) string {
 	if addr == nil {
 		return ""

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -292,12 +293,6 @@ func (m *message) values() []any {
 
 // printable reports whether a text has nothing that a terminal takes for more than text.
 func printable(text []byte) bool {
-	for rest := text; len(rest) > 0; {
-		r, size := utf8.DecodeRune(rest)
-		if r == utf8.RuneError && size == 1 || !unicode.IsPrint(r) && r != '\r' && r != '\n' && r != '\t' {
-			return false
-		}
-		rest = rest[size:]
-	}
-	return len(text) > 0
+	hidden := func(r rune) bool { return !unicode.IsPrint(r) && r != '\r' && r != '\n' && r != '\t' }
+	return len(text) > 0 && utf8.Valid(text) && !bytes.ContainsFunc(text, hidden)
 }

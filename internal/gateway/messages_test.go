@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -154,6 +156,59 @@ func TestARefusalThatMayBeAnotherCommandsIsAmbiguous(t *testing.T) {
 		require.ErrorIs(t, got.err, ErrAmbiguous)
 		require.Equal(t, "[not executed: the device says that it is 352093081452251]", got.text)
 	})
+}
+
+// What a socket has received when it ends is stored, since it does not come again: what lies in the
+// gateway's buffer, in that of TLS, and in the kernel's.
+func TestMessagesThatHaveArrivedWhenTheirSocketEndsAreStored(t *testing.T) {
+	t.Parallel()
+	cert, key := certify(t, t.TempDir(), "gateway")
+	for name, c := range map[string]struct {
+		ends   func(t *testing.T, b *bench, join func() *wire)
+		stored int64
+	}{
+		"the device has a newer socket": {func(_ *testing.T, _ *bench, join func() *wire) { join() }, 3},
+		"the replica stops":             {func(_ *testing.T, b *bench, _ func() *wire) { b.stop() }, 3},
+		"the socket is in the way": {func(_ *testing.T, b *bench, _ func() *wire) {
+			b.newestSocket(imei).end(endCrowded)
+		}, 3},
+		"Redis refuses the records": {func(t *testing.T, b *bench, _ func() *wire) {
+			require.NoError(t, b.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+		}, 3},
+		"the device may not be served": {func(_ *testing.T, b *bench, _ func() *wire) { b.expel(imei) }, 0},
+	} {
+		for _, over := range []string{"TCP", "TLS"} {
+			t.Run(name+", "+over, func(t *testing.T) {
+				t.Parallel()
+				wrap := func(_ *bench, ln net.Listener) net.Listener { return ln }
+				dial := func(b *bench) *wire { return b.dial(t) }
+				if over == "TLS" {
+					wrap = overTLS(t, cert, key, slog.Default())
+					dial = func(b *bench) *wire { return b.dialTLS(t, tls.VersionTLS13) }
+				}
+				b := setupOn(t, redistest.Start(t), wrap)
+				join := func() *wire {
+					w := dial(b)
+					w.send(handshake(t, imei))
+					w.expect("01")
+					return w
+				}
+				w := join()
+				first := b.registrar.all()[0]
+				require.NoError(t, b.rdb.Do(t.Context(), "CLIENT", "PAUSE", "60000", "WRITE").Err())
+				w.send(append(frame(t, 1), response(t, c12, "LLS: 1")...))
+				await(t, func() bool { arrived, _, _ := first.counts(); return arrived == 1 })
+				w.send(append(response(t, c12, "LLS: 2"), frame(t, 1)...))
+				w.send(response(t, c12, "LLS: 3"))
+				c.ends(t, b, join)
+				require.NoError(t, b.rdb.Do(t.Context(), "CLIENT", "UNPAUSE").Err())
+				<-first.released
+				require.NoError(t, b.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+				await(t, func() bool { return b.Messages().Waiting == 0 })
+				require.Equal(t, MessageCounts{Stored: c.stored, LostBy: map[string]int64{}}, b.Messages())
+			})
+		}
+	}
 }
 
 // While Redis hangs, messages wait. When it answers they are stored, in order, each once for who

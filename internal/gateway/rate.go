@@ -45,7 +45,7 @@ func (s *session) pace(frame teltonika.Frame) error {
 	}
 	s.g.metrics.slowed.Inc()
 	wait.For(s.g.stopping, left)
-	if s.closed() != "" {
+	if s.endReason() != "" {
 		return errEnded
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -53,7 +54,7 @@ var (
 	errProxy         = errors.New("gateway: PROXY header")
 	errGone          = errors.New("gateway: device gave up before its handshake was read")
 	errStore         = errors.New("gateway: frame not stored")
-	errEnded         = errors.New("gateway: closed before the frame was stored")
+	errEnded         = errors.New("gateway: the socket is to end")
 )
 
 // reasons maps errors to reasons. The first match counts: what comes from Redis may contain the
@@ -91,6 +92,8 @@ type session struct {
 	paid   time.Time      // the device has used up its rate until then: see rate.go
 	early  bool           // more had come when the last frame of records was acknowledged
 	hasty  int            // frames in a row that came so: see noteHaste
+	// nothing is waited for any more, and nothing read after it; zero while the socket is served
+	lastRead time.Time
 	// ends the span of the registration; nil: there is none
 	endSpan func(error, ...slog.Attr)
 
@@ -107,10 +110,11 @@ type session struct {
 	vacated  bool          // another socket has its slot
 	over     bool          // run has returned
 
-	mu          sync.Mutex
-	frames      int    // that have come with a right checksum, up to reports
-	closeReason string // of the gateway, which has closed the socket; "": it has not
-	ended       bool   // serve has returned
+	ending atomic.Pointer[string] // why the gateway ends the socket; nil: it does not
+
+	mu     sync.Mutex
+	frames int  // that have come with a right checksum, up to reports
+	ended  bool // serve has returned
 	// late is the reason for the end if the read deadline passes. It and the deadline belong to the
 	// session's goroutine, and to mu while resting is set.
 	late     string
@@ -129,6 +133,13 @@ func newSession(g *Gateway, conn net.Conn) *session {
 
 // Read reads from the device and counts the bytes.
 func (s *session) Read(p []byte) (int, error) {
+	if !s.lastRead.IsZero() {
+		until := time.Now() // TLS then returns what it has, others nothing
+		if bytes, _ := peek(s.raw); bytes {
+			until = s.lastRead
+		}
+		_ = s.conn.SetReadDeadline(until) // fails on a closed socket, and so does what follows
+	}
 	n, err := s.conn.Read(p)
 	s.g.metrics.in.Add(float64(n))
 	return n, err
@@ -138,6 +149,9 @@ func (s *session) Read(p []byte) (int, error) {
 func (s *session) send(p []byte) (int, error) {
 	if err := s.conn.SetWriteDeadline(time.Now().Add(storeTime)); err != nil {
 		return 0, err
+	}
+	if why := s.endReason(); why != "" { // end came before the new deadline
+		return 0, fmt.Errorf("%w: %s", errEnded, why)
 	}
 	n, err := s.conn.Write(p)
 	s.g.metrics.out.Add(float64(n))
@@ -151,11 +165,6 @@ func (s *session) answer(p []byte) error {
 		return fmt.Errorf("gateway: answer: %v", err)
 	}
 	return nil
-}
-
-// addressOf is the peer's address, which a connection need not have.
-func addressOf(conn net.Conn) string {
-	return named(conn.RemoteAddr())
 }
 
 func (s *session) origin() origin { return origin{s.imei, s.peer} }
@@ -177,7 +186,7 @@ func (s *session) run(ctx context.Context) {
 		}
 	}
 	s.g.cfg.Logger.Debug("device socket ended",
-		"imei", s.imei, "peer", addressOf(s.conn), "reason", reason, "error", err)
+		"imei", s.imei, "peer", named(s.conn.RemoteAddr()), "reason", reason, "error", err)
 }
 
 // reason names the reason for an error that ended serve.
@@ -204,35 +213,37 @@ func (s *session) finish() string {
 	if o := s.commands.pending; o != nil {
 		close(o.done)
 	}
-	return s.closeReason
+	return s.endReason()
 }
 
-// end closes the socket from outside. The first reason counts.
+// end makes the session end its socket, from outside. The first reason counts.
 func (s *session) end(reason string) {
-	s.mu.Lock()
-	s.closeReason = cmp.Or(s.closeReason, reason)
-	s.mu.Unlock()
-	_ = s.under.Close()
+	s.ending.CompareAndSwap(nil, &reason)
+	_ = s.conn.SetDeadline(time.Now())
 }
 
-// closed returns the reason for which the gateway closed the socket; "": it has not.
-func (s *session) closed() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closeReason
+// endReason returns why the gateway ends the socket; "": it does not.
+func (s *session) endReason() string {
+	if why := s.ending.Load(); why != nil {
+		return *why
+	}
+	return ""
 }
 
 // interrupt wakes the session if it waits for its device.
 func (s *session) interrupt() { _ = s.conn.SetReadDeadline(time.Now()) }
 
 // within gives the device so much time for what is read next, and names the reason if that passes.
-// A drain that began before the new deadline would not interrupt it: then within fails.
+// An end or a drain that came before the new deadline would not interrupt it: then within fails.
 func (s *session) within(d time.Duration, late string) error {
 	s.late = late
 	if err := s.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return err
 	}
-	if s.g.draining() {
+	switch {
+	case s.endReason() != "":
+		return errEnded
+	case s.g.draining():
 		return errDraining
 	}
 	return nil
@@ -248,13 +259,22 @@ func (s *session) serve(ctx context.Context) error {
 	}
 	s.paid = time.Now()
 	s.firstBy = s.paid.Add(s.g.cfg.FirstFrame)
+	err = s.converse(ctx)
+	s.rescue()
+	return err
+}
+
+// converse returns why the socket of a device that was accepted must end.
+func (s *session) converse(ctx context.Context) error {
 	for {
 		command, err := s.rest()
 		if err != nil {
 			return err
 		}
 		if command != nil {
-			s.write(command)
+			if err := s.write(command); err != nil {
+				return err
+			}
 			continue
 		}
 		started, err := s.reader.Await()
@@ -277,6 +297,25 @@ func (s *session) serve(ctx context.Context) error {
 		s.reported()
 		if err := s.handle(ctx, frame); err != nil {
 			return err
+		}
+	}
+}
+
+// rescue stores the messages that have arrived when a socket ends, for whatever reason: unlike
+// records they do not come again. Those of a device that may not be served are not wanted.
+func (s *session) rescue() {
+	if why := s.endReason(); why == endUnknownDevice || why == endCertificate {
+		return
+	}
+	s.lastRead = time.Now().Add(rescueTime)
+	for {
+		frame, err := s.reader.Next()
+		if err != nil {
+			return
+		}
+		if frame.Codec.IsCommand() {
+			s.g.metrics.frames.WithLabelValues(frame.Codec.String(), "command").Inc()
+			s.takeMessages(frame)
 		}
 	}
 }
