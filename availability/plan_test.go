@@ -49,13 +49,11 @@ func bothStores(t *testing.T, fill ...string) *both {
 	return bothStoresOn(t, redistest.Shared(t).Options(), redistest.Prefix(t), fill...)
 }
 
-// onEach runs a test with a Redis, and with a Valkey, that are its own.
+// onEach runs a test with a Redis, and with a Valkey where there is one, that are its own.
 func onEach(t *testing.T, test func(t *testing.T, b *both), fill ...string) {
 	t.Helper()
 	t.Parallel()
-	for name, start := range map[string]func(testing.TB, ...string) *redistest.Server{
-		"Redis": redistest.Start, "Valkey": redistest.StartValkey,
-	} {
+	for name, start := range redistest.Makes() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, bothStoresOn(t, start(t).Options(), "", fill...))

@@ -51,15 +51,14 @@ func StartNewest(t testing.TB, args ...string) *Server {
 	return start(t, findNewest(), false, args)
 }
 
-// StartValkey is [Start] for a Valkey. It skips the test where none is found: "scripts/redis
-// valkey" fetches one.
-func StartValkey(t testing.TB, args ...string) *Server {
-	t.Helper()
-	binary := findValkey()
-	if binary == "" {
-		t.Skip("no Valkey: scripts/redis valkey fetches one")
+// Makes returns [Start] for a Redis and, where one is found, for a Valkey: the one that
+// VALKEY_SERVER names, the PATH's, or what "scripts/redis valkey" has left in the cache.
+func Makes() map[string]func(t testing.TB, args ...string) *Server {
+	makes := map[string]func(testing.TB, ...string) *Server{"Redis": Start}
+	if binary := findValkey(); binary != "" {
+		makes["Valkey"] = func(t testing.TB, args ...string) *Server { return StartNamed(t, binary, args...) }
 	}
-	return start(t, binary, false, args)
+	return makes
 }
 
 func start(t testing.TB, binary string, node bool, args []string) *Server {
