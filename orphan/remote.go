@@ -109,6 +109,7 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks clocks) er
 		}
 		for _, d := range round {
 			if went[d.intents[0].ID] && len(d.left) > 0 {
+				d.carried(went)
 				if err := x.followRemotely(ctx, d); err != nil || !x.r.Coverage.Complete {
 					return err
 				}
@@ -131,12 +132,13 @@ type departure struct {
 	follows bool // the candidate itself has gone
 	intents []intent
 	left    []string // related keys that follow in other rounds
+	whole   bool     // all that is known to be related has gone so far, or is in intents or left
 }
 
 // departureOf is the candidate itself and some related keys; nil: it cannot go. The others go only
 // once it is away: a candidate that is no longer as it was keeps what is related.
 func (x *pass) departureOf(f *finding, clocks clocks) *departure {
-	d := &departure{f: f}
+	d := &departure{f: f, whole: !f.more}
 	keys := f.gone
 	switch {
 	case f.member != "" && !f.alone:
@@ -162,7 +164,7 @@ func (x *pass) departureOf(f *finding, clocks clocks) *departure {
 	for i := range d.intents[1:] {
 		d.intents[i+1].First = d.intents[0].ID
 	}
-	d.intents[len(d.intents)-1].Last = !f.more && len(d.left) == 0 && len(d.intents) == 1+len(keys)
+	d.intents[len(d.intents)-1].Last = d.whole && len(d.left) == 0
 	return d
 }
 
@@ -174,6 +176,7 @@ func (d *departure) add(x *pass, key string, member []string, clocks clocks) {
 	s := x.servers.at(key)
 	name := aside(id, key)
 	if s == nil || slot.Of(name) != slot.Of(key) {
+		d.whole = false
 		return
 	}
 	f := d.f
@@ -357,34 +360,36 @@ func (x *pass) moveAway(ctx context.Context, intents []intent, went map[string]b
 	return nil
 }
 
+// carried notes which intents were carried out.
+func (d *departure) carried(went map[string]bool) {
+	for _, i := range d.intents {
+		d.whole = d.whole && went[i.ID]
+	}
+}
+
 // followRemotely has the related keys of a candidate follow that has gone.
 func (x *pass) followRemotely(ctx context.Context, d *departure) error {
-	whole := !d.f.more
-	for len(d.left) > 0 {
-		n := min(stepOf, len(d.left))
-		some := d.left[:n]
-		d.left = d.left[n:]
+	for left, whole := d.left, d.whole; len(left) > 0; {
+		some := left[:min(stepOf, len(left))]
+		left = left[len(some):]
 		later, clocks, err := x.lookAtRest(ctx, d.f, some)
 		if err != nil || later == nil {
 			return err
 		}
-		next := &departure{f: later, follows: true}
+		next := &departure{f: later, follows: true, whole: whole && len(later.gone) == len(some)}
 		for _, key := range later.gone {
 			next.add(x, key, nil, clocks)
 		}
 		if len(next.intents) == 0 {
 			return nil
 		}
-		if whole = whole && len(next.intents) == n; whole && len(d.left) == 0 {
-			next.intents[len(next.intents)-1].Last = true
-		}
+		next.intents[len(next.intents)-1].Last = next.whole && len(left) == 0
 		went, err := x.depart(ctx, []*departure{next})
 		if err != nil || !x.r.Coverage.Complete {
 			return err
 		}
-		for _, i := range next.intents {
-			whole = whole && went[i.ID]
-		}
+		next.carried(went)
+		whole = next.whole
 	}
 	return nil
 }

@@ -381,5 +381,9 @@ func (w *world) back(c *candidate, is orphan.Restored) {
 
 // left reports whether what is related to a candidate is counted already.
 func (w *world) left(c *candidate) bool {
-	return w.eye.HExists(context.Background(), w.layout.Prefix+"orphan:rests:"+c.Name, c.name()).Val()
+	name := c.key()
+	if c.Members != nil {
+		name += " " + c.user
+	}
+	return w.eye.HExists(context.Background(), w.layout.Prefix+"orphan:rests:"+c.Name, name).Val()
 }
