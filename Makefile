@@ -4,7 +4,7 @@
 # one of its own, as an embedder's service is.
 modules := . tools deploy test/browser $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
 # It has no tests: those of the library run it.
-linted = $(modules) internal/ferret
+linted = $(modules) internal/testservers/ferret
 # Tests and chaos run on Redis 7.0 or newer; SERVER=8 or SERVER=valkey: on another.
 with_redis = REDIS_SERVER=$$(scripts/redis $(SERVER)) && export REDIS_SERVER &&
 with_servers = $(with_redis) FERRET_SERVER=$$(scripts/ferret) && export FERRET_SERVER && \
@@ -136,7 +136,7 @@ lint: ## Check format, file sizes, width of comments, vet, staticcheck, document
 			race go -C $$module vet ./... && \
 			(cd $$module && race $(lint)/staticcheck ./... && $(lint)/revive $(revive) ./...) || exit 1; \
 		done; \
-		go -C internal/ferret vet ./... && (cd internal/ferret && $(lint)/revive $(revive) ./...) && \
+		go -C internal/testservers/ferret vet ./... && (cd internal/testservers/ferret && $(lint)/revive $(revive) ./...) && \
 		race go vet -tags $(tags) $(tagged) && race $(lint)/staticcheck -tags $(tags) $(tagged)
 	@for module in $(linted); do go -C $$module mod tidy -diff || exit 1; done
 	@echo "lint: clean"

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/pgtest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
 )
 
 // smoke is the size at which scenarios are only tried out.

@@ -14,14 +14,14 @@ import (
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/scale"
+	"github.com/rollcall-redis/rollcall/bench/internal/scale"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/partition"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// predict compares what internal/scale reckons with a real, small Cluster of real replicas, by
+// predict compares what bench/internal/scale reckons with a real, small Cluster of real replicas, by
 // prices of the same run.
 func predict(r *rig) {
 	r.section("The simulation beside a real Cluster")

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/scale"
+	"github.com/rollcall-redis/rollcall/bench/internal/scale"
 )
 
 // prices is what each call of ours costs Redis: the cost model of docs/scale.md.

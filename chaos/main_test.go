@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestMain(m *testing.M) {

@@ -55,12 +55,12 @@ const (
 	breakerGo   = "janitor/breaker.go"
 	reaperGo    = "janitor/reaper.go"
 	pendingGo   = "janitor/pending.go"
-	settingsGo  = "internal/service/redis.go"
+	settingsGo  = "cmd/internal/service/redis.go"
 	clientGo    = "lease/client.go"
-	takeLua     = "internal/commands/take.lua"
-	concludeLua = "internal/commands/conclude.lua"
-	answerLua   = "internal/commands/sweep.lua"
-	commandGo   = "internal/gateway/command.go"
+	takeLua     = "cmd/ingest/internal/commands/take.lua"
+	concludeLua = "cmd/ingest/internal/commands/conclude.lua"
+	answerLua   = "cmd/ingest/internal/commands/sweep.lua"
+	commandGo   = "cmd/ingest/internal/gateway/command.go"
 )
 
 // The protections that more than one mutant is about.

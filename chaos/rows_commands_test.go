@@ -16,8 +16,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
-	"github.com/rollcall-redis/rollcall/internal/commands"
-	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/commands"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // procedureRows are what operators do with Redis, step by step as docs/upgrades.md and

@@ -40,7 +40,7 @@
 //
 // # Pace
 //
-// All calls of all sweeps go through one gate, one at a time; see package internal/pacing.
+// All calls of all sweeps go through one gate, one at a time; see package janitor/internal/pacing.
 //
 // # A term
 //

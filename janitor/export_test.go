@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/pacing"
+	"github.com/rollcall-redis/rollcall/janitor/internal/pacing"
 )
 
 // For tests in package janitor_test, which need a registry, which imports this package.

@@ -13,10 +13,10 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/pacing"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/internal/together"
+	"github.com/rollcall-redis/rollcall/janitor/internal/pacing"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 

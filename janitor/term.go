@@ -11,9 +11,9 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/pacing"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/janitor/internal/pacing"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/internal/scale"
+	"github.com/rollcall-redis/rollcall/bench/internal/scale"
 )
 
 func main() {

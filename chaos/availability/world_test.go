@@ -17,8 +17,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/pgtest"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // Durations of the replicas: the shortest that two busy cores carry.

@@ -21,7 +21,7 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // world is what a row works on: servers, replicas and their devices. Its methods are for the row's

@@ -12,7 +12,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/chaos/judge"
-	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 )
 
 // Fleet is a fleet that remembers every socket that it ever had, and at which instance: the truth

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // recordFile names, in the environment, the file to which a run adds what it evicted; REPORT.md

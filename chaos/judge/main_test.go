@@ -3,7 +3,7 @@ package judge
 import (
 	"testing"
 
-	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/rollcall-redis/rollcall/internal/mongotest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/mongotest"
 )
 
 func TestMain(m *testing.M) {

@@ -1,6 +1,6 @@
 package main
 
-import "github.com/rollcall-redis/rollcall/internal/service"
+import "github.com/rollcall-redis/rollcall/cmd/internal/service"
 
 // commands are what the first argument may name.
-func commands() []*service.Command { return []*service.Command{simulate(), demo(), migrate()} }
+func commands() []*service.Command { return []*service.Command{simulate(), demoCommand(), migrate()} }

@@ -10,13 +10,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rollcall-redis/rollcall/internal/availabilitydemo"
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/demo"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-// demo is "availability demo".
-func demo() *service.Command {
-	var cfg availabilitydemo.Config
+// demoCommand is "availability demo".
+func demoCommand() *service.Command {
+	var cfg demo.Config
 	return &service.Command{
 		Name: "availability demo",
 		About: `availability demo shows in a minute what the program does while things break: three
@@ -56,7 +56,7 @@ func printed(name, what string, p *string) service.Setting {
 	return service.Setting{Name: name, Required: true, Meaning: what, Value: service.Text(p, given)}
 }
 
-func playDemo(ctx context.Context, cfg availabilitydemo.Config, environ []string) error {
+func playDemo(ctx context.Context, cfg demo.Config, environ []string) error {
 	binary, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("availability: %w", err)
@@ -72,5 +72,5 @@ func playDemo(ctx context.Context, cfg availabilitydemo.Config, environ []string
 		cmd.Env = slices.Clone(inherited)
 		return cmd
 	}
-	return availabilitydemo.Run(ctx, cfg)
+	return demo.Run(ctx, cfg)
 }

@@ -11,14 +11,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/availabilitydemo"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/demo"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/service"
 )
 
 // hasty is a demo within a test's time, and yet one that a busy machine can follow: a stall of a
 // second is no gap.
-var hasty = availabilitydemo.Pace{
+var hasty = demo.Pace{
 	Stale: 3 * time.Second, Ping: 700 * time.Millisecond, Beat: 700 * time.Millisecond, TTL: 2800 * time.Millisecond,
 	Lease: 2 * time.Second, Compare: 2 * time.Second, Calm: 50 * time.Millisecond,
 }
@@ -26,7 +26,7 @@ var hasty = availabilitydemo.Pace{
 // playing is a demo whose replicas are this test's binary.
 func playing(ctx context.Context, t *testing.T, out *process.Buffer) error {
 	t.Helper()
-	cfg := availabilitydemo.Config{
+	cfg := demo.Config{
 		Postgres: os.Getenv("POSTGRES_BIN"), RedisServer: os.Getenv("REDIS_SERVER"), Out: out, Mitras: 120, Seed: 1, Pace: hasty,
 	}
 	require.NotEmpty(t, cfg.Postgres, "set POSTGRES_BIN to what scripts/postgres prints")
@@ -76,7 +76,7 @@ func TestTheDemoSaysWhatItNeeds(t *testing.T) {
 		require.Contains(t, said, want)
 	}
 	var out bytes.Buffer
-	err := playDemo(t.Context(), availabilitydemo.Config{Postgres: "/nowhere", RedisServer: "/nowhere", Out: &out}, os.Environ())
+	err := playDemo(t.Context(), demo.Config{Postgres: "/nowhere", RedisServer: "/nowhere", Out: &out}, os.Environ())
 	require.ErrorContains(t, err, "initdb")
 	require.Contains(t, out.String(), "all logs are in ")
 	_, folder, _ := strings.Cut(strings.TrimSpace(out.String()), "all logs are in ")

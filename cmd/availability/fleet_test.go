@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/inspect"
-	"github.com/rollcall-redis/rollcall/internal/pgtest"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestAnyReplicaShowsTheWholeFleet(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/pgtest"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
-	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // A frozen server takes connections and answers nobody, until it goes on. Each request has an

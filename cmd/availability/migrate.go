@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres"
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
 // migrate is "availability migrate": for a role that may create, where the service's may not.

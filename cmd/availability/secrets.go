@@ -9,10 +9,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/rollcall-redis/rollcall/internal/database"
-	"github.com/rollcall-redis/rollcall/internal/reload"
-	"github.com/rollcall-redis/rollcall/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/token"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/database"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
+	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
 // databasePasswordRow is the row of the file with PostgreSQL's password.

@@ -13,12 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/rollcall-redis/rollcall/availability"
-	"github.com/rollcall-redis/rollcall/internal/api"
-	"github.com/rollcall-redis/rollcall/internal/database"
-	"github.com/rollcall-redis/rollcall/internal/reload"
-	"github.com/rollcall-redis/rollcall/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/token"
-	"github.com/rollcall-redis/rollcall/internal/tracing"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/database"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
+	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/tracing"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/token"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 

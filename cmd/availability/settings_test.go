@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/api"
-	"github.com/rollcall-redis/rollcall/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
 )
 
 func TestTheManualHasTheSettingsOfTheCode(t *testing.T) {
@@ -77,7 +77,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 	}
 	var environ, args []string
 	for _, row := range new(settings).table() {
-		if strings.HasSuffix(row.Name, "_FILE") { // in another's place: tested in internal/service
+		if strings.HasSuffix(row.Name, "_FILE") { // in another's place: tested in cmd/internal/service
 			continue
 		}
 		v, ok := values[row.Name]

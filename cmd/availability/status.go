@@ -4,9 +4,9 @@ import (
 	_ "embed"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/internal/api"
-	"github.com/rollcall-redis/rollcall/internal/database"
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/database"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
 // pageText is this program's part of the status page.

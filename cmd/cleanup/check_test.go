@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/rollcall-redis/rollcall/internal/mongotest"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/testservers/mongotest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // game writes what a game on Colyseus has in an ordinary hour, as the shipped rules know it, and

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/internal/cleanupdemo"
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/cleanup/internal/demo"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-// demo is "cleanup demo".
-func demo() *service.Command {
+// demoCommand is "cleanup demo".
+func demoCommand() *service.Command {
 	var ferret string
 	return &service.Command{
 		Name: "cleanup demo",
@@ -60,7 +60,7 @@ func playDemo(ctx context.Context, out io.Writer, ferret string, environ []strin
 		name, _, _ := strings.Cut(pair, "=")
 		return slices.ContainsFunc(rows, func(s service.Setting) bool { return s.Name == name })
 	})
-	return cleanupdemo.Run(ctx, cleanupdemo.Config{
+	return demo.Run(ctx, demo.Config{
 		Command: func(args ...string) *exec.Cmd {
 			cmd := exec.Command(binary, args...)
 			cmd.Env = slices.Clone(inherited)

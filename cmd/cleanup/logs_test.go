@@ -6,10 +6,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/logtest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/logtest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestALogNamesItsInstanceAndIsCalmWhileAnotherDies(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
 func main() { service.Main(cleanup()) }
@@ -36,7 +36,7 @@ REDIS_URL; with the built-in rules MONGODB_URI too. A rule deletes only if it sa
 		Notes: `SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage, settings or
 rules.`,
-		Commands: []*service.Command{check(), plan(), why(), bins(), restore(), demo()},
+		Commands: []*service.Command{check(), plan(), why(), bins(), restore(), demoCommand()},
 	}
 	c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
 		return serve(ctx, s, log)

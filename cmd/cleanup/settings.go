@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/cmd/cleanup/internal/cycles"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/guard"
-	cycles "github.com/rollcall-redis/rollcall/internal/cleanup"
-	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan"
 )

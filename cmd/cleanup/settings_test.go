@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
 )
 
 func TestTheManualHasTheSettingsOfTheCode(t *testing.T) {
@@ -56,7 +56,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 		if row.Name == "CLEANUP_INTERVAL_MS" {
 			continue
 		}
-		if strings.HasSuffix(row.Name, "_FILE") { // in another's place: tested in internal/service
+		if strings.HasSuffix(row.Name, "_FILE") { // in another's place: tested in cmd/internal/service
 			continue
 		}
 		v, ok := values[row.Name]

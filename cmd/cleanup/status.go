@@ -4,8 +4,8 @@ import (
 	_ "embed"
 	"time"
 
-	cycles "github.com/rollcall-redis/rollcall/internal/cleanup"
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/cleanup/internal/cycles"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 

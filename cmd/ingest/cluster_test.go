@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/device"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestOnAClusterDevicesAreRoutableSweptAndCommanded(t *testing.T) {

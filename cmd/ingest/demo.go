@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/internal/demo"
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/demo"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
 // mostDemo is how many devices a demo has at most: it reads the whole registry every few ms.

@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
 const (

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/inspect"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
-	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 

@@ -18,10 +18,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/certtest"
-	"github.com/rollcall-redis/rollcall/internal/gateway"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // selfSigned writes a certificate and its key.

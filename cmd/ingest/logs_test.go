@@ -9,11 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/device"
-	"github.com/rollcall-redis/rollcall/internal/logtest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/logtest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
-	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // calm are settings under which a slow machine is not taken for a fault.

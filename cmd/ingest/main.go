@@ -8,7 +8,7 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
 func main() { service.Main(ingest()) }

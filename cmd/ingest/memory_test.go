@@ -14,9 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/device"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // rawDevice is the device's end of a socket as a bare descriptor, which costs this process no heap:

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
 // messageAt is which argument of a logger's method is the message. Those of Log may be below WARN.
@@ -37,11 +37,11 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 	// made of the program's name
 	texts := map[string]bool{"ingest failed": true, "cleanup failed": true, "availability failed": true}
 	for _, folder := range []string{
-		"../../registry", "../../janitor", "../../lease", "../../internal/gateway", "../../internal/commands",
-		"../../internal/service",
-		"../../internal/reload", "../../internal/tracing", ".",
-		"../../orphan", "../../orphan/mongodb", "../../internal/cleanup", "../cleanup",
-		"../../availability", "../../availability/postgres", "../../internal/api", "../../internal/token", "../../internal/database",
+		"../../registry", "../../janitor", "../../lease", "../../cmd/ingest/internal/gateway", "../../cmd/ingest/internal/commands",
+		"../../cmd/internal/service",
+		"../../cmd/internal/reload", "../../cmd/internal/tracing", ".",
+		"../../orphan", "../../orphan/mongodb", "../../cmd/cleanup/internal/cycles", "../cleanup",
+		"../../availability", "../../availability/postgres", "../../cmd/availability/internal/api", "../../cmd/availability/internal/token", "../../cmd/availability/internal/database",
 		"../availability",
 	} {
 		files, err := filepath.Glob(folder + "/*.go")

@@ -4,8 +4,8 @@ import (
 	"flag"
 	"testing"
 
-	"github.com/rollcall-redis/rollcall/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
 )
 
 var update = flag.Bool("update", false, "write the tables into the settings page")

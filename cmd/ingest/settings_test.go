@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
 // load is Load with a Redis named, unless the case names one.
@@ -76,7 +76,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 		if row.Name == "JANITOR_INTERVAL_MS" {
 			continue
 		}
-		if strings.HasSuffix(row.Name, "_FILE") { // in another's place: tested in internal/service
+		if strings.HasSuffix(row.Name, "_FILE") { // in another's place: tested in cmd/internal/service
 			continue
 		}
 		v, ok := values[row.Name]

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/simulate"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/simulate"
 	"github.com/rollcall-redis/rollcall/partition"
 )
 

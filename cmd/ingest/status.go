@@ -4,8 +4,8 @@ import (
 	_ "embed"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/internal/gateway"
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/printable"
-	"github.com/rollcall-redis/rollcall/internal/service"
 )
 
 // doctor is "rollcall doctor".

@@ -13,10 +13,10 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/inspect"
-	"github.com/rollcall-redis/rollcall/internal/reload"
-	"github.com/rollcall-redis/rollcall/internal/service"
 )
 
 // controlDeadline bounds the calls of a client that the tool does not use.

@@ -6,9 +6,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/printable"
-	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 

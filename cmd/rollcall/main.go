@@ -4,7 +4,7 @@
 package main
 
 import (
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
 func main() { service.Main(rollcall()) }

@@ -10,9 +10,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/printable"
-	"github.com/rollcall-redis/rollcall/internal/service"
 )
 
 // writeJSON writes an answer for programs.

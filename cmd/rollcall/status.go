@@ -9,8 +9,8 @@ import (
 
 	"github.com/sourcegraph/conc"
 
-	"github.com/rollcall-redis/rollcall/internal/inspect"
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
 // status is "rollcall status".

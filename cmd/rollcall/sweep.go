@@ -14,10 +14,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/printable"
-	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/partition"

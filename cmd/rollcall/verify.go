@@ -6,8 +6,8 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/rollcall-redis/rollcall/internal/inspect"
-	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
 // verify is "rollcall verify".

@@ -27,7 +27,7 @@ import (
 	"github.com/rollcall-redis/rollcall/deploy/internal/promserver"
 	"github.com/rollcall-redis/rollcall/deploy/internal/rules"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/simulate"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/simulate"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/simulate"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/simulate"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 

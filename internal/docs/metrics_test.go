@@ -20,13 +20,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/database"
+	"github.com/rollcall-redis/rollcall/cmd/cleanup/internal/cycles"
+	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/commands"
+	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
+	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/api"
-	"github.com/rollcall-redis/rollcall/internal/cleanup"
-	"github.com/rollcall-redis/rollcall/internal/commands"
-	"github.com/rollcall-redis/rollcall/internal/database"
-	"github.com/rollcall-redis/rollcall/internal/gateway"
-	"github.com/rollcall-redis/rollcall/internal/reload"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/orphan"
@@ -74,14 +74,14 @@ type part struct{ folder, title string }
 var parts = []part{
 	{"janitor", "The leader's side"},
 	{"registry", "The owner's side"},
-	{"internal/gateway", "Device sockets"},
-	{"internal/commands", "Commands to devices"},
+	{"cmd/ingest/internal/gateway", "Device sockets"},
+	{"cmd/ingest/internal/commands", "Commands to devices"},
 	{"orphan", "Rules about orphans"},
-	{"internal/cleanup", "The clean-up worker"},
+	{"cmd/cleanup/internal/cycles", "The clean-up worker"},
 	{"availability", "Availability"},
-	{"internal/api", "Availability: requests"},
-	{"internal/database", "Availability: PostgreSQL"},
-	{"internal/reload", "Settings that stand in files"},
+	{"cmd/availability/internal/api", "Availability: requests"},
+	{"cmd/availability/internal/database", "Availability: PostgreSQL"},
+	{"cmd/internal/reload", "Settings that stand in files"},
 }
 
 // register makes the parts as the program does, on a Redis that is never asked. The recorders are

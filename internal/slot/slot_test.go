@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/slot"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

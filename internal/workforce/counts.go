@@ -4,7 +4,7 @@ import (
 	"maps"
 	"sync"
 
-	"github.com/rollcall-redis/rollcall/internal/simulate"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/simulate"
 )
 
 // Counts is what a workforce has done so far, and where it stands.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability/postgres"
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/pgtest"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func still(t *testing.T, n int) *Force {

@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/rollcall-redis/rollcall/internal/mongotest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/mongotest"
 	"github.com/rollcall-redis/rollcall/orphan"
 	"github.com/rollcall-redis/rollcall/orphan/mongodb"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/rollcall-redis/rollcall/internal/mongotest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/mongotest"
 	"github.com/rollcall-redis/rollcall/orphan"
 	"github.com/rollcall-redis/rollcall/orphan/mongodb"
 )

@@ -17,9 +17,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/mongotest"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/mongotest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }

@@ -31,11 +31,11 @@ const enough = 0.95
 // that rest on it, the quick ones first.
 var core = []target{
 	{dir: "lease", dependents: []string{"janitor"}},
-	{dir: "guard", dependents: []string{"registry", "janitor", "internal/commands"}},
-	{dir: "registry", dependents: []string{"internal/commands", "janitor", "cmd/ingest"}},
-	{dir: "janitor", dependents: []string{"internal/commands", "cmd/ingest"}},
-	{dir: "internal/commands", dependents: []string{"cmd/ingest"}},
-	{dir: "internal/gateway", dependents: []string{"internal/commands", "cmd/ingest"}},
+	{dir: "guard", dependents: []string{"registry", "janitor", "cmd/ingest/internal/commands"}},
+	{dir: "registry", dependents: []string{"cmd/ingest/internal/commands", "janitor", "cmd/ingest"}},
+	{dir: "janitor", dependents: []string{"cmd/ingest/internal/commands", "cmd/ingest"}},
+	{dir: "cmd/ingest/internal/commands", dependents: []string{"cmd/ingest"}},
+	{dir: "cmd/ingest/internal/gateway", dependents: []string{"cmd/ingest/internal/commands", "cmd/ingest"}},
 }
 
 type target struct {

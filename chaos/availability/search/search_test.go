@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/pgtest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
 )
 
 func TestMain(m *testing.M) {

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres"
-	"github.com/rollcall-redis/rollcall/internal/pgtest"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // template is the database that each episode begins with, present the one that it works on, and

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/slot"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // place is what episodes are played on.

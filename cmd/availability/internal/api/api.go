@@ -1,0 +1,231 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/availability/postgres"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
+)
+
+// openAPI is the description of all that follows.
+//
+//go:embed openapi.yaml
+var openAPI []byte
+
+// A Source is the mirror's, and has what administrators see beside states.
+type Source interface {
+	availability.Source
+	// List returns the page of mitras that a Listing selects.
+	List(ctx context.Context, l postgres.Listing) ([]postgres.Mitra, error)
+	// Mitra returns one mitra.
+	Mitra(ctx context.Context, id string) (postgres.Mitra, error)
+}
+
+// Endings are the words that end a session by default, each stored as itself.
+var Endings = map[string]string{
+	"ended": "ended", "completed": "completed", "cancelled": "cancelled", "expired": "expired",
+}
+
+// Config is what an API is made of. All fields are required that do not say otherwise.
+type Config struct {
+	Mirror *availability.Mirror
+	// Source is the mirror's: for what only Postgres knows, and for heartbeats that Redis cannot take.
+	Source Source
+	// Endings maps each word that ends a session to the status that is stored; default [Endings].
+	Endings    map[string]string
+	Tokens     *token.Verifier
+	Logger     *slog.Logger          // default slog.Default()
+	Registerer prometheus.Registerer // nil: no metrics are registered
+}
+
+// API answers requests. Make one with New.
+type API struct {
+	mirror  *availability.Mirror
+	source  Source
+	endings map[string]string
+	tokens  *token.Verifier
+	mux     *http.ServeMux
+
+	answering *answering
+	atSource  *semaphore.Weighted // heartbeats on their way to the source
+	changes   *changesCache
+	seconds   *prometheus.HistogramVec
+	counting  counting
+}
+
+// New returns an API.
+func New(c Config) (*API, error) {
+	a := &API{
+		mirror: c.Mirror, source: c.Source, endings: c.Endings, tokens: c.Tokens, mux: http.NewServeMux(),
+		answering: newAnswering(cmp.Or(c.Logger, slog.Default())),
+		atSource:  semaphore.NewWeighted(heartbeatsAtSource),
+		changes:   newChangesCache(c.Source),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "availability_http_request_seconds",
+			Help:    "How long requests took, by route and status.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}, []string{"route", "code"}),
+	}
+	if a.endings == nil {
+		a.endings = Endings
+	}
+	if c.Registerer != nil {
+		for _, collector := range append(a.gauges(), a.seconds) {
+			if err := c.Registerer.Register(collector); err != nil {
+				return nil, fmt.Errorf("api: metrics: %w", err)
+			}
+		}
+	}
+	methods := map[string][]string{}
+	for _, r := range a.routes() {
+		a.mux.Handle(r.method+" "+r.path, a.handler(r))
+		methods[r.path] = append(methods[r.path], r.method)
+	}
+	for path, of := range methods {
+		a.mux.Handle(path, a.handler(route{path: path, do: wrongMethodFor(of)}))
+	}
+	a.mux.Handle("/", a.handler(route{path: "other", do: func(c *call) error {
+		return noSuchPath.because("%s has the paths that there are", openAPIPath)
+	}}))
+	return a, nil
+}
+
+func wrongMethodFor(methods []string) func(c *call) error {
+	return func(c *call) error {
+		if slices.Contains(methods, http.MethodGet) {
+			c.w.Header().Set("Allow", http.MethodGet+", "+http.MethodHead)
+		} else {
+			c.w.Header().Set("Allow", strings.Join(methods, ", "))
+		}
+		return wrongMethod.because("expected %s", strings.Join(methods, ", "))
+	}
+}
+
+// Patterns are where an API has to be mounted in a mux.
+func (*API) Patterns() []string { return []string{"/api/v1/", openAPIPath} }
+
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+
+const openAPIPath = "/openapi.yaml"
+
+// A route is one request that there is.
+type route struct {
+	method, path string
+	who          []token.UserType // who may; nil: everybody, without a token
+	do           func(c *call) error
+}
+
+func (a *API) routes() []route {
+	who := func(types ...token.UserType) []token.UserType { return types }
+	return []route{
+		{"POST", "/api/v1/mitra/heartbeat", who(token.Mitra), a.heartbeat},
+		{"POST", "/api/v1/mitra/online", who(token.Mitra), a.online},
+		{"POST", "/api/v1/mitra/offline", who(token.Mitra), a.offline},
+		{"GET", "/api/v1/mitra/status", who(token.Mitra), a.status},
+
+		{"GET", "/api/v1/availability", token.UserTypes, a.snapshot},
+		{"GET", "/api/v1/available", who(token.Service), a.available},
+		{"POST", "/api/v1/sessions/{id}/accept", who(token.Service), a.accept},
+		{"POST", "/api/v1/sessions/{id}/end", who(token.Service), a.end},
+		{"POST", "/api/v1/sessions/{id}/extend", who(token.Service), a.extend},
+		{"POST", "/api/v1/sessions/{id}/reroute", who(token.Service), a.reroute},
+		{"GET", "/api/v1/mitras/{id}/reachable", who(token.Service, token.Admin), a.reachable},
+
+		{"GET", "/api/v1/mitras", who(token.Admin), a.mitras},
+		{"PUT", "/api/v1/mitras/{id}", who(token.Admin), a.setActive},
+		{"GET", "/api/v1/online", who(token.Admin), a.countOnline},
+		{"GET", "/api/v1/config", who(token.Admin), a.settings},
+		{"PUT", "/api/v1/config/{name}", who(token.Admin), a.putSetting},
+
+		{"GET", openAPIPath, nil, func(c *call) error {
+			c.write(http.StatusOK, "application/yaml", openAPI)
+			return nil
+		}},
+	}
+}
+
+// handler lets those through who may, and answers what is refused.
+func (a *API) handler(r route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		ctx, cancel := lasting(req.Context())
+		defer cancel()
+		c := &call{Request: req.WithContext(ctx), w: w}
+		begun := time.Now()
+		if err := a.answer(c, r); err != nil {
+			a.refuse(c, err)
+		} else {
+			a.answering.note(nil)
+		}
+		a.seconds.WithLabelValues(strings.TrimSpace(r.method+" "+r.path), strconv.Itoa(c.code)).
+			Observe(time.Since(begun).Seconds())
+	})
+}
+
+// answer answers a request, unless it is refused.
+func (a *API) answer(c *call, r route) error {
+	if err := a.admit(c, r); err != nil {
+		return err
+	}
+	if r.method == http.MethodGet && r.who != nil { // what it asks for by a body nobody would read
+		if err := c.empty(); err != nil {
+			return err
+		}
+	}
+	return r.do(c)
+}
+
+// admit checks the token.
+func (a *API) admit(c *call, r route) (err error) {
+	if r.who == nil {
+		return nil
+	}
+	given := c.Header.Values("Authorization")
+	if len(given) > 1 { // a gateway in front may have looked at another
+		return badToken.because("Authorization is given more than once")
+	}
+	c.caller, err = a.tokens.Verify(c.Context(), strings.Join(given, ""))
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(r.who, c.caller.Type) {
+		return wrongUserType.because("expected userType %v, the token has %s", r.who, c.caller.Type)
+	}
+	return nil
+}
+
+// patience bounds what one request waits for a place among those that ask the source.
+const patience = time.Second
+
+// lasts is for how long a request goes on whose client has gone, or whose replica stops: a change
+// that is under way should have an end that somebody knows. It is less than what a server that
+// stops gives its requests.
+const lasts = 800 * time.Millisecond
+
+// lasting is a context that ends so much later than its parent does.
+func lasting(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
+	stop := context.AfterFunc(parent, func() { time.AfterFunc(lasts, cancel) })
+	return ctx, func() { stop(); cancel() }
+}
+
+// canceled tells whether an error says no more than that the request has ended.
+func canceled(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, context.Canceled)
+}
+
+// Description is the OpenAPI document of the API.
+func Description() []byte { return slices.Clone(openAPI) }

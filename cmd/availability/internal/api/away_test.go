@@ -1,0 +1,118 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/availability/postgres"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// interrupted is a source to which something happens right before a heartbeat is stored.
+type interrupted struct {
+	api.Source
+	by func()
+}
+
+func (s *interrupted) Beat(ctx context.Context, id string) (availability.State, error) {
+	s.by()
+	return s.Source.Beat(ctx, id)
+}
+
+func TestWithoutRedisAHeartbeatIsAnsweredByWhatPostgresKnows(t *testing.T) {
+	t.Parallel()
+	db := migrated.Database(t)
+	source, err := postgres.Open(t.Context(), db.URL, postgres.Timeout(patience))
+	require.NoError(t, err)
+	t.Cleanup(source.Close)
+	interrupted := &interrupted{Source: source, by: func() {}}
+	a := alone(t, interrupted)
+	beat := func(id string) (code int, problem, from string) {
+		req := httptest.NewRequestWithContext(t.Context(), "POST", "/api/v1/mitra/heartbeat", nil)
+		req.Header.Set("Authorization", "Bearer "+asMitra(id))
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, req)
+		var p struct{ Type string }
+		_ = json.Unmarshal(w.Body.Bytes(), &p) // a 204 has none
+		_, problem, _ = strings.Cut(p.Type, "#")
+		return w.Code, problem, w.Header().Get("Availability-Source")
+	}
+	var id string
+	require.NoError(t, db.QueryRow(t.Context(),
+		"INSERT INTO mitras DEFAULT VALUES RETURNING id::text").Scan(&id))
+	exec := func(sql string) {
+		_, err := db.Exec(t.Context(), sql, id)
+		require.NoError(t, err)
+	}
+	for _, c := range []struct {
+		name, sql, of string
+		code          int
+		problem, from string
+	}{
+		{"nobody knows it", "SELECT $1::uuid", nobody, 404, "not-found", ""},
+		{"it was never online", "SELECT $1::uuid", id, 409, "not-online", ""},
+		{"it is online", "INSERT INTO mitra_online_status (mitra_id, is_online) VALUES ($1, true)", id, 204,
+			"", "postgres"},
+		{"the source has a later one, by a clock that is ahead",
+			"UPDATE mitra_online_status SET last_heartbeat_at = now() + interval '1 hour' WHERE mitra_id = $1", id, 204, "", "postgres"},
+		{"it went offline", "UPDATE mitra_online_status SET is_online = false WHERE mitra_id = $1", id, 409,
+			"not-online", ""},
+		{"it is deactivated", "UPDATE mitras SET is_active = false WHERE id = $1", id, 403, "deactivated",
+			""},
+	} {
+		exec(c.sql)
+		code, problem, from := beat(c.of)
+		require.Equal(t, []any{c.code, c.problem, c.from}, []any{code, problem, from}, c.name)
+	}
+
+	// What happens between the look and the change.
+	exec("UPDATE mitras SET is_active = true WHERE id = $1")
+	for _, c := range []struct {
+		name, sql string
+		code      int
+		problem   string
+	}{
+		{"another replica brings a later one", "now() + interval '1 hour' WHERE mitra_id = $1", 204, ""},
+		{"it goes offline", "now() + interval '1 hour', is_online = false WHERE mitra_id = $1", 409,
+			"not-online"},
+	} {
+		exec("UPDATE mitra_online_status SET is_online = true, last_heartbeat_at = NULL WHERE mitra_id = $1")
+		interrupted.by = func() { exec("UPDATE mitra_online_status SET last_heartbeat_at = " + c.sql) }
+		code, problem, _ := beat(id)
+		require.Equal(t, []any{c.code, c.problem}, []any{code, problem}, c.name)
+	}
+	interrupted.by = func() {}
+
+	// What is locked is not stored, and so it is not answered as stored.
+	exec("UPDATE mitra_online_status SET is_online = true, last_heartbeat_at = now() WHERE mitra_id = $1")
+	tx, err := db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM mitra_online_status WHERE mitra_id = $1 FOR UPDATE", id)
+	require.NoError(t, err)
+	code, problem, _ := beat(id)
+	require.Equal(t, []any{503, "unavailable"}, []any{code, problem})
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+func TestARedisThatTakesNoWritesDoesNotSayWhoMayBeat(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	r := rigOn(t, server.Options(), "", migrated.Database(t))
+	offline, gone := r.onlineMitra(), r.onlineMitra()
+	require.NoError(t, r.rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	r.exec("UPDATE mitra_online_status SET is_online = false WHERE mitra_id = $1", offline)
+	r.exec("UPDATE mitras SET is_active = false WHERE id = $1", gone)
+	require.True(t, r.rdb.SIsMember(t.Context(), "mitras:online", offline).Val(), "Redis knows nothing of it")
+	r.ask(asMitra(offline), "POST", "/api/v1/mitra/heartbeat",
+		"").is(http.StatusConflict).problem("not-online")
+	r.ask(asMitra(gone), "POST", "/api/v1/mitra/heartbeat",
+		"").is(http.StatusForbidden).problem("deactivated")
+}

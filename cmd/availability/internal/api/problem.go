@@ -1,0 +1,176 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
+	"github.com/rollcall-redis/rollcall/internal/printable"
+	"github.com/rollcall-redis/rollcall/internal/streak"
+)
+
+// A kind of problem: RFC 9457. Its page has a heading for each.
+type kind struct {
+	name   string
+	status int
+	title  string
+}
+
+// page is where the types of problems are described.
+const page = "https://github.com/rollcall-redis/rollcall/blob/main/docs/availability-http.md#"
+
+var (
+	noToken       = kind{"no-token", http.StatusUnauthorized, "There is no token"}
+	badToken      = kind{"bad-token", http.StatusUnauthorized, "The token is not accepted"}
+	wrongUserType = kind{"wrong-user-type", http.StatusForbidden, "The token is for something else"}
+	deactivated   = kind{"deactivated", http.StatusForbidden, "The mitra is deactivated"}
+	notOnline     = kind{"not-online", http.StatusConflict, "The mitra is not online"}
+	taken         = kind{"taken", http.StatusConflict, "The session is taken or over"}
+	full          = kind{"full", http.StatusConflict, "The mitra has no room"}
+	inactive      = kind{"inactive", http.StatusConflict, "The mitra is not active"}
+	notFound      = kind{"not-found", http.StatusNotFound, "There is no such mitra or session"}
+	noSuchPath    = kind{"no-such-path", http.StatusNotFound, "There is no such path"}
+	wrongMethod   = kind{"wrong-method", http.StatusMethodNotAllowed, "This path takes another method"}
+	badRequest    = kind{"bad-request", http.StatusBadRequest, "The request is not understood"}
+	badSetting    = kind{"bad-setting", http.StatusBadRequest, "There is no such setting, or no such value"}
+	tooLarge      = kind{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
+	wrongType     = kind{"wrong-content-type", http.StatusUnsupportedMediaType, "The body is not JSON"}
+	unavailable   = kind{"unavailable", http.StatusServiceUnavailable, "Nobody can answer now"}
+)
+
+// kinds are all of them.
+var kinds = []kind{
+	noToken, badToken, wrongUserType, deactivated, notOnline, taken, full, inactive, notFound, noSuchPath,
+	wrongMethod, badRequest, badSetting, tooLarge, wrongType, unavailable,
+}
+
+// A problemError is a request that is refused.
+type problemError struct {
+	kind
+	detail string
+}
+
+func (p *problemError) Error() string { return "api: " + p.name + ": " + p.detail }
+
+func (k kind) because(format string, args ...any) error {
+	return &problemError{k, fmt.Sprintf(format, args...)}
+}
+
+// problemBody is what is answered.
+type problemBody struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// known are the errors of package availability that are a refusal.
+var known = []struct {
+	is     error
+	kind   kind
+	detail string
+}{
+	{availability.ErrNotFound, notFound, "Postgres knows no such mitra or session"},
+	{availability.ErrTaken, taken, "another mitra has the session, or it is over"},
+	{availability.ErrFull, full, "the mitra has as many sessions as it may have"},
+	{availability.ErrInactive, inactive, "an administrator has deactivated the mitra"},
+	{availability.ErrStatus, badRequest, "status: the table of sessions does not take it"},
+}
+
+// fateUnknown is the detail for a change that got no answer.
+const fateUnknown = "a change may have been made, or not; to ask again does no harm"
+
+// problemOf maps an error. One that is not known means that nobody could answer, or that the fate
+// of a change is not known. Its text may name servers, so it is not shown.
+func problemOf(err error) *problemError {
+	if p, ok := errors.AsType[*problemError](err); ok {
+		return p
+	}
+	for _, k := range known {
+		if errors.Is(err, k.is) {
+			return &problemError{k.kind, k.detail}
+		}
+	}
+	switch {
+	case errors.Is(err, availability.ErrSetting):
+		return &problemError{badSetting, "expected max_customers_per_mitra with a whole number from 0, " +
+			"stale_after_seconds or heartbeat_cadence_seconds with one from 1, or require_ping with true or false"}
+	case errors.Is(err, token.ErrNone):
+		return &problemError{noToken, "expected Authorization: Bearer and a JSON Web Token"}
+	case errors.Is(err, token.ErrNoKeys):
+		return &problemError{unavailable, "the keys of tokens cannot be had"}
+	}
+	if refused, ok := errors.AsType[*token.RefusedError](err); ok {
+		return &problemError{badToken, refused.Reason}
+	}
+	return &problemError{unavailable, fateUnknown}
+}
+
+// retryAfter is for how many seconds who got a 503 should wait.
+const retryAfter = "1"
+
+// refuse answers with a problem.
+func (a *API) refuse(c *call, err error) {
+	p := problemOf(err)
+	if p.detail == fateUnknown && c.Method == http.MethodGet {
+		p = &problemError{unavailable, "nothing that knows the answer can be asked now; ask again"}
+	}
+	h := c.w.Header()
+	switch p.kind {
+	case noToken, badToken, wrongUserType:
+		h.Set("WWW-Authenticate", challenge(p))
+	case unavailable: // also for one that has ended: without an answer it would be a 200
+		h.Set("Retry-After", retryAfter)
+		if !canceled(c.Context(), err) {
+			a.answering.note(err)
+		}
+	}
+	body, err := json.Marshal(problemBody{page + p.name, p.title, p.status, p.detail})
+	if err != nil {
+		panic(err) // cannot be: these are texts and a number
+	}
+	c.write(p.status, "application/problem+json", printable.JSON(body))
+}
+
+// challenge is as RFC 6750, section 3, has it: without a token there is no error.
+func challenge(p *problemError) string {
+	switch p.kind {
+	case noToken:
+		return "Bearer"
+	case wrongUserType:
+		return `Bearer error="insufficient_scope"`
+	}
+	return fmt.Sprintf(`Bearer error="invalid_token", error_description=%q`, p.detail)
+}
+
+// againAfter is the time without a failed request after which recovery is logged.
+const againAfter = 10 * time.Second
+
+// answering logs that requests are not answered, and later that they are again. While Postgres is
+// away writes fail and reads do not: an answer in between is not the end of it.
+type answering struct {
+	streak *streak.Streak
+	began  time.Time
+	failed atomic.Int64 // when a request was last not answered, as the time since began
+}
+
+func newAnswering(log *slog.Logger) *answering {
+	return &answering{began: time.Now(), streak: streak.New(log,
+		"a request is not answered: neither Redis nor Postgres can", "requests are answered again")}
+}
+
+func (a *answering) note(err error) {
+	since := time.Since(a.began)
+	if err != nil {
+		a.failed.Store(int64(since))
+	} else if !a.streak.Failing() || since-time.Duration(a.failed.Load()) < againAfter {
+		return
+	}
+	a.streak.Note(err)
+}

@@ -1,0 +1,200 @@
+package demo
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	source "github.com/rollcall-redis/rollcall/availability/postgres"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/workforce"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+// What Run returns, wrapped.
+var (
+	// ErrDiverged: at the end Redis, Postgres and the apps do not agree.
+	ErrDiverged = errors.New("availabilitydemo: not converged")
+	// ErrOverruled: somebody was set offline too soon after an acknowledged heartbeat.
+	ErrOverruled = errors.New("availabilitydemo: set offline in spite of a heartbeat")
+	// ErrLate: something that should have happened did not.
+	ErrLate = errors.New("availabilitydemo: waited in vain")
+)
+
+// Config is what a demo needs. All fields are required but those that say otherwise.
+type Config struct {
+	// Command makes the process of a replica, which reads its settings from the environment that is
+	// added to it.
+	Command func() *exec.Cmd
+	// Postgres is a folder that has initdb and postgres, RedisServer a program.
+	Postgres, RedisServer string
+	// Out takes the timeline.
+	Out io.Writer
+	// Mitras is their number. Default 300.
+	Mitras int
+	// Seed of the workforce.
+	Seed uint64
+	// Pace is how fast everything goes. Default [Leisurely].
+	Pace Pace
+}
+
+// Pace is the demo's settings of time.
+type Pace struct {
+	Stale     time.Duration // stale_after_seconds, in whole seconds
+	Ping      time.Duration // between two pings of an app
+	Beat, TTL time.Duration // HEARTBEAT_INTERVAL, HEARTBEAT_TTL
+	Lease     time.Duration // AVAILABILITY_LEASE_TTL
+	Compare   time.Duration // VALKEY_ONLINE_MIRROR_SWEEP_SECONDS
+	Calm      time.Duration // between two steps, so that a reader can follow
+}
+
+// Leisurely is a pace that can be followed by reading; the demo takes about a minute.
+var Leisurely = Pace{
+	Stale: 6 * time.Second, Ping: 2 * time.Second, Beat: time.Second, TTL: 4 * time.Second,
+	Lease: 3 * time.Second, Compare: 5 * time.Second, Calm: 3 * time.Second,
+}
+
+const (
+	mostEach   = 3               // max_customers_per_mitra
+	patience   = 2 * time.Minute // for anything that should happen: a hold may last for one
+	askTime    = time.Second     // for a question to a server
+	replicas   = 3
+	silentApps = 10 // that die at once
+)
+
+// environment are the settings of a replica.
+func (d *demo) environment(id string) []string {
+	p := d.pace
+	seconds := func(t time.Duration) string { return fmt.Sprint(t.Seconds()) }
+	return []string{
+		"INSTANCE_ID=" + id, "REDIS_URL=" + d.url, "DATABASE_URL=" + d.pg.url(), "JWT_HS256_SECRET=" + d.secret,
+		"HTTP_ADDR=127.0.0.1:0", "LOG_FORMAT=json",
+		"HEARTBEAT_INTERVAL=" + p.Beat.String(), "HEARTBEAT_TTL=" + p.TTL.String(),
+		"AVAILABILITY_LEASE_TTL=" + p.Lease.String(), "MITRA_AUTO_OFFLINE_SWEEP_SECONDS=" + seconds(p.Beat),
+		"VALKEY_ONLINE_MIRROR_SWEEP_SECONDS=" + seconds(p.Compare),
+		"HEARTBEAT_MIRROR_INTERVAL_SECONDS=" + seconds(p.Ping),
+	}
+}
+
+// demo is one run.
+type demo struct {
+	cfg     Config
+	pace    Pace
+	began   time.Time
+	dir     string // of everything
+	secret  string // of tokens
+	pg      *postgres
+	db      *pgxpool.Pool
+	rdb     redis.UniversalClient
+	url     string         // of Redis
+	elector *lease.Elector // never runs; it is asked who leads
+	force   *workforce.Force
+	truth   *workforce.Truth
+
+	mu  sync.Mutex // guards what follows, and Out
+	all []*replica // that were ever started
+}
+
+// Run plays the demo and judges its end. It returns nil if all agree; else ErrDiverged,
+// ErrOverruled, ErrLate, why a server or a replica ended, or the cause of ctx. When it returns,
+// none of its processes runs. After an error the logs are kept in a folder that the timeline names,
+// unless ctx has ended.
+func Run(ctx context.Context, cfg Config) (err error) {
+	cfg.Mitras, cfg.Pace = cmp.Or(cfg.Mitras, 300), cmp.Or(cfg.Pace, Leisurely)
+	d := &demo{cfg: cfg, pace: cfg.Pace, began: time.Now(), secret: rand.Text() + rand.Text()}
+	// A short name: below it are sockets, whose names have at most about 100 characters.
+	if d.dir, err = os.MkdirTemp("", "rollcall-"); err != nil {
+		return fmt.Errorf("availabilitydemo: %w", err)
+	}
+	defer func() {
+		if err == nil || ctx.Err() != nil {
+			_ = os.RemoveAll(d.dir) // what is left is in the system's temporary folder
+			return
+		}
+		d.say("all logs are in %s", d.dir)
+	}()
+	if d.pg, err = startPostgres(ctx, cfg.Postgres, d.dir); d.pg != nil {
+		defer d.pg.stop()
+	}
+	if err != nil {
+		return err
+	}
+	server, url, err := startRedis(ctx, cfg.RedisServer, d.dir)
+	if err != nil {
+		return err
+	}
+	defer server.Kill()
+	d.url = url
+	var target service.Redis
+	if err := target.Parse(url); err != nil {
+		return fmt.Errorf("availabilitydemo: %w", err)
+	}
+	clients, err := service.Connect(ctx, &target, askTime)
+	if err != nil {
+		return err
+	}
+	defer clients.Close()
+	d.rdb = clients.Data
+	d.elector, err = lease.New(lease.Config{
+		Client: clients.Control, Key: guard.Layout{}.Lease(), Instance: "demo",
+	})
+	if err != nil {
+		return fmt.Errorf("availabilitydemo: %w", err)
+	}
+	if d.db, err = pgxpool.New(ctx, d.pg.url()); err != nil {
+		return fmt.Errorf("availabilitydemo: %w", err)
+	}
+	defer d.db.Close()
+	defer d.killAll()
+	err = d.prepare(ctx)
+	if err == nil {
+		err = d.play(ctx)
+	}
+	if ctx.Err() != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	return err
+}
+
+// prepare makes the schema, and short times.
+func (d *demo) prepare(ctx context.Context) error {
+	schema, err := source.Open(ctx, d.pg.url())
+	if err != nil {
+		return err
+	}
+	defer schema.Close()
+	if err := schema.Migrate(ctx); err != nil {
+		return err
+	}
+	for name, value := range map[string]any{
+		"stale_after_seconds": int(d.pace.Stale.Seconds()), "max_customers_per_mitra": mostEach,
+		"heartbeat_cadence_seconds": max(1, int(d.pace.Ping.Seconds())),
+	} {
+		if err := schema.PutSetting(ctx, name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// say writes a line of the timeline.
+func (d *demo) say(format string, args ...any) {
+	d.write(fmt.Sprintf("%6.1fs  ", time.Since(d.began).Seconds()) + fmt.Sprintf(format, args...))
+}
+
+func (d *demo) write(line string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fmt.Fprintln(d.cfg.Out, line)
+}

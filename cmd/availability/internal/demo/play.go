@@ -1,0 +1,296 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/internal/workforce"
+)
+
+// play is the story.
+func (d *demo) play(ctx context.Context) error {
+	fmt.Fprint(d.cfg.Out, legend)
+	d.say("a PostgreSQL and a %s of the demo's own run; apps ping every %v, and are offline after %v of silence",
+		d.redisName(ctx), d.pace.Ping, d.pace.Stale)
+	for i := range replicas {
+		if _, err := d.launch(ctx, fmt.Sprintf("replica-%d", i+1)); err != nil {
+			return err
+		}
+	}
+	d.say("%d replicas serve: each has found the mirror whole, or has seeded it", replicas)
+	var err error
+	d.force, err = workforce.New(workforce.Config{
+		Mitras: d.cfg.Mitras, Targets: d.balance(), Secret: []byte(d.secret), Backend: workforce.DB{Pool: d.db},
+		Interval: d.pace.Ping, Sessions: 10, SessionLasts: 6 * time.Second, Polls: 50,
+		Rest: 0.01, RestFor: 4 * time.Second, Seed: d.cfg.Seed,
+	})
+	if err != nil {
+		return err
+	}
+	d.truth = &workforce.Truth{Force: d.force, DB: d.db, Redis: d.rdb}
+	ctx, stop := context.WithCancel(ctx)
+	var work conc.WaitGroup
+	defer work.Wait()
+	defer stop()
+	work.Go(func() { _ = d.force.Run(ctx) }) // returns nil
+	work.Go(func() { d.watch(ctx) })
+	d.say("%d mitras go online, 50 customers poll once a second, 10 sessions a second begin", d.cfg.Mitras)
+	for _, step := range []func(context.Context) error{
+		d.allOnline, d.someDie, d.leaderDies, d.redisIsEmptied, d.postgresRestarts, d.changedByHand, d.driftAppears,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+		if _, err := d.overruled(ctx); err != nil {
+			return err
+		}
+		if !wait.For(ctx, d.pace.Calm) {
+			return context.Cause(ctx)
+		}
+	}
+	return d.judge(ctx)
+}
+
+// redisName is what the server says that it is.
+func (d *demo) redisName(ctx context.Context) string {
+	info, err := d.rdb.Info(ctx, "server").Result()
+	if err != nil || !strings.Contains(info, "valkey_version") {
+		return "Redis"
+	}
+	return "Valkey"
+}
+
+func (d *demo) allOnline(ctx context.Context) error {
+	began := time.Now()
+	err := d.until(ctx, "everybody to be online", func(context.Context) (bool, error) {
+		c := d.force.Counts()
+		return c.Online+c.Resting == d.cfg.Mitras, nil
+	})
+	if err == nil {
+		d.say("all have been online, %.1f s later; some rest now and then", time.Since(began).Seconds())
+	}
+	return err
+}
+
+// kill lets apps die without a word.
+func (d *demo) kill() (since time.Time, ids []string) {
+	since = time.Now()
+	ids = d.force.Kill(silentApps)
+	d.say("%d apps DIE without a word", len(ids))
+	return since, ids
+}
+
+func (d *demo) someDie(ctx context.Context) error {
+	since, ids := d.kill()
+	return d.silence(ctx, since, ids)
+}
+
+func (d *demo) leaderDies(ctx context.Context) error {
+	var old *replica
+	err := d.until(ctx, "a leader", func(ctx context.Context) (bool, error) {
+		old = d.leader(ctx)
+		return old != nil, nil
+	})
+	if err != nil {
+		return err
+	}
+	since, ids := d.kill()
+	old.kill()
+	killed := time.Now()
+	d.balance()
+	d.say("KILLED the leader %s: whoever called it calls another", old.id)
+	err = d.until(ctx, "another to lead", func(ctx context.Context) (bool, error) {
+		r := d.leader(ctx)
+		return r != nil && r != old, nil
+	})
+	if err != nil {
+		return err
+	}
+	d.say("%s leads %.1f s after", d.glanceID(ctx), time.Since(killed).Seconds())
+	if err := d.silence(ctx, since, ids); err != nil {
+		return err
+	}
+	back, err := d.launch(ctx, fmt.Sprintf("replica-%d", replicas+1))
+	if err != nil {
+		return err
+	}
+	d.balance()
+	d.say("%s is started in its place", back.id)
+	return nil
+}
+
+func (d *demo) glanceID(ctx context.Context) string {
+	if r := d.leader(ctx); r != nil {
+		return r.id
+	}
+	return "somebody"
+}
+
+func (d *demo) redisIsEmptied(ctx context.Context) error {
+	since, ids := d.kill()
+	if err := d.rdb.FlushAll(ctx).Err(); err != nil {
+		return fmt.Errorf("availabilitydemo: FLUSHALL: %w", err)
+	}
+	emptied := time.Now()
+	d.say("FLUSHALL: nothing is left in Valkey; reads are answered by Postgres until it is seeded")
+	err := d.until(ctx, "the mirror to be whole", func(ctx context.Context) (bool, error) {
+		n, err := d.rdb.Exists(ctx, "mitras:seeded").Result()
+		return n == 1, err
+	})
+	if err != nil {
+		return err
+	}
+	n, err := d.truth.InRedis(ctx)
+	if err != nil {
+		return err
+	}
+	d.say("seeded %.2f s after, %d online; heartbeats are gone, so nobody is judged before Valkey has "+
+		"listened for %v", time.Since(emptied).Seconds(), n, d.pace.Stale)
+	return d.silence(ctx, since, ids)
+}
+
+func (d *demo) postgresRestarts(ctx context.Context) error {
+	before := d.force.Counts()
+	d.pg.stop()
+	stopped := time.Now()
+	d.say("Postgres STOPPED: heartbeats and reads go on with Valkey alone, changes wait")
+	err := d.until(ctx, "heartbeats without Postgres", func(context.Context) (bool, error) {
+		return d.force.Counts().Heartbeats > before.Heartbeats+d.cfg.Mitras/2, nil
+	})
+	if err != nil {
+		return err
+	}
+	if !wait.For(ctx, d.pace.Calm) {
+		return context.Cause(ctx)
+	}
+	c := d.force.Counts()
+	d.say("%d heartbeats were acknowledged meanwhile, %d requests failed and are made again",
+		c.Heartbeats-before.Heartbeats, c.Failed-before.Failed)
+	if err := d.pg.start(ctx); err != nil {
+		return err
+	}
+	d.say("Postgres runs again, %.1f s after", time.Since(stopped).Seconds())
+	err = d.until(ctx, "changes to be taken again", func(context.Context) (bool, error) {
+		return d.force.Counts().Accepted > c.Accepted, nil
+	})
+	if err == nil {
+		d.say("sessions are accepted again, %.1f s after", time.Since(stopped).Seconds())
+	}
+	return err
+}
+
+// changedByHand deactivates somebody by SQL, and activates it again.
+func (d *demo) changedByHand(ctx context.Context) error {
+	id := d.force.IDs()[0]
+	for _, active := range []bool{false, true} {
+		_, err := d.db.Exec(ctx, `UPDATE mitras SET is_active = $2 WHERE id = $1`, id, active)
+		if err != nil {
+			return fmt.Errorf("availabilitydemo: %w", err)
+		}
+		changed := time.Now()
+		err = d.until(ctx, "the change to arrive", func(ctx context.Context) (bool, error) {
+			there, err := d.rdb.SIsMember(ctx, "mitras:deactivated", id).Result()
+			return err == nil && there != active, err
+		})
+		if err != nil {
+			return err
+		}
+		d.say("psql: UPDATE mitras SET is_active = %t: it stands in Valkey %.2f s after",
+			active, time.Since(changed).Seconds())
+	}
+	return nil
+}
+
+// driftAppears changes a key by hand, and waits until a comparison has found it.
+func (d *demo) driftAppears(ctx context.Context) error {
+	var id string
+	err := d.until(ctx, "somebody online", func(ctx context.Context) (bool, error) {
+		var err error
+		id, err = d.rdb.SRandMember(ctx, "mitras:online").Result()
+		return id != "", err
+	})
+	if err != nil {
+		return err
+	}
+	if err := d.rdb.Set(ctx, "mitra:capacity:"+id, 99, 0).Err(); err != nil {
+		return fmt.Errorf("availabilitydemo: %w", err)
+	}
+	wrong := time.Now()
+	d.say("redis-cli: SET mitra:capacity:%s 99: who believes it passes that mitra by", id)
+	err = d.until(ctx, "the counter to be right", func(ctx context.Context) (bool, error) {
+		n, err := d.rdb.Get(ctx, "mitra:capacity:"+id).Int()
+		return err == nil && n <= mostEach, err
+	})
+	if err != nil {
+		return err
+	}
+	d.say("right again %.1f s after%s", time.Since(wrong).Seconds(), d.drift(ctx, wrong))
+	return nil
+}
+
+// drift is what the leader's last comparison found, if it was since a time.
+func (d *demo) drift(ctx context.Context, since time.Time) string {
+	r := d.leader(ctx)
+	if r == nil {
+		return ""
+	}
+	s, ok := r.status(ctx)
+	if !ok || s.Mirror.DriftAt.Before(since) || len(s.Mirror.Drift) == 0 {
+		return ": a change of that mitra, or a comparison, has put it right"
+	}
+	var kinds []string
+	for _, kind := range slices.Sorted(maps.Keys(s.Mirror.Drift)) {
+		kinds = append(kinds, fmt.Sprintf("%s %d", kind, s.Mirror.Drift[kind]))
+	}
+	return ": a comparison has found drift: " + strings.Join(kinds, ", ")
+}
+
+// judge lets the dead come back, lets all come to rest, and compares.
+func (d *demo) judge(ctx context.Context) error {
+	d.say("%d dead apps come BACK", d.force.Revive(d.force.IDs()...))
+	err := d.until(ctx, "all to be alive", func(context.Context) (bool, error) {
+		return d.force.Counts().Dead == 0, nil
+	})
+	if err != nil {
+		return err
+	}
+	d.force.Quiet()
+	if err := d.agreed(ctx); err != nil {
+		return err
+	}
+	all, err := d.overruled(ctx)
+	if err != nil {
+		return err
+	}
+	if len(all) < 3*silentApps {
+		return errors.Join(ErrDiverged, fmt.Errorf("%d were set offline, and %d had died", len(all), 3*silentApps))
+	}
+	c := d.force.Counts()
+	d.say("AGREED: %d mitras online in Valkey, in Postgres and as their apps know; %d sessions with the "+
+		"mitras that the dispatcher knows; every counter and version is equal", c.Online, c.Running)
+	d.say("  %d heartbeats acknowledged; %d mitras set offline for silence, each for %v or more: "+
+		"nobody who pinged", c.Heartbeats, len(all), d.pace.Stale)
+	return nil
+}
+
+// overruled are all who were set offline and had not asked for it, or ErrOverruled if one of them
+// had pinged.
+func (d *demo) overruled(ctx context.Context) ([]workforce.Offlined, error) {
+	all, err := d.truth.Offlined(ctx, d.began)
+	if err != nil {
+		return nil, err
+	}
+	if wrong := workforce.Overruled(all, d.pace.Stale); len(wrong) > 0 {
+		return nil, fmt.Errorf("%w: %d of %d; %s at %s, %v after it", ErrOverruled, len(wrong), len(all),
+			wrong[0].Mitra, wrong[0].At, wrong[0].Silent)
+	}
+	return all, nil
+}

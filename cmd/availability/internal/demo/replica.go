@@ -1,0 +1,128 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/process"
+)
+
+// replica is a process of the real program.
+type replica struct {
+	*process.Process
+	id     string
+	addr   atomic.Value // string, once it serves
+	killed atomic.Bool  // by the demo
+}
+
+// url is where it serves; "": it does not yet.
+func (r *replica) url() string {
+	addr, _ := r.addr.Load().(string)
+	if addr == "" {
+		return ""
+	}
+	return "http://" + addr
+}
+
+// launch starts a replica and waits until it serves.
+func (d *demo) launch(ctx context.Context, id string) (*replica, error) {
+	cmd := d.cfg.Command()
+	cmd.Env = append(cmd.Env, d.environment(id)...)
+	child, err := process.Start(cmd, process.Options{Log: filepath.Join(d.dir, id+".log"), OwnGroup: true})
+	if err != nil {
+		return nil, fmt.Errorf("availabilitydemo: start %s: %w", id, err)
+	}
+	r := &replica{Process: child, id: id}
+	d.mu.Lock()
+	d.all = append(d.all, r)
+	d.mu.Unlock()
+	return r, d.until(ctx, id+" to serve", func(context.Context) (bool, error) {
+		r.addr.Store(r.Said("serving HTTP", "addr"))
+		return r.url() != "", nil
+	})
+}
+
+// kill ends a replica without a chance to say goodbye.
+func (r *replica) kill() {
+	r.killed.Store(true)
+	r.Kill()
+}
+
+func (d *demo) killAll() {
+	for _, r := range d.running() {
+		r.kill()
+	}
+}
+
+// running are the replicas that were not killed.
+func (d *demo) running() []*replica {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(d.all), func(r *replica) bool { return r.killed.Load() })
+}
+
+// complaint is the end of the log, as an error.
+func (r *replica) complaint() error {
+	text := r.Log()
+	return fmt.Errorf("availabilitydemo: %s has ended: %s", r.id, text[max(0, len(text)-1000):])
+}
+
+// balance sends requests to the replicas that run.
+func (d *demo) balance() (targets []string) {
+	for _, r := range d.running() {
+		targets = append(targets, r.url())
+	}
+	if d.force != nil {
+		d.force.SetTargets(targets...)
+	}
+	return targets
+}
+
+// leader is the replica that holds the lease; nil: nobody does, or Redis does not say.
+func (d *demo) leader(ctx context.Context) *replica {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	holder, err := d.elector.Holder(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, r := range d.running() {
+		if r.id == holder.Instance {
+			return r
+		}
+	}
+	return nil
+}
+
+// status is what the demo reads of a replica's status.
+type status struct {
+	Mirror struct {
+		Whole       bool           `json:"whole"`
+		Drift       map[string]int `json:"drift"`
+		DriftAt     time.Time      `json:"drift_at"`
+		OfflineHeld string         `json:"offline_held"`
+	} `json:"mirror"`
+}
+
+// asker keeps no connection, so that none is left to a replica that is killed.
+var asker = &http.Client{Timeout: askTime, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// status asks a replica; ok is false if it does not answer.
+func (r *replica) status(ctx context.Context) (s status, ok bool) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url()+"/api/v1/status", nil)
+	if err != nil {
+		return s, false
+	}
+	answer, err := asker.Do(req)
+	if err != nil {
+		return s, false
+	}
+	defer answer.Body.Close()
+	return s, json.NewDecoder(answer.Body).Decode(&s) == nil
+}

@@ -1,0 +1,47 @@
+package cycles
+
+import (
+	"time"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// Asked is what a pass of one rule that somebody asked for has left to do.
+type Asked struct {
+	Rule      string          `json:"rule"`
+	Outcome   janitor.Outcome `json:"outcome"`
+	Reason    string          `json:"reason,omitempty"` // of a held pass
+	Detail    string          `json:"detail,omitempty"`
+	DryRun    bool            `json:"dryRun"`
+	Condemned int             `json:"condemned"`
+	Removed   int             `json:"removed"`
+	// Waiting are condemned, and go once their grace is over: the first of them at WaitingUntil.
+	Waiting      int        `json:"waiting"`
+	WaitingUntil *time.Time `json:"waitingUntil"` // nil: none waits
+	LeftOverCap  int        `json:"leftOverCap"`  // condemned, and left to the passes that follow at once
+}
+
+// Answer sums up the passes that somebody asked for. The sums have the names that each rule has.
+func Answer(passes []orphan.Result) map[string]any {
+	rules, condemned, waiting, left := []Asked{}, 0, 0, 0
+	var first *time.Time
+	for _, p := range passes {
+		a := Asked{
+			Rule: p.Rule, Outcome: p.Outcome, Reason: p.Reason, Detail: p.Detail, DryRun: p.DryRun,
+			Condemned: p.Condemned, Removed: p.Removed, Waiting: p.Waiting, LeftOverCap: p.Left,
+		}
+		if !p.Until.IsZero() {
+			at := p.Until.UTC().Truncate(time.Millisecond)
+			a.WaitingUntil = &at
+			if first == nil || at.Before(*first) {
+				first = &at
+			}
+		}
+		condemned, waiting, left = condemned+a.Condemned, waiting+a.Waiting, left+a.LeftOverCap
+		rules = append(rules, a)
+	}
+	return map[string]any{
+		"condemned": condemned, "waiting": waiting, "waitingUntil": first, "leftOverCap": left, "rules": rules,
+	}
+}

@@ -1,0 +1,238 @@
+// Package cycles sums up what the rules of package orphan do in one worker, cycle by cycle: for
+// the log, the metrics, GET /api/v1/stats and the status page.
+//
+// A cycle is one full pass of every rule. It ends when each rule has had one, whatever came of it:
+// a rule that is held has had its pass. A pass that was lost with its term counts for none. Each
+// cycle is logged. It is counted if at least one rule is done: while all are held, nothing is
+// cleaned up.
+package cycles
+
+import (
+	"cmp"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// Config of Cycles. All fields are required but Registerer.
+type Config struct {
+	Rules []orphan.Rule
+	// Removed is what this process has removed so far: the method Stats of an orphan.Set.
+	Removed    func() orphan.Stats
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil: no metrics are registered
+}
+
+// Cycles counts cycles. Safe for concurrent use.
+type Cycles struct {
+	cfg     Config
+	metrics *metrics
+
+	mu     sync.Mutex
+	passes map[string]orphan.Result // of the present cycle: the last one of each rule that had one
+	last   map[string]orphan.Result // the last pass of each rule
+	before orphan.Stats             // when the last cycle ended
+	ended  time.Time                // when the last one ended that counts; zero: never
+	runs   uint64                   // cycles that count
+}
+
+// New makes Cycles. The error is about metrics that cannot be registered.
+func New(c Config) (*Cycles, error) {
+	m, err := newMetrics(c)
+	if err != nil {
+		return nil, err
+	}
+	return &Cycles{
+		cfg: c, metrics: m, passes: map[string]orphan.Result{}, last: map[string]orphan.Result{},
+	}, nil
+}
+
+// Passed takes a pass of a rule: it is orphan.Config's Passed. Passes that are not full count for
+// nothing here; what goes in them is part of the cycle under way.
+func (c *Cycles) Passed(r orphan.Result) {
+	if !r.Full {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last[r.Rule] = r
+	if r.Outcome == janitor.Lost {
+		return
+	}
+	c.passes[r.Rule] = r
+	if len(c.passes) < len(c.cfg.Rules) {
+		return
+	}
+	now, removed := time.Now(), c.cfg.Removed()
+	passes := slices.Collect(maps.Values(c.passes))
+	clear(c.passes)
+	took := busy(passes)
+	c.log(took, removed)
+	c.before = removed
+	if slices.ContainsFunc(passes, func(r orphan.Result) bool { return r.Outcome == janitor.Done }) {
+		c.metrics.cycle(now, took)
+		c.ended = now
+		c.runs++
+	}
+}
+
+// busy is for how long at least one pass was under way. Rules pass beside each other, and one that
+// was asked for alone may have passed minutes before the others.
+func busy(passes []orphan.Result) (total time.Duration) {
+	slices.SortFunc(passes, func(a, b orphan.Result) int { return a.Started.Compare(b.Started) })
+	var until time.Time
+	for _, p := range passes {
+		begin, end := p.Started, p.Started.Add(p.Duration)
+		if begin.Before(until) {
+			begin = until
+		}
+		if end.After(until) {
+			total += end.Sub(begin)
+			until = end
+		}
+	}
+	return total
+}
+
+// log writes the one line of a cycle.
+func (c *Cycles) log(took time.Duration, removed orphan.Stats) {
+	held, failed, dry := map[string]string{}, map[string]string{}, []string{}
+	for _, rule := range c.cfg.Rules {
+		r := c.last[rule.Name]
+		switch r.Outcome {
+		case janitor.Held:
+			held[r.Rule] = strings.TrimSuffix(r.Reason+": "+r.Detail, ": ")
+		case janitor.Failed:
+			failed[r.Rule] = r.Detail
+		}
+		if r.DryRun {
+			dry = append(dry, r.Rule)
+		}
+	}
+	line := []any{"seconds", took.Seconds(), "keys", removed.Keys - c.before.Keys,
+		"removed", c.since(removed, c.before)}
+	if len(held) > 0 {
+		line = append(line, "held", held)
+	}
+	if len(failed) > 0 {
+		line = append(line, "failed", failed)
+	}
+	if len(dry) > 0 {
+		line = append(line, "only_reported", dry)
+	}
+	c.cfg.Logger.Info("cleanup cycle over", line...)
+}
+
+// Since returns what was removed from before until now, by category, and as keys in all.
+func (c *Cycles) Since(before orphan.Stats) (removed map[string]uint64, keys uint64) {
+	now := c.cfg.Removed()
+	return c.since(now, before), now.Keys - before.Keys
+}
+
+func (c *Cycles) since(now, before orphan.Stats) map[string]uint64 {
+	removed := make(map[string]uint64)
+	for _, name := range c.categories() {
+		removed[name] = now.Categories[name] - before.Categories[name]
+	}
+	return removed
+}
+
+// categories are the names of the rules' categories, in the rules' order.
+func (c *Cycles) categories() []string { return categories(c.cfg.Rules) }
+
+func categories(rules []orphan.Rule) (names []string) {
+	for _, r := range rules {
+		if name := cmp.Or(r.Category, r.Name); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// The names in Stats.Cumulative that no category may have.
+const (
+	totalKeysRemoved = "totalKeysRemoved"
+	byRule           = "byRule"
+)
+
+// Reserved are the names that no category may have: Stats has them for other things.
+func Reserved() []string { return []string{totalKeysRemoved, byRule} }
+
+// Stats is what GET /api/v1/stats answers.
+type Stats struct {
+	IsRunning   bool       `json:"isRunning"`
+	LastCleanup *time.Time `json:"lastCleanup"` // when the last cycle ended; nil: none has
+	// TotalCleanupsRun is the number of cycles in this process in which a rule was done.
+	TotalCleanupsRun uint64 `json:"totalCleanupsRun"`
+	// Cumulative has the orphans that this process has removed, by category; totalKeysRemoved: keys
+	// and members that went, with related ones; byRule: orphans by rule.
+	Cumulative map[string]any `json:"cumulativeStats"`
+}
+
+// Stats returns what this process has done so far.
+func (c *Cycles) Stats(running bool) Stats {
+	now := c.cfg.Removed()
+	s := Stats{IsRunning: running, Cumulative: map[string]any{totalKeysRemoved: now.Keys}}
+	for name, n := range c.since(now, orphan.Stats{}) {
+		s.Cumulative[name] = n
+	}
+	rules := make(map[string]uint64)
+	for _, r := range c.cfg.Rules {
+		rules[r.Name] = now.Rules[r.Name]
+	}
+	s.Cumulative[byRule] = rules
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.TotalCleanupsRun = c.runs
+	if !c.ended.IsZero() {
+		at := c.ended.UTC().Truncate(time.Millisecond)
+		s.LastCleanup = &at
+	}
+	return s
+}
+
+// RuleStatus is what the status shows of a rule: its last full pass in this process.
+type RuleStatus struct {
+	Rule     string          `json:"rule"`
+	Category string          `json:"category"`
+	Delete   bool            `json:"delete"`            // false: it only reports
+	Started  time.Time       `json:"started,omitzero"`  // zero: there was none
+	Outcome  janitor.Outcome `json:"outcome,omitempty"` // "": there was none
+	Reason   string          `json:"reason,omitempty"`  // of a held pass
+	Detail   string          `json:"detail,omitempty"`  // what is lost, or the error
+	DryRun   bool            `json:"dry_run"`
+	Seconds  float64         `json:"seconds"`
+	Scanned  int             `json:"scanned"`
+	// Condemned by the last look of that pass, Removed in it.
+	Condemned int             `json:"condemned"`
+	Removed   int             `json:"removed"`
+	Kept      map[string]int  `json:"kept,omitempty"` // by reason
+	Coverage  orphan.Coverage `json:"coverage"`
+	Total     uint64          `json:"removed_total"` // orphans that went by this process, in all passes
+}
+
+// Rules returns the last pass of each rule, in the rules' order.
+func (c *Cycles) Rules() []RuleStatus {
+	removed := c.cfg.Removed()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]RuleStatus, len(c.cfg.Rules))
+	for i, rule := range c.cfg.Rules {
+		r := c.last[rule.Name]
+		all[i] = RuleStatus{
+			Rule: rule.Name, Category: cmp.Or(rule.Category, rule.Name), Delete: rule.Delete,
+			Started: r.Started, Outcome: r.Outcome, Reason: r.Reason, Detail: r.Detail, DryRun: r.DryRun,
+			Seconds: r.Duration.Seconds(), Scanned: r.Scanned, Condemned: r.Condemned, Removed: r.Removed,
+			Kept: maps.Clone(r.Kept), Coverage: r.Coverage, Total: removed.Rules[rule.Name],
+		}
+	}
+	return all
+}

@@ -1,0 +1,248 @@
+package demo
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// What Run returns, wrapped.
+var (
+	// ErrWrong: something that lives is gone, or an orphan is left.
+	ErrWrong = errors.New("cleanupdemo: not exactly the orphans went")
+	// ErrLate: something that should have happened did not.
+	ErrLate = errors.New("cleanupdemo: waited in vain")
+)
+
+// Config is what a demo needs. All fields are required.
+type Config struct {
+	// Command makes the process of a worker, which reads its settings from the environment that is
+	// added to it.
+	Command func(args ...string) *exec.Cmd
+	// Ferret is the path of a program that speaks MongoDB's protocol, as scripts/ferret prints it.
+	Ferret string
+	// Redis is empty, and nobody else's; RedisURL is what the worker is told about it.
+	Redis    redis.UniversalClient
+	RedisURL string
+	Out      io.Writer // takes the timeline
+}
+
+const (
+	prefix   = "{cleanup}:"
+	patience = 2 * time.Minute       // for anything that should happen
+	poll     = 20 * time.Millisecond // between two looks
+	database = "/game"
+)
+
+// demo is one run.
+type demo struct {
+	cfg     Config
+	began   time.Time
+	dir     string // of logs, and of the rules
+	uri     string // of MongoDB
+	backend *backend
+	worker  *process.Process
+	http    string
+}
+
+// Run plays the demo and judges its end. It returns nil if exactly the orphans went; else ErrWrong,
+// ErrLate, the cause of ctx, or what failed. When it returns, none of its processes runs.
+func Run(ctx context.Context, cfg Config) (err error) {
+	d := &demo{cfg: cfg, began: time.Now()}
+	if d.dir, err = os.MkdirTemp("", "rollcall-cleanup-demo-"); err != nil {
+		return fmt.Errorf("cleanupdemo: %w", err)
+	}
+	defer func() {
+		if d.worker != nil {
+			d.worker.Kill()
+		}
+		if err == nil || ctx.Err() != nil {
+			_ = os.RemoveAll(d.dir) // what is left is in the system's temporary folder
+			return
+		}
+		d.say("the worker's log is in %s", d.dir)
+	}()
+	ferret, err := d.startFerret()
+	if err != nil {
+		return err
+	}
+	defer ferret.Kill()
+	client, err := mongo.Connect(options.Client().ApplyURI(d.uri).SetTimeout(patience))
+	if err != nil {
+		return fmt.Errorf("cleanupdemo: %w", err)
+	}
+	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }() // it ends with its server
+	d.backend = newBackend(cfg.Redis, client.Database(strings.TrimPrefix(database, "/")))
+	defer d.backend.close()
+	err = d.play(ctx)
+	if ctx.Err() != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	return err
+}
+
+// say writes a line of the timeline.
+func (d *demo) say(format string, args ...any) {
+	fmt.Fprintf(d.cfg.Out, "%5.1fs  %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// startFerret starts the database, and waits until it has said its address.
+func (d *demo) startFerret() (*process.Process, error) {
+	p, err := process.Start(exec.Command(d.cfg.Ferret), process.Options{Talk: true, OwnGroup: true})
+	if err != nil {
+		return nil, fmt.Errorf("cleanupdemo: FerretDB: %w", err)
+	}
+	if !p.Out.Scan() {
+		p.Kill()
+		return nil, fmt.Errorf("cleanupdemo: FerretDB ended without an address, with status %d", p.ExitCode())
+	}
+	d.uri = strings.TrimSuffix(p.Out.Text(), "/") + database
+	return p, nil
+}
+
+// short are the times of the built-in rules, and what a demo has instead.
+var short = map[string]string{
+	"over: 120s":  "over: 2s",
+	"grace: 60s":  "grace: 2s",
+	"over: 10m":   "over: 10s",
+	"or_for: 30m": "or_for: 5s",
+	// It has the default, a minute.
+	"- name: queue\n": "- name: queue\n  grace: 2s\n",
+}
+
+// rules writes the built-in rules with short times, and returns the file's name.
+func (d *demo) rules() (string, error) {
+	text := string(orphan.ColyseusYAML())
+	for from, to := range short {
+		if !strings.Contains(text, from) {
+			return "", fmt.Errorf("cleanupdemo: the built-in rules have no %q any more", from)
+		}
+		text = strings.ReplaceAll(text, from, to)
+	}
+	name := filepath.Join(d.dir, "rules.yaml")
+	return name, os.WriteFile(name, []byte(text), 0o600)
+}
+
+// until waits for something.
+func (d *demo) until(ctx context.Context, what string, happened func() (bool, error)) error {
+	for end := time.Now().Add(patience); ; {
+		done, err := happened()
+		switch {
+		case err != nil || done:
+			return err
+		case !d.worker.Runs():
+			return fmt.Errorf("cleanupdemo: the worker has ended: %s", d.worker.Log())
+		case time.Now().After(end):
+			return fmt.Errorf("%w for %s", ErrLate, what)
+		case !wait.For(ctx, poll):
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// status is what the demo reads of the worker's status.
+type status struct {
+	Janitor struct {
+		Witness struct {
+			Listening float64 `json:"listening_seconds"`
+			HeldFor   float64 `json:"held_for_seconds"`
+		}
+		Leading bool
+	}
+	Rules []struct {
+		Rule, Outcome, Reason, Detail string
+		Removed                       int `json:"removed_total"`
+	}
+	Stats struct {
+		Cycles     int            `json:"totalCleanupsRun"`
+		Cumulative map[string]any `json:"cumulativeStats"`
+	}
+}
+
+// asker keeps no connection.
+var asker = &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// status asks the worker; ok is false if it does not answer.
+func (d *demo) status(ctx context.Context) (s status, ok bool) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.http+"/api/v1/status", nil)
+	if err != nil {
+		return s, false
+	}
+	answer, err := asker.Do(req)
+	if err != nil {
+		return s, false
+	}
+	defer answer.Body.Close()
+	return s, json.NewDecoder(answer.Body).Decode(&s) == nil
+}
+
+// start starts the worker, and waits until it may delete.
+func (d *demo) start(ctx context.Context, environ []string) (err error) {
+	cmd := d.cfg.Command()
+	cmd.Env = append(cmd.Env, environ...)
+	d.worker, err = process.Start(cmd, process.Options{Log: filepath.Join(d.dir, "worker.log"), OwnGroup: true})
+	if err != nil {
+		return fmt.Errorf("cleanupdemo: %w", err)
+	}
+	return d.until(ctx, "the worker to serve", func() (bool, error) {
+		d.http = d.worker.Said("serving HTTP", "addr")
+		return d.http != "", nil
+	})
+}
+
+// stop ends the worker gracefully.
+func (d *demo) stop() error {
+	if err := d.worker.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-d.worker.Done():
+	case <-time.After(patience):
+		return fmt.Errorf("%w for the worker to stop", ErrLate)
+	}
+	if code := d.worker.ExitCode(); code != 0 {
+		return fmt.Errorf("cleanupdemo: the worker ended with status %d", code)
+	}
+	return nil
+}
+
+// left are the orphans that are there, sorted; the error is ErrWrong if something that lives is
+// not.
+func (d *demo) left(ctx context.Context) (left []string, err error) {
+	there, err := d.backend.there(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var gone []string
+	for name := range d.backend.living {
+		if !there[name] {
+			gone = append(gone, name)
+		}
+	}
+	if len(gone) > 0 {
+		slices.Sort(gone)
+		return nil, fmt.Errorf("%w: these live, and are gone: %s", ErrWrong, strings.Join(gone, ", "))
+	}
+	maps.DeleteFunc(there, func(name string, _ bool) bool { return !d.backend.orphans[name] })
+	return slices.Sorted(maps.Keys(there)), nil
+}

@@ -1,0 +1,275 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// inBubble runs f with a reader that does not run, where time is the bubble's.
+func inBubble(t *testing.T, f func(t *testing.T, r *Reader, rdb *redis.Client)) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(123_456 * time.Microsecond) // no whole second
+		rdb := redis.NewClient(redistest.Fake(t))
+		defer rdb.Close()
+		r, err := New(Config{
+			Instance: "a", Devices: stub(never), Client: rdb, Blocking: rdb, Logger: slog.New(slog.DiscardHandler),
+		})
+		require.NoError(t, err)
+		f(t, r, rdb)
+	})
+}
+
+// added is a command that was added and expires so long ago.
+func (r *Reader) added(t *testing.T, rdb *redis.Client, added, expires time.Duration) entry {
+	now := time.Now()
+	at, err := rdb.XAdd(t.Context(), &redis.XAddArgs{
+		Stream: r.stream, ID: fmt.Sprintf("%d-0", now.Add(-added).UnixMilli()), Values: []any{"id", "c1", "imei", imei, "text", "x"},
+	}).Result()
+	require.NoError(t, err)
+	return entry{at: at, Command: Command{
+		ID: "c1", IMEI: imei, Text: "x", Codec: 12, Expires: time.UnixMilli(now.Add(-expires).UnixMilli()),
+	}}
+}
+
+func TestUntilWhenACommandMayBeSent(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		added, expires time.Duration // so long ago
+		verdict        string
+	}{
+		{0, -ms, verdictSend}, {0, -48 * time.Hour, verdictSend}, {2 * time.Hour, -ms, verdictSend},
+		{0, 0, verdictExpired}, {0, time.Hour, verdictExpired},
+		{time.Hour, time.Hour - ms, verdictExpired}, {time.Hour - ms, time.Hour, verdictExpired},
+		{time.Hour, time.Hour, verdictLost}, {25 * time.Hour, 24 * time.Hour, verdictLost},
+	} {
+		inBubble(t, func(t *testing.T, r *Reader, rdb *redis.Client) {
+			e := r.added(t, rdb, c.added, c.expires)
+			for range 2 { // the same life gets the same answer
+				verdict, left, owner, err := r.take(t.Context(), e)
+				require.NoError(t, err)
+				require.Equal(t, c.verdict, verdict, "%v", c)
+				require.Equal(t, -c.expires, left, "%v", c)
+				require.Empty(t, owner)
+			}
+			key := state(r.layout, "c1")
+			if c.verdict != verdictSend {
+				require.Zero(t, rdb.Exists(t.Context(), key).Val())
+				return
+			}
+			require.Equal(t, "sent "+r.life+" "+r.stream+" "+e.at, rdb.Get(t.Context(), key).Val())
+			require.Equal(t, min(-c.expires, 24*time.Hour)+time.Hour, rdb.PTTL(t.Context(), key).Val())
+		})
+	}
+}
+
+func TestWhatIsTakenIsJudgedByItsMarkAndTheRegistry(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		mark    string // LIFE, STREAM and ENTRY stand for the reader's own
+		owner   string
+		verdict string
+		left    bool // the entry is in the stream still
+	}{
+		"no mark":                     {"", "", verdictSend, true},
+		"its own mark":                {"sent LIFE STREAM ENTRY", "", verdictSend, true},
+		"its own, the device moved":   {"sent LIFE STREAM ENTRY", "b", verdictSend, true},
+		"an earlier life's":           {"sent earlier STREAM ENTRY", "", verdictLost, true},
+		"another entry's":             {"sent LIFE STREAM 1-1", "", verdictDuplicate, false},
+		"another stream's":            {"sent LIFE elsewhere ENTRY", "", verdictDuplicate, false},
+		"its outcome":                 {"answered LIFE STREAM ENTRY", "", verdictDuplicate, false},
+		"nothing that is understood":  {"sent", "", verdictDuplicate, false},
+		"the registry names this one": {"", "a", verdictSend, true},
+		"the registry names another":  {"", "b", verdictMoved, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, r *Reader, rdb *redis.Client) {
+				e, ctx, key := r.added(t, rdb, 0, -time.Minute), t.Context(), state(r.layout, "c1")
+				require.NoError(t, rdb.XGroupCreate(ctx, r.stream, group, "0").Err())
+				_, err := r.read(ctx, newEntries)
+				require.NoError(t, err)
+				if c.mark != "" {
+					mark := strings.NewReplacer("LIFE", r.life, "STREAM", r.stream, "ENTRY", e.at).Replace(c.mark)
+					require.NoError(t, rdb.Set(ctx, key, mark, 0).Err())
+				}
+				if c.owner != "" {
+					require.NoError(t, rdb.HSet(ctx, r.layout.Registry(), imei, c.owner).Err())
+				}
+				verdict, left, owner, err := r.take(ctx, e)
+				require.NoError(t, err)
+				require.Equal(t, c.verdict, verdict)
+				if c.verdict == verdictMoved {
+					require.Equal(t, c.owner, owner)
+				}
+				want := time.Minute
+				if c.verdict == verdictDuplicate {
+					want = 0
+				}
+				require.Equal(t, want, left)
+				require.Equal(t, c.left, rdb.XLen(ctx, r.stream).Val() == 1)
+				require.Equal(t, c.left, rdb.XPending(ctx, r.stream, group).Val().Count == 1)
+			})
+		})
+	}
+	inBubble(t, func(t *testing.T, r *Reader, rdb *redis.Client) {
+		e := r.added(t, rdb, 0, -time.Minute)
+		require.NoError(t, rdb.Del(t.Context(), r.stream).Err())
+		verdict, left, _, err := r.take(t.Context(), e)
+		require.NoError(t, err)
+		require.Equal(t, verdictGone, verdict)
+		require.Zero(t, left)
+	})
+}
+
+func TestAnOutcomeIsRememberedForAnHourAfterTheCommandExpires(t *testing.T) {
+	t.Parallel()
+	for expires, kept := range map[time.Duration]time.Duration{
+		-time.Minute: time.Hour + time.Minute, 0: time.Hour, 3 * time.Hour: time.Hour,
+		-24 * time.Hour: 25 * time.Hour, -48 * time.Hour: 25 * time.Hour,
+	} {
+		inBubble(t, func(t *testing.T, r *Reader, rdb *redis.Client) {
+			e, ctx, key := r.added(t, rdb, 0, expires), t.Context(), state(r.layout, "c1")
+			for range 2 { // asked again after a lost reply
+				added, err := r.add(ctx, e, Answered, "done")
+				require.NoError(t, err)
+				require.Equal(t, string(Answered), added)
+			}
+			require.Equal(t, kept, rdb.PTTL(ctx, key).Val())
+			require.Equal(t, "answered "+r.life+" "+r.stream+" "+e.at, rdb.Get(ctx, key).Val())
+			require.Zero(t, rdb.XLen(ctx, r.stream).Val())
+			all, err := rdb.XRange(ctx, Responses(r.layout), "-", "+").Result()
+			require.NoError(t, err)
+			require.Len(t, all, 1)
+			require.Equal(t, Outcome{"c1", imei, "a", Answered, "done"}, outcome(all[0]))
+		})
+	}
+}
+
+func TestWhatAnOutcomeSaysOfACommandThatMayHaveBeenSent(t *testing.T) {
+	t.Parallel()
+	const restarted = "sent before the instance restarted; the device may have executed it"
+	const late = "expired too long ago to know whether it was sent; the device may have executed it"
+	for name, c := range map[string]struct {
+		mark   string
+		status Status
+		text   string
+		want   Outcome // without what is the same in all
+		added  string
+	}{
+		"sent by this life":      {"sent LIFE STREAM ENTRY", Answered, "done", Outcome{Status: Answered, Text: "done"}, "answered"},
+		"sent by an earlier one": {"sent earlier STREAM ENTRY", Answered, "done", Outcome{Status: InstanceLost, Text: restarted}, "instance_lost"},
+		"ambiguous":              {"sent LIFE STREAM ENTRY", MaybeAnswered, "a\nb", Outcome{Status: MaybeAnswered, Text: "a\nb"}, "answered"},
+		"ambiguous, and earlier": {"sent earlier STREAM ENTRY", MaybeAnswered, "a", Outcome{Status: InstanceLost, Text: restarted}, "instance_lost"},
+		"not known any more":     {"", InstanceLost, "", Outcome{Status: InstanceLost, Text: late}, "instance_lost"},
+		"stopped":                {"", InstanceLost, "stopped", Outcome{Status: InstanceLost, Text: "stopped"}, "instance_lost"},
+		"no socket":              {"", NotConnected, "", Outcome{Status: NotConnected}, "not_connected"},
+		"its own, and lost":      {"sent LIFE STREAM ENTRY", InstanceLost, "", Outcome{Status: InstanceLost}, "instance_lost"},
+		"another entry's":        {"sent LIFE STREAM 1-1", Answered, "done", Outcome{}, verdictDuplicate},
+		"an earlier outcome":     {"answered earlier STREAM ENTRY", Answered, "done", Outcome{}, verdictDuplicate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, r *Reader, rdb *redis.Client) {
+				e, ctx := r.added(t, rdb, 0, -time.Minute), t.Context()
+				if c.mark != "" {
+					mark := strings.NewReplacer("LIFE", r.life, "STREAM", r.stream, "ENTRY", e.at).Replace(c.mark)
+					require.NoError(t, rdb.Set(ctx, state(r.layout, "c1"), mark, 0).Err())
+				}
+				added, err := r.add(ctx, e, c.status, c.text)
+				require.NoError(t, err)
+				require.Equal(t, c.added, added)
+				require.Zero(t, rdb.XLen(ctx, r.stream).Val())
+				all := rdb.XRange(ctx, Responses(r.layout), "-", "+").Val()
+				require.Equal(t, c.added != verdictDuplicate, len(all) == 1)
+				for _, m := range all {
+					c.want.ID, c.want.IMEI, c.want.Instance = "c1", imei, "a"
+					require.Equal(t, c.want, outcome(m))
+				}
+			})
+		})
+	}
+}
+
+// unread refuses reads of the stream while it is on, and notes when.
+type unread struct {
+	on atomic.Bool
+	at []time.Time
+}
+
+func (u *unread) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (u *unread) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (u *unread) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "xreadgroup" && u.on.Load() {
+			u.at = append(u.at, time.Now())
+			err := errors.New("refused by the test")
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestReadsThatFailAreTriedAgainAtGrowingDistancesAndSoonAfterTheyWentWell(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, r *Reader, rdb *redis.Client) {
+		u := new(unread)
+		u.on.Store(true)
+		rdb.AddHook(u)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.Run(ctx) }()
+		pauses := func() (all []int) { // ms
+			synctest.Wait()
+			for i := 1; i < len(u.at); i++ {
+				all = append(all, int(u.at[i].Sub(u.at[i-1]).Milliseconds()))
+			}
+			return all
+		}
+		time.Sleep(17 * time.Second)
+		require.Equal(t, []int{50, 100, 200, 400, 800, 1600, 3200, 5000, 5000}, pauses())
+
+		u.on.Store(false)
+		time.Sleep(time.Minute) // they go well
+		u.at = nil
+		u.on.Store(true)
+		time.Sleep(time.Minute)
+		require.Equal(t, []int{50, 100, 200, 400}, pauses()[:4])
+		stop()
+		require.NoError(t, <-ended)
+	})
+}
+
+func TestAReaderNeedsItsParts(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{})
+	defer rdb.Close()
+	for what, miss := range map[string]func(*Config){
+		"the instance":     func(c *Config) { c.Instance = "" },
+		"the devices":      func(c *Config) { c.Devices = nil },
+		"the client":       func(c *Config) { c.Client = nil },
+		"the blocking one": func(c *Config) { c.Blocking = nil },
+	} {
+		cfg := Config{Instance: "a", Devices: stub(never), Client: rdb, Blocking: rdb}
+		miss(&cfg)
+		_, err := New(cfg)
+		require.EqualError(t, err, "commands: Config needs Instance, Devices, Client and Blocking", what)
+	}
+}

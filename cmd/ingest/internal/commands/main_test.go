@@ -1,0 +1,293 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+const (
+	imei  = "356307042441013"
+	other = "352093081452251"
+	// patience bounds what a test waits for an event; nothing ever takes so long.
+	patience = time.Minute
+)
+
+// bench is a Redis with keys of a test's own.
+type bench struct {
+	t      *testing.T
+	server *redistest.Server
+	rdb    *redis.Client
+	layout registry.Layout
+}
+
+func setup(t *testing.T, server *redistest.Server) *bench {
+	t.Helper()
+	return &bench{t, server, server.Client(), registry.Layout{Prefix: redistest.Prefix(t)}}
+}
+
+// client is one as the program makes them.
+func (b *bench) client() *redis.Client {
+	b.t.Helper()
+	var target service.Redis
+	require.NoError(b.t, target.Parse("redis://"+b.server.Addr()))
+	c, err := service.Connect(b.t.Context(), &target, time.Second)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { _ = c.Close() })
+	return c.Data.(*redis.Client)
+}
+
+// instance is a gateway and a reader of its commands, and stands in the registry as a replica does:
+// with each device that connects.
+type instance struct {
+	*bench
+	id      string
+	gateway *gateway.Gateway
+	addr    string
+	reader  *Reader // the present life's
+	stop    context.CancelFunc
+	stopped chan error
+}
+
+// claims registers as a replica does: a late close never undoes the claim of a newer socket, here
+// or elsewhere.
+type claims struct {
+	*bench
+	id     string
+	mu     sync.Mutex // held over Redis: what is written last is what counts
+	newest map[string]*claim
+}
+
+type claim struct {
+	of   *claims
+	imei string
+}
+
+func (c *claims) register(imei string) gateway.Claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.rdb.HSet(c.t.Context(), c.layout.Registry(), imei, c.id).Err()
+	c.newest[imei] = &claim{c, imei}
+	return c.newest[imei]
+}
+
+func (*claim) Wait(context.Context) error { return nil }
+func (*claim) FrameReceived()             {}
+func (*claim) FrameAcked()                {}
+
+func (c *claim) Release() {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if c.of.newest[c.imei] != c {
+		return
+	}
+	const compare = `if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then redis.call('HDEL', KEYS[1], ARGV[1]) end return 0`
+	_ = c.of.rdb.Eval(context.Background(), compare, []string{c.of.layout.Registry()}, c.imei, c.of.id).Err()
+}
+
+// gate opens a gateway that nobody reads commands for yet.
+func (b *bench) gate(id string) *instance {
+	b.t.Helper()
+	in := &instance{bench: b, id: id}
+	var err error
+	in.gateway, err = gateway.New(gateway.Config{
+		Register: (&claims{bench: b, id: id, newest: map[string]*claim{}}).register,
+		Client:   b.client(), Stream: b.layout.Prefix + "telemetry",
+		Quiet: time.Millisecond, // that it is kept is for the gateway's tests to show
+	})
+	require.NoError(b.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ln, err := gateway.Listen(ctx, "127.0.0.1:0")
+	require.NoError(b.t, err)
+	in.addr = ln.Addr().String()
+	served := make(chan error, 1)
+	go func() { served <- in.gateway.Serve(ctx, ln) }()
+	b.t.Cleanup(func() {
+		cancel()
+		require.NoError(b.t, <-served)
+	})
+	return in
+}
+
+// reads begins a life of the instance.
+func (in *instance) reads(change ...func(*Config)) {
+	in.t.Helper()
+	cfg := Config{
+		Instance: in.id, Layout: in.layout, Devices: in.gateway, Client: in.client(), Blocking: in.client(),
+		Drain: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	var err error
+	in.reader, err = New(cfg)
+	require.NoError(in.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	in.stop, in.stopped = cancel, make(chan error, 1)
+	reader, stopped := in.reader, in.stopped
+	go func() { stopped <- reader.Run(ctx) }()
+	in.t.Cleanup(func() {
+		cancel()
+		stopped <- <-stopped
+	})
+}
+
+// ends stops the present life, and waits for that.
+func (in *instance) ends() {
+	in.t.Helper()
+	in.stop()
+	err := <-in.stopped
+	in.stopped <- err
+	require.NoError(in.t, err)
+}
+
+func (b *bench) instance(id string) *instance {
+	in := b.gate(id)
+	in.reads()
+	return in
+}
+
+// tracker is a device and what it was told.
+type tracker struct {
+	*device.Device
+	t    *testing.T
+	mu   sync.Mutex
+	told []string
+}
+
+// connects is a device at the instance, one frame of which has been acknowledged.
+func (in *instance) connects(imei string) *tracker {
+	in.t.Helper()
+	d := &tracker{Device: device.New(imei, device.Options{Timeout: patience}), t: in.t}
+	in.t.Cleanup(d.Close)
+	d.joins(in)
+	d.reports()
+	return d
+}
+
+func (d *tracker) joins(in *instance) {
+	d.t.Helper()
+	accepted, err := d.Connect(d.t.Context(), in.addr)
+	require.NoError(d.t, err)
+	require.True(d.t, accepted)
+}
+
+func (d *tracker) reports() {
+	d.t.Helper()
+	_, err := d.Send(d.t.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
+	require.NoError(d.t, err)
+}
+
+// obeys answers commands with "did <text>" until the test ends or stop is called.
+func (d *tracker) obeys() (stop func()) {
+	return d.answers(func(c device.Command) []teltonika.Message {
+		return []teltonika.Message{d.Executes(c, "did "+c.Text)}
+	})
+}
+
+func (d *tracker) answers(f func(device.Command) []teltonika.Message) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = d.Obey(ctx, func(c device.Command) []teltonika.Message { // until the socket ends
+			d.mu.Lock()
+			d.told = append(d.told, c.Text)
+			d.mu.Unlock()
+			return f(c)
+		})
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
+	d.t.Cleanup(stop)
+	return stop
+}
+
+// mute is a device that never answers.
+func mute(device.Command) []teltonika.Message { return nil }
+
+func (d *tracker) heard() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]string(nil), d.told...)
+}
+
+// adds a command to an instance's stream, as anybody does. Further fields go behind, and win.
+func (b *bench) adds(instance, id, imei, text string, more ...string) string {
+	b.t.Helper()
+	values := []string{"id", id, "imei", imei, "text", text}
+	at, err := b.rdb.XAdd(b.t.Context(), &redis.XAddArgs{Stream: Outbound(b.layout, instance), Values: append(values, more...)}).Result()
+	require.NoError(b.t, err)
+	return at
+}
+
+// unanswered adds a command to which the device gives no answer in time. On a slow machine
+// one may expire before it is sent: the next has twice the time. It returns how many it added.
+func (b *bench) unanswered(instance, imei, text string) (last Outcome, added int) {
+	b.t.Helper()
+	for life := 300 * time.Millisecond; ; life *= 2 {
+		added++
+		b.adds(instance, fmt.Sprint("unanswered-", added), imei, text, "expires", in(life))
+		if last = b.awaits(added, instance)[added-1]; last.Status != Expired {
+			return last, added
+		}
+	}
+}
+
+// outcomes are all there are, oldest first.
+func (b *bench) outcomes() (all []Outcome) {
+	b.t.Helper()
+	messages, err := b.rdb.XRange(b.t.Context(), Responses(b.layout), "-", "+").Result()
+	require.NoError(b.t, err)
+	for _, m := range messages {
+		all = append(all, outcome(m))
+	}
+	return all
+}
+
+// awaits waits until there are n outcomes, and nothing is left of the commands; no more are to
+// come.
+func (b *bench) awaits(n int, instances ...string) []Outcome {
+	b.t.Helper()
+	b.await(func() bool {
+		left := int64(0)
+		for _, id := range instances {
+			left += b.rdb.XLen(b.t.Context(), Outbound(b.layout, id)).Val()
+		}
+		return len(b.outcomes()) >= n && left == 0
+	})
+	all := b.outcomes()
+	require.Len(b.t, all, n)
+	return all
+}
+
+func (b *bench) await(what func() bool) {
+	b.t.Helper()
+	waittest.Until(b.t, time.Millisecond, what)
+}
+
+func (in *instance) counted(status string) int {
+	return int(testutil.ToFloat64(in.reader.counted.WithLabelValues(status)))
+}
+
+// in is a time from now, as a field.
+func in(d time.Duration) string { return fmt.Sprint(time.Now().Add(d).UnixMilli()) }

@@ -1,0 +1,166 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// stub is devices that do what a function says.
+type stub func(context.Context, gateway.Command) ([]byte, error)
+
+func (f stub) Command(ctx context.Context, c gateway.Command) ([]byte, error) { return f(ctx, c) }
+
+// never is devices none of which takes a command.
+func never(ctx context.Context, _ gateway.Command) ([]byte, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+func command(n int, imei string) redis.XMessage {
+	return redis.XMessage{ID: fmt.Sprintf("%d-0", 1_700_000_000_000+n), Values: map[string]any{"id": fmt.Sprint("c", n), "imei": imei, "text": "x"}}
+}
+
+func TestPlacesAreGivenByDevice(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	r, err := New(Config{Instance: "a", Layout: b.layout, Devices: stub(never), Client: b.rdb, Blocking: b.rdb, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	work, stop := context.WithCancel(t.Context())
+	n := 0
+	add := func(device int) Status {
+		n++
+		status, _ := r.enqueue(work, work, parse(command(n, fmt.Sprintf("%015d", device))))
+		return status
+	}
+	device := 0
+	for ; r.Outstanding()+deviceMost <= outstandingMost/2; device++ {
+		for range deviceMost {
+			require.Empty(t, add(device))
+		}
+		require.Equal(t, Busy, add(device), "it has its places")
+	}
+	for r.Outstanding() < outstandingMost/2 {
+		require.Empty(t, add(device))
+	}
+	for device++; r.Outstanding() < outstandingMost; device++ {
+		require.Empty(t, add(device))
+		require.Equal(t, Busy, add(device), "half of all places are taken")
+	}
+	require.Equal(t, Busy, add(device+1), "all are")
+	status, _ := r.enqueue(work, work, parse(command(1, fmt.Sprintf("%015d", 0))))
+	require.Empty(t, status, "one that is read again is not refused")
+	require.Equal(t, outstandingMost, r.Outstanding())
+	stop() // what waits finds its entry gone
+	r.senders.Wait()
+	require.Zero(t, r.Outstanding())
+}
+
+func TestCommandsForADeviceThatTakesNoneAreInNobodysWay(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	quiet := &tracker{Device: device.New(other, device.Options{Timeout: patience}), t: t}
+	t.Cleanup(quiet.Close)
+	quiet.joins(a) // a handshake and nothing more: no command is written to it
+	d := a.connects(imei)
+	d.obeys()
+	const many = outstandingMost + 50
+	pipe := b.rdb.Pipeline()
+	for i := range many {
+		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: Outbound(b.layout, "a"), Values: []any{
+			"id", fmt.Sprint("q", i), "imei", other, "text", "x", "expires", in(time.Hour),
+		}})
+	}
+	_, err := pipe.Exec(t.Context())
+	require.NoError(t, err)
+	b.adds("a", "healthy", imei, "ping")
+	b.await(func() bool { return len(b.outcomes()) == many-deviceMost+1 })
+	of := map[Status]int{}
+	for _, o := range b.outcomes() {
+		if of[o.Status]++; o.Status == Busy {
+			require.Equal(t, "16 commands wait for the device already", o.Text)
+		}
+	}
+	require.Equal(t, map[Status]int{Answered: 1, Busy: many - deviceMost}, of)
+	require.Equal(t, []string{"ping"}, d.heard())
+	require.Equal(t, int64(deviceMost), b.rdb.XLen(t.Context(), Outbound(b.layout, "a")).Val(), "they wait")
+
+	quiet.reports() // and now it takes them
+	quiet.obeys()
+	b.awaits(many+1, "a")
+	require.Len(t, quiet.heard(), deviceMost)
+}
+
+// refusing refuses so many of the calls that add an outcome, before they reach the server.
+type refusing struct {
+	left  atomic.Int32
+	calls atomic.Int32
+}
+
+func (*refusing) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*refusing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (f *refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") && f.calls.Add(1) <= f.left.Load() {
+			err := errors.New("refused by the test")
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestAnOutcomeIsTriedAgainAtGrowingDistances(t *testing.T) {
+	t.Parallel()
+	for tries, want := range map[int32]time.Duration{
+		0: 0, 1: 50 * time.Millisecond, 2: 150 * time.Millisecond, 7: 6350 * time.Millisecond, 8: 11350 * time.Millisecond, 9: 16350 * time.Millisecond,
+	} {
+		t.Run(fmt.Sprint(tries), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				rdb := redis.NewClient(redistest.Fake(t))
+				defer rdb.Close()
+				f := new(refusing)
+				f.left.Store(tries)
+				rdb.AddHook(f)
+				r, err := New(Config{Instance: "a", Devices: stub(never), Client: rdb, Blocking: rdb, Logger: slog.New(slog.DiscardHandler)})
+				require.NoError(t, err)
+				at, err := rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: r.stream, Values: []any{"id", "c1", "imei", imei, "text", "x"}}).Result()
+				require.NoError(t, err)
+				m := command(1, imei)
+				m.ID = at
+				began := time.Now()
+				r.conclude(t.Context(), parse(m), Expired, "")
+				require.Equal(t, want, time.Since(began))
+				require.Equal(t, int64(1), rdb.XLen(t.Context(), Responses(r.layout)).Val())
+			})
+		})
+	}
+}
+
+func TestWhatIsNoCommandKeepsNothingLarge(t *testing.T) {
+	t.Parallel()
+	m := command(1, strings.Repeat("9", 1<<20))
+	m.Values["text"] = strings.Repeat("x", 1<<20)
+	e := parse(m)
+	require.Error(t, e.fault)
+	require.Empty(t, e.Text)
+	require.Equal(t, strings.Repeat("9", maxIMEI), e.IMEI)
+}

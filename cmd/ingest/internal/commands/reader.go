@@ -1,0 +1,285 @@
+package commands
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+const (
+	// readMost is how many entries one read takes, refusalsMost how many of them are refused at the
+	// same time.
+	readMost, refusalsMost = 100, 16
+	// deviceMost is how many commands may wait for one device, outstandingMost how many for all of
+	// them together. Further ones are answered busy at once. So commands for a device that does not
+	// take them delay no other ones. Once half of all places are taken, a device has one. So many
+	// commands, with the quiet time of three seconds after each answer, still fit into the minute
+	// that a command has by default. A command costs 6 to 10 KiB, all of them together 100 MB at most.
+	deviceMost, outstandingMost = 16, 10_000
+	// blockTime is how long one read waits. A connection that died silently is noticed after it.
+	blockTime = 30 * time.Second
+	// callTime bounds a call to Redis, pauseFirst and pauseMost the time between two tries.
+	callTime              = 5 * time.Second
+	pauseFirst, pauseMost = 50 * time.Millisecond, 5 * time.Second
+)
+
+// Labels of ingest_commands_total beside the statuses of outcomes.
+const (
+	countDuplicate = "duplicate" // its id had an outcome, or meant another entry: removed without one
+	countUnusable  = "unusable"  // no usable id: removed without an outcome
+)
+
+// Devices are the sockets of this instance. A gateway.Gateway is one.
+type Devices interface {
+	// Command sends a command and returns the answer: see gateway.Gateway.Command.
+	Command(ctx context.Context, c gateway.Command) ([]byte, error)
+}
+
+// Config configures a Reader.
+type Config struct {
+	// Instance names the stream, Layout the keys.
+	Instance string
+	Layout   registry.Layout
+	// Devices is where commands go.
+	Devices Devices
+	// Client is for marks and outcomes. It must honour contexts. The Reader does not close it.
+	Client redis.UniversalClient
+	// Blocking is for reads that wait, and for nothing else: they would delay other calls. Run closes
+	// it, since no context ends a read that waits.
+	Blocking redis.UniversalClient
+	// TooLarge reports whether Blocking failed because a reply exceeded its limit. The reader then
+	// reads entries one by one, cut to the size of a command. nil means no limit.
+	TooLarge func(error) bool
+	// Drain is how long commands that are under way may take to be answered after Run's context ended;
+	// 0: a second.
+	Drain time.Duration
+	// Logger defaults to slog.Default, Registerer to none.
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Reader reads the commands for one instance's devices and adds their outcomes.
+type Reader struct {
+	// Set by New, read-only after.
+	cfg     Config
+	layout  registry.Layout
+	stream  string
+	life    string // tells this process' marks from those of an earlier one
+	counted *prometheus.CounterVec
+	reads   *streak.Streak
+	senders sync.WaitGroup
+
+	mu          sync.Mutex
+	outstanding int                // commands in queues
+	queues      map[string][]entry // by IMEI; each has a goroutine, which sends the first entry
+}
+
+// New returns a Reader, or an error that says what is missing. It does not talk to Redis.
+func New(cfg Config) (*Reader, error) {
+	if cfg.Instance == "" || cfg.Devices == nil || cfg.Client == nil || cfg.Blocking == nil {
+		return nil, errors.New("commands: Config needs Instance, Devices, Client and Blocking")
+	}
+	cfg.Drain = cmp.Or(cfg.Drain, time.Second)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	r := &Reader{
+		cfg: cfg, layout: cfg.Layout, stream: Outbound(cfg.Layout, cfg.Instance), life: rand.Text(),
+		queues: make(map[string][]entry),
+	}
+	r.reads = streak.New(cfg.Logger,
+		"commands cannot be read, trying again", "commands are read again", "stream", r.stream)
+	auto := promauto.With(cfg.Registerer)
+	r.counted = auto.NewCounterVec(prometheus.CounterOpts{Name: "ingest_commands_total",
+		Help: "Commands that this replica saw to, by status of the outcome, " +
+			"or duplicate or unusable (gone without one)."}, []string{"status"})
+	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_commands_outstanding",
+		Help: "Commands that this replica has read and that have no outcome yet.",
+	}, func() float64 { return float64(r.Outstanding()) })
+	return r, nil
+}
+
+// Outstanding is how many commands have been read and have no outcome yet.
+func (r *Reader) Outstanding() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.outstanding
+}
+
+// Run reads until ctx ends. Then it reads nothing more. Commands that were not written yet are
+// answered instance_lost. Those that wait for an answer may have it within Config.Drain. What was
+// not read stays for the next life of this instance, or for the sweep. Run blocks, leaves no
+// goroutine behind, and returns nil.
+func (r *Reader) Run(ctx context.Context) error {
+	wake := context.AfterFunc(ctx, func() { _ = r.cfg.Blocking.Close() })
+	defer wake()
+	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abandon(nil)
+
+	for pause := pauseFirst; ctx.Err() == nil; pause = min(2*pause, pauseMost) {
+		began := time.Now()
+		err := r.follow(ctx, work)
+		if ctx.Err() != nil {
+			break
+		}
+		r.reads.Note(err)
+		if time.Since(began) > pauseMost { // reads succeeded for a while
+			pause = pauseFirst
+		}
+		wait.For(ctx, pause)
+	}
+	timer := time.AfterFunc(r.cfg.Drain, func() { abandon(errStopping) })
+	defer timer.Stop()
+	r.senders.Wait()
+	r.leave(work)
+	return nil
+}
+
+// follow reads the stream until that fails: first the pending entries, of an earlier life or of a
+// lost reply, then the new ones.
+func (r *Reader) follow(ctx, work context.Context) error {
+	call, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	err := r.cfg.Blocking.XGroupCreateMkStream(call, r.stream, group, "0").Err()
+	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+		return err
+	}
+	for from, large := "0", false; ; {
+		read := r.read
+		if large {
+			read = r.fetch
+		}
+		page, err := read(ctx, from)
+		if r.cfg.TooLarge != nil && r.cfg.TooLarge(err) && !large {
+			from, large = "0", true // what was not read is pending now: one after the other
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		large = large && len(page) > 0
+		switch {
+		case from == newEntries:
+		case len(page) == 0:
+			from = newEntries
+		default:
+			from = page[len(page)-1].ID
+		}
+		if !r.begin(ctx, work, page) {
+			return ctx.Err()
+		}
+	}
+}
+
+// newEntries is the position of XREADGROUP behind all entries that were read once.
+const newEntries = ">"
+
+// read returns the next entries. It waits for new ones, and returns none after blockTime.
+func (r *Reader) read(ctx context.Context, from string) ([]redis.XMessage, error) {
+	limit, block := callTime, time.Duration(-1)
+	if from == newEntries {
+		limit, block = callTime+blockTime, blockTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	streams, err := r.cfg.Blocking.XReadGroup(ctx, &redis.XReadGroupArgs{
+		Group: group, Consumer: consumer, Streams: []string{r.stream, from}, Count: readMost, Block: block,
+	}).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
+	}
+	r.reads.Note(nil)
+	if len(streams) == 0 {
+		return nil, nil
+	}
+	return streams[0].Messages, nil
+}
+
+// begin queues commands, in order for each device. An entry that is no command, or one too many,
+// has its outcome at once. begin returns false when ctx ends. Entries without an outcome stay then.
+func (r *Reader) begin(ctx, work context.Context, page []redis.XMessage) bool {
+	refusals := pool.New().WithMaxGoroutines(refusalsMost)
+	for _, m := range page {
+		e := parse(m)
+		status, text := r.enqueue(ctx, work, e)
+		if status != "" {
+			refusals.Go(func() { r.conclude(ctx, e, status, text) })
+		}
+	}
+	refusals.Wait()
+	return ctx.Err() == nil
+}
+
+// enqueue puts a command behind the others for its device, or returns why it does not.
+func (r *Reader) enqueue(ctx, work context.Context, e entry) (refused Status, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	most := deviceMost
+	if r.outstanding >= outstandingMost/2 {
+		most = 1
+	}
+	queue := r.queues[e.IMEI]
+	switch {
+	case e.fault != nil:
+		return Invalid, e.fault.Error()
+	case slices.ContainsFunc(queue, func(q entry) bool { return q.at == e.at }): // read again after a failure
+		return "", ""
+	case len(queue) >= most:
+		return Busy, fmt.Sprintf("%d commands wait for the device already", len(queue))
+	case r.outstanding >= outstandingMost:
+		return Busy, fmt.Sprintf("%d commands wait at the instance already", r.outstanding)
+	}
+	r.outstanding++
+	r.queues[e.IMEI] = append(queue, e)
+	if len(queue) == 0 {
+		r.senders.Go(func() { r.serve(ctx, work, e) })
+	}
+	return "", ""
+}
+
+// serve sends the commands for one device, one after the other, until there are none. The first one
+// stays in the queue until it has its outcome.
+func (r *Reader) serve(ctx, work context.Context, e entry) {
+	for more := true; more; {
+		status, text := r.send(ctx, work, e)
+		r.conclude(work, e, status, text)
+		e, more = r.next(e.IMEI)
+	}
+}
+
+// next removes the first command for a device, and returns the one behind it.
+func (r *Reader) next(imei string) (e entry, more bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outstanding--
+	rest := r.queues[imei][1:]
+	if len(rest) == 0 {
+		delete(r.queues, imei)
+		return entry{}, false
+	}
+	r.queues[imei] = rest
+	return rest[0], true
+}
+
+// leave deletes the stream if it is empty. After a failure the sweep deletes it.
+func (r *Reader) leave(work context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), time.Second)
+	defer cancel()
+	if err := leaveScript.Run(ctx, r.cfg.Client, []string{r.stream}).Err(); err != nil {
+		r.cfg.Logger.Debug("stream of commands not taken away", "stream", r.stream, "error", err)
+	}
+}

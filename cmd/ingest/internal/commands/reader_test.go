@@ -1,0 +1,399 @@
+package commands
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+func TestACommandIsAnsweredByItsDevice(t *testing.T) {
+	t.Parallel()
+	for _, codec := range []string{"", "12", "14"} {
+		t.Run("codec "+codec, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, redistest.Shared(t))
+			a := b.instance("a")
+			d := a.connects(imei)
+			d.obeys()
+			a.connects(other).answers(func(device.Command) []teltonika.Message { panic("another's command") })
+			b.adds("a", "c1", imei, "getver", "codec", codec)
+			require.Equal(t, []Outcome{{"c1", imei, "a", Answered, "did getver"}}, b.awaits(1, "a"))
+			require.Equal(t, []string{"getver"}, d.heard())
+			b.await(func() bool { return a.counted("answered") == 1 && a.reader.Outstanding() == 0 })
+		})
+	}
+}
+
+// More than an answer came once on this socket, so what comes from then on may be more of that.
+func TestAnAmbiguousAnswerIsMarked(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := a.connects(imei)
+	d.answers(func(c device.Command) []teltonika.Message {
+		return []teltonika.Message{d.Executes(c, "did "+c.Text), d.Executes(c, "LLS: 1")}
+	})
+	b.adds("a", "c1", imei, "one")
+	b.awaits(1, "a")
+	b.adds("a", "c2", imei, "two")
+	require.Equal(t, []Outcome{
+		{"c1", imei, "a", Answered, "did one"}, {"c2", imei, "a", MaybeAnswered, "did two\nLLS: 1"},
+	}, b.awaits(2, "a"))
+	all, err := b.rdb.XRange(t.Context(), Responses(b.layout), "-", "+").Result()
+	require.NoError(t, err)
+	require.NotContains(t, all[0].Values, "ambiguous")
+	require.Equal(t, "true", all[1].Values["ambiguous"])
+	require.Equal(t, "answered", all[1].Values["status"])
+	b.await(func() bool { return a.counted("answered") == 2 })
+}
+
+func TestWhatACommandEndsAs(t *testing.T) {
+	t.Parallel()
+	refuses := func(c device.Command) []teltonika.Message {
+		m, _ := teltonika.ParseIMEI(other)
+		return []teltonika.Message{{Type: teltonika.TypeNACK, IMEI: m}}
+	}
+	anothers := func(c device.Command) []teltonika.Message {
+		m, _ := teltonika.ParseIMEI(other)
+		return []teltonika.Message{{Type: teltonika.TypeResponse, IMEI: m, Text: []byte("done")}}
+	}
+	for name, row := range map[string]struct {
+		imei   string
+		device func(device.Command) []teltonika.Message // nil: not there
+		more   []string
+		status Status
+		text   string
+		heard  int
+	}{
+		"the device says that it is another":           {imei, refuses, []string{"codec", "14"}, WrongDevice, "says that it is " + other, 1},
+		"the answer is another device's":               {imei, anothers, []string{"codec", "14"}, WrongDevice, "says that it is " + other, 1},
+		"it expired before it was read":                {imei, mute, []string{"expires", in(-time.Second)}, Expired, "before it could be sent", 0},
+		"the device is not here":                       {imei, nil, nil, NotConnected, "no socket", 0},
+		"an IMEI that is none":                         {"35630704244101x", mute, nil, Invalid, "imei", 0},
+		"a codec that carries no commands":             {imei, mute, []string{"codec", "8"}, Invalid, "codec", 0},
+		"a time to expire that is none":                {imei, mute, []string{"expires", "tomorrow"}, Invalid, "expires", 0},
+		"a time to expire in another unit":             {imei, mute, []string{"expires", in(0) + "000"}, Invalid, "expires", 0},
+		"seconds, which is 1970":                       {imei, mute, []string{"expires", fmt.Sprint(time.Now().Add(time.Hour).Unix())}, Expired, "", 0},
+		"no text":                                      {imei, mute, []string{"text", ""}, Invalid, "text", 0},
+		"too long a text":                              {imei, mute, []string{"text", strings.Repeat("x", 1025)}, Invalid, "text", 0},
+		"too long a text by far, and of another codec": {imei, mute, []string{"text", strings.Repeat("x", 1<<20), "codec", "14"}, Invalid, "text", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, redistest.Shared(t))
+			a := b.instance("a")
+			var d *tracker
+			if row.device != nil {
+				d = a.connects(imei)
+				d.answers(row.device)
+			}
+			b.adds("a", "c1", row.imei, "getver", row.more...)
+			got := b.awaits(1, "a")[0]
+			require.Contains(t, got.Text, row.text)
+			got.Text = ""
+			require.Equal(t, Outcome{"c1", row.imei, "a", row.status, ""}, got)
+			if d != nil {
+				require.Len(t, d.heard(), row.heard)
+			}
+		})
+	}
+}
+
+func TestACommandToWhichTheDeviceStaysSilentMayHaveBeenExecuted(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	d := b.instance("a").connects(imei)
+	d.answers(mute)
+	got, _ := b.unanswered("a", imei, "getver")
+	require.Equal(t, Timeout, got.Status)
+	require.Contains(t, got.Text, "may have executed")
+	require.Equal(t, []string{"getver"}, d.heard())
+}
+
+// A mark lasts for an hour longer than its command. Later nobody knows whether it was sent.
+func TestACommandThatIsReadLongAfterItExpiredIsNotSaidToBeUnsent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	at := time.Now().Add(-3 * time.Hour).UnixMilli()
+	require.NoError(t, b.rdb.XAdd(t.Context(), &redis.XAddArgs{
+		Stream: Outbound(b.layout, "a"), ID: fmt.Sprintf("%d-0", at), Values: []string{"id", "c1", "imei", imei, "text", "x"},
+	}).Err())
+	in := b.gate("a")
+	in.connects(imei).answers(mute)
+	in.reads()
+	o := b.awaits(1, "a")[0]
+	require.Equal(t, InstanceLost, o.Status)
+	require.Contains(t, o.Text, "may have executed")
+}
+
+func TestCommandsOfADeviceGoOneAtATimeInTheirOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.gate("a")
+	d := a.connects(imei)
+	d.obeys()
+	var want []string
+	for i := range deviceMost {
+		b.adds("a", fmt.Sprint("c", i), imei, fmt.Sprint(i))
+		want = append(want, fmt.Sprint(i))
+	}
+	a.reads()
+	for i, o := range b.awaits(deviceMost, "a") {
+		require.Equal(t, Outcome{fmt.Sprint("c", i), imei, "a", Answered, fmt.Sprint("did ", i)}, o)
+	}
+	require.Equal(t, want, d.heard())
+}
+
+func TestAnIDHasOneOutcome(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a, other := b.instance("a"), b.instance("b")
+	d := a.connects(imei)
+	d.obeys()
+	b.adds("a", "c1", imei, "first")
+	b.awaits(1, "a")
+	b.adds("a", "c1", imei, "again")
+	b.adds("b", "c1", imei, "elsewhere")
+	b.await(func() bool { return a.counted("duplicate") == 1 && other.counted("duplicate") == 1 })
+	b.awaits(1, "a", "b")
+	require.Equal(t, []string{"first"}, d.heard())
+}
+
+func TestTwoEntriesOfOneIDUnderWayHaveOneOutcome(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a, two := b.instance("a"), b.instance("b")
+	asked, reply := make(chan struct{}), make(chan struct{})
+	d := a.connects(imei)
+	d.answers(func(c device.Command) []teltonika.Message {
+		close(asked)
+		<-reply
+		return []teltonika.Message{d.Executes(c, "done")}
+	})
+	b.adds("a", "c1", imei, "first")
+	<-asked
+	b.adds("b", "c1", imei, "elsewhere") // not there: and yet it is not for that one to say so
+	b.await(func() bool { return two.counted("duplicate") == 1 })
+	require.Empty(t, b.outcomes())
+	close(reply)
+	require.Equal(t, Answered, b.awaits(1, "a", "b")[0].Status)
+}
+
+func TestUnusableEntriesDoNotBlockTheStream(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.gate("a")
+	add := func(values ...any) {
+		require.NoError(t, b.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: Outbound(b.layout, "a"), Values: values}).Err())
+	}
+	add("nothing", "")
+	add("id", "", "imei", imei, "text", "x")
+	add("id", "two words", "imei", imei, "text", "x")
+	add("id", strings.Repeat("x", 129), "imei", imei, "text", "x")
+	add("id", "\x00\xff", "imei", "\xff", "text", "\xff")
+	require.NoError(t, b.rdb.LPush(t.Context(), state(b.layout, "taken"), "no string").Err())
+	add("id", "taken", "imei", imei, "text", "x")
+	d := a.connects(imei)
+	d.obeys()
+	b.adds("a", "c1", imei, "getver")
+	a.reads()
+	require.Equal(t, []Outcome{{"c1", imei, "a", Answered, "did getver"}}, b.awaits(1, "a"))
+	b.await(func() bool { return a.counted("unusable") == 5 && a.counted("duplicate") == 1 })
+}
+
+func TestNothingIsSentBeforeTheFirstAcknowledgement(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := &tracker{Device: device.New(imei, device.Options{Timeout: patience}), t: t}
+	t.Cleanup(d.Close)
+	d.joins(a)
+	b.adds("a", "c1", imei, "getver")
+	b.await(func() bool { return a.reader.Outstanding() == 1 })
+	d.reports() // what comes first is the acknowledgement
+	d.obeys()
+	require.Equal(t, Answered, b.awaits(1, "a")[0].Status)
+}
+
+func TestASocketThatEndsEndsItsCommand(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := a.connects(imei)
+	asked := make(chan struct{})
+	d.answers(func(device.Command) []teltonika.Message { close(asked); return nil })
+	b.adds("a", "c1", imei, "written")
+	b.adds("a", "c2", imei, "behind it")
+	<-asked
+	d.Close()
+	got := b.awaits(2, "a")
+	require.Equal(t, Timeout, got[0].Status)
+	require.Contains(t, got[0].Text, "the socket ended; the device may have executed it")
+	require.Equal(t, NotConnected, got[1].Status)
+}
+
+func TestALateAnswerIsNeverTakenForTheNextOnesWithoutAMark(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := a.connects(imei)
+	stop := d.answers(mute)
+	slow, n := b.unanswered("a", imei, "slow")
+	require.Equal(t, Timeout, slow.Status)
+	stop()
+	// neither shows that nothing more will come
+	for _, text := range []string{"serial data", "late answer to slow"} {
+		require.NoError(t, d.SendRaw(t.Context(), response(t, text)))
+	}
+	d.reports() // they were read
+	stop = d.obeys()
+	b.adds("a", "c2", imei, "next")
+	require.Equal(t, Outcome{"c2", imei, "a", MaybeAnswered, "did next"}, b.awaits(n+1, "a")[n])
+
+	stop()
+	d.joins(a) // on a new socket the device obeys again
+	d.reports()
+	d.obeys()
+	b.adds("a", "c3", imei, "anew")
+	require.Equal(t, Outcome{"c3", imei, "a", Answered, "did anew"}, b.awaits(n+2, "a")[n+1])
+}
+
+// response is a frame of codec 12 with a device's text in it.
+func response(t *testing.T, text string) []byte {
+	t.Helper()
+	p, err := teltonika.AppendMessages(nil, teltonika.Codec12, teltonika.Message{Type: teltonika.TypeResponse, Text: []byte(text)})
+	require.NoError(t, err)
+	return p
+}
+
+func TestAnAnswerInTwoFramesAnswersOneCommand(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.gate("a")
+	d := a.connects(imei)
+	d.answers(func(c device.Command) []teltonika.Message {
+		_ = d.SendRaw(t.Context(), append(response(t, "part 1 of "+c.Text), response(t, "part 2 of "+c.Text)...))
+		return nil
+	})
+	b.adds("a", "c1", imei, "getinfo")
+	b.adds("a", "c2", imei, "setdigout 1")
+	a.reads()
+	got := b.awaits(2, "a")
+	require.Equal(t, Outcome{"c1", imei, "a", Answered, "part 1 of getinfo"}, got[0])
+	require.Equal(t, MaybeAnswered, got[1].Status)
+	require.Contains(t, got[1].Text, "part 1 of setdigout 1")
+}
+
+func TestAnAnswerThatNoDeviceDocumentsIsCut(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := a.connects(imei)
+	said := strings.Repeat("x", answerMost)
+	d.answers(func(c device.Command) []teltonika.Message { return []teltonika.Message{d.Executes(c, said+c.Text[1:])} })
+	b.adds("a", "c1", imei, "x")
+	b.awaits(1, "a")
+	b.adds("a", "c2", imei, "x and more")
+	got := b.awaits(2, "a")
+	require.Equal(t, said, got[0].Text)
+	require.Equal(t, said+" [cut: the answer has 1289 bytes]", got[1].Text)
+}
+
+func TestWhatADeviceSaysUnaskedIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := a.connects(imei)
+	unasked := func(codec teltonika.Codec, m teltonika.Message) {
+		p, err := teltonika.AppendMessages(nil, codec, m)
+		require.NoError(t, err)
+		require.NoError(t, d.SendRaw(t.Context(), p))
+	}
+	response := teltonika.Message{Type: teltonika.TypeResponse, Text: []byte("unasked")}
+	unasked(teltonika.Codec12, response)
+	d.answers(func(c device.Command) []teltonika.Message {
+		unasked(teltonika.Codec13, teltonika.Message{Type: teltonika.TypeResponse, Timestamp: 1, Text: []byte("unasked")})
+		unasked(teltonika.Codec12, teltonika.Message{Type: teltonika.TypeCamera, Text: []byte("unasked")})
+		unasked(teltonika.Codec12, response) // the command came in codec 14
+		return []teltonika.Message{d.Executes(c, "done")}
+	})
+	b.adds("a", "c1", imei, "getver", "codec", "14")
+	require.Equal(t, "done", b.awaits(1, "a")[0].Text)
+}
+
+func TestADeviceThatTheRegistryNamesElsewhereIsNotSentTo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := a.connects(imei)
+	d.obeys()
+	require.NoError(t, b.rdb.HSet(t.Context(), b.layout.Registry(), imei, "b").Err())
+	b.adds("a", "c1", imei, "getver")
+	require.Equal(t, []Outcome{{"c1", imei, "a", NotConnected, "the registry names another instance: b"}}, b.awaits(1, "a"))
+	require.Empty(t, d.heard())
+}
+
+func TestANewLifeSendsWhatTheFormerHadNotSentAndAnswersForTheRest(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.gate("a")
+	d := a.connects(imei)
+	d.obeys()
+	b.adds("a", "sent", imei, "sent")
+	b.adds("a", "unsent", imei, "unsent")
+	deleted := b.adds("a", "deleted", imei, "deleted")
+	// The former life read all of them, marked one, and was killed.
+	former, err := New(Config{Instance: "a", Layout: b.layout, Devices: a.gateway, Client: b.rdb, Blocking: b.rdb})
+	require.NoError(t, err)
+	stream := Outbound(b.layout, "a")
+	require.NoError(t, b.rdb.XGroupCreateMkStream(t.Context(), stream, group, "0").Err())
+	page, err := former.read(t.Context(), newEntries)
+	require.NoError(t, err)
+	require.Len(t, page, 3)
+	verdict, left, _, err := former.take(t.Context(), parse(page[0]))
+	require.NoError(t, err)
+	require.Equal(t, verdictSend, verdict)
+	require.Positive(t, left)
+	require.NoError(t, b.rdb.XDel(t.Context(), stream, deleted).Err())
+	b.adds("a", "new", imei, "new")
+
+	a.reads()
+	got := b.awaits(3, "a")
+	require.Equal(t, Outcome{"sent", imei, "a", InstanceLost, "sent before the instance restarted; the device may have executed it"}, got[0])
+	require.Equal(t, Outcome{"unsent", imei, "a", Answered, "did unsent"}, got[1])
+	require.Equal(t, Outcome{"new", imei, "a", Answered, "did new"}, got[2])
+	require.Equal(t, []string{"unsent", "new"}, d.heard())
+	b.await(func() bool {
+		pending, err := b.rdb.XPending(t.Context(), stream, group).Result()
+		return err == nil && pending.Count == 0
+	})
+	// And whatever the former life still says, should it not have been dead, is not heard.
+	added, err := former.add(t.Context(), parse(page[0]), Answered, "late")
+	require.NoError(t, err)
+	require.Equal(t, verdictGone, added)
+	b.awaits(3, "a")
+}
+
+func TestANewLifeThatDoesNotHaveTheDeviceSaysThatItMayHaveBeenExecuted(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.gate("a")
+	b.adds("a", "sent", imei, "sent")
+	former, err := New(Config{Instance: "a", Layout: b.layout, Devices: a.gateway, Client: b.rdb, Blocking: b.rdb})
+	require.NoError(t, err)
+	require.NoError(t, b.rdb.XGroupCreateMkStream(t.Context(), Outbound(b.layout, "a"), group, "0").Err())
+	page, err := former.read(t.Context(), newEntries)
+	require.NoError(t, err)
+	_, _, _, err = former.take(t.Context(), parse(page[0]))
+	require.NoError(t, err)
+	a.reads()
+	require.Equal(t, InstanceLost, b.awaits(1, "a")[0].Status)
+}

@@ -1,0 +1,39 @@
+package commands
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+func TestNothingIsSentToAnInstanceThatIsDead(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	s := b.sender()
+	s.Lookup = func(context.Context, string) (registry.Owner, error) { return registry.Owner{Instance: "dead"}, nil }
+	o, err := s.Send(t.Context(), Command{IMEI: imei, Text: "getver"})
+	require.NoError(t, err)
+	require.Equal(t, NotConnected, o.Status)
+	require.Zero(t, b.rdb.Exists(t.Context(), Outbound(b.layout, "dead")).Val())
+}
+
+func TestASenderFollowsADeviceThatMoved(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	b.instance("a")
+	b.instance("b").connects(imei).obeys()
+	asked, s := 0, b.sender()
+	s.Lookup = func(context.Context, string) (registry.Owner, error) { // lags behind
+		asked++
+		return registry.Owner{Instance: map[bool]string{true: "a", false: "b"}[asked < 3], Live: true}, nil
+	}
+	o, err := s.Send(t.Context(), Command{ID: "c1", IMEI: imei, Text: "getver", Expires: time.Now().Add(patience)})
+	require.NoError(t, err)
+	require.Equal(t, Outcome{"c1.2", imei, "b", Answered, "did getver"}, o)
+	b.awaits(2, "a", "b")
+}

@@ -1,0 +1,293 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// fleet is a corner of a server in which a janitor sweeps commands; it has been listened to for an
+// hour.
+type fleet struct {
+	t *testing.T
+	redistest.World
+	layout registry.Layout
+	jan    *janitor.Janitor
+	config janitor.Config
+}
+
+func sweeping(t *testing.T, w redistest.World, change ...func(*janitor.Config)) *fleet {
+	t.Helper()
+	f := &fleet{t: t, World: w, layout: registry.Layout{Prefix: w.Prefix}}
+	f.listenedFor(time.Hour)
+	ctl := redis.NewClient(lease.Options(w.Options))
+	data := redis.NewClient(w.Options)
+	reg, err := registry.New(registry.Config{Client: data, Control: ctl, Instance: "leader", Layout: f.layout, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	f.config = janitor.Config{
+		Client: data, Control: ctl, Registry: reg, Sweeps: []janitor.Sweeper{NewSweep(f.layout)}, LeaseTTL: 15 * time.Second, RedisShare: 1,
+		Interval: time.Hour, Logger: slog.New(slog.DiscardHandler),
+	}
+	f.lives("leader")
+	for _, c := range change {
+		c(&f.config)
+	}
+	f.jan, err = janitor.New(f.config)
+	require.NoError(t, err)
+	life, stop := context.WithCancel(context.Background())
+	replica := pool.New().WithContext(life)
+	replica.Go(f.jan.Run)
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, replica.Wait())
+		_, _ = data.Close(), ctl.Close()
+	})
+	f.sweeps() // from now on there is no pass that is not asked for
+	return f
+}
+
+func (f *fleet) listenedFor(d time.Duration) {
+	timing := guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second}
+	witness, err := guard.New(f.Client, f.Client, f.layout, timing, "nobody").Tick(f.t.Context())
+	require.NoError(f.t, err)
+	require.NoError(f.t, f.Client.HSet(f.t.Context(), f.layout.Witness(), "since", witness.Now.Add(-d).UnixMilli()).Err())
+}
+
+func (f *fleet) lives(id string) {
+	require.NoError(f.t, f.Client.Set(f.t.Context(), f.layout.Heartbeat(id), "0/0", time.Minute).Err())
+}
+
+// sweeps asks for a pass, as soon as somebody leads, and returns the report of ours.
+func (f *fleet) sweeps() (report janitor.Report) {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool {
+		reports, err := f.jan.Sweep(f.t.Context(), janitor.Request{})
+		if not := new(janitor.NotLeaderError); errors.As(err, &not) {
+			return false
+		}
+		require.NoError(f.t, err)
+		report = reports[slices.IndexFunc(reports, func(r janitor.Report) bool { return r.Sweep == "commands" })]
+		return true
+	}, patience, 5*time.Millisecond)
+	return report
+}
+
+func (f *fleet) adds(instance string, values ...any) string {
+	at, err := f.Client.XAdd(f.t.Context(), &redis.XAddArgs{Stream: Outbound(f.layout, instance), Values: values}).Result()
+	require.NoError(f.t, err)
+	return at
+}
+
+func (f *fleet) outcomes() (all []Outcome) {
+	messages, err := f.Client.XRange(f.t.Context(), Responses(f.layout), "-", "+").Result()
+	require.NoError(f.t, err)
+	for _, m := range messages {
+		all = append(all, outcome(m))
+	}
+	return all
+}
+
+// recorded are the commands that the log names, and their number as it counts them.
+func (f *fleet) recorded() (names []string, count int) {
+	records, err := f.Client.XRange(f.t.Context(), f.layout.Log(), "-", "+").Result()
+	require.NoError(f.t, err)
+	for _, r := range records {
+		if list, ok := r.Values["commands"].(string); ok {
+			names = append(names, list)
+			n := 0
+			_, err := fmt.Sscan(fmt.Sprint(r.Values["count"]), &n)
+			require.NoError(f.t, err)
+			count += n
+		}
+	}
+	return names, count
+}
+
+const died, diedAfter = "the instance died before it was sent", "the instance died; the device may have executed it"
+
+// A mark lasts for an hour longer than its command. Later nobody knows whether it was sent.
+func TestACommandThatExpiredLongAgoIsNotSaidToBeUnsent(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := sweeping(t, w)
+		require.NoError(t, f.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: Outbound(f.layout, "dead"),
+			ID: fmt.Sprintf("%d-0", time.Now().Add(-2*time.Hour).UnixMilli()), Values: []string{"id", "late", "imei", imei, "text", "x"}}).Err())
+		f.adds("dead", "id", "soon", "imei", imei, "text", "x", "expires", in(-time.Minute))
+		f.sweeps()
+		said := map[string]string{}
+		for _, o := range f.outcomes() {
+			require.Equal(t, InstanceLost, o.Status)
+			said[o.ID] = o.Text
+		}
+		require.Equal(t, map[string]string{"late": diedAfter, "soon": died}, said)
+	})
+}
+
+func TestCommandsOfADeadInstanceAreAnswered(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f, ctx := sweeping(t, w), t.Context()
+		f.adds("dead", "id", "c1", "imei", imei, "text", "x")
+		sent := f.adds("dead", "id", "c2", "imei", imei, "text", "x", "expires", "nan")
+		f.adds("dead", "id", "c3", "text", "no device")
+		f.adds("dead", "id", "old", "imei", imei, "text", "has an outcome")
+		none := f.adds("dead", "imei", imei, "text", "no id")
+		bad := f.adds("dead", "id", "two words", "imei", imei, "text", "no usable id")
+		stream := Outbound(f.layout, "dead")
+		require.NoError(t, f.Client.Set(ctx, state(f.layout, "c2"), "sent life "+stream+" "+sent, time.Hour).Err())
+		require.NoError(t, f.Client.Set(ctx, state(f.layout, "old"), "answered life elsewhere 1-1", time.Hour).Err())
+		require.NoError(t, f.Client.XGroupCreateMkStream(ctx, Outbound(f.layout, "empty"), group, "0").Err())
+		f.lives("alive")
+		f.adds("alive", "id", "c4", "imei", imei, "text", "x")
+		require.NoError(t, f.Client.Set(ctx, Outbound(f.layout, "nonsense"), "no stream", 0).Err())
+
+		report := f.sweeps()
+		require.Equal(t, janitor.Done, report.Outcome, report.Error)
+		require.Equal(t, 6, report.Evicted)
+		require.Equal(t, map[janitor.SkipReason]int{janitor.SkipUnreadable: 1}, report.Spared)
+		require.Equal(t, []Outcome{
+			{"c1", imei, "dead", InstanceLost, died},
+			{"c2", imei, "dead", InstanceLost, diedAfter},
+			{"c3", "", "dead", InstanceLost, died},
+		}, f.outcomes())
+		require.Zero(t, f.Client.Exists(ctx, stream, Outbound(f.layout, "empty")).Val())
+		require.Equal(t, int64(1), f.Client.XLen(ctx, Outbound(f.layout, "alive")).Val())
+		names, count := f.recorded()
+		require.Contains(t, names, `["c1","c2","c3","old","`+none+`","`+bad+`"]`)
+		require.Equal(t, 6, count)
+		require.Equal(t, "6", f.Client.HGet(ctx, f.layout.Witness(), "evicted_total").Val())
+		for _, id := range []string{"c1", "c2", "c3"} {
+			ttl := f.Client.PTTL(ctx, state(f.layout, id)).Val()
+			require.Greater(t, ttl, 59*time.Minute)
+			require.Less(t, ttl, 3*time.Hour)
+		}
+		// An id has one answer: a command that repeats it gets none.
+		f.adds("dead", "id", "c1", "imei", imei, "text", "again")
+		require.Equal(t, janitor.Done, f.sweeps().Outcome)
+		require.Len(t, f.outcomes(), 3)
+		require.Zero(t, f.Client.Exists(ctx, stream).Val())
+	})
+}
+
+func TestManyCommandsOfADeadInstanceGoInBatches(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := sweeping(t, w, func(c *janitor.Config) { c.DeleteBatch = 7 })
+		for i := range 30 {
+			f.adds("dead", "id", fmt.Sprint("c", i), "imei", imei, "text", "x")
+		}
+		require.Equal(t, 30, f.sweeps().Evicted)
+		all := f.outcomes()
+		require.Len(t, all, 30)
+		for i, o := range all {
+			require.Equal(t, fmt.Sprint("c", i), o.ID)
+		}
+	})
+}
+
+func TestCommandsOfTheDeadStayWhileSweepingIsHeld(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		for name, hold := range map[string]func(f *fleet){
+			"paused": func(f *fleet) { require.NoError(t, f.Client.Set(t.Context(), f.layout.Paused(), "ann", 0).Err()) },
+			"held":   func(f *fleet) { f.listenedFor(time.Second) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				own := w
+				own.Prefix += name + ":"
+				f := sweeping(t, own)
+				require.Equal(t, janitor.Done, f.sweeps().Outcome, "nothing to do is not held")
+				hold(f)
+				f.adds("dead", "id", "c1", "imei", imei, "text", "x")
+				report := f.sweeps()
+				require.Equal(t, janitor.Held, report.Outcome)
+				require.Empty(t, f.outcomes())
+				require.Equal(t, int64(1), f.Client.XLen(t.Context(), Outbound(f.layout, "dead")).Val())
+			})
+		}
+		t.Run("dry run", func(t *testing.T) {
+			own := w
+			own.Prefix += "dry:"
+			f := sweeping(t, own, func(c *janitor.Config) { c.DryRun = true })
+			f.adds("dead", "id", "c1", "imei", imei, "text", "x")
+			report := f.sweeps()
+			require.Equal(t, janitor.Done, report.Outcome)
+			require.Equal(t, 1, report.Condemned)
+			require.Empty(t, f.outcomes())
+
+			stream := Outbound(f.layout, "dead") // without commands nothing is condemned
+			require.NoError(t, f.Client.XTrimMaxLen(t.Context(), stream, 0).Err())
+			require.Zero(t, f.sweeps().Condemned)
+			require.Equal(t, int64(1), f.Client.Exists(t.Context(), stream).Val())
+		})
+	})
+}
+
+// before calls itself before each script of the sweep that goes through a client.
+type before func()
+
+func (before) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (f before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); cmd.Name() == "evalsha" && slices.ContainsFunc(args, func(a any) bool { return a == "commands" }) {
+			f()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestCommandsOfTheDeadAreJudgedAgainByTheServer(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		for name, row := range map[string]struct {
+			change func(f *fleet)
+			spared janitor.SkipReason
+		}{
+			"the instance is back":      {func(f *fleet) { f.lives("dead") }, janitor.SkipAlive},
+			"another leads":             {func(f *fleet) { f.Client.Set(f.t.Context(), f.layout.Lease(), "r2/successor", time.Minute) }, janitor.SkipFenced},
+			"somebody answered in time": {func(f *fleet) { f.Client.XTrimMaxLen(f.t.Context(), Outbound(f.layout, "dead"), 0) }, janitor.SkipReowned},
+		} {
+			t.Run(name, func(t *testing.T) {
+				own := w
+				own.Prefix += fmt.Sprint(len(name), ":")
+				var f *fleet
+				f = sweeping(t, own, func(c *janitor.Config) {
+					// not before there is a command
+					c.Client.(*redis.Client).AddHook(before(func() { row.change(f) }))
+				})
+				f.adds("dead", "id", "c1", "imei", imei, "text", "x")
+				_, _ = f.jan.Sweep(t.Context(), janitor.Request{}) // may find that it does not lead any more
+				var report janitor.Report
+				require.Eventually(t, func() bool {
+					sweeps := f.jan.Status().Sweeps
+					report = sweeps[slices.IndexFunc(sweeps, func(r janitor.Report) bool { return r.Sweep == "commands" })]
+					return report.Condemned > 0
+				}, patience, time.Millisecond)
+				require.Equal(t, map[janitor.SkipReason]int{row.spared: 1}, report.Spared)
+				require.Empty(t, f.outcomes())
+			})
+		}
+	})
+}

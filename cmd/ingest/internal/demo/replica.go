@@ -1,0 +1,109 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// replica is a process of the real program.
+type replica struct {
+	*process.Process
+	id      string
+	leaving bool   // it is told to end
+	devices string // where devices connect
+	http    string
+}
+
+const (
+	pollEvery = 20 * time.Millisecond // between two reads of Redis or of a log
+	askTime   = time.Second           // for a question to a replica
+)
+
+// launch starts a replica and waits until it serves devices. Its errors are ErrLate, the cause of
+// ctx, and what the replica says.
+func (d *demo) launch(ctx context.Context, id string) (*replica, error) {
+	cmd := d.cfg.Command()
+	p := d.pace
+	cmd.Env = append(cmd.Env,
+		"REDIS_URL="+d.cfg.RedisURL, "INSTANCE_ID="+id, "INGEST_ADDR=127.0.0.1:0", "HTTP_ADDR=127.0.0.1:0",
+		"HEARTBEAT_INTERVAL="+p.Beat.String(), "HEARTBEAT_TTL="+p.TTL.String(),
+		"JANITOR_INTERVAL="+p.Interval.String(), "JANITOR_LEASE_TTL="+p.Lease.String(),
+		"INGEST_MAX_CONNS="+strconv.Itoa(4*d.cfg.Devices), "LOG_FORMAT=json")
+	child, err := process.Start(cmd, process.Options{Log: filepath.Join(d.dir, id+".log"), OwnGroup: true})
+	if err != nil {
+		return nil, fmt.Errorf("demo: start %s: %w", id, err)
+	}
+	r := &replica{Process: child, id: id}
+	d.all = append(d.all, r)
+	for until := time.Now().Add(p.Patience); r.devices == "" || r.http == ""; {
+		if !r.Runs() {
+			return nil, r.complaint()
+		}
+		if time.Now().After(until) {
+			return nil, fmt.Errorf("%w for %s to serve devices", ErrLate, id)
+		}
+		if !wait.For(ctx, pollEvery) {
+			return nil, context.Cause(ctx)
+		}
+		r.devices, r.http = r.Said("listening for devices", "addr"), r.Said("serving HTTP", "addr")
+	}
+	return r, nil
+}
+
+// complaint is the end of the log, as an error.
+func (r *replica) complaint() error {
+	text := r.Log()
+	return fmt.Errorf("demo: %s has ended: %s", r.id, text[max(0, len(text)-1000):])
+}
+
+// asker keeps no connection, so that none is left to a replica that is killed.
+var asker = &http.Client{Timeout: askTime, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// janitor is what the replica says of its janitor; false if it does not answer.
+func (r *replica) janitor(ctx context.Context) (janitor.Status, bool) {
+	var s service.Status
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.http+"/api/v1/status", nil)
+	if err != nil {
+		return s.Janitor, false
+	}
+	answer, err := asker.Do(req)
+	if err != nil {
+		return s.Janitor, false
+	}
+	defer answer.Body.Close()
+	err = json.NewDecoder(answer.Body).Decode(&s)
+	return s.Janitor, err == nil
+}
+
+// running are the replicas that are not told to end.
+func (d *demo) running() []*replica {
+	return slices.DeleteFunc(slices.Clone(d.all), func(r *replica) bool { return r.leaving })
+}
+
+// called finds a replica by its id; nil: there is none.
+func (d *demo) called(id string) *replica {
+	if i := slices.IndexFunc(d.all, func(r *replica) bool { return r.id == id }); i >= 0 {
+		return d.all[i]
+	}
+	return nil
+}
+
+// balance sends the next connections to the replicas that run.
+func (d *demo) balance() {
+	var addrs []string
+	for _, r := range d.running() {
+		addrs = append(addrs, r.devices)
+	}
+	d.fleet.SetTargets(addrs...)
+}

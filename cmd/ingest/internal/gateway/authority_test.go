@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+const otherIMEI = "352093081452251"
+
+func TestADeviceThatIsNotInTheSetIsRefusedAndCountsFromWhenItIs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t), func(c *Config) { c.Allowed = redistest.Prefix(t) + Allowed })
+	set := b.cfg.Allowed
+	require.NoError(t, b.rdb.SAdd(t.Context(), set, imei).Err())
+	b.login(t, imei)
+	refused := func() {
+		w := b.dial(t)
+		w.send(handshake(t, otherIMEI))
+		w.expect("00")
+		w.expectEnd()
+	}
+	refused()
+	require.Len(t, b.registrar.all(), 1)
+	awaitCount(t, 1, b.metrics.handshakes.WithLabelValues("unknown_device"))
+
+	require.NoError(t, b.rdb.SAdd(t.Context(), set, otherIMEI).Err())
+	b.login(t, otherIMEI)
+	require.NoError(t, b.rdb.SRem(t.Context(), set, otherIMEI).Err())
+	refused()
+}
+
+func TestASetThatIsNotThereAllowsNobodyAndAKeyThatIsNoSetSaysNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t), func(c *Config) { c.Allowed = redistest.Prefix(t) + Allowed })
+	w := b.dial(t)
+	w.send(handshake(t, imei))
+	w.expect("00")
+	require.NoError(t, b.rdb.Set(t.Context(), b.cfg.Allowed, "oops", 0).Err())
+	w = b.dial(t)
+	w.send(handshake(t, imei))
+	await(t, func() bool { return testutil.ToFloat64(b.metrics.authority) > 0 })
+	require.NoError(t, b.rdb.Del(t.Context(), b.cfg.Allowed).Err())
+	require.NoError(t, b.rdb.SAdd(t.Context(), b.cfg.Allowed, imei).Err())
+	w.expect("01") // it was made to wait, not refused
+}
+
+func TestAReconnectStormAsksFewQuestions(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t), func(c *Config) { c.Allowed = redistest.Prefix(t) + Allowed })
+	const devices = 200
+	all := make([]string, devices)
+	for i := range all {
+		all[i] = fmt.Sprintf("35630704244%04d", i)
+		require.NoError(t, b.rdb.SAdd(t.Context(), b.cfg.Allowed, all[i]).Err())
+	}
+	var wires []*wire
+	for _, imei := range all {
+		w := b.dial(t)
+		w.send(handshake(t, imei))
+		wires = append(wires, w)
+	}
+	for _, w := range wires {
+		w.expect("01")
+	}
+	require.Len(t, b.authority.known, devices)
+}
+
+// breakable dials the fake server, or fails while it is broken.
+func breakable(t *testing.T, broken *atomic.Bool) func(*Config) {
+	return func(c *Config) {
+		c.Allowed = Allowed
+		c.Client.AddHook(breaks{broken})
+	}
+}
+
+var errBroken = errors.New("broken by the test")
+
+type breaks struct{ now *atomic.Bool }
+
+func (b breaks) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b breaks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if b.now.Load() && cmd.Name() == "smismember" {
+			cmd.SetErr(errBroken)
+			return errBroken
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (b breaks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestWhileRedisCannotSayKnownDevicesAreServedAndOthersWait(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	manyInBubble(t, nil, breakable(t, &broken), func(t *testing.T, g *Gateway, join func() *timed) {
+		require.NoError(t, g.cfg.Client.SAdd(t.Context(), Allowed, imei).Err())
+		join().login(t)
+		broken.Store(true)
+		again := join()
+		again.login(t)
+		require.Zero(t, time.Since(again.began), "known: at once")
+
+		late := join() // Redis comes back while it waits
+		late.write(t, handshake(t, otherIMEI))
+		<-time.After(10500 * time.Millisecond)
+		require.NoError(t, g.cfg.Client.SAdd(t.Context(), Allowed, otherIMEI).Err())
+		broken.Store(false)
+		require.Equal(t, []byte{1}, late.read(t, 1))
+		require.Equal(t, 11*time.Second, time.Since(late.began))
+
+		broken.Store(true)
+		never := join()
+		never.write(t, handshake(t, "490154203237518"))
+		never.endsAfter(t, undecidedTime) // no answer: it is not refused
+		require.Equal(t, 1.0, testutil.ToFloat64(g.metrics.handshakes.WithLabelValues("undecided")))
+		require.Len(t, never.registrar.all(), 3)
+	})
+}
+
+func TestTheSocketOfADeviceThatWasRemovedIsClosedWithinAMinute(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	manyInBubble(t, nil, breakable(t, &broken), func(t *testing.T, g *Gateway, join func() *timed) {
+		require.NoError(t, g.cfg.Client.SAdd(t.Context(), Allowed, imei, otherIMEI).Err())
+		stays, goes := join(), join()
+		stays.login(t)
+		goes.write(t, handshake(t, otherIMEI))
+		require.Equal(t, []byte{1}, goes.read(t, 1))
+		<-time.After(time.Second)
+		require.NoError(t, g.cfg.Client.SRem(t.Context(), Allowed, otherIMEI).Err())
+		broken.Store(true)
+		<-time.After(time.Minute)
+		require.Equal(t, 2, g.Connections(), "nobody goes on a guess")
+		broken.Store(false)
+		goes.endsAfter(t, 2*time.Minute)
+		synctest.Wait() // its session is over too
+		require.Equal(t, 1, g.Connections())
+		require.Equal(t, 1.0, testutil.ToFloat64(g.metrics.disconnects.WithLabelValues(endUnknownDevice)))
+	})
+}
+
+func TestWhatIsRememberedIsBounded(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(nil, Allowed, slog.New(slog.DiscardHandler), nil)
+	for i := range manyKnown + 10 {
+		require.Equal(t, member, a.judge(fmt.Sprintf("%015d", i), true, nil))
+	}
+	for i := range 10 {
+		require.Equal(t, unknown, a.judge(fmt.Sprintf("9%014d", i), false, nil))
+	}
+	require.Len(t, a.known, manyKnown)
+	require.Equal(t, member, a.judge(fmt.Sprintf("%015d", manyKnown+9), false, errBroken), "the newest is remembered")
+}

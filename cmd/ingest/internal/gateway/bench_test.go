@@ -1,0 +1,30 @@
+package gateway
+
+import (
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// BenchmarkFrame is a frame of ten records from a device's write to its acknowledgement, on a real
+// Redis.
+func BenchmarkFrame(b *testing.B) {
+	s := setup(b, redistest.Shared(b), func(c *Config) { c.MaxLen = 10_000 })
+	s.rate = rate{} // one device is measured for many
+	w := s.login(b, imei)
+	raw, err := teltonika.AppendFrame(nil, teltonika.Codec8E, device.NewTrack(1).Next(10)...)
+	require.NoError(b, err)
+	ack := make([]byte, 4)
+	b.ReportAllocs()
+	for b.Loop() {
+		w.send(raw)
+		if _, err := io.ReadFull(w, ack); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// without is a gateway that nobody connects to.
+func without(t *testing.T, change ...func(*Config)) *Gateway {
+	t.Helper()
+	client := redis.NewClient(redistest.Fake(t))
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	cfg := Config{Register: (&registrar{}).register, Client: client, Stream: "s"}
+	for _, f := range change {
+		f(&cfg)
+	}
+	g, err := New(cfg)
+	require.NoError(t, err)
+	return g
+}
+
+// broken is a listener that fails at each Accept until enough did, and then ends.
+type broken struct {
+	net.Listener
+	at     []time.Duration
+	began  time.Time
+	enough int
+}
+
+func (b *broken) Accept() (net.Conn, error) {
+	b.at = append(b.at, time.Since(b.began))
+	if len(b.at) > b.enough {
+		return nil, net.ErrClosed
+	}
+	return nil, errors.New("too many open files")
+}
+
+func (b *broken) Close() error { return nil }
+
+func TestAcceptIsTriedAgainAtGrowingDistances(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := without(t)
+		ln := &broken{began: time.Now(), enough: 10}
+		require.ErrorIs(t, g.Serve(t.Context(), ln), net.ErrClosed)
+		const ms = time.Millisecond
+		require.Equal(t, []time.Duration{
+			0, 5 * ms, 15 * ms, 35 * ms, 75 * ms, 155 * ms, 315 * ms, 635 * ms, 1275 * ms, 2275 * ms, 3275 * ms,
+		}, ln.at)
+	})
+}
+
+// stub is a socket that fails to write after so many bytes.
+type stub struct {
+	net.Conn
+	written  int
+	deadline error
+}
+
+func (s *stub) Write([]byte) (int, error)        { return s.written, errors.New("reset") }
+func (s *stub) SetWriteDeadline(time.Time) error { return s.deadline }
+func (s *stub) SetDeadline(time.Time) error      { return nil }
+
+func TestACommandThatCouldNotBeWrittenMayHaveBeenExecutedIfAnyOfItWas(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			conn   stub
+			reason string // for which the gateway is to end the socket
+			failed string
+		}{
+			"nothing went out":         {stub{}, "", "reset"},
+			"some of it":               {stub{written: 3}, "", ""},
+			"there is no socket":       {stub{written: 3, deadline: errors.New("no socket")}, "", "no socket"},
+			"the gateway is to end it": {stub{}, endMoved, "the socket is to end: moved"},
+		} {
+			s := newSession(without(t), &c.conn)
+			if c.reason != "" {
+				s.end(c.reason)
+			}
+			o := &pendingCommand{frame: []byte("command")}
+			require.Error(t, s.write(o), name, "the socket must end")
+			if c.failed == "" {
+				require.NoError(t, o.failed, name)
+			} else {
+				require.ErrorContains(t, o.failed, c.failed, name)
+			}
+		}
+	})
+}
+
+func TestACommandForASessionThatHasEndedIsDoneAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(without(t), &stub{})
+		pending := func() *pendingCommand {
+			o, err := newPendingCommand(Command{IMEI: imei, Codec: teltonika.Codec12, Text: []byte("x")})
+			require.NoError(t, err)
+			return o
+		}
+		first, second := pending(), pending()
+		require.True(t, s.addCommand(first))
+		require.False(t, s.addCommand(second), "one is under way")
+		require.Empty(t, s.finish())
+		<-first.done
+		s.withdraw(second)
+		third := pending()
+		require.True(t, s.addCommand(third))
+		ended, err := s.awaitTurn(t.Context(), third)
+		require.NoError(t, err)
+		require.True(t, ended)
+	})
+}
+
+func TestWhatNewRefusesAndWhatItTakes(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	for name, c := range map[string]struct {
+		change func(*Config)
+		err    string
+	}{
+		"all that it needs":      {func(*Config) {}, ""},
+		"no Register":            {func(c *Config) { c.Register = nil }, "needs Register and Client"},
+		"no Client":              {func(c *Config) { c.Client = nil }, "needs Register and Client"},
+		"a negative MaxLen":      {func(c *Config) { c.MaxLen = -1 }, "must not be negative"},
+		"a negative MaxConns":    {func(c *Config) { c.MaxConns = -1 }, "must not be negative"},
+		"the least MaxLen":       {func(c *Config) { c.MaxLen = 1 }, ""},
+		"the least MaxConns":     {func(c *Config) { c.MaxConns = 1 }, ""},
+		"names of its own":       {func(c *Config) { c.Stream, c.Allowed = "mine", "set" }, ""},
+		"a registerer, and more": {func(c *Config) { c.Registerer, c.Drain = prometheus.NewRegistry(), 1 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := Config{Register: (&registrar{}).register, Client: client}
+			c.change(&cfg)
+			g, err := New(cfg)
+			if c.err != "" {
+				require.ErrorContains(t, err, c.err)
+				require.Nil(t, g)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, cfg.Allowed != "", g.authority != nil)
+			for _, d := range []struct{ got, set, otherwise any }{
+				{g.cfg.Stream, cfg.Stream, Stream}, {g.cfg.MaxLen, cfg.MaxLen, int64(1_000_000)},
+				{g.cfg.MaxConns, cfg.MaxConns, 100_000}, {g.cfg.MaxUnidentified, cfg.MaxUnidentified, 4096},
+				{g.cfg.MaxRegistering, cfg.MaxRegistering, 4096}, {g.cfg.Quiet, cfg.Quiet, 3 * time.Second},
+				{g.cfg.Drain, cfg.Drain, 5 * time.Second},
+			} {
+				if d.set == "" || d.set == int64(0) || d.set == 0 || d.set == time.Duration(0) {
+					d.set = d.otherwise
+				}
+				require.Equal(t, d.set, d.got)
+			}
+		})
+	}
+}
+
+func TestACommandThatMakesNoSenseIsRefusedInWords(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := without(t)
+		for name, c := range map[string]Command{
+			"no IMEI":  {IMEI: "x", Codec: teltonika.Codec12, Text: []byte("x")},
+			"no codec": {IMEI: imei, Codec: teltonika.Codec8, Text: []byte("x")},
+		} {
+			c.Expires = time.Now().Add(time.Minute)
+			answer, err := g.Command(t.Context(), c)
+			require.ErrorContains(t, err, "gateway: command: ", name)
+			require.Nil(t, answer)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := g.Command(ended, Command{IMEI: imei, Codec: teltonika.Codec12, Text: []byte("x"), Expires: time.Now().Add(time.Minute)})
+		require.ErrorIs(t, err, ErrNotConnected)
+		require.True(t, strings.HasSuffix(err.Error(), "no socket of the device is here"))
+	})
+}
+
+func TestNothingHasArrivedAtASocketThatIsClosed(t *testing.T) {
+	t.Parallel()
+	ln, err := Listen(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	raw := rawConn(conn)
+	require.NoError(t, conn.Close())
+	require.NoError(t, ln.Close())
+	bytes, end := peek(raw)
+	require.False(t, bytes)
+	require.False(t, end)
+}

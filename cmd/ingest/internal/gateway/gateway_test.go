@@ -1,0 +1,280 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+func TestADrivingDeviceIsStoredRecordByRecord(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	for _, codec := range []teltonika.Codec{teltonika.Codec8, teltonika.Codec8E, teltonika.Codec16} {
+		d := device.New(imei, device.Options{Timeout: patience})
+		defer d.Close()
+		accepted, err := d.Connect(t.Context(), b.addr)
+		require.NoError(t, err)
+		require.True(t, accepted)
+		sent := device.NewTrack(7).Next(50)
+		acked, err := d.Send(t.Context(), codec, sent...)
+		require.NoError(t, err)
+		require.Equal(t, 50, acked)
+
+		got := b.entries(t, b.stream)
+		got = got[len(got)-50:]
+		for i, r := range sent {
+			require.Equal(t, strconv.FormatUint(r.Timestamp, 10), got[i]["ts"])
+			require.Equal(t, string(teltonika.AppendDegrees(nil, r.Latitude)), got[i]["lat"])
+			require.Equal(t, string(teltonika.AppendDegrees(nil, r.Longitude)), got[i]["lon"])
+			require.Equal(t, codec.String(), got[i]["codec"])
+			require.Equal(t, string(r.IO.AppendJSON(nil)), got[i]["io"])
+			require.True(t, json.Valid([]byte(got[i]["io"].(string))))
+		}
+	}
+	c := b.registrar.all()[2]
+	await(t, func() bool {
+		arrived, acknowledged, _ := c.counts()
+		return arrived == 1 && acknowledged == 1
+	})
+	for _, codec := range []string{"8", "8E", "16"} {
+		awaitCount(t, 50, b.metrics.records.WithLabelValues(codec))
+	}
+}
+
+func TestAFrameMayBeCutAnywhere(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	session := append(handshake(t, imei), frame(t, 1)...)
+	for cut := 1; cut < len(session); cut++ {
+		w := b.dial(t)
+		w.send(session[:cut])
+		if cut >= 17 {
+			w.expect("01") // so that the rest comes in a packet of its own
+		}
+		w.send(session[cut:])
+		if cut < 17 {
+			w.expect("01")
+		}
+		w.expect("00000001")
+		_ = w.Close()
+	}
+	require.Len(t, b.entries(t, b.stream), len(session)-1)
+}
+
+func TestFramesMayComeTogetherWithKeepAlivesBetween(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	w := b.dial(t)
+	stream := append([]byte{0xFF, 0xFF}, handshake(t, imei)...)
+	stream = append(append(stream, 0xFF), frame(t, 1)...)
+	stream = append(append(stream, 0xFF, 0xFF), frame(t, 2)...)
+	w.send(stream)
+	w.expect("01" + "00000001" + "00000002")
+}
+
+func TestTheNewestSocketOfADeviceWins(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	old := b.login(t, imei)
+	other := b.login(t, "352093081452251")
+	now := b.login(t, imei)
+	old.expectEnd()
+	<-b.registrar.all()[0].released
+	for _, w := range []*wire{other, now} {
+		w.send(frame(t, 1))
+		w.expect("00000001")
+	}
+	_, _, released := b.registrar.all()[2].counts()
+	require.Zero(t, released)
+	awaitCount(t, 1, b.metrics.disconnects.WithLabelValues(endSuperseded))
+	require.Equal(t, 2, b.Connections())
+
+	_ = now.Close() // and its own close counts
+	<-b.registrar.all()[2].released
+	await(t, func() bool { return b.Connections() == 1 })
+}
+
+func TestWithoutRedisNothingIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := setup(t, server)
+	w := b.login(t, imei)
+	w.send(frame(t, 1))
+	w.expect("00000001")
+
+	server.Kill()
+	w.send(frame(t, 2))
+	w.expectEnd()
+	<-b.registrar.all()[0].released
+	awaitCount(t, 1, b.frames("8", "failed"))
+	arrived, acknowledged, _ := b.registrar.all()[0].counts()
+	require.Equal(t, 2, arrived)
+	require.Equal(t, 1, acknowledged)
+	b.login(t, imei) // devices are taken all the same
+}
+
+func TestAStalledRedisDelaysTheAcknowledgement(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := setup(t, server)
+	w := b.login(t, imei)
+	server.Stop()
+	w.send(frame(t, 2))
+	require.NoError(t, w.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+	_, err := w.Read(make([]byte, 4))
+	var late net.Error
+	require.ErrorAs(t, err, &late)
+	require.True(t, late.Timeout())
+
+	server.Cont()
+	require.NoError(t, w.SetReadDeadline(time.Now().Add(patience)))
+	w.expect("00000002")
+	require.Len(t, b.entries(t, b.stream), 2)
+}
+
+func TestARefusedWriteStoresNothingOfTheFrame(t *testing.T) {
+	t.Parallel()
+	// Full: the second record is refused like the first, and so is their transaction.
+	server := redistest.Start(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
+	b := setup(t, server)
+	w := b.login(t, imei)
+	w.send(frame(t, 2))
+	w.expectEnd()
+	require.Empty(t, b.entries(t, b.stream))
+	awaitCount(t, 1, b.frames("8", "failed"))
+}
+
+func TestAWrongCheckDigitIsCountedAndAccepted(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	b.login(t, "356307042441014")
+	b.login(t, imei)
+	awaitCount(t, 1, b.metrics.luhn)
+	awaitCount(t, 2, b.metrics.handshakes.WithLabelValues("accepted"))
+}
+
+func TestTheStreamsAreCapped(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxLen = 100 })
+	b.rate = rate{} // one device is as good as many
+	w := b.login(t, imei)
+	for range 20 {
+		w.send(frame(t, 50))
+		w.expect("00000032")
+	}
+	// Approximate: whole nodes of a hundred entries go.
+	require.Less(t, b.rdb.XLen(t.Context(), b.stream).Val(), int64(300))
+}
+
+func TestADeviceWithoutAPlaceWaitsInTheBacklog(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxConns = 2 })
+	first, second := b.login(t, imei), b.login(t, "352093081452251")
+	first.reports()
+	second.reports()
+	third := b.dial(t) // the kernel takes it
+	third.send(handshake(t, "490154203237518"))
+	require.NoError(t, third.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	_, err := third.Read(make([]byte, 1))
+	var late net.Error
+	require.ErrorAs(t, err, &late)
+	require.True(t, late.Timeout())
+	require.Equal(t, 2, b.Connections())
+
+	_ = first.Close()
+	require.NoError(t, third.SetReadDeadline(time.Now().Add(patience)))
+	third.expect("01")
+}
+
+func TestStoppingFinishesTheFrameUnderWay(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := setup(t, server)
+	idle, fresh, busy := b.login(t, imei), b.dial(t), b.login(t, "352093081452251")
+	partial := b.login(t, "490154203237518")
+	partial.send(frame(t, 1)[:20])
+	await(t, func() bool { return b.Connections() == 4 })
+	server.Stop()
+	busy.send(frame(t, 3))
+	busyClaim := b.registrar.all()[1]
+	await(t, func() bool { n, _, _ := busyClaim.counts(); return n == 1 })
+
+	b.stop()
+	for _, w := range []*wire{idle, fresh, partial} {
+		w.expectEnd()
+	}
+	_, err := net.Dial("tcp", b.addr)
+	require.Error(t, err)
+	server.Cont()
+	busy.expect("00000003")
+	busy.expectEnd()
+	require.NoError(t, <-b.served)
+	b.served <- nil // for the clean-up
+	for _, c := range b.registrar.all() {
+		_, _, released := c.counts()
+		require.Equal(t, 1, released)
+	}
+	require.Zero(t, b.Connections())
+}
+
+func TestStoppingGivesUpWhatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := setup(t, server, func(c *Config) { c.Drain = 20 * time.Millisecond })
+	w := b.login(t, imei)
+	server.Stop()
+	defer server.Cont()
+	w.send(frame(t, 3))
+	await(t, func() bool { n, _, _ := b.registrar.all()[0].counts(); return n == 1 })
+	b.stop()
+	w.expectEnd()
+	require.NoError(t, b.client.Close()) // what the program does when its time is up
+	require.NoError(t, <-b.served)
+	b.served <- nil
+	<-b.registrar.all()[0].released
+}
+
+func TestAListenerThatFailsIsTriedAgainAndOneThatIsGoneIsReported(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client()
+	g, err := New(Config{Register: new(registrar).register, Client: client})
+	require.NoError(t, err)
+	ln := &failing{errs: []error{errors.New("too many open files"), errors.New("again"), net.ErrClosed}}
+	err = g.Serve(t.Context(), ln)
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.Empty(t, ln.errs)
+}
+
+// failing is a listener whose Accept returns these errors.
+type failing struct {
+	net.Listener
+	errs []error
+}
+
+func (f *failing) Accept() (net.Conn, error) {
+	err := f.errs[0]
+	f.errs = f.errs[1:]
+	return nil, err
+}
+
+func (f *failing) Close() error { return nil }
+
+func TestNewSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	_, err := New(Config{Client: client})
+	require.ErrorContains(t, err, "Register")
+	_, err = New(Config{Register: func(string) Claim { return nil }})
+	require.ErrorContains(t, err, "Client")
+}

@@ -1,0 +1,275 @@
+package gateway
+
+import (
+	"context"
+	"encoding/hex"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+const imei = "356307042441013"
+
+// patience bounds what a test waits for an event; nothing ever takes so long.
+const patience = 2 * time.Minute
+
+// registrar makes claims that record what the gateway does with them.
+type registrar struct {
+	mu     sync.Mutex
+	claims []*claim
+	land   bool // registrations land at once
+}
+
+type claim struct {
+	imei                           string
+	landed                         chan struct{}
+	mu                             sync.Mutex
+	arrived, acknowledged, release int
+	released                       chan struct{}
+}
+
+func (r *registrar) register(imei string) Claim {
+	c := &claim{imei: imei, landed: make(chan struct{}), released: make(chan struct{})}
+	if r.land {
+		close(c.landed)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.claims = append(r.claims, c)
+	return c
+}
+
+func (r *registrar) all() []*claim {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.claims[:len(r.claims):len(r.claims)]
+}
+
+func (c *claim) Wait(ctx context.Context) error {
+	select {
+	case <-c.landed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *claim) FrameReceived() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.arrived++
+}
+
+func (c *claim) FrameAcked() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.acknowledged++
+}
+
+func (c *claim) Release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.release++
+	close(c.released) // a second release would panic
+}
+
+func (c *claim) counts() (arrived, acknowledged, release int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.arrived, c.acknowledged, c.release
+}
+
+// bench is a gateway that serves on a loopback port until the test ends.
+type bench struct {
+	*Gateway
+	registrar *registrar
+	client    *redis.Client // the gateway's
+	rdb       *redis.Client // the test's own
+	stream    string
+	addr      string
+	stop      context.CancelFunc
+	served    chan error
+}
+
+func setup(t testing.TB, server *redistest.Server, change ...func(*Config)) *bench {
+	t.Helper()
+	return setupOn(t, server, func(_ *bench, ln net.Listener) net.Listener { return ln }, change...)
+}
+
+// setupOn is setup for a listener that is more than a plain one.
+func setupOn(t testing.TB, server *redistest.Server, wrap func(*bench, net.Listener) net.Listener, change ...func(*Config)) *bench {
+	t.Helper()
+	var target service.Redis
+	require.NoError(t, target.Parse("redis://"+server.Addr()))
+	clients, err := service.Connect(t.Context(), &target, time.Second) // as the program does
+	require.NoError(t, err)
+	client := clients.Data.(*redis.Client)
+	b := &bench{
+		client:    client,
+		registrar: &registrar{land: true},
+		rdb:       server.Client(),
+		stream:    redistest.Prefix(t) + "telemetry",
+		served:    make(chan error, 1),
+	}
+	cfg := Config{
+		Register: b.registrar.register, Client: client, Stream: b.stream,
+		Registerer: prometheus.NewRegistry(),
+	}
+	t.Cleanup(func() { _ = client.Close() }) // a test may have closed it
+	for _, f := range change {
+		f(&cfg)
+	}
+	b.Gateway, err = New(cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	b.stop = cancel
+	ln, err := Listen(ctx, "127.0.0.1:0")
+	require.NoError(t, err)
+	b.addr = ln.Addr().String()
+	ln = wrap(b, ln)
+	go func() { b.served <- b.Serve(ctx, ln) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-b.served)
+	})
+	return b
+}
+
+// entries are what stands in a stream, oldest first.
+func (b *bench) entries(t testing.TB, stream string) []map[string]any {
+	t.Helper()
+	messages, err := b.rdb.XRange(t.Context(), stream, "-", "+").Result()
+	require.NoError(t, err)
+	var all []map[string]any
+	for _, m := range messages {
+		all = append(all, m.Values)
+	}
+	return all
+}
+
+// await waits for what the gateway does after the device has its answer.
+func await(t testing.TB, what func() bool) {
+	t.Helper()
+	waittest.Until(t, time.Millisecond, what)
+}
+
+// awaitCount waits until a metric is as high as it must be; it is not to be
+// higher.
+func awaitCount(t testing.TB, want int, metric prometheus.Collector) {
+	t.Helper()
+	await(t, func() bool { return testutil.ToFloat64(metric) >= float64(want) })
+	require.Equal(t, float64(want), testutil.ToFloat64(metric))
+}
+
+func (b *bench) frames(codec, outcome string) prometheus.Collector {
+	return b.metrics.frames.WithLabelValues(codec, outcome)
+}
+
+// wire is the device's end of a socket, byte by byte.
+type wire struct {
+	t testing.TB
+	net.Conn
+}
+
+func (b *bench) dial(t testing.TB) *wire {
+	t.Helper()
+	conn, err := net.Dial("tcp", b.addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	return &wire{t, conn}
+}
+
+// dialFrom is dial from an address of the loopback.
+func (b *bench) dialFrom(t testing.TB, from string) *wire {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := d.DialContext(t.Context(), "tcp", b.addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	return &wire{t, conn}
+}
+
+// login is a socket past its handshake.
+func (b *bench) login(t testing.TB, imei string) *wire {
+	t.Helper()
+	w := b.dial(t)
+	w.send(handshake(t, imei))
+	w.expect("01")
+	return w
+}
+
+// reports sends as many frames as make a device one that reports.
+func (w *wire) reports() {
+	w.t.Helper()
+	for range reports {
+		w.send(frame(w.t, 1))
+		w.expect("00000001")
+	}
+}
+
+func (w *wire) send(p []byte) {
+	w.t.Helper()
+	_, err := w.Write(p)
+	require.NoError(w.t, err)
+}
+
+// expect reads exactly these bytes, given in hex.
+func (w *wire) expect(want string) {
+	w.t.Helper()
+	got := make([]byte, len(want)/2)
+	_, err := io.ReadFull(w, got)
+	require.NoError(w.t, err)
+	require.Equal(w.t, want, hex.EncodeToString(got))
+}
+
+// expectEnd reads nothing more, and the end of the stream.
+func (w *wire) expectEnd() {
+	w.t.Helper()
+	got, err := io.ReadAll(w)
+	require.Empty(w.t, got)
+	if err != nil { // what the gateway had not read makes the close a reset
+		require.ErrorContains(w.t, err, "reset")
+	}
+}
+
+func handshake(t testing.TB, imei string) []byte {
+	t.Helper()
+	p, err := teltonika.AppendIMEI(nil, imei)
+	require.NoError(t, err)
+	return p
+}
+
+// frame is a frame of n records of codec 8, told apart by their time.
+func frame(t testing.TB, n int) []byte {
+	t.Helper()
+	records := make([]teltonika.Record, n)
+	for i := range records {
+		records[i] = teltonika.Record{Timestamp: uint64(1_700_000_000_000 + i), Satellites: 9}
+	}
+	p, err := teltonika.AppendFrame(nil, teltonika.Codec8, records...)
+	require.NoError(t, err)
+	return p
+}
+
+func unhex(t *testing.T, s string) []byte {
+	t.Helper()
+	p, err := hex.DecodeString(s)
+	require.NoError(t, err)
+	return p
+}

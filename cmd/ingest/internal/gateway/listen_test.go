@@ -1,0 +1,302 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// certify writes a certificate of this name for the loopback and its key.
+func certify(t *testing.T, dir, name string) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
+	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	return certFile, keyFile
+}
+
+// listening is a gateway that serves a listener made from a plain one, beside none.
+func listening(t *testing.T, wrap func(*bench, net.Listener) net.Listener, change ...func(*Config)) *bench {
+	t.Helper()
+	return setupOn(t, redistest.Shared(t), wrap, change...)
+}
+
+func overTLS(t *testing.T, certFile, keyFile string, log *slog.Logger) func(*bench, net.Listener) net.Listener {
+	c, err := LoadCertificate(certFile, keyFile, log)
+	require.NoError(t, err)
+	return func(b *bench, ln net.Listener) net.Listener { return b.OverTLS(ln, c) }
+}
+
+func (b *bench) dialTLS(t *testing.T, version uint16) *wire {
+	t.Helper()
+	w := b.dial(t)
+	// its name is what tests look at
+	conn := tls.Client(w.Conn, &tls.Config{InsecureSkipVerify: true, MaxVersion: version})
+	require.NoError(t, conn.Handshake())
+	return &wire{t, conn}
+}
+
+func TestDevicesSpeakTLSFrom12On(t *testing.T) {
+	t.Parallel()
+	cert, key := certify(t, t.TempDir(), "first")
+	b := listening(t, overTLS(t, cert, key, slog.Default()))
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		w := b.dialTLS(t, version)
+		w.send(handshake(t, imei))
+		w.expect("01")
+		w.send(frame(t, 3))
+		w.expect("00000003")
+		_ = w.Close()
+	}
+	old := tls.Client(b.dial(t).Conn, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS11, MaxVersion: tls.VersionTLS11})
+	require.Error(t, old.Handshake())
+	plain := b.dial(t)
+	plain.send(handshake(t, imei))
+	_, _ = plain.Read(make([]byte, 100)) // an alert, or nothing
+	awaitCount(t, 2, b.metrics.disconnects.WithLabelValues(endTLS))
+	require.Len(t, b.registrar.all(), 2)
+}
+
+func TestASlowTLSHandshakeDelaysNoOtherDevice(t *testing.T) {
+	t.Parallel()
+	cert, key := certify(t, t.TempDir(), "first")
+	b := listening(t, overTLS(t, cert, key, slog.Default()))
+	for range 20 {
+		b.dial(t) // says nothing
+	}
+	w := b.dialTLS(t, 0)
+	w.send(handshake(t, imei))
+	w.expect("01")
+}
+
+func TestATLSHandshakeWithoutAnEndFillsNoMemory(t *testing.T) {
+	t.Parallel()
+	cert, key := certify(t, t.TempDir(), "first")
+	b := listening(t, overTLS(t, cert, key, slog.Default()))
+	w := b.dial(t)
+	const hello = 60_000                                              // of which package tls would hold all
+	w.send([]byte{22, 3, 1, 0x40, 0, 1, 0, hello >> 8, hello & 0xFF}) // a record of 16 KiB
+	w.send(make([]byte, 0x4000-4))
+	w.send([]byte{22, 3, 1, 0x40, 0})
+	w.send(make([]byte, 0x4000)) // beyond the bound, and less than what was announced
+	n, _ := w.Read(make([]byte, 1))
+	require.Zero(t, n)
+	awaitCount(t, 1, b.metrics.disconnects.WithLabelValues(endTLS))
+
+	w = b.dialTLS(t, 0) // and afterwards nothing is counted
+	w.send(handshake(t, imei))
+	w.expect("01")
+	w.send(bytes.Repeat([]byte{0xFF}, 2*mostHandshake)) // keep-alives
+	w.send(frame(t, 1))
+	w.expect("00000001")
+}
+
+func TestEvidenceOverTLSIsWhatArrivedAfterTheAcknowledgement(t *testing.T) {
+	t.Parallel()
+	cert, key := certify(t, t.TempDir(), "first")
+	b := listening(t, overTLS(t, cert, key, slog.Default()))
+	raw := b.dial(t)
+	gather := &gathering{Conn: raw.Conn}
+	// no tickets after it
+	conn := tls.Client(gather, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
+	w := &wire{t, conn}
+	w.send(handshake(t, imei))
+	w.expect("01")
+	claim := b.registrar.all()[0]
+
+	gather.hold = true // two frames, each a TLS record of its own, in one packet
+	w.send(frame(t, 1))
+	w.send(frame(t, 1))
+	gather.flush(t)
+	w.expect("0000000100000001")
+	await(t, func() bool { _, n, _ := claim.counts(); return n == 1 })
+	arrived, acknowledged, _ := claim.counts()
+	require.Equal(t, 2, arrived)
+	require.Equal(t, 1, acknowledged, "the second frame was here before the first's acknowledgement, if out of the socket's sight")
+	w.send(frame(t, 1))
+	w.expect("00000001")
+	await(t, func() bool { _, n, _ := claim.counts(); return n == 2 })
+}
+
+// gathering holds back what is written.
+type gathering struct {
+	net.Conn
+	hold bool
+	held []byte
+}
+
+func (g *gathering) Write(p []byte) (int, error) {
+	if g.hold {
+		g.held = append(g.held, p...)
+		return len(p), nil
+	}
+	return g.Conn.Write(p)
+}
+
+func (g *gathering) flush(t *testing.T) {
+	g.hold = false
+	_, err := g.Conn.Write(g.held)
+	require.NoError(t, err)
+}
+
+func TestACertificateIsReadAgainWhenItChanges(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	certFile, keyFile := certify(t, dir, "first")
+	var log process.Buffer
+	c, err := LoadCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	name := func() string {
+		c.mu.Lock()
+		c.read = time.Time{} // a second has passed
+		c.mu.Unlock()
+		return c.current().Leaf.Subject.CommonName
+	}
+	require.Equal(t, "first", name())
+
+	// Half of a change: a key that is not this certificate's.
+	otherCert, otherKey := certify(t, t.TempDir(), "second")
+	replace := func(file, by string) {
+		p, err := os.ReadFile(by)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(file+".new", p, 0o600))
+		later := time.Now().Add(time.Minute) // clocks of file systems are coarse
+		require.NoError(t, os.Chtimes(file+".new", later, later))
+		require.NoError(t, os.Rename(file+".new", file))
+	}
+	replace(keyFile, otherKey)
+	require.Equal(t, "first", name())
+	require.Equal(t, "first", name())
+	require.Equal(t, 1, strings.Count(log.String(), "the former one stands"), "it is said once")
+	replace(certFile, otherCert)
+	require.Equal(t, "second", name())
+	require.Contains(t, log.String(), "TLS certificate read again")
+	require.NoError(t, os.Remove(certFile))
+	require.Equal(t, "second", name())
+
+	_, err = LoadCertificate(certFile, keyFile, slog.Default())
+	require.ErrorContains(t, err, "cert.pem")
+}
+
+func proxied(trusted ...string) func(*bench, net.Listener) net.Listener {
+	return func(b *bench, ln net.Listener) net.Listener {
+		ln, err := b.Proxied(ln, trusted)
+		if err != nil {
+			panic(err)
+		}
+		return ln
+	}
+}
+
+func TestAProxyNamesTheDevicesAddress(t *testing.T) {
+	t.Parallel()
+	var log process.Buffer
+	b := listening(t, proxied("10.0.0.0/8", "127.0.0.0/8"), func(c *Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	for version, from := range map[byte]string{1: "203.0.113.1", 2: "203.0.113.2"} {
+		w := b.dial(t)
+		header := proxyproto.HeaderProxyFromAddrs(version,
+			&net.TCPAddr{IP: net.ParseIP(from), Port: 4711}, &net.TCPAddr{IP: net.ParseIP("192.0.2.1"), Port: 5027})
+		p, err := header.Format()
+		require.NoError(t, err)
+		session := append(append(p, handshake(t, imei)...), frame(t, 1)...)
+		if version == 1 { // comes in one packet, by its specification
+			w.send(session[:len(p)+5])
+			session = session[len(p)+5:]
+		}
+		for _, b := range session[:40] { // however it is cut
+			w.send([]byte{b})
+		}
+		w.send(session[40:])
+		w.expect("01" + "00000001")
+		w.send(frame(t, 2))
+		w.expect("00000002")
+		require.NoError(t, w.Close())
+		await(t, func() bool { return strings.Contains(log.String(), "peer="+from+":4711") })
+	}
+	claim := b.registrar.all()[0]
+	_, acknowledged, _ := claim.counts()
+	require.LessOrEqual(t, acknowledged, 2)
+}
+
+func TestATrustedAddressWithoutAHeaderIsSentAway(t *testing.T) {
+	t.Parallel()
+	b := listening(t, proxied("127.0.0.1/32"))
+	w := b.dial(t)
+	w.send(handshake(t, imei))
+	w.expectEnd()
+	awaitCount(t, 1, b.metrics.disconnects.WithLabelValues(endProxy))
+	require.Empty(t, b.registrar.all())
+}
+
+func TestAHeaderFromAnywhereElseIsNotListenedTo(t *testing.T) {
+	t.Parallel()
+	b := listening(t, proxied("10.0.0.0/8"))
+	for range 3 {
+		w := b.dial(t)
+		_, _ = w.Write(append([]byte("PROXY TCP4 10.0.0.1 192.0.2.1 4711 5027\r\n"), handshake(t, imei)...))
+		w.expectEnd()
+	}
+	awaitCount(t, 3, b.metrics.disconnects.WithLabelValues(endUntrusted))
+	require.Empty(t, b.registrar.all())
+}
+
+func TestOneGatewayServesSeveralListeners(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client()
+	r := &registrar{land: true}
+	g, err := New(Config{Register: r.register, Client: client, MaxConns: 2})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var lns []net.Listener
+	for range 3 {
+		ln, err := Listen(ctx, "127.0.0.1:0")
+		require.NoError(t, err)
+		lns = append(lns, ln)
+	}
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(ctx, lns...) }()
+	for i, imei := range []string{imei, otherIMEI} { // as many as there may be, at different doors
+		b := &bench{addr: lns[i].Addr().String()}
+		b.login(t, imei)
+	}
+	require.NoError(t, lns[2].Close()) // one that fails is the end of all
+	require.ErrorIs(t, <-served, net.ErrClosed)
+	for _, ln := range lns {
+		require.ErrorIs(t, ln.Close(), net.ErrClosed)
+	}
+	require.Zero(t, g.Connections())
+}

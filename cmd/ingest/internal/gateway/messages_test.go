@@ -1,0 +1,328 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// sensor is a device that passes on a line of a serial port each second, and answers commands after
+// 300 ms.
+type sensor struct {
+	*timed
+	kind teltonika.MessageType // of the lines
+	mu   sync.Mutex
+	sent int
+	err  error
+}
+
+func (s *sensor) says(t *testing.T, kind teltonika.MessageType, text string) {
+	p, err := teltonika.AppendMessages(nil, c12, teltonika.Message{Type: kind, Text: []byte(text)})
+	require.NoError(t, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = s.Write(p) // at the end of the test it fails
+}
+
+// runs until stop is called.
+func (s *sensor) runs(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-time.After(time.Second):
+				s.says(t, s.kind, fmt.Sprintf("LLS: %04d\r\n", n))
+				s.sent++
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	running.Go(func() {
+		r := teltonika.NewReader(s, 0)
+		for {
+			f, err := r.Next()
+			if err != nil {
+				s.err = err
+				return
+			}
+			commands, err := teltonika.DecodeMessages(f.Body)
+			require.NoError(t, err)
+			for m := range commands.All() {
+				text := "did " + string(m.Text)
+				<-time.After(300 * time.Millisecond)
+				s.says(t, teltonika.TypeResponse, text)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		_ = s.SetReadDeadline(time.Now())
+		running.Wait()
+	}
+}
+
+// A device with a sensor line a second in the type of answers takes every command, on one socket,
+// and no outcome takes a line for a certain answer. The lines are all stored.
+func TestADeviceWithSerialDataTakesCommandsAndLosesNeitherSocketNorData(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []teltonika.MessageType{teltonika.TypeResponse, 0x0B} {
+		t.Run(fmt.Sprintf("%02X", byte(kind)), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, nil, func(t *testing.T, timed *timed) {
+				s := &sensor{timed: reported(t, timed), kind: kind}
+				stop := s.runs(t)
+				<-time.After(1500 * time.Millisecond)
+				for i := range 20 {
+					command := fmt.Sprint("command ", i)
+					got := <-asks(s.gateway, c12, command, time.Minute)
+					if kind == teltonika.TypeResponse {
+						require.ErrorIs(t, got.err, ErrAmbiguous)
+						lines := strings.Split(got.text, "\n")
+						require.Contains(t, lines, "did "+command)
+						require.GreaterOrEqual(t, len(lines), 4, "and of each second a line")
+					} else {
+						require.NoError(t, got.err)
+						require.Equal(t, "did "+command, got.text)
+					}
+				}
+				require.Equal(t, 1, s.gateway.Connections())
+				stop()
+				want := s.sent
+				if kind == teltonika.TypeResponse {
+					want += 20 // what may be lines
+				}
+				<-time.After(time.Second)
+				require.Equal(t, MessageCounts{Stored: int64(want), LostBy: map[string]int64{}}, s.gateway.Messages())
+				require.ErrorContains(t, s.err, "timeout", "nobody closed the socket")
+			})
+		})
+	}
+}
+
+// What a device sends before any command is its own. So that is known on its next socket too.
+func TestADeviceWithSerialDataIsKnownOnItsNextSocket(t *testing.T) {
+	t.Parallel()
+	manyInBubble(t, nil, nil, func(t *testing.T, _ *Gateway, join func() *timed) {
+		s := reported(t, join())
+		s.write(t, response(t, c12, "LLS: 0001"))
+		s = reported(t, join())
+		s.ambiguous(t, asks(s.gateway, c12, "getver", time.Minute), c12, "getver", "did getver")
+		s.obeys(t, c14, "in the other codec")
+	})
+}
+
+func TestTheRestOfAnAnswerIsForgottenWithItsSocket(t *testing.T) {
+	t.Parallel()
+	manyInBubble(t, nil, nil, func(t *testing.T, _ *Gateway, join func() *timed) {
+		s := reported(t, join())
+		s.obeys(t, c12, "getver")
+		s.write(t, response(t, c12, "and the rest"))
+		s = reported(t, join())
+		s.obeys(t, c12, "getver")
+	})
+}
+
+// Each of several refusals may be an earlier command's.
+func TestARefusalThatMayBeAnotherCommandsIsAmbiguous(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(t *testing.T, s *timed) {
+		reported(t, s)
+		slow := asks(s.gateway, c14, "slow", time.Second)
+		hears(t, s, c14, "slow")
+		require.ErrorIs(t, (<-slow).err, ErrUnanswered)
+		next := asks(s.gateway, c14, "next", time.Minute)
+		hears(t, s, c14, "next")
+		other, err := teltonika.ParseIMEI("352093081452251")
+		require.NoError(t, err)
+		nack, err := teltonika.AppendMessages(nil, c14, teltonika.Message{Type: teltonika.TypeNACK, IMEI: other})
+		require.NoError(t, err)
+		s.write(t, nack)
+		got := <-next
+		require.ErrorIs(t, got.err, ErrAmbiguous)
+		require.Equal(t, "[not executed: the device says that it is 352093081452251]", got.text)
+	})
+}
+
+// What a socket has received when it ends is stored, since it does not come again: what lies in the
+// gateway's buffer, in that of TLS, and in the kernel's.
+func TestMessagesThatHaveArrivedWhenTheirSocketEndsAreStored(t *testing.T) {
+	t.Parallel()
+	cert, key := certify(t, t.TempDir(), "gateway")
+	for name, c := range map[string]struct {
+		ends   func(t *testing.T, b *bench, join func() *wire)
+		stored int64
+	}{
+		"the device has a newer socket": {func(_ *testing.T, _ *bench, join func() *wire) { join() }, 3},
+		"the replica stops":             {func(_ *testing.T, b *bench, _ func() *wire) { b.stop() }, 3},
+		"the socket is in the way": {func(_ *testing.T, b *bench, _ func() *wire) {
+			b.newestSocket(imei).end(endCrowded)
+		}, 3},
+		"Redis refuses the records": {func(t *testing.T, b *bench, _ func() *wire) {
+			require.NoError(t, b.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+		}, 3},
+		"the device may not be served": {func(_ *testing.T, b *bench, _ func() *wire) { b.expel(imei) }, 0},
+	} {
+		for _, over := range []string{"TCP", "TLS"} {
+			t.Run(name+", "+over, func(t *testing.T) {
+				t.Parallel()
+				wrap := func(_ *bench, ln net.Listener) net.Listener { return ln }
+				dial := func(b *bench) *wire { return b.dial(t) }
+				if over == "TLS" {
+					wrap = overTLS(t, cert, key, slog.Default())
+					dial = func(b *bench) *wire { return b.dialTLS(t, tls.VersionTLS13) }
+				}
+				b := setupOn(t, redistest.Start(t), wrap)
+				join := func() *wire {
+					w := dial(b)
+					w.send(handshake(t, imei))
+					w.expect("01")
+					return w
+				}
+				w := join()
+				first := b.registrar.all()[0]
+				require.NoError(t, b.rdb.Do(t.Context(), "CLIENT", "PAUSE", "60000", "WRITE").Err())
+				w.send(append(frame(t, 1), response(t, c12, "LLS: 1")...))
+				await(t, func() bool { arrived, _, _ := first.counts(); return arrived == 1 })
+				w.send(append(response(t, c12, "LLS: 2"), frame(t, 1)...))
+				w.send(response(t, c12, "LLS: 3"))
+				c.ends(t, b, join)
+				require.NoError(t, b.rdb.Do(t.Context(), "CLIENT", "UNPAUSE").Err())
+				<-first.released
+				require.NoError(t, b.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+				await(t, func() bool { return b.Messages().Waiting == 0 })
+				require.Equal(t, MessageCounts{Stored: c.stored, LostBy: map[string]int64{}}, b.Messages())
+			})
+		}
+	}
+}
+
+// While Redis hangs, messages wait. When it answers they are stored, in order, each once for who
+// drops repeats of frame and record.
+func TestMessagesWaitForRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := setup(t, server)
+	w := b.login(t, imei)
+	w.send(frame(t, 1))
+	w.expect("00000001")
+	server.Stop()
+	const n = 300
+	for i := range n {
+		w.send(response(t, c12, fmt.Sprint("line ", i)))
+	}
+	awaitCount(t, n, b.frames("12", "command"))
+	require.Positive(t, b.Messages().Waiting)
+	server.Cont()
+	await(t, func() bool { return b.Messages().Waiting == 0 })
+	require.Equal(t, MessageCounts{Stored: n, LostBy: map[string]int64{}}, b.Messages())
+	next, seen := 0, map[string]bool{}
+	for _, e := range b.entries(t, b.stream+MessagesSuffix) {
+		if id := fmt.Sprint(e["frame"], e["record"]); !seen[id] {
+			seen[id] = true
+			require.Equal(t, fmt.Sprint("line ", next), e["text"])
+			next++
+		}
+	}
+	require.Equal(t, n, next)
+}
+
+// away is messages of a gateway whose Redis is not there.
+func away(t *testing.T) *messages {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1})
+	t.Cleanup(func() { _ = client.Close() })
+	g, err := New(Config{Register: (&registrar{}).register, Client: client, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	g.store.start()
+	t.Cleanup(func() {
+		g.messages.close(0)
+		g.store.close()
+	})
+	return g.messages
+}
+
+func TestWhatDoesNotFitWhileRedisIsAwayIsCountedByDevice(t *testing.T) {
+	t.Parallel()
+	q := away(t)
+	text := make([]byte, 1000)
+	fits := deviceWaits / (messageCost + len(text))
+	for range fits + 5 {
+		q.add(&message{origin: origin{imei: imei}, text: text})
+	}
+	q.add(&message{origin: origin{imei: "352093081452251"}, text: text})
+	require.Equal(t, MessageCounts{Waiting: fits + 1, Lost: 5, LostBy: map[string]int64{imei: 5}}, q.read())
+	require.Equal(t, 5.0, testutil.ToFloat64(q.metrics.lost))
+	q.close(time.Millisecond)
+	require.Equal(t, MessageCounts{
+		Lost: int64(fits + 6), LostBy: map[string]int64{imei: int64(fits + 5), "352093081452251": 1},
+	}, q.read())
+	require.Zero(t, q.bytes)
+	require.Empty(t, q.used)
+	q.add(&message{origin: origin{imei: imei}})
+	require.EqualValues(t, fits+7, q.read().Lost)
+}
+
+func TestWhatAllDevicesMayHaveWaitingIsBounded(t *testing.T) {
+	t.Parallel()
+	q := away(t)
+	text := make([]byte, 32<<10)
+	for i := range 2 * allWait / len(text) {
+		q.add(&message{origin: origin{imei: fmt.Sprintf("%015d", i)}, text: text})
+	}
+	require.LessOrEqual(t, q.bytes, allWait)
+	require.Len(t, q.read().LostBy, losersMost)
+	require.Greater(t, q.read().Lost, int64(losersMost))
+}
+
+func TestWhatIsPrintable(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"": false, "LLS: 22\r\n": true, "a\tb": true, "Größe": true, "\x00": false, "\x1b[2J": false, "\x85": false,
+		"\xff": false, "\u202e": false, "\u0085": false, "\ufffd": true,
+	} {
+		require.Equal(t, want, printable([]byte(text)), "%q", text)
+	}
+}
+
+// Redis keeps what fits in the buffer of an address, so that an end of the socket loses nothing.
+func TestMessagesOfASocketThatEndsAreStored(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	w := b.login(t, imei)
+	w.send(response(t, teltonika.Codec14, "unasked"))
+	p, err := teltonika.AppendMessages(nil, teltonika.Codec15, teltonika.Message{
+		Type: 0x0B, Timestamp: 1700000000, IMEI: mustParse(t, "352093081452251"), Text: []byte{0, 1},
+	})
+	require.NoError(t, err)
+	w.send(p)
+	require.NoError(t, w.Close())
+	await(t, func() bool { return b.Messages().Stored == 2 })
+	got := b.entries(t, b.stream+MessagesSuffix)
+	fits(t, "message", got)
+	require.Equal(t, []string{"14", "15"}, column(got, "codec"))
+	require.Equal(t, []string{"-", "352093081452251"}, column(got, "named"))
+	require.Equal(t, []string{"unasked", "-"}, column(got, "text"))
+	require.Equal(t, []string{"-", "1700000000000"}, column(got, "ts"))
+}
+
+func mustParse(t *testing.T, digits string) teltonika.IMEI {
+	t.Helper()
+	m, err := teltonika.ParseIMEI(digits)
+	require.NoError(t, err)
+	return m
+}

@@ -1,0 +1,140 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/slot"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+func TestStreamsLieEvenlyOnTheSlots(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{Stream}, streams(Stream, 1))
+	require.Equal(t, []string{"telemetry:{teltonika:2:00:0}", "telemetry:{teltonika:2:01:0}"}, streams(Stream, 2))
+	for _, n := range []int{2, 16, 1024} {
+		for k, name := range streams(Stream, n) {
+			require.Equal(t, k, slot.Of(name)*n/slot.Count, name)
+			require.Equal(t, slot.Of(name), slot.Of(name+DeadSuffix))
+		}
+	}
+}
+
+func TestThePageHasTheNamesOfTheStreams(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../../docs/devices.md")
+	require.NoError(t, err)
+	var names []string
+	for _, name := range streams(Stream, 16) {
+		names = append(names, strings.TrimSuffix(strings.TrimPrefix(name, "telemetry:{teltonika:16:"), "}"))
+	}
+	require.Contains(t, string(page), "for s in "+strings.Join(names, " ")+"; do")
+}
+
+func TestCapsAreOfAllStreamsTogether(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = client.Close() })
+	for _, c := range []struct {
+		streams                     int
+		maxLen, records, deadLetter int64
+	}{
+		{1, 1_000_000, 1_000_000, 10_000},
+		{16, 1_000_000, 62_500, 625},
+		{16, 1000, 63, 63},
+		{1024, 11, 1, 1},
+	} {
+		for _, s := range newStore(client, streams(Stream, c.streams), c.maxLen).streams {
+			require.Equal(t, c.records, s.maxLen)
+			require.Equal(t, c.deadLetter, s.deadMost)
+		}
+	}
+}
+
+// A device's records and dead letters go where a reader in any language looks for them, and a
+// master that hangs delays only the devices whose streams it has.
+func TestEachDeviceHasItsStream(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	o := c.Options()
+	o.PoolSize, o.PipelinePoolSize, o.MaxRetries, o.MaxRedirects = 2, 1, -1, -1
+	client, hangs := redis.NewClusterClient(o), &hangHook{resume: make(chan struct{})}
+	client.AddHook(hangs)
+	t.Cleanup(func() { _ = client.Close() })
+	b := setup(t, redistest.Shared(t), func(cfg *Config) {
+		cfg.Client, cfg.Stream, cfg.Streams = client, Stream, 16
+	})
+	names, rdb := streams(Stream, 16), c.Client()
+	of := func(imei string) string { return names[guard.PartitionOf(imei, 16)] }
+	require.Equal(t, "telemetry:{teltonika:16:03:2}", of("352093081452251"))
+
+	sent := map[string]int64{}
+	var there, elsewhere []*wire
+	for i := 0; len(there) < 2*underWay(client) || len(elsewhere) < 8; i++ {
+		imei := fmt.Sprintf("35%013d", i)
+		w := b.login(t, imei)
+		w.send(frame(t, 2))
+		w.expect("00000002")
+		sent[of(imei)] += 2
+		if c.Owner(of(imei)) == c.Nodes[2] {
+			there, hangs.streams = append(there, w), append(hangs.streams, of(imei))
+		} else {
+			elsewhere = append(elsewhere, w)
+		}
+	}
+	for _, name := range names {
+		require.Equal(t, sent[name], rdb.XLen(t.Context(), name).Val(), name)
+	}
+	junk := b.login(t, "352093081452251")
+	junk.send(teltonika.AppendEnvelope(nil, []byte("\x08\x01\xff\xff\xff\xff\x01")))
+	junk.expect("00000001")
+	dead := rdb.XRange(t.Context(), "telemetry:{teltonika:16:03:2}:dead", "-", "+").Val()
+	require.Len(t, dead, 1)
+	require.Equal(t, "352093081452251", dead[0].Values["imei"])
+
+	hangs.on.Store(true)
+	defer close(hangs.resume)
+	for _, w := range there {
+		w.send(frame(t, 1))
+	}
+	different := len(slices.Compact(slices.Sorted(slices.Values(hangs.streams))))
+	await(t, func() bool { return hangs.now.Load() == int64(different) }) // of each stream one
+	for _, w := range elsewhere {
+		w.send(frame(t, 1))
+		w.expect("00000001")
+	}
+}
+
+// hangHook is a master that does not answer what is written to some streams, until resume is
+// closed.
+type hangHook struct {
+	streams []string
+	on      atomic.Bool
+	now     atomic.Int64
+	resume  chan struct{}
+}
+
+func (*hangHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*hangHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *hangHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if h.on.Load() && slices.ContainsFunc(cmds, func(c redis.Cmder) bool {
+			return c.Name() == "xadd" && slices.Contains(h.streams, fmt.Sprint(c.Args()[1]))
+		}) {
+			h.now.Add(1)
+			<-h.resume
+		}
+		return next(ctx, cmds)
+	}
+}

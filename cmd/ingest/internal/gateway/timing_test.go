@@ -1,0 +1,288 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// pipes is a listener whose sockets are net.Pipes, on which deadlines run by a
+// bubble's clock.
+type pipes struct {
+	conns chan net.Conn
+	ctx   context.Context
+	close context.CancelFunc
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.ctx.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { p.close(); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// timed is a gateway in a bubble, and a socket to it.
+type timed struct {
+	net.Conn
+	gateway   *Gateway
+	registrar *registrar
+	began     time.Time
+}
+
+// inBubble runs a test on a gateway whose Redis is o and whose clock is the
+// bubble's.
+func inBubble(t *testing.T, dial func(context.Context, string, string) (net.Conn, error), test func(t *testing.T, s *timed)) {
+	manyInBubble(t, dial, nil, func(t *testing.T, _ *Gateway, join func() *timed) { test(t, join()) })
+}
+
+// manyInBubble is inBubble for as many sockets as the test joins. After is called when the gateway
+// has stopped.
+func manyInBubble(t *testing.T, dial func(context.Context, string, string) (net.Conn, error), change func(*Config),
+	test func(t *testing.T, g *Gateway, join func() *timed), after ...func(t *testing.T)) {
+	synctest.Test(t, func(t *testing.T) {
+		o := redistest.Fake(t)
+		o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
+		o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute
+		if dial != nil {
+			o.Dialer = dial
+		}
+		client := redis.NewClient(o)
+		defer client.Close()
+		r := &registrar{land: true}
+		cfg := Config{Register: r.register, Client: client, Stream: redistest.Prefix(t), FirstFrame: idleTime}
+		if change != nil {
+			change(&cfg)
+		}
+		g, err := New(cfg)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ln := &pipes{conns: make(chan net.Conn)}
+		ln.ctx, ln.close = context.WithCancel(ctx)
+		served := make(chan error, 1)
+		go func() { served <- g.Serve(ctx, ln) }()
+		var all []net.Conn
+		test(t, g, func() *timed {
+			ours, theirs := net.Pipe()
+			all = append(all, ours)
+			ln.conns <- theirs
+			return &timed{Conn: ours, gateway: g, registrar: r, began: time.Now()}
+		})
+		cancel()
+		require.NoError(t, <-served)
+		for _, f := range after {
+			f(t)
+		}
+		for _, c := range all {
+			require.NoError(t, c.Close())
+		}
+	})
+}
+
+func (s *timed) login(t *testing.T) {
+	t.Helper()
+	s.write(t, handshake(t, imei))
+	require.Equal(t, []byte{1}, s.read(t, 1))
+}
+
+// reports logs in and sends a frame, from whose acknowledgement on times count.
+func (s *timed) reports(t *testing.T) {
+	t.Helper()
+	s.login(t)
+	s.write(t, frame(t, 1))
+	require.Equal(t, []byte{0, 0, 0, 1}, s.read(t, 4))
+	s.began = time.Now()
+}
+
+func (s *timed) write(t *testing.T, p []byte) {
+	t.Helper()
+	_, err := s.Write(p)
+	require.NoError(t, err)
+}
+
+func (s *timed) read(t *testing.T, n int) []byte {
+	t.Helper()
+	p := make([]byte, n)
+	_, err := io.ReadFull(s, p)
+	require.NoError(t, err)
+	return p
+}
+
+// endsAfter waits for the gateway to close the socket, and says when.
+func (s *timed) endsAfter(t *testing.T, want time.Duration) {
+	t.Helper()
+	got, err := io.ReadAll(s)
+	require.NoError(t, err)
+	require.Empty(t, got)
+	require.Equal(t, want, time.Since(s.began))
+}
+
+func TestAHandshakeHasFifteenSecondsWhateverTrickles(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(t *testing.T, s *timed) {
+		for _, b := range handshake(t, imei)[:10] {
+			s.write(t, []byte{b})
+			<-time.After(time.Second)
+		}
+		s.endsAfter(t, 15*time.Second)
+		require.Empty(t, s.registrar.all())
+	})
+}
+
+func TestAFrameHasThirtySecondsToBecomeWhole(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(t *testing.T, s *timed) {
+		s.login(t)
+		<-time.After(time.Minute)
+		s.write(t, frame(t, 1)[:1])
+		<-time.After(20 * time.Second)
+		s.write(t, frame(t, 1)[1:9])
+		s.endsAfter(t, 90*time.Second)
+	})
+}
+
+func TestAParkedDeviceIsKeptForAnHourAndFiveMinutes(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(t *testing.T, s *timed) {
+		s.reports(t)
+		<-time.After(time.Hour)
+		s.write(t, []byte{0xFF}) // a keep-alive counts
+		<-time.After(time.Hour)
+		s.write(t, frame(t, 1))
+		require.Equal(t, []byte{0, 0, 0, 1}, s.read(t, 4))
+		s.endsAfter(t, 2*time.Hour+3900*time.Second)
+		<-s.registrar.all()[0].released
+	})
+}
+
+func TestASilentDeviceThatIsElsewhereIsLetGo(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(t *testing.T, s *timed) {
+		s.gateway.Displaced(imei, "other") // nobody by that name yet
+		s.reports(t)
+		<-time.After(time.Hour)
+		s.gateway.Displaced(imei, "other")
+		<-time.After(movedTime - time.Second)
+		s.write(t, []byte{0xFF}) // so it is here
+		<-time.After(time.Hour)
+		s.gateway.Displaced(imei, "other")
+		s.endsAfter(t, 2*time.Hour+2*movedTime-time.Second)
+		<-s.registrar.all()[0].released
+	})
+}
+
+func TestADeviceWaitsNoLongerThanASecondForItsRegistration(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(t *testing.T, s *timed) {
+		s.registrar.land = false
+		s.login(t)
+		require.Equal(t, time.Second, time.Since(s.began))
+	})
+}
+
+func TestADeviceIsAcceptedAsSoonAsItsRegistrationLands(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(t *testing.T, s *timed) {
+		s.registrar.land = false
+		s.write(t, handshake(t, imei))
+		<-time.After(300 * time.Millisecond)
+		close(s.registrar.all()[0].landed)
+		require.Equal(t, []byte{1}, s.read(t, 1))
+		require.Equal(t, 300*time.Millisecond, time.Since(s.began))
+	})
+}
+
+func TestAnAcknowledgementIsWithheldAfterTenSeconds(t *testing.T) {
+	t.Parallel()
+	// A Redis behind a black hole: it takes connections and never says a word.
+	hole := func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		go func() {
+			_, _ = io.Copy(io.Discard, theirs)
+			_ = theirs.Close()
+		}()
+		return ours, nil
+	}
+	inBubble(t, hole, func(t *testing.T, s *timed) {
+		s.login(t)
+		s.write(t, frame(t, 1))
+		s.endsAfter(t, 10*time.Second)
+	})
+}
+
+func TestADeviceThatTakesNoAnswerIsGivenUp(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(t *testing.T, s *timed) {
+		s.login(t)
+		s.write(t, frame(t, 1)) // a pipe holds nothing: unread, the answer blocks
+		<-time.After(time.Minute)
+		s.endsAfter(t, time.Minute)
+		_, acknowledged, released := s.registrar.all()[0].counts()
+		require.Zero(t, acknowledged)
+		require.Equal(t, 1, released)
+	})
+}
+
+func TestAStopThatTakesTooLongEndsWhateverASocketWaitsFor(t *testing.T) {
+	t.Parallel()
+	const drain = claimTime / 2
+	for name, waits := range map[string]func(t *testing.T, s *timed){
+		"for its registration": func(t *testing.T, s *timed) {
+			s.registrar.land = false
+			s.write(t, handshake(t, imei))
+		},
+		"for a device that takes no answer": func(t *testing.T, s *timed) {
+			s.login(t)
+			s.write(t, frame(t, 1)) // a pipe holds nothing: unread, the answer blocks
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var began time.Time
+			manyInBubble(t, nil, func(c *Config) { c.Drain = drain },
+				func(t *testing.T, _ *Gateway, join func() *timed) {
+					waits(t, join())
+					synctest.Wait()
+					began = time.Now()
+				}, func(t *testing.T) { require.Equal(t, drain, time.Since(began)) })
+		})
+	}
+}
+
+func TestASilentSocketEndsForTheReasonOfItsTurn(t *testing.T) {
+	t.Parallel()
+	for reason, before := range map[string]func(t *testing.T, s *timed){
+		endRefused:  func(*testing.T, *timed) {},
+		endUnproven: func(t *testing.T, s *timed) { s.login(t) },
+		endIdle: func(t *testing.T, s *timed) {
+			s.login(t)
+			s.write(t, frame(t, 1))
+			s.read(t, 4)
+		},
+		endIncomplete: func(t *testing.T, s *timed) { s.login(t); s.write(t, frame(t, 2)[:20]) },
+	} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, nil, func(t *testing.T, s *timed) {
+				before(t, s)
+				_, err := s.Read(make([]byte, 1))
+				require.ErrorIs(t, err, io.EOF)
+				synctest.Wait()
+				require.InDelta(t, 1, testutil.ToFloat64(s.gateway.metrics.disconnects.WithLabelValues(reason)), 0)
+			})
+		})
+	}
+}

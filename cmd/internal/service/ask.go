@@ -1,0 +1,130 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+)
+
+const (
+	// mostFinds is how many devices are looked for at once; others wait.
+	mostFinds = 8
+	// findCall and whyCall bound an answer, with the wait for its turn: why reads the whole eviction
+	// log.
+	findCall, whyCall = 5 * time.Second, 15 * time.Second
+	// mostWhys is for how many keys why is asked at once, with those that wait for their turn.
+	mostWhys = 32
+	// longestKey is the longest key that can be asked for.
+	longestKey = 512
+)
+
+// questions answers what is asked about one device or key, out of Redis.
+type questions struct {
+	reader *inspect.Reader
+	ctx    context.Context // ends when the server stops; set before the first request
+	finds  *semaphore.Weighted
+	asked  *semaphore.Weighted // keys that why is asked of, read or waiting: those who ask may have left
+	whys   *semaphore.Weighted // one log is read at a time
+	same   singleflight.Group  // who asks why of the same key meanwhile gets the same answer
+}
+
+func newQuestions(r *inspect.Reader) *questions {
+	return &questions{
+		reader: r, ctx: context.Background(), finds: semaphore.NewWeighted(mostFinds),
+		asked: semaphore.NewWeighted(mostWhys), whys: semaphore.NewWeighted(1),
+	}
+}
+
+// end waits until no log is read any more, for a while. The context has ended; a Redis that is
+// silent then holds up the goroutine that reads for whyCall at most.
+func (q *questions) end() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), stopTimeout)
+	defer cancel()
+	_ = q.whys.Acquire(ctx, 1)
+}
+
+// find is GET /api/v1/devices/{imei}.
+func (q *questions) find(w http.ResponseWriter, req *http.Request) {
+	imei := req.PathValue("imei")
+	if !askable(imei) {
+		failWith(w, badRequest("expected an IMEI, such as /api/v1/devices/356307042441013"))
+		return
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), findCall)
+	defer cancel()
+	if err := q.finds.Acquire(ctx, 1); err != nil {
+		fail(w, http.StatusServiceUnavailable, "too many devices are looked for; ask again later")
+		return
+	}
+	defer q.finds.Release(1)
+	found, err := q.reader.Find(ctx, imei)
+	switch {
+	case err != nil:
+		failWith(w, err)
+	case found.Owner == "":
+		fail(w, http.StatusNotFound, found.Sentence)
+	default:
+		answer(w, http.StatusOK, found)
+	}
+}
+
+// why is GET /api/v1/why?key=.
+func (q *questions) why(w http.ResponseWriter, req *http.Request) {
+	p, err := params(w, req, []string{"key"})
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	found, err := q.tellWhy(req.Context(), p.Get("key"))
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	answer(w, http.StatusOK, found)
+}
+
+// tellWhy answers why, for HTTP and for the page.
+func (q *questions) tellWhy(ctx context.Context, key string) (inspect.Why, error) {
+	if !askable(key) {
+		return inspect.Why{}, badRequest("key: expected an IMEI, or the name of a key that a rule sweeps")
+	}
+	// It goes on for the others who wait for it, if who asked first leaves.
+	answers := q.same.DoChan(key, func() (any, error) {
+		if !q.asked.TryAcquire(1) {
+			return nil, errBusy
+		}
+		defer q.asked.Release(1)
+		ctx, cancel := context.WithTimeout(q.ctx, whyCall)
+		defer cancel()
+		if err := q.whys.Acquire(ctx, 1); err != nil {
+			return nil, errBusy
+		}
+		defer q.whys.Release(1)
+		return q.reader.Why(ctx, key)
+	})
+	select {
+	case a := <-answers:
+		found, _ := a.Val.(inspect.Why)
+		return found, a.Err
+	case <-ctx.Done(): // nobody reads an answer
+		return inspect.Why{}, context.Cause(ctx)
+	}
+}
+
+// errBusy: others ask too.
+var errBusy = errors.New("service: the eviction log is being read for others; ask again later")
+
+// askable tells whether a key of that name can be asked for.
+func askable(key string) bool {
+	return key != "" && len(key) <= longestKey && utf8.ValidString(key) &&
+		!strings.ContainsFunc(key, unicode.IsControl)
+}

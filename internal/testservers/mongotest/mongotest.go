@@ -1,0 +1,196 @@
+// Package mongotest gives tests a server that speaks MongoDB's protocol.
+//
+//   - [Database]: a database of the test's own on one server for the whole test binary.
+//   - [Start]: a server of the test's own, to be killed, or to be what the other was yesterday.
+//   - [NewProxy]: a network before a server, which delays, withholds, cuts and redirects.
+//   - [Partly]: a source that leaves documents out.
+//
+// A package that uses it has a TestMain that calls [Main].
+//
+// A server is FerretDB, by the program that FERRET_SERVER names: "make test" sets it,
+// scripts/ferret prints it. Where MONGODB_URI names a real server, databases are made there, and
+// dropped. Without both, a test is skipped; "make test" fails if one is.
+package mongotest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// A Server is a FerretDB process that this package started.
+type Server struct {
+	t    testing.TB
+	p    *process.Process
+	addr string
+}
+
+// Start starts a server of the test's own on a free loopback port, and returns when it answers. It
+// and its data go with the test. It is FerretDB also where MONGODB_URI is set.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	s, err := launch()
+	skipIfNone(t, err)
+	s.t = t
+	t.Cleanup(s.Kill)
+	return s
+}
+
+var errNone = errors.New("no MongoDB here: set FERRET_SERVER to what scripts/ferret prints, or MONGODB_URI")
+
+func skipIfNone(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, errNone) {
+		t.Skip("skipped:", err)
+	}
+	require.NoError(t, err)
+}
+
+func launch() (*Server, error) {
+	binary := os.Getenv("FERRET_SERVER")
+	if binary == "" {
+		return nil, errNone
+	}
+	cmd := exec.Command(binary)
+	cmd.Stderr = os.Stderr
+	p, err := process.Start(cmd, process.Options{Talk: true, OwnGroup: true})
+	if err != nil {
+		return nil, fmt.Errorf("mongotest: FERRET_SERVER: %w", err)
+	}
+	if !p.Out.Scan() {
+		p.Kill()
+		return nil, fmt.Errorf("mongotest: %s ended without an address, with status %d", binary, p.ExitCode())
+	}
+	said, err := url.Parse(p.Out.Text())
+	if err != nil || said.Host == "" {
+		p.Kill()
+		return nil, fmt.Errorf("mongotest: %s said %q instead of its URI", binary, p.Out.Text())
+	}
+	return &Server{p: p, addr: said.Host}, nil
+}
+
+// Addr is where the server listens, as host:port.
+func (s *Server) Addr() string { return s.addr }
+
+// Kill ends the server. It removes its data.
+func (s *Server) Kill() {
+	_ = s.p.In.Close() // by which it ends; the error is that it has ended
+	select {
+	case <-s.p.Done():
+	case <-time.After(patience):
+	}
+	s.p.Kill()
+}
+
+// Database makes a database of this server's. It goes with the server.
+func (s *Server) Database() *DB {
+	s.t.Helper()
+	return s.Namesake(newName())
+}
+
+// Namesake makes a database with the name of another server's: what that one was yesterday.
+func (s *Server) Namesake(name string) *DB {
+	s.t.Helper()
+	return newDB(s.t, "mongodb://"+s.addr, name, false)
+}
+
+func newName() string { return fmt.Sprintf("rollcall_test_%x", rand.Uint64()) }
+
+// patience is for what takes milliseconds, on a machine that does a lot else.
+const patience = 30 * time.Second
+
+// A DB is a database of a test's own, which goes with the test.
+type DB struct {
+	*mongo.Database        // for the test to write to
+	URI             string // for the code under test
+}
+
+// Through is the database's URI by way of a proxy.
+func (d *DB) Through(p *Proxy) string {
+	return "mongodb://" + p.Addr() + "/" + d.Name() + "?directConnection=true"
+}
+
+func newDB(t testing.TB, server, name string, drop bool) *DB {
+	t.Helper()
+	u, err := url.Parse(server)
+	if err != nil { // its words quote the URI, and the password in it
+		t.Fatal("mongotest: MONGODB_URI is not a URI with one host")
+	}
+	u.Path = "/" + name
+	client, err := mongo.Connect(options.Client().ApplyURI(u.String()).SetTimeout(patience))
+	require.NoError(t, err)
+	db := &DB{Database: client.Database(name), URI: u.String()}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if drop {
+			require.NoError(t, db.Drop(ctx))
+		}
+		require.NoError(t, client.Disconnect(ctx))
+	})
+	return db
+}
+
+// common is the test binary's one server, started when it is first asked for.
+var common struct {
+	sync.Mutex
+	inMain bool // Main is there to stop it
+	uri    string
+	server *Server // nil: MONGODB_URI's
+	err    error   // of the only attempt
+}
+
+// Database makes a database on the test binary's one server. Other tests use that server at the
+// same time.
+func Database(t testing.TB) *DB {
+	t.Helper()
+	common.Lock()
+	defer common.Unlock()
+	if !common.inMain {
+		t.Fatal("mongotest: Database needs a TestMain that calls mongotest.Main")
+	}
+	if common.uri == "" && common.err == nil {
+		if common.uri = os.Getenv("MONGODB_URI"); common.uri == "" {
+			if common.server, common.err = launch(); common.err == nil {
+				common.uri = "mongodb://" + common.server.addr
+			}
+		}
+	}
+	skipIfNone(t, common.err)
+	return newDB(t, common.uri, newName(), true)
+}
+
+// Main is the body of a package's TestMain: [redistest.Main], with this package's server stopped as
+// well. It does not return.
+func Main(m *testing.M) {
+	common.Lock()
+	common.inMain = true
+	common.Unlock()
+	redistest.Main(runner{m})
+}
+
+type runner struct{ m *testing.M }
+
+func (r runner) Run() int {
+	code := r.m.Run()
+	common.Lock()
+	defer common.Unlock()
+	if common.server != nil {
+		common.server.Kill()
+	}
+	return code
+}

@@ -1,0 +1,169 @@
+// Package pgtest gives tests a real PostgreSQL.
+//
+//   - [Database]: a database of the test's own on one server for the whole test binary.
+//   - [Template]: the same, copied from a database that was prepared once.
+//   - [Start]: a server of the test's own, to be frozen, killed, restarted, copied and set back.
+//
+// A package that uses it has a TestMain that calls [Main].
+//
+// The programs are in the folder that POSTGRES_BIN names: "make test" sets it, scripts/postgres
+// prints it. Without it they are those of the PATH, else of the project's cache. None fails a test,
+// it never skips one.
+//
+// A server listens on a socket in a private folder, and on no port. What was committed outlives a
+// killed server, but no loss of power: nothing is synced to the disk. As root it runs as the user
+// nobody, since PostgreSQL refuses to run as root.
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// patience is for what takes milliseconds, on a machine that does a lot else.
+const patience = 2 * time.Minute
+
+// A DB is a database of a test's own. It goes with the test.
+type DB struct {
+	*pgxpool.Pool        // a superuser's, for the test's own look
+	Name          string // of the database; roles that a test makes need names of their own: prefix them with it
+	URL           string // for the code under test, as a superuser
+}
+
+// As is the database's URL for another role.
+func (d *DB) As(role string) string {
+	c := d.Config().ConnConfig
+	return urlOf(role, c.Host, d.Name)
+}
+
+func urlOf(role, folder, name string) string {
+	return fmt.Sprintf("postgres://%s@/%s?host=%s", role, name, folder)
+}
+
+// Database makes an empty database on the test binary's one server. Other tests use that server at
+// the same time.
+func Database(t testing.TB) *DB {
+	t.Helper()
+	return shared(t).borrowed(t, "template0")
+}
+
+// A Template is a database that is prepared once, and copied for each test.
+type Template struct {
+	// Prepare fills the database that the URL names, and closes its connections.
+	Prepare func(ctx context.Context, url string) error
+
+	once sync.Once
+	name string
+	err  error
+}
+
+// Database makes a copy of the template on the test binary's one server.
+func (tmpl *Template) Database(t testing.TB) *DB {
+	t.Helper()
+	p := shared(t)
+	tmpl.once.Do(func() {
+		tmpl.name, tmpl.err = p.create(context.Background(), "template0")
+		if tmpl.err == nil {
+			tmpl.err = tmpl.Prepare(context.Background(), p.url(tmpl.name))
+		}
+	})
+	require.NoError(t, tmpl.err)
+	return p.borrowed(t, tmpl.name)
+}
+
+// database makes a database that goes with the server.
+func (p *server) database(t testing.TB, template string) *DB {
+	t.Helper()
+	name, err := p.create(t.Context(), template)
+	require.NoError(t, err)
+	db := &DB{Name: name, URL: p.url(name)}
+	db.Pool, err = pgxpool.New(t.Context(), db.URL)
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	return db
+}
+
+// borrowed makes a database that goes with a test, before its server does.
+func (p *server) borrowed(t testing.TB, template string) *DB {
+	t.Helper()
+	db := p.database(t, template)
+	t.Cleanup(func() {
+		db.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		require.NoError(t, p.exec(ctx, "DROP DATABASE "+db.Name+" WITH (FORCE)"))
+	})
+	return db
+}
+
+func (p *server) create(ctx context.Context, template string) (name string, err error) {
+	name = fmt.Sprintf("test_%x", rand.Uint64())
+	return name, p.exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s", name, template))
+}
+
+func (p *server) exec(ctx context.Context, sql string) error {
+	conn, err := pgx.Connect(ctx, p.url("postgres"))
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, sql)
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// common is the test binary's one server, started when it is first asked for.
+var common struct {
+	sync.Mutex
+	inMain bool // Main is there to stop it
+	p      *server
+	err    error // of the only attempt
+}
+
+func shared(t testing.TB) *server {
+	t.Helper()
+	common.Lock()
+	defer common.Unlock()
+	if !common.inMain {
+		t.Fatal("pgtest: Database needs a TestMain that calls pgtest.Main")
+	}
+	if common.p == nil && common.err == nil {
+		common.p, common.err = launch("", nil)
+	}
+	require.NoError(t, common.err)
+	return common.p
+}
+
+// Main is the body of a package's TestMain: [redistest.Main], with this package's server stopped as
+// well. It does not return.
+func Main(m *testing.M) {
+	common.Lock()
+	common.inMain = true
+	common.Unlock()
+	redistest.Main(runner{m})
+}
+
+type runner struct{ m *testing.M }
+
+func (r runner) Run() int {
+	code := r.m.Run()
+	common.Lock()
+	defer common.Unlock()
+	if common.p != nil {
+		if err := common.p.close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	return code
+}
