@@ -16,9 +16,9 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
-	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // commandRows are about commands to devices that hop while replicas end.
@@ -59,7 +59,7 @@ func commandsWhileReplicasFail(w *environment) {
 	more()
 	dead := w.Leader() // nobody comes back: others answer in its place
 	w.Kill(dead)
-	harness.Eventually(w.T, "the dead one's commands are answered", func() bool { return w.Exists(w.T.Context(), commands.Outbound(w.Layout, dead.ID)).Val() == 0 })
+	harness.Eventually(w.T, "the dead one's commands are answered", func() bool { return w.Exists(w.T.Context(), outbound(w.Layout, dead.ID)).Val() == 0 })
 	w.Start(dead.ID)
 	met.hit(1)
 	more()
@@ -82,7 +82,7 @@ func commandsWhileReplicasFail(w *environment) {
 	enough()
 	backends.Wait()
 	harness.Eventually(w.T, "every command has its outcome", func() bool {
-		for _, key := range w.Keys(w.T.Context(), commands.Outbound(w.Layout, "*")).Val() {
+		for _, key := range w.Keys(w.T.Context(), outbound(w.Layout, "*")).Val() {
 			if w.XLen(w.T.Context(), key).Val() > 0 {
 				return false
 			}
@@ -93,26 +93,32 @@ func commandsWhileReplicasFail(w *environment) {
 	devices.Wait()
 	w.ends()
 	v := w.judge()
-	of := make(map[commands.Status]int)
-	for _, m := range w.XRange(w.T.Context(), commands.Responses(w.Layout), "-", "+").Val() {
-		of[commands.Status(m.Values["status"].(string))]++
+	of := make(map[string]int)
+	for _, m := range w.XRange(w.T.Context(), responses(w.Layout), "-", "+").Val() {
+		of[m.Values["status"].(string)]++
 	}
 	w.T.Logf("%d given, %d executed: %v", given.Load(), len(w.Facts(nil).Executed), of)
-	for _, s := range []commands.Status{commands.Answered, commands.NotConnected, commands.Timeout, commands.Expired, commands.InstanceLost} {
+	for _, s := range []string{"answered", "not_connected", "timeout", "expired", "instance_lost"} {
 		require.Positive(w.T, of[s], "no command is %s: this run proves nothing", s)
 	}
 	require.Zero(w.T, v.WrongDeletes())
 }
 
+func outbound(l registry.Layout, instance string) string {
+	return l.Prefix + "commands:outbound:" + instance
+}
+
+func responses(l registry.Layout) string { return l.Prefix + "commands:responses" }
+
 // concludes and takes tell the scripts of those names, by their keys.
 func concludes(r proxy.Request) bool {
 	keys, _ := r.Script()
-	return len(keys) == 3 && keys[2] == commands.Responses(harness.KeyNames)
+	return len(keys) == 3 && keys[2] == responses(harness.KeyNames)
 }
 
 func takes(r proxy.Request) bool {
 	keys, _ := r.Script()
-	return len(keys) == 3 && strings.HasPrefix(keys[1], commands.Outbound(harness.KeyNames, "")) && keys[2] == harness.KeyNames.Registry()
+	return len(keys) == 3 && strings.HasPrefix(keys[1], outbound(harness.KeyNames, "")) && keys[2] == harness.KeyNames.Registry()
 }
 
 // answering is a device that was told something.
@@ -221,7 +227,7 @@ func (w *environment) gives(ctx context.Context, backend int, given *atomic.Int6
 			continue
 		}
 		id := fmt.Sprintf("order-%d-%d", backend, n)
-		add := &redis.XAddArgs{Stream: commands.Outbound(w.Layout, owner), Values: []any{
+		add := &redis.XAddArgs{Stream: outbound(w.Layout, owner), Values: []any{
 			"id", id, "imei", imei, "text", id, "codec", 12 + rnd.IntN(2)*2, "expires", time.Now().Add(time.Duration(rnd.IntN(3000)) * time.Millisecond).UnixMilli(),
 		}}
 		if w.XAdd(ctx, add).Err() != nil {

@@ -17,9 +17,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // Replica is one process of the real program. Its methods are for the scenario's goroutine.
@@ -140,8 +141,16 @@ func (r *Replica) Get(path string) ([]byte, error) {
 	return body, err
 }
 
-// Status is what the replica says of itself; it is used to know when to act, never to judge.
-func (r *Replica) Status() (s service.Status, err error) {
+// Status is the part of a replica's status that scenarios act on; nothing is judged by it.
+type Status struct {
+	Instance string          `json:"instance"`
+	Ready    bool            `json:"ready"`
+	Registry registry.Status `json:"registry"`
+	Janitor  janitor.Status  `json:"janitor"`
+}
+
+// Status asks the replica for its status.
+func (r *Replica) Status() (s Status, err error) {
 	body, err := r.Get("/api/v1/status")
 	if err != nil {
 		return s, err

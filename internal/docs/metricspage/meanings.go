@@ -1,20 +1,4 @@
-package docs
-
-// metricsIntro begins docs/metrics.md.
-const metricsIntro = `# Metrics
-
-This page is made from the code: ` + "`go test ./internal/docs/ -update`" + ` writes it. A test compares it.
-
-Columns: the metric; its type, its labels and the values that exist from the start; what it counts;
-what is normal; what another value means. Alerts on these metrics are in
-[alerts.yml](../deploy/prometheus/alerts.yml), and the [runbook](runbook.md) says what to do about
-each of them.
-
-No metric has a label for each device. At ` + "`LOG_LEVEL=debug`" + ` the end of each socket is a line
-with IMEI, address and reason. Where the registry has several partitions, what is of one has the
-label ` + "`partition`" + `. Beside the metrics below there are the ` + "`go_*`" + ` and
-` + "`process_*`" + ` metrics of the Prometheus client.
-`
+package metricspage
 
 // A meaning is what a person has to know of a metric and the code cannot say.
 type meaning struct{ normal, otherwise string }

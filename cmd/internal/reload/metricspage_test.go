@@ -1,0 +1,27 @@
+package reload
+
+import (
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/docs/metricspage"
+)
+
+var update = flag.Bool("update", false, "write the section of docs/metrics.md")
+
+func TestTheMetricsPageShowsTheMetricsOfFiles(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(path, []byte("geheim"), 0o600))
+	f, err := Open("REDIS_PASSWORD_FILE", Line, path)
+	require.NoError(t, err)
+	r := metricspage.NewRecorder()
+	_, err = New(Config{Files: []Watched{f}, Logger: slog.Default(), Registerer: r})
+	require.NoError(t, err)
+	metricspage.Check(t, "../../../", "Settings that stand in files", r, *update)
+}

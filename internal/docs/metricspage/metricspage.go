@@ -1,0 +1,165 @@
+// Package metricspage compares docs/metrics.md with the metrics that the code registers. Each program
+// calls [Check] in a test of its own, since no other package may import its parts.
+package metricspage
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+)
+
+// page is relative to the folder of a package; Check takes the way to the root.
+const page = "docs/metrics.md"
+
+// A metric is one family as the program registers it.
+type metric struct {
+	name, kind, help string
+	labels           []string
+	values           map[string][]string // of each label, as far as they exist before anything happens
+}
+
+// A Recorder is a registerer that keeps every collector, so that [Check] can describe it.
+type Recorder struct {
+	*prometheus.Registry
+	all []prometheus.Collector
+}
+
+// Register implements [prometheus.Registerer].
+func (r *Recorder) Register(c prometheus.Collector) error {
+	if err := r.Registry.Register(c); err != nil {
+		return err
+	}
+	r.all = append(r.all, c)
+	return nil
+}
+
+// MustRegister implements [prometheus.Registerer].
+func (r *Recorder) MustRegister(all ...prometheus.Collector) {
+	for _, c := range all {
+		if err := r.Register(c); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// NewRecorder returns an empty Recorder.
+func NewRecorder() *Recorder { return &Recorder{Registry: prometheus.NewRegistry()} }
+
+// Check compares the section of docs/metrics.md with that title with the metrics of the recorder, or
+// writes it if update is set. The root is the way to the repository's root.
+func Check(t *testing.T, root, title string, r *Recorder, update bool) {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("| metric | type, labels | what | normal | otherwise |\n|---|---|---|---|---|\n")
+	for _, m := range r.metrics(t) {
+		text, ok := meanings[m.name]
+		require.True(t, ok, "internal/docs/metricspage/meanings.go has no entry for the metric %s", m.name)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", m.name, m.kindAndLabels(), m.help, text.normal, text.otherwise)
+	}
+	have, err := os.ReadFile(root + page)
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(have), "\n## "+title+"\n\n")
+	require.True(t, found, "%s has no section %q", page, title)
+	section, after, more := strings.Cut(rest, "\n## ")
+	if !update {
+		require.Equal(t, b.String(), section, "%s is out of date; renew it by: "+
+			"go test -p 1 ./internal/docs/ ./cmd/... -run MetricsPage -update", page)
+		return
+	}
+	whole := before + "\n## " + title + "\n\n" + b.String()
+	if more {
+		whole += "\n## " + after
+	}
+	require.NoError(t, os.WriteFile(root+page, []byte(whole), 0o644))
+}
+
+// Values returns the values of a label of a metric that exist before anything happens.
+func (r *Recorder) Values(t *testing.T, metric, label string) []string {
+	t.Helper()
+	_, values := r.gathered(t)
+	return values[metric][label]
+}
+
+// Names returns the names of all metrics that the page must show, sorted.
+func Names() []string {
+	return slices.Sorted(maps.Keys(meanings))
+}
+
+var described = regexp.MustCompile(`fqName: "([^"]*)", help: "(.*)", unit: .*, constLabels: {(.*)}, variableLabels: {(.*)}}`)
+
+// metrics lists what a recorder was given, by name.
+func (r *Recorder) metrics(t *testing.T) []metric {
+	t.Helper()
+	kinds, values := r.gathered(t)
+	var all []metric
+	for _, c := range r.all {
+		descs := make(chan *prometheus.Desc, 1)
+		c.Describe(descs)
+		desc := (<-descs).String()
+		found := described.FindStringSubmatch(desc)
+		require.NotNil(t, found, desc)
+		m := metric{name: found[1], help: strings.ReplaceAll(found[2], `\"`, `"`)}
+		if slices.ContainsFunc(all, func(other metric) bool { return other.name == m.name }) {
+			continue // there is one gauge for each sweep
+		}
+		switch c.(type) {
+		case *prometheus.CounterVec:
+			m.kind = "counter"
+		case *prometheus.GaugeVec:
+			m.kind = "gauge"
+		case *prometheus.HistogramVec:
+			m.kind = "histogram"
+		default:
+			m.kind = kinds[m.name]
+		}
+		require.NotEmpty(t, m.kind, "a collector of an unknown kind: %T", c)
+		for _, label := range strings.Split(found[3]+","+found[4], ",") {
+			if name, _, _ := strings.Cut(label, "="); name != "" {
+				m.labels = append(m.labels, name)
+			}
+		}
+		m.values = values[m.name]
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b metric) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+// gathered says, of each metric that has a series already, its kind and the values of its labels.
+func (r *Recorder) gathered(t *testing.T) (kinds map[string]string, values map[string]map[string][]string) {
+	t.Helper()
+	families, err := r.Gather()
+	require.NoError(t, err)
+	kinds, values = make(map[string]string), make(map[string]map[string][]string)
+	for _, family := range families {
+		kinds[family.GetName()] = strings.ToLower(family.GetType().String())
+		labels := make(map[string][]string)
+		for _, series := range family.GetMetric() {
+			for _, label := range series.GetLabel() {
+				if !slices.Contains(labels[label.GetName()], label.GetValue()) {
+					labels[label.GetName()] = append(labels[label.GetName()], label.GetValue())
+				}
+			}
+		}
+		values[family.GetName()] = labels
+	}
+	return kinds, values
+}
+
+func (m metric) kindAndLabels() string {
+	text := m.kind
+	for _, label := range m.labels {
+		text += "; `" + label + "`"
+		if known := m.values[label]; len(known) > 0 {
+			text += ": " + strings.Join(known, ", ")
+		}
+	}
+	return text
+}
