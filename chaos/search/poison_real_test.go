@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -18,8 +19,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/replies"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -55,12 +56,12 @@ func newPair(t *testing.T, o *redis.Options, prefix string) *pair {
 	log := slog.New(slog.DiscardHandler)
 	var clients []io.Closer
 	quick := *o // a control client's deadlines are below the interval
+	quick.MaxRetries, quick.ContextTimeoutEnabled, quick.DialerRetries = -1, true, 1
 	quick.DialTimeout, quick.ReadTimeout, quick.WriteTimeout, quick.PoolTimeout = deadline, deadline, deadline, deadline
 	for _, id := range []string{"one", "two"} {
-		made, err := service.Connect(ctx, &service.Redis{Single: &quick, MostReply: mostReply}, deadline)
-		require.NoError(t, err)
-		data, control := made.Data, made.Control
-		clients = append(clients, made)
+		quick.Dialer = replies.Bounding((&net.Dialer{}).DialContext, mostReply)
+		data, control := redis.NewClient(&quick), redis.NewClient(lease.Options(&quick))
+		clients = append(clients, data, control)
 		reg, err := partition.NewRegistry(registry.Config{
 			Client: data, Control: control, Instance: id, Layout: f.Layout, HeartbeatInterval: 400 * time.Millisecond,
 			HeartbeatTTL: 2 * time.Second, Logger: log,

@@ -143,8 +143,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	r.commands, err = commands.New(commands.Config{
 		Instance: r.registry.Instance(), Layout: r.registry.Home(), Devices: r.gateway,
 		Client: r.clients.Data, Blocking: r.clients.Blocking,
-		TooLarge: func(err error) bool { return errors.Is(err, service.ErrTooLarge) },
-		Drain:    s.ShutdownGrace / 10, Logger: log, Registerer: metrics,
+		Drain: s.ShutdownGrace / 10, Logger: log, Registerer: metrics,
 	})
 	if err != nil {
 		return err

@@ -2,20 +2,14 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"encoding/hex"
-	"log/slog"
+	"fmt"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	tracker "github.com/rollcall-redis/rollcall/internal/teltonika/device"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -25,49 +19,22 @@ const (
 	other = "356307042441021"
 )
 
-// unclaimed is the claim of a device that nobody registers.
-type unclaimed struct{}
-
-func (unclaimed) Wait(context.Context) error { return nil }
-func (unclaimed) FrameReceived()             {}
-func (unclaimed) FrameAcked()                {}
-func (unclaimed) Release()                   {}
-
 func TestFindShowsWhatADeviceLastSentWrong(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t) // the key has no prefix
 	w := newWorld(t, redistest.World{Client: server.Client(), Options: server.Options(), Prefix: "x:"})
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
-	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
-	g, err := gateway.New(gateway.Config{
-		Register: func(string) gateway.Claim { return unclaimed{} }, Client: rdb, Logger: slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	ln, err := gateway.Listen(ctx, "127.0.0.1:0")
-	require.NoError(t, err)
-	served := make(chan error, 1)
-	go func() { served <- g.Serve(ctx, ln) }()
-	defer func() {
-		stop()
-		require.NoError(t, <-served)
-	}()
-	d := tracker.New(imei, tracker.Options{})
-	defer d.Close()
-	_, err = d.Connect(t.Context(), ln.Addr().String())
-	require.NoError(t, err)
-	raw := teltonika.AppendEnvelope(nil, []byte("\x08\x01\xff\xff\xff\xff\x01"))
-	require.NoError(t, d.SendRaw(t.Context(), raw))
-
-	until(t, "the fault is stored", func() bool { return ask[inspect.Found](w, "find", imei).Fault != nil })
+	require.Nil(t, ask[inspect.Found](w, "find", imei).Fault)
+	const faults = "telemetry:teltonika:faults"
+	now := time.Now()
+	stored := fmt.Sprintf(`{"at":%d,"kind":"malformed","error":"teltonika: malformed body: codec 8",`+
+		`"bytes":"0000","peer":"127.0.0.1:5027"}`, now.UnixMilli())
+	require.NoError(t, server.Client().HSet(t.Context(), faults, imei, stored, other, "what is this").Err())
 	f := ask[inspect.Found](w, "find", imei).Fault
 	require.Equal(t, "malformed", f.Kind)
-	require.Equal(t, hex.EncodeToString(raw), f.Bytes)
-	require.WithinDuration(t, time.Now(), f.At, time.Hour)
+	require.Equal(t, "0000", f.Bytes)
+	require.WithinDuration(t, now, f.At, time.Second)
 	_, stdout, _ := w.run("find", imei)
 	require.Regexp(t, "^nobody holds .*\nlast fault: malformed at .* from 127.0.0.1:.*: teltonika: malformed body.*\nit sent: 0000", stdout)
-	require.Nil(t, ask[inspect.Found](w, "find", other).Fault)
-	require.NoError(t, rdb.HSet(t.Context(), gateway.Stream+gateway.FaultsSuffix, other, "what is this").Err())
 	require.Nil(t, ask[inspect.Found](w, "find", other).Fault)
 }
 

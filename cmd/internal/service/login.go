@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
+	"github.com/rollcall-redis/rollcall/internal/replies"
 )
 
 // loginFiles name the files with which a program gets into Redis; "" is none.
@@ -220,7 +221,7 @@ func (l login) credentials(user string) func(context.Context) (string, string, e
 }
 
 // dialer is for options; nil without files: go-redis' own will do. base is the URL's.
-func (l login) dialer(base *tls.Config, timeout time.Duration, mostReply int64) dialFunc {
+func (l login) dialer(base *tls.Config, timeout time.Duration, mostReply int64) replies.DialFunc {
 	plain := &net.Dialer{KeepAliveConfig: dialKeepAlive}
 	if l.tls == nil || base == nil {
 		if mostReply <= 0 {
@@ -228,11 +229,11 @@ func (l login) dialer(base *tls.Config, timeout time.Duration, mostReply int64) 
 		}
 		plain.Timeout = timeout
 		if base == nil {
-			return bounding(plain.DialContext, mostReply)
+			return replies.Bounding(plain.DialContext, mostReply)
 		}
-		return bounding((&tls.Dialer{NetDialer: plain, Config: base}).DialContext, mostReply)
+		return replies.Bounding((&tls.Dialer{NetDialer: plain, Config: base}).DialContext, mostReply)
 	}
-	return bounding(func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return replies.Bounding(func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		m, config := l.tls(), base.Clone()

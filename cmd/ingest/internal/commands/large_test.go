@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -60,7 +59,6 @@ func TestLargeCommandsAreRefusedWithoutReadingThem(t *testing.T) {
 	require.Less(t, allocated(func() {
 		in.reads(func(c *Config) {
 			c.Client, c.Blocking = clients.Data, clients.Blocking
-			c.TooLarge = func(err error) bool { return errors.Is(err, service.ErrTooLarge) }
 		})
 		for from, n := "0", 0; n < large+1; {
 			page, err := b.rdb.XRead(t.Context(), &redis.XReadArgs{Streams: []string{Responses(b.layout), from}, Block: patience}).Result()

@@ -17,6 +17,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -61,11 +62,9 @@ type Config struct {
 	// Client is for marks and outcomes. It must honour contexts. The Reader does not close it.
 	Client redis.UniversalClient
 	// Blocking is for reads that wait, and for nothing else: they would delay other calls. Run closes
-	// it, since no context ends a read that waits.
+	// it, since no context ends a read that waits. After guard.ErrTooLarge the reader reads entries one
+	// by one, cut to the size of a command.
 	Blocking redis.UniversalClient
-	// TooLarge reports whether Blocking failed because a reply exceeded its limit. The reader then
-	// reads entries one by one, cut to the size of a command. nil means no limit.
-	TooLarge func(error) bool
 	// Drain is how long commands that are under way may take to be answered after Run's context ended;
 	// 0: a second.
 	Drain time.Duration
@@ -164,7 +163,7 @@ func (r *Reader) follow(ctx, work context.Context) error {
 			read = r.fetch
 		}
 		page, err := read(ctx, from)
-		if r.cfg.TooLarge != nil && r.cfg.TooLarge(err) && !large {
+		if errors.Is(err, guard.ErrTooLarge) && !large {
 			from, large = "0", true // what was not read is pending now: one after the other
 			continue
 		}

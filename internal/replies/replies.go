@@ -1,4 +1,5 @@
-package service
+// Package replies bounds what a Redis client reads of one reply.
+package replies
 
 import (
 	"bytes"
@@ -11,15 +12,13 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// ErrTooLarge is what a call returns whose reply is larger than its client takes. Nothing of that
-// was read into memory, and the connection is closed.
-var ErrTooLarge = guard.ErrTooLarge
+// DialFunc opens a connection, as net.Dialer.DialContext does.
+type DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
-
-// bounding returns a dialer of connections that end before a reply of more than most bytes is read.
-// A key that somebody has filled can then not exhaust the memory of everybody who reads it.
-func bounding(dial dialFunc, most int64) dialFunc {
+// Bounding returns a dialer of connections that end before a reply of more than most bytes is read;
+// 0: of any size. A call with such a reply returns guard.ErrTooLarge. A key that somebody has filled
+// can then not exhaust the memory of everybody who reads it.
+func Bounding(dial DialFunc, most int64) DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil || most <= 0 {
@@ -85,7 +84,7 @@ func (r *replies) take(p []byte) error {
 			part = p[:end+1]
 		}
 		if len(r.line)+len(part) > longestLine {
-			return fmt.Errorf("%w: a line of more than %d bytes", ErrTooLarge, longestLine)
+			return fmt.Errorf("%w: a line of more than %d bytes", guard.ErrTooLarge, longestLine)
 		}
 		p = p[len(part):]
 		if end < 0 {
@@ -131,7 +130,7 @@ func (r *replies) header(line []byte) error {
 		r.bytes += 32 * announced
 	}
 	if r.bytes > r.most {
-		return fmt.Errorf("%w: %d bytes and more, of at most %d", ErrTooLarge, r.bytes, r.most)
+		return fmt.Errorf("%w: %d bytes and more, of at most %d", guard.ErrTooLarge, r.bytes, r.most)
 	}
 	return nil
 }

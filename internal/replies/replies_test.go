@@ -1,4 +1,4 @@
-package service
+package replies
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 func TestAReplyThatIsTooLargeIsRefusedBeforeItIsRead(t *testing.T) {
@@ -37,7 +39,7 @@ func TestAReplyThatIsTooLargeIsRefusedBeforeItIsRead(t *testing.T) {
 			for rest := []byte(text); len(rest) > 0 && err == nil; rest = rest[min(size, len(rest)):] {
 				err = r.take(rest[:min(size, len(rest))])
 			}
-			require.Equal(t, !fits, errors.Is(err, ErrTooLarge), fmt.Sprintf("%.40q in parts of %d: %v", text, size, err))
+			require.Equal(t, !fits, errors.Is(err, guard.ErrTooLarge), fmt.Sprintf("%.40q in parts of %d: %v", text, size, err))
 			if fits {
 				require.Zero(t, r.left)
 				require.Zero(t, r.skip)
