@@ -21,7 +21,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// predict compares what bench/internal/scale reckons with a real, small Cluster of real replicas, by
+// predict compares the forecast of bench/internal/scale with a small Cluster of real replicas, by
 // prices of the same run.
 func predict(r *rig) {
 	r.section("The simulation beside a real Cluster")

@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/replies"
 )
 
 var (
@@ -31,7 +33,7 @@ func Fields(ctx context.Context, client redis.UniversalClient, key string, field
 // ErrTooLarge is in the chain of the error of a call whose reply the client refuses to read, for
 // example since its connections limit what they read. [HScan] and [SScan] then read less of each
 // page.
-var ErrTooLarge = errors.New("the reply of Redis is larger than this client takes")
+var ErrTooLarge = replies.ErrTooLarge
 
 const (
 	// longestName is the most bytes of an element of a page that a script reads, and smallPage how

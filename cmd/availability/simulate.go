@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/workforce"
 )
 
@@ -144,7 +143,7 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 		}
 		defer clients.Close()
 		view.Truth = &workforce.Truth{
-			Force: force, DB: db, Redis: clients.Data, Layout: guard.Layout{Prefix: s.prefix},
+			Force: force, DB: db, Redis: clients.Data, Prefix: s.prefix,
 		}
 	}
 	return view.Run(ctx)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"time"
 
@@ -146,7 +147,7 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 			if partitions == 1 {
 				layout = layoutOn(s.redis)
 			}
-			return s.fleet.Routable(ctx, clients.Data, layout, partitions)
+			return routable(ctx, clients.Data, layout, partitions, maps.Keys(s.fleet.Where()))
 		}
 	}
 	if s.duration > 0 {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"strconv"
 	"strings"
@@ -93,7 +94,7 @@ func TestEveryRecordAcknowledgedToAFleetIsInTheStream(t *testing.T) {
 	f.await(t, func(c simulate.Counts) bool {
 		return c.Backlog == 0 && c.Acked > 350 && c.HalfOpen > 10 && c.Resent > 3 && c.Connected > 45
 	})
-	n, err := f.Routable(t.Context(), server.Client(), registry.Layout{}, 1)
+	n, err := routable(t.Context(), server.Client(), registry.Layout{}, 1, maps.Keys(f.Where()))
 	require.NoError(t, err)
 	require.Greater(t, n, 40)
 	f.stop()
@@ -115,7 +116,7 @@ func TestAReplicaThatIsKilledUnderLoadLosesNothingThatItAcknowledged(t *testing.
 	f.await(t, func(c simulate.Counts) bool { return c.Connected == 40 && c.Reconnects > 5 && c.Resent > 0 })
 	// All at the one that is left, and routable there.
 	require.Eventually(t, func() bool {
-		n, err := f.Routable(t.Context(), server.Client(), registry.Layout{}, 1)
+		n, err := routable(t.Context(), server.Client(), registry.Layout{}, 1, maps.Keys(f.Where()))
 		return err == nil && n == 40
 	}, patience, 20*time.Millisecond)
 	f.stop()

@@ -4,19 +4,22 @@ package replies
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
 	"syscall"
-
-	"github.com/rollcall-redis/rollcall/guard"
 )
+
+// ErrTooLarge is in the chain of the error of a call whose reply is larger than the client takes.
+// Nothing of that was read into memory, and the connection is closed.
+var ErrTooLarge = errors.New("the reply of Redis is larger than this client takes")
 
 // DialFunc opens a connection, as net.Dialer.DialContext does.
 type DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // Bounding returns a dialer of connections that end before a reply of more than most bytes is read;
-// 0: of any size. A call with such a reply returns guard.ErrTooLarge. A key that somebody has filled
+// 0: of any size. A call with such a reply returns ErrTooLarge. A key that somebody has filled
 // can then not exhaust the memory of everybody who reads it.
 func Bounding(dial DialFunc, most int64) DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -84,7 +87,7 @@ func (r *replies) take(p []byte) error {
 			part = p[:end+1]
 		}
 		if len(r.line)+len(part) > longestLine {
-			return fmt.Errorf("%w: a line of more than %d bytes", guard.ErrTooLarge, longestLine)
+			return fmt.Errorf("%w: a line of more than %d bytes", ErrTooLarge, longestLine)
 		}
 		p = p[len(part):]
 		if end < 0 {
@@ -130,7 +133,7 @@ func (r *replies) header(line []byte) error {
 		r.bytes += 32 * announced
 	}
 	if r.bytes > r.most {
-		return fmt.Errorf("%w: %d bytes and more, of at most %d", guard.ErrTooLarge, r.bytes, r.most)
+		return fmt.Errorf("%w: %d bytes and more, of at most %d", ErrTooLarge, r.bytes, r.most)
 	}
 	return nil
 }

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/rollcall-redis/rollcall/guard"
 )
 
 func TestAReplyThatIsTooLargeIsRefusedBeforeItIsRead(t *testing.T) {
@@ -39,7 +37,7 @@ func TestAReplyThatIsTooLargeIsRefusedBeforeItIsRead(t *testing.T) {
 			for rest := []byte(text); len(rest) > 0 && err == nil; rest = rest[min(size, len(rest)):] {
 				err = r.take(rest[:min(size, len(rest))])
 			}
-			require.Equal(t, !fits, errors.Is(err, guard.ErrTooLarge), fmt.Sprintf("%.40q in parts of %d: %v", text, size, err))
+			require.Equal(t, !fits, errors.Is(err, ErrTooLarge), fmt.Sprintf("%.40q in parts of %d: %v", text, size, err))
 			if fits {
 				require.Zero(t, r.left)
 				require.Zero(t, r.skip)

@@ -10,8 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // Truth compares a workforce with what Postgres and Redis have. It reads only.
@@ -19,7 +17,7 @@ type Truth struct {
 	Force  *Force
 	DB     *pgxpool.Pool
 	Redis  redis.UniversalClient
-	Layout guard.Layout
+	Prefix string // of its keys
 }
 
 // page is how many mitras Redis is asked for at once.
@@ -27,7 +25,7 @@ const page = 500
 
 // InRedis is how many mitras are online in Redis.
 func (t *Truth) InRedis(ctx context.Context) (int, error) {
-	n, err := t.Redis.SCard(ctx, t.Layout.Prefix+"mitras:online").Result()
+	n, err := t.Redis.SCard(ctx, t.Prefix+"mitras:online").Result()
 	if err != nil {
 		return 0, fmt.Errorf("workforce: read Redis: %w", err)
 	}
@@ -173,7 +171,7 @@ func (t *Truth) readPostgres(ctx context.Context, s *sides, ids, sessions []stri
 }
 
 func (t *Truth) readRedis(ctx context.Context, s *sides, ids []string) error {
-	prefix := t.Layout.Prefix
+	prefix := t.Prefix
 	members, counters := make([]any, len(ids)), make([]string, len(ids))
 	for i, id := range ids {
 		members[i], counters[i] = id, prefix+"mitra:capacity:"+id

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres"
-	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
@@ -164,7 +163,7 @@ func TestTheTruthIsReadFromPostgresAndRedis(t *testing.T) {
 	f.byID[ids[0]].went(true, answer{sent: time.Now(), got: time.Now()})
 	f.dispatcher.knows(session, Session{ids[0], "active"})
 
-	truth := &Truth{Force: f, DB: db.Pool, Redis: rdb, Layout: guard.Layout{Prefix: prefix}}
+	truth := &Truth{Force: f, DB: db.Pool, Redis: rdb, Prefix: prefix}
 	found, err := truth.Differences(t.Context())
 	require.NoError(t, err)
 	require.Contains(t, found, "1 are online in Postgres, 0 in Redis")

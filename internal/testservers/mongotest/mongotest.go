@@ -3,7 +3,6 @@
 //   - [Database]: a database of the test's own on one server for the whole test binary.
 //   - [Start]: a server of the test's own, to be killed, or to be what the other was yesterday.
 //   - [NewProxy]: a network before a server, which delays, withholds, cuts and redirects.
-//   - [Partly]: a source that leaves documents out.
 //
 // A package that uses it has a TestMain that calls [Main].
 //

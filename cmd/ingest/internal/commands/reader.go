@@ -62,8 +62,8 @@ type Config struct {
 	// Client is for marks and outcomes. It must honour contexts. The Reader does not close it.
 	Client redis.UniversalClient
 	// Blocking is for reads that wait, and for nothing else: they would delay other calls. Run closes
-	// it, since no context ends a read that waits. After guard.ErrTooLarge the reader reads entries one
-	// by one, cut to the size of a command.
+	// it, since no context ends a read that waits. After guard.ErrTooLarge the reader reads one entry
+	// at a time, cut to the size of a command.
 	Blocking redis.UniversalClient
 	// Drain is how long commands that are under way may take to be answered after Run's context ended;
 	// 0: a second.

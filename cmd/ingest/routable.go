@@ -1,8 +1,9 @@
-package simulate
+package main
 
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -14,29 +15,28 @@ import (
 // routablePage is how many entries are asked for at once.
 const routablePage = 500
 
-// Routable asks Redis how many of the fleet's connected devices a router would find: their entry
-// names an instance whose heartbeat exists. A device does not know which instance is behind a
-// target. So an entry that names another living instance than the one with the socket counts as
-// well; [Fleet.Where] is for a caller who knows. It reads only. Errors are go-redis'.
-func (f *Fleet) Routable(
-	ctx context.Context, client redis.UniversalClient, keys registry.Layout, partitions int,
-) (routable int, err error) {
+// routable asks Redis how many devices of a fleet a router would find: their entry names an
+// instance whose heartbeat exists. A device does not know which instance is behind a target, so an
+// entry that names another living instance than the one with the socket counts as well.
+func routable(
+	ctx context.Context, client redis.UniversalClient, keys registry.Layout, partitions int, devices iter.Seq[string],
+) (n int, err error) {
 	imeis := make([][]string, partitions)
-	for imei := range f.Where() {
+	for imei := range devices {
 		k := guard.PartitionOf(imei, partitions)
 		imeis[k] = append(imeis[k], imei)
 	}
 	for k, imeis := range imeis {
-		n, err := routableOf(ctx, client, keys.Partition(k, partitions), imeis)
+		some, err := routableOf(ctx, client, keys.Partition(k, partitions), imeis)
 		if err != nil {
 			return 0, err
 		}
-		routable += n
+		n += some
 	}
-	return routable, nil
+	return n, nil
 }
 
-// routableOf is Routable of the devices of one partition.
+// routableOf is routable for the devices of one partition.
 func routableOf(
 	ctx context.Context, client redis.UniversalClient, keys registry.Layout, imeis []string,
 ) (routable int, err error) {
