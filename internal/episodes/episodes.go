@@ -117,11 +117,14 @@ func (s Search) run(t *testing.T, l Lane, kept, asked []uint64, first uint64, ov
 		return
 	}
 	play := l.Begin(t)
-	t.Run("kept", func(t *testing.T) {
-		for _, seed := range kept {
-			play(t, seed)
+	passed := t.Run("kept", func(t *testing.T) {
+		for i := 0; i < len(kept) && !over.Load(); i++ {
+			play(t, kept[i])
 		}
 	})
+	if !passed {
+		return
+	}
 	t.Run("fresh", func(t *testing.T) {
 		var all Tally
 		began, share := time.Now(), int(float64(s.Steps)*l.Share)

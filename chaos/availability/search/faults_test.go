@@ -400,7 +400,7 @@ func (w *world) staysAway() {
 		}
 		<-time.After(pollEvery)
 	}
-	w.aged++
+	w.count("Redis away for long")
 	w.must("UPDATE app_config SET value = to_jsonb($1::int) WHERE key = 'stale_after_seconds'", int(staleAfter.Seconds()))
 	for _, r := range w.replicas {
 		r.line.cut.Store(false)

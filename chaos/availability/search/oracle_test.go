@@ -78,7 +78,7 @@ func (w *world) look() {
 	}
 	w.mending = w.mending && w.allCut()
 	w.slowest = max(w.slowest, time.Since(begun))
-	w.looks++
+	w.count("looks")
 }
 
 // differs is the first answer that is wrong and does not say that it may be old; "": there is none.
@@ -192,7 +192,7 @@ func (w *world) acknowledged(id string, at time.Time, byRedis bool) {
 	} else {
 		s.source = at
 	}
-	w.beats++
+	w.Count("signs of life", 1)
 }
 
 // lost notes that the signs of life of one path are lost.
@@ -247,7 +247,7 @@ func (w *world) flips() (flips []flip) {
 func (w *world) judgeFlips() {
 	for _, f := range w.flips() {
 		w.mu.Lock()
-		w.offline++
+		w.Count(offline, 1)
 		s := *w.signs[f.mitra]
 		emptied := w.gone.Sub(f.at).Abs() < 500*time.Millisecond
 		w.mu.Unlock()
@@ -289,7 +289,7 @@ func (w *world) compare() bool {
 		whole := w.rdb.Exists(context.Background(), "mitras:seeded").Val() == 1
 		if whole {
 			w.unseen, w.all, w.marred = false, false, map[string]bool{}
-			w.compared++
+			w.count("comparisons")
 		}
 		return whole
 	}
@@ -318,7 +318,7 @@ func (w *world) rests() {
 			w.found("at rest: %s", strings.Join(found, "\n"))
 		}
 	}
-	w.rested++
+	w.count("at rest")
 }
 
 // silence demands that whoever is silent goes offline.

@@ -60,12 +60,13 @@ CREATE TRIGGER search_count AFTER UPDATE ON chat_sessions FOR EACH ROW
   EXECUTE FUNCTION search_count();
 CREATE TABLE search_children (LIKE chat_sessions INCLUDING DEFAULTS);`
 
-// servers are what the episodes of one worker are played on, one after the other.
+// servers are what the episodes of one lane are played on, one after the other.
 type servers struct {
-	pg    *pgtest.Server
-	admin *pgxpool.Pool // to another database than the episodes'
-	redis *redistest.Server
-	rdb   *redis.Client
+	pg      *pgtest.Server
+	admin   *pgxpool.Pool // to another database than the episodes'
+	redis   *redistest.Server
+	rdb     *redis.Client
+	slowest time.Duration // look
 }
 
 // lossy has a crash lose what was committed last.
@@ -80,6 +81,7 @@ func startServers(t *testing.T) *servers {
 	s.admin, err = pgxpool.New(t.Context(), s.pg.URL("postgres")+"&synchronous_commit=on")
 	require.NoError(t, err)
 	t.Cleanup(s.admin.Close)
+	t.Cleanup(func() { t.Log("the slowest look took", s.slowest.Round(time.Millisecond)) })
 	s.rdb = redis.NewClient(&redis.Options{Addr: s.redis.Addr(), MaxRetries: 100, MinRetryBackoff: -1, PoolSize: roomy})
 	t.Cleanup(func() { _ = s.rdb.Close() })
 	require.NoError(t, s.run(t.Context(), "CREATE DATABASE "+template))

@@ -146,7 +146,7 @@ func (w *world) play(steps []step) {
 				o.do(w)
 			}
 		}
-		w.steps++
+		w.Steps++
 		for _, h := range w.hung {
 			h.steps++
 		}

@@ -17,6 +17,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/episodes"
 )
 
 const (
@@ -63,7 +65,7 @@ type world struct {
 	signs map[string]*sign
 	gone  time.Time // when Redis was last emptied
 	trace []string
-	tally
+	episodes.Tally
 }
 
 // sign is when a mitra last gave signs of life that were acknowledged.
@@ -176,6 +178,13 @@ func (w *world) say(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.trace = append(w.trace, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+}
+
+// count counts something, where mu is not held.
+func (w *world) count(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Count(what, 1)
 }
 
 // found ends the episode.
