@@ -72,7 +72,7 @@ func (r *Registry) reconcileAll(now time.Time) {
 // reconcile compares the index with the claims, both ways, whenever they may differ. After a
 // failure or a lasting difference it pauses longer and longer, up to an interval.
 func (r *Registry) reconcile(ctx context.Context) error {
-	pause := r.retryDelay()
+	pause := wait.Between(r.retryDelay(), r.cfg.HeartbeatInterval)
 	for pass := uint64(1); ; pass++ {
 		select {
 		case <-ctx.Done():
@@ -89,9 +89,9 @@ func (r *Registry) reconcile(ctx context.Context) error {
 			nudge(r.scan)
 		}
 		r.mu.Unlock()
-		wait.For(ctx, pause) // a lasting difference must not make this a busy loop
-		if pause = min(2*pause, r.cfg.HeartbeatInterval); len(r.scan) == 0 {
-			pause = r.retryDelay() // no reply has shown a difference since
+		pause.Wait(ctx) // a lasting difference must not make this a busy loop
+		if len(r.scan) == 0 {
+			pause.Reset() // no reply has shown a difference since
 		}
 	}
 }

@@ -17,3 +17,19 @@ func For(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
+
+// Backoff waits twice as long each time, within bounds.
+type Backoff struct{ first, most, next time.Duration }
+
+// Between returns a Backoff that waits for first at first, and never for more than most.
+func Between(first, most time.Duration) *Backoff { return &Backoff{first, most, first} }
+
+// Wait waits as For does.
+func (b *Backoff) Wait(ctx context.Context) bool {
+	pause := b.next
+	b.next = min(2*pause, b.most)
+	return For(ctx, pause)
+}
+
+// Reset has the next Wait be as short as the first.
+func (b *Backoff) Reset() { b.next = b.first }

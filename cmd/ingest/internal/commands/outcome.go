@@ -24,14 +24,14 @@ func (r *refusal) Error() string { return "commands: " + string(r.status) }
 
 // conclude adds the outcome of a command. It tries again until that succeeds or work ends.
 func (r *Reader) conclude(work context.Context, e entry, status Status, text string) {
-	for pause := pauseFirst; ; pause = min(2*pause, pauseMost) {
+	for pause := wait.Between(pauseFirst, pauseMost); ; {
 		err := r.tryConclude(work, e, status, text)
 		if err == nil {
 			return
 		}
 		r.cfg.Logger.Debug("outcome of a command not added, trying again",
 			"id", e.ID, "entry", e.at, "error", err)
-		if !wait.For(work, pause) {
+		if !pause.Wait(work) {
 			r.cfg.Logger.Warn("outcome of a command is left to the janitor",
 				"id", e.ID, "entry", e.at, "status", status, "error", err)
 			return
@@ -126,7 +126,7 @@ func detail(err, sentinel error) string {
 
 // permit asks Redis whether a command may be written now, until Redis answers or waiting ends.
 func (r *Reader) permit(ctx, waiting context.Context, e entry) (time.Duration, error) {
-	for pause := pauseFirst; ; pause = min(2*pause, pauseMost) {
+	for pause := wait.Between(pauseFirst, pauseMost); ; {
 		if ctx.Err() != nil {
 			return 0, errStopping
 		}
@@ -137,7 +137,7 @@ func (r *Reader) permit(ctx, waiting context.Context, e entry) (time.Duration, e
 			return left, refused(verdict, owner)
 		}
 		// Redis is asked at least once, also after waiting has ended: expires is by its clock.
-		if !wait.For(waiting, pause) {
+		if !pause.Wait(waiting) {
 			return 0, context.Cause(waiting)
 		}
 	}

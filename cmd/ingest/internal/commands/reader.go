@@ -129,7 +129,7 @@ func (r *Reader) Run(ctx context.Context) error {
 	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)
 
-	for pause := pauseFirst; ctx.Err() == nil; pause = min(2*pause, pauseMost) {
+	for pause := wait.Between(pauseFirst, pauseMost); ctx.Err() == nil; pause.Wait(ctx) {
 		began := time.Now()
 		err := r.follow(ctx, work)
 		if ctx.Err() != nil {
@@ -137,9 +137,8 @@ func (r *Reader) Run(ctx context.Context) error {
 		}
 		r.reads.Note(err)
 		if time.Since(began) > pauseMost { // reads succeeded for a while
-			pause = pauseFirst
+			pause.Reset()
 		}
-		wait.For(ctx, pause)
 	}
 	timer := time.AfterFunc(r.cfg.Drain, func() { abandon(errStopping) })
 	defer timer.Stop()

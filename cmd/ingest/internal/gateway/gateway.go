@@ -217,12 +217,12 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 // accept returns when ctx has ended or ln has failed for good. A listener has at most one socket
 // that waits for its place; further ones wait in the backlog.
 func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
-	var pause time.Duration
+	pause := wait.Between(5*time.Millisecond, time.Second)
 	accepts := streak.New(g.cfg.Logger, "cannot accept devices, trying again", "devices are accepted again")
 	for {
 		conn, err := ln.Accept()
 		if err == nil {
-			pause = 0
+			pause.Reset()
 			accepts.Note(nil)
 			g.admission.wait(ctx)
 			if !g.admission.take(ctx, g.slots) {
@@ -240,8 +240,7 @@ func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 		}
 		// There are no descriptors left, or a peer gave up in the backlog: both pass.
 		accepts.Note(err)
-		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-		if !wait.For(ctx, pause) {
+		if !pause.Wait(ctx) {
 			return nil
 		}
 	}

@@ -137,7 +137,7 @@ func (q *messages) lose(m *message) {
 
 // send writes the messages of a stream until there are none.
 func (q *messages) send(to *stream) {
-	pause := messageFirst
+	pause := wait.Between(messageFirst, messagePause)
 	for batch := q.next(to); len(batch) > 0; batch = q.next(to) {
 		ctx, cancel := context.WithTimeout(q.ctx, storeTime)
 		err := q.store.do(job{ctx: ctx, to: to, messages: batch}).err
@@ -145,17 +145,16 @@ func (q *messages) send(to *stream) {
 		if err == nil {
 			q.writes.Note(nil)
 			q.remove(to, len(batch), false)
-			pause = messageFirst
+			pause.Reset()
 			continue
 		}
 		if q.ctx.Err() == nil {
 			q.writes.Note(err)
 		}
-		if !wait.For(q.ctx, pause) {
+		if !pause.Wait(q.ctx) {
 			q.remove(to, -1, true)
 			return
 		}
-		pause = min(2*pause, messagePause)
 	}
 }
 
