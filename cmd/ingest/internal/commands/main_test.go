@@ -36,11 +36,12 @@ type bench struct {
 	server *redistest.Server
 	rdb    *redis.Client
 	layout registry.Layout
+	quiet  time.Duration // of gateways
 }
 
 func setup(t *testing.T, server *redistest.Server) *bench {
 	t.Helper()
-	return &bench{t, server, server.Client(), registry.Layout{Prefix: redistest.Prefix(t)}}
+	return &bench{t, server, server.Client(), registry.Layout{Prefix: redistest.Prefix(t)}, time.Millisecond}
 }
 
 // client is one as the program makes them.
@@ -110,7 +111,7 @@ func (b *bench) gate(id string) *instance {
 	in.gateway, err = gateway.New(gateway.Config{
 		Register: (&claims{bench: b, id: id, newest: map[string]*claim{}}).register,
 		Client:   b.client(), Stream: b.layout.Prefix + "telemetry",
-		Quiet: time.Millisecond, // that it is kept is for the gateway's tests to show
+		Quiet: b.quiet, // that it is kept is for the gateway's tests to show
 	})
 	require.NoError(b.t, err)
 	ctx, cancel := context.WithCancel(context.Background())

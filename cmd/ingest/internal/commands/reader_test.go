@@ -36,6 +36,7 @@ func TestACommandIsAnsweredByItsDevice(t *testing.T) {
 func TestAnAmbiguousAnswerIsMarked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
+	b.quiet = time.Second // both lines come within it
 	a := b.instance("a")
 	d := a.connects(imei)
 	d.answers(func(c device.Command) []teltonika.Message {
