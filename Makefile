@@ -1,8 +1,8 @@
 # CI calls test and lint as they are: what passes here passes there.
 
-# Modules of ours: the library, the tools for working on it, the tests of deploy, each example in
-# one of its own, as an embedder's service is.
-modules := . tools deploy test/browser $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
+# Modules of ours, which go.work ties: the library alone is in the root's, so that an embedder takes
+# over no dependency of anything else.
+modules := . orphan/mongodb availability cmd chaos bench test tools deploy test/browser $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
 # It has no tests: those of the library run it.
 linted = $(modules) internal/testservers/ferret
 # Tests and chaos run on Redis 7.0 or newer; SERVER=8 or SERVER=valkey: on another.
@@ -136,7 +136,7 @@ lint: ## Check format, file sizes, width of comments, vet, staticcheck, document
 			race go -C $$module vet ./... && \
 			(cd $$module && race $(lint)/staticcheck ./... && $(lint)/revive $(revive) ./...) || exit 1; \
 		done; \
-		go -C internal/testservers/ferret vet ./... && (cd internal/testservers/ferret && $(lint)/revive $(revive) ./...) && \
+		GOWORK=off go -C internal/testservers/ferret vet ./... && (cd internal/testservers/ferret && $(lint)/revive $(revive) ./...) && \
 		race go vet -tags $(tags) $(tagged) && race $(lint)/staticcheck -tags $(tags) $(tagged)
 	@for module in $(linted); do go -C $$module mod tidy -diff || exit 1; done
 	@echo "lint: clean"

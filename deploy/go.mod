@@ -66,6 +66,7 @@ require (
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
 	github.com/rollcall-redis/rollcall v0.0.0
+	github.com/rollcall-redis/rollcall/availability v0.0.0
 	github.com/x448/float16 v0.8.4 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
@@ -80,3 +81,5 @@ require (
 )
 
 replace github.com/rollcall-redis/rollcall => ../
+
+replace github.com/rollcall-redis/rollcall/availability => ../availability

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability"
-	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
+	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 )
 
 func lives(at availability.Cursor) []string { return []string{at.Life, at.Connection} }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/availability/postgres"
-	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
+	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 )
 
 // A trigger runs with the rights of the function's owner, and reads whatever table it stands on.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/availability/postgres"
-	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
+	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 )
 
 const partitioned = `CREATE TABLE chat_sessions (id uuid NOT NULL DEFAULT gen_random_uuid(), mitra_id uuid, k int NOT NULL DEFAULT 1,

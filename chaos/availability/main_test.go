@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
+	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 )
 
 func TestMain(m *testing.M) {

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/mongotest"
+	"github.com/rollcall-redis/rollcall/orphan/mongodb/mongotest"
 )
 
 func TestMain(m *testing.M) {

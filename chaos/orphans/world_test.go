@@ -16,9 +16,9 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
-	"github.com/rollcall-redis/rollcall/internal/testservers/mongotest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/mongodb/mongotest"
 )
 
 // Durations of the workers: the shortest that two busy cores carry.

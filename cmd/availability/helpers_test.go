@@ -14,12 +14,12 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api/apitest"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
-	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )

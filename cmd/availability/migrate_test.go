@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
 )
 
 func TestMigrateNamesWhatNoTriggerSeesAndPutsStatesRight(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/rollcall-redis/rollcall/availability/workforce"
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/workforce"
 )
 
 // askTime bounds each question to a server that the simulation asks itself.

@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/testservers/mongotest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/orphan/mongodb/mongotest"
 )
 
 // game writes what a game on Colyseus has in an ordinary hour, as the shipped rules know it, and

@@ -13,9 +13,9 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
-	"github.com/rollcall-redis/rollcall/internal/testservers/mongotest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
+	"github.com/rollcall-redis/rollcall/orphan/mongodb/mongotest"
 )
 
 const (

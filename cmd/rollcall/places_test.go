@@ -13,8 +13,8 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/availability/postgres"
+	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 

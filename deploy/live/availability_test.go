@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres"
-	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
-	"github.com/rollcall-redis/rollcall/internal/workforce"
+	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
+	"github.com/rollcall-redis/rollcall/availability/workforce"
 )
 
 // dispatch is what a scene of availability has beside its rig.

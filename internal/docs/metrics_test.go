@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/docs/metricspage"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -39,13 +38,10 @@ func clients(t *testing.T) (rdb, ctl *redis.Client) {
 	return rdb, ctl
 }
 
-// nobody is never asked.
-type nobody struct{ availability.Source }
-
 // noSource is never asked.
 type noSource struct{ orphan.Source }
 
-// The sections of the programs' packages are checked in cmd.
+// The sections of other modules are checked in those.
 func TestTheMetricsPageShowsTheMetricsOfTheLibraries(t *testing.T) {
 	rdb, ctl := clients(t)
 	r := metricspage.NewRecorder()
@@ -59,13 +55,6 @@ func TestTheMetricsPageShowsTheMetricsOfTheLibraries(t *testing.T) {
 	})
 	require.NoError(t, err)
 	metricspage.Check(t, "../../", "Rules about orphans", r, *update)
-
-	r = metricspage.NewRecorder()
-	_, err = availability.New(availability.Config{
-		Source: nobody{}, Client: rdb, Control: ctl, Layout: guard.Layout{Prefix: "availability:"}, Registerer: r,
-	})
-	require.NoError(t, err)
-	metricspage.Check(t, "../../", "Availability", r, *update)
 }
 
 func TestTheMetricsPageLacksNoMetricThatHasAMeaning(t *testing.T) {

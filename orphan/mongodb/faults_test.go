@@ -9,9 +9,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/mongotest"
 	"github.com/rollcall-redis/rollcall/orphan"
 	"github.com/rollcall-redis/rollcall/orphan/mongodb"
+	"github.com/rollcall-redis/rollcall/orphan/mongodb/mongotest"
 )
 
 // short is for tests in which the deadline is meant to pass.

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/mongotest"
 	"github.com/rollcall-redis/rollcall/orphan"
 	"github.com/rollcall-redis/rollcall/orphan/mongodb"
+	"github.com/rollcall-redis/rollcall/orphan/mongodb/mongotest"
 )
 
 // unhurried is for tests in which no deadline is meant to pass.

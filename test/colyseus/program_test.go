@@ -17,8 +17,8 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/testservers/mongotest"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/mongodb/mongotest"
 )
 
 // buildProgram builds cmd/cleanup, and writes the shipped rules with a grace that a test can wait

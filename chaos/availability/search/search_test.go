@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/internal/episodes"
-	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
 )
 
 func TestMain(m *testing.M) {

@@ -70,7 +70,7 @@ func Check(t *testing.T, root, title string, r *Recorder, update bool) {
 	section, after, more := strings.Cut(rest, "\n## ")
 	if !update {
 		require.Equal(t, b.String(), section, "%s is out of date; renew it by: "+
-			"go test -p 1 ./internal/docs/ ./cmd/... -run MetricsPage -update", page)
+			"go test -p 1 ./internal/docs/ ./availability/ ./cmd/... -run MetricsPage -update", page)
 		return
 	}
 	whole := before + "\n## " + title + "\n\n" + b.String()

@@ -20,12 +20,12 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/availability/postgres"
+	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api/apitest"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/database"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/lease"

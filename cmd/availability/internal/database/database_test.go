@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/database"
-	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

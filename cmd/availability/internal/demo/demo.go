@@ -16,9 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	source "github.com/rollcall-redis/rollcall/availability/postgres"
+	"github.com/rollcall-redis/rollcall/availability/workforce"
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/workforce"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/availability/workforce"
 	"github.com/rollcall-redis/rollcall/internal/wait"
-	"github.com/rollcall-redis/rollcall/internal/workforce"
 )
 
 // play is the story.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/availability/workforce"
 	"github.com/rollcall-redis/rollcall/internal/wait"
-	"github.com/rollcall-redis/rollcall/internal/workforce"
 )
 
 // legend says what the live line shows.

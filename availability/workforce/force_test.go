@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/pgtest"
+	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
