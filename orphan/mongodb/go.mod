@@ -3,7 +3,7 @@ module github.com/rollcall-redis/rollcall/orphan/mongodb
 go 1.26.0
 
 require (
-	github.com/rollcall-redis/rollcall v0.1.0
+	github.com/rollcall-redis/rollcall v0.0.0
 	github.com/stretchr/testify v1.12.1
 	go.mongodb.org/mongo-driver/v2 v2.9.3
 )
@@ -36,3 +36,5 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
+
+replace github.com/rollcall-redis/rollcall => ../..
