@@ -118,7 +118,7 @@ func (c *candidate) alive() bool { return c.also != nil && c.shows["also"] || c.
 
 // own is alive by its own rule. The other one says nothing of what is related to it.
 func (c *candidate) own() bool {
-	if c.GoneIf != nil && !c.over || c.misfit {
+	if c.GoneIf != nil && !c.over || c.misfit && c.there() {
 		return true
 	}
 	for i, sign := range c.signs {

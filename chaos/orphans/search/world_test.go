@@ -71,8 +71,12 @@ type world struct {
 
 // What is counted.
 const (
-	removed  = "candidates removed"
-	restored = "restored"
+	removed    = "candidates removed"
+	restored   = "restored"
+	sprung     = "traps sprung"
+	slotsMoved = "slots moved"
+	failovers  = "failovers"
+	promoted   = "promotions of what was behind"
 )
 
 // jump is a step of the servers' clock while a worker led.
