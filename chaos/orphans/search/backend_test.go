@@ -332,12 +332,12 @@ func (w *world) finish(c *candidate, over bool) {
 		}
 	}
 	w.alter(c, "", func() {
-		c.over = over
-		w.docs[c.Name+"-"+c.user] = doc
-		if c.kind == "state" {
+		if c.kind == "state" && c.over != over {
 			c.version++
 			c.made = w.moment
 		}
+		c.over = over
+		w.docs[c.Name+"-"+c.user] = doc
 	})
 	if c.kind == "state" && c.there() {
 		w.write(c, func(ctx context.Context, p redis.Pipeliner) {

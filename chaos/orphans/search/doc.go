@@ -20,8 +20,8 @@
 // Episodes are played on a Redis, on the newest one, and on Clusters of one and of three masters.
 // On a Cluster each delete may take 20 ms, so that what goes together takes longer than a look
 // counts. Servers are restarted everywhere. On the Cluster of three masters slots move, at once or
-// one key ahead of the others, masters die, and replicas are promoted, also those that lack the last
-// writes of their master. The truth is then what the replica has.
+// one key ahead of the others, masters die, and replicas are promoted, also those that lack the
+// last writes of their master. The truth is then what the replica has.
 //
 // A trap springs between two commands of a pass, often just before a script that deletes, notes an
 // intent, moves away or settles. Then the backend writes, a reference or the source goes, the

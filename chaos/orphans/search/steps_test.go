@@ -117,6 +117,7 @@ func (s *server) plan(seed uint64) (steps []step) {
 }
 
 func (w *world) play(steps []step) {
+	w.sleep(2 * time.Minute) // the witness has listened
 	for _, s := range steps {
 		w.sleep(s.after)
 		w.rng = rand.New(rand.NewPCG(s.seed, 5))
