@@ -118,7 +118,7 @@ func (c *candidate) alive() bool { return c.also != nil && c.shows["also"] || c.
 
 // own is alive by its own rule. The other one says nothing of what is related to it.
 func (c *candidate) own() bool {
-	if c.GoneIf != nil && !c.over || c.misfit {
+	if c.GoneIf != nil && !c.over || c.misfit && c.there() {
 		return true
 	}
 	for i, sign := range c.signs {
@@ -332,12 +332,12 @@ func (w *world) finish(c *candidate, over bool) {
 		}
 	}
 	w.alter(c, "", func() {
-		c.over = over
-		w.docs[c.Name+"-"+c.user] = doc
-		if c.kind == "state" {
+		if c.kind == "state" && c.over != over {
 			c.version++
 			c.made = w.moment
 		}
+		c.over = over
+		w.docs[c.Name+"-"+c.user] = doc
 	})
 	if c.kind == "state" && c.there() {
 		w.write(c, func(ctx context.Context, p redis.Pipeliner) {

@@ -187,14 +187,14 @@ func (w wire) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // send sends commands at the present time of the server.
 func (w wire) send(ctx context.Context, cmds []redis.Cmder, next func() error) error {
+	if w.before != nil {
+		defer w.before(cmds)()
+	}
 	if w.isDead() {
 		for _, cmd := range cmds {
 			cmd.SetErr(errAway)
 		}
 		return errAway
-	}
-	if w.before != nil {
-		defer w.before(cmds)()
 	}
 	for _, cmd := range cmds {
 		w.c.rewrite(cmd)

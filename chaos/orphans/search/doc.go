@@ -19,7 +19,13 @@
 //
 // Episodes are played on a Redis, on the newest one, and on Clusters of one and of three masters.
 // On a Cluster each delete may take 20 ms, so that what goes together takes longer than a look
-// counts. Slots do not move there, and no master fails over: the rows of the matrix do that.
+// counts. Servers are restarted everywhere. On the Cluster of three masters slots move, at once or
+// one key ahead of the others, masters die, and replicas are promoted, also those that lack the
+// last writes of their master. The truth is then what the replica has.
+//
+// A trap springs between two commands of a pass, often just before a script that deletes, notes an
+// intent, moves away or settles. Then the backend writes, a reference or the source goes, the
+// witness holds, the leader dies, a slot moves, or a master fails over.
 //
 // No other command takes time. So what takes too long on one server is not found here: looks that
 // get too old within a pass, scripts that hold the server. Neither are channels.

@@ -129,7 +129,8 @@ func (w *world) there(of []*candidate) (candidates []bool, kin []int) {
 	_, err := w.eye.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, c := range of {
 			cmds = append(cmds, c.ask(ctx, p))
-			if relatives := c.relatives(); len(relatives) > 0 {
+			relatives := c.relatives() // of one candidate they are in one slot
+			if len(relatives) > 0 && w.s.shard(relatives[0]) != w.down {
 				related = append(related, p.Exists(ctx, relatives...))
 			} else {
 				related = append(related, nil)
@@ -141,7 +142,7 @@ func (w *world) there(of []*candidate) (candidates []bool, kin []int) {
 		w.found("the oracle cannot see: %v", err)
 	}
 	for i := range cmds {
-		n := 0
+		n := of[i].kin // as far as anybody can tell
 		if related[i] != nil {
 			n = int(related[i].Val())
 		}
@@ -307,13 +308,9 @@ func (w *world) followed(k *worker, result orphan.Result) {
 
 // settle is the end of an episode: all is quiet, what is dead goes, what lives stays.
 func (w *world) settle() {
-	w.trap = nil
-	if w.moving != nil {
-		w.arrive()
-	}
-	if w.apart >= 0 {
-		w.promote()
-	}
+	w.disarm()
+	w.arrive()
+	w.promote()
 	for _, r := range w.rules {
 		if r.lost {
 			w.refer(r)

@@ -58,14 +58,20 @@ type server struct {
 	busy    sync.Mutex
 	pairs   [][2]*redistest.Server // of each shard: master and replica
 	clients map[*redistest.Server]*redis.Client
-	moved   map[string]bool // a key of each slot that was moved
+	moved   map[int]moved // slots that are not where they were at first
 	cut     []*redistest.Server
+}
+
+// moved is a slot that has moved: one of its keys, and the shard that has it.
+type moved struct {
+	key string
+	to  int
 }
 
 func newServer(t *testing.T, p place) *server {
 	s := &server{
 		place: p, t: t, orders: make(chan func()), done: make(chan bool),
-		clients: map[*redistest.Server]*redis.Client{}, moved: map[string]bool{},
+		clients: map[*redistest.Server]*redis.Client{}, moved: map[int]moved{},
 	}
 	switch {
 	case p.masters == 1:
@@ -110,8 +116,13 @@ func (s *server) outside(f func()) bool {
 	return <-s.done
 }
 
-// shard is the one that has a key, unless its slot was moved.
-func (s *server) shard(key string) int { return shardOf(key, len(s.pairs)) }
+// shard is the one that has a key.
+func (s *server) shard(key string) int {
+	if m, has := s.moved[slot.Of(key)]; has {
+		return m.to
+	}
+	return shardOf(key, len(s.pairs))
+}
 
 // master and replica are those of a shard at present.
 func (s *server) master(shard int) *redistest.Server  { return s.pairs[shard][0] }
@@ -129,16 +140,50 @@ func (s *server) client(of *redistest.Server) *redis.Client {
 func (s *server) ready() {
 	if s.cluster != nil {
 		s.mend()
-		for key := range s.moved {
-			if home := s.master(s.shard(key)); s.cluster.Owner(key) != home {
-				s.cluster.BeginMove(key, home)()
-			}
-		}
-		clear(s.moved)
 	}
 	for i := range s.pairs {
 		require.NoError(s.t, s.client(s.master(i)).FlushAll(s.t.Context()).Err())
 	}
+	for _, m := range s.moved {
+		s.cluster.BeginMove(m.key, s.master(shardOf(m.key, len(s.pairs))))()
+	}
+	clear(s.moved)
+}
+
+// move moves the slot of a key to another shard: the key first, and all others when finish is called.
+func (s *server) move(key string, to int) (finish func()) {
+	target := s.master(to)
+	rest := s.cluster.BeginMove(key, target)
+	if s.client(s.master(s.shard(key))).Exists(s.t.Context(), key).Val() > 0 {
+		s.cluster.MoveKey(key, target)
+	}
+	return func() {
+		rest()
+		if s.moved[slot.Of(key)] = (moved{key, to}); to == shardOf(key, len(s.pairs)) {
+			delete(s.moved, slot.Of(key))
+		}
+	}
+}
+
+// separate keeps what a master writes from now on from its replica, which has all until now.
+func (s *server) separate(shard int) {
+	m := s.master(shard)
+	c := s.client(m)
+	s.synced(shard)
+	require.NoError(s.t, c.Do(s.t.Context(), "ACL", "SETUSER", "default", "-psync", "-sync").Err())
+	require.NoError(s.t, c.Do(s.t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err())
+	s.cut = append(s.cut, m)
+}
+
+// synced waits until the replica of a shard has all that the master has.
+func (s *server) synced(shard int) {
+	ctx := s.t.Context()
+	pipe := s.client(s.master(shard)).Pipeline() // WAIT is about the writes of its own connection
+	pipe.Set(ctx, tags[shard]+"synced", 1, 0)
+	is := pipe.Do(ctx, "WAIT", 1, 2000)
+	_, err := pipe.Exec(ctx)
+	require.NoError(s.t, err)
+	require.EqualValues(s.t, 1, is.Val(), "the replica has all")
 }
 
 // mend lets replicas follow their masters again.
@@ -148,6 +193,12 @@ func (s *server) mend() {
 	}
 	s.cut = nil
 	s.cluster.AwaitOK()
+}
+
+// kill ends the master of a shard, when its replica has all that it has.
+func (s *server) kill(shard int) {
+	s.synced(shard)
+	s.master(shard).Kill()
 }
 
 // failOver has the replica of a shard lead. The master ends, unless it has ended before.

@@ -24,72 +24,84 @@ type step struct {
 
 func (s step) String() string { return fmt.Sprintf("after %s: %s", s.after, s.what) }
 
-// often is how often steps happen, by what they are.
-var often = []struct {
+// kind is a kind of step.
+type kind struct {
 	what string
-	n    int
+	n    int // how often it happens, beside the others
 	do   func(w *world)
 	on   int // places with so many masters at least
-}{
-	{"sign", 30, func(w *world) { w.turn(w.any(), w.chance(1, 2)) }, 0},
-	{"silence", 20, func(w *world) { w.silence(w.any()) }, 0},
-	{"back", 12, func(w *world) { w.turn(w.silent(), true) }, 0},
-	{"touch", 8, func(w *world) { w.make(w.any()) }, 0},
-	{"refresh", 6, func(w *world) { w.refresh(w.any()) }, 0},
-	{"remove", 4, func(w *world) { w.remove(w.any(), w.chance(1, 2)) }, 0},
-	{"massacre", 2, func(w *world) {
-		w.massacre(w.anyRule())
-	}, 0},
-	{"rule out or in", 4, func(w *world) {
-		if r := w.anyRule(); !r.shared {
-			w.in[r.Name] = !w.in[r.Name]
-		}
-		w.again(w.chance(1, 3))
-	}, 0},
-	{"all rules in", 3, func(w *world) {
-		for _, r := range w.rules {
-			w.in[r.Name] = true
-		}
-		w.again(false)
-	}, 0},
-	{"rule edited", 3, func(w *world) { w.edit(w.anyRule()) }, 0},
-	{"dry", 3, func(w *world) { w.dry = !w.dry; w.again(false) }, 0},
-	{"pause", 3, func(w *world) {
-		p := janitor.Pause{Who: "ann", Why: "tests", Until: time.Now().Add(w.upTo(8 * time.Minute)).Add(time.Second)}
-		_ = w.workers[0].jan.Pause(context.Background(), p)
-	}, 0},
-	{"resume", 2, func(w *world) { _ = w.workers[0].jan.Resume(context.Background()) }, 0},
-	{"resign", 3, func(w *world) { w.resign() }, 0},
-	{"leader killed", 3, func(w *world) { w.again(true) }, 0},
-	{"source", 3, func(w *world) { w.change(func() { w.away = !w.away }) }, 0},
-	{"source back", 3, func(w *world) { w.change(func() { w.away = false }) }, 0},
-	{"reference", 4, func(w *world) { w.reference(w.anyRule()) }, 0},
-	{"references back", 3, func(w *world) {
-		for _, r := range w.rules {
-			w.refer(r)
-		}
-	}, 0},
-	{"hold", 2, func(w *world) { w.hold() }, 0},
-	{"nobody runs", 2, func(w *world) {
-		w.end(w.chance(1, 2))
-		w.sleep(w.upTo(20 * time.Minute))
-		w.start()
-	}, 0},
-	{"restart", 1, func(w *world) { w.restart() }, 0},
-	{"clock", 2, func(w *world) { w.jump() }, 0},
-	{"restore", 5, func(w *world) { w.restore() }, 0},
-	{"pass asked for", 5, func(w *world) { w.ask() }, 0},
-	{"look", 5, func(*world) {}, 0},
+}
+
+// kinds are all kinds of steps.
+func kinds() []kind {
+	return []kind{
+		{"sign", 30, func(w *world) { w.turn(w.any(), w.chance(1, 2)) }, 0},
+		{"silence", 20, func(w *world) { w.silence(w.any()) }, 0},
+		{"back", 12, func(w *world) { w.turn(w.silent(), true) }, 0},
+		{"touch", 8, func(w *world) { w.make(w.any()) }, 0},
+		{"refresh", 6, func(w *world) { w.refresh(w.any()) }, 0},
+		{"remove", 4, func(w *world) { w.remove(w.any(), w.chance(1, 2)) }, 0},
+		{"massacre", 2, func(w *world) {
+			w.massacre(w.anyRule())
+		}, 0},
+		{"rule out or in", 4, func(w *world) {
+			if r := w.anyRule(); !r.shared {
+				w.in[r.Name] = !w.in[r.Name]
+			}
+			w.again(w.chance(1, 3))
+		}, 0},
+		{"all rules in", 3, func(w *world) {
+			for _, r := range w.rules {
+				w.in[r.Name] = true
+			}
+			w.again(false)
+		}, 0},
+		{"rule edited", 3, func(w *world) { w.edit(w.anyRule()) }, 0},
+		{"dry", 3, func(w *world) { w.dry = !w.dry; w.again(false) }, 0},
+		{"pause", 3, func(w *world) {
+			p := janitor.Pause{Who: "ann", Why: "tests", Until: time.Now().Add(w.upTo(8 * time.Minute)).Add(time.Second)}
+			_ = w.workers[0].jan.Pause(context.Background(), p)
+		}, 0},
+		{"resume", 2, func(w *world) { _ = w.workers[0].jan.Resume(context.Background()) }, 0},
+		{"resign", 3, func(w *world) { w.resign() }, 0},
+		{"leader killed", 3, func(w *world) { w.again(true) }, 0},
+		{"source", 3, func(w *world) { w.change(func() { w.away = !w.away }) }, 0},
+		{"source back", 3, func(w *world) { w.change(func() { w.away = false }) }, 0},
+		{"reference", 4, func(w *world) { w.reference(w.anyRule()) }, 0},
+		{"references back", 3, func(w *world) {
+			for _, r := range w.rules {
+				w.refer(r)
+			}
+		}, 0},
+		{"hold", 2, func(w *world) { w.hold() }, 0},
+		{"nobody runs", 2, func(w *world) {
+			w.end(w.chance(1, 2))
+			w.sleep(w.upTo(20 * time.Minute))
+			w.start()
+		}, 0},
+		{"restart", 1, func(w *world) { w.restart() }, 0},
+		{"in mid-pass", 10, func(w *world) { w.lay() }, 0},
+		{"slot moves", 4, func(w *world) { w.moveSlot(false) }, 3},
+		{"slot begins to move", 3, func(w *world) { w.moveSlot(true) }, 3},
+		{"slot arrives", 4, func(w *world) { w.arrive() }, 3},
+		{"failover", 2, func(w *world) { w.failOver() }, 3},
+		{"master away", 2, func(w *world) { w.masterAway() }, 3},
+		{"replica falls behind", 3, func(w *world) { w.separate() }, 3},
+		{"promotion", 3, func(w *world) { w.promote() }, 3},
+		{"clock", 2, func(w *world) { w.jump() }, 0},
+		{"restore", 5, func(w *world) { w.restore() }, 0},
+		{"pass asked for", 5, func(w *world) { w.ask() }, 0},
+		{"look", 5, func(*world) {}, 0},
+	}
 }
 
 // plan are the steps of a seed.
 func (s *server) plan(seed uint64) (steps []step) {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	sum := 0
-	for _, o := range often {
-		if o.on <= s.masters {
-			sum += o.n
-		}
+	here := slices.DeleteFunc(kinds(), func(k kind) bool { return k.on > s.masters })
+	for _, k := range here {
+		sum += k.n
 	}
 	for range episodeSteps {
 		x := rng.Float64()
@@ -98,20 +110,14 @@ func (s *server) plan(seed uint64) (steps []step) {
 			after = time.Duration(rng.Float64() * float64(15*time.Minute))
 		}
 		n := rng.IntN(sum)
-		for _, o := range often {
-			if o.on > s.masters {
-				continue
-			}
-			if n -= o.n; n < 0 {
-				steps = append(steps, step{after.Round(time.Millisecond), o.what, rng.Uint64()})
-				break
-			}
-		}
+		i := slices.IndexFunc(here, func(k kind) bool { n -= k.n; return n < 0 })
+		steps = append(steps, step{after.Round(time.Millisecond), here[i].what, rng.Uint64()})
 	}
 	return steps
 }
 
 func (w *world) play(steps []step) {
+	w.sleep(2 * time.Minute) // the witness has listened
 	for _, s := range steps {
 		w.sleep(s.after)
 		w.rng = rand.New(rand.NewPCG(s.seed, 5))
@@ -119,15 +125,13 @@ func (w *world) play(steps []step) {
 		w.happen(s.what)
 		w.Steps++
 	}
+	w.sleep(0) // a trap may be springing
 	w.settle()
 }
 
 func (w *world) happen(what string) {
-	for _, o := range often {
-		if o.what == what {
-			o.do(w)
-		}
-	}
+	all := kinds()
+	all[slices.IndexFunc(all, func(k kind) bool { return k.what == what })].do(w)
 }
 
 // upTo is a random time, short more often than long.

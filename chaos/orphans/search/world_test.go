@@ -62,8 +62,7 @@ type world struct {
 	cut        map[string]time.Time
 	cutAll     []time.Time
 	removed    int
-	atLeast    bool              // a server has forgotten some of what was counted
-	means      map[string]string // the meaning of each rule's last pass
+	atLeast    bool // a server has forgotten some of what was counted
 	trace      []string
 	wrong      finding
 	episodes.Tally
@@ -71,8 +70,12 @@ type world struct {
 
 // What is counted.
 const (
-	removed  = "candidates removed"
-	restored = "restored"
+	removed    = "candidates removed"
+	restored   = "restored"
+	sprung     = "traps sprung"
+	slotsMoved = "slots moved"
+	failovers  = "failovers"
+	promoted   = "promotions of what was behind"
 )
 
 // jump is a step of the servers' clock while a worker led.
@@ -86,7 +89,7 @@ func newWorld(t *testing.T, s *server, seed uint64) *world {
 		t: t, rng: rand.New(rand.NewPCG(seed, 3)), s: s, cluster: s.cluster != nil, in: map[string]bool{}, down: -1, apart: -1,
 		probes: map[string]*candidate{}, owners: map[string]*candidate{},
 		docs: map[string]orphan.Document{"other": {"status": "ongoing"}},
-		cut:  map[string]time.Time{}, means: map[string]string{},
+		cut:  map[string]time.Time{},
 	}
 	w.interval = []time.Duration{40 * time.Second, 2 * time.Minute, 10 * time.Minute}[w.rng.IntN(3)]
 	if w.cluster {
@@ -103,7 +106,6 @@ func newWorld(t *testing.T, s *server, seed uint64) *world {
 	}
 	w.start()
 	w.start()
-	w.sleep(2 * time.Minute) // the witness has listened
 	return w
 }
 
