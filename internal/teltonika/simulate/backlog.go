@@ -7,9 +7,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 )
 
-// backlog is what a device stored before the start. It keeps a bookmark of the track for each frame
-// and no records, since a record takes many times as much memory, and is made again when its frame
-// is due.
+// backlog is the data that a device stored before the start. It keeps a bookmark of the track per
+// frame instead of records, which take many times as much memory. The records are made again when
+// their frame is due.
 type backlog struct {
 	marks []device.Track // oldest first
 	left  int            // records
@@ -29,7 +29,7 @@ func (b *backlog) store(track *device.Track, n int) {
 	}
 }
 
-// take removes the newest frame and returns its records, newest first; none if nothing is left.
+// take removes the newest frame and returns its records, newest first, or none.
 func (b *backlog) take() []teltonika.Record {
 	if b.left == 0 {
 		return nil
