@@ -18,7 +18,7 @@ const (
 	// a second or two for its IMEI and its first frame.
 	spared = 3 * time.Second
 	// manyRegistrations bounds concurrent registrations. Without Redis each takes a second: 100,000
-	// devices that connect together all get their answer within 25 s, before they give up at 30.
+	// devices that connect together all get their answer within 25 s. They give up at 30.
 	manyRegistrations = 4096
 	// reports is how many frames prove that a device reports: its socket is never closed to make
 	// room.
@@ -47,10 +47,10 @@ const (
 	proven                       // a device that reports
 )
 
-// admission keeps new sockets from getting in each other's way. Sockets earn their slots with
-// frames. To make room, admission closes a socket of the lowest standing: the oldest from the
-// address that has the most of them. So a flood from few addresses displaces itself, and never a
-// device that reports. Registrations are queued, and none is refused.
+// admission keeps new sockets out of each other's way. Sockets earn their slots with frames. To
+// make room, admission closes a socket of the lowest standing: the oldest from the address with
+// the most of them. So a flood from few addresses displaces itself, and never a device that
+// reports. Registrations are queued, and none is refused.
 type admission struct {
 	most  int           // bound of sockets without an IMEI
 	share int           // bound of newcomers per address
@@ -89,7 +89,6 @@ func (a *admission) enter(s *session) {
 // identified records that a socket has sent an IMEI, and its address as given by a proxy.
 func (a *admission) identified(s *session) { a.rise(s, unproven, networkOf(s.conn.RemoteAddr())) }
 
-// reported records the n-th frame of a socket with a right checksum.
 func (a *admission) reported(s *session, n int) {
 	if n >= reports {
 		a.rise(s, proven, netip.Prefix{})
@@ -136,8 +135,8 @@ func (a *admission) wait(ctx context.Context) {
 }
 
 // take takes a slot for an open socket. While none is free it closes the socket that deserves its
-// slot least and takes over that slot; if none may be closed, it waits. It returns false when ctx
-// has ended.
+// slot least and takes that slot, or waits if none may be closed. It returns false when ctx has
+// ended.
 func (a *admission) take(ctx context.Context, slots chan struct{}) bool {
 	for {
 		select {

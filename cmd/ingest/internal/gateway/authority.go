@@ -41,9 +41,9 @@ const (
 )
 
 // authority decides which devices may be served: the members of a set in Redis. It asks at each
-// handshake, so that changes of the set apply at once and nothing has to expire. Concurrent
-// handshakes share a query. While Redis cannot answer, earlier members are served from memory.
-// Only members are remembered, so that invented IMEIs cannot fill it.
+// handshake, so that changes apply at once and nothing has to expire. Concurrent handshakes share
+// a query. While Redis cannot answer, former members are served from memory. Only members are
+// remembered, so that invented IMEIs cannot fill it.
 type authority struct {
 	client   redis.UniversalClient
 	set      string
@@ -73,8 +73,8 @@ func newAuthority(
 }
 
 // decide returns nil if the device may be served, errUnknownDevice if not, and errUndecided if
-// the answer is still unknown when the device's patience runs out or ctx ends. A nil authority
-// allows every device.
+// that is still unknown when the device's patience or ctx ends. A nil authority allows every
+// device.
 func (a *authority) decide(ctx context.Context, imei string) error {
 	if a == nil {
 		return nil

@@ -16,9 +16,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// ParseClientCAs makes a pool for Config.ClientCAs from certificates in PEM. Text between them is
-// ignored. A damaged or truncated certificate is an error, and so is none at all: a pool must not
-// lack an authority because only half of a file was read.
+// ParseClientCAs makes a pool for Config.ClientCAs from certificates in PEM, ignoring text
+// between them. A damaged or truncated certificate is an error, and so is none at all: a pool
+// must not lack an authority because only half of a file was read.
 func ParseClientCAs(text string) (*x509.CertPool, error) {
 	pool, rest := x509.NewCertPool(), []byte(text)
 	n := 0
@@ -78,7 +78,7 @@ func (g *Gateway) clientCAs() *x509.CertPool {
 }
 
 // checkCertificate returns an error if the device had to show a certificate and it names another
-// device. The TLS handshake has already verified the certificate.
+// device. The TLS handshake has verified it.
 func (s *session) checkCertificate(imei string) error {
 	certs, asked := s.certificates()
 	if !asked || len(certs) > 0 && names(certs[0], imei) {
@@ -92,8 +92,8 @@ func (s *session) checkCertificate(imei string) error {
 	return err
 }
 
-// certificates returns the device's certificates, and whether one was required. Call it only
-// after the TLS handshake: during it, the call would block until it ends.
+// certificates returns the device's certificates, and whether one was required. During the TLS
+// handshake it would block: call it later.
 func (s *session) certificates() (certs []*x509.Certificate, asked bool) {
 	conn, overTLS := s.conn.(*tls.Conn)
 	if !overTLS || s.g.cfg.ClientCAs == nil {

@@ -25,9 +25,9 @@ var (
 )
 
 // quietTime is how long a socket must be quiet after an answer before the next command is
-// written. A device writes the frames of one answer back to back, and only the network can
-// separate them. Three seconds cover a segment that TCP had to send three times, after one second
-// and after two more.
+// written. A device writes an answer's frames back to back, and only the network can separate
+// them. Three seconds cover a segment that TCP had to send three times, after one second and
+// after two more.
 const quietTime = 3 * time.Second
 
 // Command is a command for a device.
@@ -51,9 +51,8 @@ type commandState struct {
 	unsure   uint8           // bits: see bitOf; cleared only by a new socket
 }
 
-// bitOf returns a codec's bit in unsure. It is set once a response in the codec matched no
-// command, or a command went unanswered: further responses may then not answer the pending
-// command.
+// bitOf returns a codec's bit in unsure. It is set after an unexpected response in the codec or
+// an unanswered command: later responses may then not answer the pending command.
 func bitOf(codec teltonika.Codec) uint8 {
 	if codec == teltonika.Codec14 {
 		return 2
@@ -86,13 +85,13 @@ type pendingCommand struct {
 const candidates = 8 << 10
 
 // Command sends a command to its device's newest socket here and returns the text of the answer's
-// first frame. It waits until a frame of that socket's session has been acknowledged and the
-// socket has been quiet for three seconds after an earlier answer. Then it calls Permit and
-// writes the command, but never between a frame of records and its acknowledgement. A socket has
-// one command under way at a time. If a response on it could be something other than the answer,
-// Command returns all responses within three seconds, with ErrAmbiguous: see the package comment.
+// first frame. It waits until a frame of that session has been acknowledged and the socket has
+// been quiet for three seconds after an earlier answer. Then it calls Permit and writes the
+// command, but never between a frame of records and its acknowledgement. A socket has one command
+// under way at a time. If a response could be something other than the answer, Command returns
+// all responses within three seconds, with ErrAmbiguous: see the package comment.
 //
-// Nothing was written if the error is ErrNotConnected, Permit's own error, or, before Permit was
+// Nothing was written if the error is ErrNotConnected, Permit's own, or, before Permit was
 // called, context.DeadlineExceeded or the cause of ctx's end. The other errors are ErrUnanswered,
 // also if ctx ends later, and ErrWrongDevice.
 func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
@@ -271,7 +270,6 @@ func (s *session) listen(ctx context.Context, o *pendingCommand) {
 	}
 }
 
-// permit lets the session write a command, and wakes it if it is waiting for its device.
 func (s *session) permit(o *pendingCommand) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,11 +311,11 @@ func (s *session) write(o *pendingCommand) error {
 }
 
 // takeAnswer passes a message to the pending command if it is the answer, or may be: then it is
-// ambiguous. A response in codec 12 names no command, so the first one is the answer. A response
-// in codec 14 names its device. Only type 06 can be an answer. A response that no command is
-// waiting for makes the socket unsure: it is the rest of an answer, a late answer or the device's
-// own data, and more may follow. If no command was written, it is the device's own data, and the
-// device will send such data on its next socket too.
+// ambiguous. Only type 06 can be an answer. In codec 12 it names no command, so the first one is
+// the answer; in codec 14 it names its device. An unexpected response makes the socket unsure: it
+// is the rest of an answer, a late answer or the device's own data, and more may follow. Before
+// any command it is the device's own data, and the device will send such data on its next socket
+// too.
 func (s *session) takeAnswer(codec teltonika.Codec, m teltonika.Message) (asked, ambiguous bool) {
 	nack := m.Type == teltonika.TypeNACK && codec == teltonika.Codec14
 	if codec != teltonika.Codec12 && codec != teltonika.Codec14 || m.Type != teltonika.TypeResponse && !nack {

@@ -17,24 +17,23 @@
 //	              └─► 00, close       └─────────────────┼────────────────┘
 //	                                                    └─► close: no acknowledgement
 //
-// One goroutine serves a socket and handles one frame at a time. If Redis is slow,
-// acknowledgements are delayed and devices wait for them, so memory holds at most one frame per
-// connection. After ten seconds without Redis the socket is closed, and the device sends the
-// frame again. Records are therefore stored at least once, and a frame's records all or not at
-// all.
+// One goroutine serves a socket, one frame at a time. If Redis is slow, devices wait for
+// acknowledgements, so memory holds at most one frame per connection. After ten seconds without
+// Redis the socket is closed, and the device sends the frame again. Records are therefore stored
+// at least once, and a frame's records all or none.
 //
-// The number of frames in flight to Redis is bounded by the client's pipeline connections plus
-// half of its other connections; the rest is left to the client's other users. Further frames
-// wait undecoded, within the ten seconds. A Redis Cluster counts connections per node, and there
-// the streams divide them: each stream has at least one, and none takes another's. A master that
-// hangs thus delays only the devices whose streams it holds.
+// Frames in flight to Redis are bounded by the client's pipeline connections plus half of its
+// others; the rest serve the client's other users. Further frames wait undecoded, within the ten
+// seconds. A Redis Cluster counts connections per node, and the streams divide them: each stream
+// has at least one, and none takes another's. So a master that hangs delays only the devices
+// whose streams it holds.
 //
 // # Streams
 //
 // A device's records, in order, its messages and its dead letters each go to one stream, chosen
-// by its IMEI (Config.Streams). Caps cover all streams together; each stream gets an equal part.
+// by its IMEI (Config.Streams). Caps cover all streams together, in equal parts.
 //
-// # What becomes of a frame
+// # Outcomes of a frame
 //
 //	decoded                         records to the stream, then acknowledged
 //	right CRC, records malformed    raw to the dead-letter stream, then acknowledged with the count
@@ -54,51 +53,48 @@
 //
 // A device may store 200 records or 32 KiB per second, with bursts of ten seconds' worth. A frame
 // beyond that waits at most 1.3 s, and so does its acknowledgement: the device sends no faster,
-// and loses nothing. A new socket starts without a burst allowance, and a frame that is waiting
-// when its socket is superseded is not stored. So a device gains nothing at this replica by
-// reconnecting. N devices may store N times as much, and so may one device at N replicas.
+// and loses nothing. A new socket has no burst allowance, and a frame that waits while its socket
+// is superseded is not stored, so reconnecting gains a device nothing at this replica. N devices
+// may store N times as much, and so may one device at N replicas.
 //
 // # Commands
 //
-// [Gateway.Command] writes a command to a device's newest socket. It waits for the session's
-// first acknowledgement, never writes between a frame and its acknowledgement, and writes one
-// command at a time. An answer does not name its command and may have several frames. Therefore:
+// [Gateway.Command] writes a command to a device's newest socket, one at a time, after the
+// session's first acknowledgement, and never between a frame and its acknowledgement. An answer
+// does not name its command and may have several frames. Therefore:
 //
-//   - The first response after a command, in the command's codec, is its answer. Later ones are
-//     messages, and are counted (ingest_stray_responses_total).
+//   - The first response after a command, in its codec, is its answer. Later ones are messages,
+//     and counted (ingest_stray_responses_total).
 //   - After an answer, the next command waits until the socket has been quiet for three seconds.
-//   - Data that has arrived by the time a command can be written is read first, and does not
-//     answer it (only Unix shows what is still in the socket).
-//   - A socket becomes unsure for a codec once a command in that codec goes unanswered, or a
-//     response in it arrives that no command was waiting for. On an unsure socket, a command's
-//     answer consists of all responses within three seconds, with ErrAmbiguous. They are stored
-//     as messages too.
+//   - Data that arrived before the command could be written is read first and does not answer it
+//     (only Unix shows the unread data of a socket).
+//   - A socket becomes unsure for a codec once a command in it goes unanswered, or an unexpected
+//     response in it arrives. A command on an unsure socket is answered by all responses within
+//     three seconds, with ErrAmbiguous. They are stored as messages too.
 //
-// So a frame of one answer is never mistaken for another command's without that mark, on two
-// conditions. A device answers on the socket of the command. And on a socket where each command
-// has had one frame so far, a further frame arrives at most three seconds after the first.
-// Otherwise the next command may take that frame for its answer; its own answer is then a stray
-// response, and the socket is unsure. Only a new socket per command would prevent this, but a
-// parked device may stay away for an hour after its socket was closed.
+// So a frame of one answer is never taken for another command's without that mark, on two
+// conditions. A device answers on the command's socket. And if each command on a socket has had
+// one frame so far, a further frame arrives at most three seconds after the first. Otherwise the
+// next command may take that frame for its answer; its own answer is then a stray response, and
+// the socket is unsure. Only a new socket per command would prevent this, but a parked device may
+// stay away for an hour after its socket was closed.
 //
-// A device that sends responses before any command was written sends data of its own, for example
-// from a serial port. The gateway remembers this for its later sockets. Use the other codec to
-// send commands to such a device.
+// A device that sends responses before any command sends its own data, for example from a serial
+// port. The gateway remembers this for its later sockets. Use the other codec for commands to it.
 //
 // # Messages
 //
 // Messages are not acknowledged, and devices do not repeat them. While Redis is away, they wait
-// in a queue that is bounded per device and overall; messages that do not fit are counted as
-// lost, by device. If Redis' reply is lost, they are written again with the same frame and
-// record.
+// in a queue that is bounded per device and overall; the excess is counted as lost, by device. If
+// Redis' reply is lost, they are written again with the same frame and record.
 //
-// # What is not promised
+// # Limits
 //
-// The streams are capped, approximately. Redis does not report how many trimmed entries were
-// unread, and the gateway does not count them. Compare a consumer group's lag (XINFO GROUPS) with
-// XLEN to see whether its readers keep up.
+// The streams are capped, approximately. Neither Redis nor the gateway counts trimmed entries
+// that were unread. Compare a consumer group's lag (XINFO GROUPS) with XLEN to see whether its
+// readers keep up.
 //
 // A device that registers with another replica leaves a half-open socket here. It is closed a
-// minute after this replica learns of it. If the device speaks here first, the other socket is
-// the half-open one.
+// minute after this replica learns of it, unless the device speaks here first: then the other
+// socket is the half-open one.
 package gateway

@@ -9,8 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// hasty is how many consecutive early frames, before the acknowledgement of their predecessor,
-// show that a device does not wait for acknowledgements.
+// hasty is how many consecutive frames, each before the acknowledgement of the last, show that a
+// device does not wait for acknowledgements.
 const hasty = 3
 
 // errUnawaited is the fault of a device that takes a frame for delivered once TCP has it.
@@ -56,7 +56,7 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 	if kept.mustRepeat() {
 		return kept.fault
 	}
-	// A frame that arrived before the acknowledgement was sent does not prove that the device has
+	// A frame that arrives before the acknowledgement is sent does not prove that the device
 	// received it.
 	bytes, end := s.unread()
 	var ack [4]byte
@@ -72,9 +72,9 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 	return nil
 }
 
-// mustRepeat reports whether an undecodable frame is left unacknowledged, because its number of
-// records is unknown. A repeat is already a dead letter, so acknowledging it loses nothing. It is
-// acknowledged with the number that it announces; otherwise the device would repeat it for ever.
+// mustRepeat reports whether an undecodable frame stays unacknowledged, because its number of
+// records is unknown. A repeat is already a dead letter and loses nothing. It is acknowledged
+// with the number that it announces; otherwise the device would repeat it for ever.
 func (k kept) mustRepeat() bool {
 	unknown := errors.Is(k.fault, teltonika.ErrUnknownCodec) || errors.Is(k.fault, teltonika.ErrCount)
 	return unknown && !k.repeated

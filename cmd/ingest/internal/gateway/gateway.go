@@ -22,7 +22,7 @@ import (
 )
 
 // Deadlines of a socket. Only firstFrame is configurable. Vendors and fleets dictate the others:
-// parked devices report hourly, and a device closes its socket after 30 s without an
+// parked devices report hourly, and devices close their socket after 30 s without an
 // acknowledgement.
 const (
 	handshakeTime = 15 * time.Second
@@ -55,42 +55,38 @@ type Config struct {
 	// Client stores telemetry. It must not retry by itself (a retried write may run twice) and must
 	// honour contexts.
 	Client redis.UniversalClient
-	// Stream names the telemetry stream; empty means [Stream]. Streams is the number of streams, a
-	// power of two; 0 means one. With several, each name has a hash tag:
-	// telemetry:{teltonika:16:05:21} is stream 5 of 16, named as by guard.Layout.Partition. It holds
-	// the devices for which guard.PartitionOf returns 5.
+	// Stream names the telemetry stream; empty means [Stream]. Streams is their number, a power of
+	// two; 0 means one. With several, names have a hash tag: telemetry:{teltonika:16:05:21} is
+	// stream 5 of 16, named as by guard.Layout.Partition, for the devices with guard.PartitionOf 5.
 	Stream  string
 	Streams int
 	// Allowed names the set of IMEIs that may be served. If empty, every device may be.
 	Allowed string
-	// MaxLen is the approximate cap of all telemetry streams together, in entries; each stream gets
-	// an equal part. 0 means a million. The message streams have the same cap. Dead letters are
-	// capped at 10,000, or at MaxLen if that is less.
+	// MaxLen is the approximate cap of all telemetry streams together, in entries, in equal parts; 0
+	// means a million. The message streams have the same cap, dead letters 10,000, or MaxLen if that
+	// is less.
 	MaxLen int64
 	// MaxConns bounds open sockets. At the bound a new socket displaces one without an IMEI, or else
-	// one without a frame, or else one with fewer than three frames: the oldest from the address
-	// that has the most of them. While none may be closed, new sockets wait in the kernel's backlog.
-	// 0 means 100,000.
+	// one without a frame, or else one with fewer than three: the oldest from the address with the
+	// most of them. While none may be closed, new sockets wait in the kernel's backlog. 0 means
+	// 100,000.
 	MaxConns int
-	// MaxUnidentified bounds open sockets that have not sent an IMEI. At the bound they displace one
-	// another in the same way. 0 means 4,096.
+	// MaxUnidentified likewise bounds open sockets without an IMEI, among themselves. 0 means 4,096.
 	MaxUnidentified int
-	// FirstFrame is how long an accepted device may take to send its first frame. After that it may
-	// be silent for as long as a parked device. 0 means a minute.
+	// FirstFrame is an accepted device's time for its first frame; later it may be silent for as
+	// long as a parked device. 0 means a minute.
 	FirstFrame time.Duration
-	// MaxRegistering bounds concurrent registrations. Further devices wait for their answer. 0 means
-	// 4,096.
+	// MaxRegistering bounds concurrent registrations; further devices wait. 0 means 4,096.
 	MaxRegistering int
-	// Quiet is how long a socket must be quiet after the answer to a command before the next command
-	// is written; 0 means 3 s. A frame of the old answer that arrives after that may be taken for
-	// the next answer.
+	// Quiet is how long a socket must be quiet after an answer before the next command is written; 0
+	// means 3 s. A later frame of the old answer may be taken for the next answer.
 	Quiet time.Duration
-	// Drain is how long sockets may take to finish their current frame once the gateway stops; 0
-	// means 5 s. Then they are closed. Messages get another quarter of it. A write that still waits
-	// for Redis ends at its own deadline, ten seconds after it began, or when Client is closed.
+	// Drain is how long sockets may take to finish their current frame once the gateway stops,
+	// before they are closed; 0 means 5 s. Messages get another quarter of it. A write that still
+	// waits for Redis ends ten seconds after it began, or when Client is closed.
 	Drain time.Duration
 	// ClientCAs, if not nil, returns the authorities for device certificates, the same pool until it
-	// changes. Each device on an OverTLS listener must then present a certificate with its IMEI as
+	// changes. Devices on an OverTLS listener must then present a certificate with their IMEI as
 	// common name or DNS name.
 	ClientCAs func() *x509.CertPool
 	// StartSpan, if not nil, is called for each registration: see janitor.Config. No attribute names
@@ -174,10 +170,10 @@ func (g *Gateway) Connections() int {
 
 func (g *Gateway) draining() bool { return g.stopping.Err() != nil }
 
-// Serve accepts devices from all listeners until ctx ends or one of them fails. Then it drains:
-// it closes the listeners, lets each socket finish its current frame, closes it and releases its
-// claim. No goroutine outlives Serve. It returns nil if ctx ended, or else the listener's error.
-// A Gateway serves once.
+// Serve accepts devices until ctx ends or a listener fails. Then it drains: it closes the
+// listeners, lets each socket finish its current frame, closes it and releases its claim. No
+// goroutine outlives Serve. It returns nil if ctx ended, or else the listener's error. A Gateway
+// serves once.
 func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	accepting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -214,8 +210,8 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	return context.Cause(accepting)
 }
 
-// accept returns when ctx has ended or ln has failed for good. At most one accepted socket per
-// listener waits for its place; further ones wait in the backlog.
+// accept returns when ctx has ended or ln has failed for good. Per listener one accepted socket
+// may wait for its place; further ones wait in the backlog.
 func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 	pause := wait.Between(5*time.Millisecond, time.Second)
 	accepts := streak.New(g.cfg.Logger, "cannot accept devices, trying again", "devices are accepted again")
@@ -288,9 +284,9 @@ func (g *Gateway) open() []*session {
 	return slices.Collect(maps.Keys(g.sessions))
 }
 
-// claim registers the device and makes s its newest socket in one step, so that the newest socket
-// here is the one that the registry knows. It closes the device's older socket, which is normally
-// half open. (registry.Config.OnSuperseded is not called in the same step.)
+// claim registers the device and makes s its newest socket in one step, so that registry and
+// gateway agree on it. It closes the device's older socket, which is normally half open.
+// (registry.Config.OnSuperseded is not called in the same step.)
 func (g *Gateway) claim(s *session) Claim {
 	g.mu.Lock()
 	c := g.cfg.Register(s.imei)
@@ -303,9 +299,9 @@ func (g *Gateway) claim(s *session) Claim {
 	return c
 }
 
-// Displaced handles a device's registration with another replica. Its socket here is most likely
-// half open, and is closed unless the device speaks within a minute. Displaced never blocks. It
-// is for registry.Config.OnDisplaced.
+// Displaced handles a device's registration with another replica, for
+// registry.Config.OnDisplaced. The socket here is most likely half open, and is closed unless the
+// device speaks within a minute. Displaced never blocks.
 func (g *Gateway) Displaced(imei, owner string) {
 	if s := g.newestSocket(imei); s != nil {
 		g.cfg.Logger.Debug("device is at another replica", "imei", imei, "owner", owner)

@@ -100,8 +100,7 @@ func (s *session) prepare() error {
 }
 
 // register waits for its turn, claims the device and waits up to a second for the claim to land.
-// Its turn ends before the answer is sent, so that a device that does not read it delays no
-// other.
+// Its turn ends before the answer is sent: a device that does not read it delays no other.
 func (s *session) register(ctx context.Context, imei string) error {
 	select {
 	case s.g.admission.slots <- struct{}{}:
@@ -109,7 +108,7 @@ func (s *session) register(ctx context.Context, imei string) error {
 	case <-s.g.stopping.Done():
 		return errDraining
 	}
-	// The handshake may be stale: it may have waited here, in the backlog of a full replica, or in a
+	// The handshake may be stale, after waiting here, in the backlog of a full replica, or in a
 	// suspended one. If the device has given up meanwhile, its handshake elsewhere is newer.
 	if _, end := s.unread(); end {
 		return errGone

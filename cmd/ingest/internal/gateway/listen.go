@@ -23,7 +23,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Minute, Interva
 
 // deadPeer is how long a peer may fail to answer probes, or to acknowledge data, before it is
 // given up. Linux applies the latter limit to probes too, and then ignores their count: with a
-// shorter limit, a single lost probe would end a parked device's socket. Without one, Linux
+// shorter one, a single lost probe would end a parked device's socket. Without one, Linux
 // retransmits an answer for a quarter of an hour.
 var deadPeer = keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
 
@@ -39,9 +39,9 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return lc.Listen(ctx, "tcp", addr)
 }
 
-// Proxied returns a listener for a load balancer that speaks the PROXY protocol. Each connection
-// must come from a trusted address (CIDRs or single addresses) and begin with a PROXY header, of
-// either version; others are closed. A header can name any sender, so only trusted proxies may be
+// Proxied returns a listener for a load balancer that speaks the PROXY protocol. Connections must
+// come from a trusted address (CIDRs or single addresses) and begin with a PROXY header, of
+// either version; others are closed. A header can name any sender: only trusted proxies may be
 // able to reach ln from these addresses.
 func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, error) {
 	policy, err := proxyproto.TrustProxyHeaderFromRanges(trusted)

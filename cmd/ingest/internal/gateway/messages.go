@@ -64,8 +64,8 @@ type MessageCounts struct {
 	LostBy  map[string]int64 `json:"lost_by_device,omitempty"` // of the first thousand devices
 }
 
-// messages queues messages for Redis. They are not acknowledged and are not sent again, so they
-// wait here while Redis is away, in a bounded queue.
+// messages queues messages for Redis. They are neither acknowledged nor sent again, so they wait
+// here while Redis is away, in a bounded queue.
 type messages struct {
 	store   *store
 	metrics *metrics
@@ -136,7 +136,6 @@ func (q *messages) lose(m *message) {
 	}
 }
 
-// send writes the messages of a stream until none are left.
 func (q *messages) send(to *stream) {
 	pause := wait.Between(messageFirst, messagePause)
 	for batch := q.next(to); len(batch) > 0; batch = q.next(to) {
@@ -218,7 +217,7 @@ func (q *messages) close(within time.Duration) {
 }
 
 // takeMessages passes answers in a frame of codecs 12 to 15 to the pending command, and stores
-// possible messages. The frame is not acknowledged: if it cannot be decoded, it is kept as a dead
+// possible messages. It never acknowledges the frame, and keeps an undecodable one as a dead
 // letter.
 func (s *session) takeMessages(frame teltonika.Frame) {
 	now := time.Now()
@@ -272,7 +271,6 @@ func (b *buffer) messages(j job) error {
 	return nil
 }
 
-// values returns the fields of a message's entry.
 func (m *message) values() []any {
 	values := []any{
 		"imei", m.imei, "received", m.received.UnixMilli(), "codec", m.codec.String(),
@@ -294,7 +292,7 @@ func (m *message) values() []any {
 	return values
 }
 
-// printable reports whether a text is free of terminal control characters.
+// printable reports whether a text is safe to print on a terminal, and not empty.
 func printable(text []byte) bool {
 	hidden := func(r rune) bool { return !unicode.IsPrint(r) && r != '\r' && r != '\n' && r != '\t' }
 	return len(text) > 0 && utf8.Valid(text) && !bytes.ContainsFunc(text, hidden)

@@ -13,8 +13,7 @@ const (
 )
 
 // notes is the gateway's memory of devices whose sockets have ended. Ordinary devices need none.
-// At the bound an arbitrary note is forgotten: then a line is logged once more, or a frame kept
-// once more.
+// At the bound an arbitrary note is forgotten: then a line is logged, or a frame kept, once more.
 type notes struct {
 	mu    sync.Mutex
 	of    map[string]*note // by IMEI

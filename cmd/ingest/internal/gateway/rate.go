@@ -8,8 +8,8 @@ import (
 )
 
 // rate limits how fast frames of one device are stored. A faster device waits for its
-// acknowledgements, so it sends no faster and loses nothing. If the gateway refused the frame
-// instead, the device would send it for ever.
+// acknowledgements, so it sends no faster and loses nothing. After a refusal it would send the
+// same frame for ever.
 type rate struct {
 	// The cost of one. A frame costs the larger of its records' cost and its bytes' cost.
 	record, octet time.Duration
@@ -19,12 +19,12 @@ type rate struct {
 // deviceRate is 200 records or 32 KiB a second, with bursts of ten seconds' worth. A real device
 // is slower: a frame of 1,280 bytes has 10 to 20 records, and the next one leaves after the
 // acknowledgement, a tenth of a second later on a good network. A full memory of 192,000 records
-// is delivered in 16 minutes. A frame waits at most 1.3 s (255 records); devices wait for an
-// acknowledgement for at least five seconds, whatever their configuration.
+// is delivered in 16 minutes. A frame waits at most 1.3 s (255 records); no device can be set to
+// wait less than five seconds for its acknowledgement.
 var deviceRate = rate{record: time.Second / 200, octet: time.Second / (32 << 10), saved: 10 * time.Second}
 
 // charge deducts a frame's cost from a socket's savings and returns the time up to which the
-// socket has paid. If that is in the future, the frame must wait until then.
+// socket has paid. If that is in the future, the frame must wait for it.
 func (r rate) charge(paid, now time.Time, records, octets int) time.Time {
 	if least := now.Add(-r.saved); paid.Before(least) {
 		paid = least
@@ -33,8 +33,8 @@ func (r rate) charge(paid, now time.Time, records, octets int) time.Time {
 }
 
 // pace waits until the frame may be stored. A socket begins without savings. If the gateway
-// closes the socket meanwhile, pace fails and the frame is not stored, so that a device gains
-// nothing by reconnecting. Draining ends the wait: each socket finishes its current frame.
+// closes it meanwhile, pace fails and the frame is not stored, so that a device gains nothing by
+// reconnecting. Draining ends the wait: each socket finishes its current frame.
 func (s *session) pace(frame teltonika.Frame) error {
 	now := time.Now()
 	s.paid = s.g.rate.charge(s.paid, now, int(frame.Count), len(frame.Raw))

@@ -39,7 +39,7 @@ const (
 	endCrowded       = "crowded"        // to make room for another socket, see admission
 	endUnproven      = "unproven"       // an IMEI, but no frame in time
 	endSuperseded    = "superseded"     // the device has a newer socket here
-	endMoved         = "moved"          // it has a newer socket at another replica, and was silent here
+	endMoved         = "moved"          // a newer socket at another replica, and silence here
 	endDraining      = "draining"       // this replica is stopping
 	endNetwork       = "network"        // reset, unreachable
 )
@@ -56,8 +56,7 @@ var (
 	errEnded         = errors.New("gateway: the socket is to end")
 )
 
-// reasons maps errors to reasons. The first match wins: an error from Redis may wrap the errors
-// of a socket.
+// reasons maps errors to reasons. The first match wins: an error from Redis may wrap a socket's.
 var reasons = []struct {
 	err    error
 	reason string
@@ -92,7 +91,6 @@ type session struct {
 	early  bool           // more data had arrived when the last frame of records was acknowledged
 	hasty  int            // consecutive early frames: see noteHaste
 	// If set, reads return only data that has already arrived, and nothing after this time.
-	// Zero while the socket is served.
 	lastRead time.Time
 	// Ends the span of the registration; nil if none is open.
 	endSpan func(error, ...slog.Attr)
@@ -118,10 +116,10 @@ type session struct {
 	// late is the reason to report if the read deadline passes. It and the deadline belong to the
 	// session's goroutine, and to mu while resting is set.
 	late     string
-	resting  bool         // the session waits for its device at a frame boundary
-	called   bool         // the deadline was moved to end the rest, for a command
-	moved    bool         // the device registered with another replica and has not spoken here since
-	commands commandState // see command.go
+	resting  bool // the session waits for its device at a frame boundary
+	called   bool // the deadline was moved to end the rest, for a command
+	moved    bool // the device registered with another replica and has not spoken here since
+	commands commandState
 }
 
 func newSession(g *Gateway, conn net.Conn) *session {
@@ -230,8 +228,8 @@ func (s *session) endReason() string {
 // interrupt wakes the session if it is waiting for its device.
 func (s *session) interrupt() { _ = s.conn.SetReadDeadline(time.Now()) }
 
-// within sets the deadline for the next read, and the reason to report if it passes. The new
-// deadline would override an end or a drain that came before it, so within fails after either.
+// within sets the next read's deadline, and the reason to report if it passes. It fails after an
+// end or a drain, whose own deadline it would override.
 func (s *session) within(d time.Duration, late string) error {
 	s.late = late
 	if err := s.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
@@ -246,7 +244,6 @@ func (s *session) within(d time.Duration, late string) error {
 	return nil
 }
 
-// serve returns the error that ends the socket.
 func (s *session) serve(ctx context.Context) error {
 	err := s.greet(ctx)
 	s.greeted(ctx, err)
@@ -299,7 +296,7 @@ func (s *session) converse(ctx context.Context) error {
 }
 
 // rescue stores the messages that have arrived when a socket ends, for whatever reason: unlike
-// records they are not sent again. It ignores messages of a device that is not allowed.
+// records they are not sent again. It ignores devices that are not allowed.
 func (s *session) rescue() {
 	if why := s.endReason(); why == endUnknownDevice || why == endCertificate {
 		return
@@ -317,8 +314,7 @@ func (s *session) rescue() {
 	}
 }
 
-// rest prepares to wait for the device between two frames. If a command is due now, rest returns
-// it instead.
+// rest prepares to wait for the device between two frames, or returns a command that is due.
 func (s *session) rest() (*pendingCommand, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -362,7 +358,7 @@ func (s *session) endRest(spoke bool) (called bool) {
 	return called
 }
 
-// displace shortens the deadline for a sign of life: the device is most likely at another
+// displace shortens the deadline for a sign of life, since the device is probably at another
 // replica.
 func (s *session) displace() {
 	s.mu.Lock()
@@ -383,7 +379,7 @@ func (s *session) unread() (bytes, end bool) {
 	if _, ok := s.conn.(*tls.Conn); !ok || end {
 		return bytes, end
 	}
-	// TLS may already have taken bytes off the socket, and bytes in the socket need not carry device
+	// TLS may already have taken bytes off the socket, and bytes in the socket need not be device
 	// data. A read that may not wait shows both.
 	s.interrupt()
 	started, err := s.reader.Await()

@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// beginSpan begins the span of a registration, once the device has sent its IMEI.
 func (s *session) beginSpan(ctx context.Context) {
 	if start := s.g.cfg.StartSpan; start != nil {
 		// named_after is the time before the span, and shows how fast the device was.

@@ -17,9 +17,8 @@ import (
 )
 
 // deadMost caps the dead letters of all streams together, more tightly than the records: one may
-// be 32 KiB of anything, and any peer that reaches the port can send them. 10,000 take 650 MB at
-// the very most. A device's share of a stream is [shareMost], or a twentieth if the stream is
-// shorter.
+// be 32 KiB of anything, from any peer that reaches the port. 10,000 take 650 MB at the very
+// most. A device's share of a stream is [shareMost], or a twentieth if the stream is shorter.
 const deadMost = 10_000
 
 // store writes frames to Redis on its own goroutines. Decoding and go-redis need 8 KiB of stack,
@@ -74,8 +73,8 @@ type kept struct {
 // newStore makes a store of these streams. maxLen is the cap of all of them together.
 //
 // On a Redis Cluster each stream has its own writers, so that a master that hangs delays only the
-// devices whose streams it holds. On a single server, which holds all streams, writers are
-// shared: separate ones would send it more at once than [underWay] allows.
+// devices whose streams it holds. On a single server writers are shared: separate ones would send
+// it more at once than [underWay] allows.
 func newStore(client redis.UniversalClient, names []string, maxLen int64) *store {
 	s := &store{client: client, notes: newNotes()}
 	s.results.New = func() any { return make(chan result) }
@@ -125,7 +124,7 @@ func (s *store) close() {
 
 // underWay returns how many frames may be in flight to Redis at once, per server of a Cluster:
 // one for each pipeline connection, and one for half of the others, which a pipeline borrows when
-// its own are all in use. The other half is left to the client's other users: registry, janitor,
+// its own are in use. The other half is for the client's other users: registry, janitor,
 // authority and commands. Otherwise a fleet that sends faster than Redis stores would keep them
 // waiting.
 func underWay(client redis.UniversalClient) int {
@@ -150,9 +149,9 @@ func (s *store) of(imei string) *stream {
 	return s.streams[guard.PartitionOf(imei, len(s.streams))]
 }
 
-// keep stores a frame: all of its records, or the raw frame if it has a fault. After an error the
-// frame may or may not be stored. keep gives up at until; a frame that is still waiting for a
-// writer then is not stored.
+// keep stores a frame: all of its records, or the raw frame if it has a fault. It gives up at
+// until. A frame that still waits for a writer then is not stored; after other errors it may be
+// stored.
 func (s *store) keep(
 	ctx context.Context, until time.Time, from origin, frame teltonika.Frame,
 ) (kept, error) {
@@ -162,7 +161,6 @@ func (s *store) keep(
 	return r.kept, r.err
 }
 
-// do hands a job to a writer and waits for the result.
 func (s *store) do(j job) result {
 	stored := s.results.Get().(chan result)
 	defer s.results.Put(stored)
@@ -219,8 +217,8 @@ type text []byte
 func (t *text) MarshalBinary() ([]byte, error) { return *t, nil }
 
 // newRow makes a row. Trimming is approximate: for an exact cap Redis would walk the stream's
-// oldest node on every record. Redis stores field names once per node if the entries have the
-// same fields, so only codec 16 has a generation type.
+// oldest node on every record. Only codec 16 has a generation type, since Redis stores field
+// names once per node if entries have the same ones.
 func (s *stream) newRow(typed bool) *row {
 	r := new(row)
 	args := []any{"xadd", s.name, "maxlen", "~", s.maxLen, "*",
@@ -245,8 +243,8 @@ func (r *rows) take(n int, more func() *row) ([]*row, []redis.Cmder) {
 }
 
 // records adds all records of a frame to its stream in one transaction: all or none, in one round
-// trip. No records, no write. After an error they may have been added, with the reply lost. The
-// device sends them again, so they may be stored twice.
+// trip. No records, no write. If the reply is lost, the device sends them again, and they may be
+// stored twice.
 func (b *buffer) records(j job) error {
 	n := len(b.batch.Records)
 	if n == 0 {
@@ -310,9 +308,9 @@ func appendFrameID(dst []byte, imei string, body []byte) []byte {
 	return base64.RawURLEncoding.AppendEncode(whole[:len(dst)], sum[:12])
 }
 
-// dead keeps a frame that could not be decoded, with the reason, for a person to look at. If the
-// frame is already kept and the entry still exists, dead does not add another. A device that has
-// used up its share loses its oldest dead letter.
+// dead keeps an undecodable frame, with the reason, for a person to look at. It does not add a
+// frame whose entry still exists. A device that has used up its share loses its oldest dead
+// letter.
 func (b *buffer) dead(ctx context.Context, from origin, frame teltonika.Frame, fault error) result {
 	r := result{kept: kept{fault: fault}}
 	id := string(appendFrameID(nil, from.imei, frame.Body))
