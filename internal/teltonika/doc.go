@@ -24,8 +24,8 @@
 //	                        ◄───────────  u32: number of records taken over
 //	FF                      ───────────►  keep-alive at any frame boundary, even before the IMEI: no answer
 //
-// One frame is in flight at a time. If the answer is missing or has the wrong number, the device
-// sends the same frame again, so records arrive at least once. After a gap in coverage they often
+// One frame is in flight at a time. Without an answer, or with a wrong number in it, the device
+// sends the frame again, so records arrive at least once. After a gap in coverage they often
 // arrive newest first.
 //
 // # The frame
@@ -42,9 +42,8 @@
 //	codec 8E               2       2       2       2
 //	codec 16               2       1       1       2
 //
-// The CRC is CRC-16/ARC over the body. Its upper 16 bits are zero. Some firmwares add a group of
-// 16-byte values after the 8-byte group of every record, which nothing in the frame announces:
-// see [Batch.Decode].
+// The CRC is CRC-16/ARC over the body, its upper 16 bits zero. Some firmwares add an unannounced
+// group of 16-byte values after the 8-byte group of every record: see [Batch.Decode].
 //
 // # Commands
 //
@@ -64,13 +63,13 @@
 //
 //   - sends the first command only after it has acknowledged a frame of the session, and never
 //     while a frame of records waits for its answer: the device reads those four bytes first;
-//   - has one command outstanding per socket. After an unanswered command it cannot distinguish a
-//     late answer from the answer to the next command;
+//   - has one command outstanding per socket. After an unanswered command, a late answer looks
+//     like the answer to the next command;
 //   - expects unsolicited frames of codecs 12, 13 and 15. Devices forward the data of a serial
 //     port.
 //
 // In the vendor's only example of codec 13 the timestamp has eight bytes of milliseconds, in the
-// vendor's table four bytes. This package follows the table. It reads that example as a time in
+// vendor's table four bytes. This package follows the table: it reads the example as a time in
 // 1970 and a text with four extra bytes in front.
 //
 // # UDP
@@ -79,9 +78,9 @@
 //	                    └──────────────────────────── length bytes ──────────────────────────┘
 //	server   0005       │ packet id u16 │ 01 │ AVL packet id u8 │ number of records taken over u8
 //
-// UDP has no handshake and no CRC. Only UDP's own checksum protects a datagram, and nothing
-// proves that it comes from the device that it names. The body is that of a frame. The byte 01
-// has no meaning and is not read.
+// UDP has neither a handshake nor a CRC. Only UDP's own checksum protects a datagram, and
+// nothing proves its sender. The body is that of a frame. The byte 01 has no meaning and is not
+// read.
 //
 // # Errors
 //
@@ -107,7 +106,7 @@
 //
 // # Memory
 //
-// No memory is sized by a count or length that a peer declares. Buffers grow as bytes arrive, up
+// No memory is sized by a count or length that a peer declares: buffers grow as bytes arrive, up
 // to the cap on a frame. Records, messages and datagrams are views into these bytes. The steady
 // state allocates nothing. No input makes this package panic.
 //

@@ -27,7 +27,7 @@ type Message struct {
 	Text      []byte // as received: not trimmed, possibly binary
 }
 
-// Messages holds the messages of one frame, as a view of checked bytes. The walk decodes them, so
+// Messages is a view of the messages of one frame, already checked. The walk decodes them, so
 // that a frame costs the same for any number of messages. They are valid as long as the body. The
 // zero value has none.
 type Messages struct {
@@ -41,7 +41,7 @@ type Messages struct {
 // allocates nothing.
 //
 // It returns ErrUnknownCodec (also for the codecs of records), ErrCount or ErrMalformed, and no
-// messages. The package comment describes the server's reaction.
+// messages; see the package comment for the server's reaction.
 func DecodeMessages(body []byte) (Messages, error) {
 	codec, n, data, err := openBody(body, Codec.IsCommand)
 	if err != nil {
@@ -63,8 +63,8 @@ func DecodeMessages(body []byte) (Messages, error) {
 // Len returns the number of messages. In practice it is 1.
 func (s Messages) Len() int { return s.n }
 
-// All walks the messages in wire order. Message.Text is a view. If a view is used for too long
-// and its bytes have changed, the walk stops early. It does not panic.
+// All walks the messages in wire order. Message.Text is a view. The walk stops early, without a
+// panic, if a view was used for too long and its bytes have changed.
 func (s Messages) All() iter.Seq[Message] {
 	return func(yield func(Message) bool) {
 		p := s.wire

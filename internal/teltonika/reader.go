@@ -26,8 +26,8 @@ const (
 	keepAlive = 0xFF
 )
 
-// Frame is a frame with verified length and CRC. Its slices are views into the Reader's buffer,
-// valid until the Reader's next method call.
+// Frame is a frame with verified length and CRC. Its slices are views, valid until the Reader's
+// next method call.
 type Frame struct {
 	Codec Codec
 	Count byte   // of records, to acknowledge, unverified; of messages if Codec.IsCommand
@@ -39,9 +39,8 @@ type Frame struct {
 // anywhere. A Reader is not safe for concurrent use.
 //
 // A framing error is final, since nothing in the stream marks the next frame: every later call
-// returns the same error. An error of the source is returned as io.EOF at a frame boundary and
-// io.ErrUnexpectedEOF within a frame, or else unchanged. It loses nothing: after a timeout the
-// same call may be repeated.
+// returns the same error. An error of the source is passed on, an end within a frame as
+// io.ErrUnexpectedEOF. It loses nothing: after a timeout the same call may be repeated.
 //
 // A device needs two deadlines: a long one until a frame begins, a short one until it is
 // complete.
@@ -65,8 +64,8 @@ type Reader struct {
 	fault  error // the framing error that ended the stream
 }
 
-// NewReader returns a Reader of src that refuses frames with a declared length above maxBody
-// bytes; 0 means DefaultMaxBody.
+// NewReader returns a Reader of src that refuses frames with a declared length above maxBody; 0
+// means DefaultMaxBody.
 func NewReader(src io.Reader, maxBody int) *Reader {
 	return &Reader{src: src, max: cmp.Or(maxBody, DefaultMaxBody), buf: make([]byte, firstBuffer)}
 }
@@ -79,8 +78,8 @@ func (r *Reader) Buffered() int { return r.hi - r.lo }
 func (r *Reader) Unparsed() []byte { return r.buf[r.lo:r.hi] }
 
 // Await waits for a sign of life at a frame boundary. It returns true once a frame has begun, for
-// Next to read the rest, and false if only keep-alive bytes came. It does not read if the buffer
-// already holds the beginning of a frame.
+// Next to read, and false after keep-alive bytes alone. It does not read if a frame has begun in
+// the buffer.
 func (r *Reader) Await() (started bool, err error) {
 	if r.fault != nil {
 		return false, r.fault
@@ -94,7 +93,6 @@ func (r *Reader) Await() (started bool, err error) {
 	return r.lo < r.hi, nil
 }
 
-// begin skips keep-alive bytes.
 func (r *Reader) begin() error {
 	for {
 		if started, err := r.Await(); started || err != nil {
@@ -104,8 +102,7 @@ func (r *Reader) begin() error {
 }
 
 // Next reads one frame, skipping keep-alive bytes before it. It returns ErrPreamble, ErrTooLong
-// or ErrTooShort as soon as the bytes show it, without reading on, and ErrCRC after the whole
-// frame.
+// or ErrTooShort at the first wrong byte, without reading on, and ErrCRC after the whole frame.
 func (r *Reader) Next() (Frame, error) {
 	if err := r.begin(); err != nil {
 		return Frame{}, err
@@ -141,7 +138,6 @@ func (r *Reader) Next() (Frame, error) {
 	return Frame{Codec: Codec(body[0]), Count: body[1], Body: body, Raw: raw}, nil
 }
 
-// fail ends the stream.
 func (r *Reader) fail(sentinel error, format string, args ...any) error {
 	r.fault = fmt.Errorf("%w: %s", sentinel, fmt.Sprintf(format, args...))
 	return r.fault
@@ -169,9 +165,9 @@ func (r *Reader) have(n int) error {
 	return nil
 }
 
-// makeRoom leaves at least one byte free at the end of the buffer. The buffer doubles only when
-// one frame fills it: a declared length costs nothing until its bytes arrive. A large buffer is
-// released once it is empty.
+// makeRoom frees at least one byte at the end of the buffer. The buffer doubles only when one
+// frame fills it: a declared length costs nothing until its bytes arrive. An empty large buffer
+// is released.
 func (r *Reader) makeRoom() {
 	if r.lo == r.hi {
 		r.lo, r.hi = 0, 0

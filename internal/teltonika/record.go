@@ -36,9 +36,9 @@ const SizeNX = 0
 // groupSizes lists the groups in wire order: see layout.hasGroup.
 var groupSizes = [...]int{1, 2, 4, 8, 16, SizeNX}
 
-// Elements is the IO section of a record, as a view of checked bytes. The walk decodes them, so
-// that a record costs the same for any number of elements. The zero value has none. Decoded
-// Elements are valid as long as the body.
+// Elements is a view of a record's IO section, already checked. The walk decodes the elements, so
+// that a record costs the same for any number of them. The zero value has none. Decoded Elements
+// are valid as long as the body.
 type Elements struct {
 	wire   []byte // the groups, without event and total
 	layout layout
@@ -49,8 +49,8 @@ type Elements struct {
 func (s Elements) Len() int { return int(s.n) }
 
 // All walks the elements in wire order: by size, variable length last. Element.Bytes is a view.
-// If a view is used for too long and its bytes have changed, the walk stops early. It does not
-// panic.
+// The walk stops early, without a panic, if a view was used for too long and its bytes have
+// changed.
 func (s Elements) All() iter.Seq[Element] {
 	return func(yield func(Element) bool) { s.each(yield) }
 }

@@ -27,11 +27,10 @@ type Datagram struct {
 	Body        []byte // codec id to second count, for [Batch.Decode]; a view into the packet
 }
 
-// DecodeDatagram decodes the payload of one UDP packet, which holds exactly one datagram. It does
-// not decode the body, and allocates nothing. It returns ErrDatagram, and no answer is due, if
-// the length is not the packet's, the IMEI is not 000F and 15 ASCII digits, or the body has no
-// room for codec id and two counts. UDP's own checksum is the packet's only protection; it has no
-// CRC.
+// DecodeDatagram decodes the payload of one UDP packet, which holds exactly one datagram, but not
+// its body. It allocates nothing. It returns ErrDatagram, and no answer is due, if the length is
+// not the packet's, the IMEI is not 000F and 15 ASCII digits, or the body has no room for codec
+// id and two counts. Only UDP's own checksum protects the packet.
 func DecodeDatagram(packet []byte) (Datagram, error) {
 	if len(packet) < datagramHeader+minBody {
 		return Datagram{}, fmt.Errorf("%w: %d bytes", ErrDatagram, len(packet))

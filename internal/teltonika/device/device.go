@@ -120,7 +120,6 @@ func (d *Device) WaitClosed(ctx context.Context) error {
 	return d.wrap("wait for close", err)
 }
 
-// exchange writes out to the present socket, then fills in, within the device's timeout.
 func (d *Device) exchange(ctx context.Context, out, in []byte) error {
 	s := d.socket()
 	if s == nil {

@@ -16,7 +16,6 @@ import (
 // wait for each other.
 type Fleet struct{ slots []slot }
 
-// slot is one device with its state.
 type slot struct {
 	mu    sync.Mutex // held while the device is used
 	dev   *Device

@@ -117,7 +117,6 @@ func (s *socket) next(r *Received) error {
 	return nil
 }
 
-// have reads until n bytes have arrived.
 func (s *socket) have(n int) error {
 	had := len(s.part)
 	if had >= n {

@@ -8,8 +8,7 @@ import (
 )
 
 // backlog is the data that a device stored before the start. It keeps a bookmark of the track per
-// frame instead of records, which take many times as much memory. The records are made again when
-// their frame is due.
+// frame and makes the records when the frame is due: they would take many times as much memory.
 type backlog struct {
 	marks []device.Track // oldest first
 	left  int            // records

@@ -70,8 +70,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check returns the faults of devices and targets. The setters of the other fields check those:
-// see "ingest simulate".
+// check returns the faults of devices and targets. Callers check the other fields: see "ingest
+// simulate".
 func (c Config) check() error {
 	var errs []error
 	if c.Devices < 1 || c.Devices > MostDevices {

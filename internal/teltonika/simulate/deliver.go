@@ -36,7 +36,6 @@ func (t *tracker) deliver(ctx context.Context) error {
 	return errMismatch
 }
 
-// write writes the frame in flight, usually in one piece.
 func (t *tracker) write(ctx context.Context) error {
 	t.fleet.count(func(c *Counts) {
 		c.Frames++
@@ -98,7 +97,6 @@ func (t *tracker) acknowledged(took time.Duration) {
 	t.ladder.reset()
 }
 
-// obey answers commands with their own text.
 func (t *tracker) obey(ctx context.Context, commands []device.Command) error {
 	for _, c := range commands {
 		if err := t.dev.Answer(ctx, c, c.Text); err != nil {

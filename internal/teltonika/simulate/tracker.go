@@ -61,7 +61,6 @@ type flight struct {
 // one draws an event with the odds of one in n.
 func (t *tracker) one(n int) bool { return rand.New(&t.src).IntN(n) == 0 }
 
-// within draws a time of less than d.
 func (t *tracker) within(d time.Duration) time.Duration {
 	return time.Duration(rand.New(&t.src).Int64N(int64(max(d, 1))))
 }
@@ -174,7 +173,6 @@ func (t *tracker) load() bool {
 	return true
 }
 
-// rest listens until the next frame is due, and keeps the socket alive.
 func (t *tracker) rest(ctx context.Context) error {
 	until := t.due
 	if t.keep.Before(until) {

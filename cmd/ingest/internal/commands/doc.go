@@ -64,7 +64,7 @@
 // text relies on an absence: a command without a mark was not sent, while a mark would still
 // exist.
 //
-// # What is not guaranteed
+// # Not guaranteed
 //
 // Commands get no outcome if a backend trims or deletes their stream, or Redis loses it. A
 // command may be written twice if Redis loses a mark, in a failover or by eviction, just when the
