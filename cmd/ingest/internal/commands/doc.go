@@ -26,9 +26,9 @@
 // status:
 //
 //	answered       text is the first frame of the answer, cut after 1,280 bytes. With the field
-//	               ambiguous (true), text is every frame within three seconds of the first that
-//	               may be the answer, a line each: the device also sends its own data in that
-//	               codec, or an earlier command was not answered
+//	               ambiguous (true), text is everything within three seconds of the first frame
+//	               that may be the answer, a line each: the device also sends its own data in
+//	               that codec, or an earlier command was not answered
 //	not_connected  the device is not here, and nothing was written to it; text may name its instance
 //	busy           too many commands wait, for the device or at the instance; nothing was written
 //	wrong_device   codec 14: the socket belongs to another device, which did not execute the command
@@ -49,10 +49,10 @@
 // commands:state:{id} until an hour after expires. An entry is removed without an outcome of its
 // own if its id has an outcome or is marked for another entry.
 //
-// A living instance adds a command's outcome soon after expires; for a dead one, the janitor does
-// after its heartbeat has expired. Commands for one device are written in stream order, one at a
-// time, with three seconds between an answer and the next command. Package gateway describes when
-// an answer could be taken for another command's.
+// If its instance lives, a command has its outcome by shortly after expires; otherwise the janitor
+// adds it once the instance's heartbeat has expired. Commands for one device are written in stream
+// order, one at a time, with three seconds between an answer and the next command. Package gateway
+// describes when an answer could be taken for another command's.
 //
 // Commands for one device do not delay others. Up to 16 may wait for a device and 10,000 at an
 // instance; once half of these places are taken, one per device. Further commands are answered
