@@ -25,7 +25,7 @@ const startBound = 15 * time.Second
 //     still get it, since their sockets are open (1/10).
 //  2. The device listener closes. Each socket finishes its current frame and releases its claim,
 //     while the janitor joins its passes and releases the lease (3/10).
-//  3. The registry, which beats until then, hands back the remaining claims and says goodbye
+//  3. The registry, which beats until then, hands back the remaining claims and sends its goodbye
 //     (2/10, and 3 s if Redis is slow to answer the goodbye). Not earlier: a heartbeat that ends
 //     under a leader raises a hold, and then the whole fleet cannot sweep.
 //  4. HTTP, which shows and measures all of that, ends last (1/10).

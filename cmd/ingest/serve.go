@@ -74,7 +74,7 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	return s.beside(ctx, r.run(ctx))
 }
 
-// beside adds a workaround to an error of an address in use.
+// beside adds the command to use instead to an error of an address in use.
 func (s *settings) beside(ctx context.Context, err error) error {
 	return s.Beside(ctx, err, "make run ARGS='%s'", [2]string{"INGEST_ADDR", s.ingestAddr},
 		[2]string{"INGEST_TLS_ADDR", s.ingestTLSAddr}, [2]string{"INGEST_PROXY_ADDR", s.ingestProxyAddr})

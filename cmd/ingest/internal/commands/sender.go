@@ -23,7 +23,7 @@ const (
 )
 
 // ErrNoOutcome is returned by Send if a command gets no outcome in time, because its instance is
-// dead or suspended. If it is dead, the janitor's sweep will answer instance_lost.
+// dead or stopped. If it is dead, the janitor's sweep will answer instance_lost.
 var ErrNoOutcome = errors.New("commands: no outcome in time")
 
 // Sender sends commands and waits for their outcomes.
