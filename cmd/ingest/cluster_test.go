@@ -59,7 +59,7 @@ func TestOnAClusterDevicesAreRoutableSweptAndCommanded(t *testing.T) {
 	})
 	require.Equal(t, "did getver\n", stdout)
 
-	// What an instance left that is not there any more is swept, whichever partition it is in.
+	// A dead instance's leftovers are swept, whichever partition they are in.
 	for k := range 16 {
 		require.NoError(t, rdb.HSet(t.Context(), layout.Partition(k, 16).Registry(), "490154203237519", "gone").Err())
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// sendCommand is "ingest command": it sends one command and waits for its outcome.
+// sendCommand returns "ingest command", which sends a command and waits for its outcome.
 func sendCommand() *service.Command {
 	var (
 		s       settings
@@ -82,8 +82,8 @@ or --redis-url, and takes all other settings of ingest too.`,
 	}
 }
 
-// fleetsDivision is division for who only reads: unless a number is set, it is the fleet's. Where
-// this user may not ask for that, it is what a replica would take.
+// fleetsDivision is division for read-only users: unless a number is set, it returns the fleet's.
+// If this user may not read that, it returns a replica's default.
 func (s *settings) fleetsDivision(
 	ctx context.Context, client redis.UniversalClient,
 ) (guard.Layout, int, error) {
@@ -98,14 +98,14 @@ func (s *settings) fleetsDivision(
 		return layoutOn(s.Redis), 1, nil
 	case s.partitions == 0:
 		return divided, n, nil
-	case n != 1 && n != s.partitions: // 1: perhaps nobody says anything
+	case n != 1 && n != s.partitions: // 1 may mean that the key does not exist
 		return layout, 0, fmt.Errorf("%w: %s says %d, REGISTRY_PARTITIONS is %d",
 			partition.ErrPartitionsDiffer, divided.Partitions(), n, s.partitions)
 	}
 	return layout, partitions, nil
 }
 
-// deliver sends a command by way of the fleet's Redis.
+// deliver sends a command through the fleet's Redis.
 func deliver(ctx context.Context, s *settings, c commands.Command) (commands.Outcome, error) {
 	clients, err := service.ConnectOnce(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// obedient connects a device that reports once and then does what it is told.
+// obedient connects a device that reports once and then obeys commands.
 func (p *program) obedient(imei string) *device.Device {
 	p.T.Helper()
 	d := p.connect(imei)
@@ -73,7 +73,7 @@ func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
 		require.Equal(t, exitOK, code, stderr)
 		require.Equal(t, "did getver now\n", stdout)
 	}
-	// counted when the replica knows that Redis has the outcome: that may be later
+	// counted once the replica knows that Redis has the outcome, possibly later
 	require.Eventually(t, func() bool {
 		_, metrics := two.Get("/metrics")
 		return strings.Contains(metrics, `ingest_commands_total{status="answered"} 2`) && strings.Contains(metrics, `ingest_commands_outstanding 0`)
@@ -84,7 +84,7 @@ func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
 	require.Empty(t, stdout)
 	require.Equal(t, "not_connected: no instance holds 490154203237518\n", stderr)
 
-	// An instance that stops leaves nothing; one that the registry names wrongly says so.
+	// An instance that stops leaves nothing; one named wrongly by the registry answers so.
 	require.NoError(t, server.Client().HSet(t.Context(), registry.Layout{}.Registry(), "490154203237518", "ingest-1").Err())
 	code, _, stderr = command(t, url, "490154203237518", "getver")
 	require.Equal(t, exitFailed, code)
@@ -98,12 +98,12 @@ func TestControlCharactersOfAnAnswerAreEscaped(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	p := serving(t, on(server, append(calm, "--instance-id=ingest-1")...)...)
-	p.obedient(imei) // answers with what it was told
+	p.obedient(imei) // answers with the command's text
 	code, stdout, stderr := command(t, "--redis-url=redis://"+server.Addr(), imei, "\x1b]0;owned\a\x1b[2J\r\nok \u202eltr \u009b1m \x9b ž \\")
 	require.Equal(t, exitOK, code, stderr)
 	require.Equal(t, "did "+`\x1b]0;owned\a\x1b[2J\r\nok \u202eltr \u009b1m \x9b ž \`+"\n", stdout)
 
-	// Nor is what somebody wrote into the registry.
+	// Likewise text that somebody wrote into the registry.
 	require.NoError(t, server.Client().HSet(t.Context(), registry.Layout{}.Registry(), imei, "\x1b[2J").Err())
 	code, stdout, stderr = command(t, "--redis-url=redis://"+server.Addr(), imei, "getver")
 	require.Equal(t, exitFailed, code)

@@ -16,13 +16,12 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-// mostDemo is how many devices a demo has at most: it reads the whole registry every few ms.
+// mostDemo bounds a demo's devices: it reads the whole registry every few ms.
 const mostDemo = 5000
 
-// demoWantsOne says what is wrong with a URL of more.
+// demoWantsOne rejects URLs of more than one server.
 const demoWantsOne = "REDIS_URL: expected one server; the demo uses neither sentinels nor a Cluster"
 
-// runDemo is "ingest demo".
 func runDemo() *service.Command {
 	var (
 		cfg    demo.Config
@@ -62,7 +61,7 @@ arguments.`,
 	}
 }
 
-// playDemo runs the demo on a given Redis, or on one inside this process.
+// playDemo runs the demo on the given Redis, or on an embedded one.
 func playDemo(ctx context.Context, cfg demo.Config, target service.Redis, environ []string) error {
 	clients, err := service.Connect(ctx, &target, time.Second)
 	if err != nil {
@@ -80,7 +79,7 @@ func playDemo(ctx context.Context, cfg demo.Config, target service.Redis, enviro
 	if err != nil {
 		return fmt.Errorf("ingest: %w", err)
 	}
-	// What is set for a replica in this environment is not meant for the demo's.
+	// Settings in this environment are for replicas, and not for the demo's.
 	rows := new(settings).table()
 	inherited := slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")

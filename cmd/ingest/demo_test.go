@@ -20,20 +20,20 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
-// hasty is a demo within a test's time, and yet one that a busy machine can follow: a stall of a
-// second is no gap.
+// hasty fits into a test's time, but a busy machine can follow it: a stall of a second is not a
+// gap.
 var hasty = demo.Pace{
 	Beat: 700 * time.Millisecond, TTL: 2800 * time.Millisecond, Interval: time.Second, Lease: 2 * time.Second,
 	Frame: 400 * time.Millisecond, Minute: 4 * time.Second, Calm: 50 * time.Millisecond, Patience: 3 * time.Minute,
 }
 
-// playing is a demo whose replicas are this test's binary.
+// playing runs a demo with this test's binary as its replicas.
 func playing(ctx context.Context, out io.Writer, redisURL string) error {
 	var target service.Redis
 	if err := target.Parse(redisURL); err != nil {
 		return err
 	}
-	// What a user has set for other replicas must not get into these.
+	// A user's settings for other replicas must not reach these.
 	environ := append(os.Environ(), asMain+"=1", "JANITOR_DRY_RUN=true", "HEARTBEAT_TTL=nonsense", "REDIS_URL="+redisURL)
 	return playDemo(ctx, demo.Config{RedisURL: redisURL, Devices: 60, Seed: 1, Out: out, Pace: hasty}, target, environ)
 }
@@ -76,7 +76,7 @@ func TestADemoThatIsKilledTakesItsReplicasAlong(t *testing.T) {
 	}
 	temp := t.TempDir()
 	p := child(t, []string{"TMPDIR=" + temp, "REDIS_URL="}, "demo", "--devices=5")
-	var replicas []string // as they begin: later the demo itself kills one
+	var replicas []string // before the demo kills one
 	waittest.Until(t, 5*time.Millisecond, func() bool { replicas = children(t, p.PID()); return len(replicas) == 3 })
 	require.Eventually(t, func() bool { return strings.Contains(p.Log(), "3 replicas serve") }, patience, 5*time.Millisecond)
 	logs, err := filepath.Glob(filepath.Join(temp, "rollcall-demo-*", "*.log"))
@@ -85,7 +85,7 @@ func TestADemoThatIsKilledTakesItsReplicasAlong(t *testing.T) {
 	p.Kill()
 	require.Eventually(t, func() bool {
 		for _, pid := range replicas {
-			// Gone, or dead, and its new parent has not waited for it yet.
+			// It is gone, or dead and not yet reaped by its new parent.
 			if stat, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil && !strings.Contains(string(stat), ") Z ") {
 				return false
 			}
@@ -94,7 +94,7 @@ func TestADemoThatIsKilledTakesItsReplicasAlong(t *testing.T) {
 	}, patience, 5*time.Millisecond)
 }
 
-// children are the processes that a process has started.
+// children returns the processes that a process has started.
 func children(t *testing.T, pid int) (pids []string) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")

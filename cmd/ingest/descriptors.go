@@ -7,22 +7,21 @@ import (
 )
 
 const (
-	// reserve is how many descriptors a replica needs beside device sockets: for Redis' pools,
-	// HTTP, listeners.
+	// reserve is a replica's descriptors beside device sockets: Redis pools, HTTP, listeners.
 	reserve = 256
-	// beside is how many a simulation needs beside its sockets.
+	// beside is a simulation's descriptors beside its sockets.
 	beside = 32
 )
 
-// affordable is how many device sockets the descriptor limit allows. Without it a flood of devices
-// takes the descriptors that Redis is dialled with, and a replica that has lost Redis once never
-// finds it again.
+// affordable bounds device sockets by the descriptor limit. Otherwise a flood of devices takes
+// the descriptors needed to dial Redis, and a replica that loses Redis once never reconnects.
 func affordable(want int) int {
 	limit := service.OpenFiles()
 	return min(want, max(1, limit-min(reserve, limit/2)))
 }
 
-// descriptorsFor says why a simulation cannot open so many sockets; nil: it can.
+// descriptorsFor returns an error if the limit is too low for a simulation with that many
+// sockets.
 func descriptorsFor(sockets int) error {
 	if want, limit := sockets+beside, service.OpenFiles(); want > limit {
 		return fmt.Errorf("%d open files are needed and %d allowed: raise the limit (ulimit -Hn %d), "+

@@ -13,8 +13,8 @@ import (
 
 func TestTheShippedProgramKnowsNoFailpoints(t *testing.T) {
 	t.Parallel()
-	// This binary has all that the program is made of. Words are put together here, so that the test
-	// does not find itself.
+	// This binary has all the program's parts. The words are assembled here, so that the test does
+	// not find itself.
 	binary, err := os.ReadFile(os.Args[0])
 	require.NoError(t, err)
 	has := func(words ...string) bool { return bytes.Contains(binary, []byte(strings.Join(words, ""))) }

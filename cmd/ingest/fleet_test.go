@@ -16,7 +16,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
-// fleet is what a replica says of the whole fleet; nothing while it cannot ask Redis in time.
+// fleet returns a replica's status of the whole fleet, or nothing if Redis does not answer in
+// time.
 func (p *program) fleet() (s inspect.Status) {
 	p.T.Helper()
 	p.told("/api/v1/fleet", &s)
@@ -34,7 +35,7 @@ func (p *program) told(path string, v any) {
 	require.NoError(p.T, json.Unmarshal([]byte(body), v))
 }
 
-// happened tells whether a replica's timeline has this.
+// happened reports whether a replica's timeline has this event.
 func (p *program) happened(kind timeline.Kind, instance string) bool {
 	p.T.Helper()
 	var told struct{ Events []timeline.Event }
@@ -55,7 +56,7 @@ func TestAnyReplicaShowsTheWholeFleetAndWhoLeadsNext(t *testing.T) {
 		s := two.fleet()
 		return len(s.Instances) == 2 && s.Instances[0].Version != "" && s.Instances[1].Version != "" &&
 			s.Leader != nil && s.Leader.Address == one.HTTP && s.Instances[0].Devices == 1 &&
-			len(s.Passes) > 0 // the leader has said how they ended
+			len(s.Passes) > 0 // the leader has reported their ends
 	})
 	s := two.fleet()
 	require.Equal(t, "one", s.Leader.Instance)

@@ -17,10 +17,9 @@ import (
 
 const (
 	imei = "356307042441013"
-	// patience bounds what a test waits for an event; nothing ever takes so long.
+	// patience bounds the wait for an event; no event takes that long.
 	patience = waittest.Patience
-	// asMain makes the test binary the program itself, for what only a process can
-	// show.
+	// asMain turns the test binary into the program, for tests that need a process.
 	asMain = "ROLLCALL_TEST_AS_MAIN"
 )
 
@@ -37,12 +36,12 @@ const (
 	exitUsage  = service.ExitUsage
 )
 
-// run is a call of the program.
+// run calls the program.
 func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
 	return ingest().Execute(ctx, args, environ, stdout, stderr)
 }
 
-// loaded are settings, and what would log them.
+// loaded returns settings, and a command that can log them.
 func loaded(args, environ []string) (*settings, *service.Command, error) {
 	s := new(settings)
 	c := &service.Command{Name: "ingest", Settings: s.table(), Prefixes: prefixes, Check: s.check}
@@ -55,7 +54,7 @@ type program struct {
 	devices string
 }
 
-// start runs the program on free ports, with these further arguments.
+// start runs the program on free ports, with additional arguments.
 func start(t testing.TB, args ...string) *program {
 	t.Helper()
 	args = append([]string{"--redis-url=embedded", "--ingest-addr=127.0.0.1:0"}, args...)
@@ -64,7 +63,7 @@ func start(t testing.TB, args ...string) *program {
 	}, args...)}
 }
 
-// serving is start, and waits until everything is open.
+// serving calls start and waits until everything is open.
 func serving(t testing.TB, args ...string) *program {
 	t.Helper()
 	p := start(t, args...)
@@ -81,7 +80,7 @@ func (p *program) state() replicaStatus {
 	return servicetest.Status[replicaStatus](p.Program)
 }
 
-// connect is a device at the program.
+// connect returns a device at the program.
 func (p *program) connect(imei string) *device.Device {
 	p.T.Helper()
 	d := device.New(imei, device.Options{Timeout: patience})

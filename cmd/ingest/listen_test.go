@@ -95,7 +95,7 @@ func TestDevicesShowCertificatesOfAuthoritiesInAFileThatIsReadAgain(t *testing.T
 	require.Contains(t, p.Log.String(), "devices may still connect without a certificate")
 	hello, err := teltonika.AppendIMEI(nil, imei)
 	require.NoError(t, err)
-	// answer is that of the replica to a device, 0xFF: there is none.
+	// answer returns the replica's answer to a device, or 0xFF for none.
 	answer := func(by *tls.Certificate) (byte, *tls.Conn) {
 		conn, err := tls.Dial("tcp", p.Addr("listening for devices by TLS"), &tls.Config{
 			InsecureSkipVerify: true, Certificates: []tls.Certificate{*by}, MaxVersion: tls.VersionTLS12,

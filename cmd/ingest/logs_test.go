@@ -16,11 +16,11 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// calm are settings under which a slow machine is not taken for a fault.
+// calm settings keep a slow machine from being taken for a fault.
 var calm = []string{"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--janitor-interval=1s",
 	"--janitor-lease-ttl=6s"}
 
-// posts asks a replica to change something.
+// posts requests a change from a replica.
 func posts(t *testing.T, p *process.Process, request string) {
 	t.Helper()
 	program := &program{Program: &servicetest.Program{T: t, HTTP: p.Said("serving HTTP", "addr")}}
@@ -31,7 +31,7 @@ func posts(t *testing.T, p *process.Process, request string) {
 func TestALogNamesItsInstanceAndIsCalmWhileOthersComeDieAndGo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	token := filepath.Join(t.TempDir(), "token") // a token in a flag is warned of
+	token := filepath.Join(t.TempDir(), "token") // a token in a flag causes a warning
 	require.NoError(t, os.WriteFile(token, []byte(adminToken), 0o600))
 	args := func(id string) []string {
 		return on(server, append(calm, "--instance-id="+id, "--admin-token-file="+token)...)

@@ -1,7 +1,7 @@
-// Ingest accepts Teltonika trackers, stores their telemetry in Redis, keeps the registry of who
-// holds which device, and takes its part in sweeping out what dead replicas left behind. Without a
-// command it serves, on the Redis that REDIS_URL names; "ingest -h" shows every setting. "ingest
-// command" sends a command to a device of a running fleet.
+// Ingest accepts Teltonika trackers, stores their telemetry in Redis, keeps the registry of the
+// replica that holds each device, and takes part in sweeping out the remains of dead replicas.
+// Without a command it serves, on the Redis that REDIS_URL names; "ingest -h" shows every
+// setting. "ingest command" sends a command to a device of a running fleet.
 package main
 
 import (
@@ -13,7 +13,6 @@ import (
 
 func main() { service.Main(ingest()) }
 
-// ingest is the program: a replica that serves, or what the first argument names.
 func ingest() *service.Command {
 	s := new(settings)
 	c := &service.Command{

@@ -19,8 +19,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// rawDevice is the device's end of a socket as a bare descriptor, which costs this process no heap:
-// what is measured is the replica's end.
+// rawDevice is a device's socket as a bare descriptor, which uses no heap in this process: only
+// the replica's end is measured.
 type rawDevice int
 
 func dialRaw(b *testing.B, addr *net.TCPAddr) rawDevice {
@@ -39,7 +39,7 @@ func (d rawDevice) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// exchange sends and waits for an answer of so many bytes.
+// exchange sends p and waits for an answer of that many bytes.
 func (d rawDevice) exchange(b *testing.B, p []byte, answer int) {
 	b.Helper()
 	_, err := syscall.Write(int(d), p)
@@ -48,10 +48,10 @@ func (d rawDevice) exchange(b *testing.B, p []byte, answer int) {
 	require.NoError(b, err)
 }
 
-// BenchmarkMemoryOfAConnection measures what a replica holds for each device that is connected,
-// registered, has sent frames and is now silent, as nearly all are: heap and stacks as they are,
-// and after a collection. ROLLCALL_CONNECTIONS says how many; its default fits the usual limits of
-// descriptors.
+// BenchmarkMemoryOfAConnection measures a replica's memory per device that is connected,
+// registered, has sent frames and is now silent, like most devices: heap and stacks, before and
+// after a collection. ROLLCALL_CONNECTIONS sets their number; the default fits the usual
+// descriptor limits.
 func BenchmarkMemoryOfAConnection(b *testing.B) {
 	count := 4000
 	if s := os.Getenv("ROLLCALL_CONNECTIONS"); s != "" {

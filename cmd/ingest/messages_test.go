@@ -16,12 +16,13 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-// messageAt is which argument of a logger's method is the message. Those of Log may be below WARN.
+// messageAt maps a logger's methods to the index of the message argument. Those of Log may be
+// below WARN.
 var messageAt = map[string]int{
 	"Warn": 0, "Error": 0, "WarnContext": 1, "ErrorContext": 1, "Log": 2, "LogAttrs": 2,
 }
 
-// unexplained need no row.
+// unexplained messages need no row.
 var unexplained = map[string]bool{
 	"lease renewal failed; retrying": true, // INFO at most
 }
@@ -54,7 +55,7 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 			file, err := parser.ParseFile(positions, name, nil, 0)
 			require.NoError(t, err)
 			ast.Inspect(file, func(n ast.Node) bool {
-				texts[text(n)] = true // a message may have a name
+				texts[text(n)] = true // a message may be a named constant
 				message, ok := loggedMessage(n)
 				if !ok || unexplained[message] {
 					return true
@@ -71,7 +72,7 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 	}
 }
 
-// text is what a string in the source says; "": it is none, or not known there.
+// text returns a string literal's text, or "" for anything else.
 func text(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.BasicLit:
@@ -83,7 +84,7 @@ func text(n ast.Node) string {
 	return ""
 }
 
-// loggedMessage is what a call of a logger says, if n is one and its message stands in the source.
+// loggedMessage returns the message of a logger's call, if n is one and has a literal message.
 func loggedMessage(n ast.Node) (string, bool) {
 	call, ok := n.(*ast.CallExpr)
 	if !ok {

@@ -21,7 +21,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// A shell is a command that somebody has typed on a terminal.
+// A shell is a command typed on a terminal.
 type shell struct {
 	cmd    *exec.Cmd
 	person *os.File
@@ -29,7 +29,7 @@ type shell struct {
 	read   sync.WaitGroup
 }
 
-// typed runs a command of the README in the repository's folder, on a terminal of its own.
+// typed runs a command of the README in the repository's folder, on its own terminal.
 func typed(t *testing.T, command string, env ...string) *shell {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -50,7 +50,7 @@ func typed(t *testing.T, command string, env ...string) *shell {
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = terminal, terminal, terminal
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, s.cmd.Start())
-	// ends with an error when nobody has the terminal any more
+	// returns an error once nobody has the terminal
 	s.read.Go(func() { _, _ = io.Copy(&s.out, person) })
 	t.Cleanup(func() {
 		_ = s.cmd.Process.Kill() // most have ended
@@ -69,7 +69,7 @@ func (s *shell) says(t *testing.T, text string) {
 		5*time.Millisecond, text)
 }
 
-// Only the addresses are others: those of the README may be in use on this machine.
+// Only the addresses differ: those of the README may be in use on this machine.
 func TestTwoReplicasByTheREADMEWorkSideBySideAndCtrlCIsNoError(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")

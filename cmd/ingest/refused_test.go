@@ -16,7 +16,7 @@ const refuses = "Redis refuses this replica"
 
 var unanswered = regexp.MustCompile(`deadline exceeded|i/o timeout`)
 
-// admin is one connection to the server, which stays whatever becomes of passwords.
+// admin returns a connection to the server that survives changes of passwords.
 func admin(t *testing.T, server *redistest.Server) func(args ...any) {
 	t.Helper()
 	conn := server.Client().Conn()
@@ -54,7 +54,7 @@ func TestAReplicaThatRedisRefusesIsNotReadyAndSaysSoOnce(t *testing.T) {
 			server := redistest.Start(t)
 			do := admin(t, server)
 			do(c.setup...)
-			// A deadline of a second or so: a call that is not answered in time is no refusal.
+			// The deadline is about a second: a call without an answer in time is not a refusal.
 			p := serving(t, append(quick, "--heartbeat-interval=3s", "--heartbeat-ttl=9s", "--janitor-lease-ttl=9s",
 				"--redis-url=redis://"+c.login+server.Addr()+c.db)...)
 			p.Await(func() bool { return p.state().Time.Sub(p.state().Started) > 2*ttlOfQuick }) // some tries
@@ -69,8 +69,8 @@ func TestAReplicaThatRedisRefusesIsNotReadyAndSaysSoOnce(t *testing.T) {
 					told = append(told, line)
 				}
 			}
-			// On a slow machine a call may have ended without an answer: then the parts begin, and each
-			// tells its own errors.
+			// On a slow machine a call may have ended without an answer: then the parts start, and each
+			// reports its own errors.
 			if slices.ContainsFunc(told, unanswered.MatchString) {
 				told = slices.DeleteFunc(told, func(line string) bool { return !strings.Contains(line, refuses) })
 			}
@@ -88,7 +88,7 @@ func TestAReplicaThatRedisRefusesIsNotReadyAndSaysSoOnce(t *testing.T) {
 	}
 }
 
-// As in a rolling change of the password, in which the replicas' own turn comes later.
+// As in a rolling change of the password, before the replicas' own turn.
 func TestAReplicaThatRedisAcceptedStaysReadyWhenItIsRefused(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -106,7 +106,7 @@ func TestAReplicaThatRedisAcceptedStaysReadyWhenItIsRefused(t *testing.T) {
 	p.Await(func() bool { return p.state().Redis.Reachable && p.state().Registry.Refused == "" })
 }
 
-// An error that ends by itself is another matter.
+// A temporary error is not a refusal.
 func TestAServerThatTakesNoWritesForNowRefusesNobody(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

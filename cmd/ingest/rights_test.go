@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// entitled makes a user of docs/redis.md, and returns the URL by which a program is that user.
+// entitled makes a user of docs/redis.md, and returns the URL for that user.
 func entitled(t *testing.T, server *redistest.Server, user string) string {
 	t.Helper()
 	rules := redistest.User(t, "../../docs/redis.md", user)
@@ -21,8 +21,8 @@ func entitled(t *testing.T, server *redistest.Server, user string) string {
 	return "--redis-url=redis://" + user + ":PASSWORD@" + server.Addr()
 }
 
-// Whoever is documented can do all that it is for, and Redis refuses nothing, also where that would
-// be left out without a word.
+// Each documented user can do everything that it is for, without a refusal by Redis, even one
+// that would be silently skipped.
 func TestEachDocumentedUserIsEnoughForWhatItIsFor(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -56,7 +56,7 @@ func TestEachDocumentedUserIsEnoughForWhatItIsFor(t *testing.T) {
 		require.Equal(t, 200, code, body)
 	}
 	janitor.Await(func() bool { return janitor.state().Janitor.Leading })
-	// What a dead owner left, and a command for it that is too late.
+	// A dead owner's leftovers, and a command that is too late for it.
 	require.NoError(t, rdb.HSet(ctx, "connections:registry", "1", "ghost").Err())
 	require.NoError(t, rdb.SAdd(ctx, "instances:roster", "ghost").Err())
 	require.NoError(t, rdb.SAdd(ctx, "instance:devices:ghost", "1").Err())
@@ -67,7 +67,7 @@ func TestEachDocumentedUserIsEnoughForWhatItIsFor(t *testing.T) {
 			rdb.Exists(ctx, "commands:outbound:ghost", "instance:devices:ghost").Val() == 0
 	}, patience, 20*time.Millisecond)
 
-	// None may more than it needs.
+	// No user has more rights than it needs.
 	for user, commands := range map[string][][]any{
 		"rollcall": {{"sadd", "devices:allowed", "1"}, {"del", "devices:allowed"}, {"flushall"}, {"config", "get", "*"}},
 		"janitor":  {{"xadd", "telemetry:teltonika", "*", "a", "b"}, {"smembers", "devices:allowed"}},

@@ -29,7 +29,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// operator has a folder with the password's file, and does what pages of docs say.
+// operator has a folder with the password's file, and follows pages of docs.
 type operator struct {
 	t   *testing.T
 	rdb *redis.Conn // its own connection, as the user default
@@ -37,7 +37,7 @@ type operator struct {
 	env []string
 }
 
-// shell runs a line as a shell does, in the operator's folder.
+// shell runs a line in a shell, in the operator's folder.
 func (o *operator) shell(line string) string {
 	o.t.Helper()
 	cmd := exec.CommandContext(o.t.Context(), "sh", "-ec", line)
@@ -49,7 +49,7 @@ func (o *operator) shell(line string) string {
 	return string(out)
 }
 
-// redisCLI does what redis-cli would do with a line of a page, which begins with its name.
+// redisCLI acts as redis-cli for a page's line, which begins with its name.
 func (o *operator) redisCLI(line string) any {
 	o.t.Helper()
 	words := strings.Split(o.shell(strings.Replace(line, "redis-cli", `printf '%s\n'`, 1)), "\n")
@@ -62,7 +62,7 @@ func (o *operator) redisCLI(line string) any {
 	return answer
 }
 
-// fenced are the blocks of shell commands under a heading of a page.
+// fenced returns the blocks of shell commands under a heading of a page.
 func fenced(t *testing.T, page, heading string) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/" + page)
@@ -76,7 +76,7 @@ func fenced(t *testing.T, page, heading string) (blocks []string) {
 	return blocks
 }
 
-// redisLines does the lines of a block that begin with redis-cli.
+// redisLines runs the lines of a block that begin with redis-cli.
 func (o *operator) redisLines(block string) {
 	o.t.Helper()
 	for line := range strings.Lines(block) {
@@ -86,7 +86,8 @@ func (o *operator) redisLines(block string) {
 	}
 }
 
-// ofMetrics are the values of a metric of these replicas, by its beginning with all labels.
+// ofMetrics returns these replicas' values of a metric, given its line's beginning with all
+// labels.
 func ofMetrics(t *testing.T, metric string, replicas ...*process.Process) (values []float64) {
 	t.Helper()
 	for _, r := range replicas {
@@ -105,8 +106,8 @@ func ofMetrics(t *testing.T, metric string, replicas ...*process.Process) (value
 	return values
 }
 
-// newcomers are devices that come one after the other, and say how long it took until a router
-// could find them.
+// newcomers are devices that connect one after another, and measure the time until a router could
+// find them.
 type newcomers struct {
 	mu      sync.Mutex
 	longest time.Duration
@@ -114,7 +115,7 @@ type newcomers struct {
 	err     error
 }
 
-// arriving lets devices come until stop is called.
+// arriving connects newcomers until stop is called.
 func arriving(t *testing.T, rdb *redis.Client, addrs ...string) (c *newcomers, stop func()) {
 	c = &newcomers{}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -168,7 +169,7 @@ func (c *newcomers) come() int {
 	return c.n
 }
 
-// soFar returns how many have come, and the longest time since it was last asked.
+// soFar returns the number of devices so far, and the longest time since the last call.
 func (c *newcomers) soFar(t *testing.T) (n int, longest time.Duration) {
 	t.Helper()
 	c.mu.Lock()
@@ -222,7 +223,7 @@ func TestARedisPasswordIsRotatedUnderLoadByTheRunbook(t *testing.T) {
 
 	steps := fenced(t, "runbook.md", "Rotate a password")
 	for turn, old := 1, "first"; turn <= 3; turn++ {
-		// as openssl never makes it
+		// a kind that openssl never makes
 		o.env = []string{"OLD=" + old, "NEW=" + fmt.Sprint("new ", turn, " $é'\"")}
 		if turn == 2 {
 			o.env[1] = "NEW=" + strings.TrimSpace(o.shell("openssl rand -hex 32"))
@@ -247,13 +248,13 @@ func TestARedisPasswordIsRotatedUnderLoadByTheRunbook(t *testing.T) {
 		o.redisLines(steps[3])
 		more()
 		n, longest := c.soFar(t)
-		if longest < time.Second { // what takes longer counts as failed, on a slow machine too
+		if longest < time.Second { // slower ones count as failed, on a slow machine too
 			require.Equal(t, failed,
 				ofMetrics(t, `teltonika_registry_failures_total{op="register"}`, replicas...))
 		}
 		t.Logf("turn %d: %d newcomers until now, the longest registration took %v", turn, n, longest)
 
-		// Every connection is made anew: of both clients, of blocking readers and subscribers.
+		// Every connection is new: both clients', and those of blocking readers and subscribers.
 		require.Positive(t, o.redisCLI("redis-cli CLIENT KILL USER rollcall"))
 		more()
 		n, longest = c.soFar(t)

@@ -12,12 +12,12 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// routablePage is how many entries are asked for at once.
+// routablePage bounds the entries per query.
 const routablePage = 500
 
-// routable asks Redis how many devices of a fleet a router would find: their entry names an
-// instance whose heartbeat exists. A device does not know which instance is behind a target, so an
-// entry that names another living instance than the one with the socket counts as well.
+// routable counts the devices of a fleet that a router would find: their entry names an instance
+// whose heartbeat exists. A device cannot see which instance serves its target, so an entry that
+// names another living instance than the socket's counts too.
 func routable(
 	ctx context.Context, client redis.UniversalClient, keys registry.Layout, partitions int, devices iter.Seq[string],
 ) (n int, err error) {
@@ -36,11 +36,11 @@ func routable(
 	return n, nil
 }
 
-// routableOf is routable for the devices of one partition.
+// routableOf is routable for one partition.
 func routableOf(
 	ctx context.Context, client redis.UniversalClient, keys registry.Layout, imeis []string,
 ) (routable int, err error) {
-	devices := make(map[string]int) // by the instance that their entries name
+	devices := make(map[string]int) // by the instance in their entries
 	for page := range slices.Chunk(imeis, routablePage) {
 		owners, err := client.HMGet(ctx, keys.Registry(), page...).Result()
 		if err != nil {

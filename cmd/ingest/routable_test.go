@@ -35,7 +35,7 @@ func TestADeviceIsRoutableIfItsEntryNamesALivingInstance(t *testing.T) {
 				require.NoError(t, w.Client.HSet(t.Context(), keys.Registry(), imei, owner).Err())
 			}
 		}
-		// nobody of ours
+		// a foreign device
 		require.NoError(t, w.Client.HSet(t.Context(), keys.Registry(), "352093081452251", "lives").Err())
 		require.Zero(t, count())
 		require.NoError(t, w.Client.Set(t.Context(), keys.Heartbeat("lives"), "1", 0).Err())

@@ -14,23 +14,23 @@ import (
 	"github.com/rollcall-redis/rollcall/partition"
 )
 
-// startBound is how long the device listener waits for the registry to reach Redis and to hand back
-// what an earlier process of this instance left.
+// startBound is how long the device listener waits for the registry to reach Redis and to hand
+// back the claims of an earlier process of this instance.
 const startBound = 15 * time.Second
 
-// run serves until ctx ends or a part fails, and stops every part. They stop in this order, each
-// within its share of the grace:
+// run serves until ctx ends or a part fails, then stops every part. Each has a share of the
+// grace, in this order:
 //
-//  1. readiness ends; no command is read or sent any more, and those that wait for an answer may
-//     still get it, since their sockets are open (1/10);
-//  2. the device listener closes; each socket finishes the frame under way and releases its claim,
-//     while the janitor joins its passes and releases the lease (3/10);
-//  3. the registry, which beats until then, hands back what is left and says goodbye (2/10, and 3 s
-//     for a goodbye for which Redis needs long). Not before: a heartbeat that ends under a leader
-//     raises a hold, and then the whole fleet cannot sweep;
+//  1. Readiness ends. Commands are neither read nor sent any more; those that wait for an answer may
+//     still get it, since their sockets are open (1/10).
+//  2. The device listener closes. Each socket finishes its current frame and releases its claim,
+//     while the janitor joins its passes and releases the lease (3/10).
+//  3. The registry, which beats until then, hands back the remaining claims and sends its goodbye
+//     (2/10, and 3 s if Redis is slow to answer the goodbye). Not earlier: a heartbeat that ends
+//     under a leader raises a hold, and then the whole fleet cannot sweep.
 //  4. HTTP, which shows and measures all of that, ends last (1/10).
 //
-// The TTLs and the leader do what is not done then.
+// The TTLs and the leader handle the rest.
 func (r *replica) run(ctx context.Context) error {
 	parts := service.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("http", r.http.Run)
@@ -47,7 +47,7 @@ func (r *replica) run(ctx context.Context) error {
 	parts.Stop(1, "commands")
 	parts.Stop(4, "janitor", "inspector", "partitions", "files", "devices")
 	if left := parts.Stop(6, "registry"); len(left) > 0 {
-		// No context ends a call that waits for a silent Redis; this does.
+		// No context ends a call that waits for a silent Redis, but closing the client does.
 		_ = r.clients.Data.Close()
 	}
 	parts.Stop(9)
@@ -56,7 +56,7 @@ func (r *replica) run(ctx context.Context) error {
 }
 
 // checkDivided returns an error if the fleet's registry is divided and this replica's is not:
-// nobody would find its devices. A registry with a prefix finds that out itself.
+// nobody would find its devices. A registry with a prefix detects this itself.
 func (r *replica) checkDivided(ctx context.Context) error {
 	if r.registry.Layout() == divided {
 		return nil
@@ -67,7 +67,7 @@ func (r *replica) checkDivided(ctx context.Context) error {
 		case n > 1:
 			return fmt.Errorf("%w: %s says %d; set REGISTRY_PARTITIONS to that, or, if that fleet is no "+
 				"more, delete the key", partition.ErrPartitionsDiffer, divided.Partitions(), n)
-		case err == nil || redis.IsPermissionError(err): // who may not read it is in no such fleet
+		case err == nil || redis.IsPermissionError(err): // a user without that right is in no such fleet
 			return nil
 		}
 		if !wait.For(ctx, r.settings.heartbeatInterval/10) {
@@ -76,7 +76,7 @@ func (r *replica) checkDivided(ctx context.Context) error {
 	}
 }
 
-// serveDevices opens the device listeners when the registry is ready for them, and serves them.
+// serveDevices opens the device listeners once the registry is ready, and serves them.
 func (r *replica) serveDevices(ctx context.Context) error {
 	if !r.settings.devices() {
 		return nil
@@ -98,7 +98,7 @@ func (r *replica) serveDevices(ctx context.Context) error {
 	return r.gateway.Serve(ctx, lns...)
 }
 
-// listen opens the listeners for devices: all, or none if one cannot be opened.
+// listen opens all device listeners, or none if one fails.
 func (r *replica) listen(ctx context.Context) (lns []net.Listener, err error) {
 	s := r.settings
 	defer func() {

@@ -30,7 +30,7 @@ import (
 
 const adminToken = "secret-0123456789"
 
-// quick are settings under which things happen within a test's time.
+// quick settings make events fit into a test's time.
 var quick = []string{"--heartbeat-interval=300ms", "--heartbeat-ttl=1200ms", "--janitor-interval=500ms", "--janitor-lease-ttl=1500ms"}
 
 const ttlOfQuick = 1200 * time.Millisecond
@@ -70,7 +70,7 @@ func TestItServesOnARedisOfItsOwn(t *testing.T) {
 	require.Contains(t, body, "ingest_connections 1\n")
 	require.Contains(t, body, `ingest_records_total{codec="8"} 3`)
 	require.Contains(t, body, "go_goroutines")
-	// Others read these names.
+	// Other programs read these names.
 	require.Contains(t, body, "teltonika_registry_devices 1\n")
 	require.Contains(t, body, "teltonika_registry_healed_total 0\n")
 	for _, op := range []string{"register", "release", "heartbeat", "heal", "lookup"} {
@@ -124,7 +124,7 @@ func TestDevicesThatHopAmongReplicasAreWhereTheyAre(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for hop := range 6 {
 		for i := range fleet.Len() {
-			// Back to the same replica, too; the old socket closes now, later or last.
+			// Also back to the same replica; the old socket closes now, later or last.
 			require.NoError(t, fleet.Move(t.Context(), i, addrs[rnd.IntN(len(addrs))]))
 			if rnd.IntN(2) == 0 {
 				fleet.DropStale(i)
@@ -281,7 +281,7 @@ func TestAnAddressInUseIsAFailure(t *testing.T) {
 	require.Contains(t, p.Log.String(), "INGEST_ADDR")
 }
 
-// Load refuses all of these. The errors of the parts count all the same.
+// Load rejects all of these. The parts' own errors matter all the same.
 func TestAPartThatCannotBeMadeIsAFailure(t *testing.T) {
 	t.Parallel()
 	for says, change := range map[string]func(*settings){
@@ -347,7 +347,7 @@ func TestWhatIsAskedForIsPrintedAndWhatIsWrongRefused(t *testing.T) {
 	}
 }
 
-// child is the program as a process of its own, with more in its environment.
+// child runs the program as its own process, with a larger environment.
 func child(t *testing.T, env []string, args ...string) *process.Process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
@@ -358,7 +358,7 @@ func child(t *testing.T, env []string, args ...string) *process.Process {
 	return p
 }
 
-// servingChild is child, and waits until devices can connect.
+// servingChild calls child and waits until devices can connect.
 func servingChild(t *testing.T, args ...string) *process.Process {
 	t.Helper()
 	p := child(t, nil, append([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"}, args...)...)

@@ -25,7 +25,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// replica is one running instance and its parts.
+// replica is a running instance and its parts.
 type replica struct {
 	settings *settings
 	log      *slog.Logger
@@ -41,21 +41,21 @@ type replica struct {
 	commands  *commands.Reader
 	files     *reload.Watcher
 
-	certificate *gateway.Certificate // for devices; nil if none connect by TLS
+	certificate *gateway.Certificate // for devices; nil if none connect over TLS
 
-	clientCAs []reload.Watched // the file of INGEST_TLS_CLIENT_CA, if it is set
+	clientCAs []reload.Watched // the file of INGEST_TLS_CLIENT_CA, if set
 
-	maxConns int                         // INGEST_MAX_CONNS, or what the descriptor limit allows
-	devices  atomic.Pointer[net.TCPAddr] // where devices connect; nil: nowhere (yet)
+	maxConns int                         // INGEST_MAX_CONNS, or the descriptor limit's bound
+	devices  atomic.Pointer[net.TCPAddr] // device address; nil until a listener is open
 	draining atomic.Bool
 }
 
-// mostReply is the largest reply of Redis that a replica reads. The largest that it needs is a page
-// of a scan: 20,000 entries are below 2 MB.
+// mostReply bounds a reply of Redis that a replica reads. The largest necessary one is a page of
+// a scan: 20,000 entries are below 2 MB.
 const mostReply = 16 << 20
 
-// serve is a replica's whole life: it assembles everything, serves until ctx ends or a part fails,
-// and stops everything. The error is nil after ctx ended and all has stopped within the grace.
+// serve assembles a replica, runs it until ctx ends or a part fails, and stops every part. It
+// returns nil if ctx ended and everything stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	r := &replica{settings: s, log: log, began: time.Now()}
 	r.traces = tracing.Start(ctx, tracing.Config{
@@ -74,14 +74,14 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	return s.beside(ctx, r.run(ctx))
 }
 
-// beside adds to an error of an address in use what to type instead.
+// beside adds the command to use instead to an error of an address in use.
 func (s *settings) beside(ctx context.Context, err error) error {
 	return s.Beside(ctx, err, "make run ARGS='%s'", [2]string{"INGEST_ADDR", s.ingestAddr},
 		[2]string{"INGEST_TLS_ADDR", s.ingestTLSAddr}, [2]string{"INGEST_PROXY_ADDR", s.ingestProxyAddr})
 }
 
-// assemble makes a replica's parts. It asks Redis once whether it can be used, if it answers. Last
-// it opens the HTTP listener, so that an address in use is known before anything has begun.
+// assemble makes a replica's parts. It checks once whether Redis is usable, if Redis answers. The
+// HTTP listener comes last, so that an address in use is reported before anything has begun.
 func (r *replica) assemble(ctx context.Context) (err error) {
 	s, log := r.settings, r.log
 	if r.inspector, err = service.Inspect(ctx, r.clients, log); err != nil {
@@ -96,7 +96,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
 		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
 		Drain: s.ShutdownGrace * 3 / 10, NoReverseIndex: !s.reverseIndex,
-		// The gateway is there before the first device is.
+		// The gateway exists before the first device does.
 		OnDisplaced: func(imei, owner string) { r.gateway.Displaced(imei, owner) },
 		Logger:      log, Registerer: metrics, Namespace: "teltonika",
 	}, partitions)
@@ -116,7 +116,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	}
 	r.maxConns = affordable(s.ingestMaxConns)
 	if r.maxConns < s.ingestMaxConns {
-		level := slog.LevelInfo // nobody has asked for as many as the default
+		level := slog.LevelInfo // nobody chose the default
 		if s.maxConnsGiven {
 			level = slog.LevelWarn
 		}
@@ -167,8 +167,8 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	return err
 }
 
-// openTLS reads the files of TLS for devices. It returns the authorities that may vouch for
-// devices, or nil if devices need no certificate.
+// openTLS reads the TLS files for devices. It returns the authorities for device certificates, or
+// nil if devices need no certificate.
 func (r *replica) openTLS(ctx context.Context) (clientCAs func() *x509.CertPool, err error) {
 	s := r.settings
 	if !s.overTLS() {

@@ -20,7 +20,7 @@ const (
 	allowedSet = "set"
 )
 
-// settings are everything that can be set for a replica. What each means stands in the table.
+// settings holds a replica's settings. The table describes them.
 type settings struct {
 	service.Base
 
@@ -48,17 +48,16 @@ type settings struct {
 	telemetryMaxLen                      int64
 }
 
-// devices reports whether this replica accepts device sockets.
 func (s *settings) devices() bool {
 	return s.ingestAddr != service.Off || s.ingestTLSAddr != service.Off || s.ingestProxyAddr != service.Off
 }
 
-// prefixes are those of variables that are ours: one that is no setting was mistyped. REDIS_,
-// HTTP_, LOG_ and the like belong to everybody and are left alone.
+// prefixes are reserved: a variable with one of them that is not a setting was mistyped. REDIS_,
+// HTTP_, LOG_ and the like belong to everybody and are ignored.
 var prefixes = []string{"JANITOR_", "HEARTBEAT_", "INGEST_", "DEVICE_AUTH", "TELEMETRY_",
 	"REGISTRY_REVERSE", "REGISTRY_PART"}
 
-// table is every setting there is, in the order in which help shows them.
+// table returns every setting, in help's order.
 func (s *settings) table() []service.Setting {
 	return slices.Concat(s.Base.Table(), []service.Setting{
 		{Name: "INGEST_ADDR", Default: ":5027", Value: service.AddressOrOff(&s.ingestAddr),
@@ -206,10 +205,10 @@ func (s *settings) trusted(v string) error {
 	return nil
 }
 
-// auto is the REGISTRY_PARTITIONS, and the TELEMETRY_STREAMS, that suits the server.
+// auto lets the server's kind decide REGISTRY_PARTITIONS and TELEMETRY_STREAMS.
 const auto = "auto"
 
-// usualPartitions is how many partitions a Redis Cluster has, unless it is set.
+// usualPartitions is the default number of partitions on a Redis Cluster.
 const usualPartitions = 16
 
 // powerOfTwo stores a power of two up to guard.MostPartitions, or 0 for auto.
@@ -226,7 +225,7 @@ func powerOfTwo(p *int) func(string) error {
 	}
 }
 
-// division is how the registry is divided: the layout of all partitions, and how many there are.
+// division returns the layout of the whole registry, and its number of partitions.
 func (s *settings) division() (guard.Layout, int) {
 	partitions := cmp.Or(s.partitions, s.onCluster(usualPartitions))
 	if partitions == 1 {
@@ -235,13 +234,13 @@ func (s *settings) division() (guard.Layout, int) {
 	return divided, partitions
 }
 
-// streams is how many streams of telemetry there are.
+// streams returns the number of telemetry streams.
 func (s *settings) streams() int {
 	_, partitions := s.division()
 	return cmp.Or(s.telemetryStreams, s.onCluster(partitions))
 }
 
-// onCluster is n on a Redis Cluster, else 1.
+// onCluster returns n on a Redis Cluster, else 1.
 func (s *settings) onCluster(n int) int {
 	if s.Redis.Cluster == nil {
 		return 1
@@ -252,7 +251,7 @@ func (s *settings) onCluster(n int) int {
 // divided is the layout of a registry in partitions, and of any on a Redis Cluster.
 var divided = guard.Layout{Prefix: "{rollcall}:"}
 
-// layoutOn is the layout of a registry that is not divided.
+// layoutOn returns the layout of an undivided registry.
 func layoutOn(r service.Redis) guard.Layout {
 	if r.Cluster != nil {
 		return divided
@@ -267,7 +266,7 @@ func (s *settings) share(v string) error {
 	return nil
 }
 
-// check finds settings that are fine alone and unsafe together.
+// check rejects settings that are fine alone and unsafe together.
 func (s *settings) check(in *service.Input) {
 	s.maxConnsGiven = in.Given("INGEST_MAX_CONNS")
 	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
@@ -279,7 +278,7 @@ func (s *settings) check(in *service.Input) {
 	in.NotBoth("JANITOR_INTERVAL", "JANITOR_INTERVAL_MS")
 }
 
-// checkTLS finds parts of TLS for devices that are set without each other.
+// checkTLS rejects incomplete combinations of the devices' TLS settings.
 func (s *settings) checkTLS(in *service.Input) {
 	if !in.Understood("INGEST_TLS_ADDR", "INGEST_PROXY_ADDR", "INGEST_PROXY_TLS") {
 		return
@@ -299,12 +298,12 @@ func (s *settings) checkTLS(in *service.Input) {
 	}
 }
 
-// overTLS reports whether devices connect by TLS anywhere.
+// overTLS reports whether any device listener uses TLS.
 func (s *settings) overTLS() bool {
 	return s.ingestTLSAddr != service.Off || s.ingestProxyAddr != service.Off && s.ingestProxyTLS
 }
 
-// withoutCertificate are the settings of listeners where devices need no certificate.
+// withoutCertificate lists the settings of listeners that require no certificate.
 func (s *settings) withoutCertificate() (names []string) {
 	if s.ingestAddr != service.Off {
 		names = append(names, "INGEST_ADDR")

@@ -20,7 +20,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-// load is Load with a Redis named, unless the case names one.
+// load calls Load with a Redis, unless the case has one.
 func load(args, environ []string) (*settings, error) {
 	named := func(s string) bool { return strings.Contains(s, "redis-url") || strings.HasPrefix(s, "REDIS_URL=") }
 	if !slices.ContainsFunc(args, named) && !slices.ContainsFunc(environ, named) {
@@ -228,7 +228,7 @@ func TestWhatKubernetesPutsIntoTheEnvironmentIsNoFault(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The password stands in every place where an operator may misplace it.
+// The password is in every place where an operator may misplace it.
 func TestNoPasswordAppearsAnywhere(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"

@@ -15,10 +15,10 @@ import (
 	"github.com/rollcall-redis/rollcall/partition"
 )
 
-// askTime bounds each question to Redis.
+// askTime bounds each query to Redis.
 const askTime = 5 * time.Second
 
-// simulation is what "ingest simulate" was asked for.
+// simulation holds the arguments of "ingest simulate".
 type simulation struct {
 	cfg      simulate.Config
 	duration time.Duration // 0: until interrupted
@@ -26,7 +26,7 @@ type simulation struct {
 	fleet    *simulate.Fleet
 }
 
-// runSimulate is "ingest simulate": it lets a fleet be until ctx ends or its time is up.
+// runSimulate returns "ingest simulate", which runs a fleet until ctx ends or its time is up.
 func runSimulate() *service.Command {
 	s := new(simulation)
 	return &service.Command{
@@ -48,7 +48,6 @@ var codecs = map[string]teltonika.Codec{
 	"8": teltonika.Codec8, "8e": teltonika.Codec8E, "16": teltonika.Codec16,
 }
 
-// table is every flag of "ingest simulate".
 func (s *simulation) table() []service.Setting {
 	const ever = 100 * 365 * 24 * time.Hour
 	c := &s.cfg
@@ -110,7 +109,7 @@ func (s *simulation) parseRedis(v string) error {
 	return err
 }
 
-// check makes the fleet, or says what is wrong with it.
+// check makes the fleet, or reports invalid arguments.
 func (s *simulation) check(in *service.Input) {
 	if !in.Understood("devices") {
 		return
@@ -124,7 +123,7 @@ func (s *simulation) check(in *service.Input) {
 	}
 }
 
-// show runs the fleet and shows it. Its error says that nothing could connect at all.
+// show runs the fleet and displays it. It returns an error if nothing could connect at all.
 func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 	c := s.cfg
 	fmt.Fprintf(stdout, "simulating %d trackers, a frame of codec %v every %v, at %s; seed %d\n",

@@ -24,7 +24,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// books are what devices were told is stored, "IMEI time" each.
+// books holds the records acknowledged to devices, each "IMEI time".
 type books struct {
 	mu   sync.Mutex
 	told map[string]bool
@@ -38,8 +38,8 @@ func (b *books) acknowledged(imei string, records []teltonika.Record) {
 	}
 }
 
-// requireStored fails if a record that a device was told is stored is not in the stream. It returns
-// how many there are.
+// requireStored fails if an acknowledged record is missing from the stream. It returns their
+// number.
 func (b *books) requireStored(t *testing.T, rdb *redis.Client) int {
 	t.Helper()
 	messages, err := rdb.WithTimeout(patience).XRange(t.Context(), gateway.Stream, "-", "+").Result()
@@ -114,7 +114,7 @@ func TestAReplicaThatIsKilledUnderLoadLosesNothingThatItAcknowledged(t *testing.
 	victim.Kill() // under way: dozens of frames
 	f.SetTargets(stays.devices)
 	f.await(t, func(c simulate.Counts) bool { return c.Connected == 40 && c.Reconnects > 5 && c.Resent > 0 })
-	// All at the one that is left, and routable there.
+	// All are at the remaining one, and routable there.
 	require.Eventually(t, func() bool {
 		n, err := routable(t.Context(), server.Client(), registry.Layout{}, 1, maps.Keys(f.Where()))
 		return err == nil && n == 40
@@ -200,7 +200,7 @@ func TestSimulateSaysWhatIsWrong(t *testing.T) {
 func TestTooManyDevicesForTheLimitOfOpenFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, descriptorsFor(10))
-	if err := descriptorsFor(1 << 40); err != nil { // elsewhere than on unix nobody knows
+	if err := descriptorsFor(1 << 40); err != nil { // only Unix knows the limit
 		require.ErrorContains(t, err, "ulimit -Hn")
 	}
 }

@@ -14,35 +14,33 @@ import (
 //go:embed page.html
 var pageText string
 
-// replicaStatus is what GET /api/v1/status answers and the page shows.
+// replicaStatus is the answer of GET /api/v1/status, also shown on the page.
 type replicaStatus struct {
 	service.Status
 	Devices devicesStatus `json:"devices"`
-	// Partitions is about those of the registry; absent: there is one.
+	// Partitions is absent if the registry has only one.
 	Partitions *partitionsStatus `json:"partitions,omitempty"`
 }
 
-// partitionsStatus is about the partitions of the registry.
 type partitionsStatus struct {
 	Count int `json:"count"`
-	// Leads are those that this replica leads, from 0 on.
+	// Leads lists the partitions that this replica leads, numbered from 0.
 	Leads []int `json:"leads"`
 }
 
-// devicesStatus is about device sockets.
 type devicesStatus struct {
-	// Addr is where devices connect, as bound; empty while there is no listener, or for good if
+	// Addr is the bound device address. It is empty while no listener is open, or for good if
 	// INGEST_ADDR is off.
 	Addr string `json:"addr"`
-	// Connections are open sockets, greeted or not; at MaxConnections further ones wait in the
+	// Connections counts open sockets, greeted or not. At MaxConnections further ones wait in the
 	// backlog.
 	Connections    int `json:"connections"`
 	MaxConnections int `json:"max_connections"`
-	// Messages are those that devices sent in codecs 12 to 15 and that answer no command.
+	// Messages counts the devices' messages in codecs 12 to 15 that answer no command.
 	Messages gateway.MessageCounts `json:"messages"`
 }
 
-// status is what this replica knows, without asking anybody.
+// status returns this replica's own knowledge, without any query.
 func (r *replica) status() replicaStatus {
 	now := time.Now()
 	st := replicaStatus{Status: service.Status{
@@ -72,10 +70,10 @@ func (r *replica) status() replicaStatus {
 	return st
 }
 
-// notReady says why devices should not be sent here; empty: they may be. Redis has no say in it
-// once a heartbeat has landed, or has had a TTL's time to: taking every replica out of service
-// would only add to its trouble. A replica that Redis refused from the start is never ready: its
-// settings are wrong, and a rollout must not replace good replicas by such.
+// notReady returns why devices should not be sent here, or "" if they may be. Once a heartbeat
+// has landed, or a TTL has passed, Redis no longer affects readiness: taking every replica out of
+// service would only add to its trouble. A replica that Redis refused from the start is never
+// ready: its settings are wrong, and a rollout must not replace good replicas with it.
 func (r *replica) notReady(now time.Time, reg registry.Status) string {
 	switch {
 	case r.draining.Load():

@@ -15,12 +15,12 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// traced is the environment of a replica that sends spans.
+// traced returns the environment of a replica that sends spans.
 func traced(c *tracetest.Collector) []string {
 	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_BSP_SCHEDULE_DELAY=50"}
 }
 
-// tracedChild is a replica that sends spans, and serves devices.
+// tracedChild starts a replica that sends spans and serves devices.
 func tracedChild(t *testing.T, c *tracetest.Collector, args ...string) *process.Process {
 	t.Helper()
 	p := child(t, traced(c),
@@ -65,7 +65,7 @@ func TestSpansShowARegistrationATermItsPassesAndTheirBatches(t *testing.T) {
 		})
 	}, patience, 5*time.Millisecond)
 	var pass tracetest.Span
-	require.Eventually(t, func() bool { // it ends behind its batch
+	require.Eventually(t, func() bool { // it ends after its batch
 		return slices.ContainsFunc(collector.Spans("pass"), func(s tracetest.Span) bool {
 			pass = s
 			return s.ID == batch.Parent
@@ -117,7 +117,7 @@ func TestASpanOfAPassThatFailsSaysWhy(t *testing.T) {
 	}, patience, 5*time.Millisecond)
 }
 
-// A registration that Redis does not take within a second is answered, and its span goes on.
+// A registration that Redis does not take within a second is answered, and its span continues.
 func TestTheSpanOfARegistrationEndsWhenItLands(t *testing.T) {
 	t.Parallel()
 	server, collector := redistest.Start(t), tracetest.Start(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// typicalFrame is a frame of n records as a moving tracker sends them: about 65 bytes a record in
-// codec 8, 120 in 8E.
+// typicalFrame returns a frame of n records as a moving tracker sends them: about 65 bytes per
+// record in codec 8, 120 in 8E.
 func typicalFrame(t testing.TB, c Codec, n int) []byte {
 	rnd := rand.New(rand.NewPCG(5, 5))
 	list := []Element{
@@ -37,7 +37,7 @@ func typicalFrame(t testing.TB, c Codec, n int) []byte {
 	return frame
 }
 
-// endless gives the same bytes again and again, as many as fit: frames end anywhere in a buffer.
+// endless repeats the same bytes, as many as fit: frames end anywhere in a buffer.
 type endless struct {
 	frame []byte
 	at    int
@@ -141,8 +141,8 @@ func TestCommandsAndDatagramsAllocateNothing(t *testing.T) {
 }
 
 func TestAHostileFrameAllocatesLittle(t *testing.T) {
-	// The most records that fit, and the most elements: neither may cost more than a small multiple of
-	// the frame.
+	// The most records that fit, and the most elements: neither may cost more than a small multiple
+	// of the frame.
 	empty, err := AppendBody(nil, Codec8, make([]Record, 255)...)
 	require.NoError(t, err)
 	var b Batch

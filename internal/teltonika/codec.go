@@ -21,8 +21,8 @@ const (
 	Codec16 Codec = 0x10
 )
 
-// String returns the codec's name as the vendor writes it ("8", "8E", "16"). For another codec it
-// returns the id ("0x99").
+// String returns the vendor's name of the codec ("8", "8E", "16"), or the id of another one
+// ("0x99").
 func (c Codec) String() string {
 	switch {
 	case c == Codec8E:
@@ -36,53 +36,54 @@ func (c Codec) String() string {
 // HasRecords reports whether the codec carries records.
 func (c Codec) HasRecords() bool { return c == Codec8 || c == Codec8E || c == Codec16 }
 
-// IsCommand reports whether the codec carries commands or their answers. A server acknowledges none
-// of them.
+// IsCommand reports whether the codec carries commands or their answers. A server acknowledges
+// none of them.
 func (c Codec) IsCommand() bool { return c >= Codec12 && c <= Codec15 }
 
-// Errors of this package. Returned errors wrap one of them with detail. The package comment says
-// what the server must do after each.
+// Errors of this package. Returned errors wrap one of them with detail. The package comment
+// describes how a server must react to each.
 var (
-	// ErrHandshake: the bytes are not 000F and 15 ASCII digits.
+	// ErrHandshake means that the bytes are not 000F and 15 ASCII digits.
 	ErrHandshake = errors.New("teltonika: not an IMEI handshake")
-	// ErrPreamble: a frame does not begin with four zero bytes.
+	// ErrPreamble means that a frame does not begin with four zero bytes.
 	ErrPreamble = errors.New("teltonika: no frame preamble")
-	// ErrTooLong: a frame declares more bytes than the cap.
+	// ErrTooLong means that a frame's declared length exceeds the cap.
 	ErrTooLong = errors.New("teltonika: frame too long")
-	// ErrTooShort: a frame declares fewer bytes than codec id and the two counts need.
+	// ErrTooShort means that a frame's declared length has no room for codec id and two counts.
 	ErrTooShort = errors.New("teltonika: frame too short")
-	// ErrCRC: the checksum does not match. The length may be the broken part.
+	// ErrCRC means that the checksum does not match. The length may be the broken part.
 	ErrCRC = errors.New("teltonika: wrong CRC")
-	// ErrCount: the count before the records or messages and the one after them differ.
+	// ErrCount means that the counts before and after the records or messages differ.
 	ErrCount = errors.New("teltonika: counts differ")
-	// ErrUnknownCodec: the codec carries no records for Batch, or no messages for DecodeMessages.
+	// ErrUnknownCodec means that the codec carries no records for Batch, or no messages for
+	// DecodeMessages.
 	ErrUnknownCodec = errors.New("teltonika: unknown codec")
-	// ErrMalformed: records or messages do not fill the body exactly, though its counts agree.
+	// ErrMalformed means that records or messages do not fill the body exactly, though its counts
+	// agree.
 	ErrMalformed = errors.New("teltonika: malformed body")
-	// ErrDatagram: a UDP packet is not a datagram of a device, nor the answer to one.
+	// ErrDatagram means that a UDP packet is neither a device's datagram nor the answer to one.
 	ErrDatagram = errors.New("teltonika: not a datagram")
-	// ErrEncode: a value does not fit in the codec.
+	// ErrEncode means that a value does not fit in the codec.
 	ErrEncode = errors.New("teltonika: cannot encode")
 )
 
-// layout says how wide the numbers of a codec's IO section are, and which groups it has beside the
-// four regular ones.
+// layout holds the widths of the numbers in a codec's IO section, and its groups beside the four
+// regular ones.
 type layout struct {
 	wideIDs    bool // event and ids are u16, else u8
 	wideCounts bool // total and counts are u16, else u8
 	generation bool // a generation type follows the event
 	group16    bool // a group of 16-byte values follows the 8-byte group
-	groupNX    bool // a group of values of any length comes last; wideIDs and wideCounts are set
+	groupNX    bool // a group of variable-length values comes last; wideIDs and wideCounts are set
 }
 
-// layoutOf returns the layout that the vendor documents for a codec of records.
+// layoutOf returns the vendor's documented layout for a codec of records.
 func layoutOf(c Codec) layout {
 	return layout{
 		wideIDs: c != Codec8, wideCounts: c == Codec8E, generation: c == Codec16, groupNX: c == Codec8E,
 	}
 }
 
-// hasGroup reports whether there is a group of elements of this size.
 func (l layout) hasGroup(size int) bool {
 	switch size {
 	case 16:
@@ -93,9 +94,8 @@ func (l layout) hasGroup(size int) bool {
 	return true
 }
 
-// openBody checks what the bodies of all codecs have in common. It returns how many records or
-// messages the body announces, and the bytes between the two counts. An unknown codec is returned
-// as 0.
+// openBody checks the parts common to all bodies. It returns the announced number of records or
+// messages, and the bytes between the two counts. For an unknown codec it returns 0.
 func openBody(body []byte, known func(Codec) bool) (c Codec, n int, data []byte, err error) {
 	if len(body) < minBody {
 		return 0, 0, nil, fmt.Errorf("%w: a body of %d bytes", ErrMalformed, len(body))
@@ -123,8 +123,8 @@ var crcTable = func() (t [256]uint16) {
 	return t
 }()
 
-// CRC returns the CRC-16/ARC (vendor's name: CRC-16/IBM; initial value 0) of a frame's body, codec
-// id to second count.
+// CRC returns the CRC-16/ARC (vendor's name: CRC-16/IBM; initial value 0) of a frame's body,
+// codec id to second count.
 func CRC(body []byte) uint16 {
 	var crc uint16
 	for _, b := range body {

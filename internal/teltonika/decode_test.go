@@ -60,7 +60,7 @@ func TestEveryTruncationOfABodyIsRefused(t *testing.T) {
 		body, err := AppendBody(nil, c, randomRecords(t, rnd, c, 3)...)
 		require.NoError(t, err)
 		for n := range len(body) {
-			// The last byte is made the count again: only then do the records matter.
+			// The last byte repeats the count: otherwise the records would not matter.
 			cut := append(slices.Clone(body[:n]), 3)
 			if n == len(body)-1 {
 				continue

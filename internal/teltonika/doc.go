@@ -1,5 +1,5 @@
-// Package teltonika speaks the wire format of Teltonika GPS trackers. It reads the IMEI handshake
-// and frames of TCP and the datagrams of UDP. It decodes and encodes the records of codecs 8, 8
+// Package teltonika implements the wire format of Teltonika GPS trackers: the IMEI handshake and
+// frames of TCP, and the datagrams of UDP. It decodes and encodes the records of codecs 8, 8
 // Extended and 16 and the commands of codecs 12 to 15. Its only I/O is the io.Reader of
 // [NewReader].
 //
@@ -24,9 +24,9 @@
 //	                        ◄───────────  u32: number of records taken over
 //	FF                      ───────────►  keep-alive at any frame boundary, even before the IMEI: no answer
 //
-// One frame is in flight at a time. A device that reads another number than it sent, or none, sends
-// the same frame again. So records arrive at least once. After a gap in coverage they often arrive
-// newest first.
+// One frame is in flight at a time. Without an answer, or with a wrong number in it, the device
+// sends the frame again, so records arrive at least once. After a gap in coverage they often
+// arrive newest first.
 //
 // # The frame
 //
@@ -42,9 +42,8 @@
 //	codec 8E               2       2       2       2
 //	codec 16               2       1       1       2
 //
-// The CRC is CRC-16/ARC over the body. Its upper 16 bits are zero. Some firmwares put a group of
-// 16-byte values after the 8-byte group of every record, and nothing in the frame announces it: see
-// [Batch.Decode].
+// The CRC is CRC-16/ARC over the body, its upper 16 bits zero. Some firmwares add an unannounced
+// group of 16-byte values after the 8-byte group of every record: see [Batch.Decode].
 //
 // # Commands
 //
@@ -58,20 +57,20 @@
 //	  14    both                  05 command, 06 answer, 11 not executed, since the IMEI is another's
 //	  15    device to server      any
 //
-// A server never acknowledges a frame of codec 12 to 15 ([Codec.IsCommand]). A device answers a
+// A server never acknowledges a frame of codecs 12 to 15 ([Codec.IsCommand]). A device answers a
 // command with a frame of the same codec, or not at all. An answer does not name its command.
 // Therefore a server:
 //
 //   - sends the first command only after it has acknowledged a frame of the session, and never
 //     while a frame of records waits for its answer: the device reads those four bytes first;
-//   - has one command outstanding on a socket. After an unanswered command it cannot tell a late
-//     answer from the answer to the next command;
-//   - expects frames of codec 12, 13 and 15 that it did not ask for. Devices pass on the data of a
-//     serial port.
+//   - has one command outstanding per socket. After an unanswered command, a late answer looks
+//     like the answer to the next command;
+//   - expects unsolicited frames of codecs 12, 13 and 15. Devices forward the data of a serial
+//     port.
 //
-// The vendor's one example of codec 13 has eight bytes of milliseconds where its table has a
-// timestamp of four. This package follows the table. It reads that example as a time in 1970 and a
-// text with four more bytes in front.
+// In the vendor's only example of codec 13 the timestamp has eight bytes of milliseconds, in the
+// vendor's table four bytes. This package follows the table: it reads the example as a time in
+// 1970 and a text with four extra bytes in front.
 //
 // # UDP
 //
@@ -79,38 +78,38 @@
 //	                    └──────────────────────────── length bytes ──────────────────────────┘
 //	server   0005       │ packet id u16 │ 01 │ AVL packet id u8 │ number of records taken over u8
 //
-// There is no handshake and no CRC. Only UDP's own checksum protects a datagram, and nothing proves
-// that it comes from the device that it names. The body is that of a frame. The byte 01 means
-// nothing and is not read.
+// UDP has neither a handshake nor a CRC. Only UDP's own checksum protects a datagram, and
+// nothing proves its sender. The body is that of a frame. The byte 01 has no meaning and is not
+// read.
 //
-// # What to do with an error
+// # Errors
 //
-// The sentinels are split by what the server must do:
+// Each sentinel requires an action of the server:
 //
 //	ErrHandshake                 answer Refuse, close
 //	ErrPreamble, ErrTooLong      no answer, close: the beginning of the next frame is unknown
 //	ErrTooShort, ErrCRC          the same
 //	ErrCount, ErrUnknownCodec    keep Frame.Raw as a dead letter; no answer, close: the number of
 //	                             records is unknown. If the device repeats the frame, acknowledge
-//	                             Frame.Count, the only number there is
+//	                             Frame.Count, the only number available
 //	ErrMalformed                 keep Frame.Raw as a dead letter, then acknowledge Frame.Count:
 //	                             otherwise the device repeats the frame for ever and sends nothing newer
 //
-// A frame of no records is valid and its answer is the number 0. If [DecodeMessages] returns one of
-// the last three, no answer is owed: the CRC was right, and the device does not repeat the frame.
-// Keep it as a dead letter and read on.
+// A frame without records is valid and is answered with the number 0. If [DecodeMessages] returns
+// one of the last three errors, no answer is due: the CRC was right, and the device does not
+// repeat the frame. Keep it as a dead letter and read on.
 //
-// Over UDP there is nothing to close. Without an answer the device sends again.
+// UDP has no socket to close. Without an answer the device sends again.
 //
 //	ErrDatagram, ErrCount, ErrUnknownCodec    no answer
 //	ErrMalformed                              keep the packet, then answer with Datagram.Count
 //
 // # Memory
 //
-// No memory is sized by a count or length that a peer declares. A buffer grows as bytes arrive,
-// never beyond the cap on a frame. Records, messages and datagrams are views into these bytes. In
-// the steady state nothing is allocated. No input makes this package panic.
+// No memory is sized by a count or length that a peer declares: buffers grow as bytes arrive, up
+// to the cap on a frame. Records, messages and datagrams are views into these bytes. The steady
+// state allocates nothing. No input makes this package panic.
 //
-// Sources: Teltonika wiki, "Teltonika Data Sending Protocols"; the frames in testdata/vectors.json
-// name theirs one by one.
+// Sources: Teltonika wiki, "Teltonika Data Sending Protocols"; each frame in
+// testdata/vectors.json names its own.
 package teltonika

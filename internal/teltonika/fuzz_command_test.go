@@ -11,9 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzMessages holds DecodeMessages to its contract on any body: one that is accepted encodes to
-// the same bytes, so nothing was misread, overlooked or made up; one that is refused leaves nothing
-// behind.
+// FuzzMessages checks DecodeMessages' contract on any body: an accepted body encodes to the same
+// bytes, so nothing was misread, overlooked or invented; a refused one leaves nothing.
 func FuzzMessages(f *testing.F) {
 	for _, v := range loadVectors(f) {
 		if v.Expect.Codec.IsCommand() {
@@ -37,7 +36,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// FuzzMessagesRoundTrip encodes messages of every shape and wants them back.
+// FuzzMessagesRoundTrip encodes messages of every shape and requires them back.
 func FuzzMessagesRoundTrip(f *testing.F) {
 	for i := range byte(4) {
 		f.Add(i, uint64(i), uint8(i))
@@ -58,8 +57,8 @@ func FuzzMessagesRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzDatagram wants any packet that is accepted back from what was read of it, but for the byte
-// that means nothing, and nothing of one that is refused.
+// FuzzDatagram requires an accepted packet to encode to the same bytes, except the byte without
+// meaning, and nothing from a refused one.
 func FuzzDatagram(f *testing.F) {
 	for _, v := range loadVectors(f) {
 		f.Add(v.bytes(f))
@@ -91,8 +90,8 @@ func FuzzDatagram(f *testing.F) {
 	})
 }
 
-// FuzzMemory wants no decoder to allocate more than a small multiple of what it is given, whatever
-// counts and lengths that declares. The constant takes the Reader's first buffer and the errors.
+// FuzzMemory requires that no decoder allocates more than a small multiple of its input, whatever
+// counts and lengths that declares. The constant covers the Reader's first buffer and the errors.
 func FuzzMemory(f *testing.F) {
 	for _, v := range loadVectors(f) {
 		b := v.bytes(f)
@@ -107,7 +106,7 @@ func FuzzMemory(f *testing.F) {
 	f.Add(AppendEnvelope(nil, empty))
 	f.Add(bodyOf(f, Codec12, make([]Message, 255)...)) // the most messages for its size
 	for _, declared := range []string{"\x08\xff\xff", "\x0c\xff\xff", "\x0c\x01\x05\x00\x0f\xff\xffx\x01"} {
-		f.Add([]byte(declared)) // much that is not there
+		f.Add([]byte(declared)) // declares more than it has
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		limit := uint64(16*len(in) + 8<<10)
@@ -122,7 +121,7 @@ func FuzzMemory(f *testing.F) {
 	})
 }
 
-// walk decodes in by every decoder, and says how many bytes were allocated meanwhile.
+// walk runs every decoder on in, and returns the bytes allocated meanwhile.
 func walk(in []byte) (allocated uint64, sink int) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

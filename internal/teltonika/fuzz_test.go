@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzDecode holds Decode to its contract on any body: a body that is accepted encodes to the same
-// bytes, so nothing was misread, overlooked or made up; one that is refused leaves nothing behind.
+// FuzzDecode checks Decode's contract on any body: an accepted body encodes to the same bytes, so
+// nothing was misread, overlooked or invented; a refused one leaves nothing.
 func FuzzDecode(f *testing.F) {
 	for _, v := range loadVectors(f) {
 		if b := v.bytes(f); v.Expect.Transport != "" && len(b) > header+imeiDigits+minBody {
@@ -58,8 +58,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzFrame reads any stream twice, whole and in pieces, and wants the same frames and the same
-// end; each frame must be what its own body seals to, and the buffer must stay within the cap.
+// FuzzFrame reads any stream twice, whole and in pieces, and requires the same frames and the
+// same end. Each frame must equal its own sealed body, and the buffer must stay within the cap.
 func FuzzFrame(f *testing.F) {
 	for _, v := range loadVectors(f) {
 		f.Add(v.bytes(f), uint8(7))
@@ -84,7 +84,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// pieces gives at most n bytes a Read.
+// pieces returns at most n bytes per Read.
 type pieces struct {
 	rest []byte
 	n    int
@@ -99,7 +99,7 @@ func (p *pieces) Read(to []byte) (int, error) {
 	return n, nil
 }
 
-// FuzzHandshake wants an IMEI exactly where the bytes are keep-alives, 000F and 15 digits.
+// FuzzHandshake requires an IMEI exactly if the bytes are keep-alives, 000F and 15 digits.
 func FuzzHandshake(f *testing.F) {
 	for _, v := range loadVectors(f) {
 		f.Add(v.bytes(f))
@@ -122,7 +122,7 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// FuzzRoundTrip encodes records of every shape and wants them back.
+// FuzzRoundTrip encodes records of every shape and requires them back.
 func FuzzRoundTrip(f *testing.F) {
 	for _, c := range []Codec{Codec8, Codec8E, Codec16} {
 		f.Add(byte(c), uint64(1), uint8(1))

@@ -2,7 +2,7 @@ package teltonika
 
 import "fmt"
 
-// The server's answer to a handshake is one of these bytes.
+// The server's answers to a handshake.
 const (
 	Refuse byte = 0x00
 	Accept byte = 0x01
@@ -10,9 +10,9 @@ const (
 
 const imeiDigits = 15
 
-// IMEI reads the handshake, skipping keep-alive bytes before it, and returns the 15 digits.
-// Anything else is ErrHandshake at its first wrong byte. So a port scanner whose first two bytes
-// announce 18,245 more is not waited for. The caller bounds the time for all of it with one read
+// IMEI reads the handshake, skipping keep-alive bytes before it, and returns the 15 digits. It
+// returns ErrHandshake at the first wrong byte, so that it does not wait for a port scanner whose
+// first two bytes announce 18,245 more. The caller bounds the whole handshake with one read
 // deadline.
 func (r *Reader) IMEI() (string, error) {
 	if err := r.begin(); err != nil {
@@ -39,7 +39,7 @@ func (r *Reader) IMEI() (string, error) {
 	return imei, nil
 }
 
-// AppendIMEI appends the handshake of a device. It returns ErrEncode if imei is not 15 digits.
+// AppendIMEI appends a device's handshake. It returns ErrEncode if imei is not 15 digits.
 func AppendIMEI(dst []byte, imei string) ([]byte, error) {
 	if _, err := ParseIMEI(imei); err != nil {
 		return dst, err
@@ -48,7 +48,7 @@ func AppendIMEI(dst []byte, imei string) ([]byte, error) {
 }
 
 // LuhnValid reports whether the last digit of an IMEI is the check digit of the others. Some real
-// devices fail this. It is for counting, not for refusing. Anything but digits is not valid.
+// devices fail this: use it for counting, not for refusing. Anything but digits is invalid.
 func LuhnValid(imei string) bool {
 	sum := 0
 	for i := range len(imei) {
@@ -56,8 +56,8 @@ func LuhnValid(imei string) bool {
 		if d < 0 || d > 9 {
 			return false
 		}
-		// Every second digit from the right, beginning beside the check digit, counts double. A
-		// double of two digits counts as their sum.
+		// Every second digit from the right, starting next to the check digit, counts double. A
+		// two-digit double counts as the sum of its digits.
 		if (len(imei)-i)%2 == 0 {
 			if d *= 2; d > 9 {
 				d -= 9
@@ -68,12 +68,12 @@ func LuhnValid(imei string) bool {
 	return len(imei) > 0 && sum%10 == 0
 }
 
-// IMEI is a device's identity as codecs 14 and 15 carry it: a leading 0 and 15 digits, two a byte.
-// Two are equal (==) if they are the same device. The zero value is 15 zeros, which no device has.
+// IMEI is a device's identity as in codecs 14 and 15: a leading 0 and 15 digits, two per byte.
+// Equal values (==) are the same device. The zero value is 15 zeros, which no device has.
 type IMEI [8]byte
 
-// ParseIMEI returns the IMEI of 15 ASCII digits, as [Reader.IMEI] returns them. Anything else is
-// ErrEncode.
+// ParseIMEI parses 15 ASCII digits, as returned by [Reader.IMEI]. It returns ErrEncode for
+// anything else.
 func ParseIMEI(s string) (IMEI, error) {
 	m, ok := parseIMEI(s)
 	if !ok {
@@ -82,7 +82,7 @@ func ParseIMEI(s string) (IMEI, error) {
 	return m, nil
 }
 
-// String returns the 15 digits. Of a value that did not come from this package it may return other
+// String returns the 15 digits. For a value from outside this package it may return other
 // characters.
 func (m IMEI) String() string { return string(m.appendDigits(nil)) }
 
@@ -109,7 +109,6 @@ func (m IMEI) appendDigits(dst []byte) []byte {
 	return dst
 }
 
-// valid reports whether it is a leading 0 and 15 digits.
 func (m IMEI) valid() bool {
 	for _, b := range m {
 		if b>>4 > 9 || b&0x0F > 9 {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// AppendDegrees appends a coordinate of 1e-7 degrees as decimal degrees with exactly seven
+// AppendDegrees appends a coordinate in 1e-7 degrees as decimal degrees with exactly seven
 // decimals. Nothing is rounded: -1 is "-0.0000001".
 func AppendDegrees(dst []byte, e7 int32) []byte {
 	v := int64(e7)
@@ -14,23 +14,24 @@ func AppendDegrees(dst []byte, e7 int32) []byte {
 		dst, v = append(dst, '-'), -v
 	}
 	dst = strconv.AppendInt(dst, v/1e7, 10)
-	// The 1 in front keeps the zeros of the fraction. The point takes its place.
+	// The leading 1 keeps the fraction's zeros. The point replaces it.
 	at := len(dst)
 	dst = strconv.AppendInt(dst, 1e7+v%1e7, 10)
 	dst[at] = '.'
 	return dst
 }
 
-// maxSafe is 2^53. From there up a reader that takes JSON numbers as doubles sees another number.
+// maxSafe is 2^53. From there on a reader that parses JSON numbers as doubles gets another
+// number.
 const maxSafe = 1 << 53
 
 // fewElements bounds the ids that are compared one by one. Records seen in the field have fewer
 // than a hundred.
 const fewElements = 128
 
-// AppendJSON appends the elements as one JSON object in the order of the wire, keyed by id in
-// decimal. A value is an unsigned integer, from 2^53 up as a string of digits. A value of 16 bytes
-// or of variable length is a string of lower-case hex. If an id comes twice, only the first one is
+// AppendJSON appends the elements as one JSON object in wire order, keyed by id in decimal.
+// Values are unsigned integers, and from 2^53 up strings of digits. Values of 16 bytes or of
+// variable length are strings of lower-case hex. If an id occurs twice, only the first is
 // written, so that every JSON parser reads the same.
 func (s Elements) AppendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
@@ -42,7 +43,7 @@ func (s Elements) AppendJSON(dst []byte) []byte {
 
 // AppendWidths appends one JSON object with the ids that AppendJSON writes as integers, keyed by
 // their width on the wire in bytes: {"1":[239,21],"4":[72]}. A reader needs the width to extend a
-// sign. Ids in no list have values of 16 bytes or of variable length, so hex.
+// sign. Ids in no list have values of 16 bytes or of variable length, written as hex.
 func (s Elements) AppendWidths(dst []byte) []byte {
 	dst = append(dst, '{')
 	width := byte(0)
@@ -61,7 +62,8 @@ func (s Elements) AppendWidths(dst []byte) []byte {
 	return closeObject(closeList(dst, width))
 }
 
-// closeList ends the list of a width whose every id was followed by a comma; 0: there is none yet.
+// closeList ends the list of a width, in which a comma follows every id. Width 0 means no list
+// yet.
 func closeList(dst []byte, width byte) []byte {
 	if width == 0 {
 		return dst
@@ -90,9 +92,9 @@ func (s Elements) distinct(yield func(Element) bool) {
 	}
 }
 
-// distinctOfMany is distinct for any number of elements. A hostile frame of 32 KiB would cost tens
-// of milliseconds if each element were compared with each. A bit for every id costs 8 KiB of stack
-// instead, too much for ordinary records.
+// distinctOfMany is distinct for any number of elements. Comparing every pair would cost tens of
+// milliseconds for a hostile frame of 32 KiB. A bit per id costs 8 KiB of stack instead, too much
+// for ordinary records.
 func (s Elements) distinctOfMany(yield func(Element) bool) {
 	var seen [1 << 16 / 64]uint64
 	for e := range s.All() {
@@ -107,7 +109,7 @@ func (s Elements) distinctOfMany(yield func(Element) bool) {
 	}
 }
 
-// closeObject ends an object whose every member was followed by a comma.
+// closeObject ends an object in which a comma follows every member.
 func closeObject(dst []byte) []byte {
 	if last := len(dst) - 1; dst[last] == ',' {
 		dst[last] = '}'

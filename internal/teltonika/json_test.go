@@ -82,7 +82,7 @@ func TestWidthsOfElements(t *testing.T) {
 
 func TestManyElementsReadAsFewDo(t *testing.T) {
 	t.Parallel()
-	// On both sides of the bound at which duplicates are found in another way.
+	// On both sides of the bound where the search for duplicates changes.
 	for _, n := range []int{fewElements - 1, fewElements, fewElements + 1, 3000} {
 		list := make([]Element, n)
 		for i := range list {
@@ -108,7 +108,7 @@ func TestManyElementsReadAsFewDo(t *testing.T) {
 	}
 }
 
-// countMembers returns the members of a JSON object, the same name twice counted twice.
+// countMembers returns the number of members of a JSON object, counting duplicates.
 func countMembers(t testing.TB, object []byte) int {
 	d := json.NewDecoder(bytes.NewReader(object))
 	tokens := 0

@@ -19,8 +19,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 //go:embed testdata/vectors.json
 var vectorFile []byte
 
-// vector is one entry of testdata/vectors.json: documented frames, and bad input with what must
-// happen.
+// vector is an entry of testdata/vectors.json: a documented frame, or bad input with its required
+// result.
 type vector struct {
 	Name   string `json:"name"`
 	Hex    string `json:"hex"`
@@ -91,8 +91,8 @@ func loadVector(t testing.TB, name string) vector {
 	return all[i]
 }
 
-// chunks returns a reader that gives the pieces one a Read, so that a test decides where packets
-// end. After them it is at io.EOF.
+// chunks returns a reader that returns one piece per Read, so that a test decides where packets
+// end. After them it returns io.EOF.
 func chunks(pieces ...[]byte) io.Reader {
 	readers := make([]io.Reader, len(pieces))
 	for i, p := range pieces {
@@ -101,7 +101,7 @@ func chunks(pieces ...[]byte) io.Reader {
 	return io.MultiReader(readers...)
 }
 
-// silence fails the test if it is read: what must be refused at once must not be waited for.
+// silence fails the test if it is read: an immediate refusal must not wait.
 type silence struct{ t testing.TB }
 
 func (s silence) Read([]byte) (int, error) {
@@ -144,7 +144,7 @@ func randomRecord(t testing.TB, rnd *rand.Rand, c Codec) Record {
 	return r
 }
 
-// randomRecords returns n of them.
+// randomRecords returns n records that the codec can carry.
 func randomRecords(t testing.TB, rnd *rand.Rand, c Codec, n int) []Record {
 	records := make([]Record, n)
 	for i := range records {
@@ -153,7 +153,7 @@ func randomRecords(t testing.TB, rnd *rand.Rand, c Codec, n int) []Record {
 	return records
 }
 
-// requireSameRecords compares what records say, not the layout that their elements are views of.
+// requireSameRecords compares the contents of records, not their elements' layouts.
 func requireSameRecords(t testing.TB, want, got []Record) {
 	require.Len(t, got, len(want))
 	for i := range want {

@@ -7,29 +7,29 @@ import (
 	"math"
 )
 
-// MessageType says what a message is. Devices may send any type, from a serial port for example,
-// and all are passed on.
+// MessageType is the kind of a message. Devices may send any type, for example from a serial
+// port, and all are passed on.
 type MessageType byte
 
-// The types that the vendor gives a meaning.
+// Types with a meaning documented by the vendor.
 const (
-	TypeCommand  MessageType = 0x05 // server to device; seen from devices in codec 13
+	TypeCommand  MessageType = 0x05 // server to device; devices have sent it in codec 13
 	TypeResponse MessageType = 0x06 // device to server
 	TypeCamera   MessageType = 0x0D // codec 12, both ways, binary
 	TypeNACK     MessageType = 0x11 // codec 14, device to server: not executed, another IMEI's
 )
 
-// Message is a command, the answer to one, or what a device passes on from its serial port.
+// Message is a command, an answer to one, or data forwarded from a device's serial port.
 type Message struct {
 	Type      MessageType
 	Timestamp uint32 // Unix seconds; codecs 13 and 15 only, else 0
 	IMEI      IMEI   // codecs 14 and 15 only, else the zero value
-	Text      []byte // as it stands on the wire: nothing is trimmed, and it may be binary
+	Text      []byte // as received: not trimmed, possibly binary
 }
 
-// Messages holds the messages of one frame: a view of checked bytes. They are decoded during the
-// walk, so that a frame costs the same however many it has. Messages are valid as long as the body.
-// The zero value has none.
+// Messages is a view of the messages of one frame, already checked. The walk decodes them, so
+// that a frame costs the same for any number of messages. They are valid as long as the body. The
+// zero value has none.
 type Messages struct {
 	Codec Codec
 	wire  []byte // the messages, without the counts
@@ -37,11 +37,11 @@ type Messages struct {
 }
 
 // DecodeMessages decodes a frame's body, codec id to second count, of codec 12, 13, 14 or 15. The
-// messages must fill the body exactly, and an IMEI must be a leading 0 and 15 digits. It allocates
-// nothing.
+// messages must fill the body exactly, and an IMEI must be a leading 0 and 15 digits. It
+// allocates nothing.
 //
-// Errors are ErrUnknownCodec (also for the codecs of records), ErrCount and ErrMalformed. After an
-// error there are no messages. The package comment says what the server must do then.
+// It returns ErrUnknownCodec (also for the codecs of records), ErrCount or ErrMalformed, and no
+// messages; see the package comment for the server's reaction.
 func DecodeMessages(body []byte) (Messages, error) {
 	codec, n, data, err := openBody(body, Codec.IsCommand)
 	if err != nil {
@@ -63,8 +63,8 @@ func DecodeMessages(body []byte) (Messages, error) {
 // Len returns the number of messages. In practice it is 1.
 func (s Messages) Len() int { return s.n }
 
-// All walks the messages in the order of the wire. Message.Text is a view. The walk stops early if
-// a view was used too long and its bytes have changed. It does not panic.
+// All walks the messages in wire order. Message.Text is a view. The walk stops early, without a
+// panic, if a view was used for too long and its bytes have changed.
 func (s Messages) All() iter.Seq[Message] {
 	return func(yield func(Message) bool) {
 		p := s.wire
@@ -77,13 +77,12 @@ func (s Messages) All() iter.Seq[Message] {
 	}
 }
 
-// hasTimestamp reports whether a message of the codec begins with a time.
 func (c Codec) hasTimestamp() bool { return c == Codec13 || c == Codec15 }
 
-// hasIMEI reports whether a message of the codec has an IMEI, behind the time if there is one.
+// hasIMEI reports whether the codec's messages have an IMEI, after the timestamp if any.
 func (c Codec) hasIMEI() bool { return c == Codec14 || c == Codec15 }
 
-// takeMessage reads one message. It returns what is wrong in words, as Batch.decode does.
+// takeMessage reads one message. It returns a fault as text, as Batch.decode does.
 func takeMessage(p []byte, c Codec) (m Message, rest []byte, why string) {
 	if len(p) < 5 {
 		return Message{}, nil, "too few bytes for a type and a size"
@@ -95,7 +94,7 @@ func takeMessage(p []byte, c Codec) (m Message, rest []byte, why string) {
 		return Message{}, nil, "a size that reaches beyond the body"
 	}
 	p, rest = p[:size:size], p[size:]
-	// Time and IMEI are counted in size, which may be less than they need.
+	// size includes timestamp and IMEI, and may be too small for them.
 	if c.hasTimestamp() {
 		if len(p) < 4 {
 			return Message{}, nil, "a size too small for the timestamp"
@@ -115,12 +114,12 @@ func takeMessage(p []byte, c Codec) (m Message, rest []byte, why string) {
 	return m, rest, ""
 }
 
-// AppendMessages appends a whole frame, preamble to CRC, with the messages encoded in codec 12, 13,
-// 14 or 15, for either direction. Sizes are not capped. Devices expect one message a frame.
+// AppendMessages appends a whole frame, preamble to CRC, with the messages encoded in codec 12,
+// 13, 14 or 15, for either direction. Sizes are not capped. Devices expect one message per frame.
 //
-// Other codecs are ErrUnknownCodec. The error is ErrEncode if the codec cannot carry what a message
-// holds (a timestamp in codec 12 or 14, an IMEI in codec 12 or 13), if an IMEI is not digits, or if
-// there are more than 255 messages. After an error dst is returned as it was.
+// It returns ErrUnknownCodec for other codecs, and ErrEncode if the codec cannot carry a message
+// (a timestamp in codec 12 or 14, an IMEI in codec 12 or 13), if an IMEI is not digits, or if
+// there are more than 255 messages. With an error dst is returned unchanged.
 func AppendMessages(dst []byte, c Codec, messages ...Message) ([]byte, error) {
 	if !c.IsCommand() {
 		return dst, fmt.Errorf("%w %v", ErrUnknownCodec, c)

@@ -134,7 +134,7 @@ func TestEveryTruncationOfMessagesIsRefused(t *testing.T) {
 	for _, c := range commandCodecs {
 		body := bodyOf(t, c, randomMessages(rnd, c, 3)...)
 		for n := range len(body) - 1 {
-			// The last byte is made the count again: only then do the messages matter.
+			// The last byte repeats the count: otherwise the messages would not matter.
 			_, err := DecodeMessages(append(slices.Clone(body[:n]), 3))
 			require.Error(t, err, "codec %v, %d of %d bytes", c, n, len(body))
 		}
@@ -192,8 +192,7 @@ func TestEncodingRefusesMessagesThatACodecCannotCarry(t *testing.T) {
 
 func TestCommandFramesAreReadAtEverySplit(t *testing.T) {
 	t.Parallel()
-	// The sizes that came in the field: a short answer, and a camera's frame, which is more than a
-	// fresh buffer holds.
+	// Sizes seen in the field: a short answer, and a camera's frame, which exceeds a fresh buffer.
 	answer := Message{Type: TypeResponse, IMEI: mustIMEI(t, someIMEI), Text: []byte("DI1:1 DI2:0")}
 	photo := Message{Type: TypeCamera, Text: bytes.Repeat([]byte{0xFF, 0x00, 0xD8}, 700)}
 	records := loadVector(t, "codec8_tcp_1").bytes(t)

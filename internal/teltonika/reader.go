@@ -9,15 +9,15 @@ import (
 
 const (
 	// DefaultMaxBody is the default cap on a frame's declared length. Trackers document 1,280 bytes,
-	// but 255 records of codec 8E need 9,693 at least, and serial data and cameras send more.
+	// but 255 records of codec 8E need at least 9,693, and serial data and cameras send more.
 	DefaultMaxBody = 32 << 10
 
 	header   = 8          // preamble and length
 	overhead = header + 4 // and CRC
 	minBody  = 3          // codec id and the two counts
 
-	// firstBuffer takes the largest frame that trackers document. Every connection costs so much.
-	// Only a bigger frame whose bytes have really arrived makes the buffer grow.
+	// firstBuffer fits the largest frame that trackers document. Every connection costs that much.
+	// The buffer grows only for a larger frame, once its bytes have really arrived.
 	firstBuffer = 1536
 
 	// keptBuffer is the largest buffer that a connection keeps between frames.
@@ -26,24 +26,24 @@ const (
 	keepAlive = 0xFF
 )
 
-// Frame is one frame whose length and CRC are right. Its slices are views into the Reader's buffer
-// and valid until the Reader's next method call.
+// Frame is a frame with verified length and CRC. Its slices are views, valid until the Reader's
+// next method call.
 type Frame struct {
 	Codec Codec
-	Count byte   // of records, to acknowledge, as the device says; of messages if Codec.IsCommand
-	Body  []byte // codec id to second count: what Batch.Decode or DecodeMessages takes
-	Raw   []byte // all of it, preamble to CRC: what a dead letter keeps
+	Count byte   // of records, to acknowledge, unverified; of messages if Codec.IsCommand
+	Body  []byte // codec id to second count, for Batch.Decode or DecodeMessages
+	Raw   []byte // preamble to CRC, for a dead letter
 }
 
 // Reader reads one device's byte stream: first [Reader.IMEI], then frames. Packets may be cut
 // anywhere. A Reader is not safe for concurrent use.
 //
-// An error of framing is final: the stream has no mark by which to find the next frame. Every later
-// call returns the same error. An error of the source is passed on, io.EOF at a frame boundary and
-// io.ErrUnexpectedEOF within a frame. It loses nothing: after a timeout the same call may be made
-// again.
+// A framing error is final, since nothing in the stream marks the next frame: every later call
+// returns the same error. An error of the source is passed on, an end within a frame as
+// io.ErrUnexpectedEOF. It loses nothing: after a timeout the same call may be repeated.
 //
-// A device needs two deadlines: a long one until a frame begins, a short one until it is complete.
+// A device needs two deadlines: a long one until a frame begins, a short one until it is
+// complete.
 //
 //	for {
 //		conn.SetReadDeadline(now.Add(idle))    // renewed by keep-alives, since Await returns after them
@@ -64,22 +64,22 @@ type Reader struct {
 	fault  error // the framing error that ended the stream
 }
 
-// NewReader returns a Reader of src that refuses frames that declare more than maxBody bytes; 0
+// NewReader returns a Reader of src that refuses frames with a declared length above maxBody; 0
 // means DefaultMaxBody.
 func NewReader(src io.Reader, maxBody int) *Reader {
 	return &Reader{src: src, max: cmp.Or(maxBody, DefaultMaxBody), buf: make([]byte, firstBuffer)}
 }
 
-// Buffered is the number of bytes that were read and belong to no frame returned yet.
+// Buffered returns the number of bytes read that belong to no returned frame.
 func (r *Reader) Buffered() int { return r.hi - r.lo }
 
-// Unparsed returns the bytes that were read and belong to no frame returned yet: after an error of
-// framing, the beginning of what is not a frame. It is a view, valid until the next method call.
+// Unparsed returns the bytes read that belong to no returned frame: after a framing error, the
+// beginning of the bad data. It is a view, valid until the next method call.
 func (r *Reader) Unparsed() []byte { return r.buf[r.lo:r.hi] }
 
-// Await waits for a sign of life at a frame boundary. It returns true when a frame has begun: Next
-// reads the rest. It returns false when only keep-alive bytes came. It does not read if a frame has
-// begun already in the buffer.
+// Await waits for a sign of life at a frame boundary. It returns true once a frame has begun, for
+// Next to read, and false after keep-alive bytes alone. It does not read if a frame has begun in
+// the buffer.
 func (r *Reader) Await() (started bool, err error) {
 	if r.fault != nil {
 		return false, r.fault
@@ -93,7 +93,6 @@ func (r *Reader) Await() (started bool, err error) {
 	return r.lo < r.hi, nil
 }
 
-// begin skips keep-alive bytes until something else begins.
 func (r *Reader) begin() error {
 	for {
 		if started, err := r.Await(); started || err != nil {
@@ -102,13 +101,13 @@ func (r *Reader) begin() error {
 	}
 }
 
-// Next reads one frame, skipping keep-alive bytes before it. It returns ErrPreamble, ErrTooLong or
-// ErrTooShort as soon as the bytes show it, without reading on, and ErrCRC after the whole frame.
+// Next reads one frame, skipping keep-alive bytes before it. It returns ErrPreamble, ErrTooLong
+// or ErrTooShort at the first wrong byte, without reading on, and ErrCRC after the whole frame.
 func (r *Reader) Next() (Frame, error) {
 	if err := r.begin(); err != nil {
 		return Frame{}, err
 	}
-	// One wrong byte is enough: a client that speaks HTTP is not waited for.
+	// One wrong byte is enough: do not wait for more from an HTTP client.
 	if b := r.buf[r.lo]; b != 0 {
 		return Frame{}, r.fail(ErrPreamble, "it begins with 0x%02x", b)
 	}
@@ -139,7 +138,6 @@ func (r *Reader) Next() (Frame, error) {
 	return Frame{Codec: Codec(body[0]), Count: body[1], Body: body, Raw: raw}, nil
 }
 
-// fail ends the stream.
 func (r *Reader) fail(sentinel error, format string, args ...any) error {
 	r.fault = fmt.Errorf("%w: %s", sentinel, fmt.Sprintf(format, args...))
 	return r.fault
@@ -152,7 +150,7 @@ func (r *Reader) have(n int) error {
 		m, err := r.src.Read(r.buf[r.hi:])
 		r.hi += m
 		switch {
-		case m > 0: // an error that came with the bytes comes again
+		case m > 0: // an error returned with the bytes will return again
 			idle = 0
 		case err == io.EOF && r.hi > r.lo:
 			return io.ErrUnexpectedEOF
@@ -167,9 +165,9 @@ func (r *Reader) have(n int) error {
 	return nil
 }
 
-// makeRoom leaves at least one byte free at the end of the buffer. The buffer doubles only when it
-// is full of one frame: a declared length costs nothing until its bytes arrive. A large buffer is
-// given back once it is empty.
+// makeRoom frees at least one byte at the end of the buffer. The buffer doubles only when one
+// frame fills it: a declared length costs nothing until its bytes arrive. An empty large buffer
+// is released.
 func (r *Reader) makeRoom() {
 	if r.lo == r.hi {
 		r.lo, r.hi = 0, 0

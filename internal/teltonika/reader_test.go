@@ -42,7 +42,7 @@ func TestATimeoutLosesNothing(t *testing.T) {
 	t.Parallel()
 	frame := loadVector(t, "codec8_tcp_1").bytes(t)
 	late := iotest.ErrReader(os.ErrDeadlineExceeded)
-	// Every one of these readers is asked once: the third Next finds all of the frame.
+	// Each of these readers is read once: the third Next finds the whole frame.
 	src := &turns{chunks(frame[:3]), late, chunks(frame[3:20]), late, chunks(frame[20:])}
 	r := NewReader(src, 0)
 	for range 2 {
@@ -84,7 +84,7 @@ func TestASourceThatGivesNothingIsLeft(t *testing.T) {
 	_, err := NewReader(readerFunc(func([]byte) (int, error) { return 0, nil }), 0).Next()
 	require.Equal(t, io.ErrNoProgress, err)
 
-	// Nothing now and then is no reason to leave: bytes come between.
+	// An occasional empty read is not an error: bytes come between.
 	frame := loadVector(t, "codec8_tcp_2").bytes(t)
 	asked := 0
 	slow := readerFunc(func(p []byte) (int, error) {

@@ -17,28 +17,28 @@ type Record struct {
 	Event      uint16 // id of the element that caused the record, 0 if none did
 	Priority   byte   // 0 low, 1 high, 2 panic; others are passed on
 	Satellites byte
-	Generation byte // what made the device generate the record; codec 16 only, else 0
+	Generation byte // the device's reason for the record; codec 16 only, else 0
 	IO         Elements
 }
 
-// Element is one input, output or sensor value. What an id means, and whether its value is signed,
-// depends on the device's model; the wire does not say.
+// Element is one input, output or sensor value. The meaning of an id, and whether its value is
+// signed, depends on the device's model and is not on the wire.
 type Element struct {
 	ID    uint16
 	Size  byte   // of the value on the wire: 1, 2, 4, 8, 16 bytes, or SizeNX
-	Value uint64 // unsigned, of 1 to 8 bytes
-	Bytes []byte // of 16 bytes and of SizeNX
+	Value uint64 // for sizes 1 to 8, unsigned
+	Bytes []byte // for size 16 and SizeNX
 }
 
 // SizeNX is the Size of an element of variable length, which may be zero bytes.
 const SizeNX = 0
 
-// groupSizes lists the groups in the order of the wire: see layout.hasGroup.
+// groupSizes lists the groups in wire order: see layout.hasGroup.
 var groupSizes = [...]int{1, 2, 4, 8, 16, SizeNX}
 
-// Elements is the IO section of a record: a view of checked bytes. They are decoded during the
-// walk, so that a record costs the same however many elements it has. The zero value has none.
-// Decoded Elements are valid as long as the body.
+// Elements is a view of a record's IO section, already checked. The walk decodes the elements, so
+// that a record costs the same for any number of them. The zero value has none. Decoded Elements
+// are valid as long as the body.
 type Elements struct {
 	wire   []byte // the groups, without event and total
 	layout layout
@@ -48,9 +48,9 @@ type Elements struct {
 // Len returns the number of elements.
 func (s Elements) Len() int { return int(s.n) }
 
-// All walks the elements in the order of the wire: by size, variable length last. Element.Bytes is
-// a view. The walk stops early if a view was used too long and its bytes have changed. It does not
-// panic.
+// All walks the elements in wire order: by size, variable length last. Element.Bytes is a view.
+// The walk stops early, without a panic, if a view was used for too long and its bytes have
+// changed.
 func (s Elements) All() iter.Seq[Element] {
 	return func(yield func(Element) bool) { s.each(yield) }
 }
@@ -101,8 +101,8 @@ func (s Elements) each(yield func(Element) bool) {
 	}
 }
 
-// measure returns how many bytes of p an IO section of this layout takes and how many elements it
-// has, and false if it does not fit in p. It allocates nothing.
+// measure returns the size of an IO section of this layout and its number of elements, or false
+// if it does not fit in p. It allocates nothing.
 func (l layout) measure(p []byte) (used, elements int, ok bool) {
 	whole := len(p)
 	idWidth := 1

@@ -11,7 +11,7 @@ import (
 // someDatagram is a documented datagram.
 func someDatagram(t testing.TB) []byte { return loadVector(t, "codec8_udp").bytes(t) }
 
-// relabeled makes the length right: only then do the contents matter.
+// relabeled corrects the length: otherwise the contents would not matter.
 func relabeled(b []byte) []byte {
 	b = slices.Clone(b)
 	b[0], b[1] = byte((len(b)-2)>>8), byte(len(b)-2)
@@ -56,8 +56,8 @@ func TestDecodeDatagramRefuses(t *testing.T) {
 
 func TestADatagramSaysWhatItsBodySaysFirst(t *testing.T) {
 	t.Parallel()
-	// The example with seven records announced, one there, and one counted behind it, in a packet
-	// whose length is right.
+	// The example has one record but announces seven, and counts one after it, in a packet with the
+	// right length.
 	d, err := DecodeDatagram(relabeled(loadVector(t, "codec16_udp_as_printed").bytes(t)))
 	require.NoError(t, err)
 	require.Equal(t, Codec16, d.Codec)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fate is what must become of a vector, as the server acts on it.
+// fate is a vector's required result, for a server.
 type fate struct {
 	sentence  string
 	handshake bool  // it is read as the start of a session, else as a frame after the handshake
@@ -59,7 +59,7 @@ func TestMalformedVectorsAreRefusedAsTheyMust(t *testing.T) {
 			if v.Expect.Transport == "udp" {
 				_, err := DecodeDatagram(v.bytes(t))
 				require.ErrorIs(t, err, want.datagram)
-				requireDecodeError(t, v.body(t), want.decode) // nor would its body pass
+				requireDecodeError(t, v.body(t), want.decode) // its body must fail too
 				return
 			}
 			for _, src := range []func(io.Reader) io.Reader{func(r io.Reader) io.Reader { return r }, iotest.OneByteReader} {
@@ -163,7 +163,7 @@ func requireIMEI(t *testing.T, v vector) {
 	require.Equal(t, v.bytes(t), sent)
 }
 
-// requireMessages wants the messages of a documented command frame, and the frame from them.
+// requireMessages requires a documented command frame to decode and to encode again.
 func requireMessages(t *testing.T, v vector) {
 	s, err := DecodeMessages(v.body(t))
 	require.NoError(t, err)
@@ -184,7 +184,7 @@ func requireMessages(t *testing.T, v vector) {
 	require.Equal(t, v.bytes(t), again, "encoded again")
 }
 
-// requireDatagram wants what a documented datagram says, the datagram from that, and its answer.
+// requireDatagram requires a documented datagram to decode and to encode again, and its answer.
 func requireDatagram(t *testing.T, v vector, accepted byte) {
 	d, err := DecodeDatagram(v.bytes(t))
 	require.NoError(t, err)
@@ -204,7 +204,7 @@ func requireDatagram(t *testing.T, v vector, accepted byte) {
 	require.Equal(t, ack, got)
 }
 
-// describe puts records in the form of the vectors: elements as decimal id and hex value.
+// describe formats records like the vectors: elements as decimal id and hex value.
 func describe(records []Record) []vectorRecord {
 	var out []vectorRecord
 	for _, r := range records {
@@ -233,7 +233,7 @@ func TestEveryDocumentedFrameIsReadAtEverySplit(t *testing.T) {
 		}
 		t.Run(v.Name, func(t *testing.T) {
 			t.Parallel()
-			// A keep-alive before the IMEI, one between two frames, and nothing lost at whatever byte a
+			// A keep-alive comes before the IMEI and between two frames, and no byte is lost wherever a
 			// packet ends.
 			frame := v.bytes(t)
 			session := slices.Concat([]byte{0xFF}, hello, frame, []byte{0xFF, 0xFF}, frame)

@@ -6,12 +6,12 @@
 //	...
 //	acked, err := d.Send(ctx, teltonika.Codec8, device.NewTrack(seed).Next(3)...)
 //
-// [Device] is one tracker. [Fleet] is a number of them, and knows where each of their sockets is.
-// [Track] makes positions that depend on nothing but a seed, so that a test can say exactly what
-// must be in a stream.
+// [Device] is one tracker. [Fleet] is a number of them, and records where each of their sockets
+// is. [Track] derives positions from nothing but a seed, so that a test can predict the contents
+// of a stream exactly.
 //
-// A real device that has lost its network forgets its socket without closing it, and comes back on
-// a new one. A Device does the same: connecting again leaves the former socket open and silent
+// A real device that has lost its network forgets its socket without closing it, and comes back
+// on a new one. A Device does the same: connecting again leaves the former socket open and silent
 // until [Device.DropStale]. No method leaves a goroutine behind.
 package device
 
@@ -30,7 +30,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// ErrNotConnected is returned by what needs a socket where there is none.
+// ErrNotConnected is returned by methods that need a socket if the device has none.
 var ErrNotConnected = errors.New("device: not connected")
 
 // Options of a Device. The zero value is ready for use.
@@ -40,30 +40,30 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// Device is one tracker. At most one goroutine at a time may use its present socket; the closing
-// methods may be called from others meanwhile.
+// Device is one tracker. At most one goroutine at a time may use its present socket; meanwhile
+// others may call the closing methods.
 type Device struct {
 	imei string
 	opt  Options
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	present *socket    // nil: none
-	stale   []*socket  // that the device has forgotten and nobody has closed
+	stale   []*socket  // forgotten by the device, and still open
 }
 
-// New returns a device that has not connected yet. The IMEI is not checked: a test may want a bad
-// one.
+// New returns a device that has not connected yet. It accepts any IMEI, since a test may want a
+// bad one.
 func New(imei string, opt Options) *Device {
 	opt.Timeout = cmp.Or(opt.Timeout, 30*time.Second)
 	return &Device{imei: imei, opt: opt}
 }
 
-// IMEI returns what the device says in its handshake.
+// IMEI returns the IMEI for the device's handshake.
 func (d *Device) IMEI() string { return d.imei }
 
-// Connect opens a socket to addr and shakes hands. It returns false and no error if the server
-// refused; then the new socket is closed. Once accepted, the new socket is the present one, and the
-// former is left open as stale.
+// Connect opens a socket to addr and shakes hands. If the server refuses, it closes the new
+// socket and returns false without an error. Otherwise the new socket becomes the present one,
+// and the former stays open as stale.
 func (d *Device) Connect(ctx context.Context, addr string) (accepted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opt.Timeout)
 	defer cancel()
@@ -75,7 +75,7 @@ func (d *Device) Connect(ctx context.Context, addr string) (accepted bool, err e
 	hello := append([]byte{byte(len(d.imei) >> 8), byte(len(d.imei))}, d.imei...)
 	answer := make([]byte, 1)
 	if err := s.exchange(ctx, hello, answer); err != nil || answer[0] != teltonika.Accept {
-		_ = s.Close() // of no use any more; what matters is in err or in the answer
+		_ = s.Close() // err or the answer has the reason
 		return false, d.wrap("handshake", err)
 	}
 	d.HalfOpen()
@@ -85,8 +85,8 @@ func (d *Device) Connect(ctx context.Context, addr string) (accepted bool, err e
 	return true, nil
 }
 
-// Send sends the records as one frame and returns the number that the server acknowledged. An error
-// may mean that the server has stored them all the same: a real device then sends them again.
+// Send sends the records as one frame and returns the number that the server acknowledged. After
+// an error the server may have stored them all the same: a real device then sends them again.
 func (d *Device) Send(
 	ctx context.Context, codec teltonika.Codec, records ...teltonika.Record,
 ) (acked int, err error) {
@@ -99,7 +99,7 @@ func (d *Device) Send(
 	return int(binary.BigEndian.Uint32(answer)), d.wrap("send", err)
 }
 
-// SendRaw sends bytes and waits for no answer.
+// SendRaw sends bytes and does not wait for an answer.
 func (d *Device) SendRaw(ctx context.Context, raw []byte) error {
 	return d.wrap("send", d.exchange(ctx, raw, nil))
 }
@@ -107,8 +107,8 @@ func (d *Device) SendRaw(ctx context.Context, raw []byte) error {
 // KeepAlive sends the one byte that a parked device sends to keep its socket open.
 func (d *Device) KeepAlive(ctx context.Context) error { return d.SendRaw(ctx, []byte{0xFF}) }
 
-// WaitClosed returns nil when the server has closed the present socket, properly or with a reset.
-// It returns an error if the server has not in time, or sends something instead.
+// WaitClosed returns nil once the server has closed the present socket, properly or with a reset.
+// It returns an error if that takes too long, or if the server sends something instead.
 func (d *Device) WaitClosed(ctx context.Context) error {
 	err := d.exchange(ctx, nil, make([]byte, 1))
 	switch {
@@ -120,7 +120,6 @@ func (d *Device) WaitClosed(ctx context.Context) error {
 	return d.wrap("wait for close", err)
 }
 
-// exchange writes out to the present socket, then fills in, within the device's timeout.
 func (d *Device) exchange(ctx context.Context, out, in []byte) error {
 	s := d.socket()
 	if s == nil {
@@ -131,14 +130,13 @@ func (d *Device) exchange(ctx context.Context, out, in []byte) error {
 	return s.exchange(ctx, out, in)
 }
 
-// socket returns the present socket; nil: there is none.
 func (d *Device) socket() *socket {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.present
 }
 
-// wrap says of which device an error is, and what failed; nil stays nil.
+// wrap adds the device and the failed action to an error; nil stays nil.
 func (d *Device) wrap(what string, err error) error {
 	if err == nil {
 		return nil
@@ -146,8 +144,8 @@ func (d *Device) wrap(what string, err error) error {
 	return fmt.Errorf("device %s: %s: %w", d.imei, what, err)
 }
 
-// HalfOpen forgets the present socket without closing it, as a device does that has lost its power
-// or its coverage: the server keeps a socket on which nothing ever arrives again.
+// HalfOpen forgets the present socket without closing it, as a device does that has lost power or
+// coverage: the server keeps a socket on which nothing ever arrives again.
 func (d *Device) HalfOpen() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -157,13 +155,12 @@ func (d *Device) HalfOpen() {
 	}
 }
 
-// DropStale closes the sockets that the device had forgotten: the late close that must not undo a
-// newer claim.
+// DropStale closes the forgotten sockets: the late close that must not undo a newer claim.
 func (d *Device) DropStale() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.stale {
-		_ = s.Close() // nothing unsent, and nobody to tell
+		_ = s.Close() // nothing is unsent, and nobody needs the error
 	}
 	d.stale = nil
 }

@@ -153,7 +153,7 @@ func TestNobodyListens(t *testing.T) {
 func TestTheHandshakeHasADeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		// Half an hour of a server that says nothing, in no time.
+		// Half an hour with a silent server, in no time.
 		mine, theirs := net.Pipe()
 		defer theirs.Close()
 		go func() { _, _ = theirs.Read(make([]byte, 17)) }()

@@ -9,14 +9,13 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// Fleet is a number of devices, and the truth about them: at which address each holds its present
-// socket. What a registry says can be compared with [Fleet.Where].
+// Fleet is a number of devices, and records the address at which each holds its present socket:
+// compare a registry with [Fleet.Where].
 //
-// It is safe for concurrent use. What is done with one device is done one after another; different
-// devices do not wait for each other.
+// It is safe for concurrent use. Calls for one device are serialized; different devices do not
+// wait for each other.
 type Fleet struct{ slots []slot }
 
-// slot is one device and what belongs to it alone.
 type slot struct {
 	mu    sync.Mutex // held while the device is used
 	dev   *Device
@@ -24,8 +23,8 @@ type slot struct {
 	at    atomic.Pointer[string] // address of its present socket; nil: none
 }
 
-// NewFleet returns n devices whose IMEIs count up from first, a number of up to 15 digits; they are
-// zero-padded to 15. Device i drives the track of seed i.
+// NewFleet returns n devices whose IMEIs count up from first, a number of up to 15 digits; they
+// are zero-padded to 15. Device i drives the track of seed i.
 func NewFleet(n int, first uint64, opt Options) *Fleet {
 	f := &Fleet{slots: make([]slot, n)}
 	for i := range f.slots {
@@ -41,8 +40,8 @@ func (f *Fleet) Len() int { return len(f.slots) }
 // IMEI returns the IMEI of device i.
 func (f *Fleet) IMEI(i int) string { return f.slots[i].dev.IMEI() }
 
-// Device returns device i, for what the fleet does not do. The fleet does not know what is done
-// there to the present socket.
+// Device returns device i, for anything beyond the fleet's methods. The fleet does not see
+// changes to the present socket made there.
 func (f *Fleet) Device(i int) *Device { return f.slots[i].dev }
 
 // Move connects device i to addr, its new place. The former socket stays open until
@@ -62,8 +61,8 @@ func (f *Fleet) Move(ctx context.Context, i int, addr string) error {
 	return nil
 }
 
-// Report sends the next n records of device i's track in codec 8 and returns them. If their number
-// was not acknowledged, that is an error; the records have then been sent, and perhaps stored.
+// Report sends the next n records of device i's track in codec 8 and returns them. It returns an
+// error if another number was acknowledged; the records have then been sent, and perhaps stored.
 func (f *Fleet) Report(ctx context.Context, i, n int) ([]teltonika.Record, error) {
 	s := &f.slots[i]
 	s.mu.Lock()
@@ -79,7 +78,7 @@ func (f *Fleet) Report(ctx context.Context, i, n int) ([]teltonika.Record, error
 // DropStale closes the sockets that device i has moved away from.
 func (f *Fleet) DropStale(i int) { f.slots[i].dev.DropStale() }
 
-// Leave closes all sockets of device i: it is nowhere.
+// Leave closes all sockets of device i, which then has no place.
 func (f *Fleet) Leave(i int) {
 	f.slots[i].mu.Lock()
 	defer f.slots[i].mu.Unlock()
@@ -91,8 +90,8 @@ func (s *slot) leave() {
 	s.at.Store(nil)
 }
 
-// Lost says that the server at addr is gone, and with it every socket there. It returns the devices
-// that were there, in order; they are nowhere now.
+// Lost closes every socket to addr, whose server has died. It returns their devices, in order,
+// which then have no place.
 func (f *Fleet) Lost(addr string) (devices []int) {
 	for i := range f.slots {
 		s := &f.slots[i]

@@ -46,8 +46,8 @@ func TestAFleetKnowsWhereItsDevicesAre(t *testing.T) {
 	require.Equal(t, "000000000000119", f.IMEI(19))
 	require.Empty(t, f.Where())
 
-	// All hop at once, each several times and some back to the same place; the truth is the last hop
-	// of each.
+	// All devices hop at once, several times and sometimes back to the same place. The truth is each
+	// one's last hop.
 	var hops sync.WaitGroup
 	want := make([]string, f.Len())
 	for i := range f.Len() {
@@ -89,7 +89,7 @@ func TestAFleetKnowsWhereItsDevicesAre(t *testing.T) {
 	require.Empty(t, f.Where())
 }
 
-// drain reads what a server tells until the test ends.
+// drain discards a server's events until the test ends.
 func drain(t *testing.T, s *server) {
 	for {
 		select {

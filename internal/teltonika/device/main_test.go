@@ -16,12 +16,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server is the smallest that a device can talk to. It tells in events what it saw, one string
-// each.
+// server is the smallest server for a device. It sends each observation to events, as a string.
 type server struct {
 	addr   string
 	events chan string
-	refuse map[string]bool // IMEIs that are not wanted
+	refuse map[string]bool // IMEIs to refuse
 	mute   bool            // frames are not answered
 	frames chan []teltonika.Record
 }
@@ -117,7 +116,7 @@ func copyOf(records []teltonika.Record) []teltonika.Record {
 	return b.Records
 }
 
-// requireEvent waits for the next thing that the server saw.
+// requireEvent waits for the server's next event.
 func (s *server) requireEvent(t *testing.T, want string) {
 	t.Helper()
 	select {

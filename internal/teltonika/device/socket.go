@@ -12,7 +12,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// socket is a connection, and what has arrived on it of something that is not whole yet.
+// socket is a connection, with the part of an answer or frame that has arrived.
 type socket struct {
 	net.Conn
 	part []byte
@@ -36,7 +36,7 @@ func (s *socket) exchange(ctx context.Context, out, in []byte) error {
 	})
 }
 
-// receive waits until something has arrived whole: see [Device.Receive].
+// receive waits for a complete answer or frame: see [Device.Receive].
 func (s *socket) receive(ctx context.Context) (r Received, err error) {
 	err = s.interruptible(ctx, func() error {
 		for r.Acked == 0 && len(r.Commands) == 0 {
@@ -49,7 +49,7 @@ func (s *socket) receive(ctx context.Context) (r Received, err error) {
 	return r, err
 }
 
-// interruptible does something with the socket, and ends it when ctx does.
+// interruptible runs do, and interrupts the socket when ctx ends.
 func (s *socket) interruptible(ctx context.Context, do func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -73,8 +73,7 @@ func (s *socket) interruptible(ctx context.Context, do func() error) error {
 	return err
 }
 
-// next reads an answer or a frame. It never reads beyond it: what follows may be read by another
-// method.
+// next reads an answer or a frame, and nothing beyond it: another method may read the next bytes.
 func (s *socket) next(r *Received) error {
 	if err := s.have(answerSize); err != nil {
 		return err
@@ -106,7 +105,7 @@ func (s *socket) next(r *Received) error {
 	}
 	for m := range messages.All() {
 		switch {
-		case m.Type != teltonika.TypeCommand: // no server sends those
+		case m.Type != teltonika.TypeCommand: // servers do not send those
 		case messages.Codec == teltonika.Codec12:
 			r.Commands = append(r.Commands, Command{Codec: messages.Codec, Text: string(m.Text)})
 		case messages.Codec == teltonika.Codec14:
@@ -118,7 +117,6 @@ func (s *socket) next(r *Received) error {
 	return nil
 }
 
-// have reads until n bytes have arrived.
 func (s *socket) have(n int) error {
 	had := len(s.part)
 	if had >= n {

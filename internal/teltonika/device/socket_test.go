@@ -14,7 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// piped is a connected device whose server is the test.
+// piped returns a connected device whose server is the test.
 func piped(t *testing.T) (*Device, net.Conn) {
 	mine, theirs := net.Pipe()
 	d := New(imei, Options{})
@@ -23,7 +23,7 @@ func piped(t *testing.T) (*Device, net.Conn) {
 	return d, theirs
 }
 
-// wired is the same over loopback, where a socket ends as a real one does.
+// wired is piped over loopback, where a socket ends like a real one.
 func wired(t *testing.T) (*Device, net.Conn) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,7 +51,7 @@ func TestADeviceReceivesAnswersAndCommandsHoweverTheyAreCut(t *testing.T) {
 	response, err := teltonika.AppendMessages(nil, teltonika.Codec12, teltonika.Message{Type: teltonika.TypeResponse})
 	require.NoError(t, err)
 	said := slices.Concat(teltonika.AppendAck(nil, 3), commandFrame(t, "getinfo"), response, commandFrame(t, ""),
-		teltonika.AppendAck(nil, 255)) // the response is no command: a device skips it
+		teltonika.AppendAck(nil, 255)) // the response is not a command: a device skips it
 	for size := 1; size <= len(said); size++ {
 		d, server := wired(t)
 		go func() {

@@ -6,18 +6,19 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// Epoch is the time of every track's first record, in Unix milliseconds: a fixed one, so that a
+// Epoch is the time of every track's first record, in Unix milliseconds. It is fixed, so that a
 // test can name its records.
 const Epoch = 1_700_000_000_000
 
 // Step is the time between two records of a track, in milliseconds.
 const Step = 10_000
 
-// Track makes the records of a vehicle that drives about a town. Two tracks of one seed are the
-// same, record by record, and no two records of a track have the same time: IMEI and time name a
-// record. All codecs can carry them. It is not safe for concurrent use.
+// Track makes the records of a vehicle that drives around a town. Tracks with the same seed have
+// the same records. A track's records all have different times, so IMEI and time identify a
+// record. All codecs can carry them. A Track is not safe for concurrent use.
 //
-// A copy of a Track is a bookmark: it drives on from where the original was when it was copied.
+// A copy of a Track is a bookmark: it continues from the original's position at the time of the
+// copy.
 type Track struct {
 	src      rand.PCG
 	next     uint64
@@ -80,7 +81,7 @@ func (t *Track) step() teltonika.Record {
 		teltonika.Element{ID: 78, Size: 8, Value: rnd.Uint64()},
 	)
 	if err != nil {
-		// a fault of this function alone
+		// a bug in this function
 		panic("device: a track made an element that cannot be: " + err.Error())
 	}
 	r := teltonika.Record{

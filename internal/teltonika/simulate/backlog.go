@@ -7,9 +7,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 )
 
-// backlog is what a device stored before the start. It keeps a bookmark of the track for each frame
-// and no records, since a record takes many times as much memory, and is made again when its frame
-// is due.
+// backlog is the data that a device stored before the start. It keeps a bookmark of the track per
+// frame and makes the records when the frame is due: they would take many times as much memory.
 type backlog struct {
 	marks []device.Track // oldest first
 	left  int            // records
@@ -29,7 +28,7 @@ func (b *backlog) store(track *device.Track, n int) {
 	}
 }
 
-// take removes the newest frame and returns its records, newest first; none if nothing is left.
+// take removes the newest frame and returns its records, newest first, or none.
 func (b *backlog) take() []teltonika.Record {
 	if b.left == 0 {
 		return nil

@@ -13,54 +13,52 @@ import (
 
 // Limits of a Config.
 const (
-	// MostDevices is how many devices have an IMEI of their own in one fleet.
+	// MostDevices is the most devices with distinct IMEIs in one fleet.
 	MostDevices = 1_000_000
-	// MostBacklog is how many records a real device can store.
+	// MostBacklog is the most records that a real device can store.
 	MostBacklog = 192_000
-	// MostRecords is how many records of a track fit into the frame of 1,280 bytes that trackers
-	// document.
+	// MostRecords is the most records of a track in the frame of 1,280 bytes that trackers document.
 	MostRecords = 10
 
 	// MostFirstIMEI leaves room to count up.
 	MostFirstIMEI = 99_999_999_999_999 - MostDevices
 
-	firstIMEI = 35_630_704_000_000 // fourteen digits; the fifteenth checks them
+	firstIMEI = 35_630_704_000_000 // fourteen digits; the fifteenth is the check digit
 )
 
-// Config says what a fleet is. Its zero value has no devices and no targets, which New refuses.
+// Config describes a fleet. Its zero value has no devices and no targets, which New refuses.
 type Config struct {
 	// Devices is the number of trackers, 1 to MostDevices.
 	Devices int
-	// Targets are where devices connect, host:port; each connection draws one of them.
+	// Targets are the addresses for devices, host:port; each connection draws one of them.
 	Targets []string
 	// Interval is the time between two frames of a device. Default 10 s.
 	Interval time.Duration
-	// Records is how many records a frame has that is sent in time, 1 to MostRecords. Default 1.
+	// Records is the number of records in a punctual frame, 1 to MostRecords. Default 1.
 	Records int
 	// Codec of the frames: 8, 8E or 16. Default 8.
 	Codec teltonika.Codec
-	// Backlog is how many records each device has stored at the start, up to MostBacklog.
+	// Backlog is the number of records stored by each device at the start, up to MostBacklog.
 	Backlog int
-	// HalfOpen is how likely a device loses its coverage at a frame, 0 to 1.
+	// HalfOpen is the probability, 0 to 1, that a device loses coverage at a frame.
 	HalfOpen float64
-	// Seed decides what is drawn.
+	// Seed decides all draws.
 	Seed uint64
 	// FirstIMEI is the first fourteen digits of the first device's IMEI; the next devices count up.
 	// Default 35630704000000. Two fleets on one registry need different ones.
 	FirstIMEI uint64
-	// LadderUnit is what the ladder of reconnects takes for a minute. Default 1 min.
+	// LadderUnit is the length of a minute on the ladder of reconnects. Default 1 min.
 	LadderUnit time.Duration
 	// Timeout is how long a device waits for a connection, a handshake or an acknowledgement.
 	// Default 30 s.
 	Timeout time.Duration
 	// Ramp is the time within which devices are switched on. Default Interval, 10 s at most.
 	Ramp time.Duration
-	// Acknowledged, if not nil, is told of each frame that was acknowledged, by any goroutine: the
-	// device's IMEI, and the frame's records, which it may keep.
+	// Acknowledged, if not nil, is called for each acknowledged frame, on any goroutine, with the
+	// device's IMEI and the frame's records, which it may keep.
 	Acknowledged func(imei string, records []teltonika.Record)
 }
 
-// withDefaults fills in what is zero.
 func (c Config) withDefaults() Config {
 	c.Interval = cmp.Or(c.Interval, 10*time.Second)
 	c.Records = cmp.Or(c.Records, 1)
@@ -72,8 +70,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check says what is wrong with devices and targets. Those who set the other fields check them: see
-// "ingest simulate".
+// check returns the faults of devices and targets. Callers check the other fields: see "ingest
+// simulate".
 func (c Config) check() error {
 	var errs []error
 	if c.Devices < 1 || c.Devices > MostDevices {
@@ -91,8 +89,7 @@ func (c Config) check() error {
 	return errors.Join(errs...)
 }
 
-// Sockets is the most sockets that a fleet of this Config has open at once, forgotten ones
-// included.
+// Sockets returns the most sockets that such a fleet has open at once, including forgotten ones.
 func (c Config) Sockets() int {
 	if c.HalfOpen > 0 {
 		return 2 * c.Devices
@@ -108,5 +105,5 @@ func imeiOf(first uint64, i int) string {
 			return imei
 		}
 	}
-	panic("simulate: no check digit for " + digits) // one of ten always is
+	panic("simulate: no check digit for " + digits) // one of ten always matches
 }

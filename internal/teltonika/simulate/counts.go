@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// Counts is what a fleet has done so far, and where it stands.
+// Counts holds a fleet's history and present state.
 type Counts struct {
 	Devices   int // in the fleet
-	Connected int // of them, now, as far as they know themselves
+	Connected int // now, by the devices' own knowledge
 
-	Frames     int // written, re-sent ones too
-	Resent     int // of those, written before
+	Frames     int // written, including re-sent ones
+	Resent     int // part of Frames
 	Acked      int // frames acknowledged
-	Records    int // in them
-	Backlog    int // records of it that are not acknowledged yet
+	Records    int // in acknowledged frames
+	Backlog    int // its records not yet acknowledged
 	KeepAlives int
 	Commands   int // answered
 
 	Accepted   int // handshakes that the server accepted
-	Reconnects int // of those, not a device's first
+	Reconnects int // part of Accepted, without each device's first
 	Failed     int // attempts to connect that failed
-	Refused    int // of those, by the server's answer to the handshake
+	Refused    int // part of Failed: the server's answer to the handshake
 	HalfOpen   int // sockets that were forgotten
 
-	Acknowledgements Latency // time from the writing of a frame to its acknowledgement
-	LastFailure      error   // of an attempt to connect; nil: there was none
+	Acknowledgements Latency // from writing a frame to its acknowledgement
+	LastFailure      error   // of an attempt to connect, or nil
 }
 
-// counter has the counts of a fleet. It is safe for concurrent use.
+// counter is safe for concurrent use.
 type counter struct {
 	mu  sync.Mutex
 	now Counts
@@ -41,27 +41,27 @@ func (c *counter) count(add func(*Counts)) {
 	add(&c.now)
 }
 
-// Counts returns what the fleet has done so far.
+// Counts returns the fleet's counts so far.
 func (c *counter) Counts() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// steps are the buckets for each doubling of a duration, so that a quantile is at most an eighth
-// too high.
+// steps is the number of buckets per doubling of a duration: a quantile is at most an eighth too
+// high.
 const steps = 8
 
-// Latency is a distribution of durations: bucket i has those of up to 2^(i/steps) - 1 µs.
+// Latency is a distribution of durations: bucket i counts those of up to 2^(i/steps) - 1 µs.
 type Latency [64 * steps]uint64
 
-// Add enters a duration.
+// Add counts a duration.
 func (l *Latency) Add(d time.Duration) {
 	l[int(math.Ceil(steps*math.Log2(float64(max(d, 0)/time.Microsecond)+1)))]++
 }
 
-// Quantile returns a duration within which the share q of all was, at most an eighth too high; 0 if
-// there was none.
+// Quantile returns a bound on the shortest share q of the durations, at most an eighth too high,
+// or 0 if there are none.
 func (l *Latency) Quantile(q float64) time.Duration {
 	var total, sum uint64
 	for _, n := range l {

@@ -9,8 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// deliver writes the frame in flight until it is acknowledged. An error means that the socket is
-// given up; the frame stays.
+// deliver writes the frame in flight until it is acknowledged. After an error the socket is given
+// up; the frame stays.
 func (t *tracker) deliver(ctx context.Context) error {
 	lost := t.lose.Swap(false) || rand.New(&t.src).Float64() < t.fleet.cfg.HalfOpen
 	if lost && t.one(2) {
@@ -36,7 +36,6 @@ func (t *tracker) deliver(ctx context.Context) error {
 	return errMismatch
 }
 
-// write writes the frame in flight, mostly at once.
 func (t *tracker) write(ctx context.Context) error {
 	t.fleet.count(func(c *Counts) {
 		c.Frames++
@@ -66,8 +65,8 @@ func (t *tracker) write(ctx context.Context) error {
 	return t.dev.SendRaw(ctx, frame)
 }
 
-// answer waits for the server's answer to a frame and returns its number. Commands that come before
-// it are answered.
+// answer waits for the server's answer to a frame and returns its number. It answers commands
+// that come before it.
 func (t *tracker) answer(ctx context.Context) (int, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, t.fleet.cfg.Timeout, errNoAnswer)
 	defer cancel()
@@ -82,7 +81,6 @@ func (t *tracker) answer(ctx context.Context) (int, error) {
 	}
 }
 
-// acknowledged notes that the frame in flight was acknowledged.
 func (t *tracker) acknowledged(took time.Duration) {
 	t.fleet.count(func(c *Counts) {
 		c.Acknowledgements.Add(took)
@@ -99,7 +97,6 @@ func (t *tracker) acknowledged(took time.Duration) {
 	t.ladder.reset()
 }
 
-// obey answers commands with their own text.
 func (t *tracker) obey(ctx context.Context, commands []device.Command) error {
 	for _, c := range commands {
 		if err := t.dev.Answer(ctx, c, c.Text); err != nil {

@@ -17,8 +17,8 @@ type Fleet struct {
 	counter
 }
 
-// New returns a fleet that is not switched on yet. Its error names everything that is wrong with
-// the Config.
+// New returns a fleet that is not yet switched on. Its error names everything wrong with the
+// Config.
 func New(cfg Config) (*Fleet, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -37,9 +37,8 @@ func New(cfg Config) (*Fleet, error) {
 	return f, nil
 }
 
-// Run switches the devices on and lets them be until ctx ends; then all sockets are closed. It
-// leaves no goroutine behind, and is for one call only. Its error is nil: what fails is counted,
-// and tried again.
+// Run switches the devices on, runs them until ctx ends, and then closes all sockets. It leaves
+// no goroutine behind, and may be called once. It returns nil: failures are counted and retried.
 func (f *Fleet) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for i := range f.trackers {
@@ -49,16 +48,16 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return nil
 }
 
-// SetTargets changes where the next connections go; those that stand stay. Without any it changes
-// nothing.
+// SetTargets changes the targets of new connections; existing ones stay. Without addresses it
+// changes nothing.
 func (f *Fleet) SetTargets(addrs ...string) {
 	if len(addrs) > 0 {
 		f.targets.Store(&addrs)
 	}
 }
 
-// LoseCoverage lets n connected devices lose their coverage when their next frame is due, and
-// returns of how many it could be asked.
+// LoseCoverage makes n connected devices lose coverage when their next frame is due. It returns
+// the number of devices found for it.
 func (f *Fleet) LoseCoverage(n int) (asked int) {
 	for i := range f.trackers {
 		if t := &f.trackers[i]; asked < n && t.at.Load() != nil && t.lose.CompareAndSwap(false, true) {
@@ -68,14 +67,14 @@ func (f *Fleet) LoseCoverage(n int) (asked int) {
 	return asked
 }
 
-// DropStale closes the sockets that were left behind without coverage, as networks do in the end.
+// DropStale closes the sockets left behind without coverage, as networks eventually do.
 func (f *Fleet) DropStale() {
 	for i := range f.trackers {
 		f.trackers[i].dev.DropStale()
 	}
 }
 
-// Where returns the target of every device that is connected, as far as it knows itself, by IMEI.
+// Where returns, by IMEI, the target of every device that considers itself connected.
 func (f *Fleet) Where() map[string]string {
 	where := make(map[string]string, len(f.trackers))
 	for i := range f.trackers {

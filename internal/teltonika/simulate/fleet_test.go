@@ -157,7 +157,7 @@ func TestDevicesGoWhereTheTargetsSay(t *testing.T) {
 	require.Greater(t, at(a.addr), 5)
 	require.Greater(t, at(b.addr), 5)
 	f.SetTargets(a.addr)
-	f.SetTargets() // nowhere is no place
+	f.SetTargets() // ignored: no targets
 	f.LoseCoverage(40)
 	await(t, func() bool { return at(a.addr) == 40 })
 }

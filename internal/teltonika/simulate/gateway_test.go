@@ -12,16 +12,16 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// patience bounds what a test waits for an event; nothing ever takes so long.
+// patience bounds the wait for an event; no event takes that long.
 const patience = 20 * time.Second
 
-// gateway is the smallest that trackers can talk to. A test decides how it answers.
+// gateway is the smallest server for trackers. A test decides its answers.
 type gateway struct {
 	addr string
-	// accept answers a handshake; nil: yes.
+	// accept answers a handshake; nil accepts all.
 	accept func(imei string) bool
-	// answer is what it says to the n-th frame of a socket, from 0; nil: the number of its records. No
-	// bytes: the socket is closed.
+	// answer returns the answer to the n-th frame of a socket, from 0; nil: the number of its
+	// records. If it returns no bytes, the socket is closed.
 	answer func(n int, s *socket) []byte
 
 	mu      sync.Mutex
@@ -127,7 +127,7 @@ func (g *gateway) handle(c net.Conn) {
 	}
 }
 
-// raw are the frames that came, in order.
+// raw returns the received frames, in order.
 func (g *gateway) raw() [][]byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -161,14 +161,14 @@ func await(t *testing.T, what func() bool) {
 	require.Eventually(t, what, patience, time.Millisecond)
 }
 
-// greeted is how many handshakes came.
+// greeted returns the number of handshakes.
 func (g *gateway) greeted() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.hellos
 }
 
-// ended is how many sockets have ended.
+// ended returns the number of sockets that have ended.
 func (g *gateway) ended() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

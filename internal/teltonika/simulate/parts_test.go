@@ -54,7 +54,7 @@ func TestABacklogIsEmptiedNewestFirstAndWhole(t *testing.T) {
 	}
 }
 
-// times name a device's records.
+// times returns the times of records, which identify them.
 func times(records []teltonika.Record) []uint64 {
 	out := []uint64{}
 	for i := range records {

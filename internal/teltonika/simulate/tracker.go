@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// One in so many.
+// One in this many.
 const (
 	splitFrames     = 20 // frames are written in pieces
 	coalescedFrames = 20 // frames are written together with a keep-alive
@@ -25,7 +25,7 @@ const (
 	splitPause  = 20 * time.Millisecond // at most, between two pieces of a frame
 )
 
-// Why a device gives up its socket.
+// Reasons for giving up a socket.
 var (
 	errCoverage = errors.New("simulate: coverage lost")
 	errMismatch = errors.New("simulate: acknowledged with another number, again and again")
@@ -37,36 +37,34 @@ var (
 type tracker struct {
 	fleet   *Fleet
 	dev     *device.Device
-	src     rand.PCG // of what it decides
+	src     rand.PCG // of its draws
 	track   device.Track
 	stored  backlog
 	flight  flight
 	ladder  ladder
-	due     time.Time // of the next frame
-	keep    time.Time // of a keep-alive, if it is before due
+	due     time.Time // next frame
+	keep    time.Time // next keep-alive, if before due
 	greeted bool      // it was accepted once
 
-	at   atomic.Pointer[string] // the target that it is connected to; nil: none
+	at   atomic.Pointer[string] // connected target, or nil
 	lose atomic.Bool            // its coverage, at the next frame
 }
 
-// flight is the frame that is not acknowledged; without bytes there is none.
+// flight is the unacknowledged frame, if frame is set.
 type flight struct {
 	frame   []byte
 	records []teltonika.Record
-	written bool // once or more
-	backlog bool // it is of the backlog
+	written bool // at least once
+	backlog bool // it is part of the backlog
 }
 
-// one draws whether something happens that happens once in n times.
+// one draws an event with the odds of one in n.
 func (t *tracker) one(n int) bool { return rand.New(&t.src).IntN(n) == 0 }
 
-// within draws a time of less than d.
 func (t *tracker) within(d time.Duration) time.Duration {
 	return time.Duration(rand.New(&t.src).Int64N(int64(max(d, 1))))
 }
 
-// run is the device's life, until ctx ends.
 func (t *tracker) run(ctx context.Context) {
 	defer t.dev.Close()
 	cfg := &t.fleet.cfg
@@ -91,7 +89,6 @@ func (t *tracker) run(ctx context.Context) {
 	}
 }
 
-// connect opens a socket to one of the targets and shakes hands.
 func (t *tracker) connect(ctx context.Context) error {
 	targets := *t.fleet.targets.Load()
 	addr := targets[rand.New(&t.src).IntN(len(targets))]
@@ -114,8 +111,8 @@ func (t *tracker) connect(ctx context.Context) error {
 	return nil
 }
 
-// leave gives the socket up. If coverage was lost, the server learns nothing; otherwise the socket
-// is closed.
+// leave gives up the socket. If coverage was lost, the server must not notice, so the socket
+// stays open.
 func (t *tracker) leave(why error) {
 	t.at.Store(nil)
 	lost := errors.Is(why, errCoverage)
@@ -130,11 +127,11 @@ func (t *tracker) leave(why error) {
 		return
 	}
 	t.ladder.reset()  // nobody refused it
-	t.dev.DropStale() // of the last time: the late close, and no more than two sockets a device
+	t.dev.DropStale() // of the last loss: the late close, and at most two sockets per device
 	t.dev.HalfOpen()
 }
 
-// serve is what a device does on its socket. It returns why it ends.
+// serve runs the device on its socket, and returns the reason for its end.
 func (t *tracker) serve(ctx context.Context) error {
 	for {
 		if t.flight.frame == nil && !t.load() {
@@ -149,8 +146,8 @@ func (t *tracker) serve(ctx context.Context) error {
 	}
 }
 
-// load makes the next frame: of what is due, otherwise of the backlog. It returns false if there is
-// neither.
+// load makes the next frame, from due records or else from the backlog. It returns false if both
+// are empty.
 func (t *tracker) load() bool {
 	cfg := &t.fleet.cfg
 	var records []teltonika.Record
@@ -169,14 +166,13 @@ func (t *tracker) load() bool {
 	}
 	frame, err := teltonika.AppendFrame(nil, cfg.Codec, records...)
 	if err != nil {
-		// a fault of ours alone: see device.Track
+		// a bug: see device.Track
 		panic("simulate: a track's records do not fit into their codec: " + err.Error())
 	}
 	t.flight = flight{frame: frame, records: records, backlog: late < 0}
 	return true
 }
 
-// rest listens until the next frame is due, and keeps the socket alive.
 func (t *tracker) rest(ctx context.Context) error {
 	until := t.due
 	if t.keep.Before(until) {
@@ -187,7 +183,7 @@ func (t *tracker) rest(ctx context.Context) error {
 	r, err := t.dev.Receive(listening)
 	switch {
 	case err == nil:
-		return t.obey(ctx, r.Commands) // an answer that nobody waits for is none
+		return t.obey(ctx, r.Commands) // ignores an unexpected answer
 	case listening.Err() == nil || ctx.Err() != nil:
 		return err
 	case until.Before(t.due):
@@ -198,18 +194,17 @@ func (t *tracker) rest(ctx context.Context) error {
 	return nil
 }
 
-// rungs are the documented waits before each attempt to connect, in minutes; the last repeats.
+// rungs holds the documented waits before each attempt to connect, in minutes; the last repeats.
 var rungs = [...]int{0, 1, 1, 2, 2, 4, 6, 8, 10}
 
-// ladder is how many attempts a device has made since the last that led to an acknowledgement.
+// ladder counts the attempts since the last one that led to an acknowledgement.
 type ladder int
 
-// climb returns how long to wait before the next attempt.
+// climb returns the wait before the next attempt.
 func (l *ladder) climb(minute time.Duration) time.Duration {
 	rung := rungs[*l]
 	*l = min(*l+1, ladder(len(rungs)-1))
 	return time.Duration(rung) * minute
 }
 
-// reset lets the next attempt be made at once.
 func (l *ladder) reset() { *l = 0 }

@@ -12,15 +12,15 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// View runs a fleet and shows what it does.
+// View runs a fleet and displays its progress.
 type View struct {
 	Fleet *Fleet
-	// Out takes the lines.
+	// Out receives the lines.
 	Out io.Writer
-	// Terminal: one line is written over and over, every second; otherwise a line every ten seconds.
+	// Terminal rewrites one line, every second; otherwise a new line is written every ten seconds.
 	Terminal bool
-	// Routable asks how many connected devices can be found, once a line and at the end; nil: that is
-	// not shown.
+	// Routable, if not nil, returns the number of connected devices that can be found. It is called
+	// once per line and at the end.
 	Routable func(context.Context) (int, error)
 
 	began  time.Time
@@ -33,7 +33,7 @@ type View struct {
 // error if nothing could connect at all, or if the summary could not be written.
 func (v *View) Run(ctx context.Context) error {
 	began := time.Now()
-	// The fleet runs on until Redis was asked for the last time.
+	// The fleet keeps running until the last query of Redis.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ended := make(chan struct{})
@@ -60,7 +60,6 @@ func (v *View) Run(ctx context.Context) error {
 	return nil
 }
 
-// progress writes lines until ctx ends.
 func (v *View) progress(ctx context.Context) {
 	v.began = time.Now()
 	v.at, v.before = v.began, v.Fleet.Counts()
@@ -70,7 +69,7 @@ func (v *View) progress(ctx context.Context) {
 	}
 	for wait.For(ctx, every) {
 		routable := v.routable(ctx)
-		if ctx.Err() == nil { // otherwise the summary says it
+		if ctx.Err() == nil { // otherwise the summary reports it
 			v.show(v.line(time.Now(), v.Fleet.Counts(), routable))
 		}
 	}
@@ -85,12 +84,12 @@ func (v *View) show(line string) {
 		fmt.Fprintln(v.Out, line)
 		return
 	}
-	fmt.Fprintf(v.Out, "\r%-*s", v.width, line) // blanks over what the last line had more
+	fmt.Fprintf(v.Out, "\r%-*s", v.width, line) // blanks hide the rest of a longer line
 	v.width = len(line)
 }
 
-// routable is what a line says of the registry. Redis is asked before the fleet, so that there are
-// never more routable devices than connected ones.
+// routable formats the registry's part of a line. It must query Redis before the fleet's counts
+// are read, so that routable devices never outnumber connected ones.
 func (v *View) routable(ctx context.Context) string {
 	if v.Routable == nil {
 		return ""
@@ -102,7 +101,7 @@ func (v *View) routable(ctx context.Context) string {
 	return fmt.Sprintf("  routable %d", n)
 }
 
-// line says what the fleet does now, and what it did since the last line.
+// line formats the fleet's state, and its activity since the last line.
 func (v *View) line(now time.Time, c Counts, routable string) string {
 	var b strings.Builder
 	seconds := max(now.Sub(v.at).Seconds(), 1e-9)
@@ -120,7 +119,7 @@ func (v *View) line(now time.Time, c Counts, routable string) string {
 	return b.String()
 }
 
-// summary writes what a fleet has done, as a table. routable is below zero if it is not known.
+// summary writes a fleet's totals as a table. A negative routable is unknown.
 func summary(w io.Writer, c Counts, took time.Duration, routable int) error {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {

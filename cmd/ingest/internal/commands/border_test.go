@@ -17,7 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// inBubble runs f with a reader that does not run, where time is the bubble's.
+// inBubble calls f with a reader that is not running, on the bubble's clock.
 func inBubble(t *testing.T, f func(t *testing.T, r *Reader, rdb *redis.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(123_456 * time.Microsecond) // no whole second
@@ -31,7 +31,7 @@ func inBubble(t *testing.T, f func(t *testing.T, r *Reader, rdb *redis.Client)) 
 	})
 }
 
-// added is a command that was added and expires so long ago.
+// added adds a command of this age that expired this long ago.
 func (r *Reader) added(t *testing.T, rdb *redis.Client, added, expires time.Duration) entry {
 	now := time.Now()
 	at, err := rdb.XAdd(t.Context(), &redis.XAddArgs{
@@ -47,7 +47,7 @@ func TestUntilWhenACommandMayBeSent(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
 	for _, c := range []struct {
-		added, expires time.Duration // so long ago
+		added, expires time.Duration // ago
 		verdict        string
 	}{
 		{0, -ms, verdictSend}, {0, -48 * time.Hour, verdictSend}, {2 * time.Hour, -ms, verdictSend},
@@ -78,10 +78,10 @@ func TestUntilWhenACommandMayBeSent(t *testing.T) {
 func TestWhatIsTakenIsJudgedByItsMarkAndTheRegistry(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		mark    string // LIFE, STREAM and ENTRY stand for the reader's own
+		mark    string // with LIFE, STREAM and ENTRY in place of the reader's own
 		owner   string
 		verdict string
-		left    bool // the entry is in the stream still
+		left    bool // the entry is still in the stream
 	}{
 		"no mark":                     {"", "", verdictSend, true},
 		"its own mark":                {"sent LIFE STREAM ENTRY", "", verdictSend, true},
@@ -166,7 +166,7 @@ func TestWhatAnOutcomeSaysOfACommandThatMayHaveBeenSent(t *testing.T) {
 		mark   string
 		status Status
 		text   string
-		want   Outcome // without what is the same in all
+		want   Outcome // without the fields that all share
 		added  string
 	}{
 		"sent by this life":      {"sent LIFE STREAM ENTRY", Answered, "done", Outcome{Status: Answered, Text: "done"}, "answered"},
@@ -203,7 +203,7 @@ func TestWhatAnOutcomeSaysOfACommandThatMayHaveBeenSent(t *testing.T) {
 	}
 }
 
-// unread refuses reads of the stream while it is on, and notes when.
+// unread refuses reads of the stream while it is on, and records their times.
 type unread struct {
 	on atomic.Bool
 	at []time.Time

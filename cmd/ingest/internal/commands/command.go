@@ -13,10 +13,9 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Status is what became of a command. The package comment says what each means.
+// Status is the kind of an outcome, see the package comment.
 type Status string
 
-// All statuses of an outcome.
 const (
 	Answered     Status = "answered"
 	NotConnected Status = "not_connected"
@@ -28,36 +27,36 @@ const (
 	Invalid      Status = "invalid"
 )
 
-// MaybeAnswered is Answered for an outcome that is marked ambiguous in the stream: its text may be,
-// or contain, something else than the answer.
+// MaybeAnswered is Answered for an outcome marked ambiguous in the stream: its text may be, or
+// contain, something other than the answer.
 const MaybeAnswered Status = "answered, ambiguous"
 
 const (
 	maxID, maxText = 128, 1024
-	// maxIMEI is how much is kept of a wrong imei: the outcome repeats it.
+	// maxIMEI bounds the part of an invalid imei that is kept: the outcome repeats it.
 	maxIMEI = 32
-	// lifetime is that of a command without expires, maxLifetime the longest.
+	// lifetime is the default of a command's expires, maxLifetime its bound.
 	lifetime, maxLifetime = time.Minute, 24 * time.Hour
 	// responsesMost caps the stream of outcomes, approximately: 21 MB of usual answers (100 bytes),
 	// 170 MB of the longest (1,280 bytes), measured on Redis 7.0.
 	responsesMost = 100_000
-	// group is the consumer group of every stream of commands, consumer its only member. An instance
-	// that comes back under its id finds its pending entries under the same name.
+	// group is the consumer group of every stream of commands, and consumer its only member. A
+	// restarted instance finds its pending entries under the same names.
 	group, consumer = "rollcall", "instance"
 )
 
 func outboundPrefix(l registry.Layout) string { return l.Prefix + "commands:outbound:" }
 
-// Outbound is the stream of commands for devices that an instance holds.
+// Outbound returns the key of the stream of commands for devices that an instance holds.
 func Outbound(l registry.Layout, instance string) string { return outboundPrefix(l) + instance }
 
-// Responses is the stream of outcomes.
+// Responses returns the key of the stream of outcomes.
 func Responses(l registry.Layout) string { return l.Prefix + "commands:responses" }
 
-// state is the key of a string that says whether a command was sent, and then its outcome.
+// state returns the key of a command's mark, and later its outcome.
 func state(l registry.Layout, id string) string { return l.Prefix + "commands:state:" + id }
 
-// Command is a text for a device.
+// Command is a text to be sent to a device.
 type Command struct {
 	ID      string
 	IMEI    string
@@ -66,14 +65,14 @@ type Command struct {
 	Expires time.Time
 }
 
-// Outcome is what became of a command.
+// Outcome is the final result of a command.
 type Outcome struct {
 	ID, IMEI, Instance string
 	Status             Status
 	Text               string
 }
 
-// field is a field of a stream's entry; "": it has none.
+// field returns a field of an entry, or "".
 func field(m redis.XMessage, name string) string {
 	s, _ := m.Values[name].(string)
 	return s
@@ -87,14 +86,13 @@ func outcome(m redis.XMessage) Outcome {
 	return Outcome{field(m, "id"), field(m, "imei"), field(m, "instance"), status, field(m, "text")}
 }
 
-// entry is a command in a stream.
 type entry struct {
-	at string // its id in the stream
+	at string // id in the stream
 	Command
-	fault error // what is wrong with it; then only ID and IMEI mean anything, as they were sent
+	fault error // why it is invalid; if set, only ID and IMEI are meaningful, as sent
 }
 
-// Faults for which there can be no outcome.
+// Faults that leave no id to add an outcome under.
 var (
 	errNoID    = errors.New("commands: no usable id")
 	errRemoved = errors.New("commands: pending, and gone from its stream")
@@ -102,7 +100,7 @@ var (
 
 func parse(m redis.XMessage) entry {
 	e, fault := read(m)
-	if e.fault = fault; fault != nil { // it will not be sent: drop what may be large
+	if e.fault = fault; fault != nil { // it will not be sent: drop fields that may be large
 		e.Text, e.IMEI = "", strings.Clone(e.IMEI[:min(len(e.IMEI), maxIMEI)])
 	}
 	return e
@@ -146,7 +144,7 @@ func read(m redis.XMessage) (entry, error) {
 	return e, nil
 }
 
-// validID accepts what can be part of a key, a log line and a JSON string without escapes.
+// validID accepts strings that need no escaping in a key, a log line or JSON.
 func validID(s string) bool {
 	hidden := func(r rune) bool { return r <= ' ' || r > '~' }
 	return s != "" && len(s) <= maxID && !strings.ContainsFunc(s, hidden)

@@ -1,13 +1,12 @@
--- conclude.lua (after state.lua): adds the outcome of a command and removes its entry from the
--- stream, in one step. It refuses a second outcome for an id. If an earlier life of the instance
--- may have sent the command, the outcome is instance_lost.
+-- conclude.lua (after state.lua): adds a command's outcome and removes its entry from the stream,
+-- in one step. It refuses a second outcome for an id. If an earlier life of the instance may have
+-- sent the command, the outcome is instance_lost.
 -- KEYS[1] state  KEYS[2] stream  KEYS[3] responses
 -- ARGV[1] entry  ARGV[2] life  ARGV[3] instance  ARGV[4] imei  ARGV[5] expires, unix ms  ARGV[6]
 -- group
 -- ARGV[7] id  ARGV[8] status  ARGV[9] text  ARGV[10] cap of responses, entries  ARGV[11] '1': the
--- text may be something else than the answer
--- Result: the status that was added, now or when it was asked before; DUPLICATE and GONE as in
--- take.lua
+-- text may be something other than the answer
+-- Result: the status added, by this call or an earlier one; DUPLICATE and GONE as in take.lua
 local here, status, said = KEYS[2] .. ' ' .. ARGV[1], ARGV[8], ARGV[9]
 local word, life, at = known(KEYS[1])
 -- the reply to this life was lost
@@ -23,7 +22,7 @@ end
 if not word and status == 'instance_lost' and said == '' then
   said = 'expired too long ago to know whether it was sent; the device may have executed it'
 end
--- The first write is the one that may be refused: memory is full, or the key is of another type.
+-- The first write is the one that may be refused: memory is full, or the key has another type.
 local outcome = { 'id', ARGV[7], 'imei', ARGV[4], 'instance', ARGV[3], 'status', status, 'text', said }
 if ARGV[11] == '1' and status == ARGV[8] then
   outcome[11], outcome[12] = 'ambiguous', 'true'

@@ -1,4 +1,4 @@
-// Package commands carries commands for devices through Redis, and their outcomes back.
+// Package commands carries commands to devices through Redis, and their outcomes back.
 //
 //	s := commands.Sender{Client: rdb, Layout: layout, Lookup: reg.Lookup} // in any program
 //	outcome, err := s.Send(ctx, commands.Command{IMEI: imei, Text: "getver"})
@@ -14,7 +14,7 @@
 //	   ▲                                                       │
 //	   └── XREAD ◄── commands:responses ◄── outcome and XACK ──┘   or the janitor's sweep, if it is dead
 //
-// A command is an entry of the stream of the instance that the registry names for its device:
+// A command is an entry in the stream of the instance that the registry names for its device:
 //
 //	id       1 to 128 visible ASCII characters, chosen by the sender, never used before
 //	imei     15 digits
@@ -22,52 +22,53 @@
 //	codec    12, the default, or 14: the device compares the IMEI with its own before it executes
 //	expires  unix ms, at most a day ahead; by default a minute after the entry's own time
 //
-// An outcome is an entry of commands:responses with the fields id, imei, instance, text and status:
+// An outcome is an entry of commands:responses with the fields id, imei, instance, text and
+// status:
 //
-//	answered       text is the first frame of the device's answer, cut behind 1,280 bytes. With the
-//	               field ambiguous (true), text is what came in the three seconds after the first
-//	               frame that may be the answer, a line each: the device also sends data of itself
-//	               in that codec, or an earlier command was not answered
+//	answered       text is the first frame of the answer, cut after 1,280 bytes. With the field
+//	               ambiguous (true), text is everything within three seconds of the first frame
+//	               that may be the answer, a line each: the device also sends its own data in
+//	               that codec, or an earlier command was not answered
 //	not_connected  the device is not here, and nothing was written to it; text may name its instance
 //	busy           too many commands wait, for the device or at the instance; nothing was written
-//	wrong_device   codec 14: the device at the socket is another one, and did not execute the command
-//	timeout        written, and not answered until expires or until the socket ended; the device may
-//	               have executed it
-//	expired        expires came before it could be written
-//	instance_lost  the instance stopped or died; text says whether the command may have been written
-//	invalid        the entry is no command; text says why
+//	wrong_device   codec 14: the socket belongs to another device, which did not execute the command
+//	timeout        written, but not answered before expires or the end of the socket; the device
+//	               may have executed it
+//	expired        expires passed before it could be written
+//	instance_lost  the instance stopped or died; text states whether it may have been written
+//	invalid        the entry is not a command; text gives the reason
 //
 // # Guarantees
 //
-// A command is written at most once. It is marked before. The same step checks that expires has not
-// come (by Redis' clock) and that the registry names no other instance by now. A new life of an
-// instance answers instance_lost for the pending entries that an earlier life has marked.
+// A command is written at most once. It is marked first, in a step that also checks that it has
+// not expired (by Redis' clock) and that the registry names no other instance. When an instance
+// restarts, it answers instance_lost for pending entries that its earlier life marked.
 //
-// An id has at most one outcome. One step looks whether there is one, adds it, and removes the
-// entry from its stream. So the entries of a stream have no outcome yet. Mark and outcome stay in
+// An id has at most one outcome. One step checks that none exists, adds it, and removes the entry
+// from its stream, so entries in a stream have no outcome yet. Mark and outcome are kept in
 // commands:state:{id} until an hour after expires. An entry is removed without an outcome of its
-// own if its id is marked for another entry or has an outcome.
+// own if its id has an outcome or is marked for another entry.
 //
-// If the instance lives, a command has its outcome soon after expires. If it died, the janitor adds
-// the outcome after the end of its heartbeat. Commands of one device are written in the order of
-// their stream, one at a time, with three seconds between an answer and the next command. Package
-// gateway says when an answer could be taken for another command's.
+// If its instance lives, a command has its outcome by shortly after expires; otherwise the janitor
+// adds it once the instance's heartbeat has expired. Commands for one device are written in stream
+// order, one at a time, with three seconds between an answer and the next command. Package gateway
+// describes when an answer could be taken for another command's.
 //
-// Commands for one device do not delay others. 16 may wait for it, 10,000 for all devices of the
-// instance, and once half of these places are taken, one for each device. Further ones are answered
-// busy at once. So memory is bounded: some 100 MB, and some 1,600 bytes for an outcome.
+// Commands for one device do not delay others. Up to 16 may wait for a device and 10,000 at an
+// instance; once half of these places are taken, one per device. Further commands are answered
+// busy at once. Memory is therefore bounded: some 100 MB, and some 1,600 bytes for an outcome.
 //
-// The sweep concludes only from a missing heartbeat, under the witness. The janitor's guard checks
-// it again on the server, in the step that answers the commands and removes them. A missing roster
-// entry, index or registry entry condemns no command. A stream is deleted only when it is empty.
-// Only the text follows from an absence: a command without a mark was not sent, for as long as a
-// mark would last.
+// The sweep acts only on a missing heartbeat, under the witness. The janitor's guard checks it
+// again on the server, in the step that answers and removes the commands. A missing roster entry,
+// index or registry entry condemns no command. Only empty streams are deleted. Only an outcome's
+// text relies on an absence: a command without a mark was not sent, while a mark would still
+// exist.
 //
-// # What is not guaranteed
+// # Not guaranteed
 //
-// If a backend trims or deletes a stream of commands, or Redis loses it, commands go without an
-// outcome. If Redis loses a mark in a failover or by eviction, and the instance restarts just then,
-// a command may be written twice. If the instance died, the outcome may say that the command was
-// not sent although it was. The stream of outcomes is capped at about 100,000: some 20 MB of usual
-// answers, 170 MB of the longest.
+// Commands get no outcome if a backend trims or deletes their stream, or Redis loses it. A
+// command may be written twice if Redis loses a mark, in a failover or by eviction, just when the
+// instance restarts. If the instance died, the outcome may wrongly report that the command was
+// not sent. The stream of outcomes is capped at about 100,000: some 20 MB of usual answers, 170
+// MB of the longest.
 package commands

@@ -1,9 +1,9 @@
--- fetch.lua: reads the next entry as XREADGROUP does, whatever its size, and returns no more of it
--- than a command can have: of longer fields the beginning.
+-- fetch.lua: reads the next entry like XREADGROUP, whatever its size, and returns only a
+-- command's fields, cut to a command's size.
 -- KEYS[1] stream
--- ARGV[1] group  ARGV[2] consumer  ARGV[3] behind which pending entry; '>': the next new one
+-- ARGV[1] group  ARGV[2] consumer  ARGV[3] the pending entry to read after; '>': the next new one
 -- ARGV[4] most bytes of a field
--- Result: { entry, field, value, ... }; { entry } if it is gone from its stream; nil: there is none
+-- Result: { entry, field, value, ... }; { entry } if deleted from its stream; nil if none is left
 local page = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', 1, 'STREAMS', KEYS[1], ARGV[3])
 local entry = page and page[1] and page[1][2][1]
 if not entry then return false end

@@ -21,7 +21,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// sender sends commands to whom the registry names; every instance lives.
+// sender returns a Sender that follows the registry; every instance is alive.
 func (b *bench) sender() *Sender {
 	return &Sender{Client: b.rdb, Layout: b.layout, Lookup: func(ctx context.Context, imei string) (registry.Owner, error) {
 		owner, err := b.rdb.HGet(ctx, b.layout.Registry(), imei).Result()
@@ -32,15 +32,15 @@ func (b *bench) sender() *Sender {
 	}}
 }
 
-// outcomeLog is what devices executed, by the command's text, and what became of commands, by id.
+// outcomeLog holds the commands that devices executed, by text, and the outcomes, by id.
 type outcomeLog struct {
 	mu       sync.Mutex
 	executed map[string]int
 	outcomes map[string]Outcome
 }
 
-// hops moves a device between places, back to the same one too, in the midst of whatever goes on
-// there, until ctx ends. Old sockets are closed at once, later or last.
+// hops moves a device between places until ctx ends, also back to the same one, while commands
+// are under way. Old sockets are closed at once, later or last.
 func (l *outcomeLog) hops(ctx context.Context, d *device.Device, rnd *rand.Rand, places []*instance, joined chan<- struct{}) error {
 	for ctx.Err() == nil {
 		if _, err := d.Connect(context.WithoutCancel(ctx), places[rnd.IntN(len(places))].addr); err != nil {

@@ -17,11 +17,11 @@ import (
 const (
 	large     = 15
 	largeSize = 4_000_000
-	// mostRead is what a program may allocate while it gets rid of them.
+	// mostRead bounds the program's allocations while it disposes of them.
 	mostRead = 24_000_000
 )
 
-// addLarge has the server itself make commands with large texts.
+// addLarge makes the server itself create commands with large texts.
 func addLarge(t *testing.T, c redis.UniversalClient, stream string) {
 	t.Helper()
 	for i := range large {
@@ -30,7 +30,7 @@ func addLarge(t *testing.T, c redis.UniversalClient, stream string) {
 	}
 }
 
-// allocated is how much all that f causes allocates. Nothing may run beside it.
+// allocated returns the allocations during f. Nothing may run concurrently.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -39,7 +39,7 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Not parallel: what other tests allocate would count.
+// Not parallel: other tests' allocations would count.
 func TestLargeCommandsAreRefusedWithoutReadingThem(t *testing.T) {
 	b := setup(t, redistest.Start(t))
 	in := b.gate("one")

@@ -26,11 +26,11 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 const (
 	imei  = "356307042441013"
 	other = "352093081452251"
-	// patience bounds what a test waits for an event; nothing ever takes so long.
+	// patience bounds the wait for an event; no event takes that long.
 	patience = time.Minute
 )
 
-// bench is a Redis with keys of a test's own.
+// bench is a Redis with a test's own keys.
 type bench struct {
 	t      *testing.T
 	server *redistest.Server
@@ -44,7 +44,7 @@ func setup(t *testing.T, server *redistest.Server) *bench {
 	return &bench{t, server, server.Client(), registry.Layout{Prefix: redistest.Prefix(t)}, time.Millisecond}
 }
 
-// client is one as the program makes them.
+// client returns a client with the program's options.
 func (b *bench) client() *redis.Client {
 	b.t.Helper()
 	var target service.Redis
@@ -55,8 +55,7 @@ func (b *bench) client() *redis.Client {
 	return c.Data.(*redis.Client)
 }
 
-// instance is a gateway and a reader of its commands, and stands in the registry as a replica does:
-// with each device that connects.
+// instance is a gateway with a reader of its commands, and registers devices like a replica.
 type instance struct {
 	*bench
 	id      string
@@ -67,12 +66,12 @@ type instance struct {
 	stopped chan error
 }
 
-// claims registers as a replica does: a late close never undoes the claim of a newer socket, here
-// or elsewhere.
+// claims registers like a replica: a late close never undoes a newer socket's claim, here or
+// elsewhere.
 type claims struct {
 	*bench
 	id     string
-	mu     sync.Mutex // held over Redis: what is written last is what counts
+	mu     sync.Mutex // held during calls to Redis: the last write wins
 	newest map[string]*claim
 }
 
@@ -103,7 +102,7 @@ func (c *claim) Release() {
 	_ = c.of.rdb.Eval(context.Background(), compare, []string{c.of.layout.Registry()}, c.imei, c.of.id).Err()
 }
 
-// gate opens a gateway that nobody reads commands for yet.
+// gate opens a gateway without a reader of commands.
 func (b *bench) gate(id string) *instance {
 	b.t.Helper()
 	in := &instance{bench: b, id: id}
@@ -111,7 +110,7 @@ func (b *bench) gate(id string) *instance {
 	in.gateway, err = gateway.New(gateway.Config{
 		Register: (&claims{bench: b, id: id, newest: map[string]*claim{}}).register,
 		Client:   b.client(), Stream: b.layout.Prefix + "telemetry",
-		Quiet: b.quiet, // that it is kept is for the gateway's tests to show
+		Quiet: b.quiet, // the gateway's tests check that it is kept
 	})
 	require.NoError(b.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -150,7 +149,7 @@ func (in *instance) reads(change ...func(*Config)) {
 	})
 }
 
-// ends stops the present life, and waits for that.
+// ends stops the present life and waits for its end.
 func (in *instance) ends() {
 	in.t.Helper()
 	in.stop()
@@ -165,7 +164,7 @@ func (b *bench) instance(id string) *instance {
 	return in
 }
 
-// tracker is a device and what it was told.
+// tracker is a device with the commands it received.
 type tracker struct {
 	*device.Device
 	t    *testing.T
@@ -173,7 +172,7 @@ type tracker struct {
 	told []string
 }
 
-// connects is a device at the instance, one frame of which has been acknowledged.
+// connects returns a device at the instance with one acknowledged frame.
 func (in *instance) connects(imei string) *tracker {
 	in.t.Helper()
 	d := &tracker{Device: device.New(imei, device.Options{Timeout: patience}), t: in.t}
@@ -232,7 +231,7 @@ func (d *tracker) heard() []string {
 	return append([]string(nil), d.told...)
 }
 
-// adds a command to an instance's stream, as anybody does. Further fields go behind, and win.
+// adds appends a command to an instance's stream. Further fields follow, and win.
 func (b *bench) adds(instance, id, imei, text string, more ...string) string {
 	b.t.Helper()
 	values := []string{"id", id, "imei", imei, "text", text}
@@ -241,8 +240,9 @@ func (b *bench) adds(instance, id, imei, text string, more ...string) string {
 	return at
 }
 
-// unanswered adds a command to which the device gives no answer in time. On a slow machine
-// one may expire before it is sent: the next has twice the time. It returns how many it added.
+// unanswered adds a command that the device does not answer in time. On a slow machine it may
+// expire before it is sent, and the next one has twice the time. It returns the number of
+// commands.
 func (b *bench) unanswered(instance, imei, text string) (last Outcome, added int) {
 	b.t.Helper()
 	for life := 300 * time.Millisecond; ; life *= 2 {
@@ -254,7 +254,7 @@ func (b *bench) unanswered(instance, imei, text string) (last Outcome, added int
 	}
 }
 
-// outcomes are all there are, oldest first.
+// outcomes returns all outcomes, oldest first.
 func (b *bench) outcomes() (all []Outcome) {
 	b.t.Helper()
 	messages, err := b.rdb.XRange(b.t.Context(), Responses(b.layout), "-", "+").Result()
@@ -265,8 +265,7 @@ func (b *bench) outcomes() (all []Outcome) {
 	return all
 }
 
-// awaits waits until there are n outcomes, and nothing is left of the commands; no more are to
-// come.
+// awaits waits until there are exactly n outcomes, and no command is left.
 func (b *bench) awaits(n int, instances ...string) []Outcome {
 	b.t.Helper()
 	b.await(func() bool {
@@ -290,5 +289,5 @@ func (in *instance) counted(status string) int {
 	return int(testutil.ToFloat64(in.reader.counted.WithLabelValues(status)))
 }
 
-// in is a time from now, as a field.
+// in formats a time from now as a field.
 func in(d time.Duration) string { return fmt.Sprint(time.Now().Add(d).UnixMilli()) }

@@ -1,7 +1,7 @@
--- names.lua: the ids of the commands in a stream. Read-only. It reads one entry at a time, since
--- each may be large.
+-- names.lua: returns the ids of the commands in a stream. Read-only. It reads one entry at a
+-- time, since each may be large.
 -- KEYS[1] stream
--- ARGV[1] from, as XRANGE has it  ARGV[2] how many at most  ARGV[3] most bytes of an id
+-- ARGV[1] from, as for XRANGE  ARGV[2] most entries  ARGV[3] most bytes of an id
 -- Result: entry, id, entry, id, ...; '' for an id that is missing or longer
 local found, from = {}, ARGV[1]
 for _ = 1, tonumber(ARGV[2]) do

@@ -11,10 +11,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// errStopping ends what is under way when the instance stops.
 var errStopping = errors.New("commands: the instance stops")
 
-// refusal is why Redis does not permit a command to be written.
+// refusal is Redis' reason for not permitting a command.
 type refusal struct {
 	status Status
 	text   string
@@ -22,7 +21,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return "commands: " + string(r.status) }
 
-// conclude adds the outcome of a command. It tries again until that succeeds or work ends.
+// conclude adds the outcome of a command. It retries until that succeeds or work ends.
 func (r *Reader) conclude(work context.Context, e entry, status Status, text string) {
 	for pause := wait.Between(pauseFirst, pauseMost); ; {
 		err := r.tryConclude(work, e, status, text)
@@ -39,11 +38,10 @@ func (r *Reader) conclude(work context.Context, e entry, status Status, text str
 	}
 }
 
-// tryConclude adds an outcome and counts what was added. The script refuses a second outcome for an
-// id.
+// tryConclude adds an outcome and counts it. The script refuses a second outcome for an id.
 func (r *Reader) tryConclude(work context.Context, e entry, status Status, text string) error {
 	limit := callTime
-	if work.Err() != nil { // at the end there is no time for a slow Redis
+	if work.Err() != nil { // shutdown has no time for a slow Redis
 		limit = time.Second
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), limit)
@@ -75,9 +73,8 @@ func (r *Reader) tryConclude(work context.Context, e entry, status Status, text 
 	return nil
 }
 
-// send sends a command if Redis permits that. It returns what became of it, or a verdict after
-// which there is no outcome. ctx ends when the instance stops, work when what is under way must end
-// too.
+// send sends a command if Redis permits it. It returns the outcome, or a verdict that has no
+// outcome. ctx ends when the instance stops, work when commands under way must end too.
 func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 	answer, err := r.cfg.Devices.Command(work, gateway.Command{
 		IMEI: e.IMEI, Codec: e.codec(), Text: []byte(e.Text), Expires: e.Expires,
@@ -107,11 +104,10 @@ func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 	return NotConnected, detail(err, gateway.ErrNotConnected)
 }
 
-// answerMost is the most bytes of an answer that an outcome holds. Trackers document it for a whole
-// frame: only a device that breaks this limit is cut short.
+// answerMost bounds an answer in an outcome, in bytes. Trackers document this limit for a whole
+// frame, so only a device that violates it is cut.
 const answerMost = 1280
 
-// cut is an answer as an outcome holds it.
 func cut(answer []byte) string {
 	if len(answer) <= answerMost {
 		return string(answer)
@@ -119,7 +115,7 @@ func cut(answer []byte) string {
 	return string(answer[:answerMost]) + fmt.Sprintf(" [cut: the answer has %d bytes]", len(answer))
 }
 
-// detail is what an error says beside its sentinel.
+// detail returns an error's text without its sentinel.
 func detail(err, sentinel error) string {
 	return strings.TrimPrefix(err.Error(), sentinel.Error()+": ")
 }
@@ -136,14 +132,14 @@ func (r *Reader) permit(ctx, waiting context.Context, e entry) (time.Duration, e
 		if err == nil {
 			return left, refused(verdict, owner)
 		}
-		// Redis is asked at least once, also after waiting has ended: expires is by its clock.
+		// Redis is asked at least once, even after waiting has ended: expires is by its clock.
 		if !pause.Wait(waiting) {
 			return 0, context.Cause(waiting)
 		}
 	}
 }
 
-// refused is the error for a verdict of take.lua.
+// refused returns the error for a verdict of take.lua.
 func refused(verdict, owner string) error {
 	switch verdict {
 	case verdictSend:
@@ -155,5 +151,5 @@ func refused(verdict, owner string) error {
 	case verdictLost:
 		return &refusal{InstanceLost, ""} // conclude.lua has the text
 	}
-	return &refusal{Status(verdict), ""} // there is no outcome: see tryConclude
+	return &refusal{Status(verdict), ""} // without an outcome: see tryConclude
 }

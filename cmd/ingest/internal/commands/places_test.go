@@ -19,12 +19,12 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// stub is devices that do what a function says.
+// stub implements Devices with a function.
 type stub func(context.Context, gateway.Command) ([]byte, error)
 
 func (f stub) Command(ctx context.Context, c gateway.Command) ([]byte, error) { return f(ctx, c) }
 
-// never is devices none of which takes a command.
+// never implements Devices without a device that takes commands.
 func never(ctx context.Context, _ gateway.Command) ([]byte, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
@@ -105,7 +105,7 @@ func TestCommandsForADeviceThatTakesNoneAreInNobodysWay(t *testing.T) {
 	require.Len(t, quiet.heard(), deviceMost)
 }
 
-// refusing refuses so many of the calls that add an outcome, before they reach the server.
+// refusing fails a number of calls that add an outcome, before they reach the server.
 type refusing struct {
 	left  atomic.Int32
 	calls atomic.Int32

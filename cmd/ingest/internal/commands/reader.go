@@ -24,29 +24,30 @@ import (
 )
 
 const (
-	// readMost is how many entries one read takes, refusalsMost how many of them are refused at the
-	// same time.
+	// readMost is the most entries per read, refusalsMost the most concurrent refusals.
 	readMost, refusalsMost = 100, 16
-	// deviceMost is how many commands may wait for one device, outstandingMost how many for all of
-	// them together. Further ones are answered busy at once. So commands for a device that does not
-	// take them delay no other ones. Once half of all places are taken, a device has one. So many
-	// commands, with the quiet time of three seconds after each answer, still fit into the minute
-	// that a command has by default. A command costs 6 to 10 KiB, all of them together 100 MB at most.
+	// deviceMost bounds the commands that wait for one device, outstandingMost those for all
+	// devices. Further ones are answered busy at once, so that devices that take no commands delay
+	// no others. Once half of all places are taken, a device has one. With three seconds of quiet
+	// after each answer, 16 commands still fit into a command's default minute. A command costs 6 to
+	// 10 KiB, all of them 100 MB at most.
 	deviceMost, outstandingMost = 16, 10_000
-	// blockTime is how long one read waits. A connection that died silently is noticed after it.
+	// blockTime is how long a read blocks, and thus how long a silently dead connection goes
+	// unnoticed.
 	blockTime = 30 * time.Second
-	// callTime bounds a call to Redis, pauseFirst and pauseMost the time between two tries.
+	// callTime bounds a call to Redis; pauseFirst and pauseMost are the shortest and longest pause
+	// between two tries.
 	callTime              = 5 * time.Second
 	pauseFirst, pauseMost = 50 * time.Millisecond, 5 * time.Second
 )
 
 // Labels of ingest_commands_total beside the statuses of outcomes.
 const (
-	countDuplicate = "duplicate" // its id had an outcome, or meant another entry: removed without one
+	countDuplicate = "duplicate" // id already has an outcome or another entry: removed without one
 	countUnusable  = "unusable"  // no usable id: removed without an outcome
 )
 
-// Devices are the sockets of this instance. A gateway.Gateway is one.
+// Devices sends commands to this instance's sockets. A gateway.Gateway does.
 type Devices interface {
 	// Command sends a command and returns the answer: see gateway.Gateway.Command.
 	Command(ctx context.Context, c gateway.Command) ([]byte, error)
@@ -57,29 +58,29 @@ type Config struct {
 	// Instance names the stream, Layout the keys.
 	Instance string
 	Layout   registry.Layout
-	// Devices is where commands go.
+	// Devices receives the commands.
 	Devices Devices
-	// Client is for marks and outcomes. It must honour contexts. The Reader does not close it.
+	// Client writes marks and outcomes. It must honour contexts. The Reader does not close it.
 	Client redis.UniversalClient
-	// Blocking is for reads that wait, and for nothing else: they would delay other calls. Run closes
-	// it, since no context ends a read that waits. After guard.ErrTooLarge the reader reads one entry
-	// at a time, cut to the size of a command.
+	// Blocking is for blocking reads only, which would delay other calls. Run closes it, since
+	// contexts do not end a blocking read. After guard.ErrTooLarge the reader reads one entry at a
+	// time, cut to the size of a command.
 	Blocking redis.UniversalClient
-	// Drain is how long commands that are under way may take to be answered after Run's context ended;
-	// 0: a second.
+	// Drain is how long commands under way may still be answered after Run's context has ended; 0
+	// means a second.
 	Drain time.Duration
-	// Logger defaults to slog.Default, Registerer to none.
+	// Logger defaults to slog.Default. A nil Registerer registers no metrics.
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
 // Reader reads the commands for one instance's devices and adds their outcomes.
 type Reader struct {
-	// Set by New, read-only after.
+	// Read-only after New.
 	cfg     Config
 	layout  registry.Layout
 	stream  string
-	life    string // tells this process' marks from those of an earlier one
+	life    string // distinguishes this process' marks from an earlier one's
 	counted *prometheus.CounterVec
 	reads   *streak.Streak
 	senders sync.WaitGroup
@@ -89,7 +90,7 @@ type Reader struct {
 	queues      map[string][]entry // by IMEI; each has a goroutine, which sends the first entry
 }
 
-// New returns a Reader, or an error that says what is missing. It does not talk to Redis.
+// New returns a Reader, or an error that names the required settings. It does not talk to Redis.
 func New(cfg Config) (*Reader, error) {
 	if cfg.Instance == "" || cfg.Devices == nil || cfg.Client == nil || cfg.Blocking == nil {
 		return nil, errors.New("commands: Config needs Instance, Devices, Client and Blocking")
@@ -112,17 +113,17 @@ func New(cfg Config) (*Reader, error) {
 	return r, nil
 }
 
-// Outstanding is how many commands have been read and have no outcome yet.
+// Outstanding returns the number of commands that have been read and have no outcome yet.
 func (r *Reader) Outstanding() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.outstanding
 }
 
-// Run reads until ctx ends. Then it reads nothing more. Commands that were not written yet are
-// answered instance_lost. Those that wait for an answer may have it within Config.Drain. What was
-// not read stays for the next life of this instance, or for the sweep. Run blocks, leaves no
-// goroutine behind, and returns nil.
+// Run reads commands until ctx ends. It then answers instance_lost for commands that are not yet
+// written, and waits up to Config.Drain for the answers of the others. Unread commands are left
+// to this instance's next life, or to the sweep. Run blocks, leaves no goroutine behind, and
+// returns nil.
 func (r *Reader) Run(ctx context.Context) error {
 	wake := context.AfterFunc(ctx, func() { _ = r.cfg.Blocking.Close() })
 	defer wake()
@@ -147,8 +148,8 @@ func (r *Reader) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow reads the stream until that fails: first the pending entries, of an earlier life or of a
-// lost reply, then the new ones.
+// follow reads the stream until a read fails: first entries that are pending from an earlier life
+// or a lost reply, then new ones.
 func (r *Reader) follow(ctx, work context.Context) error {
 	call, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -163,7 +164,7 @@ func (r *Reader) follow(ctx, work context.Context) error {
 		}
 		page, err := read(ctx, from)
 		if errors.Is(err, guard.ErrTooLarge) && !large {
-			from, large = "0", true // what was not read is pending now: one after the other
+			from, large = "0", true // the unread entries are pending now: read them one by one
 			continue
 		}
 		if err != nil {
@@ -183,7 +184,7 @@ func (r *Reader) follow(ctx, work context.Context) error {
 	}
 }
 
-// newEntries is the position of XREADGROUP behind all entries that were read once.
+// newEntries is XREADGROUP's position after all entries ever delivered.
 const newEntries = ">"
 
 // read returns the next entries. It waits for new ones, and returns none after blockTime.
@@ -207,8 +208,8 @@ func (r *Reader) read(ctx context.Context, from string) ([]redis.XMessage, error
 	return streams[0].Messages, nil
 }
 
-// begin queues commands, in order for each device. An entry that is no command, or one too many,
-// has its outcome at once. begin returns false when ctx ends. Entries without an outcome stay then.
+// begin queues commands, in order for each device, and concludes invalid or surplus entries at
+// once. If ctx ends it returns false, and entries without an outcome stay in the stream.
 func (r *Reader) begin(ctx, work context.Context, page []redis.XMessage) bool {
 	refusals := pool.New().WithMaxGoroutines(refusalsMost)
 	for _, m := range page {
@@ -222,7 +223,7 @@ func (r *Reader) begin(ctx, work context.Context, page []redis.XMessage) bool {
 	return ctx.Err() == nil
 }
 
-// enqueue puts a command behind the others for its device, or returns why it does not.
+// enqueue adds a command to its device's queue, or returns why not.
 func (r *Reader) enqueue(ctx, work context.Context, e entry) (refused Status, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -249,8 +250,8 @@ func (r *Reader) enqueue(ctx, work context.Context, e entry) (refused Status, te
 	return "", ""
 }
 
-// serve sends the commands for one device, one after the other, until there are none. The first one
-// stays in the queue until it has its outcome.
+// serve sends a device's commands one by one until none are left. The first one stays in the
+// queue until it has its outcome.
 func (r *Reader) serve(ctx, work context.Context, e entry) {
 	for more := true; more; {
 		status, text := r.send(ctx, work, e)
@@ -259,7 +260,7 @@ func (r *Reader) serve(ctx, work context.Context, e entry) {
 	}
 }
 
-// next removes the first command for a device, and returns the one behind it.
+// next removes a device's first command, and returns the next one.
 func (r *Reader) next(imei string) (e entry, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -273,7 +274,7 @@ func (r *Reader) next(imei string) (e entry, more bool) {
 	return rest[0], true
 }
 
-// leave deletes the stream if it is empty. After a failure the sweep deletes it.
+// leave deletes the stream if it is empty. If that fails, the sweep deletes it.
 func (r *Reader) leave(work context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), time.Second)
 	defer cancel()

@@ -32,7 +32,7 @@ func TestACommandIsAnsweredByItsDevice(t *testing.T) {
 	}
 }
 
-// More than an answer came once on this socket, so what comes from then on may be more of that.
+// This socket once had more than an answer, so later responses may be more of the same.
 func TestAnAmbiguousAnswerIsMarked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
@@ -119,7 +119,7 @@ func TestACommandToWhichTheDeviceStaysSilentMayHaveBeenExecuted(t *testing.T) {
 	require.Equal(t, []string{"getver"}, d.heard())
 }
 
-// A mark lasts for an hour longer than its command. Later nobody knows whether it was sent.
+// A mark outlives its command by an hour. After that nobody knows whether it was sent.
 func TestACommandThatIsReadLongAfterItExpiredIsNotSaidToBeUnsent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
@@ -181,7 +181,7 @@ func TestTwoEntriesOfOneIDUnderWayHaveOneOutcome(t *testing.T) {
 	})
 	b.adds("a", "c1", imei, "first")
 	<-asked
-	b.adds("b", "c1", imei, "elsewhere") // not there: and yet it is not for that one to say so
+	b.adds("b", "c1", imei, "elsewhere") // not here, but that is not this instance's to answer
 	b.await(func() bool { return two.counted("duplicate") == 1 })
 	require.Empty(t, b.outcomes())
 	close(reply)
@@ -250,7 +250,7 @@ func TestALateAnswerIsNeverTakenForTheNextOnesWithoutAMark(t *testing.T) {
 	slow, n := b.unanswered("a", imei, "slow")
 	require.Equal(t, Timeout, slow.Status)
 	stop()
-	// neither shows that nothing more will come
+	// neither shows that nothing more will follow
 	for _, text := range []string{"serial data", "late answer to slow"} {
 		require.NoError(t, d.SendRaw(t.Context(), response(t, text)))
 	}
@@ -267,7 +267,7 @@ func TestALateAnswerIsNeverTakenForTheNextOnesWithoutAMark(t *testing.T) {
 	require.Equal(t, Outcome{"c3", imei, "a", Answered, "did anew"}, b.awaits(n+2, "a")[n+1])
 }
 
-// response is a frame of codec 12 with a device's text in it.
+// response returns a frame of codec 12 with a device's text.
 func response(t *testing.T, text string) []byte {
 	t.Helper()
 	p, err := teltonika.AppendMessages(nil, teltonika.Codec12, teltonika.Message{Type: teltonika.TypeResponse, Text: []byte(text)})
@@ -376,7 +376,7 @@ func TestANewLifeSendsWhatTheFormerHadNotSentAndAnswersForTheRest(t *testing.T) 
 		pending, err := b.rdb.XPending(t.Context(), stream, group).Result()
 		return err == nil && pending.Count == 0
 	})
-	// And whatever the former life still says, should it not have been dead, is not heard.
+	// If the former life is not dead after all, its outcomes are ignored.
 	added, err := former.add(t.Context(), parse(page[0]), Answered, "late")
 	require.NoError(t, err)
 	require.Equal(t, verdictGone, added)

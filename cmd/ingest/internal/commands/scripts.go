@@ -56,7 +56,7 @@ const (
 	verdictGone      = "GONE"
 )
 
-// take asks whether a command may be sent now, and marks it.
+// take marks a command as sent, if it may be sent now.
 func (r *Reader) take(
 	ctx context.Context, e entry,
 ) (verdict string, left time.Duration, owner string, err error) {
@@ -77,8 +77,8 @@ func (r *Reader) take(
 	return "", 0, "", fmt.Errorf("commands: unexpected answer %v", out)
 }
 
-// fetch reads the next entry, of any size: no more of it than a command can have. It returns none
-// behind the last one.
+// fetch reads the next entry, of any size, cut to the size of a command. After the last entry it
+// returns none.
 func (r *Reader) fetch(ctx context.Context, from string) ([]redis.XMessage, error) {
 	keys := []string{r.stream}
 	out, err := fetchScript.Run(ctx, r.cfg.Client, keys, group, consumer, from, maxText).StringSlice()
@@ -98,7 +98,7 @@ func (r *Reader) fetch(ctx context.Context, from string) ([]redis.XMessage, erro
 	return []redis.XMessage{m}, nil
 }
 
-// add asks for an outcome, and returns what was added.
+// add adds an outcome, and returns the one that was added.
 func (r *Reader) add(ctx context.Context, e entry, status Status, text string) (string, error) {
 	keys := []string{state(r.layout, e.ID), r.stream, Responses(r.layout)}
 	ambiguous := 0
@@ -110,7 +110,7 @@ func (r *Reader) add(ctx context.Context, e entry, status Status, text string) (
 		e.ID, string(status), text, responsesMost, ambiguous).Text()
 }
 
-// drop removes an entry for which there can be no outcome.
+// drop removes an entry that can have no outcome.
 func (r *Reader) drop(ctx context.Context, at string) error {
 	_, err := r.cfg.Client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.XAck(ctx, r.stream, group, at)

@@ -15,31 +15,31 @@ import (
 )
 
 const (
-	// lag is how long the registry may take to name the new instance of a device, beat how often it
-	// is asked meanwhile.
+	// lag is how long the registry may take to name a device's new instance, beat the time between
+	// two lookups meanwhile.
 	lag, beat = 3 * time.Second, 100 * time.Millisecond
 	// grace is how long Send waits for the outcome after the command has expired.
 	grace = 5 * time.Second
 )
 
-// ErrNoOutcome is returned by Send when a command has no outcome in time. Its instance died or is
-// stopped. If it died, the janitor's sweep will answer instance_lost.
+// ErrNoOutcome is returned by Send if a command gets no outcome in time, because its instance is
+// dead or stopped. If it is dead, the janitor's sweep will answer instance_lost.
 var ErrNoOutcome = errors.New("commands: no outcome in time")
 
 // Sender sends commands and waits for their outcomes.
 type Sender struct {
-	// Client should have no retries of its own. An entry that is added twice is a duplicate, which is
-	// harmless, but noise.
+	// Client should not retry by itself: an entry that is added twice is a duplicate, harmless but
+	// noisy.
 	Client redis.UniversalClient
 	Layout registry.Layout
-	// Lookup names the instance that holds a device: registry.Registry.Lookup.
+	// Lookup returns the instance that holds a device: registry.Registry.Lookup.
 	Lookup func(ctx context.Context, imei string) (registry.Owner, error)
 }
 
 // Send sends a command to the instance that the registry names for its device, and waits for the
-// outcome. If that is not_connected because the device has moved, Send sends the command to the new
-// instance, until it expires. Each time it gets a new id, since an id has one outcome. An empty ID
-// is made up. A zero Expires is a minute from now.
+// outcome. If that is not_connected because the device has moved, Send tries the new instance,
+// until the command expires. Each try has a new id, since an id has one outcome. An empty ID is
+// replaced by a random one. A zero Expires means a minute from now.
 //
 // Errors: registry.ErrNotRegistered, ErrNoOutcome, the cause of ctx' end, or Redis' own.
 func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
@@ -53,7 +53,7 @@ func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	if !owner.Live { // there would be no answer before the janitor's next pass
+	if !owner.Live { // no answer would come before the janitor's next pass
 		return Outcome{
 			ID: c.ID, IMEI: c.IMEI, Instance: owner.Instance, Status: NotConnected,
 			Text: "the instance that the registry names has no heartbeat",
@@ -74,7 +74,6 @@ func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
 	}
 }
 
-// once sends a command to one instance.
 func (s *Sender) once(ctx context.Context, instance string, c Command) (Outcome, error) {
 	last, err := s.Client.XRevRangeN(ctx, Responses(s.Layout), "+", "-", 1).Result()
 	if err != nil {
@@ -112,8 +111,8 @@ func (s *Sender) once(ctx context.Context, instance string, c Command) (Outcome,
 	}
 }
 
-// elsewhere returns another living instance than not that the registry names for the device. The
-// registry may name it only a while after the device has moved.
+// elsewhere returns a living instance other than not that the registry names for the device. The
+// registry may name it only some time after the device has moved.
 func (s *Sender) elsewhere(ctx context.Context, c Command, not string) (_ registry.Owner, moved bool) {
 	ctx, cancel := context.WithDeadline(ctx, c.Expires)
 	defer cancel()

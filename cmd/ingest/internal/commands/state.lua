@@ -1,14 +1,14 @@
--- state.lua: the common beginning of take.lua, conclude.lua and (after the janitor's guard)
+-- state.lua: shared beginning of take.lua, conclude.lua and (after the janitor's guard)
 -- sweep.lua.
 --
 -- commands:state:<id> is '<word> <life> <stream> <entry>'. word is 'sent', or the status of the
--- outcome. life is the token of the process that wrote it. The id means this entry; another entry
--- with that id is a duplicate.
+-- outcome. life is the token of the process that wrote it. The id belongs to this entry; another
+-- entry with that id is a duplicate.
 
 local hour, day = 3600000, 86400000
 
--- known(key) -> word, life, 'stream entry'; nil: nothing is known. What is not understood counts as
--- an outcome.
+-- known(key) -> word, life, 'stream entry'; nil if the key does not exist. An unreadable value
+-- counts as an outcome.
 local function known(key)
   local t = redis.call('TYPE', key)
   t = type(t) == 'table' and t.ok or t
@@ -18,14 +18,13 @@ local function known(key)
   return word or 'unknown', life or '', at or ''
 end
 
--- remember(key, word, life, stream, entry, left) keeps it until an hour after the command expires,
--- in left ms.
+-- remember(key, word, life, stream, entry, left) keeps the state until an hour after the command
+-- expires, in left ms.
 local function remember(key, word, life, stream, entry, left)
-  if not (left > 0) then left = 0 end -- written so that NaN is 0
+  if not (left > 0) then left = 0 end -- in this form NaN becomes 0
   redis.call('SET', key, word .. ' ' .. life .. ' ' .. stream .. ' ' .. entry, 'PX', string.format('%.0f', math.min(left, day) + hour))
 end
 
--- remove(stream, entry, group) removes an entry from its stream.
 local function remove(stream, entry, group)
   redis.pcall('XACK', stream, group, entry)
   redis.call('XDEL', stream, entry)

@@ -68,7 +68,7 @@ func TestCommandsGoOnAfterRedisWasAwayOrLostTheStream(t *testing.T) {
 	b.await(func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
 	b.adds("a", "c2", imei, "after")
 	b.awaits(2, "a")
-	// under the read that waits
+	// during the blocking read
 	require.NoError(t, b.rdb.Del(t.Context(), Outbound(b.layout, "a")).Err())
 	b.adds("a", "c3", imei, "anew")
 	got := b.awaits(3, "a")
@@ -76,8 +76,7 @@ func TestCommandsGoOnAfterRedisWasAwayOrLostTheStream(t *testing.T) {
 	require.Equal(t, []string{"before", "after", "anew"}, d.heard())
 }
 
-// lossy loses the replies to the first calls of a command that succeed, after they were carried
-// out.
+// lossy loses the replies to a command's first successful calls.
 type lossy struct {
 	command string
 	left    atomic.Int32

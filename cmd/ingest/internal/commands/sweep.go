@@ -14,24 +14,23 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// sweep answers the commands of dead instances.
 type sweep struct{ layout registry.Layout }
 
-// NewSweep returns the sweep "commands", for janitor.Config.Sweeps. It finds the streams of
-// commands by the pattern of their names and judges their owners by the heartbeats. It answers the
-// commands of the dead with instance_lost, and deletes their streams.
+// NewSweep returns the sweep "commands", for janitor.Config.Sweeps. It scans for streams of
+// commands and judges their owners by heartbeat. For dead owners it answers the commands with
+// instance_lost and deletes the streams.
 func NewSweep(l registry.Layout) janitor.Sweeper { return sweep{l} }
 
 func (sweep) Name() string { return "commands" }
 
-// Interval is that of the full scan.
+// Interval selects the full scan's interval.
 func (sweep) Interval() time.Duration { return 0 }
 
 func (s sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	prefix := outboundPrefix(s.layout)
 	pattern := literal.Replace(prefix) + "*"
-	// One server all the time: a cursor means something only there. Where the slot of the keys moves
-	// meanwhile, the next pass finds what this one missed.
+	// A cursor is valid on one server only, so all calls use the same one. If the keys' slot moves
+	// meanwhile, the next pass finds the streams that this one misses.
 	at, err := keyless.At(ctx, p.Client(), prefix)
 	if err != nil {
 		return err
@@ -51,10 +50,10 @@ func (s sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	}
 }
 
-// literal escapes the special characters of a pattern of SCAN.
+// literal escapes the special characters of a SCAN pattern.
 var literal = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// page judges the owners of the streams in a page of the scan, and sweeps the dead ones.
+// page judges the owners of a page of streams, and sweeps the dead ones.
 func (s sweep) page(ctx context.Context, p *janitor.Pass, keys []string) error {
 	var owners []string
 	for _, key := range keys {
@@ -85,9 +84,9 @@ func (s sweep) page(ctx context.Context, p *janitor.Pass, keys []string) error {
 	return nil
 }
 
-// owner answers everything in the stream of one dead instance.
+// owner answers all commands in a dead instance's stream.
 func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
-	// Not earlier: a pass without anything to sweep is not held.
+	// Not earlier: a pass with nothing to sweep is not held.
 	if err := p.CheckHeld(ctx); err != nil {
 		return err
 	}
@@ -116,10 +115,10 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 	}
 }
 
-// named is an entry of a stream; id is that of its command, empty if it is of no use.
+// named is an entry of a stream; id is its command's, empty if unusable.
 type named struct{ at, id string }
 
-// names reads the ids of a page of a stream, without the commands' texts.
+// names reads a page of ids, without the commands' texts.
 func (sweep) names(ctx context.Context, p *janitor.Pass, stream, from string) (found []named, err error) {
 	out, err := namesScript.RunRO(ctx, p.Client(), []string{stream}, from, p.BatchSize(), maxID).StringSlice()
 	for pair := range slices.Chunk(out, 2) {
@@ -142,7 +141,7 @@ func (s sweep) batch(owner, stream string, entries []named) janitor.Batch {
 		}
 		b.Keys, b.Items = append(b.Keys, key), append(b.Items, e.at)
 	}
-	if len(entries) == 0 { // the stream itself is what is left
+	if len(entries) == 0 { // only the stream itself is left
 		b.Keys, b.Items = append(b.Keys, stream), append(b.Items, "0-0")
 	}
 	return b

@@ -1,10 +1,10 @@
--- sweep.lua: the body (after guard.lua and state.lua) that answers the commands of a dead instance
--- with instance_lost, removes them from its stream, and deletes the stream when it is empty.
--- KEYS[6] stream  KEYS[7] responses  KEYS[8..] the state of each item; the stream itself where the
+-- sweep.lua: the body (after guard.lua and state.lua) that answers a dead instance's commands
+-- with instance_lost, removes them from its stream, and deletes the stream once it is empty.
+-- KEYS[6] stream  KEYS[7] responses  KEYS[8..] the state of each item, or the stream itself if the
 -- entry has no usable id
--- ARGV[8..] entries, in the same order; '0-0', which is none, asks for the empty stream alone
--- Result: DONE, how many entries were removed, how many were gone already. The record names
--- commands by id, entries without a usable id by their own.
+-- ARGV[8..] entries, in the same order; '0-0', which never exists, only deletes an empty stream
+-- Result: DONE, how many entries were removed, how many were already gone. The record lists
+-- commands by id, and entries without a usable id by entry.
 local group, most = '@group', @most
 local stream, responses = KEYS[6], KEYS[7]
 local function usable(key, want)
@@ -43,7 +43,7 @@ for _, c in ipairs(going) do
   local sent = word == 'sent' and at == stream .. ' ' .. c.at
   local added = tonumber(string.match(c.at, '^%d+'))
   local expires = tonumber(c.f.expires or '') or added + 60000
-  local unsent = not word and now - math.max(expires, added) < hour -- later a mark would be gone
+  local unsent = not word and now - math.max(expires, added) < hour -- marks expire after that
   if c.key ~= stream and (sent or not word) then
     redis.call('XADD', responses, 'MAXLEN', '~', most, '*', 'id', c.f.id, 'imei', string.sub(c.f.imei or '', 1, 32), 'instance', ARGV[6],
       'status', 'instance_lost', 'text', unsent and 'the instance died before it was sent' or 'the instance died; the device may have executed it')

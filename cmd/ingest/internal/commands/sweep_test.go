@@ -20,8 +20,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// fleet is a corner of a server in which a janitor sweeps commands; it has been listened to for an
-// hour.
+// fleet is a janitor that sweeps commands on a Redis that has been observed for an hour.
 type fleet struct {
 	t *testing.T
 	redistest.World
@@ -56,7 +55,7 @@ func sweeping(t *testing.T, w redistest.World, change ...func(*janitor.Config)) 
 		require.NoError(t, replica.Wait())
 		_, _ = data.Close(), ctl.Close()
 	})
-	f.sweeps() // from now on there is no pass that is not asked for
+	f.sweeps() // from now on passes run only on demand
 	return f
 }
 
@@ -71,7 +70,7 @@ func (f *fleet) lives(id string) {
 	require.NoError(f.t, f.Client.Set(f.t.Context(), f.layout.Heartbeat(id), "0/0", time.Minute).Err())
 }
 
-// sweeps asks for a pass, as soon as somebody leads, and returns the report of ours.
+// sweeps requests a pass, once somebody leads, and returns this sweep's report.
 func (f *fleet) sweeps() (report janitor.Report) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {
@@ -101,7 +100,7 @@ func (f *fleet) outcomes() (all []Outcome) {
 	return all
 }
 
-// recorded are the commands that the log names, and their number as it counts them.
+// recorded returns the commands in the log, and the log's own count of them.
 func (f *fleet) recorded() (names []string, count int) {
 	records, err := f.Client.XRange(f.t.Context(), f.layout.Log(), "-", "+").Result()
 	require.NoError(f.t, err)
@@ -119,7 +118,7 @@ func (f *fleet) recorded() (names []string, count int) {
 
 const died, diedAfter = "the instance died before it was sent", "the instance died; the device may have executed it"
 
-// A mark lasts for an hour longer than its command. Later nobody knows whether it was sent.
+// A mark outlives its command by an hour. After that nobody knows whether it was sent.
 func TestACommandThatExpiredLongAgoIsNotSaidToBeUnsent(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
@@ -241,7 +240,7 @@ func TestCommandsOfTheDeadStayWhileSweepingIsHeld(t *testing.T) {
 	})
 }
 
-// before calls itself before each script of the sweep that goes through a client.
+// before is called before each sweep script that the client runs.
 type before func()
 
 func (before) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -274,7 +273,7 @@ func TestCommandsOfTheDeadAreJudgedAgainByTheServer(t *testing.T) {
 				own.Prefix += fmt.Sprint(len(name), ":")
 				var f *fleet
 				f = sweeping(t, own, func(c *janitor.Config) {
-					// not before there is a command
+					// only now that a command exists
 					c.Client.(*redis.Client).AddHook(before(func() { row.change(f) }))
 				})
 				f.adds("dead", "id", "c1", "imei", imei, "text", "x")

@@ -13,13 +13,13 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// record names a record: no two records of a device have the same time.
+// record identifies a record: a device's records all have different times.
 type record struct {
 	imei string
 	at   uint64 // Unix milliseconds
 }
 
-// acknowledged are the records that were acknowledged to devices, as the devices know it.
+// acknowledged holds the records that devices have seen acknowledged.
 type acknowledged struct {
 	mu      sync.Mutex
 	records map[record]struct{}
@@ -27,7 +27,6 @@ type acknowledged struct {
 
 func newAcknowledged() *acknowledged { return &acknowledged{records: make(map[record]struct{})} }
 
-// add enters the records of a frame.
 func (a *acknowledged) add(imei string, records []teltonika.Record) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -36,12 +35,12 @@ func (a *acknowledged) add(imei string, records []teltonika.Record) {
 	}
 }
 
-// compare compares the records with the telemetry stream: how many were acknowledged, how many of
-// them are not in the stream, and how many entries of the stream there are beyond one a record.
+// compare checks the records against the telemetry stream. It returns how many were acknowledged,
+// how many of them are missing from the stream, and how many entries repeat a record.
 func (a *acknowledged) compare(
 	ctx context.Context, client redis.UniversalClient,
 ) (acked, missing, twice int, err error) {
-	// A copy: what is acknowledged from now on may be behind the place that is read.
+	// A copy: records acknowledged from now on may land before the read position.
 	a.mu.Lock()
 	left := maps.Clone(a.records)
 	a.mu.Unlock()

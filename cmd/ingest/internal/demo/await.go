@@ -10,11 +10,12 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// askEvery is the time between two questions to the leader, whether it may sweep.
+// askEvery is the time between two queries whether the leader may sweep.
 const askEvery = time.Second
 
-// await reads Redis until the condition holds, and returns that state. Meanwhile it says if
-// sweeping is held. Errors are ErrLate, the cause of ctx, and a replica's that ended by itself.
+// await reads Redis until the condition holds, and returns that state. Meanwhile it reports holds
+// on sweeping. It returns ErrLate, the cause of ctx, or the error of a replica that ended by
+// itself.
 func (d *demo) await(ctx context.Context, what string, holds func(*state) bool) (state, error) {
 	until := time.Now().Add(d.pace.Patience)
 	var asked time.Time
@@ -25,7 +26,7 @@ func (d *demo) await(ctx context.Context, what string, holds func(*state) bool) 
 			return s, context.Cause(ctx)
 		case err == nil && holds(&s):
 			return s, nil
-		case time.Now().After(until): // one read that failed is no reason to give up
+		case time.Now().After(until): // one failed read is not a reason to give up
 			return s, errors.Join(fmt.Errorf("%w: %s", ErrLate, what), err)
 		}
 		for _, r := range d.running() {
@@ -43,7 +44,7 @@ func (d *demo) await(ctx context.Context, what string, holds func(*state) bool) 
 	}
 }
 
-// sayHold asks the leader whether it may sweep, and says it if there is a new hold.
+// sayHold asks the leader whether it may sweep, and reports a new hold.
 func (d *demo) sayHold(ctx context.Context, leader string) {
 	r := d.called(leader)
 	if r == nil {
@@ -62,7 +63,7 @@ func (d *demo) sayHold(ctx context.Context, leader string) {
 	}
 }
 
-// event is something that is to happen, in any order with others.
+// event is awaited, in any order with others.
 type event struct {
 	what  string
 	holds func(*state) bool
@@ -70,7 +71,7 @@ type event struct {
 	done  bool
 }
 
-// awaitAll waits until all events have happened, and says each when it has.
+// awaitAll waits until all events have happened, and reports each as it does.
 func (d *demo) awaitAll(ctx context.Context, events []event) error {
 	var waiting []string
 	_, err := d.await(ctx, "the events of this step", func(s *state) bool {

@@ -17,53 +17,52 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// What Run returns, wrapped.
+// Errors of Run, which wraps them.
 var (
-	// ErrDiverged: the registry, or the stream, is not what it must be.
+	// ErrDiverged means that the registry or the stream differs from the expected state.
 	ErrDiverged = errors.New("demo: not converged")
-	// ErrLate: something that should have happened did not, within Config.Patience.
+	// ErrLate means that an expected event did not happen within Config.Patience.
 	ErrLate = errors.New("demo: waited in vain")
-	// ErrOccupied: this Redis has another fleet. Its keys are left alone.
+	// ErrOccupied means that this Redis already has a fleet. Its keys are left alone.
 	ErrOccupied = errors.New("demo: this Redis is in use by a fleet; name an empty one, or another database")
 )
 
-// Config is what a demo needs.
+// Config configures a demo.
 type Config struct {
-	// Command makes the process of a replica, which reads its settings from the environment that is
-	// added to it.
+	// Command returns a replica's process. Run adds settings to its environment.
 	Command func() *exec.Cmd
-	// Redis is where the replicas meet, and Control another client of it, whose options must be
-	// safe for a lease: see [lease.Options].
+	// Redis is the replicas' server. Control is another client of it, with options that are safe for
+	// a lease: see [lease.Options].
 	Redis, Control redis.UniversalClient
-	// RedisURL is what replicas are told about it.
+	// RedisURL is the URL of Redis for the replicas.
 	RedisURL string
-	// RedisName is how the timeline names it.
+	// RedisName is its name in the timeline.
 	RedisName string
-	// Out takes the timeline.
+	// Out receives the timeline.
 	Out io.Writer
-	// Dir is where the folder of the replicas' logs is made. Default: the system's temporary
+	// Dir is the parent of the folder for the replicas' logs. Default: the system's temporary
 	// folder.
 	Dir string
-	// Devices of the fleet. Default 300.
+	// Devices is the size of the fleet. Default 300.
 	Devices int
-	// Seed of the fleet.
+	// Seed seeds the fleet.
 	Seed uint64
-	// Pace is how fast everything goes. Default [Leisurely].
+	// Pace sets the demo's speed. Default [Leisurely].
 	Pace Pace
 }
 
-// Pace is the demo's settings of time.
+// Pace holds the demo's timings.
 type Pace struct {
 	Beat, TTL       time.Duration // HEARTBEAT_INTERVAL, HEARTBEAT_TTL
 	Interval, Lease time.Duration // JANITOR_INTERVAL, JANITOR_LEASE_TTL
 	Frame           time.Duration // between two frames of a device
-	// what the ladder of reconnects takes for a minute: longer than it takes to sweep a death
+	// a minute on the ladder of reconnects, longer than the sweep of a dead replica takes
 	Minute   time.Duration
 	Calm     time.Duration // between two steps, so that a reader can follow
-	Patience time.Duration // for anything that should happen
+	Patience time.Duration // for any expected event
 }
 
-// Leisurely is a pace that can be followed by reading; the demo takes about a minute.
+// Leisurely is slow enough to read along; the demo takes about a minute.
 var Leisurely = Pace{
 	Beat: 2 * time.Second, TTL: 6 * time.Second, Interval: 5 * time.Second, Lease: 3 * time.Second,
 	Frame: 2 * time.Second, Minute: 12 * time.Second, Calm: 5 * time.Second, Patience: 60 * time.Second,
@@ -71,24 +70,23 @@ var Leisurely = Pace{
 
 const replicasAtStart = 3
 
-// demo is one run.
 type demo struct {
 	cfg       Config
 	pace      Pace
 	keys      registry.Layout
-	dir       string // of the replicas' logs
+	dir       string // the replicas' logs
 	fleet     *simulate.Fleet
 	acked     *acknowledged
-	elector   *lease.Elector // never runs; it is asked who leads
+	elector   *lease.Elector // never runs; only reports the leader
 	began     time.Time
-	heldUntil time.Time  // when sweeping may begin, as was last said
-	all       []*replica // that were ever started
+	heldUntil time.Time  // end of the hold last reported
+	all       []*replica // replicas ever started
 }
 
-// Run plays the demo and judges its end. It returns nil if everything converged exactly. Otherwise
-// it returns ErrDiverged, ErrLate, ErrOccupied, why a replica ended that should run, the cause of
-// ctx, or Redis' error. When it returns, none of its processes runs. After an error the replicas'
-// logs are kept in a folder that the timeline names, unless ctx has ended.
+// Run plays the demo and judges the result. It returns nil if everything converged exactly, or
+// else ErrDiverged, ErrLate, ErrOccupied, the error of a replica that ended by itself, the cause
+// of ctx, or Redis' error. None of its processes outlives it. After an error the replicas' logs
+// are kept in a folder that the timeline names, unless ctx has ended.
 func Run(ctx context.Context, cfg Config) (err error) {
 	cfg.Devices, cfg.Pace = cmp.Or(cfg.Devices, 300), cmp.Or(cfg.Pace, Leisurely)
 	d := &demo{cfg: cfg, pace: cfg.Pace, acked: newAcknowledged(), began: time.Now()}
@@ -108,7 +106,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		}
 		err = errors.Join(err, d.clean())
 		if err == nil || ctx.Err() != nil {
-			_ = os.RemoveAll(d.dir) // of no use any more; what is left is in the system's temporary folder
+			_ = os.RemoveAll(d.dir) // a failure leaves files only in the system's temporary folder
 			return
 		}
 		d.say("the replicas' logs are in %s", d.dir)
@@ -116,7 +114,6 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return d.play(ctx)
 }
 
-// say writes a line of the timeline.
 func (d *demo) say(format string, args ...any) {
 	fmt.Fprintf(d.cfg.Out, "%6.1fs  %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
 }

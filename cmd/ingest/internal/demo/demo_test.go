@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// converged is a state that is the truth: two devices at a, one at b.
+// converged returns a state that matches the truth: two devices at a, one at b.
 func converged() (s state, truth map[string]string) {
 	return state{
 		leader: "b", epoch: 1, entries: map[string]string{"1": "a", "2": "a", "3": "b"}, roster: []string{"a", "b"},
@@ -73,7 +73,7 @@ func TestWhatIsSaidOfAnInstanceThatHasLeft(t *testing.T) {
 	require.False(t, s.left("old"))
 }
 
-// on is a demo that has not begun, on a server of the test's own.
+// on returns a demo that has not begun, on a test's own server.
 func on(t *testing.T, server *redistest.Server) Config {
 	t.Helper()
 	control := redis.NewClient(lease.Options(server.Options()))

@@ -1,6 +1,6 @@
-// Package demo shows in a minute what Rollcall is for: replicas of the real program, a fleet of
+// Package demo shows Rollcall at work in a minute: replicas of the real program, a fleet of
 // simulated trackers, a leader that is killed, a replica that joins, one that is stopped, and the
-// registry that is right again after each.
+// registry recovering after each.
 //
 // # The steps
 //
@@ -10,22 +10,20 @@
 //	the leader is stopped (SIGTERM)    ─► hands everything over; its devices come back elsewhere
 //	the end                            ─► the registry is compared with the sockets, one by one
 //
-// Only what is done, and when, is fixed. Every figure on the timeline was measured, by reading
-// Redis every few milliseconds, and each step waits until what it announces has happened. If that
+// Only the actions and their order are scripted. Every figure on the timeline is measured, by
+// reading Redis every few milliseconds, and each step waits for the events it announces. If that
 // takes longer than Config.Patience, the demo ends.
 //
-// # What is judged
+// # The verdict
 //
-// At the end nothing is under way any more. Then the registry has an entry for every device, which
-// names the replica with its socket, and no other entry. The index of each replica says the same.
-// The roster and the heartbeats are those of the running replicas. Every record that was
-// acknowledged to a device is in the telemetry stream. Anything else is [ErrDiverged], with each
-// difference named.
+// At the end everything is at rest. The registry must then have exactly one entry per device,
+// which names the replica with its socket. The indexes must agree. The roster and the heartbeats
+// must be those of the running replicas. Every acknowledged record must be in the telemetry
+// stream. Anything else is [ErrDiverged], with each difference named.
 //
-// # Whose processes, whose Redis
+// # Processes and Redis
 //
-// Replicas are child processes. They are ended when the demo is over, when it fails and when its
-// context ends; on Linux also when its own process is killed. Redis is the caller's. The demo
-// refuses one that has a fleet's keys ([ErrOccupied]), and in the end removes what it caused to be
-// written.
+// Replicas are child processes. They end when the demo ends, fails or loses its context; on Linux
+// also when its own process is killed. Redis belongs to the caller. The demo refuses one that has
+// a fleet's keys ([ErrOccupied]), and finally removes everything that it caused to be written.
 package demo

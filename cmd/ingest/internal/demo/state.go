@@ -16,17 +16,17 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// state is what Redis has at one moment.
+// state is a snapshot of Redis.
 type state struct {
-	leader  string // holds the lease; "": nobody
+	leader  string // holder of the lease, or ""
 	epoch   uint64
 	entries map[string]string // IMEI -> instance
 	roster  []string
-	alive   map[string]bool     // of the replicas ever started: has a heartbeat
-	indexes map[string][]string // and its reverse index
+	alive   map[string]bool     // heartbeat exists, for all replicas ever started
+	indexes map[string][]string // likewise, the reverse index
 }
 
-// read asks Redis for everything, in two round trips. Errors are go-redis'.
+// read takes a snapshot in two round trips. It returns go-redis' errors.
 func (d *demo) read(ctx context.Context) (s state, err error) {
 	holder, err := d.elector.Holder(ctx)
 	if err != nil {
@@ -63,14 +63,14 @@ func (s *state) naming(id string) (n int) {
 	return n
 }
 
-// left tells whether nothing in Redis speaks of an instance any more.
+// left reports whether an instance has left no trace in Redis.
 func (s *state) left(id string) bool {
 	return s.naming(id) == 0 && !s.alive[id] && !slices.Contains(s.roster, id) && len(s.indexes[id]) == 0
 }
 
-// truth is which replica holds the socket of each device.
+// truth maps each device to the replica that holds its socket.
 func (d *demo) truth() map[string]string {
-	// by address; if two replicas had one port, the later one counts
+	// by address; if two replicas had the same port, the later one wins
 	instances := make(map[string]string)
 	for _, r := range d.all {
 		instances[r.devices] = r.id
@@ -84,8 +84,8 @@ func (d *demo) truth() map[string]string {
 
 func (d *demo) allRoutable(s *state) bool { return d.routable(s) == d.cfg.Devices }
 
-// routable returns how many devices a router finds where they are, at a replica that lives and is
-// not about to end.
+// routable counts the devices that a router finds at the right replica, which is alive and not
+// about to end.
 func (d *demo) routable(s *state) (n int) {
 	for imei, id := range d.truth() {
 		if r := d.called(id); s.entries[imei] == id && s.alive[id] && r != nil && !r.leaving {
@@ -95,7 +95,7 @@ func (d *demo) routable(s *state) (n int) {
 	return n
 }
 
-// swept counts, in the log, entries of an instance that were evicted.
+// swept counts an instance's evicted entries in the log.
 func (d *demo) swept(ctx context.Context, id string) (n int, err error) {
 	batches, err := d.cfg.Redis.XRange(ctx, d.keys.Log(), "-", "+").Result()
 	if err != nil {
@@ -114,7 +114,7 @@ func (d *demo) swept(ctx context.Context, id string) (n int, err error) {
 	return n, nil
 }
 
-// wrong are the differences between a state and the truth.
+// wrong returns the differences between a snapshot and the truth.
 func (d *demo) wrong(s *state) []string {
 	var ids []string
 	for _, r := range d.running() {
@@ -123,7 +123,7 @@ func (d *demo) wrong(s *state) []string {
 	return differences(s, d.truth(), d.cfg.Devices, ids)
 }
 
-// differences are what keeps a state from being exactly the truth, in words; none if it is.
+// differences describes every difference between a snapshot and the truth.
 func differences(s *state, truth map[string]string, devices int, running []string) (found []string) {
 	wrong := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	if len(truth) != devices {
@@ -166,7 +166,7 @@ func differences(s *state, truth map[string]string, devices int, running []strin
 	return found
 }
 
-// ours are the keys that a fleet on this Redis writes, except those of a single instance.
+// ours lists the fleet's keys on this Redis, without those of individual instances.
 func (d *demo) ours() []string {
 	k := d.keys
 	return []string{
@@ -176,7 +176,7 @@ func (d *demo) ours() []string {
 	}
 }
 
-// free makes sure that nobody uses this Redis: ErrOccupied, naming the keys, or go-redis' error.
+// free returns ErrOccupied, with the keys, if a fleet uses this Redis, or go-redis' error.
 func (d *demo) free(ctx context.Context) error {
 	var taken []string
 	for _, key := range d.ours() {
@@ -196,13 +196,14 @@ func (d *demo) free(ctx context.Context) error {
 
 const (
 	cleanTime = 5 * time.Second // bounds clean
-	// quietReads is how often in a row clean must find nothing: Redis may still have to read
-	// commands that a replica sent before it was killed.
+	// quietReads is how many consecutive deletes must find nothing: Redis may still have to read
+	// commands of a killed replica.
 	quietReads = 10
 )
 
-// clean removes what the demo's replicas have written. None runs any more. If another instance has
-// come to this Redis meanwhile, the keys are its too: they are left, and the error is ErrOccupied.
+// clean removes everything that the demo's replicas have written. None runs any more. If another
+// instance has come to this Redis meanwhile, it shares the keys: clean leaves them and returns
+// ErrOccupied.
 func (d *demo) clean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
 	defer cancel()

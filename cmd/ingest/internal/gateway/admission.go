@@ -11,33 +11,33 @@ import (
 )
 
 const (
-	// manyUnidentified is how many sockets without an IMEI may be open. A device sends its IMEI at
-	// once. Only an attack has more of them.
+	// manyUnidentified bounds open sockets without an IMEI. A device sends its IMEI at once, so only
+	// an attack has more of them.
 	manyUnidentified = 4096
-	// spared is for how long the only such socket of an address stays in any case: a device on a slow
-	// radio needs a second or two for its IMEI and its first frame.
+	// spared is how long the only such socket of an address is safe: a device on a slow radio needs
+	// a second or two for its IMEI and its first frame.
 	spared = 3 * time.Second
-	// manyRegistrations is how many devices are registered at once. Without Redis each takes a second.
-	// Then 100,000 devices that come together all have their answer within 25 s. They give up at 30.
+	// manyRegistrations bounds concurrent registrations. Without Redis each takes a second: 100,000
+	// devices that connect together all get their answer within 25 s. They give up at 30.
 	manyRegistrations = 4096
-	// reports is how many frames make a device one that reports: its socket is never closed to make
+	// reports is how many frames prove that a device reports: its socket is never closed to make
 	// room.
 	reports = 3
-	// newcomers: in a full replica one address may hold 1/32 of the sockets with devices that have
-	// sent a frame and do not report yet.
+	// newcomers is a divisor: in a full replica one address may hold 1/32 of the sockets with
+	// newcomers, the devices that have sent a frame and do not report yet.
 	newcomers = 32
-	// quietNewcomer is how long such a socket may be silent in a full replica.
+	// quietNewcomer is how long a newcomer's socket may be silent in a full replica.
 	quietNewcomer = 10 * time.Minute
-	// lookAgain is how long a full replica waits at most before it looks for room again: a socket that
-	// was closed to make room may be in the middle of its registration.
+	// lookAgain is the longest pause before a full replica looks for room again: a socket that was
+	// closed to make room may be in the middle of its registration.
 	lookAgain = 100 * time.Millisecond
-	// manyEnding is how many sockets that were closed to make room may be over later than their places
-	// are taken: one in the middle of its registration takes up to a second, and a flood brings
-	// thousands in that time. Their descriptors are free at once.
+	// manyEnding is how many sockets that were closed to make room may still be ending when their
+	// places are taken. One that is registering takes up to a second, and a flood brings thousands
+	// in that time. Their descriptors are free at once.
 	manyEnding = 1024
 )
 
-// A standing is what a socket has shown so far.
+// A standing is how far a socket has proved itself.
 type standing int
 
 const (
@@ -47,19 +47,19 @@ const (
 	proven                       // a device that reports
 )
 
-// admission keeps new sockets from being in each other's way. A slot is earned by frames. To make
-// room it closes a socket of the lowest standing: the oldest one of the address that has most of
-// them. So a flood from few addresses displaces itself, and no device that reports. Devices wait
-// for one another's registration, and none is refused.
+// admission keeps new sockets out of each other's way. Sockets earn their slots with frames. To
+// make room, admission closes a socket of the lowest standing: the oldest from the address with
+// the most of them. So a flood from few addresses displaces itself, and never a device that
+// reports. Registrations are queued, and none is refused.
 type admission struct {
-	most  int           // sockets without an IMEI
-	share int           // newcomers of an address
-	room  chan struct{} // holds a token when a socket has left, or has a higher standing
-	slots chan struct{} // one taken for each registration under way
+	most  int           // bound of sockets without an IMEI
+	share int           // bound of newcomers per address
+	room  chan struct{} // holds a token once a socket has left or risen
+	slots chan struct{} // one taken per running registration
 
 	mu     sync.Mutex
 	crowds [proven]*crowd
-	ending int // sockets whose places others have, and that are not over yet
+	ending int // sockets that have not ended though others have their places
 }
 
 func newAdmission(conns, unidentified, registrations int) *admission {
@@ -73,14 +73,12 @@ func newAdmission(conns, unidentified, registrations int) *admission {
 	return a
 }
 
-// count is the number of sockets of a standing.
 func (a *admission) count(s standing) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.crowds[s].size
 }
 
-// enter adds a new socket.
 func (a *admission) enter(s *session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,10 +86,9 @@ func (a *admission) enter(s *session) {
 	a.crowds[unidentified].add(s, networkOf(s.under.RemoteAddr()), s.came)
 }
 
-// identified notes the IMEI of a socket, and the address that a proxy names.
+// identified records that a socket has sent an IMEI, and its address as given by a proxy.
 func (a *admission) identified(s *session) { a.rise(s, unproven, networkOf(s.conn.RemoteAddr())) }
 
-// reported notes the n-th frame of a socket with a right checksum.
 func (a *admission) reported(s *session, n int) {
 	if n >= reports {
 		a.rise(s, proven, netip.Prefix{})
@@ -100,7 +97,7 @@ func (a *admission) reported(s *session, n int) {
 	}
 }
 
-// leave removes a socket that has ended. It may be called again.
+// leave removes a socket that has ended. Further calls do nothing.
 func (a *admission) leave(s *session) { a.rise(s, proven, netip.Prefix{}) }
 
 // rise moves a socket to the end of a crowd.
@@ -120,8 +117,8 @@ func (a *admission) rise(s *session, to standing, from netip.Prefix) {
 	}
 }
 
-// wait returns when there is room for another socket without an IMEI, or when ctx ends. It closes
-// those that are too many.
+// wait returns once there is room for another socket without an IMEI, or when ctx ends. It closes
+// surplus ones.
 func (a *admission) wait(ctx context.Context) {
 	for a.count(unidentified) >= a.most {
 		s, left := a.least(unidentified, unidentified)
@@ -137,9 +134,9 @@ func (a *admission) wait(ctx context.Context) {
 	}
 }
 
-// take takes one of the slots for open sockets. While none is free it closes the socket that
-// deserves its slot least, and takes its slot over; it waits if none may be closed. It returns
-// false when ctx has ended.
+// take takes a slot for an open socket. While none is free it closes the socket that deserves its
+// slot least and takes that slot, or waits if none may be closed. It returns false when ctx has
+// ended.
 func (a *admission) take(ctx context.Context, slots chan struct{}) bool {
 	for {
 		select {
@@ -162,7 +159,7 @@ func (a *admission) take(ctx context.Context, slots chan struct{}) bool {
 			timer.Stop()
 			return true
 		case <-timer.C:
-		case <-a.room: // it may be that one may go which might not
+		case <-a.room: // a socket that was safe may be open to closing now
 			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
@@ -171,8 +168,8 @@ func (a *admission) take(ctx context.Context, slots chan struct{}) bool {
 	}
 }
 
-// vacate gives the slot of a socket that was closed to another one. It returns false if the socket
-// is over, or too many are still on their way out.
+// vacate passes a closed socket's slot on. It returns false if the socket has ended, or too many
+// others are still ending.
 func (a *admission) vacate(s *session) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -184,7 +181,7 @@ func (a *admission) vacate(s *session) bool {
 	return true
 }
 
-// ended gives back the slot of a socket that is over, unless another has it.
+// ended frees the slot of a socket that has ended, unless it was passed on.
 func (a *admission) ended(s *session, slots chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -195,8 +192,8 @@ func (a *admission) ended(s *session, slots chan struct{}) {
 	<-slots
 }
 
-// least returns the socket that deserves its place least, of these standings. If none may be closed
-// yet it returns for how long to wait.
+// least returns the socket of these standings that deserves its place least. If none may be
+// closed yet, it returns how long to wait.
 func (a *admission) least(from, to standing) (_ *session, left time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -231,7 +228,7 @@ func (a *admission) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// networkOf is peer.Network of an address, which a connection need not have.
+// networkOf is peer.Network for addresses that may be nil.
 func networkOf(addr net.Addr) netip.Prefix {
 	if addr == nil {
 		return netip.Prefix{}

@@ -14,7 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// pressed sends without looking at what becomes of it.
+// pressed sends p and ignores the result.
 func (b *bench) pressed(t *testing.T, p []byte) *wire {
 	w := b.dial(t)
 	_, _ = w.Write(p) // it may be refused while it speaks
@@ -27,11 +27,11 @@ func TestAThousandHostileSocketsDelayNoDevice(t *testing.T) {
 	endless := binary.BigEndian.AppendUint32([]byte{0, 0, 0, 0}, 0xFFFFFFFF)
 	kinds := [][]byte{
 		nil,                       // says nothing
-		handshake(t, imei)[:9],    // says the rest never
+		handshake(t, imei)[:9],    // never sends the rest
 		[]byte("\x00\x0fgarbage"), // no digits
 		[]byte("GET / HTTP/1.1\r\n\r\n"),
 		unhex(t, find(t, "neg_tls_hello").Hex),
-		append(handshake(t, "490154203237518"), endless...), // 4 GiB to come, of one device at that
+		append(handshake(t, "490154203237518"), endless...), // 4 GiB more, all from one device
 	}
 	const hostile, devices = 1000, 50
 	sockets := make([]*wire, hostile)
@@ -62,7 +62,7 @@ func TestASilentSocketMakesRoomAfterThreeSecondsWhenThereAreTooMany(t *testing.T
 		second.login(t)
 		require.Equal(t, 3*time.Second, time.Since(first.began))
 
-		third := join()                    // a device has made room: nobody need go
+		third := join()                    // a device has made room, so nobody is displaced
 		third.endsAfter(t, 15*time.Second) // by its handshake's own deadline
 		require.Equal(t, 1.0, testutil.ToFloat64(g.metrics.disconnects.WithLabelValues(endCrowded)))
 	})
@@ -168,8 +168,8 @@ func TestTheLeastDeservingSocketGoesFirst(t *testing.T) {
 	require.Same(t, lone, got)
 }
 
-// Each socket of the flood is in the middle of its registration when its place is taken, and would
-// be over only a second later.
+// Each socket of the flood is in the middle of its registration when its place is taken, and
+// would end only a second later.
 func TestADeviceWaitsForTheRegistrationOfNoFlood(t *testing.T) {
 	t.Parallel()
 	manyInBubble(t, nil, func(c *Config) { c.MaxConns = 10 }, func(t *testing.T, g *Gateway, join func() *timed) {

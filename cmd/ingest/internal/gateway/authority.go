@@ -15,44 +15,42 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// Allowed is the default name of the set of devices that may be served.
+// Allowed is the default name of the set of allowed devices.
 const Allowed = "devices:allowed"
 
 const (
-	// askTime bounds a question to Redis, askAgain is the time to the next one about a device of which
-	// nothing is known.
+	// askTime bounds a query to Redis. askAgain is the pause before the next query about a device
+	// with no known answer.
 	askTime, askAgain = time.Second, time.Second
-	// undecidedTime is how long a device waits for Redis to say whether it may be served. The device
-	// gives up after 30 s.
+	// undecidedTime is how long a device waits for Redis' verdict. The device gives up after 30 s.
 	undecidedTime = 25 * time.Second
-	// recheckTime is the time between two checks of the devices that are connected.
+	// recheckTime is the time between two checks of the connected devices.
 	recheckTime = time.Minute
-	// askPage is the most devices a question: Redis answers it within a millisecond.
+	// askPage is the most devices per query: Redis answers it within a millisecond.
 	askPage = 1000
-	// manyKnown bounds the devices that are remembered.
+	// manyKnown bounds the remembered devices.
 	manyKnown = 100_000
 )
 
-// verdict is what is known of a device's right to be served.
 type verdict uint8
 
 const (
-	unsure  verdict = iota // Redis cannot be asked now, and nothing is remembered
+	unsure  verdict = iota // Redis is unavailable, and nothing is remembered
 	member                 // in the set
-	unknown                // not in a set that could be read
+	unknown                // absent from a set that could be read
 )
 
-// authority tells which devices may be served: the members of a set in Redis. Each handshake asks,
-// so that a change of the set counts at once and nothing has to expire. Handshakes that come
-// together share one question. While Redis cannot answer, the members that it named before are
-// remembered. Only members are, so that invented IMEIs cannot fill the memory.
+// authority decides which devices may be served: the members of a set in Redis. It asks at each
+// handshake, so that changes apply at once and nothing has to expire. Concurrent handshakes share
+// a query. While Redis cannot answer, former members are served from memory. Only members are
+// remembered, so that invented IMEIs cannot fill it.
 type authority struct {
 	client   redis.UniversalClient
 	set      string
 	asks     *streak.Streak
 	failures prometheus.Counter
-	known    map[string]struct{} // members when Redis last said so; only run's goroutine uses it
-	asked    chan struct{}       // holds a token when waiting is not empty
+	known    map[string]struct{} // members by Redis' last answer; only run's goroutine uses it
+	asked    chan struct{}       // holds a token while waiting is not empty
 
 	mu      sync.Mutex
 	waiting []question
@@ -74,9 +72,9 @@ func newAuthority(
 	}
 }
 
-// decide returns nil if a device may be served, errUnknownDevice if not, and errUndecided if that
-// is still unknown when the device's patience is over or ctx ends. Without an authority every
-// device may be served.
+// decide returns nil if the device may be served, errUnknownDevice if not, and errUndecided if
+// that is still unknown when the device's patience or ctx ends. A nil authority allows every
+// device.
 func (a *authority) decide(ctx context.Context, imei string) error {
 	if a == nil {
 		return nil
@@ -96,7 +94,6 @@ func (a *authority) decide(ctx context.Context, imei string) error {
 	}
 }
 
-// question has run ask about a device.
 func (a *authority) question(ctx context.Context, imei string) verdict {
 	q := question{imei, make(chan verdict, 1)}
 	a.mu.Lock()
@@ -114,8 +111,8 @@ func (a *authority) question(ctx context.Context, imei string) verdict {
 	}
 }
 
-// run answers until ctx ends. Of the devices that are connected it expels, within a recheckTime,
-// those that are no longer in the set.
+// run answers questions until ctx ends. Connected devices that have left the set are expelled
+// within a recheckTime.
 func (a *authority) run(ctx context.Context, connected func() []string, expel func(imei string)) {
 	recheck := time.NewTicker(recheckTime)
 	defer recheck.Stop()
@@ -131,8 +128,8 @@ func (a *authority) run(ctx context.Context, connected func() []string, expel fu
 	}
 }
 
-// answer answers all questions. After a failure it does not ask Redis about the others, so that
-// remembered devices are served at once.
+// answer answers all questions. After a failure it stops asking Redis, so that remembered devices
+// are served at once.
 func (a *authority) answer(ctx context.Context) {
 	a.mu.Lock()
 	all := a.waiting
@@ -154,7 +151,7 @@ func (a *authority) answer(ctx context.Context) {
 	}
 }
 
-// judge remembers what Redis said of a device, or recalls it if Redis did not answer.
+// judge remembers Redis' answer about a device, or recalls the last one if Redis did not answer.
 func (a *authority) judge(imei string, is bool, err error) verdict {
 	_, known := a.known[imei]
 	switch {
@@ -176,8 +173,8 @@ func (a *authority) judge(imei string, is bool, err error) verdict {
 	return member
 }
 
-// recheck expels connected devices that are no longer in the set. Between the pages it answers the
-// questions of new ones. A failure expels no device: the next recheck asks again.
+// recheck expels connected devices that have left the set. Between pages it answers questions
+// about new devices. A failure expels no device: the next recheck asks again.
 func (a *authority) recheck(ctx context.Context, imeis []string, expel func(string)) {
 	for page := range slices.Chunk(imeis, askPage) {
 		are, err := a.ask(ctx, page)
@@ -193,7 +190,6 @@ func (a *authority) recheck(ctx context.Context, imeis []string, expel func(stri
 	}
 }
 
-// ask asks Redis which of these are members.
 func (a *authority) ask(ctx context.Context, imeis []string) ([]bool, error) {
 	asking, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

@@ -11,11 +11,11 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// BenchmarkFrame is a frame of ten records from a device's write to its acknowledgement, on a real
-// Redis.
+// BenchmarkFrame measures a frame of ten records from a device's write to its acknowledgement, on
+// a real Redis.
 func BenchmarkFrame(b *testing.B) {
 	s := setup(b, redistest.Shared(b), func(c *Config) { c.MaxLen = 10_000 })
-	s.rate = rate{} // one device is measured for many
+	s.rate = rate{} // one device represents many
 	w := s.login(b, imei)
 	raw, err := teltonika.AppendFrame(nil, teltonika.Codec8E, device.NewTrack(1).Next(10)...)
 	require.NoError(b, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// without is a gateway that nobody connects to.
+// without returns a gateway that nobody connects to.
 func without(t *testing.T, change ...func(*Config)) *Gateway {
 	t.Helper()
 	client := redis.NewClient(redistest.Fake(t))
@@ -31,7 +31,7 @@ func without(t *testing.T, change ...func(*Config)) *Gateway {
 	return g
 }
 
-// broken is a listener that fails at each Accept until enough did, and then ends.
+// broken is a listener whose Accept fails a number of times, and then ends.
 type broken struct {
 	net.Listener
 	at     []time.Duration
@@ -62,7 +62,7 @@ func TestAcceptIsTriedAgainAtGrowingDistances(t *testing.T) {
 	})
 }
 
-// stub is a socket that fails to write after so many bytes.
+// stub is a socket whose writes fail after a number of bytes.
 type stub struct {
 	net.Conn
 	written  int

@@ -34,7 +34,7 @@ func schemas(t testing.TB) func(kind string) *jsonschema.Schema {
 	}
 }
 
-// fits requires that entries are as the schema has them, and have no field that it does not name.
+// fits requires that entries match the schema, without additional fields.
 func fits(t testing.TB, kind string, entries []map[string]any) {
 	t.Helper()
 	schema := schemas(t)(kind)
@@ -46,7 +46,7 @@ func fits(t testing.TB, kind string, entries []map[string]any) {
 	}
 }
 
-// play sends and expects what a file has. It returns the entries of the three streams.
+// play sends and expects a file's data. It returns the entries of the three streams.
 func play(t *testing.T, b *bench, name string) (records, messages, dead []map[string]any) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", name))
@@ -82,7 +82,7 @@ func play(t *testing.T, b *bench, name string) (records, messages, dead []map[st
 	return records, messages, dead
 }
 
-// column is a field of each entry; "-": it has none.
+// column returns a field of each entry, or "-" if missing.
 func column(entries []map[string]any, field string) (all []string) {
 	for _, e := range entries {
 		value, ok := e[field].(string)
@@ -159,7 +159,7 @@ func onceDead(codec string) func(*testing.T, []map[string]any, []map[string]any,
 	}
 }
 
-// signed extends the signs of all numbers in an entry, as docs/telemetry.md tells readers to.
+// signed extends the signs of all numbers in an entry, as documented in docs/telemetry.md.
 func signed(t *testing.T, entry map[string]any) map[string]int64 {
 	t.Helper()
 	var io map[string]any
@@ -210,8 +210,8 @@ func TestDocumentedFramesFitTheSchema(t *testing.T) {
 	}
 }
 
-// A repeat has the same frame and record, so that a reader can drop it. Another frame, and the same
-// frame of another device, do not.
+// A repeat has the same frame and record, so that a reader can drop it. Other frames, and the
+// same frame of another device, differ.
 func TestARepeatIsKnownByItsFrame(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))

@@ -16,9 +16,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// ParseClientCAs makes a pool for Config.ClientCAs of the certificates in a text, in PEM. Text
-// between them is ignored. One that is damaged or cut off is an error, as is none: a pool must not
-// miss an authority because half of a file was read.
+// ParseClientCAs makes a pool for Config.ClientCAs from certificates in PEM, ignoring text
+// between them. A damaged or truncated certificate is an error, and so is none at all: a pool
+// must not lack an authority because only half of a file was read.
 func ParseClientCAs(text string) (*x509.CertPool, error) {
 	pool, rest := x509.NewCertPool(), []byte(text)
 	n := 0
@@ -46,8 +46,8 @@ func ParseClientCAs(text string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// verifyDevice returns nil if an authority vouches now for the first certificate, as one of a
-// client. The others may lead to the authority.
+// verifyDevice returns nil if the first certificate is currently valid as a client's under these
+// authorities. The others may be intermediates.
 func verifyDevice(certs []*x509.Certificate, cas *x509.CertPool) error {
 	if len(certs) == 0 {
 		return fmt.Errorf("%w: none came", errCertificate)
@@ -65,12 +65,11 @@ func verifyDevice(certs []*x509.Certificate, cas *x509.CertPool) error {
 	return nil
 }
 
-// names reports whether a certificate is that of a device.
 func names(cert *x509.Certificate, imei string) bool {
 	return cert.Subject.CommonName == imei || slices.Contains(cert.DNSNames, imei)
 }
 
-// clientCAs returns Config.ClientCAs' pool; nil: devices need no certificate.
+// clientCAs returns nil if devices need no certificate.
 func (g *Gateway) clientCAs() *x509.CertPool {
 	if g.cfg.ClientCAs == nil {
 		return nil
@@ -78,8 +77,8 @@ func (g *Gateway) clientCAs() *x509.CertPool {
 	return g.cfg.ClientCAs()
 }
 
-// checkCertificate returns an error if the device had to show a certificate and that names another
-// one. The TLS handshake has verified the certificate.
+// checkCertificate returns an error if the device had to show a certificate and it names another
+// device. The TLS handshake has verified it.
 func (s *session) checkCertificate(imei string) error {
 	certs, asked := s.certificates()
 	if !asked || len(certs) > 0 && names(certs[0], imei) {
@@ -93,8 +92,8 @@ func (s *session) checkCertificate(imei string) error {
 	return err
 }
 
-// certificates returns what the device has shown, and whether it had to show a certificate. During
-// the TLS handshake it would wait for the end of that: call it later.
+// certificates returns the device's certificates, and whether one was required. During the TLS
+// handshake it would block: call it later.
 func (s *session) certificates() (certs []*x509.Certificate, asked bool) {
 	conn, overTLS := s.conn.(*tls.Conn)
 	if !overTLS || s.g.cfg.ClientCAs == nil {
@@ -103,14 +102,14 @@ func (s *session) certificates() (certs []*x509.Certificate, asked bool) {
 	return conn.ConnectionState().PeerCertificates, true
 }
 
-// vouched reports whether the device needs no certificate, or its own still counts.
+// vouched reports whether the device needs no certificate, or its certificate is still valid.
 func (s *session) vouched() bool {
 	certs, asked := s.certificates()
 	return !asked || verifyDevice(certs, s.g.clientCAs()) == nil
 }
 
-// recheckCertificates closes the sockets of devices that have lost their authority, within a second
-// of a change of the authorities.
+// recheckCertificates closes the sockets of devices that have lost their authority, within a
+// second of a change of the authorities.
 func (g *Gateway) recheckCertificates(ctx context.Context) {
 	last := g.clientCAs()
 	for wait.For(ctx, certificateAge) {
@@ -127,18 +126,19 @@ func (g *Gateway) recheckCertificates(ctx context.Context) {
 	}
 }
 
-// refusalPause is how long no refused certificate is logged after one was.
+// refusalPause is the least time between two log lines about refused certificates.
 const refusalPause = time.Minute
 
-// refusals logs devices that are refused for their certificate. Anybody can cause that, as often as
-// they like.
+// refusals logs devices that are refused for their certificates. It limits the lines, since
+// anybody can cause them.
 type refusals struct {
 	mu      sync.Mutex
-	last    time.Time // that was logged
+	last    time.Time // logged line
 	skipped int       // since then
 }
 
-// log logs a refusal of a device, which may not have named itself, or counts it for the next line.
+// log logs a refusal, or counts it for the next line. imei is empty if the device did not send
+// one.
 func (r *refusals) log(s *session, imei string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +152,7 @@ func (r *refusals) log(s *session, imei string, err error) {
 	r.last, r.skipped = now, 0
 }
 
-// subject is whom a certificate names, in printable ASCII and not at length.
+// subject returns the names in a certificate, shortened and in printable ASCII.
 func subject(cert *x509.Certificate) string {
 	const most = 3
 	all := append([]string{cert.Subject.CommonName}, cert.DNSNames...)

@@ -21,7 +21,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// doors is a gateway that asks devices for certificates of these authorities.
+// doors is a gateway that requires device certificates of these authorities.
 type doors struct {
 	*bench
 	cas atomic.Pointer[x509.CertPool]
@@ -48,7 +48,7 @@ func asking(t *testing.T, wrap func(*bench, net.Listener) net.Listener, all ...*
 	return d
 }
 
-// comes is a device with a certificate, or none; nothing of TLS has been sent yet.
+// comes connects a device with a certificate, or none, before any TLS data is sent.
 func (d *doors) comes(t *testing.T, cert *tls.Certificate, version uint16, change ...func(*tls.Config)) *wire {
 	t.Helper()
 	config := &tls.Config{InsecureSkipVerify: true, MaxVersion: version}
@@ -100,8 +100,8 @@ func TestACertificateOfAnIntermediateAuthorityCounts(t *testing.T) {
 	w.expect("01")
 }
 
-// What is refused has touched nothing: no device is registered, no place among the identified ones
-// was taken, nobody was displaced.
+// A refusal has no effects: no device is registered, no place among the identified ones is taken,
+// and nobody is displaced.
 func TestADeviceWithoutACertificateOfItsOwnIsRefused(t *testing.T) {
 	t.Parallel()
 	ca, other := certtest.New(t, "devices"), certtest.New(t, "devices")
@@ -224,7 +224,7 @@ func TestCertificatesCountBehindAProxyToo(t *testing.T) {
 	t.Parallel()
 	ca := certtest.New(t, "devices")
 	d := asking(t, proxied("127.0.0.0/8"), ca)
-	d.dial(t) // says nothing, not even a header, and delays nobody
+	d.dial(t) // sends nothing, not even a header, and delays nobody
 	from := &net.TCPAddr{IP: net.ParseIP("203.0.113.7"), Port: 4711}
 	for version := range byte(2) {
 		header := proxyproto.HeaderProxyFromAddrs(version+1, from, &net.TCPAddr{IP: net.ParseIP("192.0.2.1"), Port: 5027})
@@ -256,7 +256,7 @@ func TestCertificatesCountBehindAProxyToo(t *testing.T) {
 	require.Contains(t, d.log.String(), "peer=203.0.113.7:4711", "not the proxy's")
 	awaitCount(t, 4, d.metrics.disconnects.WithLabelValues(endCertificate))
 
-	// Without a header nothing of TLS is read.
+	// Without a header no TLS data is read.
 	w := d.comes(t, ca.Device(t, imei), 0)
 	require.Error(t, w.Conn.(*tls.Conn).Handshake())
 	awaitCount(t, 1, d.metrics.disconnects.WithLabelValues(endProxy))

@@ -10,50 +10,49 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// Errors of [Gateway.Command].
 var (
-	// ErrNotConnected: nothing was written to the device.
+	// ErrNotConnected means that nothing was written to the device.
 	ErrNotConnected = errors.New("gateway: not connected")
-	// ErrUnanswered: the command was written, and its socket ended or its time was up without an
-	// answer. The device may have executed it.
+	// ErrUnanswered means that the command was written, and the socket ended or time ran out before
+	// the answer. The device may have executed it.
 	ErrUnanswered = errors.New("gateway: no answer")
-	// ErrWrongDevice: the device at the socket says that the command was for another one. It has not
-	// executed it.
+	// ErrWrongDevice means that the device at the socket is not the one addressed. It has not
+	// executed the command.
 	ErrWrongDevice = errors.New("gateway: wrong device")
-	// ErrAmbiguous comes with an answer that may be something else: data of a serial port, or the
-	// rest of another command's answer. The text is all that may be the answer, a line each.
+	// ErrAmbiguous accompanies an answer that may be something else: data of a serial port, or the
+	// rest of another command's answer. The text is everything that may be the answer, a line each.
 	ErrAmbiguous = errors.New("gateway: ambiguous answer")
 )
 
-// quietTime is how long a socket must have been quiet after an answer before the next command is
-// written. A device writes the frames of one answer one after the other, and only the network can
-// separate them. Three seconds cover a segment that TCP had to send three times, after one second
-// and after two more.
+// quietTime is how long a socket must be quiet after an answer before the next command is
+// written. A device writes an answer's frames back to back, and only the network can separate
+// them. Three seconds cover a segment that TCP had to send three times, after one second and
+// after two more.
 const quietTime = 3 * time.Second
 
-// Command is one command for a device.
+// Command is a command for a device.
 type Command struct {
 	IMEI  string
 	Codec teltonika.Codec // 12 or 14
 	Text  []byte
-	// Expires is until when the device's session may begin to write it, by this process' clock.
+	// Expires is the last time, by this process' clock, at which the session may begin to write it.
 	Expires time.Time
-	// Permit is asked once, when the command can be written. It returns how long an answer may take.
-	// If it returns an error, nothing is written. Its context ends with Expires.
+	// Permit is called once, when the command can be written. It returns the time allowed for an
+	// answer. If it returns an error, nothing is written. Its context ends at Expires.
 	Permit func(context.Context) (time.Duration, error)
 }
 
-// commandState is what a session knows of commands. The session's mu guards it.
+// commandState is a session's command state, guarded by the session's mu.
 type commandState struct {
-	pending  *pendingCommand // the command under way; nil: none
+	pending  *pendingCommand // nil if no command is under way
 	accepted bool            // a frame was acknowledged: the device takes commands from now on
-	answered time.Time       // when the device last answered a command
+	answered time.Time       // time of the device's last answer
 	written  bool            // a command was written
-	unsure   uint8           // bits: see bitOf; only a new socket begins without them
+	unsure   uint8           // bits: see bitOf; cleared only by a new socket
 }
 
-// bitOf is the bit of a codec in unsure: a response of it may come that does not answer the pending
-// command, since one came that no command waited for, or a command had no answer.
+// bitOf returns a codec's bit in unsure. It is set after an unexpected response in the codec or
+// an unanswered command: later responses may then not answer the pending command.
 func bitOf(codec teltonika.Codec) uint8 {
 	if codec == teltonika.Codec14 {
 		return 2
@@ -61,7 +60,7 @@ func bitOf(codec teltonika.Codec) uint8 {
 	return 1
 }
 
-// pendingCommand is one command on its way through a session. A session has one or none.
+// pendingCommand is a command on its way through a session. A session has at most one.
 type pendingCommand struct {
 	codec teltonika.Codec
 	imei  teltonika.IMEI
@@ -69,33 +68,32 @@ type pendingCommand struct {
 	ready chan struct{} // closed when the session takes commands
 	done  chan struct{} // closed when the device has answered or the socket has ended
 
-	// The session's mu guards these.
-	permitted bool  // to be written at the next frame boundary at which nothing is unread
+	// Guarded by the session's mu.
+	permitted bool  // to be written at the next frame boundary with nothing unread
 	written   bool  // the session has begun to write it
-	unsure    bool  // what comes may be something else than the answer
-	failed    error // why nothing of it went out although the session began
+	unsure    bool  // responses may be something other than the answer
+	failed    error // why the session began to write and sent nothing
 	answered  bool
-	text      []byte // of the answer; if unsure, of what may be the answer, a line each
-	refused   error  // the answer is that the device is another one
+	text      []byte // the answer, or if unsure all that may be the answer, a line each
+	refused   error  // the answer shows that the device is a different one
 
-	heard chan struct{} // closed when unsure, and the first response came
+	heard chan struct{} // closed at the first response, if unsure
 }
 
-// candidates is how many bytes of what may be the answer are taken. All of it is stored as
+// candidates bounds the bytes of possible answers that are returned. All of them are stored as
 // messages.
 const candidates = 8 << 10
 
-// Command sends a command to the newest socket of its device here and returns the text of the
-// answer's first frame. It waits until a frame of that socket's session has been acknowledged and
-// until the socket was quiet for three seconds after an earlier answer. Then it asks for the permit
-// and writes the command, but not between a frame of records and its acknowledgement. One command
-// at a time is under way on a socket. If a response on the socket could be something else than the
-// answer, Command returns all that come within three seconds, with ErrAmbiguous: see the package
-// comment.
+// Command sends a command to its device's newest socket here and returns the text of the answer's
+// first frame. It waits until a frame of that session has been acknowledged and the socket has
+// been quiet for three seconds after an earlier answer. Then it calls Permit and writes the
+// command, but never between a frame of records and its acknowledgement. A socket has one command
+// under way at a time. If a response could be something other than the answer, Command returns
+// all responses within three seconds, with ErrAmbiguous: see the package comment.
 //
-// Nothing was written if the error is ErrNotConnected or what Permit returned. The same holds for
-// the cause of the end of ctx and for context.DeadlineExceeded, before Permit was asked. The other
-// errors are ErrUnanswered, also when ctx ends later, and ErrWrongDevice.
+// Nothing was written if the error is ErrNotConnected, Permit's own, or, before Permit was
+// called, context.DeadlineExceeded or the cause of ctx's end. The other errors are ErrUnanswered,
+// also if ctx ends later, and ErrWrongDevice.
 func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 	waiting, cancel := context.WithDeadline(ctx, c.Expires)
 	defer cancel()
@@ -113,8 +111,8 @@ func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 	return s.exchange(ctx, o)
 }
 
-// place gives a command to the newest socket of its device, and waits until it may be written
-// there. If the socket ends first, place tries the next one.
+// place assigns a command to its device's newest socket and waits until it may be written there.
+// If the socket ends first, place tries the next one.
 func (g *Gateway) place(ctx context.Context, c Command) (*session, *pendingCommand, error) {
 	for {
 		o, err := newPendingCommand(c)
@@ -157,7 +155,8 @@ func newPendingCommand(c Command) (*pendingCommand, error) {
 	return o, nil
 }
 
-// addCommand makes o the pending command, if there is none. On a session that has ended, o is done.
+// addCommand makes o the pending command unless there already is one. If the session has ended,
+// it closes o.done.
 func (s *session) addCommand(o *pendingCommand) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,10 +184,10 @@ func (s *session) acceptCommands() {
 	s.commands.accepted = true
 }
 
-// awaitTurn waits until a command may be written: the session takes commands and was quiet for long
-// enough. It returns the cause of the end of ctx.
+// awaitTurn waits until the session takes commands and has been quiet for long enough. It returns
+// the cause if ctx ends.
 func (s *session) awaitTurn(ctx context.Context, o *pendingCommand) (ended bool, err error) {
-	select { // without a look at ctx: Redis' clock decides whether there is time left
+	select { // ignores ctx: Redis' clock decides whether time is left
 	case <-o.ready:
 	default:
 		select {
@@ -215,14 +214,13 @@ func (s *session) awaitTurn(ctx context.Context, o *pendingCommand) (ended bool,
 	}
 }
 
-// unquiet is how long the socket must still be quiet before another command is written.
+// unquiet returns how long the socket must still be quiet before the next command.
 func (s *session) unquiet() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Until(s.commands.answered.Add(s.g.cfg.Quiet))
 }
 
-// withdraw takes a command off the session.
 func (s *session) withdraw(o *pendingCommand) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +229,7 @@ func (s *session) withdraw(o *pendingCommand) {
 	}
 }
 
-// exchange lets the session write a command, and waits for the answer until ctx ends.
+// exchange lets the session write a command and waits for the answer until ctx ends.
 func (s *session) exchange(ctx context.Context, o *pendingCommand) ([]byte, error) {
 	s.permit(o)
 	why := "the socket ended"
@@ -242,7 +240,7 @@ func (s *session) exchange(ctx context.Context, o *pendingCommand) ([]byte, erro
 	case <-ctx.Done():
 		why = "its time was up"
 	}
-	s.withdraw(o) // from now on nothing comes of it
+	s.withdraw(o) // the command can no longer get an answer
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -257,11 +255,11 @@ func (s *session) exchange(ctx context.Context, o *pendingCommand) ([]byte, erro
 	case o.failed != nil:
 		return nil, fmt.Errorf("%w: %w", ErrNotConnected, o.failed)
 	}
-	s.commands.unsure |= bitOf(o.codec) // the answer may yet come
+	s.commands.unsure |= bitOf(o.codec) // the answer may still come
 	return nil, fmt.Errorf("%w: %s; the device may have executed it", ErrUnanswered, why)
 }
 
-// listen collects what may be the answer for as long as a socket is quiet between two commands.
+// listen collects possible answers for as long as a socket is quiet between two commands.
 func (s *session) listen(ctx context.Context, o *pendingCommand) {
 	timer := time.NewTimer(s.g.cfg.Quiet)
 	defer timer.Stop()
@@ -272,7 +270,6 @@ func (s *session) listen(ctx context.Context, o *pendingCommand) {
 	}
 }
 
-// permit lets the session write a command, and wakes it if it waits for its device.
 func (s *session) permit(o *pendingCommand) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -283,8 +280,8 @@ func (s *session) permit(o *pendingCommand) {
 	}
 }
 
-// takeCommand returns the pending command if the session's goroutine must write it now. What has
-// arrived by now is read first: it does not answer the command. mu is held.
+// takeCommand returns the pending command if the session's goroutine must write it now. Data that
+// has already arrived does not answer the command and is read first. The caller holds mu.
 func (s *session) takeCommand() *pendingCommand {
 	o := s.commands.pending
 	if o == nil || !o.permitted || o.written {
@@ -298,8 +295,8 @@ func (s *session) takeCommand() *pendingCommand {
 	return o
 }
 
-// write puts a command on the wire. After an error the socket must end: half a command makes what
-// follows unreadable for the device.
+// write sends a command. After an error the socket must end: half a command makes everything
+// after it unreadable for the device.
 func (s *session) write(o *pendingCommand) error {
 	n, err := s.send(o.frame)
 	if err != nil && n == 0 {
@@ -308,17 +305,17 @@ func (s *session) write(o *pendingCommand) error {
 		s.mu.Unlock()
 	}
 	if err != nil {
-		return fmt.Errorf("gateway: command: %v", err) // as answer hides it
+		return fmt.Errorf("gateway: command: %v", err) // hides the socket's error, as answer does
 	}
 	return nil
 }
 
-// takeAnswer gives a message to the pending command if it is the answer, or may be: then it is
-// ambiguous. A response of codec 12 names no command, so the first one is the answer. One of codec
-// 14 names its device. Only type 06 can be an answer. A response that no command waits for
-// makes the socket unsure: it is the rest of an answer, a late one, or what the device sends of
-// itself, and more of it may come. If no command was written, it is the last of these, and the
-// device will do so on its next socket too.
+// takeAnswer passes a message to the pending command if it is the answer, or may be: then it is
+// ambiguous. Only type 06 can be an answer. In codec 12 it names no command, so the first one is
+// the answer; in codec 14 it names its device. An unexpected response makes the socket unsure: it
+// is the rest of an answer, a late answer or the device's own data, and more may follow. Before
+// any command it is the device's own data, and the device will send such data on its next socket
+// too.
 func (s *session) takeAnswer(codec teltonika.Codec, m teltonika.Message) (asked, ambiguous bool) {
 	nack := m.Type == teltonika.TypeNACK && codec == teltonika.Codec14
 	if codec != teltonika.Codec12 && codec != teltonika.Codec14 || m.Type != teltonika.TypeResponse && !nack {
@@ -359,7 +356,6 @@ func (s *session) takeAnswer(codec teltonika.Codec, m teltonika.Message) (asked,
 	return true, false
 }
 
-// hear takes what may be the answer.
 func (o *pendingCommand) hear(text []byte) {
 	text = bytes.TrimRight(text, "\r\n")
 	if len(o.text)+len(text) >= candidates {

@@ -18,7 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// response is a frame with a device's text in it, as an answer to a command has it.
+// response returns a frame with a device's answer to a command.
 func response(t testing.TB, codec teltonika.Codec, text string) []byte {
 	t.Helper()
 	m := teltonika.Message{Type: teltonika.TypeResponse, Text: []byte(text)}
@@ -32,14 +32,14 @@ func response(t testing.TB, codec teltonika.Codec, text string) []byte {
 	return p
 }
 
-// asked is what came of a command.
+// asked is the result of a command.
 type asked struct {
 	text string
 	err  error
 	took time.Duration
 }
 
-// asks gives a command that is permitted for so long from when it could be written.
+// asks sends a command whose permit allows this time for the answer.
 func asks(g *Gateway, codec teltonika.Codec, text string, answerWithin time.Duration) <-chan asked {
 	began, out := time.Now(), make(chan asked, 1)
 	go func() {
@@ -69,7 +69,7 @@ func hears(t testing.TB, from io.Reader, codec teltonika.Codec, text string) {
 	require.Equal(t, want, got)
 }
 
-// reported is a socket on which a frame was acknowledged, so that it takes commands.
+// reported returns a socket that takes commands, after an acknowledged frame.
 func reported(t *testing.T, s *timed) *timed {
 	t.Helper()
 	s.login(t)
@@ -80,8 +80,8 @@ func reported(t *testing.T, s *timed) *timed {
 
 const c12, c14 = teltonika.Codec12, teltonika.Codec14
 
-// obeys is a whole command: the device hears it and answers "did " and its text. It returns how
-// long that took.
+// obeys runs a whole command: the device hears it and answers "did " and its text. It returns the
+// time taken.
 func (s *timed) obeys(t *testing.T, codec teltonika.Codec, text string) time.Duration {
 	t.Helper()
 	got := asks(s.gateway, codec, text, time.Minute)
@@ -105,7 +105,8 @@ func TestTheNextCommandWaitsUntilTheSocketWasQuietForThreeSeconds(t *testing.T) 
 	})
 }
 
-// ambiguous requires that a command is heard and has exactly these texts for answers, ambiguously.
+// ambiguous requires that the device hears a command, and that exactly these texts are its
+// ambiguous answer.
 func (s *timed) ambiguous(t *testing.T, got <-chan asked, codec teltonika.Codec, command, want string) {
 	t.Helper()
 	hears(t, s, codec, command)
@@ -219,8 +220,8 @@ func TestASocketThatEndsWhileItIsToBeQuietEndsTheWaiting(t *testing.T) {
 	})
 }
 
-// What has arrived when a command could be written is no answer to it, although nobody has read it
-// yet. A keep-alive is in nobody's way.
+// Data that arrived before a command could be written does not answer it, even if unread. A
+// keep-alive does not delay the command.
 func TestWhatArrivedBeforeACommandWasWrittenIsNoAnswerToIt(t *testing.T) {
 	t.Parallel()
 	plain := func(_ *bench, ln net.Listener) net.Listener { return ln }
@@ -291,22 +292,21 @@ func TestACallDoesNotHideWhatHasArrived(t *testing.T) {
 	_, err = device.Write(response(t, c12, "the rest of an earlier answer"))
 	require.NoError(t, err)
 	await(t, func() bool { bytes, _ := s.unread(); return bytes })
-	s.interrupt() // as a permit does that comes before the session has met the frame
+	s.interrupt() // like a permit that comes before the session has met the frame
 	command, err := s.rest()
 	require.NoError(t, err)
 	require.Nil(t, command)
 	require.False(t, o.written)
 }
 
-// locked looks at what s.mu guards.
+// locked calls look with s.mu held.
 func (s *session) locked(look func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return look()
 }
 
-// A command wakes a session that rests, and neither a frame that is half here nor the deadline for
-// it suffers.
+// A command wakes a resting session without harm to a partial frame or its deadline.
 func TestACommandDoesNotDisturbAFrameThatIsHalfHere(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(t *testing.T, s *timed) {
@@ -327,8 +327,8 @@ func TestACommandDoesNotDisturbAFrameThatIsHalfHere(t *testing.T) {
 	})
 }
 
-// What a socket may be silent is not changed by a command, nor by word that its device is elsewhere
-// that comes with one.
+// Neither a command nor a simultaneous move of the device changes how long a socket may be
+// silent.
 func TestACommandDoesNotKeepASilentSocketThatIsElsewhere(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(t *testing.T, s *timed) {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// crowd is the sockets of one standing, by address.
+// crowd holds the sockets of one standing, by address.
 type crowd struct {
 	size int
 	of   map[netip.Prefix]*group
 	heap groups
 }
 
-// group is the sockets of one address, in the order in which they came to this standing.
+// group holds the sockets of one address, in the order in which they reached this standing.
 type group struct {
 	from    netip.Prefix
 	members *list.List // of *session
@@ -49,7 +49,7 @@ func (c *crowd) remove(s *session) {
 	heap.Fix(&c.heap, g.at)
 }
 
-// largest returns the group with most members; of several the one whose oldest is oldest.
+// largest returns the group with the most members; among equals, the one with the oldest member.
 func (c *crowd) largest() *group {
 	if len(c.heap) == 0 {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// What the registry is told must be so: a claim stands for a device that is here, and an
-// acknowledgement that is followed by a frame for one that has received it.
+// The registry must hear only the truth: a claim means that the device is here, and an
+// acknowledgement followed by a frame means that the device received it.
 
 func TestADeviceThatGaveUpInTheBacklogIsNotRegistered(t *testing.T) {
 	t.Parallel()
@@ -31,7 +31,7 @@ func TestAFrameThatWasHereBeforeTheAcknowledgementProvesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
 	w := b.login(t, imei)
-	// sent together: the second is no answer to the first's acknowledgement
+	// sent together: the second does not confirm the first's acknowledgement
 	two := append(frame(t, 1), frame(t, 1)...)
 	w.send(two)
 	w.expect("0000000100000001")

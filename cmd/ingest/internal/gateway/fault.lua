@@ -1,4 +1,4 @@
--- fault.lua: stores the last fault of a device. A full hash loses any other one.
+-- fault.lua: stores a device's last fault. A full hash drops an arbitrary other one.
 -- KEYS[1] hash
 -- ARGV[1] imei  ARGV[2] fault, JSON  ARGV[3] most fields
 if not redis.call('HGET', KEYS[1], ARGV[1]) and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3]) then

@@ -16,19 +16,20 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// FaultsSuffix makes the name of the streams of records, as configured, that of the hash with the
-// last fault of each device.
+// FaultsSuffix, appended to the configured name of the record streams, names the hash with each
+// device's last fault.
 const FaultsSuffix = ":faults"
 
 const (
-	// faultBytes is how many bytes of a frame a fault shows.
+	// faultBytes is how many bytes of the frame a fault shows.
 	faultBytes = 256
-	// faultsMost bounds the hash of faults: some 9 MB.
+	// faultsMost bounds the hash of faults to some 9 MB.
 	faultsMost = 10_000
-	// faultsAMinute bounds what is logged and stored, of all devices: any peer can make up devices.
+	// faultsAMinute bounds the faults logged and stored for all devices: any peer can invent
+	// devices.
 	faultsAMinute = 100
-	// faultAgain is how long the stored fault of a device stays the last one, if it is of a kind that
-	// came before.
+	// faultAgain is the least age at which a device's stored fault is replaced by one of a kind seen
+	// before.
 	faultAgain = time.Minute
 )
 
@@ -37,7 +38,7 @@ var faultLua string
 
 var faultScript = redis.NewScript(faultLua)
 
-// faultKinds names the kinds of faults, by their errors. The index is the kind's bit in a note.
+// faultKinds maps errors to the names of their kinds. The index is the kind's bit in a note.
 var faultKinds = []struct {
 	err  error
 	kind string
@@ -52,7 +53,7 @@ var faultKinds = []struct {
 	{errUnawaited, "unawaited"},
 }
 
-// Fault is what was last wrong with what a device sent, as it is stored in JSON.
+// Fault is the last fault in a device's data, as stored in JSON.
 type Fault struct {
 	At    int64  `json:"at"` // unix ms
 	Kind  string `json:"kind"`
@@ -61,8 +62,8 @@ type Fault struct {
 	Peer  string `json:"peer"`
 }
 
-// faults shows operators what devices send that is wrong: a log line a device and kind, and the
-// last fault of each device in a hash. Nothing rests on either, so nobody waits for them.
+// faults shows operators the errors in devices' data: a log line per device and kind, and each
+// device's last fault in a hash. Nothing depends on either, so nobody waits for them.
 type faults struct {
 	client redis.UniversalClient
 	key    string
@@ -72,8 +73,8 @@ type faults struct {
 	queue  chan storedFault
 
 	mu    sync.Mutex
-	since time.Time // when the minute began
-	count int       // of faults in it
+	since time.Time // start of the current minute
+	count int       // faults in it
 }
 
 type storedFault struct {
@@ -89,7 +90,6 @@ func newFaults(client redis.UniversalClient, key string, notes *notes, log *slog
 	}
 }
 
-// run stores faults until ctx ends.
 func (f *faults) run(ctx context.Context) {
 	for {
 		select {
@@ -114,7 +114,6 @@ func (f *faults) write(ctx context.Context, one storedFault) error {
 	return faultScript.Run(ctx, f.client, []string{f.key}, one.imei, value, faultsMost).Err()
 }
 
-// fault notes that a device sent what is wrong.
 func (s *session) fault(err error, frame []byte) {
 	for bit, k := range faultKinds {
 		if errors.Is(err, k.err) {
@@ -154,7 +153,7 @@ func (f *faults) note(from origin, bit uint16, kind string, why error, frame []b
 	}
 }
 
-// may reports whether another fault may be shown in this minute.
+// may reports whether the limit of this minute permits another fault.
 func (f *faults) may(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// heard is a log that a test reads while it is written.
+// heard is a log that can be read while it is written.
 type heard struct {
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -30,7 +30,7 @@ func (h *heard) Write(p []byte) (int, error) {
 	return h.log.Write(p)
 }
 
-// faults are the lines about what devices send.
+// faults returns the lines about devices' faults.
 func (h *heard) faults(t *testing.T) (all []map[string]any) {
 	t.Helper()
 	h.mu.Lock()
@@ -45,7 +45,7 @@ func (h *heard) faults(t *testing.T) (all []map[string]any) {
 	return all
 }
 
-// fault is the one that is stored of a device.
+// fault returns a device's stored fault.
 func (b *bench) fault(t *testing.T, imei string) (f Fault) {
 	t.Helper()
 	text, err := b.rdb.HGet(t.Context(), b.stream+FaultsSuffix, imei).Bytes()
@@ -117,7 +117,7 @@ func TestEveryFaultHasAKind(t *testing.T) {
 	}
 }
 
-// Anybody can make up devices: neither the log nor Redis is filled with them.
+// Anybody can invent devices, so the log and Redis must stay bounded.
 func TestFaultsOfManyDevicesAreBounded(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -179,7 +179,7 @@ func TestADeviceHasAShareOfTheDeadLetters(t *testing.T) {
 	for i, e := range dead[1:] {
 		require.Equal(t, hex.EncodeToString(junk(byte(15+i))), e["raw"])
 	}
-	// A dead letter that was lost is kept again.
+	// A lost dead letter is kept again.
 	require.NoError(t, b.rdb.Del(t.Context(), b.stream+DeadSuffix).Err())
 	w.send(junk(19))
 	w.expect("00000001")

@@ -9,19 +9,19 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// hasty is how many frames in a row must have come before the acknowledgement of the one before
-// them. Then their device does not wait for acknowledgements.
+// hasty is how many consecutive frames, each before the acknowledgement of the last, show that a
+// device does not wait for acknowledgements.
 const hasty = 3
 
-// errUnawaited is the fault of a device that takes a frame for delivered when TCP has it.
+// errUnawaited is the fault of a device that takes a frame for delivered once TCP has it.
 var errUnawaited = errors.New("gateway: frames come before the ones before them were acknowledged; " +
 	"the device loses what is under way when a connection ends")
 
-// handle stores one frame and acknowledges it. An error means that the socket must be closed.
+// handle stores a frame and acknowledges it. After an error the socket must be closed.
 func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 	codec, outcome := frame.Codec.String(), "acknowledged"
 	if !frame.Codec.HasRecords() && !frame.Codec.IsCommand() {
-		codec = "unknown" // a label for each of 256 ids would be a peer's choice
+		codec = "unknown" // one label per id would let a peer create 256
 	}
 	defer func() { s.g.metrics.frames.WithLabelValues(codec, outcome).Inc() }()
 	if frame.Codec.IsCommand() {
@@ -56,8 +56,8 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 	if kept.mustRepeat() {
 		return kept.fault
 	}
-	// A frame that is here before this one is acknowledged does not answer the acknowledgement, and so
-	// does not prove that the device has it.
+	// A frame that arrives before the acknowledgement is sent does not prove that the device
+	// received it.
 	bytes, end := s.unread()
 	var ack [4]byte
 	if err := s.answer(teltonika.AppendAck(ack[:0], int(frame.Count))); err != nil {
@@ -72,15 +72,15 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 	return nil
 }
 
-// mustRepeat reports whether a frame that could not be read is not acknowledged: it does not show
-// how many records it has. A frame that comes again is a dead letter already and loses nothing. It
-// is acknowledged with the number that it announces, since the device would repeat it for ever.
+// mustRepeat reports whether an undecodable frame stays unacknowledged, because its number of
+// records is unknown. A repeat is already a dead letter and loses nothing. It is acknowledged
+// with the number that it announces; otherwise the device would repeat it for ever.
 func (k kept) mustRepeat() bool {
 	unknown := errors.Is(k.fault, teltonika.ErrUnknownCodec) || errors.Is(k.fault, teltonika.ErrCount)
 	return unknown && !k.repeated
 }
 
-// noteHaste counts frames of records that came before the acknowledgement of the one before them.
+// noteHaste counts frames of records that came before the acknowledgement of their predecessor.
 func (s *session) noteHaste(frame teltonika.Frame) {
 	if !s.early {
 		s.hasty = 0

@@ -21,8 +21,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// Deadlines of a socket. Only firstFrame can be set. Vendors and fleets fix the others: parked
-// devices report hourly, and a device closes its socket after 30 s without an acknowledgement.
+// Deadlines of a socket. Only firstFrame is configurable. Vendors and fleets dictate the others:
+// parked devices report hourly, and devices close their socket after 30 s without an
+// acknowledgement.
 const (
 	handshakeTime = 15 * time.Second
 	completeTime  = 30 * time.Second
@@ -30,18 +31,18 @@ const (
 	idleTime      = 3900 * time.Second
 	claimTime     = time.Second
 	storeTime     = 10 * time.Second
-	movedTime     = time.Minute // of silence, when the device is said to be at another replica
-	rescueTime    = time.Second // for reading what has arrived when a socket ends
+	movedTime     = time.Minute // of silence, once the device has registered with another replica
+	rescueTime    = time.Second // for reading the data that has arrived when a socket ends
 )
 
-// Claim is what a socket holds while its device is registered through it.
+// Claim is a socket's hold on its device's registration.
 type Claim interface {
-	// Wait returns when the registration has landed, or with an error when it has failed or ctx has
-	// ended. The socket is served in both cases.
+	// Wait returns nil once the registration has landed, or an error if it failed or ctx ended. The
+	// socket is served in both cases.
 	Wait(ctx context.Context) error
-	// FrameReceived says that a frame has arrived that must be acknowledged.
+	// FrameReceived records the arrival of a frame that must be acknowledged.
 	FrameReceived()
-	// FrameAcked says that the device was sent the acknowledgement.
+	// FrameAcked records that the acknowledgement was sent to the device.
 	FrameAcked()
 	// Release gives the claim back. It never blocks.
 	Release()
@@ -54,50 +55,45 @@ type Config struct {
 	// Client stores telemetry. It must not retry by itself (a retried write may run twice) and must
 	// honour contexts.
 	Client redis.UniversalClient
-	// Stream names the telemetry stream; empty means [Stream]. Streams is how many there are, a power
-	// of two; 0 means one. With more, each name has a hash tag beside: telemetry:{teltonika:16:05:21}
-	// is stream 5 of 16, named as guard.Layout.Partition does, and holds the devices of which
-	// guard.PartitionOf is 5.
+	// Stream names the telemetry stream; empty means [Stream]. Streams is their number, a power of
+	// two; 0 means one. With several, names have a hash tag: telemetry:{teltonika:16:05:21} is
+	// stream 5 of 16, named as by guard.Layout.Partition, for the devices with guard.PartitionOf 5.
 	Stream  string
 	Streams int
-	// Allowed names the set of IMEIs that may be served; empty: every device is.
+	// Allowed names the set of IMEIs that may be served. If empty, every device may be.
 	Allowed string
-	// MaxLen is the approximate cap of all telemetry streams together, in entries, of which each has
-	// an equal part; 0 means a million. The streams of messages have the same cap. Dead letters:
-	// 10,000, or this if it is less.
+	// MaxLen is the approximate cap of all telemetry streams together, in entries, in equal parts; 0
+	// means a million. The message streams have the same cap, dead letters 10,000, or MaxLen if that
+	// is less.
 	MaxLen int64
 	// MaxConns bounds open sockets. At the bound a new socket displaces one without an IMEI, or else
-	// one without a frame, or else one with fewer than three frames: the oldest of the address that
-	// has most of them. While none may be closed, new ones wait in the kernel's backlog. 0 means
+	// one without a frame, or else one with fewer than three: the oldest from the address with the
+	// most of them. While none may be closed, new sockets wait in the kernel's backlog. 0 means
 	// 100,000.
 	MaxConns int
-	// MaxUnidentified bounds open sockets from which no IMEI has come. At the bound the same is done
-	// among them. 0 means 4,096.
+	// MaxUnidentified likewise bounds open sockets without an IMEI, among themselves. 0 means 4,096.
 	MaxUnidentified int
-	// FirstFrame is how long a device that was accepted may take for its first frame. Afterwards it
-	// may be silent for as long as a parked device is. 0 means a minute.
+	// FirstFrame is an accepted device's time for its first frame; later it may be silent for as
+	// long as a parked device. 0 means a minute.
 	FirstFrame time.Duration
-	// MaxRegistering bounds devices that are being registered at once. Further ones wait for their
-	// answer. 0 means 4,096.
+	// MaxRegistering bounds concurrent registrations; further devices wait. 0 means 4,096.
 	MaxRegistering int
-	// Quiet is how long a socket must be quiet after the answer to a command before the next command
-	// is written; 0 means 3 s. A frame of that answer that comes later than this may be taken for the
-	// next answer.
+	// Quiet is how long a socket must be quiet after an answer before the next command is written; 0
+	// means 3 s. A later frame of the old answer may be taken for the next answer.
 	Quiet time.Duration
-	// Drain is how long sockets may take to finish the frame under way after the gateway was told to
-	// stop; 0 means 5 s. Then they are closed. Messages of devices have a quarter of it more. A write
-	// that still waits for Redis ends by its own deadline, ten seconds from its beginning, or when
-	// Client is closed.
+	// Drain is how long sockets may take to finish their current frame once the gateway stops,
+	// before they are closed; 0 means 5 s. Messages get another quarter of it. A write that still
+	// waits for Redis ends ten seconds after it began, or when Client is closed.
 	Drain time.Duration
-	// ClientCAs, if not nil, returns the authorities that may vouch for a device's certificate, the
-	// same pool until it changes. Each device on a listener of OverTLS must then show one that names
-	// its IMEI as common name or DNS name.
+	// ClientCAs, if not nil, returns the authorities for device certificates, the same pool until it
+	// changes. Devices on an OverTLS listener must then present a certificate with their IMEI as
+	// common name or DNS name.
 	ClientCAs func() *x509.CertPool
-	// StartSpan, if not nil, is told of each registration: see janitor.Config. No attribute names the
-	// device.
+	// StartSpan, if not nil, is called for each registration: see janitor.Config. No attribute names
+	// the device.
 	StartSpan func(ctx context.Context, name string, attrs ...slog.Attr) (
 		_ context.Context, end func(err error, attrs ...slog.Attr))
-	// Logger defaults to slog.Default, Registerer to none.
+	// Logger defaults to slog.Default. A nil Registerer registers no metrics.
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -109,11 +105,11 @@ type Gateway struct {
 	messages  *messages
 	faults    *faults
 	metrics   *metrics
-	rate      rate // of each device
+	rate      rate // per device
 	admission *admission
 	refusals  refusals
 	authority *authority    // nil: every device is served
-	slots     chan struct{} // one taken for each open socket
+	slots     chan struct{} // one taken per open socket
 
 	stopping context.Context // ends when the gateway begins to drain
 	stop     context.CancelFunc
@@ -121,10 +117,10 @@ type Gateway struct {
 
 	mu       sync.Mutex
 	sessions map[*session]struct{} // every open socket
-	newest   map[string]*session   // of each IMEI
+	newest   map[string]*session   // by IMEI
 }
 
-// New makes a Gateway. It returns an error that names what is missing or negative.
+// New makes a Gateway. Its error names the setting that is missing, negative or out of range.
 func New(cfg Config) (*Gateway, error) {
 	if cfg.Register == nil || cfg.Client == nil {
 		return nil, errors.New("gateway: Config needs Register and Client")
@@ -165,7 +161,7 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Connections is the number of open sockets, greeted or not.
+// Connections returns the number of open sockets, greeted or not.
 func (g *Gateway) Connections() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -174,15 +170,15 @@ func (g *Gateway) Connections() int {
 
 func (g *Gateway) draining() bool { return g.stopping.Err() != nil }
 
-// Serve accepts devices from all of these listeners until ctx ends or one of them fails. Then it
-// drains: it closes them, lets each socket finish the frame under way, closes it and releases its
-// claim. No goroutine of its own outlives it. The error is nil after ctx ended, else it says why a
-// listener failed. A Gateway serves once.
+// Serve accepts devices until ctx ends or a listener fails. Then it drains: it closes the
+// listeners, lets each socket finish its current frame, closes it and releases its claim. No
+// goroutine outlives Serve. It returns nil if ctx ended, or else the listener's error. A Gateway
+// serves once.
 func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	accepting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 
-	// Sockets outlive ctx: they finish what they have begun.
+	// Sockets outlive ctx to finish the work they have begun.
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	g.store.start()
@@ -214,8 +210,8 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	return context.Cause(accepting)
 }
 
-// accept returns when ctx has ended or ln has failed for good. A listener has at most one socket
-// that waits for its place; further ones wait in the backlog.
+// accept returns when ctx has ended or ln has failed for good. Per listener one accepted socket
+// may wait for its place; further ones wait in the backlog.
 func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 	pause := wait.Between(5*time.Millisecond, time.Second)
 	accepts := streak.New(g.cfg.Logger, "cannot accept devices, trying again", "devices are accepted again")
@@ -238,7 +234,7 @@ func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 		if errors.Is(err, net.ErrClosed) {
 			return fmt.Errorf("gateway: accept: %w", err)
 		}
-		// There are no descriptors left, or a peer gave up in the backlog: both pass.
+		// No descriptors are left, or a peer gave up in the backlog: both pass.
 		accepts.Note(err)
 		if !pause.Wait(ctx) {
 			return nil
@@ -258,7 +254,6 @@ func (g *Gateway) start(work context.Context, conn net.Conn) {
 	})
 }
 
-// drain interrupts every socket, and closes those that remain after Config.Drain.
 func (g *Gateway) drain(abandon func()) {
 	g.stop()
 	for _, s := range g.open() {
@@ -289,9 +284,9 @@ func (g *Gateway) open() []*session {
 	return slices.Collect(maps.Keys(g.sessions))
 }
 
-// claim registers the device and makes s its newest socket. Both are one step, so that the newest
-// socket here is the one that the registry knows. An older socket of the device is closed: such
-// sockets are normally half open. (registry.Config.OnSuperseded is not one step.)
+// claim registers the device and makes s its newest socket in one step, so that registry and
+// gateway agree on it. It closes the device's older socket, which is normally half open.
+// (registry.Config.OnSuperseded is not called in the same step.)
 func (g *Gateway) claim(s *session) Claim {
 	g.mu.Lock()
 	c := g.cfg.Register(s.imei)
@@ -304,9 +299,9 @@ func (g *Gateway) claim(s *session) Claim {
 	return c
 }
 
-// Displaced says that a device has registered with another replica. Its socket here is most likely
-// half open, and is closed unless it speaks within a minute. Displaced never blocks. It is for
-// registry.Config.OnDisplaced.
+// Displaced handles a device's registration with another replica, for
+// registry.Config.OnDisplaced. The socket here is most likely half open, and is closed unless the
+// device speaks within a minute. Displaced never blocks.
 func (g *Gateway) Displaced(imei, owner string) {
 	if s := g.newestSocket(imei); s != nil {
 		g.cfg.Logger.Debug("device is at another replica", "imei", imei, "owner", owner)
@@ -314,28 +309,26 @@ func (g *Gateway) Displaced(imei, owner string) {
 	}
 }
 
-// newestSocket is the newest socket of a device; nil: it has none here.
+// newestSocket returns nil if the device has no socket here.
 func (g *Gateway) newestSocket(imei string) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.newest[imei]
 }
 
-// devices are the IMEIs that are connected.
 func (g *Gateway) devices() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Collect(maps.Keys(g.newest))
 }
 
-// expel closes the socket of a device that may no longer be served.
+// expel closes the socket of a device that has lost its permission.
 func (g *Gateway) expel(imei string) {
 	if s := g.newestSocket(imei); s != nil {
 		s.end(endUnknownDevice)
 	}
 }
 
-// forget removes a socket that has ended.
 func (g *Gateway) forget(s *session) {
 	g.admission.leave(s)
 	g.mu.Lock()

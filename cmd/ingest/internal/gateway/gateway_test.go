@@ -172,7 +172,7 @@ func TestTheStreamsAreCapped(t *testing.T) {
 		w.send(frame(t, 50))
 		w.expect("00000032")
 	}
-	// Approximate: whole nodes of a hundred entries go.
+	// The cap is approximate: Redis trims whole nodes of a hundred entries.
 	require.Less(t, b.rdb.XLen(t.Context(), b.stream).Val(), int64(300))
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// handshakeOutcome is the label of ingest_handshakes_total.
+// handshakeOutcome returns the label for ingest_handshakes_total.
 func handshakeOutcome(err error) string {
 	switch {
 	case err == nil:
@@ -30,7 +30,7 @@ func handshakeOutcome(err error) string {
 	return "incomplete"
 }
 
-// greet reads the IMEI, registers the device and accepts it. Without Redis it accepts the device
+// greet reads the IMEI, registers the device and accepts it. It accepts the device without Redis
 // too: the registry heals later.
 func (s *session) greet(ctx context.Context) error {
 	if err := s.within(handshakeTime, endRefused); err != nil {
@@ -64,8 +64,8 @@ func (s *session) greet(ctx context.Context) error {
 	return s.answer([]byte{teltonika.Accept})
 }
 
-// prepare does what comes before the IMEI on listeners for TLS and for proxies, within the
-// handshake's deadline.
+// prepare completes the TLS handshake and checks the PROXY header, on listeners that have them,
+// within the handshake's deadline.
 func (s *session) prepare() error {
 	conn := s.conn
 	encrypted, overTLS := conn.(*tls.Conn)
@@ -75,7 +75,7 @@ func (s *session) prepare() error {
 		conn = below.Conn
 	}
 	if c, ok := conn.(*proxyproto.Conn); ok && c.ProxyHeader() == nil {
-		_, err := c.Read(nil) // fails with the reason
+		_, err := c.Read(nil) // returns the reason
 		return fmt.Errorf("%w: %w", errProxy, cmp.Or(err, errors.New("none came")))
 	}
 	if !overTLS {
@@ -84,7 +84,7 @@ func (s *session) prepare() error {
 	s.cas = s.g.clientCAs()
 	err := encrypted.SetWriteDeadline(time.Now().Add(handshakeTime))
 	if err == nil {
-		// A key exchange needs a deep stack. On the session's goroutine that stack would stay.
+		// A key exchange needs a deep stack, which the session's goroutine would keep.
 		done := make(chan error, 1)
 		go func() { done <- encrypted.Handshake() }()
 		err = <-done
@@ -99,9 +99,8 @@ func (s *session) prepare() error {
 	return fmt.Errorf("%w: %w", errTLS, err)
 }
 
-// register claims the device and waits at most a second until that has landed. It waits for its
-// turn first. It ends before the device has its answer: a device that does not take the answer
-// keeps no other one waiting.
+// register waits for its turn, claims the device and waits up to a second for the claim to land.
+// Its turn ends before the answer is sent: a device that does not read it delays no other.
 func (s *session) register(ctx context.Context, imei string) error {
 	select {
 	case s.g.admission.slots <- struct{}{}:
@@ -109,19 +108,19 @@ func (s *session) register(ctx context.Context, imei string) error {
 	case <-s.g.stopping.Done():
 		return errDraining
 	}
-	// The handshake may be old: it may have waited here, in the backlog of a full replica, or in one
-	// that was suspended. If the device gave up meanwhile, its handshake elsewhere is newer.
+	// The handshake may be stale, after waiting here, in the backlog of a full replica, or in a
+	// suspended one. If the device has given up meanwhile, its handshake elsewhere is newer.
 	if _, end := s.unread(); end {
 		return errGone
 	}
 	s.imei, s.peer = imei, named(s.conn.RemoteAddr())
 	s.claim = s.g.claim(s)
 	if s.cas != s.g.clientCAs() && !s.vouched() {
-		return errCertificate // recheck may have been over before the claim
+		return errCertificate // recheckCertificates may have finished before the claim
 	}
 	landing, cancel := context.WithTimeout(ctx, claimTime)
 	defer cancel()
-	if err := s.claim.Wait(landing); err != nil { // the registry has counted it
+	if err := s.claim.Wait(landing); err != nil { // the registry has counted the error
 		failpoint.Hit(failpoint.UnansweredRegister)
 		s.g.cfg.Logger.Debug("device served before its registration landed", "imei", imei, "error", err)
 	}

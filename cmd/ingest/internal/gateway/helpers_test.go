@@ -24,10 +24,10 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 const imei = "356307042441013"
 
-// patience bounds what a test waits for an event; nothing ever takes so long.
+// patience bounds the wait for an event; no event takes that long.
 const patience = 2 * time.Minute
 
-// registrar makes claims that record what the gateway does with them.
+// registrar makes claims that record the gateway's calls.
 type registrar struct {
 	mu     sync.Mutex
 	claims []*claim
@@ -110,7 +110,7 @@ func setup(t testing.TB, server *redistest.Server, change ...func(*Config)) *ben
 	return setupOn(t, server, func(_ *bench, ln net.Listener) net.Listener { return ln }, change...)
 }
 
-// setupOn is setup for a listener that is more than a plain one.
+// setupOn is setup for a wrapped listener.
 func setupOn(t testing.TB, server *redistest.Server, wrap func(*bench, net.Listener) net.Listener, change ...func(*Config)) *bench {
 	t.Helper()
 	var target service.Redis
@@ -149,7 +149,7 @@ func setupOn(t testing.TB, server *redistest.Server, wrap func(*bench, net.Liste
 	return b
 }
 
-// entries are what stands in a stream, oldest first.
+// entries returns a stream's entries, oldest first.
 func (b *bench) entries(t testing.TB, stream string) []map[string]any {
 	t.Helper()
 	messages, err := b.rdb.XRange(t.Context(), stream, "-", "+").Result()
@@ -161,14 +161,13 @@ func (b *bench) entries(t testing.TB, stream string) []map[string]any {
 	return all
 }
 
-// await waits for what the gateway does after the device has its answer.
+// await waits for the gateway's work after the device has its answer.
 func await(t testing.TB, what func() bool) {
 	t.Helper()
 	waittest.Until(t, time.Millisecond, what)
 }
 
-// awaitCount waits until a metric is as high as it must be; it is not to be
-// higher.
+// awaitCount waits until a metric has this value, and fails if it exceeds it.
 func awaitCount(t testing.TB, want int, metric prometheus.Collector) {
 	t.Helper()
 	await(t, func() bool { return testutil.ToFloat64(metric) >= float64(want) })
@@ -205,7 +204,7 @@ func (b *bench) dialFrom(t testing.TB, from string) *wire {
 	return &wire{t, conn}
 }
 
-// login is a socket past its handshake.
+// login returns a socket after its handshake.
 func (b *bench) login(t testing.TB, imei string) *wire {
 	t.Helper()
 	w := b.dial(t)
@@ -214,7 +213,7 @@ func (b *bench) login(t testing.TB, imei string) *wire {
 	return w
 }
 
-// reports sends as many frames as make a device one that reports.
+// reports sends enough frames to prove that the device reports.
 func (w *wire) reports() {
 	w.t.Helper()
 	for range reports {
@@ -238,12 +237,12 @@ func (w *wire) expect(want string) {
 	require.Equal(w.t, want, hex.EncodeToString(got))
 }
 
-// expectEnd reads nothing more, and the end of the stream.
+// expectEnd requires the end of the stream, without further bytes.
 func (w *wire) expectEnd() {
 	w.t.Helper()
 	got, err := io.ReadAll(w)
 	require.Empty(w.t, got)
-	if err != nil { // what the gateway had not read makes the close a reset
+	if err != nil { // unread data turns the close into a reset
 		require.ErrorContains(w.t, err, "reset")
 	}
 }
@@ -255,7 +254,7 @@ func handshake(t testing.TB, imei string) []byte {
 	return p
 }
 
-// frame is a frame of n records of codec 8, told apart by their time.
+// frame returns a frame of n records of codec 8 with distinct times.
 func frame(t testing.TB, n int) []byte {
 	t.Helper()
 	records := make([]teltonika.Record, n)

@@ -18,13 +18,13 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
-// keepAlive is sparing, since a probe wakes the radio of a parked device.
+// keepAlive is sparing, since a probe wakes a parked device's radio.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Minute, Interval: 30 * time.Second, Count: 4}
 
-// deadPeer is how long a peer may be gone before it is given up, both when it does not answer
-// probes and when it does not acknowledge data. Linux applies the latter limit to probes too and
-// then does not count them: with a shorter one, a single lost probe would end a parked device's
-// socket. Without it Linux sends an answer again for a quarter of an hour.
+// deadPeer is how long a peer may fail to answer probes, or to acknowledge data, before it is
+// given up. Linux applies the latter limit to probes too, and then ignores their count: with a
+// shorter one, a single lost probe would end a parked device's socket. Without one, Linux
+// retransmits an answer for a quarter of an hour.
 var deadPeer = keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
 
 // Listen opens a socket for devices. Dead peers are noticed after seven minutes.
@@ -39,10 +39,10 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return lc.Listen(ctx, "tcp", addr)
 }
 
-// Proxied is a listener for a load balancer that speaks the PROXY protocol. Each connection must
-// come from one of the trusted addresses (CIDRs, or single ones) and begin with a PROXY header, of
-// either version. Others are closed. A header can name any sender: only trusted proxies may reach
-// ln from these addresses.
+// Proxied returns a listener for a load balancer that speaks the PROXY protocol. Connections must
+// come from a trusted address (CIDRs or single addresses) and begin with a PROXY header, of
+// either version; others are closed. A header can name any sender: only trusted proxies may be
+// able to reach ln from these addresses.
 func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, error) {
 	policy, err := proxyproto.TrustProxyHeaderFromRanges(trusted)
 	if err != nil {
@@ -62,10 +62,10 @@ func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, erro
 	}, nil
 }
 
-// certificateAge is how old the certificate in memory may be when a device comes.
+// certificateAge is the greatest age of the certificate in memory when a device connects.
 const certificateAge = time.Second
 
-// Certificate is a TLS certificate and its key in two files. A change of the files counts for the
+// Certificate is a TLS certificate and its key in two files. Changes of the files apply to the
 // next handshake, or a second later.
 type Certificate struct {
 	certFile, keyFile string
@@ -74,11 +74,11 @@ type Certificate struct {
 
 	mu   sync.Mutex
 	pair *tls.Certificate
-	read time.Time // when the files were last read
+	read time.Time
 }
 
-// LoadCertificate reads a certificate. If the files cannot be read later, it logs a warning and
-// keeps the former certificate.
+// LoadCertificate reads a certificate. If the files become unreadable later, it logs a warning
+// and keeps the former certificate.
 func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
@@ -91,16 +91,17 @@ func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, 
 	}, nil
 }
 
-// OverTLS is a listener for devices that speak TLS, 1.2 or newer. With Config.ClientCAs each device
-// has to show a certificate. ln may be one of Proxied: the PROXY header is then outside of TLS.
+// OverTLS returns a listener for devices that speak TLS 1.2 or newer. With Config.ClientCAs each
+// device must show a certificate. ln may come from Proxied: the PROXY header is then outside of
+// TLS.
 func (g *Gateway) OverTLS(ln net.Listener, c *Certificate) net.Listener {
 	config := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current(), nil },
 	}
 	if g.cfg.ClientCAs != nil {
-		// Not RequireAndVerifyClientCert: a resumed session would skip that verification, and the
-		// reason for a refusal could not be distinguished from other failed handshakes.
+		// Not RequireAndVerifyClientCert: it would skip verification for resumed sessions, and its
+		// refusals could not be distinguished from other failed handshakes.
 		config.ClientAuth = tls.RequestClientCert
 		config.VerifyConnection = func(cs tls.ConnectionState) error {
 			return verifyDevice(cs.PeerCertificates, g.cfg.ClientCAs())
@@ -109,9 +110,9 @@ func (g *Gateway) OverTLS(ln net.Listener, c *Certificate) net.Listener {
 	return tls.NewListener(handshakes{ln}, config)
 }
 
-// mostHandshake is how many bytes a device may send for its TLS handshake. Package tls would hold
-// 64 KiB of a hello and 256 KiB of certificates for each socket, of somebody who has proved
-// nothing. A device with a chain of three certificates sends less than 8 KiB.
+// mostHandshake bounds the bytes a device may send in its TLS handshake. Package tls would hold
+// 64 KiB of a hello and 256 KiB of certificates per socket, for peers that have proved nothing. A
+// device with a chain of three certificates sends less than 8 KiB.
 const mostHandshake = 32 << 10
 
 // handshakes is a listener of sockets below TLS.
@@ -126,15 +127,15 @@ func (h handshakes) Accept() (net.Conn, error) {
 	return &belowTLS{Conn: conn, left: mostHandshake}, nil
 }
 
-// belowTLS is a socket that fails once more has come than the handshake may have, until that is
-// over.
+// belowTLS is a socket that fails if the peer sends more than mostHandshake bytes before the
+// handshake is over.
 type belowTLS struct {
 	net.Conn
 	left int
-	over bool // nothing is counted any more
+	over bool // the limit no longer applies
 }
 
-// Read is part of net.Conn. Only one goroutine at a time reads.
+// Read is part of net.Conn. Only one goroutine at a time may call it.
 func (b *belowTLS) Read(p []byte) (int, error) {
 	if b.over {
 		return b.Conn.Read(p)
@@ -147,7 +148,7 @@ func (b *belowTLS) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// current is the certificate in the files, or the last one that could be read.
+// current returns the certificate in the files, or the last one that could be read.
 func (c *Certificate) current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,8 +164,8 @@ func (c *Certificate) current() *tls.Certificate {
 	return c.pair
 }
 
-// named is an address as logs have it: a text, as HTTP's peers are. A JSON handler would write the
-// fields of a net.TCPAddr. A connection need not have an address.
+// named formats an address for logs, as text like HTTP's peers: a JSON handler would write the
+// fields of a net.TCPAddr. addr may be nil.
 func named(addr net.Addr) string {
 	if addr == nil {
 		return ""
@@ -172,7 +173,7 @@ func named(addr net.Addr) string {
 	return addr.String()
 }
 
-// transport is the socket below conn.
+// transport returns the socket below conn.
 func transport(conn net.Conn) net.Conn {
 	switch c := conn.(type) {
 	case *tls.Conn:

@@ -26,7 +26,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// certify writes a certificate of this name for the loopback and its key.
+// certify writes a certificate for the loopback with this name, and its key.
 func certify(t *testing.T, dir, name string) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -46,7 +46,7 @@ func certify(t *testing.T, dir, name string) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// listening is a gateway that serves a listener made from a plain one, beside none.
+// listening returns a gateway that serves a wrapped listener, without a plain one.
 func listening(t *testing.T, wrap func(*bench, net.Listener) net.Listener, change ...func(*Config)) *bench {
 	t.Helper()
 	return setupOn(t, redistest.Shared(t), wrap, change...)
@@ -61,7 +61,7 @@ func overTLS(t *testing.T, certFile, keyFile string, log *slog.Logger) func(*ben
 func (b *bench) dialTLS(t *testing.T, version uint16) *wire {
 	t.Helper()
 	w := b.dial(t)
-	// its name is what tests look at
+	// tests look at its name only
 	conn := tls.Client(w.Conn, &tls.Config{InsecureSkipVerify: true, MaxVersion: version})
 	require.NoError(t, conn.Handshake())
 	return &wire{t, conn}
@@ -105,7 +105,7 @@ func TestATLSHandshakeWithoutAnEndFillsNoMemory(t *testing.T) {
 	cert, key := certify(t, t.TempDir(), "first")
 	b := listening(t, overTLS(t, cert, key, slog.Default()))
 	w := b.dial(t)
-	const hello = 60_000                                              // of which package tls would hold all
+	const hello = 60_000                                              // package tls would hold all of it
 	w.send([]byte{22, 3, 1, 0x40, 0, 1, 0, hello >> 8, hello & 0xFF}) // a record of 16 KiB
 	w.send(make([]byte, 0x4000-4))
 	w.send([]byte{22, 3, 1, 0x40, 0})
@@ -128,7 +128,7 @@ func TestEvidenceOverTLSIsWhatArrivedAfterTheAcknowledgement(t *testing.T) {
 	b := listening(t, overTLS(t, cert, key, slog.Default()))
 	raw := b.dial(t)
 	gather := &gathering{Conn: raw.Conn}
-	// no tickets after it
+	// then no tickets follow
 	conn := tls.Client(gather, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
 	w := &wire{t, conn}
 	w.send(handshake(t, imei))
@@ -149,7 +149,7 @@ func TestEvidenceOverTLSIsWhatArrivedAfterTheAcknowledgement(t *testing.T) {
 	await(t, func() bool { _, n, _ := claim.counts(); return n == 2 })
 }
 
-// gathering holds back what is written.
+// gathering holds back writes.
 type gathering struct {
 	net.Conn
 	hold bool
@@ -289,11 +289,11 @@ func TestOneGatewayServesSeveralListeners(t *testing.T) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(ctx, lns...) }()
-	for i, imei := range []string{imei, otherIMEI} { // as many as there may be, at different doors
+	for i, imei := range []string{imei, otherIMEI} { // the most possible, on different listeners
 		b := &bench{addr: lns[i].Addr().String()}
 		b.login(t, imei)
 	}
-	require.NoError(t, lns[2].Close()) // one that fails is the end of all
+	require.NoError(t, lns[2].Close()) // a single failure ends all
 	require.ErrorIs(t, <-served, net.ErrClosed)
 	for _, ln := range lns {
 		require.ErrorIs(t, ln.Close(), net.ErrClosed)

@@ -47,7 +47,7 @@ func TestFramesUnderWayLeaveConnectionsForOthers(t *testing.T) {
 			}
 			room := redis.DefaultPipelinePoolSize + size/2
 			await(t, func() bool { return writes.now.Load() == int64(room) })
-			// As the authority and the registry do.
+			// Like the authority and the registry.
 			require.NoError(t, client.SMIsMember(t.Context(), b.stream+"set", imei).Err())
 			_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Exists(t.Context(), b.stream).Err() })
 			require.NoError(t, err)
@@ -64,7 +64,7 @@ func TestFramesUnderWayLeaveConnectionsForOthers(t *testing.T) {
 	}
 }
 
-// underWayHook counts pipelines that are under way.
+// underWayHook counts running pipelines.
 type underWayHook struct{ now, most atomic.Int64 }
 
 func (*underWayHook) DialHook(next redis.DialHook) redis.DialHook          { return next }

@@ -20,42 +20,43 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// MessagesSuffix makes the name of a stream of records that of the messages of its devices.
+// MessagesSuffix, appended to the name of a record stream, names the stream of its devices'
+// messages.
 const MessagesSuffix = ":messages"
 
 const (
-	// deviceWaits and allWait bound what waits for Redis, of one device and of all: a device that
-	// passes on a line a second has some eight minutes.
+	// deviceWaits and allWait bound the bytes that wait for Redis, per device and overall. A device
+	// that sends a line a second fills its share in some eight minutes.
 	deviceWaits, allWait = 128 << 10, 64 << 20
-	// messageCost is what a message costs beside its bytes.
+	// messageCost is a message's cost in memory beyond its bytes.
 	messageCost = 192
-	// batchMost is how many messages are written at once, batchBytes how many bytes of them.
+	// batchMost and batchBytes bound a batch, in messages and in bytes.
 	batchMost, batchBytes = 100, 256 << 10
-	// losersMost bounds the devices whose losses are counted one by one.
+	// losersMost bounds the devices whose losses are counted individually.
 	losersMost = 1000
-	// messageFirst and messagePause are the times between two tries.
+	// messageFirst and messagePause are the first and the longest pause between two tries.
 	messageFirst, messagePause = 50 * time.Millisecond, 5 * time.Second
 )
 
-// message is what a device sent in codec 12 to 15 and nobody asked for, as far as is known.
+// message is unsolicited data from a device in codecs 12 to 15, as far as is known.
 type message struct {
 	origin
 	received  time.Time
-	frame     teltonika.Frame // if fault is set: a copy
+	frame     teltonika.Frame // a copy, if fault is set
 	fault     error           // why the frame could not be decoded: it becomes a dead letter
 	codec     teltonika.Codec
 	kind      teltonika.MessageType
-	at        uint32 // by the device's clock, unix s; codecs 13 and 15
-	named     string // the IMEI in the message, if it is another's
+	at        uint32 // device time, unix s; codecs 13 and 15
+	named     string // the IMEI in the message, if it differs
 	id        string // of the frame
 	index     int    // in the frame
 	text      []byte
-	ambiguous bool // it may be the answer to a command, and is in that outcome too
+	ambiguous bool // possibly the answer to a command, and included in its outcome
 }
 
 func (m *message) cost() int { return messageCost + len(m.text) + len(m.frame.Raw) }
 
-// MessageCounts is about messages of devices in this process.
+// MessageCounts counts the messages of devices in this process.
 type MessageCounts struct {
 	Waiting int              `json:"waiting"` // for Redis
 	Stored  int64            `json:"stored"`
@@ -63,21 +64,21 @@ type MessageCounts struct {
 	LostBy  map[string]int64 `json:"lost_by_device,omitempty"` // of the first thousand devices
 }
 
-// messages are on their way to Redis. A message is not acknowledged and does not come again. So it
-// waits here while Redis is away, in a bounded queue.
+// messages queues messages for Redis. They are neither acknowledged nor sent again, so they wait
+// here while Redis is away, in a bounded queue.
 type messages struct {
 	store   *store
 	metrics *metrics
 	log     *slog.Logger
 	writes  *streak.Streak
-	senders sync.WaitGroup // one for each stream with messages
+	senders sync.WaitGroup // one per stream with messages
 	ctx     context.Context
 	abandon context.CancelFunc
 
 	mu     sync.Mutex
-	queues map[*stream][]*message // oldest first; a stream in it has a sender
-	used   map[string]int         // bytes of each device
-	bytes  int                    // of all
+	queues map[*stream][]*message // oldest first; each stream in it has a sender
+	used   map[string]int         // bytes, by device
+	bytes  int                    // total of used
 	counts MessageCounts          // without Waiting
 }
 
@@ -93,7 +94,7 @@ func newMessages(s *store, m *metrics, log *slog.Logger) *messages {
 	return q
 }
 
-// Messages returns what became of messages of devices.
+// Messages returns the counts of stored, lost and waiting messages.
 func (g *Gateway) Messages() MessageCounts { return g.messages.read() }
 
 func (q *messages) read() MessageCounts {
@@ -107,7 +108,7 @@ func (q *messages) read() MessageCounts {
 	return c
 }
 
-// add takes a message over. It never blocks.
+// add takes over a message, and never blocks.
 func (q *messages) add(m *message) {
 	to := q.store.of(m.imei)
 	q.mu.Lock()
@@ -126,7 +127,7 @@ func (q *messages) add(m *message) {
 	}
 }
 
-// lose counts a message that is not stored. mu is held.
+// lose counts a message that is not stored. The caller holds mu.
 func (q *messages) lose(m *message) {
 	q.counts.Lost++
 	q.metrics.lost.Inc()
@@ -135,7 +136,6 @@ func (q *messages) lose(m *message) {
 	}
 }
 
-// send writes the messages of a stream until there are none.
 func (q *messages) send(to *stream) {
 	pause := wait.Between(messageFirst, messagePause)
 	for batch := q.next(to); len(batch) > 0; batch = q.next(to) {
@@ -158,7 +158,8 @@ func (q *messages) send(to *stream) {
 	}
 }
 
-// next returns the oldest messages of a stream. Without any, the stream has no sender any more.
+// next returns the oldest messages of a stream. If it returns none, the stream no longer has a
+// sender.
 func (q *messages) next(to *stream) []*message {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -175,8 +176,8 @@ func (q *messages) next(to *stream) []*message {
 	return waiting[:n:n]
 }
 
-// remove takes the oldest n messages of a stream off, which were stored or are lost; -1: all, and
-// the sender ends.
+// remove removes the oldest n messages of a stream, which are stored or lost. With n = -1 it
+// removes all, and the sender ends.
 func (q *messages) remove(to *stream, n int, lost bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -202,7 +203,8 @@ func (q *messages) remove(to *stream, n int, lost bool) {
 	}
 }
 
-// close stores what waits, within a moment, and loses the rest. Nothing may be added any more.
+// close stores waiting messages, within the given time, and loses the rest. Nothing may be added
+// any more.
 func (q *messages) close(within time.Duration) {
 	timer := time.AfterFunc(within, q.abandon)
 	defer timer.Stop()
@@ -214,8 +216,9 @@ func (q *messages) close(within time.Duration) {
 	}
 }
 
-// takeMessages gives the answers in a frame of codec 12 to 15 to the pending command, and stores
-// what may be none. It is not acknowledged: a frame that cannot be read is kept as a dead letter.
+// takeMessages passes answers in a frame of codecs 12 to 15 to the pending command, and stores
+// possible messages. It never acknowledges the frame, and keeps an undecodable one as a dead
+// letter.
 func (s *session) takeMessages(frame teltonika.Frame) {
 	now := time.Now()
 	found, err := teltonika.DecodeMessages(frame.Body)
@@ -227,7 +230,7 @@ func (s *session) takeMessages(frame teltonika.Frame) {
 		s.fault(err, frame.Raw)
 		return
 	}
-	// Two messages with the same bytes are two: only the time differs.
+	// Identical messages are distinct, so the id depends on the time.
 	salt := strconv.FormatInt(now.UnixNano(), 10)
 	id, index := string(appendFrameID(nil, s.imei+salt, frame.Body)), -1
 	for m := range found.All() {
@@ -247,8 +250,8 @@ func (s *session) takeMessages(frame teltonika.Frame) {
 	}
 }
 
-// messages writes messages to their stream, in one transaction. After an error they are written
-// again, so that entries with the same frame and record may exist twice.
+// messages writes messages to their stream in one transaction. After an error they are written
+// again, so entries with the same frame and record may exist twice.
 func (b *buffer) messages(j job) error {
 	pipe := b.client.TxPipeline()
 	for _, m := range j.messages {
@@ -268,7 +271,6 @@ func (b *buffer) messages(j job) error {
 	return nil
 }
 
-// values are the fields of a message's entry.
 func (m *message) values() []any {
 	values := []any{
 		"imei", m.imei, "received", m.received.UnixMilli(), "codec", m.codec.String(),
@@ -290,7 +292,7 @@ func (m *message) values() []any {
 	return values
 }
 
-// printable reports whether a text has nothing that a terminal takes for more than text.
+// printable reports whether a text is safe to print on a terminal, and not empty.
 func printable(text []byte) bool {
 	hidden := func(r rune) bool { return !unicode.IsPrint(r) && r != '\r' && r != '\n' && r != '\t' }
 	return len(text) > 0 && utf8.Valid(text) && !bytes.ContainsFunc(text, hidden)

@@ -19,8 +19,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// sensor is a device that passes on a line of a serial port each second, and answers commands after
-// 300 ms.
+// sensor is a device that forwards a line of a serial port each second, and answers commands
+// after 300 ms.
 type sensor struct {
 	*timed
 	kind teltonika.MessageType // of the lines
@@ -76,8 +76,8 @@ func (s *sensor) runs(t *testing.T) (stop func()) {
 	}
 }
 
-// A device with a sensor line a second in the type of answers takes every command, on one socket,
-// and no outcome takes a line for a certain answer. The lines are all stored.
+// A device that sends a sensor line each second, with the type of answers, takes every command on
+// one socket. No outcome takes a line for a certain answer, and all lines are stored.
 func TestADeviceWithSerialDataTakesCommandsAndLosesNeitherSocketNorData(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []teltonika.MessageType{teltonika.TypeResponse, 0x0B} {
@@ -104,7 +104,7 @@ func TestADeviceWithSerialDataTakesCommandsAndLosesNeitherSocketNorData(t *testi
 				stop()
 				want := s.sent
 				if kind == teltonika.TypeResponse {
-					want += 20 // what may be lines
+					want += 20 // possibly lines
 				}
 				<-time.After(time.Second)
 				require.Equal(t, MessageCounts{Stored: int64(want), LostBy: map[string]int64{}}, s.gateway.Messages())
@@ -114,7 +114,8 @@ func TestADeviceWithSerialDataTakesCommandsAndLosesNeitherSocketNorData(t *testi
 	}
 }
 
-// What a device sends before any command is its own. So that is known on its next socket too.
+// Data that a device sends before any command is its own, and this is remembered on its next
+// socket.
 func TestADeviceWithSerialDataIsKnownOnItsNextSocket(t *testing.T) {
 	t.Parallel()
 	manyInBubble(t, nil, nil, func(t *testing.T, _ *Gateway, join func() *timed) {
@@ -158,8 +159,8 @@ func TestARefusalThatMayBeAnotherCommandsIsAmbiguous(t *testing.T) {
 	})
 }
 
-// What a socket has received when it ends is stored, since it does not come again: what lies in the
-// gateway's buffer, in that of TLS, and in the kernel's.
+// Data that has arrived when a socket ends is stored, since it is not sent again, whether it is
+// in the gateway's buffer, TLS' or the kernel's.
 func TestMessagesThatHaveArrivedWhenTheirSocketEndsAreStored(t *testing.T) {
 	t.Parallel()
 	cert, key := certify(t, t.TempDir(), "gateway")
@@ -211,8 +212,8 @@ func TestMessagesThatHaveArrivedWhenTheirSocketEndsAreStored(t *testing.T) {
 	}
 }
 
-// While Redis hangs, messages wait. When it answers they are stored, in order, each once for who
-// drops repeats of frame and record.
+// While Redis hangs, messages wait. Once it answers they are stored in order, each once if
+// readers drop repeats of frame and record.
 func TestMessagesWaitForRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -241,7 +242,7 @@ func TestMessagesWaitForRedis(t *testing.T) {
 	require.Equal(t, n, next)
 }
 
-// away is messages of a gateway whose Redis is not there.
+// away returns the messages of a gateway without Redis.
 func away(t *testing.T) *messages {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1})
@@ -299,7 +300,7 @@ func TestWhatIsPrintable(t *testing.T) {
 	}
 }
 
-// Redis keeps what fits in the buffer of an address, so that an end of the socket loses nothing.
+// Messages are stored although their socket ends right after them.
 func TestMessagesOfASocketThatEndsAreStored(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))

@@ -5,7 +5,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics counts what the sockets do.
 type metrics struct {
 	handshakes  *prometheus.CounterVec // by outcome
 	luhn        prometheus.Counter

@@ -6,16 +6,14 @@ import (
 )
 
 const (
-	// manyNotes bounds what is remembered of devices: a note counts as one, and each of its dead
-	// letters as one more.
+	// manyNotes bounds the notes and their dead letters together.
 	manyNotes = 10_000
-	// shareMost is how many dead letters one device has in its stream at most.
+	// shareMost bounds one device's dead letters in its stream.
 	shareMost = 100
 )
 
-// notes are what the gateway remembers of devices when their sockets have ended. Ordinary devices
-// need none. When there are too many, any one is forgotten: then a line is logged once more, or a
-// frame kept once more.
+// notes is the gateway's memory of devices whose sockets have ended. Ordinary devices need none.
+// At the bound an arbitrary note is forgotten: then a line is logged, or a frame kept, once more.
 type notes struct {
 	mu    sync.Mutex
 	of    map[string]*note // by IMEI
@@ -29,15 +27,13 @@ type note struct {
 	talks   uint8     // bits of codecs: see commandState.unsure
 }
 
-// letter is a dead letter in its stream.
 type letter struct {
-	frame string // the frame's id
+	frame string // id
 	entry string // in the stream
 }
 
 func newNotes() *notes { return &notes{of: make(map[string]*note)} }
 
-// change changes the note on a device.
 func (n *notes) change(imei string, do func(*note)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -60,7 +56,7 @@ func (n *notes) change(imei string, do func(*note)) {
 	n.of[imei] = of
 }
 
-// talks returns the codecs in which a device is known to send responses that nobody asked for.
+// talks returns the codecs in which a device has sent unsolicited responses.
 func (n *notes) talks(imei string) uint8 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -70,8 +66,8 @@ func (n *notes) talks(imei string) uint8 {
 	return 0
 }
 
-// letter returns the entry of a frame that is a dead letter already, or "". oldest is the entry to
-// delete when another one is added; "": the device has not used up its share.
+// letter returns the entry of a frame that is already a dead letter, or "". oldest is the entry
+// to delete before another is added, or "" if the device has not used up its share.
 func (n *notes) letter(imei, frame string, share int) (entry, oldest string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -90,7 +86,6 @@ func (n *notes) letter(imei, frame string, share int) (entry, oldest string) {
 	return entry, oldest
 }
 
-// addLetter notes a dead letter in place of the oldest one.
 func (n *notes) addLetter(imei string, l letter, share int) {
 	n.change(imei, func(of *note) {
 		of.letters = append(of.letters, l)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// peeker is one look at a socket. It is used again, since what a RawConn calls lives on the heap.
+// peeker is one look at a socket. It is pooled, since a RawConn's callback lives on the heap.
 type peeker struct {
 	look       func(fd uintptr)
 	bytes, end bool
@@ -26,7 +26,7 @@ var peekers = sync.Pool{New: func() any {
 	return p
 }}
 
-// rawConn is what peek needs of a socket; nil if conn is none.
+// rawConn returns the handle for peek, or nil if conn has none.
 func rawConn(conn net.Conn) syscall.RawConn {
 	if sc, ok := conn.(syscall.Conn); ok {
 		if raw, err := sc.SyscallConn(); err == nil {
@@ -36,8 +36,8 @@ func rawConn(conn net.Conn) syscall.RawConn {
 	return nil
 }
 
-// peek reports, without waiting, what has arrived at a socket and is not read yet: bytes, or its
-// end. Deadlines do not matter to it.
+// peek reports, without waiting, whether a socket has unread bytes or has ended. Deadlines do not
+// affect it.
 func peek(raw syscall.RawConn) (bytes, end bool) {
 	if raw == nil {
 		return false, false

@@ -36,11 +36,10 @@ func TestWhatADeviceMayHaveStored(t *testing.T) {
 	}
 }
 
-// full is a frame of as many records as one can have.
+// full returns a frame with the most records.
 func full(t *testing.T) []byte { return frame(t, 255) }
 
-// pours sends full frames one behind the other for as long as d, and returns how many were
-// acknowledged.
+// pours sends full frames back to back for d, and returns how many were acknowledged.
 func (s *timed) pours(t *testing.T, d time.Duration) (frames int) {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < d; frames++ {

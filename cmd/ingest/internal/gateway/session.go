@@ -21,30 +21,29 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// Why a socket ended: the reasons of ingest_disconnects_total.
+// Reasons for the end of a socket, as in ingest_disconnects_total.
 const (
 	endRefused       = "refused"        // no IMEI, or none in time
-	endUnknownDevice = "unknown_device" // not in the set of devices that may be served
-	endUndecided     = "undecided"      // Redis did not say in time whether it is in the set
+	endUnknownDevice = "unknown_device" // not in the set of allowed devices
+	endUndecided     = "undecided"      // Redis did not answer in time whether it is in the set
 	endUntrusted     = "untrusted"      // not from a trusted proxy, on a listener for proxies
 	endProxy         = "proxy"          // from a trusted proxy, but without a PROXY header
 	endTLS           = "tls"            // no TLS handshake
-	endCertificate   = "certificate"    // none of the device that is named, or none that counts
+	endCertificate   = "certificate"    // missing, for another device, or not valid
 	endClosed        = "closed"         // by the device, between frames
 	endIdle          = "idle"           // silent for longer than parked devices are
 	endIncomplete    = "incomplete"     // a frame did not arrive whole in time
 	endFraming       = "framing"        // not a frame, or a wrong CRC
 	endUnknown       = "unknown"        // a frame with an unknown number of records
 	endStore         = "store"          // Redis did not take the records in time
-	endCrowded       = "crowded"        // to make room: it deserved its place least, see admission
-	endUnproven      = "unproven"       // an IMEI, and no frame in time
+	endCrowded       = "crowded"        // to make room for another socket, see admission
+	endUnproven      = "unproven"       // an IMEI, but no frame in time
 	endSuperseded    = "superseded"     // the device has a newer socket here
-	endMoved         = "moved"          // it has a newer socket at another replica, and was silent here
-	endDraining      = "draining"       // this replica stops
+	endMoved         = "moved"          // a newer socket at another replica, and silence here
+	endDraining      = "draining"       // this replica is stopping
 	endNetwork       = "network"        // reset, unreachable
 )
 
-// Errors that end a socket.
 var (
 	errDraining      = errors.New("gateway: draining")
 	errUnknownDevice = errors.New("gateway: device is not in the set")
@@ -57,8 +56,7 @@ var (
 	errEnded         = errors.New("gateway: the socket is to end")
 )
 
-// reasons maps errors to reasons. The first match counts: what comes from Redis may contain the
-// errors of a socket.
+// reasons maps errors to reasons. The first match wins: an error from Redis may wrap a socket's.
 var reasons = []struct {
 	err    error
 	reason string
@@ -81,47 +79,47 @@ type session struct {
 	g     *Gateway
 	conn  net.Conn
 	under net.Conn        // the socket below conn: closing TLS would wait for the peer
-	raw   syscall.RawConn // of under, for peek
+	raw   syscall.RawConn // under's, for peek
 
 	// Only the session's goroutine uses these.
 	reader *teltonika.Reader
 	imei   string         // empty until the handshake
 	peer   string         // the device's address; empty until the handshake
-	claim  Claim          // nil until then
+	claim  Claim          // nil until the handshake
 	cas    *x509.CertPool // Config.ClientCAs when the TLS handshake began
 	paid   time.Time      // the device has used up its rate until then: see rate.go
-	early  bool           // more had come when the last frame of records was acknowledged
-	hasty  int            // frames in a row that came so: see noteHaste
-	// nothing is waited for any more, and nothing read after it; zero while the socket is served
+	early  bool           // more data had arrived when the last frame of records was acknowledged
+	hasty  int            // consecutive early frames: see noteHaste
+	// If set, reads return only data that has already arrived, and nothing after this time.
 	lastRead time.Time
-	// ends the span of the registration; nil: there is none
+	// Ends the span of the registration; nil if none is open.
 	endSpan func(error, ...slog.Attr)
 
 	came    time.Time // when it was accepted
-	firstBy time.Time // when its first frame must have come; zero until it is greeted
+	firstBy time.Time // deadline of the first frame; zero until it is greeted
 
-	// admission's, under its mu.
+	// These belong to admission, under its mu.
 	standing standing
-	since    time.Time // in this standing
+	since    time.Time // when it reached this standing
 	address  netip.Prefix
 	group    *group
-	place    *list.Element // in the group; nil: it is in none
+	place    *list.Element // in the group; nil if in none
 	left     bool          // for good
 	vacated  bool          // another socket has its slot
 	over     bool          // run has returned
 
-	ending atomic.Pointer[string] // why the gateway ends the socket; nil: it does not
+	ending atomic.Pointer[string] // why the gateway ends the socket, if it does
 
 	mu     sync.Mutex
-	frames int  // that have come with a right checksum, up to reports
+	frames int  // with a right checksum, counted up to reports
 	ended  bool // serve has returned
-	// late is the reason for the end if the read deadline passes. It and the deadline belong to the
+	// late is the reason to report if the read deadline passes. It and the deadline belong to the
 	// session's goroutine, and to mu while resting is set.
 	late     string
-	resting  bool         // the session waits for its device at a frame boundary
-	called   bool         // the deadline was moved to end the rest, for a command
-	moved    bool         // the device is said to be at another replica, and has not spoken here since
-	commands commandState // see command.go
+	resting  bool // the session waits for its device at a frame boundary
+	called   bool // the deadline was moved to end the rest, for a command
+	moved    bool // the device registered with another replica and has not spoken here since
+	commands commandState
 }
 
 func newSession(g *Gateway, conn net.Conn) *session {
@@ -134,23 +132,22 @@ func newSession(g *Gateway, conn net.Conn) *session {
 // Read reads from the device and counts the bytes.
 func (s *session) Read(p []byte) (int, error) {
 	if !s.lastRead.IsZero() {
-		until := time.Now() // TLS then returns what it has, others nothing
+		until := time.Now() // TLS then returns what it has; others return nothing
 		if bytes, _ := peek(s.raw); bytes {
 			until = s.lastRead
 		}
-		_ = s.conn.SetReadDeadline(until) // fails on a closed socket, and so does what follows
+		_ = s.conn.SetReadDeadline(until) // fails on a closed socket, and so does the read
 	}
 	n, err := s.conn.Read(p)
 	s.g.metrics.in.Add(float64(n))
 	return n, err
 }
 
-// send writes to the device within the time for an answer, and counts the bytes.
 func (s *session) send(p []byte) (int, error) {
 	if err := s.conn.SetWriteDeadline(time.Now().Add(storeTime)); err != nil {
 		return 0, err
 	}
-	if why := s.endReason(); why != "" { // end came before the new deadline
+	if why := s.endReason(); why != "" { // end was called before the new deadline was set
 		return 0, fmt.Errorf("%w: %s", errEnded, why)
 	}
 	n, err := s.conn.Write(p)
@@ -158,8 +155,8 @@ func (s *session) send(p []byte) (int, error) {
 	return n, err
 }
 
-// answer sends a few bytes. A device that does not take even those in time is gone. The error hides
-// the socket's own: a write deadline that passed is not a device that was silent.
+// answer sends a few bytes. A device that does not take even those in time is gone. The error
+// does not wrap the socket's own: a missed write deadline must not look like a silent device.
 func (s *session) answer(p []byte) error {
 	if _, err := s.send(p); err != nil {
 		return fmt.Errorf("gateway: answer: %v", err)
@@ -169,7 +166,6 @@ func (s *session) answer(p []byte) error {
 
 func (s *session) origin() origin { return origin{s.imei, s.peer} }
 
-// run serves the socket until it ends.
 func (s *session) run(ctx context.Context) {
 	err := s.serve(ctx)
 	_ = s.conn.Close()
@@ -189,7 +185,6 @@ func (s *session) run(ctx context.Context) {
 		"imei", s.imei, "peer", named(s.conn.RemoteAddr()), "reason", reason, "error", err)
 }
 
-// reason names the reason for an error that ended serve.
 func (s *session) reason(err error) string {
 	if s.g.draining() {
 		return endDraining
@@ -216,13 +211,13 @@ func (s *session) finish() string {
 	return s.endReason()
 }
 
-// end makes the session end its socket, from outside. The first reason counts.
+// end makes the session end its socket; other goroutines call it. The first reason wins.
 func (s *session) end(reason string) {
 	s.ending.CompareAndSwap(nil, &reason)
 	_ = s.conn.SetDeadline(time.Now())
 }
 
-// endReason returns why the gateway ends the socket; "": it does not.
+// endReason returns "" unless the gateway is ending the socket.
 func (s *session) endReason() string {
 	if why := s.ending.Load(); why != nil {
 		return *why
@@ -230,11 +225,11 @@ func (s *session) endReason() string {
 	return ""
 }
 
-// interrupt wakes the session if it waits for its device.
+// interrupt wakes the session if it is waiting for its device.
 func (s *session) interrupt() { _ = s.conn.SetReadDeadline(time.Now()) }
 
-// within gives the device so much time for what is read next, and names the reason if that passes.
-// An end or a drain that came before the new deadline would not interrupt it: then within fails.
+// within sets the next read's deadline, and the reason to report if it passes. It fails after an
+// end or a drain, whose own deadline it would override.
 func (s *session) within(d time.Duration, late string) error {
 	s.late = late
 	if err := s.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
@@ -249,7 +244,6 @@ func (s *session) within(d time.Duration, late string) error {
 	return nil
 }
 
-// serve returns why the socket must end.
 func (s *session) serve(ctx context.Context) error {
 	err := s.greet(ctx)
 	s.greeted(ctx, err)
@@ -264,7 +258,7 @@ func (s *session) serve(ctx context.Context) error {
 	return err
 }
 
-// converse returns why the socket of a device that was accepted must end.
+// converse serves an accepted device, and returns the error that ends the socket.
 func (s *session) converse(ctx context.Context) error {
 	for {
 		command, err := s.rest()
@@ -302,7 +296,7 @@ func (s *session) converse(ctx context.Context) error {
 }
 
 // rescue stores the messages that have arrived when a socket ends, for whatever reason: unlike
-// records they do not come again. Those of a device that may not be served are not wanted.
+// records they are not sent again. It ignores devices that are not allowed.
 func (s *session) rescue() {
 	if why := s.endReason(); why == endUnknownDevice || why == endCertificate {
 		return
@@ -320,8 +314,7 @@ func (s *session) rescue() {
 	}
 }
 
-// rest prepares for the wait for the device between two frames. It returns a command instead if
-// one is to be written now.
+// rest prepares to wait for the device between two frames, or returns a command that is due.
 func (s *session) rest() (*pendingCommand, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -344,7 +337,6 @@ func (s *session) restWithin() error {
 	return s.within(idleTime, endIdle)
 }
 
-// reported notes a frame.
 func (s *session) reported() {
 	s.mu.Lock()
 	known := s.frames == reports
@@ -366,8 +358,8 @@ func (s *session) endRest(spoke bool) (called bool) {
 	return called
 }
 
-// displace says that the device is at another replica, most likely. It then has less time for a
-// sign of life here.
+// displace shortens the deadline for a sign of life, since the device is probably at another
+// replica.
 func (s *session) displace() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -380,18 +372,18 @@ func (s *session) displace() {
 	}
 }
 
-// unread reports, without waiting, what has arrived and is not taken yet: bytes, or the end.
+// unread reports, without waiting, whether bytes or the end have arrived and are not yet read.
 func (s *session) unread() (bytes, end bool) {
 	bytes, end = peek(s.raw)
 	bytes = bytes || s.reader.Buffered() > 0
 	if _, ok := s.conn.(*tls.Conn); !ok || end {
 		return bytes, end
 	}
-	// TLS may have taken bytes off the socket already, and the socket's bytes may mean nothing to the
-	// device's stream. A read that may not wait shows both.
+	// TLS may already have taken bytes off the socket, and bytes in the socket need not be device
+	// data. A read that may not wait shows both.
 	s.interrupt()
 	started, err := s.reader.Await()
-	for !started && err == nil { // a keep-alive: there may be more behind it
+	for !started && err == nil { // a keep-alive: more data may follow
 		started, err = s.reader.Await()
 	}
 	return bytes || started, err != nil && !errors.Is(err, os.ErrDeadlineExceeded)

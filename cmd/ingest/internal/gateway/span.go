@@ -6,19 +6,18 @@ import (
 	"time"
 )
 
-// beginSpan begins the span of a registration: the device has named itself.
 func (s *session) beginSpan(ctx context.Context) {
 	if start := s.g.cfg.StartSpan; start != nil {
-		// The time before says how fast the device was.
+		// named_after is the time before the span, and shows how fast the device was.
 		_, s.endSpan = start(ctx, "registration", slog.Duration("named_after", time.Since(s.came)))
 	}
 }
 
-// greeted ends the span of the registration when that has landed; so later than the device has its
-// answer, if Redis was slow. err is why the device was not accepted.
+// greeted ends the registration's span once it has landed; if Redis is slow, that is after the
+// device's answer. err is why the device was not accepted.
 func (s *session) greeted(work context.Context, err error) {
 	end := s.endSpan
-	if end == nil { // nobody traces, or no IMEI came
+	if end == nil { // tracing is off, or no IMEI came
 		return
 	}
 	s.endSpan = nil
@@ -29,7 +28,7 @@ func (s *session) greeted(work context.Context, err error) {
 	}
 	answered := slog.Duration("answered_after", time.Since(s.came))
 	s.g.running.Go(func() {
-		// It ends with the socket, at the latest: that releases the claim.
+		// It ends with the socket at the latest: that releases the claim.
 		landed := s.claim.Wait(work)
 		end(landed, outcome, answered, slog.Bool("landed", landed == nil))
 	})

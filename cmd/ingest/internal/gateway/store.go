@@ -16,48 +16,45 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// deadMost caps the dead letters more tightly than the records. One may be 32 KiB of anything, and
-// any peer that reaches the port can send them. 10,000, of all streams together, are 650 MB at the
-// very most. One device has no more than its share of them: [shareMost], or a twentieth of a
-// stream that is shorter.
+// deadMost caps the dead letters of all streams together, more tightly than the records: one may
+// be 32 KiB of anything, from any peer that reaches the port. 10,000 take 650 MB at the very
+// most. A device's share of a stream is [shareMost], or a twentieth if the stream is shorter.
 const deadMost = 10_000
 
-// store writes frames to Redis on goroutines of its own. Decoding and go-redis need 8 KiB of stack,
-// and a stack that has grown stays with its goroutine. There are many sockets and few frames under
-// way.
+// store writes frames to Redis on its own goroutines. Decoding and go-redis need 8 KiB of stack,
+// and a goroutine keeps the stack it has grown. Sockets are many, and frames in flight few.
 type store struct {
 	client  redis.UniversalClient
 	notes   *notes
 	streams []*stream
-	queues  []chan job // the streams', each once
+	queues  []chan job // of the streams, without duplicates
 	writers sync.WaitGroup
 	results sync.Pool // of chan result
 }
 
-// stream is one of the streams of records, and those of its messages and dead letters.
+// stream is one stream of records, with its streams of messages and dead letters.
 type stream struct {
 	client           redis.UniversalClient
 	notes            *notes
 	name             string
 	maxLen, deadMost int64
-	share            int // of the dead letters, of one device
+	share            int // most dead letters of one device
 	frames           chan job
 	buffers          sync.Pool // of *buffer
 }
 
-// origin is where a frame came from.
 type origin struct {
 	imei string
 	peer string // address and port
 }
 
-// job is a frame on its way to Redis, or messages of devices are.
+// job is a frame on its way to Redis, or a batch of messages.
 type job struct {
 	ctx context.Context
 	to  *stream
 	origin
 	frame    teltonika.Frame
-	messages []*message // not nil: these instead of the frame
+	messages []*message // if not nil, written instead of the frame
 	result   chan<- result
 }
 
@@ -66,18 +63,18 @@ type result struct {
 	err error // why it was not stored
 }
 
-// kept is what became of a frame that is in Redis.
+// kept describes a frame that is in Redis.
 type kept struct {
 	records  int
 	fault    error // why the frame could not be decoded: it is a dead letter
-	repeated bool  // it was one already
+	repeated bool  // it already was a dead letter
 }
 
 // newStore makes a store of these streams. maxLen is the cap of all of them together.
 //
-// On a Redis Cluster each stream has writers of its own, so that a master that hangs delays only
-// the devices whose streams it has. On one server writers are shared: it has all streams, and would
-// be sent more at once than [underWay] allows.
+// On a Redis Cluster each stream has its own writers, so that a master that hangs delays only the
+// devices whose streams it holds. On a single server writers are shared: separate ones would send
+// it more at once than [underWay] allows.
 func newStore(client redis.UniversalClient, names []string, maxLen int64) *store {
 	s := &store{client: client, notes: newNotes()}
 	s.results.New = func() any { return make(chan result) }
@@ -97,12 +94,11 @@ func newStore(client redis.UniversalClient, names []string, maxLen int64) *store
 	return s
 }
 
-// part is the part of a cap that one of so many streams has: one entry at least.
+// part returns one stream's part of a cap, at least one entry.
 func part(most int64, streams int) int64 {
 	return (most + int64(streams) - 1) / int64(streams)
 }
 
-// start starts the writers.
 func (s *store) start() {
 	for _, queue := range s.queues {
 		for range max(1, underWay(s.client)/len(s.queues)) {
@@ -118,7 +114,7 @@ func (s *store) start() {
 	}
 }
 
-// close ends the writers. Nothing may be kept any more.
+// close ends the writers. keep must not be called any more.
 func (s *store) close() {
 	for _, queue := range s.queues {
 		close(queue)
@@ -126,11 +122,11 @@ func (s *store) close() {
 	s.writers.Wait()
 }
 
-// underWay is how many frames may be on their way to Redis at once, to one server of a Cluster: one
-// for each connection for pipelines, and one for half of the other connections, which a pipeline
-// takes when it finds none of its own. The other half is left to the other users of the client:
-// registry, janitor, authority and commands. Otherwise a fleet that sends faster than Redis stores
-// would keep them waiting.
+// underWay returns how many frames may be in flight to Redis at once, per server of a Cluster:
+// one for each pipeline connection, and one for half of the others, which a pipeline borrows when
+// its own are in use. The other half is for the client's other users: registry, janitor,
+// authority and commands. Otherwise a fleet that sends faster than Redis stores would keep them
+// waiting.
 func underWay(client redis.UniversalClient) int {
 	var shared, active, own int
 	switch c := client.(type) {
@@ -149,14 +145,13 @@ func underWay(client redis.UniversalClient) int {
 	return max(1, max(0, cmp.Or(own, redis.DefaultPipelinePoolSize))+shared/2)
 }
 
-// of is the stream of a device.
 func (s *store) of(imei string) *stream {
 	return s.streams[guard.PartitionOf(imei, len(s.streams))]
 }
 
-// keep stores a frame: all of its records, or the raw frame if it has a fault. An error means that
-// nothing may have been stored. keep gives up at until. If it still waits for a writer then,
-// nothing was stored.
+// keep stores a frame: all of its records, or the raw frame if it has a fault. It gives up at
+// until. A frame that still waits for a writer then is not stored; after other errors it may be
+// stored.
 func (s *store) keep(
 	ctx context.Context, until time.Time, from origin, frame teltonika.Frame,
 ) (kept, error) {
@@ -166,7 +161,6 @@ func (s *store) keep(
 	return r.kept, r.err
 }
 
-// do hands a job to a writer and waits for the result.
 func (s *store) do(j job) result {
 	stored := s.results.Get().(chan result)
 	defer s.results.Put(stored)
@@ -199,14 +193,14 @@ func (b *buffer) write(j job) result {
 	return result{kept: kept{records: len(b.batch.Records)}, err: b.records(j)}
 }
 
-// rows are XADDs that are used again.
+// rows are reusable XADDs.
 type rows struct {
 	rows []*row
 	cmds []redis.Cmder
 }
 
-// row is the XADD of one record. Its arguments point into it, so that it is used again without
-// allocating.
+// row is the XADD of one record. Its arguments point into the row, which makes it reusable
+// without allocations.
 type row struct {
 	cmd               *redis.StringCmd
 	imei, peer, codec string
@@ -216,15 +210,15 @@ type row struct {
 	widths, frame     text
 }
 
-// text is an argument of a command that go-redis takes by pointer.
+// text is a command argument passed to go-redis by pointer.
 type text []byte
 
 // MarshalBinary implements encoding.BinaryMarshaler for go-redis.
 func (t *text) MarshalBinary() ([]byte, error) { return *t, nil }
 
-// newRow makes a row. Trimming is approximate: for an exact cap Redis would walk through the
-// stream's oldest node at every record. Redis stores the names of fields once a node, as long as
-// entries have the same ones. So only codec 16 has a generation type.
+// newRow makes a row. Trimming is approximate: for an exact cap Redis would walk the stream's
+// oldest node on every record. Only codec 16 has a generation type, since Redis stores field
+// names once per node if entries have the same ones.
 func (s *stream) newRow(typed bool) *row {
 	r := new(row)
 	args := []any{"xadd", s.name, "maxlen", "~", s.maxLen, "*",
@@ -240,7 +234,6 @@ func (s *stream) newRow(typed bool) *row {
 	return r
 }
 
-// take returns the XADDs of n records.
 func (r *rows) take(n int, more func() *row) ([]*row, []redis.Cmder) {
 	for len(r.rows) < n {
 		one := more()
@@ -249,9 +242,9 @@ func (r *rows) take(n int, more func() *row) ([]*row, []redis.Cmder) {
 	return r.rows[:n], r.cmds[:n]
 }
 
-// records adds all records of a frame to its stream, in one transaction: all or none, in one round
-// trip. No record is no write. After an error they may have been added, with the reply lost. The
-// device sends them again, so they may stand twice.
+// records adds all records of a frame to its stream in one transaction: all or none, in one round
+// trip. No records, no write. If the reply is lost, the device sends them again, and they may be
+// stored twice.
 func (b *buffer) records(j job) error {
 	n := len(b.batch.Records)
 	if n == 0 {
@@ -279,8 +272,8 @@ func (b *buffer) records(j job) error {
 	return nil
 }
 
-// fill sets the arguments of the rows: views into b.text. If that grows, they keep the old array,
-// which is not changed any more.
+// fill sets the rows' arguments to views into b.text. If it grows, earlier views keep the old
+// array, which no longer changes.
 func (b *buffer) fill(rows []*row, j job) {
 	codec := b.batch.Codec.String()
 	buf := appendFrameID(b.text[:0], j.imei, j.frame.Body)
@@ -307,23 +300,23 @@ func (b *buffer) fill(rows []*row, j job) {
 	b.text = buf
 }
 
-// appendFrameID appends the id of a frame: the same each time its device sends it. It is 96 bits of
-// a hash, in 16 characters, which nobody can hit with another frame.
+// appendFrameID appends a frame's id, which is the same each time the device sends the frame. It
+// is 96 bits of a hash, in 16 characters; nobody can craft another frame with the same id.
 func appendFrameID(dst []byte, imei string, body []byte) []byte {
 	whole := append(append(dst, imei...), body...)
 	sum := sha256.Sum256(whole[len(dst):])
 	return base64.RawURLEncoding.AppendEncode(whole[:len(dst)], sum[:12])
 }
 
-// dead keeps a frame that could not be decoded, with the reason, for a person to look at. A frame
-// that is kept already is not kept again, if it still exists. A device that has used up its share
-// loses its oldest dead letter.
+// dead keeps an undecodable frame, with the reason, for a person to look at. It does not add a
+// frame whose entry still exists. A device that has used up its share loses its oldest dead
+// letter.
 func (b *buffer) dead(ctx context.Context, from origin, frame teltonika.Frame, fault error) result {
 	r := result{kept: kept{fault: fault}}
 	id := string(appendFrameID(nil, from.imei, frame.Body))
 	name := b.name + DeadSuffix
 	entry, oldest := b.notes.letter(from.imei, id, b.share)
-	pipe := b.client.Pipeline() // of one: only pipelines have connections of their own, see underWay
+	pipe := b.client.Pipeline() // only pipelines have their own connections, see underWay
 	if entry != "" {
 		found := pipe.XRange(ctx, name, entry, entry)
 		if _, err := pipe.Exec(ctx); err != nil {
@@ -343,7 +336,7 @@ func (b *buffer) dead(ctx context.Context, from origin, frame teltonika.Frame, f
 	if oldest != "" {
 		pipe.XDel(ctx, name, oldest)
 	}
-	_, _ = pipe.Exec(ctx) // the entry counts: one too many is trimmed by number
+	_, _ = pipe.Exec(ctx) // only XADD's error matters: the cap trims an entry that XDEL left
 	if err := added.Err(); err != nil {
 		r.err = fmt.Errorf("dead letter: %w", err)
 		return r

@@ -6,20 +6,20 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Stream is the name of the stream of decoded records where there is one; [DeadSuffix] makes it
-// that of the dead letters.
+// Stream is the name of the record stream if there is only one. [DeadSuffix], appended, names its
+// stream of dead letters.
 const (
 	Stream     = "telemetry:teltonika"
 	DeadSuffix = ":dead"
 )
 
-// streams names so many streams, a power of two. The records of a device are in the stream with the
-// index guard.PartitionOf(imei, n).
+// streams returns the names of n streams, a power of two. A device's records are in the stream
+// with the index guard.PartitionOf(imei, n).
 //
-// One stream is named base. Of more, what stands behind base's last colon becomes a hash tag, which
-// guard.Layout.Partition divides: telemetry:{teltonika:16:05:21}. So streams lie evenly on the
-// masters of a Redis Cluster. Their slots are not those of the registry's partitions, but for
-// chance: a slot with a long stream takes long to move.
+// A single stream is named base. With several, the part after base's last colon becomes a hash
+// tag, divided as by guard.Layout.Partition: telemetry:{teltonika:16:05:21}. This spreads the
+// streams evenly over the masters of a Redis Cluster. Their slots are not the slots of the
+// registry's partitions, except by chance: a slot with a long stream takes long to move.
 func streams(base string, n int) []string {
 	if n == 1 {
 		return []string{base}

@@ -61,8 +61,8 @@ func TestCapsAreOfAllStreamsTogether(t *testing.T) {
 	}
 }
 
-// A device's records and dead letters go where a reader in any language looks for them, and a
-// master that hangs delays only the devices whose streams it has.
+// A device's records and dead letters are where readers in any language look for them, and a
+// master that hangs delays only the devices whose streams it holds.
 func TestEachDeviceHasItsStream(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
@@ -108,15 +108,14 @@ func TestEachDeviceHasItsStream(t *testing.T) {
 		w.send(frame(t, 1))
 	}
 	different := len(slices.Compact(slices.Sorted(slices.Values(hangs.streams))))
-	await(t, func() bool { return hangs.now.Load() == int64(different) }) // of each stream one
+	await(t, func() bool { return hangs.now.Load() == int64(different) }) // one per stream
 	for _, w := range elsewhere {
 		w.send(frame(t, 1))
 		w.expect("00000001")
 	}
 }
 
-// hangHook is a master that does not answer what is written to some streams, until resume is
-// closed.
+// hangHook makes a master hang on writes to some streams, until resume is closed.
 type hangHook struct {
 	streams []string
 	on      atomic.Bool

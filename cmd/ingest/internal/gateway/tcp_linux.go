@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-const tcpUserTimeout = 0x12 // TCP_USER_TIMEOUT, which package syscall does not name
+const tcpUserTimeout = 0x12 // TCP_USER_TIMEOUT, missing from package syscall
 
 // setUserTimeout sets how long sent data may stay unacknowledged. Sockets inherit it from their
 // listener.

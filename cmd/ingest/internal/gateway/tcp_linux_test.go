@@ -28,7 +28,7 @@ func TestADeadPeerIsNoticedAfterSevenMinutesWhetherOrNotItOwesAnAnswer(t *testin
 	}
 	idle, interval, count := option(syscall.TCP_KEEPIDLE), option(syscall.TCP_KEEPINTVL), option(syscall.TCP_KEEPCNT)
 	require.Equal(t, []int{300, 30, 4}, []int{idle, interval, count})
-	// Linux gives up a silent peer by this too, and then does not count probes: shorter, and one lost
-	// probe would do.
+	// Linux also gives up a silent peer by this limit, and then ignores the number of probes: with a
+	// shorter one, a single lost probe would suffice.
 	require.Equal(t, 1000*(idle+interval*count), option(tcpUserTimeout))
 }

@@ -4,5 +4,5 @@ package gateway
 
 import "time"
 
-// setUserTimeout does nothing here: the system decides how long data may stay unacknowledged.
+// setUserTimeout does nothing: the system decides how long data may stay unacknowledged.
 func setUserTimeout(uintptr, time.Duration) error { return nil }

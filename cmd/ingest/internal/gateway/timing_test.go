@@ -15,8 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// pipes is a listener whose sockets are net.Pipes, on which deadlines run by a
-// bubble's clock.
+// pipes is a listener whose sockets are net.Pipes, with deadlines on the bubble's clock.
 type pipes struct {
 	conns chan net.Conn
 	ctx   context.Context
@@ -43,14 +42,13 @@ type timed struct {
 	began     time.Time
 }
 
-// inBubble runs a test on a gateway whose Redis is o and whose clock is the
-// bubble's.
+// inBubble runs a test on a gateway that dials Redis with dial and uses the bubble's clock.
 func inBubble(t *testing.T, dial func(context.Context, string, string) (net.Conn, error), test func(t *testing.T, s *timed)) {
 	manyInBubble(t, dial, nil, func(t *testing.T, _ *Gateway, join func() *timed) { test(t, join()) })
 }
 
-// manyInBubble is inBubble for as many sockets as the test joins. After is called when the gateway
-// has stopped.
+// manyInBubble is inBubble for any number of sockets. after is called once the gateway has
+// stopped.
 func manyInBubble(t *testing.T, dial func(context.Context, string, string) (net.Conn, error), change func(*Config),
 	test func(t *testing.T, g *Gateway, join func() *timed), after ...func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -98,7 +96,7 @@ func (s *timed) login(t *testing.T) {
 	require.Equal(t, []byte{1}, s.read(t, 1))
 }
 
-// reports logs in and sends a frame, from whose acknowledgement on times count.
+// reports logs in and sends a frame. Times count from its acknowledgement.
 func (s *timed) reports(t *testing.T) {
 	t.Helper()
 	s.login(t)
@@ -121,7 +119,7 @@ func (s *timed) read(t *testing.T, n int) []byte {
 	return p
 }
 
-// endsAfter waits for the gateway to close the socket, and says when.
+// endsAfter waits for the gateway to close the socket after the given time.
 func (s *timed) endsAfter(t *testing.T, want time.Duration) {
 	t.Helper()
 	got, err := io.ReadAll(s)
@@ -171,7 +169,7 @@ func TestAParkedDeviceIsKeptForAnHourAndFiveMinutes(t *testing.T) {
 func TestASilentDeviceThatIsElsewhereIsLetGo(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(t *testing.T, s *timed) {
-		s.gateway.Displaced(imei, "other") // nobody by that name yet
+		s.gateway.Displaced(imei, "other") // no such device yet
 		s.reports(t)
 		<-time.After(time.Hour)
 		s.gateway.Displaced(imei, "other")
@@ -207,7 +205,7 @@ func TestADeviceIsAcceptedAsSoonAsItsRegistrationLands(t *testing.T) {
 
 func TestAnAcknowledgementIsWithheldAfterTenSeconds(t *testing.T) {
 	t.Parallel()
-	// A Redis behind a black hole: it takes connections and never says a word.
+	// A Redis that accepts connections and never answers.
 	hole := func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
 		go func() {

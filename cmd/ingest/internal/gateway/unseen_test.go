@@ -22,7 +22,8 @@ func TestNothingIsSeenOfWhatIsNoSocket(t *testing.T) {
 	require.False(t, end)
 }
 
-// The socket waits for its device again just after it was told to stop: nothing else would end it.
+// The socket starts to wait for its device just after it was asked to stop: nothing else would
+// end it.
 func TestASocketThatWaitsAgainAfterTheReplicaWasToldToStopEnds(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()

@@ -13,8 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// vector is one entry of the codec's vectors, of which the gateway's tests use
-// what passes over a TCP socket.
+// vector is an entry of the codec's vectors. The gateway's tests use those for a TCP socket.
 type vector struct {
 	Name, Kind, Hex string
 	Expect          struct {
