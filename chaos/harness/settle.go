@@ -107,9 +107,9 @@ func (w *Environment) Alive(also []string) []string {
 	return ids
 }
 
-// ClosedByTheRunning returns the devices' sockets that were closed by replicas of their own
-// accord, if these run to the end. A fleet that closes the sockets whose entries it has lost
-// would always end up at the truth.
+// ClosedByTheRunning returns the sockets that a replica closed of its own accord, for replicas
+// that run to the end. If a fleet closed the sockets whose entries it lost, it would always end
+// up at the truth.
 func (w *Environment) ClosedByTheRunning() (which []judge.Socket) {
 	lives := make(map[string]int)
 	for _, r := range w.All {

@@ -9,9 +9,9 @@
 //
 // # The authority
 //
-// The server is. Reports of the code under test are not evidence: a script that was sent again
-// because its reply was lost answers that it deleted nothing, though it deleted ten. Redis only
-// cannot know where the devices' sockets are; the simulated devices report them ([Socket]).
+// The server is the authority. Reports of the code under test are not evidence: a script that was
+// sent again because its reply was lost answers that it deleted nothing, though it deleted ten.
+// Redis cannot know where the devices' sockets are; the simulated devices report that ([Socket]).
 //
 // # How it is judged
 //

@@ -67,8 +67,8 @@ func (f *Facts) grace(at time.Time) time.Duration { return f.largest(at, 1) }
 // for longer than it must.
 func (f *Facts) graceAtMost(at time.Time) time.Duration { return f.largest(at, 20) }
 
-// largest is the largest grace period of all settings that were in use less than ago of them
-// before.
+// largest is the largest grace period of all settings that ended less than ago of their grace
+// periods before, or not yet.
 func (f *Facts) largest(at time.Time, ago int) time.Duration {
 	longest := graceOf(f.HeartbeatTTL)
 	for _, s := range f.Settings {
