@@ -120,7 +120,6 @@ func printTable(p scale.Prices, f scale.Fleet, deaths int) {
 	}
 }
 
-// late describes calls that took longer than their callers wait.
 func late(r scale.Result) string {
 	if r.Late == 0 {
 		return ""
@@ -128,7 +127,6 @@ func late(r scale.Result) string {
 	return fmt.Sprintf(", %d calls too long", r.Late)
 }
 
-// sorted returns the tasks that time was spent on, dearest first.
 func sorted(by map[string]time.Duration) []string {
 	var names []string
 	for name := range by {

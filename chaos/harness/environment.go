@@ -22,7 +22,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Durations, scaled down so that a scenario takes seconds. They are no shorter because a busy
+// Durations, scaled down so that a scenario takes seconds. They cannot be shorter: a busy
 // machine may not run a process for a second or two, and a heartbeat that late must not count as
 // a death.
 const (

@@ -89,7 +89,6 @@ func (h *LoadProcess) Claim(from, to int, before *LoadProcess) {
 	}
 }
 
-// leaves records that devices have left the load process.
 func (h *LoadProcess) leaves(from, to int, at time.Time) {
 	d := h.w.Fleet
 	d.mu.Lock()

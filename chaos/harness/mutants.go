@@ -55,7 +55,6 @@ const found = "the search found something"
 
 const root = "../.."
 
-// changed returns the texts of the files that edits change, by their names below the root.
 func (s Mutants) changed(t *testing.T, name string, edits []Edit) map[string]string {
 	t.Helper()
 	changed := map[string]string{}
@@ -169,7 +168,6 @@ func (s Mutants) Run(t *testing.T) {
 
 func end(out []byte) string { return string(out[max(0, len(out)-8<<10):]) }
 
-// command returns the command of the row or the test with some edits.
 func (s Mutants) command(t *testing.T, m Mutant, edits []Edit) *exec.Cmd {
 	t.Helper()
 	overlay := Overlay(t, t.TempDir(), root, s.changed(t, m.Name, edits))
@@ -202,7 +200,6 @@ func (s Mutants) command(t *testing.T, m Mutant, edits []Edit) *exec.Cmd {
 	return cmd
 }
 
-// kept returns the seeds that a search keeps, by the mutants that they find.
 func (s Mutants) kept(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}

@@ -121,7 +121,6 @@ func (w *Environment) ClosedByTheRunning() (which []judge.Socket) {
 // Unindexed reports whether the replicas keep no index.
 func (w *Environment) Unindexed() bool { return w.Settings["REGISTRY_REVERSE_INDEX"] == "false" }
 
-// set returns a duration from the replicas' settings.
 func (w *Environment) set(name string) time.Duration {
 	d, err := time.ParseDuration(w.Settings[name])
 	require.NoError(w.T, err)

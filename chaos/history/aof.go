@@ -197,7 +197,6 @@ func (p *parser) event() (Event, error) {
 	}
 }
 
-// command reads one command and the annotations before it.
 func (p *parser) command() (Command, error) {
 	for {
 		line, err := p.line()

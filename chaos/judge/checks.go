@@ -209,14 +209,12 @@ func (c *c3) writes(m *moment, imei, to string) {
 	m.violation("C3", "entry %s taken by %s, where the device is not, from %s, where it is", imei, to, from)
 }
 
-// wasAt reports whether a device has ever begun to connect to an instance.
 func (m *moment) wasAt(imei, instance string) bool {
 	return slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool {
 		return s.Instance == instance && !s.Asked.After(m.until)
 	})
 }
 
-// asserts reports whether the event refreshes an instance's heartbeat.
 func (m *moment) asserts(instance string) bool {
 	return slices.ContainsFunc(m.event.Commands, func(c history.Command) bool {
 		return c[0] == "SET" && c[1] == m.facts.Layout.Heartbeat(instance)

@@ -14,7 +14,6 @@ type c6 struct {
 	holds []time.Time
 }
 
-// deceased is the record of an instance that died at least once.
 type deceased struct {
 	entries int     // that name it now
 	held    []phase // when entries named it
@@ -26,7 +25,6 @@ type deceased struct {
 type phase struct{ from, until time.Time }
 
 // leaseEnd is the end of an instance's lease; lapsed means that it expired before it was released.
-// deleted.
 type leaseEnd struct {
 	at       time.Time
 	instance string

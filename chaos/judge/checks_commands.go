@@ -47,7 +47,6 @@ func (c *c9) before(m *moment) {
 	c.outcome[id] = o
 }
 
-// unsent reports whether the outcome claims that the device never saw the command.
 func (o conclusion) unsent() bool {
 	switch o.status {
 	case "not_connected", "busy", "expired", "invalid":

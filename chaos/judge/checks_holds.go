@@ -13,7 +13,6 @@ type c4Holds struct {
 	mass   time.Time           // the last hold for mass silence
 }
 
-// silence is what the check knows about one owner's heartbeat.
 type silence struct {
 	fell time.Time // its heartbeat ended; zero: it exists
 	bye  bool      // as expected
@@ -48,8 +47,7 @@ func (c *c4Holds) before(m *moment) {
 	}
 }
 
-// ends records the end of a heartbeat: it expired, its owner said goodbye, or Redis needed the
-// memory.
+// ends records the end of a heartbeat: it expired, its owner left, or Redis needed the memory.
 func (c *c4Holds) ends(m *moment, id string) {
 	o := c.owners[id]
 	if o == nil {
@@ -66,7 +64,6 @@ func (c *c4Holds) ends(m *moment, id string) {
 	}
 }
 
-// opens records which owners a new leader finds silent.
 func (c *c4Holds) opens(m *moment) {
 	named := make(map[string]bool)
 	for _, id := range m.entries() {

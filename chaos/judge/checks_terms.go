@@ -12,7 +12,6 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// record is the content of an XADD to the log.
 type record struct {
 	epoch, n uint64
 	fields   map[string]string

@@ -56,7 +56,6 @@ func (m *moment) key() string {
 	return m.command[1]
 }
 
-// deletes reports whether the present command removes a whole key.
 func (m *moment) deletes(key string) bool {
 	switch m.command[0] {
 	case "FLUSHALL", "FLUSHDB":
@@ -118,7 +117,6 @@ func (m *moment) witnesses(field string) bool {
 	})
 }
 
-// opens reports whether the present command opens a term in the log.
 func (m *moment) opens() bool {
 	return m.record != nil && m.record.n == 0 && m.command[0] == "XADD" && m.key() == m.facts.Layout.Log()
 }
@@ -130,7 +128,6 @@ func (m *moment) newest() (t Term) {
 	return t
 }
 
-// reason is why the witness last restarted.
 func (m *moment) reason() string { return m.state.Hashes[m.facts.Layout.Witness()]["reason"] }
 
 func (m *moment) entries() map[string]string { return m.state.Hashes[m.facts.Layout.Registry()] }
@@ -153,7 +150,6 @@ func (m *moment) witness(field string) (ms int64, there bool) {
 	return ms, err == nil
 }
 
-// note records what the present command is about to do to entries.
 func (m *moment) note() {
 	switch {
 	case m.life: // as a whole, at its end

@@ -12,7 +12,6 @@ const LateWrite = 5 * time.Second
 // outages are disjoint and in order.
 type outages []Outage
 
-// merged returns the union of the chosen outages.
 func merged(all []Outage, chosen func(*Outage) bool) (m outages) {
 	for i := range all {
 		if o := all[i]; chosen(&o) {

@@ -27,7 +27,6 @@ type c8 struct {
 	made map[string]int
 }
 
-// write is the n-th change of an entry, and the state in which it leaves the device.
 type write struct {
 	n  int
 	to string

@@ -225,7 +225,6 @@ func (c *conn) until(done <-chan struct{}) bool {
 	}
 }
 
-// met reports whether a rule is about new connections, and this is one.
 func (c *conn) met(a ruleAct) bool {
 	rules, _ := c.proxy.present()
 	i := slices.IndexFunc(rules, func(r *Rule) bool { return r.act == a })

@@ -74,7 +74,6 @@ func (p *Proxy) present() ([]*Rule, []*Score) {
 	return p.rules, p.scores
 }
 
-// each calls f for all connections, and returns their number.
 func (p *Proxy) each(f func(c *conn)) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,7 +145,6 @@ func (p *Proxy) serve(replica *net.TCPConn) {
 	c.replies()
 }
 
-// conn is one connection of the replica and its twin to the server.
 type conn struct {
 	proxy           *Proxy
 	replica, server *net.TCPConn

@@ -50,7 +50,6 @@ func (v *value) read(r *bufio.Reader) error {
 	return v.more(r, true)
 }
 
-// more reads a value, which may be nested.
 func (v *value) more(r *bufio.Reader, outermost bool) error {
 	line, err := r.ReadSlice('\n')
 	begun := len(v.raw) + 1

@@ -27,7 +27,6 @@ const (
 	actDelay
 )
 
-// A way is a direction.
 type way int
 
 const (

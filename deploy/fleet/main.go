@@ -132,7 +132,6 @@ func (f *fleet) startRedis(ctx context.Context) (*process.Process, error) {
 	return p, nil
 }
 
-// launch starts a replica, and returns when it serves.
 func (f *fleet) launch(ctx context.Context, id string, settings ...string) error {
 	cmd := exec.Command(f.ingest)
 	cmd.Env = append(append([]string{
@@ -151,7 +150,6 @@ func (f *fleet) launch(ctx context.Context, id string, settings ...string) error
 	})
 }
 
-// until waits until a child is up.
 func until(ctx context.Context, p *process.Process, name string, holds func() bool) error {
 	for end := time.Now().Add(patience); !holds(); {
 		switch {
@@ -166,7 +164,6 @@ func until(ctx context.Context, p *process.Process, name string, holds func() bo
 	return nil
 }
 
-// watch starts Prometheus, with the alerts of the programs that run.
 func (f *fleet) watch(ctx context.Context) (*promserver.Server, error) {
 	all, err := rules.Read(f.alerts)
 	if err != nil {
@@ -201,7 +198,6 @@ func (f *fleet) trackers() (*simulate.Fleet, error) {
 	return simulate.New(c)
 }
 
-// describe prints where everything is, and what to try.
 func (f *fleet) describe(prometheus, token string) {
 	for _, r := range f.all {
 		fmt.Fprintf(f.out, "page        http://%s/   %s, pid %d\n", r.http, r.id, r.PID())
@@ -217,7 +213,6 @@ Ctrl-C            ends everything
 `, prometheus, f.url, token, devices, f.dir, f.all[0].PID())
 }
 
-// tellEnds logs the end of replicas until ctx ends.
 func (f *fleet) tellEnds(ctx context.Context) {
 	for _, r := range f.all {
 		f.work.Go(func() {

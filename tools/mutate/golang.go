@@ -41,7 +41,6 @@ func goMutants(p *pkg, name string) []mutant {
 	return w.found
 }
 
-// walk visits a syntax tree.
 type walk struct {
 	*pkg
 	src   string
@@ -236,7 +235,6 @@ func (w *walk) skip(n ast.Node) bool {
 	return false
 }
 
-// asksForLog reports whether an if does nothing but log.
 func (w *walk) asksForLog(n *ast.IfStmt) bool { return n.Else == nil && w.skip(n.Body) }
 
 // onlyLogs reports whether each case of a switch does nothing but log.
@@ -311,7 +309,6 @@ func (w *walk) besideError(n ast.Expr) bool {
 	return false
 }
 
-// isSentinel reports whether a name is a package's error variable.
 func (w *walk) isSentinel(name *ast.Ident) bool {
 	v, ok := w.info.Uses[name].(*types.Var)
 	return ok && v.Pkg() != nil && v.Parent() == v.Pkg().Scope() && v.Type().String() == "error"
@@ -361,7 +358,6 @@ func isOrder(op token.Token) bool {
 	return op == token.LSS || op == token.LEQ || op == token.GTR || op == token.GEQ
 }
 
-// onlyFrees reports whether a deferred call only frees memory.
 func (w *walk) onlyFrees(call *ast.CallExpr) bool {
 	t := w.info.TypeOf(call.Fun)
 	if lastName(call.Fun) == "stop" || isType(t, "context.CancelFunc") || isType(t, "context.CancelCauseFunc") {

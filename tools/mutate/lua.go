@@ -26,7 +26,7 @@ var (
 	// luaFirst matches the text before the 1 of string.sub(s, 1, n).
 	luaFirst = regexp.MustCompile(`string\.sub\([^()]*,\s*$`)
 
-	// luaBlank matches the placeholders that Go replaces before Redis sees the script.
+	// luaBlank matches placeholders, replaced by Go code before Redis sees the script.
 	luaBlank = regexp.MustCompile(`@[a-z]+`)
 )
 

@@ -43,7 +43,6 @@ type target struct {
 	dependents []string
 }
 
-// mutant is one change of one file.
 type mutant struct {
 	target     target
 	file       string // relative to the root
@@ -107,7 +106,6 @@ func run(args []string, out io.Writer) error {
 	return judge(out, sample(ctx, all, *n, *jobs, out, r.try))
 }
 
-// mutants lists all possible changes of the core.
 func mutants(root, only string) (all []mutant, err error) {
 	for _, t := range core {
 		if only != "" && only != t.dir && only != filepath.Base(t.dir) {
@@ -152,7 +150,6 @@ func mutants(root, only string) (all []mutant, err error) {
 	return all, nil
 }
 
-// describe fills in the fields for a person.
 func (m *mutant) describe(t target, file, text string) {
 	m.target, m.file, m.line = t, file, 1+strings.Count(text[:m.start], "\n")
 	m.from, m.to = short(text[m.start:m.end]), short(m.text)

@@ -53,7 +53,6 @@ func newPkg(texts map[string]string, imports types.Importer) (*pkg, error) {
 	return p, nil
 }
 
-// findClock records the variables that are read from the clock.
 func (p *pkg) findClock(n ast.Node) bool {
 	if set, ok := n.(*ast.AssignStmt); ok && slices.ContainsFunc(set.Rhs, p.asksClock) {
 		for _, to := range set.Lhs {

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// slower is the factor by which a mutant may slow tests down. Beyond that, and the runner's
+// slower limits how many times slower a mutant may make tests. Beyond that, and the runner's
 // patience, they hang.
 const slower = 4
 
@@ -53,7 +53,6 @@ func newRunner(ctx context.Context, root string, all []mutant, out io.Writer) (*
 	return r, nil
 }
 
-// unchanged runs the tests of an unchanged package, and records their time.
 func (r *runner) unchanged(ctx context.Context, dir string) error {
 	r.usual[dir] = 10 * time.Minute
 	begun := time.Now()
@@ -153,7 +152,6 @@ const (
 	hung   outcome = "hang"
 )
 
-// failure matches the name of a failed test.
 var failure = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
 // test builds and runs the tests of a package, or only some of them (A|B), with the overlay of

@@ -62,8 +62,8 @@ const intsMost = 512
 type Prices struct {
 	Server string  `json:"server"`   // the one measured
 	Floor  float64 `json:"floor_us"` // µs of Redis CPU for a GET in a pipeline
-	// Cold is the factor by which a small call costs more on a server that was idle, and ColdMost
-	// the most floors that this adds.
+	// Cold multiplies the cost of a small call on a server that was idle, and ColdMost is the most
+	// floors that this adds.
 	Cold     float64            `json:"cold"`
 	ColdMost float64            `json:"cold_most"`
 	Calls    map[string]Price   `json:"calls"`

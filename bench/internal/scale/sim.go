@@ -55,7 +55,6 @@ const (
 	heals
 )
 
-// kinds are the names of a master's tasks.
 var kinds = []string{
 	"beats", "claims compared", "ticks and leases", "roster readings", "full scans", "registrations",
 	"look-ups", "telemetry", "sweeps", "healing",
@@ -86,7 +85,6 @@ type sim struct {
 	result   Result
 }
 
-// master serves one call after the other.
 type master struct{ free, busy float64 }
 
 // leader paces the sweeps of one partition: see package pacing.

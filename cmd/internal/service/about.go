@@ -26,8 +26,8 @@ const (
 	aboutCall           = stopTimeout / 2 // it must not hold up a stop
 )
 
-// tell publishes this replica's description in Redis repeatedly until ctx ends, because each
-// replica's page shows all of them.
+// Each replica's page shows all replicas, so each publishes its description in Redis, repeatedly
+// until ctx ends.
 func (s *HTTP) tell(ctx context.Context) {
 	failing := streak.New(s.cfg.Logger, "this replica cannot say in Redis what it is",
 		"this replica says in Redis what it is", "key", s.cfg.Layout.About("ID"), "allow", "SET")

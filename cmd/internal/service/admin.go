@@ -26,7 +26,6 @@ type action struct {
 	do    func(ctx context.Context, p url.Values) (any, error)
 }
 
-// actions are the administrator's requests, by path.
 func (s *HTTP) actions() map[string]action {
 	return map[string]action{
 		"/api/v1/sweep": {[]string{"dry_run", "owner", "sweep"}, s.sweep},

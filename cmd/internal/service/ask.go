@@ -27,7 +27,6 @@ const (
 	longestKey = 512
 )
 
-// questions answers questions about one device or key from Redis.
 type questions struct {
 	reader *inspect.Reader
 	ctx    context.Context // ends when the server stops; set before the first request

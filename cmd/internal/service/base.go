@@ -67,7 +67,6 @@ func (b *Base) Table() []Setting {
 	})
 }
 
-// hosts parses HTTP_HOSTS.
 func (b *Base) hosts(v string) error {
 	b.HTTPHosts = strings.Split(v, ",")
 	for _, name := range b.HTTPHosts {

@@ -38,7 +38,6 @@ flags. Into the file that the shell reads at its start:
 
 func (c *Command) word(of *Command) string { return strings.TrimPrefix(of.Name, c.Name+" ") }
 
-// flags are those of a command, with their dashes.
 func (c *Command) flags() (all []string) {
 	for _, s := range c.Settings {
 		all = append(all, "--"+s.flag())
@@ -61,7 +60,6 @@ func (c *Command) arguments() []string {
 	return strings.Split(c.Arguments, "|")
 }
 
-// summary is the beginning of a command's -h.
 func (c *Command) summary(of *Command) string {
 	text := strings.Join(strings.Fields(strings.TrimPrefix(of.About, of.Name+" ")), " ")
 	if end := strings.IndexAny(text, ",.:;"); end > 0 {

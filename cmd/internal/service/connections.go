@@ -26,7 +26,6 @@ type connection struct {
 
 type connectionKey struct{}
 
-// bound limits a server to most connections.
 func bound(server *http.Server, most int) {
 	c := &connections{most: most, open: map[net.Conn]*connection{}}
 	next := server.Handler
@@ -62,7 +61,6 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// answers records that the answer to a request begins or has ended.
 func (c *connections) answers(conn net.Conn, is bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

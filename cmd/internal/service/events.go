@@ -143,7 +143,6 @@ func (v *viewers) next(ctx context.Context, last *reading) (*reading, error) {
 	return v.fleet.after(ctx, last.n)
 }
 
-// message returns the text for a viewer whose last reading was last.
 func (v *viewers) message(last, r *reading) []byte {
 	switch {
 	case r.err != nil && last != nil && last.err != nil:

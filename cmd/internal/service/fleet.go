@@ -26,15 +26,14 @@ const (
 type fleetStatus struct {
 	inspect.Status
 	Replica self `json:"replica"` // the replica that answers
-	// Whole means that Instances is complete. Otherwise it has those that changed, and Gone the ids
-	// of those that no longer exist.
+	// Whole means that Instances is complete. Otherwise it has the changed ones, and Gone the ids of
+	// vanished ones.
 	Whole bool     `json:"whole"`
 	Gone  []string `json:"gone,omitempty"`
 	// Problems are those of the fleet, the worst first, and then those of the answering replica.
 	Problems []inspect.Problem `json:"problems"`
 }
 
-// self describes the answering replica.
 type self struct {
 	Instance string `json:"instance"`
 	Program  string `json:"program"`
@@ -155,7 +154,6 @@ func (f *fleet) whole(r *reading) fleetStatus {
 	return s
 }
 
-// told is a status in the form for viewers.
 func (f *fleet) told(s inspect.Status) fleetStatus {
 	who := f.self()
 	return fleetStatus{Status: s, Replica: who, Problems: append(s.Problems(), who.problems...)}
@@ -194,7 +192,6 @@ func head(s inspect.Status) []byte {
 	return encoded(s)
 }
 
-// encoded writes v as JSON in one line.
 func encoded(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil { // a NaN, or a type unknown to JSON: a fault of the program
@@ -203,7 +200,6 @@ func encoded(v any) []byte {
 	return printable.JSON(text)
 }
 
-// serve answers with a text of a current reading.
 func (f *fleet) serve(says func(r *reading) []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		r, err := f.now(req.Context())
@@ -226,7 +222,6 @@ func (r *reading) away() error {
 	return fmt.Errorf("service: Redis cannot be asked: %w", r.err)
 }
 
-// timelineOf returns all events of the last hour.
 func timelineOf(r *reading) timelineStatus {
 	t := timelineStatus{Now: r.status.Now, Events: make([]timeline.Event, 0, len(r.events))}
 	for i := len(r.events) - 1; i >= 0; i-- {

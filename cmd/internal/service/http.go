@@ -38,7 +38,7 @@ type HTTPConfig struct {
 	// Program is its name, for people.
 	Program string
 	// Client reads the fleet whose keys Layout names, and publishes this replica's description
-	// there. nil: there is no fleet.
+	// there. It is nil without a fleet.
 	Client redis.UniversalClient
 	Layout guard.Layout
 	// Status is called at each request.
@@ -99,7 +99,7 @@ type HTTP struct {
 	address  string // for others
 	guesses  guesses
 
-	// nil: there is no fleet
+	// nil without a fleet
 	fleet     *fleet
 	questions *questions
 }
@@ -229,7 +229,6 @@ func plain(w http.ResponseWriter, code int, text string) {
 	write(w, code, "text/plain; charset=utf-8", []byte(printable.Text(text)))
 }
 
-// answer writes v as JSON.
 func answer(w http.ResponseWriter, code int, v any) {
 	body := indented(v)
 	if body == nil {
@@ -258,10 +257,10 @@ func write(w http.ResponseWriter, code int, kind string, body []byte) {
 	_, _ = w.Write([]byte{'\n'})
 }
 
-// problem is the form of every error.
 type problem struct {
-	Error  string  `json:"error"`
-	Leader *string `json:"leader,omitempty"` // on a replica that does not lead: the leader, "" if there is none
+	Error string `json:"error"`
+	// Leader is set on a replica that does not lead: the leader, "" if there is none.
+	Leader *string `json:"leader,omitempty"`
 }
 
 func fail(w http.ResponseWriter, code int, text string) { answer(w, code, problem{Error: text}) }
@@ -271,7 +270,6 @@ type badRequest string
 
 func (e badRequest) Error() string { return string(e) }
 
-// failWith maps an error to its status.
 func failWith(w http.ResponseWriter, err error) {
 	var bad badRequest
 	var elsewhere *janitor.NotLeaderError

@@ -209,7 +209,6 @@ func judge(info map[string]string) (warnings, off []string) {
 	return warnings, off
 }
 
-// parseInfo reads the lines name:value of INFO.
 func parseInfo(text string) map[string]string {
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {

@@ -109,7 +109,6 @@ func (s Setting) repeated(v string) string {
 	return fmt.Sprintf(", got %q", v)
 }
 
-// inLog is how a value appears in the log.
 func (s Setting) inLog(v string) string {
 	switch {
 	case s.Shown != nil:

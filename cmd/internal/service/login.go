@@ -82,7 +82,6 @@ func (r *Redis) password() string {
 	return ""
 }
 
-// tls reports whether the URL asks for it.
 func (r *Redis) tls() bool {
 	return r.Single != nil && r.Single.TLSConfig != nil || r.Sentinel != nil && r.Sentinel.TLSConfig != nil ||
 		r.Cluster != nil && r.Cluster.TLSConfig != nil
@@ -95,7 +94,7 @@ func (r *Redis) unverified() bool {
 		r.Cluster != nil && skips(r.Cluster.TLSConfig)
 }
 
-// login is the content of those files, as last read. The zero value is none.
+// login is the files' content, as last read. The zero value is none.
 type login struct {
 	password func() string // nil: that of the URL
 	tls      func() *material
@@ -177,7 +176,6 @@ func (r Redis) try(ctx context.Context, l login) error {
 // tryTimeout bounds each step of a try.
 const tryTimeout = 2 * time.Second
 
-// pki are the named files of material.
 func (f loginFiles) pki() (paths []string) {
 	if f.ca != "" {
 		paths = append(paths, f.ca)

@@ -86,7 +86,6 @@ func (s *HTTP) view(ctx context.Context, asked string) pageView {
 	return v
 }
 
-// asset serves one of the files that the page needs.
 func (s *HTTP) asset(w http.ResponseWriter, r *http.Request) {
 	kinds := map[string]string{
 		".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
@@ -129,7 +128,6 @@ func outcome(o janitor.Outcome, reason string) verdict {
 	return verdict{"bad", string(o)}
 }
 
-// leader describes the leader, as far as it is known.
 func leader(s Stated) verdict {
 	st := s.common()
 	j := st.Janitor
@@ -185,7 +183,6 @@ func pause(p *janitor.Pause) string {
 	return fmt.Sprintf("paused by %s: %s (%s)", p.Who, p.Why, until)
 }
 
-// slowed describes why sweeping is slower than allowed.
 func slowed(reason string) string {
 	switch reason {
 	case "latency":
@@ -223,7 +220,6 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours())/24)
 }
 
-// count groups the digits of a number.
 func count(n any) string {
 	s := fmt.Sprint(n)
 	if _, err := strconv.ParseUint(s, 10, 64); err != nil {

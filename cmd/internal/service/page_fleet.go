@@ -72,7 +72,6 @@ func problemClass(l inspect.Level) string {
 	return "warn"
 }
 
-// living describes how many instances live, of how many.
 func living(s inspect.Status) string {
 	live, devices := 0, int64(0)
 	for _, in := range s.Instances {
@@ -88,7 +87,6 @@ func living(s inspect.Status) string {
 	return text
 }
 
-// leaders describes which instances lead which partitions.
 func leaders(p *inspect.Partitions) string {
 	var all []string
 	for _, l := range p.Leaders {
@@ -97,7 +95,6 @@ func leaders(p *inspect.Partitions) string {
 	return cmp.Or(strings.Join(all, " · "), "nobody")
 }
 
-// unled lists the partitions without a leader.
 func unled(p *inspect.Partitions) string {
 	if len(p.Unled) == 0 {
 		return ""

@@ -24,7 +24,6 @@ func (s *HTTP) public() http.Handler {
 	return mux
 }
 
-// front is a listener and its handler.
 type front struct {
 	ln   net.Listener
 	http *http.Server
@@ -128,7 +127,6 @@ func (s *HTTP) serve(ctx context.Context) error {
 	return fmt.Errorf("service: %w", errors.Join(errs...))
 }
 
-// warnOpen warns if others may reach the operator's side.
 func (s *HTTP) warnOpen() {
 	host, _, _ := net.SplitHostPort(s.cfg.Addr)
 	local := net.ParseIP(host).IsLoopback() || host == "localhost"

@@ -101,7 +101,7 @@ func (r *Redis) Parse(raw string) error {
 		return errors.New("a port from 0 to 65535 and a database number from 0 up")
 	}
 	var node Redis
-	_ = node.parseCluster(u, raw) // the URL may be for one server alone: with a database, say
+	_ = node.parseCluster(u, raw) // the URL may be for one server alone: one with a database
 	*r = Redis{Single: opt, ifCluster: node.Cluster}
 	return nil
 }
@@ -241,7 +241,6 @@ type Clients struct {
 	mini *miniredis.Miniredis
 }
 
-// embeddedAt begins the name of an embedded server.
 const embeddedAt = "embedded at "
 
 // blockingPool is enough for one reader, and for a connection that is abandoned.
@@ -324,8 +323,8 @@ func runClock(mini *miniredis.Miniredis) {
 	}()
 }
 
-// recognise makes r name the Cluster of which its server is a node. The error is why the server
-// did not answer that.
+// recognise makes r name the Cluster that its server belongs to. The error is why the server did
+// not answer that.
 func (r *Redis) recognise(ctx context.Context, l login, within time.Duration) error {
 	if r.ifCluster == nil {
 		return nil

@@ -21,7 +21,7 @@ type Setting struct {
 	// Meaning is for -h and the page, Consequence for the page alone: what an operator should know
 	// before a change. Both are Markdown.
 	Meaning, Consequence string
-	// Required means that there is no default.
+	// Required settings have no default.
 	Required bool
 	// Secret means that the value appears in no fault and no log.
 	Secret bool

@@ -24,7 +24,6 @@ func Version() string {
 	return versionOf(info.Main.Version, archive)
 }
 
-// versionOf returns the version of a build, or else that of an archive.
 func versionOf(built, archive string) string {
 	if built != "" && built != "(devel)" {
 		return built

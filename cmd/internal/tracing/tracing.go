@@ -105,7 +105,6 @@ func endpoint() string {
 	return first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 }
 
-// first returns the value of the first of these variables that has one.
 func first(names ...string) string {
 	for _, name := range names {
 		if v := os.Getenv(name); v != "" {
