@@ -53,8 +53,8 @@ func (w *Environment) Truth() map[string]string {
 	return live
 }
 
-// Registered waits until each device's entry names its instance, and at most others other entries
-// exist. Indexes may still have sockets that devices have left open.
+// Registered waits until each device's entry names its instance, and no more than others further
+// entries exist. Indexes may still have sockets that devices have left open.
 func (w *Environment) Registered(others int) {
 	w.T.Helper()
 	truth := w.Truth()

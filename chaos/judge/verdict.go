@@ -19,7 +19,7 @@ type Verdict struct {
 	Leases     []Lease
 	Holds      []Hold
 	// FalseDeaths are evictions of devices with a live socket whose owner had not refreshed for a
-	// TTL. Healed are those whose entry came back while it named the device's place again;
+	// TTL. Healed are those whose entry came back and named the device's actual instance;
 	// SlowestHeal is the longest time that took.
 	FalseDeaths, Healed int
 	SlowestHeal         time.Duration
