@@ -1,13 +1,12 @@
-// Package chaos breaks real replicas on a real Redis, and judges what became of the registry by
-// what Redis itself recorded. It consists of tests; README.md says how to run, to read and to add
-// one.
+// Package chaos breaks real replicas on a real Redis, and judges the registry by Redis' own
+// record. It consists of tests; README.md explains how to run, read and add one.
 //
-//	history  what the server did, from its append-only file
-//	judge    whether the guarantees allow that; it is itself given histories that it must reject
+//	history  the server's actions, from its append-only file
+//	judge    whether the guarantees allow them; it is itself given histories that it must reject
 //	rejudge  a program that judges a kept run again
 //
-// The scenarios are rows of a table (TestMatrix), a small fleet in this process to which everything
-// happens at once (TestEverythingAtOnce), and whole processes to which everything happens at random
+// The scenarios are rows of a table (TestMatrix), a small fleet in this process with all faults
+// at once (TestEverythingAtOnce), and whole processes with random faults
 // (TestEverythingAtRandom). TestMutants weakens the code in known ways, and demands that a check
 // fails.
 package chaos

@@ -1,13 +1,15 @@
-/* An exhaustive model of the mass-failure breaker: janitor/breaker.go, owners.go, registry/quickway.go, registry/fullscan.go,
- * guard/hold.lua, forget.lua. docs/model.md says what is left out and assumed; check runs it.
+/* An exhaustive model of the mass-failure breaker: janitor/breaker.go, owners.go,
+ * registry/quickway.go, registry/fullscan.go, guard/hold.lua, forget.lua. docs/model.md lists
+ * what is left out and assumed; check runs it.
  *
- * Question: can entries go while more than half of the owners fell silent within a TTL or are overdue,
- * and no hold of reason mass_failure was raised for it?
+ * Question: can entries be deleted while more than half of the owners fell silent within a TTL or
+ * are overdue, without a hold of reason mass_failure for that?
  *
- * One owner, who leads, never falls silent. OWNERS others do and come back. Terms change at any time.
- * Whether there is a reverse index, a roster, and who has entries, is chosen for each run.
+ * One owner, the leader, never falls silent. OWNERS others do and come back. Terms change at any
+ * time. Each run chooses whether a reverse index and a roster exist, and which owners have
+ * entries.
  *
- * Each define takes one protection out, and then spin must find a wrong delete:
+ * Each define removes one protection, and then spin must find a wrong delete:
  *   NO_BREAKER       owners are never counted
  *   FORGET_AT_ONCE   an owner without an index is taken off the roster as soon as it is silent
  *   NOT_OVERDUE      owners that are overdue do not count
@@ -23,16 +25,16 @@
 #endif
 #define TTL 2
 #define GRACE 3
-#define NEVER 6 /* 2 * GRACE: so long the breaker does not hold again */
+#define NEVER 6 /* 2 * GRACE: the breaker's pause between two holds */
 
 bool roster_kept, index_kept;
 
 /* The owners, and Redis. Ages stop at TTL. */
 bool beats[OWNERS];   /* its heartbeat exists */
-byte silent[OWNERS];  /* since when not; 0 while it does */
-bool overdue[OWNERS]; /* its heartbeat exists, and its owner does not beat any more */
+byte silent[OWNERS];  /* for how long not; 0 while it does */
+bool overdue[OWNERS]; /* its heartbeat exists, but the owner beats no more */
 bool listed[OWNERS];  /* on the roster */
-bool entries[OWNERS]; /* some name it; the index, if one is kept, names the same */
+bool entries[OWNERS]; /* some name it; the index, if kept, has the same */
 byte hold = NEVER;    /* since the last hold of reason mass_failure; others are not modelled */
 
 /* The term: the tracker and the watch. */
@@ -46,17 +48,17 @@ bool late[OWNERS];  /* ALIVE, and overdue when it was last asked for */
 bool whole;         /* a full scan has met every owner */
 bool bare[OWNERS]; /* silent, and a full scan of this term met no entry of it */
 
-/* The full scan under way: which page is next; each page is one owner's. */
+/* The full scan under way: the next page; each page is one owner's. */
 #define IDLE 255
 byte page = IDLE;
-bool second;         /* the second walk, about those that the first one left */
+bool second;         /* the second walk, for those that the first one left */
 bool later[OWNERS];
-bool clean[OWNERS];  /* silent before it began, no entry met so far */
+bool clean[OWNERS];  /* silent before the scan began, no entry met so far */
 
-/* What the assertion knows besides. */
-bool known[OWNERS];  /* this term saw it alive since it came back, or met it in its first full scan */
-bool found[OWNERS];  /* a scan of this term met it silent, and knew it */
-bool swept[OWNERS];  /* nothing of it is left, and the breaker was asked for that */
+/* Known to the assertion only. */
+bool known[OWNERS];  /* this term saw it alive since its return, or met it in its first full scan */
+bool found[OWNERS];  /* a scan of this term met it, knowing it silent */
+bool swept[OWNERS];  /* none of it is left, and the breaker was asked for that */
 
 /* Scratch; zero between steps. */
 byte o, n, all;
@@ -64,7 +66,7 @@ bool ok;
 
 #define EACH(body) o = 0; do :: o < OWNERS -> body; o++ :: else -> break od; o = 0
 
-/* judged: what anybody finds out about owner i. */
+/* judged: what any look finds out about owner i. */
 inline judged(i) {
 	known[i] = known[i] || beats[i];
 	late[i] = beats[i] && overdue[i];
@@ -84,7 +86,7 @@ inline look() {
 	bare[o] = bare[o] && listed[o] && !beats[o])
 }
 
-/* permit: the breaker is asked. ok: it lets pass. */
+/* permit asks the breaker. ok: it allows the batch. */
 inline permit() {
 #ifdef OLD_READINGS
 	EACH(if
@@ -116,7 +118,7 @@ inline permit() {
 	n = 0; all = 0
 }
 
-/* What is asserted at each delete, from the owners themselves and not from the tracker. */
+/* The assertion at each delete, from the owners themselves and not from the tracker. */
 inline believable() {
 	n = 0; all = 1;
 	EACH(if
@@ -130,7 +132,8 @@ inline believable() {
 #else
 		n = n + (roster_kept || found[o])
 #endif
-	/* Silent for longer than this term knows. Of no roster: since a page of the scan met it alive. */
+	/* Silent for longer than this term knows; without a roster, since a page of the scan met it
+	 * alive. */
 	:: !beats[o] && !(silent[o] < TTL && !swept[o]) && (seen[o] == FALLEN || !roster_kept && seen[o] == ALIVE) -> all++
 	:: else
 	fi);
@@ -141,7 +144,7 @@ inline believable() {
 	n = 0; all = 0
 }
 
-/* A batch about owner i: the breaker, then the guard. ok: it was not held. */
+/* A batch about owner i: the breaker, then the guard. ok: not held. */
 inline batch(i) {
 	permit();
 	ok = ok && hold >= GRACE;
@@ -282,12 +285,12 @@ inline fall(i) {
 	d_step { printf("> owner %d falls silent\n", i); beats[i] = 0; silent[i] = 0; overdue[i] = 0 }
 }
 
-/* The others that were cut off when it was: their heartbeats end later. */
+/* The others that were cut off at the same time: their heartbeats end later. */
 inline lag(i) {
 	d_step { printf("> owner %d is overdue\n", i); overdue[i] = 1 }
 }
 
-/* It comes back. It may have entries from before, or get some. */
+/* It comes back, with old entries, new ones or none. */
 inline back(i) {
 	atomic {
 		beats[i] = 1; silent[i] = 0; overdue[i] = 0; swept[i] = 0; found[i] = 0; known[i] = 0; listed[i] = roster_kept; bare[i] = 0;

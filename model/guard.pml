@@ -1,15 +1,15 @@
 /* Lease, epoch, fence and the guard's script: lease/epoch.lua, guard/open.lua, guard.lua, fates.go,
- * registry/evict.lua, janitor/pending.go. docs/model.md says what is left out; check runs it.
+ * registry/evict.lua, janitor/pending.go. docs/model.md lists what is left out; check runs it.
  *
- * Questions: is anything deleted by a term after a newer one has begun, or of an owner that is not
- * dead? Does each process' counter stay what the log says? Is a term that is the newest, and holds
- * the lease, ever told that it is over?
+ * Questions: does a term delete anything after a newer one has begun, or anything of an owner
+ * that is not dead? Does each process' counter always agree with the log? Is the newest term ever
+ * rejected as over while it holds the lease?
  *
- * TERMS terms follow each other; each may be the same process or another. A term may be paused at any
- * time: then it takes no steps, and its requests arrive later. Requests arrive late, twice, or
- * never, and replies are lost. One dead owner has one entry.
+ * TERMS terms follow each other, of the same process or different ones. A term may be paused at
+ * any time: then it takes no steps, and its requests arrive later. Requests arrive late, twice,
+ * or never, and replies are lost. One dead owner has one entry.
  *
- * Each define takes one rule out. Then spin must find that an assertion fails:
+ * Each define removes one rule. Then spin must find an assertion that fails:
  *   NO_ASKED_BEFORE  a batch that was done is not recognized when it is asked again
  *   NO_LEASE_TOKEN   the guard does not look at the lease
  *   NO_FENCE         the log takes a record below its newest
@@ -35,16 +35,16 @@
 #define ACC(t, n) ((t) * BATCHES + (n) - 1)
 
 /* The server. Terms are numbered from 0; a token is the term's number + 1. */
-byte lease;                  /* the token that it holds; 0: none */
+byte lease;                  /* the token it holds; 0: none */
 byte drawn;                  /* the epoch drawn last */
 byte newest;                 /* of the log: epoch * N + n */
 byte opener[EPOCHS + 1];     /* the token in the record <epoch>-0 */
-byte record[(EPOCHS + 1) * N]; /* of a batch: 1 + how many it deleted; 0: there is none */
+byte record[(EPOCHS + 1) * N]; /* of a batch: 1 + how many it deleted; 0: none */
 bool beats;                  /* the owner's heartbeat exists */
 #define GONE 0
 #define DEAD 1
 #define OTHER 2
-byte entry = DEAD;           /* whom the entry names */
+byte entry = DEAD;           /* the owner it names */
 bool rights = 1;             /* the janitor's user may HDEL */
 
 /* The terms. */
@@ -54,10 +54,10 @@ bool rights = 1;             /* the janitor's user may HDEL */
 #define OPEN 3
 byte phase[TERMS];
 byte epoch[TERMS];
-byte met[TERMS];             /* the highest epoch that it has met in the log */
-bool stale[TERMS];           /* it was told to draw again */
+byte met[TERMS];             /* the highest epoch it has met in the log */
+bool stale[TERMS];           /* it has to draw again */
 byte n[TERMS];               /* batches asked for */
-bool over[TERMS];            /* it knows that it is */
+bool over[TERMS];            /* and it knows that */
 
 /* Accounts of batches. */
 #define ASKED 1              /* its fate is unknown */
@@ -65,12 +65,12 @@ bool over[TERMS];            /* it knows that it is */
 #define COUNTED 3
 #define NEVER 4              /* closed: it never ran, and cannot any more */
 byte account[TERMS * BATCHES];
-byte sent[TERMS * BATCHES];  /* copies of its request that are on their way */
+byte sent[TERMS * BATCHES];  /* copies of its request under way */
 bool looked[TERMS * BATCHES]; /* FATES_APART: the log had no record of it */
 
-/* What the assertions know besides. */
+/* Known to the assertions only. */
 byte current;                /* the token of the term that opened last while it held the lease */
-byte unknown;                /* how many the log has that no process has counted yet */
+byte unknown;                /* deletes in the log that no process has counted yet */
 bool came_back;              /* the lease did */
 
 /* Scratch; zero between steps. */
@@ -80,7 +80,7 @@ byte id, count;
 #define KEPT 3               /* ALIVE, or an error */
 byte answer;
 
-/* What nothing asks for any more is forgotten. */
+/* State that nothing reads any more is reset. */
 inline tidy(t, b) {
 	if
 	:: !sent[ACC(t, b)] && (account[ACC(t, b)] == COUNTED || account[ACC(t, b)] == NEVER) ->
@@ -237,7 +237,7 @@ inline unsettled(t, b) {
 	account[ACC(t, b)] = NEVER
 }
 
-/* What may happen to term t. */
+/* The possible events of term t. */
 #define TERM(t) \
 	:: d_step { phase[t] == UNBORN && !lease -> \
 		printf("> term %d wins the lease\n", t); phase[t] = WON; lease = t + 1 } \
@@ -282,7 +282,7 @@ inline unsettled(t, b) {
 #endif
 
 init {
-	/* Rights are what they are for the whole run. */
+	/* Rights are fixed for the whole run. */
 	atomic {
 		if
 		:: rights = 1
@@ -296,7 +296,7 @@ end:	do
 	TERM(2)
 #endif
 	:: d_step { lease -> printf("> the lease ends\n"); lease = 0 }
-	/* As where it lies on another server than the log, and a replica that lacks the last writes is
+	/* For example if it is on another server than the log, and a replica that lacks the last writes is
 	 * promoted there. */
 	:: d_step { !came_back && lease != 1 && current == 2 ->
 		printf("> the lease of term 0 comes back\n"); lease = 1; came_back = 1 }

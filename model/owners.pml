@@ -1,23 +1,24 @@
 /* Owners: registry/owner.lua, boot.lua, beat.lua, register.lua, heal.lua, release.lua, goodbye.lua,
- * table.go, dispute.go, reconcile.go. docs/model.md says what is left out; check runs it.
+ * table.go, dispute.go, reconcile.go. docs/model.md lists what is left out; check runs it.
  *
- * Questions: is an entry ever taken from who has the device? Does an entry ever stand without a
- * heartbeat behind it? And once faults end: is the device routable where it is, and is nothing of the
- * dead left?
+ * Questions: does the owner that has the device ever lose its entry? Does an entry ever exist
+ * without a heartbeat? And once faults end: is the device routable at its owner, and is nothing
+ * of the dead left?
  *
- * One device. Life 0 and life 1 are two processes with the same instance id, life 1 is the newer one;
- * life 2 is another owner. The device connects anew at any time, and its former socket stays half
- * open. A life may be paused at any time: then it takes no steps, and its heartbeat may expire.
+ * There is one device. Lives 0 and 1 are two processes with the same instance id, life 1 the
+ * newer; life 2 is another owner. The device reconnects at any time, and its former socket stays
+ * half open. A life may be paused at any time: then it takes no steps, and its heartbeat may
+ * expire.
  *
- * Progress is asked for as a bounded safety property: from every state faults may end. Then each
- * life does what is due, ROUNDS times, and the sweeps run once a round; and it is asserted that all is
- * well. That finds a shortest trace, and needs no search for cycles under fairness. Nobody need sweep,
- * and the device need say nothing: it is routable all the same.
+ * Progress is checked as a bounded safety property: faults may end in every state. Then each life
+ * does its due work ROUNDS times, the sweeps run once a round, and the model asserts that all is
+ * well. That finds a shortest trace, and needs no search for cycles under fairness. The device is
+ * routable even if nobody sweeps and the device itself is silent.
  *
- * An owner whose heartbeat ran out is dead for everybody. One whose heartbeat Redis lost is not: that
- * is a hold, which lasts until each owner that lives has beaten again (witness.pml shows why).
+ * An owner whose heartbeat expired is dead for everybody. One whose heartbeat Redis lost is not:
+ * that is a hold, which lasts until each living owner has beaten again (witness.pml shows why).
  *
- * Each define takes one rule out. Then spin must find that an assertion fails:
+ * Each define removes one rule. Then spin must find an assertion that fails:
  *   NO_BOOT_TOKEN     a script does not look for a newer life of its instance id
  *   NO_LIFE_FIRST     who writes an entry does not write the heartbeat in the same step
  *   RELEASE_ANY       a release does not look whom the entry names
@@ -40,8 +41,8 @@
 #define L 3
 
 /* Redis. */
-byte entry;       /* the id that it names */
-byte beats[3];    /* by id: life + 1 whose token the heartbeat has; 0: there is none */
+byte entry;       /* the id it names */
+byte beats[3];    /* by id: life + 1 of the heartbeat's token; 0: none */
 bool indexed[3];  /* by id: the index has the device */
 
 /* The lives. */
@@ -53,11 +54,11 @@ byte life[L];
 #define HELD 2
 #define RELEASING 3
 byte claim[L];
-byte seen[L];     /* the foreign id that it has seen in the entry */
-bool proof[L];    /* and a frame came after that */
-bool late[L];     /* a registration of it was sent and may yet land */
+byte seen[L];     /* the foreign id it has seen in the entry */
+bool proof[L];    /* and a frame arrived afterwards */
+bool late[L];     /* a registration of it was sent and may still land */
 
-bool robbed[3];   /* by id: Redis lost the heartbeat before its time, and none came since */
+bool robbed[3];   /* by id: Redis lost the heartbeat early, and none has come since */
 bool held;        /* the witness holds */
 
 byte at = L;      /* the life that the device is connected to; L: none */
@@ -107,7 +108,7 @@ inline register(l) {
 	fi
 }
 
-/* A newer life has it, and its heartbeat is there. */
+/* A newer life has it, and has a heartbeat. */
 #define NEWER_HAS(l) (at < L && at > l && ID(at) == ID(l) && claim[at] == HELD && beats[ID(l)] == at + 1)
 
 inline release(l) {
@@ -130,7 +131,7 @@ inline release(l) {
 	fi
 }
 
-/* The guard would call the instance dead that the entry names. Two ids: it is the one that was seen. */
+/* The guard would judge the entry's instance dead. With two ids, that is the one that was seen. */
 #ifdef OVER_THE_LIVING
 #define SILENT(id) 1
 #else
@@ -172,7 +173,7 @@ inline heal(l) {
 	fi
 }
 
-/* What an older life left is handed back: found by the index, or by a scan of the registry. */
+/* Entries of an older life are handed back; the index or a scan of the registry finds them. */
 inline hand_back(l) {
 #ifndef NO_HANDING_BACK
 	if
@@ -191,7 +192,7 @@ inline beat(l) {
 	fi
 }
 
-/* The guard deletes what names an owner without a heartbeat: through the index, or by a full scan. */
+/* The guard deletes entries of an owner without a heartbeat, by the index or a full scan. */
 inline sweep(id) {
 	if
 	:: !beats[id] ->
@@ -220,7 +221,7 @@ inline frame(l) {
 	proof[l] = (claim[l] == HELD && seen[l] && at == l)
 }
 
-/* All that is due of life l. */
+/* The due work of life l. */
 inline due(l) {
 	if
 	:: life[l] == RUNS ->
@@ -237,7 +238,7 @@ inline due(l) {
 	fi
 }
 
-/* What is on its way lands, half-open sockets are found out, the dead's heartbeats expire. */
+/* Messages under way land, half-open sockets are noticed, heartbeats of the dead expire. */
 inline faults_end() {
 	l = 0;
 	do
@@ -256,7 +257,7 @@ inline faults_end() {
 	l = 0;
 	beats[1] = ((life[0] == RUNS || life[1] == RUNS) -> beats[1] : 0);
 	beats[2] = (life[2] == RUNS -> beats[2] : 0);
-	/* of two that run the newer one beats last */
+	/* of two running lives the newer beats last */
 	beats[1] = (life[1] == RUNS -> 2 : (life[0] == RUNS && beats[1] == 2 -> 0 : beats[1]));
 	/* and each beats before a hold ends */
 	if
@@ -270,7 +271,7 @@ inline faults_end() {
 	held = 0; robbed[1] = 0; robbed[2] = 0
 }
 
-/* Everything is forgotten behind it, so that all runs end in one state. */
+/* It resets everything at the end, so that all runs end in one state. */
 inline be_calm() {
 	faults_end();
 	do

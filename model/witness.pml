@@ -1,18 +1,18 @@
 /* The witness and the guard's judgement: guard/server.lua, settings.lua, witness.lua, tick.lua,
- * guard.lua, registry/beat.lua. docs/model.md says what is left out and assumed; check runs it.
+ * guard.lua, registry/beat.lua. docs/model.md lists what is left out and assumed; check runs it.
  *
- * Questions: can the guard delete entries of an owner that lives? And once faults end: do those of
- * the dead go, a GRACE later?
+ * Questions: can the guard delete entries of a living owner? And once faults end: are those of the
+ * dead deleted, a GRACE later?
  *
  * One process takes one step after the other, as a Redis server does. Times are ages in ticks that
- * stop growing where nothing asks any more, so the state space is finite and no run is cut short.
+ * stop growing once nothing reads them, so the state space is finite and no run is cut short.
  *
- * Owner 0: settings QUICK, may INFO, its process never ends. Owner 1: at each start one of two
- * settings, may INFO or may not. Both contend for the lease, which changes hands at any time. In
- * one run either the fleet disagrees (-DMIXED=1: no other run), or the server restarts, evicts, is
- * full, moves (-DMIXED=0). With -DTOGETHER both happen in one run.
+ * Owner 0 has the settings QUICK, may INFO, and its process never ends. Owner 1 has one of two
+ * settings at each start, and may INFO or may not. Both contend for the lease, which changes hands
+ * at any time. In one run either the fleet disagrees (-DMIXED=1: no other run), or the server
+ * restarts, evicts, is full, moves (-DMIXED=0). With -DTOGETHER both happen in one run.
  *
- * Each define takes one rule out. Then spin must find a wrong delete, or lost progress:
+ * Each define removes one rule. Then spin must find a wrong delete, or lost progress:
  *   NO_RUN_ID              the run id is not compared with the recorded one
  *   NO_CONNECTIONS         nor is the counter of connections
  *   NO_COMMANDS            nor is the counter of commands
@@ -40,7 +40,7 @@
 #define QUICK 0
 #define SLOW 1
 #define NONE 2 /* no settings seen yet */
-#define TOLD 3 /* a GRACE that is nobody's: an owner of other settings has beaten */
+#define TOLD 3 /* a GRACE that is nobody's: an owner with other settings has beaten */
 
 /* QUICK: interval 1, TTL 3. SLOW: interval 3, TTL 9. GAP = (TTL - interval) / 2, GRACE = TTL + 1. */
 #define SETTINGS(i) ((i) == 1 && slow)
@@ -55,7 +55,7 @@
 #endif
 #define LONG (MEMORY * MOST_GRACE + 1)
 
-bool mixed; /* what may happen in this run */
+bool mixed; /* the faults possible in this run */
 #ifdef TOGETHER
 #define FLEET 1
 #define SERVER 1
@@ -67,13 +67,13 @@ bool mixed; /* what may happen in this run */
 /* The owners. */
 bool alive[2];  /* the process is */
 byte age[2];    /* since its last beat that landed; not above its TTL */
-bool gone[2];   /* its heartbeat went before its time */
-bool missed[2]; /* Redis answered, a beat was due and would have been taken, and none landed since */
+bool gone[2];   /* its heartbeat was lost early */
+bool missed[2]; /* Redis would have taken a due beat, and none landed since */
 bool slow;      /* owner 1: its settings */
 bool poor;      /* owner 1: it may not INFO */
 
 #define BEATS(i) (!gone[i] && age[i] < TTL(i)) /* its heartbeat exists */
-/* It lives: it beat within its own TTL, or never failed to where Redis would have taken it. */
+/* It lives: it beat within its own TTL, or never missed a beat that Redis would have taken. */
 #define LIVES(i) (alive[i] && (age[i] < TTL(i) || !missed[i]))
 #define MAYINFO(i) (!((i) == 1 && poor))
 
@@ -81,15 +81,15 @@ bool poor;      /* owner 1: it may not INFO */
 #define UP 0
 #define DOWN 1   /* it does not answer */
 #define FULL 2   /* memory is full */
-#define MOVING 3 /* the slot moves; heartbeats are at the other server already */
-#define BLIND 4  /* heartbeats are not where the guard looks */
+#define MOVING 3 /* the slot moves; heartbeats are on the other server already */
+#define BLIND 4  /* the guard does not see heartbeats */
 #define REFUSING 5 /* it turns owner 1 away, and counts that */
 byte server = UP;
 bool other;     /* its run id is not the recorded one */
 bool connections, commands; /* the counter is below the recorded one */
 bool evicted;   /* its evicted_keys differs from the recorded one */
 bool refused;   /* its count of clients turned away differs from the recorded one */
-/* A heartbeat that exists is prolonged also where memory is full. */
+/* An existing heartbeat is prolonged even if memory is full. */
 #define TAKES(i) (server != DOWN && server != MOVING && (server != FULL || BEATS(i)) && !(server == REFUSING && (i) == 1))
 #define SEEN(i) (BEATS(i) && server != BLIND)
 #ifdef TICK_WHEN_FULL
@@ -122,8 +122,8 @@ bool hold;
 #define MAX(a, b) ((a) > (b) -> (a) : (b))
 #define MIN(a, b) ((a) < (b) -> (a) : (b))
 
-/* Values between which nothing tells any more become one. Where all settings seen are QUICK, only they
- * are asked for: others are a hold. */
+/* Values that nothing can distinguish any more become one. If all settings seen are QUICK, only
+ * they are compared: others are a hold. */
 inline settle() {
 	if
 	:: largest == 4 && last_gap == QUICK && last_grace == QUICK ->
@@ -158,7 +158,7 @@ inline settle() {
 #else
 #define REFUSED refused
 #endif
-/* what another() in witness.lua finds */
+/* the result of another() in witness.lua */
 inline compare(c) {
 	if
 	:: MAYINFO(c) ->
@@ -260,10 +260,10 @@ inline batch(c, v) {
 	}
 }
 
-/* What is longer ago than every GAP in this run is long ago. */
+/* Anything longer ago than every GAP in this run is long ago. */
 #define LAST_OLDER last = (last + 1 > (FLEET -> MOST_GAP : 1) -> MOST_GAP + 1 : last + 1)
 
-/* settings.lua: a beat tells the witness its GRACE if another stands there. */
+/* settings.lua: a beat sets its GRACE in the witness if another is recorded. */
 inline beat(i) {
 	age[i] = 0; gone[i] = 0; missed[i] = 0;
 #ifndef BEATS_TELL_NOTHING
@@ -281,7 +281,7 @@ inline beat(i) {
 #endif
 }
 
-/* Its heartbeat goes before its time. */
+/* Its heartbeat is lost early. */
 inline vanish(i) {
 	if
 	:: BEATS(i) -> gone[i] = 1
@@ -289,7 +289,7 @@ inline vanish(i) {
 	fi
 }
 
-/* evicted_keys starts anew: it is what was recorded, or differs. So many were turned away again. */
+/* evicted_keys restarts: it equals the recorded figure, or not. The refused count equals it. */
 inline counted_anew() {
 	refused = 0;
 	if
@@ -332,8 +332,8 @@ inline advance(now) {
 	}
 }
 
-/* Faults end, and owner 1 is dead: what names it goes within the largest GRACE, after one more tick.
- * Everything is forgotten behind it, so that all runs end in one state. */
+/* Faults end, and owner 1 is dead: its entries are deleted within the largest GRACE, after one more
+ * tick. It resets everything at the end, so that all runs end in one state. */
 inline be_calm() {
 	o = 0;
 	do
@@ -353,11 +353,11 @@ inline be_calm() {
 	missed[0] = 0; missed[1] = 0
 }
 
-/* An assumption without which time does not go on: somebody who may INFO ticks within a GRACE of a
- * new witness. */
+/* Time only advances under this assumption: somebody who may INFO ticks within a GRACE of a new
+ * witness. */
 #define READ (server == DOWN || known || last > MOST_GAP || since < 3)
 
-/* A run begins with no witness, or, so that traces are short, where owner 0 has ticked for long. */
+/* A run begins with no witness, or, for short traces, after owner 0 has ticked for long. */
 init {
 	atomic {
 		alive[0] = 1;
@@ -408,7 +408,7 @@ init {
 	/* Redis evicts a heartbeat. */
 	:: d_step { server != DOWN && BEATS(0) && SERVER -> printf("> Redis evicts the heartbeat of owner 0\n"); gone[0] = 1; evicted = known }
 	:: d_step { server != DOWN && BEATS(1) && SERVER -> printf("> Redis evicts the heartbeat of owner 1\n"); gone[1] = 1; evicted = known }
-	/* What was counted after the counter had fallen may reach the recorded figure again. */
+	/* After the counter has fallen it may reach the recorded figure again. */
 	:: d_step { known && evicted && (other || connections || commands) ->
 		printf("> evicted_keys is what was recorded\n"); evicted = 0 }
 	/* It restarts with its file. */

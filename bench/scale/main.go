@@ -1,4 +1,5 @@
-// Scale says what a fleet would cost its Redis servers, from measured prices: see docs/scale.md.
+// Scale calculates what a fleet would cost its Redis servers, from measured prices: see
+// docs/scale.md.
 //
 //	make scale ARGS="-devices=100000000 -replicas=10000"
 //	make scale ARGS=-table
@@ -45,7 +46,6 @@ func main() {
 	printOne(prices, filled(prices, f), *deaths)
 }
 
-// filled fills in what is not given.
 func filled(p scale.Prices, f scale.Fleet) scale.Fleet {
 	if f.Replicas == 0 {
 		f.Replicas = max(3, f.Devices/10_000)
@@ -56,7 +56,6 @@ func filled(p scale.Prices, f scale.Fleet) scale.Fleet {
 	return f.WithDefaults(p)
 }
 
-// outcome is what came of a fleet.
 type outcome struct {
 	steady, death, flush scale.Result
 	watched              time.Duration
@@ -121,7 +120,6 @@ func printTable(p scale.Prices, f scale.Fleet, deaths int) {
 	}
 }
 
-// late tells of calls that nobody would have waited for.
 func late(r scale.Result) string {
 	if r.Late == 0 {
 		return ""
@@ -129,7 +127,6 @@ func late(r scale.Result) string {
 	return fmt.Sprintf(", %d calls too long", r.Late)
 }
 
-// sorted are the things that time went into, dearest first.
 func sorted(by map[string]time.Duration) []string {
 	var names []string
 	for name := range by {
@@ -141,7 +138,7 @@ func sorted(by map[string]time.Duration) []string {
 
 func percent(part, of time.Duration) float64 { return 100 * part.Seconds() / of.Seconds() }
 
-// brief writes a duration with about three digits.
+// brief formats a duration with about three digits.
 func brief(d time.Duration) string {
 	switch {
 	case d >= time.Second:

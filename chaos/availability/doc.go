@@ -1,36 +1,36 @@
-// Package availability breaks everything around real replicas of cmd/availability, a real Postgres
-// and a real Redis, and judges by what both stores wrote down themselves. It consists of tests:
+// Package availability breaks everything around real replicas of cmd/availability, a real
+// Postgres and a real Redis, and judges them by the records that both stores keep themselves. It
+// consists of tests:
 //
-//	service_test.go  the replicas as their clients see them; it notes acknowledged signs of life
-//	crowd_test.go    mitras who ping, fall silent and die, and workers who hammer, also by raw SQL
-//	truth_test.go    each version that Postgres committed, and what judges it
-//	oracle_test.go   plays what Redis wrote, and judges each state that it ever showed
+//	service_test.go  the replicas as their clients see them; it records acknowledged signs of life
+//	crowd_test.go    mitras that ping, fall silent and die, and workers that hammer, also by raw SQL
+//	truth_test.go    each version that Postgres committed, and the checks of them
+//	oracle_test.go   plays Redis' history, and judges each state that Redis ever showed
 //	rest_test.go     what has to be equal when all is quiet
-//	world_test.go    both stores, two replicas, and what is the same in each row
-//	rows_test.go     the rows: what breaks, and what must hold besides
+//	world_test.go    both stores, two replicas, and everything the rows share
+//	rows_test.go     the rows: the fault, and what else must hold
 //
 // # The truth
 //
-// A trigger on the states writes each version into a table, in the transaction that made it, with
-// the statement that did. When Postgres is set back to an older copy of its data, what it lost is
-// kept, and read from a server of its own: Redis may have shown it.
+// A trigger on the states writes each version into a table, in the same transaction, with the
+// statement that made it. When Postgres is set back to an older copy of its data, the lost
+// versions are kept and served by a server of their own, because Redis may have shown them.
 //
-// Redis' append-only file is in the order in which readers saw things, and has a script's writes as
-// one event. It has times of whole seconds; heartbeats in it are the server's clock in
-// milliseconds.
+// Redis' append-only file has the order in which readers saw things, and a script's writes as one
+// event. Its times are whole seconds; heartbeats in it are the server's clock in milliseconds.
 //
 // # What is judged
 //
-//   - Each state in Redis is one that Postgres had committed, at its version. A version is never
-//     followed by an older one until somebody empties or breaks the mirror. Counters are numbers,
-//     and not negative. The mirror is certified only when it is whole.
-//   - Postgres takes each version once, in order, and gives no mitra more sessions than it may
-//     have. Each flip has one log row. Nobody is set offline for silence who gave a sign of life
-//     that was acknowledged less than stale_after before.
-//   - At rest both stores have the same states, and no mark is left. Whoever is silent is offline
-//     in both, whoever pings is online.
-//   - No deadlock is among the program's own statements.
+//   - Each state in Redis is one that Postgres had committed, at its version. No older version
+//     follows a newer one until somebody empties or breaks the mirror. Counters are numbers and
+//     not negative. The mirror is certified only when it is whole.
+//   - Postgres takes each version once, in order, and never gives a mitra more sessions than its
+//     limit. Each flip has one log row. No mitra is set offline for silence if it gave a sign of
+//     life that was acknowledged less than stale_after before.
+//   - At rest both stores have the same states, and no mark is left. Silent mitras are offline in
+//     both, pinging ones online.
+//   - The program's own statements never deadlock with each other.
 //
-// The states of a reroute are brought by one script. Another writer of one of the two mitras may
-// look between commit and apply, and bring that mitra's state first. These are counted, and few.
+// One script applies both states of a reroute. Another writer of one of the two mitras may read
+// between commit and apply, and apply that mitra's state first. These cases are counted, and few.
 package availability

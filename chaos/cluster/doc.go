@@ -1,4 +1,4 @@
-// Package cluster breaks Redis Clusters and Redis behind Sentinel, on which real replicas keep one
-// partition, and judges what became of it by the append-only files of all nodes. It consists of
-// tests; README.md says how to run, to read and to add one.
+// Package cluster breaks Redis Clusters and Redis under Sentinel on which real replicas keep one
+// partition, and judges the outcome by the append-only files of all nodes. It consists of tests;
+// README.md explains how to run, read and add one.
 package cluster

@@ -10,16 +10,16 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
-// Becomes polls until cond is true; false if patience is over.
+// Becomes polls until cond is true. It returns false after Patience.
 func Becomes(cond func() bool) bool { return waittest.Becomes(PatiencePause, cond) }
 
-// Eventually waits until cond is true, and fails the test if patience is over.
+// Eventually waits until cond is true, and fails the test after Patience.
 func Eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	require.True(t, Becomes(cond), "waited in vain until %s", what)
 }
 
-// Lasting lets a fault last.
+// Lasting waits while a fault lasts.
 func Lasting(d time.Duration) { <-time.After(d) }
 
 // Leader waits until one of the running replicas holds the lease, and returns it.
@@ -32,8 +32,8 @@ func (w *Environment) Leader() (leader *Replica) {
 	return leader
 }
 
-// OneLeads waits until exactly one of the running replicas says that it leads, and it is the holder
-// of the lease.
+// OneLeads waits until exactly one of the running replicas reports that it leads, and that one
+// holds the lease.
 func (w *Environment) OneLeads() *Replica {
 	w.T.Helper()
 	var leader *Replica
@@ -54,7 +54,7 @@ func (w *Environment) OneLeads() *Replica {
 	return leader
 }
 
-// Holder is the instance that has the lease, "" if it is free.
+// Holder returns the instance that has the lease, "" if it is free.
 func (w *Environment) Holder() string {
 	id, _, _ := strings.Cut(w.Get(w.T.Context(), w.Lease()).Val(), "/")
 	return id
@@ -70,7 +70,7 @@ func (w *Environment) Listened() {
 	})
 }
 
-// InPass waits until the leader is in the middle of evicting: after n more batches.
+// InPass waits for n more batches, so that the leader is in the middle of evicting.
 func (w *Environment) InPass(n int64) {
 	w.T.Helper()
 	before := w.XLen(w.T.Context(), w.Log()).Val()
@@ -84,7 +84,7 @@ func (w *Environment) Beats(n int) {
 	w.T.Helper()
 	for _, r := range w.Replicas() {
 		var last time.Time
-		for left := n; left >= 0; left-- { // the first is the one that was before
+		for left := n; left >= 0; left-- { // the first is the one before
 			Eventually(w.T, "replica "+r.ID+" beats", func() bool {
 				s, err := r.Status()
 				if err != nil || s.Registry.LastBeat.Equal(last) {
@@ -94,6 +94,6 @@ func (w *Environment) Beats(n int) {
 				return true
 			})
 		}
-		n = min(n, 1) // meanwhile the others have beaten as often
+		n = min(n, 1) // the others have beaten as often in the meantime
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// The calls of a replica, as matchers for rules. What has keys of its own is known by them; owner
-// scripts, which all have the same keys, by their text.
+// The calls of a replica, as matchers for rules. Calls with keys of their own are recognised by
+// those; owner scripts, which all have the same keys, by their text.
 
 // KeyNames are the keys of a fleet without a prefix.
 var KeyNames registry.Layout
@@ -27,7 +27,7 @@ var batchID = regexp.MustCompile(`^\d+-[1-9]\d*$`)
 // IsBatch matches guarded deletes.
 func IsBatch(r proxy.Request) bool { return BatchesOf(KeyNames)(r) }
 
-// BatchesOf is isBatch for a fleet whose keys are named otherwise.
+// BatchesOf is IsBatch for a fleet with other key names.
 func BatchesOf(l registry.Layout) func(proxy.Request) bool {
 	return func(r proxy.Request) bool {
 		_, args := r.Script()
@@ -36,10 +36,10 @@ func BatchesOf(l registry.Layout) func(proxy.Request) bool {
 	}
 }
 
-// IsTick matches ticks: the witness listens.
+// IsTick matches ticks of the witness.
 func IsTick(r proxy.Request) bool { return TicksOf(KeyNames)(r) }
 
-// TicksOf is isTick for a fleet whose keys are named otherwise.
+// TicksOf is IsTick for a fleet with other key names.
 func TicksOf(l registry.Layout) func(proxy.Request) bool {
 	return func(r proxy.Request) bool { return r.On(l.Witness()) }
 }
@@ -56,15 +56,13 @@ func IsRelease(r proxy.Request) bool { return Named(r) == "release" }
 // IsHeal matches heals.
 func IsHeal(r proxy.Request) bool { return Named(r) == "heal" }
 
-// IsAcquire matches redsync asking for the lease.
+// IsAcquire matches redsync's attempts to take the lease.
 func IsAcquire(r proxy.Request) bool {
 	return len(r) > 3 && r[0] == "SET" && r[1] == KeyNames.Lease() && r[3:].Has("NX")
 }
 
-// isRenewal: redsync extends the lease.
 func isRenewal(r proxy.Request) bool { return r.On(KeyNames.Lease()) && Named(r) == "redsync: extend" }
 
-// isResignation: redsync gives the lease back.
 func isResignation(r proxy.Request) bool {
 	return r.On(KeyNames.Lease()) && Named(r) == "redsync: release"
 }
@@ -72,14 +70,14 @@ func isResignation(r proxy.Request) bool {
 // IsLeaseCall matches every call of redsync on the lease.
 func IsLeaseCall(r proxy.Request) bool { return IsAcquire(r) || isRenewal(r) || isResignation(r) }
 
-// IsServed matches what a server refuses while it cannot serve: all but what belongs to a
-// connection.
+// IsServed matches the requests that a server refuses while it cannot serve: all except those
+// about the connection.
 func IsServed(r proxy.Request) bool {
 	return !slices.Contains([]string{"HELLO", "AUTH", "CLIENT", "SELECT", "PING", "QUIT", "RESET"}, r[0])
 }
 
-// known are scripts by their SHA1: redsync's, what the registry has today, and what was seen sent
-// in full (a replica that was built from other texts).
+// known are scripts by their SHA1: redsync's, the registry's of today, and those seen sent in
+// full (by a replica built from other texts).
 var known = struct {
 	sync.Mutex
 	names map[string]string
@@ -87,8 +85,8 @@ var known = struct {
 
 var scriptHead = regexp.MustCompile(`(?m)^-- (\w+)\.lua:`)
 
-// Named is the script that is called, by the name of the last file in its text; "" if it is not
-// known.
+// Named returns the name of the called script, from the last file in its text; "" if it is
+// unknown.
 func Named(r proxy.Request) string {
 	if len(r) < 2 || r[0] != "EVALSHA" && r[0] != "EVAL" {
 		return ""
@@ -130,7 +128,7 @@ func shaOf(text string) string {
 	return fmt.Sprintf("%x", sha1.Sum([]byte(text)))
 }
 
-// BatchIDOf is a guarded delete's id, under which the log has its record.
+// BatchIDOf returns a guarded delete's id, under which the log has its record.
 func BatchIDOf(r proxy.Request) string {
 	_, args := r.Script()
 	return args[0]
@@ -140,7 +138,7 @@ func BatchIDOf(r proxy.Request) string {
 type Proxy struct {
 	*proxy.Proxy
 	login   string       // of the process, as in its REDIS_URL
-	batches *proxy.Score // what the server answered to guarded deletes
+	batches *proxy.Score // the server's answers to guarded deletes
 }
 
 // NewProxy opens a proxy to a server. It counts the answers to guarded deletes.
@@ -153,9 +151,8 @@ func NewProxy(t *testing.T, to string) *Proxy {
 	return p
 }
 
-// Verdicts are the server's answers to all guarded deletes.
+// Verdicts returns the server's answers to all guarded deletes.
 func (p *Proxy) Verdicts() map[string]int { return p.batches.Counts() }
 
-// Unanswered is how many of them were sent and not answered: what became of them cannot be said
-// here.
+// Unanswered returns how many of them were sent and not answered; their outcome is unknown here.
 func (p *Proxy) Unanswered() int { return p.batches.Unanswered() }

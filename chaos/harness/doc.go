@@ -1,5 +1,6 @@
-// Package harness has what a chaos scenario needs: a real Redis that writes its history, replicas
-// that are processes of the program, devices that know where their sockets are, and traffic.
+// Package harness provides what a chaos scenario needs: a real Redis that writes its history,
+// replicas that are processes of the program, devices that know where their sockets are, and
+// traffic.
 //
 //	e := harness.New(t, harness.BuildIngest(t), seed, 1, 60, nil)
 //	e.Start("one")
@@ -11,12 +12,12 @@
 //	h, err := history.Read(e.Parts...)
 //	v := judge.Judge(h, e.Facts(e.Alive(nil)))
 //
-// Each [Replica] is behind a [Proxy] of its own, and takes orders at failpoints ([Failpoints]).
-// A [LoadProcess] is a process of the registry package without sockets, for volume. A [Member] is a
-// replica without sockets in the test's own process, for tests that need many. An observer asks all
-// the time who holds some devices. Environment notes what only it can know: every socket, every
-// outage and every death ([Environment.Facts]).
+// Each [Replica] connects through a [Proxy] of its own, and takes orders at failpoints
+// ([Failpoints]). A [LoadProcess] is a process of the registry package without sockets, for
+// volume. A [Member] is a replica without sockets in the test's own process, for tests that need
+// many. An observer keeps asking which instance holds some of the devices. Environment records
+// what only it can know: every socket, every outage and every death ([Environment.Facts]).
 //
-// A test binary that starts load processes is one itself when [AsLoadProcess] is set: its TestMain
-// calls [RunLoad] then.
+// A test binary that starts load processes becomes one itself if [AsLoadProcess] is set: its
+// TestMain then calls [RunLoad].
 package harness

@@ -22,9 +22,9 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Durations, scaled down so that a scenario takes seconds, and no further: on a busy machine a
-// process may not run for a second or two, and a heartbeat that is late by that must not be a
-// death.
+// Durations, scaled down so that a scenario takes seconds. They cannot be shorter: a busy
+// machine may not run a process for a second or two, and a heartbeat that late must not count as
+// a death.
 const (
 	Interval        = 2 * time.Second
 	TTL             = 6 * time.Second
@@ -33,17 +33,17 @@ const (
 	LeaseTTL        = 3 * time.Second
 	LeaseRetry      = LeaseTTL / 5 * 12 / 10
 	BusyMachine     = 3 * time.Second   // what a busy machine may add to a bound
-	Patience        = waittest.Patience // for what has no bound but must come
+	Patience        = waittest.Patience // for events without a bound that must happen
 	PatiencePause   = 20 * time.Millisecond
 )
 
-// BatchDelay is a setting of the environment itself: the network delays each guarded delete by so
-// much.
+// BatchDelay is a setting of the environment itself: how long the network delays each guarded
+// delete.
 const BatchDelay = "BATCH_DELAY"
 
-// Environment is what a scenario has: a Redis that writes its history, replicas each behind a proxy
-// of its own, devices that know where their sockets are. Its methods are for the scenario's
-// goroutine, but for what traffic uses.
+// Environment is the world of a scenario: a Redis that writes its history, replicas that each
+// connect through a proxy of their own, and devices that know where their sockets are. Its
+// methods are for the scenario's goroutine, except those that traffic uses.
 type Environment struct {
 	*redis.Client // straight to the server
 	registry.Layout
@@ -53,27 +53,26 @@ type Environment struct {
 	Server   *redistest.Server
 	binary   string
 	Settings map[string]string
-	Struck   atomic.Int64 // processes that were killed, stopped or cut off by intent
+	Struck   atomic.Int64 // processes killed, stopped or cut off on purpose
 	Fleet    *Fleet
 	Traffic  traffic
-	claims   map[string]string // held by registries of the scenario itself: IMEI -> instance
+	claims   map[string]string // held by the scenario's own registries: IMEI -> instance
 	Ghosts   []string          // the devices of planted owners
 	Slack    time.Duration     // what a busy machine may add to a bound
-	Forgot   time.Time         // when the log was lost, and with it the fate of batches
-	Logins   map[string]string // by instance: "user:password@", of who does not use the default user
-	Parts    []string          // where the history is, in order
+	Forgot   time.Time         // when the log was lost, and the outcome of batches with it
+	Logins   map[string]string // by instance: "user:password@", unless it uses the default user
+	Parts    []string          // the parts of the history, in order
 
-	Gate     sync.RWMutex // held shared by each act of traffic, alone by what ends sockets
+	Gate     sync.RWMutex // held shared by each act of traffic, exclusively by faults that end sockets
 	mu       sync.Mutex   // guards all below
-	replicas []*Replica   // that run, or are stopped
+	replicas []*Replica   // running or stopped
 	All      []*Replica   // ever
-	Proxies  []*Proxy     // of everybody who speaks to Redis
-	told     judge.Facts  // to the judge, so far
+	Proxies  []*Proxy     // of every client of Redis
+	told     judge.Facts  // for the judge, so far
 }
 
-// New starts a Redis, and nothing else yet. Devices are that many; settings are besides the usual
-// ones of replicas, which are processes of binary. What is drawn at random depends on seed and
-// stream.
+// New starts a Redis, and nothing else yet. devices is their number; settings add to the usual
+// ones of replicas, which are processes of binary. All random choices depend on seed and stream.
 func New(
 	t *testing.T, binary string, seed, stream uint64, devices int, settings map[string]string,
 ) *Environment {
@@ -101,13 +100,13 @@ func (w *Environment) Serve(args ...string) {
 	w.Parts = []string{w.Server.Dir()}
 }
 
-// InfoOf is one value of INFO; sections begin with a capital.
+// InfoOf returns one value of INFO; sections begin with a capital.
 func InfoOf(t *testing.T, c *redis.Client, section, name string) string {
 	return c.InfoMap(t.Context(), section).Item(section, name)
 }
 
-// Start starts replicas, each behind a proxy of its own, one when the one before it is ready. It
-// returns the last.
+// Start starts replicas one after the other, each through a proxy of its own, and waits until
+// each is ready. It returns the last.
 func (w *Environment) Start(ids ...string) (r *Replica) {
 	w.T.Helper()
 	for _, id := range ids {
@@ -126,7 +125,7 @@ func (w *Environment) History() history.History {
 	return h
 }
 
-// Proxy opens a way to Redis.
+// Proxy opens a proxy to Redis.
 func (w *Environment) Proxy() *Proxy {
 	l := NewProxy(w.T, w.Server.Addr())
 	w.mu.Lock()
@@ -135,8 +134,8 @@ func (w *Environment) Proxy() *Proxy {
 	return l
 }
 
-// Launch starts a process behind a proxy and does not wait for anything. It is not one of the
-// running replicas yet.
+// Launch starts a process connected through a proxy and returns at once. It does not count as
+// running yet.
 func (w *Environment) Launch(p *Proxy, id string) *Replica {
 	p.login = w.Logins[id]
 	if w.Settings[BatchDelay] != "" {
@@ -149,28 +148,28 @@ func (w *Environment) Launch(p *Proxy, id string) *Replica {
 	return r
 }
 
-// Runs notes that a replica is one of those that run.
+// Runs adds a replica to the running ones.
 func (w *Environment) Runs(r *Replica) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.replicas = append(w.replicas, r)
 }
 
-// Gone notes that a replica does not run any more.
+// Gone removes a replica from the running ones.
 func (w *Environment) Gone(r *Replica) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.replicas = slices.DeleteFunc(slices.Clone(w.replicas), func(other *Replica) bool { return other == r })
 }
 
-// Replicas are the replicas that run, or are stopped.
+// Replicas returns the replicas that are running or stopped.
 func (w *Environment) Replicas() []*Replica {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.replicas
 }
 
-// Kill kills a replica and returns when, and the devices whose sockets went with it.
+// Kill kills a replica. It returns the time, and the devices that lost their sockets.
 func (w *Environment) Kill(r *Replica) (at time.Time, lost []int) {
 	lost = w.Ends(r, func() {
 		at = time.Now()
@@ -180,8 +179,8 @@ func (w *Environment) Kill(r *Replica) (at time.Time, lost []int) {
 	return at, lost
 }
 
-// Ends notes the end of a replica, which end brings about, without traffic meanwhile. It returns
-// the devices whose sockets went with it.
+// Ends calls end, which ends a replica, while traffic pauses, and records the end. It returns the
+// devices that lost their sockets.
 func (w *Environment) Ends(r *Replica, end func()) (lost []int) {
 	w.Gate.Lock()
 	defer w.Gate.Unlock()
@@ -191,8 +190,8 @@ func (w *Environment) Ends(r *Replica, end func()) (lost []int) {
 	return w.Fleet.LostAt(r)
 }
 
-// Stop freezes a replica until the returned function is called. That looks like a death if it lasts
-// as long as a lease.
+// Stop freezes a replica until the returned function is called. That looks like a death if it
+// lasts as long as a lease.
 func (w *Environment) Stop(r *Replica) (cont func()) {
 	back := w.Outage(r.ID)
 	d := w.death(r, judge.Stopped)
@@ -206,8 +205,8 @@ func (w *Environment) Stop(r *Replica) (cont func()) {
 	})
 }
 
-// Meddle changes Redis as somebody might who is not part of this: an operator, a mistake, a loss.
-// It is marked in the history as such, so that nobody else is blamed.
+// Meddle changes Redis as an outsider might: an operator, a mistake, a loss. The change is marked
+// in the history, so that nobody else is blamed for it.
 func (w *Environment) Meddle(what string, do func(p redis.Pipeliner)) {
 	w.T.Helper()
 	_, err := w.TxPipelined(w.T.Context(), func(p redis.Pipeliner) error {
@@ -220,7 +219,7 @@ func (w *Environment) Meddle(what string, do func(p redis.Pipeliner)) {
 	}
 }
 
-// Spread connects devices to the running replicas by turns.
+// Spread connects devices to the running replicas in turn.
 func (w *Environment) Spread(which []int) {
 	w.T.Helper()
 	fleet := w.Replicas()
@@ -228,7 +227,6 @@ func (w *Environment) Spread(which []int) {
 	require.NoError(w.T, err)
 }
 
-// running is the running replica of an id, nil if there is none.
 func (w *Environment) running(id string) *Replica {
 	for _, r := range w.Replicas() {
 		if r.ID == id {
@@ -238,14 +236,14 @@ func (w *Environment) running(id string) *Replica {
 	return nil
 }
 
-// Follower is a replica that does not lead.
+// Follower returns a replica that does not lead.
 func (w *Environment) Follower() *Replica {
 	others := w.Others(w.Leader())
 	require.NotEmpty(w.T, others, "nobody follows")
 	return others[0]
 }
 
-// Others are the running replicas but some.
+// Others returns the running replicas except some.
 func (w *Environment) Others(but ...*Replica) []*Replica {
 	return slices.DeleteFunc(slices.Clone(w.Replicas()), func(r *Replica) bool {
 		return slices.Contains(but, r)
@@ -265,7 +263,7 @@ func HoldAll(proxies []*Proxy) (release func()) {
 	}
 }
 
-// ProxiesOf are those of some replicas.
+// ProxiesOf returns the proxies of some replicas.
 func ProxiesOf(replicas []*Replica) (proxies []*Proxy) {
 	for _, r := range replicas {
 		proxies = append(proxies, r.Proxy)
@@ -273,8 +271,9 @@ func ProxiesOf(replicas []*Replica) (proxies []*Proxy) {
 	return proxies
 }
 
-// Plant writes entries of an owner that has no process, plainly, as an older writer does; indexed:
-// and registers them in its index and on the roster. It returns the IMEIs.
+// Plant writes entries of an owner without a process, plainly, as an older writer does. If
+// indexed is true, it also adds them to the owner's index and the owner to the roster. It returns
+// the IMEIs.
 func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) {
 	w.T.Helper()
 	w.Planted(owner)
@@ -302,7 +301,8 @@ func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) 
 	return imeis
 }
 
-// Terminate asks a replica to end, and returns its exit status. Devices go on meanwhile, elsewhere.
+// Terminate asks a replica to end, and returns its exit status. Its devices move elsewhere in the
+// meantime.
 func (w *Environment) Terminate(r *Replica) (status int) {
 	w.Gate.Lock()
 	w.Fleet.Losing(r)
@@ -314,8 +314,8 @@ func (w *Environment) Terminate(r *Replica) (status int) {
 	return status
 }
 
-// NextLife goes on recording at a server that does not go on where the last one's history ends.
-// Nobody may write meanwhile.
+// NextLife resumes the recording on a server that does not continue the last one's history.
+// Nobody may write in the meantime.
 func (w *Environment) NextLife(server *redistest.Server) {
 	w.T.Helper()
 	w.Server = server
@@ -327,7 +327,7 @@ func (w *Environment) NextLife(server *redistest.Server) {
 	})
 }
 
-// Forget has the server, which was killed, begin its next life without its append-only file.
+// Forget starts the killed server's next life without its append-only file.
 func (w *Environment) Forget() {
 	w.T.Helper()
 	last := &w.Parts[len(w.Parts)-1]

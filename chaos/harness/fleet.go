@@ -15,8 +15,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 )
 
-// Fleet is a fleet that remembers every socket that it ever had, and at which instance: the truth
-// for the judge.
+// Fleet is a fleet that remembers every socket it ever had, and its instance: the truth for the
+// judge.
 type Fleet struct {
 	*device.Fleet
 
@@ -24,12 +24,12 @@ type Fleet struct {
 	sockets []judge.Socket
 	acks    []judge.Lookup
 	present map[string]int       // IMEI -> its present socket in sockets
-	sure    map[string]time.Time // IMEI -> when that was last known to be open
-	acked   map[string]int       // IMEI -> records that were acknowledged
-	// IMEI -> its replica may have closed that since, for want of an answer to a command
+	sure    map[string]time.Time // IMEI -> when it was last known to be open
+	acked   map[string]int       // IMEI -> number of acknowledged records
+	// IMEI -> its replica may have closed it since, because a command was not answered
 	maybe  map[string]bool
 	names  map[string]string // address -> instance
-	closed []judge.Socket    // that a replica has closed: each has Ended when its device found out
+	closed []judge.Socket    // closed by a replica: Ended is when the device found out
 }
 
 func newFleet(n int) *Fleet {
@@ -40,7 +40,7 @@ func newFleet(n int) *Fleet {
 	}
 }
 
-// Connect connects device i to a replica. Its former socket is left open behind it until DropStale.
+// Connect connects device i to a replica. Its former socket stays open until DropStale.
 func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	imei := d.IMEI(i)
 	d.mu.Lock()
@@ -60,7 +60,7 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	defer d.mu.Unlock()
 	now := time.Now()
 	if late, ok := ctx.Deadline(); err != nil && ok && late.Before(now) {
-		now = late // which is when it let go, however long it took to say so
+		now = late // when it let go, however long it took to report that
 	}
 	if err == nil {
 		d.sockets[n].Live = now
@@ -70,7 +70,7 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 		d.present[imei], d.sure[imei], d.maybe[imei] = n, now, false
 		return nil
 	}
-	d.sockets[n].Ended = now // it may have been registered all the same
+	d.sockets[n].Ended = now // it may still have been registered
 	switch {
 	case had && d.sockets[before].Instance == r.ID:
 		// A replica that has met the newer socket closes the older. The device lets go of both.
@@ -83,8 +83,8 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	return err
 }
 
-// Send lets device i send a record. A socket that turns out to be closed has ended when it was last
-// known to be open; of one that does not answer the device lets go.
+// Send sends a record of device i. A socket that turns out to be closed has ended when it was
+// last known to be open. A socket without an answer is abandoned.
 func (d *Fleet) Send(ctx context.Context, i int) error {
 	begun := time.Now()
 	_, err := d.Fleet.Report(ctx, i, 1)
@@ -100,8 +100,8 @@ func (d *Fleet) Send(ctx context.Context, i int) error {
 	return err
 }
 
-// LetGo has device i let go of its present socket; closed: which its replica has closed, or may
-// have, since it was last known to be open.
+// LetGo makes device i abandon its present socket. If closed is true, its replica has closed it,
+// or may have, since it was last known to be open.
 func (d *Fleet) LetGo(i int, closed bool) {
 	imei := d.IMEI(i)
 	d.mu.Lock()
@@ -117,16 +117,16 @@ func (d *Fleet) LetGo(i int, closed bool) {
 	d.Leave(i)
 }
 
-// MayClose notes that a command is not answered in time on device i's socket: from now on its
-// replica may close that at any time.
+// MayClose records that a command is not answered in time on device i's socket: from now on its
+// replica may close the socket at any time.
 func (d *Fleet) MayClose(i int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.maybe[d.IMEI(i)] = true
 }
 
-// ends is when a present socket that ends now was last known to be open: now, unless its replica
-// may have closed it. d.mu is held.
+// ends returns when a present socket that ends now was last known to be open: now, unless its
+// replica may have closed it. The caller holds d.mu.
 func (d *Fleet) ends(imei string) time.Time {
 	if d.maybe[imei] {
 		return d.sure[imei]
@@ -134,10 +134,10 @@ func (d *Fleet) ends(imei string) time.Time {
 	return time.Now()
 }
 
-// At is the address of device i's present socket, "" if it has none.
+// At returns the address of device i's present socket, "" if it has none.
 func (d *Fleet) At(i int) string { return d.Where()[d.IMEI(i)] }
 
-// ConnectAll moves many at once, device i to where(i).
+// ConnectAll moves many devices at once, device i to where(i).
 func (d *Fleet) ConnectAll(ctx context.Context, which []int, where func(i int) *Replica) error {
 	p := pool.New().WithErrors().WithMaxGoroutines(32)
 	for _, i := range which {
@@ -154,15 +154,14 @@ func (d *Fleet) LeaveAll(which []int) {
 	}
 }
 
-// Losing is called just before a replica is made to lose its sockets, LostAt when it has.
+// Losing is called just before a replica is made to lose its sockets, LostAt afterwards.
 func (d *Fleet) Losing(r *Replica) {
 	d.end(func(_ string, s *judge.Socket) bool { return s.Instance == r.ID })
 }
 
-// LostAt notes that a replica has lost its sockets, and returns the devices.
+// LostAt records that a replica has lost its sockets, and returns the devices.
 func (d *Fleet) LostAt(r *Replica) []int { return d.Fleet.Lost(r.Devices) }
 
-// end notes the end of present sockets.
 func (d *Fleet) end(which func(imei string, s *judge.Socket) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -174,7 +173,7 @@ func (d *Fleet) end(which func(imei string, s *judge.Socket) bool) {
 	}
 }
 
-// Live says which instance holds each device.
+// Live maps each device to the instance that holds it.
 func (d *Fleet) Live() map[string]string {
 	where := d.Where()
 	d.mu.Lock()
@@ -185,25 +184,25 @@ func (d *Fleet) Live() map[string]string {
 	return where
 }
 
-// unregistered is less than a device has to wait for an answer whose registration did not land: one
-// answered sooner is a confirmation.
+// unregistered is less than a device waits for an answer if its registration did not land: a
+// faster answer is a confirmation.
 const unregistered = 900 * time.Millisecond
 
-// History returns every socket there was.
+// History returns every socket and every confirmed registration there was.
 func (d *Fleet) History() ([]judge.Socket, []judge.Lookup) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.sockets), slices.Clone(d.acks)
 }
 
-// Acknowledged is how many records of each device were acknowledged.
+// Acknowledged returns the number of each device's acknowledged records.
 func (d *Fleet) Acknowledged() map[string]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.acked)
 }
 
-// closedBy are the sockets that one of these instances has closed of itself.
+// closedBy returns the sockets that one of these instances closed of its own accord.
 func (d *Fleet) closedBy(instances []string) (which []judge.Socket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -215,7 +214,7 @@ func (d *Fleet) closedBy(instances []string) (which []judge.Socket) {
 	return which
 }
 
-// Some are the devices from a number to below another.
+// Some returns the devices from a number to below another.
 func Some(from, to int) (which []int) {
 	for i := from; i < to; i++ {
 		which = append(which, i)

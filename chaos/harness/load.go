@@ -18,31 +18,30 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// A LoadProcess is a process of the registry package without sockets, for volume: an owner of tens
-// of thousands of entries that can be killed. It is this test's own binary, told by its environment
-// to be one, and takes orders on its standard input, a line each:
+// A LoadProcess is a process of the registry package without sockets, for volume: an owner of
+// tens of thousands of entries that can be killed. It is this test's own binary, selected by an
+// environment variable, and takes orders on its standard input, a line each:
 //
-//	claim <from> <to>    devices connect; answered when all registrations have landed, or after a while
-//	stale <from> <to>    they have gone elsewhere, and it does not know yet: no frame arrives any more
+//	claim <from> <to>    devices connect; answered when all registrations landed, or after a while
+//	stale <from> <to>    they have gone elsewhere unnoticed: no frame arrives any more
 //	release <from> <to>  it has noticed
 //
-// Each is answered with the same line.
+// It answers each with the same line.
 type LoadProcess struct {
 	*process.Process
 	ID    string
 	Proxy *Proxy
 	w     *Environment
-	// device -> its present socket among w.devices.sockets; the scenario's goroutine's own
+	// device -> its present socket among w.devices.sockets; only for the scenario's goroutine
 	held map[int]int
 }
 
-// AsLoadProcess has a test binary be a load process of that id.
+// AsLoadProcess makes a test binary a load process with that id.
 const AsLoadProcess = "ROLLCALL_LOAD_PROCESS"
 
-// loadIMEI is the IMEI of device i of the load processes.
 func loadIMEI(i int) string { return fmt.Sprintf("88%013d", i) }
 
-// StartLoad starts one behind a proxy of its own.
+// StartLoad starts a load process connected through a proxy of its own.
 func (w *Environment) StartLoad(id string) *LoadProcess {
 	h := &LoadProcess{ID: id, Proxy: w.Proxy(), w: w, held: make(map[int]int)}
 	cmd := exec.Command(os.Args[0])
@@ -55,7 +54,7 @@ func (w *Environment) StartLoad(id string) *LoadProcess {
 	return h
 }
 
-// Order has the process do something with a range of devices, and returns when it has.
+// Order makes the process do something with a range of devices, and returns when it has.
 func (h *LoadProcess) Order(what string, from, to int) {
 	h.w.T.Helper()
 	line := fmt.Sprintf("%s %d %d", what, from, to)
@@ -65,7 +64,7 @@ func (h *LoadProcess) Order(what string, from, to int) {
 	require.Equal(h.w.T, line, h.Out.Text())
 }
 
-// Claim lets devices connect to the load process, away from where they were.
+// Claim connects devices to the load process, away from their former one.
 func (h *LoadProcess) Claim(from, to int, before *LoadProcess) {
 	d := h.w.Fleet
 	now := time.Now()
@@ -79,7 +78,8 @@ func (h *LoadProcess) Claim(from, to int, before *LoadProcess) {
 		d.sockets = append(d.sockets, judge.Socket{IMEI: loadIMEI(i), Instance: h.ID, Asked: now})
 	}
 	d.mu.Unlock()
-	h.Order("claim", from, to) // of a landed registration not told from one given up: no Ack
+	// No Ack: the answer does not distinguish registrations that landed from those given up.
+	h.Order("claim", from, to)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now = time.Now()
@@ -89,7 +89,6 @@ func (h *LoadProcess) Claim(from, to int, before *LoadProcess) {
 	}
 }
 
-// leaves notes that devices have left the load process.
 func (h *LoadProcess) leaves(from, to int, at time.Time) {
 	d := h.w.Fleet
 	d.mu.Lock()
@@ -123,7 +122,7 @@ func (h *LoadProcess) Stop() (cont func()) {
 	})
 }
 
-// RunLoad is the load process's process. It ends with its standard input.
+// RunLoad runs a load process. It ends when its standard input does.
 func RunLoad(id string) error {
 	options := &slog.HandlerOptions{Level: slog.LevelError}
 	log := slog.New(slog.NewTextHandler(os.Stderr, options)).With("load", id)
@@ -140,7 +139,7 @@ func RunLoad(id string) error {
 
 	var mu sync.Mutex
 	claims, live := map[int]*registry.Claim{}, map[int]*registry.Claim{}
-	go func() { // devices that are really there send a frame a second
+	go func() { // devices that are really connected send a frame a second
 		for range time.Tick(time.Second) {
 			mu.Lock()
 			for _, c := range live {
@@ -179,7 +178,7 @@ func RunLoad(id string) error {
 		mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), 2*TTL)
 		for i := from; i < to && what == "claim"; i++ {
-			_ = claims[i].Wait(ctx) // an unanswered one is served all the same, and healed
+			_ = claims[i].Wait(ctx) // an unanswered one is served anyway, and healed
 		}
 		cancel()
 		fmt.Println(orders.Text())

@@ -23,18 +23,18 @@ const (
 	memberTTL      = 3 * time.Second
 )
 
-// Member is one replica without its sockets, in this process, behind a proxy of its own.
+// Member is one replica without sockets, in this process, connected through a proxy of its own.
 type Member struct {
 	*registry.Registry
 	Janitor *janitor.Janitor
 	Proxy   *Proxy
-	Leave   context.CancelFunc // lets it end gracefully, if it can
-	Ended   chan struct{}      // closed when all of it has
-	Err     error              // why; read when it has ended
+	Leave   context.CancelFunc // ends it gracefully if possible
+	Ended   chan struct{}      // closed when all of it has ended
+	Err     error              // the reason; read after Ended
 }
 
-// Clients are one for data and one for control, without retries: an answer belongs to one question.
-// within is every deadline of theirs; 0: the usual ones.
+// Clients returns a client for data and one for control, without retries, so that each answer
+// belongs to one question. within is every deadline of theirs; 0: the usual ones.
 func Clients(addr string, within time.Duration) (data, control *redis.Client) {
 	o := &redis.Options{
 		Addr: addr, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
@@ -43,8 +43,8 @@ func Clients(addr string, within time.Duration) (data, control *redis.Client) {
 	return redis.NewClient(o), redis.NewClient(lease.Options(o))
 }
 
-// NewMember starts a replica. Its deadlines are shorter than usual, since the durations in here
-// are. It ends with the test at the latest.
+// NewMember starts a replica. Its deadlines are shorter than usual, like the durations in here.
+// It ends with the test at the latest.
 func NewMember(
 	t *testing.T, server *redistest.Server, deadline time.Duration, rc registry.Config, jc janitor.Config,
 ) *Member {
@@ -75,7 +75,7 @@ func NewMember(
 	return m
 }
 
-// Over tells whether it has ended.
+// Over reports whether it has ended.
 func (m *Member) Over() bool {
 	select {
 	case <-m.Ended:
@@ -85,8 +85,8 @@ func (m *Member) Over() bool {
 	}
 }
 
-// FullScanned tells whether a leader among the members has finished a full scan that began after
-// since.
+// FullScanned reports whether a leader among the members has finished a full scan that began
+// after since.
 func FullScanned(members []*Member, since time.Time) bool {
 	for _, m := range members {
 		s := m.Janitor.Status()

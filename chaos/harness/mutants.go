@@ -12,26 +12,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A Mutant is the code with one of its protections taken away, which the judge of a suite must
-// notice in a row, or a test of a package. It is a few changes to the text of the code, put over
-// the files when the test is built (go test -overlay).
+// A Mutant is the code with one of its protections removed. The judge of a suite must notice that
+// in a row, or a test of a package must fail. It is a few changes to the text of the code, laid
+// over the files when the test is built (go test -overlay).
 type Mutant struct {
 	Name    string
 	What    string // is changed
 	Edits   []Edit
-	Without []Edit // further protections that must be away, or they would make up for the missing one
-	Row     string // of the suite's matrix; the judge rejects what came of it
+	Without []Edit // further protections to remove, which would make up for the missing one
+	Row     string // of the suite's matrix; its judge rejects the outcome
 	Test    string // or this test fails
-	Of      string // of the package in this folder; "": of one of the suite's
-	// Steps is how many steps a search may take to notice; Test is then a search. Places is a regular
-	// expression for the names of the places where it plays; "" means all.
+	Of      string // of the package in this folder; "": one of the suite's
+	// Steps is how many steps a search may take to notice; Test is then a search. Places is a
+	// regular expression for the names of the places where it plays; "" means all.
 	Steps  int
 	Places string
 }
 
-// An Edit replaces what stands once in a file, or wherever it does.
+// An Edit replaces a text that occurs once in a file, or every occurrence of it.
 type Edit struct {
-	File       string // below the suite's folder; "": whichever there has it
+	File       string // below the suite's folder; "": the file there that has it
 	From, To   string
 	Everywhere bool
 }
@@ -39,24 +39,22 @@ type Edit struct {
 // Mutants are those of a suite, whose tests run two folders below the module's root.
 type Mutants struct {
 	All   []Mutant
-	Dir   string   // below the root, which the files of edits are in
+	Dir   string   // below the root; edits are to files in it
 	Tests []string // folders of the tests that mutants name
-	// A row runs against this program, of which this variable of the environment names the binary.
-	// Without one the suite itself is built with the changes.
+	// A row runs against this program; the environment variable Given names its binary. If there is
+	// none, the suite itself is built with the changes.
 	Program, Given string
 	// Rejects is the message of a row that its judge rejects.
 	Rejects string
-	// Kept is a file of seeds that a search keeps, below the root; each line has a seed, and the name
-	// of the mutant that it finds.
+	// Kept is a file of seeds that a search keeps, below the root. Each line has a seed, and the
+	// name of the mutant that it finds.
 	Kept string
 }
 
-// found is the message of a search that fails.
 const found = "the search found something"
 
 const root = "../.."
 
-// changed are the texts of the files that edits change, by their names below the root.
 func (s Mutants) changed(t *testing.T, name string, edits []Edit) map[string]string {
 	t.Helper()
 	changed := map[string]string{}
@@ -84,7 +82,6 @@ func (s Mutants) changed(t *testing.T, name string, edits []Edit) map[string]str
 	return changed
 }
 
-// code are the files of the suite's folder, without tests.
 func (s Mutants) code(t *testing.T) (files []string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(root, s.Dir))
@@ -98,7 +95,8 @@ func (s Mutants) code(t *testing.T) (files []string) {
 	return files
 }
 
-// Fit demands that each mutant fits the code, and that what is to notice it is there.
+// Fit demands that each mutant fits the code, and that the row or test that must notice it
+// exists.
 func (s Mutants) Fit(t *testing.T, rows ...string) {
 	t.Helper()
 	names := map[string]bool{}
@@ -136,10 +134,10 @@ func (s Mutants) tests(m Mutant) []string {
 	return s.Tests
 }
 
-// Run takes the protections away, one after the other, and demands that the judge rejects what came
-// of the row, or that the test fails. What does not compile, or ends in another way, catches
-// nothing. That both pass with the code as it is, is for the suite and the package to show; that
-// what was taken away besides is not what was noticed, a control run shows.
+// Run removes the protections one after the other, and demands that the judge rejects the outcome
+// of the row, or that the test fails. A mutant that does not compile, or ends in another way,
+// counts as not caught. The suite and the package show that both pass with the code as it is. A
+// control run shows that the further removals are not what was noticed.
 func (s Mutants) Run(t *testing.T) {
 	for _, m := range s.All {
 		t.Run(m.Name, func(t *testing.T) {
@@ -170,7 +168,6 @@ func (s Mutants) Run(t *testing.T) {
 
 func end(out []byte) string { return string(out[max(0, len(out)-8<<10):]) }
 
-// command is the row or the test with some edits.
 func (s Mutants) command(t *testing.T, m Mutant, edits []Edit) *exec.Cmd {
 	t.Helper()
 	overlay := Overlay(t, t.TempDir(), root, s.changed(t, m.Name, edits))
@@ -203,7 +200,6 @@ func (s Mutants) command(t *testing.T, m Mutant, edits []Edit) *exec.Cmd {
 	return cmd
 }
 
-// kept are the seeds that a search keeps, by the mutants that they find.
 func (s Mutants) kept(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}

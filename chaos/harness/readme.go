@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// InReadme demands that the table of README.md, in this folder, has a line for a row of a matrix,
+// InReadme demands that the table of this folder's README.md has a line for a row of a matrix,
 // with a mark if the row is part of make test.
 func InReadme(t testing.TB, row string, short bool) {
 	t.Helper()

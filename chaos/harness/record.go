@@ -16,11 +16,11 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// recordFile names, in the environment, the file to which a run adds what it evicted; REPORT.md
-// stands beside it. Nothing is added without it.
+// recordFile is the environment variable for the file to which a run adds its evictions;
+// REPORT.md is in the same folder. Without it nothing is added.
 const recordFile = "ROLLCALL_RECORD"
 
-// A Run is a line of the record: what one run of a suite evicted.
+// A Run is a line of the record: the evictions in one run of a suite.
 type Run struct {
 	Date, Servers, Make, Commit string
 	Evictions, Wrong            int
@@ -28,8 +28,8 @@ type Run struct {
 
 var recordHead = []string{"date", "servers", "make", "evictions", "wrong deletes", "commit"}
 
-// Record adds a run of now to the record, on servers such as "Cluster", and has REPORT.md show the
-// new sums.
+// Record adds a run of today to the record, on servers such as "Cluster", and updates the sums in
+// REPORT.md.
 func Record(servers string, evictions, wrong int) error {
 	path := os.Getenv(recordFile)
 	if path == "" || evictions == 0 && wrong == 0 {
@@ -107,7 +107,7 @@ func Runs(path string) (runs []Run, err error) {
 
 const sumsBegin, sumsEnd = "<!-- sums -->\n", "<!-- end of sums -->\n"
 
-// Sums is the table of all runs by servers and make, with the marks between which it stands.
+// Sums returns the table of all runs by servers and make, with the marks around it.
 func Sums(runs []Run) string {
 	type kind struct{ servers, make string }
 	sums, counts, all := map[kind]Run{}, map[kind]int{}, Run{}

@@ -31,15 +31,15 @@ type Replica struct {
 	HTTP       string // addresses as bound
 	Devices    string
 	Born       time.Time
-	Proxy      *Proxy     // its way to Redis
-	Failpoints Failpoints // at which it can be told to stop
+	Proxy      *Proxy     // its connection to Redis
+	Failpoints Failpoints // where it can be made to stop
 }
 
-// GivenIngest names a program that is to be used as it is, in place of one built here.
+// GivenIngest names a program to use as it is, instead of building one here.
 const GivenIngest = "ROLLCALL_INGEST"
 
-// BuildIngest builds the program, with the race detector, since the scenarios are what shakes it
-// most.
+// BuildIngest builds the program with the race detector, since nothing exercises it harder than
+// the scenarios.
 func BuildIngest(t *testing.T) string {
 	if binary := os.Getenv(GivenIngest); binary != "" {
 		return binary
@@ -64,7 +64,7 @@ func BuildOf(t *testing.T, program string, flags ...string) string {
 	return binary
 }
 
-// Launch starts a process with settings from its environment alone. It does not wait for anything.
+// Launch starts a process with settings from its environment alone, and returns at once.
 func Launch(t *testing.T, binary, id string, p *Proxy, settings map[string]string) *Replica {
 	r := &Replica{t: t, ID: id, Born: time.Now(), Proxy: p, Failpoints: Failpoints{t.TempDir()}}
 	cmd := exec.Command(binary)
@@ -92,7 +92,7 @@ func (r *Replica) Ready() {
 	r.t.Helper()
 	Eventually(r.t, "replica "+r.ID+" is ready", func() bool {
 		if !r.Runs() {
-			return true // told below
+			return true // reported below
 		}
 		r.HTTP, r.Devices = r.Said("serving HTTP", "addr"), r.Said("listening for devices", "addr")
 		if r.HTTP == "" || r.Devices == "" {
@@ -104,10 +104,10 @@ func (r *Replica) Ready() {
 	require.True(r.t, r.Runs(), "replica %s ended: %s", r.ID, r.Log())
 }
 
-// Stop freezes the process as a machine's long pause does (SIGSTOP).
+// Stop freezes the process, as a machine's long pause does (SIGSTOP).
 func (r *Replica) Stop() { require.NoError(r.t, r.Process.Stop()) }
 
-// Cont lets a stopped process go on.
+// Cont resumes a stopped process.
 func (r *Replica) Cont() { require.NoError(r.t, r.Process.Cont()) }
 
 // Term asks for a graceful end (SIGTERM).
@@ -124,10 +124,10 @@ func (r *Replica) Exit() int {
 	return r.ExitCode()
 }
 
-// Asker keeps no connection, so that none is left behind in a replica that is killed.
+// Asker keeps no connections, so that none is left to a replica that is killed.
 var Asker = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// Get asks the replica over HTTP. Another status than 200 is an error.
+// Get asks the replica over HTTP. Any status other than 200 is an error.
 func (r *Replica) Get(path string) ([]byte, error) {
 	answer, err := Asker.Get("http://" + r.HTTP + path)
 	if err != nil {
@@ -141,7 +141,7 @@ func (r *Replica) Get(path string) ([]byte, error) {
 	return body, err
 }
 
-// Status is the part of a replica's status that scenarios act on; nothing is judged by it.
+// Status is the part of a replica's status that scenarios act on. Nothing is judged by it.
 type Status struct {
 	Instance string          `json:"instance"`
 	Ready    bool            `json:"ready"`
@@ -158,7 +158,7 @@ func (r *Replica) Status() (s Status, err error) {
 	return s, json.Unmarshal(body, &s)
 }
 
-// Metric is the sum over all series of a name; see Sum.
+// Metric returns the sum over all series of a name; see Sum.
 func (r *Replica) Metric(name string) (float64, error) {
 	body, err := r.Get("/metrics")
 	if err != nil {
@@ -167,12 +167,12 @@ func (r *Replica) Metric(name string) (float64, error) {
 	return Sum(body, name)
 }
 
-// Sum adds up the series of a name in the text format of Prometheus. A name with labels, as the
-// format writes them, is one series.
+// Sum adds up the series of a name in Prometheus' text format. A name with labels, as the format
+// writes them, is one series.
 func Sum(text []byte, name string) (total float64, err error) {
 	for line := range bytes.Lines(text) {
 		text := string(bytes.TrimSpace(line))
-		space := strings.LastIndexByte(text, ' ') // values of labels may have some too
+		space := strings.LastIndexByte(text, ' ') // values of labels may contain spaces too
 		series := text[:max(0, space)]
 		if base, _, _ := strings.Cut(series, "{"); space < 0 || base != name && series != name {
 			continue

@@ -12,8 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
-// Settle begins the second phase: no more faults, no more moves. Every device that lost its socket
-// comes back, and every socket has been used once more, so that the truth is known.
+// Settle begins the second phase: no more faults, no more moves. Every device that lost its
+// socket comes back, and every socket is used once more, so that the truth is known.
 func (w *Environment) Settle() {
 	w.T.Helper()
 	w.Traffic.Stop()
@@ -25,7 +25,7 @@ func (w *Environment) Settle() {
 			if !Becomes(func() bool {
 				if w.Fleet.At(i) == "" {
 					fleet := w.Replicas()
-					_ = w.Fleet.Connect(w.T.Context(), i, fleet[i%len(fleet)]) // tried again
+					_ = w.Fleet.Connect(w.T.Context(), i, fleet[i%len(fleet)]) // retried
 				}
 				return w.Fleet.Send(w.T.Context(), i) == nil
 			}) {
@@ -38,7 +38,7 @@ func (w *Environment) Settle() {
 	require.Zero(w.T, nowhere.Load(), "devices that could not come back: the truth would be without them")
 }
 
-// Claimed notes a socket that a registry of the scenario itself stands for.
+// Claimed records a device whose socket is simulated by one of the scenario's own registries.
 func (w *Environment) Claimed(imei, instance string) {
 	w.claims[imei] = instance
 	w.Fleet.mu.Lock()
@@ -46,15 +46,15 @@ func (w *Environment) Claimed(imei, instance string) {
 	w.Fleet.sockets = append(w.Fleet.sockets, judge.Socket{IMEI: imei, Instance: instance, Live: time.Now()})
 }
 
-// Truth is who holds each device now.
+// Truth maps each device to its present instance.
 func (w *Environment) Truth() map[string]string {
 	live := w.Fleet.Live()
 	maps.Copy(live, w.claims)
 	return live
 }
 
-// Registered waits until each device's entry names where it is, and at most so many other entries
-// are there. Indexes may still have sockets that devices have left open.
+// Registered waits until each device's entry names its instance, and no more than others further
+// entries exist. Indexes may still have sockets that devices have left open.
 func (w *Environment) Registered(others int) {
 	w.T.Helper()
 	truth := w.Truth()
@@ -69,7 +69,7 @@ func (w *Environment) Registered(others int) {
 	})
 }
 
-// Agrees asks for sizes first: it is asked often, and entries may be many.
+// Agrees asks for sizes first: it is called often, and there may be many entries.
 func (w *Environment) Agrees(truth map[string]string, alive []string) bool {
 	ctx := w.T.Context()
 	held := make(map[string]int64)
@@ -98,7 +98,7 @@ func (w *Environment) Agrees(truth map[string]string, alive []string) bool {
 	return true
 }
 
-// Alive are the running replicas, and others that the scenario knows of.
+// Alive returns the running replicas, and others that the scenario knows of.
 func (w *Environment) Alive(also []string) []string {
 	ids := append([]string{}, also...)
 	for _, r := range w.Replicas() {
@@ -107,9 +107,9 @@ func (w *Environment) Alive(also []string) []string {
 	return ids
 }
 
-// ClosedByTheRunning are sockets of devices that a replica has closed of itself which runs to the
-// end. A fleet that closes the sockets whose entries it has lost would always come to rest at the
-// truth.
+// ClosedByTheRunning returns the sockets that a replica closed of its own accord, for replicas
+// that run to the end. If a fleet closed the sockets whose entries it lost, it would always end
+// up at the truth.
 func (w *Environment) ClosedByTheRunning() (which []judge.Socket) {
 	lives := make(map[string]int)
 	for _, r := range w.All {
@@ -118,27 +118,26 @@ func (w *Environment) ClosedByTheRunning() (which []judge.Socket) {
 	return w.Fleet.closedBy(slices.DeleteFunc(w.Alive(nil), func(id string) bool { return lives[id] > 1 }))
 }
 
-// Unindexed tells whether the replicas keep no index.
+// Unindexed reports whether the replicas keep no index.
 func (w *Environment) Unindexed() bool { return w.Settings["REGISTRY_REVERSE_INDEX"] == "false" }
 
-// set is a duration as the replicas were set.
 func (w *Environment) set(name string) time.Duration {
 	d, err := time.ParseDuration(w.Settings[name])
 	require.NoError(w.T, err)
 	return d
 }
 
-// Facts is what this environment knows and Redis does not. alive are the instances that live; nil:
-// the run has not come to rest.
+// Facts returns what this environment knows and Redis does not. alive are the living instances;
+// nil: the run has not come to rest.
 func (w *Environment) Facts(alive []string) judge.Facts {
 	var f judge.Facts
 	w.tells(func(told *judge.Facts) {
 		f = *told
-		f.Outages, f.Settings = slices.Clone(f.Outages), slices.Clone(f.Settings) // which are changed
+		f.Outages, f.Settings = slices.Clone(f.Outages), slices.Clone(f.Settings) // changed below
 	})
 	f.LeaseTTL, f.JanitorInterval = w.set("JANITOR_LEASE_TTL"), w.set("JANITOR_INTERVAL")
 	f.Unindexed = w.Unindexed()
-	if w.Settings["JANITOR_REDIS_SHARE"] != "" { // a pass is slowed down to be hit in its middle
+	if w.Settings["JANITOR_REDIS_SHARE"] != "" { // a pass is slowed down so that faults hit it midway
 		f.Sweeping = Patience / 2
 	}
 	f.Slack = w.Slack

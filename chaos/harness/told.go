@@ -6,20 +6,18 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
-// tells notes something for the judge.
 func (w *Environment) tells(note func(f *judge.Facts)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	note(&w.told)
 }
 
-// Hit counts what was done to processes by intent.
+// Hit counts deliberate faults of processes.
 func (w *Environment) Hit(n int) { w.Struck.Add(int64(n)) }
 
-// Died notes a death, or what looks like one from Redis, for C6.
+// Died records a death, or what looks like one from Redis, for C6.
 func (w *Environment) Died(r *Replica, how string) { w.noteDeath(w.death(r, how)) }
 
-// death is a death of now.
 func (w *Environment) death(r *Replica, how string) judge.Death {
 	w.Hit(1)
 	return judge.Death{Instance: r.ID, At: time.Now(), How: how, Led: w.Holder() == r.ID}
@@ -29,7 +27,7 @@ func (w *Environment) noteDeath(d judge.Death) {
 	w.tells(func(f *judge.Facts) { f.Deaths = append(f.Deaths, d) })
 }
 
-// Outage notes that an instance ("": everybody) cannot exchange messages with Redis, until the
+// Outage records that an instance ("": everybody) cannot exchange messages with Redis, until the
 // returned function is called.
 func (w *Environment) Outage(id string) (back func()) {
 	var n int
@@ -41,7 +39,7 @@ func (w *Environment) Outage(id string) (back func()) {
 	return func() { w.tells(func(f *judge.Facts) { f.Outages[n].Until = time.Now() }) }
 }
 
-// CountersBeginAnew notes that the server's counters begin anew while do runs.
+// CountersBeginAnew records that the server's counters restart while do runs.
 func (w *Environment) CountersBeginAnew(do func()) {
 	begun := time.Now()
 	do()
@@ -49,19 +47,18 @@ func (w *Environment) CountersBeginAnew(do func()) {
 	w.tells(func(f *judge.Facts) { f.Restarts = append(f.Restarts, took) })
 }
 
-// Planted notes that the scenario itself writes the entries of an owner.
+// Planted records that the scenario itself writes the entries of an owner.
 func (w *Environment) Planted(owner string) {
 	w.tells(func(f *judge.Facts) { f.Planted[owner] = true })
 }
 
-// SlowerSettings notes that an instance has other settings than the others, of which they have
-// heard.
+// SlowerSettings records that an instance has other settings than the others, and that they know.
 func (w *Environment) SlowerSettings(r *Replica, interval, ttl time.Duration) {
 	s := judge.Setting{Instance: r.ID, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()}
 	w.tells(func(f *judge.Facts) { f.Settings = append(f.Settings, s) })
 }
 
-// SlowerSettingsEnd notes that such an instance has ended.
+// SlowerSettingsEnd records that such an instance has ended.
 func (w *Environment) SlowerSettingsEnd(r *Replica) {
 	w.tells(func(f *judge.Facts) {
 		for i := range f.Settings {
@@ -72,7 +69,8 @@ func (w *Environment) SlowerSettingsEnd(r *Replica) {
 	})
 }
 
-// Executed notes what devices did on command; none: that it is noted from now on.
+// Executed records commands that devices carried out; without arguments it only starts the
+// record.
 func (w *Environment) Executed(did ...judge.Execution) {
 	w.tells(func(f *judge.Facts) {
 		if f.Executed == nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// traffic is what devices do while things break: they report, move, reconnect, leave, and replicas
-// notice their old sockets late. Every second device is silent and stays where it is: nothing but
-// its open socket speaks for it.
+// traffic is what devices do while things break: they report, move, reconnect and leave, and
+// replicas notice their old sockets late. Every second device is silent and stays in its place,
+// so that only its open socket proves that it lives.
 type traffic struct {
 	cancel context.CancelFunc
 	blind  func() // ends the observer
@@ -25,7 +25,7 @@ type traffic struct {
 	acts   atomic.Int64
 }
 
-// Each act has so long: a stopped replica accepts, and does not answer.
+// The limits of each act: a stopped replica accepts, and does not answer.
 const (
 	ActWithin = time.Second
 	workers   = 8
@@ -38,7 +38,7 @@ func (t *traffic) Start(w *Environment) {
 		rnd := rand.New(rand.NewPCG(w.Seed, uint64(worker)))
 		t.wg.Go(func() {
 			for wait.For(ctx, 10*time.Millisecond) {
-				// Two workers never have the same device, and the silent ones are nobody's.
+				// Two workers never share a device, and no worker has a silent one.
 				if i := 2*(rnd.IntN(w.Fleet.Len()/2/workers+1)*workers+worker) + 1; i < w.Fleet.Len() {
 					t.act(ctx, w, i, rnd)
 				}
@@ -47,7 +47,6 @@ func (t *traffic) Start(w *Environment) {
 	}
 }
 
-// act lets device i do something.
 func (t *traffic) act(ctx context.Context, w *Environment, i int, rnd *rand.Rand) {
 	w.Gate.RLock()
 	defer w.Gate.RUnlock()
@@ -61,7 +60,7 @@ func (t *traffic) act(ctx context.Context, w *Environment, i int, rnd *rand.Rand
 	var err error
 	switch n := rnd.IntN(20); {
 	case w.Fleet.At(i) == "":
-		if n < 5 { // it does not hurry
+		if n < 5 { // no hurry
 			err = w.Fleet.Connect(ctx, i, to)
 		}
 	case n < 12:
@@ -85,7 +84,7 @@ func (w *Environment) Moves() {
 	Eventually(w.T, "devices move", func() bool { return w.Traffic.Done() >= before+w.Fleet.Len()/4 })
 }
 
-// Done is how many acts succeeded.
+// Done returns how many acts succeeded.
 func (t *traffic) Done() int { return int(t.acts.Load()) }
 
 func (t *traffic) Stop() {
@@ -96,12 +95,12 @@ func (t *traffic) Stop() {
 	t.wg.Wait()
 }
 
-// watched is how many devices an observer asks for: few, often, so that porcupine has a dense
+// watched is how many devices an observer asks about: few, often, so that porcupine has a dense
 // history of each.
 const watched = 12
 
-// observe asks as a backend would who holds some devices, over and over, until the returned
-// function is called. What it is told is checked against the history (C8).
+// observe looks up some devices over and over, as a backend would, until the returned function is
+// called. The answers are checked against the history (C8).
 func (w *Environment) observe() (end func()) {
 	w.T.Helper()
 	data, control := Clients(w.Proxy().Addr(), time.Second)

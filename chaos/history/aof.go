@@ -18,12 +18,12 @@ import (
 )
 
 // Read reads a run that was recorded in parts, in their order: a part is the working folder of a
-// server that was started with [AppendOnly] or told to [Begin], or a file that [Write] wrote. The
-// model goes on from part to part. A folder behind another part is a new life of the server.
+// server that was started with [AppendOnly] or put through [Begin], or a file that [Write] wrote.
+// The model continues from part to part. A folder after another part is a new life of the server.
 //
-// A folder can be read while its server runs, and after the server was killed: an event that is not
-// written to its end is not part of the history. A server that was killed and started again on its
-// file cuts off such an end and goes on in the file.
+// A folder can be read while its server runs, and after the server was killed: an incomplete
+// event at the end is not part of the history. A server that was killed and restarted on its file
+// cuts off such an end and continues in the file.
 func Read(parts ...string) (h History, err error) {
 	for i, path := range parts {
 		info, err := os.Stat(path)
@@ -47,10 +47,10 @@ func Read(parts ...string) (h History, err error) {
 	return h, nil
 }
 
-// AppendOnly are the settings of a redis-server that writes its history.
+// AppendOnly returns the settings of a redis-server that writes its history.
 //
-// fsync is off: the server writes to the file before it answers all the same, and no scenario cuts
-// the machine's power. A slow disk's fsync would stop the server for long enough to be a fault by
+// fsync is off: the server still writes to the file before it answers, and no scenario cuts the
+// machine's power. A slow disk's fsync could stop the server for long enough to be a fault in
 // itself.
 func AppendOnly() []string {
 	return []string{
@@ -59,8 +59,8 @@ func AppendOnly() []string {
 	}
 }
 
-// Begin has a running server without an append-only file write its history from now on. What the
-// server holds is the beginning of it. The server's folder can be read a moment later.
+// Begin makes a running server without an append-only file write its history from now on,
+// beginning with its present content. The server's folder can be read a moment later.
 func Begin(ctx context.Context, c *redis.Client) error {
 	args := []any{"CONFIG", "SET"}
 	for _, word := range AppendOnly() {
@@ -71,7 +71,7 @@ func Begin(ctx context.Context, c *redis.Client) error {
 
 const appendOnlyDir = "appendonlydir" // within the server's
 
-// SetAside moves the history of a server that was killed from its working folder into another. The
+// SetAside moves the history of a killed server from its working folder into another. The
 // server's next life does not load it.
 func SetAside(dir, to string) error {
 	return os.Rename(filepath.Join(dir, appendOnlyDir), filepath.Join(to, appendOnlyDir))
@@ -80,8 +80,8 @@ func SetAside(dir, to string) error {
 // ErrRewritten is returned by Read for a file whose beginning has been replaced by a snapshot.
 var ErrRewritten = errors.New("history: the append-only file was rewritten, its history is gone")
 
-// readFolder reads the append-only file of a server. What its first part holds was there before:
-// it is the beginning of a life, and so is an empty one of another life.
+// readFolder reads the append-only file of a server. The content of its first part existed before
+// the server ran: it begins a life, and so does an empty one in a second folder.
 func readFolder(dir string, another bool) (h History, err error) {
 	dir = filepath.Join(dir, appendOnlyDir)
 	manifest, err := os.ReadFile(filepath.Join(dir, "appendonly.aof.manifest"))
@@ -89,8 +89,8 @@ func readFolder(dir string, another bool) (h History, err error) {
 		return nil, fmt.Errorf("history: manifest: %w", err)
 	}
 	for line := range strings.Lines(string(manifest)) {
-		// Redis 8 adds pairs of words. They say where in the stream of replication the file belongs,
-		// not what of it is loaded.
+		// Redis 8 adds pairs of words. They describe the file's place in the replication stream, not
+		// which of it is loaded.
 		var name, kind string
 		var seq int
 		_, err := fmt.Sscanf(line, "file %s seq %d type %s", &name, &seq, &kind)
@@ -133,7 +133,7 @@ func readFile(path string) (History, error) {
 	return h, nil
 }
 
-// Parse reads a history in the format of an append-only file. A cut-off end is no error.
+// Parse reads a history in the format of an append-only file. A cut-off end is not an error.
 func Parse(r io.Reader) (h History, err error) {
 	p := &parser{r: bufio.NewReaderSize(r, 1<<20)}
 	for {
@@ -160,9 +160,9 @@ type parser struct {
 // event reads a command, or everything from MULTI to EXEC. A SELECT alone is an event without
 // commands.
 //
-// A server that was killed in the middle of writing an event may leave its MULTI and what follows
-// in the file, and go on behind it when it is started again. It has not done any of that. It shows
-// by the time or another MULTI in an event's middle, where a server writes neither.
+// A server that was killed while writing an event may leave its MULTI and the following commands
+// in the file, and continue after them when it is restarted. It has executed none of them. The
+// sign is a time or another MULTI within an event, where a server writes neither.
 func (p *parser) event() (Event, error) {
 	var e Event
 	for first, open := true, false; ; first = false {
@@ -179,8 +179,8 @@ func (p *parser) event() (Event, error) {
 		}
 		switch c[0] {
 		case "SELECT":
-			// Everything of ours is in database 0; of another, keys of the same name would be mixed
-			// up.
+			// All our keys are in database 0. Keys of the same name in another would be mixed up with
+			// them.
 			if len(c) != 2 || c[1] != "0" {
 				return Event{}, fmt.Errorf("%v: only database 0 is understood", c)
 			}
@@ -197,7 +197,6 @@ func (p *parser) event() (Event, error) {
 	}
 }
 
-// command reads one command and the annotations before it.
 func (p *parser) command() (Command, error) {
 	for {
 		line, err := p.line()
@@ -223,13 +222,13 @@ func (p *parser) command() (Command, error) {
 				return nil, err
 			}
 		}
-		c[0] = strings.ToUpper(c[0]) // it stands there as the client wrote it
+		c[0] = strings.ToUpper(c[0]) // as the client wrote it
 		return c, nil
 	}
 }
 
-// bulk reads a word. A history is long and says the same short words over and over: keys,
-// instances, IMEIs. Each is kept once.
+// bulk reads a word. A long history repeats the same short words over and over: keys, instances,
+// IMEIs. Each is kept once.
 func (p *parser) bulk() (string, error) {
 	line, err := p.line()
 	if err != nil {
@@ -252,7 +251,7 @@ func (p *parser) bulk() (string, error) {
 	return word, nil
 }
 
-// line is valid until the next one is read.
+// line returns a line that is valid until the next one is read.
 func (p *parser) line() ([]byte, error) {
 	line, err := p.r.ReadSlice('\n')
 	p.offset += int64(len(line))
@@ -274,7 +273,7 @@ func count(line []byte, mark byte) (int, error) {
 	return n, nil
 }
 
-// CopyPart copies a part of a history, as [Read] reads it, which may be growing still.
+// CopyPart copies a part of a history as [Read] reads it. The part may still be growing.
 func CopyPart(from, to string) error {
 	info, err := os.Stat(from)
 	if err != nil {
@@ -293,7 +292,7 @@ func CopyPart(from, to string) error {
 	return os.WriteFile(to, text, 0o644)
 }
 
-// Write writes a history as one part, as [Read] reads it.
+// Write writes a history as one part that [Read] reads.
 func Write(path string, h History) error {
 	file, err := os.Create(path)
 	if err != nil {

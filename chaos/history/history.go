@@ -5,14 +5,14 @@ import "strings"
 // Command is one write as the server recorded it: its name in upper case, then its arguments.
 type Command []string
 
-// Event is what happened at one instant: a command, or all that one script or transaction did.
+// Event is everything that happened at one instant: a command, or all that one script or
+// transaction did.
 type Event struct {
-	// Part is which part of the run's history it stands in, Offset where its first byte is there,
-	// to look it up.
+	// Part and Offset locate the event's first byte in the run's history, to look it up.
 	Part   int
 	Offset int64
-	// Second is the server's time in whole Unix seconds, 0 if the file does not say. The event is
-	// not older.
+	// Second is the server's time in whole Unix seconds, 0 if the file has none. The event is not
+	// older.
 	Second   int64
 	Commands []Command
 }
@@ -20,17 +20,18 @@ type Event struct {
 // History is the server's own total order of writes.
 type History []Event
 
-// FaultKey is the harness' signature: what it does to the keyspace by its own hand is done in one
-// MULTI with a SET of this key to a word for it. An event that has it is the fault itself, and the
-// code under test is not judged by it.
+// FaultKey is the harness' signature. The harness makes its own changes to the keyspace in one
+// MULTI with a SET of this key to a word for the fault. The code under test is not judged by such
+// an event.
 const FaultKey = "chaos:fault"
 
-// LifeCommand begins an event that stands for a new life of the server with another memory than the
-// last one's, as after a restart without an append-only file or a failover. The commands behind it
-// in the same event write what the new life began with. No server knows it: [Read] puts it there.
+// LifeCommand begins an event for a new life of the server, whose memory differs from the last
+// one's, as after a restart without an append-only file or a failover. The following commands in
+// the event write the content with which the new life began. It is not a command of Redis: [Read]
+// inserts it.
 const LifeCommand = "ROLLCALL.LIFE"
 
-// Fault returns what the harness did, "" if it was not the harness.
+// Fault returns the harness' word for its fault, "" if the event is not one.
 func (e *Event) Fault() string {
 	for _, c := range e.Commands {
 		if c[0] == "SET" && len(c) > 2 && c[1] == FaultKey {
@@ -40,10 +41,10 @@ func (e *Event) Fault() string {
 	return ""
 }
 
-// Life tells whether a new life of the server begins.
+// Life reports whether a new life of the server begins.
 func (e *Event) Life() bool { return len(e.Commands) > 0 && e.Commands[0][0] == LifeCommand }
 
-// Option is the argument behind name, "" if there is none.
+// Option returns the argument after name, "" if name is missing.
 func Option(args []string, name string) string {
 	for i := 0; i+1 < len(args); i++ {
 		if args[i] == name {
@@ -53,7 +54,7 @@ func Option(args []string, name string) string {
 	return ""
 }
 
-// StreamEntry returns the id and the fields of an XADD, whatever options stand before them.
+// StreamEntry returns the id and the fields of an XADD, whatever options precede them.
 func StreamEntry(c Command) (id string, fields map[string]string) {
 	for i := 2; i < len(c); i++ {
 		switch strings.ToUpper(c[i]) {

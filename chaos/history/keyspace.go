@@ -11,14 +11,14 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Keyspace is the model that a history is played into: what a reader of the server would have seen
-// at an instant. A key whose time has come is there until the history deletes it, as it is for a
-// script.
+// Keyspace is the model that a history is played into: the state that a reader of the server
+// would have seen at an instant. A key whose time is up exists until the history deletes it, as
+// it does for a script.
 type Keyspace struct {
 	Strings map[string]string
 	Hashes  map[string]map[string]string
 	Sets    map[string]map[string]struct{}
-	Streams map[string]string    // the id added last; entries are not kept
+	Streams map[string]string    // the newest id; entries are not kept
 	Expiry  map[string]time.Time // of strings
 }
 
@@ -37,7 +37,7 @@ func (k *Keyspace) clear() {
 	k.Expiry = make(map[string]time.Time)
 }
 
-// Exists tells whether a key of any type is there.
+// Exists reports whether a key of any type exists.
 func (k *Keyspace) Exists(key string) bool {
 	_, s := k.Strings[key]
 	_, h := k.Hashes[key]
@@ -46,8 +46,8 @@ func (k *Keyspace) Exists(key string) bool {
 	return s || h || t || x
 }
 
-// Apply plays one command. It fails on what it does not know: then nothing that is said about the
-// history can be relied on. What others do to keys of their own is none of its business.
+// Apply plays one command. It fails on an unknown command, because no conclusion from the history
+// would be reliable then. It ignores commands on foreign keys.
 func (k *Keyspace) Apply(c Command, l registry.Layout) error {
 	switch c[0] {
 	case "FLUSHALL", "FLUSHDB", LifeCommand:
@@ -70,10 +70,10 @@ func (k *Keyspace) Apply(c Command, l registry.Layout) error {
 	if slices.ContainsFunc(c[1:], func(key string) bool { return ours(l, key) }) {
 		return err
 	}
-	return nil // what others do with keys of theirs
+	return nil // a foreign key
 }
 
-// ours tells whether a key is one of the Layout's, or what lease makes of one.
+// ours reports whether a key is one of the Layout's, or one that lease derives from it.
 func ours(l registry.Layout, key string) bool {
 	switch key {
 	case l.Registry(), l.Roster(), l.Lease(), EpochKey(l.Lease()), l.Witness(), l.Paused(), l.Log():
@@ -87,7 +87,7 @@ func EpochKey(lease string) string { return "{" + lease + "}:epoch" }
 
 var errArguments = errors.New("history: arguments not understood")
 
-// effects holds every command that the services write with, in the form in which the server records
+// effects has every command that the services write with, in the form in which the server records
 // it.
 var effects = map[string]func(k *Keyspace, key string, args []string) error{
 	"DEL":    (*Keyspace).del,
@@ -180,7 +180,7 @@ func (k *Keyspace) set(key string, args []string) error {
 	k.Strings[key] = args[0]
 	for i := 1; i < len(args); i++ {
 		switch opt := strings.ToUpper(args[i]); {
-		case opt == "NX", opt == "XX", opt == "GET": // it was recorded, so it was done
+		case opt == "NX", opt == "XX", opt == "GET": // recorded, so it was done
 		case opt == "PXAT" && i+1 < len(args):
 			if err := k.expire(key, args[i+1]); err != nil {
 				return err

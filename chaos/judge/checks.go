@@ -9,8 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// c1: at each eviction the owner's heartbeat is absent and the entry holds the owner judged (S1).
-// The same of commands that are answered in an instance's place.
+// c1: at each eviction the owner's heartbeat is absent and the entry names the owner judged (S1).
+// The same holds for commands answered on behalf of an instance.
 type c1 struct{ passive }
 
 func (c1) before(m *moment) {
@@ -36,10 +36,10 @@ func (c1) before(m *moment) {
 type c2 struct {
 	passive
 	beat  map[string]time.Time // by instance: the last refresh
-	lives map[string]time.Time // by instance: until when that was to last
+	lives map[string]time.Time // by instance: when that refresh runs out
 	// by instance: its heartbeat was deleted by hand, and it has not beaten since
 	byHand  map[string]bool
-	mourned map[string]time.Time // by IMEI: false deaths that are not healed
+	mourned map[string]time.Time // by IMEI: false deaths not healed yet
 }
 
 func newC2() *c2 {
@@ -68,14 +68,14 @@ func (c *c2) before(m *moment) {
 		if c.byHand[owner] || m.liveSocket(imei, owner) == nil {
 			continue
 		}
-		// Redis may have evicted that heartbeat meanwhile: its owner refreshed all the same.
+		// Redis may have evicted the heartbeat in the meantime; its owner still refreshed it.
 		if beat, ok := c.beat[owner]; ok && m.now.Before(c.lives[owner]) {
 			m.violation("C2", "entry %s gone: its socket at %s is open, which refreshed %s before",
 				imei, owner, m.now.Sub(beat))
 			continue
 		}
-		// An owner that nothing has kept from it beats. One that does not is no better than a
-		// janitor that sweeps too soon.
+		// An owner beats unless something prevents it. If nothing did and it is silent, that is as much
+		// a fault as a janitor that sweeps too early.
 		interval, _ := m.facts.heartbeat(owner)
 		if beat, ok := c.beat[owner]; ok && m.late.of(owner).within(beat.Add(-interval), m.now) == 0 {
 			m.violation("C2", "entry %s gone: its socket at %s is open, which has not refreshed for %s, "+
@@ -87,19 +87,18 @@ func (c *c2) before(m *moment) {
 	}
 }
 
-// refreshes notes until when an instance is to be held alive, unless that is as it was.
+// refreshes records how long an instance counts as alive, if that changed.
 func (c *c2) refreshes(m *moment, id, until string) {
 	_, ttl := m.facts.heartbeat(id)
 	end := m.now.Add(ttl)
 	if ms, err := strconv.ParseInt(until, 10, 64); err == nil {
-		end = time.UnixMilli(ms) // whatever it was set to
+		end = time.UnixMilli(ms) // as it was set
 	}
 	if !end.Equal(c.lives[id]) {
 		c.beat[id], c.lives[id] = m.now, end
 	}
 }
 
-// after notes what comes back.
 func (c *c2) after(m *moment) {
 	for _, e := range m.changes {
 		gone, wrongly := c.mourned[e.imei]
@@ -130,13 +129,13 @@ func (c *c2) struck(m *moment) {
 	}
 }
 
-// c3: what is no eviction is an owner's own doing (S2, S5, L2).
+// c3: any change other than an eviction is the owner's own (S2, S5, L2).
 type c3 struct {
 	passive
 	token   map[string]string    // by instance: boot token of the newest beat
 	booted  map[string]time.Time // by instance: when that token appeared
-	beat    map[string]time.Time // by instance: the last one
-	written map[string]time.Time // by IMEI: when its entry was written last
+	beat    map[string]time.Time // by instance: the last beat
+	written map[string]time.Time // by IMEI: the last write of its entry
 	strays  map[stray]bool       // entries written by hand
 }
 
@@ -154,8 +153,7 @@ func newC3() *c3 {
 func (c *c3) before(m *moment) {
 	l, cmd := m.facts.Layout, m.command
 	if id, token := m.beats(); id != "" {
-		// As strings: tokens are of one width. Of one that expired the server knows nothing any
-		// more.
+		// Tokens have one width, so they compare as strings. The server forgets a token that expired.
 		if _, before, _ := strings.Cut(m.state.Strings[cmd[1]], "/"); token < before {
 			m.violation("C3", "instance %s beats with boot token %s while a newer life's, %s, stands",
 				id, token, before)
@@ -179,7 +177,6 @@ func (c *c3) before(m *moment) {
 	}
 }
 
-// writes judges an entry that is written to name an instance.
 func (c *c3) writes(m *moment, imei, to string) {
 	from := m.owner(imei)
 	c.written[imei] = m.now
@@ -195,7 +192,7 @@ func (c *c3) writes(m *moment, imei, to string) {
 	if from == "" || from == to {
 		return
 	}
-	if len(m.succeeds()) > 0 { // C2 and C4 have the rest
+	if len(m.succeeds()) > 0 { // C2 and C4 judge the rest
 		if m.state.Exists(m.facts.Layout.Heartbeat(from)) {
 			m.violation("C3", "entry %s taken over by %s while the heartbeat of its owner %q exists", imei, to, from)
 		}
@@ -212,22 +209,20 @@ func (c *c3) writes(m *moment, imei, to string) {
 	m.violation("C3", "entry %s taken by %s, where the device is not, from %s, where it is", imei, to, from)
 }
 
-// wasAt tells whether a device has ever begun to connect to an instance.
 func (m *moment) wasAt(imei, instance string) bool {
 	return slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool {
 		return s.Instance == instance && !s.Asked.After(m.until)
 	})
 }
 
-// asserts tells whether the event refreshes an instance's heartbeat.
 func (m *moment) asserts(instance string) bool {
 	return slices.ContainsFunc(m.event.Commands, func(c history.Command) bool {
 		return c[0] == "SET" && c[1] == m.facts.Layout.Heartbeat(instance)
 	})
 }
 
-// takes judges an entry that is taken out by somebody who is no janitor: by whom shows the index
-// that it is taken out of.
+// takes judges the removal of an entry by anybody but a janitor. The index that it is removed
+// from identifies the remover.
 func (c *c3) takes(m *moment, imei string) {
 	owner := m.owner(imei)
 	if owner == "" {
@@ -271,8 +266,8 @@ func (c *c3) takes(m *moment, imei string) {
 		imei, owner)
 }
 
-// killed returns when an instance was killed for so long that nothing which it has sent can land
-// any more; zero if it was not, or somebody has beaten under its id since.
+// killed returns the time of an instance's death by kill, once nothing it sent can land any more.
+// It returns zero if there is none, or if somebody has beaten under its id since.
 func (c *c3) killed(m *moment, instance string) (at time.Time) {
 	for i := range m.facts.Deaths {
 		d := &m.facts.Deaths[i]
@@ -284,7 +279,7 @@ func (c *c3) killed(m *moment, instance string) (at time.Time) {
 	return at
 }
 
-// after sees to it that nobody is taken off the roster who lives, or whose index is still needed.
+// after rejects removals from the roster of anybody that lives or whose index is still needed.
 func (c *c3) after(m *moment) {
 	for _, cmd := range m.event.Commands {
 		if cmd[0] != "SREM" || cmd[1] != m.facts.Layout.Roster() {

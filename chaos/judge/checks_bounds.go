@@ -7,25 +7,24 @@ import (
 	"time"
 )
 
-// c6: dead owners' entries are gone, and a new leader is there, within the bounds (L1, L3).
+// c6: dead owners' entries disappear and a new leader takes over within the bounds (L1, L3).
 type c6 struct {
-	dead  map[string]*deceased // by instance: whom Facts.Deaths name
+	dead  map[string]*deceased // by instance, those in Facts.Deaths
 	ends  []leaseEnd
 	holds []time.Time
 }
 
-// deceased is what became of an instance that died at least once.
 type deceased struct {
 	entries int     // that name it now
-	held    []phase // when there were some
-	// of which each is the first or last with its token, or follows long after the one before
+	held    []phase // when entries named it
+	// each is the first or last with its token, or follows long after its predecessor
 	beats []beat
 }
 
-// phase is a time in which entries named an instance. A zero until: it has not ended.
+// phase is a time in which entries named an instance. Until is zero if it has not ended.
 type phase struct{ from, until time.Time }
 
-// leaseEnd is when the lease of an instance was deleted; lapsed: that was when its time was over.
+// leaseEnd is the end of an instance's lease; lapsed means that it expired before it was released.
 type leaseEnd struct {
 	at       time.Time
 	instance string
@@ -64,7 +63,6 @@ func (c *c6) after(m *moment) {
 	}
 }
 
-// struck counts the entries of the dead.
 func (c *c6) struck(m *moment) {
 	for _, e := range m.changes {
 		if d := c.dead[e.from]; d != nil {
@@ -82,7 +80,7 @@ func (c *c6) struck(m *moment) {
 
 func (c *c6) end(m *moment) {
 	f, v := m.facts, m.verdict
-	// Nobody is asked to do anything while nobody can.
+	// Nobody can be expected to act while nobody can.
 	idle := merged(slices.Concat(f.Held, f.Outages), func(o *Outage) bool { return o.Instance == "" })
 	leaderless := slices.Clone([]Outage(idle))
 	late := func(d *Death, format string, args ...any) {
@@ -98,8 +96,8 @@ func (c *c6) end(m *moment) {
 		by := idle.putOff(d.At, f.LeaseTTL+f.leaseRetry()+f.Slack)
 		if d.How == Released {
 			by = idle.putOff(d.At, 100*time.Millisecond+f.Slack)
-			// On a busy machine that bound is not below the lease's end: what was released shows by
-			// itself.
+			// On a busy machine that bound is not below the lease's end, so the delete itself has to show
+			// that the lease was released.
 			i := slices.IndexFunc(c.ends, func(e leaseEnd) bool {
 				return e.instance == d.Instance && !e.at.Before(d.At)
 			})
@@ -122,7 +120,7 @@ func (c *c6) end(m *moment) {
 	for i := range f.Deaths {
 		d := &f.Deaths[i]
 		last, back := c.dead[d.Instance].since(d, f.Slack)
-		// Its heartbeat ends, and GRACE passes, whether or not somebody can sweep then.
+		// The heartbeat expires and GRACE passes whether or not anybody can sweep by then.
 		_, ttl := f.heartbeat(d.Instance)
 		by := idle.putOff(last.Add(ttl), f.JanitorInterval+f.Sweeping+f.Slack)
 		for _, hold := range c.holds {
@@ -145,8 +143,9 @@ func (c *c6) end(m *moment) {
 	}
 }
 
-// since returns when the dead last beat, or its death if that is later; and when it, or a new life
-// of its id, was back; zero if it was not. What it had sent before it died may still land.
+// since returns the last beat of the dead, or the death if that is later, and the return of the
+// instance or of a new life of its id; zero if it never returned. Messages sent before the death
+// may still land.
 func (d *deceased) since(death *Death, slack time.Duration) (last, back time.Time) {
 	last = death.At
 	mayWake := death.How == Stopped || death.How == CutOff
@@ -164,8 +163,8 @@ func (d *deceased) since(death *Death, slack time.Duration) (last, back time.Tim
 	return last, time.Time{}
 }
 
-// cleanAfter returns when the last entry was gone after a death and before the return, zero if it
-// was not; had: some were there.
+// cleanAfter returns when the last entry disappeared between a death and the return; zero if it
+// did not. had reports whether there were any.
 func (d *deceased) cleanAfter(death, back time.Time) (clean time.Time, had bool) {
 	for _, p := range d.held {
 		if !p.until.IsZero() && !p.until.After(death) || !back.IsZero() && !p.from.Before(back) {

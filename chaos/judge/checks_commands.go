@@ -6,13 +6,13 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// c9: no command has two outcomes, and where it is known what devices did: none is executed twice,
-// by another device than it was for, or though its outcome says that it was not sent; none is
-// answered by what answered another, unless the outcome is marked ambiguous; and at rest each has
-// an outcome.
+// c9: no command has two outcomes. If the devices' actions are known, no command is executed
+// twice, by another device than its own, or although its outcome is "not sent"; none is answered
+// with the answer to another, unless the outcome is marked ambiguous. At rest each command has an
+// outcome.
 type c9 struct {
 	passive
-	asked   map[string]string     // by the command's id: for which device
+	asked   map[string]string     // by the command's id: its device
 	outcome map[string]conclusion // by the command's id
 }
 
@@ -21,8 +21,9 @@ type conclusion struct {
 	ambiguous    bool
 }
 
-// OfItself is what devices send that nobody has asked for, as serial ports do. Nothing on the wire
-// tells it from an answer, so it may be taken for one. It is no frame of another command's answer.
+// OfItself is data that devices send unasked, as serial ports do. Nothing on the wire
+// distinguishes it from an answer, so it may be mistaken for one. It is not part of another
+// command's answer.
 const OfItself = "data of the device itself"
 
 func newC9() *c9 { return &c9{asked: make(map[string]string), outcome: make(map[string]conclusion)} }
@@ -46,7 +47,6 @@ func (c *c9) before(m *moment) {
 	c.outcome[id] = o
 }
 
-// unsent tells whether an outcome says that the device has not seen the command.
 func (o conclusion) unsent() bool {
 	switch o.status {
 	case "not_connected", "busy", "expired", "invalid":
@@ -88,7 +88,7 @@ func (c *c9) end(m *moment) {
 	}
 }
 
-// struck: what a server has forgotten, or somebody made it forget, nobody can be asked to remember.
+// struck: nobody can be asked to remember what a server forgot or was made to forget.
 func (c *c9) struck(*moment) {
 	clear(c.outcome)
 	clear(c.asked)

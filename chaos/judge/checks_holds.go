@@ -2,24 +2,22 @@ package judge
 
 import "time"
 
-// c4Holds is the rest of C4: what the witness itself may not have noticed, and must have held
-// before anything is evicted again. It counts as the server's own history has it:
+// c4Holds is the rest of C4: events that the witness may not have noticed, and that have to be
+// held for before anything is evicted again. It relies on the server's own history:
 //
-//   - the server's counters began anew (Facts.Restarts): whatever they had counted is not known any
-//     more;
-//   - so many owners fell silent at once that rather the witness did not receive their heartbeats.
+//   - the server's counters restarted (Facts.Restarts), which loses everything they had counted;
+//   - so many owners fell silent at once that more likely the witness missed their heartbeats.
 type c4Holds struct {
 	passive
 	owners map[string]*silence // by instance that has ever beaten
-	mass   time.Time           // the last hold because of that
+	mass   time.Time           // the last hold for mass silence
 }
 
-// silence is what is known of one owner's heartbeat.
 type silence struct {
-	fell time.Time // its heartbeat ended; zero: it is there
-	bye  bool      // and was expected to
-	// found is when the present term began, if the owner was silent then and entries named it: a
-	// new leader cannot know since when.
+	fell time.Time // its heartbeat ended; zero: it exists
+	bye  bool      // as expected
+	// found is when the present term began, if the owner was silent then and had entries: a new
+	// leader cannot know since when.
 	found time.Time
 }
 
@@ -49,8 +47,7 @@ func (c *c4Holds) before(m *moment) {
 	}
 }
 
-// ends notes that a heartbeat goes: its time is over, its owner said goodbye, or Redis needed the
-// memory.
+// ends records the end of a heartbeat: it expired, its owner left, or Redis needed the memory.
 func (c *c4Holds) ends(m *moment, id string) {
 	o := c.owners[id]
 	if o == nil {
@@ -61,13 +58,12 @@ func (c *c4Holds) ends(m *moment, id string) {
 	case ends && !end.After(m.until):
 		o.fell = m.now
 	case len(m.event.Commands) == 1:
-		delete(c.owners, id) // it may well live
+		delete(c.owners, id) // it may well be alive
 	default:
 		o.fell, o.bye = m.now, true
 	}
 }
 
-// opens notes whom a new leader finds silent.
 func (c *c4Holds) opens(m *moment) {
 	named := make(map[string]bool)
 	for _, id := range m.entries() {
@@ -94,9 +90,9 @@ func (c *c4Holds) judges(m *moment) {
 	}
 }
 
-// fallen counts the owners that fell silent within the last TTL, or were found so by a new leader,
-// those whose beat was overdue when the leader last looked, and all that can be known. Where a
-// leader may not know yet it counts in its favour.
+// fallen counts the owners that fell silent within the last TTL, were found silent by a new
+// leader, or were overdue when the leader last looked, and all owners that can be known. In cases
+// where a leader may not know yet, it counts in the leader's favour.
 func (c *c4Holds) fallen(m *moment) (fallen, known int) {
 	ago := m.now.Add(-m.facts.HeartbeatTTL)
 	for id, o := range c.owners {
@@ -116,8 +112,8 @@ func (c *c4Holds) fallen(m *moment) (fallen, known int) {
 	return fallen, known
 }
 
-// leastInTime is the least life that a heartbeat has left while its owner beats in time: a beat may
-// be lost, and tried again. Where settings are mixed nobody is overdue.
+// leastInTime is the least time that a heartbeat has left while its owner is on time: a beat may
+// be lost and retried. With mixed settings nobody counts as overdue.
 func (f *Facts) leastInTime() time.Duration {
 	for _, s := range f.Settings {
 		if s.HeartbeatTTL != f.HeartbeatTTL || s.HeartbeatInterval != f.HeartbeatInterval {
@@ -134,8 +130,8 @@ func (c *c4Holds) after(m *moment) {
 	}
 }
 
-// struck: who is without a heartbeat now, by the harness' hand or in another life of the server,
-// has not fallen silent.
+// struck: an owner that lost its heartbeat to the harness or to a new life of the server has not
+// fallen silent.
 func (c *c4Holds) struck(m *moment) {
 	for id, o := range c.owners {
 		if there := m.state.Exists(m.facts.Layout.Heartbeat(id)); !there && o.fell.IsZero() {

@@ -12,13 +12,11 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// record is what an XADD to the log says.
 type record struct {
 	epoch, n uint64
 	fields   map[string]string
 }
 
-// recordIn returns the log's record in an event, nil if there is none.
 func recordIn(e *history.Event, l registry.Layout) *record {
 	for _, c := range e.Commands {
 		if c[0] != "XADD" || c[1] != l.Log() {
@@ -34,13 +32,13 @@ func recordIn(e *history.Event, l registry.Layout) *record {
 	return nil
 }
 
-// c4: every eviction stands under the newest term and the lease's token, epochs never fall, and
+// c4: every eviction carries the newest term and the lease's token, epochs never fall, and
 // nothing is evicted within GRACE of a hold (S1).
 type c4 struct {
 	passive
 	drawn uint64            // the highest epoch
-	tick  map[string]string // the witness at the last one
-	hold  int64             // the last one, ms, which the witness must not forget
+	tick  map[string]string // the witness at the last tick
+	hold  int64             // the last hold, ms, which the witness must not forget
 }
 
 func (c *c4) before(m *moment) {
@@ -96,7 +94,7 @@ func (c *c4) evicts(m *moment) {
 	c.listened(m, "eviction")
 }
 
-// listened sees to it that the witness has listened for GRACE where silence is evidence.
+// listened demands that the witness has listened for GRACE wherever silence is the evidence.
 func (c *c4) listened(m *moment, what string) {
 	last, ticked := m.witness("last")
 	since, known := m.witness("since")
@@ -111,12 +109,11 @@ func (c *c4) listened(m *moment, what string) {
 	}
 }
 
-// scriptTime is how long a script may take between the instant at which keys expire for it, its
-// beginning, and its tick.
+// scriptTime is the longest time between a script's start, when keys expire for it, and its tick.
 const scriptTime = 100 * time.Millisecond
 
-// after sees to it that the witness tells the truth: since may be trusted only if everything that
-// makes silence worthless made it start anew.
+// after checks the witness: since is trustworthy only if everything that makes silence
+// meaningless restarted it.
 func (c *c4) after(m *moment) {
 	w := m.state.Hashes[m.facts.Layout.Witness()]
 	since, _ := m.witness("since")
@@ -151,22 +148,22 @@ func (c *c4) after(m *moment) {
 	}
 }
 
-// struck: what terms and epochs have been drawn stays in memory, whatever the server has forgotten.
-// Of the witness only what it has now can be told by the next to listen.
+// struck keeps the terms and epochs drawn, whatever the server has forgotten. Of the witness it
+// keeps only the present state: the next listener has nothing else.
 func (c *c4) struck(m *moment) {
 	c.tick = maps.Clone(m.state.Hashes[m.facts.Layout.Witness()])
 	c.hold, _ = m.witness("since")
 }
 
-// c5: the log's records and the total equal the evictions exactly (S3), of entries and of
-// commands.
+// c5: the log's records and the total equal the evictions of entries and of commands exactly
+// (S3).
 type c5 struct {
-	total   int64    // as it should be
+	total   int64    // expected
 	within  []string // evicted by the present event
-	said    int      // commands that the present event took out
-	evicted string   // the server's own count of keys that it evicted, at the last tick
-	lost    int64    // the total that went with the witness, until the next tick says why
-	forgot  bool     // the log went, until the next tick says why
+	said    int      // commands removed by the present event
+	evicted string   // the server's own count of evicted keys, at the last tick
+	lost    int64    // the total lost with the witness, until the next tick gives the reason
+	forgot  bool     // the log was lost, until the next tick gives the reason
 }
 
 func (c *c5) before(m *moment) {
@@ -176,8 +173,8 @@ func (c *c5) before(m *moment) {
 	if m.answers() {
 		c.said += len(m.command) - 2
 	}
-	// A server short of memory may evict the witness, total and all. That is a plain DEL, and its
-	// next tick shows it.
+	// A server short of memory may evict the witness together with the total. That is a plain DEL,
+	// and the witness' next tick shows it.
 	if m.deletes(m.facts.Layout.Witness()) && len(m.event.Commands) == 1 && len(m.command) == 2 {
 		c.lost, c.total = c.lost+c.total, 0
 	}
@@ -203,14 +200,14 @@ func (c *c5) after(m *moment) {
 		return
 	}
 	c.compares(m, gone, said)
-	// The total goes with the record, or it would be wrong for a reader between them.
+	// Total and record change together, or a reader between them would see a wrong total.
 	if total, _ := m.witness("evicted_total"); total != c.total {
 		m.violation("C5", "the total says %d, %d were evicted", total, c.total)
 	}
 }
 
-// compares holds the event's record against the entries or commands that the event took out. A
-// record lists commands by their senders' ids, by which the stream's entries are not known here.
+// compares checks the event's record against the entries or commands that the event removed. A
+// record lists commands by their senders' ids, which the stream's entries do not show here.
 func (c *c5) compares(m *moment, gone []string, said int) {
 	text, commands := m.record.fields["commands"]
 	if !commands {
@@ -233,7 +230,7 @@ func (c *c5) compares(m *moment, gone []string, said int) {
 	}
 }
 
-// struck: what the harness or a new life has made of the total is what is added to.
+// struck takes over the total as the harness or a new life left it; later evictions add to it.
 func (c *c5) struck(m *moment) {
 	witness := m.facts.Layout.Witness()
 	if !m.life && !slices.ContainsFunc(m.event.Commands, func(cmd history.Command) bool {

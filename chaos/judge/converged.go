@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Settled is C7, for when faults have stopped and things have come to rest: the last state is the
-// truth and nothing else. It finds nothing if the facts do not say what the truth is.
+// Settled is C7, for a run at rest after its last fault: the last state is the truth and nothing
+// else. It finds nothing if the facts do not include the truth.
 func (v *Verdict) Settled() (found []Violation) {
 	l, live, alive := v.facts.Layout, v.facts.Truth, v.facts.Alive
 	if live == nil {
@@ -17,7 +17,7 @@ func (v *Verdict) Settled() (found []Violation) {
 	wrong := func(format string, args ...any) {
 		found = append(found, Violation{Check: "C7", At: v.at, What: fmt.Sprintf(format, args...)})
 	}
-	// An older writer that lives has neither an index nor a place on the roster.
+	// A living older writer has neither an index nor a place on the roster.
 	elder := func(id string) bool { return v.facts.Planted[id] && !slices.Contains(alive, id) }
 	entries := v.Final.Hashes[l.Registry()]
 	for _, imei := range slices.Sorted(maps.Keys(live)) {

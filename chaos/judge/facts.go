@@ -6,50 +6,49 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Facts are what a judge must know and Redis cannot tell. As JSON they are kept with a run, so that
-// it can be judged again.
+// Facts are what a judge needs and Redis cannot supply. They are saved with a run as JSON, so
+// that it can be judged again.
 type Facts struct {
 	Layout registry.Layout
-	// HeartbeatInterval, HeartbeatTTL, LeaseTTL and JanitorInterval as the replicas were set.
+	// HeartbeatInterval, HeartbeatTTL, LeaseTTL and JanitorInterval are the replicas' settings.
 	HeartbeatInterval, HeartbeatTTL, LeaseTTL, JanitorInterval time.Duration
-	// Settings are those of instances whose heartbeats were set to longer times than the above.
+	// Settings lists the instances with longer heartbeat times than the above.
 	Settings []Setting `json:",omitempty"`
-	// Restarts are the times in which the server's counters began anew: it was started again,
-	// another was promoted, or it was told to forget its statistics. Whatever was counted before is
-	// not known any more.
+	// Restarts are the times in which the server's counters restarted: the server was restarted,
+	// another was promoted, or its statistics were reset. All earlier counts are lost.
 	Restarts []Outage `json:",omitempty"`
 	// Sockets are the truth about devices, in any order.
 	Sockets []Socket
-	// Planted are owners whose entries the scenario wrote itself, as an older writer would:
-	// plainly, without a heartbeat.
+	// Planted are owners whose entries the scenario wrote itself, as an older writer would: plainly,
+	// without a heartbeat.
 	Planted map[string]bool `json:",omitempty"`
-	// Unindexed: the replicas keep no reverse index.
+	// Unindexed means that the replicas keep no reverse index.
 	Unindexed bool `json:",omitempty"`
-	// Outages are the times in which an instance did not run, or could not exchange messages with
-	// Redis: what it had sent before may land that much later.
+	// Outages are the times in which an instance did not run or could not exchange messages with
+	// Redis. Messages sent before may land later by as much.
 	Outages []Outage `json:",omitempty"`
-	// Held are the times in which nobody could or would sweep, by intent: paused, or nobody was
-	// there to. C6 waits for them.
+	// Held are the times in which nobody could or would sweep, by intent: sweeping was paused, or no
+	// replica ran. C6 waits for them.
 	Held []Outage `json:",omitempty"`
-	// Deaths are the ends that C6 holds the bounds against.
+	// Deaths are the ends to which C6 applies its bounds.
 	Deaths []Death `json:",omitempty"`
-	// Slack is what a busy machine may add to a bound, Sweeping how long the deletes themselves may
-	// take where sweeps are slowed down to be hit in their middle.
+	// Slack is what a busy machine may add to a bound. Sweeping is how long the deletes themselves
+	// may take if sweeps are slowed down so that faults hit them midway.
 	Slack    time.Duration `json:",omitempty"`
 	Sweeping time.Duration `json:",omitempty"`
-	// Lookups are what was asked from outside, and Acks confirmed registrations, for C8.
+	// Lookups are observations from outside, and Acks confirmed registrations, for C8.
 	Lookups []Lookup `json:",omitempty"`
 	Acks    []Lookup `json:",omitempty"`
-	// Executed is what devices did on command, for C9; nil: nobody noted it.
+	// Executed are the commands that devices carried out, for C9; nil: nobody recorded them.
 	Executed []Execution `json:",omitempty"`
-	// Truth is which instance held each device with an open socket at the end, and Alive the
-	// instances that ran then, for C7. No Truth at all (nil): the run did not come to rest, and C7
-	// is not asked.
+	// Truth maps each device with an open socket at the end to its instance, and Alive lists the
+	// instances that ran then, for C7. If Truth is nil, the run did not come to rest and C7 is
+	// skipped.
 	Truth map[string]string
 	Alive []string
 }
 
-// gap is the longest that any of the fleet allows between two ticks.
+// gap is the longest gap between two ticks that anyone in the fleet allows.
 func (f *Facts) gap() time.Duration {
 	gap := (f.HeartbeatTTL - f.HeartbeatInterval) / 2
 	for _, s := range f.Settings {
@@ -58,19 +57,18 @@ func (f *Facts) gap() time.Duration {
 	return gap
 }
 
-// graceOf is the grace period that belongs to a TTL.
 func graceOf(ttl time.Duration) time.Duration { return ttl + 2*time.Second }
 
-// grace is how long the witness must have listened at a time: the largest grace period of all
-// settings that were in use lately.
+// grace is how long the witness must have listened at that time: the largest grace period of all
+// recent settings.
 func (f *Facts) grace(at time.Time) time.Duration { return f.largest(at, 1) }
 
-// graceAtMost is how long it may take after a hold at a time: the witness may remember settings for
-// longer than it must.
+// graceAtMost is the longest wait after a hold at that time: the witness may remember settings
+// for longer than it must.
 func (f *Facts) graceAtMost(at time.Time) time.Duration { return f.largest(at, 20) }
 
-// largest is the largest grace period of all settings that were in use less than so many of them
-// ago.
+// largest is the largest grace period of all settings that ended less than ago of their grace
+// periods before, or not yet.
 func (f *Facts) largest(at time.Time, ago int) time.Duration {
 	longest := graceOf(f.HeartbeatTTL)
 	for _, s := range f.Settings {
@@ -82,7 +80,7 @@ func (f *Facts) largest(at time.Time, ago int) time.Duration {
 	return longest
 }
 
-// heartbeat is how an instance beats: the longest interval and TTL that it was ever set to.
+// heartbeat returns the longest interval and TTL that an instance was ever set to.
 func (f *Facts) heartbeat(instance string) (interval, ttl time.Duration) {
 	interval, ttl = f.HeartbeatInterval, f.HeartbeatTTL
 	for _, s := range f.Settings {
@@ -102,53 +100,51 @@ func (f *Facts) responses() string { return f.Layout.Prefix + "commands:response
 // leaseRetry is how long after a lease's end a waiter asks for it at the latest.
 func (f *Facts) leaseRetry() time.Duration { return f.LeaseTTL * 6 / 25 }
 
-// Socket is what a device knows about one of its sockets. The clock is the server's: both run on
+// Socket is what a device knows about one of its sockets. Its clock is the server's: both run on
 // one machine.
 type Socket struct {
 	IMEI, Instance string
-	// Asked is when the device began to connect: nothing of this socket can have happened before.
-	// Zero: it is not known.
+	// Asked is when the device began to connect; nothing of this socket can be older. Zero: unknown.
 	Asked time.Time `json:",omitzero"`
-	// Live is when the handshake had been answered; zero: it was not, and yet a registration may
+	// Live is when the handshake had been answered. Zero: it was not, but a registration may still
 	// have landed.
 	Live time.Time `json:",omitzero"`
-	// Ended is when the device began to leave it, or just before the fault that ended it; zero: it
-	// has not.
+	// Ended is when the device began to leave the socket, or just before the fault that ended it.
+	// Zero: it is open.
 	Ended time.Time `json:",omitzero"`
 }
 
-// LiveAt tells whether the socket was open for sure.
+// LiveAt reports whether the socket was open for certain.
 func (s *Socket) LiveAt(t time.Time) bool {
 	return !s.Live.IsZero() && !t.Before(s.Live) && !s.endedBy(t)
 }
 
 func (s *Socket) endedBy(t time.Time) bool { return !s.Ended.IsZero() && !s.Ended.After(t) }
 
-// Setting is how an instance was set, if its heartbeats are slower than the others'.
+// Setting is the setting of an instance whose heartbeats are slower than the others'.
 type Setting struct {
 	Instance                        string
 	HeartbeatInterval, HeartbeatTTL time.Duration
-	// From is when the fleet had been told these settings, Until when the instance ended; zero: it
-	// has not.
+	// From is when the fleet knew these settings, Until when the instance ended; zero: it has not.
 	From, Until time.Time
 }
 
-// Execution is a device that did what a command says, whose text is its id; so is the end of the
-// answer.
+// Execution is one command carried out by a device. The command's text is its id, and so is the
+// end of the answer.
 type Execution struct{ IMEI, Command string }
 
-// Outage is a time in which something was not to be had. A zero Until: it has not ended.
+// Outage is a time in which something was unavailable. Until is zero if it has not ended.
 type Outage struct {
-	Instance    string `json:",omitempty"` // "": everybody, as when Redis itself was away
+	Instance    string `json:",omitempty"` // "": everybody, for example if Redis itself was down
 	From, Until time.Time
 }
 
 // The ways in which an instance ends, or seems to.
 const (
 	Killed   = "killed"
-	Stopped  = "stopped"  // and may go on
+	Stopped  = "stopped"  // and may resume
 	Released = "released" // gracefully
-	CutOff   = "cut off"  // from Redis; its devices may be there
+	CutOff   = "cut off"  // from Redis; its devices may still be connected
 )
 
 // Death is one end of an instance.
@@ -159,8 +155,8 @@ type Death struct {
 	Led      bool // it held the lease
 }
 
-// Lookup tells that at some instant between Call and Return the entry of a device named Instance;
-// "": nobody.
+// Lookup is one observation: at some instant between Call and Return, the entry of a device named
+// Instance; "": nobody.
 type Lookup struct {
 	IMEI, Instance string
 	Call, Return   time.Time

@@ -11,14 +11,14 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// A run's folder: what the judge was told besides, and the parts of the history in their order.
+// The files of a run's folder: the facts, and the parts of the history in their order.
 const (
 	factsFile  = "facts.json"
 	partPrefix = "part-"
 )
 
-// Save keeps a run in a folder, so that it can be judged again: its facts, and copies of the parts
-// of its history as [history.Read] reads them. Parts may be growing still.
+// Save stores a run in a folder, so that it can be judged again: its facts, and copies of the
+// parts of its history as [history.Read] reads them. Parts may still be growing.
 func Save(dir string, f Facts, parts ...string) error {
 	text, err := json.MarshalIndent(f, "", "\t")
 	if err == nil {
@@ -36,7 +36,7 @@ func Save(dir string, f Facts, parts ...string) error {
 	return nil
 }
 
-// Load reads what Save has kept.
+// Load reads a folder that Save wrote.
 func Load(dir string) (history.History, Facts, error) {
 	var f Facts
 	text, err := os.ReadFile(filepath.Join(dir, factsFile))
@@ -46,7 +46,7 @@ func Load(dir string) (history.History, Facts, error) {
 	if err := json.Unmarshal(text, &f); err != nil {
 		return nil, f, fmt.Errorf("judge: load %s: %w", factsFile, err)
 	}
-	entries, err := os.ReadDir(dir) // by name
+	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil {
 		return nil, f, fmt.Errorf("judge: load: %w", err)
 	}

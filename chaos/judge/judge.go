@@ -10,12 +10,12 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// Violation is one thing in a history that must not be.
+// Violation is one forbidden event in a history.
 type Violation struct {
-	Check  string // C1 … C9, or "history": what the judge itself relies on
+	Check  string // C1 … C9, or "history": an assumption of the judge itself
 	At     time.Time
 	Part   int   // of the history, from 0
-	Offset int64 // in the part, of the event
+	Offset int64 // of the event, in the part
 	What   string
 }
 
@@ -23,7 +23,8 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s at %s, part %d, byte %d: %s", v.Check, clock(v.At), v.Part+1, v.Offset, v.What)
 }
 
-// moment is what a check sees: an event, one of its commands, and the state just before that.
+// moment is a check's view: an event, one of its commands, and the state just before that
+// command.
 type moment struct {
 	facts   *Facts
 	late    *late
@@ -33,9 +34,9 @@ type moment struct {
 	until   time.Time // nor after
 	event   *history.Event
 	life    bool            // the event begins a new life of the server
-	fault   string          // what the harness did, if the event is that
+	fault   string          // the harness' fault, if the event is one
 	record  *record         // of the log, in this event
-	command history.Command // nil when the whole event has been played
+	command history.Command // nil after the whole event
 	changes []change        // of entries, by the event's commands so far
 	verdict *Verdict
 }
@@ -48,7 +49,6 @@ func (m *moment) violation(check, format string, args ...any) {
 	m.verdict.Violations = append(m.verdict.Violations, v)
 }
 
-// key is the command's first, "" if it has none.
 func (m *moment) key() string {
 	if len(m.command) < 2 {
 		return ""
@@ -56,7 +56,6 @@ func (m *moment) key() string {
 	return m.command[1]
 }
 
-// deletes tells whether the present command takes a whole key out.
 func (m *moment) deletes(key string) bool {
 	switch m.command[0] {
 	case "FLUSHALL", "FLUSHDB":
@@ -67,19 +66,18 @@ func (m *moment) deletes(key string) bool {
 	return false
 }
 
-// evicts tells whether the present command takes entries out under a log record of a batch.
+// evicts reports whether the present command removes entries under a log record of a batch.
 func (m *moment) evicts() bool { return m.record != nil && m.record.n > 0 && m.takesEntries() }
 
-// answers tells whether the present command takes a dead instance's commands out under a log
+// answers reports whether the present command removes a dead instance's commands under a log
 // record of a batch.
 func (m *moment) answers() bool {
 	return m.record != nil && m.record.n > 0 &&
 		m.command[0] == "XDEL" && strings.HasPrefix(m.key(), m.facts.outbound(""))
 }
 
-// succeeds returns, where the present command overwrites entries in a step in which its owner
-// listened, what it makes of them: that is how an owner takes over entries of the dead. No other
-// script of an owner listens.
+// succeeds returns the entries that the present command overwrites in a step in which its owner
+// listened. That is how an owner takes over entries of the dead; no other owner script listens.
 func (m *moment) succeeds() (taken []change) {
 	if m.record != nil || m.command[0] != "HSET" || m.key() != m.facts.Layout.Registry() || !m.witnesses("last") {
 		return nil
@@ -96,8 +94,8 @@ func (m *moment) takesEntries() bool {
 	return m.command[0] == "HDEL" && m.key() == m.facts.Layout.Registry()
 }
 
-// beats returns the instance whose heartbeat the present command writes, and its boot token; "" if
-// it writes none.
+// beats returns the instance whose heartbeat the present command writes, and its boot token; ""
+// if there is none.
 func (m *moment) beats() (id, token string) {
 	id, is := m.heartbeatOf(m.key())
 	if !is || m.command[0] != "SET" {
@@ -107,25 +105,22 @@ func (m *moment) beats() (id, token string) {
 	return id, token
 }
 
-// heartbeatOf is the instance whose heartbeat a key is; false if it is none.
 func (m *moment) heartbeatOf(key string) (id string, is bool) {
 	return strings.CutPrefix(key, m.facts.Layout.Heartbeat(""))
 }
 
-// witnesses tells whether the event has the witness write a field: "last" at each tick, "since" at
-// each hold.
+// witnesses reports whether the witness writes a field in this event: "last" at each tick,
+// "since" at each hold.
 func (m *moment) witnesses(field string) bool {
 	return slices.ContainsFunc(m.event.Commands, func(c history.Command) bool {
 		return c[0] == "HSET" && c[1] == m.facts.Layout.Witness() && history.Option(c[2:], field) != ""
 	})
 }
 
-// opens tells whether the present command opens a term in the log.
 func (m *moment) opens() bool {
 	return m.record != nil && m.record.n == 0 && m.command[0] == "XADD" && m.key() == m.facts.Layout.Log()
 }
 
-// newest is the newest term.
 func (m *moment) newest() (t Term) {
 	if n := len(m.verdict.Terms); n > 0 {
 		t = m.verdict.Terms[n-1]
@@ -133,17 +128,14 @@ func (m *moment) newest() (t Term) {
 	return t
 }
 
-// reason is why the witness last started anew.
 func (m *moment) reason() string { return m.state.Hashes[m.facts.Layout.Witness()]["reason"] }
 
-// entries is the registry.
 func (m *moment) entries() map[string]string { return m.state.Hashes[m.facts.Layout.Registry()] }
 
-// owner is whom an entry names, "" if it is absent.
+// owner returns the instance that an entry names, "" if the entry is absent.
 func (m *moment) owner(imei string) string { return m.entries()[imei] }
 
-// liveSocket returns a socket of a device on an instance that is open for sure, nil if there is
-// none.
+// liveSocket returns a device's socket on an instance that is certainly open, or nil.
 func (m *moment) liveSocket(imei, instance string) *Socket {
 	for _, s := range m.sockets[imei] {
 		if s.Instance == instance && s.LiveAt(m.now) && s.LiveAt(m.until) {
@@ -158,10 +150,9 @@ func (m *moment) witness(field string) (ms int64, there bool) {
 	return ms, err == nil
 }
 
-// note notes what the present command is about to do to entries.
 func (m *moment) note() {
 	switch {
-	case m.life: // as a whole, when it has been played
+	case m.life: // as a whole, at its end
 	case (m.command[0] == "HSET" || m.command[0] == "HMSET") && m.key() == m.facts.Layout.Registry():
 		for pair := range slices.Chunk(m.command[2:], 2) {
 			m.noteChange(pair[0], pair[1])
@@ -183,7 +174,7 @@ func (m *moment) noteChange(imei, to string) {
 	}
 }
 
-// noteLife notes how the entries of a new life differ from those of the last.
+// noteLife records how the entries of a new life differ from those of the last.
 func (m *moment) noteLife(last map[string]string) {
 	for imei, from := range last {
 		if to := m.owner(imei); to != from {
@@ -197,18 +188,17 @@ func (m *moment) noteLife(last map[string]string) {
 	}
 }
 
-// A check watches a history go by. Its methods are called for every moment and report by
+// A check watches a history. Its methods are called for every moment, and report through
 // moment.violation.
 type check interface {
-	before(*moment) // of each command
-	after(*moment)  // of each event
-	// struck is called in place of both, after an event that is a fault of the harness or begins a
-	// new life of the server: nobody is judged by it, but a check may have to take note.
+	before(*moment) // each command
+	after(*moment)  // each event
+	// struck is called in place of both after a fault of the harness or the start of a new life of
+	// the server. Nobody is judged by these, but a check may have to take them into account.
 	struck(*moment)
 	end(*moment) // of the history
 }
 
-// passive is a check that watches nothing.
 type passive struct{}
 
 func (passive) before(*moment) {}
@@ -217,7 +207,7 @@ func (passive) struck(*moment) {}
 func (passive) end(*moment)    {}
 
 // Judge plays a history and returns what the checks C1 to C6, C8 and C9 find in it. It depends on
-// nothing else, so that the history of an old run can be judged again.
+// nothing else, so that old runs can be judged again.
 func Judge(h history.History, f Facts) *Verdict {
 	v := &Verdict{Final: history.NewKeyspace(), facts: &f}
 	m := &moment{facts: &f, late: newLate(&f), state: v.Final, verdict: v, sockets: make(map[string][]*Socket)}
@@ -242,7 +232,6 @@ func Judge(h history.History, f Facts) *Verdict {
 	return v
 }
 
-// play lets one event happen before the checks' eyes.
 func (m *moment) play(checks []check) {
 	m.life, m.fault, m.record, m.changes = m.event.Life(), m.event.Fault(), nil, m.changes[:0]
 	judged := !m.life && m.fault == ""

@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// LateWrite is how long after a device has left a replica that one's registration may still land:
-// made within a second of the handshake, in a call of at most three.
+// LateWrite is how long a registration may still land after the device has left the replica: it
+// is made within a second of the handshake, in a call of at most three.
 const LateWrite = 5 * time.Second
 
-// outages are times, apart from each other and in order.
+// outages are disjoint and in order.
 type outages []Outage
 
-// merged returns the outages of the chosen ones, each instant once.
 func merged(all []Outage, chosen func(*Outage) bool) (m outages) {
 	for i := range all {
 		if o := all[i]; chosen(&o) {
@@ -41,7 +40,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// within is how much of the time between two instants they cover.
+// within returns how much of the time between two instants the outages cover.
 func (m outages) within(from, until time.Time) (d time.Duration) {
 	for _, o := range m {
 		end := o.Until
@@ -53,8 +52,7 @@ func (m outages) within(from, until time.Time) (d time.Duration) {
 	return d
 }
 
-// putOff returns the instant until which a time to wait from an instant lasts, if it stands still
-// in the outages.
+// putOff returns the end of a wait that does not advance during the outages.
 func (m outages) putOff(from time.Time, wait time.Duration) time.Time {
 	until := from.Add(wait)
 	for _, o := range m {
@@ -66,7 +64,7 @@ func (m outages) putOff(from time.Time, wait time.Duration) time.Time {
 	return until
 }
 
-// late answers how late the messages of an instance may have landed.
+// late knows how late the messages of an instance may land.
 type late struct {
 	facts *Facts
 	known map[string]outages
@@ -74,7 +72,7 @@ type late struct {
 
 func newLate(f *Facts) *late { return &late{f, make(map[string]outages)} }
 
-// of returns when an instance had no line to Redis.
+// of returns the times in which an instance had no connection to Redis.
 func (l *late) of(instance string) outages {
 	m, known := l.known[instance]
 	if !known {
@@ -84,7 +82,7 @@ func (l *late) of(instance string) outages {
 	return m
 }
 
-// mayWrite tells whether a registration of a socket may land now.
+// mayWrite reports whether a socket's registration may land now.
 func (l *late) mayWrite(m *moment, s *Socket) bool {
 	if s.Asked.After(m.until) {
 		return false
@@ -92,9 +90,9 @@ func (l *late) mayWrite(m *moment, s *Socket) bool {
 	return !s.endedBy(m.now) || m.now.Sub(s.Ended) < LateWrite+l.of(s.Instance).within(s.Ended, m.now)
 }
 
-// mayRelease tells whether the release of a socket that has ended may land now though another is
-// open on the same instance. An instance does not do both at once; but what it gave up for lost in
-// an outage can land behind what came later.
+// mayRelease reports whether the release of an ended socket may land now though another is open
+// on the same instance. An instance never does both at once, but a call that it gave up in an
+// outage can land after later ones.
 func (l *late) mayRelease(m *moment, imei, instance string) bool {
 	return slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool {
 		if s.Instance != instance || !s.endedBy(m.now) {

@@ -12,23 +12,21 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// linearPatience is how long the search for an order may take for one device.
+// linearPatience is the time limit of the search for one device's order.
 const linearPatience = time.Minute
 
-// c8: for each device, what the history wrote and what was seen from outside can be put in one
-// order.
+// c8: for each device, the history's writes and the observations from outside fit into one order.
 //
-// The order of writes is known; when each of them took effect only within bounds. A look-up saw the
-// entry as it was at an instant between its call and its return, and so did a confirmed
-// registration. Only devices of which something was seen are asked about.
+// The order of writes is known, but the time of each only within bounds. A look-up saw the entry
+// at some instant between its call and its return, and so did a confirmed registration. Only
+// observed devices are checked.
 type c8 struct {
 	passive
 	seen map[string][]porcupine.Operation
-	zero time.Time // all times are counted from it
+	zero time.Time // the origin of all times
 	made map[string]int
 }
 
-// write is the n-th change of an entry, and the state of a device that it leaves.
 type write struct {
 	n  int
 	to string
@@ -65,8 +63,8 @@ func (c *c8) add(imei string, input any, output string, from, until time.Time) {
 	c.seen[imei] = append(ops, op)
 }
 
-// since is a time as the search has it. What was before the first look-up, and what never ends, is
-// one.
+// since converts a time for the search. All times before the first look-up are one, and so are
+// all that never end.
 func (c *c8) since(t time.Time) int64 {
 	if t.Unix() >= 1<<40 {
 		return math.MaxInt64
@@ -101,7 +99,7 @@ func (c *c8) end(m *moment) {
 	}
 }
 
-// explain names the first thing seen that no order can explain, if it can do so by itself.
+// explain names the first observation that no order can explain, if one alone suffices.
 func (c *c8) explain(
 	imei string, ops []porcupine.Operation, result porcupine.CheckResult,
 ) (at time.Time, what string) {

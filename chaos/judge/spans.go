@@ -8,11 +8,11 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// Span bounds when an event happened. Few tell it to the millisecond; the others happened between
-// their neighbours.
+// Span bounds when an event happened. Few events carry their time in milliseconds; the others
+// happened between their neighbours.
 type Span struct{ From, Until time.Time }
 
-// Spans returns every event's.
+// Spans returns the span of every event.
 func Spans(h history.History, f *Facts) []Span {
 	s := make([]Span, len(h))
 	stamps := make([]time.Time, len(h))
@@ -26,20 +26,20 @@ func Spans(h history.History, f *Facts) []Span {
 		}
 		s[i].From = now
 	}
-	next := time.Unix(1<<40, 0) // nothing is known of what comes after the end
+	next := time.Unix(1<<40, 0) // nothing is known of the time after the end
 	for i := len(h) - 1; i >= 0; i-- {
 		if at := stamps[i]; !at.IsZero() {
-			next = at.Add(time.Millisecond) // stamps are cut off
+			next = at.Add(time.Millisecond) // stamps are truncated
 		}
 		s[i].Until = next
 	}
 	return s
 }
 
-// stamp is the time that an event itself tells, in milliseconds: of a beat, of the witness' tick,
-// of the lease's expiry. The zero time if it tells none: what was written by hand, or copied from a
-// former life, may say anything. ends has when each heartbeat is to end, by key, and is kept up to
-// date: an end that is written again as it was says nothing.
+// stamp returns the time that the event itself carries, in milliseconds: of a beat, of the
+// witness' tick, of the lease's expiry. It returns zero for other events: values written by hand
+// or copied from a former life prove nothing. ends maps each key to the end of its heartbeat, and
+// is kept up to date: an end that is rewritten unchanged carries no time.
 func stamp(e *history.Event, f *Facts, ends map[string]string) (at time.Time) {
 	if e.Life() || e.Fault() != "" {
 		return time.Time{}

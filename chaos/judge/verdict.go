@@ -11,7 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// Verdict is what a history shows.
+// Verdict is the result of judging a history.
 type Verdict struct {
 	Violations []Violation
 	Batches    []Batch
@@ -19,24 +19,24 @@ type Verdict struct {
 	Leases     []Lease
 	Holds      []Hold
 	// FalseDeaths are evictions of devices with a live socket whose owner had not refreshed for a
-	// TTL. Healed are those whose entry came back while the device was where it then said, the
-	// slowest of them after SlowestHeal.
+	// TTL. Healed are those whose entry came back and named the device's actual instance;
+	// SlowestHeal is the longest time that took.
 	FalseDeaths, Healed int
 	SlowestHeal         time.Duration
-	// NewLeader is how long after each leader's death the lease was taken again, Clean how long
-	// after each death the last entry that named the dead was gone, in the order of Facts.Deaths;
-	// what did not happen is left out.
+	// NewLeader is the time from each leader's death until the lease was taken again. Clean is the
+	// time from each death until the last entry of the dead disappeared. Both are in the order of
+	// Facts.Deaths; those that never happened are left out.
 	NewLeader, Clean []time.Duration
 	// Final is the keyspace at the history's end.
 	Final *history.Keyspace
 
 	facts   *Facts
 	at      time.Time // the history's end
-	changed time.Time // when the registry or an index last changed
+	changed time.Time // the last change of the registry or an index
 }
 
-// Batch is one guarded delete as H has it: the log's record, and what was deleted in the same
-// step.
+// Batch is one guarded delete in the history: the log's record, and the entries deleted in the
+// same step.
 type Batch struct {
 	At       time.Time
 	Epoch, N uint64
@@ -53,19 +53,19 @@ type Term struct {
 	Token  string // of the lease
 }
 
-// Lease is one taking of the lease.
+// Lease is one acquisition of the lease.
 type Lease struct {
 	At    time.Time
 	Token string // <instance>/<random>
 }
 
-// Hold is one new beginning of the witness.
+// Hold is one restart of the witness.
 type Hold struct {
 	At     time.Time
 	Reason string
 }
 
-// Evicted is how many entries were evicted, of one dead owner, or of all if owner is "".
+// Evicted returns how many entries of one dead owner were evicted, or of all if owner is "".
 func (v *Verdict) Evicted(owner string) (n int) {
 	for _, b := range v.Batches {
 		if owner == "" || b.Owner == owner {
@@ -75,7 +75,7 @@ func (v *Verdict) Evicted(owner string) (n int) {
 	return n
 }
 
-// EvictedBy is how many entries were evicted in the name of a leader.
+// EvictedBy returns how many entries were evicted in the name of a leader.
 func (v *Verdict) EvictedBy(leader string) (n int) {
 	for _, b := range v.Batches {
 		if b.Leader == leader {
@@ -85,7 +85,7 @@ func (v *Verdict) EvictedBy(leader string) (n int) {
 	return n
 }
 
-// chronicle notes in the verdict what happened when. It finds no fault.
+// chronicle records events in the verdict. It finds no violations.
 type chronicle struct{ passive }
 
 func (chronicle) before(m *moment) {
@@ -104,7 +104,6 @@ func (chronicle) before(m *moment) {
 	}
 }
 
-// changesIndex tells whether the present command changes a reverse index.
 func (m *moment) changesIndex() bool {
 	prefix := m.facts.Layout.Devices("")
 	switch m.command[0] {
@@ -134,11 +133,11 @@ func (chronicle) after(m *moment) {
 	}
 }
 
-// What was struck, index or not, is a change: there is more to come.
+// Any fault counts as a change, of an index or not, since more will follow.
 func (chronicle) struck(m *moment) { m.verdict.changed = m.now }
 
-// NextLease returns when another instance than not took the lease for the first time after t; zero
-// if none has.
+// NextLease returns when an instance other than not first took the lease after t; zero if none
+// has.
 func (v *Verdict) NextLease(t time.Time, not string) time.Time {
 	for _, l := range v.Leases {
 		if id, _, _ := strings.Cut(l.Token, "/"); l.At.After(t) && id != not {
@@ -148,7 +147,7 @@ func (v *Verdict) NextLease(t time.Time, not string) time.Time {
 	return time.Time{}
 }
 
-// LastHold returns when the witness last started anew.
+// LastHold returns when the witness last restarted.
 func (v *Verdict) LastHold() time.Time {
 	ms, err := strconv.ParseInt(v.Final.Hashes[v.facts.Layout.Witness()]["hold"], 10, 64)
 	if err != nil {
@@ -157,11 +156,12 @@ func (v *Verdict) LastHold() time.Time {
 	return time.UnixMilli(ms)
 }
 
-// Quiet is how long after an instant, the end of the last fault, the registry or an index last
-// changed: how long it took to converge. 0 if nothing changed any more.
+// Quiet returns how long after from, the end of the last fault, the registry or an index last
+// changed: the time it took to converge. It is 0 if nothing changed.
 func (v *Verdict) Quiet(from time.Time) time.Duration { return max(0, v.changed.Sub(from)) }
 
-// WrongDeletes is how many violations of C1 and C2 were found: what a janitor must never do.
+// WrongDeletes returns the number of violations of C1 and C2, the ones that a janitor must never
+// cause.
 func (v *Verdict) WrongDeletes() (n int) {
 	for _, found := range v.Violations {
 		if found.Check == "C1" || found.Check == "C2" {
@@ -171,8 +171,8 @@ func (v *Verdict) WrongDeletes() (n int) {
 	return n
 }
 
-// Percentile returns the p-th of durations, by nearest rank: 50 is the median, 100 the longest. 0
-// if there are none.
+// Percentile returns the p-th percentile of durations, by nearest rank: 50 is the median, 100 the
+// longest. It is 0 for none.
 func Percentile(of []time.Duration, p int) time.Duration {
 	if len(of) == 0 {
 		return 0
@@ -182,7 +182,7 @@ func Percentile(of []time.Duration, p int) time.Duration {
 	return sorted[max(0, min(rank, len(sorted))-1)]
 }
 
-// Report writes what was found, and what the history shows besides, for people.
+// Report writes the violations and a summary of the history, for people.
 func (v *Verdict) Report(to io.Writer, found []Violation) {
 	for _, violation := range found {
 		fmt.Fprintln(to, violation)

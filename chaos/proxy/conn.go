@@ -9,14 +9,14 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// expected is a request that the server has got, or will, and its answer's fate.
+// expected is a request that the server has received, or will, and the fate of its answer.
 type expected struct {
 	scores   []*Score
-	instead  []byte // what the replica gets in the answer's place
+	instead  []byte // for the replica, replacing the answer
 	lost     bool
 	silently bool
-	confirms string // what the pushes that answer a (un)subscribe are called
-	times    int    // how many
+	confirms string // the name of the pushes that answer a (un)subscribe
+	times    int    // their number
 }
 
 var (
@@ -25,8 +25,8 @@ var (
 	wireAbort   = []byte("-EXECABORT Transaction discarded because of previous errors.\r\n")
 )
 
-// judge applies the rules to one request and notes what answer is expected. It returns what the
-// server gets, and false when the connection is lost. It calls flush before it waits, or lets
+// judge applies the rules to one request and records the expected answer. It returns the bytes
+// for the server, and false if the connection is lost. It calls flush before it waits or lets
 // anything be lost.
 func (c *conn) judge(v *value, flush func() bool) (send []byte, ok bool) {
 	e, send := expected{}, v.raw
@@ -40,7 +40,7 @@ func (c *conn) judge(v *value, flush func() bool) (send []byte, ok bool) {
 		return send, true
 	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE":
 		e.confirms, e.times = strings.ToLower(first), max(1, len(v.words)-1)
-	case "MONITOR", "SYNC", "PSYNC": // what comes then is no answers
+	case "MONITOR", "SYNC", "PSYNC": // their output is not answers
 		c.notUnderstood()
 		return send, true
 	case "CLIENT":
@@ -101,7 +101,7 @@ func (c *conn) judge(v *value, flush func() bool) (send []byte, ok bool) {
 	return send, true
 }
 
-// answered finds out which request a value from the server answers: none, for a push.
+// answered finds the request that a value from the server answers; a push answers none.
 func (c *conn) answered(v *value) (e expected) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,8 @@ func (c *conn) answered(v *value) (e expected) {
 	return e
 }
 
-// carry takes bytes one way, as the rules of the whole proxy have it; false: there is no further.
+// carry moves bytes one way under the rules of the whole proxy. It returns false if they get no
+// further.
 func (c *conn) carry(w way, p []byte) bool {
 	if len(p) == 0 || c.silent.Load() {
 		return true
@@ -193,14 +194,14 @@ func (c *conn) carry(w way, p []byte) bool {
 			}
 		}
 		if _, err := to.Write(p[:n]); err != nil {
-			return w == toReplica // the replica may have given up: its answers are taken off all the same
+			return w == toReplica // the replica may have given up: its answers are still consumed
 		}
 		p = p[n:]
 	}
 	return true
 }
 
-// flowing waits while the proxy is held; false: it has ended.
+// flowing waits while the proxy is held. It returns false if the proxy has ended.
 func (c *conn) flowing(w way) bool {
 	for {
 		rules, _ := c.proxy.present()
@@ -224,7 +225,6 @@ func (c *conn) until(done <-chan struct{}) bool {
 	}
 }
 
-// met tells whether a rule is about new connections, and this is one.
 func (c *conn) met(a ruleAct) bool {
 	rules, _ := c.proxy.present()
 	i := slices.IndexFunc(rules, func(r *Rule) bool { return r.act == a })

@@ -29,7 +29,7 @@ type Proxy struct {
 	conns  map[*conn]struct{}
 }
 
-// New opens a proxy to an address; it is closed with the test at the latest.
+// New opens a proxy to an address. It is closed with the test at the latest.
 func New(t *testing.T, to string) *Proxy {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -51,15 +51,14 @@ func New(t *testing.T, to string) *Proxy {
 // Addr is where the client connects, as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// NotUnderstood counts the connections that became a plain pipe, to which no rule applies, because
-// of something on them that is not known here. A test that relies on rules or counts asserts that
-// there is none.
+// NotUnderstood counts the connections that became a plain pipe because of unknown content. No
+// rule applies to them. A test that relies on rules or counts asserts that there are none.
 func (p *Proxy) NotUnderstood() int { return int(p.unclear.Load()) }
 
-// close ends the proxy. What it had kept back is lost. No goroutine is left.
+// close ends the proxy. Anything it held back is lost. No goroutine is left.
 func (p *Proxy) close() {
 	p.end()
-	_ = p.listener.Close() // says only that it was closed before
+	_ = p.listener.Close() // fails only if it was closed before
 	p.each(func(c *conn) {
 		_ = c.replica.Close()
 		if c.server != nil {
@@ -69,14 +68,12 @@ func (p *Proxy) close() {
 	p.pumps.Wait()
 }
 
-// present is what applies now.
 func (p *Proxy) present() ([]*Rule, []*Score) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.rules, p.scores
 }
 
-// each does something to all connections, and returns how many that were.
 func (p *Proxy) each(f func(c *conn)) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,17 +83,17 @@ func (p *Proxy) each(f func(c *conn)) int {
 	return len(p.conns)
 }
 
-// Connections is how many of the replica's are open.
+// Connections returns how many of the replica's are open.
 func (p *Proxy) Connections() int { return p.each(func(*conn) {}) }
 
-// Cut closes the replica's connections (FIN) and returns how many. What was under way to Redis
-// still arrives.
+// Cut closes the replica's connections (FIN) and returns their number. Requests under way to
+// Redis still arrive.
 func (p *Proxy) Cut() int { return p.each(func(c *conn) { _ = c.replica.Close() }) }
 
-// Reset is like cut, with an RST.
+// Reset is like Cut, with an RST.
 func (p *Proxy) Reset() int { return p.each((*conn).reset) }
 
-// Retarget has further connections go to another server, and resets the present ones: a failover.
+// Retarget sends further connections to another server, and resets the present ones: a failover.
 func (p *Proxy) Retarget(to string) int {
 	p.mu.Lock()
 	p.to = to
@@ -104,7 +101,7 @@ func (p *Proxy) Retarget(to string) int {
 	return p.Reset()
 }
 
-// add puts a connection among the proxy's, with its server's side; false: the proxy has ended.
+// add registers a connection with its server side. It returns false if the proxy has ended.
 func (p *Proxy) add(c *conn, server *net.TCPConn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +110,6 @@ func (p *Proxy) add(c *conn, server *net.TCPConn) bool {
 	return p.ctx.Err() == nil
 }
 
-// serve carries one connection of the replica.
 func (p *Proxy) serve(replica *net.TCPConn) {
 	c := &conn{proxy: p, replica: replica}
 	defer replica.Close()
@@ -149,19 +145,18 @@ func (p *Proxy) serve(replica *net.TCPConn) {
 	c.replies()
 }
 
-// conn is one connection of the replica and its twin to the server.
 type conn struct {
 	proxy           *Proxy
 	replica, server *net.TCPConn
 	plain           atomic.Bool // bytes only: something was not understood
-	silent          atomic.Bool // nothing comes through any more, and nothing is closed
-	mute            atomic.Bool // likewise, of replies
+	silent          atomic.Bool // nothing gets through any more, and nothing is closed
+	mute            atomic.Bool // likewise, for replies
 
-	// Of requests() alone.
+	// Only for requests().
 	multi, dirty bool // a transaction is being queued; one of its commands was refused here
 
 	mu      sync.Mutex // guards all below
-	pending []expected // requests that are not answered, in order
+	pending []expected // unanswered requests, in order
 	listens bool       // it has subscribed
 }
 
@@ -170,7 +165,7 @@ func (c *conn) reset() {
 	_ = c.replica.Close()
 }
 
-// lost ends a connection, for the replica, as a lost request or reply does.
+// lost ends a connection for the replica, as a lost request or reply does.
 func (c *conn) lost(silently bool) {
 	c.silent.Store(true)
 	if !silently {
@@ -184,12 +179,11 @@ func (c *conn) notUnderstood() {
 	}
 }
 
-// bufferSize is more than the longest line of RESP, which tells a length or an error.
+// bufferSize exceeds the longest line of RESP, which holds a length or an error.
 const bufferSize = 64 << 10
 
-// requests carries what the replica sends, by whole requests, so that one that is kept back is all
-// there when the replica dies. The server is told of the connection's end last, so that it reads
-// everything.
+// requests carries whole requests of the replica, so that one that is held back is complete when
+// the replica dies. The server learns of the connection's end last, so that it reads everything.
 func (c *conn) requests() {
 	defer func() { _ = c.server.CloseWrite() }()
 	in := bufio.NewReaderSize(c.replica, bufferSize)
@@ -221,8 +215,8 @@ func (c *conn) requests() {
 	}
 }
 
-// replies carries what Redis answers, for as long as Redis keeps the connection: somebody has to
-// take it off, and count.
+// replies carries Redis' answers for as long as Redis keeps the connection: they have to be
+// consumed and counted even if the replica is gone.
 func (c *conn) replies() {
 	in := bufio.NewReaderSize(c.server, bufferSize)
 	var v value
@@ -259,7 +253,6 @@ func (c *conn) replies() {
 	}
 }
 
-// pipe carries bytes that are not understood.
 func (c *conn) pipe(w way, from io.Reader) {
 	buffer := make([]byte, bufferSize)
 	for {

@@ -13,12 +13,12 @@ var errNotRESP = errors.New("no RESP")
 
 // value is one value of RESP (2 or 3): a request or a reply.
 type value struct {
-	raw   []byte   // as it was sent
-	kind  byte     // its first byte; an attribute before it is none
-	words [][2]int // the scalars in it, at any depth, as parts of raw; one behind its end is a null
+	raw   []byte   // as sent
+	kind  byte     // its first byte, not that of an attribute before it
+	words [][2]int // the scalars in it, at any depth, as parts of raw; one past its end is a null
 }
 
-// word is the n-th scalar, "nil" for a null, "" if there are not so many.
+// word returns the n-th scalar, "nil" for a null, "" if there are fewer.
 func (v *value) word(n int) string {
 	switch {
 	case n >= len(v.words):
@@ -29,7 +29,6 @@ func (v *value) word(n int) string {
 	return string(v.raw[v.words[n][0]:v.words[n][1]])
 }
 
-// request is the value as a command.
 func (v *value) request() Request {
 	r := make(Request, len(v.words))
 	for i := range r {
@@ -41,17 +40,16 @@ func (v *value) request() Request {
 	return r
 }
 
-// null is behind the end of every value.
+// null is past the end of every value.
 var null = [2]int{1 << 62, 1 << 62}
 
-// read reads one value in place of this one. errNotRESP: it is none, and raw is what was read of
-// it.
+// read replaces this value with the next one. On errNotRESP there is none, and raw has the bytes
+// read.
 func (v *value) read(r *bufio.Reader) error {
 	v.raw, v.words = v.raw[:0], v.words[:0]
 	return v.more(r, true)
 }
 
-// more reads a value, which may be within another.
 func (v *value) more(r *bufio.Reader, outermost bool) error {
 	line, err := r.ReadSlice('\n')
 	begun := len(v.raw) + 1
@@ -98,15 +96,15 @@ func (v *value) more(r *bufio.Reader, outermost bool) error {
 	}
 	if kind == '|' && err == nil {
 		v.words = v.words[:before]
-		return v.more(r, outermost) // what it belongs to
+		return v.more(r, outermost) // the value it belongs to
 	}
 	return err
 }
 
-// Request is a command as it was sent, its name in capitals.
+// Request is a command as sent, its name in capitals.
 type Request []string
 
-// Has tells whether one of the words is this one, in capitals or not.
+// Has reports whether one of the words is this one, in any case.
 func (r Request) Has(word string) bool {
 	return slices.ContainsFunc(r, func(w string) bool { return strings.EqualFold(w, word) })
 }
@@ -123,7 +121,7 @@ func (r Request) Script() (keys, args []string) {
 	return r[3 : 3+n], r[3+n:]
 }
 
-// On tells whether it is a call of a script whose keys begin with these.
+// On reports whether this calls a script whose keys begin with these.
 func (r Request) On(keys ...string) bool {
 	got, _ := r.Script()
 	return len(got) >= len(keys) && slices.Equal(got[:len(keys)], keys)

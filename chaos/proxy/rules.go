@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// What a rule does. Those of the whole proxy act on chunks or connections, the others on the
-// requests that match.
+// ruleAct is the effect of a rule. Those for the whole proxy act on chunks or connections, the
+// others on matching requests.
 type ruleAct int
 
 const (
-	actHold    ruleAct = iota // keeps back until it ends
+	actHold    ruleAct = iota // until it ends
 	actLate                   // up to a duration, a third of the chunks
-	actLoss                   // packets, with a probability
+	actLoss                   // of packets, with a probability
 	actSlow                   // bytes a second
 	actMute                   // loses replies
 	actSilence                // half-open, new connections too
@@ -27,7 +27,6 @@ const (
 	actDelay
 )
 
-// A way is a direction.
 type way int
 
 const (
@@ -40,8 +39,8 @@ type Rule struct {
 	proxy *Proxy
 	act   ruleAct
 	ways  [2]bool
-	match func(Request) bool // nil: of the whole proxy
-	done  chan struct{}      // closed by end
+	match func(Request) bool // nil: for the whole proxy
+	done  chan struct{}      // closed by End
 
 	d        time.Duration
 	p        float64 // of losing a packet
@@ -55,11 +54,11 @@ type Rule struct {
 	left int // requests that it still acts on; negative: any number
 }
 
-// Hits is how many it has hit so far.
+// Hits returns the number of hits so far.
 func (r *Rule) Hits() int { return int(r.n.Load()) }
 
-// End ends it. What it kept back goes on, what it made silent remains so. It may be called more
-// than once.
+// End ends the rule. Held requests move on; silenced connections stay silent. It may be called
+// more than once.
 func (r *Rule) End() {
 	r.proxy.mu.Lock()
 	defer r.proxy.mu.Unlock()
@@ -69,7 +68,7 @@ func (r *Rule) End() {
 	}
 }
 
-// takes: it acts on this one.
+// takes reports whether the rule acts on a request, and counts it.
 func (r *Rule) takes(req Request) bool {
 	if r.match == nil || !r.match(req) {
 		return false
@@ -94,55 +93,55 @@ func (p *Proxy) rule(r *Rule) *Rule {
 
 var bothWays, requestsOnly, repliesOnly = [2]bool{true, true}, [2]bool{true, false}, [2]bool{false, true}
 
-// Hold keeps back everything, both ways, until it ends. A replica that is held for good is dead to
-// Redis.
+// Hold holds back everything, both ways, until it ends. A replica that is held for good is dead
+// to Redis.
 func (p *Proxy) Hold() *Rule { return p.rule(&Rule{act: actHold, ways: bothWays}) }
 
-// HoldReplies keeps back what Redis answers; requests go through.
+// HoldReplies holds back Redis' answers; requests get through.
 func (p *Proxy) HoldReplies() *Rule { return p.rule(&Rule{act: actHold, ways: repliesOnly}) }
 
-// LoseReplies lets no reply through. Behind a lost reply nothing more comes through on that
-// connection, as TCP has it.
+// LoseReplies lets no reply through. After a lost reply nothing more gets through on that
+// connection, as with TCP.
 func (p *Proxy) LoseReplies() *Rule { return p.rule(&Rule{act: actMute, ways: repliesOnly}) }
 
-// Delay lets a third of the requests arrive up to d later.
+// Delay makes a third of the requests arrive up to d later.
 func (p *Proxy) Delay(d time.Duration) *Rule {
 	return p.rule(&Rule{act: actLate, ways: requestsOnly, d: d})
 }
 
-// Loss is what losing packets does to TCP, both ways: with a probability a chunk, and everything
-// behind it, is late by one retransmission (200 ms), by another twice as late, and so on; by three
-// at most.
+// Loss has the effect of lost packets on TCP, both ways: with the probability given, a chunk and
+// everything after it is late by one retransmission (200 ms), by another twice as late, and so
+// on; by three at most.
 func (p *Proxy) Loss(probability float64) *Rule {
 	return p.rule(&Rule{act: actLoss, ways: bothWays, p: probability})
 }
 
-// Slow is a link of so many bytes a second, each way and for each connection.
+// Slow limits the link to this many bytes a second, each way and for each connection.
 func (p *Proxy) Slow(bytesPerSecond int) *Rule {
 	return p.rule(&Rule{act: actSlow, ways: bothWays, speed: bytesPerSecond})
 }
 
-// HalfOpen lets nothing through and closes nothing: connections fall silent for good with the next
-// that is sent on them, new ones are accepted and silent. It hits chunks and new connections.
+// HalfOpen lets nothing through and closes nothing. A connection falls silent for good with the
+// next bytes sent on it; new ones are accepted and silent. It hits chunks and new connections.
 func (p *Proxy) HalfOpen() *Rule { return p.rule(&Rule{act: actSilence, ways: bothWays}) }
 
-// Refuse resets new connections: its port stays its own.
+// Refuse resets new connections. The proxy keeps its port.
 func (p *Proxy) Refuse() *Rule { return p.rule(&Rule{act: actRefuse}) }
 
-// HoldNext keeps back the next request that matches, and everything behind it on its connection.
-// When released it reaches the server, also if the replica has closed the connection, stands still
-// or is dead.
+// HoldNext holds back the next request that matches, and everything after it on its connection.
+// Once released it reaches the server, even if the replica has closed the connection, is stopped
+// or dead.
 func (p *Proxy) HoldNext(match func(Request) bool) (caught <-chan Request, release func()) {
 	r := p.rule(&Rule{act: actHold, match: match, left: 1, Caught: make(chan Request, 1)})
 	return r.Caught, r.End
 }
 
-// HoldEach keeps back every request that matches, until it ends.
+// HoldEach holds back every request that matches, until it ends.
 func (p *Proxy) HoldEach(match func(Request) bool) *Rule {
 	return p.rule(&Rule{act: actHold, match: match, left: -1, Caught: make(chan Request, 1000)})
 }
 
-// LoseReply lets the next n requests that match through, takes the answer off and resets the
+// LoseReply lets the next n requests that match through, consumes the answer and resets the
 // replica's connection.
 func (p *Proxy) LoseReply(match func(Request) bool, n int) *Rule {
 	return p.rule(&Rule{act: actLoseReply, match: match, left: n})
@@ -153,8 +152,7 @@ func (p *Proxy) LoseReplySilently(match func(Request) bool, n int) *Rule {
 	return p.rule(&Rule{act: actLoseReply, match: match, left: n, silently: true})
 }
 
-// LoseRequest keeps the next n requests that match from the server, for good, and resets the
-// replica's connection.
+// LoseRequest drops the next n requests that match, and resets the replica's connection.
 func (p *Proxy) LoseRequest(match func(Request) bool, n int) *Rule {
 	return p.rule(&Rule{act: actLoseRequest, match: match, left: n})
 }
@@ -164,22 +162,21 @@ func (p *Proxy) LoseRequestSilently(match func(Request) bool, n int) *Rule {
 	return p.rule(&Rule{act: actLoseRequest, match: match, left: n, silently: true})
 }
 
-// DelayEach has every request that matches, and what is behind it on its connection, arrive later
-// by d.
+// DelayEach delays every request that matches, and everything after it on its connection, by d.
 func (p *Proxy) DelayEach(match func(Request) bool, d time.Duration) *Rule {
 	return p.rule(&Rule{act: actDelay, match: match, left: -1, d: d})
 }
 
-// AnswerWith answers the next n requests (negative: all) that match with an error, such as "LOADING
-// Redis is loading the dataset in memory". They do not reach the server: a PING does in their
-// place, whose answer is exchanged, so that the order is kept. In a transaction it is as with a
-// server: the queued command is refused, nothing of the transaction is done, and EXEC is answered
-// EXECABORT. MULTI, EXEC and DISCARD themselves are never refused.
+// AnswerWith answers the next n requests (negative: all) that match with an error, such as
+// "LOADING Redis is loading the dataset in memory". The server gets a PING in place of each,
+// whose answer is exchanged, so that the order is kept. In a transaction the effect is that of a
+// server: the queued command is refused, nothing of the transaction is executed, and EXEC is
+// answered EXECABORT. MULTI, EXEC and DISCARD themselves are never refused.
 func (p *Proxy) AnswerWith(match func(Request) bool, err string, n int) *Rule {
 	return p.rule(&Rule{act: actAnswer, match: match, left: n, error: []byte("-" + err + "\r\n")})
 }
 
-// Answers counts what the server answers to requests that match, from now on.
+// Answers counts the server's answers to requests that match, from now on.
 func (p *Proxy) Answers(match func(Request) bool) *Score {
 	s := &Score{match: match, texts: make(map[string]int)}
 	p.mu.Lock()
@@ -188,9 +185,9 @@ func (p *Proxy) Answers(match func(Request) bool) *Score {
 	return s
 }
 
-// Score counts answers by their text: of an array the first element's, of an error "error " and its
-// first word, of a null "nil". It counts also what the replica did not get to see, and not what was
-// refused here or queued in a transaction.
+// Score counts answers by their text: the first element of an array, "error " and the first word
+// of an error, "nil" for a null. It includes answers that the replica never got, but not requests
+// that were refused here or queued in a transaction.
 type Score struct {
 	match func(Request) bool
 	mu    sync.Mutex
@@ -204,14 +201,14 @@ func (s *Score) counts(do func()) {
 	do()
 }
 
-// Counts are the answers so far, by their text.
+// Counts returns the answers so far, by their text.
 func (s *Score) Counts() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.texts)
 }
 
-// Unanswered is how many requests were sent and not answered.
+// Unanswered returns how many requests were sent and not answered.
 func (s *Score) Unanswered() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,8 +2,9 @@
 //
 //	go run ./chaos/rejudge DIR...
 //
-// It prints what the checks C1 to C8 find, each with its byte offset in the history, and a summary.
-// Exit status: 0 if they find nothing, 1 if they do or a folder cannot be read, 2 on wrong usage.
+// It prints what the checks C1 to C8 find, each with its byte offset in the history, and a
+// summary. The exit status is 0 if they find nothing, 1 if they find something or a folder cannot
+// be read, and 2 on wrong usage.
 package main
 
 import (

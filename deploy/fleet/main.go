@@ -1,6 +1,6 @@
-// Command fleet brings up a small fleet on this machine, to look at: a Redis, three replicas of
-// ingest with simulated devices, and a Prometheus with the alerts of ../prometheus. Nothing listens
-// beyond this machine. "make fleet" builds ingest, finds or fetches the servers and runs it.
+// Command fleet starts a small fleet on this machine for a demonstration: a Redis, three replicas
+// of ingest with simulated devices, and a Prometheus with the alerts of ../prometheus. It listens
+// on this machine only. "make fleet" builds ingest, finds or fetches the servers and runs it.
 //
 //	fleet INGEST REDIS_SERVER PROMETHEUS_FOLDER ALERTS_FILE
 //
@@ -34,11 +34,11 @@ import (
 const (
 	replicas = 3
 	devices  = 200
-	patience = time.Minute // for what takes a second, on a machine that does a lot else
+	patience = time.Minute // for what usually takes a second, on a busy machine
 	poll     = 20 * time.Millisecond
 )
 
-// pace are times that can be followed by looking. Those of the alerts stay as they are.
+// pace has times that an onlooker can follow. Those of the alerts stay as they are.
 var pace = []string{
 	"HEARTBEAT_INTERVAL=2s", "HEARTBEAT_TTL=6s", "JANITOR_INTERVAL=10s", "JANITOR_LEASE_TTL=3s",
 	"SHUTDOWN_GRACE=3s",
@@ -76,8 +76,8 @@ type replica struct {
 	id, http, devices string
 }
 
-// run brings everything up. It returns when ctx has ended and nothing of it runs any more. An error
-// says what did not come up.
+// run starts everything. It returns when ctx has ended and nothing runs any more. An error names
+// what did not start.
 func (f *fleet) run(ctx context.Context) (err error) {
 	// A short name: below it is a socket, whose name has at most about 100 characters.
 	if f.dir, err = os.MkdirTemp("", "rollcall-"); err != nil {
@@ -106,14 +106,14 @@ func (f *fleet) run(ctx context.Context) (err error) {
 		return err
 	}
 	f.describe(prom.URL, token)
-	f.work.Go(func() { _ = trackers.Run(ctx) }) // whoever looks sees what becomes of them
+	f.work.Go(func() { _ = trackers.Run(ctx) }) // the page shows what becomes of them
 	f.work.Go(func() { f.tellEnds(ctx) })
 	<-ctx.Done()
 	f.work.Wait()
 	return nil
 }
 
-// startRedis starts a Redis that listens on a socket in the fleet's folder, and nowhere else.
+// startRedis starts a Redis that listens only on a socket in the fleet's folder.
 func (f *fleet) startRedis(ctx context.Context) (*process.Process, error) {
 	socket := filepath.Join(f.dir, "redis.sock")
 	f.url = "unix://" + socket
@@ -132,7 +132,6 @@ func (f *fleet) startRedis(ctx context.Context) (*process.Process, error) {
 	return p, nil
 }
 
-// launch starts a replica, and returns when it serves.
 func (f *fleet) launch(ctx context.Context, id string, settings ...string) error {
 	cmd := exec.Command(f.ingest)
 	cmd.Env = append(append([]string{
@@ -151,7 +150,6 @@ func (f *fleet) launch(ctx context.Context, id string, settings ...string) error
 	})
 }
 
-// until waits until a child does what it is for.
 func until(ctx context.Context, p *process.Process, name string, holds func() bool) error {
 	for end := time.Now().Add(patience); !holds(); {
 		switch {
@@ -166,7 +164,6 @@ func until(ctx context.Context, p *process.Process, name string, holds func() bo
 	return nil
 }
 
-// watch starts Prometheus, with the alerts of the programs that run.
 func (f *fleet) watch(ctx context.Context) (*promserver.Server, error) {
 	all, err := rules.Read(f.alerts)
 	if err != nil {
@@ -201,7 +198,6 @@ func (f *fleet) trackers() (*simulate.Fleet, error) {
 	return simulate.New(c)
 }
 
-// describe says where everything is, and what can be done to it.
 func (f *fleet) describe(prometheus, token string) {
 	for _, r := range f.all {
 		fmt.Fprintf(f.out, "page        http://%s/   %s, pid %d\n", r.http, r.id, r.PID())
@@ -217,7 +213,6 @@ Ctrl-C            ends everything
 `, prometheus, f.url, token, devices, f.dir, f.all[0].PID())
 }
 
-// tellEnds says which replicas end, until ctx does.
 func (f *fleet) tellEnds(ctx context.Context) {
 	for _, r := range f.all {
 		f.work.Go(func() {
@@ -235,7 +230,7 @@ func lastLine(text string) string {
 	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
-// stop ends the replicas, gracefully if they do it in time.
+// stop ends the replicas, gracefully if they manage in time.
 func (f *fleet) stop() {
 	for _, r := range f.all {
 		_ = r.Signal(syscall.SIGTERM) // or it has ended

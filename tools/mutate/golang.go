@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// flips are the operators that are put in the place of others. Of an order the border is moved and
-// not the direction: the border is what tests miss.
+// flips are the operators and their replacements. For orders the border moves and the direction
+// stays: the border is what tests miss.
 var flips = map[token.Token]token.Token{
 	token.EQL: token.NEQ, token.NEQ: token.EQL,
 	token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR,
@@ -22,18 +22,18 @@ var flips = map[token.Token]token.Token{
 
 // goMutants lists the changes of a Go file:
 //
-//   - A condition is negated, an operator is flipped, true and false are swapped, a whole number is
-//     changed by one.
+//   - A condition is negated, an operator is flipped, true and false are swapped, a whole number
+//     is changed by one.
 //   - A statement is dropped: a call, an assignment, break, continue, defer, go, a send, an else.
-//   - One of the results of a return is the zero value: nil for an error.
+//   - One of the results of a return becomes the zero value: nil for an error.
 //
-// Left alone is what no test should look at: logs, the text of errors, descriptions of metrics,
-// failpoints, capacities, and values that somebody chose (constants, durations in seconds). Locks
-// are left alone too: the race detector is for them. So is what has no consequence:
+// It leaves alone what no test should look at: logs, the text of errors, descriptions of metrics,
+// failpoints, capacities, and values that somebody chose (constants, durations in seconds). It
+// also leaves locks to the race detector, and changes without consequences:
 //
 //   - A zero beside an error: nobody reads a result that nobody filled.
-//   - A nanosecond: a duration is not compared with one in place of zero.
-//   - The border between two times, one of them read from the clock: nobody meets that nanosecond.
+//   - A nanosecond: the zero that a duration is compared with does not become one.
+//   - The border between two times, one of them read from the clock: nobody hits that nanosecond.
 //   - A deferred Stop of a timer with a channel, and a deferred cancel: they free memory.
 func goMutants(p *pkg, name string) []mutant {
 	w := &walk{pkg: p, src: p.texts[name], at: func(at token.Pos) int { return p.fset.Position(at).Offset }}
@@ -41,7 +41,6 @@ func goMutants(p *pkg, name string) []mutant {
 	return w.found
 }
 
-// walk goes through a syntax tree.
 type walk struct {
 	*pkg
 	src   string
@@ -120,7 +119,8 @@ func (w *walk) visit(n ast.Node) bool {
 	return true
 }
 
-// condition negates what is not a comparison for being equal: its operator is flipped anyhow.
+// condition negates everything except a comparison for equality, whose operator is flipped
+// anyway.
 func (w *walk) condition(cond ast.Expr) {
 	if b, ok := cond.(*ast.BinaryExpr); ok && (b.Op == token.EQL || b.Op == token.NEQ) {
 		return
@@ -128,7 +128,6 @@ func (w *walk) condition(cond ast.Expr) {
 	w.replace(cond, "!("+w.text(cond)+")")
 }
 
-// statements drops each that can be dropped.
 func (w *walk) statements(list []ast.Stmt) {
 	for _, s := range list {
 		if w.skip(s) {
@@ -149,7 +148,7 @@ func (w *walk) statements(list []ast.Stmt) {
 	}
 }
 
-// results makes each result of a return the zero value of its type.
+// results replaces each result of a return with the zero value of its type.
 func (w *walk) results(ret *ast.ReturnStmt) {
 	var types []ast.Expr
 	for _, n := range slices.Backward(w.path) {
@@ -174,13 +173,13 @@ func (w *walk) results(ret *ast.ReturnStmt) {
 		break
 	}
 	if len(types) != len(ret.Results) {
-		return // none, or what a call returns
+		return // none, or the results of a call
 	}
 	for i, expr := range ret.Results {
 		zero, now := w.zero(types[i]), w.text(expr)
 		isLiteral := slices.Contains([]string{"nil", "true", "false", `""`}, now) || isNumber(expr)
 		if isLiteral || strings.HasSuffix(now, "{}") {
-			continue // it is zero, or is changed as what it is
+			continue // already zero, or changed in its own right
 		}
 		if _, made := expr.(*ast.UnaryExpr); made { // a constructor: everybody would notice
 			continue
@@ -212,7 +211,7 @@ func (w *walk) zero(t ast.Expr) string {
 	return "*new(" + w.text(t) + ")"
 }
 
-// skip tells of what nothing is changed in.
+// skip reports whether nothing in a node is changed.
 func (w *walk) skip(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.GenDecl: // constants, types, imports
@@ -224,9 +223,9 @@ func (w *walk) skip(n ast.Node) bool {
 	case *ast.AssignStmt:
 		call, ok := n.Rhs[0].(*ast.CallExpr)
 		return strings.Contains(w.text(n), "slog.") || ok && (w.logs(call) || w.isFailpoint(call))
-	case *ast.BlockStmt: // with nothing in it but logs
+	case *ast.BlockStmt: // containing only logs
 		return len(n.List) > 0 && !slices.ContainsFunc(n.List, func(s ast.Stmt) bool { return !w.skip(s) })
-	case *ast.SwitchStmt: // the same
+	case *ast.SwitchStmt: // likewise
 		return n.Init == nil && w.onlyLogs(n.Body)
 	case *ast.IfStmt:
 		return w.skip(n.Body) && (n.Else == nil || w.skip(n.Else)) && n.Init == nil
@@ -236,10 +235,9 @@ func (w *walk) skip(n ast.Node) bool {
 	return false
 }
 
-// asksForLog tells that an if does nothing but log.
 func (w *walk) asksForLog(n *ast.IfStmt) bool { return n.Else == nil && w.skip(n.Body) }
 
-// onlyLogs tells that each case of a switch does nothing but log.
+// onlyLogs reports whether each case of a switch does nothing but log.
 func (w *walk) onlyLogs(body *ast.BlockStmt) bool {
 	return !slices.ContainsFunc(body.List, func(s ast.Stmt) bool {
 		clause, ok := s.(*ast.CaseClause)
@@ -260,12 +258,11 @@ func (w *walk) skipCall(call *ast.CallExpr) bool {
 		fun == "errors.New" || fun == "fmt.Errorf"
 }
 
-// isFailpoint tells that a call does nothing in an ordinary build.
+// isFailpoint reports whether a call does nothing in an ordinary build.
 func (w *walk) isFailpoint(call *ast.CallExpr) bool {
 	return strings.HasPrefix(w.text(call.Fun), "failpoint.")
 }
 
-// logs tells a call of a logger from others.
 func (w *walk) logs(call *ast.CallExpr) bool {
 	name := lastName(call.Fun)
 	of := strings.ToLower(strings.TrimSuffix(w.text(call.Fun), name))
@@ -273,7 +270,7 @@ func (w *walk) logs(call *ast.CallExpr) bool {
 	return does && strings.Contains(of, "log") || name == "log"
 }
 
-// chosen tells that a number is one that somebody chose: it counts seconds, for instance.
+// chosen reports whether somebody chose a number: it counts seconds, for instance.
 func (w *walk) chosen() bool {
 	b, ok := w.path[len(w.path)-1].(*ast.BinaryExpr)
 	return ok && (strings.HasPrefix(w.text(b.X), "time.") || strings.HasPrefix(w.text(b.Y), "time."))
@@ -294,7 +291,7 @@ func isNumber(e ast.Expr) bool {
 	return ok && lit.Kind != token.STRING
 }
 
-// besideError tells that a node is a result of a return, and an error stands beside it.
+// besideError reports whether a node is a result of a return that also has an error.
 func (w *walk) besideError(n ast.Expr) bool {
 	ret, ok := w.parent(0).(*ast.ReturnStmt)
 	if !ok || ret.Results[len(ret.Results)-1] == n {
@@ -312,13 +309,12 @@ func (w *walk) besideError(n ast.Expr) bool {
 	return false
 }
 
-// isSentinel tells that a name is an error of a whole package.
 func (w *walk) isSentinel(name *ast.Ident) bool {
 	v, ok := w.info.Uses[name].(*types.Var)
 	return ok && v.Pkg() != nil && v.Parent() == v.Pkg().Scope() && v.Type().String() == "error"
 }
 
-// foundNotNil tells that the present return is run only if a variable is not nil.
+// foundNotNil reports whether the present return runs only if a variable is not nil.
 func (w *walk) foundNotNil(name string) bool {
 	want := name + " != nil"
 	var asks func(cond ast.Expr) bool
@@ -336,7 +332,7 @@ func (w *walk) foundNotNil(name string) bool {
 	return false
 }
 
-// parent is what the present node is in: 0 its parent, 1 that one's parent.
+// parent returns an ancestor of the present node: 0 its parent, 1 that one's parent.
 func (w *walk) parent(above int) ast.Node {
 	if above >= len(w.path) {
 		return nil
@@ -344,14 +340,14 @@ func (w *walk) parent(above int) ast.Node {
 	return w.path[len(w.path)-1-above]
 }
 
-// isLeastTime tells that a number is what a duration is ordered by.
+// isLeastTime reports whether a number is the border in a comparison of durations.
 func (w *walk) isLeastTime(n ast.Expr) bool {
 	b, ok := w.parent(0).(*ast.BinaryExpr)
 	return ok && isOrder(b.Op) && isType(w.info.TypeOf(n), "time.Duration")
 }
 
-// isClockTime tells that an expression is a time, or a duration, from the clock. Beside zero it may
-// have been made zero: that border can be met.
+// isClockTime reports whether an expression is a time, or a duration, from the clock. Compared
+// with zero it may have been set to zero: that border can be hit.
 func (w *walk) isClockTime(e, beside ast.Expr) bool {
 	t := w.info.TypeOf(e)
 	isTime := isType(t, "time.Duration") || isType(t, "time.Time")
@@ -362,11 +358,10 @@ func isOrder(op token.Token) bool {
 	return op == token.LSS || op == token.LEQ || op == token.GTR || op == token.GEQ
 }
 
-// onlyFrees tells that a deferred call changes nothing but what is kept in memory.
 func (w *walk) onlyFrees(call *ast.CallExpr) bool {
 	t := w.info.TypeOf(call.Fun)
 	if lastName(call.Fun) == "stop" || isType(t, "context.CancelFunc") || isType(t, "context.CancelCauseFunc") {
-		return true // vet sees to these
+		return true // vet checks these
 	}
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || f.Sel.Name != "Stop" {

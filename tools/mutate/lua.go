@@ -19,20 +19,21 @@ var (
 		"+": "-", "-": "+", "*": "/", "/": "*", "true": "false", "false": "true", "not": "",
 	}
 
-	// luaKept are lines that are not dropped: they declare, or belong to what stands around them.
+	// luaKept matches lines that are not dropped: they declare, or belong to the lines around them.
 	luaKept = regexp.MustCompile(
 		`^\s*($|--|(local|function|else|elseif|end|for|while)\b|return redis\.error_reply)`)
 
-	// luaFirst is what stands before the 1 of string.sub(s, 1, n).
+	// luaFirst matches the text before the 1 of string.sub(s, 1, n).
 	luaFirst = regexp.MustCompile(`string\.sub\([^()]*,\s*$`)
 
-	// luaBlank is what Go puts in before Redis sees the script.
+	// luaBlank matches placeholders, replaced by Go code before Redis sees the script.
 	luaBlank = regexp.MustCompile(`@[a-z]+`)
 )
 
-// luaMutants lists the changes of a Lua file: an operator is flipped, a whole number is changed by
-// one, a condition is negated, a line that is a statement is dropped. Strings, and so the names of
-// commands, stay as they are. So does the 1 of string.sub(s, 1, n): from 0 on is the same to Lua.
+// luaMutants lists the changes of a Lua file: an operator is flipped, a whole number is changed
+// by one, a condition is negated, a line that is a statement is dropped. Strings, including the
+// names of commands, stay as they are. So does the 1 of string.sub(s, 1, n), because Lua treats 0
+// the same.
 func luaMutants(src string) ([]mutant, error) {
 	if err := luaParses(src); err != nil {
 		return nil, err
@@ -68,7 +69,7 @@ func luaMutants(src string) ([]mutant, error) {
 	return found, nil
 }
 
-// luaParses tells whether a text is Lua. Whether it makes sense, its tests say.
+// luaParses checks only that a text is Lua; its tests decide whether it makes sense.
 func luaParses(src string) error {
 	if _, err := parse.Parse(strings.NewReader(luaBlank.ReplaceAllString(src, "0")), ""); err != nil {
 		return fmt.Errorf("not Lua: %w", err)

@@ -1,10 +1,10 @@
 // Command mutate changes the core in small ways, one at a time, runs the tests, and prints the
-// changes that no test notices. No source file is touched: the changed text reaches the compiler by
-// go build's -overlay.
+// changes that no test notices. No source file is touched: the compiler gets the changed text
+// through go build's -overlay.
 //
-// The sample is random. A seed and the same sources give the same sample. What is changed is
-// described at goMutants and luaMutants, what counts as noticed at runner.try. A survivor is for a
-// person to judge: either a test is missing, or the change has no consequence.
+// The sample is random. A seed and the same sources give the same sample. goMutants and
+// luaMutants describe the changes, runner.try what counts as noticed. Each survivor needs a
+// person's judgement: either a test is missing, or the change has no consequence.
 package main
 
 import (
@@ -24,11 +24,11 @@ import (
 	"time"
 )
 
-// enough is the share of the mutants that the tests have to notice.
+// enough is the share of mutants that the tests have to notice.
 const enough = 0.95
 
-// core is what is changed, and which tests are asked after the package's own: those of packages
-// that rest on it, the quick ones first.
+// core is the code to change, with the tests to run after the package's own: those of dependent
+// packages, the quick ones first.
 var core = []target{
 	{dir: "lease", dependents: []string{"janitor"}},
 	{dir: "guard", dependents: []string{"registry", "janitor", "cmd/ingest/internal/commands"}},
@@ -43,15 +43,14 @@ type target struct {
 	dependents []string
 }
 
-// mutant is one change of one file.
 type mutant struct {
 	target     target
 	file       string // relative to the root
 	line       int
-	start, end int    // bytes of the file that are replaced
-	text       string // what they are replaced by
+	start, end int    // bytes of the file to replace
+	text       string // their replacement
 	from, to   string // the change for a person
-	around     string // the line that it is in
+	around     string // the line that contains it
 }
 
 func (m mutant) String() string {
@@ -107,7 +106,6 @@ func run(args []string, out io.Writer) error {
 	return judge(out, sample(ctx, all, *n, *jobs, out, r.try))
 }
 
-// mutants lists all that could be done to the core.
 func mutants(root, only string) (all []mutant, err error) {
 	for _, t := range core {
 		if only != "" && only != t.dir && only != filepath.Base(t.dir) {
@@ -152,7 +150,6 @@ func mutants(root, only string) (all []mutant, err error) {
 	return all, nil
 }
 
-// describe fills in what a person wants to know of a mutant.
 func (m *mutant) describe(t target, file, text string) {
 	m.target, m.file, m.line = t, file, 1+strings.Count(text[:m.start], "\n")
 	m.from, m.to = short(text[m.start:m.end]), short(m.text)
@@ -162,14 +159,13 @@ func (m *mutant) describe(t target, file, text string) {
 	}
 }
 
-// around is the line that a byte is in.
 func around(text string, at int) string {
 	before, after := text[:at], text[at:]
 	first, _, _ := strings.Cut(after, "\n")
 	return strings.TrimSpace(before[strings.LastIndex(before, "\n")+1:] + first)
 }
 
-// short is a text in one line that is not long.
+// short shortens a text, to one line.
 func short(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if runes := []rune(s); len(runes) > 90 {
@@ -178,11 +174,10 @@ func short(s string) string {
 	return s
 }
 
-// result is what became of a mutant.
 type result struct {
 	mutant
 	verdict verdict
-	by      string // the tests that noticed it; of a survivor: those that failed once only
+	by      string // the tests that noticed it; of a survivor: those that failed only once
 	took    time.Duration
 }
 
@@ -196,8 +191,8 @@ const (
 	broken   verdict = "stopped"
 )
 
-// sample tries mutants in their order until n of them were fit to be tested. Which these are does
-// not depend on jobs.
+// sample tries mutants in their order until n of them were fit to be tested. The choice does not
+// depend on jobs.
 func sample(
 	ctx context.Context, all []mutant, n, jobs int, out io.Writer, try func(context.Context, mutant) result,
 ) (results []result) {
@@ -242,7 +237,7 @@ func sample(
 	return results
 }
 
-// judge prints the survivors and says whether the tests noticed enough.
+// judge prints the survivors and reports whether the tests noticed enough.
 func judge(out io.Writer, results []result) error {
 	count := map[verdict]int{}
 	var survivors []string

@@ -15,17 +15,17 @@ import (
 	"strings"
 )
 
-// pkg is the Go files of a package, with what is known of their names and types.
+// pkg is the Go files of a package, with the known names and types.
 type pkg struct {
 	fset  *token.FileSet
 	files map[string]*ast.File
 	texts map[string]string
 	info  *types.Info
-	clock map[types.Object]bool // what is read from the clock
+	clock map[types.Object]bool // variables read from the clock
 }
 
-// newPkg parses files and finds out their types, as far as they can be known without what cannot be
-// imported.
+// newPkg parses files and resolves their types, as far as possible without packages that cannot
+// be imported.
 func newPkg(texts map[string]string, imports types.Importer) (*pkg, error) {
 	p := &pkg{
 		fset: token.NewFileSet(), files: map[string]*ast.File{}, texts: texts,
@@ -46,14 +46,13 @@ func newPkg(texts map[string]string, imports types.Importer) (*pkg, error) {
 		files = append(files, f)
 	}
 	check := types.Config{Importer: imports, Error: func(error) {}}
-	_, _ = check.Check("", p.fset, files, p.info) // what is of unknown type is changed
+	_, _ = check.Check("", p.fset, files, p.info) // nodes of unknown type are changed
 	for _, f := range files {
 		ast.Inspect(f, p.findClock)
 	}
 	return p, nil
 }
 
-// findClock notes the variables that are read from the clock.
 func (p *pkg) findClock(n ast.Node) bool {
 	if set, ok := n.(*ast.AssignStmt); ok && slices.ContainsFunc(set.Rhs, p.asksClock) {
 		for _, to := range set.Lhs {
@@ -65,7 +64,7 @@ func (p *pkg) findClock(n ast.Node) bool {
 	return true
 }
 
-// asksClock tells that an expression has to do with the clock.
+// asksClock reports whether an expression involves the clock.
 func (p *pkg) asksClock(e ast.Expr) (asks bool) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		name, ok := n.(*ast.Ident)
@@ -81,7 +80,7 @@ func (p *pkg) isClock(o types.Object) bool {
 		ok && slices.Contains([]string{"time.Now", "time.Since", "time.Until"}, f.FullName())
 }
 
-// exported makes an importer of what a package imports, from what the compiler has left of it.
+// exported returns an importer of a package's imports, from the compiler's export data.
 func exported(root, dir string) (types.Importer, error) {
 	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}}={{.Export}}", "./"+dir)
 	list.Dir = root

@@ -16,15 +16,14 @@ import (
 	"time"
 )
 
-// slower is by how much a mutant may make tests slower. Beyond that, and the runner's patience,
-// they hang.
+// slower limits how many times slower a mutant may make tests. Beyond that, and the runner's
+// patience, they hang.
 const slower = 4
 
-// runner runs tests of changed sources.
 type runner struct {
 	root, temp string
 	patience   time.Duration
-	usual      map[string]time.Duration // what a package's tests take unchanged
+	usual      map[string]time.Duration // time of a package's tests unchanged
 }
 
 // newRunner runs the tests unchanged: one that fails already would count as noticing everything.
@@ -54,7 +53,6 @@ func newRunner(ctx context.Context, root string, all []mutant, out io.Writer) (*
 	return r, nil
 }
 
-// unchanged runs the tests of a package as it is, and notes what they take.
 func (r *runner) unchanged(ctx context.Context, dir string) error {
 	r.usual[dir] = 10 * time.Minute
 	begun := time.Now()
@@ -73,10 +71,10 @@ func (r *runner) unchanged(ctx context.Context, dir string) error {
 
 func (r *runner) close() { _ = os.RemoveAll(r.temp) }
 
-// try tests a mutant: with the tests of its package, then with those of the packages that rest on
-// it, until one fails. A failure counts if one of the failed tests fails a second time, without the
-// others: a test that fails at times is none that notices. A crash outside of any test counts at
-// once. Tests that do not end have noticed too.
+// try tests a mutant with the tests of its package, then with those of dependent packages, until
+// one fails. A failure counts if one of the failed tests fails a second time, without the others:
+// a flaky test does not count. A crash outside of any test counts at once, and so do tests that
+// do not end.
 func (r *runner) try(ctx context.Context, m mutant) result {
 	begun := time.Now()
 	res := result{mutant: m, verdict: survived}
@@ -93,7 +91,7 @@ func (r *runner) try(ctx context.Context, m mutant) result {
 			return result{mutant: m, verdict: broken}
 		case err != nil && i == 0:
 			return result{mutant: m, verdict: unfit}
-		// an exported constant that a switch of another package has twice now, for instance
+		// for instance an exported constant that a switch of another package has twice now
 		case err != nil:
 			res.verdict, res.by = caught, "compiler of "+pkg
 		case outcome == hung:
@@ -112,8 +110,8 @@ func (r *runner) try(ctx context.Context, m mutant) result {
 	return res
 }
 
-// again tells whether one of the tests fails a second time. A crash that names none is taken as it
-// is.
+// again reports whether one of the tests fails a second time. A crash without a test's name
+// counts as it is.
 func (r *runner) again(ctx context.Context, dir, pkg, tests string) bool {
 	if tests == "" {
 		return true
@@ -122,8 +120,8 @@ func (r *runner) again(ctx context.Context, dir, pkg, tests string) bool {
 	return err != nil || outcome != passed
 }
 
-// overlay makes a folder with the changed file, and with the list by which go build takes it
-// instead of the file that it was made of.
+// overlay creates a folder with the changed file, and the list that makes go build use it in
+// place of the original.
 func (r *runner) overlay(m mutant) (dir string, err error) {
 	dir, err = os.MkdirTemp(r.temp, "mutant-")
 	if err != nil {
@@ -154,12 +152,11 @@ const (
 	hung   outcome = "hang"
 )
 
-// failure names a test that failed.
 var failure = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
-// test builds and runs the tests of a package, or only some of them (A|B), with the overlay of dir
-// if there is one, and names those that failed. An error means that they do not compile. They leave
-// nothing behind: their temporary files are in dir, their servers die with them.
+// test builds and runs the tests of a package, or only some of them (A|B), with the overlay of
+// dir if there is one, and names those that failed. An error means that they do not compile. They
+// leave nothing behind: their temporary files are in dir, their servers die with them.
 func (r *runner) test(ctx context.Context, dir, pkg, only string) (o outcome, tests string, err error) {
 	binary := filepath.Join(dir, strings.ReplaceAll(pkg, "/", "_")+".test")
 	if _, err := os.Stat(binary); err != nil {
@@ -174,10 +171,11 @@ func (r *runner) test(ctx context.Context, dir, pkg, only string) (o outcome, te
 		}
 	}
 	limit := slower*r.usual[pkg] + r.patience
-	// In case that the tests' own limit does not end them.
+	// In case the tests' own limit does not end them.
 	ctx, cancel := context.WithTimeout(ctx, limit+r.patience)
 	defer cancel()
-	// Most tests of the core wait most of the time: more of them at once than there are processors.
+	// Most tests of the core spend their time waiting, so more of them run at once than there are
+	// processors.
 	args := []string{"-test.short", "-test.failfast", "-test.parallel=8", "-test.timeout=" + limit.String()}
 	if only != "" {
 		args = append(args, "-test.run=^("+only+")$")

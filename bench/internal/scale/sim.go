@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// Scenario is what happens to a fleet that runs. The zero Scenario is the steady state.
+// Scenario is what happens to a running fleet. The zero Scenario is the steady state.
 type Scenario struct {
-	For    time.Duration // the steady state is watched for so long; else until all is as it should be
-	Deaths int           // so many replicas die at the same time, and their devices do not come back
-	Flush  bool          // FLUSHALL on all masters: owners put back what they hold
+	For    time.Duration // how long to watch the steady state; else until the fleet has recovered
+	Deaths int           // replicas that die at the same time; their devices do not come back
+	Flush  bool          // FLUSHALL on all masters: owners restore their entries
 	Storm  bool          // an empty registry, and all devices register at once
 }
 
-// Result is what came of it. Masters are in no particular order.
+// Result is the outcome. Masters are in no particular order.
 type Result struct {
-	Took   time.Duration   // watched, or until all was as it should be
-	CPU    []time.Duration // of each master, meanwhile
+	Took   time.Duration   // time watched, or until recovery
+	CPU    []time.Duration // of each master, in that time
 	By     map[string]time.Duration
 	Waited time.Duration // the longest that a call waited for its turn
-	Late   int           // calls that took longer than their callers wait, and failed in truth
+	Late   int           // calls that took longer than their callers wait, and would have failed
 }
 
-// Total is the CPU of all masters.
+// Total returns the CPU of all masters.
 func (r Result) Total() (total time.Duration) {
 	for _, cpu := range r.CPU {
 		total += cpu
@@ -32,7 +32,7 @@ func (r Result) Total() (total time.Duration) {
 	return total
 }
 
-// Busiest is the CPU of the master that had most to do.
+// Busiest returns the CPU of the busiest master.
 func (r Result) Busiest() (most time.Duration) {
 	for _, cpu := range r.CPU {
 		most = max(most, cpu)
@@ -55,16 +55,15 @@ const (
 	heals
 )
 
-// kinds are the names of what a master does.
 var kinds = []string{
 	"beats", "claims compared", "ticks and leases", "roster readings", "full scans", "registrations",
 	"look-ups", "telemetry", "sweeps", "healing",
 }
 
 const (
-	// What a caller waits for an answer.
+	// How long a caller waits for an answer.
 	beatPatience, callPatience = 2e6, 3e6 // µs
-	fluid                      = 1e4      // µs; what comes evenly is served in such portions
+	fluid                      = 1e4      // µs; even load is served in portions of this size
 )
 
 // sim is one run. Times are µs since its beginning.
@@ -74,28 +73,27 @@ type sim struct {
 	rng     *rand.Rand
 	events  events
 	number  uint64
-	from    float64 // what is served before is not counted
+	from    float64 // earlier work is not counted
 	masters []master
 	writers map[[2]int]int // by replica and partition, while a call is under way: devices that wait
 	leaders []leader       // by partition
 
 	busy     map[kind]float64
-	ended    float64 // when the last thing was done that the scenario is about
-	open     int     // things that are not done yet
+	ended    float64 // when the scenario's last task was done
+	open     int     // tasks that are not done yet
 	storming int     // 1: writers are among them
 	result   Result
 }
 
-// master serves one call after the other.
 type master struct{ free, busy float64 }
 
-// leader is what paces the sweeps of one partition: see package pacing.
+// leader paces the sweeps of one partition: see package pacing.
 type leader struct {
 	paid, putOff float64
-	dead         []int // entries of each owner that is yet to be swept
+	dead         []int // unswept entries of each owner
 }
 
-// Simulate plays a scenario. It is the same whenever it is played.
+// Simulate plays a scenario. It is deterministic.
 func Simulate(p Prices, f Fleet, sc Scenario) Result {
 	s := &sim{
 		p: p, f: f.WithDefaults(p), rng: rand.New(rand.NewPCG(15, 15)), busy: map[kind]float64{},
@@ -137,13 +135,12 @@ func Simulate(p Prices, f Fleet, sc Scenario) Result {
 	return s.result
 }
 
-// at has something done at a time.
 func (s *sim) at(when float64, do func(now float64)) {
 	s.number++
 	heap.Push(&s.events, event{when, s.number, do})
 }
 
-// every has something done again and again, first at any time within the first period.
+// every repeats do once a period, starting at a random time within the first.
 func (s *sim) every(period func() float64, do func(now float64)) {
 	var again func(now float64)
 	again = func(now float64) {
@@ -155,7 +152,7 @@ func (s *sim) every(period func() float64, do func(now float64)) {
 
 func always(d time.Duration) func() float64 { return func() float64 { return us(d) } }
 
-// call has a master do a piece of work that arrives now, and returns when its answer is back.
+// call gives a master work that arrives now, and returns when its answer arrives.
 func (s *sim) call(m int, now float64, k kind, work, patience float64) (back float64) {
 	server := &s.masters[m]
 	begins := math.Max(now, server.free)
@@ -172,7 +169,7 @@ func (s *sim) call(m int, now float64, k kind, work, patience float64) (back flo
 	return server.free + us(s.f.RTT)
 }
 
-// master is the one that has a partition; parts is how many partitions a master has.
+// master returns the master of a partition; parts is how many partitions a master has.
 func (s *sim) master(partition int) int { return partition % s.f.Masters }
 
 func (s *sim) parts(m int) float64 {
@@ -188,7 +185,7 @@ func (s *sim) claims() float64 {
 	return float64(s.f.Devices) / float64(s.f.Replicas) / float64(s.f.Partitions)
 }
 
-// fleet sets everything going that goes on for ever.
+// fleet starts all periodic work.
 func (s *sim) fleet() {
 	for range s.f.Replicas {
 		if s.f.Partitions > 1 {
@@ -227,15 +224,15 @@ func (s *sim) fleet() {
 	}
 }
 
-// random has something done so many times a second, at any time.
+// random calls do rate times a second, at random times.
 func (s *sim) random(rate float64, do func(now float64)) {
 	if rate > 0 {
 		s.every(func() float64 { return s.rng.ExpFloat64() / rate * 1e6 }, do)
 	}
 }
 
-// beat is one replica's in all partitions of a master, in one pipeline, and the comparison of a
-// tenth of its claims there.
+// beat is a replica's beat in all partitions of a master, in one pipeline, and the comparison of
+// a tenth of its claims there.
 func (s *sim) beat(m int, now float64) {
 	parts := s.parts(m)
 	back := s.call(m, now, beats, s.p.us(Trip, 0)+parts*(s.p.us(Beat, 0)+vouching(s.p)), beatPatience)
@@ -245,7 +242,7 @@ func (s *sim) beat(m int, now float64) {
 	s.at(now+us(s.f.Interval), func(now float64) { s.beat(m, now) })
 }
 
-// contend has a partition's leader tick and renew, and the others tick and look.
+// contend makes a partition's leader tick and renew, and the others tick and look.
 func (s *sim) contend(p int) {
 	m, gap := s.master(p), us(s.f.TTL-s.f.Interval)/2
 	do := func(work float64) func(now float64) {
@@ -257,14 +254,13 @@ func (s *sim) contend(p int) {
 		s.every(func() float64 { return gap / 3 * (0.5 + s.rng.Float64()) }, do(ticking(s.p)))
 		s.every(always(s.f.LeaseTTL*5/6), do(asking(s.p)))
 	}
-	if reserves := float64(s.f.Replicas - s.f.Contenders); reserves > 0 { // an average of them
+	if reserves := float64(s.f.Replicas - s.f.Contenders); reserves > 0 { // on average
 		parts := float64(s.f.Partitions)
 		s.every(always(s.f.TTL/4-s.f.Interval/4), do(reserves*s.f.reading(s.p)/parts))
 		s.every(always(s.f.LeaseTTL), do(reserves*s.f.looking(s.p)/parts))
 	}
 }
 
-// read has a partition's leader read the roster.
 func (s *sim) read(p int) {
 	m, work := s.master(p), fullReading(s.p, float64(s.f.Replicas))
 	s.every(always(s.f.Interval/looks), func(now float64) { s.call(m, now, readings, work, 0) })
@@ -279,7 +275,7 @@ func (s *sim) scanFrom(p int, now, left float64) {
 	s.paced(p, now, scans, s.p.trip(Entries, n), func(now float64) { s.scanFrom(p, now, left-n) })
 }
 
-// paced makes a call of a partition's leader when its share of Redis' time allows that.
+// paced makes a call of a partition's leader as soon as its share of Redis' time allows that.
 func (s *sim) paced(p int, now float64, k kind, work float64, then func(now float64)) {
 	l, spare := &s.leaders[p], (1-s.f.share())*us(burst)
 	if now-l.paid >= us(burst) {
@@ -301,8 +297,8 @@ func (s *sim) paced(p int, now float64, k kind, work float64, then func(now floa
 	begin(now)
 }
 
-// register has a replica write n devices of a partition. What comes while its call is under way
-// shares the next one.
+// register makes a replica write n devices of a partition. Devices that arrive while its call is
+// under way share the next one.
 func (s *sim) register(replica, p, n int, now float64) {
 	key := [2]int{replica, p}
 	waiting, under := s.writers[key]
@@ -326,7 +322,6 @@ func (s *sim) write(key [2]int, now float64) {
 	})
 }
 
-// storm has every device register at once.
 func (s *sim) storm() {
 	s.storming = 1
 	for r := range s.f.Replicas {
@@ -337,8 +332,8 @@ func (s *sim) storm() {
 	}
 }
 
-// die has the heartbeats of so many replicas end, each in all partitions of a master at once, and
-// their entries swept by the leaders.
+// die ends the heartbeats of this many replicas, each in all partitions of a master at once, and
+// makes the leaders sweep their entries.
 func (s *sim) die(now float64, deaths int) {
 	for range deaths {
 		for p := range s.f.Partitions {
@@ -355,7 +350,7 @@ func (s *sim) die(now float64, deaths int) {
 	}
 }
 
-// sweep has a partition's leader evict the rest of an owner's entries, then those of the next.
+// sweep makes a partition's leader evict the rest of an owner's entries, then those of the next.
 func (s *sim) sweep(p int, now float64, left int) {
 	if left > 0 {
 		n := float64(min(left, batch))
@@ -363,7 +358,7 @@ func (s *sim) sweep(p int, now float64, left int) {
 		s.paced(p, now, sweeps, work, func(now float64) { s.sweep(p, now, left-int(n)) })
 		return
 	}
-	// The index is counted before, and the owner taken off the roster behind it.
+	// The index is counted first, and the owner is taken off the roster afterwards.
 	back := s.call(s.master(p), now, sweeps, s.p.trip(Get, 0)+s.p.trip(Members, 0)+s.p.trip(Script, 0), 0)
 	s.at(back, func(now float64) {
 		l := &s.leaders[p]
@@ -374,8 +369,8 @@ func (s *sim) sweep(p int, now float64, left int) {
 	})
 }
 
-// flush has every replica find at its next beat that all is lost, and put it back: in each round a
-// batch of each partition is compared, then written.
+// flush makes every replica discover the loss at its next beat and restore its entries: in each
+// round a batch of each partition is compared, then written.
 func (s *sim) flush(now float64) {
 	for range s.f.Replicas {
 		phase := now + s.rng.Float64()*us(s.f.Interval)
@@ -405,7 +400,7 @@ func (s *sim) heal(m int, now, left float64) {
 
 func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// event is something that happens; of two at one time the one that was arranged first.
+// event is something that happens; of two at the same time, the one scheduled first goes first.
 type event struct {
 	at     float64
 	number uint64

@@ -1,22 +1,23 @@
-// Package reload keeps what stands in files: it is read at start, and again when it changes. No
-// restart is needed to change a password.
+// Package reload keeps the contents of files: it reads them at start, and again when they change.
+// A password can be changed without a restart.
 //
 //	password, err := reload.Open("REDIS_PASSWORD_FILE", reload.Line, path)
 //	w, err := reload.New(reload.Config{Files: []reload.Watched{password}, Logger: log})
 //	go w.Run(ctx)                  // looks once a second
 //	login(user, password.Get())    // as last read
 //
-// # What is taken
+// # Accepted values
 //
-// The contents are compared, not times or inodes. So it does not matter how a file is replaced: by
-// renaming, by the swap of a symbolic link above it as in a volume of Kubernetes, or in place. What
-// is missing, empty, or makes no sense is not taken: the former value stands, a warning is logged
-// once, and a metric shows it. Of a file that is written in place half may be read. So a new value
-// has to be there at two looks; or it has to prove itself instead, see [File.Prove]: a server
-// refuses half a password.
+// It compares contents, not times or inodes, so a file may be replaced in any way: by renaming,
+// by swapping a symbolic link above it as in a Kubernetes volume, or in place. A missing, empty
+// or malformed value is not accepted: the former one is kept, a warning is logged once, and a
+// metric shows it. A file that is written in place may be read half-way through. So a new value
+// has to be present at two looks, or prove itself instead, see [File.Prove]: a server refuses
+// half a password.
 //
-// Several paths of one File are one value. They are read one after the other: a swap in between can
-// give parts that do not belong together. Make has to notice, and the next look reads them again.
+// Several paths of one File are one value. They are read one after the other, so a swap in
+// between can combine parts that do not belong together. parse has to notice, and the next look
+// reads them again.
 package reload
 
 import (
@@ -34,7 +35,7 @@ import (
 // most is the largest file that is read, in bytes.
 const most = 1 << 20
 
-// A File is a value that stands in files. Safe for concurrent use.
+// A File is a value kept in files. Safe for concurrent use.
 type File[T any] struct {
 	setting string
 	paths   []string
@@ -44,14 +45,14 @@ type File[T any] struct {
 	seen []string // at the last look, which alone uses it
 
 	mu    sync.Mutex
-	texts []string // of which value was made
+	texts []string // that value was parsed from
 	value T
-	since time.Time // when it was taken
+	since time.Time // when value was accepted
 	err   error     // of the last look
 }
 
-// Open reads a value. The setting names it in errors, logs and metrics. parse makes the value of
-// the files' contents; its error must not repeat them.
+// Open reads a value. setting names it in errors, logs and metrics. parse converts the files'
+// contents; its error must not repeat them.
 func Open[T any](setting string, parse func(texts []string) (T, error), paths ...string) (*File[T], error) {
 	f := &File[T]{setting: setting, paths: paths, parse: parse}
 	texts, value, err := f.read()
@@ -62,18 +63,18 @@ func Open[T any](setting string, parse func(texts []string) (T, error), paths ..
 	return f, nil
 }
 
-// Prove has every new value tried before it is taken. An error means that the former stands, and
-// that the new one is tried again at the next look. It must be called before the File is watched.
+// Prove makes every new value pass try before it is accepted. On an error the former one is kept,
+// and the new one is tried again at the next look. It must be called before the File is watched.
 func (f *File[T]) Prove(try func(context.Context, T) error) { f.prove = try }
 
-// Get returns the value that was taken last.
+// Get returns the value accepted last.
 func (f *File[T]) Get() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.value
 }
 
-// look reads the files, and takes the value if it is new and good.
+// look reads the files, and accepts the value if it is new and good.
 func (f *File[T]) look(ctx context.Context) (taken bool, err error) {
 	taken, err = f.take(ctx)
 	f.mu.Lock()
@@ -114,7 +115,6 @@ func (f *File[T]) read() (texts []string, value T, err error) {
 	return texts, value, err
 }
 
-// status is the File's part of [Watcher.Status].
 func (f *File[T]) status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,8 +125,8 @@ func (f *File[T]) status() Status {
 	return s
 }
 
-// contents is what stands in a file. The error does not repeat the path: somebody may have written
-// the password itself where its file belongs.
+// contents reads a file. The error does not repeat the path: somebody may have put the password
+// itself in its place.
 func contents(path string) (string, error) {
 	text, err := readFile(path)
 	var at *os.PathError
@@ -155,7 +155,7 @@ func readFile(path string) (string, error) {
 	return string(text), err
 }
 
-// Line is a File's value that is the only line of its only file, without the line break.
+// Line parses a File's value from the only line of its only file, without the line break.
 func Line(texts []string) (string, error) {
 	line := strings.TrimRight(texts[0], "\r\n")
 	if strings.ContainsAny(line, "\r\n\x00") {
@@ -164,7 +164,7 @@ func Line(texts []string) (string, error) {
 	return line, nil
 }
 
-// Read is the value of a File that nobody watches, for a check of settings.
+// Read returns the value of a File that nobody watches, for a check of settings.
 func Read[T any](parse func(texts []string) (T, error), paths ...string) (T, error) {
 	f := &File[T]{paths: paths, parse: parse}
 	_, value, err := f.read()

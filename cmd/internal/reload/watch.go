@@ -22,24 +22,24 @@ type Watched interface {
 	status() Status
 }
 
-// Status says how a File is.
+// Status is the status of a File.
 type Status struct {
-	// Setting names it.
+	// Setting is its name.
 	Setting string `json:"setting"`
-	// Since is when the value in use was taken, by this process' clock.
+	// Since is when the value in use was accepted, by this process' clock.
 	Since time.Time `json:"since"`
-	// Error is why what stands in the files now is not in use.
+	// Error is why the files' present contents are not in use.
 	Error string `json:"error,omitempty"`
 }
 
-// Config is what a Watcher is made of.
+// Config configures a Watcher.
 type Config struct {
 	Files      []Watched
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics are registered
 }
 
-// A Watcher reads files again.
+// A Watcher rereads files.
 type Watcher struct {
 	files   []Watched
 	streaks []*streak.Streak
@@ -77,7 +77,7 @@ func New(c Config) (*Watcher, error) {
 	return w, nil
 }
 
-// Run looks at all files once a second until ctx ends. Then it returns nil.
+// Run looks at all files once a second until ctx ends, and returns nil.
 func (w *Watcher) Run(ctx context.Context) error {
 	for wait.For(ctx, every) {
 		for i, f := range w.files {
@@ -91,7 +91,7 @@ func (w *Watcher) look(ctx context.Context, f Watched, s *streak.Streak) {
 	within, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	taken, err := f.look(within)
-	if ctx.Err() != nil { // the try was given up
+	if ctx.Err() != nil { // the try was abandoned
 		return
 	}
 	s.Note(err)
@@ -112,7 +112,7 @@ func (w *Watcher) show(f Watched) {
 	w.failing.WithLabelValues(st.Setting).Set(failing)
 }
 
-// Status says how each File is.
+// Status returns the status of each File.
 func (w *Watcher) Status() []Status {
 	all := make([]Status, len(w.files))
 	for i, f := range w.files {

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// aboutEvery is how often a replica says in Redis what it is; a leader, which also says how its
-	// passes ended, more often.
+	// aboutEvery is how often a replica publishes its description in Redis; a leader, whose
+	// description has its passes' outcomes, does so more often.
 	aboutEvery, aboutLeader = 30 * time.Second, 10 * time.Second
-	// aboutTTL is for how long it stays there.
+	// aboutTTL is the description's TTL.
 	aboutTTL = 5 * time.Minute
-	// longPass is how long a pass has been under way whose progress is told. The leader tells it at
-	// most once in aboutLook.
+	// longPass is the time after which a pass' progress is published. The leader does that at most
+	// once in aboutLook.
 	longPass, aboutLook = time.Second, time.Second
 	aboutCall           = stopTimeout / 2 // it must not hold up a stop
 )
 
-// tell says in Redis, again and again until ctx ends, what this replica is: each replica's page
-// shows all of them.
+// Each replica's page shows all replicas, so each publishes its description in Redis, repeatedly
+// until ctx ends.
 func (s *HTTP) tell(ctx context.Context) {
 	failing := streak.New(s.cfg.Logger, "this replica cannot say in Redis what it is",
 		"this replica says in Redis what it is", "key", s.cfg.Layout.About("ID"), "allow", "SET")
@@ -55,7 +55,7 @@ func (s *HTTP) tell(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		// That Redis is away is said by the registry.
+		// The registry reports that Redis is down.
 		if err == nil || inspect.Refused(err) {
 			failing.Note(err)
 		}
@@ -71,7 +71,6 @@ func (s *HTTP) tellOnce(ctx context.Context, instance string, text []byte) error
 	return s.cfg.Client.Set(ctx, s.cfg.Layout.About(instance), text, aboutTTL).Err()
 }
 
-// about is what this replica says of itself.
 func (s *HTTP) about(st Status) inspect.About {
 	a := inspect.About{
 		Boot: st.Registry.Boot, Program: s.cfg.Program, Version: st.Version, Address: s.address,
@@ -89,15 +88,15 @@ func (s *HTTP) about(st Status) inspect.About {
 	return a
 }
 
-// reachable is an address under which others may reach what listens at addr: one that listens
-// everywhere is named by the machine's own address, or else by its host name.
+// reachable returns an address where others may reach a listener at addr. A listener on all
+// interfaces gets the machine's own address, or else its host name.
 func reachable(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {
 		return addr.String()
 	}
 	host, _ := os.Hostname()
-	// Nothing is sent: the kernel only says which of its addresses it would send from.
+	// This sends nothing: the kernel only chooses which of its addresses it would send from.
 	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
 		host = c.LocalAddr().(*net.UDPAddr).IP.String()
 		_ = c.Close()

@@ -19,14 +19,13 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// action is what an administrator's request does. do gets the parameters that were given, all of
-// them known ones, and returns the answer. Each may be given "who" asks, for the log.
+// action is the handling of an administrator's request. do gets the given parameters, all of them
+// known, and returns the answer. Each may be given "who" asks, for the log.
 type action struct {
 	known []string
 	do    func(ctx context.Context, p url.Values) (any, error)
 }
 
-// actions are what an administrator may ask for, by path.
 func (s *HTTP) actions() map[string]action {
 	return map[string]action{
 		"/api/v1/sweep": {[]string{"dry_run", "owner", "sweep"}, s.sweep},
@@ -42,7 +41,7 @@ func (s *HTTP) actions() map[string]action {
 	}
 }
 
-// admin lets a request through to a if it carries the token, and writes what a returns.
+// admin passes a request on to a if it carries the token, and writes the result of a.
 func (s *HTTP) admin(a action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		wanted := s.cfg.Tokens()
@@ -53,7 +52,7 @@ func (s *HTTP) admin(a action) http.Handler {
 		if !s.admitted(w, r, wanted) {
 			return
 		}
-		// A sweep takes its time. A writer that has no deadline (in a test) answers all the same.
+		// A sweep takes time. A writer without deadlines (in a test) still answers.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sweepTimeout + writeTimeout))
 		p, err := params(w, r, append(a.known, "who"))
 		log := s.cfg.Logger.With("path", r.URL.Path, "peer", r.RemoteAddr)
@@ -96,8 +95,8 @@ func (s *HTTP) admitted(w http.ResponseWriter, r *http.Request, wanted []string)
 	return right
 }
 
-// isToken reports whether a request has one of the tokens. It compares hashes, and with each token,
-// so that the time depends neither on a token's length nor on which one is right.
+// isToken reports whether a request has one of the tokens. It compares hashes, and with every
+// token, so that the time depends neither on a token's length nor on which one is right.
 func isToken(given, wanted []string) bool {
 	scheme, token, _ := strings.Cut(given[0], " ")
 	got, right := sha256.Sum256([]byte(token)), 0
@@ -156,12 +155,12 @@ func (s *HTTP) pause(ctx context.Context, p url.Values) (_ any, err error) {
 	return map[string]any{"paused": pause}, s.cfg.Janitor.Pause(ctx, pause)
 }
 
-// mostParams is how many bytes of parameters a request may have in its body.
+// mostParams is how many bytes of parameters a request's body may have.
 const mostParams = 64 << 10
 
-// params are a request's parameters, from the query and a form or JSON object in the body. One that
-// is not known, or given twice, is refused, and so is a body that is neither: a dry_run that is not
-// read is a real sweep.
+// params returns a request's parameters, from the query and a form or JSON object in the body. It
+// refuses a parameter that is unknown or given twice, and any other kind of body: an ignored
+// dry_run would be a real sweep.
 func params(w http.ResponseWriter, r *http.Request, known []string) (url.Values, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, mostParams)
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -195,7 +194,7 @@ func params(w http.ResponseWriter, r *http.Request, known []string) (url.Values,
 	return r.Form, nil
 }
 
-// addJSON adds the members of one JSON object. A member that is there twice is added twice.
+// addJSON adds the members of one JSON object. A member that occurs twice is added twice.
 func addJSON(to url.Values, body io.Reader) error {
 	var tokens []json.Token
 	d := json.NewDecoder(body)
@@ -215,7 +214,7 @@ func addJSON(to url.Values, body io.Reader) error {
 	}
 	for member := range slices.Chunk(tokens[1:last], 2) {
 		key, ok := member[0].(string)
-		if !ok { // what follows the object
+		if !ok { // the rest after the object
 			return badRequest("expected one JSON object")
 		}
 		switch v := member[1].(type) {

@@ -16,25 +16,24 @@ import (
 )
 
 const (
-	// mostFinds is how many devices are looked for at once; others wait.
+	// mostFinds is how many devices are looked up at once; others wait.
 	mostFinds = 8
-	// findCall and whyCall bound an answer, with the wait for its turn: why reads the whole eviction
-	// log.
+	// findCall and whyCall bound an answer, including the wait for its turn: why reads the whole
+	// eviction log.
 	findCall, whyCall = 5 * time.Second, 15 * time.Second
-	// mostWhys is for how many keys why is asked at once, with those that wait for their turn.
+	// mostWhys is how many keys why may be asked about at once, including those waiting.
 	mostWhys = 32
-	// longestKey is the longest key that can be asked for.
+	// longestKey is the longest key that can be asked about.
 	longestKey = 512
 )
 
-// questions answers what is asked about one device or key, out of Redis.
 type questions struct {
 	reader *inspect.Reader
 	ctx    context.Context // ends when the server stops; set before the first request
 	finds  *semaphore.Weighted
-	asked  *semaphore.Weighted // keys that why is asked of, read or waiting: those who ask may have left
+	asked  *semaphore.Weighted // keys asked about, read or waiting: their clients may have left
 	whys   *semaphore.Weighted // one log is read at a time
-	same   singleflight.Group  // who asks why of the same key meanwhile gets the same answer
+	same   singleflight.Group  // concurrent questions about the same key share an answer
 }
 
 func newQuestions(r *inspect.Reader) *questions {
@@ -44,8 +43,8 @@ func newQuestions(r *inspect.Reader) *questions {
 	}
 }
 
-// end waits until no log is read any more, for a while. The context has ended; a Redis that is
-// silent then holds up the goroutine that reads for whyCall at most.
+// end waits a while until no log is being read. The context has ended; a silent Redis then holds
+// up the reading goroutine for whyCall at most.
 func (q *questions) end() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), stopTimeout)
 	defer cancel()
@@ -97,7 +96,7 @@ func (q *questions) tellWhy(ctx context.Context, key string) (inspect.Why, error
 	if !askable(key) {
 		return inspect.Why{}, badRequest("key: expected an IMEI, or the name of a key that a rule sweeps")
 	}
-	// It goes on for the others who wait for it, if who asked first leaves.
+	// It continues for the others who wait, even if the first to ask leaves.
 	answers := q.same.DoChan(key, func() (any, error) {
 		if !q.asked.TryAcquire(1) {
 			return nil, errBusy
@@ -120,10 +119,10 @@ func (q *questions) tellWhy(ctx context.Context, key string) (inspect.Why, error
 	}
 }
 
-// errBusy: others ask too.
+// errBusy: too many others are asking.
 var errBusy = errors.New("service: the eviction log is being read for others; ask again later")
 
-// askable tells whether a key of that name can be asked for.
+// askable reports whether a key of that name can be asked about.
 func askable(key string) bool {
 	return key != "" && len(key) <= longestKey && utf8.ValidString(key) &&
 		!strings.ContainsFunc(key, unicode.IsControl)

@@ -12,11 +12,11 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 )
 
-// Base are the settings that every program has that serves.
+// Base are the settings of every program that serves.
 type Base struct {
 	Redis         Redis
 	InstanceID    string // chosen by Serving if none was given
-	Unique        bool   // it was: no other process has had it
+	Unique        bool   // it was chosen so: no other process has had it
 	HTTPAddr      string
 	HTTPHosts     []string // further host names that HTTP answers
 	AdminToken    Secret   // as at the start; empty: requests that change something are off
@@ -67,7 +67,6 @@ func (b *Base) Table() []Setting {
 	})
 }
 
-// hosts takes the names of HTTP_HOSTS.
 func (b *Base) hosts(v string) error {
 	b.HTTPHosts = strings.Split(v, ",")
 	for _, name := range b.HTTPHosts {
@@ -120,8 +119,8 @@ func (b *Base) TokenTable() []Setting {
 	}
 }
 
-// Tokens returns the administrator's tokens as they are now, none or one or two, and the file that
-// has them, if one does, to be watched.
+// Tokens returns a function for the administrator's current tokens, up to two, and the file to
+// watch if they are in one.
 func (b *Base) Tokens() (now func() []string, file []reload.Watched, err error) {
 	if b.adminTokenFile == "" {
 		var tokens []string
@@ -137,7 +136,7 @@ func (b *Base) Tokens() (now func() []string, file []reload.Watched, err error) 
 	return f.Get, []reload.Watched{f}, nil
 }
 
-// tokenLines are the tokens in a file: one or two lines.
+// tokenLines parses the tokens in a file: one or two lines.
 func tokenLines(texts []string) ([]string, error) {
 	tokens := strings.Split(strings.TrimRight(texts[0], "\r\n"), "\n")
 	if len(tokens) > 2 {
@@ -152,8 +151,8 @@ func tokenLines(texts []string) ([]string, error) {
 	return tokens, nil
 }
 
-// instanceID accepts what is safe in a key, in the lease's value (which has a slash behind it) and
-// in a metric's label.
+// instanceID accepts names that are safe in a key, in the lease's value (where a slash follows)
+// and in a metric's label.
 func instanceID(v string) error {
 	const allowed = "0123456789-_.:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	if len(v) > 128 || strings.Trim(v, allowed) != "" {
@@ -165,8 +164,8 @@ func instanceID(v string) error {
 // leastToken is the fewest characters of a token that cannot be guessed.
 const leastToken = 16
 
-// token accepts what a client can send in an Authorization header; a trailing line break from a
-// secrets file would otherwise lock every administrator out.
+// token accepts tokens that a client can send in an Authorization header. Otherwise a trailing
+// line break from a secrets file would lock every administrator out.
 func token(v string) error {
 	if len(v) < leastToken {
 		return fmt.Errorf("at least %d characters, so that nobody guesses it; "+

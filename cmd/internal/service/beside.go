@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// besideTime is for how long the program that has an address is asked what it is.
+// besideTime bounds the question to the program that has an address.
 const besideTime = 5 * time.Second
 
-// Beside adds to the error of an address in use what to type for a replica beside that one: a free
-// address in place of each that is in use, and where both would be on an embedded Redis, that of
-// the other. more are addresses beside HTTP_ADDR, by setting. typed is a command with %s for flags.
-// Any other error is returned as it is.
+// Beside extends the error of an address in use with the flags to type for a second replica: a
+// free address in place of each that is in use, and the other's embedded Redis if both would be
+// on one. more are addresses beside HTTP_ADDR, by setting. typed is a command with %s for flags.
+// Any other error is returned unchanged.
 func (b *Base) Beside(ctx context.Context, err error, typed string, more ...[2]string) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
@@ -41,7 +41,7 @@ func (b *Base) Beside(ctx context.Context, err error, typed string, more ...[2]s
 	return fmt.Errorf("%w; to run beside the program that has it: "+typed, err, strings.Join(flags, " "))
 }
 
-// freeAddress is addr if that can be listened at, else one with a higher port.
+// freeAddress returns addr if it is free, else one with a higher port.
 func freeAddress(ctx context.Context, addr string) string {
 	host, text, err := net.SplitHostPort(addr)
 	port, bad := strconv.Atoi(text)
@@ -58,7 +58,7 @@ func freeAddress(ctx context.Context, addr string) string {
 	return addr
 }
 
-// embeddedOf is the address of the Redis that is embedded in the program at an HTTP address; "" if
+// embeddedOf returns the address of the Redis embedded in the program at an HTTP address; "" if
 // there is none.
 func embeddedOf(ctx context.Context, addr string) string {
 	if host, port, _ := net.SplitHostPort(addr); host == "" {

@@ -27,38 +27,38 @@ const (
 	ExitNo     = 3 // the answer is no
 )
 
-// ErrNo is returned by a command that was asked a question, and has answered no on stdout.
+// ErrNo is returned by a command whose answer to a question, printed on stdout, is no.
 var ErrNo = errors.New("service: the answer is no")
 
-// ErrSaid is returned by a command that failed and has itself said why on stderr.
+// ErrSaid is returned by a command that failed and has printed the reason on stderr itself.
 var ErrSaid = errors.New("service: the reason was said")
 
 // errVersion: --version was given.
 var errVersion = errors.New("service: version asked for")
 
-// Run is what a command does.
+// Run carries out a command.
 type Run func(ctx context.Context, stdout, stderr io.Writer) error
 
 // Command is a program, or one of its commands.
 type Command struct {
-	// Name as it is called: "ingest simulate".
+	// Name is the full name: "ingest simulate".
 	Name string
 	// About is the beginning of -h, without a line break at its end.
 	About string
-	// Arguments says in -h what stands behind the flags; empty: nothing may.
+	// Arguments describes in -h the arguments after the flags; empty: none are allowed.
 	Arguments string
-	// Mixed: flags may stand between and behind the arguments too, up to "--".
+	// Mixed allows flags between and after the arguments too, up to "--".
 	Mixed bool
-	// Settings are what can be set.
+	// Settings are those of the command.
 	Settings []Setting
-	// Inherited can be set too, and -h does not show them.
+	// Inherited are further settings, which -h does not show.
 	Inherited []Setting
-	// Prefixes of variables: one that begins so and is no setting is a fault.
+	// Prefixes are of variables: one that begins so without being a setting is a fault.
 	Prefixes []string
-	// Check adds, with [Input.Fault], what is wrong with settings that are fine alone, and with the
-	// arguments.
+	// Check adds faults, with [Input.Fault], of arguments and of settings that are only wrong in
+	// combination.
 	Check func(in *Input)
-	// Run does what was asked for, until it is done or ctx ends. Logs and complaints go to stderr.
+	// Run carries out the command until it is done or ctx ends. Logs and complaints go to stderr.
 	Run Run
 	// Notes are the end of -h: the exit statuses, above all.
 	Notes string
@@ -72,7 +72,7 @@ type Command struct {
 // Main runs a program and ends the process with its exit status. SIGINT and SIGTERM end the
 // context; a second one ends the process at once.
 func Main(c *Command) {
-	// What go-redis would print reaches us as errors, which are counted or logged.
+	// Whatever go-redis would print reaches us as errors, which are counted or logged.
 	logging.Disable()
 
 	ctx, stop := context.WithCancel(context.Background())
@@ -81,19 +81,19 @@ func Main(c *Command) {
 	go func() {
 		<-signals
 		stop()
-		<-signals // the second one does not wait
+		<-signals // the second signal does not wait
 		fmt.Fprintln(os.Stderr, c.Name+": second signal, leaving at once")
 		os.Exit(ExitFailed)
 	}()
 	os.Exit(c.Execute(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
-// commandName is what a mistyped command may look like to be repeated; anything else might be a URL
-// with a password.
+// commandName matches mistyped commands that may be repeated; anything else might be a URL with a
+// password.
 var commandName = regexp.MustCompile(`^[A-Za-z][A-Za-z_-]{0,20}$`)
 
-// Execute runs the command, or the one of its commands that the first argument names. It returns
-// the exit status.
+// Execute runs the command, or the subcommand that the first argument names. It returns the exit
+// status.
 func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && len(c.Commands) > 0 && commandName.MatchString(args[0]) {
 		for _, sub := range c.Commands {
@@ -125,7 +125,7 @@ func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, s
 		return ExitNo
 	}
 	if !errors.Is(err, ErrSaid) {
-		// Somebody's own words may be in it, and each line of it is of an error of its own.
+		// The text may contain an operator's own words, and each of its lines is a separate error.
 		lines := strings.Split(err.Error(), "\n")
 		for i, line := range lines {
 			lines[i] = printable.Text(line)

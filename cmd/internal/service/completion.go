@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Completion is the command that prints a script with which a shell completes the words of c: its
-// commands and their flags. It is to be one of c's commands.
+// Completion is the command that prints a shell's completion script for c: its commands and their
+// flags. It must be one of c's commands.
 func Completion(c *Command) *Command {
 	shells := map[string]func(*Command) string{"bash": bash, "zsh": zsh, "fish": fish}
 	shell := ""
@@ -36,10 +36,8 @@ flags. Into the file that the shell reads at its start:
 	}
 }
 
-// word is by which a command of c is called.
 func (c *Command) word(of *Command) string { return strings.TrimPrefix(of.Name, c.Name+" ") }
 
-// flags are those of a command, with their dashes.
 func (c *Command) flags() (all []string) {
 	for _, s := range c.Settings {
 		all = append(all, "--"+s.flag())
@@ -47,7 +45,6 @@ func (c *Command) flags() (all []string) {
 	return append(all, "--help")
 }
 
-// words are the commands of c.
 func (c *Command) words() (all []string) {
 	for _, sub := range c.Commands {
 		all = append(all, c.word(sub))
@@ -55,7 +52,7 @@ func (c *Command) words() (all []string) {
 	return all
 }
 
-// arguments are words that may stand behind a command, where it takes only these: a|b|c.
+// arguments are the words that a command accepts, if it accepts only these: a|b|c.
 func (c *Command) arguments() []string {
 	if !strings.Contains(c.Arguments, "|") || strings.ToLower(c.Arguments) != c.Arguments {
 		return nil
@@ -63,7 +60,6 @@ func (c *Command) arguments() []string {
 	return strings.Split(c.Arguments, "|")
 }
 
-// summary is the beginning of what -h says of a command of c.
 func (c *Command) summary(of *Command) string {
 	text := strings.Join(strings.Fields(strings.TrimPrefix(of.About, of.Name+" ")), " ")
 	if end := strings.IndexAny(text, ",.:;"); end > 0 {
@@ -72,7 +68,7 @@ func (c *Command) summary(of *Command) string {
 	return strings.ReplaceAll(text, "'", "")
 }
 
-// bash does without what bash 3 lacks.
+// bash avoids what bash 3 lacks.
 func bash(c *Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# completion of %s for bash\n_%[1]s() {\n  local words=\"\"\n", c.Name)

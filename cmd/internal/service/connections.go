@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// connections bounds how many connections an HTTP server has open. At the bound a new one takes the
-// place of the one that has waited longest for a request, or else of the one that has been answered
-// longest. So idle and slow clients can neither keep a probe out nor use up the descriptors that
-// the rest of the program needs.
+// connections bounds the open connections of an HTTP server. At the bound a new one replaces the
+// one that has waited longest for a request, or else the one that has been answered longest. So
+// idle and slow clients can neither keep a probe out nor use up the descriptors that the rest of
+// the program needs.
 type connections struct {
 	most int
 
@@ -20,13 +20,12 @@ type connections struct {
 }
 
 type connection struct {
-	answering bool // a request has come whole
+	answering bool // a whole request has arrived
 	since     time.Time
 }
 
 type connectionKey struct{}
 
-// bound makes a server keep to so many connections.
 func bound(server *http.Server, most int) {
 	c := &connections{most: most, open: map[net.Conn]*connection{}}
 	next := server.Handler
@@ -62,7 +61,6 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// answers notes that the answer to a request begins or has ended.
 func (c *connections) answers(conn net.Conn, is bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +69,7 @@ func (c *connections) answers(conn net.Conn, is bool) {
 	}
 }
 
-// least returns the connection that is closed to make room. The caller holds mu.
+// least returns the connection to close to make room. The caller holds mu.
 func (c *connections) least() (conn net.Conn) {
 	var least *connection
 	for at, o := range c.open {

@@ -4,5 +4,5 @@ package service
 
 import "math"
 
-// OpenFiles is how many files this process may open: on this system the limit is not known.
+// OpenFiles is how many files this process may open. On this system the limit is unknown.
 func OpenFiles() int { return math.MaxInt }

@@ -19,9 +19,9 @@ const (
 	mostViewers = 100
 	// slowViewer is how long a viewer may take to read a message.
 	slowViewer = 5 * time.Second
-	// aliveEvery is how long a viewer hears nothing at most.
+	// aliveEvery is the longest silence towards a viewer.
 	aliveEvery = 15 * time.Second
-	// viewerRetry is how soon a viewer comes back whose stream has ended.
+	// viewerRetry is how soon a viewer returns after its stream has ended.
 	viewerRetry = 2 * time.Second
 )
 
@@ -36,18 +36,17 @@ type viewers struct {
 
 	mu       sync.Mutex
 	watching []*viewer // the oldest first
-	leaving  int       // streams that were ended for others, and are not over yet
+	leaving  int       // streams ended for others, and not over yet
 }
 
-// viewer is one stream.
 type viewer struct {
 	from netip.Prefix
 	end  context.CancelFunc
 }
 
-// enter makes room for one more viewer, at the cost of the oldest of the network that has most of
-// them: whoever takes all places keeps nobody out. The page of one that was ended comes back by
-// itself. It returns nil if too many are still on their way out.
+// enter makes room for one more viewer by ending the oldest of the network with most viewers, so
+// that nobody can take all places and keep others out. The page of an ended viewer reconnects by
+// itself. enter returns nil if too many are still on their way out.
 func (v *viewers) enter(remote string, end context.CancelFunc) *viewer {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -100,13 +99,13 @@ func (v *viewers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("X-Accel-Buffering", "no") // a proxy that keeps answers back would keep all of it
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy that holds answers back would hold all of it
 	w.WriteHeader(http.StatusOK)
 	send := func(text []byte) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		// Who does not read is dropped. A writer that has no deadline (in a test) sends all the same.
+		// A viewer that does not read is dropped. A writer without deadlines (in a test) still sends.
 		_ = control.SetWriteDeadline(time.Now().Add(slowViewer))
 		if _, err := w.Write(text); err != nil {
 			return false
@@ -136,7 +135,7 @@ func (v *viewers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// next is the reading after last, or the present one for a new viewer.
+// next returns the reading after last, or the present one for a new viewer.
 func (v *viewers) next(ctx context.Context, last *reading) (*reading, error) {
 	if last == nil {
 		return v.fleet.now(ctx)
@@ -144,7 +143,6 @@ func (v *viewers) next(ctx context.Context, last *reading) (*reading, error) {
 	return v.fleet.after(ctx, last.n)
 }
 
-// message is what a viewer is told who was told last before.
 func (v *viewers) message(last, r *reading) []byte {
 	switch {
 	case r.err != nil && last != nil && last.err != nil:
@@ -157,7 +155,7 @@ func (v *viewers) message(last, r *reading) []byte {
 	return r.first()
 }
 
-// event is one in the stream's form; nothing if it has no data.
+// event formats one event of the stream; it returns nothing without data.
 func event(name string, data []byte) []byte {
 	if data == nil {
 		return nil

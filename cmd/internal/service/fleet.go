@@ -16,25 +16,24 @@ import (
 )
 
 const (
-	// fleetEvery is how often Redis is asked about the fleet at most, however many want to know.
+	// fleetEvery is the shortest time between two readings of the fleet, however many clients ask.
 	fleetEvery = time.Second
 	// fleetCall bounds one such reading.
 	fleetCall = 5 * time.Second
 )
 
-// fleetStatus is what GET /api/v1/fleet answers, and what a viewer is told at first.
+// fleetStatus is the answer of GET /api/v1/fleet, and a viewer's first message.
 type fleetStatus struct {
 	inspect.Status
-	Replica self `json:"replica"` // who answers
-	// Whole: Instances are all there are. Otherwise they are those that changed, and Gone are ids of
-	// those that are no more.
+	Replica self `json:"replica"` // the replica that answers
+	// Whole means that Instances is complete. Otherwise it has the changed ones, and Gone the ids of
+	// vanished ones.
 	Whole bool     `json:"whole"`
 	Gone  []string `json:"gone,omitempty"`
-	// Problems are what is wrong with the fleet, the worst first, and then with who answers.
+	// Problems are those of the fleet, the worst first, and then those of the answering replica.
 	Problems []inspect.Problem `json:"problems"`
 }
 
-// self is who answers.
 type self struct {
 	Instance string `json:"instance"`
 	Program  string `json:"program"`
@@ -45,32 +44,32 @@ type self struct {
 	problems []inspect.Problem // of this replica alone
 }
 
-// timelineStatus is what GET /api/v1/timeline answers.
+// timelineStatus is the answer of GET /api/v1/timeline.
 type timelineStatus struct {
 	Now    time.Time        `json:"now"`
 	Events []timeline.Event `json:"events"` // the newest first
 }
 
-// reading is one look at the fleet, for all who want to know. It is not changed any more.
+// reading is one look at the fleet, shared by all clients. It is immutable.
 type reading struct {
 	n      int // its number, from 1
 	at     time.Time
-	err    error // Redis could not be asked; the rest is then of no worth
+	err    error // Redis could not be asked; the rest is then void
 	status inspect.Status
 	events []timeline.Event
-	// What is told to a viewer who has seen the reading before: nil if nothing changed.
+	// The messages for a viewer who has seen the reading before: nil if nothing changed.
 	changes, news []byte
 
-	// Texts of it, each made once: an answer to somebody who reads slowly costs no memory of its own.
+	// The texts, each made once, so that an answer to a slow reader costs no memory of its own.
 	first, next, fleetText, timelineText func() []byte
 }
 
-// fleet reads the fleet for all who want to know. Nobody reads while nobody asks.
+// fleet reads the fleet for all clients. Nothing is read while nobody asks.
 type fleet struct {
 	watch *inspect.Watch
 	self  func() self
 	ctx   context.Context // ends when the server stops; set before the first request
-	turn  chan struct{}   // holds one token: who has it may read
+	turn  chan struct{}   // holds one token: its holder may read
 	last  atomic.Pointer[reading]
 }
 
@@ -91,8 +90,8 @@ func (f *fleet) now(ctx context.Context) (*reading, error) {
 	return f.after(ctx, n)
 }
 
-// after returns a reading of a higher number than n, when there is one. Of those who wait one reads
-// for all of them. The error is ctx'.
+// after returns a reading with a number above n as soon as there is one. One of the waiting
+// callers reads for all of them. The error is ctx'.
 func (f *fleet) after(ctx context.Context, n int) (*reading, error) {
 	select {
 	case <-f.turn:
@@ -114,8 +113,8 @@ func (f *fleet) after(ctx context.Context, n int) (*reading, error) {
 	return r, nil
 }
 
-// read reads the fleet. It ends with the server, and not with the request that wanted it: others
-// wait for it too.
+// read reads the fleet. It ends with the server, not with the request that wanted it, because
+// others wait for it too.
 func (f *fleet) read(last *reading) *reading {
 	ctx, cancel := context.WithTimeout(f.ctx, fleetCall)
 	defer cancel()
@@ -129,7 +128,7 @@ func (f *fleet) read(last *reading) *reading {
 	}
 	r.events = f.watch.Timeline()
 	if last == nil || last.err != nil {
-		return r // who has seen the reading before is told all
+		return r // a viewer of the reading before gets everything
 	}
 	if d, changed := f.difference(last.status, r.status); changed {
 		r.changes = encoded(d)
@@ -140,7 +139,6 @@ func (f *fleet) read(last *reading) *reading {
 	return r
 }
 
-// texts prepares the texts of a reading.
 func (f *fleet) texts(r *reading) {
 	r.first = sync.OnceValue(func() []byte {
 		return append(event("fleet", encoded(f.whole(r))), event("timeline", encoded(timelineOf(r)))...)
@@ -150,21 +148,19 @@ func (f *fleet) texts(r *reading) {
 	r.timelineText = sync.OnceValue(func() []byte { return indented(timelineOf(r)) })
 }
 
-// whole is all that a reading found.
 func (f *fleet) whole(r *reading) fleetStatus {
 	s := f.told(r.status)
 	s.Whole = true
 	return s
 }
 
-// told is a status as it is told.
 func (f *fleet) told(s inspect.Status) fleetStatus {
 	who := f.self()
 	return fleetStatus{Status: s, Replica: who, Problems: append(s.Problems(), who.problems...)}
 }
 
-// difference is what has changed from a status to the next, and whether anything has. That time has
-// passed is no change.
+// difference returns the changes from a status to the next, and whether there are any. The
+// passing of time is not a change.
 func (f *fleet) difference(before, now inspect.Status) (fleetStatus, bool) {
 	d := f.told(now)
 	d.Instances = []inspect.Instance{}
@@ -185,7 +181,7 @@ func (f *fleet) difference(before, now inspect.Status) (fleetStatus, bool) {
 	return d, changed
 }
 
-// head is what a status says beside instances, without what changes as time passes.
+// head is the part of a status beside instances, without values that change as time passes.
 func head(s inspect.Status) []byte {
 	s.Now, s.Instances, s.Witness.LastTick = time.Time{}, nil, time.Time{}
 	if s.Leader != nil {
@@ -196,16 +192,14 @@ func head(s inspect.Status) []byte {
 	return encoded(s)
 }
 
-// encoded writes v as JSON in one line.
 func encoded(v any) []byte {
 	text, err := json.Marshal(v)
-	if err != nil { // a NaN, or a type that JSON does not know: a fault of the program
+	if err != nil { // a NaN, or a type unknown to JSON: a fault of the program
 		return []byte(`{}`)
 	}
 	return printable.JSON(text)
 }
 
-// serve answers with what a reading of now says.
 func (f *fleet) serve(says func(r *reading) []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		r, err := f.now(req.Context())
@@ -220,7 +214,7 @@ func (f *fleet) serve(says func(r *reading) []byte) http.HandlerFunc {
 	}
 }
 
-// away says why Redis could not be asked; nil: it could.
+// away returns why Redis could not be asked; nil: it could.
 func (r *reading) away() error {
 	if r.err == nil {
 		return nil
@@ -228,7 +222,6 @@ func (r *reading) away() error {
 	return fmt.Errorf("service: Redis cannot be asked: %w", r.err)
 }
 
-// timelineOf is all that happened in the last hour.
 func timelineOf(r *reading) timelineStatus {
 	t := timelineStatus{Now: r.status.Now, Events: make([]timeline.Event, 0, len(r.events))}
 	for i := len(r.events) - 1; i >= 0; i-- {

@@ -11,30 +11,30 @@ import (
 )
 
 const (
-	// guessPause is how long an address waits after a wrong token until another one is looked at.
+	// guessPause is how long an address waits after a wrong token until its next one is checked.
 	guessPause = time.Second
-	// guessesInAll is how many wrong ones are looked at in a guessPause, from all addresses that have
+	// guessesInAll is how many wrong ones are checked in a guessPause, over all addresses that have
 	// not shown the right one lately. It is more than one, so that one address keeps no other out.
 	guessesInAll = 10
-	// guessQuiet is the pause after which a wrong token is logged anew.
+	// guessQuiet is the pause after which a wrong token is logged again.
 	guessQuiet = time.Minute
-	// trustedFor is for how long an address has a right one to its name.
+	// trustedFor is how long an address is trusted after showing the right one.
 	trustedFor = time.Hour
 	// mostTrusted is how many such addresses are remembered.
 	mostTrusted = 100
 )
 
-// guesses bounds how often a wrong administrator's token is looked at. The zero value is ready.
+// guesses bounds how often a wrong administrator's token is checked. The zero value is ready.
 type guesses struct {
 	mu      sync.Mutex
 	refused map[netip.Prefix]time.Time // in the last guessPause
 	trusted map[netip.Prefix]time.Time // since when, mostTrusted at most
-	last    time.Time                  // refusal
+	last    time.Time                  // of a refusal
 }
 
-// look asks whether the token of a peer is right, unless too many were wrong: then looked is false.
+// look checks a peer's token, unless too many were wrong: then looked is false.
 func (g *guesses) look(remote string, now time.Time, isRight func() bool) (looked, right bool) {
-	g.mu.Lock() // also while it is compared: many at once are looked at one after the other
+	g.mu.Lock() // also during the comparison: concurrent tokens are checked one by one
 	defer g.mu.Unlock()
 	for at, when := range g.refused {
 		if age := now.Sub(when); age >= guessPause || age < 0 {
@@ -58,7 +58,7 @@ func (g *guesses) look(remote string, now time.Time, isRight func() bool) (looke
 	return true, true
 }
 
-// trust remembers who has the token. Its caller holds mu.
+// trust remembers an address that has the token. The caller holds mu.
 func (g *guesses) trust(at netip.Prefix, now time.Time) {
 	if g.trusted == nil {
 		g.trusted = map[netip.Prefix]time.Time{}

@@ -7,13 +7,12 @@ import (
 	"strings"
 )
 
-// ShowHelp is a Run that prints what -h does: of a program that does nothing without a command.
+// ShowHelp is the Run of a program that does nothing without a command: it prints the text of -h.
 func (c *Command) ShowHelp(_ context.Context, stdout, _ io.Writer) error {
 	_, err := io.WriteString(stdout, c.help())
 	return err
 }
 
-// help is what -h prints.
 func (c *Command) help() string {
 	var b strings.Builder
 	usage := strings.TrimSpace(c.Name + " [--name value ...] " + c.Arguments)
@@ -34,7 +33,7 @@ func (c *Command) help() string {
 	return b.String() + c.Notes + "\n"
 }
 
-// Markdown is a table of settings, for the manual.
+// Markdown formats settings as a table for the manual.
 func Markdown(rows []Setting) string {
 	var b strings.Builder
 	b.WriteString("| setting | default | meaning | consequence, and what never to do |\n")
@@ -52,7 +51,7 @@ func Markdown(rows []Setting) string {
 	return b.String()
 }
 
-// wrap breaks a text at spaces into lines of at most width bytes, where words allow.
+// wrap breaks a text at spaces into lines of at most width bytes, if the words allow.
 func wrap(text string, width int) (lines []string) {
 	for word := range strings.FieldsSeq(text) {
 		last := len(lines) - 1

@@ -21,7 +21,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// administered is what the administrator's requests need of a [janitor.Janitor].
+// administered is the part of a [janitor.Janitor] that the administrator's requests need.
 type administered interface {
 	Sweep(ctx context.Context, req janitor.Request) ([]janitor.Report, error)
 	Pause(ctx context.Context, p janitor.Pause) error
@@ -29,42 +29,41 @@ type administered interface {
 	Resign(ctx context.Context) error
 }
 
-// HTTPConfig is what an HTTP is made of. All fields are required that do not say otherwise.
+// HTTPConfig configures an HTTP. All fields are required unless noted otherwise.
 type HTTPConfig struct {
 	// Addr is where to listen.
 	Addr string
-	// OperatorAddr is where all is served but Routes, which are at Addr alone then. Empty: at Addr.
+	// OperatorAddr serves everything except Routes, which then are at Addr alone. Empty: at Addr.
 	OperatorAddr string
 	// Program is its name, for people.
 	Program string
-	// Client reads the fleet whose keys Layout names, and says there what this replica is. nil: there
-	// is no fleet.
+	// Client reads the fleet whose keys Layout names, and publishes this replica's description
+	// there. It is nil without a fleet.
 	Client redis.UniversalClient
 	Layout guard.Layout
-	// Status is asked at each request.
+	// Status is called at each request.
 	Status func() Stated
 	// Page is the program's part of the status page, as templates of its status: "program" is its
-	// name, "facts" are further lines at the top (dt and dd), "details" come above the janitor's.
-	// Empty: there is none.
+	// name, "facts" are further lines at the top (dt and dd), "details" precede the janitor's.
+	// Empty: none.
 	Page string
-	// Answers are further requests, GET, by path; what they return is written as JSON. May be nil.
+	// Answers are further GET requests, by path; their results are written as JSON. May be nil.
 	Answers map[string]func() any
 	// Routes are the program's own requests, by pattern of [http.ServeMux]. May be nil.
 	Routes map[string]http.Handler
-	// Janitor carries out what changes something.
+	// Janitor carries out the requests that change something.
 	Janitor administered
-	// Swept adds to the answer of a sweep what the program alone knows. It is called before the sweep,
-	// and what it returns after it. nil: nothing is added.
+	// Swept adds the program's own results to the answer of a sweep. It is called before the sweep,
+	// and the function it returns afterwards. nil: nothing is added.
 	Swept func() func() map[string]any
-	// Tokens are the administrator's bearer tokens as they are now; nil or none: those requests are
-	// off.
+	// Tokens returns the administrator's current bearer tokens; nil or none: those requests are off.
 	Tokens func() []string
 	// Hosts are further host names that this server answers; "*" means any.
 	Hosts []string
-	// MaxConns bounds the open connections of each address; default 128. It is lowered to a quarter of
-	// what the limit of open files allows.
+	// MaxConns bounds the open connections of each address; default 128. It is lowered to a quarter
+	// of the limit of open files.
 	MaxConns int
-	// Metrics is what /metrics shows.
+	// Metrics is the source of /metrics.
 	Metrics prometheus.Gatherer
 	Logger  *slog.Logger
 }
@@ -73,11 +72,11 @@ type HTTPConfig struct {
 // something.
 //
 //	GET  /                 status page
-//	GET  /api/v1/status    the same as JSON: a [Status], and what the program adds
-//	GET  /api/v1/fleet     the whole fleet, by what is in Redis: an inspect.Status, and who answers
-//	GET  /api/v1/timeline  what happened in the last hour
+//	GET  /api/v1/status    the same as JSON: a [Status], and the program's additions
+//	GET  /api/v1/fleet     the whole fleet, from Redis: an inspect.Status, and the answering replica
+//	GET  /api/v1/timeline  the events of the last hour
 //	GET  /api/v1/events    both, live: server-sent events
-//	GET  /api/v1/devices/{imei}  who holds a device: an inspect.Found
+//	GET  /api/v1/devices/{imei}  the holder of a device: an inspect.Found
 //	GET  /api/v1/why       why an entry is gone, or still here; ?key=
 //	GET  /metrics          Prometheus
 //	GET  /healthz          200 while the process works, whatever Redis does
@@ -89,18 +88,18 @@ type HTTPConfig struct {
 //	POST /api/v1/resign    gives up the lease, on the leader
 //
 // The POSTs need the administrator's bearer token. Their parameters come in the query, as a form,
-// or as a JSON object; one that is not known is refused, since a mistyped dry_run would be a real
-// sweep. Errors are JSON: {"error": "..."}, and on a replica that does not lead 409 with {"leader":
-// "..."} beside it.
+// or as a JSON object. Unknown ones are refused, since a mistyped dry_run would be a real sweep.
+// Errors are JSON: {"error": "..."}; a replica that does not lead answers 409 and adds {"leader":
+// "..."}.
 type HTTP struct {
 	cfg      HTTPConfig
-	fronts   []front // of HTTP_ADDR, and of OPERATOR_ADDR if that is another
+	fronts   []front // of HTTP_ADDR, and of OPERATOR_ADDR if that differs
 	operator http.Handler
 	template *template.Template
 	address  string // for others
 	guesses  guesses
 
-	// nil: there is no fleet
+	// nil without a fleet
 	fleet     *fleet
 	questions *questions
 }
@@ -197,8 +196,8 @@ func noSuchPage(w http.ResponseWriter, r *http.Request) {
 	fail(w, http.StatusNotFound, "no such page: "+r.URL.Path)
 }
 
-// Run answers requests until ctx ends, then gives those under way a second. No goroutine of its own
-// outlives it. The error is nil after ctx ended; otherwise it says why the listener failed.
+// Run answers requests until ctx ends, then gives those under way a second. No goroutine of its
+// own outlives it. The error is nil after ctx ended; otherwise it is why the listener failed.
 func (s *HTTP) Run(ctx context.Context) error {
 	s.cfg.Logger.Info("serving HTTP", "addr", s.Addr())
 	if len(s.fronts) > 1 {
@@ -210,7 +209,7 @@ func (s *HTTP) Run(ctx context.Context) error {
 		var teller conc.WaitGroup
 		teller.Go(func() { s.tell(asking) })
 		defer func() {
-			stop() // a listener that fails takes it along
+			stop() // if a listener fails
 			teller.Wait()
 			s.questions.end()
 		}()
@@ -218,7 +217,6 @@ func (s *HTTP) Run(ctx context.Context) error {
 	return s.serve(ctx)
 }
 
-// self is who answers.
 func (s *HTTP) self() self {
 	st := s.cfg.Status().common()
 	return self{
@@ -231,7 +229,6 @@ func plain(w http.ResponseWriter, code int, text string) {
 	write(w, code, "text/plain; charset=utf-8", []byte(printable.Text(text)))
 }
 
-// answer writes v as JSON.
 func answer(w http.ResponseWriter, code int, v any) {
 	body := indented(v)
 	if body == nil {
@@ -240,8 +237,8 @@ func answer(w http.ResponseWriter, code int, v any) {
 	write(w, code, "application/json", body)
 }
 
-// indented is v as JSON for people too; nil: it has a NaN, or a type that JSON does not know, which
-// is a fault of the program.
+// indented is v as readable JSON; nil if v has a NaN or a type unknown to JSON, which is a fault
+// of the program.
 func indented(v any) []byte {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -250,7 +247,7 @@ func indented(v any) []byte {
 	return printable.JSON(text)
 }
 
-// write writes an answer that nobody may keep.
+// write writes an answer that must not be cached.
 func write(w http.ResponseWriter, code int, kind string, body []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-store")
@@ -260,20 +257,19 @@ func write(w http.ResponseWriter, code int, kind string, body []byte) {
 	_, _ = w.Write([]byte{'\n'})
 }
 
-// problem is every error's form.
 type problem struct {
-	Error  string  `json:"error"`
-	Leader *string `json:"leader,omitempty"` // on a replica that does not lead: who does, "" if nobody
+	Error string `json:"error"`
+	// Leader is set on a replica that does not lead: the leader, "" if there is none.
+	Leader *string `json:"leader,omitempty"`
 }
 
 func fail(w http.ResponseWriter, code int, text string) { answer(w, code, problem{Error: text}) }
 
-// badRequest is an error of the client's, in words for the client.
+// badRequest is a client's error, in words for the client.
 type badRequest string
 
 func (e badRequest) Error() string { return string(e) }
 
-// failWith maps an error to its status.
 func failWith(w http.ResponseWriter, err error) {
 	var bad badRequest
 	var elsewhere *janitor.NotLeaderError

@@ -15,10 +15,10 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// These end the program. One node of a Cluster refuses most keys, and what cannot be read must not
-// pass for dead. It would have been recognised, had it answered when the clients were made, or were
-// its URL not one for a single server: with a database, for example. Of servers that know nothing
-// of each other none is asked.
+// These errors end the program. One node of a Cluster refuses most keys, and unreadable entries
+// must not pass for dead. Connect recognises such a node unless it did not answer then, or its
+// URL is only valid for a single server: with a database, for example. Servers that do not know
+// each other are not asked.
 var (
 	errOneNode = errors.New("service: REDIS_URL names one node of a Redis Cluster, and was not " +
 		"recognised at the start; start again while that node answers, or name the Cluster by two of its " +
@@ -26,15 +26,15 @@ var (
 	errNoCluster = errors.New("service: REDIS_URL names a Redis Cluster, and the server is in none")
 )
 
-// How often the server is asked for its settings: until it has answered once, and then, since an
-// operator or a failover may change them.
+// How often the server is asked for its settings: until it has answered once, and afterwards,
+// since an operator or a failover may change them.
 const (
 	inspectFirst = 2 * time.Second
 	inspectAgain = time.Minute
 	inspectCall  = 2 * time.Second
 )
 
-// unverified is the warning of a connection by TLS that anybody on the way can read and change.
+// unverified is the warning about a TLS connection that anybody on the way can read and change.
 const unverified = "Redis' certificate is not checked, so anybody on the way can read and change all that " +
 	"is sent: take skip_verify=true out of REDIS_URL, and set REDIS_TLS_CA_FILE"
 
@@ -45,12 +45,12 @@ type Inspector struct {
 
 	mu       sync.Mutex
 	warnings []string
-	off      []string // checks that need what the server does not report
+	off      []string // checks that need values which the server does not report
 }
 
-// Inspect asks the server once. The error says that the server must not be used: it is a node of a
-// Cluster that [Connect] did not recognise, or of none although a Cluster was named. A server that
-// does not answer is no error.
+// Inspect asks the server once. The error means that the server must not be used: it is a node of
+// a Cluster that [Connect] did not recognise, or of none although a Cluster was named. A server
+// that does not answer is not an error.
 func Inspect(ctx context.Context, clients *Clients, log *slog.Logger) (*Inspector, error) {
 	i := &Inspector{clients: clients, log: log}
 	if clients.Embedded != "" {
@@ -60,7 +60,7 @@ func Inspect(ctx context.Context, clients *Clients, log *slog.Logger) (*Inspecto
 	return i, err
 }
 
-// Run asks the server again and again until ctx ends. It returns the error that Inspect does.
+// Run repeats Inspect's check until ctx ends. It returns the same errors.
 func (i *Inspector) Run(ctx context.Context) error {
 	for {
 		answered, err := i.ask(ctx)
@@ -77,7 +77,7 @@ func (i *Inspector) Run(ctx context.Context) error {
 	}
 }
 
-// Status is what is known of the server.
+// Status returns what is known about the server.
 func (i *Inspector) Status(reachable bool) RedisStatus {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -89,7 +89,7 @@ func (i *Inspector) Status(reachable bool) RedisStatus {
 	return s
 }
 
-// ask asks once, keeps what it finds, and logs what is new. The error ends the program.
+// ask asks once, keeps the findings, and logs new ones. The error ends the program.
 func (i *Inspector) ask(ctx context.Context) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectCall)
 	defer cancel()
@@ -105,7 +105,7 @@ func (i *Inspector) ask(ctx context.Context) (answered bool, err error) {
 		}
 	}
 	if err != nil {
-		// That Redis is away is said by the registry. A server that refuses INFO stays unknown.
+		// The registry reports that Redis is down. A server that refuses INFO stays unknown.
 		i.log.Debug("cannot read the server's settings", "server", i.clients.Server, "error", err)
 		return false, nil
 	}
@@ -121,7 +121,7 @@ func (i *Inspector) ask(ctx context.Context) (answered bool, err error) {
 	}
 	if len(off) > 0 && !slices.Equal(off, i.off) {
 		level := slog.LevelWarn
-		if i.clients.Embedded != "" { // it was warned of already
+		if i.clients.Embedded != "" { // already warned about
 			level = slog.LevelInfo
 		}
 		i.log.Log(ctx, level, "checks are off, since this Redis does not report what they need",
@@ -144,13 +144,13 @@ func (i *Inspector) askServer(ctx context.Context) (warnings, off []string, err 
 	return warnings, off, nil
 }
 
-// inCluster reports whether a server says that it is a node of a Redis Cluster.
+// inCluster reports whether a server is a node of a Redis Cluster by its own account.
 func inCluster(info map[string]string) bool {
 	return info["cluster_enabled"] == "1" || info["redis_mode"] == "cluster"
 }
 
-// askMasters asks every master of a Cluster: any may hold the keys that matter, now or later. One
-// that does not answer says nothing.
+// askMasters asks every master of a Cluster, since any may hold the keys that matter, now or
+// later. Masters that do not answer are skipped.
 func askMasters(ctx context.Context, c *redis.ClusterClient) (warnings, off []string, err error) {
 	var (
 		mu       sync.Mutex
@@ -186,7 +186,7 @@ func askMasters(ctx context.Context, c *redis.ClusterClient) (warnings, off []st
 	return warnings, off, err
 }
 
-// judge says what about a server puts the registry at risk, and which checks cannot be made there.
+// judge returns what about a server puts the registry at risk, and the checks that it rules out.
 func judge(info map[string]string) (warnings, off []string) {
 	policy, limit := info["maxmemory_policy"], info["maxmemory"]
 	if policy != "" && policy != "noeviction" && limit != "" && limit != "0" {
@@ -209,7 +209,6 @@ func judge(info map[string]string) (warnings, off []string) {
 	return warnings, off
 }
 
-// parseInfo reads the lines name:value of INFO.
 func parseInfo(text string) map[string]string {
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {

@@ -13,8 +13,7 @@ import (
 	"strings"
 )
 
-// Faults is everything that was wrong with the settings, one line each, naming the setting and what
-// was expected of it.
+// Faults are all faults of the settings, one line each, with the setting and the expected value.
 type Faults []string
 
 // Error puts each fault on a line of its own.
@@ -30,7 +29,7 @@ type value struct {
 
 // Input is what a command was given.
 type Input struct {
-	// Args stand behind the flags.
+	// Args follow the flags.
 	Args []string
 
 	given  map[string]*value
@@ -42,19 +41,19 @@ func (in *Input) Given(names ...string) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return in.given[n] == nil })
 }
 
-// Understood reports whether all of these settings have a value that was understood.
+// Understood reports whether all of these settings have a valid value.
 func (in *Input) Understood(names ...string) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return in.given[n] != nil && in.given[n].wrong })
 }
 
-// Fault adds one line to what is wrong.
+// Fault adds one fault.
 func (in *Input) Fault(format string, args ...any) {
 	in.faults = append(in.faults, fmt.Sprintf(format, args...))
 }
 
 // Load reads the settings from arguments and from an environment in the form of os.Environ, and
 // stores them. A flag wins. An empty variable counts as not set, because compose files and charts
-// produce those. The error is [flag.ErrHelp], or [Faults] with all that is wrong.
+// produce those. The error is [flag.ErrHelp], or [Faults] with everything that is wrong.
 func (c *Command) Load(args, environ []string) error {
 	rows := slices.Concat(c.Settings, c.Inherited)
 	in := &Input{given: make(map[string]*value)}
@@ -96,8 +95,8 @@ func (c *Command) Load(args, environ []string) error {
 	return nil
 }
 
-// repeated is how a refused value appears in a fault. A secret does not appear, and neither does
-// what might be a secret in the wrong place.
+// repeated is how a refused value appears in a fault. Secrets are left out, and so is anything
+// that might be a secret in the wrong place.
 func (s Setting) repeated(v string) string {
 	switch {
 	case v == "" && s.Required:
@@ -110,7 +109,6 @@ func (s Setting) repeated(v string) string {
 	return fmt.Sprintf(", got %q", v)
 }
 
-// inLog is how a value appears in the log.
 func (s Setting) inLog(v string) string {
 	switch {
 	case s.Shown != nil:
@@ -121,7 +119,8 @@ func (s Setting) inLog(v string) string {
 	return v
 }
 
-// hasPassword reports whether a URL, or a list of keywords as PostgreSQL takes it, has a password.
+// hasPassword reports whether a URL, or a list of keywords as PostgreSQL takes it, has a
+// password.
 func hasPassword(text string) bool {
 	u, err := url.Parse(text)
 	if err == nil && u.User != nil {
@@ -132,8 +131,8 @@ func hasPassword(text string) bool {
 	return strings.Contains(text, "password=")
 }
 
-// serviceLink matches what Kubernetes puts into the environment of every pod for a service of any
-// name. A service called "ingest" or "janitor" must not keep a replica from starting.
+// serviceLink matches the variables that Kubernetes sets in every pod for a service of any name.
+// A service called "ingest" or "janitor" must not keep a replica from starting.
 var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|` +
 	`_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
 
@@ -152,11 +151,11 @@ func (c *Command) fromEnviron(in *Input, rows []Setting, environ []string) {
 	}
 }
 
-// flagName is what a mistyped flag may look like to be repeated in a fault; anything else might be
-// a URL with a password.
+// flagName matches mistyped flags that may be repeated in a fault; anything else might be a URL
+// with a password.
 var flagName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
 
-// fromArgs reads flags by package flag. That stops at a fault; fromArgs goes on behind it. The
+// fromArgs reads flags by package flag, which stops at a fault; fromArgs continues after it. The
 // error is [flag.ErrHelp] or errVersion.
 func (c *Command) fromArgs(in *Input, rows []Setting, args []string) error {
 	fs := flag.NewFlagSet(c.Name, flag.ContinueOnError)
@@ -176,7 +175,7 @@ func (c *Command) fromArgs(in *Input, rows []Setting, args []string) error {
 		before := len(rest)
 		err := fs.Parse(rest)
 		rest = fs.Args()
-		at := len(args) - len(rest) // arguments that were read
+		at := len(args) - len(rest) // arguments read
 		switch {
 		case errors.Is(err, flag.ErrHelp):
 			return err
@@ -189,7 +188,7 @@ func (c *Command) fromArgs(in *Input, rows []Setting, args []string) error {
 		case err == nil && (len(rest) == 0 || c.Arguments != ""):
 			in.Args = append(in.Args, rest...)
 			return nil
-		case err == nil || len(rest) == before: // no flag, or something like "--=x"
+		case err == nil || len(rest) == before: // not a flag, or something like "--=x"
 			in.Fault("argument %d: expected flags only; %s -h lists them", at+1, c.Name)
 			rest = rest[1:]
 			continue

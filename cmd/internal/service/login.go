@@ -16,10 +16,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/replies"
 )
 
-// loginFiles name the files with which a program gets into Redis; "" is none.
+// loginFiles name the files with a program's credentials for Redis; "" is none.
 type loginFiles struct{ password, ca, cert, key string }
 
-// fileTable are their rows.
 func (r *Redis) fileTable() []Setting {
 	f := &r.files
 	readable := func(path string) error {
@@ -71,7 +70,6 @@ func (r *Redis) fileTable() []Setting {
 	return []Setting{password, ca, cert, key}
 }
 
-// password is the URL's.
 func (r *Redis) password() string {
 	switch {
 	case r.Single != nil:
@@ -84,41 +82,38 @@ func (r *Redis) password() string {
 	return ""
 }
 
-// tls reports whether the URL asks for it.
 func (r *Redis) tls() bool {
 	return r.Single != nil && r.Single.TLSConfig != nil || r.Sentinel != nil && r.Sentinel.TLSConfig != nil ||
 		r.Cluster != nil && r.Cluster.TLSConfig != nil
 }
 
-// unverified reports whether the URL asks for TLS that does not check Redis' certificate.
+// unverified reports whether the URL asks for TLS without a check of Redis' certificate.
 func (r *Redis) unverified() bool {
 	skips := func(c *tls.Config) bool { return c != nil && c.InsecureSkipVerify }
 	return r.Single != nil && skips(r.Single.TLSConfig) || r.Sentinel != nil && skips(r.Sentinel.TLSConfig) ||
 		r.Cluster != nil && skips(r.Cluster.TLSConfig)
 }
 
-// login is what stands in those files, as last read. The zero value is none.
+// login is the files' content, as last read. The zero value is none.
 type login struct {
 	password func() string // nil: that of the URL
 	tls      func() *material
 }
 
-// material is what a client of TLS needs.
 type material struct {
 	roots *x509.CertPool // nil: the system's
 	pair  *tls.Certificate
 }
 
-// openLogin reads the files. What they have later is used when the Files are watched, and once
-// Redis has let a connection in with it: until then the former stands. So it does not matter
-// whether a password is changed in the file or on the server first.
+// openLogin reads the files. If the Files are watched, later contents are used once Redis has let
+// a connection in with them; until then the former ones are kept. So it does not matter whether a
+// password is changed in the file or on the server first.
 //
-// Connections that are open go on with what they began with, as Redis lets them: go-redis could
-// also send AUTH on them (StreamingCredentialsProvider), but a connection that waits for that
-// serves nobody, and sometimes it waits for as long as PoolTimeout
-// (https://github.com/redis/go-redis/issues/4027).
+// Open connections keep their credentials, as Redis allows. go-redis could also send AUTH on them
+// (StreamingCredentialsProvider), but a connection that waits for that is useless meanwhile, and
+// sometimes it waits for as long as PoolTimeout (https://github.com/redis/go-redis/issues/4027).
 //
-// What is tried is where target leads by then.
+// A trial connects to the server that target names at that time.
 func openLogin(target *Redis) (l login, watched []reload.Watched, err error) {
 	files := target.files
 	var (
@@ -181,7 +176,6 @@ func (r Redis) try(ctx context.Context, l login) error {
 // tryTimeout bounds each step of a try.
 const tryTimeout = 2 * time.Second
 
-// pki are the files of material that are named.
 func (f loginFiles) pki() (paths []string) {
 	if f.ca != "" {
 		paths = append(paths, f.ca)
@@ -192,7 +186,6 @@ func (f loginFiles) pki() (paths []string) {
 	return paths
 }
 
-// material makes the material of the contents of pki's files.
 func (f loginFiles) material(texts []string) (*material, error) {
 	m := &material{}
 	if f.ca != "" {
@@ -212,7 +205,7 @@ func (f loginFiles) material(texts []string) (*material, error) {
 	return m, nil
 }
 
-// credentials are for options; nil without a file. The name is the URL's.
+// credentials are for a client's options; nil without a file. The name is the URL's.
 func (l login) credentials(user string) func(context.Context) (string, string, error) {
 	if l.password == nil {
 		return nil
@@ -220,7 +213,7 @@ func (l login) credentials(user string) func(context.Context) (string, string, e
 	return func(context.Context) (string, string, error) { return user, l.password(), nil }
 }
 
-// dialer is for options; nil without files: go-redis' own will do. base is the URL's.
+// dialer is for a client's options; nil without files: go-redis' own will do. base is the URL's.
 func (l login) dialer(base *tls.Config, timeout time.Duration, mostReply int64) replies.DialFunc {
 	plain := &net.Dialer{KeepAliveConfig: dialKeepAlive}
 	if l.tls == nil || base == nil {
@@ -246,6 +239,6 @@ func (l login) dialer(base *tls.Config, timeout time.Duration, mostReply int64) 
 	}, mostReply)
 }
 
-// dialKeepAlive is as go-redis has it.
+// dialKeepAlive is go-redis' own setting.
 var dialKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second,
 	Count: 3}

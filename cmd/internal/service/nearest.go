@@ -2,8 +2,8 @@ package service
 
 import "strings"
 
-// nearest is ": did you mean X?" for the command that differs from a word in the fewest letters, at
-// most two, or "".
+// nearest is ": did you mean X?" for the command that differs from a word in the fewest letters,
+// at most two, or "".
 func (c *Command) nearest(word string) string {
 	best, least := "", 3
 	for _, name := range c.words() {
@@ -17,8 +17,8 @@ func (c *Command) nearest(word string) string {
 	return ": did you mean " + best + "?"
 }
 
-// nearestFlag is ", did you mean --x?" for the flag that differs least from a word, in a quarter of
-// its letters at most, or "".
+// nearestFlag is ", did you mean --x?" for the flag that differs least from a word, in a quarter
+// of its letters at most, or "".
 func nearestFlag(word string, rows []Setting) string {
 	best, least := "", len(word)/4+1
 	for _, s := range rows {
@@ -32,7 +32,7 @@ func nearestFlag(word string, rows []Setting) string {
 	return ", did you mean --" + best + "?"
 }
 
-// distance is how many letters must be added, dropped or changed to make b of a (Levenshtein).
+// distance is how many letters must be added, dropped or changed to turn a into b (Levenshtein).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -23,13 +23,13 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-// pagePolicy lets a browser run and show what this replica serves, and nothing else: no script or
-// style inside the page, whatever somebody wrote into Redis.
+// pagePolicy lets a browser run and show only this replica's own files: no script or style inside
+// the page, whatever somebody wrote into Redis.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// pageTemplate shows a pageView, and in it the program's own part of a [Status]. It needs nothing
-// from elsewhere.
+// pageTemplate renders a pageView, including the program's own part of a [Status]. It needs
+// nothing from elsewhere.
 var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"ago": ago, "span": span, "seconds": seconds, "count": count, "sweeping": sweeping, "leader": leader,
 	"percent": func(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }, "slowed": slowed,
@@ -43,15 +43,14 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	"reported": func(r janitor.Report, now time.Time) reportRow { return reportRow{r, ago(now, r.Started)} },
 }).ParseFS(pageFiles, "page/*.html"))
 
-// pageView is what the page shows.
 type pageView struct {
 	Own      Stated
 	Base     Status
-	Fleet    *inspect.Status // nil: not known
+	Fleet    *inspect.Status // nil: unknown
 	Problems []inspect.Problem
 	Timeline []timeline.Event // the newest first
 
-	// Asked is the key that was searched for, where the browser has no scripts.
+	// Asked is the key searched for by a browser without scripts.
 	Asked    string
 	Why      inspect.Why
 	AskError string
@@ -61,7 +60,7 @@ func (s *HTTP) page(w http.ResponseWriter, r *http.Request) {
 	s.show(w, "page.html", s.view(r.Context(), r.URL.Query().Get("key")))
 }
 
-// view is what the page shows now. A key that was asked for is looked up, for a browser without
+// view returns the page's present content. It looks up the key asked about, for a browser without
 // scripts.
 func (s *HTTP) view(ctx context.Context, asked string) pageView {
 	own := s.cfg.Status()
@@ -87,7 +86,6 @@ func (s *HTTP) view(ctx context.Context, asked string) pageView {
 	return v
 }
 
-// asset serves one of the files that the page needs.
 func (s *HTTP) asset(w http.ResponseWriter, r *http.Request) {
 	kinds := map[string]string{
 		".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
@@ -102,7 +100,7 @@ func (s *HTTP) asset(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, kind, text)
 }
 
-// own is the part of the page that is about this replica alone.
+// own is the part of the page about this replica alone.
 func (s *HTTP) own(w http.ResponseWriter, _ *http.Request) { s.show(w, "own", s.cfg.Status()) }
 
 func (s *HTTP) show(w http.ResponseWriter, name string, v any) {
@@ -119,7 +117,7 @@ func (s *HTTP) show(w http.ResponseWriter, name string, v any) {
 // verdict is a state in words, and its class on the page: good, warn or bad.
 type verdict struct{ Class, Text string }
 
-// outcome says how a pass ended, and why it was held.
+// outcome describes how a pass ended, and why it was held.
 func outcome(o janitor.Outcome, reason string) verdict {
 	switch o {
 	case janitor.Done:
@@ -130,7 +128,6 @@ func outcome(o janitor.Outcome, reason string) verdict {
 	return verdict{"bad", string(o)}
 }
 
-// leader says who leads, as far as that is known.
 func leader(s Stated) verdict {
 	st := s.common()
 	j := st.Janitor
@@ -147,10 +144,11 @@ func leader(s Stated) verdict {
 	return verdict{"good", j.Leader + " leads"}
 }
 
-// unheard tells whether this replica has not listened to Redis at all: where many run, three do.
+// unheard reports whether this replica has not listened to Redis at all: in a large fleet, three
+// do.
 func unheard(w janitor.WitnessStatus) bool { return w.LastTick.IsZero() && w.Error == "" }
 
-// sweeping says whether anything may be swept now, and if not, why.
+// sweeping describes whether anything may be swept now, and if not, why.
 func sweeping(j janitor.Status) verdict {
 	w := j.Witness
 	switch {
@@ -172,8 +170,8 @@ func sweeping(j janitor.Status) verdict {
 	return verdict{"good", "allowed: Redis has been listened to without a hold"}
 }
 
-// pause says who holds sweeping, why, and until when. Of a key that somebody wrote by hand only the
-// text is known: the key may have an expiry.
+// pause describes the author, reason and end of a pause. A key written by hand offers only its
+// text, and may have an expiry.
 func pause(p *janitor.Pause) string {
 	if p.Who == "" {
 		return "paused: " + p.Why
@@ -185,7 +183,6 @@ func pause(p *janitor.Pause) string {
 	return fmt.Sprintf("paused by %s: %s (%s)", p.Who, p.Why, until)
 }
 
-// slowed says why sweeping goes slower than it may.
 func slowed(reason string) string {
 	switch reason {
 	case "latency":
@@ -196,7 +193,6 @@ func slowed(reason string) string {
 	return reason
 }
 
-// ago is how long before now a time was.
 func ago(now, t time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -207,10 +203,9 @@ func ago(now, t time.Time) string {
 	return span(now.Sub(t)) + " ago"
 }
 
-// seconds is span of a number of seconds.
 func seconds(s float64) string { return span(time.Duration(s * float64(time.Second))) }
 
-// span is a duration with two units at most.
+// span formats a duration with two units at most.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -225,7 +220,6 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours())/24)
 }
 
-// count groups the digits of a number.
 func count(n any) string {
 	s := fmt.Sprint(n)
 	if _, err := strconv.ParseUint(s, 10, 64); err != nil {

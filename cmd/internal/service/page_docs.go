@@ -17,14 +17,14 @@ import (
 	"github.com/rollcall-redis/rollcall/docs"
 )
 
-// markdown makes HTML of the documentation. What is HTML in it already is left out.
+// markdown renders the documentation as HTML, and omits HTML in it.
 var markdown = goldmark.New(goldmark.WithExtensions(extension.Table),
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()))
 
-// repository is where a link leads that leaves the documentation.
+// repository is the target of links that leave the documentation.
 const repository = "https://github.com/rollcall-redis/rollcall/blob/main/"
 
-// headingIDs names headings as GitHub does, since links in the pages count on that.
+// headingIDs names headings as GitHub does, since links in the pages rely on that.
 type headingIDs struct{}
 
 func (headingIDs) Generate(heading []byte, _ ast.NodeKind) []byte {
@@ -41,14 +41,13 @@ func (headingIDs) Generate(heading []byte, _ ast.NodeKind) []byte {
 
 func (headingIDs) Put([]byte) {}
 
-// docPage is one page of the documentation.
 type docPage struct {
 	Title string
 	Body  template.HTML
 }
 
-// doc serves the documentation of this version, so that a runbook is there without the internet.
-// Headings have the ids that GitHub gives them. /docs/ itself lists the pages.
+// doc serves the documentation of this version, so that a runbook is available without the
+// internet. Headings have the ids that GitHub gives them. /docs/ itself lists the pages.
 func (s *HTTP) doc(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/docs/")
 	text, err := fs.ReadFile(docs.Files, name)
@@ -70,14 +69,14 @@ func (s *HTTP) doc(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusInternalServerError, "this page is broken")
 		return
 	}
-	// The pages are this program's own, and goldmark leaves no HTML of theirs in.
+	// The pages are this program's own, and goldmark omits their HTML.
 	html := strings.ReplaceAll(body.String(), `href="../`, `href="`+repository)
 	s.show(w, "doc.html", docPage{name, template.HTML(html)})
 }
 
-// docList is a page that leads to all others.
+// docList is a page with links to all others.
 func docList() []byte {
-	names, _ := fs.Glob(docs.Files, "*.md") // the pattern is a good one
+	names, _ := fs.Glob(docs.Files, "*.md") // the pattern is valid
 	text := []byte("# Documentation\n\n")
 	for _, name := range names {
 		text = append(text, "- ["+name+"]("+name+")\n"...)

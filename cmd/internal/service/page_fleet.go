@@ -14,10 +14,10 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// What the page says of a fleet before its script begins, or where there is none. page/show.js says
-// the same of each later state: the two are to be changed together.
+// The page's text about a fleet before its script runs, or without it. page/show.js produces the
+// same text for each later state: change both together.
 
-// problems are what is wrong with this replica alone.
+// problems are those of this replica alone.
 func (s Status) problems() (found []inspect.Problem) {
 	if s.NotReady != "" {
 		found = append(found, inspect.Problem{Name: "not_ready", Level: inspect.Warning,
@@ -72,7 +72,6 @@ func problemClass(l inspect.Level) string {
 	return "warn"
 }
 
-// living says how many instances live, of how many.
 func living(s inspect.Status) string {
 	live, devices := 0, int64(0)
 	for _, in := range s.Instances {
@@ -88,7 +87,6 @@ func living(s inspect.Status) string {
 	return text
 }
 
-// leaders says who leads which partitions.
 func leaders(p *inspect.Partitions) string {
 	var all []string
 	for _, l := range p.Leaders {
@@ -97,7 +95,6 @@ func leaders(p *inspect.Partitions) string {
 	return cmp.Or(strings.Join(all, " · "), "nobody")
 }
 
-// unled says which partitions nobody leads.
 func unled(p *inspect.Partitions) string {
 	if len(p.Unled) == 0 {
 		return ""
@@ -105,7 +102,7 @@ func unled(p *inspect.Partitions) string {
 	return "nobody leads " + inspect.Numbers(p.Unled)
 }
 
-// held says why deletes are held, and of several partitions in which.
+// held describes why deletes are held, and in which partitions if there are several.
 func held(s inspect.Status) string {
 	if s.Partitions == nil || len(s.Partitions.Holds) == 0 || s.Hold.Reason == "paused" {
 		return s.Hold.Reason
@@ -119,10 +116,10 @@ func held(s inspect.Status) string {
 
 func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MB" }
 
-// replicaLink names an instance, and its own page if that can be reached by its address.
+// replicaLink names an instance, and its own page if its address can be reached.
 type replicaLink struct{ Instance, URL string }
 
-// hostAndPort is an address that can be reached, if it is not unspecified. It comes from Redis,
+// hostAndPort is an address that can be reached, unless it is unspecified. It comes from Redis,
 // where anybody may have written it.
 var (
 	hostAndPort = regexp.MustCompile(`(?i)^(\[[0-9a-f:.]+\]|[\w.-]+):\d+$`)
@@ -150,7 +147,7 @@ func oddity(s *inspect.Status, in inspect.Instance) int {
 	return 3
 }
 
-// leads says what an instance leads; "": nothing.
+// leads describes what an instance leads; "": nothing.
 func leads(s *inspect.Status, id string) string {
 	switch which := s.Partitions.Leads(id); {
 	case len(which) > 0:
@@ -167,7 +164,6 @@ func sortedInstances(s *inspect.Status) []inspect.Instance {
 	})
 }
 
-// instanceRow is a row of the table of instances.
 type instanceRow struct {
 	Class, ID string
 	Link      replicaLink
@@ -217,7 +213,6 @@ func newInstanceRow(s *inspect.Status, in inspect.Instance, own string) instance
 	return row
 }
 
-// reportRow is a row of the table of passes.
 type reportRow struct {
 	janitor.Report
 	Ago string

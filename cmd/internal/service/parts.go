@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// errOverrun: something did not end in time.
 var errOverrun = errors.New("service: not stopped within SHUTDOWN_GRACE")
 
-// Parts are the long-running pieces of a program. They begin together and are stopped one after the
-// other. Its methods are for one goroutine.
+// Parts are the long-running pieces of a program. They begin together and are stopped one after
+// the other. The methods are for one goroutine.
 type Parts struct {
 	ctx   context.Context // ends when all are to stop
 	grace time.Duration
@@ -54,7 +53,8 @@ func (p *Parts) Go(name string, run func(context.Context) error) {
 	}()
 }
 
-// Wait returns when the context of NewParts has ended or a part has failed. Then the grace begins.
+// Wait returns when the context of NewParts has ended or a part has failed. Then the grace
+// begins.
 func (p *Parts) Wait() {
 	select {
 	case <-p.ctx.Done():
@@ -65,8 +65,8 @@ func (p *Parts) Wait() {
 	p.stopping = time.Now()
 }
 
-// Stop tells these parts to stop. It waits until all that were ever told so have stopped, or until
-// so many tenths of the grace are over, and returns the names of those that have not.
+// Stop stops these parts. It waits until all parts stopped so far have ended, or this many tenths
+// of the grace are over, and returns the names of parts still running.
 func (p *Parts) Stop(tenths int, names ...string) (left []string) {
 	until := p.stopping.Add(p.grace * time.Duration(tenths) / 10)
 	over, cancel := context.WithDeadline(context.WithoutCancel(p.ctx), until)

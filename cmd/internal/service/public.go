@@ -11,7 +11,7 @@ import (
 	"github.com/sourcegraph/conc"
 )
 
-// public serves the program's own requests apart from the operator's: HTTPConfig.Addr then has only
+// public separates the program's own requests from the operator's: HTTPConfig.Addr then has only
 // these and health.
 func (s *HTTP) public() http.Handler {
 	mux := http.NewServeMux()
@@ -24,13 +24,12 @@ func (s *HTTP) public() http.Handler {
 	return mux
 }
 
-// front is a listener and what answers there.
 type front struct {
 	ln   net.Listener
 	http *http.Server
 }
 
-// listen opens the listeners: of HTTP_ADDR first.
+// listen opens the listeners, HTTP_ADDR first.
 func (s *HTTP) listen(ctx context.Context) error {
 	open := func(setting, addr string, handler http.Handler) error {
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
@@ -51,9 +50,9 @@ func (s *HTTP) listen(ctx context.Context) error {
 	return open("OPERATOR_ADDR", s.cfg.OperatorAddr, s.operator)
 }
 
-// once closes the connection behind a chunked request. One that had a Content-Length as well, which
-// is not to be seen any more, may end elsewhere for a gateway: what follows would be a request that
-// the gateway has not looked at (RFC 9112, section 6.1).
+// once closes the connection after a chunked request. If it also had a Content-Length, which is
+// no longer visible here, a gateway may see its end elsewhere: the bytes after it would be a
+// request that the gateway has not inspected (RFC 9112, section 6.1).
 func once(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 {
@@ -71,7 +70,7 @@ func (s *HTTP) server(handler http.Handler) *http.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    mostHeader,
-		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug), // what peers do wrong
+		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug), // faults of peers
 	}
 	bound(server, s.cfg.MaxConns)
 	return server
@@ -80,7 +79,7 @@ func (s *HTTP) server(handler http.Handler) *http.Server {
 // Addr is HTTP_ADDR as bound.
 func (s *HTTP) Addr() string { return s.fronts[0].ln.Addr().String() }
 
-// OperatorAddr is where status, page and admin are, as bound.
+// OperatorAddr is the address of status, page and admin, as bound.
 func (s *HTTP) OperatorAddr() string { return s.fronts[len(s.fronts)-1].ln.Addr().String() }
 
 // Close closes the listeners, if Run has not.
@@ -90,8 +89,8 @@ func (s *HTTP) Close() {
 	}
 }
 
-// serve answers at each listener until ctx ends or one fails. Requests end with ctx too, or a sweep
-// that was asked for would outlast it.
+// serve answers at each listener until ctx ends or one fails. Requests end with ctx too, or a
+// requested sweep would outlast it.
 func (s *HTTP) serve(ctx context.Context) error {
 	serving, failed := context.WithCancel(ctx)
 	defer failed()
@@ -100,7 +99,7 @@ func (s *HTTP) serve(ctx context.Context) error {
 		f.http.BaseContext = func(net.Listener) context.Context { return serving }
 		go func() {
 			err := f.http.Serve(f.ln)
-			failed() // takes the others along
+			failed() // ends the others
 			ended <- err
 		}()
 	}
@@ -128,7 +127,6 @@ func (s *HTTP) serve(ctx context.Context) error {
 	return fmt.Errorf("service: %w", errors.Join(errs...))
 }
 
-// warnOpen warns of an operator's side that others may reach.
 func (s *HTTP) warnOpen() {
 	host, _, _ := net.SplitHostPort(s.cfg.Addr)
 	local := net.ParseIP(host).IsLoopback() || host == "localhost"

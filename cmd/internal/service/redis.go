@@ -19,28 +19,27 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// EmbeddedRedis is the REDIS_URL that names a server inside the process. It is for trying out:
-// everything is gone when the process ends, no other machine sees it, and it reports neither memory
-// nor evictions nor a run id, so that the checks that need those are off.
+// EmbeddedRedis is the REDIS_URL for a server inside the process. It is for trying out: all data
+// is lost when the process ends, no other machine sees it, and it reports neither memory nor
+// evictions nor a run id, so that the checks that need those are off.
 const EmbeddedRedis = "embedded"
 
-// EmbeddedNotice is what log and status say wherever the embedded server is in use.
+// EmbeddedNotice appears in log and status wherever the embedded server is in use.
 const EmbeddedNotice = "embedded Redis: for trying out only; nothing survives a restart, " +
 	"and no other machine can join"
 
-// Redis says which Redis to use: one of the three, or the embedded server. The zero value names
-// none.
+// Redis is the Redis to use: one of the three, or the embedded server. The zero value names none.
 type Redis struct {
 	// Single is a server with one address.
 	Single *redis.Options
-	// Sentinel is a server that sentinels know, and fail over.
+	// Sentinel is a server that sentinels monitor and fail over.
 	Sentinel *redis.FailoverOptions
-	// Cluster is a Redis Cluster, by some of its nodes.
+	// Cluster is a Redis Cluster, named by some of its nodes.
 	Cluster *redis.ClusterOptions
-	// MostReply is how many bytes a reply may have; 0: nothing bounds it.
+	// MostReply is how many bytes a reply may have; 0: no bound.
 	MostReply int64
 
-	// ifCluster is Single as a node of a Cluster; nil: it could be none.
+	// ifCluster is Single as a node of a Cluster; nil: it cannot be one.
 	ifCluster *redis.ClusterOptions
 	embedded  bool
 	files     loginFiles
@@ -65,8 +64,8 @@ func (r Redis) String() string {
 	return "none"
 }
 
-// Parse reads a REDIS_URL: a URL or [EmbeddedRedis]. Its errors say what was expected and repeat
-// nothing of the URL.
+// Parse reads a REDIS_URL: a URL or [EmbeddedRedis]. Its errors state the expected form and
+// repeat nothing of the URL.
 func (r *Redis) Parse(raw string) error {
 	files := r.files
 	defer func() { r.files = files }() // they are other settings
@@ -79,7 +78,7 @@ func (r *Redis) Parse(raw string) error {
 		return nil
 	}
 	u, err := url.Parse(raw)
-	if err != nil || strings.ContainsRune(raw, '#') { // what is behind it would be ignored
+	if err != nil || strings.ContainsRune(raw, '#') { // a fragment would be ignored
 		// The parser's own error repeats the URL, password and all.
 		return errors.New("a URL such as redis://user:password@host:6379/0, " +
 			"special characters of the password escaped")
@@ -102,7 +101,7 @@ func (r *Redis) Parse(raw string) error {
 		return errors.New("a port from 0 to 65535 and a database number from 0 up")
 	}
 	var node Redis
-	_ = node.parseCluster(u, raw) // it may be a URL for one server alone: with a database, say
+	_ = node.parseCluster(u, raw) // the URL may be for one server alone: one with a database
 	*r = Redis{Single: opt, ifCluster: node.Cluster}
 	return nil
 }
@@ -146,8 +145,8 @@ func (r *Redis) parseSentinel(raw string) error {
 	return nil
 }
 
-// detail adds the library's reason to what was expected, but only if the URL can hold no secret: a
-// password with an unescaped character may be in any part of a URL, and so in any reason.
+// detail adds the library's reason to the expected form, but only if the URL can hold no secret:
+// a password with an unescaped character may be in any part of a URL, and so in any reason.
 func detail(raw, expected string, err error) error {
 	if strings.ContainsRune(raw, '@') || strings.Contains(raw, "%40") || strings.Contains(raw, "password") {
 		return errors.New(expected + " (the reason is withheld, as it may repeat the password)")
@@ -155,7 +154,7 @@ func detail(raw, expected string, err error) error {
 	return errors.New(expected + " (" + err.Error() + ")")
 }
 
-// Deadlines of a client, where the URL does not set its own. A read may take as long as an
+// Deadlines of a client, unless the URL sets its own. A read may take as long as an
 // acknowledgement may be delayed. A call that should take less has a context, and the client
 // honours it.
 const (
@@ -163,9 +162,10 @@ const (
 	ioTimeout   = 10 * time.Second
 )
 
-// client makes a client with the options of the URL, but: no retries, since a retried write may run
-// twice; contexts honoured; deadlines everywhere. A control client has the options of package
-// lease, and deadlines of at most within. Any other has a pool of its own size if pool is not 0.
+// client makes a client with the options of the URL, with these exceptions: no retries, since a
+// retried write may run twice; contexts honoured; deadlines everywhere. A control client has the
+// options of package lease, and deadlines of at most within. Any other has a pool of its own size
+// if pool is not 0.
 func (r Redis) client(l login, control bool, within time.Duration, pool int) redis.UniversalClient {
 	deadlines := func(dial *time.Duration, others ...*time.Duration) {
 		*dial = min(cmp.Or(*dial, dialTimeout), within)
@@ -225,44 +225,43 @@ func (r Redis) client(l login, control bool, within time.Duration, pool int) red
 	return redis.NewClient(&o)
 }
 
-// Clients are a program's ways to Redis. A client that is not used opens no connection.
+// Clients are a program's clients of Redis. An unused client opens no connection.
 type Clients struct {
 	Data     redis.UniversalClient // for the load
 	Control  redis.UniversalClient // for lease, ticks and heartbeats: no load can starve it
-	Blocking redis.UniversalClient // for reads that wait, which hold up nobody but themselves
+	Blocking redis.UniversalClient // for reads that wait, which hold up only each other
 
 	Server   string // its name, without credentials
-	Embedded string // the address of the embedded server; "": it is another
-	// Unverified: Redis' certificate is not checked.
+	Embedded string // the embedded server's address; "": not embedded
+	// Unverified means that Redis' certificate is not checked.
 	Unverified bool
-	// Files are what the clients get in with. Unless they are watched, it stays as it was read first.
+	// Files have the clients' credentials. Unless they are watched, the first contents stay in use.
 	Files []reload.Watched
 
 	mini *miniredis.Miniredis
 }
 
-// embeddedAt begins the name of an embedded server.
 const embeddedAt = "embedded at "
 
-// blockingPool is enough for one reader, and for a connection that is given up.
+// blockingPool is enough for one reader, and for a connection that is abandoned.
 const blockingPool = 2
 
-// blockingReply is what a page of what is waited for has at most, several times over.
+// blockingReply is several times the largest page of a waiting read.
 const blockingReply = 1 << 20
 
 // Connect makes the clients, and starts the embedded server if it was named. Calls of the control
-// client have deadlines of at most within. A server with one address is asked once whether it is a
-// node of a Cluster, for two seconds at most. If it says so, *named names that Cluster afterwards.
-// A server that does not answer is no error: [Inspect] finds out later. The error is of a file, or
-// of the embedded server.
+// client have deadlines of at most within. A server with one address is asked once whether it is
+// a node of a Cluster, for two seconds at most. If it is, *named names that Cluster afterwards. A
+// server that does not answer is not an error: [Inspect] finds out later. The error is of a file,
+// or of the embedded server.
 func Connect(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
 	clients, _, err := connect(ctx, named, within, inspectCall)
 	return clients, err
 }
 
-// ConnectOnce is [Connect] for a program that asks something and ends: nothing finds out later what
-// its server is. So it is an error too if a server that is asked does not say within ten seconds
-// whether it is a node of a Cluster, unless this user may not ask.
+// ConnectOnce is [Connect] for a program that asks something and ends, so that nothing finds out
+// later what its server is. Therefore it also fails if the server does not answer within ten
+// seconds whether it is a node of a Cluster, unless this user may not ask.
 func ConnectOnce(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
 	clients, unknown, err := connect(ctx, named, within, ioTimeout)
 	if err != nil || unknown == nil || redis.IsPermissionError(unknown) {
@@ -272,8 +271,8 @@ func ConnectOnce(ctx context.Context, named *Redis, within time.Duration) (*Clie
 	return nil, fmt.Errorf("service: ask Redis whether it is a node of a Cluster: %w", unknown)
 }
 
-// connect is Connect, and asks for so long. unknown is why it is not known whether the server is a
-// node of a Cluster.
+// connect is Connect with the time to ask. unknown is why the server's membership of a Cluster is
+// not known.
 func connect(
 	ctx context.Context, named *Redis, within, asks time.Duration,
 ) (c *Clients, unknown, err error) {
@@ -302,10 +301,10 @@ func connect(
 	return c, unknown, nil
 }
 
-// runClock makes TTLs run until the server ends. Without it no heartbeat expires, and nothing dead
-// is swept. Time goes on between two commands, as in Redis, and by one clock: what is left of a TTL
-// must not run by the monotonic one. Else PEXPIRETIME of one key changes from call to call, and
-// what looks changed is not swept either.
+// runClock makes TTLs run until the server ends. Without it no heartbeat expires, and nothing
+// dead is swept. Time passes between two commands, as in Redis, and by one clock: the rest of a
+// TTL must not run by the monotonic one. Otherwise PEXPIRETIME of one key changes from call to
+// call, and entries that look changed are not swept either.
 func runClock(mini *miniredis.Miniredis) {
 	wall := func() time.Time { return time.Now().Round(0) }
 	mini.SetTime(wall())
@@ -324,8 +323,8 @@ func runClock(mini *miniredis.Miniredis) {
 	}()
 }
 
-// recognise makes r name the Cluster of which its server says that it is a node. The error is why
-// the server did not say.
+// recognise makes r name the Cluster that its server belongs to. The error is why the server did
+// not answer that.
 func (r *Redis) recognise(ctx context.Context, l login, within time.Duration) error {
 	if r.ifCluster == nil {
 		return nil
@@ -351,7 +350,7 @@ func (c *Clients) Close() error {
 		}
 	}
 	if c.mini != nil {
-		c.mini.Server().Close() // first: what miniredis answers while it closes makes it panic
+		c.mini.Server().Close() // first: answering while it closes makes miniredis panic
 		c.mini.Close()
 	}
 	if err := errors.Join(errs...); err != nil {

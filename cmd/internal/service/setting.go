@@ -13,32 +13,32 @@ import (
 
 // Setting is a row of a command's table.
 type Setting struct {
-	// Name in the environment. The flag is made of it: HEARTBEAT_TTL is --heartbeat-ttl. A name in
+	// Name is the variable's. The flag derives from it: HEARTBEAT_TTL is --heartbeat-ttl. A name in
 	// lower case is a flag alone.
 	Name string
-	// Default in the syntax of a value. If it is empty nothing is stored.
+	// Default is in the syntax of a value. If it is empty nothing is stored.
 	Default string
 	// Meaning is for -h and the page, Consequence for the page alone: what an operator should know
 	// before a change. Both are Markdown.
 	Meaning, Consequence string
-	// Required: there is no default.
+	// Required settings have no default.
 	Required bool
-	// Secret: the value appears in no fault and no log.
+	// Secret means that the value appears in no fault and no log.
 	Secret bool
-	// Bare: the value is the secret itself, and not a URL that may have one in it.
+	// Bare means that the value is the secret itself, and not a URL that may contain one.
 	Bare bool
-	// Switch: the flag alone means true.
+	// Switch means that the flag alone is true.
 	Switch bool
-	// Value stores a text that it understands. Its error says what was expected, and does not
-	// repeat the text.
+	// Value parses and stores a text. Its error states the expected form, and does not repeat the
+	// text.
 	Value func(text string) error
-	// Shown, if not nil, is what logs say of it after it was stored.
+	// Shown, if not nil, is its value in logs after it was stored.
 	Shown func() string
-	// Check, if not nil, adds what is wrong with it beside other settings, after all were stored.
+	// Check, if not nil, adds faults in combination with other settings, after all were stored.
 	Check func(in *Input)
 }
 
-// Off is the value of an address at which nobody listens.
+// Off is the value of an address where nobody listens.
 const Off = "off"
 
 func (s Setting) isFlagAlone() bool { return s.Name == strings.ToLower(s.Name) }
@@ -46,7 +46,7 @@ func (s Setting) isFlagAlone() bool { return s.Name == strings.ToLower(s.Name) }
 // flag is the setting's name on the command line, without dashes.
 func (s Setting) flag() string { return strings.ReplaceAll(strings.ToLower(s.Name), "_", "-") }
 
-// defaultText is the default as help and page show it.
+// defaultText is the default as shown by help and page.
 func (s Setting) defaultText() string {
 	switch {
 	case s.Required:
@@ -57,7 +57,7 @@ func (s Setting) defaultText() string {
 	return s.Default
 }
 
-// Text takes any text that the checks accept.
+// Text accepts any text that passes the checks.
 func Text(p *string, checks ...func(string) error) func(string) error {
 	return func(v string) error {
 		*p = v
@@ -70,7 +70,7 @@ func Text(p *string, checks ...func(string) error) func(string) error {
 	}
 }
 
-// Prefix takes what the names of keys begin with. It leaves a Cluster a hash tag at most.
+// Prefix accepts a prefix for the names of keys. It leaves a Cluster a hash tag at most.
 func Prefix(p *string) func(string) error {
 	return Text(p, func(v string) error {
 		unprintable := func(r rune) bool { return r <= ' ' || r > '~' }
@@ -82,8 +82,8 @@ func Prefix(p *string) func(string) error {
 	})
 }
 
-// File is the row of a file that is read again when it changes. read tries the contents; its error
-// must not repeat them, nor the path: somebody may set the secret itself where its file belongs.
+// File is the row of a file that is reread when it changes. read checks the contents; its error
+// must repeat neither them nor the path: somebody may put the secret itself in the path's place.
 func File(p *string, name string, read func(path string) error) Setting {
 	return Setting{
 		Name: name, Secret: true,
@@ -105,7 +105,7 @@ func (in *Input) NotBoth(one, other string) {
 	}
 }
 
-// Number takes a whole number; least must not be negative.
+// Number accepts a whole number; least must not be negative.
 func Number[T int | int64 | uint64](p *T, least, most T) func(string) error {
 	return func(v string) error {
 		n, err := strconv.ParseUint(v, 10, 64)
@@ -117,7 +117,7 @@ func Number[T int | int64 | uint64](p *T, least, most T) func(string) error {
 	}
 }
 
-// Share takes a number from least to 1.
+// Share accepts a number from least to 1.
 func Share(p *float64, least float64) func(string) error {
 	return func(v string) error {
 		f, err := strconv.ParseFloat(v, 64)
@@ -129,7 +129,7 @@ func Share(p *float64, least float64) func(string) error {
 	}
 }
 
-// Duration takes a duration with its unit.
+// Duration accepts a duration with its unit.
 func Duration(p *time.Duration, least, most time.Duration) func(string) error {
 	return func(v string) error {
 		d, err := time.ParseDuration(v)
@@ -141,7 +141,7 @@ func Duration(p *time.Duration, least, most time.Duration) func(string) error {
 	}
 }
 
-// Milliseconds takes a duration as a whole number of milliseconds.
+// Milliseconds accepts a duration as a whole number of milliseconds.
 func Milliseconds(p *time.Duration, least, most time.Duration) func(string) error {
 	return func(v string) error {
 		var ms int64
@@ -154,7 +154,7 @@ func Milliseconds(p *time.Duration, least, most time.Duration) func(string) erro
 	}
 }
 
-// Bool takes true or false.
+// Bool accepts true or false.
 func Bool(p *bool) func(string) error {
 	return func(v string) (err error) {
 		if *p, err = strconv.ParseBool(v); err != nil {
@@ -164,7 +164,7 @@ func Bool(p *bool) func(string) error {
 	}
 }
 
-// OneOf takes one of these words, at least two.
+// OneOf accepts one of these words, at least two.
 func OneOf(p *string, words ...string) func(string) error {
 	last := len(words) - 1
 	return Text(p, func(v string) error {
@@ -175,10 +175,10 @@ func OneOf(p *string, words ...string) func(string) error {
 	})
 }
 
-// Address takes host:port.
+// Address accepts host:port.
 func Address(p *string) func(string) error { return Text(p, address) }
 
-// AddressOrOff takes host:port or [Off].
+// AddressOrOff accepts host:port or [Off].
 func AddressOrOff(p *string) func(string) error {
 	return Text(p, func(v string) error {
 		if err := address(v); err != nil && v != Off {
@@ -196,7 +196,7 @@ func address(v string) error {
 	return nil
 }
 
-// Seed is the row of a seed, which is drawn unless somebody gives it.
+// Seed is the row of a seed, which is random unless given.
 func Seed(p *uint64) Setting {
 	return Setting{
 		Name: "seed", Default: "drawn", Meaning: "number that decides what is drawn",
@@ -214,7 +214,7 @@ func Seed(p *uint64) Setting {
 // Secret is a string that prints only whether it is set, so that a struct with it can be logged.
 type Secret string
 
-// String says whether the secret is set, and nothing else of it.
+// String reports only whether the secret is set.
 func (s Secret) String() string {
 	if s == "" {
 		return "(empty)"

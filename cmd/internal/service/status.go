@@ -8,26 +8,25 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Status is what each program says of itself: what this replica knows of itself, and of the fleet,
-// from its last answers of Redis. It needs no answer of Redis to be made. Times are of this
-// process' clock unless they say otherwise. A program embeds it in its own status, beside what it
-// alone has.
+// Status is the common part of each program's status: what this replica knows of itself, and of
+// the fleet from Redis' last answers. It does not need Redis to answer now. Times are of this
+// process' clock unless noted otherwise. A program embeds it in its own status.
 type Status struct {
-	// Instance is this replica's id, as entries of the registry name it.
+	// Instance is this replica's id, as in entries of the registry.
 	Instance string `json:"instance"`
-	// Version of the program.
+	// Version is the program's.
 	Version string `json:"version"`
-	// Time is now, Started when the process was.
+	// Time is now, Started the start of the process.
 	Time    time.Time `json:"time"`
 	Started time.Time `json:"started"`
-	// Ready is what /readyz says; NotReady why it does not.
+	// Ready is the answer of /readyz, NotReady the reason if it is no.
 	Ready    bool   `json:"ready"`
 	NotReady string `json:"not_ready,omitempty"`
-	// HTTPAddr is the address that this was asked of, as bound.
+	// HTTPAddr is the address that was asked, as bound.
 	HTTPAddr string `json:"http_addr"`
-	// Admin: requests that change something are possible, with the token.
+	// Admin means that requests that change something are possible, with the token.
 	Admin bool `json:"admin"`
-	// Files are the settings that stand in files, and are read again.
+	// Files are the settings kept in files, which are reread.
 	Files []reload.Status `json:"files,omitempty"`
 
 	Redis    RedisStatus     `json:"redis"`
@@ -35,22 +34,22 @@ type Status struct {
 	Janitor  janitor.Status  `json:"janitor"`
 }
 
-// Stated is a program's status: Status, or a struct in which it is embedded.
+// Stated is a program's status: Status, or a struct that embeds it.
 type Stated interface{ common() Status }
 
 func (s Status) common() Status { return s }
 
 // RedisStatus is about the server.
 type RedisStatus struct {
-	// Server names it, without credentials.
+	// Server is its name, without credentials.
 	Server string `json:"server"`
-	// Embedded: it runs inside this process, for trying out.
+	// Embedded means that it runs inside this process, for trying out.
 	Embedded bool `json:"embedded"`
-	// Reachable: the last heartbeat landed and no later one failed.
+	// Reachable means that the last heartbeat landed and no later one failed.
 	Reachable bool `json:"reachable"`
-	// Warnings say what about the server puts the registry at risk, or that it is the embedded one.
+	// Warnings are about risks of this server for the registry, or that it is the embedded one.
 	Warnings []string `json:"warnings,omitempty"`
-	// ChecksOff are the checks that cannot be made on this server, because it does not report what
-	// they need.
+	// ChecksOff are the checks that this server rules out, because it does not report what they
+	// need.
 	ChecksOff []string `json:"checks_off,omitempty"`
 }

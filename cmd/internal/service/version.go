@@ -13,9 +13,9 @@ import (
 //go:embed archive.txt
 var archive string
 
-// Version returns what the build knows of itself: the module's version, in a checkout with the
-// revision; of the sources of an archive, which has no history, the version that git archive has
-// written into it. "unknown" without modules.
+// Version returns the version recorded in the build: the module's, in a checkout with the
+// revision. In the sources of an archive, which has no history, it is the version that git
+// archive wrote there. It is "unknown" without modules.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -24,7 +24,6 @@ func Version() string {
 	return versionOf(info.Main.Version, archive)
 }
 
-// versionOf returns the version of a build, or else that of an archive.
 func versionOf(built, archive string) string {
 	if built != "" && built != "(devel)" {
 		return built

@@ -1,12 +1,12 @@
-// Package tracing sends spans by OpenTelemetry (OTLP over HTTP) where the usual variables name an
-// endpoint. docs/traces.md has the variables, and the spans.
+// Package tracing sends spans by OpenTelemetry (OTLP over HTTP) if the usual variables name an
+// endpoint. docs/traces.md lists the variables and the spans.
 //
 //	traces := tracing.Start(ctx, tracing.Config{Program: "ingest", Instance: id, Logger: log})
 //	defer traces.Close()
 //	... janitor.Config{StartSpan: traces.StartSpan()}
 //
-// Without an endpoint Start returns nil. All methods of that work, and do nothing: no hook is set,
-// no handler wrapped, no goroutine started. What goes wrong is logged, and stops nobody.
+// Without an endpoint Start returns nil. All methods of nil work and do nothing: no hook is set,
+// no handler wrapped, no goroutine started. Errors are logged, and stop nobody.
 package tracing
 
 import (
@@ -32,29 +32,29 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
-// closeTime is for how long a program that stops waits for its last spans to be taken.
+// closeTime is how long a stopping program waits for its last spans to be accepted.
 const closeTime = time.Second
 
-// scope names who made the spans.
+// scope names the producer of the spans.
 const scope = "github.com/rollcall-redis/rollcall"
 
-// Config says who sends. All fields are required.
+// Config describes the sender. All fields are required.
 type Config struct {
-	Program  string // the service's name, unless OTEL_SERVICE_NAME gives another
+	Program  string // the service's name, unless OTEL_SERVICE_NAME is set
 	Version  string
 	Instance string
 	Logger   *slog.Logger
 }
 
-// Tracing sends spans. nil: it does not.
+// Tracing sends spans; a nil Tracing sends none.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	log      *slog.Logger
 }
 
-// Start reads OpenTelemetry's variables, as its SDK does, and begins to send spans; nil if they
-// name no endpoint, or one that cannot be used. The log says which of them is wrong.
+// Start reads OpenTelemetry's variables, as its SDK does, and begins to send spans. It returns
+// nil if they name no endpoint, or an unusable one; the log names the faulty variable.
 func Start(ctx context.Context, c Config) *Tracing {
 	endpoint := endpoint()
 	if endpoint == "" {
@@ -65,7 +65,7 @@ func Start(ctx context.Context, c Config) *Tracing {
 		c.Logger.Warn("no traces are sent: OpenTelemetry's variables cannot be used", "error", err)
 		return nil
 	}
-	// The SDK tells of what it cannot use, such as a sampler, and of nothing else: sender keeps
+	// The SDK reports settings that it cannot use, such as a sampler, and nothing else: sender keeps
 	// failures to send for itself.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		c.Logger.Warn("OpenTelemetry complains", "error", err)
@@ -80,7 +80,7 @@ func Start(ctx context.Context, c Config) *Tracing {
 		attribute.String("service.version", c.Version),
 		attribute.String("service.instance.id", c.Instance),
 	), resource.WithFromEnv()) // the last one wins
-	if err != nil { // what could be understood is in it
+	if err != nil { // it contains everything that could be parsed
 		c.Logger.Warn("OpenTelemetry complains", "error", err)
 	}
 	send := &sender{
@@ -96,7 +96,7 @@ func Start(ctx context.Context, c Config) *Tracing {
 		log:    c.Logger}
 }
 
-// endpoint is where traces go; "": nowhere.
+// endpoint returns the URL for traces; "": none.
 func endpoint() string {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") ||
 		os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
@@ -105,7 +105,6 @@ func endpoint() string {
 	return first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 }
 
-// first is the value of the first of these variables that has one.
 func first(names ...string) string {
 	for _, name := range names {
 		if v := os.Getenv(name); v != "" {
@@ -115,8 +114,8 @@ func first(names ...string) string {
 	return ""
 }
 
-// usable returns the endpoint without credentials. The error says what this program cannot do. The
-// exporter would take its default instead.
+// usable returns the endpoint without credentials. The error is about what this program cannot
+// do; the exporter would silently use its default instead.
 func usable(endpoint string) (shown string, err error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -137,8 +136,8 @@ func usable(endpoint string) (shown string, err error) {
 	}
 }
 
-// isHeader tells whether the exporter understands a header. Of one that it does not it would tell
-// the whole value, on stderr.
+// isHeader reports whether the exporter understands a header. Otherwise it would print the whole
+// value on stderr.
 func isHeader(text string) bool {
 	name, value, found := strings.Cut(text, "=")
 	name = strings.TrimSpace(name)
@@ -149,7 +148,7 @@ func isHeader(text string) bool {
 	return found && name != "" && !strings.ContainsFunc(name, odd) && err == nil
 }
 
-// Close sends what is left, and waits a second for it at most.
+// Close sends the remaining spans, and waits for that for a second at most.
 func (t *Tracing) Close() {
 	if t == nil {
 		return
@@ -161,7 +160,7 @@ func (t *Tracing) Close() {
 	}
 }
 
-// StartSpan is the hook that parts of a program have for spans; nil: there are none.
+// StartSpan returns the hook for spans that parts of a program take; nil: none.
 func (t *Tracing) StartSpan() func(context.Context, string, ...slog.Attr) (context.Context, func(error, ...slog.Attr)) {
 	if t == nil {
 		return nil
@@ -172,8 +171,8 @@ func (t *Tracing) StartSpan() func(context.Context, string, ...slog.Attr) (conte
 func (t *Tracing) start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, func(error, ...slog.Attr)) {
 	options := []trace.SpanStartOption{trace.WithAttributes(attributes(attrs)...)}
 	if name == "pass" {
-		// A term may last for months, and a trace is kept and sampled as one. So each pass is a trace
-		// of its own, with a link to its term.
+		// A term may last for months, and a trace is kept and sampled as a whole. So each pass is a
+		// trace of its own, with a link to its term.
 		options = append(options, trace.WithNewRoot(), trace.WithLinks(trace.LinkFromContext(ctx)))
 	}
 	ctx, span := t.tracer.Start(ctx, name, options...)
@@ -186,10 +185,10 @@ func (t *Tracing) start(ctx context.Context, name string, attrs ...slog.Attr) (c
 	}
 }
 
-// quiet is the attribute of a span that shows nothing. It is not sent.
+// quiet is the attribute of a span of no interest. Such a span is not sent.
 const quiet = "quiet"
 
-// attributes are OpenTelemetry's of these. Durations are seconds.
+// attributes converts attributes to OpenTelemetry's. Durations become seconds.
 func attributes(attrs []slog.Attr) []attribute.KeyValue {
 	all := make([]attribute.KeyValue, len(attrs))
 	for i, a := range attrs {
@@ -210,8 +209,8 @@ func attributes(attrs []slog.Attr) []attribute.KeyValue {
 	return all
 }
 
-// Handler makes a span of each request that h answers, named by its route. The span is part of the
-// caller's trace, if the request has one.
+// Handler makes a span of each request that h answers, named by its route. The span is part of
+// the caller's trace, if the request has one.
 func (t *Tracing) Handler(h http.Handler) http.Handler {
 	if t == nil {
 		return h
@@ -233,7 +232,6 @@ func (t *Tracing) Handler(h http.Handler) http.Handler {
 	})
 }
 
-// answer remembers the status.
 type answer struct {
 	http.ResponseWriter
 	code int
@@ -247,7 +245,7 @@ func (a *answer) WriteHeader(code int) {
 // Unwrap is for [http.ResponseController].
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// loud keeps quiet spans back.
+// loud drops quiet spans.
 type loud struct{ sdktrace.SpanProcessor }
 
 func (l loud) OnEnd(s sdktrace.ReadOnlySpan) {
@@ -259,8 +257,8 @@ func (l loud) OnEnd(s sdktrace.ReadOnlySpan) {
 	l.SpanProcessor.OnEnd(s)
 }
 
-// sender logs when sending begins to fail, and when it works again, and hides failures from the
-// SDK, which would tell of each.
+// sender logs when sending begins to fail, and when it works again. It hides failures from the
+// SDK, which would report each.
 type sender struct {
 	sdktrace.SpanExporter
 	sends *streak.Streak

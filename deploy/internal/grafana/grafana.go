@@ -1,4 +1,4 @@
-// Package grafana reads a dashboard strictly: a field that is not known fails.
+// Package grafana reads a dashboard strictly: unknown fields are errors.
 package grafana
 
 import (
@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// Dashboard is what Grafana stores of one. Of its schema, version 39, only what the dashboard here
-// uses is known.
+// Dashboard is a dashboard as Grafana stores it. Of its schema, version 39, only the parts used
+// by the dashboard here are known.
 type Dashboard struct {
 	UID                  string     `json:"uid"`
 	Title                string     `json:"title"`
@@ -32,7 +32,7 @@ type Dashboard struct {
 	Panels               []Panel    `json:"panels"`
 }
 
-// Range of time that is shown.
+// Range is the time range shown.
 type Range struct {
 	From string `json:"from"`
 	To   string `json:"to"`
@@ -74,7 +74,8 @@ type Templating struct {
 	List []Variable `json:"list"`
 }
 
-// Variable is one of a dashboard. Query is text for a data source, and a struct for a query.
+// Variable is a variable of a dashboard. Query is text for a data source, and a struct for a
+// query.
 type Variable struct {
 	Name        string          `json:"name"`
 	Label       string          `json:"label"`
@@ -95,13 +96,13 @@ type Variable struct {
 	SkipURLSync bool            `json:"skipUrlSync"`
 }
 
-// Datasource is one by its uid.
+// Datasource is a data source by its uid.
 type Datasource struct {
 	Type string `json:"type"`
 	UID  string `json:"uid"`
 }
 
-// Panel is one, or a row. Panels of a row that is closed are in it, those of an open row behind it.
+// Panel is a panel or a row. A closed row contains its panels, an open row is followed by them.
 type Panel struct {
 	ID              int             `json:"id"`
 	Type            string          `json:"type"`
@@ -125,13 +126,13 @@ type GridPos struct {
 	H int `json:"h"`
 }
 
-// FieldConfig says how values are shown.
+// FieldConfig configures the display of values.
 type FieldConfig struct {
 	Defaults  Defaults   `json:"defaults"`
 	Overrides []struct{} `json:"overrides"`
 }
 
-// Defaults of all values of a panel.
+// Defaults apply to all values of a panel.
 type Defaults struct {
 	Unit       string          `json:"unit"`
 	Min        *float64        `json:"min"`
@@ -175,7 +176,7 @@ func Read(file string) (d Dashboard, err error) {
 	return d, nil
 }
 
-// All are the panels and rows, those in closed rows too.
+// All returns the panels and rows, including those in closed rows.
 func (d Dashboard) All() (all []Panel) {
 	for _, p := range d.Panels {
 		all = append(all, p)

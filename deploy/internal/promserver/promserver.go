@@ -1,4 +1,4 @@
-// Package promserver runs a Prometheus, for tests and for a fleet to look at.
+// Package promserver runs a Prometheus, for tests and for the demonstration fleet.
 package promserver
 
 import (
@@ -20,25 +20,25 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// ErrLate says that Prometheus did not serve in time.
+// ErrLate means that Prometheus did not serve in time.
 var ErrLate = errors.New("promserver: waited in vain")
 
 const (
-	patience = time.Minute // for what takes a second, on a machine that does a lot else
+	patience = time.Minute // for what usually takes a second, on a busy machine
 	poll     = 20 * time.Millisecond
 )
 
-// Config says what a Prometheus does. Bin, Dir and Every are required.
+// Config configures a Prometheus. Bin, Dir and Every are required.
 type Config struct {
 	Bin   string        // folder with the program; see scripts/prometheus
 	Dir   string        // folder of its own, for configuration, data and log
 	Addr  string        // where it listens; empty: on a free port of the loopback interface
-	Every time.Duration // between two scrapes, and between two looks at the rules
+	Every time.Duration // between two scrapes, and between two evaluations of the rules
 	Rules []string      // files
 }
 
-// Server is a Prometheus that runs. It ends with [process.Process.Kill], at the latest with this
-// process.
+// Server is a running Prometheus. It ends with [process.Process.Kill], or with this process at
+// the latest.
 type Server struct {
 	*process.Process
 	URL string
@@ -48,7 +48,7 @@ type Server struct {
 }
 
 // Start starts a Prometheus without targets, and returns when it serves. Errors are ErrLate, the
-// cause of ctx, and what Prometheus says.
+// cause of ctx, and Prometheus' own.
 func Start(ctx context.Context, c Config) (*Server, error) {
 	s := &Server{jobs: filepath.Join(c.Dir, "jobs.json")}
 	// JSON is YAML. A file of targets is read again when it changes.
@@ -96,7 +96,7 @@ func (s *Server) serves(ctx context.Context) error {
 		}
 	}
 	s.URL = "http://" + s.Said("Listening on", "address")
-	// Connections that are kept would look like goroutines that leak.
+	// Kept connections would look like leaking goroutines.
 	client, err := api.NewClient(api.Config{Address: s.URL,
 		RoundTripper: &http.Transport{DisableKeepAlives: true}})
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *Server) Scrape(jobs map[string][]string) error {
 	if err != nil {
 		return fmt.Errorf("promserver: %w", err)
 	}
-	// Moved there whole: Prometheus meets half of no file.
+	// The rename keeps Prometheus from reading half a file.
 	if err := os.WriteFile(s.jobs+".new", text, 0o600); err != nil {
 		return fmt.Errorf("promserver: %w", err)
 	}

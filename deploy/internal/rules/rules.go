@@ -1,4 +1,4 @@
-// Package rules reads the file of alerts, and makes others of it.
+// Package rules reads the file of alerts, and derives others from it.
 package rules
 
 import (
@@ -13,12 +13,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// File is a file of Prometheus' rules, of which only alerts are known.
+// File is a file of Prometheus' rules; only alerts are known.
 type File struct {
 	Groups []Group `json:"groups"`
 }
 
-// Group of one program, named rollcall-PROGRAM; or of what all programs have, named rollcall.
+// Group is a group of alerts of one program, named rollcall-PROGRAM, or of all programs, named
+// rollcall.
 type Group struct {
 	Name  string  `json:"name"`
 	Rules []Alert `json:"rules"`
@@ -33,7 +34,7 @@ type Alert struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// Read reads a file strictly: what is no alert is an error.
+// Read reads a file strictly: anything but an alert is an error.
 func Read(file string) (f File, err error) {
 	text, err := os.ReadFile(file)
 	if err == nil {
@@ -45,7 +46,7 @@ func Read(file string) (f File, err error) {
 	return f, nil
 }
 
-// Of leaves the alerts of some programs, and those that all programs have.
+// Of keeps the alerts of some programs, and those of all programs.
 func (f File) Of(programs ...string) File {
 	return File{slices.DeleteFunc(slices.Clone(f.Groups), func(g Group) bool {
 		return g.Name != "rollcall" &&
@@ -55,7 +56,7 @@ func (f File) Of(programs ...string) File {
 
 var window = regexp.MustCompile(`\[[0-9a-z]+\]`)
 
-// Faster makes all times of all alerts so many times shorter. Its error says which is none.
+// Faster divides all times of all alerts by ratio. The error names one that is not a time.
 func (f File) Faster(ratio int) (faster File, err error) {
 	for _, g := range f.Groups {
 		g.Rules = slices.Clone(g.Rules)

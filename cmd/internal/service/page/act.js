@@ -1,5 +1,5 @@
-// What changes something: sweep, pause, resume, resign. Each is a POST with the token as a header.
-// The token is kept for this tab alone, and goes when it is closed.
+// The requests that change something: sweep, pause, resume, resign. Each is a POST with the token
+// in a header. The token is kept for this tab alone, until it is closed.
 
 import { leads, link, make, set } from "./words.js";
 import { reportRow } from "./show.js";
@@ -7,7 +7,7 @@ import { reportRow } from "./show.js";
 const $ = (id) => document.getElementById(id);
 const kept = "rollcall-token";
 
-// act wires the forms, if there are any. follow is to be called with each new state of the fleet.
+// act wires the forms, if there are any. Call follow with each new state of the fleet.
 export function act(clock) {
 	if (!$("forms")) return { follow() {} };
 	let fleet;
@@ -42,7 +42,7 @@ export function act(clock) {
 				headers: { Authorization: "Bearer " + sessionStorage.getItem(kept) },
 			});
 			response = await ask();
-			if (response.status === 429) { // not looked at: a token from this address was wrong a moment ago
+			if (response.status === 429) { // not checked: a token from this address was wrong a moment ago
 				await new Promise((over) => setTimeout(over, 1000 * (response.headers.get("Retry-After") ?? 1)));
 				response = await ask();
 			}
@@ -127,8 +127,8 @@ function reports(all, now) {
 		make("tbody", {}, ...all.map((r) => reportRow(r, now)))))];
 }
 
-// sure asks before something that cannot be undone. The next question waits until the answer to the
-// last one has arrived: a dialog tells it a moment after it is gone, and would tell both.
+// sure asks before an irreversible action. The next question waits for the answer to the last
+// one: a dialog reports its answer a moment after it closes, and would report it to both.
 let answered = Promise.resolve();
 function sure(question, yes) {
 	answered = answered.then(() => new Promise((resolve) => {

@@ -1,4 +1,4 @@
-// The search of a device or a key: why it is there, or is gone.
+// The search for a device or a key: why it exists, or is gone.
 
 import { make } from "./words.js";
 
@@ -16,7 +16,7 @@ export function search() {
 		} catch {
 			parts = [make("p", { className: "bad", textContent: "This replica does not answer." })];
 		}
-		if (turn !== last) return; // somebody has asked for another
+		if (turn !== last) return; // a newer search has begun
 		$("answer").removeAttribute("aria-busy");
 		$("answer").replaceChildren(...parts);
 	};
@@ -24,7 +24,7 @@ export function search() {
 		e.preventDefault();
 		const key = $("key").value.trim();
 		if (!key) return;
-		// The address can be given to somebody else.
+		// The address can be shared.
 		history.replaceState(null, "", "?" + new URLSearchParams({ key }));
 		look(key);
 	});

@@ -1,4 +1,4 @@
-// Follows the fleet by server-sent events. Without this script the page is whole, and reloads itself.
+// Follows the fleet by server-sent events. Without it the page is complete, and reloads itself.
 
 import { Rows } from "./rows.js";
 import { showState, showVerdict, passTime, Timeline } from "./show.js";
@@ -8,21 +8,22 @@ import { act } from "./act.js";
 
 const $ = (id) => document.getElementById(id);
 
-// Nothing is said for 15 s at most: after that the stream is broken, whatever the browser thinks.
+// The server is silent for 15 s at most. A longer silence means that the stream is broken, whatever
+// the browser thinks.
 const silence = 20_000;
-const again = 2_000; // until a stream that was refused is asked for again
+const again = 2_000; // until a refused stream is requested again
 
 const fleet = { instances: [], byID: new Map(), known: false };
-let offset = 0; // of the server's clock to this one's
-let heard = 0; // when something last came, by performance.now
-let frozen; // the server's time, while nothing is known of now
+let offset = 0; // of the server's clock from this one
+let heard = 0; // when the last event arrived, by performance.now
+let frozen; // the server's time, while the present is unknown
 let stream, trouble = "";
 
 const clock = () => frozen ?? Date.now() + offset;
 const rows = new Rows(clock);
 const timeline = new Timeline();
 
-// learn takes a fleet event: all of it, or what has changed.
+// learn applies a fleet event: the whole fleet, or changes.
 function learn(news) {
 	const now = Date.parse(news.now);
 	if (news.whole) fleet.byID.clear();
@@ -40,7 +41,7 @@ function learn(news) {
 	acting.follow(fleet);
 }
 
-// alive notes that the stream lives, and what time it is there.
+// alive records that the stream lives, and the server's time.
 function alive(now) {
 	heard = performance.now();
 	if (now) offset = Date.parse(now) - Date.now();
@@ -49,15 +50,15 @@ function alive(now) {
 	state();
 }
 
-// cut notes that nothing is known of now.
+// cut records that the present is unknown.
 function cut(why) {
 	frozen ??= clock();
 	trouble = why;
 	state();
 }
 
-// state says whether what is shown is of now. Time is stopped while it is not: an instance must not
-// look dead because nobody told.
+// state shows whether the page is up to date. Time stops while it is not: an instance must not look
+// dead because no news arrived.
 function state() {
 	const link = $("link");
 	document.body.classList.toggle("old", trouble !== "");
@@ -90,7 +91,7 @@ function open() {
 	});
 	stream.addEventListener("error", () => {
 		cut("Cut off from this replica, trying again.");
-		// A browser comes back by itself, but not to a server that refused.
+		// A browser reconnects by itself, but not to a server that refused.
 		if (stream.readyState === EventSource.CLOSED) setTimeout(open, again);
 	});
 }
@@ -106,7 +107,7 @@ function tick() {
 	rows.pass(clock());
 }
 
-// refresh renews the part about this replica, which is the server's own.
+// refresh renews the part about this replica, which the server renders.
 async function refresh() {
 	if (document.hidden || trouble) return;
 	try {
@@ -115,14 +116,14 @@ async function refresh() {
 		const part = new DOMParser().parseFromString(await answer.text(), "text/html");
 		$("own").replaceChildren(...part.body.childNodes);
 	} catch {
-		// the stream says that the replica is away
+		// the stream shows that the replica is away
 	}
 }
 
 document.body.classList.add("live");
 search();
 const acting = act(clock);
-// A page that nobody sees asks for nothing.
+// A hidden page requests nothing.
 document.addEventListener("visibilitychange", () => {
 	if (document.hidden) stream?.close();
 	else open();

@@ -1,4 +1,4 @@
-// The table of instances: those to look at first, the rest by name. Of many it shows a page.
+// The table of instances: those to look at first, the rest by name. It pages long lists.
 
 import { ago, count, leads, link, set, short, whole } from "./words.js";
 import { life } from "./show.js";
@@ -23,7 +23,7 @@ export class Rows {
 		});
 	}
 
-	// show shows which instances there are now.
+	// show shows the present instances.
 	show(fleet, now) {
 		this.#fleet = fleet;
 		const odd = (i) => !i.alive ? 0 : i.differs ? 1 : leads(fleet, i.id) ? 2 : 3;
@@ -50,7 +50,7 @@ export class Rows {
 		this.pass(now);
 	}
 
-	// #row is the row of an instance, with what does not change as time passes.
+	// #row is the row of an instance, with the values that do not change as time passes.
 	#row(i, rank, fleet) {
 		let row = this.#rows.get(i.id);
 		if (!row) {
@@ -74,7 +74,7 @@ export class Rows {
 		return row;
 	}
 
-	// pass shows what changes as time passes, in the rows that are shown.
+	// pass updates the values that change as time passes, in visible rows.
 	pass(now) {
 		for (const i of this.#shown) {
 			const row = this.#rows.get(i.id);

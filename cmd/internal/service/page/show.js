@@ -1,11 +1,11 @@
-// Shows the fleet: what is wrong, facts, sweeps. It changes what is there, in place, and says the
-// same as cmd/internal/service/page_fleet.go.
+// Shows the fleet: problems, facts, sweeps. It changes the page in place, with the same text as
+// cmd/internal/service/page_fleet.go.
 
 import { ago, clock, count, link, make, megabytes, milliseconds, numbers, set, short, whole } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 
-// showState shows a fleet's head: all but its instances.
+// showState shows a fleet's head: everything except its instances.
 export function showState(fleet, now) {
 	showProblems(fleet.problems ?? []);
 	const { leader, witness, redis, hold } = fleet;
@@ -25,7 +25,7 @@ export function showState(fleet, now) {
 	passTime(fleet, now);
 }
 
-// showPartitions shows who leads which. How many there are never changes while replicas run.
+// showPartitions shows the partitions' leaders. Their number never changes while replicas run.
 function showPartitions(p) {
 	const here = p.leaders.find((l) => l.instance === document.body.dataset.instance);
 	set($("leader"), p.leaders.map((l) => `${l.instance} ${numbers(l.partitions)}`).join(" · ") || "nobody");
@@ -33,13 +33,13 @@ function showPartitions(p) {
 	set($("largest"), `the largest is ${p.largest}, ${count(p.most_entries)} entries`);
 }
 
-// held says why deletes are held, and of several partitions in which.
+// held describes why deletes are held, and in which partitions if there are several.
 function held({ hold, partitions }) {
 	if (!partitions?.holds || hold.reason === "paused") return hold.reason;
 	return partitions.holds.map((h) => `${h.reason} in ${numbers(h.partitions)}`).join(", ");
 }
 
-// passTime shows what changes as time passes.
+// passTime updates the values that change as time passes.
 export function passTime(fleet, now) {
 	const { hold, leader, partitions, witness } = fleet;
 	set($("term"), partitions ? partitions.unled ? `nobody leads ${numbers(partitions.unled)}` : "" : !leader ? "" : !leader.epoch ? "its term begins" :
@@ -58,7 +58,7 @@ function replaceLink(element, text, address) {
 	element.replaceChildren(node);
 }
 
-let told; // the names of the problems that were said aloud
+let told; // the names of the problems read aloud
 
 function showProblems(problems) {
 	const level = problems.length === 0 ? "good" : problems[0].level === "wrong" ? "bad" : "warn";
@@ -82,7 +82,7 @@ function showProblems(problems) {
 		set(sentence, p.sentence);
 		set(todo, p.do ?? "");
 	});
-	// The sentences count down: a screen reader hears them when they are new.
+	// The sentences count down: a screen reader reads only new ones.
 	if (told !== names && told !== undefined) {
 		set($("said"), [verdict, ...problems.map((p) => p.sentence)].join(". "));
 	}
@@ -128,11 +128,11 @@ export function reportRow(r, now) {
 		number(r.seconds < .001 ? "<1ms" : r.seconds < 1 ? `${Math.round(1000 * r.seconds)}ms` : short(1000 * r.seconds)));
 }
 
-// Timeline is the last hour. Events are told by id, some again as they go on.
+// Timeline is the last hour. Events arrive with an id, some repeatedly as they go on.
 export class Timeline {
 	#events = new Map();
 
-	// add takes events, the newest first; all of them if whole.
+	// add adds events, the newest first; if whole, they replace all.
 	add(events, whole, now) {
 		if (whole) this.#events.clear();
 		for (const e of events) this.#events.set(e.id, e);
@@ -157,7 +157,7 @@ function eventRow(e) {
 	return row;
 }
 
-// drawHour draws what the list says: a bar for the evictions of a minute, a line for a new term.
+// drawHour draws the list: a bar for the evictions of a minute, a line for a new term.
 function drawHour(events, now) {
 	const hour = $("hour");
 	const minutes = new Array(60).fill(0);
@@ -184,7 +184,7 @@ function drawHour(events, now) {
 	hour.querySelector("g").replaceChildren(...shapes);
 }
 
-// life is how much of a heartbeat is left, 0 to 1, and in words.
+// life is the rest of a heartbeat, from 0 to 1, and in words.
 export function life(instance, now) {
 	if (!instance.alive) return [0, "none"];
 	if (!(instance.until > 0)) return [instance.ttl ? 0 : 1, "no end"];

@@ -1,11 +1,12 @@
-// Words for numbers and times, as cmd/internal/service/page.go and cmd/internal/inspect/words.go write them.
+// Words for numbers and times, as cmd/internal/service/page.go and cmd/internal/inspect/words.go
+// write them.
 
 // count groups the digits of a number.
 export function count(n) {
 	return String(n).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
-// short writes milliseconds as people read them.
+// short formats milliseconds for people.
 export function short(ms) {
 	if (ms < 0) return "-" + short(-ms);
 	const tenths = Math.round(ms / 100) / 10;
@@ -31,7 +32,7 @@ export function whole(ms) {
 	return Math.floor(ms / 1000) * 1000;
 }
 
-// milliseconds reads a duration such as 1m30s or 2d3h; NaN: it is none.
+// milliseconds parses a duration such as 1m30s or 2d3h; it returns NaN for anything else.
 export function milliseconds(text) {
 	const unit = { ms: 1, s: 1e3, m: 6e4, h: 36e5, d: 864e5 };
 	const parts = String(text ?? "").matchAll(/([\d.]+)(ms|s|m|h|d)/g);
@@ -49,7 +50,7 @@ export function megabytes(n) {
 	return (n / 1048576).toFixed(1) + " MB";
 }
 
-// set changes a text only if it is another, so that a browser has nothing to draw.
+// set changes a text only if it differs, to spare the browser drawing it.
 export function set(element, text) {
 	if (element.textContent !== text) element.textContent = text;
 }
@@ -61,13 +62,13 @@ export function make(name, properties = {}, ...children) {
 	return element;
 }
 
-// link names a replica, and leads to its own page if its address can be one.
+// link names a replica, and links to its own page if its address can be reached.
 export function link(instance, address) {
 	const reachable = /^(\[[0-9a-f:.]+\]|[\w.-]+):\d+$/i.test(address ?? "") && !/^(\[::\]|0\.0\.0\.0):/.test(address);
 	return reachable ? make("a", { href: `http://${address}/`, textContent: instance }) : document.createTextNode(instance);
 }
 
-// numbers writes partitions as people read them: 0-3, 7.
+// numbers formats partitions for people: 0-3, 7.
 export function numbers(partitions) {
 	const texts = [];
 	for (let i = 0, j; i < partitions.length; i = j + 1) {
@@ -77,7 +78,7 @@ export function numbers(partitions) {
 	return texts.join(", ");
 }
 
-// leads says what an instance leads; "": nothing.
+// leads describes what an instance leads; "": nothing.
 export function leads(fleet, id) {
 	if (!fleet.partitions) return fleet.leader?.instance === id ? "leads" : "";
 	const led = fleet.partitions.leaders.find((l) => l.instance === id);

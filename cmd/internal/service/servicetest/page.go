@@ -10,7 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-// Tables requires that a page has the settings of the code, between the lines `<!-- begin NAME -->`
+// Tables requires that a page has the code's settings, between the lines `<!-- begin NAME -->`
 // and `<!-- end NAME -->`. With update it writes them there.
 func Tables(t testing.TB, page string, update bool, tables map[string][]service.Setting) {
 	t.Helper()

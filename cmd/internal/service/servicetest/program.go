@@ -1,5 +1,5 @@
-// Package servicetest runs a program of ours within a test's own process, asks what its HTTP
-// listener serves, and compares a page with its settings.
+// Package servicetest runs one of our programs within a test's own process, asks its HTTP
+// listener, and compares a page with its settings.
 package servicetest
 
 import (
@@ -27,7 +27,7 @@ type Program struct {
 }
 
 // Start runs a program: run gets the arguments, and returns the exit status. The end of the test
-// stops it. Its log is part of the test's if that failed.
+// stops it. Its log becomes part of the test's if that failed.
 func Start(
 	t testing.TB, run func(ctx context.Context, args []string, stdout, stderr io.Writer) int, args ...string,
 ) *Program {
@@ -70,7 +70,7 @@ func (p *Program) Ends() (status int) {
 	return status
 }
 
-// Await waits until something is so.
+// Await waits until what returns true.
 func (p *Program) Await(what func() bool, name ...any) {
 	p.T.Helper()
 	waittest.Until(p.T, 20*time.Millisecond, what, name...)
@@ -79,7 +79,7 @@ func (p *Program) Await(what func() bool, name ...any) {
 // Client keeps no connection open, since those would look like leaks.
 var Client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// Ask makes a request; with a bearer token, if there is one, and a body in JSON, if there is one.
+// Ask makes a request, with a bearer token and a body in JSON if these are given.
 func (p *Program) Ask(token, method, path, body string) (resp *http.Response, answer string) {
 	p.T.Helper()
 	req, err := http.NewRequestWithContext(p.T.Context(), method, "http://"+p.HTTP+path, strings.NewReader(body))
@@ -105,14 +105,14 @@ func (p *Program) Post(path, token string) (code int, body string) {
 	return resp.StatusCode, body
 }
 
-// Get asks as nobody.
+// Get asks without a token.
 func (p *Program) Get(path string) (code int, body string) {
 	p.T.Helper()
 	resp, body := p.Ask("", http.MethodGet, path, "")
 	return resp.StatusCode, body
 }
 
-// Status is what /api/v1/status says, in the program's own type.
+// Status returns the answer of /api/v1/status, in the program's own type.
 func Status[S any](p *Program) (s S) {
 	p.T.Helper()
 	code, body := p.Get("/api/v1/status")

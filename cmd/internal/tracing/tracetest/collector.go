@@ -1,5 +1,5 @@
-// Package tracetest is a collector of OpenTelemetry for tests: an HTTP server that keeps the spans
-// that it is sent by OTLP, and can be asked for them.
+// Package tracetest is a collector of OpenTelemetry for tests: an HTTP server that keeps the
+// spans it receives by OTLP.
 package tracetest
 
 import (
@@ -56,7 +56,7 @@ func Start(t testing.TB) *Collector {
 	return c
 }
 
-// Spans are those that have arrived, of these names; without names all.
+// Spans returns the received spans with these names, or all if none are given.
 func (c *Collector) Spans(names ...string) (all []Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +68,7 @@ func (c *Collector) Spans(names ...string) (all []Span) {
 	return all
 }
 
-// Contains tells whether a text is anywhere in what has arrived.
+// Contains reports whether a text is anywhere in the received data.
 func (c *Collector) Contains(text string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +153,7 @@ type field struct {
 	number uint64
 }
 
-// fields are the values of a message by the number of their field.
+// fields are the values of a message by field number.
 type fields map[uint64][]field
 
 func (f fields) one(number uint64) (last field) {
@@ -163,7 +163,7 @@ func (f fields) one(number uint64) (last field) {
 	return last
 }
 
-// message reads one message. It panics if that is none.
+// message reads one message. It panics on anything else.
 func message(raw []byte) fields {
 	all := fields{}
 	uvarint := func() uint64 {
