@@ -35,7 +35,7 @@ func newBreaker(name string) breaker {
 	return breaker{gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		Name: name, Timeout: opensAgain,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= tripsAfter },
-		// A caller that left or ran out of time is no evidence about the server. Any answer is a
+		// A caller that left or ran out of time proves nothing about the server. Any answer is a
 		// success.
 		IsExcluded:   func(err error) bool { return errors.Is(err, context.Canceled) },
 		IsSuccessful: func(err error) bool { return err == nil || answered(err) },

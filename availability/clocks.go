@@ -33,7 +33,7 @@ func (a answer) at(then time.Time) time.Time { return a.there.Add(then.Sub(a.her
 func (c *clocks) mirrorSaid(begun, there time.Time) { c.said(&c.mirror, begun, there) }
 func (c *clocks) sourceSaid(begun, there time.Time) { c.said(&c.source, begun, there) }
 
-// said stores a clock's answer to a question asked at begun.
+// said stores the answer of a clock that was asked at begun.
 func (c *clocks) said(which *answer, begun, there time.Time) {
 	took := time.Since(begun)
 	c.mu.Lock()
