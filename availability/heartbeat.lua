@@ -5,8 +5,8 @@
 --   text, up to its last colon; if the server is in the same minute, this saves half of iso's
 --   work
 -- Result: deactivated; not_online, also while an auto-offline is under way, because otherwise the
---   app would believe it is online while it is being set offline; kept; unseeded: kept, but the mirror is
---   not whole and cannot tell whether the mitra is online.
+--   app would believe it is online while it is being set offline; kept; unseeded: kept, but the
+--   mirror is not whole, so nobody here knows whether the mitra is online.
 local call, id = redis.call, ARGV[1]
 local prefix = string.sub(KEYS[1], 1, -17 - #id) -- all before mitra:heartbeat:
 if call('SISMEMBER', prefix .. 'mitras:deactivated', id) == 1 then return 'deactivated' end
