@@ -16,6 +16,7 @@ import (
 // An Origin is the source of an answer.
 type Origin string
 
+// The origins of answers.
 const (
 	FromValkey   Origin = "valkey"
 	FromPostgres Origin = "postgres" // Redis cannot answer, or the mirror is not whole

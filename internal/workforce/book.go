@@ -5,8 +5,10 @@ import (
 	"time"
 )
 
+// State is what an app is doing.
 type State int
 
+// The states of an app.
 const (
 	Starting State = iota
 	Up             // online or about to be, and sends heartbeats
