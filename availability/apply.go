@@ -109,7 +109,6 @@ func (m *Mirror) deliver(ctx context.Context, states ...State) (brought int, err
 	return m.settleFound(ctx, found)
 }
 
-// settleFound resolves what apply found in mode newer.
 func (m *Mirror) settleFound(ctx context.Context, found []unequal) (brought int, err error) {
 	var ahead []unequal
 	var living []string

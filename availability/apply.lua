@@ -14,7 +14,7 @@
 --   heard    equal, but the source has a later sign of life, which Redis could not accept when it
 --            came
 --   alive    the source judged a mitra silent, but Redis received a later heartbeat; never written
--- and for each rewritten key of a mitra that did not hold a value of ours, beside one of these:
+-- In addition to one of these, for each key that held no value of ours and was rewritten:
 --   bad_capacity, bad_heartbeat
 -- Both keys belong to the mirror because the source has a state of this mitra.
 -- A mark of auto-offline is removed together with the version it was set at.

@@ -28,7 +28,6 @@ const (
 	heartbeatKeys = "mitra:heartbeat"
 )
 
-// badKinds maps apply.lua's names for rewritten keys of mitras.
 var badKinds = map[string]string{"bad_capacity": capacityKeys, "bad_heartbeat": heartbeatKeys}
 
 // sharedKeys are the keys of fit.lua, in its order, without the prefix.

@@ -13,7 +13,6 @@ import (
 
 var errPanic = errors.New("availability: panic")
 
-// errUnseeded is a read script's answer while the mirror is not whole.
 var errUnseeded = errors.New("availability: the mirror is not whole")
 
 const (

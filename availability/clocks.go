@@ -27,13 +27,11 @@ type clocks struct {
 // answer is a reading of a remote clock, and our time when it was taken.
 type answer struct{ there, here time.Time }
 
-// at returns the remote time when our clock shows then.
 func (a answer) at(then time.Time) time.Time { return a.there.Add(then.Sub(a.here)) }
 
 func (c *clocks) mirrorSaid(begun, there time.Time) { c.said(&c.mirror, begun, there) }
 func (c *clocks) sourceSaid(begun, there time.Time) { c.said(&c.source, begun, there) }
 
-// said stores the answer of a clock that was asked at begun.
 func (c *clocks) said(which *answer, begun, there time.Time) {
 	took := time.Since(begun)
 	c.mu.Lock()
@@ -65,7 +63,6 @@ func (c *clocks) toMirror(at time.Time) time.Time {
 	return at.Add(-c.skew)
 }
 
-// toSource converts a time of the mirror's server to the source's clock.
 func (c *clocks) toSource(at time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

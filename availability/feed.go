@@ -263,8 +263,8 @@ func (m *Mirror) otherLife() {
 	m.uncompared = true
 }
 
-// behind returns for how long Redis may have missed commits of the source. Zero means it has
-// everything except what the current look is reading.
+// behind returns how long Redis may have missed commits of the source. Zero means it has them all,
+// except those that the current look is reading.
 func (m *Mirror) behind() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

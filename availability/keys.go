@@ -30,7 +30,6 @@ func (k keys) breaker() string   { return k.Prefix + "availability:offline" }
 // invalidate is the channel that announces a changed setting by its name.
 func (k keys) invalidate() string { return k.Prefix + "config:invalidate" }
 
-// all returns the five keys that keys.lua expects, followed by more.
 func (k keys) all(more ...string) []string {
 	return append([]string{k.online(), k.deactivated(), k.version(), k.condemned(), k.seeded()}, more...)
 }

@@ -11,20 +11,18 @@ import (
 const (
 	// breakerLeast is the smallest number of mitras online for which the breaker trips.
 	breakerLeast = 20
-	// breakerHolds is the shortest hold.
 	breakerHolds = time.Minute
 )
 
 // overdue returns the silence from which the breaker counts a mitra. Apps ping out of step, so
-// mitras that are cut off at the same instant fall silent one by one, over the pause between two
-// pings. When the first one is silent, the last has been quiet for StaleAfter less that pause. An
-// app that pings in time must never be overdue, however. So with a StaleAfter below two pauses,
-// part of the wave is not counted yet when its first mitras go offline.
+// mitras that are cut off together fall silent one by one, over the pause between two pings. When
+// the first is silent, the last has been quiet for StaleAfter less that pause. But a punctual app
+// must never be overdue, so with a StaleAfter below two pauses, part of the wave is not counted
+// yet when its first mitras go offline.
 func overdue(s Settings) time.Duration {
 	return max(s.StaleAfter-s.PingInterval, s.PingInterval)
 }
 
-// checkBreaker holds the sweep until the moment that breaker stored.
 func (x *offlinePass) checkBreaker(ctx context.Context) error {
 	return x.holdUntil(ctx, heldUntil, x.holds(), 0, heldMassFailure)
 }

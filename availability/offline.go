@@ -184,7 +184,6 @@ func (x *offlinePass) find(ctx context.Context) error {
 	}
 }
 
-// noteNotRequired stores for later passes that heartbeats are not required now.
 func (x *offlinePass) noteNotRequired(ctx context.Context) error {
 	now, err := x.serverTime(ctx, x.Call)
 	if err != nil {
@@ -396,7 +395,6 @@ func (x *offlinePass) outdate(ctx context.Context) {
 	}
 }
 
-// leftBehind returns the mitras that the source could have flipped but did not.
 func leftBehind(those []Condemned, states []State, flipped []string, cutoff time.Time) (ids []string) {
 	for _, s := range states {
 		could := s.Online && s.Seen.Before(cutoff) && slices.Contains(those, Condemned{s.ID, s.Version})

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An Origin is the source of an answer.
+// An Origin is where an answer came from.
 type Origin string
 
 // The origins of answers.
@@ -54,7 +54,7 @@ const findPage = 1000
 
 // read asks Redis, and if Redis cannot answer, the source: at most Config.Fallbacks at once.
 // While Redis may have missed commits of the source, read asks the source as well. If that fails,
-// it returns Redis' answer, with the time since then as its age.
+// it returns Redis' answer; its Age is how long Redis may have missed commits.
 func read[T any](ctx context.Context, m *Mirror, op string,
 	fromRedis, fromSource func(ctx context.Context) (T, error),
 ) (Answer[T], error) {

@@ -20,7 +20,6 @@ var errEmptySource = errors.New(
 // driftNamed limits how many mitras per kind one reconciliation logs. All are counted.
 const driftNamed = 20
 
-// scanOf is the COUNT of scans.
 const scanOf = 1000
 
 // caller makes one small call to Redis, either directly or at a sweep's pace.
@@ -203,7 +202,6 @@ func (r *reconciliation) heal(ctx context.Context, states []State) error {
 	return nil
 }
 
-// outbid raises versions above Redis' where the source has lost them.
 func (r *reconciliation) outbid(ctx context.Context, ahead []unequal) error {
 	states, lost, err := r.overbid(ctx, ahead)
 	if err != nil || len(lost) == 0 {

@@ -43,9 +43,8 @@ func (m *Mirror) Settings(ctx context.Context) (Settings, error) {
 	}
 }
 
-// firstSettings asks the source like any read that falls back. One call serves all who wait, and
-// a failure is the answer for a second, so that a recovering source does not meet everybody at
-// once.
+// firstSettings asks the source like any read that falls back. Concurrent callers share one call,
+// and its failure for another second, so that they do not all hit a recovering source at once.
 func (m *Mirror) firstSettings(ctx context.Context) (s Settings, err error) {
 	m.mu.Lock()
 	failed, at := m.settingsFailed, m.settingsFailedAt
@@ -139,7 +138,6 @@ func (m *Mirror) PutSetting(ctx context.Context, name string, value any) error {
 	return nil
 }
 
-// invalidated reads the settings and drops whatever is based on older ones.
 func (m *Mirror) invalidated(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*m.patience)
 	defer cancel()

@@ -35,7 +35,6 @@ type Snapshot struct {
 	Count     int  `json:"count"`
 }
 
-// lastSnapshot is the last one known to this process.
 type lastSnapshot struct {
 	Snapshot
 	from Origin
@@ -221,7 +220,6 @@ func (m *Mirror) storedSnapshot(ctx context.Context) (lastSnapshot, error) {
 	return s, err
 }
 
-// keepSnapshot makes s the last one unless settings have changed since.
 func (m *Mirror) keepSnapshot(s lastSnapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

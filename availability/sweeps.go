@@ -131,8 +131,6 @@ func (m *Mirror) checkLayout(p *janitor.Pass) error {
 	return nil
 }
 
-// reconcilePass runs a reconciliation. While the mirror is not whole, it leaves the work to the
-// seeding.
 func (m *Mirror) reconcilePass(ctx context.Context, p *janitor.Pass) error {
 	found, states, err := m.reconcile(ctx, p.Call)
 	p.AddScanned(states)

@@ -17,12 +17,10 @@ import (
 const (
 	// feedWaits is how long the feed waits for a table lock; keepWaits is how long the other calls
 	// that keep the mirror wait for a table or row lock.
-	feedWaits = 200 * time.Millisecond
-	keepWaits = time.Second
-	// lockNotAvailable is the code of a lock wait that timed out.
+	feedWaits        = 200 * time.Millisecond
+	keepWaits        = time.Second
 	lockNotAvailable = "55P03"
-	// nameKey is the key of a connection's name.
-	nameKey = "rollcall.name"
+	nameKey          = "rollcall.name"
 	// forEver is the lifetime of the feed's connection, because its end ends a life.
 	forEver = 100 * 365 * 24 * time.Hour
 )

@@ -14,7 +14,6 @@ type place struct {
 	most int
 }
 
-// seats are the callers in one place.
 type seats struct {
 	taken chan struct{}
 	users int // hold a seat or wait for one

@@ -11,7 +11,6 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// columns of a state, from the view s.
 const columns = `s.mitra_id::text, s.version, s.is_online, s.is_active, s.active_sessions, s.seen, s.judged`
 
 // A row is a state as read. Its fields are nil if there is none.

@@ -14,7 +14,6 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// outcomes maps the results of the functions in migrations/00003_writers.sql.
 var outcomes = map[string]error{
 	"done":     nil,
 	"unknown":  availability.ErrNotFound,
@@ -74,7 +73,6 @@ func (s *Source) Beat(ctx context.Context, id string) (availability.State, error
 	return s.set(ctx, "heartbeat", "availability_beat", id)
 }
 
-// set runs a writer of one mitra, with or without a value.
 func (s *Source) set(
 	ctx context.Context,
 	what, writer, id string,

@@ -13,7 +13,6 @@ import (
 
 func main() { service.Main(program()) }
 
-// program serves, or runs the command named by the first argument.
 func program() *service.Command {
 	s := new(settings)
 	c := &service.Command{

@@ -192,7 +192,6 @@ func (r *replica) run(ctx context.Context) error {
 	return parts.End()
 }
 
-// awaitSeeding returns once the mirror is whole, or after seedWait.
 func (r *replica) awaitSeeding(ctx context.Context) {
 	wait, cancel := context.WithTimeout(ctx, seedWait)
 	defer cancel()

@@ -45,7 +45,7 @@ var prefixes = []string{
 	"JWT_AUDIENCE", "JWT_ISSUER", "SESSION_END_",
 }
 
-// table lists every setting, in the order of the help.
+// table's order is that of the help.
 func (s *settings) table() []service.Setting {
 	base := s.Base.Table()
 	for i := range base {
@@ -152,7 +152,6 @@ func seconds(name, otherwise string, p *time.Duration, meaning, consequence stri
 		}}
 }
 
-// parseEndings stores the words that end a session.
 func (s *settings) parseEndings(v string) error {
 	expected := errors.New("words with commas, each once, or word=status; none of " +
 		strings.Join(availability.Running, ", "))
@@ -215,7 +214,6 @@ func (s *settings) tagged() error {
 		"names a Redis Cluster, got %q", s.prefix)
 }
 
-// controlDeadline bounds each step of the control client.
 func (s *settings) controlDeadline() time.Duration {
 	return service.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
 }

@@ -18,7 +18,6 @@ import (
 // askTime bounds each of the simulation's own calls to a server.
 const askTime = 5 * time.Second
 
-// simulation is the configuration of "availability simulate".
 type simulation struct {
 	settings // only the database, the secret and the prefix are used
 
@@ -46,7 +45,6 @@ if nobody could go online at all, 2 on wrong arguments.`,
 	}
 }
 
-// rows lists every setting of "availability simulate".
 func (s *simulation) rows() []service.Setting {
 	const ever = 100 * 365 * 24 * time.Hour
 	c := &s.cfg

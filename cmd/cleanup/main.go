@@ -13,7 +13,6 @@ import (
 
 func main() { service.Main(cleanup()) }
 
-// cleanup is the program: it serves, or runs the command named by the first argument.
 func cleanup() *service.Command {
 	s := new(settings)
 	c := &service.Command{

@@ -43,7 +43,6 @@ func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) er
 	return do(set)
 }
 
-// named is the setting for the name of one rule.
 func named(rule *string) service.Setting {
 	return service.Setting{Name: "rule", Value: service.Text(rule), Meaning: "only the rule of this name"}
 }
@@ -158,7 +157,6 @@ func inBins(ctx context.Context, s *settings, do func(orphan.Bins) error) error 
 	return do(orphan.Bins{Client: clients.Data, Layout: s.layout()})
 }
 
-// checkBins checks the settings of a command that only needs bins.
 func checkBins(in *service.Input, s *settings) {
 	if s.Redis.Embedded() {
 		in.Fault("REDIS_URL: expected the application's Redis; the one inside a worker is not this process'")

@@ -35,7 +35,7 @@ type settings struct {
 // prefixes of our own variables: one of these without a setting was mistyped.
 var prefixes = []string{"CLEANUP_", "HEARTBEAT_"}
 
-// table lists every setting, in the order of the help.
+// table's order is that of the help.
 func (s *settings) table() []service.Setting {
 	return slices.Concat(s.Base.Table(), []service.Setting{
 		{Name: "RULES", Value: service.Text(&s.rulesFile),
@@ -87,7 +87,6 @@ func (s *settings) table() []service.Setting {
 	})
 }
 
-// layout has the prefix of the worker's own keys.
 func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix} }
 
 // check finds settings that are valid alone but unsafe together, and reads the rules.
@@ -130,7 +129,6 @@ func (s *settings) readRules() (err error) {
 	return orphan.Validate(s.rules, s.layout())
 }
 
-// asksMongoDB returns the names of rules that ask MongoDB.
 func asksMongoDB(rules []orphan.Rule) (names []string) {
 	for _, r := range rules {
 		asks := r.GoneIf != nil && r.GoneIf.Mongo != nil ||
@@ -142,7 +140,6 @@ func asksMongoDB(rules []orphan.Rule) (names []string) {
 	return names
 }
 
-// controlDeadline bounds each step of the control client.
 func (s *settings) controlDeadline() time.Duration {
 	return service.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// app is the app of one mitra.
 type app struct {
 	force *Force
 	id    string
@@ -78,7 +77,6 @@ func (a *app) kill() bool {
 	return true
 }
 
-// revive brings a dead app back.
 func (a *app) revive() bool {
 	a.fate.Lock()
 	defer a.fate.Unlock()

@@ -53,7 +53,6 @@ func (b *book) asks(online bool) {
 	}
 }
 
-// went notes that the request was acknowledged.
 func (b *book) went(online bool, a answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,7 +95,6 @@ func (b *book) expected() (online, sure bool) {
 	return b.online, b.sure && b.online == (b.state == Up)
 }
 
-// settled reports whether no request is open.
 func (b *book) settled() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

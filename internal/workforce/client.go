@@ -23,7 +23,6 @@ const (
 	idleConns = 200
 )
 
-// identity is the sender of a request, as in its token.
 type identity struct{ sub, userType string }
 
 // A refusal is a negative answer: nothing was changed.
@@ -34,7 +33,6 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("workforce: HTTP %d: %s", r.status, r.text) }
 
-// refused returns the status of a refusal, or 0 for any other error.
 func refused(err error) int {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r.status
@@ -67,7 +65,6 @@ func newClient(c Config) *client {
 	return &client{http: http.Client{Transport: transport, Timeout: c.Timeout}, secret: c.Secret}
 }
 
-// token returns a token for an identity, in the program's form.
 func (c *client) token(who identity) (string, error) {
 	now := time.Now()
 	claims := jwt.MapClaims{
@@ -140,7 +137,6 @@ func (c *client) try(
 	return a, nil
 }
 
-// close closes idle connections.
 func (c *client) close() { c.http.CloseIdleConnections() }
 
 // mitra sends an app's request: heartbeat, online or offline.
@@ -148,7 +144,6 @@ func (c *client) mitra(ctx context.Context, id, what string) (answer, error) {
 	return c.do(ctx, identity{id, "mitra"}, http.MethodPost, "/api/v1/mitra/"+what, nil, nil)
 }
 
-// poll reads the snapshot as a customer does.
 func (c *client) poll(ctx context.Context, customer string) (answer, error) {
 	var snapshot struct {
 		Available *bool `json:"available"`
@@ -161,7 +156,6 @@ func (c *client) poll(ctx context.Context, customer string) (answer, error) {
 	return a, err
 }
 
-// available returns some mitras who can take a session.
 func (c *client) available(ctx context.Context, service string, limit int) ([]string, answer, error) {
 	var found []struct {
 		ID string `json:"id"`
@@ -175,7 +169,6 @@ func (c *client) available(ctx context.Context, service string, limit int) ([]st
 	return ids, a, err
 }
 
-// session changes a session: accept, reroute or end.
 func (c *client) session(
 	ctx context.Context, service, id, what string, body map[string]string,
 ) (answer, error) {

@@ -59,7 +59,6 @@ type Backend interface {
 	Session(ctx context.Context, session string) (mitra, status string, err error)
 }
 
-// withDefaults fills in fields that are zero.
 func (c Config) withDefaults() Config {
 	c.Interval = cmp.Or(c.Interval, 30*time.Second)
 	c.SessionLasts = cmp.Or(c.SessionLasts, time.Minute)

@@ -23,7 +23,6 @@ const (
 // A Session was given to a mitra, as acknowledged.
 type Session struct{ Mitra, Status string }
 
-// dispatcher gives sessions to mitras and remembers what was acknowledged.
 type dispatcher struct {
 	force *Force
 	id    string // in its tokens
@@ -34,7 +33,6 @@ type dispatcher struct {
 	unsure   map[string]bool // an open request may change it
 }
 
-// draw returns a random number below n.
 func (d *dispatcher) draw(n int64) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -60,7 +58,6 @@ func (d *dispatcher) knows(session string, s Session) {
 	delete(d.unsure, session)
 }
 
-// nothing notes that a session is unchanged.
 func (d *dispatcher) nothing(session string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -188,7 +185,6 @@ func (d *dispatcher) give(ctx context.Context, id, mitra, what string) bool {
 	}
 }
 
-// end ends a session in one of three ways.
 func (d *dispatcher) end(ctx context.Context, id string) {
 	how := []string{"completed", "completed", "cancelled", "expired"}[d.draw(4)]
 	status, _ := d.ask(ctx, id, "end", map[string]string{"status": how})

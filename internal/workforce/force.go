@@ -58,7 +58,6 @@ func New(cfg Config) (*Force, error) {
 	return f, nil
 }
 
-// uuid returns a random UUID of version 4.
 func uuid(src rand.Source) string {
 	a, b := src.Uint64(), src.Uint64()
 	return fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x",
@@ -101,7 +100,6 @@ func (f *Force) Run(ctx context.Context) error {
 	return nil
 }
 
-// customer polls like one customer.
 func (f *Force) customer(ctx context.Context, i, of int) {
 	every := time.Duration(float64(of) / f.cfg.Polls * float64(time.Second))
 	var src rand.PCG

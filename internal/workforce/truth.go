@@ -20,7 +20,6 @@ type Truth struct {
 	Prefix string // of Redis' keys
 }
 
-// page is how many mitras are read from Redis at once.
 const page = 500
 
 // InRedis returns how many mitras are online in Redis.
@@ -41,7 +40,6 @@ func (t *Truth) InPostgres(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// place is one side's state of a mitra.
 type place struct {
 	online   bool
 	sessions int
@@ -49,7 +47,6 @@ type place struct {
 	marked   bool // in Redis: marked by an auto-offline in progress
 }
 
-// sides are the two sides to compare.
 type sides struct {
 	postgres, redis             map[string]place
 	sessions                    map[string]Session // in Postgres

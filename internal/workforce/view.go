@@ -79,7 +79,6 @@ func (v *View) show(line string) {
 	}
 }
 
-// stores describes how many are online in Redis and in Postgres.
 func (v *View) stores(ctx context.Context) string {
 	if v.Truth == nil {
 		return ""
@@ -135,7 +134,6 @@ func answers(now, before map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// summary writes what a workforce has done, as a table.
 func summary(w io.Writer, c *Counts, took time.Duration) error {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {

@@ -144,7 +144,6 @@ func newDB(t testing.TB, server, name string, drop bool) *DB {
 	return db
 }
 
-// common is the test binary's one server, started on first use.
 var common struct {
 	sync.Mutex
 	inMain bool // Main will stop it

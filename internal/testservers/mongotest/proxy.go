@@ -201,7 +201,6 @@ const (
 
 var errCut = errors.New("cut")
 
-// strike applies the faults.
 func (p *Proxy) strike(find bson.Raw, answer []byte) ([]byte, error) {
 	p.mu.Lock()
 	hold, cut := p.hold, p.cut >= 0 && len(p.finds) >= p.cut

@@ -122,7 +122,6 @@ func (p *server) exec(ctx context.Context, sql string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// common is the test binary's one server, started on first use.
 var common struct {
 	sync.Mutex
 	inMain bool // Main will stop it

@@ -194,7 +194,6 @@ type server struct {
 	copies   int
 }
 
-// launch creates a cluster, or takes a copy of one, and starts it.
 func launch(copied string, settings []string) (p *server, err error) {
 	p = &server{settings: settings}
 	if p.bin, err = findPrograms(); err != nil {
@@ -273,7 +272,6 @@ func (p *server) command(program string, args ...string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// start starts the server and returns once it answers.
 func (p *server) start() error {
 	args := []string{"-D", p.data()}
 	for _, setting := range slices.Concat([]string{
@@ -381,7 +379,6 @@ func (p *server) data() string { return filepath.Join(p.dir, "data") }
 
 func (p *server) logOf(life int) string { return filepath.Join(p.dir, fmt.Sprintf("log%d", life)) }
 
-// log returns the end of the current log.
 func (p *server) log() string {
 	text := p.life.Log()
 	return text[max(0, len(text)-logTail):]

@@ -296,7 +296,6 @@ func (c *Cluster) await(what string, ask func(n *redis.Client, i int) error) {
 	}
 }
 
-// says returns an error unless an answer contains this line.
 func says(answer *redis.StringCmd, line string) error {
 	text, err := answer.Result()
 	if err == nil && !strings.Contains(text, line+"\r\n") {

@@ -98,7 +98,6 @@ func (p *server) reserve() (port int, err error) {
 
 func (p *server) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)) }
 
-// start starts the server and returns once it answers.
 func (p *server) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,7 +184,6 @@ func (p *server) probe() (ready bool, err error) {
 	return true, nil
 }
 
-// present returns the present process, or the last one.
 func (p *server) present() *process.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,7 +208,6 @@ func (p *server) close() (err error) {
 	return err
 }
 
-// log returns the end of the current log.
 func (p *server) log() string {
 	text := p.life.Log()
 	return text[max(0, len(text)-logTail):]

@@ -16,7 +16,6 @@ import (
 // SentinelName is the Sentinels' name of the server that they watch.
 const SentinelName = "rollcall"
 
-// downAfter is how long a server must not answer before a Sentinel considers it down.
 const downAfter = 2 * time.Second
 
 // StartSentinels starts that many Sentinels for the server at addr and its replicas, and returns

@@ -66,7 +66,6 @@ func start(t testing.TB, binary string, node bool, args []string) *Server {
 	return launched(t, &server{binary: binary, dir: t.TempDir(), args: args}, node)
 }
 
-// launched starts a server like one, for the duration of the test.
 func launched(t testing.TB, like *server, node bool) *Server {
 	t.Helper()
 	p, err := like.launch(node)
@@ -145,7 +144,6 @@ func newClient(t testing.TB, o *redis.Options) *redis.Client {
 	return c
 }
 
-// common is the test binary's one shared server, started on first use.
 var common struct {
 	sync.Mutex
 	inMain bool // Main will stop it

@@ -10,7 +10,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
 )
 
-// mitra is an administrator's view of one mitra.
 type mitra struct {
 	ID       string     `json:"id"`
 	Online   bool       `json:"is_online"`
@@ -23,7 +22,6 @@ func mitraOf(s availability.State) mitra {
 	return mitra{s.ID, s.Online, s.Active, s.Sessions, moment(s.Seen)}
 }
 
-// listed is a mitra in the administrator's list.
 type listed struct {
 	mitra
 	Name        *string    `json:"display_name"`
@@ -62,7 +60,6 @@ func (a *API) mitras(c *call) error {
 	return c.answer(list)
 }
 
-// listing parses the parameters of a list.
 func listing(c *call) (l postgres.Listing, err error) {
 	q, err := c.query("online", "sort", "after", "limit")
 	if err != nil {
@@ -138,7 +135,6 @@ func (a *API) setActive(c *call) error {
 	return c.answer(mitraOf(s))
 }
 
-// settings are the four settings, by their names in app_config.
 type settings struct {
 	MaxCustomers int  `json:"max_customers_per_mitra"`
 	StaleSeconds int  `json:"stale_after_seconds"`

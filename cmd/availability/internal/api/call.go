@@ -64,7 +64,6 @@ func (c *call) from(origin availability.Origin, age time.Duration) {
 	c.w.Header().Set("Age", strconv.Itoa(int(age/time.Second)))
 }
 
-// id returns a UUID from the path.
 func (c *call) id(name string) (string, error) {
 	id, ok := token.UUID(c.PathValue(name))
 	if !ok {

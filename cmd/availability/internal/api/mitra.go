@@ -30,7 +30,6 @@ func (a *API) heartbeat(c *call) error {
 	return c.beat(beat)
 }
 
-// beat answers with the outcome of a heartbeat.
 func (c *call) beat(beat availability.Beat) error {
 	switch beat {
 	case availability.BeatDeactivated:
@@ -96,7 +95,6 @@ func (a *API) offline(c *call) error {
 	return c.noContent()
 }
 
-// mitraStatus is the status for a mitra's app.
 type mitraStatus struct {
 	ID            string     `json:"id"`
 	Online        bool       `json:"is_online"`

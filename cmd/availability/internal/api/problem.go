@@ -22,7 +22,6 @@ type kind struct {
 	title  string
 }
 
-// page describes the types of problems.
 const page = "https://github.com/rollcall-redis/rollcall/blob/main/docs/availability-http.md#"
 
 var (
@@ -61,7 +60,6 @@ func (k kind) because(format string, args ...any) error {
 	return &problemError{k, fmt.Sprintf(format, args...)}
 }
 
-// problemBody is the JSON of an answer.
 type problemBody struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -114,7 +112,6 @@ func problemOf(err error) *problemError {
 // retryAfter is how many seconds a client should wait after a 503.
 const retryAfter = "1"
 
-// refuse answers with a problem.
 func (a *API) refuse(c *call, err error) {
 	p := problemOf(err)
 	if p.detail == fateUnknown && c.Method == http.MethodGet {

@@ -10,7 +10,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
 )
 
-// snapshot is polled by customers' apps.
 func (a *API) snapshot(c *call) error {
 	if _, err := c.query(); err != nil {
 		return err

@@ -73,7 +73,6 @@ const (
 	silentApps = 10 // die at once
 )
 
-// environment returns the settings of a replica.
 func (d *demo) environment(id string) []string {
 	p := d.pace
 	seconds := func(t time.Duration) string { return fmt.Sprint(t.Seconds()) }
@@ -187,7 +186,6 @@ func (d *demo) prepare(ctx context.Context) error {
 	return nil
 }
 
-// say writes a line of the timeline.
 func (d *demo) say(format string, args ...any) {
 	d.write(fmt.Sprintf("%6.1fs  ", time.Since(d.began).Seconds()) + fmt.Sprintf(format, args...))
 }

@@ -30,7 +30,6 @@ func (r *replica) url() string {
 	return "http://" + addr
 }
 
-// launch starts a replica and waits until it serves.
 func (d *demo) launch(ctx context.Context, id string) (*replica, error) {
 	cmd := d.cfg.Command()
 	cmd.Env = append(cmd.Env, d.environment(id)...)
@@ -66,13 +65,11 @@ func (d *demo) running() []*replica {
 	return slices.DeleteFunc(slices.Clone(d.all), func(r *replica) bool { return r.killed.Load() })
 }
 
-// complaint returns the end of the log as an error.
 func (r *replica) complaint() error {
 	text := r.Log()
 	return fmt.Errorf("availabilitydemo: %s has ended: %s", r.id, text[max(0, len(text)-1000):])
 }
 
-// balance sends requests to the running replicas.
 func (d *demo) balance() (targets []string) {
 	for _, r := range d.running() {
 		targets = append(targets, r.url())

@@ -31,7 +31,6 @@ type postgres struct {
 	life     *process.Process
 }
 
-// startPostgres creates a cluster below dir and starts it.
 func startPostgres(ctx context.Context, bin, dir string) (*postgres, error) {
 	p := &postgres{bin: bin, dir: filepath.Join(dir, "pg")}
 	err := os.Mkdir(p.dir, 0o700)
@@ -66,7 +65,6 @@ func (p *postgres) command(ctx context.Context, program string, args ...string) 
 	return cmd
 }
 
-// start starts the server, and returns once it answers.
 func (p *postgres) start(ctx context.Context) (err error) {
 	// Only stop ends it, not ctx.
 	cmd := p.command(context.WithoutCancel(ctx), "postgres", "-D", p.data(),

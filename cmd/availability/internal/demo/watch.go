@@ -10,7 +10,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/workforce"
 )
 
-// legend explains the live line.
 const legend = `Each line with a bar shows what is now, and what was done since the one before:
   who leads the sweeps; how many mitras are online as their apps know, as Valkey (or
   Redis) says and as Postgres says; dead: apps that send nothing any more; sessions that
@@ -22,7 +21,6 @@ const legend = `Each line with a bar shows what is now, and what was done since 
 
 const lookEvery = 2 * time.Second
 
-// watch writes live lines until ctx ends.
 func (d *demo) watch(ctx context.Context) {
 	before := d.force.Counts()
 	for at := time.Now(); wait.For(ctx, lookEvery); {
@@ -39,7 +37,6 @@ func (d *demo) watch(ctx context.Context) {
 	}
 }
 
-// glance returns who leads, and why nobody is set offline now.
 func (d *demo) glance(ctx context.Context) (leader, held string) {
 	r := d.leader(ctx)
 	if r == nil {

@@ -37,7 +37,6 @@ func Object(raw []byte) (map[string]json.RawMessage, error) {
 	return members, once(raw)
 }
 
-// level is an object or array that is being read.
 type level struct {
 	names map[string]bool // seen so far; nil in an array
 	name  bool            // the next token is a member's name

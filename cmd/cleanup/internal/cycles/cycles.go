@@ -144,7 +144,6 @@ func (c *Cycles) since(now, before orphan.Stats) map[string]uint64 {
 	return removed
 }
 
-// categories returns the rules' categories, in the rules' order.
 func (c *Cycles) categories() []string { return categories(c.cfg.Rules) }
 
 func categories(rules []orphan.Rule) (names []string) {

@@ -135,7 +135,6 @@ func (b *backend) bot(ctx context.Context, id string, crashed bool) error {
 	return b.rdb.Set(ctx, key, "playing", 0).Err()
 }
 
-// there returns the keys and queue members now in Redis, except the worker's own.
 func (b *backend) there(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	keys, err := b.rdb.Keys(ctx, "*").Result() // this Redis is the demo's own
@@ -192,7 +191,6 @@ func (b *backend) open(ctx context.Context) error {
 	return nil
 }
 
-// close closes the channels.
 func (b *backend) close() {
 	for _, channel := range b.rooms {
 		_ = channel.Close() // the connection may be gone with its server

@@ -101,7 +101,6 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return err
 }
 
-// say writes a line of the timeline.
 func (d *demo) say(format string, args ...any) {
 	fmt.Fprintf(d.cfg.Out, "%5.1fs  %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
 }
@@ -130,7 +129,6 @@ var short = map[string]string{
 	"- name: queue\n": "- name: queue\n  grace: 2s\n",
 }
 
-// rules writes the built-in rules with short times, and returns the file's name.
 func (d *demo) rules() (string, error) {
 	text := string(orphan.ColyseusYAML())
 	for from, to := range short {
@@ -159,7 +157,6 @@ func (d *demo) until(ctx context.Context, what string, happened func() (bool, er
 	}
 }
 
-// status is the part of the worker's status that the demo reads.
 type status struct {
 	Janitor struct {
 		Witness struct {
