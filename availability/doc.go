@@ -18,49 +18,49 @@
 //  2. The version is the order. One script applies states to Redis, each only if its version is
 //     newer. Writers commit in Postgres first and apply right after, best effort: failures are
 //     counted.
-//  3. A feed repairs what was missed within a second: it returns rows whose transaction it has
-//     not seen yet. It waits for nobody else. While it cannot be read, reads ask Postgres first.
+//  3. A feed repairs within a second what was missed: it returns rows whose transaction it has
+//     not seen. It waits for nobody else. While it cannot be read, reads ask Postgres first.
 //     Anything that ends its connection starts another life of Postgres: everything is repaired
 //     and compared. If Redis is ahead because commits were lost, the feed outbids it, as does
-//     each writer that finds it ahead. Reconciliation compares both sides now and then; it counts
-//     drift by kind before it heals it.
+//     each writer that notices. Reconciliation compares both sides now and then, and counts drift
+//     by kind before it heals it.
 //  4. Whole or not: `mitras:seeded` exists only after a complete seed whose token survived.
 //     Without it every read falls back to Postgres.
 //  5. A heartbeat is never invented. Judging starts only once the engine's witness has listened
-//     for stale_after and heartbeats have been required that long. Nobody is judged while
-//     stale_after is not longer than the pause between two heartbeats.
+//     for stale_after, and heartbeats have been required that long. Nobody is judged unless
+//     stale_after is longer than the pause between two heartbeats.
 //  6. Auto-offline is a sweep of package janitor: mitras are condemned in Redis under the guard,
 //     flipped in one transaction that is conditional on the version, then applied. Redis has the
-//     last word: if a mark is lost and Redis accepts a heartbeat after the judgement, that
-//     heartbeat reverses it.
+//     last word: if a mark was lost, a heartbeat that Redis accepts after the judgement reverses
+//     it.
 //  7. Accepting a session is a conditional statement under the row lock: overbooking is
 //     impossible. A session keeps its place while its customer pays for more time: Extend changes
 //     no state.
 //
 // # What is not guaranteed
 //
-//   - A read may be out of date when it arrives. Only the source decides, in Accept and Reroute.
+//   - A read may be outdated when it arrives. Only the source decides, in Accept and Reroute.
 //   - While neither a writer nor the feed reaches Redis, readers see old states.
 //   - A reroute is applied in one step. If another writer changes one of the two mitras at the
 //     same moment, that mitra's newer state may arrive first. Until the reroute's own step,
-//     readers see the session with both mitras or with neither, for milliseconds, or for a Tick
+//     readers see the session with both mitras or with neither: for milliseconds, or for a Tick
 //     if that step is lost.
-//   - Heartbeats that Redis loses are lost. The witness sees the loss, and nobody is judged
-//     before stale_after has passed. The source's heartbeats are up to HeartbeatInterval old.
+//   - Heartbeats that Redis loses are lost. The witness notices, and nobody is judged before
+//     stale_after has passed. The source's heartbeats are up to HeartbeatInterval old.
 //   - A mitra whose judgement is reversed was offline in Postgres for the length of that commit.
-//   - After BeatNotOnline an app has to go online again, even if its mitra is not set offline
-//     after all: the mark stays until then.
-//   - Clocks: each replica compares Redis' time with the source's and corrects a difference of a
+//   - After BeatNotOnline an app must go online again, even if its mitra is not set offline after
+//     all: the mark stays until then.
+//   - Clocks: each replica compares Redis' time with the source's and corrects differences of a
 //     second or more. Its own clock dates nothing. A heartbeat from a clock that was up to a day
 //     ahead counts until that time is reached; one further ahead is ignored.
-//   - A Redis that evicts keys loses parts of the mirror while `mitras:seeded` may survive, so
-//     its maxmemory-policy has to be noeviction. Reconciliation finds what is missing.
+//   - A Redis that evicts keys loses parts of the mirror while `mitras:seeded` may remain, so its
+//     maxmemory-policy must be noeviction. Reconciliation finds what is missing.
 //   - A writer that was frozen while the source lost commits may apply a lost state. It remains
-//     until a newer version arrives or a reconciliation runs.
+//     until a newer version or a reconciliation.
 //   - While the mirror is not whole, a heartbeat of any id is kept and creates a key: the caller
 //     checks the id.
 //   - When stale_after is shortened, mitras without a recent enough heartbeat are silent at once.
 //     When require_ping is turned on, the same holds for reads; going offline waits.
-//   - Counters and heartbeats of an id that is in no set and no hash are not searched for. Nobody
+//   - Nobody looks for counters and heartbeats of an id that is in no set and no hash, and nobody
 //     reads them.
 package availability

@@ -89,8 +89,7 @@ func (f *feed) look(ctx context.Context) error {
 func (f *feed) read(ctx context.Context) error {
 	f.reading = false
 	// Give up soon on a connection whose peer vanished: the source may have started another life,
-	// which others write to. If there is more to read than fits in that time, it is compared page by
-	// page.
+	// which others write to. A larger backlog is compared page by page.
 	short, cancel := context.WithTimeout(ctx, 2*f.patience)
 	defer cancel()
 	begun := time.Now()
@@ -279,8 +278,8 @@ func (m *Mirror) behind() time.Duration {
 }
 
 // keepRepaired repairs the source's states after each start of another life, because a restore,
-// or a TRUNCATE that no trigger saw, leaves them wrong. The feed does not wait for it, but
-// delivers its changes.
+// or a TRUNCATE that no trigger saw, leaves them wrong. The feed delivers the changes without
+// waiting for it.
 func (m *Mirror) keepRepaired(ctx context.Context) {
 	for {
 		select {

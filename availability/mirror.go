@@ -45,9 +45,9 @@ type Config struct {
 	// not close it.
 	Control redis.UniversalClient
 
-	// Layout has the prefix of all keys and of the channel, the same as the registry's and the
-	// janitor's. On a Redis Cluster it must have a hash tag: scripts build keys, so all must be in
-	// one slot.
+	// Layout has the prefix of all keys and of the channel, and must be the registry's and the
+	// janitor's. On a Redis Cluster it needs a hash tag: scripts build keys, so all must be in one
+	// slot.
 	Layout guard.Layout
 
 	// Tick is the pause between two reads of the source's feed. A change that no writer delivered
@@ -184,7 +184,7 @@ func (c Config) check() error {
 	return errors.Join(errs...)
 }
 
-// Run seeds the mirror, reads the feed and listens for changed settings until ctx ends. Then it
+// Run seeds the mirror, reads the feed and listens for changed settings until ctx ends, then
 // returns nil, leaving no goroutine. Every replica runs one.
 func (m *Mirror) Run(ctx context.Context) error {
 	var work conc.WaitGroup
@@ -197,8 +197,8 @@ func (m *Mirror) Run(ctx context.Context) error {
 }
 
 // Ready is closed once this process has seen the mirror whole and seeded since it began. A
-// program may wait for it before it opens its listener, for as long as it likes: until then reads
-// fall back to the source.
+// program may wait for it, as long as it likes, before it opens its listener: until then reads
+// fall back.
 func (m *Mirror) Ready() <-chan struct{} { return m.ready }
 
 // Health is a Mirror's state, for operators.

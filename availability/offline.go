@@ -47,11 +47,10 @@ const (
 // errMarks means that a mark changed: a mitra came back, or Redis lost the mark.
 var errMarks = errors.New("availability: marks changed while mitras were set offline")
 
-// offline is the sweep that sets mitras offline who are silent for too long. Redis judges
-// silence, under the guard: the verdict is a mark with the version, and from then on heartbeats
-// are refused. The source carries it out if its version is still the same and it has no later
-// sign of life itself. If a sweep dies in between, it leaves marks that the next sweep, on any
-// replica, carries out.
+// offline is the sweep that sets silent mitras offline. Redis judges silence, under the guard:
+// the verdict is a mark with the version, and from then on heartbeats are refused. The source
+// carries it out if it still has that version and no later sign of life. If a sweep dies in
+// between, the next one, on any replica, carries out its marks.
 type offline struct{ *Mirror }
 
 func (o *offline) Name() string            { return "availability_offline" }
@@ -200,7 +199,7 @@ func (x *offlinePass) checkRequired(ctx context.Context) error {
 }
 
 // holdUntil holds the sweep until the stored moment plus more. A moment later than now plus ahead
-// was stored before the server's clock went back, and is replaced by that latest possible one.
+// dates from before the server's clock went back, and is replaced by that latest possible one.
 func (x *offlinePass) holdUntil(
 	ctx context.Context, field string, ahead, more time.Duration, reason string,
 ) error {
@@ -338,10 +337,9 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 }
 
 // carryOut sets the condemned offline in the source, in one transaction, and copies the result to
-// Redis, which removes the marks. If the source has a later sign of life of a mitra, its mark
-// stays until the mitra goes online again or that sign is too old as well. If somebody holds a
-// mitra's row, its mark stays until the next pass. Reconciliation removes marks of unknown
-// mitras.
+// Redis, which removes the marks. If the source has a later sign of life, the mark stays until
+// the mitra goes online again or that sign is too old too. If somebody holds the row, it stays
+// until the next pass. Reconciliation removes marks of unknown mitras.
 func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	now, err := x.serverTime(ctx, x.Call)
 	if err != nil {

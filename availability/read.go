@@ -124,11 +124,11 @@ func (s Settings) stale() int64 {
 }
 
 // cutoff returns the oldest sign of life at the source that still counts, or zero if silence
-// means nothing or freshness is unknown. The source gets heartbeats when the leader copies them,
-// so the cutoff counts from the last copy. A mitra whose row was locked then has a heartbeat from
-// one HeartbeatInterval before. Once Redis has accepted no heartbeat for as long as a mitra may
-// be silent, heartbeats have gone to the source, and the cutoff counts from now. It allows for
-// replicas that do reach Redis, whose heartbeats are copied up to two HeartbeatIntervals later.
+// means nothing or freshness is unknown. The leader copies heartbeats to the source, so the
+// cutoff counts from the last copy; a mitra whose row was locked then has one from a
+// HeartbeatInterval before. Once Redis has accepted no heartbeat for as long as a mitra may be
+// silent, heartbeats go to the source, and the cutoff counts from now. That allows for replicas
+// that do reach Redis, whose heartbeats are copied up to two HeartbeatIntervals later.
 func (m *Mirror) cutoff(s Settings) time.Time {
 	if !s.RequirePing {
 		return time.Time{}
@@ -148,8 +148,8 @@ func (m *Mirror) cutoff(s Settings) time.Time {
 }
 
 // FindAvailable returns mitras who are online, active, not silent and have room, the least busy
-// first; limit 0 returns all of them. Each page of a thousand is consistent in itself. The answer
-// may be out of date when it arrives: Accept decides.
+// first; limit 0 returns all. Each page of a thousand is consistent in itself. The answer may be
+// outdated when it arrives: Accept decides.
 func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Available], error) {
 	s, err := m.Settings(ctx)
 	if err != nil {
@@ -174,9 +174,9 @@ func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Availab
 	})
 }
 
-// scanAvailable reads all pages, the least busy mitras of each, and returns the least busy first.
-// A set that changes meanwhile may return a mitra twice; it is reported once. Each page gets the
-// timeout of one call, all of them together ten times that.
+// scanAvailable reads the least busy mitras of all pages and returns the least busy first. If the
+// set changes meanwhile, it may contain a mitra twice, which is reported once. Each page gets the
+// timeout of one call, all together ten times that.
 func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Available, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*m.patience)
 	defer cancel()

@@ -51,8 +51,8 @@ func (s lastSnapshot) answer(from Origin) Answer[Snapshot] {
 
 // Snapshot returns the snapshot that all replicas share. However many ask, one replica computes
 // it about every ten seconds; meanwhile the last one is served, as FromStale, for one more
-// second. If neither Redis nor the source can answer, Snapshot returns the last one known to this
-// process, whatever its age.
+// second. If neither Redis nor the source answers, Snapshot returns the last one known to this
+// process, however old.
 func (m *Mirror) Snapshot(ctx context.Context) (Answer[Snapshot], error) {
 	a, err := m.snapshotFor(ctx)
 	origin := string(a.From)

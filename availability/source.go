@@ -26,16 +26,15 @@ var (
 // Running lists the statuses of running sessions. None of them ends a session.
 var Running = []string{"searching", "active", "pending_payment"}
 
-// A State is what the source knows about one mitra. Of two states, the one with the higher
-// Version is newer.
+// A State is what the source knows about one mitra. The higher Version is newer.
 type State struct {
 	ID       string // UUID, in lower case
 	Version  int64
 	Online   bool
 	Active   bool // also false if the mitra was deleted
 	Sessions int  // in `active` or `pending_payment`
-	// Seen is the last sign of life known to the source, to the millisecond; zero: none. It comes from
-	// the source's clock, or from the mirror's, corrected.
+	// Seen is the last known sign of life, to the millisecond; zero: none. It is by the source's
+	// clock, or by the mirror's, corrected.
 	Seen time.Time
 	// Judged is when a mitra was set offline for silence, by the source's clock; zero if it is not
 	// offline for that reason. A heartbeat that Redis accepted later overrules it.
@@ -45,8 +44,8 @@ type State struct {
 // A Cursor is a position in a feed. The zero Cursor reads from now on.
 type Cursor struct {
 	Xmin uint64
-	// Life identifies the source that these transactions belong to, Connection the one that read
-	// them. Anything that may lose commits changes one of the two.
+	// Life identifies the source of these transactions, Connection the connection that read them.
+	// Anything that may lose commits changes one of the two.
 	Life, Connection string
 	// Snapshot lists the visible transactions from Xmin on.
 	Snapshot string
@@ -87,14 +86,13 @@ type Settings struct {
 	PingInterval time.Duration // between two heartbeats of an app: heartbeat_cadence_seconds
 }
 
-// A Source is the durable truth. Package postgres has one. Its writers return the states after
-// the change, for the mirror. Any error other than those above means that the outcome of a change
-// is unknown.
+// A Source is the durable truth. Package postgres has one. Its writers return the new states, for
+// the mirror. After any error other than those above, the outcome of a change is unknown.
 type Source interface {
 	// Feed returns the states that may have changed since the cursor, each at its present version,
 	// and the current cursor. It may return a state again, but never misses one. It waits for no
-	// other call and for nobody's transaction. After anything that may have lost commits, and at
-	// least on each new connection, the cursor records that, and Feed returns all states.
+	// other call or transaction. After anything that may have lost commits, and at least on each new
+	// connection, it returns all states, and the cursor records that.
 	Feed(ctx context.Context, since Cursor) ([]State, Cursor, error)
 	// Page returns states after the given id, in the order of their ids.
 	Page(ctx context.Context, after string, limit int) ([]State, error)
@@ -115,8 +113,8 @@ type Source interface {
 	SetOnline(ctx context.Context, id string, online bool) (State, error)
 	// SetActive also revokes the sign-in sessions of a deactivated mitra, in the same transaction.
 	SetActive(ctx context.Context, id string, active bool) (State, error)
-	// Accept gives a session that is searching to a mitra with fewer than most sessions, and fewer
-	// than the setting allows at this moment. Sessions are counted in their own table.
+	// Accept gives a searching session to a mitra with fewer than most sessions, and fewer than the
+	// setting now allows. Sessions are counted in their own table.
 	Accept(ctx context.Context, session, mitra string, most int) (Session, []State, error)
 	// End ends a session with a status such as completed, ended, cancelled, expired. ErrStatus.
 	End(ctx context.Context, session, status string) (Session, []State, error)
@@ -127,8 +125,8 @@ type Source interface {
 	Reroute(ctx context.Context, session, mitra string, most int) (Session, []State, error)
 	// AutoOffline flips the condemned who are online, still at this version, and without a sign of
 	// life after cutoff at the source itself. It calls confirm before the commit; an error rolls
-	// back. It returns the states of all, and which were flipped. A mitra that somebody else is
-	// changing may be left as it is, to be condemned again.
+	// back. It returns all states, and which were flipped. It may skip a mitra that somebody else is
+	// changing, who is then condemned again.
 	AutoOffline(
 		ctx context.Context,
 		those []Condemned,
@@ -142,13 +140,13 @@ type Source interface {
 	// MirrorHeartbeats stores heartbeats, each only if it is newer, and returns how many were.
 	MirrorHeartbeats(ctx context.Context, those []Heartbeat) (int, error)
 
-	// Available is the fallback of reads: mitras who are online, active, seen after cutoff unless
+	// Available serves reads that fall back: mitras who are online, active, seen after cutoff unless
 	// that is zero, and have fewer than most sessions, the least busy first.
 	Available(ctx context.Context, cutoff time.Time, most, limit int) ([]State, error)
 	// CountOnline returns how many mitras are online, including silent ones.
 	CountOnline(ctx context.Context) (int, error)
-	// Settings returns the present settings. An ErrSetting lists the ones that are missing or
-	// invalid. The result is usable even then: those have their last good value, or the default.
+	// Settings returns the present settings. An ErrSetting lists missing and invalid ones; the
+	// result has their last good value or default, and is usable.
 	Settings(ctx context.Context) (Settings, error)
 	// PutSetting stores one of the four settings, by its name in app_config.
 	PutSetting(ctx context.Context, name string, value any) error

@@ -62,9 +62,9 @@ func (m *Mirror) Reroute(ctx context.Context, session, mitra string) (Session, e
 	return m.moved(ctx)(m.source.Reroute(ctx, session, mitra, settings.MaxCustomers))
 }
 
-// Extend makes a session wait while its customer pays for more time, or run again once paid. It
-// counts in both states: its mitra has as many sessions as before. Extend succeeds if the session
-// is already in that state. ErrNotFound, ErrTaken.
+// Extend makes a session wait while its customer pays for more time, or run again once paid. Its
+// mitra has as many sessions as before. Extend succeeds if the session is already in that state.
+// ErrNotFound, ErrTaken.
 func (m *Mirror) Extend(ctx context.Context, session string, paid bool) (Session, error) {
 	return m.moved(ctx)(m.source.Extend(ctx, session, paid))
 }
@@ -141,8 +141,8 @@ func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
 }
 
 // HeartbeatAtSource takes a sign of life when Redis cannot: after an error of Heartbeat, or
-// BeatUnseeded. The source dates it and its feed delivers it to Redis, so replicas that read
-// there see it within a second. ErrNotFound. After any other error, it is unknown whether it was
+// BeatUnseeded. The source dates it and its feed delivers it to Redis within a second, for the
+// replicas that read there. ErrNotFound. After any other error, it is unknown whether it was
 // kept.
 func (m *Mirror) HeartbeatAtSource(ctx context.Context, id string) (Beat, error) {
 	_, err := m.source.Beat(ctx, strings.ToLower(id))

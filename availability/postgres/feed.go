@@ -52,8 +52,8 @@ const life = `to_hex(hashtextextended(concat_ws(' ', left(pg_walfile_name(pg_cur
 	        LATERAL (SELECT to_regclass(t.name)::oid) AS r (oid))), 0))`
 
 // feedSQL reads states that were not visible at a cursor: its Xmin, Snapshot and Life.
-// changed_xid is the id of a whole transaction, so a snapshot decides whether it is visible. An
-// id that this server has not reached yet comes from a restore and is ignored.
+// changed_xid identifies a whole transaction, so a snapshot decides whether it is visible. An id
+// that this server has not reached yet comes from a restore and is ignored.
 const feedSQL = `
 	WITH now AS MATERIALIZED (
 		SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin, pg_snapshot_xmax(pg_current_snapshot()) AS xmax,
@@ -72,8 +72,8 @@ const unseenColumns = `s.mitra_id::text, s.version, s.is_online, s.is_active, gr
 	NULL::timestamptz, NULL::timestamptz`
 
 // Feed implements [availability.Source]. It returns each change once, when it is committed,
-// however long other transactions stay open. It returns everything after a restart of the server,
-// a crash recovery, a change of the primary, a restore, or any other end of its connection:
+// however long other transactions stay open. After a restart of the server, a crash recovery, a
+// change of the primary, a restore, or any other end of its connection, it returns everything:
 // transactions may have been lost, and their ids reused. It refuses a standby.
 //
 // While somebody has locked mitra_online_status, states come without their last sign of life, and

@@ -115,9 +115,8 @@ func (s *Source) Close() {
 
 // Migrate creates what is missing in the database: the tables if necessary, and the states with
 // their triggers. It needs the rights to create in the schema and to create triggers on the
-// tables. While it creates those for the first time, nobody can write to the tables. It records
-// its work in availability_migrations. If several run at once, one does the work and the others
-// wait.
+// tables. The first time, nobody can write to the tables meanwhile. availability_migrations
+// records its work. If several run at once, one does the work and the others wait.
 func (s *Source) Migrate(ctx context.Context) (err error) {
 	defer func() { err = wrap("migrate", err) }()
 	files, err := fs.Sub(migrations, "migrations")
@@ -145,8 +144,8 @@ func (s *Source) within(ctx context.Context, what string, f func(context.Context
 	return again(ctx, s.timeout, what, f)
 }
 
-// withinLong is within for calls that may read a lot. It has a timeout too, because otherwise a
-// call would wait forever on a connection whose peer vanished.
+// withinLong is within for calls that may read a lot. It needs a timeout too, against connections
+// whose peer vanished.
 func (s *Source) withinLong(ctx context.Context, what string, f func(context.Context) error) error {
 	return again(ctx, longer*s.timeout, what, f)
 }

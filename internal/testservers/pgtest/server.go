@@ -159,9 +159,9 @@ func (s *Server) Copy() (copied string) {
 	return copied
 }
 
-// RestartOn kills the server if it is running, and starts it again on a copy: it loses later
-// commits, as in a failover to a lagging replica. It returns the data that the server had until
-// then, as another copy. The copy that it starts from stays unchanged.
+// RestartOn kills the server if it is running, and starts it again on a copy: later commits are
+// lost, as in a failover to a lagging replica. It returns the server's previous data, as another
+// copy. The copy that it starts from stays unchanged.
 func (s *Server) RestartOn(copied string) (lost string) {
 	s.t.Helper()
 	s.p.kill()
@@ -251,8 +251,8 @@ func copyTo(from, to string) error {
 }
 
 // command runs one of PostgreSQL's programs as a user that it accepts. On Linux the program gets
-// SIGQUIT when the thread that started it ends, which also ends a server's connections and shared
-// memory.
+// SIGQUIT when the thread that started it ends; a server then ends its connections and shared
+// memory too.
 func (p *server) command(program string, args ...string) (*exec.Cmd, error) {
 	argv := append([]string{filepath.Join(p.bin, program)}, args...)
 	if runtime.GOOS == "linux" {

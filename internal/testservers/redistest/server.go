@@ -152,8 +152,8 @@ var common struct {
 }
 
 // Shared returns the test binary's one real server, started by the first call and stopped by
-// [Main]. Other tests use it at the same time: use only keys under a [Prefix], change no
-// settings, flush nothing.
+// [Main]. Other tests use it too: use only keys under a [Prefix], change no settings, flush
+// nothing.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	common.Lock()

@@ -1,10 +1,9 @@
 // Package cycles sums up the work of package orphan's rules in one worker, cycle by cycle, for
 // the log, the metrics, GET /api/v1/stats and the status page.
 //
-// A cycle is one full pass of every rule. It ends once each rule has had one, whatever its
-// outcome: a held pass is a pass. A pass that was lost with its term does not count. Each cycle
-// is logged. It is counted if at least one rule is done: while all are held, nothing is cleaned
-// up.
+// A cycle is one full pass of every rule, whatever its outcome: a held pass is a pass. A pass
+// that was lost with its term does not count. Each cycle is logged. It is counted if at least one
+// rule is done: while all are held, nothing is cleaned up.
 package cycles
 
 import (
