@@ -10,7 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
-// applyOf is how many states one script takes at most: it holds Redis for some milliseconds.
+// applyOf limits the states per script, which blocks Redis for some milliseconds.
 const applyOf = 500
 
 // The modes of apply.lua.
@@ -25,26 +25,26 @@ const (
 	Behind  = "behind"  // Redis had an older version
 	Differs = "differs" // Redis had something else at the same version
 	Ahead   = "ahead"   // Redis had a newer version: the source lost commits
-	Unknown = "unknown" // Redis had a mitra that the source does not know
-	Base    = "base"    // the source's state was not what its base tables say
+	Unknown = "unknown" // Redis had a mitra unknown to the source
+	Base    = "base"    // the source's state did not match its base tables
 )
 
 const (
-	// heard does not count as drift: the source stores heartbeats that Redis could not take.
+	// heard does not count as drift: the source stores heartbeats that Redis could not accept.
 	heard = "heard"
-	// alive is a mitra whom the source set offline for silence, although Redis received a heartbeat
+	// alive is a mitra whom the source set offline for silence although Redis received a heartbeat
 	// after that decision.
 	alive = "alive"
 )
 
-// unequal is a mitra whose state in Redis was not equal.
+// unequal is a mitra whose state in Redis differs from the source's.
 type unequal struct {
 	id      string
-	version int64 // of Redis where the kind is Ahead, else of the source
+	version int64 // Redis' if the kind is Ahead, otherwise the source's
 	kind    string
 }
 
-// isoMS is the form of a heartbeat. Of two, the later is the larger string.
+// isoMS is the format of a heartbeat. Later times are larger strings.
 const isoMS = "2006-01-02T15:04:05.000Z"
 
 func formatSeen(at time.Time) string {
@@ -54,7 +54,7 @@ func formatSeen(at time.Time) string {
 	return at.UTC().Format(isoMS)
 }
 
-// parseSeen is the time of a heartbeat; zero if it is none.
+// parseSeen returns the time of a heartbeat, or zero if text is not one.
 func parseSeen(text string) time.Time {
 	at, err := time.Parse(isoMS, text)
 	if err != nil || len(text) != len(isoMS) {
@@ -63,8 +63,8 @@ func parseSeen(text string) time.Time {
 	return at
 }
 
-// apply brings states into Redis in one of the modes, and returns which were not equal. States that
-// one script takes, up to applyOf, are seen at once by readers.
+// apply applies states to Redis in one of the modes and returns the ones that differed. Readers
+// see the states of one script, up to applyOf, change at once.
 func (m *Mirror) apply(ctx context.Context, mode string, states ...State) ([]unequal, error) {
 	var found []unequal
 	for len(states) > 0 {
@@ -98,9 +98,9 @@ func (m *Mirror) apply(ctx context.Context, mode string, states ...State) ([]une
 	return found, nil
 }
 
-// deliver applies states that were committed, and settles what contradicts them: a Redis that has
-// versions of commits that were lost is outbid, and a mitra who is alive is online again. It
-// returns how many states Redis did not have.
+// deliver applies committed states and resolves contradictions: it outbids a Redis that has
+// versions of lost commits, and sets mitras online again who are alive. It returns how many
+// states were new to Redis.
 func (m *Mirror) deliver(ctx context.Context, states ...State) (brought int, err error) {
 	found, err := m.apply(ctx, newer, states...)
 	if err != nil {
@@ -109,7 +109,6 @@ func (m *Mirror) deliver(ctx context.Context, states ...State) (brought int, err
 	return m.settleFound(ctx, found)
 }
 
-// settleFound settles what apply has found in mode newer.
 func (m *Mirror) settleFound(ctx context.Context, found []unequal) (brought int, err error) {
 	var ahead []unequal
 	var living []string
@@ -136,10 +135,10 @@ func (m *Mirror) settleFound(ctx context.Context, found []unequal) (brought int,
 	return brought, err
 }
 
-// overbid gives those versions above Redis' whose versions the source has lost, or gave a second
-// time: then Redis has something else at the same one. The source is asked once more: it may have
-// taken a version, and a writer brought it here, since it was read. It returns their states, and
-// who they are.
+// overbid raises versions above Redis' for mitras whose version the source lost, or issued twice,
+// so that Redis has a different state at the same version. It asks the source once more first:
+// since it was read, it may have taken the version, and a writer may have applied it. overbid
+// returns the new states and the ids that were lost.
 func (m *Mirror) overbid(ctx context.Context, ahead []unequal) (states []State, lost []string, err error) {
 	if len(ahead) == 0 {
 		return nil, nil, nil
@@ -171,7 +170,7 @@ func (m *Mirror) overbid(ctx context.Context, ahead []unequal) (states []State, 
 	return states, lost, nil
 }
 
-// revive sets mitras online again whose heartbeat was acknowledged after the source had judged them
+// revive sets mitras online again whose heartbeat was acknowledged after the source judged them
 // silent, and returns their states.
 func (m *Mirror) revive(ctx context.Context, ids []string) ([]State, error) {
 	if len(ids) == 0 {
@@ -193,8 +192,8 @@ func bit(b bool) int {
 	return 0
 }
 
-// applied brings what a writer has committed into Redis, best effort: the change stands, whatever
-// happens here, and the feed brings what did not arrive. It does not end with ctx, and takes a
+// applied applies a writer's committed states to Redis, best effort: the change is committed
+// whatever happens here, and the feed delivers what did not arrive. It survives ctx, and takes a
 // second at most.
 func (m *Mirror) applied(ctx context.Context, states ...State) {
 	failpoint.Hit(failpoint.Applying)
@@ -207,7 +206,7 @@ func (m *Mirror) applied(ctx context.Context, states ...State) {
 	})
 	if err == nil {
 		if _, err = m.settleFound(ctx, found); err != nil {
-			nudge(m.reconnected) // what Redis has of lost commits hides this one: all is compared
+			nudge(m.reconnected) // Redis' state from lost commits hides this one: compare everything
 		}
 	}
 	m.applying.Note(err)

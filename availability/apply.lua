@@ -1,32 +1,31 @@
--- apply.lua: brings states into the mirror, each only if its version is newer than what stands
--- there.
+-- apply.lua: applies states to the mirror, each only if its version is newer than the stored one.
 -- KEYS[1..5] see keys.lua
 -- ARGV[1] mode
---   newer    writes the newer ones, and later signs of life
---   heal     also those that differ at the same version
+--   newer    writes newer states and later signs of life
+--   heal     also writes states that differ at the same version
 --   compare  writes nothing
--- ARGV[2..] six a mitra, at most 500 of them: id, version, online 0|1, active 0|1, sessions,
---   and a time as iso.lua has it, or '': of one who is online the last sign of life; of one who was
---   set offline for silence the time of that judgement
--- Result: { id, version, kind, ... } of those that were not equal. Kind is
+-- ARGV[2..] six per mitra, at most 500 mitras: id, version, online 0|1, active 0|1, sessions, and
+--   a time as iso.lua formats it, or '': for an online mitra, the last sign of life; for one that
+--   was set offline for silence, the time of that judgement
+-- Result: { id, version, kind, ... } for each mitra that differed. Kind is
 --   behind   Redis has an older version
---   differs  the same version, with something else; in mode newer a heartbeat is nothing else
---   ahead    Redis has a newer version, which is the one in the result; never written
---   heard    the same, and the source has a later sign of life, which Redis could not take when it
+--   differs  same version, different state; in mode newer a heartbeat alone does not count
+--   ahead    Redis has a newer version, which the result contains; never written
+--   heard    equal, but the source has a later sign of life, which Redis could not accept when it
 --            came
---   alive    the source judged a mitra silent, and a heartbeat arrived here later; never written
--- and, beside one of these, of each key of a mitra that held no value of ours and was written anew:
+--   alive    the source judged a mitra silent, but Redis received a later heartbeat; never written
+-- In addition to one of these, for each key that held no value of ours and was rewritten:
 --   bad_capacity, bad_heartbeat
--- That the source has a state of this mitra is the evidence that both keys are the mirror's.
--- A mark of auto-offline goes with the version under which it was set.
+-- Both keys belong to the mirror because the source has a state of this mitra.
+-- A mark of auto-offline is removed together with the version it was set at.
 local mode, ids, out = ARGV[1], {}, {}
 for i = 2, #ARGV, 6 do ids[#ids + 1] = ARGV[i] end
 local versions = redis.call('HMGET', version, unpack(ids))
 local marked = redis.call('EXISTS', condemned) == 1
 
--- number(v, new) is a version that stands here, beside a new one. What no writer of ours stores is
--- none, and so is what is further ahead than a source can lose: nobody could overwrite it, and a
--- source that outbids it would come to the end of the numbers.
+-- number(v, new) returns the stored version v, or 0 if no writer of ours can have stored it. The
+-- same goes for versions further above new than a source can lose: nobody could overwrite them,
+-- and a source that outbid them would run out of numbers.
 local function number(v, new)
   local n = v and #v < 17 and string.match(v, '^%d+$') and tonumber(v) or 0
   return n < new + 1e12 and n or 0
@@ -46,7 +45,7 @@ end
 
 local function bad_key(kind, id) out[#out + 1], out[#out + 2], out[#out + 3] = id, '0', kind end
 
--- beat(id, is_online, at) leaves the later of two heartbeats to a mitra who is online.
+-- beat(id, is_online, at) keeps the later of two heartbeats if the mitra is online.
 local function beat(id, is_online, at)
   local was, bad = heard(id, latest)
   if bad then
@@ -71,7 +70,8 @@ local function count(id, sessions)
   if typed or was and (#was > 9 or not string.find(was, '^%d+$')) then bad_key('bad_capacity', id) end
 end
 
--- is_alive(id, judged): it is online here, and its heartbeat is later than that judgement.
+-- is_alive(id, judged): the mitra is online here, and its heartbeat is no earlier than the
+-- judgement.
 local function is_alive(id, judged)
   return judged ~= '' and (heard(id, latest)) >= judged and redis.call('SISMEMBER', online, id) == 1
 end

@@ -10,16 +10,17 @@ import (
 	"time"
 )
 
-// What happens to a key that holds something else than the mirror stores there.
+// The outcomes for a key that holds something the mirror did not store.
 const (
-	rebuilt = "rebuilt" // the source, or whoever computes, seeds or sweeps, makes it again
-	kept    = "kept"    // it may be somebody's
+	rebuilt = "rebuilt" // recreated by the source, or by the replica that computes, seeds or sweeps
+	kept    = "kept"    // it may belong to somebody else
 )
 
-// heartbeatAhead is how far the clock that set a heartbeat can have been ahead, as in heard.lua.
+// heartbeatAhead is how far ahead the clock that dated a heartbeat may have been, as in
+// heard.lua.
 const heartbeatAhead = 24 * time.Hour
 
-// computingAtMost is longer than any computation marks that it is under way.
+// computingAtMost is longer than any computation marks itself as running.
 const computingAtMost = time.Minute
 
 const (
@@ -27,7 +28,6 @@ const (
 	heartbeatKeys = "mitra:heartbeat"
 )
 
-// badKinds are what apply.lua calls keys of mitras that it wrote anew.
 var badKinds = map[string]string{"bad_capacity": capacityKeys, "bad_heartbeat": heartbeatKeys}
 
 // sharedKeys are the keys of fit.lua, in its order, without the prefix.
@@ -36,7 +36,6 @@ var sharedKeys = []string{
 	"mitras:seeding", "availability:snapshot", "availability:snapshot:computing", "availability:offline",
 }
 
-// noteBad reports keys of mitras that were written anew.
 func (m *Mirror) noteBad(bad map[string][]string) {
 	for key, mitras := range bad {
 		m.metrics.badKeys.WithLabelValues(key, rebuilt).Add(float64(len(mitras)))
@@ -45,19 +44,17 @@ func (m *Mirror) noteBad(bad map[string][]string) {
 	}
 }
 
-// keptKey reports a key that is left alone.
 func (m *Mirror) keptKey(kind, key, is string) {
 	m.metrics.badKeys.WithLabelValues(kind, kept).Inc()
 	m.log.Warn("a key of another type is kept: it may be somebody's", "key", key, "is", is)
 }
 
-// errKept is of a key that has another type and may be somebody's.
 var errKept = errors.New("availability: a key is of another type and may be somebody's: " +
 	"move it, or choose another prefix")
 
-// fit looks at the keys that all mitras share. One of another type would fail every script. Keys
-// that were the mirror's are unlinked and made again. The error names the others: the mirror stays
-// as it is until somebody has decided.
+// fit checks the keys that all mitras share, because one of the wrong type would fail every
+// script. Keys that belonged to the mirror are unlinked and recreated. The error lists the
+// others, and the mirror stays as it is until somebody decides.
 func (f *feed) fit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()

@@ -136,7 +136,7 @@ func TestAllKeysThatGoBadAtOnceAreMadeAgain(t *testing.T) {
 	})
 }
 
-// What was there before the mirror is not the mirror's.
+// Keys that existed before the mirror do not belong to it.
 func TestAKeyOfAnotherTypeThatWasThereBeforeTheMirrorIsKeptAndNamed(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		for _, name := range sharedKeys {
@@ -205,7 +205,7 @@ func TestABadHeartbeatIsNoSilence(t *testing.T) {
 				if value == "hash" {
 					kind = value
 				}
-				// It has pinged a moment ago, of which the source has not heard yet.
+				// It has just pinged, but the source does not know yet.
 				l.poison(kind, l.keys.heartbeat("p"), value)
 				require.Equal(janitor.Done, l.pass("availability_heartbeats").Outcome)
 				require.Less(time.Since(l.source.state("p").Seen), 24*time.Hour)

@@ -58,7 +58,7 @@ func TestAWriteBehindLostCommitsIsInRedisWhenItIsAcknowledged(t *testing.T) {
 	}
 }
 
-// What is not outbid at once is found by the comparison that its failure asks for.
+// The failure of an outbid requests a comparison, which repairs the rest.
 func TestAWriteBehindLostCommitsIsBroughtThoughTheSourceFailsJustThen(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))

@@ -11,24 +11,21 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// errPanic is of a call that did not return.
 var errPanic = errors.New("availability: panic")
 
-// errUnseeded is what a read script answers while the mirror is not whole.
 var errUnseeded = errors.New("availability: the mirror is not whole")
 
 const (
-	tripsAfter = 5           // failures in a row
-	opensAgain = time.Second // and then one call tries
+	tripsAfter = 5           // consecutive failures
+	opensAgain = time.Second // until one trial call
 )
 
-// refusals are what a server answers that refuses some calls, mostly writes, and carries out
-// others.
+// refusals are error codes of a server that refuses some calls, mostly writes, and serves others.
 var refusals = []string{"OOM", "READONLY", "MISCONF", "NOREPLICAS", "WRONGTYPE", "UNREADABLE"}
 
-// breaker keeps calls from what fails again and again. sony/gobreaker it is: it depends on nothing,
-// while failsafe-go would bring gRPC along, and its interface still changes; a semaphore is all
-// else we need.
+// breaker blocks calls to a server that keeps failing. We use sony/gobreaker because it has no
+// dependencies, whereas failsafe-go brings in gRPC and its API still changes. The only other
+// thing we need is a semaphore.
 type breaker struct {
 	*gobreaker.TwoStepCircuitBreaker[any]
 }
@@ -37,13 +34,14 @@ func newBreaker(name string) breaker {
 	return breaker{gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		Name: name, Timeout: opensAgain,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= tripsAfter },
-		// A caller that went away, or had no time, says nothing of the server; an answer is an answer.
+		// A caller that left or ran out of time proves nothing about the server. Any answer is a
+		// success.
 		IsExcluded:   func(err error) bool { return errors.Is(err, context.Canceled) },
 		IsSuccessful: func(err error) bool { return err == nil || answered(err) },
 	})}
 }
 
-// answered tells an error that says how things are from one that says that they cannot be known.
+// answered reports whether an error is a definite answer from the server.
 func answered(err error) bool {
 	for _, known := range []error{
 		errUnseeded, redis.Nil, ErrNotFound, ErrTaken, ErrFull, ErrInactive, ErrNotOnline,
@@ -60,7 +58,6 @@ func answered(err error) bool {
 	return slices.Contains(refusals, code)
 }
 
-// do calls f, unless the breaker is open. ctx is the caller's.
 func (b breaker) do(ctx context.Context, f func() error) (err error) {
 	done, err := b.Allow()
 	if err != nil {
@@ -78,7 +75,6 @@ func (b breaker) do(ctx context.Context, f func() error) (err error) {
 	return err
 }
 
-// unseeded makes a script's answer UNSEEDED errUnseeded.
 func unseeded(err error) error {
 	if reply, ok := errors.AsType[redis.Error](err); ok && strings.HasPrefix(reply.Error(), "UNSEEDED") {
 		return errUnseeded

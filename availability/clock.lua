@@ -1,4 +1,4 @@
--- clock.lua: the clock of the server that has the mirror. On a Cluster a bare TIME goes to any.
--- KEYS[1] any of the mirror
--- Result: { seconds, microseconds } as TIME has them
+-- clock.lua: the clock of the mirror's server. On a Cluster, a bare TIME may reach any node.
+-- KEYS[1] any key of the mirror
+-- Result: { seconds, microseconds } as TIME returns them
 return redis.call('TIME')

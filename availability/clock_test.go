@@ -27,7 +27,7 @@ func TestOnAClusterTheTimeIsThatOfTheServerWithTheMirror(t *testing.T) {
 	m, err := New(Config{Source: newFake(), Client: rdb, Control: open(), Layout: layout})
 	require.NoError(t, err)
 	owner := c.Owner(m.keys.seeded()).Addr()
-	// The other servers refuse to tell the time.
+	// The other servers refuse to return the time.
 	err = rdb.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
 		if node.Options().Addr == owner {
 			return nil

@@ -1,17 +1,17 @@
--- condemn.lua: the body (behind guard.lua) that condemns mitras who are online and silent. From
--- here on their heartbeats are answered `not online`, so that no app believes that it is online
--- while the source sets it offline. The mark is the version under which it was judged.
+-- condemn.lua: the body, after guard.lua, that condemns mitras who are online and silent. From
+-- then on their heartbeats get `not online`, so that no app believes it is online while the
+-- source sets it offline. The mark is the version the mitra was judged at.
 -- KEYS[6..10] see keys.lua
 -- ARGV[8..] `<ms of silence that is too long> <id>`
--- Result: DONE, how many were condemned, how many are not silent any more, and why nobody could be:
--- unseeded or listening.
+-- Result: DONE, how many were condemned, how many are no longer silent, and if nobody could be
+--   condemned, the reason: unseeded or listening.
 local list, marks, kept, note = {}, {}, 0, nil
 local latest = iso(now + ahead)
 if not whole() then note = 'unseeded' end
 for i = 8, #ARGV do
   if note then break end
   local stale, id = string.match(ARGV[i], '^(%d+) (.+)$')
-  if now - since < tonumber(stale) then -- heartbeats were not heard for all that time
+  if now - since < tonumber(stale) then -- heartbeats were not heard for all of that time
     note = 'listening'
     break
   end

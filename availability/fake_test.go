@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// fake is a Source in memory, as faithful as the mirror can tell: rows have locks and versions, a
-// change is seen when it is committed, and the feed knows transactions by number, of which some are
-// still open.
+// fake is a Source in memory, faithful as far as the mirror can see: rows have locks and
+// versions, changes become visible when they are committed, and the feed identifies transactions
+// by numbers, some of which are still open.
 type fake struct {
-	// fault is asked before each operation, and again, as "<operation> committed", when a change
-	// stands and its reply is on the way. An error is what the caller gets.
+	// fault is called before each operation, and again, as "<operation> committed", after a change
+	// is committed and before its reply arrives. The caller gets its error.
 	fault func(op string) error
 	// held is called in each transaction while its rows are locked.
 	held func()
@@ -30,7 +30,7 @@ type fake struct {
 	mu       sync.Mutex
 	locks    map[string]*sync.Mutex
 	rows     map[string]row
-	base     map[string]State // what the base tables say, where that is something else
+	base     map[string]State // the base tables' state, where it differs
 	sessions map[string]Session
 	settings Settings
 	xid      uint64

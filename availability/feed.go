@@ -12,18 +12,17 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// repairAgain is the pause between two tries to put the source's states right.
 const repairAgain = time.Second
 
-// feed is what keeps the mirror: it belongs to follow's goroutine. It waits for nobody's settings,
-// and for no connection that callers use.
+// feed keeps the mirror. It belongs to follow's goroutine. It waits for nobody's settings, and
+// uses no connection that callers use.
 type feed struct {
 	*Mirror
 	cursor  Cursor
-	life    *[2]string // the last that was read, and on which connection; nil: none was
-	reading bool       // the last read went well: the cursor is of now
-	// newSince is the server's time, as heartbeats have it: a seeding that began before is too old.
-	// "": it has to be asked for.
+	life    *[2]string // last life read, and its connection; nil before the first read
+	reading bool       // the last read succeeded: the cursor is current
+	// newSince is the server's time, formatted like a heartbeat: a seeding that began before it is
+	// too old. Empty until the server has been asked.
 	newSince string
 	untrue   string   // time of a seeding that proves nothing
 	left     []string // keys that fit left alone
@@ -32,10 +31,9 @@ type feed struct {
 	sawWhole bool     // the mirror was whole on this connection to Redis
 }
 
-// connected notes that the connection to Redis began anew: it may lead to another server.
 func (f *feed) connected() { f.newSince, f.sawWhole = "", false }
 
-// failed notes a call to Redis that failed. Without an answer the server may be another one.
+// failed notes a failed call to Redis. Without an answer, the server may be a different one.
 func (f *feed) failed(err error) {
 	f.newSince, f.away = "", true
 	if !together.Answered(err) {
@@ -43,11 +41,10 @@ func (f *feed) failed(err error) {
 	}
 }
 
-// follow keeps the mirror until ctx ends: a look at each tick, and at once when a connection began
-// anew.
+// follow keeps the mirror until ctx ends. It looks at each tick, and at once after a reconnect.
 func (m *Mirror) follow(ctx context.Context) {
 	f := &feed{Mirror: m}
-	m.upToDate(time.Now()) // it has a moment for its first look
+	m.upToDate(time.Now()) // time for the first look
 	defer m.upToDate(time.Time{})
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -69,16 +66,16 @@ func (m *Mirror) follow(ctx context.Context) {
 	}
 }
 
-// look reads what is new, brings it to Redis, and seeds if the mirror is not whole. The cursor
-// moves only when all of it has arrived.
+// look reads the feed, applies it to Redis, and seeds if the mirror is not whole. The cursor
+// moves only once everything has arrived.
 func (f *feed) look(ctx context.Context) error {
 	begun := time.Now()
-	if f.away { // else all that changes meanwhile is read at each look
+	if f.away { // otherwise each look would read everything that changes meanwhile
 		if _, err := f.askTime(ctx); err != nil {
 			return errors.Join(err, f.readLife(ctx))
 		}
 	}
-	// Before the seeding: what changes during it is read behind it.
+	// Read before seeding: the next look reads what changes during the seeding.
 	feedErr := f.read(ctx)
 	if err := f.check(ctx); err != nil {
 		return errors.Join(feedErr, err)
@@ -91,8 +88,8 @@ func (f *feed) look(ctx context.Context) error {
 
 func (f *feed) read(ctx context.Context) error {
 	f.reading = false
-	// A connection whose other end vanished is given up soon: the source may have another life, and
-	// others write to it. More than can be read by then is compared page by page.
+	// Give up soon on a connection whose peer vanished: the source may have started another life,
+	// which others write to. A larger backlog is compared page by page.
 	short, cancel := context.WithTimeout(ctx, 2*f.patience)
 	defer cancel()
 	begun := time.Now()
@@ -111,7 +108,7 @@ func (f *feed) read(ctx context.Context) error {
 		f.failed(err)
 		return err
 	}
-	if f.cursor == (Cursor{}) { // what changed before is in a seeding of after
+	if f.cursor == (Cursor{}) { // only a seeding from now on contains what changed before
 		f.newSince = ""
 	}
 	f.cursor, f.reading = next, true
@@ -119,8 +116,8 @@ func (f *feed) read(ctx context.Context) error {
 	return nil
 }
 
-// readLife reads nothing but the source's life: its states are repaired whether or not Redis
-// answers, since meanwhile they are what reads return.
+// readLife reads only the source's life. States are repaired whether or not Redis answers,
+// because reads return them while it does not.
 func (f *feed) readLife(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, 2*f.patience)
 	defer cancel()
@@ -132,7 +129,7 @@ func (f *feed) readLife(ctx context.Context) error {
 	return nil
 }
 
-// lives notes the source's life. Another one may have lost commits that Redis still has, or its
+// lives notes the source's life. A new life may have lost commits that Redis still has, or its
 // states may not match its tables.
 func (f *feed) lives(next Cursor) {
 	life := [2]string{next.Life, next.Connection}
@@ -145,7 +142,6 @@ func (f *feed) lives(next Cursor) {
 	f.life = &life
 }
 
-// askTime asks the server that has the mirror for its time.
 func (f *feed) askTime(ctx context.Context) (time.Time, error) {
 	short, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
@@ -160,7 +156,7 @@ func (f *feed) askTime(ctx context.Context) (time.Time, error) {
 	return at, nil
 }
 
-// check seeds the mirror if it is not whole, or if it was seeded before the connection began.
+// check seeds the mirror if it is not whole, or was seeded before the connection began.
 func (f *feed) check(ctx context.Context) error {
 	f.compared = false
 	now, err := f.askTime(ctx)
@@ -179,7 +175,8 @@ func (f *feed) check(ctx context.Context) error {
 		return err
 	}
 	if begins {
-		// One of a time to come, before the server's clock went back, tells nothing: now or later.
+		// A seeding in the future predates a step back of the server's clock. It proves nothing, now or
+		// later.
 		if f.untrue = ""; at > f.newSince {
 			f.untrue = at
 		}
@@ -189,8 +186,8 @@ func (f *feed) check(ctx context.Context) error {
 	}
 	f.looked(at != "")
 	if at < f.newSince {
-		// What changes during the seeding would be missed; and a source that has no feed may be a standby
-		// whose states are old.
+		// Changes during the seeding would be missed. A source whose feed fails may also be a standby
+		// with old states.
 		if !f.reading {
 			return nil
 		}
@@ -203,7 +200,7 @@ func (f *feed) check(ctx context.Context) error {
 		}
 		f.looked(true)
 	}
-	if at < f.newSince { // the server's clock went back; or somebody else seeds
+	if at < f.newSince { // the server's clock went back, or another replica seeds
 		f.newSince = ""
 		return nil
 	}
@@ -219,7 +216,7 @@ func (f *feed) seededAt(ctx context.Context, now time.Time) (string, error) {
 	defer cancel()
 	pipe := f.rdb.Pipeline()
 	seeded, brought := pipe.Get(short, f.keys.seeded()), pipe.HGet(short, f.keys.breaker(), heartbeatsAt)
-	_, _ = pipe.Exec(short) // each has its error
+	_, _ = pipe.Exec(short) // each command has its own error
 	at, err := seeded.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		f.failed(err)
@@ -231,19 +228,17 @@ func (f *feed) seededAt(ctx context.Context, now time.Time) (string, error) {
 	return at, nil
 }
 
-// looked notes whether the mirror is whole.
 func (m *Mirror) looked(whole bool) {
 	m.note(func(h *Health) { h.Whole, h.LookedAt = whole, time.Now() })
 }
 
-// broughtAt notes when heartbeats were last brought to the source.
 func (m *Mirror) broughtAt(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.brought = at
 }
 
-// begun closes ready, once. Only follow's goroutine calls it.
+// begun closes ready once. Only follow's goroutine calls it.
 func (m *Mirror) begun() {
 	select {
 	case <-m.ready:
@@ -252,23 +247,23 @@ func (m *Mirror) begun() {
 	}
 }
 
-// upToDate notes that Redis has everything that the source had committed by then; zero: nobody
-// follows it.
+// upToDate notes that Redis has everything the source had committed by then; zero means nobody
+// follows the source.
 func (m *Mirror) upToDate(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.upTo, m.uncompared = at, false
 }
 
-// otherLife notes that Redis may be ahead of the source, until all is compared.
+// otherLife notes that Redis may be ahead of the source until everything has been compared.
 func (m *Mirror) otherLife() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.uncompared = true
 }
 
-// behind is for how long Redis may have missed what the source committed; 0: it has all of it, but
-// for what a look takes.
+// behind returns how long Redis may have missed commits of the source. Zero means it has them all,
+// except those that the current look is reading.
 func (m *Mirror) behind() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -282,9 +277,9 @@ func (m *Mirror) behind() time.Duration {
 	return 0
 }
 
-// keepRepaired has the source's states put right after each beginning of another life: a restore,
-// or a TRUNCATE that no trigger saw, leaves them wrong. The feed does not wait for it, and brings
-// what it changed.
+// keepRepaired repairs the source's states after each start of another life, because a restore,
+// or a TRUNCATE that no trigger saw, leaves them wrong. The feed delivers the changes without
+// waiting for it.
 func (m *Mirror) keepRepaired(ctx context.Context) {
 	for {
 		select {

@@ -1,21 +1,21 @@
--- findpage.lua: one page of those who can take work now. Reads only. Each page is seen in one
--- instant; a few hundred mitras are one page.
+-- findpage.lua: one page of the mitras who can take work now. Read-only. Each page is a
+-- consistent snapshot; a few hundred mitras fit on one page.
 -- KEYS[1..5] see keys.lua  KEYS[6] the janitor's witness
--- ARGV[1] cursor  ARGV[2] size of the page  ARGV[3] how many sessions a mitra may have
+-- ARGV[1] cursor  ARGV[2] page size  ARGV[3] the most sessions a mitra may have
 -- ARGV[4] ms of silence after which a mitra is not counted; 0: silence does not matter
--- ARGV[5] how many of the page are wanted, the least busy first; 0: all
--- Result: { next cursor, sessions, ids, ... }, fewer sessions first, the ids one a line: one text
--- costs a quarter of a list. Or the error UNSEEDED.
--- Per mitra it does as little as it can: most of the work is done here.
+-- ARGV[5] how many mitras of the page to return, the least busy first; 0: all
+-- Result: { next cursor, sessions, ids, ... }, fewer sessions first, the ids one per line: a
+--   single string costs a quarter of a list. Or the error UNSEEDED.
+-- Most of the work is done here, so it does as little as it can per mitra.
 if not whole() then return redis.error_reply('UNSEEDED the mirror is not whole') end
 local now, most, stale, limit = nowms(), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local cutoff = stale > 0 and listened(KEYS[6], now) >= stale and iso(now - stale)
-local latest = cutoff and iso(now + ahead) -- nonsense is mostly later than that, or before cutoff
+local latest = cutoff and iso(now + ahead) -- most malformed values sort after this or before cutoff
 local page = redis.call('SSCAN', online, ARGV[1], 'COUNT', ARGV[2])
 local ids, before_capacity, before_heartbeat = page[2], capacity(''), heartbeat('')
-local free, sizes, busiest = {}, {}, 0 -- free: lists of ids, by their sessions
-local count = { [false] = 0 } -- what a text says; none is stored of a mitra without sessions
-for first = 1, #ids, 1000 do -- unpack ends below 8,000
+local free, sizes, busiest = {}, {}, 0 -- free: lists of ids by number of sessions
+local count = { [false] = 0 } -- numbers by text; a mitra without sessions has no key
+for first = 1, #ids, 1000 do -- unpack fails at 8,000 values
   local last = math.min(first + 999, #ids)
   local n = last - first + 1
   local names = {}
@@ -29,7 +29,7 @@ for first = 1, #ids, 1000 do -- unpack ends below 8,000
     local has = count[values[i]]
     if not has then
       local text = values[i]
-      -- What is not a number is full.
+      -- A value that is not a number counts as full.
       has = #text < 10 and string.find(text, '^%d+$') and tonumber(text) or most
       count[text] = has
     end

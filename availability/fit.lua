@@ -1,14 +1,14 @@
--- fit.lua: looks whether the keys that all mitras share are of the mirror's types, and unlinks
--- those that are not. All of it is made again: from the source, or by whoever computes, seeds or
+-- fit.lua: checks that the keys all mitras share have the mirror's types, and unlinks those that
+-- do not. They are all recreated, from the source or by the replica that computes, seeds or
 -- sweeps.
 -- KEYS[1..5] see keys.lua  KEYS[6] mitras:seeding  KEYS[7] availability:snapshot
 -- KEYS[8] availability:snapshot:computing  KEYS[9] availability:offline
 -- ARGV[1] 1: the caller has seen the mirror whole on its present connection
--- ARGV[2] ms that a computation lasts at most
--- Result: { number in KEYS, what it was, rebuilt or kept, ... }, only keys that do not fit.
--- A key may be unlinked if the mirror was on this server before: the caller has seen it here, or
--- its certificate or its versions exist. Otherwise it may be somebody's: it is kept, and the caller
--- reports it.
+-- ARGV[2] the longest a computation takes, in ms
+-- Result: { index in KEYS, actual type, rebuilt or kept, ... }, only for keys that do not fit.
+-- A key may be unlinked only if the mirror was on this server before: the caller has seen it here,
+-- or its certificate or its versions exist. Otherwise it may be somebody else's: it is kept, and
+-- the caller reports it.
 local wanted = { 'set', 'set', 'hash', 'hash', 'string', 'string', 'string', 'string', 'hash' }
 local is, bad = {}, {}
 for i, key in ipairs(KEYS) do
@@ -31,7 +31,7 @@ for _, i in ipairs(bad) do
   if ours then
     redis.call('UNLINK', KEYS[i])
     if i <= 3 then reseed = true end
-    -- What it held is lost. As long as after heartbeats became required, nobody is judged.
+    -- Its contents are lost: judging waits as it does after heartbeats become required.
     if i == 9 then redis.call('HSET', KEYS[9], 'not_required', string.format('%.0f', nowms())) end
   end
   out[#out + 1], out[#out + 2], out[#out + 3] = tostring(i), is[i], ours and 'rebuilt' or 'kept'

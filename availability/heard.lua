@@ -1,16 +1,17 @@
--- heard.lua: heartbeats as they are stored. Not a script of its own: it follows keys.lua, iso.lua.
+-- heard.lua: stored heartbeats. Included after keys.lua and iso.lua, not a script of its own.
 
--- ahead is how far (ms) the clock that set a heartbeat can have been ahead. Later is nonsense.
+-- ahead is how far (ms) the clock that dated a heartbeat may have been ahead. Later times are
+-- ignored.
 local ahead = 86400000
 
--- mistyped(reply) reports whether a pcall met a key of another type. Other errors end the script.
+-- mistyped(reply) reports whether a pcall found a key of another type. It raises other errors.
 local function mistyped(reply)
   if type(reply) ~= 'table' or not reply.err then return false end
   if not string.find(reply.err, 'WRONGTYPE', 1, true) then error(reply.err) end
   return true
 end
 
--- heard(id, latest) returns the heartbeat of a mitra, '' if there is none. The second result is
+-- heard(id, latest) returns a mitra's heartbeat, or '' if there is none. The second result is
 -- true if the key holds something else: another type, no time, or a time after latest.
 local function heard(id, latest)
   local at = redis.pcall('GET', heartbeat(id))
@@ -22,8 +23,8 @@ local function heard(id, latest)
   return at, false
 end
 
--- A mitra whose heartbeat was overwritten has been heard at a time that nobody knows any more. The
--- key mitra:unheard:{id} excuses its silence until it has been silent for long enough since then.
+-- A mitra whose heartbeat was overwritten was heard at a time that is lost. The key
+-- mitra:unheard:{id} excuses its silence until it has been silent for long enough from then on.
 local function excuse(id, now)
   redis.call('SET', unheard(id), string.format('%.0f', now), 'PX', ahead)
 end

@@ -1,13 +1,14 @@
--- heartbeat.lua: takes a heartbeat. It is called most of all, so nothing stands before it but
--- iso.lua, and it builds what keys it needs.
+-- heartbeat.lua: takes a heartbeat. It is the most frequent call, so only iso.lua precedes it,
+-- and it builds just the keys it needs.
 -- KEYS[1] the mitra's heartbeat
--- ARGV[1] id  ARGV[2] when the client's minute began, in seconds  ARGV[3] that minute as text, to
--- its last colon: where the server is in that minute too, half of the work of iso is done
--- Result: deactivated; not_online, also if an auto-offline is under way, or the app would believe
--- that it is online while it goes offline; kept; unseeded: kept, but the mirror is not whole, so it
--- does not know whether the mitra is online.
+-- ARGV[1] id  ARGV[2] start of the client's current minute, in seconds  ARGV[3] that minute as
+--   text, up to its last colon; if the server is in the same minute, this saves half of iso's
+--   work
+-- Result: deactivated; not_online, also while an auto-offline is under way, because otherwise the
+--   app would believe it is online while it is being set offline; kept; unseeded: kept, but the
+--   mirror is not whole, so nobody here knows whether the mitra is online.
 local call, id = redis.call, ARGV[1]
-local prefix = string.sub(KEYS[1], 1, -17 - #id) -- what stands before mitra:heartbeat:
+local prefix = string.sub(KEYS[1], 1, -17 - #id) -- all before mitra:heartbeat:
 if call('SISMEMBER', prefix .. 'mitras:deactivated', id) == 1 then return 'deactivated' end
 if call('HEXISTS', prefix .. 'mitras:condemned', id) == 1 then return 'not_online' end
 local certificate = redis.pcall('GET', prefix .. 'mitras:seeded')

@@ -208,7 +208,7 @@ func TestTheSourceJudgesSilenceOnlyFromHeartbeatsThatWereBroughtToIt(t *testing.
 		settings, err := l.Settings(t.Context())
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now().Add(-settings.StaleAfter-never), l.cutoff(settings), time.Minute)
-		// Nobody leads for a while. Redis takes heartbeats meanwhile, of which the source hears nothing.
+		// Nobody leads for a while. Meanwhile Redis takes heartbeats that do not reach the source.
 		l.stop()
 		long := time.Now().Add(-never)
 		require.NoError(t, l.client.HSet(t.Context(), l.keys.breaker(), heartbeatsAt, long.UnixMilli()).Err())

@@ -1,9 +1,9 @@
--- iso.lua: the server's clock. Not a script of its own.
+-- iso.lua: the server's clock. Included, not a script of its own.
 
--- iso(ms) is a time as heartbeats have it: ISO 8601, UTC, to the millisecond, always 24 characters,
--- so that the later of two is the larger string. Lua has no calendar here; the days are counted in
--- eras of 400 years that begin in March, so that a leap day is the last of a year. Each heartbeat
--- does this: what % can do is no call of math.floor.
+-- iso(ms) formats a time as heartbeats have it: ISO 8601, UTC, milliseconds, always 24
+-- characters, so that later times are larger strings. Lua has no calendar here. Days are counted
+-- in eras of 400 years that begin in March, which makes a leap day the last day of its year.
+-- Every heartbeat runs this, so it uses % instead of math.floor where it can.
 local function iso(ms)
   local floor, milli = math.floor, ms % 1000
   local s = (ms - milli) / 1000

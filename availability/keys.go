@@ -9,8 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// keys names every key of the mirror. Other services read them: the names are fixed, but for the
-// layout's prefix. Scripts build those of one mitra from it, see keys.lua.
+// keys names the mirror's keys. Other services read them, so all but the layout's prefix is
+// fixed. Scripts build the keys of one mitra from them, see keys.lua.
 type keys struct{ guard.Layout }
 
 func (k keys) online() string      { return k.Prefix + "mitras:online" }
@@ -27,10 +27,9 @@ func (k keys) snapshot() string  { return k.Prefix + "availability:snapshot" }
 func (k keys) computing() string { return k.Prefix + "availability:snapshot:computing" }
 func (k keys) breaker() string   { return k.Prefix + "availability:offline" }
 
-// invalidate is the channel on which a setting that was changed is announced by its name.
+// invalidate is the channel that announces a changed setting by its name.
 func (k keys) invalidate() string { return k.Prefix + "config:invalidate" }
 
-// all are the five that keys.lua asks for, and more behind them.
 func (k keys) all(more ...string) []string {
 	return append([]string{k.online(), k.deactivated(), k.version(), k.condemned(), k.seeded()}, more...)
 }
@@ -38,10 +37,10 @@ func (k keys) all(more ...string) []string {
 //go:embed *.lua
 var files embed.FS
 
-// bodyKeys is where the keys of a guarded body begin; see guard.NewBody.
+// bodyKeys is the index of a guarded body's first key; see guard.NewBody.
 const bodyKeys = 6
 
-// lua joins files behind keys.lua. The five keys begin at KEYS[from].
+// lua joins keys.lua and the named files. The five keys begin at KEYS[from].
 func lua(from int, names ...string) string {
 	text := fmt.Sprintf("local from = %d\n", from) + file("keys")
 	for _, name := range names {
@@ -53,7 +52,7 @@ func lua(from int, names ...string) string {
 func file(name string) string {
 	text, err := files.ReadFile(name + ".lua")
 	if err != nil {
-		panic(err) // cannot be: it is embedded
+		panic(err) // impossible: the files are embedded
 	}
 	return string(text)
 }

@@ -1,8 +1,8 @@
--- keys.lua: the keys of the mirror. Not a script of its own: every script here begins with it,
--- behind `local from = n`, which says where in KEYS the five begin. Keys of one mitra are built
--- from them, so on a Cluster all have to be in one slot.
+-- keys.lua: the mirror's keys. Not a script of its own: other scripts begin with it, after `local
+-- from = n`, the index in KEYS of the first of the five. Keys of one mitra are built from them,
+-- so on a Cluster all must be in one slot.
 local online, deactivated, version, condemned, seeded = unpack(KEYS, from, from + 4)
-local prefix = string.sub(online, 1, -14) -- what stands before mitras:online
+local prefix = string.sub(online, 1, -14) -- all before mitras:online
 
 -- whole() reports whether the mirror is whole. A key of another type does not count.
 local function whole()

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// voidMarks are those of another version than the source's: nobody can carry them out, and they
-// refuse heartbeats.
+// voidMarks returns marks whose version is no longer the source's: they cannot be carried out,
+// yet they refuse heartbeats.
 func voidMarks(those []Condemned, states []State, flipped []string) (marks []any) {
 	for _, s := range states {
 		for _, c := range those {
@@ -19,7 +19,7 @@ func voidMarks(those []Condemned, states []State, flipped []string) (marks []any
 	return marks
 }
 
-// lift takes marks away, each, a mitra and a value, only if it is still the same.
+// lift removes marks, given as pairs of mitra and value, each only if its value is unchanged.
 func (x *offlinePass) lift(ctx context.Context, marks []any) error {
 	if x.DryRun() {
 		return nil

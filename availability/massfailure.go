@@ -9,32 +9,29 @@ import (
 )
 
 const (
-	// breakerLeast is the least number of mitras online for which the breaker holds.
+	// breakerLeast is the smallest number of mitras online for which the breaker trips.
 	breakerLeast = 20
-	// breakerHolds is the least that the breaker holds.
 	breakerHolds = time.Minute
 )
 
-// overdue returns the silence after which the breaker counts a mitra. Apps ping out of step, so
-// mitras that are cut off at one instant become silent one after the other, for as long as an app
-// pauses between two pings. When the first of them is silent, the last has been so for StaleAfter
-// less that pause. But an app that pings in time is never overdue: with a StaleAfter below two
-// pauses, part of the wave is not counted yet when its first mitras go offline.
+// overdue returns the silence from which the breaker counts a mitra. Apps ping out of step, so
+// mitras that are cut off together fall silent one by one, over the pause between two pings. When
+// the first is silent, the last has been quiet for StaleAfter less that pause. But a punctual app
+// must never be overdue, so with a StaleAfter below two pauses, part of the wave is not counted
+// yet when its first mitras go offline.
 func overdue(s Settings) time.Duration {
 	return max(s.StaleAfter-s.PingInterval, s.PingInterval)
 }
 
-// checkBreaker holds the sweep until the moment that breaker noted.
 func (x *offlinePass) checkBreaker(ctx context.Context) error {
 	return x.holdUntil(ctx, heldUntil, x.holds(), 0, heldMassFailure)
 }
 
-// holds returns how long the breaker holds.
 func (x *offlinePass) holds() time.Duration { return max(x.stale, breakerHolds) }
 
-// breaker holds if a mitra is silent and most mitras online are silent or overdue: the fault is
-// more likely ours than theirs. It does so once: who is silent still when the hold is over
-// may go, and it holds again only after a pass in which fewer were.
+// breaker holds the sweep if a mitra is silent and most mitras online are silent or overdue: the
+// fault is more likely ours than theirs. It does so once: mitras that are still silent after the
+// hold may go offline, and the next hold needs a pass with fewer of them in between.
 func (x *offlinePass) breaker(ctx context.Context) error {
 	until, err := x.moment(ctx, heldUntil)
 	if err != nil {

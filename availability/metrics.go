@@ -54,7 +54,7 @@ func newMetrics() *metrics {
 		),
 	}
 	for _, kind := range []string{Behind, Differs, Ahead, Unknown, Base} {
-		m.drift.WithLabelValues(kind) // so that an alert sees 0 before the first
+		m.drift.WithLabelValues(kind) // lets an alert see 0 before the first
 	}
 	for _, key := range append([]string{capacityKeys, heartbeatKeys}, sharedKeys...) {
 		m.badKeys.WithLabelValues(key, rebuilt)

@@ -28,49 +28,50 @@ const (
 	defaultHeartbeatInterval = time.Minute
 	defaultFallbacks         = 8
 
-	// callTimeout bounds each call to Redis that somebody waits for: reads fall back after it.
+	// callTimeout bounds each call to Redis that somebody waits for. Reads fall back after it.
 	callTimeout = time.Second
 )
 
-// Config configures a Mirror. Of a number or duration zero means the default.
+// Config configures a Mirror. Zero numbers and durations mean the default.
 type Config struct {
 	// Source is the durable truth.
 	Source Source
 
-	// Client carries reads, heartbeats and states. It must not retry: see lease.CheckClient. Not
-	// closed here.
+	// Client is used for reads, heartbeats and states. It must not retry: see lease.CheckClient. The
+	// Mirror does not close it.
 	Client redis.UniversalClient
 
-	// Control is for the subscription to `config:invalidate`, with options as lease.Options makes
-	// them. Not closed here.
+	// Control subscribes to `config:invalidate`, with options from lease.Options. The Mirror does
+	// not close it.
 	Control redis.UniversalClient
 
-	// Layout has the prefix of all keys, and of the channel. It is the registry's and the janitor's.
-	// On a Redis Cluster it must have a hash tag: scripts build keys, so all have to be in one slot.
+	// Layout has the prefix of all keys and of the channel, and must be the registry's and the
+	// janitor's. On a Redis Cluster it needs a hash tag: scripts build keys, so all must be in one
+	// slot.
 	Layout guard.Layout
 
-	// Tick is the pause between two looks at the source's feed. A change that no writer brought here
-	// takes so long, and the length of the longest transaction in the source. Default 250 ms.
+	// Tick is the pause between two reads of the source's feed. A change that no writer delivered
+	// takes that long, plus the duration of the source's longest transaction. Default 250 ms.
 	Tick time.Duration
 
-	// ReconcileInterval from one comparison of all states to the next. Default 5 m.
+	// ReconcileInterval is the time between two comparisons of all states. Default 5 m.
 	ReconcileInterval time.Duration
 
-	// OfflineInterval from one look for silent mitras to the next. Default 30 s.
+	// OfflineInterval is the time between two searches for silent mitras. Default 30 s.
 	OfflineInterval time.Duration
 
-	// HeartbeatInterval is how old the source's heartbeats get. Default 60 s.
+	// HeartbeatInterval is how old the source's heartbeats may get. Default 60 s.
 	HeartbeatInterval time.Duration
 
-	// Fallbacks is how many reads may ask the source at once while Redis cannot answer. Default 8.
+	// Fallbacks limits concurrent reads from the source while Redis cannot answer. Default 8.
 	Fallbacks int
 
 	Logger     *slog.Logger          // default slog.Default()
-	Registerer prometheus.Registerer // nil: none are registered
+	Registerer prometheus.Registerer // nil: no metrics
 }
 
-// A Mirror keeps in Redis what the source knows, and answers from there. Make one with New, and Run
-// it. Safe for concurrent use.
+// A Mirror copies the source's states to Redis and answers from there. Create it with New, then
+// Run it. It is safe for concurrent use.
 type Mirror struct {
 	c       Config
 	source  Source
@@ -79,17 +80,17 @@ type Mirror struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	patience time.Duration // callTimeout, but for tests on a slow machine
-	janitors guard.Layout  // the janitor's: c.Layout, but for tests with two leaders at once
+	patience time.Duration // callTimeout, except in tests on a slow machine
+	janitors guard.Layout  // c.Layout, except in tests with two leaders at once
 
 	applying, feeding, settling, sensible *streak.Streak // what may fail for a while
 
-	redis, truth breaker // of calls to Redis, and of reads from the source
+	redis, truth breaker // for calls to Redis, and for reads from the source
 	fallbacks    *semaphore.Weighted
 	computing    singleflight.Group
 
-	ready       chan struct{} // closed when this process first knew the mirror to be whole
-	reconnected chan struct{} // nudges: a connection to Redis ended, and there is another
+	ready       chan struct{} // closed once this process has seen the mirror whole
+	reconnected chan struct{} // nudges: reconnected to Redis
 
 	settings     atomic.Pointer[Settings]
 	settingsRead atomic.Uint64 // reads of settings that have begun
@@ -97,21 +98,21 @@ type Mirror struct {
 	clocks  clocks
 	repairs chan struct{} // nudges: the source has another life
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	health     Health
 	upTo       time.Time // Redis has what the source had committed by then; zero: nobody follows it
-	uncompared bool      // Redis may be ahead of the source: upTo means nothing
-	brought    time.Time // when heartbeats were last brought to the source; zero: it is not known
-	kept       time.Time // when Redis last kept a heartbeat for this process, or this began
-	settingsOf uint64    // which of settingsRead settings is of
+	uncompared bool      // Redis may be ahead of the source: ignore upTo
+	brought    time.Time // when heartbeats were last copied to the source; zero: unknown
+	kept       time.Time // when Redis last accepted a heartbeat from this process, initially its start
+	settingsOf uint64    // the number, in settingsRead, of the read that settings came from
 
-	settingsFailed   error // of who asked for the first settings; nil: they are known, or nobody has asked
+	settingsFailed   error // last failure of a first read; nil: settings are known, or unasked
 	settingsFailedAt time.Time
 
-	snapshot lastSnapshot // the last that this process knew
+	snapshot lastSnapshot // the last one known to this process
 }
 
-// New returns a Mirror, or all that is wrong with the configuration. It talks to nobody.
+// New returns a Mirror, or everything that is wrong with the configuration. It makes no calls.
 func New(c Config) (*Mirror, error) {
 	c.Tick = cmp.Or(c.Tick, defaultTick)
 	c.ReconcileInterval = cmp.Or(c.ReconcileInterval, defaultReconcileInterval)
@@ -155,7 +156,6 @@ func New(c Config) (*Mirror, error) {
 	return m, nil
 }
 
-// check names all that is wrong, in words.
 func (c Config) check() error {
 	var errs []error
 	wrong := func(bad bool, format string, args ...any) {
@@ -184,8 +184,8 @@ func (c Config) check() error {
 	return errors.Join(errs...)
 }
 
-// Run seeds the mirror, reads the feed, and hears of changed settings, until ctx ends. Then it
-// returns nil, and leaves no goroutine behind. Every replica runs one.
+// Run seeds the mirror, reads the feed and listens for changed settings until ctx ends, then
+// returns nil, leaving no goroutine. Every replica runs one.
 func (m *Mirror) Run(ctx context.Context) error {
 	var work conc.WaitGroup
 	work.Go(func() { m.listen(ctx) })
@@ -196,30 +196,32 @@ func (m *Mirror) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready is closed when this process first knew the mirror to be whole, and seeded since it began. A
-// program waits for it before it opens its listener, for as long as it likes: until then reads fall
-// back to the source.
+// Ready is closed once this process has seen the mirror whole and seeded since it began. A
+// program may wait for it, as long as it likes, before it opens its listener: until then reads
+// fall back.
 func (m *Mirror) Ready() <-chan struct{} { return m.ready }
 
-// Health is what an operator wants to know of a Mirror.
+// Health is a Mirror's state, for operators.
 type Health struct {
 	Whole     bool           // at the last look
-	LookedAt  time.Time      // when that was; zero: Redis has not answered yet
+	LookedAt  time.Time      // time of the last look; zero: Redis has not answered yet
 	FeedAt    time.Time      // when the feed was last read and applied
-	Behind    time.Duration  // for how long Redis may have missed what the source committed; 0: it has it
-	FeedError string         // "": the last look went well
-	Drift     map[string]int // what the last reconciliation found, by kind
-	DriftAt   time.Time      // when that was; zero: this process has made none
-	Unseen    []string       // how the source's tables may change without their states, as of that comparison
-	Redis     string         // of the circuit breaker before Redis: closed, half-open, open
-	Source    string         // of the one before the source
-	// SettingsError is why settings cannot be read, or which make no sense; "": they are those of now.
+	Behind    time.Duration  // how long Redis may have missed the source's commits; 0: it has them all
+	FeedError string         // "": the last look succeeded
+	Drift     map[string]int // found by the last reconciliation, by kind
+	DriftAt   time.Time      // time of that reconciliation; zero: none by this process
+	Unseen    []string       // how the source's tables may change without their states, as of then
+	Redis     string         // Redis' circuit breaker: closed, half-open, open
+	Source    string         // the source's circuit breaker
+	// SettingsError reports why settings cannot be read, or which make no sense; "": they are
+	// current.
 	SettingsError string
-	// why nobody goes offline for silence now; "": they do, or this replica does not lead
+	// Offline is why nobody goes offline for silence now; "": they do, or this replica does not
+	// lead.
 	Offline string
 }
 
-// Health returns how the mirror is.
+// Health returns the mirror's current state.
 func (m *Mirror) Health() Health {
 	behind := m.behind()
 	m.mu.Lock()
@@ -230,14 +232,13 @@ func (m *Mirror) Health() Health {
 	return h
 }
 
-// note changes what Health says.
 func (m *Mirror) note(change func(h *Health)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change(&m.health)
 }
 
-// nudge wakes whoever waits on a channel with one slot.
+// nudge wakes the receiver of a channel with one slot.
 func nudge(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -16,48 +16,49 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Why nobody goes offline for silence, beside the janitor's reasons.
+// Reasons why nobody goes offline for silence, in addition to the janitor's.
 const (
 	heldUnseeded    = "unseeded"
 	heldListening   = "listening" // heartbeats have not been heard for as long as a mitra may be silent
 	heldMassFailure = "mass_failure"
 	heldSettings    = "stale_after_too_short" // no longer than the pause between two heartbeats of an app
-	heldSenseless   = "settings"              // one of them makes no sense
+	heldSenseless   = "settings"              // a setting makes no sense
 	offSettings     = "require_ping is off"
 )
 
 const (
-	// condemnMost is how many mitras one pass condemns at most. One transaction sets them offline, all
+	// condemnMost limits the mitras that one pass condemns. One transaction sets them offline, all
 	// or none, and locks their rows.
 	condemnMost = 5000
-	// settleWithin bounds that transaction: it may have to wait, as while a table is altered.
+	// settleWithin bounds that transaction: it may have to wait, for example while a table is
+	// altered.
 	settleWithin = 10 * time.Second
-	// settleTries is how often it is tried when a mitra came back in the middle of it.
+	// settleTries limits the tries when mitras come back during that transaction.
 	settleTries = 3
-	// heldUntil is the field of the breaker's hash: until when (ms) it holds.
+	// heldUntil is the field of the breaker's hash with the end of its hold, in Unix ms.
 	heldUntil = "held_until"
-	// notRequired is another: when (ms) a pass last found that heartbeats are not required.
+	// notRequired is the field with the time a pass last found heartbeats not required, in Unix ms.
 	notRequired = "not_required"
-	// heartbeatsAt is one more: when (ms) a pass began that brought all heartbeats to the source.
+	// heartbeatsAt is the field with the start of the last pass that copied all heartbeats to the
+	// source, in Unix ms.
 	heartbeatsAt = "heartbeats_at"
 )
 
-// errMarks: a mark is not what it was: somebody came back, or Redis lost it.
+// errMarks means that a mark changed: a mitra came back, or Redis lost the mark.
 var errMarks = errors.New("availability: marks changed while mitras were set offline")
 
-// offline is the sweep that sets mitras offline who are silent for too long. Silence is judged in
-// Redis, under the guard: a mark with the version is the verdict, and from then on heartbeats are
-// refused. The source carries it out, if that is still its version, and if it knows no later sign
-// of life itself. A sweep that dies in between leaves marks, and the next one, on any replica,
-// carries them out.
+// offline is the sweep that sets silent mitras offline. Redis judges silence, under the guard:
+// the verdict is a mark with the version, and from then on heartbeats are refused. The source
+// carries it out if it still has that version and no later sign of life. If a sweep dies in
+// between, the next one, on any replica, carries out its marks.
 type offline struct{ *Mirror }
 
 func (o *offline) Name() string            { return "availability_offline" }
 func (o *offline) Interval() time.Duration { return o.c.OfflineInterval }
 
-// Run is one pass. Any error ends it, and whoever has no mark then stays online.
+// Run is one pass. Any error ends it, and mitras without a mark then stay online.
 func (o *offline) Run(ctx context.Context, p *janitor.Pass) error {
-	if p.Owner() != "" { // mitras have none
+	if p.Owner() != "" { // mitras have no owner
 		return nil
 	}
 	why := ""
@@ -80,8 +81,8 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 	if err := o.checkLayout(p); err != nil {
 		return err
 	}
-	settings, err := o.readSettings(ctx) // no older ones: who turned it off expects that
-	if errors.Is(err, ErrSetting) {      // nobody goes offline by a value that nobody has chosen
+	settings, err := o.readSettings(ctx) // never cached ones: turning it off has to work at once
+	if errors.Is(err, ErrSetting) {      // nobody goes offline because of a value that nobody chose
 		return &janitor.HeldError{Reason: heldSenseless}
 	}
 	if err != nil {
@@ -98,7 +99,7 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 		}
 		return errNotRequired
 	}
-	if settings.StaleAfter <= settings.PingInterval { // whoever pings on time would be silent
+	if settings.StaleAfter <= settings.PingInterval { // even punctual apps would be silent
 		return &janitor.HeldError{Reason: heldSettings}
 	}
 	if err := p.CheckHeld(ctx); err != nil {
@@ -110,7 +111,7 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 	if err := x.checkBreaker(ctx); err != nil {
 		return err
 	}
-	if err := x.settle(ctx); err != nil { // what others left
+	if err := x.settle(ctx); err != nil { // marks left by earlier passes
 		return err
 	}
 	if err := x.find(ctx); err != nil {
@@ -132,23 +133,21 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 	return nil
 }
 
-// offlinePass is one pass.
 type offlinePass struct {
 	*offline
 	*janitor.Pass
 	stale   time.Duration // how long a mitra may be silent
 	overdue time.Duration // silence that the breaker counts
 
-	now    time.Time // the server's, at the first page
+	now    time.Time // the server's, on the first page
 	online int
 	late   int // overdue or silent
 	silent []string
-	left   []string // the source could have set them offline, and did not
+	left   []string // the source could have set them offline, but did not
 
-	flipped int // went offline, by this pass
+	flipped int // set offline by this pass
 }
 
-// find reads who is online and silent.
 func (x *offlinePass) find(ctx context.Context) error {
 	keys := x.keys.all(x.keys.Witness())
 	for cursor := "0"; ; {
@@ -184,7 +183,6 @@ func (x *offlinePass) find(ctx context.Context) error {
 	}
 }
 
-// noteNotRequired stores that heartbeats are not required now, for the passes of later.
 func (x *offlinePass) noteNotRequired(ctx context.Context) error {
 	now, err := x.serverTime(ctx, x.Call)
 	if err != nil {
@@ -194,14 +192,14 @@ func (x *offlinePass) noteNotRequired(ctx context.Context) error {
 }
 
 // checkRequired holds the sweep until heartbeats have been required for as long as a mitra may be
-// silent: before, no app had to send any.
+// silent. Before that, no app had to send any.
 func (x *offlinePass) checkRequired(ctx context.Context) error {
-	// A pass later it was required at the latest.
+	// They became required one pass after the stored time at the latest.
 	return x.holdUntil(ctx, notRequired, 0, x.c.OfflineInterval+x.stale, heldListening)
 }
 
-// holdUntil holds the sweep until a moment that is noted, and some more. One that is further ahead
-// than any can be was noted before the server's clock went back: it is noted anew.
+// holdUntil holds the sweep until the stored moment plus more. A moment later than now plus ahead
+// dates from before the server's clock went back, and is replaced by that latest possible one.
 func (x *offlinePass) holdUntil(
 	ctx context.Context, field string, ahead, more time.Duration, reason string,
 ) error {
@@ -226,7 +224,6 @@ func (x *offlinePass) holdUntil(
 	return nil
 }
 
-// noteMoment stores a field of the breaker's hash.
 func (x *offlinePass) noteMoment(ctx context.Context, field string, at time.Time) error {
 	if x.DryRun() {
 		return nil
@@ -240,8 +237,8 @@ func (x *offlinePass) noteMoment(ctx context.Context, field string, at time.Time
 	return nil
 }
 
-// moment is a field of the breaker's hash; zero: it is not there. Until heldUntil the breaker
-// holds; it goes when, at the last pass, more than half were not silent.
+// moment returns a field of the breaker's hash, or zero if it is not set. The breaker holds until
+// heldUntil, which is removed once more than half of the mitras were not silent on the last pass.
 func (x *offlinePass) moment(ctx context.Context, field string) (time.Time, error) {
 	var text string
 	err := x.Call(ctx, func(ctx context.Context) (err error) {
@@ -259,12 +256,12 @@ func (x *offlinePass) moment(ctx context.Context, field string) (time.Time, erro
 		x.metrics.badKeys.WithLabelValues("availability:offline", rebuilt).Inc()
 		x.Log().Warn("a moment that the sweep noted makes no sense: it holds for as long as it can have meant",
 			"key", x.keys.breaker(), "field", field, "value", text[:min(len(text), 40)])
-		at = math.MaxInt64 // holdUntil notes the latest that it can have been
+		at = math.MaxInt64 // holdUntil replaces it with the latest possible moment
 	}
 	return time.UnixMilli(at), nil
 }
 
-// condemn has the silent judged again under the guard, and marked.
+// condemn judges the silent mitras again, under the guard, and marks them.
 func (x *offlinePass) condemn(ctx context.Context) error {
 	stale := strconv.FormatInt(x.stale.Milliseconds(), 10)
 	if len(x.silent) > condemnMost {
@@ -289,8 +286,7 @@ func (x *offlinePass) condemn(ctx context.Context) error {
 	return nil
 }
 
-// settle carries out all marks that there are, or none: one mark that vanished may mean that Redis
-// has lost others as well.
+// settle carries out all marks or none: if one mark vanished, Redis may have lost others too.
 func (x *offlinePass) settle(ctx context.Context) error {
 	if x.DryRun() {
 		return nil
@@ -327,7 +323,7 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 		}
 		for ; len(fields) >= 2; fields = fields[2:] {
 			version, err := strconv.ParseInt(fields[1], 10, 64)
-			if err != nil || strconv.FormatInt(version, 10) != fields[1] { // no sweep set it, none can carry it out
+			if err != nil || strconv.FormatInt(version, 10) != fields[1] { // no sweep set it or can carry it out
 				x.Skip(janitor.SkipUnreadable, 1)
 				nonsense = append(nonsense, fields[0], fields[1])
 				continue
@@ -341,10 +337,9 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 }
 
 // carryOut sets the condemned offline in the source, in one transaction, and copies the result to
-// Redis, which removes the marks. If the source has a later sign of life of a mitra, the mark stays
-// until the mitra goes online again, or until that sign is old as well. So does one
-// whose row somebody holds, until the next pass. The mark of one who is not known goes with a
-// reconciliation.
+// Redis, which removes the marks. If the source has a later sign of life, the mark stays until
+// the mitra goes online again or that sign is too old too. If somebody holds the row, it stays
+// until the next pass. Reconciliation removes marks of unknown mitras.
 func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	now, err := x.serverTime(ctx, x.Call)
 	if err != nil {
@@ -369,21 +364,21 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	var found []unequal
 	err = x.Call(ctx, func(ctx context.Context) (err error) {
 		found, err = x.apply(ctx, newer, states...)
-		return err // the feed brings them, and with them the marks go
+		return err // the feed delivers the states, which removes the marks
 	})
 	if err != nil {
 		return err
 	}
-	// A heartbeat that was acknowledged while the commit took its time overrules it.
+	// A heartbeat that was acknowledged during the commit overrules it.
 	_, err = x.settleFound(ctx, found)
 	return errors.Join(err, x.lift(ctx, voidMarks(those, states, flipped)))
 }
 
-// snapshotOutdated is announced when the snapshot counts mitras who went offline.
+// snapshotOutdated is announced when the snapshot counts mitras who have gone offline since.
 const snapshotOutdated = "availability:snapshot"
 
-// outdate drops the snapshot on every replica if anybody went offline, best effort: it expires by
-// itself.
+// outdate drops the snapshot on every replica if anybody went offline. It is best effort, because
+// the snapshot expires anyway.
 func (x *offlinePass) outdate(ctx context.Context) {
 	if x.flipped == 0 {
 		return
@@ -398,7 +393,6 @@ func (x *offlinePass) outdate(ctx context.Context) {
 	}
 }
 
-// leftBehind are those whom the source could have flipped, and did not.
 func leftBehind(those []Condemned, states []State, flipped []string, cutoff time.Time) (ids []string) {
 	for _, s := range states {
 		could := s.Online && s.Seen.Before(cutoff) && slices.Contains(those, Condemned{s.ID, s.Version})
@@ -409,14 +403,14 @@ func leftBehind(those []Condemned, states []State, flipped []string, cutoff time
 	return ids
 }
 
-// confirm is asked right before the commit: all marks have to stand. While they do, Redis takes no
-// heartbeat of theirs.
+// confirm checks right before the commit that all marks are still set. While they are, Redis
+// accepts no heartbeat from these mitras.
 func (x *offlinePass) confirm(ctx context.Context, those []Condemned) error {
 	ids := make([]string, len(those))
 	for i, c := range those {
 		ids[i] = c.ID
 	}
-	ctx, cancel := context.WithTimeout(ctx, x.patience) // rows are locked: no turn is waited for
+	ctx, cancel := context.WithTimeout(ctx, x.patience) // rows are locked: do not wait for a turn
 	defer cancel()
 	stand, err := x.rdb.HMGet(ctx, x.keys.condemned(), ids...).Result()
 	if err != nil {
@@ -431,7 +425,6 @@ func (x *offlinePass) confirm(ctx context.Context, those []Condemned) error {
 	return nil
 }
 
-// pardonAll lifts all marks.
 func (x *offlinePass) pardonAll(ctx context.Context) error {
 	if x.DryRun() {
 		return nil

@@ -106,7 +106,7 @@ func (l *leader) pass(sweep string) janitor.Report { return l.sweep(sweep)[sweep
 
 func (l *leader) offline() janitor.Report { return l.pass("availability_offline") }
 
-// swept runs a test with a leader on each kind of server. Its mitras are seeded behind its first
+// swept runs a test with a leader on each kind of server. Its mitras are seeded after its first
 // passes.
 func swept(t *testing.T, states []State, test func(t *testing.T, l *leader)) {
 	t.Helper()

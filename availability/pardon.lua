@@ -1,4 +1,4 @@
--- pardon.lua: lifts marks of auto-offline, each only if it is still the same.
+-- pardon.lua: lifts marks of auto-offline, each only if it is unchanged.
 -- KEYS[1..5] see keys.lua
 -- ARGV id, version, ...
 -- Result: how many were lifted

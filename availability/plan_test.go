@@ -23,8 +23,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// What was promised of both stores together, on a real PostgreSQL with a real Redis, and with a
-// real Valkey.
+// The guarantees of both stores together, on a real PostgreSQL with a real Redis and with a real
+// Valkey.
 
 const (
 	patience = time.Minute
@@ -192,7 +192,7 @@ func (b *both) wrong() string {
 	return ""
 }
 
-// workforce are 200 mitras of every kind, with up to four sessions, some of which are over.
+// workforce has 200 mitras of every kind, with up to four sessions, running or ended.
 var workforce = []string{
 	`INSERT INTO mitras (id, is_active) SELECT gen_random_uuid(), i % 7 <> 0 FROM generate_series(1, 200) i`,
 	`INSERT INTO mitra_online_status (mitra_id, is_online, last_online_at, last_heartbeat_at)

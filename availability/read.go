@@ -13,24 +13,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An Origin is where an answer comes from.
+// An Origin is where an answer came from.
 type Origin string
 
-// Where answers come from.
+// The origins of answers.
 const (
 	FromValkey   Origin = "valkey"
 	FromPostgres Origin = "postgres" // Redis cannot answer, or the mirror is not whole
-	FromStale    Origin = "stale"    // neither could: the last answer, of which Age tells how old it is
+	FromStale    Origin = "stale"    // neither could: the last answer, Age old
 )
 
-// An Answer is what a read found, and where.
+// An Answer is a read's result and its origin.
 type Answer[T any] struct {
 	Value T
 	From  Origin
 	Age   time.Duration
 }
 
-// ErrUnavailable says that neither Redis nor the source could answer.
+// ErrUnavailable means that neither Redis nor the source could answer.
 var ErrUnavailable = errors.New("availability: nobody can answer")
 
 // Available is a mitra who can take work now.
@@ -39,22 +39,22 @@ type Available struct {
 	Sessions int    `json:"active_session_count"`
 }
 
-// MitraStatus is what is known of one mitra.
+// MitraStatus is what the mirror knows about one mitra.
 type MitraStatus struct {
-	Version   int64 // of its state; 0: it is not known
+	Version   int64 // of its state; 0: unknown
 	Online    bool
 	Active    bool
 	Sessions  int
-	Heartbeat time.Time // the last; zero: none is known
-	Fresh     bool      // it was not silent for too long, or silence says nothing now
+	Heartbeat time.Time // the last one; zero: none known
+	Fresh     bool      // not silent for too long, or silence means nothing now
 }
 
-// findPage is how many mitras one script looks at: others wait for it.
+// findPage is how many mitras one script reads while other calls wait.
 const findPage = 1000
 
-// read asks Redis, and where that cannot answer, the source: no more than Config.Fallbacks at once.
-// While Redis may have missed what the source committed, the source is asked as well. If it cannot
-// answer, Redis' answer is as old as what it may have missed.
+// read asks Redis, and if Redis cannot answer, the source: at most Config.Fallbacks at once.
+// While Redis may have missed commits of the source, read asks the source as well. If that fails,
+// it returns Redis' answer; its Age is how long Redis may have missed commits.
 func read[T any](ctx context.Context, m *Mirror, op string,
 	fromRedis, fromSource func(ctx context.Context) (T, error),
 ) (Answer[T], error) {
@@ -92,7 +92,7 @@ func read[T any](ctx context.Context, m *Mirror, op string,
 	return Answer[T]{}, fmt.Errorf("%w: redis: %w; source: %w", ErrUnavailable, redisErr, err)
 }
 
-// fallback asks the source: behind a breaker, and when there is a place among those who do.
+// fallback asks the source through its circuit breaker, once one of the Fallbacks is free.
 func (m *Mirror) fallback(ctx context.Context, ask func() error) error {
 	waiting, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
@@ -103,8 +103,8 @@ func (m *Mirror) fallback(ctx context.Context, ask func() error) error {
 	return m.truth.do(ctx, ask)
 }
 
-// askBehind asks the source while Redis has an answer that may be old: so it waits for no longer
-// than for one of Redis.
+// askBehind asks the source while Redis has a possibly outdated answer, so it waits no longer
+// than for Redis.
 func (m *Mirror) askBehind(ctx context.Context, ask func(ctx context.Context) error) error {
 	short, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
@@ -115,7 +115,7 @@ func (m *Mirror) askBehind(ctx context.Context, ask func(ctx context.Context) er
 	return m.truth.do(ctx, func() error { return ask(short) })
 }
 
-// stale is how long (ms) a mitra may be silent, as the scripts take it; 0: silence does not matter.
+// stale returns how long (ms) a mitra may be silent, for the scripts; 0: silence does not matter.
 func (s Settings) stale() int64 {
 	if !s.RequirePing {
 		return 0
@@ -123,12 +123,12 @@ func (s Settings) stale() int64 {
 	return s.StaleAfter.Milliseconds()
 }
 
-// cutoff is before when the source's sign of life of a mitra is too old; zero: silence means
-// nothing. The source hears of heartbeats when the leader brings them: so it counts from when they
-// were last brought, and is none where that is not known. One whose row was locked then has what
-// was brought a HeartbeatInterval before. Once Redis has kept none for as long as a mitra may be
-// silent, they have gone to the source, and it counts from now. Replicas that do reach Redis copy
-// theirs up to two HeartbeatIntervals later, which it allows for.
+// cutoff returns the oldest sign of life at the source that still counts, or zero if silence
+// means nothing or freshness is unknown. The leader copies heartbeats to the source, so the
+// cutoff counts from the last copy; a mitra whose row was locked then has one from a
+// HeartbeatInterval before. Once Redis has accepted no heartbeat for as long as a mitra may be
+// silent, heartbeats go to the source, and the cutoff counts from now. That allows for replicas
+// that do reach Redis, whose heartbeats are copied up to two HeartbeatIntervals later.
 func (m *Mirror) cutoff(s Settings) time.Time {
 	if !s.RequirePing {
 		return time.Time{}
@@ -147,16 +147,16 @@ func (m *Mirror) cutoff(s Settings) time.Time {
 	return cutoff
 }
 
-// FindAvailable returns mitras who are online, active, not silent, and have room, the least busy
-// first; with limit 0 all of them. Pages of a thousand are seen in one instant each. What it says
-// is old when it arrives: Accept decides.
+// FindAvailable returns mitras who are online, active, not silent and have room, the least busy
+// first; limit 0 returns all. Each page of a thousand is consistent in itself. The answer may be
+// outdated when it arrives: Accept decides.
 func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Available], error) {
 	s, err := m.Settings(ctx)
 	if err != nil {
 		return Answer[[]Available]{}, err
 	}
 	return read(ctx, m, "find_available", func(context.Context) ([]Available, error) {
-		found, err := m.scanAvailable(ctx, s, limit) // it has a time for each page
+		found, err := m.scanAvailable(ctx, s, limit) // each page has its own timeout
 		if err != nil {
 			return nil, err
 		}
@@ -174,19 +174,19 @@ func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Availab
 	})
 }
 
-// scanAvailable reads all pages, of each the least busy, and returns the least busy first. A set
-// that changes meanwhile shows a mitra twice; it is returned once. A page has the time of a call,
-// all of them have ten times that.
+// scanAvailable reads the least busy mitras of all pages and returns the least busy first. If the
+// set changes meanwhile, it may contain a mitra twice, which is reported once. Each page gets the
+// timeout of one call, all together ten times that.
 func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Available, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*m.patience)
 	defer cancel()
 	var (
 		keys = m.keys.all(m.keys.Witness())
 		free = map[int64][]string{} // by their sessions
-		seen map[string]bool        // with more than one page
+		seen map[string]bool        // only used with more than one page
 		n    int
 	)
-	// The next page is on its way while this one is read.
+	// Request the next page while reading this one.
 	ask := func(cursor string) <-chan *redis.Cmd {
 		asked := make(chan *redis.Cmd, 1)
 		go func() {
@@ -236,7 +236,7 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Av
 	return all, nil
 }
 
-// CountOnline returns how many mitras are online, silent ones and deactivated ones too.
+// CountOnline returns how many mitras are online, including silent and deactivated ones.
 func (m *Mirror) CountOnline(ctx context.Context) (Answer[int], error) {
 	return read(ctx, m, "count_online", func(ctx context.Context) (int, error) {
 		pipe := m.rdb.TxPipeline()
@@ -253,12 +253,13 @@ func (m *Mirror) CountOnline(ctx context.Context) (Answer[int], error) {
 	}, m.source.CountOnline)
 }
 
-// Status returns what is known of a mitra. ErrNotFound.
+// Status returns what is known about a mitra. ErrNotFound.
 func (m *Mirror) Status(ctx context.Context, id string) (Answer[MitraStatus], error) {
 	return m.status(ctx, "status", id)
 }
 
-// Reachable tells whether a mitra is online, active and not silent. One that is not known is not.
+// Reachable reports whether a mitra is online, active and not silent. An unknown mitra is not
+// reachable.
 func (m *Mirror) Reachable(ctx context.Context, id string) (Answer[bool], error) {
 	a, err := m.status(ctx, "reachable", id)
 	if errors.Is(err, ErrNotFound) {
@@ -307,7 +308,7 @@ func (m *Mirror) statusHere(ctx context.Context, id string, s Settings) (MitraSt
 	text, _ := out[5].(string)
 	version, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		version = 0 // somebody else has written it
+		version = 0 // somebody else wrote it
 	}
 	return MitraStatus{version, is(0), is(1), int(sessions), parseSeen(at), is(4)}, nil
 }

@@ -12,31 +12,31 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// errEmptySource: a source without any state is rather a wrong database than the end of all mitras.
+// errEmptySource: a source without any state is more likely the wrong database than the end of
+// all mitras.
 var errEmptySource = errors.New(
 	"availability: the source has no states at all, and Redis has: check DATABASE_URL; nothing is removed")
 
-// driftNamed is how many of a kind the log names in one reconciliation. All are counted.
+// driftNamed limits how many mitras per kind one reconciliation logs. All are counted.
 const driftNamed = 20
 
-// scanOf is the COUNT of the scans here.
 const scanOf = 1000
 
-// caller makes one small call to Redis: at once, or when a sweep may.
+// caller makes one small call to Redis, either directly or at a sweep's pace.
 type caller func(ctx context.Context, f func(ctx context.Context) error) error
 
 func directly(ctx context.Context, f func(ctx context.Context) error) error { return f(ctx) }
 
-// reconciliation compares Redis with the source, both ways: Redis is read first and the source
-// later, so what Redis has and the source does not is no change under way.
+// reconciliation compares Redis with the source, both ways. It reads Redis first and the source
+// later, so a mitra that is only in Redis cannot be a change under way.
 type reconciliation struct {
 	*Mirror
-	mode string                      // compare, or heal: then what was found is no drift, but work
-	page func(context.Context) error // asked before each page; nil: nobody
+	mode string                      // compare, or heal: differences are work, not drift
+	page func(context.Context) error // called before each page; may be nil
 	call caller
 
-	inRedis map[string]string // id -> version, "" if it has none
-	states  int               // of the source
+	inRedis map[string]string // id -> version, "" without one
+	states  int               // number of states in the source
 	found   map[string]int    // by kind
 }
 
@@ -53,7 +53,7 @@ func (r *reconciliation) run(ctx context.Context) error {
 		return errEmptySource
 	}
 	if r.mode == compare && len(differing) > 0 {
-		// A writer or the feed may be about to bring it. What they do not bring is drift.
+		// A writer or the feed may be about to deliver them. Only what neither delivers is drift.
 		if !wait.For(ctx, 2*r.c.Tick) {
 			return context.Cause(ctx)
 		}
@@ -67,7 +67,6 @@ func (r *reconciliation) run(ctx context.Context) error {
 	return r.removeUnknowns(ctx)
 }
 
-// readRedis reads whom Redis knows.
 func (r *reconciliation) readRedis(ctx context.Context) error {
 	r.inRedis = map[string]string{}
 	for _, key := range []string{r.keys.online(), r.keys.deactivated()} {
@@ -119,8 +118,8 @@ func (r *reconciliation) scan(ctx context.Context,
 	}
 }
 
-// comparePages goes through all states of the source, and returns those that are to be looked at
-// again. Of inRedis it leaves whom it did not meet.
+// comparePages compares all states of the source and returns those to look at again. It removes
+// the mitras it meets from inRedis.
 func (r *reconciliation) comparePages(ctx context.Context) (again []State, err error) {
 	for after := ""; ; {
 		if r.page != nil {
@@ -168,8 +167,8 @@ func (r *reconciliation) bring(
 	return found, err
 }
 
-// heal puts those right that are still not what the source said at the first look. What has changed
-// since is no drift: it is on its way.
+// heal corrects states that still differ from the source's at the first look. States that have
+// changed since are not drift: they are on their way.
 func (r *reconciliation) heal(ctx context.Context, states []State) error {
 	for part := range slices.Chunk(states, applyOf) {
 		found, err := r.bring(ctx, heal, part)
@@ -203,7 +202,6 @@ func (r *reconciliation) heal(ctx context.Context, states []State) error {
 	return nil
 }
 
-// outbid gives those versions above Redis' whose versions the source has lost.
 func (r *reconciliation) outbid(ctx context.Context, ahead []unequal) error {
 	states, lost, err := r.overbid(ctx, ahead)
 	if err != nil || len(lost) == 0 {
@@ -216,8 +214,8 @@ func (r *reconciliation) outbid(ctx context.Context, ahead []unequal) error {
 	return err
 }
 
-// removeUnknowns removes whom the source does not know. Those that a page did not have because
-// they are new have a state by now: rows of states are never deleted.
+// removeUnknowns removes mitras that the source does not know. Mitras that were missing from a
+// page because they are new have a state by now: state rows are never deleted.
 func (r *reconciliation) removeUnknowns(ctx context.Context) error {
 	for part := range slices.Chunk(slices.Sorted(maps.Keys(r.inRedis)), applyOf) {
 		states, err := r.source.States(ctx, part)
@@ -252,7 +250,7 @@ func (r *reconciliation) removeUnknowns(ctx context.Context) error {
 	return nil
 }
 
-// whole returns errUnseeded if the mirror is not whole: it was emptied, which is no drift.
+// whole returns errUnseeded if the mirror is not whole: somebody emptied it, which is not drift.
 func (r *reconciliation) whole(ctx context.Context) error {
 	err := r.call(ctx, func(ctx context.Context) error { return r.rdb.Get(ctx, r.keys.seeded()).Err() })
 	if errors.Is(err, redis.Nil) {
@@ -264,7 +262,7 @@ func (r *reconciliation) whole(ctx context.Context) error {
 	return nil
 }
 
-// drifted counts and names a state that was not as it should be. In a seeding nothing is.
+// drifted counts and logs a drifted state. During a seeding nothing is drift.
 func (r *reconciliation) drifted(kind, id string) {
 	r.found[kind]++
 	if r.mode == heal {
@@ -276,11 +274,11 @@ func (r *reconciliation) drifted(kind, id string) {
 	}
 }
 
-// nameUnseen logs how the base tables may change without their states. If it cannot find out, the
-// comparison goes on.
+// nameUnseen logs how the base tables may change without their states. The comparison continues
+// if that cannot be found out.
 func (m *Mirror) nameUnseen(ctx context.Context) {
 	ways, err := m.source.Unseen(ctx)
-	if ctx.Err() != nil { // it stops
+	if ctx.Err() != nil { // shutting down
 		return
 	}
 	if err != nil {
@@ -294,8 +292,8 @@ func (m *Mirror) nameUnseen(ctx context.Context) {
 	m.note(func(h *Health) { h.Unseen = ways })
 }
 
-// reconcile compares everything, counts what has drifted, and heals it. While the mirror is not
-// whole it returns errUnseeded: then it is the seeding's turn.
+// reconcile compares everything, counts drift and heals it. While the mirror is not whole, it
+// returns errUnseeded and leaves the work to the seeding.
 func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, int, error) {
 	r := &reconciliation{Mirror: m, mode: compare, found: map[string]int{}, call: call}
 	if err := r.whole(ctx); err != nil {
@@ -319,8 +317,8 @@ func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, in
 	return r.found, r.states, err
 }
 
-// repair has the source correct the states that do not match its tables. It counts and logs them,
-// and returns their ids.
+// repair makes the source correct the states that do not match its tables. It counts and logs
+// them, and returns their ids.
 func (m *Mirror) repair(ctx context.Context, found map[string]int) (ids []string, err error) {
 	repaired, err := m.source.Repair(ctx)
 	if err != nil {

@@ -1,7 +1,7 @@
--- remove.lua: removes mitras that the source does not have. It keeps those that were written
+-- remove.lua: removes mitras that the source does not have. It keeps mitras that were written
 -- meanwhile, and keys of another type: nothing proves that they are ours.
 -- KEYS[1..5] see keys.lua
--- ARGV id, version that was read or '' for none, ...
+-- ARGV id, the version that was read or '' if there was none, ...
 -- Result: { mitra:capacity or mitra:heartbeat, key, type, ... } for each key of another type
 local kept = {}
 local function remove(kind, key)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// seedingLasts is after how long another may seed, when one who does has died.
+// seedingLasts is how long others wait before they seed, in case the seeding replica has died.
 const seedingLasts = 10 * time.Second
 
 var (
@@ -16,8 +16,8 @@ var (
 	errEmptied    = errors.New("availability: Redis was emptied while it was seeded, or that took too long")
 )
 
-// seed makes the mirror whole, and returns when that began, as the server's clock says it. It
-// compares both ways, as a reconciliation does, so an empty server is the simplest case.
+// seed makes the mirror whole and returns when it began, by the server's clock. It compares both
+// ways like a reconciliation; an empty server is just the simplest case.
 func (m *Mirror) seed(ctx context.Context) (at string, err error) {
 	token := rand.Text()
 	if at, err = m.seeding(ctx, "begin", token); err != nil {
@@ -30,7 +30,7 @@ func (m *Mirror) seed(ctx context.Context) (at string, err error) {
 		if err != nil {
 			short, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)
 			defer cancel()
-			_, _ = m.seeding(short, "give_up", token) // else it expires
+			_, _ = m.seeding(short, "give_up", token) // otherwise it expires
 		}
 	}()
 	begun := time.Now()

@@ -1,15 +1,15 @@
--- seed.lua: the steps of a seeding, of which there is one at a time. Its token goes with everything
--- else when somebody empties the server, so half a seeding is never taken for a whole one.
+-- seed.lua: the steps of a seeding. Only one runs at a time. If somebody empties the server, its
+-- token is lost with everything else, so half a seeding never passes for a whole one.
 -- KEYS[1..5] see keys.lua  KEYS[6] mitras:seeding
--- ARGV[1] step: begin, extend, certify or give_up  ARGV[2] token  ARGV[3] ms after which others may
--- seed
--- Result: the token's time, as iso.lua has it; '' if the token is not there, or another's is
--- (begin). Certify stores it: a seeding is as new as its beginning.
+-- ARGV[1] step: begin, extend, certify or give_up  ARGV[2] token  ARGV[3] ms after which others
+--   may seed
+-- Result: the time of the token, as iso.lua formats it; '' if the token is gone or, for begin,
+--   another one is set. Certify stores that time: a seeding is as recent as its start.
 local step, token, ttl = ARGV[1], ARGV[2], ARGV[3]
 local held = redis.call('GET', KEYS[6]) or ''
 if step == 'begin' then
   local left = redis.call('PTTL', KEYS[6])
-  if left > 0 and left <= tonumber(ttl) then return '' end -- else nobody who seeds has set it
+  if left > 0 and left <= tonumber(ttl) then return '' end -- any other TTL was not set by a seeding
   local at = iso(nowms())
   redis.call('SET', KEYS[6], token .. ' ' .. at, 'PX', ttl)
   return at

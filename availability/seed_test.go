@@ -112,7 +112,7 @@ func TestAConnectionThatBeginsAnewIsSeededThoughTheMirrorSeemsWhole(t *testing.T
 	r := newRig(t, w, newFake(online("a")))
 	r.run()
 	ctx := t.Context()
-	// The subscription's end is all that tells of a server that was rolled back.
+	// Only the end of the subscription reveals that a server was rolled back.
 	r.eventually(func() bool { return r.client.PubSubNumSub(ctx, r.keys.invalidate()).Val()[r.keys.invalidate()] == 1 }, "")
 	require.NoError(t, r.client.SRem(ctx, r.keys.online(), "a").Err())
 	require.NoError(t, r.client.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err())

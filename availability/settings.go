@@ -13,16 +13,18 @@ import (
 )
 
 const (
-	// settingsFresh is for how long settings are good that nobody announced a change of.
+	// settingsFresh is how long settings are used before they are read again without an
+	// announcement.
 	settingsFresh = 10 * time.Second
-	// settingsAgain is for how long nobody asks for them again who has none, after a failure.
+	// settingsAgain is the pause after a failed first read, during which everybody gets that
+	// failure.
 	settingsAgain = time.Second
-	// silence is after how long without a message the subscription is tried.
+	// silence is the time without a message after which the subscription is tested.
 	silence = 5 * time.Second
 )
 
-// Settings returns what an administrator may change: as last read, at most ten seconds ago while
-// the source answers. The error is of a source that has never answered.
+// Settings returns what an administrator may change, read at most ten seconds ago while the
+// source answers. It fails only if the source has never answered.
 func (m *Mirror) Settings(ctx context.Context) (Settings, error) {
 	if s := m.settings.Load(); s != nil {
 		return *s, nil
@@ -41,8 +43,8 @@ func (m *Mirror) Settings(ctx context.Context) (Settings, error) {
 	}
 }
 
-// firstSettings asks the source, as reads do that fall back. One call asks for all who wait, and a
-// failure is the answer for a second: a source that comes back is not met by everybody.
+// firstSettings asks the source like any read that falls back. Concurrent callers share one call,
+// and its failure for another second, so that they do not all hit a recovering source at once.
 func (m *Mirror) firstSettings(ctx context.Context) (s Settings, err error) {
 	m.mu.Lock()
 	failed, at := m.settingsFailed, m.settingsFailedAt
@@ -62,7 +64,7 @@ func (m *Mirror) firstSettings(ctx context.Context) (s Settings, err error) {
 	return s, err
 }
 
-// readSettings asks the source. With ErrSetting it returns settings all the same.
+// readSettings asks the source. It also returns settings with ErrSetting.
 func (m *Mirror) readSettings(ctx context.Context) (Settings, error) {
 	read := m.settingsRead.Add(1)
 	s, err := m.source.Settings(ctx)
@@ -71,7 +73,7 @@ func (m *Mirror) readSettings(ctx context.Context) (Settings, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	newest := read > m.settingsOf // else one that began later has newer ones, and has said so
+	newest := read > m.settingsOf // otherwise a later call has newer ones and has reported them
 	if newest && ctx.Err() == nil {
 		m.noteSettings(err)
 	}
@@ -85,8 +87,8 @@ func (m *Mirror) readSettings(ctx context.Context) (Settings, error) {
 	return s, err
 }
 
-// keepSettings reads them again and again, until ctx ends. A source whose settings are locked keeps
-// nobody else waiting.
+// keepSettings reads the settings periodically until ctx ends. It has its own goroutine, so
+// locked settings delay nobody else.
 func (m *Mirror) keepSettings(ctx context.Context) {
 	for {
 		pause := settingsFresh
@@ -104,7 +106,7 @@ func newSensible(log *slog.Logger) *streak.Streak {
 		"nobody goes offline for silence meanwhile", "all settings make sense")
 }
 
-// noteSettings says what is wrong with the newest settings. Its caller holds mu.
+// noteSettings reports what is wrong with the newest settings. The caller holds mu.
 func (m *Mirror) noteSettings(err error) {
 	m.health.SettingsError = textOf(err)
 	if err != nil && !errors.Is(err, ErrSetting) {
@@ -115,7 +117,6 @@ func (m *Mirror) noteSettings(err error) {
 	m.sensible.Note(err)
 }
 
-// textOf is what an error says; "" if there is none.
 func textOf(err error) string {
 	if err == nil {
 		return ""
@@ -123,8 +124,8 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// PutSetting changes one of the four settings, by its name in app_config, and announces it to every
-// replica. An announcement that is lost delays the change by ten seconds at most.
+// PutSetting changes one of the four settings, by its name in app_config, and announces it to
+// every replica. If the announcement is lost, the change takes up to ten seconds.
 func (m *Mirror) PutSetting(ctx context.Context, name string, value any) error {
 	if err := m.source.PutSetting(ctx, name, value); err != nil {
 		return fmt.Errorf("availability: setting %s: %w", name, err)
@@ -137,20 +138,19 @@ func (m *Mirror) PutSetting(ctx context.Context, name string, value any) error {
 	return nil
 }
 
-// invalidated reads the settings, and drops all that was made of older ones.
 func (m *Mirror) invalidated(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*m.patience)
 	defer cancel()
-	_, _ = m.readSettings(ctx) // says so itself; the feed tries again
+	_, _ = m.readSettings(ctx) // logs its own errors; keepSettings tries again
 	m.dropSnapshot()
-	// Whoever computes one at this moment finds its token gone, and stores nothing.
+	// A replica that is computing one finds its token gone and stores nothing.
 	if err := m.rdb.Del(ctx, m.keys.snapshot(), m.keys.computing()).Err(); err != nil {
 		m.log.Debug("an old snapshot stays until it expires", "error", err)
 	}
 }
 
-// listen hears of changed settings. A subscription that begins again says that the connection to
-// Redis had ended: the server may be another.
+// listen receives changed settings. A renewed subscription means that the connection to Redis had
+// ended: the server may be a different one.
 func (m *Mirror) listen(ctx context.Context) {
 	again := false
 	subscribe.Channel{

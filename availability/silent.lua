@@ -1,9 +1,9 @@
--- silent.lua: one page of those who are online and have been silent for too long. Reads only.
+-- silent.lua: one page of the online mitras who have been silent for too long. Read-only.
 -- KEYS[1..5] see keys.lua  KEYS[6] the janitor's witness
--- ARGV[1] cursor  ARGV[2] size of the page  ARGV[3] ms of silence that is too long
--- ARGV[4] ms of silence that is overdue, not more
+-- ARGV[1] cursor  ARGV[2] page size  ARGV[3] ms of silence that is too long
+-- ARGV[4] ms of silence that is only overdue
 -- Result: strings: { next cursor, now (ms), listened (ms), read, unreadable, overdue or silent,
--- id, ... }, or the error UNSEEDED.
+--   id, ... }, or the error UNSEEDED.
 if not whole() then return redis.error_reply('UNSEEDED the mirror is not whole') end
 local now, stale = nowms(), tonumber(ARGV[3])
 local cutoff, overdue, latest = iso(now - stale), iso(now - ARGV[4]), iso(now + ahead)

@@ -16,33 +16,32 @@ import (
 )
 
 const (
-	// snapshotLasts is for how long a snapshot is good, for all replicas together.
+	// snapshotLasts is how long a snapshot is valid, for all replicas together.
 	snapshotLasts = 10 * time.Second
-	// snapshotServed is how old a snapshot may be that is served while a new one is computed. A
-	// poll that meets an older one, since nobody has polled meanwhile, waits for the new one.
+	// snapshotServed is the greatest age of a snapshot that is served while a new one is computed.
+	// If nobody has polled for longer, the next poll waits for the new one.
 	snapshotServed = snapshotLasts + callTimeout
-	// computingLasts is after how long another may compute one, when one who does has died or failed.
-	computingLasts = 3 * time.Second
-	// computingWithin bounds a computation.
+	// computingLasts is how long others wait before they compute, in case the computing replica has
+	// died or failed.
+	computingLasts  = 3 * time.Second
 	computingWithin = 30 * time.Second
 	// askedAgain is the pause between two looks for a snapshot that another replica computes.
 	askedAgain = 25 * time.Millisecond
 )
 
-// A Snapshot says whether somebody can take work now, and how many can.
+// A Snapshot reports whether anybody can take work now, and how many can.
 type Snapshot struct {
 	Available bool `json:"available"`
 	Count     int  `json:"count"`
 }
 
-// lastSnapshot is the last one that this process knew.
 type lastSnapshot struct {
 	Snapshot
 	from Origin
 	at   time.Time // of its computation; zero: there is none
-	// unstored: Redis has not taken it. So this process serves its own for as long as one is good.
+	// unstored: Redis did not accept it, so this process serves its own while it is valid.
 	unstored bool
-	// generation counts the times that one was dropped, because settings had changed.
+	// generation counts how often a snapshot was dropped because settings had changed.
 	generation int
 }
 
@@ -50,10 +49,10 @@ func (s lastSnapshot) answer(from Origin) Answer[Snapshot] {
 	return Answer[Snapshot]{s.Snapshot, from, time.Since(s.at)}
 }
 
-// Snapshot returns the snapshot that all replicas share. One of them computes it, about each ten
-// seconds, however many ask; meanwhile the last one is served, as FromStale, for a second more.
-// Where neither Redis nor the source can answer, the last one that this process knew is, whatever
-// its age.
+// Snapshot returns the snapshot that all replicas share. However many ask, one replica computes
+// it about every ten seconds; meanwhile the last one is served, as FromStale, for one more
+// second. If neither Redis nor the source answers, Snapshot returns the last one known to this
+// process, however old.
 func (m *Mirror) Snapshot(ctx context.Context) (Answer[Snapshot], error) {
 	a, err := m.snapshotFor(ctx)
 	origin := string(a.From)
@@ -74,7 +73,7 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 	if (last.unstored || !errors.Is(err, redis.Nil)) && age < snapshotLasts { // this process has its own
 		return last.answer(last.from), nil
 	}
-	// One that was asked for under older settings is not waited for.
+	// Do not wait for one that was requested under older settings.
 	computed := m.computing.DoChan(strconv.Itoa(last.generation), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), computingWithin)
 		defer cancel()
@@ -83,7 +82,7 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 	if age < snapshotServed {
 		return last.answer(FromStale), nil
 	}
-	var enough <-chan time.Time // never, where there is nothing else to answer
+	var enough <-chan time.Time // never, if there is nothing else to return
 	if !last.at.IsZero() {
 		timer := time.NewTimer(m.patience)
 		defer timer.Stop()
@@ -105,26 +104,26 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 	}
 }
 
-// computeSnapshot computes one, unless another replica does: then it waits for that one.
+// computeSnapshot computes a snapshot, or waits for a replica that is already computing one.
 func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnapshot, error) {
 	token := rand.Text()
 	var mine bool
 	for {
 		err := m.redis.do(ctx, func() (err error) {
-			// else a frozen Redis takes all the time there is
+			// otherwise a frozen Redis takes all the time there is
 			ctx, cancel := context.WithTimeout(ctx, m.patience)
 			defer cancel()
 			mine, err = m.rdb.SetNX(ctx, m.keys.computing(), token, computingLasts).Result()
 			return err
 		})
-		if err != nil { // Redis is away, or takes no writes
+		if err != nil { // Redis is down, or accepts no writes
 			break
 		}
-		// Somebody may have stored one since this process looked.
+		// Another replica may have stored one since this process looked.
 		stored, err := m.storedSnapshot(ctx)
 		if err == nil {
 			if mine {
-				_ = m.rdb.Del(ctx, m.keys.computing()).Err() // else it expires
+				_ = m.rdb.Del(ctx, m.keys.computing()).Err() // otherwise it expires
 			}
 			return stored, nil
 		}
@@ -140,7 +139,7 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 	}
 	found, err := m.FindAvailable(ctx, 0)
 	if err != nil {
-		return lastSnapshot{}, err // the token stays until it expires: so all pause
+		return lastSnapshot{}, err // the token stays until it expires, which makes all replicas pause
 	}
 	m.metrics.computed.Inc()
 	n := len(found.Value)
@@ -150,14 +149,14 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 	return s, nil
 }
 
-// computingOn keeps a computation's token, so that no other replica begins one, until it is called
-// off.
+// computingOn keeps a computation's token, so that no other replica starts one, until it is
+// cancelled.
 func (m *Mirror) computingOn(ctx context.Context, token string) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var work conc.WaitGroup
 	work.Go(func() {
 		for wait.For(ctx, computingLasts/3) {
-			_, _ = m.snapshotStep(ctx, token, "") // or it expires, and two compute
+			_, _ = m.snapshotStep(ctx, token, "") // without it the token expires, and two compute
 		}
 	})
 	return func() {
@@ -166,8 +165,8 @@ func (m *Mirror) computingOn(ctx context.Context, token string) (stop func()) {
 	}
 }
 
-// snapshotStep stores a snapshot that was computed under a token, or with "" keeps the token. It
-// reports whether that still stood.
+// snapshotStep stores a snapshot that was computed under a token, or keeps the token if text is
+// "". It reports whether the token was still set.
 func (m *Mirror) snapshotStep(ctx context.Context, token, text string) (stood bool, err error) {
 	keys := []string{m.keys.snapshot(), m.keys.computing()}
 	err = m.redis.do(ctx, func() error {
@@ -180,8 +179,8 @@ func (m *Mirror) snapshotStep(ctx context.Context, token, text string) (stood bo
 	return stood, err
 }
 
-// storeSnapshot stores one that was computed under a token, unless that was called off, and tells
-// whether Redis has it.
+// storeSnapshot stores a snapshot unless its computation was cancelled, and reports whether Redis
+// has it.
 func (m *Mirror) storeSnapshot(ctx context.Context, token string, s Snapshot) bool {
 	text, err := json.Marshal(s)
 	stood := false
@@ -194,8 +193,8 @@ func (m *Mirror) storeSnapshot(ctx context.Context, token string, s Snapshot) bo
 	return stood && err == nil
 }
 
-// storedSnapshot is what stands in Redis, or redis.Nil. It is the last that this process knows
-// then.
+// storedSnapshot returns the snapshot in Redis, which becomes the last one known to this process,
+// or redis.Nil.
 func (m *Mirror) storedSnapshot(ctx context.Context) (lastSnapshot, error) {
 	generation := m.lastSnapshot().generation
 	s := lastSnapshot{from: FromValkey, generation: generation}
@@ -210,7 +209,7 @@ func (m *Mirror) storedSnapshot(ctx context.Context) (lastSnapshot, error) {
 		ours := json.Unmarshal([]byte(value.Val()), &s.Snapshot) == nil &&
 			s.Count >= 0 && s.Available == (s.Count > 0)
 		if !ours || left.Val() <= 0 || left.Val() > snapshotLasts {
-			return redis.Nil // not ours, or it has expired: it is computed again
+			return redis.Nil // not ours, or expired: compute it again
 		}
 		s.at = time.Now().Add(-max(0, snapshotLasts-left.Val()))
 		return nil
@@ -221,7 +220,6 @@ func (m *Mirror) storedSnapshot(ctx context.Context) (lastSnapshot, error) {
 	return s, err
 }
 
-// keepSnapshot makes s the last one, unless its settings have changed.
 func (m *Mirror) keepSnapshot(s lastSnapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,8 +1,8 @@
--- status.lua: all that the mirror knows of one mitra. Reads only.
+-- status.lua: everything the mirror knows about one mitra. Read-only.
 -- KEYS[1..5] see keys.lua  KEYS[6] the janitor's witness
 -- ARGV[1] id  ARGV[2] ms of silence that is too long; 0: silence does not matter
--- Result: { online 0|1, active 0|1, sessions, heartbeat, fresh 0|1, version }, {} if it knows no
--- such mitra, or the errors UNSEEDED and UNREADABLE: then the source knows.
+-- Result: { online 0|1, active 0|1, sessions, heartbeat, fresh 0|1, version }, {} for an unknown
+--   mitra, or the errors UNSEEDED and UNREADABLE, which mean: ask the source.
 if not whole() then return redis.error_reply('UNSEEDED the mirror is not whole') end
 local id, stale, now = ARGV[1], tonumber(ARGV[2]), nowms()
 local number = redis.call('HGET', version, id)

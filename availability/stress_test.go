@@ -30,9 +30,9 @@ const (
 	stressStale  = 250 * time.Millisecond
 )
 
-// stress is everything at once: writers, some of whom tell nobody; calls to Redis that are lost;
-// states that come late, and again; a server that is emptied; two sweepers at once, whose source
-// fails them.
+// stress is everything at once: writers, some of which do not apply their changes; lost calls to
+// Redis; late and repeated states; an emptied server; two concurrent sweepers with a failing
+// source.
 type stress struct {
 	source  *fake
 	rigs    []*rig
@@ -60,7 +60,7 @@ func (s *stress) mitra() string {
 	return fmt.Sprintf("m%02d", n)
 }
 
-// write is one step of a writer. What is refused is refused.
+// write is one step of a writer. It ignores refusals.
 func (s *stress) write(ctx context.Context) {
 	r, id, session := s.rigs[rand.IntN(len(s.rigs))], s.mitra(), fmt.Sprint("s", rand.IntN(60))
 	switch rand.IntN(13) {
@@ -122,8 +122,8 @@ func (s *stress) late(ctx context.Context) {
 	_, _ = s.rigs[0].apply(ctx, newer, any)
 }
 
-// judge reads one mitra in one instant: what stands there has to be the state of its version, and
-// no version comes behind a newer one.
+// judge reads one mitra atomically: its fields must match the state of its version, and versions
+// must never go back.
 func (s *stress) judge(c *redis.Client, k keys, id string, last map[string]int64) {
 	ctx, flushes := context.Background(), s.flushes.Load()
 	since := fmt.Sprint(id, " ", flushes) // an emptied server begins anew
@@ -181,7 +181,7 @@ func TestUnderStressNothingIsLostTornTurnedBackOrCondemnedTwice(t *testing.T) {
 	s.source.fault = func(op string) error {
 		rare := 50
 		if strings.HasPrefix(op, "AutoOffline") {
-			rare = 6 // the sweeper dies between mark and transaction, or behind it
+			rare = 6 // the sweeper dies before or after the transaction
 		}
 		if !calm.Load() && op != "Settings" && rand.IntN(rare) == 0 {
 			return errors.New("no answer")
@@ -265,7 +265,7 @@ func TestUnderStressNothingIsLostTornTurnedBackOrCondemnedTwice(t *testing.T) {
 	r := s.rigs[0]
 	r.eventually(func() bool {
 		for _, found := range r.differences() {
-			if !strings.Contains(found, "heartbeat") { // of one that Redis lost, a reconciliation tells
+			if !strings.Contains(found, "heartbeat") { // if Redis lost it, a reconciliation finds it
 				return false
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Sweeps are what one replica at a time does for all, as sweeps of package janitor: auto-offline,
-// the heartbeats' way to the source, and reconciliation. Two at once do no harm.
+// Sweeps returns the work that one replica at a time does for all, as sweeps of package janitor:
+// auto-offline, copying heartbeats to the source, and reconciliation. Two at once do no harm.
 func (m *Mirror) Sweeps() []janitor.Sweeper {
 	return []janitor.Sweeper{
 		&offline{Mirror: m},
@@ -19,7 +19,7 @@ func (m *Mirror) Sweeps() []janitor.Sweeper {
 	}
 }
 
-// sweep is one that deletes nothing, so it needs neither witness nor guard.
+// sweep is a sweep that deletes nothing, so it needs neither witness nor guard.
 type sweep struct {
 	*Mirror
 	name     string
@@ -40,8 +40,8 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	return s.run(ctx, p)
 }
 
-// mirrorHeartbeats brings the heartbeats of all who are online to the source, where they survive
-// Redis.
+// mirrorHeartbeats copies the heartbeats of all online mitras to the source, where they survive a
+// loss of Redis.
 func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 	begun, err := m.serverTime(ctx, p.Call)
 	if err != nil {
@@ -108,7 +108,7 @@ func (m *Mirror) serverTime(ctx context.Context, call caller) (now time.Time, er
 	return now, nil
 }
 
-// clock is the time of the server that has the mirror: that of heartbeats, and of a seeding.
+// clock returns the time of the mirror's server, which dates heartbeats and seedings.
 func (m *Mirror) clock(ctx context.Context) (time.Time, error) {
 	t, err := clockScript.Run(ctx, m.rdb, []string{m.keys.seeded()}).Int64Slice()
 	if err != nil {
@@ -120,8 +120,8 @@ func (m *Mirror) clock(ctx context.Context) (time.Time, error) {
 	return time.Unix(t[0], t[1]*1000), nil
 }
 
-// checkLayout refuses a janitor whose keys are not beside the mirror's: its witness would never be
-// one that the mirror knows, and nobody would ever be judged.
+// checkLayout refuses a janitor with another prefix. The mirror would not know its witness, and
+// nobody would ever be judged.
 func (m *Mirror) checkLayout(p *janitor.Pass) error {
 	if p.Layout() != m.janitors {
 		return fmt.Errorf("availability: the janitor has the prefix %q, and the mirror %q: "+
@@ -131,7 +131,6 @@ func (m *Mirror) checkLayout(p *janitor.Pass) error {
 	return nil
 }
 
-// reconcilePass is a reconciliation. While the mirror is not whole, it is the seeding's turn.
 func (m *Mirror) reconcilePass(ctx context.Context, p *janitor.Pass) error {
 	found, states, err := m.reconcile(ctx, p.Call)
 	p.AddScanned(states)

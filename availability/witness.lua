@@ -1,8 +1,8 @@
--- witness.lua: for how long heartbeats have been heard. Not a script of its own.
+-- witness.lua: how long heartbeats have been heard. Included, not a script of its own.
 
--- listened(witness, now) is for how long (ms) the janitor's witness has listened without a hold:
--- only so much silence means something. 0: it does not listen now, or the key does not hold a
--- witness, and the janitor's next tick replaces it.
+-- listened(witness, now) returns how long (ms) the janitor's witness has listened without a hold:
+-- longer silence means nothing. 0: it is not listening now, or the key does not hold a witness,
+-- and the janitor's next tick replaces it.
 local function listened(witness, now)
   local w = redis.pcall('HMGET', witness, 'since', 'last', 'gap')
   if w.err then return 0 end

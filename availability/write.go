@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// The writers. Each commits in the source first; what that says is the result. Redis gets it right
-// after, best effort. An error other than those of Source means that the fate of the change is not
-// known.
+// The writers. Each commits in the source first and returns its result, then updates Redis, best
+// effort. Any error other than those of Source means that the outcome of the change is unknown.
 
-// Online sets a mitra online. It is a sign of life, also if it was online before. ErrNotFound,
+// Online sets a mitra online. It is also a sign of life if it was online before. ErrNotFound,
 // ErrInactive.
 func (m *Mirror) Online(ctx context.Context, id string) (State, error) {
 	return m.wrote(ctx)(m.source.SetOnline(ctx, id, true))
@@ -28,8 +27,8 @@ func (m *Mirror) Activate(ctx context.Context, id string) (State, error) {
 	return m.wrote(ctx)(m.source.SetActive(ctx, id, true))
 }
 
-// Deactivate forbids a mitra to work: its sign-in sessions are revoked, and its heartbeats refused.
-// ErrNotFound.
+// Deactivate stops a mitra from working: its sign-in sessions are revoked and its heartbeats
+// refused. ErrNotFound.
 func (m *Mirror) Deactivate(ctx context.Context, id string) (State, error) {
 	return m.wrote(ctx)(m.source.SetActive(ctx, id, false))
 }
@@ -43,8 +42,8 @@ func (m *Mirror) wrote(ctx context.Context) func(State, error) (State, error) {
 	}
 }
 
-// Accept gives a session that is searching to a mitra that has room. It is decided in the source,
-// so no mitra ever has more sessions than it may. ErrNotFound, ErrTaken, ErrFull, ErrInactive.
+// Accept gives a session that is searching to a mitra that has room. The source decides, so no
+// mitra ever has more sessions than allowed. ErrNotFound, ErrTaken, ErrFull, ErrInactive.
 func (m *Mirror) Accept(ctx context.Context, session, mitra string) (Session, error) {
 	settings, err := m.Settings(ctx)
 	if err != nil {
@@ -53,8 +52,8 @@ func (m *Mirror) Accept(ctx context.Context, session, mitra string) (Session, er
 	return m.moved(ctx)(m.source.Accept(ctx, session, mitra, settings.MaxCustomers))
 }
 
-// Reroute moves a session to another mitra that has room. No reader sees it with both, or with
-// neither. ErrNotFound, ErrTaken, ErrFull, ErrInactive.
+// Reroute moves a session to another mitra that has room. No reader sees it with both mitras, or
+// with neither. ErrNotFound, ErrTaken, ErrFull, ErrInactive.
 func (m *Mirror) Reroute(ctx context.Context, session, mitra string) (Session, error) {
 	settings, err := m.Settings(ctx)
 	if err != nil {
@@ -63,8 +62,8 @@ func (m *Mirror) Reroute(ctx context.Context, session, mitra string) (Session, e
 	return m.moved(ctx)(m.source.Reroute(ctx, session, mitra, settings.MaxCustomers))
 }
 
-// Extend has a session wait while its customer pays for more time, or, paid, run again. Both count:
-// its mitra has as many sessions as before. A session that is there already is no error.
+// Extend makes a session wait while its customer pays for more time, or run again once paid. Its
+// mitra has as many sessions as before. Extend succeeds if the session is already in that state.
 // ErrNotFound, ErrTaken.
 func (m *Mirror) Extend(ctx context.Context, session string, paid bool) (Session, error) {
 	return m.moved(ctx)(m.source.Extend(ctx, session, paid))
@@ -75,7 +74,7 @@ func (m *Mirror) End(ctx context.Context, session string) (Session, error) {
 	return m.moved(ctx)(m.source.End(ctx, session, "completed"))
 }
 
-// Cancel ends a session that was called off. ErrNotFound, ErrTaken.
+// Cancel ends a session that was cancelled. ErrNotFound, ErrTaken.
 func (m *Mirror) Cancel(ctx context.Context, session string) (Session, error) {
 	return m.moved(ctx)(m.source.End(ctx, session, "cancelled"))
 }
@@ -85,8 +84,8 @@ func (m *Mirror) Expire(ctx context.Context, session string) (Session, error) {
 	return m.moved(ctx)(m.source.End(ctx, session, "expired"))
 }
 
-// EndAs ends a session with a status of the source's own, such as ended. ErrNotFound, ErrTaken,
-// ErrStatus.
+// EndAs ends a session with one of the source's own statuses, such as ended. ErrNotFound,
+// ErrTaken, ErrStatus.
 func (m *Mirror) EndAs(ctx context.Context, session, status string) (Session, error) {
 	return m.moved(ctx)(m.source.End(ctx, session, status))
 }
@@ -100,23 +99,23 @@ func (m *Mirror) moved(ctx context.Context) func(Session, []State, error) (Sessi
 	}
 }
 
-// A Beat is what became of a heartbeat.
+// A Beat is the outcome of a heartbeat.
 type Beat string
 
-// What became of a heartbeat.
+// The outcomes of a heartbeat.
 const (
 	BeatKept Beat = "kept"
-	// BeatUnseeded: it is kept, but the mirror is not whole and cannot tell whether the mitra is
-	// online. Who has to know asks Status, which asks the source.
+	// BeatUnseeded: kept, but the mirror is not whole and cannot determine whether the mitra is
+	// online. Call Status to find out: it asks the source.
 	BeatUnseeded Beat = "unseeded"
-	// BeatNotOnline: the mitra is offline, or being set offline for its silence. The app goes online
-	// again.
+	// BeatNotOnline: the mitra is offline, or is being set offline for its silence. The app has to
+	// go online again.
 	BeatNotOnline   Beat = "not_online"
 	BeatDeactivated Beat = "deactivated"
 )
 
-// Heartbeat takes a sign of life: one round trip to Redis, and none to the source.
-// After an error it is not known whether the heartbeat was kept.
+// Heartbeat takes a sign of life. It costs one round trip to Redis and none to the source. After
+// an error, it is unknown whether the heartbeat was kept.
 func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
 	id = strings.ToLower(id)
 	var beat string
@@ -141,9 +140,10 @@ func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
 	return Beat(beat), nil
 }
 
-// HeartbeatAtSource takes a sign of life where Redis cannot: after an error of Heartbeat, or
-// BeatUnseeded. The source dates it, and its feed brings it to Redis: replicas that read there know
-// of it within a second. ErrNotFound. After other errors it is not known whether it was kept.
+// HeartbeatAtSource takes a sign of life when Redis cannot: after an error of Heartbeat, or
+// BeatUnseeded. The source dates it and its feed delivers it to Redis within a second, for the
+// replicas that read there. ErrNotFound. After any other error, it is unknown whether it was
+// kept.
 func (m *Mirror) HeartbeatAtSource(ctx context.Context, id string) (Beat, error) {
 	_, err := m.source.Beat(ctx, strings.ToLower(id))
 	switch {

@@ -36,7 +36,7 @@ func (o *order) taken() []string {
 	return steps
 }
 
-// commands is a hook that is told of each script, and may refuse it.
+// commands is a hook that sees each script and may refuse it.
 type commands struct{ refuse func(cmd redis.Cmder) error }
 
 func (commands) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -319,7 +319,7 @@ func TestAHeartbeatIsRefusedByName(t *testing.T) {
 	})
 }
 
-// While its customer pays, a session takes its place: neither store ever says anything else.
+// While its customer pays, a session keeps its place in both stores.
 func TestAnExtensionChangesNoCapacityInEitherStore(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))

@@ -9,11 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ErrLacking says that the schema is not whole. Migrate makes what no migration has made yet. What
-// was dropped or disabled since has to be put back by hand: availability migrate names it.
+// ErrLacking means that the schema is incomplete. Migrate creates what no migration has created
+// yet. Anything dropped or disabled since must be restored by hand: availability migrate lists
+// it.
 var ErrLacking = errors.New("postgres: the schema lacks")
 
-// schemaLacks names what migrations make and is not there. A trigger that is disabled is not.
+// schemaLacks lists missing objects that migrations create. A disabled trigger counts as missing.
 const schemaLacks = `
 WITH wanted (kind, name, missing) AS (
 	SELECT 'relation', name, to_regclass(name) IS NULL FROM unnest(ARRAY['mitras', 'mitra_online_status',
@@ -65,8 +66,7 @@ WITH wanted (kind, name, missing) AS (
 		WHERE attrelid = to_regclass('mitras') AND attname = 'display_name' AND NOT attisdropped))
 SELECT coalesce(array_agg(kind || ' ' || name ORDER BY kind, name), '{}') FROM wanted WHERE missing`
 
-// Check tells whether the schema is there, for those who may not migrate. ErrLacking with the names
-// of what is not.
+// Check verifies the schema for those who may not migrate. ErrLacking lists what is missing.
 func (s *Source) Check(ctx context.Context) error {
 	var lacking []string
 	err := s.within(ctx, "check", func(ctx context.Context) error {
@@ -78,7 +78,7 @@ func (s *Source) Check(ctx context.Context) error {
 	return err
 }
 
-// unseen finds how rows of the three tables can change without a statement trigger of that table.
+// unseen finds ways to change rows of the three tables without firing their statement triggers.
 const unseen = `
 WITH RECURSIVE tables (base, rel, child) AS (
 	SELECT name, to_regclass(name)::oid, false
@@ -107,7 +107,7 @@ found (way) AS (
 		WHERE current_setting('session_replication_role') = 'replica')
 SELECT coalesce(array_agg(way ORDER BY way), '{}') FROM found`
 
-// Unseen implements [availability.Source]. It names what the schema lacks as well.
+// Unseen implements [availability.Source]. It also lists what the schema lacks.
 func (s *Source) Unseen(ctx context.Context) (ways []string, err error) {
 	err = s.within(ctx, "unseen", func(ctx context.Context) error {
 		return s.pool.QueryRow(ctx, unseen).Scan(&ways)
@@ -123,5 +123,5 @@ func (s *Source) Unseen(ctx context.Context) (ways []string, err error) {
 	return ways, nil
 }
 
-// Stat is how the connections are used, but for the feed's.
+// Stat returns statistics of the connections, except the feed's.
 func (s *Source) Stat() *pgxpool.Stat { return s.pool.Stat() }

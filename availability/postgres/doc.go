@@ -8,26 +8,27 @@
 // # What is stored
 //
 // The service's own tables are the truth: mitras, mitra_online_status, mitra_online_logs,
-// chat_sessions, auth_sessions, app_config. Triggers keep one row a mitra in mitra_availability, in
-// the transaction of each change, whoever makes it. [Source.Migrate] makes what is missing.
+// chat_sessions, auth_sessions, app_config. Triggers keep one row per mitra in
+// mitra_availability, in the transaction of each change, whoever makes it. [Source.Migrate]
+// creates what is missing.
 //
 // # What is guaranteed
 //
-// A state that is returned is committed, or it is together with what it returns about. Two changes
-// of a mitra never have the same version, and the later one has the higher.
+// A returned state is committed, at the latest together with the change it is returned for. Two
+// changes of a mitra never have the same version, and the later one has the higher version.
 //
-// A mitra is never given more sessions than it may have: they are counted in their table, and the
-// limit is read, under the lock of its state. A session that changes hands is never seen with both
-// mitras, or with none.
+// A mitra is never given more sessions than allowed: sessions are counted in their table, and the
+// limit is read, under the lock of the mitra's state. Nobody sees a session that changes hands
+// with both mitras, or with neither.
 //
-// Writers lock in one order, and do not deadlock with each other. Where they do with others'
-// statements, or cannot be serialized with them, they are tried again, five times in all.
+// Writers lock in one order and do not deadlock with each other. If they deadlock with other
+// statements, or cannot be serialized with them, they are tried again, up to five times in all.
 //
-// # What is not
+// # What is not guaranteed
 //
-// A writer that is cut off, or out of time, may still have changed everything. To call it again
-// does no harm: what stands already is done.
+// A writer that is cut off, or runs out of time, may still have changed everything. Calling it
+// again does no harm: it leaves finished work alone.
 //
-// Rows that change without a trigger leave states wrong until [Source.Repair] runs. [Source.Unseen]
-// lists how that can happen.
+// Rows that change without a trigger leave states wrong until [Source.Repair] runs.
+// [Source.Unseen] lists how that can happen.
 package postgres

@@ -13,7 +13,8 @@ import (
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 )
 
-// failing makes the first so many changes of sessions fail with a code. Sequences are not undone.
+// failing makes the first times changes of sessions fail with a code. It counts with a sequence,
+// which no rollback undoes.
 func (w world) failing(code string, times int) (tried func() int) {
 	w.t.Helper()
 	w.exec(`CREATE SEQUENCE tried;
@@ -73,8 +74,8 @@ func TestADeadlockWithAForeignStatementIsOvercome(t *testing.T) {
 	w.requireTruth()
 }
 
-// deadlocks ends a session while a foreign statement locks against the rule, and tells whether the
-// writer was the one to give way.
+// deadlocks ends a session while a foreign statement locks in the wrong order, and reports
+// whether the writer gave way.
 func (w world) deadlocks(session string) bool {
 	ctx := w.t.Context()
 	tx := w.begin()

@@ -15,19 +15,17 @@ import (
 )
 
 const (
-	// feedWaits is for how long the feed waits for a lock on a table, and keepWaits what else keeps
-	// the mirror, also for one on a row.
-	feedWaits = 200 * time.Millisecond
-	keepWaits = time.Second
-	// lockNotAvailable is the code of a wait that was given up.
+	// feedWaits is how long the feed waits for a table lock; keepWaits is how long the other calls
+	// that keep the mirror wait for a table or row lock.
+	feedWaits        = 200 * time.Millisecond
+	keepWaits        = time.Second
 	lockNotAvailable = "55P03"
-	// nameKey is where a connection has its name.
-	nameKey = "rollcall.name"
-	// forEver is for how long a connection of the feed is used: its end is the end of a life.
+	nameKey          = "rollcall.name"
+	// forEver is the lifetime of the feed's connection, because its end ends a life.
 	forEver = 100 * 365 * 24 * time.Hour
 )
 
-// own makes a pool of so many connections that callers do not use.
+// own creates a pool of conns connections that callers do not use.
 func own(ctx context.Context, c *pgxpool.Config, conns int32, waits time.Duration) (*pgxpool.Pool, error) {
 	c = c.Copy()
 	c.MaxConns, c.MinConns, c.MinIdleConns = conns, 0, 0
@@ -40,9 +38,9 @@ func own(ctx context.Context, c *pgxpool.Config, conns int32, waits time.Duratio
 	return pgxpool.NewWithConfig(ctx, c)
 }
 
-// A life ends with whatever may lose commits, or bring others' in: the server's, as its start, its
-// timeline, and its statistics, which a crash recovery resets; the database's and the tables', as a
-// restore or a TRUNCATE makes them anew, with the partitions that they have. Anything else ends the
+// life ends with anything that may lose commits or bring in others. It covers the server's start,
+// its timeline, and its statistics, which crash recovery resets; and the database and the tables
+// with their partitions, which a restore or a TRUNCATE creates anew. Anything else ends the
 // feed's connection. None of it takes a lock.
 const life = `to_hex(hashtextextended(concat_ws(' ', left(pg_walfile_name(pg_current_wal_lsn()), 8),
 	extract(epoch FROM pg_postmaster_start_time()), extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()),
@@ -53,9 +51,9 @@ const life = `to_hex(hashtextextended(concat_ws(' ', left(pg_walfile_name(pg_cur
 	   FROM unnest(ARRAY['mitra_availability', 'mitras', 'mitra_online_status', 'chat_sessions']) AS t (name),
 	        LATERAL (SELECT to_regclass(t.name)::oid) AS r (oid))), 0))`
 
-// feedSQL reads from states what was not seen at a cursor: its Xmin, Snapshot and Life. changed_xid
-// is of a whole transaction, so a snapshot decides whether it is seen. One that this server has not
-// reached is of a restore: it means nothing.
+// feedSQL reads states that were not visible at a cursor: its Xmin, Snapshot and Life.
+// changed_xid identifies a whole transaction, so a snapshot decides whether it is visible. An id
+// that this server has not reached yet comes from a restore and is ignored.
 const feedSQL = `
 	WITH now AS MATERIALIZED (
 		SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin, pg_snapshot_xmax(pg_current_snapshot()) AS xmax,
@@ -69,17 +67,17 @@ const feedSQL = `
 		            AND NOT pg_visible_in_snapshot(changed_xid, (SELECT since FROM now))
 		       ELSE true END) s ON true`
 
-// unseenColumns are those of a state without what mitra_online_status has.
+// unseenColumns are the columns of a state without those from mitra_online_status.
 const unseenColumns = `s.mitra_id::text, s.version, s.is_online, s.is_active, greatest(s.active_sessions, 0),
 	NULL::timestamptz, NULL::timestamptz`
 
-// Feed implements [availability.Source]. It returns each change once, when it is committed, however
-// long others' transactions are open. After a restart of the server or a crash recovery, a change
-// of the primary, a restore, or any other end of its connection everything is returned:
-// transactions may have been lost, and their numbers given to others. A standby is refused.
+// Feed implements [availability.Source]. It returns each change once, when it is committed,
+// however long other transactions stay open. After a restart of the server, a crash recovery, a
+// change of the primary, a restore, or any other end of its connection, it returns everything:
+// transactions may have been lost, and their ids reused. It refuses a standby.
 //
 // While somebody has locked mitra_online_status, states come without their last sign of life, and
-// the cursor stays: they come again.
+// the cursor does not move, so they come again.
 func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
 	states []availability.State, now availability.Cursor, err error,
 ) {

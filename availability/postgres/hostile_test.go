@@ -13,7 +13,8 @@ import (
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 )
 
-// A trigger runs with the rights of the function's owner, and reads whatever table it stands on.
+// A trigger runs with the rights of its function's owner, and could read any table it is created
+// on.
 func TestNobodyWritesStatesThroughATriggerOnATableOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	w, ctx := setup(t), t.Context()
@@ -33,7 +34,7 @@ func TestNobodyWritesStatesThroughATriggerOnATableOfTheirOwn(t *testing.T) {
 		require.ErrorAs(t, err, &refused, function)
 		require.Equal(t, "42501", refused.Code, function)
 	}
-	// Who may write to the tables needs no right on the functions.
+	// Roles that may write to the tables need no rights on the functions.
 	w.exec("GRANT SELECT, INSERT, UPDATE ON mitras, mitra_online_status, chat_sessions TO " + role)
 	for _, sql := range []string{
 		"UPDATE mitras SET is_active = true", "INSERT INTO mitra_online_status (mitra_id, is_online) SELECT id, true FROM mitras",

@@ -14,27 +14,28 @@ import (
 type Mitra struct {
 	availability.State
 	Name *string // display_name; nil: it has none
-	// LastOnline and LastOffline are when it last went online and offline; zero: never, or no moment.
+	// LastOnline and LastOffline are when it last went online and offline; zero: never, or not a
+	// valid time.
 	LastOnline, LastOffline time.Time
 }
 
-// A Listing selects mitras and their order.
+// A Listing selects and orders mitras.
 type Listing struct {
-	Online *bool  // nil: whether or not they are
-	ByName bool   // by display_name, those without one first; else by id
-	After  string // the id of the last one of the page before; empty: from the beginning
+	Online *bool  // nil: both
+	ByName bool   // by display_name, those without one first; otherwise by id
+	After  string // the last id of the previous page; empty: from the beginning
 	Limit  int
 }
 
-// listed are the columns of a Mitra. A moment beyond what a timestamp of JSON can hold is null.
+// listed are the columns of a Mitra. A time beyond the range of a JSON timestamp is null.
 const listed = columns + `, m.display_name::text,
 	CASE WHEN o.last_online_at BETWEEN '0001-01-02' AND '9999-12-30' THEN o.last_online_at::timestamptz END,
 	CASE WHEN o.last_offline_at BETWEEN '0001-01-02' AND '9999-12-30' THEN o.last_offline_at::timestamptz END
 	FROM mitras m JOIN mitra_availability_state s ON s.mitra_id = m.id
 	LEFT JOIN mitra_online_status o ON o.mitra_id = m.id`
 
-// List returns mitras that exist, for an administrator. Each order has an index, and so have those
-// who are online. ErrNotFound: ByName it needs the mitra After, which is gone.
+// List returns existing mitras for an administrator. Each order has an index, as does the
+// selection of online mitras. ErrNotFound: ByName needs the mitra After, which no longer exists.
 func (s *Source) List(ctx context.Context, l Listing) (page []Mitra, err error) {
 	after := idOf(l.After)
 	args := []any{after, l.Limit}
@@ -71,7 +72,7 @@ func (s *Source) List(ctx context.Context, l Listing) (page []Mitra, err error) 
 	return page, err
 }
 
-// Mitra returns one of the list. ErrNotFound.
+// Mitra returns one mitra of the list. ErrNotFound.
 func (s *Source) Mitra(ctx context.Context, id string) (m Mitra, err error) {
 	err = s.within(ctx, "mitra", func(ctx context.Context) error {
 		found, err := s.mitras(ctx, `SELECT `+listed+` WHERE m.id = $1`, idOf(id))

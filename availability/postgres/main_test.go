@@ -92,7 +92,7 @@ func (w world) session(status string, mitra any) string {
 	return one[string](w, "INSERT INTO chat_sessions (status, mitra_id) VALUES ($1, $2) RETURNING id::text", status, mitra)
 }
 
-// state is what the Source says of one mitra.
+// state returns the Source's state of one mitra.
 func (w world) state(id string) availability.State {
 	w.t.Helper()
 	states, err := w.src.States(w.t.Context(), []string{id})
@@ -101,7 +101,7 @@ func (w world) state(id string) availability.State {
 	return states[0]
 }
 
-// requireTruth tells that every state is what the tables say, and that the Source finds so, too.
+// requireTruth requires that every state matches the tables, and that the Source agrees.
 func (w world) requireTruth() {
 	w.t.Helper()
 	require.Zero(w.t, one[int](w, `SELECT count(*) FROM mitra_availability_truth t FULL JOIN mitra_availability a USING (mitra_id)

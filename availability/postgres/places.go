@@ -14,10 +14,9 @@ type place struct {
 	most int
 }
 
-// seats are the callers in a place.
 type seats struct {
 	taken chan struct{}
-	users int // who hold a seat or wait for one
+	users int // hold a seat or wait for one
 }
 
 type places struct {
@@ -25,9 +24,9 @@ type places struct {
 	of map[place]*seats
 }
 
-// take returns when there is a seat in each of these places, or with ctx' error. Places of one kind
-// of what are always taken before those of another, and one of a kind at most: so nobody waits in a
-// circle.
+// take returns once it has a seat in each of these places, or with ctx's error. To prevent
+// deadlocks, places of one kind of what always precede those of another, with at most one place
+// per kind.
 func (p *places) take(ctx context.Context, those []place) (leave func(), err error) {
 	var left []func()
 	leave = func() {
@@ -71,8 +70,8 @@ func (p *places) takeOne(ctx context.Context, one place) (leave func(), err erro
 	}
 }
 
-// ofSession are the places of a call that changes a session, and may give it to a mitra: whatever
-// locks the mitra's rows, half of the connections are left.
+// ofSession returns the places of a call that changes a session, and may give it to a mitra.
+// Whatever locks the mitra's rows, half of the connections stay free.
 func (s *Source) ofSession(session [16]byte, mitra ...[16]byte) []place {
 	those := []place{{"session", session, 1}}
 	for _, id := range mitra {
@@ -81,5 +80,4 @@ func (s *Source) ofSession(session [16]byte, mitra ...[16]byte) []place {
 	return those
 }
 
-// ofMitra is the place of a call that changes a mitra.
 func ofMitra(mitra [16]byte) []place { return []place{{"mitra", mitra, 1}} }

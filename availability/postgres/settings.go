@@ -12,8 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// settings are read from JSON, each into its field. Defaults are what migrations/00001_tables.sql
-// stores.
+// settings parse JSON values, each into its field. migrations/00001_tables.sql stores the
+// defaults.
 var settings = map[string]func(*availability.Settings, []byte) error{
 	"max_customers_per_mitra": func(s *availability.Settings, v []byte) error {
 		return number(v, 0, func(n int) { s.MaxCustomers = n })
@@ -34,7 +34,7 @@ var settings = map[string]func(*availability.Settings, []byte) error{
 	},
 }
 
-// most is what a setting may be: in seconds it is three years.
+// most is the largest value of a setting: three years in seconds.
 const most = 100_000_000
 
 var errNoRow = errors.New("app_config has no row of it")
@@ -78,8 +78,8 @@ func (s *Source) Settings(ctx context.Context) (availability.Settings, error) {
 	return s.understand(values)
 }
 
-// understand makes settings of their rows. One that makes no sense, or has no row any more, does
-// not keep the others from being good, and replaces no value that made sense.
+// understand parses settings from their rows. A row that is invalid or missing does not
+// invalidate the others, and does not replace its last valid value.
 func (s *Source) understand(values map[string]string) (availability.Settings, error) {
 	read := availability.Settings{
 		MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second,
@@ -98,14 +98,14 @@ func (s *Source) understand(values map[string]string) (availability.Settings, er
 		}
 		bad = append(bad, fmt.Errorf("%w: %s: %w", availability.ErrSetting, name, err))
 		if last, known := s.good[name]; known {
-			_ = settings[name](&read, []byte(last)) // it was good before
+			_ = settings[name](&read, []byte(last)) // was valid before
 		}
 	}
 	return read, errors.Join(bad...)
 }
 
-// PutSetting implements [availability.Source]. It refuses what Settings could not read with
-// ErrSetting.
+// PutSetting implements [availability.Source]. It refuses values that Settings could not read,
+// with ErrSetting.
 func (s *Source) PutSetting(ctx context.Context, name string, value any) error {
 	read, known := settings[name]
 	if !known {

@@ -45,7 +45,8 @@ func TestASignInThatIsUnderWayEndsWithADeactivation(t *testing.T) {
 		"by SQL": func(id string) { w.exec("UPDATE mitras SET is_active = false WHERE id = $1", id) },
 	}
 	for name, off := range deactivate {
-		// The row is there before, or comes only after the deactivation; which waits for neither.
+		// The row exists before the deactivation, or comes only after it. The deactivation waits for
+		// neither.
 		id := w.mitra()
 		early, late := w.signIn(id), w.signIn(id)
 		insertSignIn(t, early, id)

@@ -11,10 +11,9 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// columns of a state, from the view s.
 const columns = `s.mitra_id::text, s.version, s.is_online, s.is_active, s.active_sessions, s.seen, s.judged`
 
-// A row is a state as it is read. Its fields are nil where there is none.
+// A row is a state as read. Its fields are nil if there is none.
 type row struct {
 	id             *string
 	version        *int64
@@ -27,7 +26,6 @@ func (r *row) fields() []any {
 	return []any{&r.id, &r.version, &r.online, &r.active, &r.sessions, &r.seen, &r.judged}
 }
 
-// appendTo appends the state, if there is one.
 func (r *row) appendTo(states []availability.State) []availability.State {
 	if r.id == nil {
 		return states
@@ -44,8 +42,8 @@ func (r *row) appendTo(states []availability.State) []availability.State {
 	return append(states, st)
 }
 
-// query returns the states that a statement selects. Its columns are those of a state; before them,
-// or not, more.
+// query returns the states that a statement selects. Its columns are those of a state, optionally
+// preceded by more.
 func query(
 	ctx context.Context,
 	pool *pgxpool.Pool,
@@ -60,7 +58,7 @@ func query(
 	return scan(rows, nil, more...)
 }
 
-// scan reads states, and calls each, which may be nil, with the id of each of them.
+// scan reads states and calls each, which may be nil, with each id.
 func scan(rows pgx.Rows, each func(id string), more ...any) (states []availability.State, err error) {
 	defer rows.Close()
 	for rows.Next() {
@@ -86,7 +84,7 @@ func (s *Source) Page(ctx context.Context, after string, limit int) (states []av
 	return states, err
 }
 
-// States implements [availability.Source]. What is no UUID never was.
+// States implements [availability.Source]. It skips ids that are not UUIDs.
 func (s *Source) States(ctx context.Context, ids []string) (states []availability.State, err error) {
 	err = s.within(ctx, "states", func(ctx context.Context) error {
 		states, err = query(ctx, s.keep, `SELECT `+columns+` FROM mitra_availability_state s
@@ -96,8 +94,8 @@ func (s *Source) States(ctx context.Context, ids []string) (states []availabilit
 	return states, err
 }
 
-// Repair implements [availability.Source]. It counts all sessions that are running, and keeps those
-// who change states that it found wrong waiting meanwhile.
+// Repair implements [availability.Source]. It counts all running sessions; meanwhile, changes of
+// states that it found wrong have to wait.
 func (s *Source) Repair(ctx context.Context) (repaired []availability.Repaired, err error) {
 	err = s.withinLong(ctx, "repair", func(ctx context.Context) error {
 		rows, err := s.pool.Query(ctx, `SELECT id::text, was, became FROM availability_repair()`)
@@ -110,8 +108,8 @@ func (s *Source) Repair(ctx context.Context) (repaired []availability.Repaired, 
 	return repaired, err
 }
 
-// Outbid implements [availability.Source]. A mitra that never was gets a state, which is offline
-// and not active. What is no UUID gets none.
+// Outbid implements [availability.Source]. A mitra that never existed gets a state that is
+// offline and not active. Ids that are not UUIDs get none.
 func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (
 	states []availability.State, err error,
 ) {
@@ -130,8 +128,8 @@ func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (
 	return states, err
 }
 
-// Revive implements [availability.Source]. One who went online, or was set offline again, since
-// that judgement is left as it is.
+// Revive implements [availability.Source]. It skips mitras who went online, or were set offline
+// again, since that judgement.
 func (s *Source) Revive(ctx context.Context, ids []string) (states []availability.State, err error) {
 	err = s.within(ctx, "revive", func(ctx context.Context) error {
 		states, err = query(ctx, s.keep, `SELECT `+columns+` FROM availability_revive($1) s`, []any{idsOf(ids)})
@@ -140,7 +138,7 @@ func (s *Source) Revive(ctx context.Context, ids []string) (states []availabilit
 	return states, err
 }
 
-// Available implements [availability.Source]. A limit that is not positive is none.
+// Available implements [availability.Source]. A limit that is not positive means no limit.
 func (s *Source) Available(ctx context.Context, cutoff time.Time, most, limit int) (
 	states []availability.State, err error,
 ) {
@@ -154,7 +152,7 @@ func (s *Source) Available(ctx context.Context, cutoff time.Time, most, limit in
 	return states, err
 }
 
-// CountOnline implements [availability.Source]: also those who are not active are counted.
+// CountOnline implements [availability.Source]. It includes mitras that are not active.
 func (s *Source) CountOnline(ctx context.Context) (n int, err error) {
 	err = s.within(ctx, "count online", func(ctx context.Context) error {
 		return s.pool.QueryRow(ctx, `SELECT count(*) FROM mitra_availability WHERE is_online`).Scan(&n)
@@ -162,10 +160,10 @@ func (s *Source) CountOnline(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// idOf is an id as the database has it; invalid if it is no UUID.
+// idOf converts an id to the database's type; the result is invalid if it is not a UUID.
 func idOf(id string) (u pgtype.UUID) {
 	if len(id) == len("00000000-0000-0000-0000-000000000000") {
-		_ = u.Scan(id) // or it stays invalid
+		_ = u.Scan(id) // stays invalid on error
 	}
 	return u
 }
@@ -180,7 +178,7 @@ func idsOf(ids []string) []pgtype.UUID {
 	return known
 }
 
-// momentOf is a moment as the database has it; null if it is zero.
+// momentOf converts a time to the database's type; zero becomes null.
 func momentOf(at time.Time) pgtype.Timestamptz {
 	return pgtype.Timestamptz{Time: at, Valid: !at.IsZero()}
 }

@@ -34,7 +34,7 @@ func TestTheFeedSeesAChangeThatCommitsLate(t *testing.T) {
 	_, err := long.Exec(ctx, "UPDATE mitras SET is_active = false WHERE id = $1", late)
 	require.NoError(t, err)
 	w.exec("UPDATE mitras SET is_active = false WHERE id = $1", early)
-	// A cursor that is taken from here on stands behind a number that is not committed yet.
+	// From here on, a number below new cursors is not committed yet.
 	require.Equal(t, []string{early}, w.feed(&at))
 	require.Empty(t, w.feed(&at), "once, however long somebody is under way")
 	require.NoError(t, long.Commit(ctx))

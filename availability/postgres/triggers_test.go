@@ -8,7 +8,7 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// What psql does by hand is a change like any other.
+// A manual change by psql is a change like any other.
 func TestStatesFollowTheTablesWhoeverChangesThem(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -16,7 +16,7 @@ func TestStatesFollowTheTablesWhoeverChangesThem(t *testing.T) {
 	last := w.state(a)
 	for _, step := range []struct {
 		sql  string
-		want availability.State // but for id, version and sign of life
+		want availability.State // except id, version and sign of life
 	}{
 		{"UPDATE mitras SET is_active = false WHERE id = $1", availability.State{}},
 		{"UPDATE mitras SET is_active = true WHERE id = $1", availability.State{Active: true}},
@@ -138,7 +138,7 @@ func TestWhatHappenedWhileTriggersWereOffIsRepaired(t *testing.T) {
 	require.Subset(t, w.feed(&at), []string{a, restored}, "the mirror hears of it")
 	w.requireTruth()
 
-	// A count that lacks what came while triggers were off falls below zero when that goes.
+	// A count that missed sessions while triggers were off falls below zero when they end.
 	w.exec("UPDATE mitra_availability SET active_sessions = 0 WHERE mitra_id = $1", a)
 	_, states, err := w.src.End(ctx, session, "completed")
 	require.NoError(t, err)

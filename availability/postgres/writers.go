@@ -14,7 +14,6 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// outcomes of the functions in migrations/00003_writers.sql.
 var outcomes = map[string]error{
 	"done":     nil,
 	"unknown":  availability.ErrNotFound,
@@ -28,8 +27,8 @@ var outcomes = map[string]error{
 const returned = `(f.state).mitra_id::text, (f.state).version, (f.state).is_online, (f.state).is_active,
 	(f.state).active_sessions, (f.state).seen, (f.state).judged`
 
-// write runs a writer in these places; its first column is the outcome. With a refusal it returns
-// states as well: whoever asked believed in others.
+// write runs a writer in these places; its first column is the outcome. It returns states with a
+// refusal too, because the caller assumed different ones.
 func (s *Source) write(ctx context.Context, what string, in []place, sql string, args []any, more ...any) (
 	states []availability.State, err error,
 ) {
@@ -53,9 +52,9 @@ func (s *Source) write(ctx context.Context, what string, in []place, sql string,
 	return states, refusal
 }
 
-// SetOnline implements [availability.Source]. To go online is a sign of life, also for one that is
-// online: it takes a version then, too. One that is not active is refused with ErrInactive, but may
-// go offline.
+// SetOnline implements [availability.Source]. Going online is a sign of life and takes a version,
+// even if the mitra is already online. A mitra that is not active gets ErrInactive, but may go
+// offline.
 func (s *Source) SetOnline(ctx context.Context, id string, online bool) (availability.State, error) {
 	if !online {
 		return s.set(ctx, "set offline", "availability_set_offline", id)
@@ -68,13 +67,12 @@ func (s *Source) SetActive(ctx context.Context, id string, active bool) (availab
 	return s.set(ctx, "set active", "availability_set_active", id, active)
 }
 
-// Beat implements [availability.Source]. It waits for a second for one who is being changed, as by
-// an auto-offline that is about to commit: what that has decided is what it goes by.
+// Beat implements [availability.Source]. If the mitra is being changed, for example by an
+// auto-offline that is about to commit, it waits up to a second and goes by the result.
 func (s *Source) Beat(ctx context.Context, id string) (availability.State, error) {
 	return s.set(ctx, "heartbeat", "availability_beat", id)
 }
 
-// set runs a writer of one mitra, with a value or without.
 func (s *Source) set(
 	ctx context.Context,
 	what, writer, id string,
@@ -96,7 +94,7 @@ func (s *Source) set(
 }
 
 // Accept implements [availability.Source]. With ErrFull, ErrTaken and ErrInactive it returns the
-// mitra's state. A session that the mitra has accepted already is no error.
+// mitra's state. Accepting a session that the mitra already has succeeds.
 func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (
 	availability.Session, []availability.State, error,
 ) {
@@ -112,10 +110,10 @@ func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (
 	return availability.Session{ID: which.String(), MitraID: who.String(), Status: "active"}, states, nil
 }
 
-// End implements [availability.Source]. A status is whatever the table takes, but none of those in
-// which a session runs, or waits for somebody. With ErrTaken it returns the state of the mitra that
-// had the session. Ending a session again with its status is not an error. ErrStatus means
-// that the table's enum, domain or constraint does not allow the word.
+// End implements [availability.Source]. The status may be anything the table accepts, except one
+// in which a session runs or waits for somebody. With ErrTaken it returns the state of the mitra
+// that had the session. Ending a session again with the same status is not an error. ErrStatus
+// means that the table's enum, domain or constraint does not allow the word.
 func (s *Source) End(ctx context.Context, session, status string) (
 	availability.Session, []availability.State, error,
 ) {
@@ -141,16 +139,16 @@ func (s *Source) End(ctx context.Context, session, status string) (
 	return ended, states, nil
 }
 
-// noSuchStatus reports whether a table refused a word: no label of its enum, too long, or against a
+// noSuchStatus reports whether a table refused a word: not in its enum, too long, or against a
 // constraint.
 func noSuchStatus(err error) bool {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && slices.Contains([]string{"22P02", "22001", "23514"}, refused.Code)
 }
 
-// Extend implements [availability.Source]. It returns the state of the mitra that has the session,
-// which it does not change. A session whose customer does not pay, and has time left, runs again
-// like one that is paid.
+// Extend implements [availability.Source]. It returns the state of the mitra that has the
+// session, which it does not change. If the customer does not pay but has time left, the session
+// runs again as if paid.
 func (s *Source) Extend(ctx context.Context, session string, paid bool) (
 	availability.Session, []availability.State, error,
 ) {
@@ -173,8 +171,8 @@ func (s *Source) Extend(ctx context.Context, session string, paid bool) (
 	return extended, states, nil
 }
 
-// Reroute implements [availability.Source]. It returns the states of both mitras, also with ErrFull
-// and ErrInactive. A session that the mitra has already is no error.
+// Reroute implements [availability.Source]. It returns the states of both mitras, also with
+// ErrFull and ErrInactive. Rerouting to the mitra that already has the session succeeds.
 func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (
 	availability.Session, []availability.State, error,
 ) {
@@ -192,13 +190,13 @@ func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (
 	return availability.Session{ID: which.String(), MitraID: who.String(), Status: *status}, states, nil
 }
 
-// idleInTransaction bounds how long a process that was frozen between the change and the commit can
-// keep others waiting for its locks: the server ends its connection, and undoes the change.
+// idleInTransaction bounds how long a process that froze between the change and the commit can
+// hold its locks. The server then ends its connection and rolls the change back.
 const idleInTransaction = 10 * time.Second
 
-// AutoOffline implements [availability.Source]. It asks confirm once a try: a try that the server
-// has undone is followed by another. Who keeps confirm waiting keeps accepts waiting. It waits for
-// no row that somebody else holds: that mitra is left as it is, and the others are flipped.
+// AutoOffline implements [availability.Source]. It calls confirm once per try, and retries a try
+// that the server rolled back. While confirm runs, accepts wait. A mitra whose row is locked is
+// left as it is, and the others are flipped.
 func (s *Source) AutoOffline(
 	ctx context.Context, those []availability.Condemned, cutoff time.Time, confirm func() error,
 ) (states []availability.State, flipped []string, err error) {
@@ -236,9 +234,9 @@ func (s *Source) AutoOffline(
 	return states, flipped, nil
 }
 
-// MirrorHeartbeats implements [availability.Source]. One of a mitra that is being changed at this
-// moment is left out, and has to come again. It takes no version, and makes no row for a mitra that
-// has never been online.
+// MirrorHeartbeats implements [availability.Source]. It skips mitras that are being changed at
+// this moment: their heartbeats have to come again. It takes no version, and creates no row for a
+// mitra that was never online.
 func (s *Source) MirrorHeartbeats(ctx context.Context, those []availability.Heartbeat) (n int, err error) {
 	ids, moments := make([]pgtype.UUID, 0, len(those)), make([]time.Time, 0, len(those))
 	for _, h := range those {

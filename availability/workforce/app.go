@@ -10,29 +10,28 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// app is that of one mitra.
 type app struct {
 	force *Force
 	id    string
-	src   rand.PCG // of run's goroutine
+	src   rand.PCG // used only by run's goroutine
 	book
 
-	fate sync.Mutex         // guards what follows
-	die  context.CancelFunc // nil: it is dead
+	fate sync.Mutex         // guards the fields below
+	die  context.CancelFunc // nil while the app is dead
 	back chan struct{}      // closed when it comes back
 }
 
-// chance draws whether something of this likelihood happens; nothing does once all is to be quiet.
+// chance reports whether an event of probability p happens. After Quiet none does.
 func (a *app) chance(p float64) bool {
 	return p > 0 && !a.force.isQuiet() && rand.New(&a.src).Float64() < p
 }
 
-// about draws a duration between half of d and one and a half.
+// about returns a random duration between half and one and a half of d.
 func (a *app) about(d time.Duration) time.Duration {
 	return d/2 + time.Duration(rand.New(&a.src).Int64N(int64(d)+1))
 }
 
-// run is the app's life, or one after the other, until ctx ends.
+// run lives the app's lives, one after the other, until ctx ends.
 func (a *app) run(ctx context.Context) {
 	ramp := time.Duration(rand.New(&a.src).Int64N(int64(a.force.cfg.Ramp) + 1))
 	if !wait.For(ctx, ramp) {
@@ -54,7 +53,7 @@ func (a *app) run(ctx context.Context) {
 		var late <-chan time.Time
 		if chosen {
 			timer := time.NewTimer(a.about(a.force.cfg.DeadFor))
-			defer timer.Stop() // one for each death: few
+			defer timer.Stop() // one per death, so there are few
 			late = timer.C
 		}
 		select {
@@ -65,7 +64,7 @@ func (a *app) run(ctx context.Context) {
 	}
 }
 
-// kill ends the app without a word; false if it was dead.
+// kill ends the app without a goodbye. It returns false if the app was already dead.
 func (a *app) kill() bool {
 	a.fate.Lock()
 	defer a.fate.Unlock()
@@ -78,7 +77,6 @@ func (a *app) kill() bool {
 	return true
 }
 
-// revive lets a dead app come back.
 func (a *app) revive() bool {
 	a.fate.Lock()
 	defer a.fate.Unlock()
@@ -94,7 +92,8 @@ func (a *app) revive() bool {
 	}
 }
 
-// live goes online, sends heartbeats and rests until the app dies. It tells whether that was drawn.
+// live goes online, sends heartbeats and rests until the app dies. It reports whether that was by
+// chance.
 func (a *app) live(ctx context.Context) (drawn bool) {
 	for a.turn(ctx, true) {
 		switch a.work(ctx) {
@@ -111,7 +110,7 @@ func (a *app) live(ctx context.Context) (drawn bool) {
 	return false
 }
 
-// turn goes online or offline, and returns when that was acknowledged; false if ctx has ended.
+// turn goes online or offline and returns once that is acknowledged, or false if ctx has ended.
 func (a *app) turn(ctx context.Context, online bool) bool {
 	if ctx.Err() != nil {
 		return false

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// State is what an app does.
+// State is what an app is doing.
 type State int
 
-// What an app does.
+// The states of an app.
 const (
 	Starting State = iota
-	Up             // it is online or on its way, and sends heartbeats
-	Resting        // it went offline, or is on its way
-	Dead           // it sends nothing
+	Up             // online or about to be, and sends heartbeats
+	Resting        // offline, or about to be
+	Dead           // sends nothing
 )
 
-// span is a time within which something happened at the server; open: it is not over.
+// span is the time within which the server did something; open spans have not ended.
 type span struct {
 	from, to time.Time
 	open     bool
@@ -24,27 +24,26 @@ type span struct {
 
 func (s span) has(at time.Time) bool { return !at.Before(s.from) && (s.open || !at.After(s.to)) }
 
-// sign is a sign of life that was acknowledged, in µs.
+// sign is an acknowledged sign of life, in µs.
 type sign struct{ sent, got int64 }
 
-// book is what an app knows.
+// book is what an app knows about itself.
 type book struct {
 	mu     sync.Mutex
 	state  State
-	online bool // as acknowledged last
-	sure   bool // no request is open that changes that
+	online bool // as last acknowledged
+	sure   bool // no open request changes that
 	signs  []sign
-	offs   []span // requests to go offline, of which each may have been carried out
+	offs   []span // requests to go offline, each possibly carried out
 }
 
-// turns notes what the app does now.
 func (b *book) turns(s State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.state = s
 }
 
-// asks notes that the app asks to go online, or offline.
+// asks notes that the app requests to go online or offline.
 func (b *book) asks(online bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,7 +53,6 @@ func (b *book) asks(online bool) {
 	}
 }
 
-// went notes that it was acknowledged.
 func (b *book) went(online bool, a answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +64,6 @@ func (b *book) went(online bool, a answer) {
 	}
 }
 
-// beat notes that a heartbeat was acknowledged.
 func (b *book) beat(a answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,15 +74,15 @@ func (b *book) sign(a answer) {
 	b.signs = append(b.signs, sign{a.sent.UnixMicro(), a.got.UnixMicro()})
 }
 
-// told notes that the server says that the app is not online.
+// told notes that the server answered "not online".
 func (b *book) told() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.online, b.sure = false, false
 }
 
-// expected says whether the app has to be online once all is at rest; sure is false while that is
-// not known.
+// expected returns whether the app has to be online once everything is at rest. sure is false
+// while that is unknown.
 func (b *book) expected() (online, sure bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,14 +95,13 @@ func (b *book) expected() (online, sure bool) {
 	return b.online, b.sure && b.online == (b.state == Up)
 }
 
-// settled tells whether no request is open.
 func (b *book) settled() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sure
 }
 
-// wasAsked tells whether the app itself may have been set offline by its own request at a time.
+// wasAsked reports whether the app's own request may have set it offline at that time.
 func (b *book) wasAsked(at time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,8 +113,8 @@ func (b *book) wasAsked(at time.Time) bool {
 	return false
 }
 
-// silentFor is how long before a time the last sign of life was sent that had been acknowledged by
-// then; ok is false if there was none.
+// silentFor returns how long before at the last sign of life was sent that had been acknowledged
+// by then; ok is false if there was none.
 func (b *book) silentFor(at time.Time) (silence time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

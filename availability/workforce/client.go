@@ -17,16 +17,15 @@ import (
 
 const (
 	tokenLasts = time.Hour
-	// mostProblem is how much of an answer that says no is kept.
+	// mostProblem is how much of a refusal's text is kept, in bytes.
 	mostProblem = 2000
-	// idleConns a replica: each app has about one request under way.
+	// idleConns per replica: each app has about one open request.
 	idleConns = 200
 )
 
-// identity is who sends a request, as a token says it.
 type identity struct{ sub, userType string }
 
-// A refusal is an answer that says no: nothing was changed.
+// A refusal is a negative answer: nothing was changed.
 type refusal struct {
 	status int
 	text   string
@@ -34,7 +33,6 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("workforce: HTTP %d: %s", r.status, r.text) }
 
-// refused returns the status of a refusal, 0 for any other error.
 func refused(err error) int {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r.status
@@ -42,14 +40,14 @@ func refused(err error) int {
 	return 0
 }
 
-// An answer is when a request was sent and answered, and who answered.
+// An answer records when a request was sent and answered, and where the answer came from.
 type answer struct {
 	sent, got time.Time
 	source    string // Availability-Source
-	again     bool   // a try before got no answer, and may have been carried out
+	again     bool   // an earlier try got no answer and may have been carried out
 }
 
-// client speaks to replicas, to each in turn. Safe for concurrent use.
+// client sends requests to each replica in turn. It is safe for concurrent use.
 type client struct {
 	http    http.Client
 	secret  []byte
@@ -67,7 +65,6 @@ func newClient(c Config) *client {
 	return &client{http: http.Client{Transport: transport, Timeout: c.Timeout}, secret: c.Secret}
 }
 
-// token is one that says who asks, in the form that the program takes.
 func (c *client) token(who identity) (string, error) {
 	now := time.Now()
 	claims := jwt.MapClaims{
@@ -76,8 +73,9 @@ func (c *client) token(who identity) (string, error) {
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(c.secret)
 }
 
-// do sends a request to one replica after the other until one has answered. Its error is a refusal,
-// or means that the fate of the request is not known. into, if not nil, takes the answer's body.
+// do sends a request to one replica after the other until one answers. Its error is a refusal, or
+// means that the outcome of the request is unknown. The answer's body is decoded into into,
+// unless that is nil.
 func (c *client) do(
 	ctx context.Context, who identity, method, path string, body, into any,
 ) (a answer, err error) {
@@ -100,7 +98,6 @@ func (c *client) do(
 	return a, err
 }
 
-// try sends a request once.
 func (c *client) try(
 	ctx context.Context, who identity, method, url string, body []byte, into any,
 ) (a answer, err error) {
@@ -125,10 +122,10 @@ func (c *client) try(
 	a.got, a.source = time.Now(), reply.Header.Get("Availability-Source")
 	switch {
 	case reply.StatusCode >= 300:
-		text, _ := io.ReadAll(io.LimitReader(reply.Body, mostProblem)) // what came of it says enough
+		text, _ := io.ReadAll(io.LimitReader(reply.Body, mostProblem)) // whatever was read is enough
 		said := &refusal{reply.StatusCode, strings.TrimSpace(string(text))}
 		if reply.StatusCode >= 500 {
-			return a, errors.New(said.Error()) // its fate is not known
+			return a, errors.New(said.Error()) // the outcome is unknown
 		}
 		return a, said
 	case into != nil:
@@ -136,19 +133,17 @@ func (c *client) try(
 			return a, fmt.Errorf("workforce: the answer of %s: %w", url, err)
 		}
 	}
-	_, _ = io.Copy(io.Discard, reply.Body) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, reply.Body) // allows the connection to be reused
 	return a, nil
 }
 
-// close ends connections that are not used.
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// mitra sends a request of an app: heartbeat, online, offline.
+// mitra sends an app's request: heartbeat, online or offline.
 func (c *client) mitra(ctx context.Context, id, what string) (answer, error) {
 	return c.do(ctx, identity{id, "mitra"}, http.MethodPost, "/api/v1/mitra/"+what, nil, nil)
 }
 
-// poll asks what customers ask.
 func (c *client) poll(ctx context.Context, customer string) (answer, error) {
 	var snapshot struct {
 		Available *bool `json:"available"`
@@ -161,7 +156,6 @@ func (c *client) poll(ctx context.Context, customer string) (answer, error) {
 	return a, err
 }
 
-// available returns some mitras who can take a session.
 func (c *client) available(ctx context.Context, service string, limit int) ([]string, answer, error) {
 	var found []struct {
 		ID string `json:"id"`
@@ -175,7 +169,6 @@ func (c *client) available(ctx context.Context, service string, limit int) ([]st
 	return ids, a, err
 }
 
-// session changes a session: accept, reroute, end.
 func (c *client) session(
 	ctx context.Context, service, id, what string, body map[string]string,
 ) (answer, error) {

@@ -10,56 +10,55 @@ import (
 	"time"
 )
 
-// MostMitras is how many a simulation has at most.
+// MostMitras is the largest simulation.
 const MostMitras = 100_000
 
-// Config says what a workforce is. Mitras, Targets, Secret and Backend are required.
+// Config configures a workforce. Mitras, Targets, Secret and Backend are required.
 type Config struct {
-	// Mitras is their number, 1 to MostMitras.
+	// Mitras is the number of mitras, 1 to MostMitras.
 	Mitras int
-	// Targets are replicas, as http://host:port. Each request draws the next one.
+	// Targets are replicas, as http://host:port. Requests take turns among them.
 	Targets []string
 	// Secret signs tokens, by HS256.
 	Secret []byte
 	// Backend is the rest of the service.
 	Backend Backend
-	// Interval between two heartbeats of an app. Default 30 s.
+	// Interval is the time between two heartbeats of an app. Default 30 s.
 	Interval time.Duration
-	// Sessions that begin in a second. Default 0: there are none.
+	// Sessions is how many sessions begin per second. Default 0: none.
 	Sessions float64
-	// SessionLasts on average. Default 1 min.
+	// SessionLasts is a session's average duration. Default 1 min.
 	SessionLasts time.Duration
-	// Polls of customers in a second. Default 0.
+	// Polls is how many polls customers send per second. Default 0.
 	Polls float64
-	// Rest is how likely an app goes offline at a heartbeat, 0 to 1, for about RestFor. Default of
-	// that: five intervals.
+	// Rest is the probability, 0 to 1, that an app goes offline at a heartbeat, for about RestFor,
+	// which defaults to five intervals.
 	Rest    float64
 	RestFor time.Duration
-	// Die is how likely an app dies without a word at a heartbeat, 0 to 1. It comes back after about
-	// DeadFor. Default of that: ten intervals.
+	// Die is the probability, 0 to 1, that an app dies without a goodbye at a heartbeat. It comes
+	// back after about DeadFor, which defaults to ten intervals.
 	Die     float64
 	DeadFor time.Duration
-	// Seed decides what is drawn.
+	// Seed determines the random choices.
 	Seed uint64
 	// Timeout of a request. Default 5 s.
 	Timeout time.Duration
-	// Ramp is the time within which apps are started. Default Interval, 10 s at most.
+	// Ramp is the period over which apps start. Default Interval, at most 10 s.
 	Ramp time.Duration
-	// Transport carries requests. Default: one of its own, with net/http's settings.
+	// Transport carries requests. Default: its own, with net/http's settings.
 	Transport http.RoundTripper
 }
 
 // A Backend is the rest of the service, which shares the program's database.
 type Backend interface {
-	// AddMitras makes mitras that may work. Those that there are already stay.
+	// AddMitras creates mitras that may work. Existing ones stay as they are.
 	AddMitras(ctx context.Context, ids []string) error
-	// Search makes a session whose customer searches. One that there is already stays.
+	// Search creates a session that is searching. An existing one stays as it is.
 	Search(ctx context.Context, session string) error
-	// Session says who has a session, "" for nobody, and its status.
+	// Session returns the mitra who has a session, "" if nobody, and its status.
 	Session(ctx context.Context, session string) (mitra, status string, err error)
 }
 
-// withDefaults fills in what is zero.
 func (c Config) withDefaults() Config {
 	c.Interval = cmp.Or(c.Interval, 30*time.Second)
 	c.SessionLasts = cmp.Or(c.SessionLasts, time.Minute)
@@ -70,7 +69,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check says what is wrong with what is required. Those who set the other fields check them: see
+// check validates the required fields. Callers that set the others validate those: see
 // "availability simulate".
 func (c Config) check() error {
 	var errs []error

@@ -7,28 +7,28 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika/simulate"
 )
 
-// Counts is what a workforce has done so far, and where it stands.
+// Counts is what a workforce has done so far, and its present state.
 type Counts struct {
 	Mitras                int
-	Online, Resting, Dead int // of them, now, as the apps know; the others are on their way
+	Online, Resting, Dead int // mitras now, as the apps know; the rest are between states
 
 	Heartbeats  int // acknowledged
-	InPostgres  int // of those, answered with the help of Postgres: Redis could not alone
-	NotOnline   int // heartbeats that were answered so
-	Deactivated int // requests that were answered so
+	InPostgres  int // heartbeats answered with the help of Postgres, because Redis alone could not
+	NotOnline   int // heartbeats with that answer
+	Deactivated int // requests with that answer
 	WentOnline  int // acknowledged
 	WentOffline int // acknowledged
 
 	Accepted, Rerouted, Ended int // sessions, acknowledged
 	Running                   int // sessions that mitras have, as the dispatcher knows
-	Full                      int // accepts and reroutes that were refused
-	Unserved                  int // sessions for which nobody was found
+	Full                      int // refused accepts and reroutes
+	Unserved                  int // sessions for which no mitra was found
 
-	Polls   int            // of customers, answered
+	Polls   int            // answered polls of customers
 	Answers map[string]int // to customers and the dispatcher, by Availability-Source
 
-	Failed      int              // requests that got no answer, or a failure
-	Beat        simulate.Latency // of heartbeats that were acknowledged
+	Failed      int              // requests without an answer, or with a failure
+	Beat        simulate.Latency // of acknowledged heartbeats
 	LastFailure error
 }
 
@@ -80,5 +80,5 @@ func (f *Force) Counts() Counts {
 	return c
 }
 
-// busy tells whether a session takes one of its mitra's places.
+// busy reports whether a session takes one of its mitra's places.
 func (s Session) busy() bool { return s.Status == "active" || s.Status == "pending_payment" }

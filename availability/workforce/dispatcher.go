@@ -12,18 +12,17 @@ import (
 )
 
 const (
-	// offered is how many mitras the dispatcher asks for at once.
+	// offered is how many mitras the dispatcher requests at once.
 	offered = 10
-	// rounds are how often it asks before it gives a session up.
+	// rounds is how often it tries before it gives a session up.
 	rounds = 20
-	// One session of so many is moved to another mitra.
+	// One in rerouted sessions is moved to another mitra.
 	rerouted = 4
 )
 
-// A Session is one that was given to a mitra, as acknowledged.
+// A Session was given to a mitra, as acknowledged.
 type Session struct{ Mitra, Status string }
 
-// dispatcher gives sessions to mitras, and knows what was acknowledged.
 type dispatcher struct {
 	force *Force
 	id    string // in its tokens
@@ -31,10 +30,9 @@ type dispatcher struct {
 	mu       sync.Mutex
 	src      rand.PCG
 	sessions map[string]Session
-	unsure   map[string]bool // a request is open that changes it
+	unsure   map[string]bool // an open request may change it
 }
 
-// draw returns a number below n.
 func (d *dispatcher) draw(n int64) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -60,14 +58,13 @@ func (d *dispatcher) knows(session string, s Session) {
 	delete(d.unsure, session)
 }
 
-// nothing notes that a session is as it was known.
 func (d *dispatcher) nothing(session string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.unsure, session)
 }
 
-// run begins sessions until ctx ends, or all is to be quiet, and returns when none is under way.
+// run starts sessions until ctx ends or Quiet is called, and returns once none is in progress.
 func (d *dispatcher) run(ctx context.Context) {
 	if d.force.cfg.Sessions <= 0 {
 		return
@@ -79,7 +76,7 @@ func (d *dispatcher) run(ctx context.Context) {
 	}
 }
 
-// rest waits, and tells whether something new may begin then.
+// rest waits, and reports whether something new may begin afterwards.
 func (d *dispatcher) rest(ctx context.Context, pause time.Duration) bool {
 	select {
 	case <-time.After(pause):
@@ -91,8 +88,8 @@ func (d *dispatcher) rest(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// session is one from its begin to its end. What it has begun to change it brings to an end, also
-// when all is to be quiet.
+// session runs one session from start to end. It finishes any change that it has begun, even
+// after Quiet.
 func (d *dispatcher) session(ctx context.Context, id string) {
 	for {
 		err := d.force.cfg.Backend.Search(ctx, id)
@@ -124,7 +121,7 @@ func (d *dispatcher) session(ctx context.Context, id string) {
 	d.end(ctx, id)
 }
 
-// place gives a session to a mitra who is available; false if nobody takes it.
+// place gives a session to an available mitra, or returns false if nobody takes it.
 func (d *dispatcher) place(ctx context.Context, id, what string) bool {
 	for range rounds {
 		ids, a, err := d.force.client.available(ctx, d.id, offered)
@@ -150,7 +147,7 @@ func (d *dispatcher) place(ctx context.Context, id, what string) bool {
 	return false
 }
 
-// give asks until it is answered, and tells whether the mitra has the session.
+// give retries until it gets an answer, and reports whether the mitra has the session.
 func (d *dispatcher) give(ctx context.Context, id, mitra, what string) bool {
 	if ctx.Err() != nil {
 		return false
@@ -175,7 +172,7 @@ func (d *dispatcher) give(ctx context.Context, id, mitra, what string) bool {
 		d.nothing(id)
 		return false
 	}
-	// One of the tries may have been carried out after all: the database knows.
+	// An earlier try may have been carried out after all: ask the database.
 	for {
 		holder, status, err := d.force.cfg.Backend.Session(ctx, id)
 		if err == nil {
@@ -188,12 +185,11 @@ func (d *dispatcher) give(ctx context.Context, id, mitra, what string) bool {
 	}
 }
 
-// end ends a session in one of the three ways.
 func (d *dispatcher) end(ctx context.Context, id string) {
 	how := []string{"completed", "completed", "cancelled", "expired"}[d.draw(4)]
 	status, _ := d.ask(ctx, id, "end", map[string]string{"status": how})
 	if status != http.StatusOK {
-		return // it stays unsure, and with it the end of a simulation
+		return // the session stays unsure, so Differences never becomes empty
 	}
 	d.mu.Lock()
 	s := d.sessions[id]
@@ -202,8 +198,8 @@ func (d *dispatcher) end(ctx context.Context, id string) {
 	d.force.count(func(c *Counts) { c.Ended++ })
 }
 
-// ask sends a request until it is answered, and returns the status of that: 200, or that of a
-// refusal; 0 if ctx has ended. unknown: the fate of a try before is not known.
+// ask sends a request until it gets an answer, and returns that status: 200 or a refusal's, or 0
+// if ctx has ended. unknown means that the outcome of an earlier try is not known.
 func (d *dispatcher) ask(
 	ctx context.Context, id, what string, body map[string]string,
 ) (status int, unknown bool) {

@@ -1,5 +1,5 @@
-// Package workforce is a number of simulated mitras and of those who ask for them. It speaks to
-// replicas of the program availability over HTTP, as real ones do:
+// Package workforce simulates mitras, and the dispatcher and customers who look for them. It
+// sends requests to replicas of the program availability over HTTP, as real ones do:
 //
 //	force, err := workforce.New(workforce.Config{Mitras: 100, Targets: urls, Secret: s, Backend: db})
 //	...
@@ -21,18 +21,18 @@
 //	go offline    nothing is sent ──── comes back ────────┤
 //	   └──────────────────────────────────────────────────┘
 //
-// A request that gets no answer, or the answer that the server failed, is sent again, to another
-// replica. Each of these requests may be made twice.
+// A request without an answer, or with a server failure as its answer, is sent again to another
+// replica. Each of these requests may be repeated.
 //
-// A dispatcher looks for mitras for sessions, as the rest of a service would: it gives a session to
-// one of those who are available, moves some of them to another, and ends them. Customers ask
-// whether somebody is available.
+// A dispatcher finds mitras for sessions, as the rest of a service would: it gives each session
+// to an available mitra, moves some sessions to another one, and ends them. Customers poll
+// whether anybody is available.
 //
 // # What is known
 //
-// Each app keeps a book of what was acknowledged to it, and when. [Truth] compares these books with
-// Postgres and with Redis. Times are compared with those of the servers: the verdict means
-// something only if their clocks differ by far less than `stale_after_seconds`.
+// Each app keeps a book of what was acknowledged to it, and when. [Truth] compares these books
+// with Postgres and Redis. It compares their times with the servers' times, so its verdict is
+// only valid if their clocks differ by far less than `stale_after_seconds`.
 //
-// A heartbeat costs 16 bytes of the book for as long as the simulation runs.
+// A heartbeat takes 16 bytes of the book for as long as the simulation runs.
 package workforce

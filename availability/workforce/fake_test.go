@@ -32,7 +32,7 @@ type program struct {
 	busy     map[string]int // sessions that a mitra has now
 	asked    map[string]int // requests by path's last word
 	seen     []string       // hosts
-	// fault says what happens to a request: down, lost (carried out, no answer), 503 or "".
+	// fault returns the fate of a request: down, lost (carried out, no answer), 503 or "".
 	fault func(r *http.Request) string
 	hangs bool // a session is not made before the end
 }
@@ -185,7 +185,7 @@ func (p *program) Session(_ context.Context, session string) (mitra, status stri
 	return s.Mitra, s.Status, nil
 }
 
-// sides are what the program has, as if both stores said so.
+// sides returns the program's state, as if both stores had it.
 func (p *program) sides() *sides {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// mostRetry is the longest pause before a request that failed is sent again.
+// mostRetry is the longest pause before a failed request is repeated.
 const mostRetry = time.Second
 
 // Force is a simulated workforce. Its methods are safe for concurrent use.
@@ -25,13 +25,13 @@ type Force struct {
 	dispatcher dispatcher
 	retry      time.Duration
 
-	quiet     chan struct{} // closed: nothing new begins, apps only send heartbeats
+	quiet     chan struct{} // once closed, nothing new begins, and apps only send heartbeats
 	quietOnce sync.Once
 
 	counter
 }
 
-// New returns a workforce that has not begun. Its error names everything that is wrong with the
+// New returns a workforce that has not started. Its error lists everything that is wrong with the
 // Config.
 func New(cfg Config) (*Force, error) {
 	cfg = cfg.withDefaults()
@@ -58,7 +58,6 @@ func New(cfg Config) (*Force, error) {
 	return f, nil
 }
 
-// uuid draws one of version 4.
 func uuid(src rand.Source) string {
 	a, b := src.Uint64(), src.Uint64()
 	return fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x",
@@ -71,11 +70,11 @@ func (f *Force) SetTargets(targets ...string) {
 	f.client.targets.Store(&targets)
 }
 
-// IDs are those of all mitras.
+// IDs returns the ids of all mitras.
 func (f *Force) IDs() []string { return slices.Sorted(maps.Keys(f.byID)) }
 
-// Run makes the mitras, and lets them be until ctx ends. It leaves no goroutine behind, and is for
-// one call only. Its error is nil: what fails is counted, and tried again.
+// Run creates the mitras and runs them until ctx ends. It leaves no goroutine, and may be called
+// only once. It always returns nil: failures are counted and retried.
 func (f *Force) Run(ctx context.Context) error {
 	defer f.client.close()
 	for {
@@ -101,7 +100,6 @@ func (f *Force) Run(ctx context.Context) error {
 	return nil
 }
 
-// customer is one of those who poll.
 func (f *Force) customer(ctx context.Context, i, of int) {
 	every := time.Duration(float64(of) / f.cfg.Polls * float64(time.Second))
 	var src rand.PCG
@@ -121,8 +119,8 @@ func (f *Force) customer(ctx context.Context, i, of int) {
 	}
 }
 
-// Quiet lets nothing new begin: apps that are online send heartbeats, the others stay as they are,
-// and so do sessions. What is under way is brought to an end.
+// Quiet prevents anything new: apps that are online send heartbeats, the others stay as they are,
+// and so do sessions. Anything in progress is completed.
 func (f *Force) Quiet() { f.quietOnce.Do(func() { close(f.quiet) }) }
 
 func (f *Force) isQuiet() bool {
@@ -134,8 +132,8 @@ func (f *Force) isQuiet() bool {
 	}
 }
 
-// Kill ends apps that are online, as they know it, without a word: n of them, or all that there
-// are. It returns their ids. They stay dead until Revive.
+// Kill ends n apps that know they are online, or all of them if there are fewer, without a
+// goodbye. It returns their ids. They stay dead until Revive.
 func (f *Force) Kill(n int) []string {
 	var killed []string
 	for _, i := range rand.Perm(len(f.apps)) {
@@ -143,8 +141,8 @@ func (f *Force) Kill(n int) []string {
 			break
 		}
 		a := &f.apps[i]
-		// One that has just asked to rest is dead as well, and not among them: it is not known whether
-		// its silence ends it.
+		// An app that has just asked to rest dies too, but is not returned: its silence may not be what
+		// sets it offline.
 		if online, sure := a.expected(); online && sure && a.kill() && a.settled() {
 			killed = append(killed, a.id)
 		}
@@ -152,7 +150,7 @@ func (f *Force) Kill(n int) []string {
 	return killed
 }
 
-// Revive lets dead apps come back, and returns how many do.
+// Revive brings dead apps back, and returns how many.
 func (f *Force) Revive(ids ...string) (n int) {
 	for _, id := range ids {
 		if a := f.byID[id]; a != nil && a.revive() {
@@ -162,8 +160,8 @@ func (f *Force) Revive(ids ...string) (n int) {
 	return n
 }
 
-// Unsure tells how many apps and sessions wait for an answer, so that it is not known how they have
-// to be.
+// Unsure returns how many apps and sessions wait for an answer, so that their correct state is
+// unknown.
 func (f *Force) Unsure() (n int) {
 	for i := range f.apps {
 		if _, sure := f.apps[i].expected(); !sure {

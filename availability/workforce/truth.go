@@ -12,18 +12,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Truth compares a workforce with what Postgres and Redis have. It reads only.
+// Truth compares a workforce with Postgres and Redis. It only reads.
 type Truth struct {
 	Force  *Force
 	DB     *pgxpool.Pool
 	Redis  redis.UniversalClient
-	Prefix string // of its keys
+	Prefix string // of Redis' keys
 }
 
-// page is how many mitras Redis is asked for at once.
 const page = 500
 
-// InRedis is how many mitras are online in Redis.
+// InRedis returns how many mitras are online in Redis.
 func (t *Truth) InRedis(ctx context.Context) (int, error) {
 	n, err := t.Redis.SCard(ctx, t.Prefix+"mitras:online").Result()
 	if err != nil {
@@ -32,7 +31,7 @@ func (t *Truth) InRedis(ctx context.Context) (int, error) {
 	return int(n), nil
 }
 
-// InPostgres is how many mitras are online in Postgres.
+// InPostgres returns how many mitras are online in Postgres.
 func (t *Truth) InPostgres(ctx context.Context) (n int, err error) {
 	err = t.DB.QueryRow(ctx, `SELECT count(*) FROM mitra_online_status WHERE is_online`).Scan(&n)
 	if err != nil {
@@ -41,24 +40,22 @@ func (t *Truth) InPostgres(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// place is what one side has of a mitra.
 type place struct {
 	online   bool
 	sessions int
 	version  int64
-	marked   bool // in Redis: for an auto-offline that is under way
+	marked   bool // in Redis: marked by an auto-offline in progress
 }
 
-// sides are what is compared.
 type sides struct {
 	postgres, redis             map[string]place
 	sessions                    map[string]Session // in Postgres
-	onlineRedis, onlinePostgres int                // of all mitras, also those of others
-	most                        int                // sessions of one mitra
+	onlineRedis, onlinePostgres int                // including mitras that are not ours
+	most                        int                // session limit of one mitra
 }
 
-// Differences are what keeps the apps, Postgres and Redis from agreeing, in words; none if they
-// agree. While something is under way there are some.
+// Differences describes where the apps, Postgres and Redis disagree; it is empty if they agree.
+// While anything is in progress there are some.
 func (t *Truth) Differences(ctx context.Context) ([]string, error) {
 	s, err := t.read(ctx)
 	if err != nil {
@@ -105,8 +102,8 @@ func (f *Force) differences(s *sides) (found []string) {
 	return found
 }
 
-// known are the sessions of which something was acknowledged, and those of which that may have
-// changed.
+// known returns the sessions with an acknowledged state, and those whose state may have changed
+// since.
 func (f *Force) known() (sessions map[string]Session, unsure map[string]bool) {
 	d := &f.dispatcher
 	d.mu.Lock()
@@ -114,7 +111,6 @@ func (f *Force) known() (sessions map[string]Session, unsure map[string]bool) {
 	return maps.Clone(d.sessions), maps.Clone(d.unsure)
 }
 
-// read reads both sides.
 func (t *Truth) read(ctx context.Context) (s sides, err error) {
 	s = sides{
 		postgres: make(map[string]place), redis: make(map[string]place), sessions: make(map[string]Session),
@@ -201,16 +197,15 @@ func (t *Truth) readRedis(ctx context.Context, s *sides, ids []string) error {
 	return nil
 }
 
-// Offlined is a mitra that was set offline, and had not asked for it.
+// Offlined is a mitra that was set offline without asking for it.
 type Offlined struct {
 	Mitra string
-	At    time.Time // as Postgres' clock says
-	// Silent is how long before that its last sign of life was sent, of those that were acknowledged
-	// by then.
+	At    time.Time // by Postgres' clock
+	// Silent is the time since it sent its last sign of life that had been acknowledged by then.
 	Silent time.Duration
 }
 
-// Offlined returns who was set offline since a time without having asked, from Postgres' log.
+// Offlined returns from Postgres' log who was set offline since then without asking.
 func (t *Truth) Offlined(ctx context.Context, since time.Time) ([]Offlined, error) {
 	rows, err := t.DB.Query(ctx, `SELECT mitra_id::text, created_at::timestamptz FROM mitra_online_logs
 		 WHERE status = 'offline' AND created_at >= $1 AND mitra_id = ANY ($2) ORDER BY created_at`,
@@ -240,13 +235,13 @@ func (f *Force) offlined(id string, at time.Time) (o Offlined, ok bool) {
 	}
 	silent, known := a.silentFor(at)
 	if !known {
-		return o, false // of a simulation before this one
+		return o, false // from an earlier simulation
 	}
 	return Offlined{id, at, silent}, true
 }
 
-// Overruled are those who were set offline less than a time after a sign of life that had been
-// acknowledged to them. There must be none.
+// Overruled returns those who were set offline less than staleAfter after an acknowledged sign of
+// life. There must be none.
 func Overruled(all []Offlined, staleAfter time.Duration) []Offlined {
 	return slices.DeleteFunc(slices.Clone(all), func(o Offlined) bool { return o.Silent >= staleAfter })
 }

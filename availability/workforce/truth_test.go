@@ -20,7 +20,7 @@ func still(t *testing.T, n int) *Force {
 	return f
 }
 
-// agreeing is a workforce of two apps, one of which is online and has a session.
+// agreeing returns a workforce of two apps, one of them online with a session.
 func agreeing(t *testing.T) (f *Force, s *sides) {
 	t.Helper()
 	f = still(t, 2)

@@ -15,19 +15,19 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// View runs a workforce and shows what it does.
+// View runs a workforce and shows its progress.
 type View struct {
 	Force *Force
-	// Out takes the lines.
+	// Out receives the lines.
 	Out io.Writer
-	// Terminal: one line is written over and over, every second; otherwise a line every ten seconds.
+	// Terminal: overwrite a single line every second; otherwise write a line every ten seconds.
 	Terminal bool
-	// Truth is asked once a line how many are online; nil: that is not shown.
+	// Truth adds to each line how many are online in the stores; nil: not shown.
 	Truth *Truth
 }
 
-// Run runs the workforce and shows its progress until ctx ends, then writes a summary. It returns
-// an error if nobody could go online at all, or if the summary could not be written.
+// Run runs the workforce and shows its progress until ctx ends, then writes a summary. It fails
+// if nobody could go online at all, or if the summary could not be written.
 func (v *View) Run(ctx context.Context) error {
 	began := time.Now()
 	ended := make(chan struct{})
@@ -47,7 +47,6 @@ func (v *View) Run(ctx context.Context) error {
 	return nil
 }
 
-// progress writes lines until ctx ends.
 func (v *View) progress(ctx context.Context) {
 	every := 10 * time.Second
 	if v.Terminal {
@@ -58,7 +57,7 @@ func (v *View) progress(ctx context.Context) {
 		stores := v.stores(ctx)
 		now, c := time.Now(), v.Force.Counts()
 		line := fmt.Sprintf("%5.0fs  %s", now.Sub(began).Seconds(), Line(&c, &before, now.Sub(at), stores))
-		if ctx.Err() == nil { // otherwise the summary says it
+		if ctx.Err() == nil { // otherwise the summary is enough
 			v.show(line)
 		}
 		at, before = now, c
@@ -68,11 +67,10 @@ func (v *View) progress(ctx context.Context) {
 	}
 }
 
-// over begins a line in place of the last one, of which a terminal cuts what is too wide; whole
-// ends that.
+// over starts a line that replaces the last one and that a terminal cuts at its right edge; whole
+// ends it.
 const over, whole = "\r\x1b[K\x1b[?7l", "\x1b[?7h"
 
-// show writes a line, over the last one on a terminal.
 func (v *View) show(line string) {
 	if v.Terminal {
 		fmt.Fprint(v.Out, over+line+whole)
@@ -81,7 +79,6 @@ func (v *View) show(line string) {
 	}
 }
 
-// stores is how many are online in Redis and in Postgres, in words.
 func (v *View) stores(ctx context.Context) string {
 	if v.Truth == nil {
 		return ""
@@ -91,7 +88,8 @@ func (v *View) stores(ctx context.Context) string {
 	return v.Truth.Stores(ctx)
 }
 
-// Stores is how many are online in Redis and in Postgres, in words: "?" if one does not say.
+// Stores describes how many are online in Redis and in Postgres, with "?" for one that does not
+// answer.
 func (t *Truth) Stores(ctx context.Context) string {
 	said := func(n int, err error) string {
 		if err != nil {
@@ -102,8 +100,8 @@ func (t *Truth) Stores(ctx context.Context) string {
 	return ", Valkey " + said(t.InRedis(ctx)) + ", Postgres " + said(t.InPostgres(ctx))
 }
 
-// Line says what a workforce does now, and what it did since a time. stores stands beside how many
-// are online as the apps know.
+// Line describes what a workforce is doing, and what it has done since before. stores follows the
+// number of apps that are online.
 func Line(c, before *Counts, since time.Duration, stores string) string {
 	var b strings.Builder
 	seconds := max(since.Seconds(), 1e-9)
@@ -125,7 +123,7 @@ func Line(c, before *Counts, since time.Duration, stores string) string {
 	return b.String()
 }
 
-// answers are how many came from where, since before.
+// answers lists how many answers came from each source since before.
 func answers(now, before map[string]int) string {
 	var parts []string
 	for _, source := range slices.Sorted(maps.Keys(now)) {
@@ -136,7 +134,6 @@ func answers(now, before map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// summary writes what a workforce has done, as a table.
 func summary(w io.Writer, c *Counts, took time.Duration) error {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {

@@ -14,7 +14,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-// demoCommand is "availability demo".
 func demoCommand() *service.Command {
 	var cfg demo.Config
 	return &service.Command{
@@ -40,12 +39,13 @@ pinged was set offline, 1 if not or interrupted, 2 on wrong arguments.`,
 }
 
 const (
-	// With fewer, the apps that die at once are so many that nobody is set offline for a minute.
+	// With fewer mitras, the apps that die at once are too large a share: nobody would be set offline
+	// for a minute.
 	leastDemo = 100
-	mostDemo  = 5000 // who ping every two seconds
+	mostDemo  = 5000 // each pings every two seconds
 )
 
-// printed is the row of what a script prints.
+// printed is the setting for a path that a script prints.
 func printed(name, what string, p *string) service.Setting {
 	given := func(v string) error {
 		if v == "" {
@@ -61,7 +61,7 @@ func playDemo(ctx context.Context, cfg demo.Config, environ []string) error {
 	if err != nil {
 		return fmt.Errorf("availability: %w", err)
 	}
-	// What is set for a replica in this environment is not meant for the demo's.
+	// Settings of a replica in this environment are not meant for the demo's replicas.
 	rows := new(settings).table()
 	inherited := slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")

@@ -16,8 +16,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/process"
 )
 
-// hasty is a demo within a test's time, and yet one that a busy machine can follow: a stall of a
-// second is no gap.
+// hasty is fast enough for a test, and slow enough for a busy machine: a stall of a second is not
+// a gap.
 var hasty = demo.Pace{
 	Stale: 3 * time.Second, Ping: 700 * time.Millisecond, Beat: 700 * time.Millisecond, TTL: 2800 * time.Millisecond,
 	Lease: 2 * time.Second, Compare: 2 * time.Second, Calm: 50 * time.Millisecond,
@@ -31,7 +31,7 @@ func playing(ctx context.Context, t *testing.T, out *process.Buffer) error {
 	}
 	require.NotEmpty(t, cfg.Postgres, "set POSTGRES_BIN to what scripts/postgres prints")
 	require.NotEmpty(t, cfg.RedisServer, "set REDIS_SERVER to what scripts/redis prints")
-	// What a user has set for other replicas must not get into these.
+	// The user's settings for other replicas must not reach these.
 	environ := append(os.Environ(), asMain+"=1", "GOCOVERDIR="+t.TempDir(), "HEARTBEAT_TTL=nonsense", "REDIS_URL=embedded")
 	return playDemo(ctx, cfg, environ)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// A frozen server takes connections and answers nobody, until it goes on. Each request has an
-// answer while it is frozen: who waits for ever fails by the test's patience.
+// A frozen server accepts connections and answers nobody until it is resumed. Each request must
+// get an answer meanwhile: one that hangs fails by the test's patience.
 func TestWhileAServerIsFrozenEachRequestIsAnswered(t *testing.T) {
 	for name, frozen := range map[string]struct {
 		postgres, redis bool

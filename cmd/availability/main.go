@@ -1,7 +1,7 @@
-// Availability tells who can take work now: which workers (mitras) are online, active, heard of
-// lately and below their capacity. It answers from a mirror in Redis or Valkey, keeps that mirror
-// equal to PostgreSQL, takes heartbeats, and sets mitras offline who are silent. Without a command
-// it serves; "availability -h" shows every setting.
+// Availability answers who can take work now: which workers (mitras) are online, active, recently
+// heard from and below their capacity. It answers from a mirror in Redis or Valkey, keeps that
+// mirror equal to PostgreSQL, takes heartbeats, and sets silent mitras offline. Without a command
+// it serves; "availability -h" lists every setting.
 package main
 
 import (
@@ -13,7 +13,6 @@ import (
 
 func main() { service.Main(program()) }
 
-// program is what serves, or what the first argument names.
 func program() *service.Command {
 	s := new(settings)
 	c := &service.Command{

@@ -11,7 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-// migrate is "availability migrate": for a role that may create, where the service's may not.
+// migrate is for a role that may create objects, when the service's role may not.
 func migrate() *service.Command {
 	s := new(settings)
 	return &service.Command{
@@ -53,8 +53,8 @@ if it does not, 2 on wrong arguments.`,
 	}
 }
 
-// lookBehind puts states right that rows have made wrong which no trigger saw, and names how such
-// rows may come.
+// lookBehind repairs states that were made wrong by rows no trigger saw, and lists how such rows
+// can appear.
 func lookBehind(ctx context.Context, source *postgres.Source, stdout io.Writer) error {
 	repaired, err := source.Repair(ctx)
 	if err != nil {

@@ -53,7 +53,8 @@ func TestAMitrasLifeThroughTheProgram(t *testing.T) {
 	require.Equal(t, "1", rdb.Get(t.Context(), "mitra:capacity:"+id).Val())
 	p.is(200, asService, "POST", "/api/v1/sessions/"+session+"/end", `{"status": "completed"}`)
 
-	// From here on who is silent for two seconds goes offline, once Redis was listened to for so long.
+	// From here on, two seconds of silence set a mitra offline, once Redis has been observed for
+	// that long.
 	p.is(200, asAdmin, "PUT", "/api/v1/config/heartbeat_cadence_seconds", `{"value": 1}`)
 	p.is(200, asAdmin, "PUT", "/api/v1/config/stale_after_seconds", `{"value": 2}`)
 	p.Await(func() bool {
@@ -231,7 +232,7 @@ func TestTwoReplicasMigrateOneAfterTheOtherAndOneLeads(t *testing.T) {
 	one.is(204, as, "POST", "/api/v1/mitra/online", "")
 	other.is(204, as, "POST", "/api/v1/mitra/heartbeat", "")
 	one.Await(func() bool { return one.state().Janitor.Leading != other.state().Janitor.Leading }, "one leads")
-	// What one changes the other knows by an event.
+	// An event carries a change from one replica to the other.
 	one.is(200, asAdmin, "PUT", "/api/v1/config/heartbeat_cadence_seconds", `{"value": 7}`)
 	other.Await(func() bool {
 		_, body := other.is(200, as, "GET", "/api/v1/mitra/status", "")

@@ -15,7 +15,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-// databasePasswordRow is the row of the file with PostgreSQL's password.
 func (s *settings) databasePasswordRow() service.Setting {
 	row := service.File(&s.databasePasswordFile, "DATABASE_PASSWORD_FILE", func(path string) error {
 		_, err := reload.Read(reload.Line, path)
@@ -38,7 +37,7 @@ func (s *settings) databasePasswordRow() service.Setting {
 	return row
 }
 
-// databasePassword is what stands in the file, as last read; nil: there is none.
+// databasePassword returns the password in the file, as last read; nil without a file.
 func (s *settings) databasePassword() (now func() string, files []reload.Watched, err error) {
 	if s.databasePasswordFile == "" {
 		return nil, nil, nil
@@ -51,7 +50,6 @@ func (s *settings) databasePassword() (now func() string, files []reload.Watched
 	return f.Get, []reload.Watched{f}, nil
 }
 
-// jwtSecretRow is the row of the file with secrets of tokens.
 func (s *settings) jwtSecretRow() service.Setting {
 	row := service.File(&s.jwtSecretFile, "JWT_HS256_SECRET_FILE", func(path string) error {
 		secrets, err := reload.Read(secretLines, path)
@@ -69,7 +67,7 @@ func (s *settings) jwtSecretRow() service.Setting {
 	return row
 }
 
-// secrets are those of tokens, as last read; nil: there are none.
+// secrets returns the secrets of tokens, as last read; nil if there are none.
 func (s *settings) secrets() (now func() []string, files []reload.Watched, err error) {
 	switch {
 	case s.jwtSecretFile != "":
@@ -84,7 +82,7 @@ func (s *settings) secrets() (now func() []string, files []reload.Watched, err e
 	return nil, nil, nil
 }
 
-// secretLines are the secrets that stand in a file, one a line.
+// secretLines returns the secrets in a file, one per line.
 func secretLines(texts []string) (secrets []string, err error) {
 	for line := range strings.Lines(texts[0]) {
 		if line = strings.TrimRight(line, "\r\n"); line == "" {
@@ -98,7 +96,7 @@ func secretLines(texts []string) (secrets []string, err error) {
 	return secrets, nil
 }
 
-// parseDatabase says nothing of what the library says: that may repeat a password.
+// parseDatabase drops the library's error, which may repeat a password.
 func (s *settings) parseDatabase(v string) error {
 	s.databaseURL = service.Secret(v)
 	expected := errors.New("a URL such as postgres://user:password@host:5432/database, " +

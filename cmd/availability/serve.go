@@ -23,7 +23,6 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// replica is one running instance and its parts.
 type replica struct {
 	settings *settings
 	log      *slog.Logger
@@ -45,8 +44,8 @@ type replica struct {
 	draining atomic.Bool
 }
 
-// serve is a replica's whole life: it assembles everything, serves until ctx ends or a part fails,
-// and stops everything. The error is nil after ctx ended and all has stopped within the grace.
+// serve is a replica's whole life: it assembles the parts, serves until ctx ends or a part fails,
+// and stops everything. It returns nil if ctx ended and everything stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	r := &replica{settings: s, log: log, began: time.Now(), metrics: prometheus.NewRegistry()}
 	r.traces = tracing.Start(ctx, tracing.Config{
@@ -57,7 +56,7 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.clients.Close()) }()
-	if err := s.tagged(); err != nil { // only now is it known whether one address is a Cluster's
+	if err := s.tagged(); err != nil { // only now is it known whether a single address belongs to a Cluster
 		return err
 	}
 	password, files, err := s.databasePassword()
@@ -79,12 +78,12 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	return r.run(ctx)
 }
 
-// mostConns bounds the connections of apps and gateways to HTTP_ADDR: each costs about 20 kB.
+// mostConns limits connections to HTTP_ADDR from apps and gateways. Each costs about 20 kB.
 const mostConns = 4096
 
-// assemble makes a replica's parts. It asks Redis once whether it can be used, if it answers. Last
-// it opens the HTTP listener, so that an address in use is known before anything has begun. The
-// files are watched, and those of other secrets.
+// assemble creates a replica's parts. It asks Redis once whether it is usable, if it answers. The
+// HTTP listener comes last, so that an address in use is found before anything has begun.
+// assemble watches the given files and those of other secrets.
 func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err error) {
 	s, log := r.settings, r.log
 	if r.inspector, err = service.Inspect(ctx, r.clients, log); err != nil {
@@ -103,7 +102,7 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 	metrics := r.metrics
 	metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	// Its metrics are about devices, of which there are none here.
+	// No Registerer: the registry's metrics are about devices, and there are none here.
 	r.registry, err = registry.New(registry.Config{
 		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
 		Layout:            s.layout(),
@@ -159,13 +158,12 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 	return err
 }
 
-// seedWait is for how long nobody is answered while the mirror is seeded. Then reads fall back.
+// seedWait is how long requests wait for the first seeding before reads fall back.
 const seedWait = 5 * time.Second
 
-// run serves until ctx ends or a part fails, and stops every part. They stop in this order, each
-// within its share of the grace: HTTP ends first, since its requests need all that follows; the
-// janitor joins its passes and releases the lease; the registry, which beats until then, says
-// goodbye.
+// run serves until ctx ends or a part fails, then stops every part within its share of the grace.
+// HTTP ends first, because its requests need all the others. The janitor joins its passes and
+// releases the lease. The registry sends heartbeats until then, and deregisters last.
 func (r *replica) run(ctx context.Context) error {
 	parts := service.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("tokens", r.tokens.Run)
@@ -187,14 +185,13 @@ func (r *replica) run(ctx context.Context) error {
 	parts.Stop(6, "http")
 	parts.Stop(7, "mirror", "database", "tokens")
 	if left := parts.Stop(9, "registry"); len(left) > 0 {
-		// No context ends a call that waits for a silent Redis; this does.
+		// No context ends a call that waits for a silent Redis. Closing the client does.
 		_ = r.clients.Data.Close()
 	}
 	parts.Stop(10)
 	return parts.End()
 }
 
-// awaitSeeding returns when the mirror is whole, or has had its time to become so.
 func (r *replica) awaitSeeding(ctx context.Context) {
 	wait, cancel := context.WithTimeout(ctx, seedWait)
 	defer cancel()

@@ -18,14 +18,14 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// settings are everything that can be set for a replica. What each means stands in the table.
+// settings of a replica. The table explains each.
 type settings struct {
 	service.Base
 
-	databaseURL, jwtSecret service.Secret // jwtSecret as at the start: the first one
+	databaseURL, jwtSecret service.Secret // jwtSecret at the start: the first one
 	databasePasswordFile   string
 	jwtSecretFile          string
-	jwks                   service.Secret // it may have a password, or a key in its query
+	jwks                   service.Secret // may contain a password, or a key in its query
 	jwtAudience, jwtIssuer string
 	migrate                string // on or off
 	operatorAddr           string // empty: the same as HTTPAddr
@@ -39,13 +39,13 @@ type settings struct {
 	heartbeatInterval, heartbeatTTL time.Duration
 }
 
-// prefixes are those of variables that are ours: one that is no setting was mistyped.
+// prefixes of our own variables: one of these without a setting was mistyped.
 var prefixes = []string{
 	"AVAILABILITY_", "HEARTBEAT_", "MITRA_AUTO_OFFLINE_", "VALKEY_ONLINE_", "JWT_HS256_", "JWT_JWKS_",
 	"JWT_AUDIENCE", "JWT_ISSUER", "SESSION_END_",
 }
 
-// table is every setting there is, in the order in which help shows them.
+// table's order is that of the help.
 func (s *settings) table() []service.Setting {
 	base := s.Base.Table()
 	for i := range base {
@@ -136,15 +136,13 @@ func (s *settings) table() []service.Setting {
 	})
 }
 
-// decimal is a number without a unit, a sign or an exponent.
 var decimal = regexp.MustCompile(`^[0-9]{1,9}(\.[0-9]{1,9})?$`)
 
-// seconds is the row of a time that is set as a number of seconds.
 func seconds(name, otherwise string, p *time.Duration, meaning, consequence string) service.Setting {
 	const least, most = 0.05, 24 * 3600
 	return service.Setting{Name: name, Default: otherwise, Meaning: meaning, Consequence: consequence,
 		Value: func(v string) error {
-			// A fraction is for tests and demonstrations.
+			// Fractions are for tests and demonstrations.
 			n, err := strconv.ParseFloat(v, 64)
 			if err != nil || !decimal.MatchString(v) || n < least || n > most {
 				return fmt.Errorf("a number of seconds from %v to %d, without a unit", least, most)
@@ -154,7 +152,6 @@ func seconds(name, otherwise string, p *time.Duration, meaning, consequence stri
 		}}
 }
 
-// parseEndings stores the words that end a session.
 func (s *settings) parseEndings(v string) error {
 	expected := errors.New("words with commas, each once, or word=status; none of " +
 		strings.Join(availability.Running, ", "))
@@ -179,7 +176,7 @@ func (s *settings) parseEndings(v string) error {
 
 var endingWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_ -]{0,62}$`)
 
-// jwksOK drops the error of net/url, which may repeat a password.
+// jwksOK drops net/url's error, which may repeat a password.
 func jwksOK(v string) error {
 	if token.IsURL(v) {
 		if u, err := url.Parse(v); err != nil || u.Hostname() == "" {
@@ -194,10 +191,9 @@ func jwksOK(v string) error {
 	return nil
 }
 
-// layout names all keys.
 func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix} }
 
-// check finds settings that are fine alone and unsafe together.
+// check finds settings that are valid alone but unsafe together.
 func (s *settings) check(in *service.Input) {
 	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
 	if s.jwtSecret == "" && in.Understood("JWT_HS256_SECRET", "JWT_HS256_SECRET_FILE") &&
@@ -209,7 +205,7 @@ func (s *settings) check(in *service.Input) {
 	}
 }
 
-// tagged returns an error if the prefix lacks what a Redis Cluster needs.
+// tagged returns an error if the prefix lacks the hash tag that a Redis Cluster needs.
 func (s *settings) tagged() error {
 	if s.Redis.Cluster == nil || s.layout().OneSlot() {
 		return nil
@@ -218,7 +214,6 @@ func (s *settings) tagged() error {
 		"names a Redis Cluster, got %q", s.prefix)
 }
 
-// controlDeadline bounds each of the control client's steps.
 func (s *settings) controlDeadline() time.Duration {
 	return service.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
 }

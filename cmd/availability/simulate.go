@@ -15,19 +15,18 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-// askTime bounds each question to a server that the simulation asks itself.
+// askTime bounds each of the simulation's own calls to a server.
 const askTime = 5 * time.Second
 
-// simulation is what "availability simulate" was asked for.
 type simulation struct {
-	settings // of which it has the database, the secret and the prefix
+	settings // only the database, the secret and the prefix are used
 
 	cfg      workforce.Config
 	duration time.Duration // 0: until interrupted
 	redis    service.Redis
 }
 
-// simulate is "availability simulate": it lets a workforce be until ctx ends or its time is up.
+// simulate is "availability simulate": it runs a workforce until ctx ends or its time is up.
 func simulate() *service.Command {
 	s := new(simulation)
 	return &service.Command{
@@ -46,7 +45,6 @@ if nobody could go online at all, 2 on wrong arguments.`,
 	}
 }
 
-// rows is every setting of "availability simulate".
 func (s *simulation) rows() []service.Setting {
 	const ever = 100 * 365 * 24 * time.Hour
 	c := &s.cfg
@@ -102,7 +100,7 @@ func (s *simulation) parseTargets(v string) error {
 	return nil
 }
 
-// rate takes a number of things in a second.
+// rate parses a number of events per second.
 func rate(p *float64) func(string) error {
 	const most = 10_000
 	return func(v string) error {
@@ -115,7 +113,7 @@ func rate(p *float64) func(string) error {
 	}
 }
 
-// show runs the workforce and shows it. Its error says that nobody could go online at all.
+// show runs the workforce and shows it. It fails only if nobody could go online at all.
 func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 	c := s.cfg
 	if s.duration > 0 {

@@ -14,7 +14,7 @@ import (
 //go:embed page.html
 var pageText string
 
-// replicaStatus is what GET /api/v1/status answers and the page shows.
+// replicaStatus is the body of GET /api/v1/status, and the page's data.
 type replicaStatus struct {
 	service.Status
 	Postgres database.Status `json:"postgres"`
@@ -22,34 +22,34 @@ type replicaStatus struct {
 	Counts   api.Counts      `json:"counts"`
 }
 
-// mirrorStatus is about what stands in Redis.
+// mirrorStatus describes the mirror in Redis.
 type mirrorStatus struct {
-	// Whole: reads are answered from Redis. It was so at LookedAt, and Redis answers.
+	// Whole: reads are answered from Redis. It was whole at LookedAt, and Redis answers.
 	Whole    bool      `json:"whole"`
 	LookedAt time.Time `json:"looked_at,omitzero"`
-	// FeedAt is when the feed was last read and brought to Redis, FeedError why it was not.
+	// FeedAt is when the feed was last read and copied to Redis, FeedError why it was not.
 	FeedAt    time.Time `json:"feed_at,omitzero"`
 	FeedError string    `json:"feed_error,omitempty"`
-	// FeedBehind is for how long (s) Redis may have missed what Postgres committed: reads ask Postgres
-	// as well. 0: it has all of it.
+	// FeedBehind is how long (s) Redis may have missed commits of Postgres, so that reads ask
+	// Postgres as well. 0: it has them all.
 	FeedBehind float64 `json:"feed_behind_seconds"`
-	// Drift is what the last comparison on this replica found, by kind.
+	// Drift is the result of the last comparison on this replica, by kind.
 	Drift   map[string]int `json:"drift,omitempty"`
 	DriftAt time.Time      `json:"drift_at,omitzero"`
 	// Unseen describes how rows may change without a trigger, as of that comparison.
 	Unseen []string `json:"unseen,omitempty"`
-	// SettingsError is why settings cannot be read, or which make no sense. The last good ones apply
-	// then, or defaults.
+	// SettingsError is why settings cannot be read, or which make no sense. Meanwhile the last good
+	// values apply, or defaults.
 	SettingsError string `json:"settings_error,omitempty"`
-	// RedisBreaker and PostgresBreaker are closed, half-open or open: then nobody is asked.
+	// RedisBreaker and PostgresBreaker are closed, half-open or open, which blocks all calls.
 	RedisBreaker    string `json:"redis_breaker"`
 	PostgresBreaker string `json:"postgres_breaker"`
 	// OfflineHeld is why the leader sets nobody offline now.
 	OfflineHeld string `json:"offline_held,omitempty"`
 }
 
-// answeredFor is for how long an answer says that reads are answered. They are tried each two
-// seconds, and one that fails takes a few.
+// answeredFor is how long one answered read proves that reads work. There is one every two
+// seconds, and a failing one takes a few.
 const answeredFor = 15 * time.Second
 
 func (r *replica) mirrorStatus(reachable bool) mirrorStatus {
@@ -64,7 +64,7 @@ func (r *replica) mirrorStatus(reachable bool) mirrorStatus {
 	}
 }
 
-// status is what this replica knows, without asking anybody.
+// status returns what this replica knows without asking anybody.
 func (r *replica) status() replicaStatus {
 	st := replicaStatus{
 		Status: service.Status{
@@ -85,15 +85,15 @@ func (r *replica) status() replicaStatus {
 	st.Redis = r.inspector.Status(!failing && !st.Registry.LastBeat.IsZero())
 	st.Mirror = r.mirrorStatus(st.Redis.Reachable)
 	if !st.Janitor.Leading {
-		st.Mirror.OfflineHeld = "" // it is of a former term
+		st.Mirror.OfflineHeld = "" // from a former term
 	}
 	st.NotReady = r.notReady(&st)
 	st.Ready = st.NotReady == ""
 	return st
 }
 
-// notReady says why this replica cannot answer; empty: it can. The evidence is a read that it makes
-// itself now and then, which Redis or PostgreSQL may answer.
+// notReady returns why this replica cannot answer, or "" if it can. The evidence is a periodic
+// read of its own, which either Redis or PostgreSQL may answer.
 func (r *replica) notReady(st *replicaStatus) string {
 	switch {
 	case r.draining.Load():

@@ -13,24 +13,23 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// samples is how many candidates of a rule check shows.
+// samples is how many candidates of each rule check shows.
 const samples = 3
 
-// many is the least number of candidates for which it counts that all of them have the same result.
+// many is the least number of candidates for which a common result means something.
 const many = 5
 
-// most is the least number of candidates for which the worker blames the signs if more than half
-// are condemned.
+// most is the least number of candidates for which the worker suspects the signs if more than
+// half of them are condemned.
 const most = 20
 
-// check is "cleanup check".
 func check() *service.Command {
 	var (
 		s      settings
 		schema bool
 	)
 	rows := s.table()
-	rows[0].Required = false // REDIS_URL: the schema needs none
+	rows[0].Required = false // REDIS_URL: --schema does not need it
 	return &service.Command{
 		Name: "cleanup check",
 		About: `cleanup check looks whether the rules fit the keys that are there: of which types
@@ -86,8 +85,8 @@ the living needs a look: a caution, or a candidate that is odd.`,
 	}
 }
 
-// showChecks writes what was found, and returns how much of it is wrong or doubtful. A survey and a
-// plan of one rule have the same index.
+// showChecks writes the findings, and returns how many are wrong and how many doubtful. A rule's
+// survey and plan have the same index.
 func showChecks(
 	w io.Writer, surveys []orphan.Survey, plans []orphan.Plan, warnings, remarks []string,
 ) (wrong, doubtful int, err error) {

@@ -87,7 +87,7 @@ func TestWhatEndangersTheLivingIsNoNote(t *testing.T) {
 		// a sign that is lost with one key
 		`{name: bots, keys: "bots:state:{bot}", unless_lost: [{exists: "bots:deployed"}],
   keep_if: [{member: {set: "bots:deployed", of: "{bot}"}}, {member: {set: "bots:active", of: "{bot}"}}]}`,
-		// nothing tells whether signs were lost, and a new key looks old
+		// nothing shows whether signs were lost, and a new key looks old
 		`{name: queue, members: {zset: "queue:elo", as: user}, keep_if: [{exists: "queue:joinedAt:{user}"}]}`,
 		// the channels of rooms, misspelt, beside a reference to the right ones
 		`{name: reservations, keys: "queue:reservation:{user}", read: json, bind: {room: .roomId},

@@ -14,7 +14,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-// demoCommand is "cleanup demo".
 func demoCommand() *service.Command {
 	var ferret string
 	return &service.Command{
@@ -39,7 +38,6 @@ arguments.`,
 	}
 }
 
-// playDemo runs the demo on a Redis inside this process.
 func playDemo(ctx context.Context, out io.Writer, ferret string, environ []string) error {
 	var target service.Redis
 	if err := target.Parse(service.EmbeddedRedis); err != nil {
@@ -54,7 +52,7 @@ func playDemo(ctx context.Context, out io.Writer, ferret string, environ []strin
 	if err != nil {
 		return fmt.Errorf("cleanup: %w", err)
 	}
-	// What is set for a worker in this environment is not meant for the demo's.
+	// Settings of a worker in this environment are not meant for the demo's worker.
 	rows := new(settings).table()
 	inherited := slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")

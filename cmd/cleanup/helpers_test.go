@@ -102,7 +102,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return cleanup().Execute(ctx, args, nil, stdout, stderr)
 }
 
-// says runs a command that ends, and returns what it says.
+// says runs a command until it ends, and returns its output.
 func says(t testing.TB, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer

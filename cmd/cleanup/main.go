@@ -1,7 +1,7 @@
-// Cleanup deletes keys of any application from Redis that point at nothing, by rules: reservations
-// of rooms that are gone, state of matches that a database calls finished. Without a command it
-// serves, on the Redis that REDIS_URL names; "cleanup -h" shows every setting. "cleanup check" and
-// "cleanup plan" tell what the rules would do, and write nothing.
+// Cleanup deletes orphaned keys of any application from Redis, by rules: reservations of rooms
+// that no longer exist, state of matches that a database has as finished. Without a command it
+// serves, on the Redis at REDIS_URL; "cleanup -h" lists every setting. "cleanup check" and
+// "cleanup plan" report what the rules would do, and write nothing.
 package main
 
 import (
@@ -13,7 +13,6 @@ import (
 
 func main() { service.Main(cleanup()) }
 
-// cleanup is the program: a worker that serves, or what the first argument names.
 func cleanup() *service.Command {
 	s := new(settings)
 	c := &service.Command{

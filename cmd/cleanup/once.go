@@ -16,14 +16,14 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// once does something with the rules of the settings, or with the one of that name, and closes the
-// connections. The janitor is not part of it: nothing is deleted.
+// once connects, calls do with the settings' rules or only the named one, and disconnects. It
+// involves no janitor, so nothing is deleted.
 func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) error) (err error) {
 	clients, err := service.Connect(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = clients.Close() }() // nothing is left unsent
+	defer func() { _ = clients.Close() }() // nothing is left to send
 	rules := s.rules
 	if rule != "" {
 		rules = slices.DeleteFunc(slices.Clone(rules), func(r orphan.Rule) bool { return r.Name != rule })
@@ -43,12 +43,10 @@ func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) er
 	return do(set)
 }
 
-// named is the setting that names one rule.
 func named(rule *string) service.Setting {
 	return service.Setting{Name: "rule", Value: service.Text(rule), Meaning: "only the rule of this name"}
 }
 
-// checkOnce checks the settings of a command that runs once.
 func checkOnce(in *service.Input, s *settings, rule string) {
 	s.check(in)
 	if s.Redis.Embedded() {
@@ -63,7 +61,7 @@ func checkOnce(in *service.Input, s *settings, rule string) {
 	}
 }
 
-// table writes rows in columns. No cell can break its line.
+// table writes rows in columns. No cell can contain a line break.
 func table(w io.Writer, rows ...[]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -76,7 +74,7 @@ func table(w io.Writer, rows ...[]string) error {
 	return t.Flush()
 }
 
-// counts are numbers by name, the names sorted: "alive 3, young 1".
+// counts formats numbers by name, sorted by name: "alive 3, young 1".
 func counts(of map[string]int) string {
 	var all []string
 	for name, n := range of {
@@ -93,7 +91,6 @@ func moment(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// why is "cleanup why".
 func why() *service.Command {
 	var (
 		s   settings
@@ -150,24 +147,22 @@ func showWhy(w io.Writer, found []orphan.Finding) error {
 	return nil
 }
 
-// inBins does something with the bins. It needs neither rules nor their database.
+// inBins calls do with the bins. It needs neither rules nor their database.
 func inBins(ctx context.Context, s *settings, do func(orphan.Bins) error) error {
 	clients, err := service.Connect(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = clients.Close() }() // nothing is left unsent
+	defer func() { _ = clients.Close() }() // nothing is left to send
 	return do(orphan.Bins{Client: clients.Data, Layout: s.layout()})
 }
 
-// checkBins checks the settings of a command that needs bins alone.
 func checkBins(in *service.Input, s *settings) {
 	if s.Redis.Embedded() {
 		in.Fault("REDIS_URL: expected the application's Redis; the one inside a worker is not this process'")
 	}
 }
 
-// bins is "cleanup bins".
 func bins() *service.Command {
 	var (
 		s    settings
@@ -204,7 +199,6 @@ func showBins(w io.Writer, found []orphan.Binned) error {
 	return table(w, rows...)
 }
 
-// restore is "cleanup restore".
 func restore() *service.Command {
 	var (
 		s   settings

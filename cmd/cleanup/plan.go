@@ -14,7 +14,6 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// plan is "cleanup plan".
 func plan() *service.Command {
 	var (
 		s      settings
@@ -60,7 +59,7 @@ second look, one grace later. It takes all settings of cleanup too.`,
 	}
 }
 
-// showPlans writes what would go, what is held, and in the last line the sums.
+// showPlans writes what would be deleted, what is held, and the sums in the last line.
 func showPlans(w io.Writer, plans []orphan.Plan, warnings ...string) error {
 	rows := [][]string{{"RULE", "CONDEMNED", "RELATED", "SINCE", "WHY"}}
 	sums, scanned := map[string]int{}, 0

@@ -41,7 +41,7 @@ func TestAnOrphanGoesAfterItsGraceAndTheLivingStay(t *testing.T) {
 	p.Await(func() bool {
 		_, body := p.Get("/api/v1/stats")
 		require.NoError(t, json.Unmarshal([]byte(body), &stats))
-		// A key goes a moment before the reply that it is counted by.
+		// A key is deleted a moment before the reply that counts it.
 		return stats.TotalCleanupsRun >= 2 && stats.CumulativeStats["totalKeysRemoved"] == 2.0
 	})
 	for _, key := range []string{"queue:reservation:ann", "queue:reservation:eve", "bots:state:b1", "cart:ann"} {
@@ -95,7 +95,7 @@ func TestASweepOnDemandSaysWhatWentByCategory(t *testing.T) {
 	p := serving(t, append(append(on(t, server), quick...), "--cleanup-interval=10m")...)
 	p.Await(func() bool { return p.state().Janitor.Leading })
 	total, waited := 0.0, false
-	p.Await(func() bool { // held until Redis was listened to, then marked, then it goes
+	p.Await(func() bool { // held until Redis was observed, then marked, then deleted
 		code, body := p.Post("/api/v1/sweep?sweep=reservations", adminToken)
 		if code == http.StatusConflict { // between two terms
 			return false

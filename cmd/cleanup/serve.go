@@ -21,7 +21,6 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// worker is one running instance and its parts.
 type worker struct {
 	settings *settings
 	log      *slog.Logger
@@ -38,16 +37,16 @@ type worker struct {
 	janitor   *janitor.Janitor
 	files     *reload.Watcher
 
-	contends atomic.Bool // the janitor is under way: it contends for the lease, or leads
+	contends atomic.Bool // the janitor is running: it contends for the lease, or leads
 	draining atomic.Bool
 }
 
-// mostMemory is where the runtime begins to collect garbage more often: a pass over large values
-// leaves much of it.
+// mostMemory is where the runtime starts collecting garbage more often, because a pass over large
+// values leaves much of it.
 const mostMemory = 96 << 20
 
-// serve is a worker's whole life: it assembles everything, serves until ctx ends or a part fails,
-// and stops everything. The error is nil after ctx ended and all has stopped within the grace.
+// serve is a worker's whole life: it assembles the parts, serves until ctx ends or a part fails,
+// and stops everything. It returns nil if ctx ended and everything stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(mostMemory)
@@ -72,8 +71,8 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	return w.run(ctx)
 }
 
-// assemble makes a worker's parts. It asks Redis once whether it can be used, if it answers. Last
-// it opens the HTTP listener, so that an address in use is known before anything has begun.
+// assemble creates a worker's parts. It asks Redis once whether it is usable, if it answers. The
+// HTTP listener comes last, so that an address in use is found before anything has begun.
 func (w *worker) assemble(ctx context.Context) (err error) {
 	s, log := w.settings, w.log
 	if w.inspector, err = service.Inspect(ctx, w.clients, log); err != nil {
@@ -85,8 +84,9 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	// Its metrics are about devices, of which there are none here. So are its two sweeps: they cost
-	// a small call each heartbeat interval, and one each interval.
+	// No Registerer: the registry's metrics are about devices, and there are none here. Its two
+	// sweeps are about devices too: they cost a small call per heartbeat interval, and one per
+	// interval.
 	w.registry, err = registry.New(registry.Config{
 		Client: w.clients.Data, Control: w.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
 		Layout:            s.layout(),
@@ -99,7 +99,7 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 	w.set, err = orphan.New(orphan.Config{
 		Rules: s.rules, Client: w.clients.Data, Source: w.source.orNil(), Layout: s.layout(),
 		Interval: s.interval, Logger: log, Registerer: metrics,
-		// The cycles are there before the first pass is.
+		// w.cycles is set before the first pass.
 		Passed: func(r orphan.Result) { w.cycles.Passed(r) },
 	})
 	if err != nil {
@@ -139,7 +139,7 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 	return err
 }
 
-// swept adds to the answer of a sweep that was asked for what has gone since, and what will.
+// swept adds to the answer of a requested sweep what it has removed, and what will follow.
 func (w *worker) swept() func() map[string]any {
 	before, began := w.set.Stats(), time.Now()
 	return func() map[string]any {
@@ -150,9 +150,9 @@ func (w *worker) swept() func() map[string]any {
 	}
 }
 
-// run serves until ctx ends or a part fails, and stops every part. They stop in this order, each
-// within its share of the grace: the janitor joins its passes and releases the lease (4/10); the
-// registry, which beats until then, says goodbye (2/10); HTTP, which shows all of that, ends last.
+// run serves until ctx ends or a part fails, then stops every part within its share of the grace.
+// The janitor joins its passes and releases the lease (4/10). The registry sends heartbeats until
+// then, and deregisters (2/10). HTTP shows all of that, and ends last.
 func (w *worker) run(ctx context.Context) error {
 	parts := service.NewParts(ctx, w.settings.ShutdownGrace, w.log)
 	parts.Go("http", w.http.Run)
@@ -169,7 +169,7 @@ func (w *worker) run(ctx context.Context) error {
 	w.draining.Store(true)
 	parts.Stop(4, "janitor", "inspector", "files")
 	if left := parts.Stop(6, "registry"); len(left) > 0 {
-		// No context ends a call that waits for a silent Redis; this does.
+		// No context ends a call that waits for a silent Redis. Closing the client does.
 		_ = w.clients.Data.Close()
 	}
 	parts.Stop(9)

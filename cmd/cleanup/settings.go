@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// settings are everything that can be set for a worker. What each means stands in the table.
+// settings of a worker. The table explains each.
 type settings struct {
 	service.Base
 
@@ -29,13 +29,13 @@ type settings struct {
 	heartbeatInterval, heartbeatTTL time.Duration
 	leaseTTL                        time.Duration
 
-	rules []orphan.Rule // of rulesFile, or the built-in ones; set by check
+	rules []orphan.Rule // from rulesFile, or the built-in ones; set by check
 }
 
-// prefixes are those of variables that are ours: one that is no setting was mistyped.
+// prefixes of our own variables: one of these without a setting was mistyped.
 var prefixes = []string{"CLEANUP_", "HEARTBEAT_"}
 
-// table is every setting there is, in the order in which help shows them.
+// table's order is that of the help.
 func (s *settings) table() []service.Setting {
 	return slices.Concat(s.Base.Table(), []service.Setting{
 		{Name: "RULES", Value: service.Text(&s.rulesFile),
@@ -87,10 +87,9 @@ func (s *settings) table() []service.Setting {
 	})
 }
 
-// layout names the worker's own keys.
 func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix} }
 
-// check finds settings that are fine alone and unsafe together, and reads the rules.
+// check finds settings that are valid alone but unsafe together, and reads the rules.
 func (s *settings) check(in *service.Input) {
 	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
 	in.NotBoth("CLEANUP_INTERVAL", "CLEANUP_INTERVAL_MS")
@@ -107,7 +106,6 @@ func (s *settings) check(in *service.Input) {
 	}
 }
 
-// readRules reads the rules and checks them.
 func (s *settings) readRules() (err error) {
 	text := orphan.ColyseusYAML()
 	if s.rulesFile != "" {
@@ -131,7 +129,6 @@ func (s *settings) readRules() (err error) {
 	return orphan.Validate(s.rules, s.layout())
 }
 
-// asksMongoDB are the names of rules that ask MongoDB.
 func asksMongoDB(rules []orphan.Rule) (names []string) {
 	for _, r := range rules {
 		asks := r.GoneIf != nil && r.GoneIf.Mongo != nil ||
@@ -143,7 +140,6 @@ func asksMongoDB(rules []orphan.Rule) (names []string) {
 	return names
 }
 
-// controlDeadline bounds each of the control client's steps.
 func (s *settings) controlDeadline() time.Duration {
 	return service.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
 }

@@ -10,26 +10,27 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/mongodb"
 )
 
-// source is MongoDB, and remembers how it answered last, for the status.
+// source is MongoDB, and remembers whether the last call succeeded, for the status.
 type source struct {
 	db *mongodb.Source
 
 	mu     sync.Mutex
 	last   time.Time // when it last answered; zero: never
-	failed error     // of the last question; nil: it was answered
+	failed error     // the last call's error
 }
 
-// mongoStatus is what the status shows of MongoDB.
+// mongoStatus is MongoDB's part of the status.
 type mongoStatus struct {
-	// Asked: there are rules that ask it.
+	// Asked: some rules ask it.
 	Asked bool `json:"asked"`
 	// LastAnswer is when it last answered this process; only a leader asks.
 	LastAnswer time.Time `json:"last_answer,omitzero"`
-	// Error is why the last question was not answered.
+	// Error is why the last call failed.
 	Error string `json:"error,omitempty"`
 }
 
-// openSource connects if a rule asks MongoDB; else it returns nil. It does not wait for the server.
+// openSource connects if a rule asks MongoDB, and otherwise returns nil. It does not wait for the
+// server.
 func openSource(s *settings) (*source, error) {
 	if len(asksMongoDB(s.rules)) == 0 {
 		return nil, nil
@@ -41,7 +42,7 @@ func openSource(s *settings) (*source, error) {
 	return &source{db: db}, nil
 }
 
-// orNil is the source for package orphan, in which a nil pointer would be one.
+// orNil avoids a nil pointer in the interface, which package orphan would take for a source.
 func (s *source) orNil() orphan.Source {
 	if s == nil {
 		return nil
@@ -62,7 +63,7 @@ func (s *source) Empty(ctx context.Context, collection string) (bool, error) {
 }
 
 func (s *source) note(err error) {
-	if errors.Is(err, context.Canceled) { // who asked went away
+	if errors.Is(err, context.Canceled) { // the caller went away
 		return
 	}
 	s.mu.Lock()
@@ -85,7 +86,6 @@ func (s *source) status() mongoStatus {
 	return st
 }
 
-// closeBound is the most time for closing the connections.
 const closeBound = time.Second
 
 func (s *source) close(ctx context.Context) error {

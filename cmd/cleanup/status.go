@@ -14,7 +14,7 @@ import (
 //go:embed page.html
 var pageText string
 
-// workerStatus is what GET /api/v1/status answers and the page shows.
+// workerStatus is the body of GET /api/v1/status, and the page's data.
 type workerStatus struct {
 	service.Status
 	MongoDB mongoStatus         `json:"mongodb"`
@@ -22,7 +22,7 @@ type workerStatus struct {
 	Stats   cycles.Stats        `json:"stats"`
 }
 
-// status is what this worker knows, without asking anybody.
+// status returns what this worker knows without asking anybody.
 func (w *worker) status() workerStatus {
 	st := workerStatus{
 		Status: service.Status{
@@ -47,8 +47,8 @@ func (w *worker) status() workerStatus {
 	return st
 }
 
-// notReady says why this worker cannot work; empty: it can. MongoDB has no say in it: the rules
-// that do not ask it work on.
+// notReady returns why this worker cannot work, or "" if it can. It does not depend on MongoDB,
+// because rules that do not need MongoDB keep working.
 func (w *worker) notReady(reachable bool, reg registry.Status) string {
 	switch {
 	case w.draining.Load():

@@ -1,17 +1,17 @@
 // Package pgtest gives tests a real PostgreSQL.
 //
-//   - [Database]: a database of the test's own on one server for the whole test binary.
+//   - [Database]: the test's own database, on one server for the whole test binary.
 //   - [Template]: the same, copied from a database that was prepared once.
-//   - [Start]: a server of the test's own, to be frozen, killed, restarted, copied and set back.
+//   - [Start]: the test's own server, to freeze, kill, restart, copy and reset.
 //
-// A package that uses it has a TestMain that calls [Main].
+// Packages that use it need a TestMain that calls [Main].
 //
-// The programs are in the folder that POSTGRES_BIN names: "make test" sets it, scripts/postgres
-// prints it. Without it they are those of the PATH, else of the project's cache. None fails a test,
-// it never skips one.
+// POSTGRES_BIN names the folder with the programs: "make test" sets it and scripts/postgres
+// prints it. Without it, they come from the PATH, or else from the project's cache. A missing
+// server fails a test; it never skips one.
 //
-// A server listens on a socket in a private folder, and on no port. What was committed outlives a
-// killed server, but no loss of power: nothing is synced to the disk. As root it runs as the user
+// A server listens on a socket in a private folder, and on no port. Committed data survives a
+// killed server, but not a power failure: nothing is synced to disk. For root it runs as the user
 // nobody, since PostgreSQL refuses to run as root.
 package pgtest
 
@@ -32,17 +32,17 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// patience is for what takes milliseconds, on a machine that does a lot else.
+// patience is for things that take milliseconds, on a busy machine.
 const patience = 2 * time.Minute
 
-// A DB is a database of a test's own. It goes with the test.
+// A DB is a test's own database. It is removed with the test.
 type DB struct {
-	*pgxpool.Pool        // a superuser's, for the test's own look
-	Name          string // of the database; roles that a test makes need names of their own: prefix them with it
+	*pgxpool.Pool        // a superuser's, for the test's own reads
+	Name          string // of the database; roles that a test creates need it as a prefix, to be unique
 	URL           string // for the code under test, as a superuser
 }
 
-// As is the database's URL for another role.
+// As returns the database's URL for another role.
 func (d *DB) As(role string) string {
 	c := d.Config().ConnConfig
 	return urlOf(role, c.Host, d.Name)
@@ -52,8 +52,8 @@ func urlOf(role, folder, name string) string {
 	return fmt.Sprintf("postgres://%s@/%s?host=%s", role, name, folder)
 }
 
-// Database makes an empty database on the test binary's one server. Other tests use that server at
-// the same time.
+// Database creates an empty database on the test binary's one server. Other tests use that server
+// at the same time.
 func Database(t testing.TB) *DB {
 	t.Helper()
 	return shared(t).borrowed(t, "template0")
@@ -61,7 +61,7 @@ func Database(t testing.TB) *DB {
 
 // A Template is a database that is prepared once, and copied for each test.
 type Template struct {
-	// Prepare fills the database that the URL names, and closes its connections.
+	// Prepare fills the database at url and closes its connections.
 	Prepare func(ctx context.Context, url string) error
 
 	once sync.Once
@@ -69,7 +69,7 @@ type Template struct {
 	err  error
 }
 
-// Database makes a copy of the template on the test binary's one server.
+// Database creates a copy of the template on the test binary's one server.
 func (tmpl *Template) Database(t testing.TB) *DB {
 	t.Helper()
 	p := shared(t)
@@ -83,7 +83,7 @@ func (tmpl *Template) Database(t testing.TB) *DB {
 	return p.borrowed(t, tmpl.name)
 }
 
-// database makes a database that goes with the server.
+// database creates a database that is removed with the server.
 func (p *server) database(t testing.TB, template string) *DB {
 	t.Helper()
 	name, err := p.create(t.Context(), template)
@@ -95,7 +95,7 @@ func (p *server) database(t testing.TB, template string) *DB {
 	return db
 }
 
-// borrowed makes a database that goes with a test, before its server does.
+// borrowed creates a database that is removed with a test, before the server is.
 func (p *server) borrowed(t testing.TB, template string) *DB {
 	t.Helper()
 	db := p.database(t, template)
@@ -122,10 +122,9 @@ func (p *server) exec(ctx context.Context, sql string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// common is the test binary's one server, started when it is first asked for.
 var common struct {
 	sync.Mutex
-	inMain bool // Main is there to stop it
+	inMain bool // Main will stop it
 	p      *server
 	err    error // of the only attempt
 }
@@ -144,8 +143,8 @@ func shared(t testing.TB) *server {
 	return common.p
 }
 
-// Main is the body of a package's TestMain: [redistest.Main], with this package's server stopped as
-// well. It does not return.
+// Main is the body of a package's TestMain: it calls [redistest.Main] and also stops this
+// package's server. It does not return.
 func Main(m *testing.M) {
 	common.Lock()
 	common.inMain = true

@@ -131,7 +131,7 @@ func TestAFrozenServerAnswersNobodyUntilItGoesOn(t *testing.T) {
 	s.Cont()
 	require.NoError(t, <-answered)
 	require.Equal(t, 1, count(t, db))
-	s.Stop() // and goes with the test like this
+	s.Stop() // and is removed with the test in this state
 }
 
 // asParent makes this test's binary a parent that starts a server and is killed then.

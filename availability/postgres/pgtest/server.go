@@ -25,27 +25,27 @@ const (
 	superuser = "rollcall"
 	nobody    = 65534
 	pollEvery = 5 * time.Millisecond
-	logTail   = 8 << 10 // bytes of the log that a failed test shows
+	logTail   = 8 << 10 // bytes of the log shown by a failed test
 	cached    = ".cache/postgres/bin"
 )
 
-// A Server is a PostgreSQL that this package started for one test. Its methods fail that test.
+// A Server is a PostgreSQL server started for one test. Its methods fail that test.
 type Server struct {
 	t testing.TB
 	p *server
 }
 
-// Start starts a server of the test's own, and returns when it answers. It goes with the test; a
-// test that fails shows the end of its log. Settings win over the defaults here, as in
+// Start starts a server for this test and returns once it answers. The server is removed with the
+// test; a failed test shows the end of its log. Settings override the defaults here, for example
 //
-//	pgtest.Start(t, "synchronous_commit=off") // a kill loses what was committed last
+//	pgtest.Start(t, "synchronous_commit=off") // a kill loses the latest commits
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	return start(t, "", settings)
 }
 
-// StartOn starts a server of the test's own on what [Server.Copy] or [Server.RestartOn] returned,
-// which is its own from then on.
+// StartOn starts a server for this test on a copy from [Server.Copy] or [Server.RestartOn], which
+// belongs to the new server from then on.
 func StartOn(t testing.TB, copied string, settings ...string) *Server {
 	t.Helper()
 	return start(t, copied, settings)
@@ -64,32 +64,32 @@ func start(t testing.TB, copied string, settings []string) *Server {
 	return &Server{t: t, p: p}
 }
 
-// Database makes an empty database on the server.
+// Database creates an empty database on the server.
 func (s *Server) Database() *DB {
 	s.t.Helper()
 	return s.p.database(s.t, "template0")
 }
 
-// URL names a database on the server, for its superuser.
+// URL returns the URL of a database on the server, for its superuser.
 func (s *Server) URL(database string) string { return s.p.url(database) }
 
-// PID is the process id of the present life, or of the last one.
+// PID returns the server's process id, or its last one.
 func (s *Server) PID() int { return s.p.life.PID() }
 
-// Dir is the folder of the server's socket.
+// Dir returns the folder of the server's socket.
 func (s *Server) Dir() string { return s.p.dir }
 
-// Stop freezes the server with all its connections (SIGSTOP). Nothing is answered any more; new
-// connections are taken by the kernel only.
+// Stop freezes the server with all its connections (SIGSTOP). It answers nothing any more; only
+// the kernel accepts new connections.
 func (s *Server) Stop() {
 	s.t.Helper()
-	require.NoError(s.t, s.p.life.Stop()) // first: from here on there is nobody new
+	require.NoError(s.t, s.p.life.Stop()) // first, so that no further process appears
 	for _, pid := range s.p.backends() {
 		_ = syscall.Kill(pid, syscall.SIGSTOP) // or it has just ended
 	}
 }
 
-// Cont lets a frozen server go on (SIGCONT).
+// Cont resumes a frozen server (SIGCONT).
 func (s *Server) Cont() {
 	s.t.Helper()
 	for _, pid := range s.p.backends() {
@@ -98,22 +98,22 @@ func (s *Server) Cont() {
 	require.NoError(s.t, s.p.life.Cont())
 }
 
-// Kill ends the server and all its connections at once (SIGKILL), also a frozen one.
+// Kill ends the server and all its connections at once (SIGKILL), even a frozen one.
 func (s *Server) Kill() {
 	s.t.Helper()
 	s.p.kill()
 }
 
-// Restart kills the server if it lives, and starts it anew with its data and its URL. It returns
-// when it answers.
+// Restart kills the server if it is running, and starts it again with its data and its URL. It
+// returns once the server answers.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.p.kill()
 	require.NoError(s.t, s.p.start())
 }
 
-// Standby starts another server of the test's own that follows this one, which needs Replicated
-// among its settings. It is read-only until it is promoted.
+// Standby starts another server for this test that replicates this one, which needs Replicated
+// among its settings. It is read-only until promoted.
 func (s *Server) Standby(settings ...string) *Server {
 	s.t.Helper()
 	copied := s.Copy()
@@ -126,7 +126,7 @@ func (s *Server) Standby(settings ...string) *Server {
 	return StartOn(s.t, copied, slices.Concat(Replicated, settings)...)
 }
 
-// Detach has a standby get nothing more of its primary: what is committed there is not here.
+// Detach disconnects a standby from its primary: it does not get further commits.
 func (s *Server) Detach() {
 	s.t.Helper()
 	for _, sql := range []string{"ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"} {
@@ -137,17 +137,17 @@ func (s *Server) Detach() {
 	}, patience, pollEvery)
 }
 
-// Promote makes a standby a primary, on a timeline of its own.
+// Promote makes a standby a primary, on its own timeline.
 func (s *Server) Promote() {
 	s.t.Helper()
 	require.NoError(s.t, s.p.exec(s.t.Context(), "SELECT pg_promote()"))
 }
 
-// Replicated are the settings of a server that others may follow.
+// Replicated are the settings of a server that others may replicate.
 var Replicated = []string{"wal_level=replica", "max_wal_senders=4"}
 
-// Copy returns a copy of the data as they are at one instant, as a backup of the disk has them. The
-// server stands still meanwhile, or was killed. The copy goes with the server.
+// Copy returns a copy of the data at one instant, like a disk backup. The server is frozen
+// meanwhile, unless it was killed. The copy is removed with the server.
 func (s *Server) Copy() (copied string) {
 	s.t.Helper()
 	if s.p.life.Runs() {
@@ -159,9 +159,9 @@ func (s *Server) Copy() (copied string) {
 	return copied
 }
 
-// RestartOn kills the server if it lives, and starts it anew on a copy: what was committed since is
-// lost, as by a failover to a replica that was behind. It returns what the server had until then,
-// as another copy. The copy that it begins with stays as it is.
+// RestartOn kills the server if it is running, and starts it again on a copy: later commits are
+// lost, as in a failover to a lagging replica. It returns the server's previous data, as another
+// copy. The copy that it starts from stays unchanged.
 func (s *Server) RestartOn(copied string) (lost string) {
 	s.t.Helper()
 	s.p.kill()
@@ -173,7 +173,7 @@ func (s *Server) RestartOn(copied string) (lost string) {
 	return lost
 }
 
-// Log is what the server has said so far, in all its lives.
+// Log returns the server's log since it was created, across restarts.
 func (s *Server) Log() string {
 	s.t.Helper()
 	var all strings.Builder
@@ -185,16 +185,15 @@ func (s *Server) Log() string {
 	return all.String()
 }
 
-// server is one cluster, whose folder outlives its lives.
+// server is one cluster. Its folder survives restarts.
 type server struct {
 	bin, dir string // dir holds the socket, data and log
 	settings []string
-	life     *process.Process // the present one, or the last; nil before the first
+	life     *process.Process // the present process, or the last; nil before the first
 	lives    int
 	copies   int
 }
 
-// launch makes a cluster, or takes a copy of one, and starts it.
 func launch(copied string, settings []string) (p *server, err error) {
 	p = &server{settings: settings}
 	if p.bin, err = findPrograms(); err != nil {
@@ -232,15 +231,15 @@ func (p *server) initialize(copied string) error {
 	return nil
 }
 
-// copyOf copies a folder of data, of which no server runs, or of which it stands still.
+// copyOf copies a data folder whose server is frozen or not running.
 func (p *server) copyOf(data string) (copied string, err error) {
 	p.copies++
 	copied = filepath.Join(p.dir, fmt.Sprintf("copy%d", p.copies))
 	return copied, copyTo(data, copied)
 }
 
-// copyTo keeps owners and rights, as a server wants them, and leaves out what names a living
-// server.
+// copyTo preserves owners and permissions, which a server checks, and removes the pid file of a
+// running server.
 func copyTo(from, to string) error {
 	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
 		return fmt.Errorf("pgtest: copy: %w\n%s", err, out)
@@ -251,9 +250,9 @@ func copyTo(from, to string) error {
 	return nil
 }
 
-// command is one of PostgreSQL's programs as a command of a user whom it accepts. On Linux the
-// program is told to end when the thread that starts it does: SIGQUIT has a server take its
-// connections and its shared memory with it.
+// command runs one of PostgreSQL's programs as a user that it accepts. On Linux the program gets
+// SIGQUIT when the thread that started it ends; a server then ends its connections and shared
+// memory too.
 func (p *server) command(program string, args ...string) (*exec.Cmd, error) {
 	argv := append([]string{filepath.Join(p.bin, program)}, args...)
 	if runtime.GOOS == "linux" {
@@ -269,11 +268,10 @@ func (p *server) command(program string, args ...string) (*exec.Cmd, error) {
 		return nil, fmt.Errorf("pgtest: %w", err)
 	}
 	cmd := exec.Command(path, argv[1:]...)
-	cmd.Dir = p.dir // nobody may not see the present one
+	cmd.Dir = p.dir // the user nobody may not be able to read the current one
 	return cmd, nil
 }
 
-// start begins a life and returns when the server answers.
 func (p *server) start() error {
 	args := []string{"-D", p.data()}
 	for _, setting := range slices.Concat([]string{
@@ -296,7 +294,7 @@ func (p *server) start() error {
 	return p.awaitReady()
 }
 
-// awaitReady connects until the server answers. Nobody else's server has a socket in our folder.
+// awaitReady connects until the server answers. No other server has a socket in our folder.
 func (p *server) awaitReady() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -317,13 +315,13 @@ func (p *server) awaitReady() error {
 	}
 }
 
-// kill ends a life and its connections, and returns when all are gone: the next life could not take
-// over the shared memory of one that is left.
+// kill ends the server and its connections, and returns once all are gone: a new server could not
+// take over shared memory that any of them still uses.
 func (p *server) kill() {
 	if !p.life.Runs() {
 		return
 	}
-	_ = p.life.Signal(syscall.SIGSTOP) // or it has just ended; from here on there is nobody new
+	_ = p.life.Signal(syscall.SIGSTOP) // or it has just ended; from here on no further process appears
 	backends := p.backends()
 	p.life.Kill()
 	for _, pid := range backends {
@@ -333,14 +331,14 @@ func (p *server) kill() {
 	}
 }
 
-// close ends the cluster for good and removes it. A life that was killed has left shared memory
-// behind, which only another life can take away.
+// close ends the cluster for good and removes it. A killed server leaves shared memory that only
+// another start can remove.
 func (p *server) close() (err error) {
 	if p.life != nil {
 		if !p.life.Runs() && p.life.ExitCode() < 0 {
 			err = p.start()
 		}
-		// A frozen one first has to go on. The errors are those of a server that has ended.
+		// A frozen server has to be resumed first. Errors mean that it has ended.
 		for _, pid := range append(p.backends(), p.life.PID()) {
 			if p.life.Runs() {
 				_ = syscall.Kill(pid, syscall.SIGCONT)
@@ -357,8 +355,8 @@ func (p *server) close() (err error) {
 	return errors.Join(err, os.RemoveAll(p.dir))
 }
 
-// backends are the processes of the server's connections and its helpers. Elsewhere than on Linux
-// there are none to be seen.
+// backends returns the processes of the server's connections and helpers. They are only visible
+// on Linux.
 func (p *server) backends() (pids []int) {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.life.PID()))
 	for field := range strings.FieldsSeq(string(text)) {
@@ -369,7 +367,7 @@ func (p *server) backends() (pids []int) {
 	return pids
 }
 
-// zombie tells whether a process has ended, and only nobody has asked for its status yet.
+// zombie reports whether a process has ended but has not been waited for.
 func zombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")
@@ -381,7 +379,6 @@ func (p *server) data() string { return filepath.Join(p.dir, "data") }
 
 func (p *server) logOf(life int) string { return filepath.Join(p.dir, fmt.Sprintf("log%d", life)) }
 
-// log is the end of the present life's log.
 func (p *server) log() string {
 	text := p.life.Log()
 	return text[max(0, len(text)-logTail):]
@@ -389,8 +386,8 @@ func (p *server) log() string {
 
 var errNoPrograms = errors.New("pgtest: no PostgreSQL: set POSTGRES_BIN to what scripts/postgres prints")
 
-// findPrograms returns the folder of initdb and postgres. POSTGRES_BIN is an order: where it has
-// none, nothing else is tried.
+// findPrograms returns the folder of initdb and postgres. POSTGRES_BIN is binding: if it lacks
+// them, nothing else is tried.
 func findPrograms() (string, error) {
 	if named := os.Getenv("POSTGRES_BIN"); named != "" {
 		if !hasPrograms(named) {

@@ -3,15 +3,15 @@
 //
 //	ferret [-listen 127.0.0.1:0] [-dir FOLDER]
 //
-// When it serves, it prints its URI to standard output, in one line. It ends on SIGTERM, on an
-// interrupt, and when its standard input ends: so it does not outlive the program that holds the
-// other end of that pipe. It ends at once, whoever is connected. It logs errors to standard error,
-// and no warnings: those are about each command that FerretDB does not know.
+// Once it serves, it prints its URI to standard output, in one line. It ends on SIGTERM, on an
+// interrupt, and when its standard input ends, so it does not outlive the program at the other
+// end of that pipe. It ends at once, even with open connections. It logs errors to standard
+// error, but not warnings, which concern each command that FerretDB does not support.
 //
-// It has no users and no passwords, and listens on loopback addresses only. It ignores read concern
-// and read preference: there is one copy of the data.
+// It has no users or passwords, and listens only on loopback addresses. It ignores read concern
+// and read preference: there is a single copy of the data.
 //
-// This module is not part of the library. The library does not depend on FerretDB.
+// This module is not part of the library, which does not depend on FerretDB.
 package main
 
 import (
@@ -58,7 +58,7 @@ func run(listen, dir string) (err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	// FerretDB wants the slash: without it the name is that of a file.
+	// Without the slash, FerretDB treats the name as a file.
 	data := url.URL{Scheme: "file", Path: dir + "/"}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -77,9 +77,10 @@ func run(listen, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	// The listener accepts since New; what connects before Run waits in its queue.
+	// The listener accepts since New; connections before Run wait in its queue.
 	fmt.Println(db.MongoDBURI())
-	// Run's own end would wait seconds for idle connections. SQLite is made for this one.
+	// Run's own shutdown would wait seconds for idle connections. SQLite exists only for this
+	// process.
 	go func() { _ = db.Run(context.Background()) }()
 	<-ctx.Done()
 	return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// CLI is the path of the redis-cli (or valkey-cli) that belongs to the server that all tests run
-// on. A server that scripts/redis fetched is started by a script, with libraries of its own; the
-// same script, with the other program's name, starts redis-cli.
+// CLI returns the path of the redis-cli (or valkey-cli) that belongs to the server that all tests
+// run on. A server from scripts/redis is started by a script, with its own libraries; the same
+// script, with the other program's name, starts redis-cli.
 func CLI(t testing.TB) string {
 	t.Helper()
 	server, err := findBinary()
@@ -31,15 +31,15 @@ func CLI(t testing.TB) string {
 	script := regexp.MustCompile(`(?m)^here=.*$`).ReplaceAllLiteralString(string(text), "here='"+dir+"'")
 	script = strings.Replace(script, "/usr/bin/"+name, "/usr/bin/"+cli, 1)
 	path := filepath.Join(t.TempDir(), cli)
-	// A process that is started meanwhile would have the file open for writing, and until it runs its
-	// own program nobody could start this one (golang.org/issue/22315).
+	// A process forked meanwhile would have the file open for writing, and until it runs its own
+	// program, starting this one would fail (golang.org/issue/22315).
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	require.NoError(t, os.WriteFile(path, []byte(script), 0o700))
 	return path
 }
 
-// Version is the make and the version of the server that all tests run on, as "Redis 7.0.15".
+// Version returns the make and version of the server that all tests run on, as "Redis 7.0.15".
 func Version() (string, error) {
 	server, err := findBinary()
 	if err != nil {

@@ -20,10 +20,10 @@ const (
 	nodeCalls = 2 * time.Second
 )
 
-// Cluster is a Redis Cluster of the test's own.
+// Cluster is a test's own Redis Cluster.
 type Cluster struct {
-	// Nodes are the masters, each with its equal share of the slots, in their order; behind them the
-	// replicas, of the first master, of the second, and so on, and again.
+	// Nodes are the masters, each with an equal share of the slots, in order; then a replica of the
+	// first master, of the second, and so on, then further replicas in the same order.
 	Nodes []*Server
 
 	t       testing.TB
@@ -31,9 +31,9 @@ type Cluster struct {
 	clients []*redis.Client // of Nodes
 }
 
-// StartCluster starts a Redis Cluster of so many masters, each with so many replicas, and returns
-// when every node says that all is well. That takes Redis two seconds. A node counts as failed
-// after two seconds, too; args are as for [Start], and may change that:
+// StartCluster starts a Redis Cluster with that many masters, each with that many replicas, and
+// returns once every node reports that all is well. That takes Redis two seconds. A node counts
+// as failed after two seconds as well. args are as for [Start], and may change that:
 //
 //	redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
 func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
@@ -45,7 +45,7 @@ func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster 
 	for i := range masters * (1 + replicas) {
 		n := c.start()
 		if i < masters {
-			// Two masters that begin with one epoch would have to settle that first.
+			// Two masters that start with the same epoch would have to resolve that first.
 			require.NoError(t, n.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
 			require.NoError(t, n.ClusterAddSlotsRange(ctx, slots*i/masters, slots*(i+1)/masters-1).Err())
 		}
@@ -61,7 +61,7 @@ func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster 
 	return c
 }
 
-// Add starts one more master, without slots, and returns when every node knows it.
+// Add starts another master, without slots, and returns once every node knows it.
 func (c *Cluster) Add() *Server {
 	c.t.Helper()
 	c.start()
@@ -70,7 +70,7 @@ func (c *Cluster) Add() *Server {
 	return c.Nodes[len(c.Nodes)-1]
 }
 
-// start starts one more node, which knows nobody.
+// start starts another node, which knows no others.
 func (c *Cluster) start() *redis.Client {
 	c.t.Helper()
 	s := start(c.t, "", true, c.args)
@@ -82,8 +82,8 @@ func (c *Cluster) start() *redis.Client {
 	return n
 }
 
-// meet has every node meet all others, so that nobody waits for gossip, and returns when they have
-// met.
+// meet makes every node meet all others, so that nobody has to wait for gossip, and returns once
+// they have met.
 func (c *Cluster) meet() {
 	c.t.Helper()
 	for i, n := range c.clients {
@@ -98,7 +98,7 @@ func (c *Cluster) meet() {
 	})
 }
 
-// AwaitOK returns when every node that lives says that all slots are served, and every replica has
+// AwaitOK returns once every live node reports that all slots are served, and every replica has
 // its master's data.
 func (c *Cluster) AwaitOK() {
 	c.t.Helper()
@@ -115,8 +115,8 @@ func (c *Cluster) AwaitOK() {
 	})
 }
 
-// Options returns fresh options of a client, with all nodes as seeds, contexts honoured, and a look
-// at which node has which slot often enough to see a failover. go-redis' retries are on.
+// Options returns fresh options of a client, with all nodes as seeds, contexts honoured, and a
+// reload of the slot map frequent enough to see a failover. go-redis' retries are on.
 func (c *Cluster) Options() *redis.ClusterOptions {
 	o := &redis.ClusterOptions{
 		ContextTimeoutEnabled: true, DialerRetries: 1, DialTimeout: nodeCalls,
@@ -135,7 +135,7 @@ func (c *Cluster) Client() *redis.ClusterClient {
 	return client
 }
 
-// URL is a REDIS_URL that names the Cluster.
+// URL returns a REDIS_URL for the Cluster.
 func (c *Cluster) URL() string {
 	var others []string
 	for _, n := range c.Nodes[1:] {
@@ -144,7 +144,7 @@ func (c *Cluster) URL() string {
 	return "redis://" + c.Nodes[0].Addr() + "?" + strings.Join(others, "&")
 }
 
-// ID is the id of a node.
+// ID returns the id of a node.
 func (c *Cluster) ID(of *Server) string {
 	c.t.Helper()
 	id, err := c.client(of).Do(c.t.Context(), "CLUSTER", "MYID").Text()
@@ -152,7 +152,7 @@ func (c *Cluster) ID(of *Server) string {
 	return id
 }
 
-// Owner is the master that has a key, as the nodes that answer see it.
+// Owner returns the master of a key, according to the nodes that answer.
 func (c *Cluster) Owner(key string) *Server {
 	c.t.Helper()
 	slot, err := c.Slot(key), error(nil)
@@ -166,7 +166,7 @@ func (c *Cluster) Owner(key string) *Server {
 	return nil
 }
 
-// ownerOf is the address of the master that has a slot, as one node sees it.
+// ownerOf returns the address of a slot's master, according to one node.
 func ownerOf(ctx context.Context, n *redis.Client, slot int) (addr string, err error) {
 	shards, err := n.ClusterShards(ctx).Result()
 	if err != nil {
@@ -187,7 +187,7 @@ func ownerOf(ctx context.Context, n *redis.Client, slot int) (addr string, err e
 	return "", fmt.Errorf("slot %d has no master", slot)
 }
 
-// Slot is the slot of a key.
+// Slot returns the slot of a key.
 func (c *Cluster) Slot(key string) int {
 	c.t.Helper()
 	for _, n := range c.clients {
@@ -199,8 +199,8 @@ func (c *Cluster) Slot(key string) int {
 	return 0
 }
 
-// BeginMove begins to move the slot of a key to another master. No key is moved yet. The function
-// that it returns moves all keys, and returns when every node that lives knows the new owner.
+// BeginMove starts moving the slot of a key to another master, without any keys. The returned
+// function moves all keys, and returns once every live node knows the new owner.
 func (c *Cluster) BeginMove(key string, to *Server) (finish func()) {
 	c.t.Helper()
 	ctx, slot := c.t.Context(), c.Slot(key)
@@ -233,7 +233,7 @@ func (c *Cluster) BeginMove(key string, to *Server) (finish func()) {
 	}
 }
 
-// MoveKey moves one key while its slot is on the move.
+// MoveKey moves one key while its slot is being moved.
 func (c *Cluster) MoveKey(key string, to *Server) {
 	c.t.Helper()
 	require.NoError(c.t, c.migrate(c.t.Context(), c.client(c.Owner(key)), to, key))
@@ -243,7 +243,8 @@ func (c *Cluster) migrate(ctx context.Context, from *redis.Client, to *Server, k
 	return from.Migrate(ctx, "127.0.0.1", strconv.Itoa(to.p.port), key, 0, nodeCalls).Err()
 }
 
-// TakeOver makes a replica a master at once, without asking the others (CLUSTER FAILOVER TAKEOVER).
+// TakeOver makes a replica a master at once, without asking the others (CLUSTER FAILOVER
+// TAKEOVER).
 func (c *Cluster) TakeOver(replica *Server) {
 	c.t.Helper()
 	n := c.client(replica)
@@ -276,7 +277,7 @@ func (c *Cluster) node(addr string) *Server {
 	return nil
 }
 
-// await asks every node that lives, again and again, until each has answered without error.
+// await calls ask for every live node until each has succeeded.
 func (c *Cluster) await(what string, ask func(n *redis.Client, i int) error) {
 	c.t.Helper()
 	late := time.Now().Add(agreeIn)
@@ -295,7 +296,6 @@ func (c *Cluster) await(what string, ask func(n *redis.Client, i int) error) {
 	}
 }
 
-// says is an error unless an answer has this line.
 func says(answer *redis.StringCmd, line string) error {
 	text, err := answer.Result()
 	if err == nil && !strings.Contains(text, line+"\r\n") {

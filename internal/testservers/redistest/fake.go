@@ -11,20 +11,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Fake starts a miniredis that can be used within a testing/synctest bubble and
-// returns the options of its clients; it ends with the test. Called in a bubble,
-// keys expire and TIME runs by the bubble's clock. Clients are made and closed in
-// the bubble too; closing is the test's job. A test may wrap the Dialer to put
-// faults on the line.
+// Fake starts a miniredis that works inside a testing/synctest bubble and returns the options of
+// its clients. It ends with the test. In a bubble, keys expire and TIME advances by the bubble's
+// clock. Clients are created and closed in the bubble too; closing them is the test's job. A test
+// may wrap the Dialer to inject faults.
 //
-// There is no socket: waiting on one is not idleness to synctest, so its clock
-// would stand still.
+// There is no socket, because synctest does not count waiting on one as idle, so its clock would
+// not advance.
 func Fake(t testing.TB) *redis.Options {
 	_, o := FakeServer(t)
 	return o
 }
 
-// FakeServer is Fake with the server itself, for tests that watch or change what it answers.
+// FakeServer is Fake with the server itself, for tests that watch or change its answers.
 func FakeServer(t testing.TB) (*miniredis.Miniredis, *redis.Options) {
 	t.Helper()
 	m := miniredis.NewMiniRedis()
@@ -37,9 +36,9 @@ func FakeServer(t testing.TB) (*miniredis.Miniredis, *redis.Options) {
 	t.Cleanup(m.Close)
 
 	return m, &redis.Options{
-		// Never dialled, and still an IP literal: go-redis looks a name up, and
-		// the resolver's goroutines outlive the bubble that the next one meets.
-		// Nothing listens there should somebody drop the Dialer.
+		// Never dialled, but an IP literal anyway: go-redis resolves names, and the resolver's
+		// goroutines would outlive the bubble and affect the next one. Nothing listens there if
+		// somebody drops the Dialer.
 		Addr:       "127.0.0.1:1",
 		MaxRetries: -1, ContextTimeoutEnabled: true,
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -56,14 +55,14 @@ func FakeServer(t testing.TB) (*miniredis.Miniredis, *redis.Options) {
 	}
 }
 
-// outbox is the server's end of a net.Pipe, with the buffer that a socket has.
-// Without one, a server whose reply nobody reads yet stops reading, while the
-// client, in the middle of writing a pipeline, does not read: both wait until
-// the write times out, which a bubble's clock makes happen at once.
+// outbox is the server's end of a net.Pipe, with a buffer like a socket's. Without one, a server
+// whose reply nobody reads yet stops reading, while a client that is still writing a pipeline
+// does not read either. Both would wait for the write to time out, which is immediate by a
+// bubble's clock.
 type outbox struct {
 	net.Conn
 	mu      sync.Mutex
-	changed *sync.Cond // of what follows
+	changed *sync.Cond // for the fields below
 	pending []byte
 	closed  bool
 }
@@ -75,7 +74,7 @@ func newOutbox(c net.Conn) *outbox {
 	return o
 }
 
-// Write takes b over and returns at once.
+// Write copies b to the buffer and returns at once.
 func (o *outbox) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,7 +86,7 @@ func (o *outbox) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close drops what was not read, as a reset connection does.
+// Close drops unread data, as a reset connection does.
 func (o *outbox) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,7 +108,7 @@ func (o *outbox) send() {
 			return
 		}
 		if _, err := o.Conn.Write(b); err != nil {
-			_ = o.Close() // the client has gone: the server's read says so too
+			_ = o.Close() // the client has gone; the server's read fails too
 		}
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Garbled is a hook that changes the answers of scripts: a proxy, or a server that is none of
+// Garbled is a hook that changes the answers of scripts, like a proxy or a server that is not
 // Redis.
 type Garbled struct {
 	change atomic.Pointer[func([]any) []any]
 }
 
-// Set has each answer of a script, a list, changed from now on.
+// Set changes each list that a script returns from now on.
 func (g *Garbled) Set(change func([]any) []any) { g.change.Store(&change) }
 
 // DialHook changes nothing.
@@ -40,7 +40,7 @@ func (g *Garbled) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Garblings are answers of another length, and, of n values, each of another type in turn.
+// Garblings returns changes of the length, and for each of n values, of its type.
 func Garblings(n int) (all []func([]any) []any) {
 	all = append(all,
 		func(v []any) []any { return v[:len(v)-1] },

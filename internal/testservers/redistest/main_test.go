@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// role tells a test binary started by a test which side of it to play.
+// role selects the side that a test binary started by a test plays.
 const role = "REDISTEST_ROLE"
 
 // again prepares another run of this test binary, of this one test.

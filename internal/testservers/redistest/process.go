@@ -20,17 +20,16 @@ import (
 )
 
 const (
-	// Ports are drawn below the ephemeral range (32768 and up on Linux, 49152
-	// on macOS). From within it an outgoing connection could take the port of
-	// a server that is down, and a client that keeps dialling a dead loopback
-	// port of that range sooner or later connects to itself.
+	// Ports are drawn below the ephemeral range (32768 and up on Linux, 49152 on macOS). In that
+	// range an outgoing connection could take the port of a server that is down, and a client that
+	// keeps dialling a dead loopback port sooner or later connects to itself.
 	firstPort, ports = 20000, 10000
 
 	portTries = 50
-	readyIn   = 2 * time.Minute // the loading of a large append-only file on a busy machine included
+	readyIn   = 2 * time.Minute // includes loading a large append-only file on a busy machine
 	pollEvery = 5 * time.Millisecond
 	logName   = "redis.log"
-	logTail   = 8 << 10 // bytes of the log that a failed test shows
+	logTail   = 8 << 10 // bytes of the log shown by a failed test
 	oldest    = 7       // major version
 )
 
@@ -39,29 +38,29 @@ var (
 	errExited    = errors.New("redistest: redis-server ended")
 )
 
-// server is one redis-server with a port and a folder that outlive its lives.
+// server is one redis-server. Its port and folder survive restarts.
 type server struct {
 	binary string
 	dir    string
 	args   []string
 	port   int
-	bus    int    // the port that nodes of a Cluster talk on; 0: no Cluster
-	conf   string // of a Sentinel, the file that it keeps; "": none
-	// holds are the UDP ports of the same numbers. Redis does not use them, so they
-	// reserve the numbers among test binaries also while the server is down.
+	bus    int    // the port for a Cluster's node traffic; 0: not a Cluster
+	conf   string // a Sentinel's configuration file; "": not a Sentinel
+	// holds are UDP ports with the same numbers. Redis does not use them, so they reserve the
+	// numbers among test binaries even while the server is down.
 	holds []net.PacketConn
 
-	mu   sync.Mutex       // guards what changes from life to life
-	life *process.Process // the present one, or the last; nil before the first
+	mu   sync.Mutex       // guards the fields that change with a restart
+	life *process.Process // the present process, or the last; nil before the first
 }
 
-// launch starts a server on a port of its own choice; a node of a Cluster takes two. It keeps its
-// files in dir. An empty binary is the server that all tests run on.
+// launch starts a server on a port of its choice; a node of a Cluster takes two. It keeps its
+// files in dir. An empty binary means the server that all tests run on.
 func launch(binary, dir string, node bool, args []string) (p *server, err error) {
 	return (&server{binary: binary, dir: dir, args: args}).launch(node)
 }
 
-// launch starts a server like p. p itself is not used any more.
+// launch starts a server like this one, which must not be used any more.
 func (like *server) launch(node bool) (p *server, err error) {
 	binary := like.binary
 	if binary == "" {
@@ -86,7 +85,7 @@ func (like *server) launch(node bool) (p *server, err error) {
 	return nil, fmt.Errorf("redistest: no free port after %d tries: %w", portTries, err)
 }
 
-// reserve draws a port that no other test binary has.
+// reserve draws a port that no other test binary has reserved.
 func (p *server) reserve() (port int, err error) {
 	port = firstPort + rand.IntN(ports)
 	hold, err := net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
@@ -99,11 +98,10 @@ func (p *server) reserve() (port int, err error) {
 
 func (p *server) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)) }
 
-// start begins a life and returns when the server answers.
 func (p *server) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// The caller's arguments come last: the later of two settings wins.
+	// The caller's arguments come last, because the later of two settings wins.
 	own := []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(p.port), "--dir", p.dir, "--save", "", "--appendonly", "no"}
 	if p.conf != "" {
 		own = []string{p.conf, "--sentinel", "--bind", "127.0.0.1", "--port", strconv.Itoa(p.port), "--dir", p.dir}
@@ -144,9 +142,9 @@ func (p *server) awaitReady() error {
 	}
 }
 
-// probe asks the server who it is and whether it serves. Plain text over a
-// socket: a go-redis pool backs off for a second after a refused dial.
-// Ready with an error is a server that serves but must not be used.
+// probe checks the server's identity and whether it serves. It uses a plain socket because a
+// go-redis pool backs off for a second after a refused dial. Ready with an error means a server
+// that serves but must not be used.
 func (p *server) probe() (ready bool, err error) {
 	conn, err := net.DialTimeout("tcp", p.addr(), time.Second)
 	if err != nil {
@@ -161,7 +159,7 @@ func (p *server) probe() (ready bool, err error) {
 	}
 	var answer []byte
 	for part := make([]byte, 4096); !bytes.Contains(answer, []byte("+PONG\r\n")); {
-		n, err := conn.Read(part) // a Sentinel does not know QUIT
+		n, err := conn.Read(part) // a Sentinel does not support QUIT
 		answer = append(answer, part[:n]...)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return false, err
@@ -170,7 +168,7 @@ func (p *server) probe() (ready bool, err error) {
 			break
 		}
 	}
-	// Somebody else's server on this port is the one that must not be touched.
+	// A server of somebody else on this port must not be touched.
 	if !bytes.Contains(answer, fmt.Appendf(nil, "process_id:%d\r\n", p.life.PID())) {
 		return false, errors.New("another process answers (a wrapper named by REDIS_SERVER must exec the server)")
 	}
@@ -186,14 +184,13 @@ func (p *server) probe() (ready bool, err error) {
 	return true, nil
 }
 
-// present is the present life, or the last one.
 func (p *server) present() *process.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.life
 }
 
-// kill ends the present life, a stopped one too, and returns when it is over.
+// kill ends the present process, even a stopped one, and returns once it has ended.
 func (p *server) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +199,7 @@ func (p *server) kill() {
 	}
 }
 
-// close ends the process for good and gives its ports back.
+// close ends the process for good and releases its ports.
 func (p *server) close() (err error) {
 	p.kill()
 	for _, hold := range p.holds {
@@ -211,14 +208,13 @@ func (p *server) close() (err error) {
 	return err
 }
 
-// log returns the end of the present life's log.
 func (p *server) log() string {
 	text := p.life.Log()
 	return text[max(0, len(text)-logTail):]
 }
 
-// cached is where scripts/redis leaves a server, below the module's root, cached8 where
-// "scripts/redis 8" does, valkey where "scripts/redis valkey" does.
+// Servers left by scripts/redis, "scripts/redis 8" and "scripts/redis valkey", below the module's
+// root.
 const (
 	cached  = ".cache/redis/redis-server"
 	cached8 = ".cache/redis8/redis-server"
@@ -227,9 +223,8 @@ const (
 
 var errNoBinary = errors.New("redistest: no redis-server found: run \"make redis\", or set REDIS_SERVER")
 
-// findBinary returns the redis-server to start. REDIS_SERVER is an order, not a
-// hint: when it cannot be run nothing else is tried, or a test would pass on
-// another server than the one that was asked for.
+// findBinary returns the redis-server to start. REDIS_SERVER is binding: if it cannot be run,
+// nothing else is tried, because a test could pass on a different server than the one requested.
 func findBinary() (string, error) {
 	if named := os.Getenv("REDIS_SERVER"); named != "" {
 		path, err := exec.LookPath(named)
@@ -244,7 +239,7 @@ func findBinary() (string, error) {
 	return findCached(cached)
 }
 
-// findNewest returns the Redis 8 that REDIS8_SERVER names or the cache has; "": there is none.
+// findNewest returns the Redis 8 named by REDIS8_SERVER or in the cache, or "".
 func findNewest() string {
 	named := os.Getenv("REDIS8_SERVER")
 	if named == "" {
@@ -253,8 +248,7 @@ func findNewest() string {
 	return named
 }
 
-// findValkey returns the Valkey that VALKEY_SERVER names, or the PATH's, or the cache's; "": there
-// is none.
+// findValkey returns the Valkey named by VALKEY_SERVER, on the PATH, or in the cache, or "".
 func findValkey() string {
 	named := os.Getenv("VALKEY_SERVER")
 	if named == "" {
@@ -266,8 +260,8 @@ func findValkey() string {
 	return named
 }
 
-// findCached looks beside every go.mod from the working directory upwards: go
-// test runs in the package's folder, and the examples are modules within ours.
+// findCached looks next to every go.mod from the working directory upwards: go test runs in the
+// package's folder, and the examples are modules within ours.
 func findCached(name string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -43,8 +43,7 @@ func TestAServerDiesWithATestBinaryThatIsKilled(t *testing.T) {
 	}
 }
 
-// gone tells whether a process has ended; a container's init may be slow to
-// collect what is left of it.
+// gone reports whether a process has ended; a container's init may be slow to reap it.
 func gone(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return true

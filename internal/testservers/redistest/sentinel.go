@@ -13,15 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// SentinelName is what Sentinels call the server that they watch.
+// SentinelName is the Sentinels' name of the server that they watch.
 const SentinelName = "rollcall"
 
-// downAfter is how long a server does not answer before a Sentinel takes it for down.
 const downAfter = 2 * time.Second
 
-// StartSentinels starts so many Sentinels, which watch the server at an address and its replicas,
-// and returns when each knows the others and so many replicas. A server that does not answer for
-// two seconds is down; more than half of the Sentinels have to agree on that.
+// StartSentinels starts that many Sentinels for the server at addr and its replicas, and returns
+// once each knows the others and that many replicas. A server that does not answer for two
+// seconds is down; more than half of the Sentinels have to agree on that.
 func StartSentinels(t testing.TB, sentinels int, addr string, replicas int) []*Server {
 	t.Helper()
 	host, port, err := net.SplitHostPort(addr)
@@ -48,7 +47,8 @@ func StartSentinels(t testing.TB, sentinels int, addr string, replicas int) []*S
 	return all
 }
 
-// SentinelMaster is the address that a Sentinel names as the master's, "" if it does not answer.
+// SentinelMaster returns the master's address according to a Sentinel, or "" if it does not
+// answer.
 func SentinelMaster(t testing.TB, sentinel *Server) string {
 	t.Helper()
 	c := redis.NewSentinelClient(sentinel.Options())

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// User returns the rules of a user of ACLs as a page names them for people: what stands behind
-// `redis-cli ACL SETUSER name` there, with the password PASSWORD.
+// User returns the rules of an ACL user from a documentation page: the arguments of `redis-cli
+// ACL SETUSER name` there, with the password PASSWORD.
 func User(t testing.TB, page, name string) (rules []any) {
 	t.Helper()
 	text, err := os.ReadFile(page)

@@ -13,14 +13,14 @@ import (
 // World is one server that a suite runs on.
 type World struct {
 	Client  *redis.Client  // made from Options; closed with the subtest
-	Options *redis.Options // for further clients, to be adapted at will
+	Options *redis.Options // for further clients, may be changed
 	Prefix  string         // the subtest's own, ends in ':'
 	Real    bool           // a redis-server, not miniredis
 }
 
-// Worlds runs the cases as the subtests "real", on the shared redis-server, and
-// "miniredis", on one of its own whose keys expire in real time. The function may
-// call t.Parallel. It needs [Main], as [Shared] does.
+// Worlds runs the cases as the subtests "real", on the shared redis-server, and "miniredis", on a
+// server of its own whose keys expire in real time. The function may call t.Parallel. Worlds
+// needs [Main], as [Shared] does.
 func Worlds(t *testing.T, cases func(t *testing.T, w World)) {
 	t.Helper()
 	t.Run("real", func(t *testing.T) {
@@ -35,8 +35,8 @@ func Worlds(t *testing.T, cases func(t *testing.T, w World)) {
 	})
 }
 
-// OnReal runs the cases on the shared redis-server alone, in parallel with other tests. The time at
-// which a key of miniredis expires changes by a millisecond now and then (PEXPIRETIME).
+// OnReal runs the cases only on the shared redis-server, in parallel with other tests. On
+// miniredis the time at which a key expires (PEXPIRETIME) changes by a millisecond now and then.
 func OnReal(t *testing.T, cases func(t *testing.T, w World)) {
 	t.Helper()
 	t.Parallel()
@@ -48,8 +48,8 @@ func newWorld(t *testing.T, o *redis.Options, isReal bool) World {
 	return World{Client: newClient(t, &own), Options: o, Prefix: Prefix(t), Real: isReal}
 }
 
-// Prefix returns a key prefix that no other call returns. It tells the test's
-// name, holds no character with a meaning in patterns or hash tags, and ends in ':'.
+// Prefix returns a key prefix that no other call returns. It contains the test's name, has no
+// characters with a meaning in patterns or hash tags, and ends in ':'.
 func Prefix(t testing.TB) string {
 	name := strings.Map(func(r rune) rune {
 		switch {

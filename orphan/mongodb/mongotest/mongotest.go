@@ -1,14 +1,14 @@
 // Package mongotest gives tests a server that speaks MongoDB's protocol.
 //
-//   - [Database]: a database of the test's own on one server for the whole test binary.
-//   - [Start]: a server of the test's own, to be killed, or to be what the other was yesterday.
-//   - [NewProxy]: a network before a server, which delays, withholds, cuts and redirects.
+//   - [Database]: the test's own database, on one server for the whole test binary.
+//   - [Start]: the test's own server, to kill, or to play yesterday's state of another one.
+//   - [NewProxy]: a network in front of a server, which delays, withholds, cuts and redirects.
 //
-// A package that uses it has a TestMain that calls [Main].
+// Packages that use it need a TestMain that calls [Main].
 //
-// A server is FerretDB, by the program that FERRET_SERVER names: "make test" sets it,
-// scripts/ferret prints it. Where MONGODB_URI names a real server, databases are made there, and
-// dropped. Without both, a test is skipped; "make test" fails if one is.
+// The server is FerretDB, from the program in FERRET_SERVER: "make test" sets it and
+// scripts/ferret prints it. If MONGODB_URI names a real server, databases are created and dropped
+// there. Without either, a test is skipped; "make test" fails if one is.
 package mongotest
 
 import (
@@ -38,8 +38,8 @@ type Server struct {
 	addr string
 }
 
-// Start starts a server of the test's own on a free loopback port, and returns when it answers. It
-// and its data go with the test. It is FerretDB also where MONGODB_URI is set.
+// Start starts a server for this test on a free loopback port, and returns once it answers. The
+// server and its data are removed with the test. It is FerretDB even if MONGODB_URI is set.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s, err := launch()
@@ -82,12 +82,12 @@ func launch() (*Server, error) {
 	return &Server{p: p, addr: said.Host}, nil
 }
 
-// Addr is where the server listens, as host:port.
+// Addr returns the server's address, as host:port.
 func (s *Server) Addr() string { return s.addr }
 
-// Kill ends the server. It removes its data.
+// Kill ends the server, which removes its data.
 func (s *Server) Kill() {
-	_ = s.p.In.Close() // by which it ends; the error is that it has ended
+	_ = s.p.In.Close() // makes it end; fails only if it already has
 	select {
 	case <-s.p.Done():
 	case <-time.After(patience):
@@ -95,13 +95,13 @@ func (s *Server) Kill() {
 	s.p.Kill()
 }
 
-// Database makes a database of this server's. It goes with the server.
+// Database creates a database on this server. It is removed with the server.
 func (s *Server) Database() *DB {
 	s.t.Helper()
 	return s.Namesake(newName())
 }
 
-// Namesake makes a database with the name of another server's: what that one was yesterday.
+// Namesake creates a database with the name of another server's, to play its state of yesterday.
 func (s *Server) Namesake(name string) *DB {
 	s.t.Helper()
 	return newDB(s.t, "mongodb://"+s.addr, name, false)
@@ -109,16 +109,16 @@ func (s *Server) Namesake(name string) *DB {
 
 func newName() string { return fmt.Sprintf("rollcall_test_%x", rand.Uint64()) }
 
-// patience is for what takes milliseconds, on a machine that does a lot else.
+// patience is for things that take milliseconds, on a busy machine.
 const patience = 30 * time.Second
 
-// A DB is a database of a test's own, which goes with the test.
+// A DB is a test's own database, which is removed with the test.
 type DB struct {
 	*mongo.Database        // for the test to write to
 	URI             string // for the code under test
 }
 
-// Through is the database's URI by way of a proxy.
+// Through returns the database's URI via a proxy.
 func (d *DB) Through(p *Proxy) string {
 	return "mongodb://" + p.Addr() + "/" + d.Name() + "?directConnection=true"
 }
@@ -126,7 +126,7 @@ func (d *DB) Through(p *Proxy) string {
 func newDB(t testing.TB, server, name string, drop bool) *DB {
 	t.Helper()
 	u, err := url.Parse(server)
-	if err != nil { // its words quote the URI, and the password in it
+	if err != nil { // its text quotes the URI with its password
 		t.Fatal("mongotest: MONGODB_URI is not a URI with one host")
 	}
 	u.Path = "/" + name
@@ -144,16 +144,15 @@ func newDB(t testing.TB, server, name string, drop bool) *DB {
 	return db
 }
 
-// common is the test binary's one server, started when it is first asked for.
 var common struct {
 	sync.Mutex
-	inMain bool // Main is there to stop it
+	inMain bool // Main will stop it
 	uri    string
-	server *Server // nil: MONGODB_URI's
+	server *Server // nil if MONGODB_URI is used
 	err    error   // of the only attempt
 }
 
-// Database makes a database on the test binary's one server. Other tests use that server at the
+// Database creates a database on the test binary's one server. Other tests use that server at the
 // same time.
 func Database(t testing.TB) *DB {
 	t.Helper()
@@ -173,8 +172,8 @@ func Database(t testing.TB) *DB {
 	return newDB(t, common.uri, newName(), true)
 }
 
-// Main is the body of a package's TestMain: [redistest.Main], with this package's server stopped as
-// well. It does not return.
+// Main is the body of a package's TestMain: it calls [redistest.Main] and also stops this
+// package's server. It does not return.
 func Main(m *testing.M) {
 	common.Lock()
 	common.inMain = true

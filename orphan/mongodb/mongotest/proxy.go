@@ -14,24 +14,25 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Proxy stands between a client and a server, and knows MongoDB's messages. Its faults hit
-// answers to finds; what the driver sends of its own accord, to watch the server, goes on as ever.
+// A Proxy forwards messages between a client and a server, and understands MongoDB's protocol.
+// Its faults affect answers to finds; the driver's own monitoring of the server continues as
+// usual.
 type Proxy struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 
-	mu       sync.Mutex // guards all below
+	mu       sync.Mutex // guards the fields below
 	to       string
-	hold     chan struct{} // not nil: answers are kept back until it is closed
-	cut      int           // answers are cut once so many finds were answered; negative: none
+	hold     chan struct{} // answers wait until it is closed; may be nil
+	cut      int           // answers are cut after this many answered finds; negative: none
 	hits     int
 	finds    []bson.Raw
-	most     int // bytes in one answer to a find
+	most     int // bytes in the largest answer to a find
 	rewrites [][2]string
-	conns    map[net.Conn]bool // of both sides; nil: closed
+	conns    map[net.Conn]bool // of both sides; nil once closed
 }
 
-// NewProxy opens a proxy to an address. It is closed with the test.
+// NewProxy starts a proxy for an address. It is closed with the test.
 func NewProxy(t testing.TB, to string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,38 +56,38 @@ func NewProxy(t testing.TB, to string) *Proxy {
 	return p
 }
 
-// Addr is where clients connect, as host:port.
+// Addr returns the address for clients, as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Hits counts the answers that a fault has hit.
+// Hits returns how many answers a fault has affected.
 func (p *Proxy) Hits() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.hits
 }
 
-// Finds are the finds that were answered, as commands; getting more of one is another.
+// Finds returns the answered finds, as commands. Each getMore counts as another one.
 func (p *Proxy) Finds() []bson.Raw {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.finds)
 }
 
-// Largest is how many bytes the largest answer to a find had.
+// Largest returns the size in bytes of the largest answer to a find.
 func (p *Proxy) Largest() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.most
 }
 
-// Hold keeps answers back until Release: they come late, or never.
+// Hold withholds answers until Release, so that they come late or never.
 func (p *Proxy) Hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hold = make(chan struct{})
 }
 
-// Release ends Hold and Cut, and lets go on what was kept back. It may be called at any time.
+// Release ends Hold and Cut, and forwards withheld answers. It may be called at any time.
 func (p *Proxy) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,15 +98,16 @@ func (p *Proxy) Release() {
 	}
 }
 
-// Cut sends the first half of each answer, and closes the connection, until Release. It spares as
-// many answers as it is told.
+// Cut sends the first half of each answer and closes the connection, until Release. It spares the
+// next spare answers.
 func (p *Proxy) Cut(spare int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = len(p.finds) + spare
 }
 
-// Rewrite replaces bytes of all further messages, in both directions, by as many others.
+// Rewrite replaces bytes in all further messages, in both directions, by others of the same
+// length.
 func (p *Proxy) Rewrite(from, to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,8 +117,8 @@ func (p *Proxy) Rewrite(from, to string) {
 	p.rewrites = append(p.rewrites, [2]string{from, to})
 }
 
-// Retarget has further connections go to another server, and closes the present ones: what the
-// client took for the database is another one, of yesterday maybe.
+// Retarget sends further connections to another server and closes the present ones. The client's
+// database becomes a different one, perhaps that of yesterday.
 func (p *Proxy) Retarget(to string) {
 	p.mu.Lock()
 	p.to = to
@@ -135,7 +137,7 @@ func (p *Proxy) closeAll(forGood bool) {
 	}
 }
 
-// add remembers a connection; false: the proxy is closed.
+// add registers a connection, or returns false if the proxy is closed.
 func (p *Proxy) add(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,8 +156,8 @@ func (p *Proxy) remove(c net.Conn) {
 	delete(p.conns, c)
 }
 
-// serve carries one connection. A client waits for an answer before it asks again, as this
-// package's clients do, so one request and its answer go through at a time.
+// serve handles one connection. This package's clients wait for an answer before they ask again,
+// so it forwards one request and its answer at a time.
 func (p *Proxy) serve(client net.Conn) {
 	defer p.remove(client)
 	p.mu.Lock()
@@ -163,7 +165,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.mu.Unlock()
 	server, err := net.Dial("tcp", to)
 	if err != nil {
-		return // it is down, and so is this
+		return // the server is down, so the proxy is too
 	}
 	defer p.remove(server)
 	if !p.add(client) || !p.add(server) {
@@ -194,12 +196,11 @@ func (p *Proxy) serve(client net.Conn) {
 
 const (
 	headerSize = 16
-	longest    = 64 << 20 // more than any server's message
+	longest    = 64 << 20 // more than any server sends
 )
 
 var errCut = errors.New("cut")
 
-// strike is where faults happen.
 func (p *Proxy) strike(find bson.Raw, answer []byte) ([]byte, error) {
 	p.mu.Lock()
 	hold, cut := p.hold, p.cut >= 0 && len(p.finds) >= p.cut
@@ -218,11 +219,11 @@ func (p *Proxy) strike(find bson.Raw, answer []byte) ([]byte, error) {
 	return answer, nil
 }
 
-// command is a message's document. Before it are the header, flags, and the kind of section, in an
-// OP_MSG. Of another message it is bytes that are no find.
+// command returns a message's document. In an OP_MSG it follows the header, flags, and section
+// kind. For other messages the result is bytes that do not look like a find.
 func command(m []byte) bson.Raw { return m[min(len(m)-4, headerSize+4+1):] }
 
-// isFind tells whether a command is a find, or gets more of one: its name is its first key.
+// isFind reports whether a command is a find or a getMore: its first key is its name.
 func isFind(c bson.Raw) bool {
 	return bytes.HasPrefix(c[4:], []byte("\x02find\x00")) || bytes.HasPrefix(c[4:], []byte("\x12getMore\x00"))
 }
@@ -236,7 +237,7 @@ func (p *Proxy) rewritten(m []byte) []byte {
 	return m
 }
 
-// message reads one message of MongoDB's protocol: its length comes first.
+// message reads one message of MongoDB's protocol, which begins with its length.
 func message(from io.Reader) ([]byte, error) {
 	head := make([]byte, headerSize)
 	if _, err := io.ReadFull(from, head); err != nil {

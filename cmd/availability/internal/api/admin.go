@@ -10,7 +10,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
 )
 
-// mitra is what an administrator sees of one.
 type mitra struct {
 	ID       string     `json:"id"`
 	Online   bool       `json:"is_online"`
@@ -23,7 +22,6 @@ func mitraOf(s availability.State) mitra {
 	return mitra{s.ID, s.Online, s.Active, s.Sessions, moment(s.Seen)}
 }
 
-// listed is what an administrator sees of one in the list.
 type listed struct {
 	mitra
 	Name        *string    `json:"display_name"`
@@ -36,14 +34,14 @@ const (
 	mostMitras    = 1000
 )
 
-// mitras lists them as Postgres knows them, in the order of their ids or names.
+// mitras lists mitras from Postgres, ordered by id or name.
 func (a *API) mitras(c *call) error {
 	asked, err := listing(c)
 	if err != nil {
 		return err
 	}
 	limit := asked.Limit
-	asked.Limit++ // is there a next page?
+	asked.Limit++ // one more shows whether there is a next page
 	ctx, cancel := context.WithTimeout(c.Context(), listTimeout)
 	defer cancel()
 	found, err := a.source.List(ctx, asked)
@@ -62,7 +60,6 @@ func (a *API) mitras(c *call) error {
 	return c.answer(list)
 }
 
-// listing is what a request for a list asks for.
 func listing(c *call) (l postgres.Listing, err error) {
 	q, err := c.query("online", "sort", "after", "limit")
 	if err != nil {
@@ -105,13 +102,12 @@ func (a *API) countOnline(c *call) error {
 	}{n.Value})
 }
 
-// mitraList is one page. Next is where the next one begins; empty: there is none.
+// mitraList is one page. Next is the `after` of the next page, or empty on the last one.
 type mitraList struct {
 	Mitras []listed `json:"mitras"`
 	Next   string   `json:"next,omitempty"`
 }
 
-// listTimeout bounds one list.
 const listTimeout = 10 * time.Second
 
 func (a *API) setActive(c *call) error {
@@ -139,7 +135,6 @@ func (a *API) setActive(c *call) error {
 	return c.answer(mitraOf(s))
 }
 
-// settings are the four, by their names in app_config.
 type settings struct {
 	MaxCustomers int  `json:"max_customers_per_mitra"`
 	StaleSeconds int  `json:"stale_after_seconds"`

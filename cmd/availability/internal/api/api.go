@@ -21,12 +21,12 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
 )
 
-// openAPI is the description of all that follows.
+// openAPI describes the whole API.
 //
 //go:embed openapi.yaml
 var openAPI []byte
 
-// A Source is the mirror's, and has what administrators see beside states.
+// A Source is the mirror's source, with what administrators see in addition to states.
 type Source interface {
 	availability.Source
 	// List returns the page of mitras that a Listing selects.
@@ -35,24 +35,25 @@ type Source interface {
 	Mitra(ctx context.Context, id string) (postgres.Mitra, error)
 }
 
-// Endings are the words that end a session by default, each stored as itself.
+// Endings are the default words that end a session, each stored as itself.
 var Endings = map[string]string{
 	"ended": "ended", "completed": "completed", "cancelled": "cancelled", "expired": "expired",
 }
 
-// Config is what an API is made of. All fields are required that do not say otherwise.
+// Config configures an API. Fields are required unless they name a default.
 type Config struct {
 	Mirror *availability.Mirror
-	// Source is the mirror's: for what only Postgres knows, and for heartbeats that Redis cannot take.
+	// Source is the mirror's source. It is used for data that only Postgres has, and for heartbeats
+	// that Redis cannot accept.
 	Source Source
 	// Endings maps each word that ends a session to the status that is stored; default [Endings].
 	Endings    map[string]string
 	Tokens     *token.Verifier
 	Logger     *slog.Logger          // default slog.Default()
-	Registerer prometheus.Registerer // nil: no metrics are registered
+	Registerer prometheus.Registerer // nil: no metrics
 }
 
-// API answers requests. Make one with New.
+// API answers requests. Create it with New.
 type API struct {
 	mirror  *availability.Mirror
 	source  Source
@@ -61,7 +62,7 @@ type API struct {
 	mux     *http.ServeMux
 
 	answering *answering
-	atSource  *semaphore.Weighted // heartbeats on their way to the source
+	atSource  *semaphore.Weighted // limits heartbeats at the source
 	changes   *changesCache
 	seconds   *prometheus.HistogramVec
 	counting  counting
@@ -115,17 +116,17 @@ func wrongMethodFor(methods []string) func(c *call) error {
 	}
 }
 
-// Patterns are where an API has to be mounted in a mux.
+// Patterns returns the patterns under which to mount an API in a mux.
 func (*API) Patterns() []string { return []string{"/api/v1/", openAPIPath} }
 
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
 const openAPIPath = "/openapi.yaml"
 
-// A route is one request that there is.
+// A route is one operation of the API.
 type route struct {
 	method, path string
-	who          []token.UserType // who may; nil: everybody, without a token
+	who          []token.UserType // nil: everybody, without a token
 	do           func(c *call) error
 }
 
@@ -158,7 +159,7 @@ func (a *API) routes() []route {
 	}
 }
 
-// handler lets those through who may, and answers what is refused.
+// handler serves a route: it checks the caller, and answers refusals.
 func (a *API) handler(r route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx, cancel := lasting(req.Context())
@@ -175,12 +176,11 @@ func (a *API) handler(r route) http.Handler {
 	})
 }
 
-// answer answers a request, unless it is refused.
 func (a *API) answer(c *call, r route) error {
 	if err := a.admit(c, r); err != nil {
 		return err
 	}
-	if r.method == http.MethodGet && r.who != nil { // what it asks for by a body nobody would read
+	if r.method == http.MethodGet && r.who != nil { // otherwise a body with parameters would be ignored
 		if err := c.empty(); err != nil {
 			return err
 		}
@@ -188,13 +188,12 @@ func (a *API) answer(c *call, r route) error {
 	return r.do(c)
 }
 
-// admit checks the token.
 func (a *API) admit(c *call, r route) (err error) {
 	if r.who == nil {
 		return nil
 	}
 	given := c.Header.Values("Authorization")
-	if len(given) > 1 { // a gateway in front may have looked at another
+	if len(given) > 1 { // a gateway in front may have checked another one
 		return badToken.because("Authorization is given more than once")
 	}
 	c.caller, err = a.tokens.Verify(c.Context(), strings.Join(given, ""))
@@ -207,25 +206,25 @@ func (a *API) admit(c *call, r route) (err error) {
 	return nil
 }
 
-// patience bounds what one request waits for a place among those that ask the source.
+// patience bounds one request's wait for a turn at the source.
 const patience = time.Second
 
-// lasts is for how long a request goes on whose client has gone, or whose replica stops: a change
-// that is under way should have an end that somebody knows. It is less than what a server that
-// stops gives its requests.
+// lasts is how long a request continues after its client has gone or its replica stops, so that a
+// change in progress gets a known outcome. It is less than the time a stopping server gives its
+// requests.
 const lasts = 800 * time.Millisecond
 
-// lasting is a context that ends so much later than its parent does.
+// lasting returns a context that ends lasts after its parent.
 func lasting(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
 	stop := context.AfterFunc(parent, func() { time.AfterFunc(lasts, cancel) })
 	return ctx, func() { stop(); cancel() }
 }
 
-// canceled tells whether an error says no more than that the request has ended.
+// canceled reports whether err means nothing but that the request has ended.
 func canceled(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && errors.Is(err, context.Canceled)
 }
 
-// Description is the OpenAPI document of the API.
+// Description returns the OpenAPI document of the API.
 func Description() []byte { return slices.Clone(openAPI) }

@@ -73,7 +73,7 @@ func TestWithoutRedisAHeartbeatIsAnsweredByWhatPostgresKnows(t *testing.T) {
 		require.Equal(t, []any{c.code, c.problem, c.from}, []any{code, problem, from}, c.name)
 	}
 
-	// What happens between the look and the change.
+	// Changes that happen between the look and the write.
 	exec("UPDATE mitras SET is_active = true WHERE id = $1")
 	for _, c := range []struct {
 		name, sql string
@@ -91,7 +91,7 @@ func TestWithoutRedisAHeartbeatIsAnsweredByWhatPostgresKnows(t *testing.T) {
 	}
 	interrupted.by = func() {}
 
-	// What is locked is not stored, and so it is not answered as stored.
+	// Locked rows are not stored, and so not answered as stored.
 	exec("UPDATE mitra_online_status SET is_online = true, last_heartbeat_at = now() WHERE mitra_id = $1")
 	tx, err := db.Begin(t.Context())
 	require.NoError(t, err)

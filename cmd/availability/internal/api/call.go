@@ -20,7 +20,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
-// mostBody is how long (bytes) a body may be.
+// mostBody is the longest body, in bytes.
 const mostBody = 64 << 10
 
 // A call is one request and its answer.
@@ -28,10 +28,10 @@ type call struct {
 	*http.Request
 	w      http.ResponseWriter
 	caller token.Caller
-	code   int // of the answer; 0: there is none
+	code   int // of the answer; 0: none yet
 }
 
-// write writes an answer that nobody may keep.
+// write writes an answer that must not be cached.
 func (c *call) write(code int, kind string, body []byte) {
 	h := c.w.Header()
 	if kind != "" {
@@ -41,7 +41,7 @@ func (c *call) write(code int, kind string, body []byte) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	c.code = code
 	c.w.WriteHeader(code)
-	_, _ = c.w.Write(body) // a client that has gone needs no answer
+	_, _ = c.w.Write(body) // ignore a client that has gone
 }
 
 func (c *call) answer(v any) error {
@@ -58,13 +58,12 @@ func (c *call) noContent() error {
 	return nil
 }
 
-// from says where an answer comes from, and how old it is.
+// from sets the origin of an answer, and its age.
 func (c *call) from(origin availability.Origin, age time.Duration) {
 	c.w.Header().Set("Availability-Source", string(origin))
 	c.w.Header().Set("Age", strconv.Itoa(int(age/time.Second)))
 }
 
-// id is a UUID of the path.
 func (c *call) id(name string) (string, error) {
 	id, ok := token.UUID(c.PathValue(name))
 	if !ok {
@@ -74,7 +73,7 @@ func (c *call) id(name string) (string, error) {
 }
 
 // body reads one JSON object into the struct that v points to. It refuses unknown and repeated
-// members, and parameters in the query, which a client may have meant as members.
+// members, and any query parameters, which a client may have meant as members.
 func (c *call) body(v any) error {
 	kind, _, err := mime.ParseMediaType(c.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -107,7 +106,7 @@ func (c *call) empty() error {
 	return badBody(err)
 }
 
-// errBody replaces the error of a body that did not arrive, since the connection's own names
+// errBody replaces the connection's error for a body that did not arrive, because that contains
 // addresses.
 var errBody = errors.New("it did not arrive whole in time")
 
@@ -132,7 +131,7 @@ func badBody(err error) error {
 	return badRequest.because("body: %s", err)
 }
 
-// query returns the parameters. One that is not known, or given twice, is refused.
+// query returns the parameters. It refuses unknown and repeated ones.
 func (c *call) query(known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
@@ -150,7 +149,7 @@ func (c *call) query(known ...string) (url.Values, error) {
 	return q, nil
 }
 
-// number is a parameter of the query, or otherwise where it is not given.
+// number returns a parameter of the query, or otherwise if it is not given.
 func number(q url.Values, name string, least, most, otherwise int) (int, error) {
 	if !q.Has(name) {
 		return otherwise, nil

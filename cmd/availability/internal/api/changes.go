@@ -11,7 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// changes are when a mitra last went online and offline, which Postgres alone knows; null: never.
+// changes are when a mitra last went online and offline, which only Postgres knows; null: never.
 type changes struct {
 	LastOnline  *time.Time `json:"last_online_at"`
 	LastOffline *time.Time `json:"last_offline_at"`
@@ -19,11 +19,12 @@ type changes struct {
 
 const (
 	// changesFor is how long the times of a version are used. Going online or offline takes a
-	// version, so only a statement that sets a time alone is noticed no sooner.
+	// version, so this only delays a statement that sets nothing but a time.
 	changesFor = 5 * time.Minute
-	// mostChanges bounds each of the two generations of known times, some 100 bytes a mitra.
+	// mostChanges bounds each of the two generations of cached times, some 100 bytes per mitra.
 	mostChanges = 50_000
-	// changesAgain is the pause after Postgres did not answer: polls do not wait for it one by one.
+	// changesAgain is the pause after Postgres did not answer, so that polls do not each wait for
+	// it.
 	changesAgain = time.Second
 )
 
@@ -34,15 +35,15 @@ type knownChanges struct {
 	at      time.Time
 }
 
-// changesCache asks Postgres for the times of a mitra once a version: an app that polls its status
-// costs Postgres nothing until the mitra's state changes.
+// changesCache asks Postgres for a mitra's times once per version, so that an app that polls its
+// status costs Postgres nothing until the mitra's state changes.
 type changesCache struct {
 	source Source
 	asking *semaphore.Weighted
 
 	mu            sync.Mutex
-	recent, older map[string]knownChanges // when recent is full it becomes older
-	quiet         time.Time               // nobody asks before
+	recent, older map[string]knownChanges // a full recent becomes older
+	quiet         time.Time               // no questions before this time
 }
 
 func newChangesCache(source Source) *changesCache {
@@ -51,7 +52,7 @@ func newChangesCache(source Source) *changesCache {
 	}
 }
 
-// of returns the times of a mitra whose state has this version; nil if Postgres cannot be asked.
+// of returns the times of a mitra at this version, or nil if Postgres cannot be asked.
 func (k *changesCache) of(ctx context.Context, id string, version int64) *changes {
 	found, known := k.known(id, version)
 	if known {
@@ -64,7 +65,7 @@ func (k *changesCache) of(ctx context.Context, id string, version int64) *change
 		return nil
 	}
 	defer k.asking.Release(1)
-	if found, known := k.known(id, version); known { // others have waited for the same
+	if found, known := k.known(id, version); known { // another call has fetched it meanwhile
 		return found
 	}
 	m, err := k.source.Mitra(ctx, id)
@@ -81,7 +82,7 @@ func (k *changesCache) of(ctx context.Context, id string, version int64) *change
 	return found
 }
 
-// known returns the times, and whether Postgres is not to be asked for them.
+// known returns the times, and whether to use them without asking Postgres.
 func (k *changesCache) known(id string, version int64) (*changes, bool) {
 	now := time.Now()
 	k.mu.Lock()
@@ -105,7 +106,7 @@ func (k *changesCache) keep(id string, found knownChanges) {
 	k.recent[id] = found
 }
 
-// failed keeps others from asking, unless the caller has only gone away.
+// failed stops others from asking for a while, unless the caller merely went away.
 func (k *changesCache) failed(err error) {
 	if errors.Is(err, context.Canceled) {
 		return

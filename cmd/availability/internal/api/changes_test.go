@@ -81,7 +81,7 @@ func TestPollsOfTheStatusAskPostgresOnceAVersion(t *testing.T) {
 		require.Equal(t, first, *k.of(t.Context(), "a", 2).LastOnline)
 		require.Equal(t, 3, d.asked)
 
-		for range 3 { // a state that says nothing of its version
+		for range 3 { // a state without its version
 			require.NotNil(t, k.of(t.Context(), "a", 0))
 		}
 		require.Equal(t, 6, d.asked)
@@ -119,7 +119,7 @@ func TestAPostgresThatDoesNotAnswerIsAskedOnceASecondForTimes(t *testing.T) {
 		}
 		require.Equal(t, 5, d.asked)
 
-		// A caller who goes away keeps nobody from asking.
+		// A caller that goes away stops nobody from asking.
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.Nil(t, k.of(ctx, "a", 1))

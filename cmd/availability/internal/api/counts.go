@@ -11,28 +11,26 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// Counts is how many mitras there are, as last asked.
+// Counts are the numbers of mitras, as last read.
 type Counts struct {
-	// Online is how many are online, Available how many can take work. At is when that was asked, zero
-	// if never, and Source who answered.
+	// Online is how many are online, Available how many can take work. At is when that was read,
+	// zero if never, and Source where the answer came from.
 	Online    int                 `json:"online"`
 	Available int                 `json:"available"`
 	At        time.Time           `json:"at,omitzero"`
 	Source    availability.Origin `json:"source,omitempty"`
-	// Error is why the last question was not answered.
+	// Error is why the last read failed.
 	Error string `json:"error,omitempty"`
 }
 
-// countEvery is the time between two questions.
 const countEvery = 2 * time.Second
 
-// counting is the last Counts.
 type counting struct {
 	mu    sync.Mutex
 	known Counts
 }
 
-// Counts is what Run found last.
+// Counts returns the last result of Run.
 func (a *API) Counts() Counts {
 	a.counting.mu.Lock()
 	defer a.counting.mu.Unlock()
@@ -71,7 +69,6 @@ func (a *API) count(ctx context.Context) Counts {
 	return Counts{Online: online.Value, Available: s.Value.Count, At: time.Now(), Source: online.From}
 }
 
-// gauges are the counts as metrics.
 func (a *API) gauges() []prometheus.Collector {
 	gauge := func(name, help string, value func(Counts) int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},

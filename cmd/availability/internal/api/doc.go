@@ -1,7 +1,7 @@
-// Package api is the HTTP API of cmd/availability: what mitras' apps, customers' apps, other
-// services and administrators ask of an [availability.Mirror]. It is described in openapi.yaml,
-// which is served as well.
+// Package api is the HTTP API of cmd/availability: it lets the apps of mitras and customers,
+// other services and administrators use an [availability.Mirror]. openapi.yaml describes it, and
+// is served as well.
 //
-// Who may call what is said by the token: see package token. Errors are problem details (RFC 9457).
-// A request that is refused has changed nothing. After a 503 it is not known whether it has.
+// The token decides which calls are allowed: see package token. Errors are problem details (RFC
+// 9457). A refused request has changed nothing. After a 503, the outcome is unknown.
 package api

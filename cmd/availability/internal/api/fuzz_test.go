@@ -128,7 +128,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// A handler that returns without an answer would say 200.
+// A handler that returned without an answer would answer 200.
 func TestARequestThatEndsIsNeverAnsweredAsDone(t *testing.T) {
 	t.Parallel()
 	a := alone(t, &knowsNobody{err: context.Canceled})

@@ -9,11 +9,11 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// heartbeatsAtSource is how many heartbeats may be on their way to the source at once.
+// heartbeatsAtSource limits concurrent heartbeats to the source.
 const heartbeatsAtSource = 8
 
-// heartbeat takes a sign of life: one round trip to Redis. Where Redis cannot take it, or cannot
-// tell whether the mitra is online, the source is asked.
+// heartbeat takes a sign of life in one round trip to Redis. If Redis cannot accept it, or does
+// not know whether the mitra is online, heartbeat asks the source.
 func (a *API) heartbeat(c *call) error {
 	if err := c.noBody(); err != nil {
 		return err
@@ -30,7 +30,6 @@ func (a *API) heartbeat(c *call) error {
 	return c.beat(beat)
 }
 
-// beat answers what became of a heartbeat.
 func (c *call) beat(beat availability.Beat) error {
 	switch beat {
 	case availability.BeatDeactivated:
@@ -41,9 +40,9 @@ func (c *call) beat(beat availability.Beat) error {
 	return c.noContent()
 }
 
-// unseededHeartbeat answers one that Redis has kept without knowing the mitra: a Redis that is
-// emptied while its mitra is set offline knows nothing of either. Where the source cannot answer it
-// is kept all the same.
+// unseededHeartbeat answers a heartbeat that Redis kept without knowing the mitra: if Redis is
+// emptied while the mitra is set offline, it knows nothing of either. If the source cannot
+// answer, the heartbeat counts as kept anyway.
 func (a *API) unseededHeartbeat(c *call) error {
 	err := a.heartbeatAtSource(c)
 	if err != nil && problemOf(err).kind == unavailable {
@@ -52,9 +51,9 @@ func (a *API) unseededHeartbeat(c *call) error {
 	return err
 }
 
-// heartbeatAtSource keeps a heartbeat in the source. This replica may be the only one that Redis
-// does not answer: others would set the mitra offline for its silence. Only the source is asked:
-// a Redis that takes no writes may still say what was true before.
+// heartbeatAtSource stores a heartbeat in the source. This replica may be the only one that Redis
+// does not answer, and others would set the mitra offline for its silence. It asks only the
+// source, because a Redis that accepts no writes may return outdated states.
 func (a *API) heartbeatAtSource(c *call) error {
 	waiting, cancel := context.WithTimeout(c.Context(), patience)
 	defer cancel()
@@ -96,7 +95,6 @@ func (a *API) offline(c *call) error {
 	return c.noContent()
 }
 
-// mitraStatus is what a mitra's app is told.
 type mitraStatus struct {
 	ID            string     `json:"id"`
 	Online        bool       `json:"is_online"`
@@ -105,7 +103,7 @@ type mitraStatus struct {
 	LastHeartbeat *time.Time `json:"last_heartbeat_at"`
 	// Reachable: online, active, and not silent for too long.
 	Reachable bool `json:"reachable"`
-	// PingSeconds is how often the app sends a heartbeat.
+	// PingSeconds is the interval of the app's heartbeats.
 	PingSeconds int `json:"heartbeat_cadence_seconds"`
 	// changes is nil if Postgres cannot be asked now.
 	*changes
@@ -133,7 +131,7 @@ func (a *API) status(c *call) error {
 	})
 }
 
-// moment is nil for none.
+// moment returns nil for the zero time.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -15,14 +15,13 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
-// A kind of problem: RFC 9457. Its page has a heading for each.
+// A kind of problem, as in RFC 9457. Its page has a heading for each.
 type kind struct {
 	name   string
 	status int
 	title  string
 }
 
-// page is where the types of problems are described.
 const page = "https://github.com/rollcall-redis/rollcall/blob/main/docs/availability-http.md#"
 
 var (
@@ -44,13 +43,12 @@ var (
 	unavailable   = kind{"unavailable", http.StatusServiceUnavailable, "Nobody can answer now"}
 )
 
-// kinds are all of them.
 var kinds = []kind{
 	noToken, badToken, wrongUserType, deactivated, notOnline, taken, full, inactive, notFound, noSuchPath,
 	wrongMethod, badRequest, badSetting, tooLarge, wrongType, unavailable,
 }
 
-// A problemError is a request that is refused.
+// A problemError is a refused request.
 type problemError struct {
 	kind
 	detail string
@@ -62,7 +60,6 @@ func (k kind) because(format string, args ...any) error {
 	return &problemError{k, fmt.Sprintf(format, args...)}
 }
 
-// problemBody is what is answered.
 type problemBody struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -70,7 +67,7 @@ type problemBody struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// known are the errors of package availability that are a refusal.
+// known maps errors of package availability that are refusals.
 var known = []struct {
 	is     error
 	kind   kind
@@ -86,8 +83,8 @@ var known = []struct {
 // fateUnknown is the detail for a change that got no answer.
 const fateUnknown = "a change may have been made, or not; to ask again does no harm"
 
-// problemOf maps an error. One that is not known means that nobody could answer, or that the fate
-// of a change is not known. Its text may name servers, so it is not shown.
+// problemOf maps an error. An unknown error means that nobody could answer, or that the outcome
+// of a change is unknown. Its text may contain server names, so it is not shown.
 func problemOf(err error) *problemError {
 	if p, ok := errors.AsType[*problemError](err); ok {
 		return p
@@ -112,10 +109,9 @@ func problemOf(err error) *problemError {
 	return &problemError{unavailable, fateUnknown}
 }
 
-// retryAfter is for how many seconds who got a 503 should wait.
+// retryAfter is how many seconds a client should wait after a 503.
 const retryAfter = "1"
 
-// refuse answers with a problem.
 func (a *API) refuse(c *call, err error) {
 	p := problemOf(err)
 	if p.detail == fateUnknown && c.Method == http.MethodGet {
@@ -125,7 +121,7 @@ func (a *API) refuse(c *call, err error) {
 	switch p.kind {
 	case noToken, badToken, wrongUserType:
 		h.Set("WWW-Authenticate", challenge(p))
-	case unavailable: // also for one that has ended: without an answer it would be a 200
+	case unavailable: // even if the request has ended: without an answer it would be logged as a 200
 		h.Set("Retry-After", retryAfter)
 		if !canceled(c.Context(), err) {
 			a.answering.note(err)
@@ -133,12 +129,12 @@ func (a *API) refuse(c *call, err error) {
 	}
 	body, err := json.Marshal(problemBody{page + p.name, p.title, p.status, p.detail})
 	if err != nil {
-		panic(err) // cannot be: these are texts and a number
+		panic(err) // impossible: only strings and a number
 	}
 	c.write(p.status, "application/problem+json", printable.JSON(body))
 }
 
-// challenge is as RFC 6750, section 3, has it: without a token there is no error.
+// challenge follows RFC 6750, section 3: without a token it contains no error.
 func challenge(p *problemError) string {
 	switch p.kind {
 	case noToken:
@@ -152,12 +148,12 @@ func challenge(p *problemError) string {
 // againAfter is the time without a failed request after which recovery is logged.
 const againAfter = 10 * time.Second
 
-// answering logs that requests are not answered, and later that they are again. While Postgres is
-// away writes fail and reads do not: an answer in between is not the end of it.
+// answering logs when requests stop being answered, and when they are again. While Postgres is
+// down, writes fail and reads do not, so a single answer in between does not end it.
 type answering struct {
 	streak *streak.Streak
 	began  time.Time
-	failed atomic.Int64 // when a request was last not answered, as the time since began
+	failed atomic.Int64 // time since began of the last unanswered request
 }
 
 func newAnswering(log *slog.Logger) *answering {

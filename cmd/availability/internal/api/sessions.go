@@ -10,7 +10,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
 )
 
-// snapshot is what customers' apps poll.
 func (a *API) snapshot(c *call) error {
 	if _, err := c.query(); err != nil {
 		return err
@@ -23,10 +22,9 @@ func (a *API) snapshot(c *call) error {
 	return c.answer(s.Value)
 }
 
-// mostAvailable is the highest limit.
 const mostAvailable = 1_000_000
 
-// available is who can take work now, the least busy first.
+// available returns who can take work now, the least busy first.
 func (a *API) available(c *call) error {
 	q, err := c.query("limit")
 	if err != nil {
@@ -42,7 +40,7 @@ func (a *API) available(c *call) error {
 	}
 	c.from(found.From, found.Age)
 	if found.Value == nil {
-		found.Value = []availability.Available{} // JSON: [] and not null
+		found.Value = []availability.Available{} // [] instead of null in JSON
 	}
 	return c.answer(found.Value)
 }
@@ -56,7 +54,6 @@ type giving func(ctx context.Context, session, mitra string) (availability.Sessi
 func (a *API) accept(c *call) error  { return give(c, a.mirror.Accept) }
 func (a *API) reroute(c *call) error { return give(c, a.mirror.Reroute) }
 
-// give gives a session to a mitra.
 func give(c *call, do giving) error {
 	session, err := c.id("id")
 	if err != nil {
@@ -100,7 +97,7 @@ func (a *API) end(c *call) error {
 	return c.answer(s)
 }
 
-// extend has a session wait for the payment of more time, or run again.
+// extend makes a session wait for the payment of more time, or run again.
 func (a *API) extend(c *call) error {
 	session, err := c.id("id")
 	if err != nil {
@@ -122,7 +119,8 @@ func (a *API) extend(c *call) error {
 	return c.answer(s)
 }
 
-// reachable answers whether a mitra is online, active and not silent. An unknown one is not.
+// reachable answers whether a mitra is online, active and not silent. An unknown mitra is not
+// reachable.
 func (a *API) reachable(c *call) error {
 	id, err := c.id("id")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package database is PostgreSQL as cmd/availability has it: prepared at the start, watched, and
-// with metrics of its connections.
+// Package database is cmd/availability's PostgreSQL: prepared at the start, watched, and with
+// metrics of its connections.
 package database
 
 import (
@@ -21,55 +21,57 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// Config is what a Database is made of. URL is required.
+// Config configures a Database. URL is required.
 type Config struct {
 	URL        string        // of the database
-	Password   func() string // as it is now, in place of the URL's; nil: the URL's
-	Migrate    bool          // make what the schema lacks, or only look for it
+	Password   func() string // the current password, instead of the URL's; nil: the URL's
+	Migrate    bool          // create what the schema lacks; false: only check it
 	Logger     *slog.Logger
-	Registerer prometheus.Registerer // nil: no metrics are registered
+	Registerer prometheus.Registerer // nil: no metrics
 }
 
-// A Database is the source of a mirror. It remembers how it answered last, for the status: every
-// replica reads the feed at each tick.
+// A Database is the source of a mirror. It remembers whether the last call succeeded, for the
+// status: every replica reads the feed at each tick.
 type Database struct {
 	*postgres.Source
 	migrate   bool
 	preparing *streak.Streak
-	tried     chan struct{} // closed when the first try to prepare the schema is over
+	tried     chan struct{} // closed after the first attempt to prepare the schema
 
 	mu       sync.Mutex
 	last     time.Time // when it last answered; zero: never
-	failed   error     // of the last question; nil: it was answered
-	prepared bool      // the schema is as it has to be
+	failed   error     // the last call's error
+	prepared bool      // the schema is complete
 }
 
-// Status is what the status shows of PostgreSQL.
+// Status is PostgreSQL's part of the status.
 type Status struct {
-	// Answers: the last question was answered, and not long ago.
+	// Answers: the last call succeeded, and not long ago.
 	Answers bool `json:"answers"`
 	// LastAnswer is when it last answered.
 	LastAnswer time.Time `json:"last_answer,omitzero"`
-	// Error is why the last question was not answered.
+	// Error is why the last call failed.
 	Error string `json:"error,omitempty"`
-	// Prepared: the migration has run, or with MIGRATE=off what it makes was found.
+	// Prepared: the migration has run, or with MIGRATE=off, the schema was found complete.
 	Prepared bool `json:"prepared"`
-	// Connections are those that are open, Busy those in use, of at most Most.
+	// Connections counts open connections, Busy those in use; Most is their limit.
 	Connections int32 `json:"connections"`
 	Busy        int32 `json:"busy"`
 	Most        int32 `json:"most"`
 }
 
 const (
-	// prepareAgain is the time between two tries to prepare the schema.
+	// prepareAgain is the pause between two attempts to prepare the schema.
 	prepareAgain = time.Second
-	// triedWithin is for how long others wait for the first try. A frozen server lets it hang.
+	// triedWithin is how long others wait for the first attempt, which hangs if the server is
+	// frozen.
 	triedWithin = 2 * time.Second
-	// answersFor is for how long an answer says that PostgreSQL answers. A frozen one fails nothing.
+	// answersFor is how long a success proves that PostgreSQL answers. A frozen server fails no
+	// calls.
 	answersFor = 5 * time.Second
 )
 
-// Open makes the connections' pool. It does not wait for the server.
+// Open creates the connection pool. It does not wait for the server.
 func Open(ctx context.Context, c Config) (*Database, error) {
 	var opts []postgres.Option
 	if c.Password != nil {
@@ -94,7 +96,7 @@ func Open(ctx context.Context, c Config) (*Database, error) {
 	return d, nil
 }
 
-// Try opens a connection with this password, in place of the URL's. nil: PostgreSQL let it in.
+// Try connects with this password instead of the URL's. It returns nil if PostgreSQL accepts it.
 func Try(ctx context.Context, url, password string) error {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -108,7 +110,7 @@ func Try(ctx context.Context, url, password string) error {
 	return conn.Close(ctx)
 }
 
-// Feed is the source's, and notes how it went.
+// Feed calls the source and notes the result.
 func (d *Database) Feed(ctx context.Context, since availability.Cursor) (
 	[]availability.State, availability.Cursor, error,
 ) {
@@ -117,15 +119,15 @@ func (d *Database) Feed(ctx context.Context, since availability.Cursor) (
 	return states, now, err
 }
 
-// Page is the source's, and notes how it went: while the mirror is seeded, nobody reads the feed.
+// Page calls the source and notes the result, because nobody reads the feed during a seeding.
 func (d *Database) Page(ctx context.Context, after string, limit int) ([]availability.State, error) {
 	states, err := d.Source.Page(ctx, after, limit)
 	d.note(err)
 	return states, err
 }
 
-// CountOnline is the source's, and notes how it went: it is asked every few seconds, also while the
-// feed waits for a Redis that is frozen.
+// CountOnline calls the source and notes the result. It is called every few seconds, even while
+// the feed waits for a frozen Redis.
 func (d *Database) CountOnline(ctx context.Context) (int, error) {
 	n, err := d.Source.CountOnline(ctx)
 	d.note(err)
@@ -133,7 +135,7 @@ func (d *Database) CountOnline(ctx context.Context) (int, error) {
 }
 
 func (d *Database) note(err error) {
-	if errors.Is(err, context.Canceled) { // who asked went away
+	if errors.Is(err, context.Canceled) { // the caller went away
 		return
 	}
 	d.mu.Lock()
@@ -143,8 +145,8 @@ func (d *Database) note(err error) {
 	}
 }
 
-// Prepare migrates, or checks that somebody has, until that has worked. The error is of a server
-// that answers and refuses: to try again would not help.
+// Prepare migrates, or checks that somebody has, until that succeeds. It returns an error only if
+// the server answers and refuses, so that retrying would not help.
 func (d *Database) Prepare(ctx context.Context) error {
 	for first := true; ; first = false {
 		err := d.prepareOnce(ctx)
@@ -172,8 +174,8 @@ func (d *Database) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// WhenTried is a part that begins when the schema was tried to be prepared, however that went, or
-// after a while: what Redis can answer does not wait for PostgreSQL.
+// WhenTried returns a part that starts after the first attempt to prepare the schema, whatever
+// its result, or after a while: requests that Redis can answer do not wait for PostgreSQL.
 func (d *Database) WhenTried(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		timer := time.NewTimer(triedWithin)
@@ -200,8 +202,8 @@ func (d *Database) prepareOnce(ctx context.Context) error {
 	return err
 }
 
-// hopeless tells whether an operator has to do something: a password, a database or a right that is
-// not there, a table that lacks.
+// hopeless reports whether an operator has to act: a password, database, right or table is wrong
+// or missing.
 func hopeless(err error) bool {
 	if errors.Is(err, postgres.ErrLacking) {
 		return true
@@ -217,7 +219,7 @@ func hopeless(err error) bool {
 	return false
 }
 
-// Status is how PostgreSQL is, without asking it.
+// Status returns PostgreSQL's status without calling it.
 func (d *Database) Status() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -233,7 +235,6 @@ func (d *Database) Status() Status {
 	return st
 }
 
-// collectors are the metrics of the connections.
 func (d *Database) collectors() []prometheus.Collector {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)

@@ -22,9 +22,9 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// What Run returns, wrapped.
+// Errors of Run, wrapped.
 var (
-	// ErrDiverged: at the end Redis, Postgres and the apps do not agree.
+	// ErrDiverged: at the end, Redis, Postgres and the apps do not agree.
 	ErrDiverged = errors.New("availabilitydemo: not converged")
 	// ErrOverruled: somebody was set offline too soon after an acknowledged heartbeat.
 	ErrOverruled = errors.New("availabilitydemo: set offline in spite of a heartbeat")
@@ -32,24 +32,24 @@ var (
 	ErrLate = errors.New("availabilitydemo: waited in vain")
 )
 
-// Config is what a demo needs. All fields are required but those that say otherwise.
+// Config configures a demo. Fields are required unless they name a default.
 type Config struct {
-	// Command makes the process of a replica, which reads its settings from the environment that is
-	// added to it.
+	// Command returns the command of a replica, which reads its settings from the environment that
+	// Run adds.
 	Command func() *exec.Cmd
-	// Postgres is a folder that has initdb and postgres, RedisServer a program.
+	// Postgres is the folder of initdb and postgres, RedisServer a program.
 	Postgres, RedisServer string
-	// Out takes the timeline.
+	// Out receives the timeline.
 	Out io.Writer
-	// Mitras is their number. Default 300.
+	// Mitras is the number of mitras. Default 300.
 	Mitras int
 	// Seed of the workforce.
 	Seed uint64
-	// Pace is how fast everything goes. Default [Leisurely].
+	// Pace is the speed of everything. Default [Leisurely].
 	Pace Pace
 }
 
-// Pace is the demo's settings of time.
+// Pace has the demo's time settings.
 type Pace struct {
 	Stale     time.Duration // stale_after_seconds, in whole seconds
 	Ping      time.Duration // between two pings of an app
@@ -59,7 +59,7 @@ type Pace struct {
 	Calm      time.Duration // between two steps, so that a reader can follow
 }
 
-// Leisurely is a pace that can be followed by reading; the demo takes about a minute.
+// Leisurely is slow enough to read along; the demo takes about a minute.
 var Leisurely = Pace{
 	Stale: 6 * time.Second, Ping: 2 * time.Second, Beat: time.Second, TTL: 4 * time.Second,
 	Lease: 3 * time.Second, Compare: 5 * time.Second, Calm: 3 * time.Second,
@@ -67,13 +67,12 @@ var Leisurely = Pace{
 
 const (
 	mostEach   = 3               // max_customers_per_mitra
-	patience   = 2 * time.Minute // for anything that should happen: a hold may last for one
-	askTime    = time.Second     // for a question to a server
+	patience   = 2 * time.Minute // for anything that should happen: a hold may take a minute
+	askTime    = time.Second     // for one call to a server
 	replicas   = 3
-	silentApps = 10 // that die at once
+	silentApps = 10 // die at once
 )
 
-// environment are the settings of a replica.
 func (d *demo) environment(id string) []string {
 	p := d.pace
 	seconds := func(t time.Duration) string { return fmt.Sprint(t.Seconds()) }
@@ -87,39 +86,38 @@ func (d *demo) environment(id string) []string {
 	}
 }
 
-// demo is one run.
 type demo struct {
 	cfg     Config
 	pace    Pace
 	began   time.Time
-	dir     string // of everything
-	secret  string // of tokens
+	dir     string // the folder for everything
+	secret  string // signs tokens
 	pg      *postgres
 	db      *pgxpool.Pool
 	rdb     redis.UniversalClient
 	url     string         // of Redis
-	elector *lease.Elector // never runs; it is asked who leads
+	elector *lease.Elector // never runs, only reads who leads
 	force   *workforce.Force
 	truth   *workforce.Truth
 
-	mu  sync.Mutex // guards what follows, and Out
-	all []*replica // that were ever started
+	mu  sync.Mutex // guards the fields below, and Out
+	all []*replica // every replica ever started
 }
 
-// Run plays the demo and judges its end. It returns nil if all agree; else ErrDiverged,
-// ErrOverruled, ErrLate, why a server or a replica ended, or the cause of ctx. When it returns,
-// none of its processes runs. After an error the logs are kept in a folder that the timeline names,
-// unless ctx has ended.
+// Run plays the demo and judges its end. It returns nil if everything agrees; otherwise
+// ErrDiverged, ErrOverruled, ErrLate, why a server or a replica ended, or the cause of ctx. When
+// it returns, all its processes have ended. After an error it keeps the logs in a folder that the
+// timeline names, unless ctx has ended.
 func Run(ctx context.Context, cfg Config) (err error) {
 	cfg.Mitras, cfg.Pace = cmp.Or(cfg.Mitras, 300), cmp.Or(cfg.Pace, Leisurely)
 	d := &demo{cfg: cfg, pace: cfg.Pace, began: time.Now(), secret: rand.Text() + rand.Text()}
-	// A short name: below it are sockets, whose names have at most about 100 characters.
+	// Keep the name short: sockets in this folder may have names of about 100 characters.
 	if d.dir, err = os.MkdirTemp("", "rollcall-"); err != nil {
 		return fmt.Errorf("availabilitydemo: %w", err)
 	}
 	defer func() {
 		if err == nil || ctx.Err() != nil {
-			_ = os.RemoveAll(d.dir) // what is left is in the system's temporary folder
+			_ = os.RemoveAll(d.dir) // any rest is in the system's temporary folder
 			return
 		}
 		d.say("all logs are in %s", d.dir)
@@ -167,7 +165,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return err
 }
 
-// prepare makes the schema, and short times.
+// prepare creates the schema and shortens its timings.
 func (d *demo) prepare(ctx context.Context) error {
 	schema, err := source.Open(ctx, d.pg.url())
 	if err != nil {
@@ -188,7 +186,6 @@ func (d *demo) prepare(ctx context.Context) error {
 	return nil
 }
 
-// say writes a line of the timeline.
 func (d *demo) say(format string, args ...any) {
 	d.write(fmt.Sprintf("%6.1fs  ", time.Since(d.began).Seconds()) + fmt.Sprintf(format, args...))
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// play is the story.
 func (d *demo) play(ctx context.Context) error {
 	fmt.Fprint(d.cfg.Out, legend)
 	d.say("a PostgreSQL and a %s of the demo's own run; apps ping every %v, and are offline after %v of silence",
@@ -59,7 +58,6 @@ func (d *demo) play(ctx context.Context) error {
 	return d.judge(ctx)
 }
 
-// redisName is what the server says that it is.
 func (d *demo) redisName(ctx context.Context) string {
 	info, err := d.rdb.Info(ctx, "server").Result()
 	if err != nil || !strings.Contains(info, "valkey_version") {
@@ -80,7 +78,7 @@ func (d *demo) allOnline(ctx context.Context) error {
 	return err
 }
 
-// kill lets apps die without a word.
+// kill stops apps without a goodbye.
 func (d *demo) kill() (since time.Time, ids []string) {
 	since = time.Now()
 	ids = d.force.Kill(silentApps)
@@ -187,7 +185,7 @@ func (d *demo) postgresRestarts(ctx context.Context) error {
 	return err
 }
 
-// changedByHand deactivates somebody by SQL, and activates it again.
+// changedByHand deactivates a mitra by SQL, and activates it again.
 func (d *demo) changedByHand(ctx context.Context) error {
 	id := d.force.IDs()[0]
 	for _, active := range []bool{false, true} {
@@ -209,7 +207,7 @@ func (d *demo) changedByHand(ctx context.Context) error {
 	return nil
 }
 
-// driftAppears changes a key by hand, and waits until a comparison has found it.
+// driftAppears changes a key by hand, and waits until a comparison corrects it.
 func (d *demo) driftAppears(ctx context.Context) error {
 	var id string
 	err := d.until(ctx, "somebody online", func(ctx context.Context) (bool, error) {
@@ -236,7 +234,7 @@ func (d *demo) driftAppears(ctx context.Context) error {
 	return nil
 }
 
-// drift is what the leader's last comparison found, if it was since a time.
+// drift describes the leader's last comparison, if it is recent enough.
 func (d *demo) drift(ctx context.Context, since time.Time) string {
 	r := d.leader(ctx)
 	if r == nil {
@@ -253,7 +251,7 @@ func (d *demo) drift(ctx context.Context, since time.Time) string {
 	return ": a comparison has found drift: " + strings.Join(kinds, ", ")
 }
 
-// judge lets the dead come back, lets all come to rest, and compares.
+// judge revives the dead apps, lets everything come to rest, and compares.
 func (d *demo) judge(ctx context.Context) error {
 	d.say("%d dead apps come BACK", d.force.Revive(d.force.IDs()...))
 	err := d.until(ctx, "all to be alive", func(context.Context) (bool, error) {
@@ -281,8 +279,8 @@ func (d *demo) judge(ctx context.Context) error {
 	return nil
 }
 
-// overruled are all who were set offline and had not asked for it, or ErrOverruled if one of them
-// had pinged.
+// overruled returns everybody who was set offline without asking for it, or ErrOverruled if one
+// of them had pinged.
 func (d *demo) overruled(ctx context.Context) ([]workforce.Offlined, error) {
 	all, err := d.truth.Offlined(ctx, d.began)
 	if err != nil {

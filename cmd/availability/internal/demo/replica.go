@@ -17,11 +17,11 @@ import (
 type replica struct {
 	*process.Process
 	id     string
-	addr   atomic.Value // string, once it serves
+	addr   atomic.Value // string, set once it serves
 	killed atomic.Bool  // by the demo
 }
 
-// url is where it serves; "": it does not yet.
+// url returns the address where it serves, or "" before that.
 func (r *replica) url() string {
 	addr, _ := r.addr.Load().(string)
 	if addr == "" {
@@ -30,7 +30,6 @@ func (r *replica) url() string {
 	return "http://" + addr
 }
 
-// launch starts a replica and waits until it serves.
 func (d *demo) launch(ctx context.Context, id string) (*replica, error) {
 	cmd := d.cfg.Command()
 	cmd.Env = append(cmd.Env, d.environment(id)...)
@@ -48,7 +47,7 @@ func (d *demo) launch(ctx context.Context, id string) (*replica, error) {
 	})
 }
 
-// kill ends a replica without a chance to say goodbye.
+// kill ends a replica without a graceful stop.
 func (r *replica) kill() {
 	r.killed.Store(true)
 	r.Kill()
@@ -60,20 +59,17 @@ func (d *demo) killAll() {
 	}
 }
 
-// running are the replicas that were not killed.
 func (d *demo) running() []*replica {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(d.all), func(r *replica) bool { return r.killed.Load() })
 }
 
-// complaint is the end of the log, as an error.
 func (r *replica) complaint() error {
 	text := r.Log()
 	return fmt.Errorf("availabilitydemo: %s has ended: %s", r.id, text[max(0, len(text)-1000):])
 }
 
-// balance sends requests to the replicas that run.
 func (d *demo) balance() (targets []string) {
 	for _, r := range d.running() {
 		targets = append(targets, r.url())
@@ -84,7 +80,7 @@ func (d *demo) balance() (targets []string) {
 	return targets
 }
 
-// leader is the replica that holds the lease; nil: nobody does, or Redis does not say.
+// leader returns the replica that holds the lease, or nil if none does or Redis does not answer.
 func (d *demo) leader(ctx context.Context) *replica {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -100,7 +96,7 @@ func (d *demo) leader(ctx context.Context) *replica {
 	return nil
 }
 
-// status is what the demo reads of a replica's status.
+// status is the part of a replica's status that the demo reads.
 type status struct {
 	Mirror struct {
 		Whole       bool           `json:"whole"`
@@ -110,10 +106,9 @@ type status struct {
 	} `json:"mirror"`
 }
 
-// asker keeps no connection, so that none is left to a replica that is killed.
+// asker keeps no connections, so none is left to a killed replica.
 var asker = &http.Client{Timeout: askTime, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// status asks a replica; ok is false if it does not answer.
 func (r *replica) status(ctx context.Context) (s status, ok bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url()+"/api/v1/status", nil)
 	if err != nil {

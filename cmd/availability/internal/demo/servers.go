@@ -22,20 +22,19 @@ import (
 const (
 	superuser = "rollcall"
 	nobody    = 65534
-	poll      = 20 * time.Millisecond // between two looks
+	poll      = 20 * time.Millisecond
 )
 
-// postgres is a cluster in a folder. It listens on a socket in there, and on no port.
+// postgres is a cluster in a folder. It listens on a socket in that folder, and on no port.
 type postgres struct {
 	bin, dir string
 	life     *process.Process
 }
 
-// startPostgres makes a cluster below dir and starts it.
 func startPostgres(ctx context.Context, bin, dir string) (*postgres, error) {
 	p := &postgres{bin: bin, dir: filepath.Join(dir, "pg")}
 	err := os.Mkdir(p.dir, 0o700)
-	if err == nil && os.Geteuid() == 0 { // whom it refuses
+	if err == nil && os.Geteuid() == 0 { // initdb refuses root
 		err = errors.Join(os.Chmod(dir, 0o711), os.Chown(p.dir, nobody, nobody))
 	}
 	if err != nil {
@@ -49,8 +48,8 @@ func startPostgres(ctx context.Context, bin, dir string) (*postgres, error) {
 	return p, p.start(ctx)
 }
 
-// command is one of PostgreSQL's programs, for root as the user nobody. On Linux it ends when the
-// demo does, also when that is killed.
+// command runs one of PostgreSQL's programs, as the user nobody if we are root. On Linux it ends
+// with the demo, even if the demo is killed.
 func (p *postgres) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	argv := append([]string{filepath.Join(p.bin, program)}, args...)
 	if runtime.GOOS == "linux" {
@@ -62,13 +61,12 @@ func (p *postgres) command(ctx context.Context, program string, args ...string) 
 		argv = append(prefix, argv...)
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Dir = p.dir // nobody may not see the present one
+	cmd.Dir = p.dir // the user nobody may not be able to read the current one
 	return cmd
 }
 
-// start begins a life, and returns when the server answers.
 func (p *postgres) start(ctx context.Context) (err error) {
-	// stop ends it, and not ctx.
+	// Only stop ends it, not ctx.
 	cmd := p.command(context.WithoutCancel(ctx), "postgres", "-D", p.data(),
 		"-c", "listen_addresses=", "-c", "unix_socket_directories="+p.dir, "-c", "unix_socket_permissions=0700",
 		"-c", "fsync=off", "-c", "timezone=UTC")
@@ -85,7 +83,7 @@ func (p *postgres) start(ctx context.Context) (err error) {
 	})
 }
 
-// stop ends a life, and all connections with it.
+// stop ends the server and with it all connections.
 func (p *postgres) stop() {
 	if p.life == nil || !p.life.Runs() {
 		return
@@ -102,7 +100,7 @@ func (p *postgres) data() string { return filepath.Join(p.dir, "data") }
 
 func (p *postgres) url() string { return "postgres://" + superuser + "@/postgres?host=" + p.dir }
 
-// startRedis starts a server that listens on a socket below dir, and returns its URL as well.
+// startRedis starts a server on a socket below dir, and also returns its URL.
 func startRedis(ctx context.Context, binary, dir string) (p *process.Process, url string, err error) {
 	socket := filepath.Join(dir, "redis.sock")
 	cmd := exec.Command(binary, "--port", "0", "--unixsocket", socket, "--dir", dir,
@@ -120,7 +118,6 @@ func startRedis(ctx context.Context, binary, dir string) (p *process.Process, ur
 	return p, "unix://" + socket, nil
 }
 
-// answers waits until a server answers.
 func answers(ctx context.Context, name string, p *process.Process, ask func(context.Context) error) error {
 	for end := time.Now().Add(patience); ; {
 		err := ask(ctx)

@@ -10,7 +10,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// legend says what the live line shows.
 const legend = `Each line with a bar shows what is now, and what was done since the one before:
   who leads the sweeps; how many mitras are online as their apps know, as Valkey (or
   Redis) says and as Postgres says; dead: apps that send nothing any more; sessions that
@@ -20,10 +19,8 @@ const legend = `Each line with a bar shows what is now, and what was done since 
   offline for silence now.
 `
 
-// lookEvery is the time between two live lines.
 const lookEvery = 2 * time.Second
 
-// watch writes live lines until ctx ends.
 func (d *demo) watch(ctx context.Context) {
 	before := d.force.Counts()
 	for at := time.Now(); wait.For(ctx, lookEvery); {
@@ -40,19 +37,17 @@ func (d *demo) watch(ctx context.Context) {
 	}
 }
 
-// glance says who leads, and why nobody is set offline now.
 func (d *demo) glance(ctx context.Context) (leader, held string) {
 	r := d.leader(ctx)
 	if r == nil {
 		return "nobody leads", ""
 	}
 	if s, ok := r.status(ctx); ok && s.Mirror.OfflineHeld != "" {
-		held = fmt.Sprintf("  held: %.50s", s.Mirror.OfflineHeld) // an error may be long
+		held = fmt.Sprintf("  held: %.50s", s.Mirror.OfflineHeld) // errors may be long
 	}
 	return r.id + " leads", held
 }
 
-// until waits for something.
 func (d *demo) until(ctx context.Context, what string, happened func(context.Context) (bool, error)) error {
 	var why error
 	for end := time.Now().Add(patience); ; {
@@ -62,7 +57,7 @@ func (d *demo) until(ctx context.Context, what string, happened func(context.Con
 		if done {
 			return nil
 		}
-		why = err // one look that failed is no reason to give up
+		why = err // a single failed look does not end the wait
 		for _, r := range d.running() {
 			if !r.Runs() {
 				return r.complaint()
@@ -80,7 +75,7 @@ func (d *demo) until(ctx context.Context, what string, happened func(context.Con
 	}
 }
 
-// agreed waits until the apps, Redis and Postgres agree. What keeps them from it is in the error.
+// agreed waits until the apps, Redis and Postgres agree. Its error lists the differences.
 func (d *demo) agreed(ctx context.Context) error {
 	var found []string
 	err := d.until(ctx, "all to agree", func(ctx context.Context) (bool, error) {
@@ -95,8 +90,8 @@ func (d *demo) agreed(ctx context.Context) error {
 	return err
 }
 
-// silence waits until all of these are offline in Postgres and in Redis, and says how long after
-// their last heartbeat they were set offline.
+// silence waits until all of these are offline in Postgres and in Redis, and prints how long
+// after their last heartbeat that was.
 func (d *demo) silence(ctx context.Context, since time.Time, ids []string) error {
 	gone := make(map[string]time.Duration)
 	err := d.until(ctx, "the dead to be set offline", func(ctx context.Context) (bool, error) {

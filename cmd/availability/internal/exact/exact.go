@@ -1,6 +1,6 @@
-// Package exact reads JSON objects whose member names count letter by letter, each once.
-// encoding/json matches the fields of a struct without regard to case, and of two members of one
-// name it takes the last: a filter in front of us may have read the first.
+// Package exact reads JSON objects with case-sensitive, unique member names. encoding/json
+// ignores case when it matches the fields of a struct, and takes the last of two members with the
+// same name, whereas a filter in front of us may have read the first.
 package exact
 
 import (
@@ -15,11 +15,11 @@ import (
 	"unicode/utf8"
 )
 
-// errObject is an error for the sender's eyes, like all others of this package.
+// errObject is an error for the sender, like all others of this package.
 var errObject = errors.New("expected one JSON object")
 
-// Object returns the members of one JSON object. It refuses text that is not UTF-8, and an object,
-// however deep, that has a name twice.
+// Object returns the members of one JSON object. It refuses text that is not UTF-8, and repeated
+// names in any object, however deep.
 func Object(raw []byte) (map[string]json.RawMessage, error) {
 	if !utf8.Valid(raw) {
 		return nil, errors.New("expected UTF-8")
@@ -37,13 +37,12 @@ func Object(raw []byte) (map[string]json.RawMessage, error) {
 	return members, once(raw)
 }
 
-// level is an object or an array that is being read.
 type level struct {
-	names map[string]bool // of the members so far; nil in an array
-	name  bool            // a member's name comes next
+	names map[string]bool // seen so far; nil in an array
+	name  bool            // the next token is a member's name
 }
 
-// once returns an error if an object in a valid JSON text has a name twice.
+// once returns an error if an object in a valid JSON text repeats a name.
 func once(raw []byte) error {
 	var levels []level
 	for d := json.NewDecoder(bytes.NewReader(raw)); ; {
@@ -77,8 +76,8 @@ func once(raw []byte) error {
 	}
 }
 
-// Unmarshal stores one JSON object in the struct that v points to. It refuses what Object refuses,
-// and a member that no field has as its tag.
+// Unmarshal stores one JSON object in the struct that v points to. It refuses everything Object
+// refuses, and members that match no field's tag.
 func Unmarshal(raw []byte, v any) error {
 	members, err := Object(raw)
 	if err != nil {

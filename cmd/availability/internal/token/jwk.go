@@ -15,26 +15,26 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/exact"
 )
 
-// leastRSA is the fewest bits of an RSA key: RFC 7518, section 3.3.
+// leastRSA is the smallest RSA key, in bits: RFC 7518, section 3.3.
 const leastRSA = 2048
 
-// keys are those of a JWKS that verify signatures.
+// keys are the keys of a JWKS that verify signatures.
 type keys struct {
-	all    int // keys in the set, of whatever use
+	all    int // number of keys in the set, whatever their use
 	verify []verifyKey
 }
 
-// verifyKey is a key and the one algorithm that it is for.
+// verifyKey is a key with its one algorithm.
 type verifyKey struct {
 	kid, alg string
 	key      jwt.VerificationKey
 }
 
-// errNoKey: another set may have a key for the token.
+// errNoKey: no key in this set fits the token, but another set may have one.
 var errNoKey = &RefusedError{"no key fits: JWT_JWKS has none with this kid and algorithm"}
 
-// parseKeys reads a JWKS. A set without keys is one, too: that is how an issuer revokes them all.
-// A key that is not understood is left out, as RFC 7517 wants it in section 5.
+// parseKeys parses a JWKS. A set without keys is valid: an issuer revokes all keys that way. As
+// RFC 7517, section 5 requires, it skips keys that it does not understand.
 func parseKeys(raw []byte) (*keys, error) {
 	set, err := exact.Object(raw)
 	if err != nil {
@@ -59,7 +59,7 @@ func parseKey(raw []byte) (verifyKey, bool) {
 	if err != nil {
 		return verifyKey{}, false
 	}
-	// The library matches names without regard to case. A private part is not read.
+	// The library ignores the case of names. Do not read private parts.
 	public := map[string]json.RawMessage{}
 	for _, name := range []string{"kty", "use", "key_ops", "alg", "kid", "crv", "x", "y", "n", "e"} {
 		if value, ok := all[name]; ok {
@@ -87,7 +87,7 @@ func parseKey(raw []byte) (verifyKey, bool) {
 	return verifyKey{says.KID, alg, jwk.Key()}, true
 }
 
-// algorithm returns the accepted algorithm that a key fits; "" if none does.
+// algorithm returns the accepted algorithm that fits a key, or "".
 func algorithm(key any) string {
 	switch key := key.(type) {
 	case *rsa.PublicKey:
@@ -104,7 +104,6 @@ func algorithm(key any) string {
 	return ""
 }
 
-// usable returns an error if no token can be verified.
 func (k *keys) usable() error {
 	if len(k.verify) == 0 {
 		return errors.New("no key in it is for RS256, ES256 or EdDSA, and for verifying")
@@ -112,7 +111,8 @@ func (k *keys) usable() error {
 	return nil
 }
 
-// of returns the keys that a token names. Only a set of one key needs no name.
+// of returns the keys that a token may be signed with. The token must name its key unless the set
+// has only one.
 func (k *keys) of(t *jwt.Token) (any, error) {
 	given, ok := t.Header["kid"]
 	kid, isText := given.(string)

@@ -21,18 +21,18 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// Config says which tokens are good. At least one of Secrets and JWKS is needed.
+// Config defines which tokens are accepted. At least one of Secrets and JWKS is required.
 type Config struct {
-	// Secrets are those for HS256 as they are now, each of at least LeastSecret bytes: a token may be
-	// signed with any of them. nil: HS256 is refused.
+	// Secrets returns the current secrets for HS256, each of at least LeastSecret bytes. A token may
+	// be signed with any of them. nil: HS256 is refused.
 	Secrets func() []string
-	JWKS    string // a file or an http(s) URL with public keys; empty: there are none
+	JWKS    string // a file or an http(s) URL with public keys; empty: none
 
-	Audience string // required in aud; empty: aud is not looked at
-	Issuer   string // required as iss; empty: iss is not looked at
+	Audience string // required in aud; empty: aud is ignored
+	Issuer   string // required as iss; empty: iss is ignored
 
-	Refresh time.Duration // from one look at the JWKS to the next; default 5 m
-	Again   time.Duration // after a failure, and the least between two looks; default 5 s
+	Refresh time.Duration // pause between two reads of the JWKS; default 5 m
+	Again   time.Duration // pause after a failure, and least pause between any two reads; default 5 s
 	Logger  *slog.Logger  // default slog.Default()
 }
 
@@ -43,18 +43,18 @@ const (
 	mostKeys       = 1 << 20 // bytes
 )
 
-// keySet are the keys of a JWKS, as last read.
+// keySet holds the keys of a JWKS, as last read.
 type keySet struct {
 	from           string
 	refresh, again time.Duration
 	reading, using *streak.Streak
 	client         *http.Client
 
-	keys atomic.Pointer[keys] // nil: they were never read
+	keys atomic.Pointer[keys] // nil: never read
 
-	reads singleflight.Group // who asks while they are read gets what comes of that
-	last  time.Time          // when the last one ended
-	life  context.Context    // of the reads: who has asked may leave
+	reads singleflight.Group // concurrent callers share one read
+	last  time.Time          // end of the last one
+	life  context.Context    // of reads, which outlive their callers
 	end   context.CancelFunc
 }
 
@@ -68,7 +68,7 @@ func openKeys(ctx context.Context, c Config) (*keySet, error) {
 			"keys of JWT_JWKS cannot be read: the last known ones apply", "keys of JWT_JWKS are read again"),
 		using: streak.New(log,
 			"JWT_JWKS has no usable key: tokens that need one are refused", "JWT_JWKS has a usable key again"),
-		// A transport of its own: connections of others are not closed with it.
+		// A transport of its own, so that closing it does not close other connections.
 		client: &http.Client{Timeout: fetchTimeout, CheckRedirect: sameServer, Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true,
 		}},
@@ -83,12 +83,12 @@ func openKeys(ctx context.Context, c Config) (*keySet, error) {
 
 func (k *keySet) isURL() bool { return IsURL(k.from) }
 
-// IsURL tells whether a JWKS is named by a URL, and not by a file.
+// IsURL reports whether a JWKS is a URL instead of a file.
 func IsURL(jwks string) bool {
 	return strings.HasPrefix(jwks, "https://") || strings.HasPrefix(jwks, "http://")
 }
 
-// Shown returns a JWKS as logs may have it: of a URL neither user and password nor the query.
+// Shown returns a JWKS for logs: a URL without user, password and query.
 func Shown(jwks string) string {
 	if !IsURL(jwks) {
 		return jwks
@@ -100,7 +100,7 @@ func Shown(jwks string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// run reads the keys again and again until ctx ends.
+// run rereads the keys until ctx ends.
 func (k *keySet) run(ctx context.Context) error {
 	defer k.end()
 	for {
@@ -111,18 +111,18 @@ func (k *keySet) run(ctx context.Context) error {
 		if !wait.For(ctx, pause) {
 			return nil
 		}
-		_ = k.read(ctx) // says so itself
+		_ = k.read(ctx) // logs its own errors
 	}
 }
 
-// read reads the keys, unless somebody has just tried. However many ask, one reads.
+// read reads the keys unless somebody has just tried. Concurrent callers share one read.
 func (k *keySet) read(ctx context.Context) error {
 	done := k.reads.DoChan("", func() (any, error) {
 		if time.Since(k.last) < k.again {
 			return nil, nil
 		}
 		read, err := k.load(k.life)
-		k.last = time.Now() // its end: a server that hangs takes as long as the pause
+		k.last = time.Now() // its end, because a hanging server takes as long as the pause
 		if k.life.Err() == nil {
 			k.reading.Note(err)
 		}
@@ -149,7 +149,7 @@ func (k *keySet) load(ctx context.Context) (*keys, error) {
 	return parseKeys(raw)
 }
 
-// withoutURL drops the URL from an error: it may have a password, or a key in its query.
+// withoutURL drops the URL from an error: it may contain a password, or a key in its query.
 func withoutURL(err error) error {
 	if of, ok := errors.AsType[*url.Error](err); ok {
 		return withoutURL(of.Err)
@@ -180,7 +180,7 @@ func (k *keySet) bytes(ctx context.Context) ([]byte, error) {
 	return raw, err
 }
 
-// sameServer follows no redirect to another server: the Referer would carry the query there.
+// sameServer follows no redirect to another server, because the Referer would reveal the query.
 func sameServer(req *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	if len(via) > 3 || req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {
@@ -189,8 +189,8 @@ func sameServer(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// find returns the keys that fit a token. If none does, it looks for one in a new set, but no more
-// often than again.
+// find returns the keys that fit a token. If none does, it reads the set again, but no more often
+// than every k.again.
 func (k *keySet) find(ctx context.Context, t *jwt.Token) (any, error) {
 	found, err := k.known(t)
 	if errors.Is(err, errNoKey) || errors.Is(err, ErrNoKeys) {

@@ -1,15 +1,15 @@
-// Package token verifies the JSON Web Tokens that callers of an HTTP API carry.
+// Package token verifies the JSON Web Tokens that callers of an HTTP API send.
 //
 //	v, err := token.New(ctx, token.Config{Secrets: secrets, JWKS: "https://auth.example/jwks.json"})
-//	go v.Run(ctx)                                    // keeps the keys of JWKS new
+//	go v.Run(ctx)                                    // refreshes the keys of JWKS
 //	caller, err := v.Verify(ctx, r.Header.Get("Authorization"))
 //
-// A token needs a signature by one of the algorithms that are configured: HS256 with the secret,
-// RS256, ES256 and EdDSA with a key of the JWKS. It needs `exp`, `sub`, and `userType`, and `aud`
-// and `iss` if they are configured. The subject of a mitra is a UUID.
+// A token needs a signature by one of the configured algorithms: HS256 with a secret, or RS256,
+// ES256 or EdDSA with a key of the JWKS. It needs `exp`, `sub` and `userType`, and `aud` and
+// `iss` if they are configured. The subject of a mitra is a UUID.
 //
-// Names of claims and header parameters count letter by letter, and none may be there twice
-// (RFC 7519, section 4). A header with `crit` is refused: no extension is understood.
+// Names of claims and header parameters are case-sensitive and must not be repeated (RFC 7519,
+// section 4). A header with `crit` is refused, because no extension is supported.
 package token
 
 import (
@@ -24,10 +24,10 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/exact"
 )
 
-// A UserType says what a caller is.
+// A UserType is the kind of a caller.
 type UserType string
 
-// The user types that there are.
+// The user types.
 const (
 	Mitra    UserType = "mitra"
 	Customer UserType = "customer"
@@ -35,24 +35,24 @@ const (
 	Admin    UserType = "admin"
 )
 
-// UserTypes are all that there are.
+// UserTypes lists all user types.
 var UserTypes = []UserType{Mitra, Customer, Service, Admin}
 
-// A Caller is who a token was given to.
+// A Caller is the holder of a token.
 type Caller struct {
-	Subject string // of a mitra the UUID, in lower case
+	Subject string // for a mitra its UUID, in lower case
 	Type    UserType
 }
 
-// What Verify returns beside a *RefusedError.
+// Errors of Verify in addition to *RefusedError.
 var (
-	// ErrNone: there is no token.
+	// ErrNone: the request has no token.
 	ErrNone = errors.New("token: no bearer token")
-	// ErrNoKeys: the keys have never been had, so nobody can tell whether the token is good.
+	// ErrNoKeys: the keys could never be read, so the token cannot be checked.
 	ErrNoKeys = errors.New("token: keys of JWT_JWKS cannot be had")
 )
 
-// A RefusedError says why a token is not accepted, in words for the caller.
+// A RefusedError is why a token is not accepted, in words for the caller.
 type RefusedError struct{ Reason string }
 
 func (e *RefusedError) Error() string { return "token: " + e.Reason }
@@ -63,26 +63,26 @@ func refused(format string, args ...any) error {
 
 const hs256 = "HS256"
 
-// asymmetric are the algorithms that keys of a JWKS may be for.
+// asymmetric lists the accepted algorithms of a JWKS's keys.
 var asymmetric = []string{"RS256", "ES256", "EdDSA"}
 
-// LeastSecret is the fewest bytes of a secret for HS256: RFC 7518, section 3.2.
+// LeastSecret is the shortest secret for HS256, in bytes: RFC 7518, section 3.2.
 const LeastSecret = 32
 
-// A Verifier verifies tokens. Safe for concurrent use.
+// A Verifier verifies tokens. It is safe for concurrent use.
 type Verifier struct {
 	secrets func() []string
 	methods []string
-	keys    *keySet // nil: there is no JWKS
+	keys    *keySet // nil without a JWKS
 	parser  *jwt.Parser
 
-	required []string // claims that the parser asks for
+	required []string // claims that the parser requires
 }
 
-type claims = jwt.MapClaims // a struct would match names without regard to case
+type claims = jwt.MapClaims // a struct would ignore the case of names
 
-// New returns a Verifier, or what is wrong with the configuration: a file that cannot be read is
-// an error, a URL that does not answer is not.
+// New returns a Verifier. It fails on a wrong configuration and an unreadable file, but not if a
+// URL does not answer.
 func New(ctx context.Context, c Config) (*Verifier, error) {
 	v := &Verifier{secrets: c.Secrets}
 	if c.Secrets != nil {
@@ -101,7 +101,7 @@ func New(ctx context.Context, c Config) (*Verifier, error) {
 	if len(v.methods) == 0 {
 		return nil, errors.New("token: neither a secret nor a JWKS")
 	}
-	// The algorithm is checked by keyFor, which says it better.
+	// keyFor checks the algorithm, with a better error.
 	opts := []jwt.ParserOption{jwt.WithExpirationRequired()}
 	v.required = []string{"exp"}
 	if c.Audience != "" {
@@ -114,7 +114,7 @@ func New(ctx context.Context, c Config) (*Verifier, error) {
 	return v, nil
 }
 
-// Run keeps the keys new until ctx ends. Then it returns nil.
+// Run refreshes the keys until ctx ends. Then it returns nil.
 func (v *Verifier) Run(ctx context.Context) error {
 	if v.keys == nil {
 		<-ctx.Done()
@@ -123,8 +123,8 @@ func (v *Verifier) Run(ctx context.Context) error {
 	return v.keys.run(ctx)
 }
 
-// Verify returns whose token stands in an Authorization header. The error is ErrNone, ErrNoKeys or
-// a *RefusedError.
+// Verify returns the caller whose token is in an Authorization header. The error is ErrNone,
+// ErrNoKeys or a *RefusedError.
 func (v *Verifier) Verify(ctx context.Context, authorization string) (Caller, error) {
 	scheme, text, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") || text == "" {
@@ -143,7 +143,7 @@ func (v *Verifier) Verify(ctx context.Context, authorization string) (Caller, er
 	return caller(c)
 }
 
-// exact refuses a token whose header or claims have a name twice, and one that asks for extensions.
+// exact refuses tokens that repeat a name in the header or claims, or require extensions.
 func (v *Verifier) exact(t *jwt.Token) error {
 	for part := range strings.SplitSeq(t.Raw[:strings.LastIndexByte(t.Raw, '.')], ".") {
 		raw, err := v.parser.DecodeSegment(part)
@@ -160,7 +160,7 @@ func (v *Verifier) exact(t *jwt.Token) error {
 	return nil
 }
 
-// keyFor chooses the key by the algorithm, so that a public key is never taken for a secret.
+// keyFor chooses the key by the algorithm, so that a public key is never used as a secret.
 func (v *Verifier) keyFor(ctx context.Context, t *jwt.Token) (any, error) {
 	alg := t.Method.Alg()
 	switch {
@@ -176,7 +176,8 @@ func (v *Verifier) keyFor(ctx context.Context, t *jwt.Token) (any, error) {
 	return v.keys.find(ctx, t)
 }
 
-// reason says why a token was refused. What the library says may repeat parts of the token.
+// reason returns why a token was refused, without the library's text, which may repeat parts of
+// the token.
 func (v *Verifier) reason(err error, c claims) error {
 	if errors.Is(err, ErrNoKeys) {
 		return ErrNoKeys
@@ -203,7 +204,7 @@ func (v *Verifier) reason(err error, c claims) error {
 	return refused("this is no JSON Web Token")
 }
 
-// missing names a claim that is required and not there.
+// missing names a required claim that is missing.
 func (v *Verifier) missing(c claims) string {
 	for _, name := range v.required {
 		if c[name] == nil {
@@ -216,8 +217,8 @@ func (v *Verifier) missing(c claims) string {
 // mostDate is the last second of the year 9999.
 const mostDate = 253402300799
 
-// caller checks what is our own among the claims, and that dates are dates: of a number beyond all
-// of them the library makes any moment.
+// caller checks our own claims, and that dates are in range: the library turns larger numbers
+// into arbitrary times.
 func caller(c claims) (Caller, error) {
 	for _, name := range []string{"exp", "nbf"} {
 		if at, ok := c[name].(float64); ok && (at < 0 || at > mostDate) {
@@ -242,7 +243,7 @@ func caller(c claims) (Caller, error) {
 	return Caller{id, Mitra}, nil
 }
 
-// UUID returns a UUID in lower case, if text is one in its usual form of 36 characters.
+// UUID returns text in lower case if it is a UUID in its usual form of 36 characters.
 func UUID(text string) (string, bool) {
 	if len(text) != 36 {
 		return "", false

@@ -331,13 +331,14 @@ func FuzzVerify(f *testing.F) {
 			require.Zero(t, caller)
 			refused, ok := errors.AsType[*RefusedError](err)
 			require.True(t, ok || errors.Is(err, ErrNone), "%v", err)
-			if ok { // what is said goes into a header
+			if ok { // the reason goes into a header
 				require.NotContains(t, refused.Reason, `"`)
 				require.NotContains(t, refused.Reason, "\n")
 			}
 			return
 		}
-		// Only who has a key can make these, and the fuzzer has seen them: what was signed stands.
+		// Only holders of a key can make others, so the caller must come from one of the fuzzer's
+		// signed seeds.
 		require.Contains(t, []Caller{{id, Mitra}, {"s", Service}}, caller)
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// Asked is what a pass of one rule that somebody asked for has left to do.
+// Asked is the result of a requested pass of one rule.
 type Asked struct {
 	Rule      string          `json:"rule"`
 	Outcome   janitor.Outcome `json:"outcome"`
@@ -16,13 +16,14 @@ type Asked struct {
 	DryRun    bool            `json:"dryRun"`
 	Condemned int             `json:"condemned"`
 	Removed   int             `json:"removed"`
-	// Waiting are condemned, and go once their grace is over: the first of them at WaitingUntil.
+	// Waiting are condemned and will be removed after their grace, the first of them at
+	// WaitingUntil.
 	Waiting      int        `json:"waiting"`
-	WaitingUntil *time.Time `json:"waitingUntil"` // nil: none waits
-	LeftOverCap  int        `json:"leftOverCap"`  // condemned, and left to the passes that follow at once
+	WaitingUntil *time.Time `json:"waitingUntil"` // nil: none is waiting
+	LeftOverCap  int        `json:"leftOverCap"`  // condemned, but left to the passes that follow at once
 }
 
-// Answer sums up the passes that somebody asked for. The sums have the names that each rule has.
+// Answer sums up requested passes. The sums have the same names as each rule's numbers.
 func Answer(passes []orphan.Result) map[string]any {
 	rules, condemned, waiting, left := []Asked{}, 0, 0, 0
 	var first *time.Time

@@ -1,10 +1,9 @@
-// Package cycles sums up what the rules of package orphan do in one worker, cycle by cycle: for
+// Package cycles sums up the work of package orphan's rules in one worker, cycle by cycle, for
 // the log, the metrics, GET /api/v1/stats and the status page.
 //
-// A cycle is one full pass of every rule. It ends when each rule has had one, whatever came of it:
-// a rule that is held has had its pass. A pass that was lost with its term counts for none. Each
-// cycle is logged. It is counted if at least one rule is done: while all are held, nothing is
-// cleaned up.
+// A cycle is one full pass of every rule, whatever its outcome: a held pass is a pass. A pass
+// that was lost with its term does not count. Each cycle is logged. It is counted if at least one
+// rule is done: while all are held, nothing is cleaned up.
 package cycles
 
 import (
@@ -22,29 +21,29 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// Config of Cycles. All fields are required but Registerer.
+// Config of Cycles. All fields except Registerer are required.
 type Config struct {
 	Rules []orphan.Rule
-	// Removed is what this process has removed so far: the method Stats of an orphan.Set.
+	// Removed returns what this process has removed so far: the Stats method of an orphan.Set.
 	Removed    func() orphan.Stats
 	Logger     *slog.Logger
-	Registerer prometheus.Registerer // nil: no metrics are registered
+	Registerer prometheus.Registerer // nil: no metrics
 }
 
-// Cycles counts cycles. Safe for concurrent use.
+// Cycles counts cycles. It is safe for concurrent use.
 type Cycles struct {
 	cfg     Config
 	metrics *metrics
 
 	mu     sync.Mutex
-	passes map[string]orphan.Result // of the present cycle: the last one of each rule that had one
+	passes map[string]orphan.Result // of the present cycle: the last pass of each rule that has had one
 	last   map[string]orphan.Result // the last pass of each rule
-	before orphan.Stats             // when the last cycle ended
-	ended  time.Time                // when the last one ended that counts; zero: never
+	before orphan.Stats             // at the end of the last cycle
+	ended  time.Time                // end of the last cycle that counts; zero: never
 	runs   uint64                   // cycles that count
 }
 
-// New makes Cycles. The error is about metrics that cannot be registered.
+// New returns Cycles. It fails if metrics cannot be registered.
 func New(c Config) (*Cycles, error) {
 	m, err := newMetrics(c)
 	if err != nil {
@@ -55,8 +54,8 @@ func New(c Config) (*Cycles, error) {
 	}, nil
 }
 
-// Passed takes a pass of a rule: it is orphan.Config's Passed. Passes that are not full count for
-// nothing here; what goes in them is part of the cycle under way.
+// Passed records a pass of a rule, for orphan.Config's Passed. It ignores passes that are not
+// full; what they remove is part of the current cycle.
 func (c *Cycles) Passed(r orphan.Result) {
 	if !r.Full {
 		return
@@ -84,8 +83,8 @@ func (c *Cycles) Passed(r orphan.Result) {
 	}
 }
 
-// busy is for how long at least one pass was under way. Rules pass beside each other, and one that
-// was asked for alone may have passed minutes before the others.
+// busy returns how long at least one pass was running. Rules run in parallel, and one that was
+// requested alone may have run minutes before the others.
 func busy(passes []orphan.Result) (total time.Duration) {
 	slices.SortFunc(passes, func(a, b orphan.Result) int { return a.Started.Compare(b.Started) })
 	var until time.Time
@@ -102,7 +101,6 @@ func busy(passes []orphan.Result) (total time.Duration) {
 	return total
 }
 
-// log writes the one line of a cycle.
 func (c *Cycles) log(took time.Duration, removed orphan.Stats) {
 	held, failed, dry := map[string]string{}, map[string]string{}, []string{}
 	for _, rule := range c.cfg.Rules {
@@ -131,7 +129,7 @@ func (c *Cycles) log(took time.Duration, removed orphan.Stats) {
 	c.cfg.Logger.Info("cleanup cycle over", line...)
 }
 
-// Since returns what was removed from before until now, by category, and as keys in all.
+// Since returns what was removed since before: by category, and the number of keys in total.
 func (c *Cycles) Since(before orphan.Stats) (removed map[string]uint64, keys uint64) {
 	now := c.cfg.Removed()
 	return c.since(now, before), now.Keys - before.Keys
@@ -145,7 +143,6 @@ func (c *Cycles) since(now, before orphan.Stats) map[string]uint64 {
 	return removed
 }
 
-// categories are the names of the rules' categories, in the rules' order.
 func (c *Cycles) categories() []string { return categories(c.cfg.Rules) }
 
 func categories(rules []orphan.Rule) (names []string) {
@@ -157,23 +154,24 @@ func categories(rules []orphan.Rule) (names []string) {
 	return names
 }
 
-// The names in Stats.Cumulative that no category may have.
+// Keys of Stats.Cumulative that are not categories.
 const (
 	totalKeysRemoved = "totalKeysRemoved"
 	byRule           = "byRule"
 )
 
-// Reserved are the names that no category may have: Stats has them for other things.
+// Reserved returns the names that no category may have, because Stats uses them for something
+// else.
 func Reserved() []string { return []string{totalKeysRemoved, byRule} }
 
-// Stats is what GET /api/v1/stats answers.
+// Stats is the body of GET /api/v1/stats.
 type Stats struct {
 	IsRunning   bool       `json:"isRunning"`
-	LastCleanup *time.Time `json:"lastCleanup"` // when the last cycle ended; nil: none has
+	LastCleanup *time.Time `json:"lastCleanup"` // end of the last cycle; nil: none yet
 	// TotalCleanupsRun is the number of cycles in this process in which a rule was done.
 	TotalCleanupsRun uint64 `json:"totalCleanupsRun"`
-	// Cumulative has the orphans that this process has removed, by category; totalKeysRemoved: keys
-	// and members that went, with related ones; byRule: orphans by rule.
+	// Cumulative is what this process has removed: orphans by category; as totalKeysRemoved, keys
+	// and members, including related ones; as byRule, orphans by rule.
 	Cumulative map[string]any `json:"cumulativeStats"`
 }
 
@@ -199,24 +197,24 @@ func (c *Cycles) Stats(running bool) Stats {
 	return s
 }
 
-// RuleStatus is what the status shows of a rule: its last full pass in this process.
+// RuleStatus is a rule's last full pass in this process, for the status.
 type RuleStatus struct {
 	Rule     string          `json:"rule"`
 	Category string          `json:"category"`
 	Delete   bool            `json:"delete"`            // false: it only reports
-	Started  time.Time       `json:"started,omitzero"`  // zero: there was none
-	Outcome  janitor.Outcome `json:"outcome,omitempty"` // "": there was none
+	Started  time.Time       `json:"started,omitzero"`  // zero: no pass yet
+	Outcome  janitor.Outcome `json:"outcome,omitempty"` // "": no pass yet
 	Reason   string          `json:"reason,omitempty"`  // of a held pass
 	Detail   string          `json:"detail,omitempty"`  // what is lost, or the error
 	DryRun   bool            `json:"dry_run"`
 	Seconds  float64         `json:"seconds"`
 	Scanned  int             `json:"scanned"`
-	// Condemned by the last look of that pass, Removed in it.
+	// Condemned counts the pass's last look, Removed the whole pass.
 	Condemned int             `json:"condemned"`
 	Removed   int             `json:"removed"`
 	Kept      map[string]int  `json:"kept,omitempty"` // by reason
 	Coverage  orphan.Coverage `json:"coverage"`
-	Total     uint64          `json:"removed_total"` // orphans that went by this process, in all passes
+	Total     uint64          `json:"removed_total"` // orphans removed by this process, in all passes
 }
 
 // Rules returns the last pass of each rule, in the rules' order.

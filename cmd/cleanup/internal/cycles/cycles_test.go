@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var update = flag.Bool("update", false, "write the files of testdata")
 
-// bench is Cycles whose rules remove what the test says.
+// bench is Cycles whose rules remove what the test requests.
 type bench struct {
 	*Cycles
 	removed orphan.Stats
@@ -59,7 +59,7 @@ func setup(t *testing.T) *bench {
 	return b
 }
 
-// goes has something removed, by whatever pass.
+// goes simulates a removal by some pass.
 func (b *bench) goes(rule, category string, orphans, keys uint64) {
 	b.removed.Rules[rule] += orphans
 	b.removed.Categories[category] += orphans

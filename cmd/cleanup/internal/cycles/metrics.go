@@ -20,13 +20,13 @@ func newMetrics(c Config) (*metrics, error) {
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "cleanup_cycle_duration_seconds",
 			Help:    "For how long passes of a cycle were under way, rest included.",
-			Buckets: []float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300}, // an alert asks for 10
+			Buckets: []float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300}, // the alert's threshold is 10
 		}),
 		cycles: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "cleanup_cycles_total",
 			Help: "Cycles: each rule has had one full pass, and at least one of them was not held.",
 		}),
-		// Without a label, and a vector all the same: a gauge would say 1970 until the first cycle.
+		// A vector without labels: a plain gauge would show 1970 until the first cycle.
 		ended: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "cleanup_last_cycle_timestamp_seconds", Help: "When this process last finished a cycle.",
 		}, nil),
@@ -55,7 +55,6 @@ func newMetrics(c Config) (*metrics, error) {
 	return m, nil
 }
 
-// cycle counts a cycle that has just ended.
 func (m *metrics) cycle(now time.Time, took time.Duration) {
 	m.duration.Observe(took.Seconds())
 	m.cycles.Inc()

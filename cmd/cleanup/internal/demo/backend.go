@@ -13,15 +13,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// backend is a game backend of which only what it keeps in Redis and MongoDB is there.
+// backend is the part of a game backend that is in Redis and MongoDB.
 type backend struct {
 	rdb redis.UniversalClient
 	db  *mongo.Database
 
-	rooms    map[string]*redis.PubSub // the living ones, by id: each holds its channel
-	unlisted []string                 // rooms that live, and that nobody lists
-	living   map[string]bool          // keys and members that have to stay
-	orphans  map[string]bool          // and those that have to go
+	rooms    map[string]*redis.PubSub // living rooms by id; each holds its channel
+	unlisted []string                 // living rooms missing from the listing
+	living   map[string]bool          // keys and members that must stay
+	orphans  map[string]bool          // keys and members that must be removed
 }
 
 func newBackend(rdb redis.UniversalClient, db *mongo.Database) *backend {
@@ -30,16 +30,15 @@ func newBackend(rdb redis.UniversalClient, db *mongo.Database) *backend {
 	}
 }
 
-// Names of the backend's keys.
 const (
 	listing = "roomcaches"
 	queue   = "queue:elo"
 )
 
-// member names a member of a sorted set among the keys.
+// member names a member of a sorted set in the same form as a key.
 func member(key, name string) string { return key + " " + name }
 
-// room opens a room with so many seats reserved. One that dies leaves them behind.
+// room opens a room with reserved seats. A room that dies leaves them behind.
 func (b *backend) room(ctx context.Context, id string, seats int, dies bool) error {
 	channel := b.rdb.Subscribe(ctx, "$"+id)
 	if _, err := channel.Receive(ctx); err != nil {
@@ -67,8 +66,8 @@ func (b *backend) mark(dies bool, keys ...string) {
 	}
 }
 
-// kill is a room whose process dies: its channel goes, and another process drops it from the
-// listing.
+// kill simulates the death of a room's process: its channel closes, and another process removes
+// it from the listing.
 func (b *backend) kill(ctx context.Context, id string) error {
 	if err := b.rooms[id].Close(); err != nil {
 		return err
@@ -77,7 +76,7 @@ func (b *backend) kill(ctx context.Context, id string) error {
 	return b.rdb.HDel(ctx, listing, id).Err()
 }
 
-// list writes the listing anew, as rooms do that save.
+// list rewrites the listing, as saving rooms do.
 func (b *backend) list(ctx context.Context) error {
 	for id := range b.rooms {
 		if slices.Contains(b.unlisted, id) {
@@ -90,7 +89,7 @@ func (b *backend) list(ctx context.Context) error {
 	return nil
 }
 
-// waits has a user wait in the queue since a time. The score is the user's rating.
+// waits puts a user in the queue. The score is the user's rating.
 func (b *backend) waits(ctx context.Context, user string, rating float64, since time.Time, left bool) error {
 	joined := "queue:joinedAt:" + user
 	b.mark(left, member(queue, user), joined)
@@ -136,10 +135,9 @@ func (b *backend) bot(ctx context.Context, id string, crashed bool) error {
 	return b.rdb.Set(ctx, key, "playing", 0).Err()
 }
 
-// there are the keys and the members of the queue that are in Redis now, without the worker's.
 func (b *backend) there(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
-	keys, err := b.rdb.Keys(ctx, "*").Result() // a Redis of the demo's own
+	keys, err := b.rdb.Keys(ctx, "*").Result() // this Redis is the demo's own
 	if err != nil {
 		return nil, err
 	}
@@ -155,13 +153,13 @@ func (b *backend) there(ctx context.Context) (map[string]bool, error) {
 	return all, err
 }
 
-// open fills the backend: what lives, and what will leak.
+// open fills the backend with what lives and what will leak.
 func (b *backend) open(ctx context.Context) error {
 	now := time.Now()
 	steps := []func() error{
 		func() error { return b.room(ctx, "lobby", 4, false) },
 		func() error { return b.room(ctx, "arena", 6, false) },
-		// It lives, and is about to be dropped from the listing.
+		// This room lives, but is about to be removed from the listing.
 		func() error { return b.room(ctx, "quiet", 3, false) },
 		func() error { return b.room(ctx, "doomed", 8, true) },
 		func() error { return b.waits(ctx, "lobby-1", 1510, now.Add(-time.Hour), false) }, // has a seat
@@ -181,7 +179,7 @@ func (b *backend) open(ctx context.Context) error {
 		func() error { return b.bot(ctx, "crashed-2", true) },
 		func() error { return b.match(ctx, "ongoing", time.Time{}, false) },
 		func() error { return b.match(ctx, "finished", now, false) }, // just now: its result is still shown
-		func() error { return b.match(ctx, "", time.Time{}, false) }, // MongoDB does not know it
+		func() error { return b.match(ctx, "", time.Time{}, false) }, // unknown to MongoDB
 		func() error { return b.match(ctx, "finished", long, true) },
 		func() error { return b.match(ctx, "abandoned", long, true) },
 	)
@@ -193,7 +191,6 @@ func (b *backend) open(ctx context.Context) error {
 	return nil
 }
 
-// close ends the channels.
 func (b *backend) close() {
 	for _, channel := range b.rooms {
 		_ = channel.Close() // the connection may be gone with its server

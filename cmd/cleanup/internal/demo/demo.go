@@ -26,47 +26,47 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// What Run returns, wrapped.
+// Errors of Run, wrapped.
 var (
-	// ErrWrong: something that lives is gone, or an orphan is left.
+	// ErrWrong: something that lives was removed, or an orphan is left.
 	ErrWrong = errors.New("cleanupdemo: not exactly the orphans went")
 	// ErrLate: something that should have happened did not.
 	ErrLate = errors.New("cleanupdemo: waited in vain")
 )
 
-// Config is what a demo needs. All fields are required.
+// Config configures a demo. All fields are required.
 type Config struct {
-	// Command makes the process of a worker, which reads its settings from the environment that is
-	// added to it.
+	// Command returns the command of a worker, which reads its settings from the environment that
+	// Run adds.
 	Command func(args ...string) *exec.Cmd
-	// Ferret is the path of a program that speaks MongoDB's protocol, as scripts/ferret prints it.
+	// Ferret is the path of a program that speaks MongoDB's protocol, as printed by scripts/ferret.
 	Ferret string
-	// Redis is empty, and nobody else's; RedisURL is what the worker is told about it.
+	// Redis is empty and used by nobody else; RedisURL is its URL for the worker.
 	Redis    redis.UniversalClient
 	RedisURL string
-	Out      io.Writer // takes the timeline
+	Out      io.Writer // receives the timeline
 }
 
 const (
 	prefix   = "{cleanup}:"
-	patience = 2 * time.Minute       // for anything that should happen
-	poll     = 20 * time.Millisecond // between two looks
+	patience = 2 * time.Minute // for anything that should happen
+	poll     = 20 * time.Millisecond
 	database = "/game"
 )
 
-// demo is one run.
 type demo struct {
 	cfg     Config
 	began   time.Time
-	dir     string // of logs, and of the rules
+	dir     string // of logs and rules
 	uri     string // of MongoDB
 	backend *backend
 	worker  *process.Process
 	http    string
 }
 
-// Run plays the demo and judges its end. It returns nil if exactly the orphans went; else ErrWrong,
-// ErrLate, the cause of ctx, or what failed. When it returns, none of its processes runs.
+// Run plays the demo and judges its end. It returns nil if exactly the orphans were removed;
+// otherwise ErrWrong, ErrLate, the cause of ctx, or what failed. When it returns, all its
+// processes have ended.
 func Run(ctx context.Context, cfg Config) (err error) {
 	d := &demo{cfg: cfg, began: time.Now()}
 	if d.dir, err = os.MkdirTemp("", "rollcall-cleanup-demo-"); err != nil {
@@ -77,7 +77,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 			d.worker.Kill()
 		}
 		if err == nil || ctx.Err() != nil {
-			_ = os.RemoveAll(d.dir) // what is left is in the system's temporary folder
+			_ = os.RemoveAll(d.dir) // any rest is in the system's temporary folder
 			return
 		}
 		d.say("the worker's log is in %s", d.dir)
@@ -101,12 +101,11 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return err
 }
 
-// say writes a line of the timeline.
 func (d *demo) say(format string, args ...any) {
 	fmt.Fprintf(d.cfg.Out, "%5.1fs  %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// startFerret starts the database, and waits until it has said its address.
+// startFerret starts the database, and waits until it has printed its address.
 func (d *demo) startFerret() (*process.Process, error) {
 	p, err := process.Start(exec.Command(d.cfg.Ferret), process.Options{Talk: true, OwnGroup: true})
 	if err != nil {
@@ -120,17 +119,16 @@ func (d *demo) startFerret() (*process.Process, error) {
 	return p, nil
 }
 
-// short are the times of the built-in rules, and what a demo has instead.
+// short maps times in the built-in rules to the demo's.
 var short = map[string]string{
 	"over: 120s":  "over: 2s",
 	"grace: 60s":  "grace: 2s",
 	"over: 10m":   "over: 10s",
 	"or_for: 30m": "or_for: 5s",
-	// It has the default, a minute.
+	// This rule has the default, a minute.
 	"- name: queue\n": "- name: queue\n  grace: 2s\n",
 }
 
-// rules writes the built-in rules with short times, and returns the file's name.
 func (d *demo) rules() (string, error) {
 	text := string(orphan.ColyseusYAML())
 	for from, to := range short {
@@ -143,7 +141,6 @@ func (d *demo) rules() (string, error) {
 	return name, os.WriteFile(name, []byte(text), 0o600)
 }
 
-// until waits for something.
 func (d *demo) until(ctx context.Context, what string, happened func() (bool, error)) error {
 	for end := time.Now().Add(patience); ; {
 		done, err := happened()
@@ -160,7 +157,6 @@ func (d *demo) until(ctx context.Context, what string, happened func() (bool, er
 	}
 }
 
-// status is what the demo reads of the worker's status.
 type status struct {
 	Janitor struct {
 		Witness struct {
@@ -179,10 +175,8 @@ type status struct {
 	}
 }
 
-// asker keeps no connection.
 var asker = &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// status asks the worker; ok is false if it does not answer.
 func (d *demo) status(ctx context.Context) (s status, ok bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.http+"/api/v1/status", nil)
 	if err != nil {
@@ -196,7 +190,7 @@ func (d *demo) status(ctx context.Context) (s status, ok bool) {
 	return s, json.NewDecoder(answer.Body).Decode(&s) == nil
 }
 
-// start starts the worker, and waits until it may delete.
+// start starts the worker, and waits until it serves.
 func (d *demo) start(ctx context.Context, environ []string) (err error) {
 	cmd := d.cfg.Command()
 	cmd.Env = append(cmd.Env, environ...)
@@ -210,7 +204,6 @@ func (d *demo) start(ctx context.Context, environ []string) (err error) {
 	})
 }
 
-// stop ends the worker gracefully.
 func (d *demo) stop() error {
 	if err := d.worker.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -226,7 +219,7 @@ func (d *demo) stop() error {
 	return nil
 }
 
-// left are the orphans that are there, sorted; the error is ErrWrong if something that lives is
+// left returns the orphans that still exist, sorted, or ErrWrong if something that lives does
 // not.
 func (d *demo) left(ctx context.Context) (left []string, err error) {
 	there, err := d.backend.there(ctx)

@@ -1,5 +1,5 @@
-// Package demo shows the clean-up worker beside a game backend that is made up, and leaks on
-// purpose: rooms whose process died, users that left a queue, matches that are over, bots that
-// crashed. The worker is the real program, with the built-in rules, whose times are made short.
-// MongoDB is FerretDB. At the end exactly the orphans have to be gone.
+// Package demo shows the clean-up worker next to a made-up game backend that leaks on purpose:
+// rooms whose process died, users who left a queue, finished matches, crashed bots. The worker is
+// the real program, with the built-in rules and short times. MongoDB is FerretDB. At the end,
+// exactly the orphans must be gone.
 package demo

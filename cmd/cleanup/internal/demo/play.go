@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// play is the story.
 func (d *demo) play(ctx context.Context) error {
 	b := d.backend
 	if err := b.open(ctx); err != nil {
@@ -44,7 +43,7 @@ func (d *demo) play(ctx context.Context) error {
 	if err := b.rdb.Del(ctx, listing).Err(); err != nil {
 		return err
 	}
-	delete(b.living, listing) // until it is there again
+	delete(b.living, listing) // until it is listed again
 	d.say("somebody deletes the listing of rooms, and starts a worker: every room looks dead")
 	if err := d.start(ctx, environ); err != nil {
 		return err
@@ -69,7 +68,6 @@ func (d *demo) play(ctx context.Context) error {
 	return nil
 }
 
-// plan shows what the worker would do.
 func (d *demo) plan(ctx context.Context, environ []string) error {
 	cmd := d.cfg.Command("plan")
 	cmd.Env = append(cmd.Env, environ...)
@@ -86,14 +84,14 @@ func (d *demo) plan(ctx context.Context, environ []string) error {
 	return nil
 }
 
-// watch follows the worker until all orphans are gone, and some cycles more. The rooms are listed
-// again when nothing but reservations is left.
+// watch follows the worker until all orphans are gone, and for some cycles more. The rooms are
+// listed again once only reservations are left.
 func (d *demo) watch(ctx context.Context) error {
 	b := d.backend
 	said := map[string]string{}
 	seats, removed, quiet := false, 0, -1
 	return d.until(ctx, "all orphans to go", func() (bool, error) {
-		// Who waits comes again and again.
+		// Waiting users keep coming back.
 		for i := range 3 {
 			key := "queue:joinedAt:waits-" + strconv.Itoa(i+1)
 			if err := b.rdb.Set(ctx, key, time.Now().UnixMilli(), 0).Err(); err != nil {

@@ -1,8 +1,7 @@
-// Package apitest compares answers of the HTTP API with what its OpenAPI document says of them. It
-// is for tests.
+// Package apitest compares answers of the HTTP API with its OpenAPI document. It is for tests.
 //
-// OpenAPI 3.1 describes bodies by JSON Schema 2020-12, so a validator of that is enough. The
-// document itself is compared with the schema that is published of OpenAPI documents.
+// OpenAPI 3.1 describes bodies by JSON Schema 2020-12, so a validator for that is enough. The
+// document itself is checked against the published schema of OpenAPI documents.
 package apitest
 
 import (
@@ -29,12 +28,12 @@ type Document struct {
 	compiler *jsonschema.Compiler
 }
 
-// Read reads a document.
+// Read parses a document.
 func Read(t testing.TB, text []byte) *Document {
 	t.Helper()
 	var parsed any
 	require.NoError(t, yaml.Unmarshal(text, &parsed))
-	raw, err := json.Marshal(parsed) // keys become texts, and numbers those of JSON
+	raw, err := json.Marshal(parsed) // makes keys strings, and numbers JSON numbers
 	require.NoError(t, err)
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	require.NoError(t, err)
@@ -44,7 +43,7 @@ func Read(t testing.TB, text []byte) *Document {
 	return d
 }
 
-// Routes are "METHOD /path" of each operation.
+// Routes returns "METHOD /path" for each operation.
 func (d *Document) Routes() (all []string) {
 	for path, item := range d.doc["paths"].(map[string]any) {
 		for method := range item.(map[string]any) {
@@ -56,13 +55,13 @@ func (d *Document) Routes() (all []string) {
 	return all
 }
 
-// Problems are the types of problems.
+// Problems returns the types of problems.
 func (d *Document) Problems() []any {
 	at := d.at("components", "schemas", "Problem", "properties", "type", "enum")
 	return at.([]any)
 }
 
-// at is what stands at a path of names, through references.
+// at returns the value at a path of names, following references.
 func (d *Document) at(names ...string) any {
 	var v any = d.doc
 	for _, name := range names {
@@ -83,7 +82,7 @@ func (d *Document) resolved(v any) any {
 	return v
 }
 
-// operation is the path as the document has it, and its operation; nil: there is none.
+// operation returns the matching path of the document and its operation, or nil.
 func (d *Document) operation(method, path string) (template string, of map[string]any) {
 	for template := range d.doc["paths"].(map[string]any) {
 		pattern := regexp.MustCompile(`\\\{\w+\\\}`).ReplaceAllString(regexp.QuoteMeta(template), `[^/]+`)
@@ -95,8 +94,8 @@ func (d *Document) operation(method, path string) (template string, of map[strin
 	return "", nil
 }
 
-// Check requires that an answer is one that the document knows. What no operation is for has to be
-// refused by a problem.
+// Check requires that the document allows an answer. A request without an operation must be
+// refused with a problem.
 func (d *Document) Check(t testing.TB, req *http.Request, resp *http.Response, body []byte) {
 	t.Helper()
 	what := fmt.Sprintf("%s %s: %d %s", req.Method, req.URL, resp.StatusCode, body)
@@ -142,7 +141,7 @@ func (d *Document) checkHeader(t testing.TB, what string, values []string, names
 	d.valid(t, what, value, append(names, "schema")...)
 }
 
-// valid requires that a text is JSON as a schema of the document has it.
+// valid requires that text is JSON that matches a schema of the document.
 func (d *Document) valid(t testing.TB, what string, text []byte, names ...string) {
 	t.Helper()
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
@@ -152,7 +151,7 @@ func (d *Document) valid(t testing.TB, what string, text []byte, names ...string
 	require.NoError(t, schema.Validate(v), what)
 }
 
-// pointer is where a schema stands, as a JSON pointer without references on its way.
+// pointer returns the JSON pointer to a schema, with references resolved.
 func (d *Document) pointer(names []string) string {
 	var v any = d.doc
 	p := ""
