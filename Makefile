@@ -3,6 +3,7 @@
 # Modules of ours, which go.work ties: the library alone is in the root's, so that an embedder takes
 # over no dependency of anything else.
 modules := . orphan/mongodb availability cmd chaos bench test tools deploy test/browser $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
+packages := ./... $(patsubst %,./%/...,$(filter-out . test,$(modules)))
 # It has no tests: those of the library run it.
 linted = $(modules) internal/testservers/ferret
 # Tests and chaos run on Redis 7.0 or newer; SERVER=8 or SERVER=valkey: on another.
@@ -67,13 +68,13 @@ vulncheck: ## Look for known vulnerabilities in what is called (says so where th
 	@scripts/vulncheck $(modules)
 
 test: ## Run every test with the race detector on a Redis, a FerretDB and a PostgreSQL of its own; of chaos what chaos-short is
-	@for module in $(modules); do scripts/test $$module -race -short -timeout 8m -skip '$(long_chaos)|$(search)|$(every_alert)' ./... || exit 1; done
-	@scripts/test . -timeout 8m -run '$(search)' $(searched)
-	@scripts/test . -race -tags failpoints ./internal/failpoint/
+	@scripts/test -race -short -timeout 8m -skip '$(long_chaos)|$(search)|$(every_alert)' $(packages)
+	@scripts/test -timeout 8m -run '$(search)' $(searched)
+	@scripts/test -race -tags failpoints ./internal/failpoint/
 
 test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (needs Node 20 and npm; VERSION=0.16 RUN=name of a test)
 	@COLYSEUS=$$(scripts/colyseus) && export COLYSEUS && { test -z "$$COLYSEUS" || \
-		scripts/test . -race -tags colyseus -parallel 8 -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
+		scripts/test -race -tags colyseus -parallel 8 -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
 
 test-node: ## Run the tests of clients/node, and what every owner has to pass (needs Node 20 and npm; SERVER=8, SERVER=valkey)
 	@NODE=$$(scripts/node) && export NODE && { test -z "$$NODE" || { $(with_redis) (cd "$$NODE" && node --test test/*.test.js) && \
@@ -81,7 +82,7 @@ test-node: ## Run the tests of clients/node, and what every owner has to pass (n
 
 mixed: ## Run replicas of the last release beside those of this checkout, on one Redis (needs the clone's history)
 	@RELEASED=$$(scripts/released) && export RELEASED && { test -z "$$RELEASED" || \
-		scripts/test . -race -tags mixed -timeout 8m ./test/mixed/; }
+		scripts/test -race -tags mixed -timeout 8m ./test/mixed/; }
 
 chaos: ## Break things for about an hour: every row of the matrix, then everything at random (SERVER=8, SERVER=valkey)
 	@$(chaos) ROLLCALL_RECORD=$(CURDIR)/chaos/record.csv ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 90m -p 1 $(chaos_suites)
@@ -112,7 +113,7 @@ scale: ## Play a fleet of any size through in virtual time, by measured prices (
 	@go run ./bench/scale $(ARGS)
 
 bench-micro: ## Run Go's benchmarks, for benchstat (COUNT=1)
-	@$(with_redis) go test -run '^$$' -bench . -benchmem -count $(or $(COUNT),1) -timeout 30m ./...
+	@$(with_redis) go test -run '^$$' -bench . -benchmem -count $(or $(COUNT),1) -timeout 30m $(packages)
 
 fuzz: ## Fuzz each decoder for FUZZTIME (20s)
 	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | while IFS=: read -r file func; do \
