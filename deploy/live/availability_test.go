@@ -105,6 +105,10 @@ var scenesOfAvailability = []scene{
 	onDispatch("AvailabilityDrift", "somebody sets `mitra:capacity:ID`", nil, func(r *rig, d *dispatch) {
 		r.must("SET", "mitra:capacity:"+d.force.IDs()[0], 99)
 	}),
+	onDispatch("AvailabilityBadKeys", "`mitras:condemned` is a list", nil, func(r *rig, _ *dispatch) {
+		r.must("DEL", "mitras:condemned")
+		r.must("LPUSH", "mitras:condemned", "x")
+	}),
 	onDispatch("AvailabilityReseeds", "`DEL mitras:seeded`, a dozen times", nil, func(r *rig, _ *dispatch) {
 		for range 13 {
 			r.must("DEL", "mitras:seeded")
