@@ -88,6 +88,7 @@ func TestACommandThatCouldNotBeWrittenMayHaveBeenExecutedIfAnyOfItWas(t *testing
 		} {
 			s := newSession(without(t), &c.conn)
 			if c.reason != "" {
+				s.accepted.Store(true)
 				s.end(c.reason)
 			}
 			o := &pendingCommand{frame: []byte("command")}

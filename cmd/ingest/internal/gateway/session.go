@@ -108,7 +108,8 @@ type session struct {
 	vacated  bool          // another socket has its slot
 	over     bool          // run has returned
 
-	ending atomic.Pointer[string] // why the gateway ends the socket, if it does
+	ending   atomic.Pointer[string] // why the gateway ends the socket, if it does
+	accepted atomic.Bool            // the device has its answer to the handshake
 
 	mu     sync.Mutex
 	frames int  // with a right checksum, counted up to reports
@@ -211,10 +212,15 @@ func (s *session) finish() string {
 	return s.endReason()
 }
 
-// end makes the session end its socket; other goroutines call it. The first reason wins.
+// end makes the session end its socket; other goroutines call it. The first reason wins. Without an
+// accepted device there is nothing to rescue, and the socket is closed at once.
 func (s *session) end(reason string) {
 	s.ending.CompareAndSwap(nil, &reason)
-	_ = s.conn.SetDeadline(time.Now())
+	if s.accepted.Load() {
+		_ = s.conn.SetDeadline(time.Now())
+	} else {
+		_ = s.under.Close()
+	}
 }
 
 // endReason returns "" unless the gateway is ending the socket.
@@ -251,6 +257,7 @@ func (s *session) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.accepted.Store(true)
 	s.paid = time.Now()
 	s.firstBy = s.paid.Add(s.g.cfg.FirstFrame)
 	err = s.converse(ctx)
