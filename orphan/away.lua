@@ -1,6 +1,6 @@
 -- away.lua: (after same.lua) moves one key or member aside on its own server of a Cluster, if it
--- is as the look saw it. The script can tell that it has moved something already, so that each is
--- counted once, even after a crash.
+-- is as the look saw it. The script detects what it has already moved, so that each is counted
+-- once, even after a crash.
 -- KEYS[1] the key  KEYS[2] its new name, in the same slot  KEYS[3..] keys that are read
 -- ARGV[1] the last ms, by this server's clock, at which the evidence counts
 -- ARGV[2] its expiry in the new place (ms)

@@ -313,7 +313,6 @@ func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 	return all, stays
 }
 
-// forget deletes entries of a rule from its bin.
 func (b Bins) forget(ctx context.Context, rule string, entries []binned) error {
 	var ids, old []any
 	for _, e := range entries {

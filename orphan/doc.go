@@ -119,8 +119,8 @@
 // moved, condemns nothing. Marks, log and guard are on one server, so Layout.Prefix has a hash
 // tag. Candidates on other servers are deleted in three steps: the guard's server records the
 // intent, the key's own server compares and moves it away within two seconds of the look, and the
-// intent is settled and counted. The first rule of the Set also settles the intents of rules that
-// are no longer in use. The things they moved away stay in their bin for seven days.
+// intent is settled and counted. The first rule of the Set also settles the intents of removed
+// rules. The things they moved away stay in their bin for seven days.
 //
 // # What is not guaranteed
 //

@@ -15,7 +15,7 @@ const dropOf = 100
 
 // dropBins drops things that have been in the rule's bin for long enough. Nothing in a bin
 // expires, because Redis would free it at once and block everybody meanwhile. The first rule
-// empties the bins of rules that are no longer in use.
+// also empties the bins of removed rules.
 func (x *pass) dropBins(ctx context.Context) error {
 	gone, err := x.rulesGone(ctx)
 	if err != nil {
@@ -35,8 +35,8 @@ func (x *pass) dropBins(ctx context.Context) error {
 	return nil
 }
 
-// rulesGone returns the rules that are no longer in use. Only a full pass of the first rule looks
-// after them; others get none.
+// rulesGone returns rules that have had passes but were removed. Only a full pass of the first rule
+// looks after them; others get none.
 func (x *pass) rulesGone(ctx context.Context) (gone []string, err error) {
 	if !x.r.Full || x.set.rules[0] != x.rule {
 		return nil, nil
@@ -112,7 +112,6 @@ func (x *pass) due(ctx context.Context, rule, until string, left int64) (entries
 	return entries, unread, err
 }
 
-// dueOld is due for an old bin.
 func (x *pass) dueOld(ctx context.Context, rule, until string, left int64) (entries []binned, unread int64, err error) {
 	var found []redis.Z
 	err = x.Call(ctx, func(ctx context.Context) (err error) {

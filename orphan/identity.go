@@ -139,7 +139,6 @@ const (
 	wholeElements = 512
 )
 
-// identity describes a key for comparison.
 type identity struct {
 	exists       bool
 	kind         string
