@@ -62,8 +62,8 @@ func oldBinKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:b
 type notes struct {
 	marks map[string]mark
 	since time.Time // the start of the witness's listening
-	// Earlier marks than valid do not count: from before since, or before a reference was lost or a
-	// server of a Cluster replaced. The data may be incomplete since then.
+	// Marks made before valid do not count. It is since, or when a reference was lost or a server of a
+	// Cluster changed: data may have been lost then.
 	valid time.Time
 	// state has held_until, unmarked, lost_at, heard_since, servers, and since when each reference
 	// is absent.

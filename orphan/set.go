@@ -23,7 +23,7 @@ import (
 // Config configures a Set.
 type Config struct {
 	Rules []Rule
-	// Client is the client for the sweeps' reads and deletes: the janitor's. It is not closed here.
+	// Client serves the sweeps' reads and deletes. It is the janitor's, and not closed here.
 	Client redis.UniversalClient
 	Source Source       // nil: rules that ask MongoDB are refused
 	Layout guard.Layout // of this worker's own keys; the same as the registry's and the janitor's

@@ -55,7 +55,7 @@ type pass struct {
 	*sweep
 	*janitor.Pass
 	r       *Result
-	arrived func() // at the walk that expects it
+	arrived func() // announces that it has joined its walk, or will not
 	servers *topology
 	home    server // has the worker's own keys
 	notes   *notes
