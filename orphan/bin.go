@@ -63,7 +63,7 @@ type Fate string
 
 // The fates.
 const (
-	Back     Fate = "restored" // restored
+	Back     Fate = "restored" // it exists again
 	InUse    Fate = "in_use"   // the name is in use again; the entry stays in the bin
 	Expired  Fate = "expired"  // it would have expired by now; the entry stays in the bin
 	Dropped  Fate = "dropped"  // the bin has already dropped it: its time is over

@@ -29,8 +29,8 @@ func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 	if n := x.r.Kept[noMark]; n != before {
 		state[unmarked] = strconv.Itoa(n)
 	}
-	// Nothing else could have been condemned for the first time: exclude the known condemned, and
-	// candidates that no sign of life decides about.
+	// No others could have been condemned for the first time: neither known orphans, nor candidates
+	// that no sign of life decides about.
 	of := x.r.Kept[alive] + newly
 	if of >= breakerLeast && newly > of/2 {
 		at, err := now(ctx, x.Pass, x.home)
