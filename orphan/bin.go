@@ -29,8 +29,8 @@ var (
 	dropScript    = redis.NewScript(dropText)
 )
 
-// Bins reads and restores what the rules of one worker have moved aside. It does not need the
-// rules: each entry records how to put it back.
+// Bins reads and restores what the rules of one worker moved aside. It needs no rules: each entry
+// records how to put it back.
 type Bins struct {
 	Client redis.UniversalClient // the caller's
 	Layout guard.Layout          // of the worker's own keys
@@ -45,8 +45,7 @@ type Binned struct {
 	Member  string    `json:"member,omitempty"` // of Key
 	Removed time.Time `json:"removed,omitzero"`
 	Until   time.Time `json:"until,omitzero"` // when the bin drops it
-	// Pass is the start of the pass that removed it, by the server's clock. Everything removed in
-	// one pass of a rule has the same value.
+	// Pass is when the removing pass began, by the server's clock: the same for all it removed.
 	Pass time.Time `json:"pass,omitzero"`
 }
 
@@ -100,7 +99,7 @@ func (b binned) shown() Binned {
 	return shown
 }
 
-// now returns the time of the server that holds the bins.
+// now returns the time of the bins' server.
 func (b Bins) now(ctx context.Context) (time.Time, error) {
 	servers, err := masters(ctx, b.Client)
 	if err != nil {
@@ -113,7 +112,7 @@ func (b Bins) now(ctx context.Context) (time.Time, error) {
 	return serverTime(ctx, home)
 }
 
-// pageOfBin is how many entries of a bin one call reads or deletes.
+// pageOfBin bounds the entries that one call reads or deletes.
 const pageOfBin = 500
 
 // rules returns the given rule, or for "" every rule that ever had a pass.
@@ -125,9 +124,9 @@ func (b Bins) rules(ctx context.Context, rule string) ([]string, error) {
 	return slices.Sorted(maps.Keys(passes)), err
 }
 
-// All iterates over everything that can be restored, of one rule or of all (""), page by page and
-// unordered. Entries that are added or removed meanwhile may be included, and an entry may appear
-// twice. An error ends the iteration; the last one names entries that cannot be read.
+// All iterates over everything that can be restored, of one rule or of all (""), unordered and
+// page by page. Concurrent changes may show, and an entry may appear twice. An error ends the
+// iteration; the last one names unreadable entries.
 func (b Bins) All(ctx context.Context, rule string) iter.Seq2[Binned, error] {
 	return func(yield func(Binned, error) bool) {
 		at, err := b.now(ctx)
@@ -142,7 +141,6 @@ func (b Bins) All(ctx context.Context, rule string) iter.Seq2[Binned, error] {
 	}
 }
 
-// each reads the entries of bins until more returns false.
 func (b Bins) each(ctx context.Context, rule string, more func(binned) bool) error {
 	rules, err := b.rules(ctx, rule)
 	if err != nil {
@@ -219,7 +217,7 @@ func (b Bins) List(ctx context.Context, rule string) ([]Binned, error) {
 	return all, failed
 }
 
-// find looks up ids. Entries of an old bin are found by reading that bin to the end.
+// find looks up ids. For old bins it reads the whole bin.
 func (b Bins) find(ctx context.Context, ids []string) (map[string]binned, error) {
 	byRule := map[string][]string{}
 	for _, id := range ids {
@@ -274,10 +272,9 @@ func (b Bins) findOld(ctx context.Context, rule string, ids map[string]bool, fou
 	return nil
 }
 
-// Restore puts back the entries with these ids, and returns the fate of each in the same order.
-// It overwrites nothing, and keys get their expiry back. On an error of Redis the results
-// returned are those already done. If Restore only failed to take an entry out of its bin, it
-// still restores the others.
+// Restore puts back the entries with these ids, with their expiry, and returns the fate of each
+// in the same order. It overwrites nothing. With an error of Redis it returns the results so far.
+// If an entry only stays in its bin, Restore continues with the others.
 func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 	at, err := b.now(ctx)
 	if err != nil {
@@ -303,8 +300,7 @@ func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 		}
 		all = append(all, r)
 		if r.Fate == Back || r.Fate == Dropped {
-			// If this fails, the entry names for a while a key that no longer exists; nothing depends on
-			// it.
+			// If this fails, the entry is stale for a while; nothing depends on it.
 			if err := b.forget(ctx, e.rule, []binned{e}); err != nil && stays == nil {
 				stays = fmt.Errorf("orphan: the entry of %s stays in its bin: %w", id, err)
 			}

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// heldUntil is the field of the state for the end of the breaker's hold (ms).
+// heldUntil is the state's field for the end of the breaker's hold (ms).
 const heldUntil = "held_until"
 
-// unmarked is the field of the state for how many condemned candidates the last full pass could
-// not mark.
+// unmarked is the state's field for the number of condemned candidates without a mark in the last
+// full pass.
 const unmarked = "unmarked"
 
 // breaker holds the rule if more than half of the candidates that could be condemned for the
@@ -22,7 +22,7 @@ func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 		return nil, nil
 	}
 	// Candidates that the last full pass could not mark are not new either. Only their number is
-	// known, not their names.
+	// known.
 	before, _ := strconv.Atoi(x.notes.state[unmarked])
 	newly := max(0, x.newly-before)
 	state := map[string]string{}
@@ -40,8 +40,7 @@ func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 		wait := x.holds()
 		state[heldUntil] = strconv.FormatInt(at.Add(wait).UnixMilli(), 10)
 		x.wake(wait)
-		// The first pass after the hold must look at marks: anything new by then would hold the rule
-		// again.
+		// The first pass after the hold must look at marks: new candidates would hold the rule again.
 		if later := time.Now().Add(wait + x.set.apart(x.Grace)); later.After(x.nextFull) {
 			x.nextFull = later
 		}
@@ -50,17 +49,15 @@ func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 	return held, note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), state, nil)
 }
 
-// heardSince is the field of the state for the start of the witness's listening (ms), as the last
-// pass found it.
+// heardSince is the state's field for the start of the witness's listening (ms) in the last pass.
 const heardSince = "heard_since"
 
-// notOfLater moves timestamps back that lie in the future because the server's clock was set
-// back. They would otherwise count until the clock catches up. It returns the end of the
-// breaker's hold.
+// notOfLater backdates timestamps left in the future when the server's clock was set back; they
+// would count until it catches up. It returns the end of the breaker's hold.
 func (x *pass) notOfLater(ctx context.Context, at time.Time) (until time.Time, err error) {
 	set, later := map[string]string{}, map[string]string{}
-	// A mark from before a loss must not count, although its time is later. Backdate it to before
-	// valid: it then never counts, and the breaker does not take its candidate for a new one.
+	// Backdate marks from before a loss to before valid, so that they never count, and the breaker
+	// does not take their candidates for new.
 	lost := func(at time.Time) {
 		for name, m := range x.notes.marks {
 			if !m.at.Before(at) {
@@ -74,7 +71,7 @@ func (x *pass) notOfLater(ctx context.Context, at time.Time) (until time.Time, e
 		set[lostAt] = strconv.FormatInt(at.UnixMilli(), 10)
 		lost(at)
 	}
-	// No pass begins during a hold, so all existing marks were made before this one.
+	// No pass begins during a hold, so all marks were made before this one.
 	if since := strconv.FormatInt(x.notes.since.UnixMilli(), 10); x.notes.state[heardSince] != since {
 		set[heardSince] = since
 		lost(x.notes.since)

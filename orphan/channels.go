@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// subscribers counts the subscribers of channels on all nodes of a Cluster, replicas included,
-// since each node knows only its own. A plain client asks only its own server. Pattern
-// subscribers are not counted. An error means that a node did not answer, so that nothing is
-// known; remove a node that is gone for good with CLUSTER FORGET.
+// subscribers counts the subscribers of channels, on all nodes of a Cluster including replicas,
+// since each node knows only its own, or on a plain client's server. Pattern subscribers are not
+// counted. An error means that a node did not answer, so that nothing is known; remove a node
+// that is gone for good with CLUSTER FORGET.
 func subscribers(
 	ctx context.Context, client redis.UniversalClient, channels []string,
 ) (map[string]int64, error) {
@@ -46,9 +46,9 @@ func subscribers(
 // channelsMatch reports whether any node of a Cluster has a channel with subscribers that matches
 // a pattern. An error means that none was found, and that a node did not answer.
 //
-// It asks for the likely channels first, see likelyChannels: one with subscribers settles it.
-// Otherwise the node lists all that match, which blocks a Redis with 100,000 channels for 45 ms;
-// no command stops at the first match.
+// It asks for the likely channels first, see likelyChannels. If none has subscribers, nodes list
+// all matches, which blocks a Redis with 100,000 channels for 45 ms; no command stops at the
+// first match.
 func channelsMatch(
 	ctx context.Context, client redis.UniversalClient, pattern string, likely ...string,
 ) (bool, error) {
@@ -92,8 +92,8 @@ func channelsMatch(
 	return false, nil
 }
 
-// likelyChannels replaces the only '*' of a pattern by each name, such as some fields of the hash
-// that the channels belong to. It returns none for other patterns.
+// likelyChannels replaces a pattern's only '*' by each name, such as fields of the hash that the
+// channels belong to. Other patterns have none.
 func likelyChannels(pattern string, names []string) (channels []string) {
 	before, after, ok := strings.Cut(pattern, "*")
 	if !ok || strings.ContainsAny(before+after, `*?[\`) {

@@ -10,12 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// dropOf is how many things one step drops. Redis frees each in the background, however large.
+// dropOf bounds the things dropped in one step. Redis frees each in the background, however
+// large.
 const dropOf = 100
 
-// dropBins drops things that have been in the rule's bin for long enough. Nothing in a bin
-// expires, because Redis would free it at once and block everybody meanwhile. The first rule
-// also empties the bins of removed rules.
+// dropBins drops things that have been in the rule's bin for long enough. Nothing there expires,
+// because Redis would free it at once and block everybody. The first rule also empties the bins
+// of removed rules.
 func (x *pass) dropBins(ctx context.Context) error {
 	gone, err := x.rulesGone(ctx)
 	if err != nil {
@@ -35,8 +36,8 @@ func (x *pass) dropBins(ctx context.Context) error {
 	return nil
 }
 
-// rulesGone returns rules that have had passes but were removed. Only a full pass of the first rule
-// looks after them; others get none.
+// rulesGone returns removed rules that have had passes. Only full passes of the first rule look
+// after them; others get none.
 func (x *pass) rulesGone(ctx context.Context) (gone []string, err error) {
 	if !x.r.Full || x.set.rules[0] != x.rule {
 		return nil, nil
@@ -51,12 +52,12 @@ func (x *pass) rulesGone(ctx context.Context) (gone []string, err error) {
 	return slices.DeleteFunc(gone, x.set.has), nil
 }
 
-// dueSome reads some of the entries whose time is over, after skipping `left` of them, and
-// returns how many cannot be read.
+// dueSome reads some entries whose time is over, skipping the first `left`, and counts the
+// unreadable.
 type dueSome func(ctx context.Context, rule, until string, left int64) (entries []binned, unread int64, err error)
 
-// dropDue drops all entries whose time is over. An unreadable entry stays, as the thing that it
-// names cannot be found.
+// dropDue drops all entries whose time is over. Unreadable ones stay, as their things cannot be
+// found.
 func (x *pass) dropDue(ctx context.Context, rule, until string, due dueSome) error {
 	for left := int64(0); ; {
 		entries, unread, err := due(ctx, rule, until, left)
@@ -73,7 +74,7 @@ func (x *pass) dropDue(ctx context.Context, rule, until string, due dueSome) err
 	}
 }
 
-// unread logs an entry that cannot be read, once per full pass.
+// unread logs an unreadable entry, once per full pass.
 func (x *pass) unread(key, entry string, err error) {
 	if x.r.Full {
 		x.Log().Warn("entry of a bin cannot be read, and stays until somebody deletes it",
@@ -132,7 +133,7 @@ func (x *pass) dueOld(ctx context.Context, rule, until string, left int64) (entr
 	return entries, unread, err
 }
 
-// drop unlinks the keys that entries name before it forgets the entries.
+// drop unlinks the entries' keys before it forgets the entries.
 func (x *pass) drop(ctx context.Context, rule string, entries []binned) error {
 	err := x.Call(ctx, func(ctx context.Context) error {
 		_, err := x.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {

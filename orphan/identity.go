@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// identify takes the fingerprints of the undecided candidates, and finds the keys to be deleted
-// with each. A candidate that nothing decides about is condemned.
+// identify takes the fingerprints of undecided candidates, and finds the keys to delete with
+// each. Those that nothing decides about are condemned.
 func (l *looking) identify(ctx context.Context) error {
 	if err := l.measureMembers(ctx); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (l *looking) identify(ctx context.Context) error {
 }
 
 // fingerprint identifies a candidate and the rule that judged it. It leaves out related keys that
-// a pattern found, unless the candidate has nothing else.
+// a pattern found, unless there is nothing else.
 func (l *looking) fingerprint(f *finding) string {
 	var s strings.Builder
 	s.WriteString(l.meaning + "\n")
@@ -120,7 +120,6 @@ func (l *looking) fingerprint(f *finding) string {
 	return digest(s.String())[:16]
 }
 
-// expiry records the answer to when a field of a hash expires.
 func (f *finding) expiry(answer *redis.Cmd) {
 	text := replyText(answer)
 	if text[0] == '-' {
@@ -154,7 +153,7 @@ var sizeOf = map[string]string{
 	"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD", "stream": "XLEN",
 }
 
-// identities reads type, expiry and size, and all of a value or, if it is too large, parts of it.
+// identities reads type, expiry, size, and the value: whole, or parts of a large one.
 func (l *looking) identities(ctx context.Context, keys []string) (map[string]*identity, error) {
 	found := make(map[string]*identity, len(keys))
 	var asked []question
@@ -228,7 +227,6 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 	return found, l.ask(ctx, asked)
 }
 
-// isLarge reports whether one command is not enough to compare it.
 func (id *identity) isLarge() bool {
 	if id.kind == "string" {
 		return id.size > wholeBytes

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// slowLook is how long a look may take before its signs are asked again. It is a fraction of
+// slowLook is how long a look may take before its signs are asked again: a fraction of
 // evidenceFor and of leastEvidence.
 const slowLook = 500 * time.Millisecond
 
@@ -13,8 +13,8 @@ const slowLook = 500 * time.Millisecond
 type clocks map[string]time.Time
 
 // lookLast is the look before a delete. A look counts for a short time from when its signs are
-// asked, and reading a large value can take longer. In that case it asks the signs again after
-// the read; otherwise the deleting script would refuse every look at that value.
+// asked, and reading a large value can take longer. It then asks the signs again after the read;
+// otherwise the deleting script would always refuse that value.
 func (x *pass) lookLast(ctx context.Context, page []*candidate) ([]*finding, clocks, error) {
 	before, err := x.clocks(ctx)
 	if err != nil {
@@ -31,8 +31,8 @@ func (x *pass) lookLast(ctx context.Context, page []*candidate) ([]*finding, clo
 	return found, after, x.askAgain(ctx, found)
 }
 
-// askAgain asks the signs of the condemned again. Their looks count from now, except those that
-// found a sign of life.
+// askAgain asks the signs of the condemned again. Their looks count from now, unless a sign is
+// alive.
 func (x *pass) askAgain(ctx context.Context, found []*finding) error {
 	var page []*candidate
 	var of []*finding

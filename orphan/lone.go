@@ -11,23 +11,22 @@ import (
 // Related keys without their parent turn up one by one, all over the keyspace. A full pass
 // gathers them by parent first, since only all of them together identify such a candidate.
 
-// lone are the candidates without parents that a walk has found. Marked ones come first; of the
-// others it keeps a sample if there are too many names to remember.
+// lone are the candidates without parents that a walk has found: marked ones first, and a sample
+// of the others if their names would take too much memory.
 type lone struct {
 	*lottery
 	all map[string]*candidate
-	// counted are the candidates that are decided or got no place, by lottery number: a walk meets
-	// each as many times as it has related keys.
+	// counted are candidates that are decided or got no place, by lottery number: a walk meets each
+	// as many times as it has related keys.
 	counted map[uint64]bool
 }
 
-// mostCounted bounds the memory of counted. Further candidates are looked at each time, and not
-// counted.
+// mostCounted bounds the memory of counted. Candidates beyond it are looked at each time,
+// uncounted.
 const mostCounted = 200_000
 
 func newLone() lone { return lone{newLottery(), map[string]*candidate{}, map[uint64]bool{}} }
 
-// done reports whether this walk is finished with a candidate.
 func (l *lone) done(name string) bool { return l.counted[l.number(name)] }
 
 // once reports whether a candidate has yet to be counted, and counts it.
@@ -88,7 +87,7 @@ func (x *pass) gather(ctx context.Context, candidates []*candidate) error {
 	return x.note(ctx, nil, unset)
 }
 
-// gatherMarked remembers the related keys of a marked candidate, which may be ripe.
+// gatherMarked remembers related keys of a marked candidate, which may be ripe.
 func (x *pass) gatherMarked(c *candidate) {
 	was := x.marked[c.name()]
 	if was == nil {
@@ -115,7 +114,7 @@ func (x *pass) gatherLone(c *candidate, marked bool) {
 	l.shrink(x)
 }
 
-// shrink takes places away until the names of related keys fit in memory.
+// shrink takes places away until the names of related keys have room.
 func (l *lone) shrink(x *pass) {
 	for l.Len() > x.mayMark() || x.roomForNames() < 0 && l.Len() > 1 {
 		out := l.lose()
@@ -127,8 +126,8 @@ func (l *lone) shrink(x *pass) {
 	}
 }
 
-// lookAtLone looks at candidates without their parents, with all their related keys, as many at a
-// time as one look may remember.
+// lookAtLone looks at candidates without parents and all their related keys, as many as one look
+// may remember.
 func (x *pass) lookAtLone(ctx context.Context) error {
 	var page []*candidate
 	keys := 0
@@ -146,8 +145,8 @@ func (x *pass) lookAtLone(ctx context.Context) error {
 	return x.judge(ctx, page)
 }
 
-// A rest records a candidate that was deleted while keys related to it still existed. They are
-// not counted again, and the values that the rule read in the candidate are otherwise lost.
+// A rest records a candidate that was deleted before its related keys. They are not counted
+// again, and need the values that the rule read in it.
 type rest struct {
 	Meaning string            `json:"meaning"` // of the rule that deleted it
 	Values  map[string]string `json:"values"`
@@ -192,7 +191,6 @@ func eachField(ctx context.Context, c caller, key string, told func(field, value
 	return nil
 }
 
-// restOf returns the rest to record when a candidate is deleted.
 func (x *pass) restOf(f *finding) string {
 	r := f.rest
 	if r == nil || r.Meaning != x.meaning {
@@ -205,12 +203,12 @@ func (x *pass) restOf(f *finding) string {
 	return string(text)
 }
 
-// known reports whether the rule, in its present form, already found the parent an orphan, so
-// that its values and age need not be read again.
+// known reports whether the rule in its present form already found the parent an orphan, so that
+// its values and age need not be read again.
 func (l *looking) known(f *finding) bool { return f.rest != nil && f.rest.Meaning == l.meaning }
 
-// forgetRests deletes rests whose keys a full pass has not met, and those whose parent exists
-// again: the related keys belong to the new parent.
+// forgetRests deletes rests whose keys a full pass has not met, or whose parent exists again and
+// now owns the related keys.
 func (x *pass) forgetRests(ctx context.Context) error {
 	var gone []string
 	for name, r := range x.rests {

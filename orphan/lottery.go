@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// A lottery shares out places when there are too few, in a different order each time. With the
-// order of SCAN, the same names would always win and the later ones never.
+// A lottery shares out scarce places in a different order each time. In the order of SCAN, the
+// same names would always win.
 type lottery struct {
 	seed    maphash.Seed
 	cut     uint64 // this number and those above have lost
@@ -24,7 +24,7 @@ const first = 0
 
 func newLottery() *lottery { return &lottery{seed: maphash.MakeSeed(), cut: math.MaxUint64} }
 
-// number is the same whenever a name is entered again.
+// number is the same for each entry of a name.
 func (l *lottery) number(name string) uint64 { return max(first+1, maphash.String(l.seed, name)) }
 
 // enter gives a new name a place, unless its number has already lost.

@@ -19,7 +19,7 @@ var noteText string
 
 var noteScript = redis.NewScript(noteText)
 
-// A mark records when a candidate was first found condemned, and its identity.
+// A mark records when a candidate was first found condemned, and its identity then.
 type mark struct {
 	at    time.Time // by the server's clock
 	print string    // its fingerprint
@@ -50,8 +50,8 @@ func parseMark(text string) (m mark) {
 func marksKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:marks:" + rule }
 func stateKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:state:" + rule }
 
-// binnedKey is a hash of a rule's bin: id -> JSON. dropsKey is a sorted set of the ids, by the
-// time (ms) at which the bin drops them.
+// binnedKey is a hash, id -> JSON, of a rule's bin; dropsKey is a sorted set of its ids, by the
+// time (ms) when the bin drops them.
 func binnedKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:binned:" + rule }
 func dropsKey(l guard.Layout, rule string) string  { return l.Prefix + "orphan:drops:" + rule }
 
@@ -104,7 +104,7 @@ func readNotes(ctx context.Context, c caller, l guard.Layout, rule string) (*not
 }
 
 // note sets fields of a hash and deletes others, unless a newer term has begun: a leader that was
-// paused must not overwrite what its successor recorded.
+// paused must not overwrite its successor's notes.
 func note(ctx context.Context, p *janitor.Pass, key string, set map[string]string, unset []string) error {
 	for len(set)+len(unset) > 0 {
 		args := []any{p.Epoch(), 0}

@@ -16,14 +16,14 @@ import (
 	"github.com/sourcegraph/conc/pool"
 )
 
-// nodeTimeout bounds the questions to one node of a Cluster, so that a node that hangs does not
-// hold up a pass.
+// nodeTimeout bounds the questions to one node of a Cluster, so that one that hangs does not hold
+// up a pass.
 const nodeTimeout = 2 * time.Second
 
 // againTimeout replaces nodeTimeout while the evidence of a look is ageing.
 const againTimeout = evidenceFor / 4
 
-// A node is one node of a Cluster, master or replica, and its answer to a question.
+// A node is one node of a Cluster, master or replica, with its answer.
 type node[T any] struct {
 	id, addr string
 	client   *redis.Client // nil: unknown to go-redis
@@ -52,12 +52,11 @@ func (n node[T]) claim() string {
 	return ""
 }
 
-// askNodes asks every node that any node knows, replicas included. It returns all of them in the
-// order of their ids, those that did not answer with an error. Its own error means that none
-// answered.
+// askNodes asks every node that any node knows, replicas included, and returns them in the order
+// of their ids, silent ones with an error. Its own error means that none answered.
 //
-// It does not rely on go-redis, whose own list lacks failed replicas and masters without slots,
-// and whose ForEach functions return one error for all.
+// The list of go-redis lacks failed replicas and masters without slots, and its ForEach functions
+// return one error for all.
 func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 	ask func(context.Context, redis.UniversalClient) (T, error),
 ) ([]node[T], error) {
@@ -109,8 +108,8 @@ func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 	return nodes, nil
 }
 
-// listClients returns the nodes known to go-redis, which first refreshes its list from a random
-// node. If it knows nothing yet, a node that hangs must not make this fail, hence the retries.
+// listClients returns the nodes known to go-redis, which refreshes its list from random nodes.
+// While it knows none yet, a node that hangs must not end this, hence the retries.
 func listClients(ctx context.Context, c *redis.ClusterClient) (all []*redis.Client, err error) {
 	for range 3 {
 		var mu sync.Mutex
@@ -153,7 +152,7 @@ func askEach[T any](ctx context.Context, clients []*redis.Client, within time.Du
 	return p.Wait()
 }
 
-// parseNodes parses the answer of CLUSTER NODES, and finds the node that sent it.
+// parseNodes parses an answer of CLUSTER NODES, and finds its sender.
 func parseNodes(text string) (all []member, self string, err error) {
 	for line := range strings.Lines(text) {
 		m, flags, err := parseMember(line)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Odd is a candidate that does not look like the others of its rule, and may match it by mistake.
+// Odd is a candidate that looks unlike the others of its rule, and may match it by mistake.
 type Odd struct {
 	Name    string `json:"name"`
 	Verdict string `json:"verdict,omitempty"` // of the plan

@@ -16,14 +16,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A value that is too large for one command is read in pieces, so that none blocks the server for
-// long. All pieces are part of the fingerprint; the deleting script compares only the parts named
-// by identities.
+// Values too large for one command are read in pieces, so that none blocks the server for long.
+// The fingerprint covers all pieces; the deleting script compares only the parts named by
+// identities.
 const (
 	pieceBytes    = wholeBytes
 	pieceElements = wholeElements
-	// mostPieces bounds the pieces of one key: 512 MiB of text, 4 million elements. Larger keys are
-	// kept.
+	// mostPieces of a key are 512 MiB of text, or 4 million elements. Larger keys are kept.
 	mostPieces   = 8192
 	piecesAtOnce = 8
 	// of a stream
@@ -31,7 +30,6 @@ const (
 	mostConsumers = 1000 // of all groups together
 )
 
-// pieces reads all of a key that is too large for one command.
 func (l *looking) pieces(ctx context.Context, key string, id *identity) error {
 	p := &pieces{looking: l, key: key, id: id, sum: sha1.New()}
 	var err error
@@ -60,8 +58,8 @@ type pieces struct {
 	key string
 	id  *identity
 	sum hash.Hash // of everything that has an order
-	// bag sums the digests of unordered elements: SCAN returns them in another order once the server
-	// has gone on rehashing, which even a read makes it do.
+	// bag sums the digests of unordered elements: even a read makes the server go on rehashing,
+	// after which SCAN returns them in another order.
 	bag [2]uint64
 }
 
@@ -106,8 +104,7 @@ func (p *pieces) ranges(ctx context.Context, step int64, command string, more ..
 	return nil
 }
 
-// scan reads by cursor, for a hash with the expiries of its fields. An element is that many
-// texts.
+// scan reads by cursor, for a hash with its fields' expiries. An element has that many texts.
 func (p *pieces) scan(ctx context.Context, texts int, command string) error {
 	cursor := "0"
 	for range mostPieces {
@@ -191,7 +188,7 @@ func (p *pieces) stream(ctx context.Context) error {
 	return p.ask(ctx, asked)
 }
 
-// consumers treats a stream as in use if a consumer has read it lately. A read only resets the
+// consumers treats a stream as in use if a consumer has read it lately. A read changes only the
 // idle time, which differs in every look anyway.
 func (p *pieces) consumers(answer *redis.Cmd) {
 	all, err := answer.Slice()
@@ -206,8 +203,8 @@ func (p *pieces) consumers(answer *redis.Cmd) {
 	}
 }
 
-// fieldExpiries asks when fields of hashes expire. Older servers lack the command; a server that
-// is not a Cluster is then asked only once.
+// fieldExpiries asks when fields of hashes expire. Older servers lack the command; without a
+// Cluster they are asked only once.
 func (l *looking) fieldExpiries(ctx context.Context, asked []question) error {
 	offered := true
 	for i, q := range asked {

@@ -36,8 +36,8 @@ type Plan struct {
 	Coverage Coverage       `json:"coverage"`
 }
 
-// Plan looks once at every candidate of each rule, and writes nothing. It uses neither the
-// janitor nor its lease and pace: it takes as much of Redis' time as it can get.
+// Plan looks once at every candidate of each rule, and writes nothing. It does not use the
+// janitor, its lease or its pace: it takes as much of Redis' time as it can get.
 func (s *Set) Plan(ctx context.Context, limit int) ([]Plan, error) {
 	plans := make([]Plan, len(s.rules))
 	return plans, s.together("plan", func(i int, r *rule, c caller, board boarding) error {
@@ -49,7 +49,7 @@ func (s *Set) Plan(ctx context.Context, limit int) ([]Plan, error) {
 type boarding func(servers *topology, more ...*template) *rider
 
 // together calls do for all rules at once, so that they share one walk. It returns the error of
-// the first rule, in their order, that failed.
+// the first failed rule in their order.
 func (s *Set) together(
 	what string, do func(i int, r *rule, c caller, board boarding) error,
 ) error {
@@ -177,7 +177,6 @@ func (s *Set) planHeld(ctx context.Context, r *rule, c caller, n *notes, at time
 	return nil
 }
 
-// finding converts a finding for people.
 func (r *rule) finding(f *finding, n *notes) Finding {
 	related := f.gone
 	if len(related) > 0 && related[0] == f.key {

@@ -31,7 +31,7 @@ const (
 	hashRate = 200  // bytes of an answer per µs
 )
 
-// cost estimates the µs it takes to send these commands again.
+// cost estimates the time (µs) to send these commands again.
 func cost(seen []observation) (cost int) {
 	for _, o := range seen {
 		cost += askCost + o.bytes/hashRate
@@ -77,7 +77,7 @@ func (x *pass) reap(ctx context.Context) error {
 	return x.reapAll(ctx, names)
 }
 
-// reapAll deletes page by page, while the looks of this pass are recent enough.
+// reapAll deletes page by page, while this pass's looks are recent.
 func (x *pass) reapAll(ctx context.Context, names []string) error {
 	most := pageOf
 	if x.servers.owner != nil { // evidence expires soon
@@ -111,7 +111,7 @@ func (x *pass) reapAll(ctx context.Context, names []string) error {
 }
 
 // withRelated adds to ripe candidates the related keys that only a pattern finds. It needs a walk
-// for those that the walk of the full pass met before they had a mark.
+// for candidates that had no mark yet when the full pass met those keys.
 func (x *pass) withRelated(ctx context.Context, names []string) error {
 	if len(x.wild) == 0 {
 		return nil
@@ -133,7 +133,6 @@ func (x *pass) withRelated(ctx context.Context, names []string) error {
 	return x.findRelated(ctx, missing)
 }
 
-// reapSome looks at candidates again, and deletes those that are unchanged.
 func (x *pass) reapSome(ctx context.Context, page []*candidate) error {
 	found, clocks, err := x.lookLast(ctx, page)
 	if err != nil {
@@ -177,7 +176,7 @@ type move struct {
 }
 
 // firstStep returns the step that deletes the candidate itself with as many related keys as fit,
-// and the related keys left for later steps.
+// and the related keys left over.
 func (x *pass) firstStep(f *finding) (s move, left []string) {
 	s.item = item{proof: x.proofOf(f), Keys: []string{}, Counts: 1, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli()}
 	if f.rest != nil {
@@ -197,7 +196,7 @@ func (x *pass) firstStep(f *finding) (s move, left []string) {
 	return s, left
 }
 
-// take takes as many of a finding's keys as fit in one step, but at least one.
+// take takes as many of a finding's keys as fit in one step, at least one.
 func (x *pass) take(f *finding, keys []string) (taken, left []string) {
 	each := 1
 	if x.Bin > 0 {
@@ -225,7 +224,6 @@ func (f *finding) byKey() map[string][]observation {
 	return f.keyed
 }
 
-// without returns the observations, except those that identify the given keys.
 func (f *finding) without(keys []string) []observation {
 	if len(keys) == 0 {
 		return f.observations
@@ -237,7 +235,7 @@ func (f *finding) without(keys []string) []observation {
 	return slices.DeleteFunc(slices.Clone(f.observations), func(o observation) bool { return leave[o.of] })
 }
 
-// only returns the observations of these keys, and those that identify no key to be deleted.
+// only returns the observations that identify these keys, or no key to be deleted.
 func (f *finding) only(keys []string) []observation {
 	of := f.byKey()
 	seen := slices.Clone(of[""])
@@ -248,8 +246,7 @@ func (f *finding) only(keys []string) []observation {
 }
 
 // follow deletes a candidate with more related keys than one script may take, and then those in
-// steps: each only if it is unchanged since before the candidate was deleted, and no sign of life
-// has appeared.
+// steps: each only if it has not changed since before, and no sign of life has appeared.
 func (x *pass) follow(ctx context.Context, f *finding, first move, left []string) error {
 	var s script
 	if err := x.add(ctx, &s, f, first); err != nil {
@@ -284,9 +281,8 @@ func (x *pass) follow(ctx context.Context, f *finding, first move, left []string
 	return nil
 }
 
-// takeRest deletes the related keys that a look has found, in steps, and returns whether
-// everything related to the candidate has been deleted so far. With the last ones it deletes the
-// rest, too.
+// takeRest deletes related keys that a look has found, in steps, and returns whether all that was
+// related to the candidate is deleted so far. The last step deletes its rest.
 func (x *pass) takeRest(ctx context.Context, f, later *finding, whole, last bool) (bool, error) {
 	var s script
 	for keys := later.gone; len(keys) > 0; {
@@ -329,8 +325,8 @@ func (x *pass) leftRest(ctx context.Context, f *finding) (went bool, err error) 
 	return went, err
 }
 
-// lookAtRest looks at some related keys of a deleted candidate. It leaves out those that changed,
-// which are found later as keys without a parent. It returns nil if none may be deleted.
+// lookAtRest looks at some related keys of a deleted candidate, or returns nil if none may be
+// deleted. It leaves out those that changed, which are found later without their parent.
 func (x *pass) lookAtRest(ctx context.Context, f *finding, keys []string) (*finding, clocks, error) {
 	c := f.candidate
 	c.alone, c.part, c.related = true, true, keys
@@ -372,7 +368,7 @@ type script struct {
 	first   *finding
 }
 
-// add adds a step to a script, and sends the script first if it would become too large.
+// add adds a step to a script, which it sends first if both are too much for one.
 func (x *pass) add(ctx context.Context, s *script, f *finding, next move) error {
 	each := 1
 	if x.Bin > 0 {

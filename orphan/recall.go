@@ -15,8 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// The state of rules in Redis can be read without the rules, by tools that have only the server's
-// address.
+// Tools that have only the server's address can read the state of rules without the rules.
 
 // passesKey is a hash of the last full pass of each rule that ever had one: rule -> JSON.
 func passesKey(l guard.Layout) string { return l.Prefix + "orphan:passes" }
@@ -41,7 +40,7 @@ func ReadPasses(
 	return all, nil
 }
 
-// A Mark is a rule's record that it found a key, or a member, condemned.
+// A Mark records that a rule found a key, or a member, condemned.
 type Mark struct {
 	Rule  string    `json:"rule"`
 	Since time.Time `json:"since"` // first found condemned, by the server's clock

@@ -18,7 +18,7 @@ import (
 )
 
 // On a Cluster the fence, the marks and the log are on one server ("home"), and the keys to
-// delete on others. So a delete has three steps:
+// delete on others, so a delete has three steps:
 //
 //	intend  at home, under the guard: record the intent, also in the log
 //	away    on the key's own server: move it aside if it is as the look saw it, within evidenceFor
@@ -26,14 +26,12 @@ import (
 //
 // A pass begins with the intents that an earlier one left: it settles those that were carried
 // out, and drops those that were not and no longer can be.
-// not, and cannot be any more, is dropped.
 
 // evidenceFor is how long a look counts, by the clock of the server that holds the key.
 const evidenceFor = 2 * time.Second
 
-// awayFor is how long a key that was moved aside is kept beyond its time in the bin, if nobody
-// settles or drops it because the server at home has forgotten it. Redis then frees it at once,
-// however large it is.
+// awayFor is how long a moved key is kept beyond its time in the bin if nobody settles or drops
+// it, because the server at home has forgotten it. Redis then frees it at once, however large.
 const awayFor = 7 * 24 * time.Hour
 
 //go:embed same.lua
@@ -75,8 +73,7 @@ type intent struct {
 	Seen    [][]string `json:"seen"`
 }
 
-// aside returns the name under which a key is kept: in the same slot, unless the key has odd
-// braces.
+// aside returns a key's name in the bin: in the same slot, unless the key has odd braces.
 func aside(id, key string) string {
 	_, behind, _ := strings.Cut(key, "{")
 	if tag, _, closed := strings.Cut(behind, "}"); !closed || tag == "" {
@@ -87,8 +84,8 @@ func aside(id, key string) string {
 
 const asideBegin = "orphan:bin:"
 
-// remotely deletes condemned candidates on a Cluster with their related keys, in as many rounds
-// as needed, as a look counts only for a short time. clocks were read before the look.
+// remotely deletes condemned candidates on a Cluster with their related keys, in rounds, as a
+// look counts only for a short time. clocks were read before the look.
 func (x *pass) remotely(ctx context.Context, found []*finding, clocks clocks) error {
 	for len(found) > 0 {
 		n, keys := 0, 0
@@ -137,7 +134,7 @@ type departure struct {
 }
 
 // departureOf starts with the candidate itself and some related keys, or returns nil if it cannot
-// be deleted. The related keys follow only after the candidate: if it has changed, they stay.
+// be deleted. Related keys follow only once the candidate is away: if it changed, they stay.
 func (x *pass) departureOf(f *finding, clocks clocks) *departure {
 	d := &departure{f: f, whole: !f.more}
 	keys := f.gone
@@ -169,8 +166,8 @@ func (x *pass) departureOf(f *finding, clocks clocks) *departure {
 	return d
 }
 
-// add adds the intent of one key or member. It does not compare what the look saw of other keys
-// to delete, as they may be away already.
+// add adds the intent of one key or member. It skips observations of other keys to delete, which
+// may be away already.
 func (d *departure) add(x *pass, key string, member []string, clocks clocks) {
 	id := fmt.Sprintf("%s-%d-%d", x.r.Rule, x.Epoch(), x.sweep.intents)
 	x.sweep.intents++
@@ -223,7 +220,7 @@ func (x *pass) depart(ctx context.Context, round []*departure) (went map[string]
 		x.Log().Warn("servers have changed behind the last look, and nothing more goes", "rule", x.r.Rule, "error", err)
 		return nil, nil
 	}
-	// This is not one step with the delete, as it is on one server, but it comes after the look that
+	// On one server this is one step with the delete. Here it at least comes after the look that
 	// found no sign of life.
 	for _, o := range x.premises {
 		there := int64(0)
@@ -245,8 +242,7 @@ func (x *pass) depart(ctx context.Context, round []*departure) (went map[string]
 	return x.carryOut(ctx, noted)
 }
 
-// intend records the intents of a round, and returns those recorded: none of candidates that are
-// not ripe.
+// intend records the intents of a round, and returns those recorded: candidates must be ripe.
 func (x *pass) intend(ctx context.Context, round []*departure) (noted []intent, err error) {
 	var items []string
 	follows := 0
@@ -315,8 +311,8 @@ func (x *pass) intend(ctx context.Context, round []*departure) (noted []intent, 
 	return all, nil
 }
 
-// carryOut moves the intended keys away: first the candidates, then the related keys of each
-// candidate that moved. It settles all of them at the end.
+// carryOut moves candidates away, then the related keys of those candidates that it moved, and
+// settles all.
 func (x *pass) carryOut(ctx context.Context, intents []intent) (went map[string]bool, err error) {
 	went = map[string]bool{"": true}
 	for _, later := range []bool{false, true} {
@@ -333,7 +329,7 @@ func (x *pass) carryOut(ctx context.Context, intents []intent) (went map[string]
 	return went, x.settle(ctx, intents, went)
 }
 
-// moveAway has the servers move unchanged keys. Each call moves one, as each is small.
+// moveAway has the servers move unchanged keys, one small call each.
 func (x *pass) moveAway(ctx context.Context, intents []intent, went map[string]bool) error {
 	keep := (x.Bin + awayFor).Milliseconds()
 	for _, i := range intents {

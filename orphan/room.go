@@ -38,8 +38,8 @@ func (x *pass) leave(names ...string) {
 }
 
 // makeRoom pulls the next full pass forward if condemned candidates have no mark and marked ones
-// were deleted: the others could otherwise get no mark before the interval is over. It also does
-// so if the cap leaves candidates without a parent, which only a full pass meets.
+// were deleted: others could otherwise get no mark before the interval is over. It does so, too,
+// if the cap leaves candidates without a parent, which only a full pass meets.
 func (x *pass) makeRoom() {
 	without := x.withoutMark()
 	x.r.Left = x.r.Kept[capped] + without
@@ -52,7 +52,7 @@ func (x *pass) makeRoom() {
 	}
 }
 
-// withoutMark is the number of condemned candidates that the last full pass could not mark.
+// withoutMark is the number of condemned candidates without a mark in the last full pass.
 func (x *pass) withoutMark() int {
 	if x.r.Full || x.notes == nil {
 		return x.r.Kept[noMark]

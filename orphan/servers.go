@@ -15,9 +15,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
-// A server is a Redis server that holds keys: the only one, or a master of a Cluster. Commands
-// without a key (SCAN, TIME, INFO) must use its own client, as a Cluster's client sends them to
-// any node.
+// A server is a Redis server with keys: the only one, or a master of a Cluster. Commands without
+// a key (SCAN, TIME, INFO) must use its own client: a Cluster's client sends them to any node.
 type server struct {
 	client redis.UniversalClient
 	addr   string // for the log; "": the only server
@@ -25,8 +24,8 @@ type server struct {
 	claim  string // its node id, config epoch and slots, as it reports them; "": not a Cluster
 }
 
-// A topology is a snapshot of the servers. A pass takes one before its scans and one after. The
-// scans have met every key that existed throughout if the first has no fault and has not changed.
+// A topology is a snapshot of the servers, taken before and after a pass's scans. They met every
+// key that existed throughout if the first has no fault and has not changed.
 type topology struct {
 	masters []server // those that answered and have slots
 	of      int      // number of masters that exist
@@ -55,9 +54,8 @@ func masters(ctx context.Context, client redis.UniversalClient) (*topology, erro
 	return &topology{masters: []server{{client: client, life: life}}, of: 1}, nil
 }
 
-// again asks the nodes of a Cluster that answered before, without waiting for the others. If a
-// node has since taken the slots of another and does not answer, the nodes that voted for it
-// reveal that.
+// again asks only the nodes of a Cluster that answered before. If a node has since taken
+// another's slots and does not answer, the nodes that voted for it reveal that.
 func (t *topology) again(ctx context.Context) *topology {
 	nodes := askEach(ctx, t.answered, againTimeout, lifeOf)
 	nodes = slices.DeleteFunc(nodes, func(n node[string]) bool { return n.err != nil })
@@ -77,9 +75,8 @@ func (t *topology) again(ctx context.Context) *topology {
 	return newTopology(nodes)
 }
 
-// newTopology merges the views of the nodes. If several nodes are reported to have a slot, it
-// belongs to the one with the highest epoch, as in Redis itself, but only if that node claims it,
-// too.
+// newTopology merges the nodes' views. A slot belongs to the reported owner with the highest
+// epoch, as in Redis itself, but only if that node claims it, too.
 func newTopology(nodes []node[string]) *topology {
 	t := &topology{owner: make([]int, slot.Count)}
 	var faults []error
@@ -150,7 +147,7 @@ func (t *topology) at(key string) *server {
 }
 
 // changed returns an error if the servers differ later: a slot has moved, a master has failed
-// over or does not answer, or a server was restarted. It returns nil if they are unchanged.
+// over or does not answer, or a server was restarted.
 func (t *topology) changed(later *topology) error {
 	lives := func(t *topology) map[string]string {
 		all := make(map[string]string, len(t.masters))
@@ -189,7 +186,7 @@ func serverTime(ctx context.Context, s server) (time.Time, error) {
 	return now, nil
 }
 
-// lifeOf returns the run id of a server, or "" if it does not offer one.
+// lifeOf returns a server's run id, or "" if it does not offer one.
 func lifeOf(ctx context.Context, client redis.UniversalClient) (string, error) {
 	info, err := client.Info(ctx, "server").Result()
 	if err != nil {

@@ -38,7 +38,7 @@ type Config struct {
 	Registerer prometheus.Registerer // nil: metrics are not registered
 }
 
-// A Set is a list of checked rules that are ready to run. It is safe for concurrent use.
+// A Set is a list of checked rules, ready to run. It is safe for concurrent use.
 type Set struct {
 	c        Config
 	rules    []*rule
@@ -98,7 +98,7 @@ func New(c Config) (*Set, error) {
 	return s, nil
 }
 
-// Sweeps returns one sweep for the janitor per rule, named after it.
+// Sweeps returns one sweep for the janitor per rule, with the rule's name.
 func (s *Set) Sweeps() []janitor.Sweeper {
 	sweeps := make([]janitor.Sweeper, len(s.rules))
 	for i, r := range s.rules {
@@ -111,8 +111,8 @@ func (s *Set) has(name string) bool {
 	return slices.ContainsFunc(s.rules, func(r *rule) bool { return r.Name == name })
 }
 
-// nextDue returns when the next full pass of this rule is due, given the start of one: an
-// interval later, or together with another rule's, so that they share their walk.
+// nextDue returns when the full pass after one of this rule is due: an interval later, or
+// together with another rule's, so that they share their walk.
 func (s *Set) nextDue(rule string, begun time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *Set) nextDue(rule string, begun time.Time) time.Time {
 	return s.due[rule]
 }
 
-// removed counts each delete once: when the reply arrives, or when a lost reply was looked up.
+// removed counts each delete once: on the reply, or when a lost reply was looked up.
 func (s *Set) removed(r *rule, a guard.Answer) {
 	things, _ := strconv.ParseUint(a.Reason, 10, 64)
 	s.mu.Lock()
@@ -170,8 +170,8 @@ type Result struct {
 	Outcome  janitor.Outcome
 	Reason   string // of a held pass: reference_lost, source, mass_failure, or a hold of the janitor
 	Detail   string // of a held or failed pass: what is lost, or the error
-	// Full is true if the pass read all candidates. The passes between full ones look at marked
-	// candidates as soon as a grace is over; most deletes happen in those.
+	// Full: the pass read all candidates. Passes in between look at marked candidates as soon as a
+	// grace is over, and make most deletes.
 	Full     bool
 	DryRun   bool // also if the rule does not set delete
 	Started  time.Time
@@ -187,7 +187,7 @@ type Result struct {
 	Waiting int // condemned candidates whose grace is not over
 	// Until is when the first of these graces ends, by the clock of this process; zero: none waits.
 	Until time.Time
-	// Left is the number of condemned candidates that the cap leaves to later passes. These begin at
+	// Left is the number of condemned candidates that the cap leaves to later passes, which begin at
 	// once: see Rule.Cap.
 	Left int
 }
@@ -206,8 +206,8 @@ func (s *Set) answer(r *Result) {
 	s.asked[r.Rule] = *r
 }
 
-// Asked returns the last requested pass of each rule that began at or after since. It includes
-// dry runs.
+// Asked returns the last requested pass of each rule if it began at or after since, dry runs
+// included.
 func (s *Set) Asked(since time.Time) (passes []Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,7 +219,7 @@ func (s *Set) Asked(since time.Time) (passes []Result) {
 	return passes
 }
 
-// Stats are counts of what this process has removed since it began.
+// Stats are the removals of this process since it began.
 type Stats struct {
 	Categories   map[string]uint64 // candidates deleted, by Rule.Category
 	Rules        map[string]uint64 // the same, by Rule.Name
@@ -227,8 +227,7 @@ type Stats struct {
 	CategoryKeys map[string]uint64 // the same, by Rule.Category
 }
 
-// Stats returns what this process has removed. A delete with a lost reply counts once its outcome
-// is known.
+// Stats returns this process's removals. One with a lost reply counts once its outcome is known.
 func (s *Set) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,7 +34,7 @@ func (x *pass) settle(ctx context.Context, intents []intent, went map[string]boo
 		var items []string
 		for _, i := range part {
 			s := settlement{ID: i.ID, Name: i.Name, Away: went[i.ID], Counts: i.Counts}
-			// Either the candidate stays and will be looked at again, or everything has been deleted.
+			// Either the candidate stays and will be looked at again, or nothing is left.
 			s.Forget = !s.Away && !i.Related || i.Last && s.Away && !stays[i.Name]
 			if s.Away { // without a bin, the end of the pass drops it
 				entry, until, err := i.binned(x.Bin, x.set.evidence)
@@ -80,7 +80,7 @@ func (x *pass) settleSome(ctx context.Context, items []string) error {
 	return nil
 }
 
-// settleLeft finds the outcome of every intent that an earlier pass left, and ends it.
+// settleLeft finds the outcome of the intents that an earlier pass left, and ends them.
 func (x *pass) settleLeft(ctx context.Context) error {
 	key := intentsKey(x.Layout(), x.r.Rule)
 	byServer := map[*server][]intent{}
@@ -100,8 +100,7 @@ func (x *pass) settleLeft(ctx context.Context) error {
 	}
 	for s, intents := range byServer {
 		for part := range slices.Chunk(intents, reapOf) {
-			// Read the clock first: if it is past Until, a key that is not away afterwards stays where it
-			// is.
+			// Read the clock first: if it is past Until, a key found in place afterwards stays there.
 			var at time.Time
 			err := x.Call(ctx, func(ctx context.Context) (err error) {
 				at, err = serverTime(ctx, *s)

@@ -11,10 +11,9 @@ import (
 // walks shares walks through the keyspace. SCAN makes Redis visit every key, whatever the
 // pattern, so all passes that need key names at the same time read them from one walk.
 //
-// Nobody owns a walk. Each rider takes its keys from the pages read so far. When it has none left
-// and nobody else is reading, it reads the next page itself, so a rider that fails or leaves
-// stops no other. Nobody joins a walk that has begun: SCAN only guarantees keys that exist from
-// its beginning to its end.
+// Nobody owns a walk. A rider without keys reads the next page itself if nobody else is reading,
+// so a rider that fails or leaves stops no other. Nobody joins a walk that has begun: SCAN only
+// guarantees keys that exist from its beginning to its end.
 type walks struct {
 	mu       sync.Mutex
 	coming   int           // passes that have begun, but not joined their walk yet
@@ -23,7 +22,7 @@ type walks struct {
 	news     chan struct{} // closed when any of this changes, or any state of a walk
 }
 
-// gatherFor bounds the wait for passes that have begun, which may themselves wait for a database.
+// gatherFor bounds the wait for passes that have begun, which may be waiting for a database.
 const gatherFor = time.Second
 
 // backlog is the number of keys that may wait for a rider before the walk pauses.
@@ -73,8 +72,8 @@ func (w *walks) announce() {
 	w.news = make(chan struct{})
 }
 
-// join boards the next walk, for the keys of some templates. If the Cluster has changed since
-// that walk was prepared, it starts a separate one.
+// join boards the next walk, for the keys of some templates, or a separate one if the Cluster has
+// changed since.
 func (w *walks) join(servers *topology, templates []*template) *rider {
 	if len(templates) == 0 {
 		return nil
@@ -118,7 +117,7 @@ func (d *rider) leave() {
 	d.announce()
 }
 
-// eachKey reads the names of the keys that the rider wants, and gets off. A nil rider wants none.
+// eachKey reads the keys that the rider wants, and gets off. A nil rider wants none.
 func (d *rider) eachKey(ctx context.Context, c caller, page func([]string) error) error {
 	if d == nil {
 		return nil
@@ -135,8 +134,7 @@ func (d *rider) eachKey(ctx context.Context, c caller, page func([]string) error
 	}
 }
 
-// next returns keys with the rider's prefixes, some more than once, or none at the end of the
-// walk.
+// next returns keys with the rider's prefixes, some repeatedly, or none at the end of the walk.
 func (d *rider) next(ctx context.Context, c caller) ([]string, error) {
 	for {
 		d.mu.Lock()
@@ -174,8 +172,8 @@ func (d *rider) next(ctx context.Context, c caller) ([]string, error) {
 	}
 }
 
-// turn reports whether the rider reads the next page, or otherwise how long to wait for news at
-// most. The lock is held.
+// turn reports whether the rider reads the next page, or else how long to wait for news at most.
+// The lock is held.
 func (d *rider) turn() (read bool, wait time.Duration) {
 	w := d.walk
 	wait = time.Hour
@@ -257,7 +255,7 @@ func commonBegin(a, b string) string {
 	return a
 }
 
-// globOf returns one pattern for SCAN that matches everything the templates match.
+// globOf returns one pattern for SCAN that matches all templates.
 func globOf(templates []*template) string {
 	if len(templates) == 1 {
 		return templates[0].glob()

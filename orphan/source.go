@@ -4,9 +4,9 @@ import "context"
 
 // A Source reads documents from a database. Package mongodb has one.
 type Source interface {
-	// Documents reads at most 500 documents by their _id. The result has those that were found, each
-	// with the requested fields that it has. An error means that nothing is known. The call is
-	// bounded by a deadline of its own.
+	// Documents reads at most 500 documents by their _id. The result has those found, with the
+	// requested fields that exist. An error means that nothing is known. The call has a deadline of
+	// its own.
 	Documents(ctx context.Context, q Query) (map[string]Document, error)
 	// Empty reports whether a collection has no documents.
 	Empty(ctx context.Context, collection string) (bool, error)

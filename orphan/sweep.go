@@ -29,8 +29,8 @@ const (
 	changed = "changed" // it has changed since the look
 )
 
-// breakerLeast is the fewest candidates for which the breaker holds, if more than half of them
-// were newly condemned.
+// breakerLeast is the fewest candidates at which the breaker holds, if more than half were newly
+// condemned.
 const breakerLeast = 20
 
 // sweep is a rule as a sweep of the janitor.
@@ -42,7 +42,7 @@ type sweep struct {
 	intents  uint64    // number of intents of this process, for their ids
 	nextFull time.Time // when the next full pass is due
 	said     string    // the hold that was logged last
-	// blind: the last pass broke off before it had looked at all marked candidates.
+	// blind: the last pass broke off before it had looked at everything marked.
 	blind  bool
 	moment moment // when the server's clock was last read
 }
@@ -63,7 +63,7 @@ type pass struct {
 	unseen  map[string]bool       // marks whose candidate a full pass has not met
 	lone    lone                  // candidates without parents, to be looked at with all their related keys
 	marked  map[string]*candidate // related keys of marked candidates, as far as a full pass met them
-	// nameBytes is the memory of the names of related keys.
+	// nameBytes is the size of the names of related keys.
 	nameBytes int64
 	gathered  map[string]bool   // candidates whose related keys, if any, are in marked
 	rests     map[string]*rest  // by the name of the deleted candidate
@@ -71,7 +71,7 @@ type pass struct {
 	fresh     map[string]string // new marks, written once the pass itself is judged
 	newly     int               // candidates that were condemned and had no mark
 	heldFor   time.Duration     // how long the breaker will go on holding the rule
-	// Time since the last look at all marked candidates ended, and since the last one at all
+	// Time since the end of the last look at everything marked, and of the last one at all
 	// candidates.
 	sinceMarked, sinceAll time.Duration
 	complete              bool                  // the pass has looked at everything marked, and recorded that
@@ -82,7 +82,7 @@ type pass struct {
 	walkAgain             bool                  // at once, for something that only a full pass meets
 }
 
-// Run runs one pass: a full one once an interval and on request, and otherwise a look at marked
+// Run runs one pass: a full one each interval and on request, otherwise a look at marked
 // candidates.
 func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() != "" { // candidates have none
@@ -246,8 +246,8 @@ func homeOf(t *topology, l guard.Layout) (server, error) {
 	return server{}, fmt.Errorf("orphan: the server of %s does not answer: %w", l.Log(), t.fault)
 }
 
-// checkServers invalidates all marks if the servers of a Cluster have changed since the previous
-// pass: one that was restarted or failed over may have forgotten a sign of life. The witness
+// checkServers invalidates all marks if a Cluster's servers have changed since the previous pass:
+// a server that was restarted or failed over may have forgotten a sign of life. The witness
 // listens only to the server at home.
 func (x *pass) checkServers(ctx context.Context, at time.Time) error {
 	if x.servers.owner == nil {
@@ -306,8 +306,7 @@ func (r *rule) emptyCollection(ctx context.Context, source Source) (string, erro
 	return "", nil
 }
 
-// hold ends the pass as held. Each reason is logged once, until it changes or the rule works
-// again.
+// hold ends the pass as held. A reason is logged once, until it changes or the rule works again.
 func (x *pass) hold(reason, detail string) error {
 	if said := reason + detail; x.said != said {
 		x.said = said
@@ -349,8 +348,8 @@ func (x *pass) page(ctx context.Context, candidates []*candidate) error {
 	return x.judge(ctx, others)
 }
 
-// judge looks at candidates, and unmarks all that are not condemned as before. New marks wait for
-// the end of the pass: a pass that fails must not hide from the breaker how many are new.
+// judge looks at candidates, and unmarks all that are not condemned as before. It leaves new
+// marks to the end of the pass: a failing pass must not hide from the breaker how many are new.
 func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
 	if len(candidates) == 0 {
 		return nil
@@ -412,8 +411,8 @@ func (x *pass) note(ctx context.Context, set map[string]string, unset []string) 
 	return note(ctx, x.Pass, marksKey(x.Layout(), x.r.Rule), set, unset)
 }
 
-// compareServers reads the servers again. If some did not answer, or they have changed during the
-// pass, it is incomplete and condemns nothing.
+// compareServers reads the servers again. If some did not answer, or any changed, the pass is
+// incomplete and condemns nothing.
 func (x *pass) compareServers(ctx context.Context) error {
 	before := x.servers
 	if err := x.readServers(ctx); err != nil {
@@ -427,7 +426,7 @@ func (x *pass) compareServers(ctx context.Context) error {
 	return nil
 }
 
-// end judges the pass itself: whether it has read everything, and whether it condemns too much.
+// end judges the pass itself: did it read everything, and does it condemn too much?
 func (x *pass) end(ctx context.Context, full bool) error {
 	if err := x.compareServers(ctx); err != nil || !x.r.Coverage.Complete {
 		return err

@@ -8,9 +8,9 @@ import (
 // mostMarks bounds the marks of a rule, whatever its cap.
 const mostMarks = 100_000
 
-// unsure are condemned candidates without a valid mark. There may be more of them than free
-// marks. A candidate that changed since it was marked draws again; otherwise busy candidates
-// would hold all marks for ever.
+// unsure are condemned candidates without a valid mark, perhaps more than there are marks left.
+// One that changed since it was marked draws again; otherwise busy candidates would hold all
+// marks for ever.
 type unsure struct {
 	*lottery
 	all map[string]want
@@ -46,8 +46,8 @@ func (x *pass) wantMark(f *finding) {
 	}
 }
 
-// giveMarks marks as many candidates as there are free marks. It returns those that lose an
-// invalid mark and get no other.
+// giveMarks gives out the free marks. It returns candidates that lose an invalid mark and get no
+// other.
 func (x *pass) giveMarks() (lost []string) {
 	taken := len(x.notes.marks)
 	for name := range x.unsure.all {

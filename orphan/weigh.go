@@ -8,16 +8,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The elements of a collection can have any size, and a command takes time in proportion to its
-// answer.
+// Elements can have any size, and a command takes time in proportion to its answer.
 const (
 	wholeMemory = 256 << 10 // of a collection that is compared whole
 	stepMemory  = 256 << 10 // of the elements that one command returns, estimated
 	mostMemory  = 4 << 20   // of a collection of few elements: one may be nearly all of it
 )
 
-// groups excludes streams with many readers. Each command about them counts groups or consumers
-// one by one, including MEMORY USAGE.
+// groups excludes streams with many readers: each command about them, even MEMORY USAGE, counts
+// groups or consumers one by one.
 func (l *looking) groups(ctx context.Context, found map[string]*identity, keys []string) error {
 	var streams, grouped []question
 	for _, key := range keys {
@@ -51,8 +50,8 @@ func (l *looking) groups(ctx context.Context, found map[string]*identity, keys [
 	return l.ask(ctx, grouped)
 }
 
-// weigh asks for the memory of collections: exactly if they may be compared whole, otherwise
-// estimated from some elements.
+// weigh asks for the memory of collections: exact if they may be compared whole, else estimated
+// from some elements.
 func (l *looking) weigh(ctx context.Context, found map[string]*identity, keys []string) error {
 	var asked []question
 	for _, key := range keys {
@@ -90,7 +89,7 @@ func (id *identity) step() int64 {
 func (id *identity) each(n int64) int64 { return id.memory / max(1, id.size) * n }
 
 // parts returns commands that read parts of a large value. SCAN begins with the same elements
-// while the collection is unchanged, and nearly always with others once it has changed.
+// while the collection is unchanged, and nearly always with others after a change.
 func (id *identity) parts(key string) [][]string {
 	n := id.inPart()
 	text := strconv.FormatInt(n, 10)

@@ -101,7 +101,7 @@ func (s *Server) Database() *DB {
 	return s.Namesake(newName())
 }
 
-// Namesake creates a database with the name of another server's, to stand in for its older state.
+// Namesake creates a database named like another server's, to serve as its older state.
 func (s *Server) Namesake(name string) *DB {
 	s.t.Helper()
 	return newDB(s.t, "mongodb://"+s.addr, name, false)
