@@ -1,10 +1,11 @@
--- away.lua: (behind same.lua) moves one key, or one member, out of the way on its own server of a
--- Cluster, if it is as the look saw it. What is away can be found again: so it is counted once,
--- whatever dies in between.
--- KEYS[1] the key  KEYS[2] where it goes, in the same slot  KEYS[3..] keys that are read
--- ARGV[1] the last ms, by this server's clock, at which the evidence counts  ARGV[2] for how long
--- it stays away at most (ms)  ARGV[3] JSON: seen, and member { ZREM, SREM or HDEL, key, member }
--- Result: 1 it is away, now or already; 0 it is not as it was; -1 too late
+-- away.lua: (after same.lua) moves one key or member aside on its own server of a Cluster, if it
+-- is as the look saw it. The script detects what it has already moved, so that each is counted
+-- once, even after a crash.
+-- KEYS[1] the key  KEYS[2] its new name, in the same slot  KEYS[3..] keys that are read
+-- ARGV[1] the last ms, by this server's clock, at which the evidence counts
+-- ARGV[2] its expiry in the new place (ms)
+-- ARGV[3] JSON: seen, and member { ZREM, SREM or HDEL, key, member }
+-- Result: 1 moved, now or already; 0 changed since the look; -1 too late
 if redis.call('EXISTS', KEYS[2]) == 1 then return 1 end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)

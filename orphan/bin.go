@@ -29,8 +29,8 @@ var (
 	dropScript    = redis.NewScript(dropText)
 )
 
-// Bins are what the rules of one worker have moved aside. They need no rules: an entry says itself
-// how it is put back.
+// Bins reads and restores what the rules of one worker moved aside. It needs no rules: each entry
+// records how to put it back.
 type Bins struct {
 	Client redis.UniversalClient // the caller's
 	Layout guard.Layout          // of the worker's own keys
@@ -40,13 +40,12 @@ type Bins struct {
 type Binned struct {
 	ID      string    `json:"id"` // for Restore
 	Rule    string    `json:"rule"`
-	Name    string    `json:"name"`             // of the candidate that it went with
-	Key     string    `json:"key"`              // as it was called
+	Name    string    `json:"name"`             // the candidate that it was removed with
+	Key     string    `json:"key"`              // its original name
 	Member  string    `json:"member,omitempty"` // of Key
 	Removed time.Time `json:"removed,omitzero"`
 	Until   time.Time `json:"until,omitzero"` // when the bin drops it
-	// Pass is when the pass began that took it, by the server's clock: what went in one pass of a rule
-	// has the same.
+	// Pass is when the removing pass began, by the server's clock: the same for all it removed.
 	Pass time.Time `json:"pass,omitzero"`
 }
 
@@ -54,21 +53,21 @@ type Binned struct {
 type Restored struct {
 	Binned
 	Fate Fate `json:"fate"`
-	// Sentence says it in plain words.
+	// Sentence describes the fate in plain words.
 	Sentence string `json:"sentence"`
 }
 
-// A Fate is what became of an id that was to be restored.
+// A Fate is the outcome of restoring one id.
 type Fate string
 
 // The fates.
 const (
-	Back     Fate = "restored" // it is there again
-	InUse    Fate = "in_use"   // the name is in use again; it stays in the bin
-	Expired  Fate = "expired"  // it would have expired meanwhile; it stays in the bin
-	Dropped  Fate = "dropped"  // the bin has dropped it: its time is over
-	NoType   Fate = "no_type"  // no older version noted of what type a member's key was; it stays in the bin
-	NotThere Fate = "unknown"  // no bin has it: it was restored before, or never was there
+	Back     Fate = "restored" // it exists again
+	InUse    Fate = "in_use"   // the name is in use again; the entry stays in the bin
+	Expired  Fate = "expired"  // it would have expired by now; the entry stays in the bin
+	Dropped  Fate = "dropped"  // the bin has already dropped it: its time is over
+	NoType   Fate = "no_type"  // an older version did not record the type of a member's key; the entry stays in the bin
+	NotThere Fate = "unknown"  // no bin has it: it was restored before, or never existed
 )
 
 // binned is an entry of a bin, as delete.lua writes it. Entries of an old bin have no Until.
@@ -85,7 +84,7 @@ type binned struct {
 	Until   float64 `json:"until,omitempty"`
 
 	rule string
-	old  string // what an old bin has it as
+	old  string // its element in an old bin
 }
 
 func (b binned) shown() Binned {
@@ -100,7 +99,7 @@ func (b binned) shown() Binned {
 	return shown
 }
 
-// now is the time of the server that has the bins.
+// now returns the time of the bins' server.
 func (b Bins) now(ctx context.Context) (time.Time, error) {
 	servers, err := masters(ctx, b.Client)
 	if err != nil {
@@ -113,10 +112,10 @@ func (b Bins) now(ctx context.Context) (time.Time, error) {
 	return serverTime(ctx, home)
 }
 
-// pageOfBin is how many entries of a bin one call reads or deletes.
+// pageOfBin bounds the entries that one call reads or deletes.
 const pageOfBin = 500
 
-// rules are those whose bins are meant: one, or all that ever had a pass ("").
+// rules returns the given rule, or for "" every rule that ever had a pass.
 func (b Bins) rules(ctx context.Context, rule string) ([]string, error) {
 	if rule != "" {
 		return []string{rule}, nil
@@ -125,9 +124,9 @@ func (b Bins) rules(ctx context.Context, rule string) ([]string, error) {
 	return slices.Sorted(maps.Keys(passes)), err
 }
 
-// All reads what can be restored, of one rule or of all (""), page by page, in no order. What comes
-// and goes meanwhile may be among it, and an entry may come twice. An error ends it. The last one
-// names entries that cannot be read.
+// All iterates over everything that can be restored, of one rule or of all (""), unordered and
+// page by page. Concurrent changes may show, and an entry may appear twice. An error ends the
+// iteration; the last one names unreadable entries.
 func (b Bins) All(ctx context.Context, rule string) iter.Seq2[Binned, error] {
 	return func(yield func(Binned, error) bool) {
 		at, err := b.now(ctx)
@@ -142,7 +141,6 @@ func (b Bins) All(ctx context.Context, rule string) iter.Seq2[Binned, error] {
 	}
 }
 
-// each reads the entries of bins until it is told to stop.
 func (b Bins) each(ctx context.Context, rule string, more func(binned) bool) error {
 	rules, err := b.rules(ctx, rule)
 	if err != nil {
@@ -198,8 +196,8 @@ func readOld(rule, text, until string) (e binned, err error) {
 	return e, nil
 }
 
-// List lists what can be restored, of one rule or of all (""), the oldest first. Beside an error it
-// lists what could be read.
+// List lists everything that can be restored, of one rule or of all (""), oldest first. With an
+// error it returns the entries that it could read.
 func (b Bins) List(ctx context.Context, rule string) ([]Binned, error) {
 	all, met := []Binned{}, map[string]bool{}
 	var failed error
@@ -219,12 +217,11 @@ func (b Bins) List(ctx context.Context, rule string) ([]Binned, error) {
 	return all, failed
 }
 
-// find finds the entries of ids. What an older version has binned is found by a look at all of that
-// bin.
+// find looks up ids. For old bins it reads the whole bin.
 func (b Bins) find(ctx context.Context, ids []string) (map[string]binned, error) {
 	byRule := map[string][]string{}
 	for _, id := range ids {
-		// Passes may be lost, and with them which rules there are: an id names its own.
+		// Passes may be lost, and with them the list of rules, so take the rule from the id.
 		if i := strings.LastIndexByte(id, '/'); i > 0 {
 			byRule[id[:i]] = append(byRule[id[:i]], id[i+1:])
 		}
@@ -266,7 +263,7 @@ func (b Bins) findOld(ctx context.Context, rule string, ids map[string]bool, fou
 		}
 		for i := 0; i+1 < len(page); i += 2 {
 			e, err := readOld(rule, page[i], page[i+1])
-			if err == nil && ids[e.ID] { // one that cannot be read is none of them
+			if err == nil && ids[e.ID] { // an unreadable entry matches none
 				found[rule+"/"+e.ID] = e
 				delete(ids, e.ID)
 			}
@@ -275,10 +272,9 @@ func (b Bins) findOld(ctx context.Context, rule string, ids map[string]bool, fou
 	return nil
 }
 
-// Restore puts back what has these ids, and returns what became of each, in the same order. It
-// overwrites nothing. A key has its expiry again. An error says that Redis failed: what was
-// returned beside it is done. If it could only not take an entry out of its bin, the others are
-// done all the same.
+// Restore puts back the entries with these ids, with their expiry, and returns the fate of each
+// in the same order. It overwrites nothing. With an error of Redis it returns the results so far.
+// If an entry only stays in its bin, Restore continues with the others.
 func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 	at, err := b.now(ctx)
 	if err != nil {
@@ -297,14 +293,14 @@ func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 				"no bin has it: it was restored before, its time is over, or it never was there"})
 			continue
 		}
-		delete(byID, id) // asked for twice, it is there once
+		delete(byID, id) // an id given twice is restored once
 		r, err := b.restore(ctx, e, at)
 		if err != nil {
 			return all, cmp.Or(stays, fmt.Errorf("orphan: restore %s: %w", id, err))
 		}
 		all = append(all, r)
 		if r.Fate == Back || r.Fate == Dropped {
-			// If this fails the entry says for a while what is there no more; nothing depends on it.
+			// If this fails, the entry is stale for a while; nothing depends on it.
 			if err := b.forget(ctx, e.rule, []binned{e}); err != nil && stays == nil {
 				stays = fmt.Errorf("orphan: the entry of %s stays in its bin: %w", id, err)
 			}
@@ -313,7 +309,6 @@ func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 	return all, stays
 }
 
-// forget takes entries of a rule out of its bin.
 func (b Bins) forget(ctx context.Context, rule string, entries []binned) error {
 	var ids, old []any
 	for _, e := range entries {

@@ -7,29 +7,30 @@ import (
 	"time"
 )
 
-// heldUntil is the field of the state that says until when the breaker holds the rule (ms).
+// heldUntil is the state's field for the end of the breaker's hold (ms).
 const heldUntil = "held_until"
 
-// unmarked is the field of the state that says how many condemned candidates the last full pass had
-// no mark for.
+// unmarked is the state's field for the number of condemned candidates without a mark in the last
+// full pass.
 const unmarked = "unmarked"
 
-// breaker holds the rule if more than half of what could be condemned newly was. This is noted
-// before the marks are: they are not new to a later pass.
+// breaker holds the rule if more than half of the candidates that could be condemned for the
+// first time were. It records the hold before it writes the marks, which a later pass no longer
+// counts as new.
 func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
-	if !full || x.DryRun() { // between full passes nothing is new
+	if !full || x.DryRun() { // only full passes find new ones
 		return nil, nil
 	}
-	// Candidates that the last full pass had no mark for are not new, either. Which these were is not
-	// known, only how many.
+	// Candidates that the last full pass could not mark are not new either. Only their number is
+	// known.
 	before, _ := strconv.Atoi(x.notes.state[unmarked])
 	newly := max(0, x.newly-before)
 	state := map[string]string{}
 	if n := x.r.Kept[noMark]; n != before {
 		state[unmarked] = strconv.Itoa(n)
 	}
-	// Nothing else could have been condemned newly: neither what was condemned before, nor what no
-	// sign of life decides about.
+	// No others could have been condemned for the first time: neither known orphans, nor candidates
+	// that no sign of life decides about.
 	of := x.r.Kept[alive] + newly
 	if of >= breakerLeast && newly > of/2 {
 		at, err := now(ctx, x.Pass, x.home)
@@ -39,7 +40,7 @@ func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 		wait := x.holds()
 		state[heldUntil] = strconv.FormatInt(at.Add(wait).UnixMilli(), 10)
 		x.wake(wait)
-		// The first pass behind the hold looks at marks: what is new by then would hold the rule again.
+		// The first pass after the hold must look at marks: new candidates would hold the rule again.
 		if later := time.Now().Add(wait + x.set.apart(x.Grace)); later.After(x.nextFull) {
 			x.nextFull = later
 		}
@@ -48,16 +49,15 @@ func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 	return held, note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), state, nil)
 }
 
-// heardSince is the field of the state that says since when the witness had listened when the last
-// pass began (ms).
+// heardSince is the state's field for the start of the witness's listening (ms) in the last pass.
 const heardSince = "heard_since"
 
-// notOfLater shortens what was noted before the server's clock went back, which else counts until
-// the clock has caught up. It returns until when the breaker holds.
+// notOfLater backdates timestamps left in the future when the server's clock was set back; they
+// would count until it catches up. It returns the end of the breaker's hold.
 func (x *pass) notOfLater(ctx context.Context, at time.Time) (until time.Time, err error) {
 	set, later := map[string]string{}, map[string]string{}
-	// A mark from before a loss would count if by its time it is of later. It gets a time before what
-	// is valid. So it never counts, and the breaker does not take its candidate for new.
+	// Backdate marks from before a loss to before valid, so that they never count, and the breaker
+	// does not take their candidates for new.
 	lost := func(at time.Time) {
 		for name, m := range x.notes.marks {
 			if !m.at.Before(at) {
@@ -71,7 +71,7 @@ func (x *pass) notOfLater(ctx context.Context, at time.Time) (until time.Time, e
 		set[lostAt] = strconv.FormatInt(at.UnixMilli(), 10)
 		lost(at)
 	}
-	// No pass begins during a hold: all marks that are there now were made before this one.
+	// No pass begins during a hold, so all marks were made before this one.
 	if since := strconv.FormatInt(x.notes.since.UnixMilli(), 10); x.notes.state[heardSince] != since {
 		set[heardSince] = since
 		lost(x.notes.since)
@@ -91,5 +91,4 @@ func (x *pass) notOfLater(ctx context.Context, at time.Time) (until time.Time, e
 	return until, note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), set, nil)
 }
 
-// holds is for how long the breaker holds.
 func (x *pass) holds() time.Duration { return max(x.Grace, x.set.holdFor) }

@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// subscribers counts the subscribers of channels, on all nodes of a Cluster, replicas too: each
-// node knows its own alone. An error means that a node did not answer, and nothing is known. A node
-// that is gone for good has to be forgotten (CLUSTER FORGET). A plain client asks its own server
-// alone. Who subscribes to a pattern is not counted.
+// subscribers counts the subscribers of channels, on all nodes of a Cluster including replicas,
+// since each node knows only its own, or on a plain client's server. Pattern subscribers are not
+// counted. An error means that a node did not answer, so that nothing is known; remove a node
+// that is gone for good with CLUSTER FORGET.
 func subscribers(
 	ctx context.Context, client redis.UniversalClient, channels []string,
 ) (map[string]int64, error) {
@@ -43,12 +43,12 @@ func subscribers(
 	return sum, nil
 }
 
-// channelsMatch tells whether there is a channel with subscribers that matches a pattern, on any
-// node of a Cluster. An error means that none is known, and that a node did not answer.
+// channelsMatch reports whether any node of a Cluster has a channel with subscribers that matches
+// a pattern. An error means that none was found, and that a node did not answer.
 //
-// likely are channels that match the pattern, see likelyChannels: if one of them has subscribers
-// that is the answer. Else the node lists all that match, which holds a Redis with 100,000 channels
-// for 45 ms; there is no command that stops at the first.
+// It asks for the likely channels first, see likelyChannels. If none has subscribers, nodes list
+// all matches, which blocks a Redis with 100,000 channels for 45 ms; no command stops at the
+// first match.
 func channelsMatch(
 	ctx context.Context, client redis.UniversalClient, pattern string, likely ...string,
 ) (bool, error) {
@@ -92,8 +92,8 @@ func channelsMatch(
 	return false, nil
 }
 
-// likelyChannels puts names, such as some fields of the hash that the channels belong to, in the
-// place of a pattern's only '*'. A pattern of another kind has none.
+// likelyChannels replaces a pattern's only '*' by each name, such as fields of the hash that the
+// channels belong to. Other patterns have none.
 func likelyChannels(pattern string, names []string) (channels []string) {
 	before, after, ok := strings.Cut(pattern, "*")
 	if !ok || strings.ContainsAny(before+after, `*?[\`) {

@@ -1,36 +1,36 @@
--- delete.lua: the body (behind guard.lua, same.lua and ripe.lua) that deletes orphans of one rule,
+-- delete.lua: the body (after guard.lua, same.lua and ripe.lua) that deletes orphans of one rule,
 -- all on one server.
 --
--- The look that condemned them has remembered each of its commands with the answer. They are sent
--- again here, in one atomic step with the delete: a candidate goes only if all answers are the
--- same, and if it is ripe. With a candidate go as many related keys as one step may take. What is
--- left follows in others, which the rest of the candidate allows.
+-- The look that condemned them recorded each of its commands with the answer. This script sends
+-- them again, in one atomic step with the delete: a candidate is deleted only if all answers are
+-- the same and it is ripe. As many related keys as one step may take are deleted with it. The
+-- others follow in later steps, which the candidate's rest allows.
 --
 -- KEYS[6] the rule's marks  KEYS[7] its rests: name -> JSON  KEYS[8] its bin: id -> JSON
--- KEYS[9] the ids of the bin, by when they are dropped (ms)  KEYS[10..] every key that is read or
--- deleted
+-- KEYS[9] the ids in the bin, by the time (ms) they are dropped
+-- KEYS[10..] every key that is read or deleted
 -- ARGV[8..] a JSON object for each candidate:
 --   name, mark, grace, since, looked, expires: see ripe.lua
---   follows   it is related to a candidate that has gone: a rest is wanted, and no mark
+--   follows   related to a deleted candidate: needs a rest instead of a mark
 --   seen      answers and their commands: { {answer, command, argument...}... }
---   keys      the keys that go, as far as they are keys
---   member    { ZREM, SREM or HDEL, key, member } that goes
---   field     when (ms) the member expires by itself, a field of a hash; missing: never
---   counts    1; 0: it is counted already
---   rest      written if the candidate goes; '': deleted
+--   keys      the whole keys to delete
+--   member    { ZREM, SREM or HDEL, key, member } to delete
+--   field     when (ms) the member, a field of a hash, expires by itself; missing: never
+--   counts    1; 0: already counted
+--   rest      written if the candidate is deleted; '': the rest is deleted
 --   premises  only in the first: like seen, for the whole batch
---   bin       for how long (ms) it is kept aside; missing: it is deleted
+--   bin       how long (ms) to keep it aside; missing: it is deleted
 --   pass      when the pass began (ms), for the entries of the bin
--- Result: DONE, candidates that are counted, candidates that are no longer as they were, and the
--- number of keys and members that went, or reference_lost.
+-- Result: DONE, candidates counted, candidates changed since the look, and the number of keys and
+-- members deleted, or reference_lost.
 
--- aside(id, key): the name in the bin, which has the same slot as key.
+-- aside(id, key): the name in the bin, in the same slot as key.
 local function aside(id, key)
   local tag = string.match(key, '{(.-)}')
   return 'orphan:bin:' .. id .. ':' .. ((tag and tag ~= '') and key or '{' .. key .. '}')
 end
 
--- may(c): nil if this user may do all that is done with a candidate that goes; or the error.
+-- may(c): nil if this user may do everything needed to delete a candidate, or else the error.
 local function may(c)
   for _, key in ipairs(c.keys) do
     local no
@@ -82,7 +82,7 @@ local note = lost and 'reference_lost' or text(things)
 local result = record(counted, changed, 'keys', names, note)
 if result then return result end
 
--- put(c, n, entry) notes what has moved into the bin, and how to put it back.
+-- put(c, n, entry) adds an entry to the bin that records how to put the thing back.
 local function put(c, n, entry)
   entry.id, entry.name, entry.at, entry.pass, entry['until'] = ARGV[1] .. ':' .. n, c.name, now, c.pass, now + c.bin
   redis.call('HSET', KEYS[8], entry.id, cjson.encode(entry))
@@ -98,7 +98,7 @@ for _, c in ipairs(going) do
       n = n + 1
       local entry = { key = key, aside = aside(ARGV[1] .. ':' .. n, key), expires = redis.call('PEXPIRETIME', key) }
       redis.call('RENAME', key, entry.aside)
-      redis.call('PERSIST', entry.aside) -- Redis frees what expires at once, however large it is
+      redis.call('PERSIST', entry.aside) -- Redis would free an expired value at once, however large
       put(c, n, entry)
     end
     if c.member then

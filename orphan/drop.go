@@ -10,12 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// dropOf is how many things one step drops: each is freed behind the scenes, however large it is.
+// dropOf bounds the things dropped in one step. Redis frees each in the background, however
+// large.
 const dropOf = 100
 
-// dropBins drops what has been in the rule's bin for long enough. Nothing in a bin expires: Redis
-// would free it at once, and hold everybody for as long as that takes. Bins of rules that are not
-// in use any more are emptied by the first rule.
+// dropBins drops things that have been in the rule's bin for long enough. Nothing there expires,
+// because Redis would free it at once and block everybody. The first rule also empties the bins
+// of removed rules.
 func (x *pass) dropBins(ctx context.Context) error {
 	gone, err := x.rulesGone(ctx)
 	if err != nil {
@@ -35,8 +36,8 @@ func (x *pass) dropBins(ctx context.Context) error {
 	return nil
 }
 
-// rulesGone are the rules that are not in use any more, if this pass is the one that looks after
-// them: a full one of the first rule.
+// rulesGone returns removed rules that have had passes. Only full passes of the first rule look
+// after them; others get none.
 func (x *pass) rulesGone(ctx context.Context) (gone []string, err error) {
 	if !x.r.Full || x.set.rules[0] != x.rule {
 		return nil, nil
@@ -51,12 +52,12 @@ func (x *pass) rulesGone(ctx context.Context) (gone []string, err error) {
 	return slices.DeleteFunc(gone, x.set.has), nil
 }
 
-// dueSome reads some entries whose time is over, after the first `left` of them, and returns how
-// many cannot be read.
+// dueSome reads some entries whose time is over, skipping the first `left`, and counts the
+// unreadable.
 type dueSome func(ctx context.Context, rule, until string, left int64) (entries []binned, unread int64, err error)
 
-// dropDue drops all entries whose time is over. One that cannot be read stays: the thing that it
-// names cannot be found.
+// dropDue drops all entries whose time is over. Unreadable ones stay, as their things cannot be
+// found.
 func (x *pass) dropDue(ctx context.Context, rule, until string, due dueSome) error {
 	for left := int64(0); ; {
 		entries, unread, err := due(ctx, rule, until, left)
@@ -73,7 +74,7 @@ func (x *pass) dropDue(ctx context.Context, rule, until string, due dueSome) err
 	}
 }
 
-// unread names an entry that cannot be read, once for each full pass.
+// unread logs an unreadable entry, once per full pass.
 func (x *pass) unread(key, entry string, err error) {
 	if x.r.Full {
 		x.Log().Warn("entry of a bin cannot be read, and stays until somebody deletes it",
@@ -81,7 +82,6 @@ func (x *pass) unread(key, entry string, err error) {
 	}
 }
 
-// due are entries of the bin.
 func (x *pass) due(ctx context.Context, rule, until string, left int64) (entries []binned, unread int64, err error) {
 	var ids []string
 	err = x.Call(ctx, func(ctx context.Context) (err error) {
@@ -98,7 +98,7 @@ func (x *pass) due(ctx context.Context, rule, until string, left int64) (entries
 		return err
 	})
 	for i, text := range texts {
-		e := binned{ID: ids[i]} // nothing says where it is: it was restored, and half forgotten
+		e := binned{ID: ids[i]} // the entry is missing: it was restored, and only half forgotten
 		if text, ok := text.(string); ok {
 			var no error
 			if e, no = readEntry(rule, text); no != nil {
@@ -106,14 +106,13 @@ func (x *pass) due(ctx context.Context, rule, until string, left int64) (entries
 				unread++
 				continue
 			}
-			e.ID = ids[i] // whatever the entry holds, this is the one to forget
+			e.ID = ids[i] // forget this id, whatever the entry holds
 		}
 		entries = append(entries, e)
 	}
 	return entries, unread, err
 }
 
-// dueOld are some of an old bin.
 func (x *pass) dueOld(ctx context.Context, rule, until string, left int64) (entries []binned, unread int64, err error) {
 	var found []redis.Z
 	err = x.Call(ctx, func(ctx context.Context) (err error) {
@@ -134,7 +133,7 @@ func (x *pass) dueOld(ctx context.Context, rule, until string, left int64) (entr
 	return entries, unread, err
 }
 
-// drop unlinks what entries name, and only then forgets them.
+// drop unlinks the entries' keys before it forgets the entries.
 func (x *pass) drop(ctx context.Context, rule string, entries []binned) error {
 	err := x.Call(ctx, func(ctx context.Context) error {
 		_, err := x.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {

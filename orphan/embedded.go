@@ -11,10 +11,10 @@ var colyseus []byte
 //go:embed schema.json
 var schema []byte
 
-// ColyseusYAML are the rules for a game backend on Colyseus and MongoDB, with comments.
+// ColyseusYAML returns rules for a game backend on Colyseus and MongoDB, with comments.
 func ColyseusYAML() []byte { return slices.Clone(colyseus) }
 
-// Colyseus are the rules of ColyseusYAML.
+// Colyseus returns the rules of ColyseusYAML.
 func Colyseus() []Rule {
 	rules, err := Parse(colyseus)
 	if err != nil {
@@ -23,5 +23,5 @@ func Colyseus() []Rule {
 	return rules
 }
 
-// Schema is the JSON Schema, draft 2020-12, of what Parse reads.
+// Schema returns the JSON Schema, draft 2020-12, of the rules that Parse reads.
 func Schema() []byte { return slices.Clone(schema) }

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// A Fault is one thing that is wrong with a rule.
+// A Fault is one thing wrong with a rule.
 type Fault struct {
-	Index int    // which rule, from 0; -1: the fault is none of a rule
-	Rule  string // its name, as far as it has one
+	Index int    // of the rule, from 0; -1: not about a rule
+	Rule  string // its name, if it has one
 	Field string // dotted, such as keep_if[1].field.hash; empty: the rule as a whole
 	Line  int    // of the YAML; 0: the rule came as a Go struct
-	Text  string // what is wrong, and what is wanted
+	Text  string // what is wrong, and what is expected
 }
 
-// Faults are all things that are wrong, by their line. It is the error of Parse, Validate and New.
+// Faults are all faults, sorted by line. Parse, Validate and New return them as their error.
 type Faults []Fault
 
 // Error has one line for each fault.
@@ -47,7 +47,7 @@ func (f Fault) String() string {
 	return s.String() + f.Text
 }
 
-// orNil is the faults as an error, sorted; nil if there are none.
+// orNil returns the faults as an error, sorted, or nil if there are none.
 func (f Faults) orNil() error {
 	if len(f) == 0 {
 		return nil

@@ -9,13 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// identify takes the fingerprints of what is left, and finds the keys that go along. A candidate
-// that is decided by nothing is condemned.
+// identify takes the fingerprints of undecided candidates, and finds the keys to delete with
+// each. Those that nothing decides about are condemned.
 func (l *looking) identify(ctx context.Context) error {
 	if err := l.measureMembers(ctx); err != nil {
 		return err
 	}
-	keys := map[string][]*finding{} // that are part of a candidate's fingerprint
+	keys := map[string][]*finding{} // keys that are part of a candidate's fingerprint
 	var names []string
 	var asked, expiring []question
 	for f := range l.undecided {
@@ -23,7 +23,7 @@ func (l *looking) identify(ctx context.Context) error {
 			if keys[key] == nil {
 				names = append(names, key)
 			}
-			if !slices.Contains(keys[key], f) { // two patterns found it, or SCAN gave it twice
+			if !slices.Contains(keys[key], f) { // two patterns found it, or SCAN returned it twice
 				keys[key] = append(keys[key], f)
 			}
 		}
@@ -100,8 +100,8 @@ func (l *looking) identify(ctx context.Context) error {
 	return nil
 }
 
-// fingerprint tells whether a candidate is the same thing, judged by the same rule. It leaves out
-// related keys that a pattern found, unless there is nothing else.
+// fingerprint identifies a candidate and the rule that judged it. It leaves out related keys that
+// a pattern found, unless there is nothing else.
 func (l *looking) fingerprint(f *finding) string {
 	var s strings.Builder
 	s.WriteString(l.meaning + "\n")
@@ -120,7 +120,6 @@ func (l *looking) fingerprint(f *finding) string {
 	return digest(s.String())[:16]
 }
 
-// expiry takes the answer of when a field of a hash expires.
 func (f *finding) expiry(answer *redis.Cmd) {
 	text := replyText(answer)
 	if text[0] == '-' {
@@ -133,21 +132,20 @@ func (f *finding) expiry(answer *redis.Cmd) {
 	}
 }
 
-// What is no larger than this is compared whole, else by its size and by parts of it.
+// Up to these sizes values are compared whole, above them by size and by parts.
 const (
 	wholeBytes    = 64 << 10
 	wholeElements = 512
 )
 
-// identity is what a key is.
 type identity struct {
 	exists       bool
 	kind         string
 	size         int64
-	memory       int64 // that all elements take, about
+	memory       int64 // of all elements, estimated
 	observations []observation
-	pieces       string // a digest of all that it holds, if it is large
-	used         string // why it is in use; "": nothing says so
+	pieces       string // a digest of its whole content, if it is large
+	used         string // why it is in use; "": no evidence
 	beyond       string // why it cannot be compared; "": it can
 }
 
@@ -155,7 +153,7 @@ var sizeOf = map[string]string{
 	"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD", "stream": "XLEN",
 }
 
-// identities reads type, expiry, size, and what is not too large whole, or parts of it.
+// identities reads type, expiry, size, and the value: whole, or parts of a large one.
 func (l *looking) identities(ctx context.Context, keys []string) (map[string]*identity, error) {
 	found := make(map[string]*identity, len(keys))
 	var asked []question
@@ -194,7 +192,7 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 	if err := l.weigh(ctx, found, keys); err != nil {
 		return nil, err
 	}
-	// What is large is read first: it makes a server go on rehashing, and then ends look otherwise.
+	// Read large keys first: it makes a server go on rehashing, which changes their ends.
 	for _, key := range keys {
 		if id := found[key]; id.beyond == "" && id.isLarge() {
 			if err := l.pieces(ctx, key, id); err != nil {
@@ -229,7 +227,6 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 	return found, l.ask(ctx, asked)
 }
 
-// isLarge reports whether it is not compared by one command.
 func (id *identity) isLarge() bool {
 	if id.kind == "string" {
 		return id.size > wholeBytes

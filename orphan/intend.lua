@@ -1,15 +1,15 @@
--- intend.lua: the body (behind guard.lua and ripe.lua) that notes what is about to go on other
--- servers of a Cluster. There the guard cannot be asked in one step with the delete. So it is asked
--- here, the intent is noted, and away.lua does on the other server what is intended, within seconds
--- or never.
+-- intend.lua: the body (after guard.lua and ripe.lua) that records intents to delete on other
+-- servers of a Cluster. There the guard cannot be asked in one step with the delete. So it is
+-- asked here, the intent is recorded, and away.lua carries it out on the other server, within
+-- seconds or never.
 --
 -- KEYS[6] the rule's marks  KEYS[7] its rests: name -> JSON  KEYS[8] its intents: id -> JSON
--- ARGV[8..] a JSON object for each candidate: what ripe.lua wants, and
---   follows   it is related to a candidate that has gone: a rest is wanted, and no mark
---   rest      written, if there are related keys: whatever dies in between, they are counted with
---             their candidate
+-- ARGV[8..] a JSON object for each candidate: the fields of ripe.lua, and
+--   follows   related to a deleted candidate: needs a rest instead of a mark
+--   rest      written if there are related keys: even after a crash they are counted with their
+--             candidate
 --   intents   { {id, text}... }
--- Result: DONE, 0, candidates that are not ripe; nothing has gone yet.
+-- Result: DONE, 0, candidates that are not ripe; nothing is deleted yet.
 local no = refused('HSET', KEYS[8], 'x', 'x') or refused('HSET', KEYS[7], 'x', 'x') or refused('HDEL', KEYS[6], 'x')
 if no then return no end
 local names, marks, rests, fields, not_ripe = {}, {}, {}, {}, 0

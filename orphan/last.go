@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// slowLook is how long a look may take before its signs are asked once more. It is a fraction of
+// slowLook is how long a look may take before its signs are asked again: a fraction of
 // evidenceFor and of leastEvidence.
 const slowLook = 500 * time.Millisecond
 
-// clocks are the times of all servers, by address, before a look.
+// clocks are the times of all servers before a look, by address.
 type clocks map[string]time.Time
 
-// lookLast is the look before a delete. A look counts for a short time from the moment at which its
-// signs are asked, and what is large can take longer to read than that. Then the signs are asked
-// once more after the read. Otherwise the deleting script would refuse every look at it, for ever.
+// lookLast is the look before a delete. A look counts for a short time from when its signs are
+// asked, and reading a large value can take longer. It then asks the signs again after the read;
+// otherwise the deleting script would always refuse that value.
 func (x *pass) lookLast(ctx context.Context, page []*candidate) ([]*finding, clocks, error) {
 	before, err := x.clocks(ctx)
 	if err != nil {
@@ -31,8 +31,8 @@ func (x *pass) lookLast(ctx context.Context, page []*candidate) ([]*finding, clo
 	return found, after, x.askAgain(ctx, found)
 }
 
-// askAgain asks the signs of the condemned once more: their look counts from now on, unless one of
-// them lives.
+// askAgain asks the signs of the condemned again. Their looks count from now, unless a sign is
+// alive.
 func (x *pass) askAgain(ctx context.Context, found []*finding) error {
 	var page []*candidate
 	var of []*finding
@@ -58,7 +58,6 @@ func (x *pass) askAgain(ctx context.Context, found []*finding) error {
 	return nil
 }
 
-// clocks reads the times of all servers.
 func (x *pass) clocks(ctx context.Context) (clocks, error) {
 	all := make(clocks, len(x.servers.masters))
 	for i := range x.servers.masters {

@@ -8,28 +8,28 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Related keys without their parent are found one by one, all over the keyspace. A full pass
-// gathers them by parent first: what such a candidate is, all of them say together.
+// Related keys without their parent turn up one by one, all over the keyspace. A full pass
+// gathers them by parent first, since only all of them together identify such a candidate.
 
-// lone are candidates without parents that a walk has found. Those that are marked come first; of
-// the others a sample, where the names of all are too many to remember.
+// lone are the candidates without parents that a walk has found: marked ones first, and a sample
+// of the others if their names would take too much memory.
 type lone struct {
 	*lottery
 	all map[string]*candidate
-	// counted are those that are decided or have no place, by their numbers in the lottery: a walk
-	// meets each as often as it has related keys.
+	// counted are candidates that are decided or got no place, by lottery number: a walk meets each
+	// as many times as it has related keys.
 	counted map[uint64]bool
 }
 
-// mostCounted bounds the memory of them. Beyond it they are looked at each time, and not counted.
+// mostCounted bounds the memory of counted. Candidates beyond it are looked at each time,
+// uncounted.
 const mostCounted = 200_000
 
 func newLone() lone { return lone{newLottery(), map[string]*candidate{}, map[uint64]bool{}} }
 
-// done reports whether nothing more needs to be found out about a candidate in this walk.
 func (l *lone) done(name string) bool { return l.counted[l.number(name)] }
 
-// once reports whether a candidate is to be counted: it was not counted before.
+// once reports whether a candidate has yet to be counted, and counts it.
 func (l *lone) once(name string) bool {
 	if l.done(name) || len(l.counted) >= mostCounted {
 		return false
@@ -38,8 +38,8 @@ func (l *lone) once(name string) bool {
 	return true
 }
 
-// gather sorts out what stands for a parent: those whose parent is there, or that are alive by some
-// sign, are done with. Of the others more related keys may come.
+// gather drops candidates whose parent exists, or that show a sign of life. More related keys of
+// the others may follow.
 func (x *pass) gather(ctx context.Context, candidates []*candidate) error {
 	var page []*candidate
 	for _, c := range candidates {
@@ -87,7 +87,7 @@ func (x *pass) gather(ctx context.Context, candidates []*candidate) error {
 	return x.note(ctx, nil, unset)
 }
 
-// gatherMarked remembers related keys of a candidate that is marked: it may be ripe.
+// gatherMarked remembers related keys of a marked candidate, which may be ripe.
 func (x *pass) gatherMarked(c *candidate) {
 	was := x.marked[c.name()]
 	if was == nil {
@@ -126,8 +126,8 @@ func (l *lone) shrink(x *pass) {
 	}
 }
 
-// lookAtLone looks at candidates without their parents, with all their related keys, as many at a
-// time as one look may remember.
+// lookAtLone looks at candidates without parents and all their related keys, as many as one look
+// may remember.
 func (x *pass) lookAtLone(ctx context.Context) error {
 	var page []*candidate
 	keys := 0
@@ -145,20 +145,19 @@ func (x *pass) lookAtLone(ctx context.Context) error {
 	return x.judge(ctx, page)
 }
 
-// A rest is what is remembered of a candidate that has gone while keys that are related to it were
-// still there: it is counted once, and what the rule has read in it is gone with it.
+// A rest records a candidate that was deleted before its related keys. They are not counted
+// again, and need the values that the rule read in it.
 type rest struct {
-	Meaning string            `json:"meaning"` // of the rule that has deleted it
+	Meaning string            `json:"meaning"` // of the rule that deleted it
 	Values  map[string]string `json:"values"`
 	At      int64             `json:"at"` // ms
 
-	met bool // a full pass has met something of it
+	met bool // a full pass has met a key of it
 }
 
 // restsKey is a hash: name of the candidate -> JSON of its rest.
 func restsKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:rests:" + rule }
 
-// readRests reads them, page by page.
 func (x *pass) readRests(ctx context.Context) error {
 	x.rests = map[string]*rest{}
 	key := restsKey(x.Layout(), x.r.Rule)
@@ -172,7 +171,7 @@ func (x *pass) readRests(ctx context.Context) error {
 	})
 }
 
-// eachField reads a hash, page by page; some fields more than once.
+// eachField reads a hash page by page, and may return a field more than once.
 func eachField(ctx context.Context, c caller, key string, told func(field, value string) error) error {
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		var page []string
@@ -192,25 +191,24 @@ func eachField(ctx context.Context, c caller, key string, told func(field, value
 	return nil
 }
 
-// restOf is the rest that a candidate leaves.
 func (x *pass) restOf(f *finding) string {
 	r := f.rest
 	if r == nil || r.Meaning != x.meaning {
 		r = &rest{Meaning: x.meaning, Values: f.values, At: f.at.UnixMilli()}
 	}
 	text, err := json.Marshal(r)
-	if err != nil { // of texts and a number
+	if err != nil { // a struct of texts and a number
 		panic(err)
 	}
 	return string(text)
 }
 
-// known tells whether the rule, as it is now, has found the parent an orphan: so what it was, and
-// how old, need not be read again.
+// known reports whether the rule in its present form already found the parent an orphan, so that
+// its values and age need not be read again.
 func (l *looking) known(f *finding) bool { return f.rest != nil && f.rest.Meaning == l.meaning }
 
-// forgetRests forgets rests whose keys a full pass has not met, and those whose parent exists
-// again: the related keys belong to the new parent.
+// forgetRests deletes rests whose keys a full pass has not met, or whose parent exists again and
+// now owns the related keys.
 func (x *pass) forgetRests(ctx context.Context) error {
 	var gone []string
 	for name, r := range x.rests {

@@ -6,11 +6,11 @@ import (
 	"math"
 )
 
-// A lottery says who has a place where there are too few: in another order each time. In the order
-// of SCAN the same would have one for ever, and those behind them never.
+// A lottery shares out scarce places in a different order each time. In the order of SCAN, the
+// same names would always win.
 type lottery struct {
 	seed    maphash.Seed
-	cut     uint64 // this number and those above have lost already
+	cut     uint64 // this number and those above have lost
 	tickets []ticket
 }
 
@@ -19,15 +19,15 @@ type ticket struct {
 	name   string
 }
 
-// first is the number of what has a place before all others.
+// first is the number of a name that takes precedence over all others.
 const first = 0
 
 func newLottery() *lottery { return &lottery{seed: maphash.MakeSeed(), cut: math.MaxUint64} }
 
-// number is the same each time that a name comes by.
+// number is the same for each entry of a name.
 func (l *lottery) number(name string) uint64 { return max(first+1, maphash.String(l.seed, name)) }
 
-// enter gives a place to a name that has none yet, unless its number has lost already.
+// enter gives a new name a place, unless its number has already lost.
 func (l *lottery) enter(name string, number uint64) bool {
 	if number >= l.cut {
 		return false
@@ -36,7 +36,7 @@ func (l *lottery) enter(name string, number uint64) bool {
 	return true
 }
 
-// lose takes the place with the highest number away again.
+// lose takes back the place with the highest number.
 func (l *lottery) lose() (name string) {
 	t := heap.Pop(l).(ticket)
 	l.cut = max(first+1, min(l.cut, t.number))

@@ -19,14 +19,14 @@ var noteText string
 
 var noteScript = redis.NewScript(noteText)
 
-// A mark says when a candidate was first found condemned, and what it was.
+// A mark records when a candidate was first found condemned, and its identity then.
 type mark struct {
-	at    time.Time // the server's
+	at    time.Time // by the server's clock
 	print string    // its fingerprint
 	alone bool      // its parent was gone
 }
 
-// text is what stands in Redis: `<ms> <fingerprint>`, with ` alone` behind it.
+// text is the value in Redis: `<ms> <fingerprint>`, and ` alone` if the parent was gone.
 func (m mark) text() string {
 	s := strconv.FormatInt(m.at.UnixMilli(), 10) + " " + m.print
 	if m.alone {
@@ -39,39 +39,37 @@ func parseMark(text string) (m mark) {
 	at, rest, _ := strings.Cut(text, " ")
 	ms, err := strconv.ParseInt(at, 10, 64)
 	if err != nil {
-		return mark{} // by somebody else: it counts as made long ago, before any hold, so not at all
+		return mark{} // not ours: it gets a time before any hold, so it never counts
 	}
 	m.at = time.UnixMilli(ms)
 	m.print, m.alone = strings.CutSuffix(rest, " alone")
 	return m
 }
 
-// Keys of a rule's own, beside the janitor's.
+// A rule's own keys, beside the janitor's.
 func marksKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:marks:" + rule }
 func stateKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:state:" + rule }
 
-// binnedKey is a hash, id -> JSON, of what is in a rule's bin; dropsKey is a sorted set of the ids,
-// by the time (ms) at which the bin drops them.
+// binnedKey is a hash, id -> JSON, of a rule's bin; dropsKey is a sorted set of its ids, by the
+// time (ms) when the bin drops them.
 func binnedKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:binned:" + rule }
 func dropsKey(l guard.Layout, rule string) string  { return l.Prefix + "orphan:drops:" + rule }
 
-// oldBinKey is the bin of older versions: a sorted set of JSON. The keys that it names expire by
-// themselves.
+// oldBinKey is the bin of older versions: a sorted set of JSON. The keys that it names expire.
 func oldBinKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:bin:" + rule }
 
-// notes are what Redis remembers of a rule from pass to pass.
+// notes is the state of a rule that Redis keeps between passes.
 type notes struct {
 	marks map[string]mark
-	since time.Time // the witness has listened since then
-	// valid: what was marked before does not count. Not before since, nor before a reference was lost,
-	// or a server of a Cluster was another: what is there now is perhaps not all that was there.
+	since time.Time // the start of the witness's listening
+	// Marks made before valid do not count. It is since, or when a reference was lost or a server of a
+	// Cluster changed: data may have been lost then.
 	valid time.Time
-	// state: held_until, unmarked, lost_at, heard_since, servers, and since when references are
-	// absent.
+	// state has held_until, unmarked, lost_at, heard_since, servers, and since when each reference
+	// is absent.
 	state map[string]string
 }
 
-// readNotes reads them, page by page.
 func readNotes(ctx context.Context, c caller, l guard.Layout, rule string) (*notes, error) {
 	n := &notes{marks: map[string]mark{}}
 	err := c.Call(ctx, func(ctx context.Context) error {
@@ -105,8 +103,8 @@ func readNotes(ctx context.Context, c caller, l guard.Layout, rule string) (*not
 	return n, nil
 }
 
-// note writes fields of a hash, and deletes others, unless a newer term has begun: a leader that
-// was paused must not undo what its successor has seen.
+// note sets fields of a hash and deletes others, unless a newer term has begun: a leader that was
+// paused must not overwrite its successor's notes.
 func note(ctx context.Context, p *janitor.Pass, key string, set map[string]string, unset []string) error {
 	for len(set)+len(unset) > 0 {
 		args := []any{p.Epoch(), 0}

@@ -32,7 +32,7 @@ func newMetrics() *metrics {
 	}
 }
 
-// begin makes the series that alerts look at, before they first count.
+// begin creates the series used by alerts before they first count.
 func (m *metrics) begin(r *rule) {
 	m.removed.WithLabelValues(r.Name)
 	m.keys.WithLabelValues(r.Name)

@@ -16,33 +16,33 @@ import (
 	"github.com/sourcegraph/conc/pool"
 )
 
-// nodeTimeout bounds what one node of a Cluster is asked, so that one that hangs does not hold up a
-// pass.
+// nodeTimeout bounds the questions to one node of a Cluster, so that one that hangs does not hold
+// up a pass.
 const nodeTimeout = 2 * time.Second
 
-// againTimeout is nodeTimeout where the evidence of a look grows old meanwhile.
+// againTimeout replaces nodeTimeout while the evidence of a look is ageing.
 const againTimeout = evidenceFor / 4
 
-// A node is one node of a Cluster, master or replica, and its answer to a question.
+// A node is one node of a Cluster, master or replica, with its answer.
 type node[T any] struct {
 	id, addr string
-	client   *redis.Client // nil: go-redis does not know this node
+	client   *redis.Client // nil: unknown to go-redis
 	members  []member      // of the Cluster, as this node knows them
 	said     T
-	err      error // it did not answer; then there is nothing above but id and addr
+	err      error // it did not answer; then only id and addr are set
 }
 
 // A member is a line of CLUSTER NODES.
 type member struct {
 	id, addr string
-	self     int // 1: the node that said so; 0: another
+	self     int // 1: the node that reported this line; 0: another
 	epoch    uint64
 	slots    [][2]int // from, to
-	moves    []string // slots that come or go; a node tells its own alone
+	moves    []string // slots in migration; each node reports only its own
 	claim    string
 }
 
-// claim is what the node says of its own slots.
+// claim is the node's own view of its slots.
 func (n node[T]) claim() string {
 	for _, m := range n.members {
 		if m.self > 0 {
@@ -52,11 +52,10 @@ func (n node[T]) claim() string {
 	return ""
 }
 
-// askNodes asks every node that any node knows of, replicas too, and returns all of them in the
-// order of their ids, those that did not answer with an error. The error of askNodes means that
-// none answered.
+// askNodes asks every node that any node knows, replicas included, and returns them in the order
+// of their ids, silent ones with an error. Its own error means that none answered.
 //
-// go-redis' own list has no replica that failed, and no master without slots. Its ForEach functions
+// The list of go-redis lacks failed replicas and masters without slots, and its ForEach functions
 // return one error for all.
 func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 	ask func(context.Context, redis.UniversalClient) (T, error),
@@ -87,7 +86,7 @@ func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 				continue
 			}
 			silent := node[T]{id: m.id, addr: m.addr, err: asked[m.addr]}
-			if silent.err == nil { // go-redis has no client of it
+			if silent.err == nil { // go-redis has no client for it
 				silent.err = fmt.Errorf("node %s at %s did not answer", m.id, m.addr)
 				o := *n.client.Options()
 				o.Addr, o.MinIdleConns = m.addr, 0
@@ -109,8 +108,8 @@ func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 	return nodes, nil
 }
 
-// listClients are the nodes that go-redis knows, after a look. It asks nodes in a random order for
-// that; where nothing is known yet, one that hangs must not be the end of it.
+// listClients returns the nodes known to go-redis, which refreshes its list from random nodes.
+// While it knows none yet, a node that hangs must not end this, hence the retries.
 func listClients(ctx context.Context, c *redis.ClusterClient) (all []*redis.Client, err error) {
 	for range 3 {
 		var mu sync.Mutex
@@ -153,7 +152,7 @@ func askEach[T any](ctx context.Context, clients []*redis.Client, within time.Du
 	return p.Wait()
 }
 
-// parseNodes reads the answer of CLUSTER NODES, and finds the node that gave it.
+// parseNodes parses an answer of CLUSTER NODES, and finds its sender.
 func parseNodes(text string) (all []member, self string, err error) {
 	for line := range strings.Lines(text) {
 		m, flags, err := parseMember(line)
@@ -171,11 +170,12 @@ func parseNodes(text string) (all []member, self string, err error) {
 	return all, self, nil
 }
 
-// parseMember reads
+// parseMember parses
 //
 //	<id> <ip:port@bus[,hostname]> <flags> <master> <ping> <pong> <epoch> <link> <slot> <slot> ...
 //
-// where a slot is 7, or 0-5460, or [93->-<id>] for one that goes there, or [77-<-<id>].
+// where a slot is 7, or 0-5460, or [93->-<id>] if it migrates to that node, or [77-<-<id>] from
+// it.
 func parseMember(line string) (m member, flags []string, err error) {
 	f := strings.Fields(line)
 	if len(f) < 8 {

@@ -1,7 +1,7 @@
--- note.lua: writes what a pass has noted, unless a newer term has begun.
+-- note.lua: writes a pass's notes, unless a newer term has begun.
 -- KEYS[1] eviction log  KEYS[2] a hash
--- ARGV[1] epoch of the pass  ARGV[2] how many fields are set  ARGV[3..] field, value...; then the
--- fields that are deleted
+-- ARGV[1] epoch of the pass  ARGV[2] number of fields to set
+-- ARGV[3..] field, value...; then the fields to delete
 -- Result: 1; 0: the pass is of an older term, and nothing was written
 local newest = redis.pcall('XREVRANGE', KEYS[1], '+', '-', 'COUNT', '1')
 if newest.err then -- a key of another type: the next term sets it aside

@@ -7,33 +7,32 @@ import (
 	"strings"
 )
 
-// Odd is a candidate that does not look like the others of its rule: perhaps it was not meant.
+// Odd is a candidate that looks unlike the others of its rule, and may match it by mistake.
 type Odd struct {
 	Name    string `json:"name"`
-	Verdict string `json:"verdict,omitempty"` // of a plan's look
+	Verdict string `json:"verdict,omitempty"` // of the plan
 	Why     string `json:"why"`
 }
 
-// Bounds of what is remembered of the candidates of a rule.
+// Bounds of the memory for one rule's candidates.
 const (
 	mostShapes = 512
-	mostOdd    = 20 // that are shown of a rule
+	mostOdd    = 20 // shown per rule
 )
 
-// aspect is one thing that candidates have in common: their type, or how one variable looks.
+// aspect is one property of a candidate: its type, or the form or length of one variable.
 type aspect struct{ of, looks string }
 
-// shapes counts how the candidates of a rule look.
 type shapes struct {
 	total int
-	all   map[aspect][]Odd // the first of each look
-	kept  bool             // the last one is among them
+	all   map[aspect][]Odd // the first with each aspect
+	kept  bool             // whether all includes the last one added
 	count map[aspect]int
 }
 
 func newShapes() *shapes { return &shapes{all: map[aspect][]Odd{}, count: map[aspect]int{}} }
 
-// add takes one candidate. The type is "" where it is not known.
+// add counts one candidate. The type is "" if it is unknown.
 func (s *shapes) add(c *candidate, kind, verdict string) {
 	s.total++
 	s.kept = false
@@ -56,7 +55,7 @@ func (s *shapes) add(c *candidate, kind, verdict string) {
 	}
 }
 
-// looks is the form of a value. Each of plainer holds what those before it do.
+// plainer are forms of values; each includes those before it.
 var plainer = []string{"a word", "text", "text with a ':'"}
 
 func looks(value string) string {
@@ -81,10 +80,8 @@ func looks(value string) string {
 	return plainer[0]
 }
 
-// few reports whether n are few beside the most.
 func few(n, most int) bool { return 4*n <= most || n == 1 && most >= 3 }
 
-// odd returns the candidates that do not look like most others, and why.
 func (s *shapes) odd() (found []Odd) {
 	usual := map[string]string{}
 	for _, a := range slices.SortedFunc(maps.Keys(s.count), func(a, b aspect) int {
@@ -113,9 +110,8 @@ func (s *shapes) odd() (found []Odd) {
 	return found
 }
 
-// differs reports whether the usual form does not include this one.
 func (s *shapes) differs(a aspect, most string) bool {
-	if strings.HasPrefix(a.of, "length") { // only where nearly all have one length
+	if strings.HasPrefix(a.of, "length") { // counts only if nearly all have the same length
 		var is, usual int
 		_, _ = fmt.Sscan(a.looks, &is)
 		_, _ = fmt.Sscan(most, &usual)

@@ -16,21 +16,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What is too large for one command is read in pieces, so that none of them holds the server for
-// long. The pieces are part of the fingerprint; the script that deletes compares only the parts
-// that identities has named.
+// Values too large for one command are read in pieces, so that none blocks the server for long.
+// The fingerprint covers all pieces; the deleting script compares only the parts named by
+// identities.
 const (
 	pieceBytes    = wholeBytes
 	pieceElements = wholeElements
-	// mostPieces of one key are read: 512 MiB of text, 4 million elements. A larger one is kept.
+	// mostPieces of a key are 512 MiB of text, or 4 million elements. Larger keys are kept.
 	mostPieces   = 8192
 	piecesAtOnce = 8
 	// of a stream
 	mostGroups    = 64
-	mostConsumers = 1000 // of all groups
+	mostConsumers = 1000 // of all groups together
 )
 
-// pieces reads all of a key that is too large to be read whole.
 func (l *looking) pieces(ctx context.Context, key string, id *identity) error {
 	p := &pieces{looking: l, key: key, id: id, sum: sha1.New()}
 	var err error
@@ -54,25 +53,23 @@ func (l *looking) pieces(ctx context.Context, key string, id *identity) error {
 	return err
 }
 
-// pieces is the reading of one key.
 type pieces struct {
 	*looking
 	key string
 	id  *identity
-	sum hash.Hash // of what has an order
-	// bag is the sum of digests of what has none: a SCAN returns elements in another order as soon as
-	// the server has gone on rehashing, which also a read makes it do.
+	sum hash.Hash // of everything that has an order
+	// bag sums the digests of unordered elements: even a read makes the server go on rehashing,
+	// after which SCAN returns them in another order.
 	bag [2]uint64
 }
 
-// add asks for one piece, and adds its answer to the sum.
 func (p *pieces) add(told func(*redis.Cmd), args ...string) question {
 	return question{args: args, told: func(answer *redis.Cmd) {
 		text := replyText(answer)
 		if text[0] == '-' {
 			p.id.beyond = text[1:]
 		}
-		if elements, ok := answer.Val().([]any); ok { // however many there are in a piece
+		if elements, ok := answer.Val().([]any); ok { // independent of the number of elements in a piece
 			text = ""
 			for _, element := range elements {
 				text += valueText(element) + "\n"
@@ -85,7 +82,6 @@ func (p *pieces) add(told func(*redis.Cmd), args ...string) question {
 	}}
 }
 
-// ranges reads by index.
 func (p *pieces) ranges(ctx context.Context, step int64, command string, more ...string) error {
 	if p.id.size > mostPieces*step {
 		p.id.beyond = "it is too large to be compared"
@@ -108,7 +104,7 @@ func (p *pieces) ranges(ctx context.Context, step int64, command string, more ..
 	return nil
 }
 
-// scan reads by cursor, and of a hash also when its fields expire. An element has so many texts.
+// scan reads by cursor, for a hash with its fields' expiries. An element has that many texts.
 func (p *pieces) scan(ctx context.Context, texts int, command string) error {
 	cursor := "0"
 	for range mostPieces {
@@ -146,7 +142,6 @@ func (p *pieces) scan(ctx context.Context, texts int, command string) error {
 	return nil
 }
 
-// expiries adds to fields of a hash when they expire.
 func (p *pieces) expiries(ctx context.Context, page []any, elements []string) error {
 	args := []string{"HPEXPIRETIME", p.key, "FIELDS", strconv.Itoa(len(elements))}
 	for i := 0; i < len(page); i += 2 {
@@ -165,7 +160,8 @@ func (p *pieces) expiries(ctx context.Context, page []any, elements []string) er
 	}}})
 }
 
-// stream reads what changes with any entry, and with any group. Entries themselves never change.
+// stream reads data that changes with every entry and every group. Entries themselves never
+// change.
 func (p *pieces) stream(ctx context.Context) error {
 	var groups []string
 	err := p.ask(ctx, []question{
@@ -192,8 +188,8 @@ func (p *pieces) stream(ctx context.Context) error {
 	return p.ask(ctx, asked)
 }
 
-// consumers treats a stream as in use if a consumer has read it lately. Reading changes nothing but
-// the time since, which differs in every look.
+// consumers treats a stream as in use if a consumer has read it lately. A read changes only the
+// idle time, which differs in every look anyway.
 func (p *pieces) consumers(answer *redis.Cmd) {
 	all, err := answer.Slice()
 	if err != nil {
@@ -207,8 +203,8 @@ func (p *pieces) consumers(answer *redis.Cmd) {
 	}
 }
 
-// fieldExpiries asks when fields of hashes expire. Older servers have no such command; a single one
-// is asked once only.
+// fieldExpiries asks when fields of hashes expire. Older servers lack the command; without a
+// Cluster they are asked only once.
 func (l *looking) fieldExpiries(ctx context.Context, asked []question) error {
 	offered := true
 	for i, q := range asked {
@@ -230,7 +226,7 @@ func (l *looking) fieldExpiries(ctx context.Context, asked []question) error {
 	return l.ask(ctx, asked)
 }
 
-// pairs are names and values, in whichever protocol they came.
+// pairs returns names and values, whichever protocol they came in.
 func pairs(reply any) map[string]any {
 	all := map[string]any{}
 	switch v := reply.(type) {
@@ -246,7 +242,6 @@ func pairs(reply any) map[string]any {
 	return all
 }
 
-// sortedPairs is the text of a map whose order means nothing.
 func sortedPairs(m map[any]any) string {
 	all := pairs(m)
 	var s strings.Builder

@@ -12,32 +12,32 @@ import (
 	"github.com/sourcegraph/conc"
 )
 
-// A Finding is what a look says of one candidate.
+// A Finding is the result of a look at one candidate.
 type Finding struct {
 	Rule    string   `json:"rule"`
 	Name    string   `json:"name"`          // the key, or the key and its member
-	Related []string `json:"related"`       // keys that would go with it
+	Related []string `json:"related"`       // keys that would be deleted with it
 	Verdict string   `json:"verdict"`       // condemned, alive, young, unreadable, unknown, foreign
-	Why     []string `json:"why"`           // each sign, and what it answered
-	Odd     string   `json:"odd,omitempty"` // how it does not look like the rule's other candidates
-	// Since is when it was first found condemned, from its mark; zero: it has none.
+	Why     []string `json:"why"`           // each sign and its answer
+	Odd     string   `json:"odd,omitempty"` // how it differs from the rule's other candidates
+	// Since is when it was first found condemned, according to its mark; zero: it has none.
 	Since time.Time `json:"since,omitzero"`
 }
 
-// A Plan is what a look at all candidates of a rule found.
+// A Plan is the result of a look at all candidates of a rule.
 type Plan struct {
 	Rule     string         `json:"rule"`
-	Held     string         `json:"held,omitempty"` // reference_lost, source: why nothing would go
+	Held     string         `json:"held,omitempty"` // reference_lost, source: why nothing would be deleted
 	Detail   string         `json:"detail,omitempty"`
 	Scanned  int            `json:"scanned"`
 	Verdicts map[string]int `json:"verdicts"`
-	Findings []Finding      `json:"findings"` // condemned ones, limit at most, the odd ones first
+	Findings []Finding      `json:"findings"` // condemned ones, at most limit, the odd ones first
 	Odd      []Odd          `json:"odd"`      // candidates that do not look like the others
 	Coverage Coverage       `json:"coverage"`
 }
 
-// Plan looks once at every candidate of each rule, and writes nothing. It does without the janitor,
-// its lease and its pace: it takes as much of Redis' time as Redis gives.
+// Plan looks once at every candidate of each rule, and writes nothing. It does not use the
+// janitor, its lease or its pace: it takes as much of Redis' time as it can get.
 func (s *Set) Plan(ctx context.Context, limit int) ([]Plan, error) {
 	plans := make([]Plan, len(s.rules))
 	return plans, s.together("plan", func(i int, r *rule, c caller, board boarding) error {
@@ -45,11 +45,11 @@ func (s *Set) Plan(ctx context.Context, limit int) ([]Plan, error) {
 	})
 }
 
-// boarding joins a walk for the keys that a rule is about, and that more templates are about.
+// boarding joins a walk for the keys of a rule, and of more templates.
 type boarding func(servers *topology, more ...*template) *rider
 
-// together does something for each rule, at the same time, so that all share one walk. The error is
-// that of the first rule that has one.
+// together calls do for all rules at once, so that they share one walk. It returns the error of
+// the first failed rule in their order.
 func (s *Set) together(
 	what string, do func(i int, r *rule, c caller, board boarding) error,
 ) error {
@@ -144,7 +144,7 @@ func (s *Set) plan(
 	return nil
 }
 
-// oddFirst puts the odd ones before the others. All are the condemned ones that may be odd.
+// oddFirst puts the odd ones first. all has the condemned candidates that may be odd.
 func (p *Plan) oddFirst(odd []Odd, all map[string]Finding, limit int) {
 	p.Odd = slices.Clip(append([]Odd{}, odd...))
 	var first []Finding
@@ -159,7 +159,7 @@ func (p *Plan) oddFirst(odd []Odd, all map[string]Finding, limit int) {
 	p.Findings = p.Findings[:min(limit, len(p.Findings))]
 }
 
-// planHeld says why a pass would be held.
+// planHeld sets the reason why a pass would be held, if any.
 func (s *Set) planHeld(ctx context.Context, r *rule, c caller, n *notes, at time.Time, p *Plan) error {
 	refs, err := r.references(ctx, c, n, at)
 	if err != nil {
@@ -177,7 +177,6 @@ func (s *Set) planHeld(ctx context.Context, r *rule, c caller, n *notes, at time
 	return nil
 }
 
-// finding is a finding for people.
 func (r *rule) finding(f *finding, n *notes) Finding {
 	related := f.gone
 	if len(related) > 0 && related[0] == f.key {
@@ -188,8 +187,8 @@ func (r *rule) finding(f *finding, n *notes) Finding {
 	}
 }
 
-// Explain looks at one key now, or at one member (its key, a space, and the member), and says what
-// each rule that is about it finds. None: no rule is about it.
+// Explain looks at one key now, or at one member (its key, a space, and the member), and returns
+// the finding of each rule that covers it, or none if no rule does.
 func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 	c := plainly{s.c.Client}
 	servers, err := masters(ctx, s.c.Client)
@@ -214,7 +213,7 @@ func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 			return nil, err
 		}
 		found, err := r.look(ctx, c, s.c.Source, home, []*candidate{one})
-		if err == nil && one.alone && found[0].verdict == absent { // it goes with its parent
+		if err == nil && one.alone && found[0].verdict == absent { // it would be deleted with its parent
 			one.alone, one.related = false, nil
 			found, err = r.look(ctx, c, s.c.Source, home, []*candidate{one})
 		}

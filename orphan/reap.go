@@ -21,17 +21,17 @@ var deleteText string
 
 var deleteBody = guard.NewBody(sameText + ripeText + deleteText)
 
-// Bounds of one script: it holds the server for as long as it runs.
+// Bounds of one script, which blocks the server while it runs.
 const (
 	reapOf   = 50   // candidates
-	stepOf   = 50   // keys that go
-	stepCost = 1500 // about so many µs
-	binCost  = 20   // of a key that moves into a bin
-	askCost  = 3    // of a command that is sent again
-	hashRate = 200  // bytes of an answer in a µs
+	stepOf   = 50   // keys to delete
+	stepCost = 1500 // µs, estimated
+	binCost  = 20   // µs for a key that moves into a bin
+	askCost  = 3    // µs for a command that is sent again
+	hashRate = 200  // bytes of an answer per µs
 )
 
-// cost is about how many µs it takes to send these commands again.
+// cost estimates the time (µs) to send these commands again.
 func cost(seen []observation) (cost int) {
 	for _, o := range seen {
 		cost += askCost + o.bytes/hashRate
@@ -39,7 +39,6 @@ func cost(seen []observation) (cost int) {
 	return cost
 }
 
-// item is a candidate as delete.lua reads it.
 type item struct {
 	proof
 	Follows  bool       `json:"follows,omitempty"`
@@ -54,7 +53,7 @@ type item struct {
 	Pass     int64      `json:"pass"`
 }
 
-// reap deletes the ripe, after one more look at each and at the references.
+// reap deletes ripe candidates, after another look at each and at the references.
 func (x *pass) reap(ctx context.Context) error {
 	names := x.names()
 	if len(names) == 0 {
@@ -78,10 +77,10 @@ func (x *pass) reap(ctx context.Context) error {
 	return x.reapAll(ctx, names)
 }
 
-// reapAll deletes in pages, as long as the looks of this pass are recent.
+// reapAll deletes page by page, while this pass's looks are recent.
 func (x *pass) reapAll(ctx context.Context, names []string) error {
 	most := pageOf
-	if x.servers.owner != nil { // the evidence counts for a short time only
+	if x.servers.owner != nil { // evidence expires soon
 		most = stepOf
 	}
 	var page []*candidate
@@ -111,8 +110,8 @@ func (x *pass) reapAll(ctx context.Context, names []string) error {
 	return reapPage()
 }
 
-// withRelated gives the ripe their related keys that only a pattern finds. A walk is needed for
-// those that the walk of a full pass has met before they had a mark.
+// withRelated adds to ripe candidates the related keys that only a pattern finds. It needs a walk
+// for candidates that had no mark yet when the full pass met those keys.
 func (x *pass) withRelated(ctx context.Context, names []string) error {
 	if len(x.wild) == 0 {
 		return nil
@@ -134,7 +133,6 @@ func (x *pass) withRelated(ctx context.Context, names []string) error {
 	return x.findRelated(ctx, missing)
 }
 
-// reapSome looks at candidates once more, and deletes what is as it was.
 func (x *pass) reapSome(ctx context.Context, page []*candidate) error {
 	found, clocks, err := x.lookLast(ctx, page)
 	if err != nil {
@@ -158,7 +156,7 @@ func (x *pass) reapSome(ctx context.Context, page []*candidate) error {
 	var s script
 	for _, f := range same {
 		first, left := x.firstStep(f)
-		if len(left) > 0 { // whether it goes itself has to be known
+		if len(left) > 0 { // they depend on whether it was deleted itself
 			if err := x.follow(ctx, f, first, left); err != nil {
 				return err
 			}
@@ -171,14 +169,14 @@ func (x *pass) reapSome(ctx context.Context, page []*candidate) error {
 	return x.send(ctx, &s)
 }
 
-// A move is what goes in one script of one candidate.
+// A move is one candidate's part in one script.
 type move struct {
 	item
 	seen []observation
 }
 
-// firstStep is the step that deletes the candidate itself, with as many related keys as there is
-// room for; left are those that follow.
+// firstStep returns the step that deletes the candidate itself with as many related keys as fit,
+// and the related keys left over.
 func (x *pass) firstStep(f *finding) (s move, left []string) {
 	s.item = item{proof: x.proofOf(f), Keys: []string{}, Counts: 1, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli()}
 	if f.rest != nil {
@@ -198,7 +196,7 @@ func (x *pass) firstStep(f *finding) (s move, left []string) {
 	return s, left
 }
 
-// take takes as many of a finding's keys as may go in one step, one at least.
+// take takes as many of a finding's keys as fit in one step, at least one.
 func (x *pass) take(f *finding, keys []string) (taken, left []string) {
 	each := 1
 	if x.Bin > 0 {
@@ -215,7 +213,7 @@ func (x *pass) take(f *finding, keys []string) (taken, left []string) {
 	return append([]string{}, keys...), nil
 }
 
-// byKey are the observations that say what each key is.
+// byKey returns the observations that identify each key.
 func (f *finding) byKey() map[string][]observation {
 	if f.keyed == nil {
 		f.keyed = map[string][]observation{}
@@ -226,7 +224,6 @@ func (f *finding) byKey() map[string][]observation {
 	return f.keyed
 }
 
-// without are the observations, less those that say what some keys are.
 func (f *finding) without(keys []string) []observation {
 	if len(keys) == 0 {
 		return f.observations
@@ -238,7 +235,7 @@ func (f *finding) without(keys []string) []observation {
 	return slices.DeleteFunc(slices.Clone(f.observations), func(o observation) bool { return leave[o.of] })
 }
 
-// only returns the observations of these keys, and those that are not about a key to be deleted.
+// only returns the observations that identify these keys, or no key to be deleted.
 func (f *finding) only(keys []string) []observation {
 	of := f.byKey()
 	seen := slices.Clone(of[""])
@@ -248,8 +245,8 @@ func (f *finding) only(keys []string) []observation {
 	return seen
 }
 
-// follow deletes a candidate with more related keys than one script may take, and then those, step
-// by step: each only if it is as it was before the candidate went, and nothing has come to life.
+// follow deletes a candidate with more related keys than one script may take, and then those in
+// steps: each only if it has not changed since before, and no sign of life has appeared.
 func (x *pass) follow(ctx context.Context, f *finding, first move, left []string) error {
 	var s script
 	if err := x.add(ctx, &s, f, first); err != nil {
@@ -263,7 +260,7 @@ func (x *pass) follow(ctx context.Context, f *finding, first move, left []string
 		return err
 	}
 	whole := !f.more
-	if f.alone { // what the look has found is as it was: its parent was gone already
+	if f.alone { // its parent was gone already, so the look still holds
 		later := *f
 		later.gone = left
 		_, err := x.takeRest(ctx, f, &later, whole, true)
@@ -284,8 +281,8 @@ func (x *pass) follow(ctx context.Context, f *finding, first move, left []string
 	return nil
 }
 
-// takeRest deletes the related keys that a look has found, in steps, and returns whether all that
-// was related to the candidate has gone so far. Behind the last ones its rest is not needed.
+// takeRest deletes related keys that a look has found, in steps, and returns whether all that was
+// related to the candidate is deleted so far. The last step deletes its rest.
 func (x *pass) takeRest(ctx context.Context, f, later *finding, whole, last bool) (bool, error) {
 	var s script
 	for keys := later.gone; len(keys) > 0; {
@@ -307,7 +304,7 @@ func (x *pass) takeRest(ctx context.Context, f, later *finding, whole, last bool
 		if x.r.Kept[changed] == kept {
 			continue
 		}
-		whole = false // one was changed since the look: the others go without it
+		whole = false // one changed since the look: delete the others without it
 		fewer, _, err := x.lookAtRest(ctx, f, next.Keys)
 		if err != nil || fewer == nil || len(fewer.gone) == len(next.Keys) {
 			return whole, err
@@ -319,7 +316,7 @@ func (x *pass) takeRest(ctx context.Context, f, later *finding, whole, last bool
 	return whole, nil
 }
 
-// leftRest tells whether a candidate has gone, and has left its rest.
+// leftRest reports whether a candidate was deleted and left its rest.
 func (x *pass) leftRest(ctx context.Context, f *finding) (went bool, err error) {
 	err = x.Call(ctx, func(ctx context.Context) (err error) {
 		went, err = x.Client().HExists(ctx, restsKey(x.Layout(), x.r.Rule), f.name()).Result()
@@ -328,8 +325,8 @@ func (x *pass) leftRest(ctx context.Context, f *finding) (went bool, err error) 
 	return went, err
 }
 
-// lookAtRest looks at some of the related keys of a candidate that has gone. Those that are not as
-// they were are left out, and found without their parent later. nil: none may go.
+// lookAtRest looks at some related keys of a deleted candidate, or returns nil if none may be
+// deleted. It leaves out those that changed, which are found later without their parent.
 func (x *pass) lookAtRest(ctx context.Context, f *finding, keys []string) (*finding, clocks, error) {
 	c := f.candidate
 	c.alone, c.part, c.related = true, true, keys
@@ -362,16 +359,16 @@ func (x *pass) lookAtRest(ctx context.Context, f *finding, keys []string) (*find
 	return later, clocks, nil
 }
 
-// A script is what one call of the deleting script does.
+// A script is one call of the deleting script.
 type script struct {
 	items   []string
 	keys    []string
-	cost, n int // of its items, and how many keys go
+	cost, n int // of its items, and the number of keys to delete
 	follows int
 	first   *finding
 }
 
-// add adds a step to a script, which is sent first if both are too much for one.
+// add adds a step to a script, which it sends first if both are too much for one.
 func (x *pass) add(ctx context.Context, s *script, f *finding, next move) error {
 	each := 1
 	if x.Bin > 0 {
@@ -401,7 +398,6 @@ func (x *pass) add(ctx context.Context, s *script, f *finding, next move) error 
 	return nil
 }
 
-// send has a script run, and empties it.
 func (x *pass) send(ctx context.Context, s *script) error {
 	if len(s.items) == 0 {
 		return nil
@@ -415,7 +411,7 @@ func (x *pass) send(ctx context.Context, s *script) error {
 		Body: deleteBody, Keys: append(own, slices.Compact(sent.keys)...), Items: sent.items,
 		Deleted: func(a guard.Answer) { x.set.removed(x.rule, a) },
 	})
-	x.AddCondemned(-sent.follows) // that is counted with its candidate
+	x.AddCondemned(-sent.follows) // follow-ups were counted with their candidate
 	if err != nil {
 		return err
 	}
@@ -429,7 +425,6 @@ func (x *pass) send(ctx context.Context, s *script) error {
 	return nil
 }
 
-// lostMeanwhile ends a pass during which a reference was lost.
 func (x *pass) lostMeanwhile(ctx context.Context, f *finding) error {
 	lost := map[string]string{lostAt: strconv.FormatInt(f.at.UnixMilli(), 10)}
 	if err := note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), lost, nil); err != nil {
@@ -438,7 +433,6 @@ func (x *pass) lostMeanwhile(ctx context.Context, f *finding) error {
 	return x.hold(heldLost, "a place that the rule relies on went away during the pass")
 }
 
-// removal is the command that removes a member.
 func (r *rule) removal() string {
 	switch {
 	case r.Members.ZSet != "":
@@ -449,7 +443,7 @@ func (r *rule) removal() string {
 	return "HDEL"
 }
 
-// asked are observations as delete.lua reads them; keys are the script's.
+// asked returns observations in the format of delete.lua, and adds their keys to the script's.
 func asked(seen []observation, keys []string) ([][]string, []string) {
 	all := make([][]string, len(seen))
 	for i, o := range seen {

@@ -15,15 +15,13 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// What Redis remembers of rules can be read without them: for tools that have only the server's
-// address.
+// Tools that have only the server's address can read the state of rules without the rules.
 
-// passesKey is a hash that says of each rule that ever had a pass how its last full one ended: rule
-// -> JSON.
+// passesKey is a hash of the last full pass of each rule that ever had one: rule -> JSON.
 func passesKey(l guard.Layout) string { return l.Prefix + "orphan:passes" }
 
-// ReadPasses reads how the last full pass of each rule ended, by the rules' names. Outcome "": the
-// first one is under way. Rules that are not in use any more are among them.
+// ReadPasses returns how the last full pass of each rule ended, by the rules' names. Outcome ""
+// means that the first one is under way. Removed rules are included.
 func ReadPasses(
 	ctx context.Context, client redis.UniversalClient, l guard.Layout,
 ) (map[string]janitor.Report, error) {
@@ -42,15 +40,15 @@ func ReadPasses(
 	return all, nil
 }
 
-// A Mark says that a rule has found a key, or a member, condemned.
+// A Mark records that a rule found a key, or a member, condemned.
 type Mark struct {
 	Rule  string    `json:"rule"`
-	Since time.Time `json:"since"` // first found so, by the server's clock
-	// Reports: the rule only reports, and deletes nothing.
+	Since time.Time `json:"since"` // first found condemned, by the server's clock
+	// Reports: the rule only reports and does not delete.
 	Reports bool `json:"reports,omitempty"`
 }
 
-// ReadMarks reads which rules have found a name condemned: a key, or a key, a space and a member.
+// ReadMarks returns the marks of a name in all rules: a key, or a key, a space and a member.
 func ReadMarks(
 	ctx context.Context, client redis.UniversalClient, l guard.Layout, name string,
 ) ([]Mark, error) {
@@ -72,7 +70,7 @@ func ReadMarks(
 	return marks, nil
 }
 
-// noteBegun makes a rule known to ReadPasses before it takes anything.
+// noteBegun makes a rule visible to ReadPasses before it deletes anything.
 func (x *pass) noteBegun(ctx context.Context) error {
 	known := false
 	err := x.Call(ctx, func(ctx context.Context) (err error) {
@@ -88,7 +86,6 @@ func (x *pass) noteBegun(ctx context.Context) error {
 	return x.notePass(ctx)
 }
 
-// notePass notes what is known of this pass.
 func (x *pass) notePass(ctx context.Context) error {
 	text, err := json.Marshal(janitor.Report{
 		Sweep: x.r.Rule, Epoch: x.Epoch(), Outcome: x.r.Outcome, Reason: x.r.Reason, Error: x.r.Detail,

@@ -17,22 +17,21 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// On a Cluster the fence, the marks and the log are on one server, and what goes is on others. So a
-// delete has three steps:
+// On a Cluster the fence, the marks and the log are on one server ("home"), and the keys to
+// delete on others, so a delete has three steps:
 //
-//	intend  at home, behind the guard: the intent is noted, and in the log
-//	away    on the key's own server: it is moved aside if it is as the look saw it, within evidenceFor
-//	settle  at home, behind the guard: the intent ends, and is counted, once
+//	intend  at home, under the guard: record the intent, also in the log
+//	away    on the key's own server: move it aside if it is as the look saw it, within evidenceFor
+//	settle  at home, under the guard: end the intent, and count it once
 //
-// A pass begins with the intents that an earlier one has left: what is away is settled, and what is
-// not, and cannot be any more, is dropped.
+// A pass begins with the intents that an earlier one left: it settles those that were carried
+// out, and drops those that were not and no longer can be.
 
-// evidenceFor is how long a look counts, by the clock of the server that it looked at.
+// evidenceFor is how long a look counts, by the clock of the server that holds the key.
 const evidenceFor = 2 * time.Second
 
-// awayFor is how long something is kept away, beyond its time in the bin, if nobody settles or
-// drops it: if the server at home has forgotten it. Redis then frees it at once, however large it
-// is.
+// awayFor is how long a moved key is kept beyond its time in the bin if nobody settles or drops
+// it, because the server at home has forgotten it. Redis then frees it at once, however large.
 const awayFor = 7 * 24 * time.Hour
 
 //go:embed same.lua
@@ -55,26 +54,26 @@ var (
 
 func intentsKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:intents:" + rule }
 
-// An intent is one key, or one member, that is about to go.
+// An intent is one key, or one member, that is about to be deleted.
 type intent struct {
 	ID     string `json:"id"`
 	Name   string `json:"name"` // of the candidate
 	Counts int    `json:"counts"`
-	// the intent that has to be carried out before this one
+	// First is the intent that must be carried out before this one.
 	First   string   `json:"first,omitempty"`
 	Key     string   `json:"key"`
 	Member  []string `json:"member,omitempty"` // the command that removes it
 	Aside   string   `json:"aside"`
-	Until   int64    `json:"until"` // the last ms at which it may go, by its server's clock
+	Until   int64    `json:"until"` // the last ms at which it may be deleted, by its server's clock
 	Expires int64    `json:"expires"`
 	Pass    int64    `json:"pass"` // when the pass began (ms)
-	// Related: it is counted with a candidate that goes before. Last: with it, all has gone.
+	// Related: counted with an earlier candidate. Last: nothing is left after it.
 	Related bool       `json:"related,omitempty"`
 	Last    bool       `json:"last,omitempty"`
 	Seen    [][]string `json:"seen"`
 }
 
-// aside is the name under which a key is kept, in its own slot unless the key has odd braces.
+// aside returns a key's name in the bin: in the same slot, unless the key has odd braces.
 func aside(id, key string) string {
 	_, behind, _ := strings.Cut(key, "{")
 	if tag, _, closed := strings.Cut(behind, "}"); !closed || tag == "" {
@@ -83,11 +82,10 @@ func aside(id, key string) string {
 	return asideBegin + id + ":" + key
 }
 
-// asideBegin is what the names of all that was moved aside begin with.
 const asideBegin = "orphan:bin:"
 
-// remotely deletes condemned candidates on a Cluster with their related keys, in as many rounds as
-// needed: a look counts for a short time only. clocks were read before the look.
+// remotely deletes condemned candidates on a Cluster with their related keys, in rounds, as a
+// look counts only for a short time. clocks were read before the look.
 func (x *pass) remotely(ctx context.Context, found []*finding, clocks clocks) error {
 	for len(found) > 0 {
 		n, keys := 0, 0
@@ -100,7 +98,7 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks clocks) er
 			if d := x.departureOf(f, clocks); d != nil {
 				round = append(round, d)
 			} else {
-				x.r.Kept[unknown]++ // no name for it in its own slot
+				x.r.Kept[unknown]++ // it has no new name in its own slot
 			}
 		}
 		went, err := x.depart(ctx, round)
@@ -126,17 +124,17 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks clocks) er
 	return nil
 }
 
-// A departure is what goes of one candidate in one round.
+// A departure is the part of one candidate that is deleted in one round.
 type departure struct {
 	f       *finding
-	follows bool // the candidate itself has gone
+	follows bool // the candidate itself has been deleted
 	intents []intent
-	left    []string // related keys that follow in other rounds
-	whole   bool     // all that is known to be related has gone so far, or is in intents or left
+	left    []string // related keys for later rounds
+	whole   bool     // all known related keys have been deleted so far, or are in intents or left
 }
 
-// departureOf is the candidate itself and some related keys; nil: it cannot go. The others go only
-// once it is away: a candidate that is no longer as it was keeps what is related.
+// departureOf starts with the candidate itself and some related keys, or returns nil if it cannot
+// be deleted. Related keys follow only once the candidate is away: if it changed, they stay.
 func (x *pass) departureOf(f *finding, clocks clocks) *departure {
 	d := &departure{f: f, whole: !f.more}
 	keys := f.gone
@@ -168,8 +166,8 @@ func (x *pass) departureOf(f *finding, clocks clocks) *departure {
 	return d
 }
 
-// add adds the intent of one key, or of one member. What was seen of other keys that go is not
-// compared: they may be away already.
+// add adds the intent of one key or member. It skips observations of other keys to delete, which
+// may be away already.
 func (d *departure) add(x *pass, key string, member []string, clocks clocks) {
 	id := fmt.Sprintf("%s-%d-%d", x.r.Rule, x.Epoch(), x.sweep.intents)
 	x.sweep.intents++
@@ -203,12 +201,12 @@ func (d *departure) add(x *pass, key string, member []string, clocks clocks) {
 	d.intents = append(d.intents, each)
 }
 
-// depart has one round go, and returns which intents were carried out.
+// depart carries out one round, and returns which intents were carried out.
 func (x *pass) depart(ctx context.Context, round []*departure) (went map[string]bool, err error) {
 	if len(round) == 0 {
 		return nil, nil
 	}
-	// What a server has lost by a restart, the look did not see.
+	// The look could not see what a server lost by a restart since.
 	var now *topology
 	err = x.Call(ctx, func(ctx context.Context) error {
 		now = x.servers.again(ctx)
@@ -222,8 +220,8 @@ func (x *pass) depart(ctx context.Context, round []*departure) (went map[string]
 		x.Log().Warn("servers have changed behind the last look, and nothing more goes", "rule", x.r.Rule, "error", err)
 		return nil, nil
 	}
-	// Not in one step with the delete, as on one server; but behind the look that found no sign of
-	// life.
+	// On one server this is one step with the delete. Here it at least comes after the look that
+	// found no sign of life.
 	for _, o := range x.premises {
 		there := int64(0)
 		err := x.Call(ctx, func(ctx context.Context) (err error) {
@@ -244,7 +242,7 @@ func (x *pass) depart(ctx context.Context, round []*departure) (went map[string]
 	return x.carryOut(ctx, noted)
 }
 
-// intend notes the intents of a round, and returns those that are noted: not of what is not ripe.
+// intend records the intents of a round, and returns those recorded: candidates must be ripe.
 func (x *pass) intend(ctx context.Context, round []*departure) (noted []intent, err error) {
 	var items []string
 	follows := 0
@@ -281,7 +279,7 @@ func (x *pass) intend(ctx context.Context, round []*departure) (noted []intent, 
 		Keys:  []string{marksKey(layout, rule), restsKey(layout, rule), intentsKey(layout, rule)},
 		Items: items,
 	})
-	x.AddCondemned(-follows) // that is counted with its candidate
+	x.AddCondemned(-follows) // follow-ups are counted with their candidate
 	if err != nil {
 		return nil, err
 	}
@@ -313,8 +311,8 @@ func (x *pass) intend(ctx context.Context, round []*departure) (noted []intent, 
 	return all, nil
 }
 
-// carryOut moves what is intended away: first the candidates, and of those that went what is
-// related. Then it settles all.
+// carryOut moves candidates away, then the related keys of those candidates that it moved, and
+// settles all.
 func (x *pass) carryOut(ctx context.Context, intents []intent) (went map[string]bool, err error) {
 	went = map[string]bool{"": true}
 	for _, later := range []bool{false, true} {
@@ -331,7 +329,7 @@ func (x *pass) carryOut(ctx context.Context, intents []intent) (went map[string]
 	return went, x.settle(ctx, intents, went)
 }
 
-// moveAway has the servers move what is as it was. One call moves some: each is small.
+// moveAway has the servers move unchanged keys, one small call each.
 func (x *pass) moveAway(ctx context.Context, intents []intent, went map[string]bool) error {
 	keep := (x.Bin + awayFor).Milliseconds()
 	for _, i := range intents {
@@ -360,14 +358,12 @@ func (x *pass) moveAway(ctx context.Context, intents []intent, went map[string]b
 	return nil
 }
 
-// carried notes which intents were carried out.
 func (d *departure) carried(went map[string]bool) {
 	for _, i := range d.intents {
 		d.whole = d.whole && went[i.ID]
 	}
 }
 
-// followRemotely has the related keys of a candidate follow that has gone.
 func (x *pass) followRemotely(ctx context.Context, d *departure) error {
 	for left, whole := d.left, d.whole; len(left) > 0; {
 		some := left[:min(stepOf, len(left))]
@@ -394,7 +390,7 @@ func (x *pass) followRemotely(ctx context.Context, d *departure) error {
 	return nil
 }
 
-// binned is the entry of a bin for what went by an intent, and until when (ms) it stands.
+// binned returns the bin's entry for an intent that was carried out, and when it ends (ms).
 func (i intent) binned(keep, evidence time.Duration) ([]byte, int64, error) {
 	at := i.Until - evidence.Milliseconds()
 	b := binned{

@@ -12,28 +12,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An observation is a read command and the answer that it had. The script that deletes sends the
-// command again, and wants the same answer.
+// An observation is a read command and its answer. The deleting script sends the command again,
+// and requires the same answer.
 type observation struct {
 	args   []string
 	answer string // as replyText and delete.lua write it
-	bytes  int    // how long the answer was
-	of     string // the key that it is part of the identity of; "": of none
+	bytes  int    // length of the answer
+	of     string // the key that it helps to identify; "": none
 }
 
-// shown is the longest text that stands in an observation as it is; of a longer one its SHA-1 does.
+// shown is the longest text stored as it is; of longer ones the SHA-1 is stored.
 const shown = 40
 
-// replyText writes an answer as delete.lua does:
+// replyText formats an answer in the same way as delete.lua:
 //
 //	_         nil
 //	:7        an integer
 //	=1.5      a number: a score, which is compared as a number
 //	$text     a text of at most 40 bytes
-//	#abcd     the SHA-1 of a longer one, or of one that is no UTF-8
-//	*a|b      an array, perhaps of arrays; of a text in it the SHA-1
+//	#abcd     the SHA-1 of a longer one, or of one that is not UTF-8
+//	*a|b      an array, perhaps of arrays; the SHA-1 of a text in it
 //
-// An error that Redis answers is an answer too, which equals no other.
+// An error from Redis is an answer too, and equals no other.
 func replyText(cmd *redis.Cmd) string {
 	value, err := cmd.Result()
 	if errors.Is(err, redis.Nil) {
@@ -81,7 +81,7 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// bytesOf is how long an answer is, about.
+// bytesOf estimates the length of an answer.
 func bytesOf(cmd *redis.Cmd) int {
 	var of func(value any) int
 	of = func(value any) (n int) {

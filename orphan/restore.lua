@@ -1,5 +1,5 @@
--- restore.lua: puts one thing back that a rule has put into its bin, on one server.
--- KEYS[1] where it lies  KEYS[2] the key, or the key whose member it was
+-- restore.lua: restores one thing from a rule's bin, on one server.
+-- KEYS[1] its key in the bin  KEYS[2] the key, or the key that had the member
 -- ARGV[1] the command that removed the member: ZREM, SREM or HDEL; '': it was the key itself
 -- ARGV[2] the member
 -- ARGV[3] when the key, or the member, expires (ms), -1: never
@@ -27,7 +27,7 @@ else
     added = redis.call('HSETNX', KEYS[2], ARGV[2], value)
     if added == 1 and expires > 0 then
       local done = redis.pcall('HPEXPIREAT', KEYS[2], ARGV[3], 'FIELDS', '1', ARGV[2])
-      if done.err then -- this server, or this user, cannot: then it would live for ever
+      if done.err then -- unsupported or not permitted: undo, or it would live for ever
         redis.call('HDEL', KEYS[2], ARGV[2])
         return done
       end

@@ -1,9 +1,9 @@
--- same.lua: the part of a script that sends commands again, and compares their answers with those
--- that a look had. Other files stand behind it. See replyText for how an answer is written.
+-- same.lua: the part of a script that sends commands again and compares their answers with those
+-- of a look. It precedes other files. See replyText for the format of answers.
 
 local function text(n) return string.format('%.0f', n) end
 
--- element(value): what stands in an array for this element of an answer.
+-- element(value): the text of this element in an array.
 local function element(value)
   if not value then return '_' end
   if type(value) == 'number' then return ':' .. text(value) end
@@ -13,7 +13,7 @@ local function element(value)
   return '*' .. table.concat(elements, '|')
 end
 
--- same(want, got): the answer is as it was; see replyText for what want may be.
+-- same(want, got): the answer is unchanged; see replyText for the forms of want.
 local function same(want, got)
   local form, rest = string.sub(want, 1, 1), string.sub(want, 2)
   if type(got) == 'table' and got.ok then got = got.ok end

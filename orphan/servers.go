@@ -15,27 +15,25 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
-// A server is one Redis server that has keys: the only one there is, or a master of a Cluster.
-// Commands without a key (SCAN, TIME, INFO) go to it through its own client alone: a Cluster's
-// client sends them to any node.
+// A server is a Redis server with keys: the only one, or a master of a Cluster. Commands without
+// a key (SCAN, TIME, INFO) must use its own client: a Cluster's client sends them to any node.
 type server struct {
 	client redis.UniversalClient
-	addr   string // for the log; "": it is the only one
-	life   string // its run id, another after each restart; "": it does not say
-	claim  string // its node id, config epoch and slots, as it says itself; "": no Cluster
+	addr   string // for the log; "": the only server
+	life   string // its run id, which changes with each restart; "": it reports none
+	claim  string // its node id, config epoch and slots, as it reports them; "": not a Cluster
 }
 
-// A topology is which servers there are, at one time. A pass asks for one before and one after. Its
-// scans have met every key that was there all the time if the first has no fault and has not
-// changed.
+// A topology is a snapshot of the servers, taken before and after a pass's scans. They met every
+// key that existed throughout if the first has no fault and has not changed.
 type topology struct {
-	masters []server // that answered, and have slots
-	of      int      // masters that there are
-	// fault is nil if every key is on one of the masters, and none is on its way to another.
+	masters []server // those that answered and have slots
+	of      int      // number of masters that exist
+	// fault is nil if every key is on one of the masters, and none is migrating.
 	fault error
-	// owner has, of each slot of a Cluster, an index into masters; -1: its owner did not answer.
+	// owner maps each slot of a Cluster to an index into masters; -1: its owner did not answer.
 	owner []int
-	// answered are the nodes of a Cluster that did, replicas too.
+	// answered are the nodes of a Cluster that answered, replicas included.
 	answered []*redis.Client
 }
 
@@ -56,8 +54,8 @@ func masters(ctx context.Context, client redis.UniversalClient) (*topology, erro
 	return &topology{masters: []server{{client: client, life: life}}, of: 1}, nil
 }
 
-// again is what the nodes of a Cluster that answered say now. The others are not waited for. If a
-// node that has the slots of another by now does not answer, those of its voters tell of it.
+// again asks only the nodes of a Cluster that answered before. If a node has since taken
+// another's slots and does not answer, the nodes that voted for it reveal that.
 func (t *topology) again(ctx context.Context) *topology {
 	nodes := askEach(ctx, t.answered, againTimeout, lifeOf)
 	nodes = slices.DeleteFunc(nodes, func(n node[string]) bool { return n.err != nil })
@@ -77,12 +75,12 @@ func (t *topology) again(ctx context.Context) *topology {
 	return newTopology(nodes)
 }
 
-// newTopology puts together what the nodes say. Of several that are said to have a slot, the one
-// with the highest epoch has it, as in Redis itself; that one has to say so, too.
+// newTopology merges the nodes' views. A slot belongs to the reported owner with the highest
+// epoch, as in Redis itself, but only if that node claims it, too.
 func newTopology(nodes []node[string]) *topology {
 	t := &topology{owner: make([]int, slot.Count)}
 	var faults []error
-	has := make([]member, slot.Count) // who has each slot; zero: nobody
+	has := make([]member, slot.Count) // the owner of each slot; zero: none
 	for _, n := range nodes {
 		if n.err == nil && n.client != nil {
 			t.answered = append(t.answered, n.client)
@@ -102,7 +100,7 @@ func newTopology(nodes []node[string]) *topology {
 		}
 	}
 
-	known := map[string]int{} // the index into masters of each owner; -1: it did not answer
+	known := map[string]int{} // index into masters of each owner; -1: it did not answer
 	uncovered := 0
 	for slot, m := range has {
 		i, met := known[m.id]
@@ -120,7 +118,7 @@ func newTopology(nodes []node[string]) *topology {
 			}
 			known[m.id] = i
 		}
-		if m.self == 0 { // others say so; it may not know yet, or not any more
+		if m.self == 0 { // only others report so: the node may not know yet, or no longer
 			i = -1
 		}
 		if t.owner[slot] = i; i < 0 {
@@ -136,7 +134,7 @@ func newTopology(nodes []node[string]) *topology {
 	return t
 }
 
-// at is the server that has a key, or nil if that one did not answer.
+// at returns the server of a key, or nil if it did not answer.
 func (t *topology) at(key string) *server {
 	i := 0
 	if t.owner != nil {
@@ -148,8 +146,8 @@ func (t *topology) at(key string) *server {
 	return &t.masters[i]
 }
 
-// changed says what has become of the servers until later: a slot has moved, a master has failed
-// over or does not answer, a server was restarted. nil: they are as they were.
+// changed returns an error if the servers differ later: a slot has moved, a master has failed
+// over or does not answer, or a server was restarted.
 func (t *topology) changed(later *topology) error {
 	lives := func(t *topology) map[string]string {
 		all := make(map[string]string, len(t.masters))
@@ -170,7 +168,7 @@ func (t *topology) changed(later *topology) error {
 	return nil
 }
 
-// digest is another one wherever changed says something.
+// digest differs whenever changed returns an error.
 func (t *topology) digest() string {
 	all := make([]string, len(t.masters))
 	for i, s := range t.masters {
@@ -180,7 +178,6 @@ func (t *topology) digest() string {
 	return digest(strings.Join(all, "\n"))
 }
 
-// serverTime is the server's clock.
 func serverTime(ctx context.Context, s server) (time.Time, error) {
 	now, err := s.client.Time(ctx).Result()
 	if err != nil {
@@ -189,7 +186,7 @@ func serverTime(ctx context.Context, s server) (time.Time, error) {
 	return now, nil
 }
 
-// lifeOf is the run id of a server, "" if it does not offer one.
+// lifeOf returns a server's run id, or "" if it does not offer one.
 func lifeOf(ctx context.Context, client redis.UniversalClient) (string, error) {
 	info, err := client.Info(ctx, "server").Result()
 	if err != nil {

@@ -23,42 +23,41 @@ import (
 // Config configures a Set.
 type Config struct {
 	Rules []Rule
-	// what sweeps read and delete through; the janitor's. Not closed here.
+	// Client serves the sweeps' reads and deletes. It is the janitor's, and not closed here.
 	Client redis.UniversalClient
-	Source Source       // nil: a rule that asks MongoDB is refused
-	Layout guard.Layout // of this worker's own keys; the registry's and the janitor's
+	Source Source       // nil: rules that ask MongoDB are refused
+	Layout guard.Layout // of this worker's own keys; the same as the registry's and the janitor's
 
-	// Interval between two full passes of a rule. Default 5 m.
+	// Interval is the time between two full passes of a rule. Default 5 m.
 	Interval time.Duration
 
-	// Passed is told of each pass, from any goroutine; nil: nobody asks.
+	// Passed, if set, is called with the result of each pass, from any goroutine.
 	Passed func(Result)
 
 	Logger     *slog.Logger          // default slog.Default()
-	Registerer prometheus.Registerer // nil: none are registered
+	Registerer prometheus.Registerer // nil: metrics are not registered
 }
 
-// A Set is rules that are checked and ready to run. Safe for concurrent use.
+// A Set is a list of checked rules, ready to run. It is safe for concurrent use.
 type Set struct {
 	c        Config
 	rules    []*rule
-	holdFor  time.Duration // the least that the breaker holds
-	evidence time.Duration // for how long a look counts
+	holdFor  time.Duration // minimum hold of the breaker
+	evidence time.Duration // how long a look counts
 	metrics  *metrics
 	walks    walks
-	names    atomic.Int64 // bytes that names of related keys take, in all passes
+	names    atomic.Int64 // bytes of the names of related keys, in all passes
 
 	mu    sync.Mutex
 	stats Stats
 	due   map[string]time.Time // when the next full pass of each rule is due
-	asked map[string]Result    // the last pass of each rule that somebody asked for
+	asked map[string]Result    // the last requested pass of each rule
 }
 
-// defaultInterval is Config.Interval where nothing is said.
 const defaultInterval = 5 * time.Minute
 
-// New checks the rules, and returns all that is wrong with them as a Faults error. It does not talk
-// to Redis.
+// New checks the rules, and returns everything wrong with them as a Faults error. It does not
+// contact Redis.
 func New(c Config) (*Set, error) {
 	if c.Client == nil {
 		return nil, errors.New("orphan: Client is missing")
@@ -99,7 +98,7 @@ func New(c Config) (*Set, error) {
 	return s, nil
 }
 
-// Sweeps are the rules as sweeps of the janitor, one each, by the rule's name.
+// Sweeps returns one sweep for the janitor per rule, with the rule's name.
 func (s *Set) Sweeps() []janitor.Sweeper {
 	sweeps := make([]janitor.Sweeper, len(s.rules))
 	for i, r := range s.rules {
@@ -108,13 +107,12 @@ func (s *Set) Sweeps() []janitor.Sweeper {
 	return sweeps
 }
 
-// has tells whether there is a rule of this name.
 func (s *Set) has(name string) bool {
 	return slices.ContainsFunc(s.rules, func(r *rule) bool { return r.Name == name })
 }
 
-// nextDue returns when the full pass after one of this rule is due: an interval later, or together
-// with another rule's, so that they share their walk.
+// nextDue returns when the full pass after one of this rule is due: an interval later, or
+// together with another rule's, so that they share their walk.
 func (s *Set) nextDue(rule string, begun time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +128,7 @@ func (s *Set) nextDue(rule string, begun time.Time) time.Time {
 	return s.due[rule]
 }
 
-// removed counts what went, once: when the reply says so, or when a lost one was looked up.
+// removed counts each delete once: on the reply, or when a lost reply was looked up.
 func (s *Set) removed(r *rule, a guard.Answer) {
 	things, _ := strconv.ParseUint(a.Reason, 10, 64)
 	s.mu.Lock()
@@ -143,7 +141,6 @@ func (s *Set) removed(r *rule, a guard.Answer) {
 	s.metrics.keys.WithLabelValues(r.Name).Add(float64(things))
 }
 
-// conclude notes what came of a pass.
 func (s *Set) conclude(ctx context.Context, r *Result, err error) {
 	held, isHeld := errors.AsType[*janitor.HeldError](err)
 	switch {
@@ -159,7 +156,6 @@ func (s *Set) conclude(ctx context.Context, r *Result, err error) {
 	maps.DeleteFunc(r.Kept, func(_ string, n int) bool { return n == 0 })
 }
 
-// passed makes the result of a pass known.
 func (s *Set) passed(r *Result) {
 	s.metrics.passed(r)
 	if s.c.Passed != nil {
@@ -167,51 +163,51 @@ func (s *Set) passed(r *Result) {
 	}
 }
 
-// A Result says what one pass of a rule found and did.
+// A Result is what one pass of a rule found and did.
 type Result struct {
 	Rule     string
 	Category string
 	Outcome  janitor.Outcome
 	Reason   string // of a held pass: reference_lost, source, mass_failure, or a hold of the janitor
 	Detail   string // of a held or failed pass: what is lost, or the error
-	// Full: it read all candidates. Between full passes others look at what is marked, as soon as a
-	// grace is over; most of what goes goes in these.
+	// Full: the pass read all candidates. Passes in between look at marked candidates as soon as a
+	// grace is over, and make most deletes.
 	Full     bool
-	DryRun   bool // also where the rule does not say delete
+	DryRun   bool // also if the rule does not set delete
 	Started  time.Time
 	Duration time.Duration
 
 	Scanned   int            // candidates looked at
 	Condemned int            // by the last look of this pass
-	Removed   int            // candidates that went
-	Keys      int            // keys and members that went, with related ones
-	Kept      map[string]int // candidates by the reason they were kept for
+	Removed   int            // candidates deleted
+	Keys      int            // keys and members deleted, including related ones
+	Kept      map[string]int // candidates kept, by reason
 	Coverage  Coverage
 
 	Waiting int // condemned candidates whose grace is not over
-	// Until is when the first grace of these is over, by the clock of this process; zero: none waits.
+	// Until is when the first of these graces ends, by the clock of this process; zero: none waits.
 	Until time.Time
-	// Left are condemned candidates that the cap leaves to later passes. These begin at once: see
-	// Rule.Cap.
+	// Left is the number of condemned candidates that the cap leaves to later passes, which begin at
+	// once: see Rule.Cap.
 	Left int
 }
 
-// Coverage says how much of the servers a pass has read. One that is not Complete marks nothing.
+// Coverage is how much of the servers a pass has read. A pass that is not Complete marks nothing.
 type Coverage struct {
-	Masters  int  `json:"masters"` // that were read to the end
-	Of       int  `json:"of"`      // masters that there are
+	Masters  int  `json:"masters"` // masters read to the end
+	Of       int  `json:"of"`      // masters that exist
 	Complete bool `json:"complete"`
 }
 
-// answer keeps the result of a pass for whoever asked for it.
+// answer keeps the result of a requested pass for Asked.
 func (s *Set) answer(r *Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked[r.Rule] = *r
 }
 
-// Asked returns the last pass of each rule that somebody asked for, if it began since then. It has
-// passes that only show what would go, too.
+// Asked returns the last requested pass of each rule if it began at or after since, dry runs
+// included.
 func (s *Set) Asked(since time.Time) (passes []Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,15 +219,15 @@ func (s *Set) Asked(since time.Time) (passes []Result) {
 	return passes
 }
 
-// Stats are what this process has removed, since it began.
+// Stats are the removals of this process since it began.
 type Stats struct {
-	Categories   map[string]uint64 // candidates that went, by Rule.Category
+	Categories   map[string]uint64 // candidates deleted, by Rule.Category
 	Rules        map[string]uint64 // the same, by Rule.Name
-	Keys         uint64            // keys and members that went, with related ones
+	Keys         uint64            // keys and members deleted, including related ones
 	CategoryKeys map[string]uint64 // the same, by Rule.Category
 }
 
-// Stats returns what this process has removed. What a lost reply hid is counted when it is known.
+// Stats returns this process's removals. One with a lost reply counts once its outcome is known.
 func (s *Set) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,6 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// settlement is an intent as settle.lua reads it.
 type settlement struct {
 	ID     string  `json:"id"`
 	Name   string  `json:"name"`
@@ -25,9 +24,9 @@ type settlement struct {
 	Forget bool    `json:"forget,omitempty"`
 }
 
-// settle ends intents of which it is known whether they were carried out.
+// settle ends intents whose outcome is known.
 func (x *pass) settle(ctx context.Context, intents []intent, went map[string]bool) error {
-	stays := map[string]bool{} // candidates of which something related stays
+	stays := map[string]bool{} // candidates with a related key that stays
 	for _, i := range intents {
 		stays[i.Name] = stays[i.Name] || i.Related && !went[i.ID]
 	}
@@ -35,9 +34,9 @@ func (x *pass) settle(ctx context.Context, intents []intent, went map[string]boo
 		var items []string
 		for _, i := range part {
 			s := settlement{ID: i.ID, Name: i.Name, Away: went[i.ID], Counts: i.Counts}
-			// The candidate stays, and is looked at anew; or all that there was has gone.
+			// Either the candidate stays and will be looked at again, or nothing is left.
 			s.Forget = !s.Away && !i.Related || i.Last && s.Away && !stays[i.Name]
-			if s.Away { // without a bin it is dropped at the end of the pass
+			if s.Away { // without a bin, the end of the pass drops it
 				entry, until, err := i.binned(x.Bin, x.set.evidence)
 				if err != nil {
 					return err
@@ -71,7 +70,7 @@ func (x *pass) settleSome(ctx context.Context, items []string) error {
 		Items:   items,
 		Deleted: func(a guard.Answer) { x.set.removed(x.rule, a) },
 	})
-	x.AddCondemned(-len(items)) // they were, when they were intended
+	x.AddCondemned(-len(items)) // already counted when they were intended
 	if err != nil {
 		return fmt.Errorf("orphan: settle: %w", err)
 	}
@@ -81,7 +80,7 @@ func (x *pass) settleSome(ctx context.Context, items []string) error {
 	return nil
 }
 
-// settleLeft finds out about every intent that an earlier pass has left, and ends it.
+// settleLeft finds the outcome of the intents that an earlier pass left, and ends them.
 func (x *pass) settleLeft(ctx context.Context) error {
 	key := intentsKey(x.Layout(), x.r.Rule)
 	byServer := map[*server][]intent{}
@@ -101,7 +100,7 @@ func (x *pass) settleLeft(ctx context.Context) error {
 	}
 	for s, intents := range byServer {
 		for part := range slices.Chunk(intents, reapOf) {
-			// The clock is asked first: from then on what is not away stays where it is.
+			// Read the clock first: if it is past Until, a key found in place afterwards stays there.
 			var at time.Time
 			err := x.Call(ctx, func(ctx context.Context) (err error) {
 				at, err = serverTime(ctx, *s)
@@ -140,8 +139,8 @@ func (x *pass) settleLeft(ctx context.Context) error {
 	return nil
 }
 
-// settleGone settles what passes of rules have left that are not in use any more. Their bins are
-// not known: what is away stays in one for as long as Redis would keep it without an entry.
+// settleGone settles the intents of removed rules. Their bin periods are unknown, so moved keys
+// stay in a bin for as long as Redis would keep them without an entry.
 func (x *pass) settleGone(ctx context.Context) error {
 	gone, err := x.rulesGone(ctx)
 	if err != nil {

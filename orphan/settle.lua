@@ -1,14 +1,14 @@
--- settle.lua: the body (behind guard.lua) that ends intents whose outcome is known, and counts what
--- has gone, with the record in the log.
+-- settle.lua: the body (after guard.lua) that ends intents whose outcome is known, and counts the
+-- deletes with the record in the log.
 -- KEYS[6] the rule's intents  KEYS[7] its rests  KEYS[8] its bin: id -> JSON
--- KEYS[9] the ids of the bin, by when they are dropped (ms)
+-- KEYS[9] the ids in the bin, by the time (ms) they are dropped
 -- ARGV[8..] a JSON object for each intent:
 --   id, name  of the intent, and of the candidate
---   away      it has gone: else it stays
---   counts    1: it is the candidate itself; 0: it is counted with it
---   entry     for the bin, if it has gone   until  when it is dropped (ms)
---   forget    the rest is needed no more
--- Result: DONE, candidates that have gone, and the number of keys and members, without those that
+--   away      it was moved away; missing: it stays
+--   counts    1: the candidate itself; 0: counted with it
+--   entry     for the bin, if it was moved away   until  when it is dropped (ms)
+--   forget    delete the rest: the candidate stays, or nothing is left of it
+-- Result: DONE, candidates deleted, and the number of keys and members, without those that
 -- somebody else has settled.
 local no = refused('HDEL', KEYS[6], 'x') or refused('HDEL', KEYS[7], 'x') or refused('HSET', KEYS[8], 'x', 'x') or
   refused('ZADD', KEYS[9], '1', 'x')

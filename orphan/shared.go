@@ -8,25 +8,24 @@ import (
 	"time"
 )
 
-// walks shares walks through the keyspace. SCAN costs Redis a visit to every key, whatever the
-// pattern: so all passes that need the names of keys at the same time read them from one walk.
+// walks shares walks through the keyspace. SCAN makes Redis visit every key, whatever the
+// pattern, so all passes that need key names at the same time read them from one walk.
 //
-// Nobody owns a walk. Each rider takes what the pages so far have for it, and reads the next page
-// itself when it has nothing left and nobody else does: a rider that fails or leaves stops no
-// other. Nobody joins a walk that has begun: SCAN promises the keys that are there from its
-// beginning to its end.
+// Nobody owns a walk. A rider without keys reads the next page itself if nobody else is reading,
+// so a rider that fails or leaves stops no other. Nobody joins a walk that has begun: SCAN only
+// guarantees keys that exist from its beginning to its end.
 type walks struct {
 	mu       sync.Mutex
-	coming   int           // passes that have begun, and have not joined their walk yet
+	coming   int           // passes that have begun, but not joined their walk yet
 	boarding *walk         // waits for those; nil: nobody has joined one
-	running  *walk         // nil: none is
-	news     chan struct{} // closed when any of this changes, or anything of a walk
+	running  *walk         // nil: none
+	news     chan struct{} // closed when any of this changes, or any state of a walk
 }
 
-// gatherFor bounds the wait for passes that have begun: one of them may wait for a database.
+// gatherFor bounds the wait for passes that have begun, which may be waiting for a database.
 const gatherFor = time.Second
 
-// backlog is how many keys may wait for a rider before the walk waits for it.
+// backlog is the number of keys that may wait for a rider before the walk pauses.
 const backlog = 2 * pageOf
 
 // A walk is one SCAN of all masters.
@@ -34,25 +33,25 @@ type walk struct {
 	servers *topology
 	since   time.Time // when the first rider joined
 	riders  []*rider
-	byBegin map[string][]*rider // by what the names begin with; set when it begins
-	lengths []int               // of those texts
+	byBegin map[string][]*rider // by prefix of the names; set when the walk begins
+	lengths []int               // of these prefixes
 	pattern string              // for SCAN
-	at      int                 // the master that is read
+	at      int                 // index of the master being read
 	cursor  uint64
-	reading bool // a rider reads a page
+	reading bool // a rider is reading a page
 }
 
 // A rider is one pass on a walk.
 type rider struct {
 	*walks
 	walk   *walk
-	begins []string // what the names that it wants begin with
-	glob   string   // finds all of them
-	keys   []string // that are read, and not taken
+	begins []string // prefixes of the names that it wants
+	glob   string   // matches all of them
+	keys   []string // read, but not taken yet
 }
 
-// expect announces a pass that will join a walk. The result takes that back, or is called when it
-// has joined; once or more.
+// expect announces a pass that will join a walk. Call the result when it has joined or no longer
+// will; further calls do nothing.
 func (w *walks) expect() (arrived func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,7 +64,7 @@ func (w *walks) expect() (arrived func()) {
 	})
 }
 
-// announce wakes all who wait. The lock is held.
+// announce wakes all waiters. The lock is held.
 func (w *walks) announce() {
 	if w.news != nil {
 		close(w.news)
@@ -73,8 +72,8 @@ func (w *walks) announce() {
 	w.news = make(chan struct{})
 }
 
-// join boards the next walk, for the keys that some templates are about. A walk over other servers,
-// of a Cluster that has changed meanwhile, is not joined.
+// join boards the next walk, for the keys of some templates, or a separate one if the Cluster has
+// changed since.
 func (w *walks) join(servers *topology, templates []*template) *rider {
 	if len(templates) == 0 {
 		return nil
@@ -98,7 +97,7 @@ func (w *walks) join(servers *topology, templates []*template) *rider {
 	return d
 }
 
-// leave gets off, wherever the walk is.
+// leave gets off, at any stage of the walk.
 func (d *rider) leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,7 +117,7 @@ func (d *rider) leave() {
 	d.announce()
 }
 
-// eachKey reads the names of the keys that the rider wants, and gets off. A nil rider wants none.
+// eachKey reads the keys that the rider wants, and gets off. A nil rider wants none.
 func (d *rider) eachKey(ctx context.Context, c caller, page func([]string) error) error {
 	if d == nil {
 		return nil
@@ -135,7 +134,7 @@ func (d *rider) eachKey(ctx context.Context, c caller, page func([]string) error
 	}
 }
 
-// next returns keys that begin as the rider wants, some more than once; none: the walk is over.
+// next returns keys with the rider's prefixes, some repeatedly, or none at the end of the walk.
 func (d *rider) next(ctx context.Context, c caller) ([]string, error) {
 	for {
 		d.mu.Lock()
@@ -173,7 +172,7 @@ func (d *rider) next(ctx context.Context, c caller) ([]string, error) {
 	}
 }
 
-// turn says whether the rider reads the next page, or else for how long nothing happens by itself.
+// turn reports whether the rider reads the next page, or else how long to wait for news at most.
 // The lock is held.
 func (d *rider) turn() (read bool, wait time.Duration) {
 	w := d.walk
@@ -196,7 +195,6 @@ func (d *rider) turn() (read bool, wait time.Duration) {
 	return true, 0
 }
 
-// begin sorts out what the riders want.
 func (w *walk) begin() {
 	w.byBegin, w.pattern = map[string][]*rider{}, w.riders[0].glob
 	common := w.riders[0].begins[0]
@@ -214,7 +212,6 @@ func (w *walk) begin() {
 	}
 }
 
-// read reads one page, and hands it out.
 func (d *rider) read(ctx context.Context, c caller) error {
 	w := d.walk
 	var keys []string
@@ -251,7 +248,6 @@ func (d *rider) read(ctx context.Context, c caller) error {
 	return nil
 }
 
-// commonBegin is what both texts begin with.
 func commonBegin(a, b string) string {
 	for !strings.HasPrefix(b, a) {
 		a = a[:len(a)-1]
@@ -259,7 +255,7 @@ func commonBegin(a, b string) string {
 	return a
 }
 
-// globOf is a pattern of SCAN that finds what the templates do: one is enough for all.
+// globOf returns one pattern for SCAN that matches all templates.
 func globOf(templates []*template) string {
 	if len(templates) == 1 {
 		return templates[0].glob()

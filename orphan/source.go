@@ -2,13 +2,13 @@ package orphan
 
 import "context"
 
-// A Source answers what a database says of documents. Package mongodb has one.
+// A Source reads documents from a database. Package mongodb has one.
 type Source interface {
-	// Documents asks for documents by their _id, 500 at most. The result has those that were found,
-	// each with the fields that were asked for and that it has. An error means that nothing is
-	// known. It is bounded by a deadline of its own.
+	// Documents reads at most 500 documents by their _id. The result has those found, with the
+	// requested fields that exist. An error means that nothing is known. The call has a deadline of
+	// its own.
 	Documents(ctx context.Context, q Query) (map[string]Document, error)
-	// Empty tells whether a collection has no document at all.
+	// Empty reports whether a collection has no documents.
 	Empty(ctx context.Context, collection string) (bool, error)
 }
 
@@ -20,6 +20,6 @@ type Query struct {
 	Fields     []string // dotted
 }
 
-// A Document is what was asked for of one document, by the field's dotted name: string, int64,
-// float64, bool, time.Time, or another type that no condition matches.
+// A Document has the requested fields of one document, by dotted name: string, int64, float64,
+// bool, time.Time, or another type that no condition matches.
 type Document map[string]any

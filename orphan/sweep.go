@@ -14,22 +14,23 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Why a rule is held, beside the janitor's reasons.
+// Reasons to hold a rule, beside the janitor's.
 const (
 	heldLost        = "reference_lost"
 	heldSource      = "source"
 	heldMassFailure = "mass_failure"
 )
 
-// Why a condemned candidate is kept for now, beside what a look finds.
+// Reasons to keep a condemned candidate for now, beside those of a look.
 const (
 	waiting = "waiting" // its grace is not over
-	noMark  = "marks"   // the rule has as many marks as it may
-	capped  = "cap"     // the pass has deleted as many as it may
-	changed = "changed" // it is no longer as the look saw it
+	noMark  = "marks"   // the rule has its maximum of marks
+	capped  = "cap"     // the pass has deleted its maximum
+	changed = "changed" // it has changed since the look
 )
 
-// The breaker: more than half of at least so many candidates were newly condemned.
+// breakerLeast is the fewest candidates at which the breaker holds, if more than half were newly
+// condemned.
 const breakerLeast = 20
 
 // sweep is a rule as a sweep of the janitor.
@@ -38,12 +39,12 @@ type sweep struct {
 	set *Set
 
 	epoch    uint64    // of the last pass
-	intents  uint64    // that this process has noted, for their ids
+	intents  uint64    // number of intents of this process, for their ids
 	nextFull time.Time // when the next full pass is due
 	said     string    // the hold that was logged last
-	// blind: the last pass broke off before it had looked at all that is marked.
+	// blind: the last pass broke off before it had looked at everything marked.
 	blind  bool
-	moment moment // when the server's clock was read last
+	moment moment // when the server's clock was last read
 }
 
 func (s *sweep) Name() string            { return s.rule.Name }
@@ -54,41 +55,42 @@ type pass struct {
 	*sweep
 	*janitor.Pass
 	r       *Result
-	arrived func() // at the walk that it was expected at
+	arrived func() // announces that it has joined its walk, or will not
 	servers *topology
-	home    server // that has the worker's own keys
+	home    server // has the worker's own keys
 	notes   *notes
 	began   time.Time             // by the server's clock
 	unseen  map[string]bool       // marks whose candidate a full pass has not met
 	lone    lone                  // candidates without parents, to be looked at with all their related keys
-	marked  map[string]*candidate // related keys of candidates that are marked, as far as a full pass met them
-	// nameBytes is what the names of related keys take.
+	marked  map[string]*candidate // related keys of marked candidates, as far as a full pass met them
+	// nameBytes is the size of the names of related keys.
 	nameBytes int64
-	gathered  map[string]bool   // candidates whose related keys marked has, if there are any
-	rests     map[string]*rest  // by the name of the candidate that has gone
-	unsure    unsure            // condemned candidates that want a mark
-	fresh     map[string]string // marks that this pass makes, once it is judged itself
-	newly     int               // candidates that had no mark, and were condemned
-	heldFor   time.Duration     // how long the breaker still holds the rule
-	// How long ago the last look at all marked candidates ended, and the last one at all candidates.
+	gathered  map[string]bool   // candidates whose related keys, if any, are in marked
+	rests     map[string]*rest  // by the name of the deleted candidate
+	unsure    unsure            // condemned candidates that need a mark
+	fresh     map[string]string // new marks, written once the pass itself is judged
+	newly     int               // candidates that were condemned and had no mark
+	heldFor   time.Duration     // how long the breaker will go on holding the rule
+	// Time since the end of the last look at everything marked, and of the last one at all
+	// candidates.
 	sinceMarked, sinceAll time.Duration
-	complete              bool                  // the pass has looked at all that is marked, and noted so
-	lookedAt              time.Time             // when it had, by this process' clock
-	ripe                  map[string]*candidate // whose grace is over
-	premises              []observation         // of the references: what has to be so at the delete, too
-	again                 time.Time             // when the next grace is over; zero: no candidate waits
-	walkAgain             bool                  // at once: something waits that only a full pass meets
+	complete              bool                  // the pass has looked at everything marked, and recorded that
+	lookedAt              time.Time             // when it had done so, by the clock of this process
+	ripe                  map[string]*candidate // candidates whose grace is over
+	premises              []observation         // of the references: must still hold at the delete
+	again                 time.Time             // when the next grace is over; zero: none waits
+	walkAgain             bool                  // at once, for something that only a full pass meets
 }
 
-// Run is one pass: a full one once an interval and when somebody asks, and in between a look at
-// what is marked.
+// Run runs one pass: a full one each interval and on request, otherwise a look at marked
+// candidates.
 func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() != "" { // candidates have none
 		return nil
 	}
 	begun := time.Now()
 	full := p.Requested() || s.epoch != p.Epoch() || !begun.Before(s.nextFull)
-	// Somebody only wants to see what would go. It marks nothing, and stands for no pass.
+	// A requested dry run marks nothing, and does not count as a pass.
 	shown := p.Requested() && p.DryRun()
 	if full && !shown {
 		s.epoch, s.nextFull = p.Epoch(), s.set.nextDue(s.rule.Name, begun)
@@ -116,7 +118,7 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 		err = &janitor.HeldError{Reason: heldSource}
 	}
 	if full && !shown && err != nil && !heldByRule(err) {
-		s.nextFull = time.Time{} // the next one is full, whenever that is
+		s.nextFull = time.Time{} // the next one is full, whenever it comes
 	} else {
 		x.makeRoom()
 		next := s.nextFull
@@ -139,7 +141,6 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	return err
 }
 
-// heldByRule tells whether a pass is held because of the rule itself.
 func heldByRule(err error) bool {
 	held, ok := errors.AsType[*janitor.HeldError](err)
 	return ok && (held.Reason == heldLost || held.Reason == heldSource || held.Reason == heldMassFailure)
@@ -157,7 +158,7 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 			return err
 		}
 	}
-	full = full && x.heldFor <= 0 // what is held makes no marks
+	full = full && x.heldFor <= 0 // a held rule makes no marks
 	if full {
 		d := x.set.walks.join(x.servers, x.templates())
 		x.arrived()
@@ -186,7 +187,7 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 	return x.dropBins(ctx)
 }
 
-// begin reads what is noted, and holds the rule if a place that it relies on is lost.
+// begin reads the rule's state, and holds the rule if a place that it relies on is lost.
 func (x *pass) begin(ctx context.Context) (err error) {
 	if err := x.readServers(ctx); err != nil {
 		return err
@@ -238,7 +239,6 @@ func (x *pass) readServers(ctx context.Context) error {
 	})
 }
 
-// homeOf is the server that has the worker's own keys.
 func homeOf(t *topology, l guard.Layout) (server, error) {
 	if s := t.at(l.Log()); s != nil {
 		return *s, nil
@@ -246,9 +246,9 @@ func homeOf(t *topology, l guard.Layout) (server, error) {
 	return server{}, fmt.Errorf("orphan: the server of %s does not answer: %w", l.Log(), t.fault)
 }
 
-// checkServers makes marks worthless if a server of a Cluster is another than in the pass before:
-// one that was restarted, or failed over, may have forgotten a sign of life. The witness listens to
-// the server at home alone.
+// checkServers invalidates all marks if a Cluster's servers have changed since the previous pass:
+// a server that was restarted or failed over may have forgotten a sign of life. The witness
+// listens only to the server at home.
 func (x *pass) checkServers(ctx context.Context, at time.Time) error {
 	if x.servers.owner == nil {
 		return nil
@@ -292,7 +292,7 @@ func (x *pass) checkReferences(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// emptyCollection is one of the rule's collections that has no document; "": none.
+// emptyCollection returns one of the rule's collections that is empty, or "".
 func (r *rule) emptyCollection(ctx context.Context, source Source) (string, error) {
 	for _, collection := range r.collections() {
 		empty, err := source.Empty(ctx, collection)
@@ -306,8 +306,7 @@ func (r *rule) emptyCollection(ctx context.Context, source Source) (string, erro
 	return "", nil
 }
 
-// hold ends the pass as held. The log has each reason once, until another follows or the rule
-// works.
+// hold ends the pass as held. A reason is logged once, until it changes or the rule works again.
 func (x *pass) hold(reason, detail string) error {
 	if said := reason + detail; x.said != said {
 		x.said = said
@@ -317,8 +316,8 @@ func (x *pass) hold(reason, detail string) error {
 	return &janitor.HeldError{Reason: reason}
 }
 
-// lookAtMarks looks at what is marked alone. A candidate without its parent waits for a full pass,
-// which finds its related keys.
+// lookAtMarks looks only at marked candidates. Those without a parent wait for a full pass, which
+// finds their related keys.
 func (x *pass) lookAtMarks(ctx context.Context) error {
 	var page []*candidate
 	for name, m := range x.notes.marks {
@@ -334,7 +333,6 @@ func (x *pass) lookAtMarks(ctx context.Context) error {
 	return nil
 }
 
-// page looks at some candidates that the walk has met.
 func (x *pass) page(ctx context.Context, candidates []*candidate) error {
 	var alone, others []*candidate
 	for _, c := range candidates {
@@ -350,8 +348,8 @@ func (x *pass) page(ctx context.Context, candidates []*candidate) error {
 	return x.judge(ctx, others)
 }
 
-// judge looks at some candidates, and unmarks all but those that are condemned as before. New marks
-// wait for the end of the pass: one that fails must not hide from the breaker how many are new.
+// judge looks at candidates, and unmarks all that are not condemned as before. It leaves new
+// marks to the end of the pass: a failing pass must not hide from the breaker how many are new.
 func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
 	if len(candidates) == 0 {
 		return nil
@@ -365,7 +363,7 @@ func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
 		name := f.name()
 		m, has := x.notes.marks[name]
 		if f.verdict == absent && f.alone {
-			continue // it stands for a parent that is looked at by itself
+			continue // it represents a parent that is looked at separately
 		}
 		delete(x.unseen, name)
 		x.r.Scanned++
@@ -380,13 +378,13 @@ func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
 		x.r.Condemned++
 		ended := x.unwatched(f, m)
 		if !has || m.print != f.fingerprint || m.at.Before(x.notes.valid) || m.at.After(f.at) || ended {
-			switch { // a mark that counts no more stays: else a pass that fails would make it new
-			case !has || ended && x.since(f) != never: // it may have lived while nobody looked
+			switch { // keep an invalid mark: without it, a failing pass would make its candidate new
+			case !has || ended && x.since(f) != never: // it may have been alive while nobody looked
 				x.newly++
 			case !m.at.Before(x.notes.valid) && !ended:
 				unset = append(unset, name)
 			}
-			if x.heldFor > 0 && !ended { // what is held makes no marks
+			if x.heldFor > 0 && !ended { // a held rule makes no marks
 				x.r.Kept[waiting]++
 				continue
 			}
@@ -399,14 +397,13 @@ func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
 	return x.note(ctx, nil, unset)
 }
 
-// wake wants another look in d.
 func (x *pass) wake(d time.Duration) {
 	if at := time.Now().Add(d); x.again.IsZero() || at.Before(x.again) {
 		x.again = at
 	}
 }
 
-// note writes marks, unless nothing is to be written.
+// note writes marks, except in a dry run.
 func (x *pass) note(ctx context.Context, set map[string]string, unset []string) error {
 	if x.DryRun() {
 		return nil
@@ -414,8 +411,8 @@ func (x *pass) note(ctx context.Context, set map[string]string, unset []string) 
 	return note(ctx, x.Pass, marksKey(x.Layout(), x.r.Rule), set, unset)
 }
 
-// compareServers reads the servers again, and notes whether they are as the pass has read them. If
-// not, it has not read everything, and condemns nothing.
+// compareServers reads the servers again. If some did not answer, or any changed, the pass is
+// incomplete and condemns nothing.
 func (x *pass) compareServers(ctx context.Context) error {
 	before := x.servers
 	if err := x.readServers(ctx); err != nil {
@@ -429,7 +426,7 @@ func (x *pass) compareServers(ctx context.Context) error {
 	return nil
 }
 
-// end judges the pass itself: whether it has read everything, and whether too much is condemned.
+// end judges the pass itself: did it read everything, and does it condemn too much?
 func (x *pass) end(ctx context.Context, full bool) error {
 	if err := x.compareServers(ctx); err != nil || !x.r.Coverage.Complete {
 		return err

@@ -5,33 +5,30 @@ import (
 	"slices"
 )
 
-// mostMarks is the most marks of a rule, whatever its cap is.
+// mostMarks bounds the marks of a rule, whatever its cap.
 const mostMarks = 100_000
 
-// unsure are condemned candidates without a mark that counts. There may be more of them than
-// marks are left. What was changed since it was marked draws again: else candidates that are busy
-// would hold all marks for ever.
+// unsure are condemned candidates without a valid mark, perhaps more than there are marks left.
+// One that changed since it was marked draws again; otherwise busy candidates would hold all
+// marks for ever.
 type unsure struct {
 	*lottery
 	all map[string]want
 }
 
-// want is a mark that a candidate is to have.
 type want struct {
 	mark  mark
-	alone *candidate // nil: its name says all about it
+	alone *candidate // nil: its name identifies it
 	need  need
 }
 
 func newUnsure() unsure { return unsure{newLottery(), map[string]want{}} }
 
-// mayMark is how many marks the rule may have.
 func (r *rule) mayMark() int { return min(maxMarks*r.Cap, mostMarks) }
 
-// wantMark has a candidate draw for a mark.
 func (x *pass) wantMark(f *finding) {
 	name := f.name()
-	if _, again := x.unsure.all[name]; again { // SCAN gave it twice
+	if _, again := x.unsure.all[name]; again { // SCAN returned it twice
 		return
 	}
 	if !x.unsure.enter(name, x.unsure.number(name)) {
@@ -49,8 +46,8 @@ func (x *pass) wantMark(f *finding) {
 	}
 }
 
-// giveMarks marks as many candidates as there are marks left, and returns those that had a mark
-// which counts no more, and get no other.
+// giveMarks gives out the free marks. It returns candidates that lose an invalid mark and get no
+// other.
 func (x *pass) giveMarks() (lost []string) {
 	taken := len(x.notes.marks)
 	for name := range x.unsure.all {

@@ -8,16 +8,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Elements of a collection can be of any size, and one command takes as long as all that it answers
-// with.
+// Elements can have any size, and a command takes time in proportion to its answer.
 const (
 	wholeMemory = 256 << 10 // of a collection that is compared whole
-	stepMemory  = 256 << 10 // of the elements that one command answers with, about
+	stepMemory  = 256 << 10 // of the elements that one command returns, estimated
 	mostMemory  = 4 << 20   // of a collection of few elements: one may be nearly all of it
 )
 
-// groups leaves alone streams that are read by many. Each command about them counts groups or
-// consumers one by one, MEMORY USAGE too.
+// groups excludes streams with many readers: each command about them, even MEMORY USAGE, counts
+// groups or consumers one by one.
 func (l *looking) groups(ctx context.Context, found map[string]*identity, keys []string) error {
 	var streams, grouped []question
 	for _, key := range keys {
@@ -51,8 +50,8 @@ func (l *looking) groups(ctx context.Context, found map[string]*identity, keys [
 	return l.ask(ctx, grouped)
 }
 
-// weigh asks how much memory collections take: exactly, if they may be compared whole, otherwise by
-// some elements.
+// weigh asks for the memory of collections: exact if they may be compared whole, else estimated
+// from some elements.
 func (l *looking) weigh(ctx context.Context, found map[string]*identity, keys []string) error {
 	var asked []question
 	for _, key := range keys {
@@ -76,21 +75,21 @@ func (l *looking) weigh(ctx context.Context, found map[string]*identity, keys []
 	return l.ask(ctx, asked)
 }
 
-// heavy tells whether no command can be sure to answer with little of it.
+// heavy reports whether even a command for few elements might return too much.
 func (id *identity) heavy() bool {
 	return id.kind != "string" && id.size <= wholeElements && id.memory > mostMemory || id.memory/max(1, id.size) > mostMemory
 }
 
-// step is how many elements one command answers with at most.
+// step is the maximum number of elements that one command returns.
 func (id *identity) step() int64 {
 	return max(1, min(pieceElements, stepMemory*id.size/max(1, id.memory)))
 }
 
-// each is how much n elements take, about.
+// each estimates the memory of n elements.
 func (id *identity) each(n int64) int64 { return id.memory / max(1, id.size) * n }
 
-// parts are the commands for parts of what is too large. A SCAN begins with the same elements as
-// long as the elements are the same; otherwise it nearly always begins with others.
+// parts returns commands that read parts of a large value. SCAN begins with the same elements
+// while the collection is unchanged, and nearly always with others after a change.
 func (id *identity) parts(key string) [][]string {
 	n := id.inPart()
 	text := strconv.FormatInt(n, 10)
@@ -110,7 +109,6 @@ func (id *identity) parts(key string) [][]string {
 	return nil
 }
 
-// inPart is how many elements a part has.
 func (id *identity) inPart() int64 { return min(128, id.step()) }
 
 // measureMembers keeps members of a hash whose values are too large to be compared.

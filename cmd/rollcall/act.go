@@ -22,18 +22,18 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// actTimeout bounds a request that changes something, but for a sweep.
+// actTimeout bounds a request that changes something, except a sweep.
 const actTimeout = 30 * time.Second
 
-// acting are the rows of a verb that asks replicas to change something. REDIS_URL is needed where
-// check says so.
+// acting returns the rows of a verb that asks replicas to change something. REDIS_URL is not
+// required by its row, as checkActing decides that.
 func (f *fleet) acting(more ...service.Setting) []service.Setting {
 	rows := append(f.table(), f.replicas())
 	rows[0].Required = false
 	return slices.Concat(rows, f.base.TokenTable(), more)
 }
 
-// checkActing adds what is wrong with the settings of a verb that asks replicas.
+// checkActing checks the settings of a verb that asks replicas.
 func (f *fleet) checkActing(in *service.Input, needsHTTP bool) {
 	f.check(in)
 	switch {
@@ -47,8 +47,8 @@ func (f *fleet) checkActing(in *service.Input, needsHTTP bool) {
 	}
 }
 
-// post asks the replicas one after the other until one does it: only the leader can do some things,
-// and some may be away. The error is of the last that answered, or else of the last.
+// post asks the replicas in turn until one does it: only the leader can do some things, and some
+// replicas may be away. If none does, it returns the last refusal, or otherwise the last error.
 func (f *fleet) post(ctx context.Context, path string, p url.Values, to any) error {
 	var refused, away error
 	for _, base := range f.http {
@@ -59,20 +59,19 @@ func (f *fleet) post(ctx context.Context, path string, p url.Values, to any) err
 			refused = err
 		case !answered && unasked(err) && ctx.Err() == nil:
 			away = err
-		default: // done; or whether it was is not known
+		default: // done, or the outcome is unknown
 			return err
 		}
 	}
 	return cmp.Or(refused, away)
 }
 
-// unasked tells whether an error says that there was no connection, so that nothing was asked.
+// unasked reports whether an error means that there was no connection, so that nothing was asked.
 func unasked(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }
 
-// pause is "rollcall pause".
 func pause() *service.Command {
 	var f fleet
 	p := janitor.Pause{Who: me()}
@@ -138,14 +137,13 @@ a replica do it.`,
 	}
 }
 
-// tell writes an event for those who look at the timeline. What it tells of is done: that this user
-// may not write there changes nothing of it.
+// Errors are ignored: the action is done, even if this user may not write to the timeline.
 func tell(ctx context.Context, c *service.Clients, keys guard.Layout, e timeline.Event) {
 	e.By = "rollcall"
 	_ = timeline.Add(ctx, c.Data, keys.Timeline(), e)
 }
 
-// me is who runs the tool.
+// me returns the user and host that run the tool.
 func me() string {
 	name, host := "somebody", ""
 	if u, err := user.Current(); err == nil {
@@ -157,7 +155,6 @@ func me() string {
 	return name + host
 }
 
-// write connects, and lets do write.
 func (f *fleet) write(ctx context.Context, do func(c *service.Clients, keys guard.Layout) error) error {
 	clients, err := service.ConnectOnce(ctx, &f.base.Redis, controlDeadline)
 	if err != nil {
@@ -167,7 +164,6 @@ func (f *fleet) write(ctx context.Context, do func(c *service.Clients, keys guar
 	return f.advised(do(clients, f.layout()))
 }
 
-// resume is "rollcall resume".
 func resume() *service.Command {
 	var f fleet
 	return &service.Command{
@@ -203,7 +199,6 @@ with --http has a replica do it.`,
 	}
 }
 
-// resign is "rollcall resign".
 func resign() *service.Command {
 	var f fleet
 	return &service.Command{

@@ -9,7 +9,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-// find is "rollcall find".
 func find() *service.Command {
 	var f fleet
 	var imei string
@@ -42,7 +41,6 @@ when it runs, and what was last wrong with what the device sent.`,
 	}
 }
 
-// showFault writes a fault for people.
 func showFault(w io.Writer, f inspect.Fault) error {
 	err := line(w, "last fault: %s at %s from %s: %s", f.Kind, rfc3339(f.At), f.Peer, f.Error)
 	if err != nil {
@@ -51,7 +49,6 @@ func showFault(w io.Writer, f inspect.Fault) error {
 	return line(w, "it sent: %s", f.Bytes)
 }
 
-// why is "rollcall why".
 func why() *service.Command {
 	var f fleet
 	var id string
@@ -86,7 +83,6 @@ gone or still here, and shows the records of the eviction log that name it.`,
 	}
 }
 
-// showWhy writes an answer for people.
 func showWhy(w io.Writer, a inspect.Why) error {
 	if err := line(w, "%s", a.Sentence); err != nil || len(a.Records) == 0 {
 		return err

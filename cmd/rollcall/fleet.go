@@ -19,10 +19,10 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// controlDeadline bounds the calls of a client that the tool does not use.
+// controlDeadline bounds the calls of a client that is required but unused here.
 const controlDeadline = time.Second
 
-// fleet says which fleet is asked, and how the answer is shown.
+// fleet holds the settings that select a fleet and the form of the answer.
 type fleet struct {
 	base   service.Base
 	prefix string
@@ -41,15 +41,14 @@ func (f *fleet) table() []service.Setting {
 	}...)
 }
 
-// layout names the fleet's keys.
 func (f *fleet) layout() guard.Layout {
-	if f.prefix == "" && f.base.Redis.Cluster != nil { // as ingest's
+	if f.prefix == "" && f.base.Redis.Cluster != nil { // like ingest's
 		return guard.Layout{Prefix: "{rollcall}:"}
 	}
 	return guard.Layout{Prefix: f.prefix}
 }
 
-// replicas is the row that names replicas' HTTP.
+// replicas returns the row for the replicas' HTTP.
 func (f *fleet) replicas() service.Setting {
 	return service.Setting{
 		Name: "http",
@@ -68,7 +67,6 @@ func (f *fleet) replicas() service.Setting {
 	}
 }
 
-// check adds what is wrong with the settings.
 func (f *fleet) check(in *service.Input) {
 	if f.base.Redis.Embedded() {
 		in.Fault("REDIS_URL: expected the fleet's Redis; an embedded one is inside a replica, whose " +
@@ -76,7 +74,7 @@ func (f *fleet) check(in *service.Input) {
 	}
 }
 
-// arguments adds a fault unless there are from least to most arguments.
+// arguments adds a fault unless the number of arguments is within least and most.
 func arguments(in *service.Input, least, most int, expected string) bool {
 	if n := len(in.Args); n < least || n > most {
 		in.Fault("expected %s, got %d arguments", expected, n)
@@ -85,7 +83,7 @@ func arguments(in *service.Input, least, most int, expected string) bool {
 	return true
 }
 
-// ask connects, and lets do ask.
+// ask connects and calls do.
 func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer) error) service.Run {
 	return func(ctx context.Context, stdout, _ io.Writer) error {
 		clients, err := service.ConnectOnce(ctx, &f.base.Redis, controlDeadline)
@@ -93,7 +91,7 @@ func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer)
 			return f.advised(err)
 		}
 		defer func() { _ = clients.Close() }() // nothing is left unsent
-		// A password may change while top, log --follow or wait goes on.
+		// A password may change while top, log --follow or wait is running.
 		files, err := reload.New(reload.Config{Files: clients.Files, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return err
@@ -107,7 +105,7 @@ func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer)
 	}
 }
 
-// advised adds to an error what an operator can do.
+// advised adds advice for the operator to an error.
 func (f *fleet) advised(err error) error {
 	var network net.Error
 	var replica *url.Error

@@ -1,6 +1,6 @@
-// Rollcall answers an operator's questions about a fleet: who leads, who lives, why an entry is
-// gone or still here, whether this Redis is fit. It needs REDIS_URL, and only reads unless a verb
-// says otherwise.
+// Rollcall answers an operator's questions about a fleet: who leads, which instances are alive,
+// why an entry is gone or still exists, whether this Redis is fit. It needs REDIS_URL, and only
+// reads unless a verb's help states otherwise.
 package main
 
 import (
@@ -9,13 +9,12 @@ import (
 
 func main() { service.Main(rollcall()) }
 
-// exits is the end of each verb's -h.
+// exits ends each verb's -h.
 const exits = "Exit status: 0 answered, 1 failed, 2 wrong usage or settings."
 
-// exitsNo is the same of a verb that can answer no.
+// exitsNo is exits for a verb that can answer no.
 const exitsNo = exits + " 3: the answer is no."
 
-// verbs are what the program answers.
 func verbs() []*service.Command {
 	return []*service.Command{
 		status(), top(), find(), why(), log(), doctor(), verify(),
@@ -23,7 +22,6 @@ func verbs() []*service.Command {
 	}
 }
 
-// rollcall is the program.
 func rollcall() *service.Command {
 	c := &service.Command{
 		Name: "rollcall",

@@ -15,7 +15,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
-// writeJSON writes an answer for programs.
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(printable.Writer(w))
 	e.SetIndent("", "  ")
@@ -23,7 +22,7 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// columns writes rows in columns. No cell can break its line.
+// columns writes rows in columns. Line breaks inside a cell are escaped.
 func columns(w io.Writer, rows ...[]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -36,13 +35,13 @@ func columns(w io.Writer, rows ...[]string) error {
 	return t.Flush()
 }
 
-// line writes one line that nothing in it can break.
+// line writes one line. Line breaks inside it are escaped.
 func line(w io.Writer, format string, args ...any) error {
 	_, err := fmt.Fprintln(w, printable.Text(fmt.Sprintf(format, args...)))
 	return err
 }
 
-// ago is when something was, as seen from now; "-": not known.
+// ago returns how long ago something was; "-": unknown.
 func ago(at, now time.Time) string {
 	if at.IsZero() {
 		return "-"
@@ -50,7 +49,7 @@ func ago(at, now time.Time) string {
 	return inspect.Ago(now.Sub(at))
 }
 
-// rfc3339 is a time for a table; "-": not known.
+// rfc3339 formats a time for a table; "-": unknown.
 func rfc3339(at time.Time) string {
 	if at.IsZero() {
 		return "-"
@@ -58,7 +57,7 @@ func rfc3339(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// A moment is a time that an operator gave, or how long ago it was.
+// A moment is a time given by an operator, either absolute or as how long ago it was.
 type moment struct {
 	at  time.Time
 	ago time.Duration
@@ -77,7 +76,7 @@ func (m *moment) parse(v string) (err error) {
 
 func (m moment) given() bool { return m.ago > 0 || !m.at.IsZero() }
 
-// before is the time that is meant, as seen from now; zero: none was given.
+// before returns the absolute time; zero: none was given.
 func (m moment) before(now time.Time) time.Time {
 	if m.ago > 0 {
 		return now.Add(-m.ago)
@@ -85,7 +84,6 @@ func (m moment) before(now time.Time) time.Time {
 	return m.at
 }
 
-// or returns text, or "-" where there is none.
 func or(text string) string {
 	if text == "" {
 		return "-"
@@ -100,7 +98,7 @@ const (
 	green  = "32"
 )
 
-// paint colours a whole text, on a terminal whose user has not refused colours.
+// paint colours a text if the output is a terminal and its user has not set NO_COLOR.
 func paint(w io.Writer, colour, text string) string {
 	if !service.IsTerminal(w) || os.Getenv("NO_COLOR") != "" {
 		return text

@@ -18,7 +18,6 @@ import (
 // replicaTimeout bounds a request that only reads.
 const replicaTimeout = 5 * time.Second
 
-// askReplica asks a replica for its status.
 func askReplica(ctx context.Context, base string) (inspect.Replica, error) {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -30,13 +29,13 @@ func askReplica(ctx context.Context, base string) (inspect.Replica, error) {
 		Instance: s.Instance, Version: s.Version, Leading: s.Janitor.Leading, Passes: s.Janitor.Sweeps,
 	}
 	_, p.Address, _ = strings.Cut(base, "://")
-	p.Address = p.Address[strings.LastIndex(p.Address, "@")+1:] // before it may be a password
-	p.Interval, _ = time.ParseDuration(s.Registry.Interval)     // what is not understood is not known
+	p.Address = p.Address[strings.LastIndex(p.Address, "@")+1:] // a password may precede it
+	p.Interval, _ = time.ParseDuration(s.Registry.Interval)     // zero if it cannot be parsed
 	p.TTL, _ = time.ParseDuration(s.Registry.TTL)
 	return p, nil
 }
 
-// refusal is what a replica answers to a request that it does not do.
+// refusal is a replica's answer to a request that it does not carry out.
 type refusal struct {
 	Status int
 	Text   string `json:"error"`
@@ -49,8 +48,8 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("%s answers %d: %s", r.base, r.Status, r.Text)
 }
 
-// request sends one, and decodes the answer of a success into to. The error of a replica that
-// answers otherwise is a *refusal.
+// request sends a request, and decodes a successful answer into to. If the replica answers
+// otherwise, the error is a *refusal.
 func request(ctx context.Context, method, address, token string, to any) (status int, err error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -66,7 +65,7 @@ func request(ctx context.Context, method, address, token string, to any) (status
 	client := http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true,
 			DialContext: (&net.Dialer{Timeout: replicaTimeout}).DialContext},
-		// A redirect may lead the token elsewhere.
+		// A redirect could send the token elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	res, err := client.Do(req)

@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// restoring is what "rollcall restore" was asked for.
+// restoring holds the settings of "rollcall restore".
 type restoring struct {
 	fleet
 	ids        []string
@@ -22,7 +22,6 @@ type restoring struct {
 	since      moment
 }
 
-// restore is "rollcall restore".
 func restore() *service.Command {
 	var r restoring
 	return &service.Command{
@@ -97,7 +96,7 @@ func (r *restoring) run(ctx context.Context, bins orphan.Bins, w io.Writer) erro
 	return err
 }
 
-// chosen are those of the last pass, or those that went since then.
+// chosen returns the entries of the last pass, or those removed since then.
 func chosen(found []orphan.Binned, last bool, since time.Time) []orphan.Binned {
 	if !last {
 		return slices.DeleteFunc(found, func(b orphan.Binned) bool { return b.Removed.Before(since) })
@@ -111,7 +110,6 @@ func chosen(found []orphan.Binned, last bool, since time.Time) []orphan.Binned {
 	})
 }
 
-// showBins writes what is in the bins.
 func (r *restoring) showBins(w io.Writer, found []orphan.Binned) error {
 	if r.json {
 		return writeJSON(w, map[string]any{"bins": found})
@@ -126,7 +124,6 @@ func (r *restoring) showBins(w io.Writer, found []orphan.Binned) error {
 	return columns(w, rows...)
 }
 
-// showRestored writes what was put back, and what was not and why.
 func (r *restoring) showRestored(w io.Writer, done []orphan.Restored) error {
 	if r.json {
 		return writeJSON(w, map[string]any{"restored": done})
@@ -154,7 +151,6 @@ func (r *restoring) showRestored(w io.Writer, done []orphan.Restored) error {
 	return line(w, "%d restored, %d not%s", back, len(done)-back, again)
 }
 
-// was is what something was called.
 func was(b orphan.Binned) string {
 	if b.Member == "" {
 		return b.Key

@@ -23,7 +23,6 @@ import (
 	"github.com/rollcall-redis/rollcall/partition"
 )
 
-// sweep is "rollcall sweep".
 func sweep() *service.Command {
 	var f fleet
 	var owner, name string
@@ -78,8 +77,8 @@ several partitions each leader that is named sweeps its own.`,
 	}
 }
 
-// sweep has the leader sweep, or of several partitions each leader that was named, one after the
-// other. The error beside reports is of a replica that was not reached, or did not do it.
+// sweep has the leader sweep, or with several partitions each leader that was given, one after
+// the other. An error beside reports comes from a replica that was not reached or did not do it.
 func (f *fleet) sweep(ctx context.Context, q url.Values) (all []janitor.Report, err error) {
 	var away error
 	for _, base := range f.http {
@@ -108,8 +107,9 @@ func (f *fleet) sweep(ctx context.Context, q url.Values) (all []janitor.Report, 
 	return partition.Sum(all), away
 }
 
-// alone tells whether a leader leads all there is: its registry is not divided into partitions. If
-// it does not say, the others are asked. Where it is alone they answer that they do not lead.
+// alone reports whether a leader leads the whole registry, which then is not divided into
+// partitions. On an error it returns false, and the other replicas are asked, too; without
+// partitions they answer that they do not lead.
 func alone(ctx context.Context, base string) bool {
 	var s struct {
 		Partitions *struct{} `json:"partitions"`
@@ -118,7 +118,7 @@ func alone(ctx context.Context, base string) bool {
 	return err == nil && s.Partitions == nil
 }
 
-// checkDead returns an error if the owner lives, or is not known.
+// checkDead returns an error if the owner is alive or unknown.
 func (f *fleet) checkDead(ctx context.Context, owner string) error {
 	return f.write(ctx, func(c *service.Clients, keys guard.Layout) error {
 		known, alive, err := inspect.New(c.Data, keys).Owner(ctx, owner)
@@ -134,10 +134,10 @@ func (f *fleet) checkDead(ctx context.Context, owner string) error {
 	})
 }
 
-// progressEvery is how often the replicas are asked how far the passes are.
+// progressEvery is the interval at which replicas are asked for the progress of passes.
 const progressEvery = 500 * time.Millisecond
 
-// progress draws a bar of the passes that somebody asked for, until ctx ends.
+// progress draws a bar of the requested passes until ctx ends.
 func (f *fleet) progress(ctx context.Context, w io.Writer) {
 	const clear = "\r\x1b[K"
 	defer func() { _, _ = io.WriteString(w, clear) }()
@@ -155,7 +155,6 @@ func (f *fleet) progress(ctx context.Context, w io.Writer) {
 	}
 }
 
-// bar is how far a pass is, in one line.
 func bar(p janitor.Progress) string {
 	const width = 30
 	full := int(p.Ratio() * width)
@@ -167,7 +166,7 @@ func bar(p janitor.Progress) string {
 	return text
 }
 
-// showReports writes the passes' reports, and fails if one of them did.
+// showReports writes the passes' reports, and returns an error if a pass failed.
 func (f *fleet) showReports(w io.Writer, reports []janitor.Report) (err error) {
 	if f.json {
 		err = writeJSON(w, map[string]any{"reports": reports})

@@ -10,10 +10,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// waitEvery is how often what is waited for is looked at.
+// waitEvery is the interval between two looks.
 const waitEvery = 500 * time.Millisecond
 
-// waitFor is "rollcall wait".
 func waitFor() *service.Command {
 	var (
 		f                 fleet
@@ -81,12 +80,12 @@ and deployments. Give one of --leader, --converged and --gone.`,
 	}
 }
 
-// await looks again and again until it is done or ctx ends. What is returned is of the last look
-// that ended in time. A Redis that is away for a moment ends nothing.
+// await repeats look until it is done or ctx ends, and returns the result of the last look that
+// ended in time. A short outage of Redis does not end it.
 func await(
 	ctx context.Context, look func(context.Context) (bool, string, error),
 ) (done bool, sentence string, err error) {
-	end, bounded := ctx.Deadline() // a call can fail for it before ctx has ended
+	end, bounded := ctx.Deadline() // a call can fail because of the deadline before ctx has ended
 	for first := true; ; first = false {
 		d, s, e := look(ctx)
 		late := ctx.Err() != nil || bounded && !time.Now().Before(end)

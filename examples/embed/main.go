@@ -1,5 +1,5 @@
-// Embed is a service of one's own with Rollcall inside: devices connect and send their id in a
-// line, and the registry says which replica each one is on.
+// Embed is an example of your own service with Rollcall inside: devices connect and send their id
+// in a line, and the registry records which replica each one is on.
 //
 //	go run . 127.0.0.1:6379
 //
@@ -85,8 +85,8 @@ func accept(ctx context.Context, ln net.Listener, reg *registry.Registry) error 
 	}
 }
 
-// device serves one socket: a line with the device's id, then a line a message, each of which is
-// answered.
+// device serves one socket: a line with the device's id, then one line per message. It answers
+// each message.
 func device(ctx context.Context, conn net.Conn, reg *registry.Registry) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()

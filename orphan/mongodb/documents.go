@@ -22,19 +22,19 @@ const (
 var errNotAsked = errors.New("the answer has a document that was not asked for: " +
 	"does the collection ignore case (a collation)?")
 
-// Documents returns the documents of q that there are, each with the fields that it has: text as
-// string, whole numbers as int64, others as float64, bool, dates as time.Time in UTC. For any other
-// value, and for text of more than 64 KiB, it has the value's [bson.Type]. So what it holds is
-// bounded, whatever the documents hold.
+// Documents returns the documents of q that exist, each with the fields that it has: text as
+// string, whole numbers as int64, others as float64, bool, dates as time.Time in UTC. Any other
+// value, and text of more than 64 KiB, is returned as its [bson.Type], so that the result is
+// bounded whatever the documents hold.
 //
-// An id that is no ObjectID, where q says that they are, is an error, and nothing is asked. Upper
-// and lower case do not matter in an ObjectID; the result has it as it was given.
+// If q has ObjectIDs, an id that is not an ObjectID is an error, and nothing is read. ObjectIDs
+// are not case sensitive; the result has them as they were given.
 //
-// A dotted field leads through documents; one behind an array is missing.
+// A dotted field leads through documents; a field inside an array is missing.
 //
-// There is no order among finds of the same question, and no common snapshot.
+// The finds of one question have no order and no common snapshot.
 func (s *Source) Documents(ctx context.Context, q orphan.Query) (map[string]orphan.Document, error) {
-	keys := make([]any, len(q.IDs)) // as the database has them: string or bson.ObjectID
+	keys := make([]any, len(q.IDs)) // in the database's form: string or bson.ObjectID
 	for i, id := range q.IDs {
 		keys[i] = id
 		if q.ObjectIDs {
@@ -63,7 +63,6 @@ func (s *Source) Documents(ctx context.Context, q orphan.Query) (map[string]orph
 	return docs, nil
 }
 
-// find adds the documents with these ids to found.
 func (s *Source) find(ctx context.Context, q orphan.Query, keys []any, found map[any]orphan.Document) error {
 	if err := s.primary(ctx); err != nil {
 		return err
@@ -77,11 +76,11 @@ func (s *Source) find(ctx context.Context, q orphan.Query, keys []any, found map
 		asked[key] = true
 	}
 	cursor, err := s.db.Collection(q.Collection).Find(ctx, bson.M{idField: bson.M{"$in": keys}},
-		options.Find().SetProjection(fields).SetBatchSize(batch+1)) // one round trip: a full batch has a next one
+		options.Find().SetProjection(fields).SetBatchSize(batch+1)) // a full batch would cost a second round trip
 	if err != nil {
 		return err
 	}
-	defer cursor.Close(ctx) // where that fails, the server forgets the cursor by itself
+	defer cursor.Close(ctx) // on an error the server drops the cursor later
 	for cursor.Next(ctx) {
 		raw := cursor.Current
 		if err := raw.Validate(); err != nil {
@@ -96,7 +95,7 @@ func (s *Source) find(ctx context.Context, q orphan.Query, keys []any, found map
 		}
 		doc := make(orphan.Document, len(q.Fields))
 		for _, f := range q.Fields {
-			if v, err := raw.LookupErr(strings.Split(f, ".")...); err == nil { // else it has no such field
+			if v, err := raw.LookupErr(strings.Split(f, ".")...); err == nil { // otherwise the field is missing
 				doc[f] = value(v)
 			}
 		}
@@ -105,7 +104,7 @@ func (s *Source) find(ctx context.Context, q orphan.Query, keys []any, found map
 	return cursor.Err()
 }
 
-// value is a field's value as Documents has it.
+// value converts a field's value; see Documents.
 func value(v bson.RawValue) any {
 	switch v.Type {
 	case bson.TypeString:

@@ -27,11 +27,11 @@ var _ orphan.Source = (*Source)(nil)
 // An Option is a setting of a Source.
 type Option func(*Source)
 
-// Timeout bounds each find, waiting for a server included. A question of more than 500 ids is
-// several finds. Default, also for what is not positive: 5 s.
+// Timeout bounds each find, including the wait for a server. A question of more than 500 ids
+// takes several finds. Default 5 s, also if d is not positive.
 func Timeout(d time.Duration) Option { return func(s *Source) { s.timeout = d } }
 
-// A Source reads documents of one database. Safe for concurrent use.
+// A Source reads documents of one database. It is safe for concurrent use.
 type Source struct {
 	client  *mongo.Client
 	db      *mongo.Database
@@ -39,11 +39,11 @@ type Source struct {
 	timeout time.Duration
 }
 
-// Connect makes a Source of the database that the URI names. It does not wait for the server, and
-// returns no error if there is none; see [Source.Ping]. With mongodb+srv:// it looks the host up in
-// the DNS.
+// Connect creates a Source for the database in the URI. It does not wait for the server, and
+// returns no error if there is none; see [Source.Ping]. With mongodb+srv:// it looks up the host
+// in the DNS.
 //
-// Errors do not repeat the URI, which may hold a password.
+// Errors do not contain the URI, which may hold a password.
 func Connect(uri string, opts ...Option) (*Source, error) {
 	parsed, err := connstring.ParseAndValidate(uri)
 	if err != nil {
@@ -72,20 +72,20 @@ func Connect(uri string, opts ...Option) (*Source, error) {
 	return s, nil
 }
 
-// clientOptions are the URI's, less what the answers' worth depends on.
+// clientOptions returns the URI's options, but overrides those that the guarantees depend on.
 func clientOptions(uri string) *options.ClientOptions {
 	o := options.Client().ApplyURI(uri).
 		SetReadConcern(readconcern.Majority()).
 		SetReadPreference(readpref.Primary()).
 		SetMaxPoolSize(connections).
-		SetServerMonitoringMode(options.ServerMonitoringModePoll) // one connection less to each server
+		SetServerMonitoringMode(options.ServerMonitoringModePoll) // saves a connection to each server
 	if o.AppName == nil {
 		o.SetAppName("rollcall")
 	}
 	return o
 }
 
-// badURI says what is wrong without the driver's words: those quote parts of the URI.
+// badURI replaces the driver's error, which quotes parts of the URI.
 func badURI(err error) error {
 	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
 		return fmt.Errorf("mongodb: the URI's host cannot be looked up in the DNS: %s", dns.Err)
@@ -95,8 +95,7 @@ func badURI(err error) error {
 		"written as %XX, and options of the driver after a '?'")
 }
 
-// Close ends the connections. It waits for finds that are under way, until ctx ends; those are
-// broken off then.
+// Close closes the connections. It waits for running finds until ctx ends, and then aborts them.
 func (s *Source) Close(ctx context.Context) error {
 	if err := s.client.Disconnect(ctx); err != nil && !errors.Is(err, mongo.ErrClientDisconnected) {
 		return fmt.Errorf("mongodb: close: %w", err)
@@ -104,7 +103,7 @@ func (s *Source) Close(ctx context.Context) error {
 	return nil
 }
 
-// Ping tells whether the primary answers. It proves no right to read.
+// Ping reports whether the primary answers. It does not check the right to read.
 func (s *Source) Ping(ctx context.Context) error {
 	return s.within(ctx, "ping", func(ctx context.Context) error {
 		if err := s.primary(ctx); err != nil {
@@ -114,8 +113,8 @@ func (s *Source) Ping(ctx context.Context) error {
 	})
 }
 
-// Empty tells whether a collection has no document at all; one that does not exist has none. It
-// reads one document's _id, and relies on no statistics.
+// Empty reports whether a collection has no documents or does not exist. It reads one document's
+// _id rather than rely on statistics.
 func (s *Source) Empty(ctx context.Context, collection string) (empty bool, err error) {
 	err = s.within(ctx, collection, func(ctx context.Context) error {
 		if err := s.primary(ctx); err != nil {
@@ -132,17 +131,17 @@ func (s *Source) Empty(ctx context.Context, collection string) (empty bool, err 
 	return empty && err == nil, err
 }
 
-// within runs f with the deadline of one find, and says what an operator can do about its error.
+// within runs f with the deadline of one find, and adds advice for the operator to its error.
 func (s *Source) within(ctx context.Context, what string, f func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	until, _ := bounded.Deadline() // the caller's may be sooner
+	until, _ := bounded.Deadline() // the caller's may be earlier
 	allowed := time.Until(until).Round(time.Millisecond)
 	err := f(bounded)
 	if err == nil {
 		return nil
 	}
-	if ctx.Err() != nil { // the caller's end, not the server's fault
+	if ctx.Err() != nil { // ended by the caller, not the server's fault
 		return fmt.Errorf("mongodb: %s: %w", what, err)
 	}
 	hint := ""
@@ -160,7 +159,7 @@ func (s *Source) within(ctx context.Context, what string, f func(context.Context
 	return fmt.Errorf("mongodb: %s: %s%w", what, hint, err)
 }
 
-// Codes of MongoDB's errors.
+// Error codes of MongoDB.
 const (
 	codeUnauthorized         = 13
 	codeAuthenticationFailed = 18
@@ -169,8 +168,8 @@ const (
 var errNotPrimary = errors.New("this server is not the primary, and directConnection=true keeps the driver " +
 	"from looking for it: remove that from the URI, or name the primary")
 
-// primary makes sure of the primary where the driver does not: it takes whatever server it was
-// directly connected to for one.
+// primary checks for the primary where the driver does not: on a direct connection it treats any
+// server as one.
 func (s *Source) primary(ctx context.Context) error {
 	if !s.direct {
 		return nil

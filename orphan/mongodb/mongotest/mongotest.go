@@ -1,7 +1,7 @@
 // Package mongotest gives tests a server that speaks MongoDB's protocol.
 //
 //   - [Database]: the test's own database, on one server for the whole test binary.
-//   - [Start]: the test's own server, to kill, or to play yesterday's state of another one.
+//   - [Start]: the test's own server, to kill, or to serve an older state of another one.
 //   - [NewProxy]: a network in front of a server, which delays, withholds, cuts and redirects.
 //
 // Packages that use it need a TestMain that calls [Main].
@@ -101,7 +101,7 @@ func (s *Server) Database() *DB {
 	return s.Namesake(newName())
 }
 
-// Namesake creates a database with the name of another server's, to play its state of yesterday.
+// Namesake creates a database named like another server's, to serve as its older state.
 func (s *Server) Namesake(name string) *DB {
 	s.t.Helper()
 	return newDB(s.t, "mongodb://"+s.addr, name, false)
