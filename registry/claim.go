@@ -31,6 +31,9 @@ type Claim struct {
 	d     *device
 	heard time.Time // when the device was last heard here: a frame, or the handshake
 	told  time.Time // when Config.OnDisplaced was last called for it
+	older bool      // superseded
+	// superseded is made when it is asked for: most claims need none.
+	superseded chan struct{}
 }
 
 // Register claims a device for this instance: the newest claim of an IMEI wins, even on the same
@@ -49,6 +52,9 @@ func (r *Registry) Register(imei string) *Claim {
 	}
 	r.mu.Lock()
 	older := r.table.register(c, imei)
+	if older != nil {
+		older.supersede()
+	}
 	r.mu.Unlock()
 	if older != nil && r.cfg.OnSuperseded != nil {
 		r.cfg.OnSuperseded(older)
@@ -84,6 +90,30 @@ func (c *Claim) Wait(ctx context.Context) error {
 		return nil
 	}
 	return cmp.Or(c.err, ErrReleased)
+}
+
+// Superseded is closed once the id has registered again on this replica: close this claim's socket.
+// An id is one socket; for several sockets of one user register ids such as "user|device". A claim
+// that is superseded before its socket is known has the channel closed too, so that nothing needs
+// to be remembered. It says nothing of other replicas; see Config.OnDisplaced.
+func (c *Claim) Superseded() <-chan struct{} {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	if c.superseded == nil {
+		c.superseded = make(chan struct{})
+		if c.older {
+			close(c.superseded)
+		}
+	}
+	return c.superseded
+}
+
+// supersede is called once. The caller holds mu.
+func (c *Claim) supersede() {
+	c.older = true
+	if c.superseded != nil {
+		close(c.superseded)
+	}
 }
 
 // Release hands the device back. It never blocks, needs no context, and may be called again. It

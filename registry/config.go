@@ -73,6 +73,12 @@ type Config struct {
 	// concurrently. Without it, a parked device whose entry wrongly names this instance is routable
 	// again only when the socket here ends.
 	OnDisplaced func(imei, owner string)
+	// OnReconciled, if set, is called when all that this replica holds is in Redis again, after
+	// Redis may have lost entries, a call failed, or an entry was put back. Put back then what you
+	// keep in Redis beside the entries, such as an index of them by user: it may be lost too. After
+	// a second loss within one interval it is called when that is over. It must not block, and may
+	// be called concurrently; partitions call it one by one.
+	OnReconciled func()
 	// NoReverseIndex saves the index's memory (61 bytes an entry). Only the full scan then sweeps a
 	// dead owner.
 	NoReverseIndex bool

@@ -22,6 +22,7 @@ func (r *Registry) fail(op string, err error, n int) {
 		r.logFailure(op, err)
 	}
 	r.failing[op] = err
+	r.restoring.owed = true
 	r.checkFails = r.checkFails && op != "heal"
 	r.toldRefusal[op] = r.toldRefusal[op] || refused(err)
 }

@@ -61,6 +61,7 @@ type Registry struct {
 
 	// Of the reconciler.
 	surprises surprises
+	restoring restoring
 	ready     bool // the former life has been handed back: index and claims are comparable
 	scanFails bool
 	// checkFails: of healing, only the check of single entries fails.
