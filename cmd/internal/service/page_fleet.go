@@ -201,7 +201,7 @@ func newInstanceRow(s *inspect.Status, in inspect.Instance, own string) instance
 	add(in.ID == own, "this replica")
 	add(!in.Alive && len(in.SilentIn) == 0, "silent")
 	add(in.Differs != "", in.Differs)
-	add(in.Old, "old writer")
+	add(in.Old, "plain writer: not healed")
 	row.Remarks = strings.Join(remarks, " · ")
 	switch oddity(s, in) {
 	case 0:
