@@ -24,6 +24,9 @@ func (s Status) problems() (found []inspect.Problem) {
 			Sentence: "This replica, " + s.Instance + ", is not ready: " + s.NotReady + "."})
 	}
 	for _, text := range s.Redis.Warnings {
+		if text == EmbeddedNotice { // chosen on purpose; the part about this replica says it
+			continue
+		}
 		found = append(found, inspect.Problem{Name: "redis:" + text, Level: inspect.Warning, Sentence: text})
 	}
 	return found
