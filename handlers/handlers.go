@@ -26,13 +26,19 @@ const askTimeout = time.Second
 
 // Registry is a *registry.Registry or a *partition.Registry.
 type Registry interface {
+	// Status is the replica's own state.
 	Status() registry.Status
+	// Timing is that of heartbeats.
 	Timing() guard.Timing
+	// Owners lists the instances.
 	Owners(ctx context.Context) ([]registry.Owner, error)
 }
 
 // Janitor is a *janitor.Janitor or a *partition.Janitor.
-type Janitor interface{ Status() janitor.Status }
+type Janitor interface {
+	// Status is the replica's own state.
+	Status() janitor.Status
+}
 
 // Ready answers 200 if sockets may be sent to this replica, else 503 and why: it has not reached
 // Redis yet, Redis refuses it, or it drains. Redis has no say in it any more once a heartbeat has
