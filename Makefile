@@ -32,10 +32,10 @@ help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 # On a terminal the program is in a group of its own: Ctrl-C stops it alone, and make ends with its status.
-run: ## Run a replica on REDIS_URL, or on a Redis inside it (settings: ARGS=-h)
+run: ## Run a replica for this machine alone, on REDIS_URL or on a Redis inside it (settings: ARGS=-h)
 	@[ -x .cache/ingest ] || echo 'compiling; the first time takes some minutes' >&2
 	@go build -o .cache/ingest ./cmd/ingest
-	@export REDIS_URL="$${REDIS_URL:-embedded}"; \
+	@export REDIS_URL="$${REDIS_URL:-embedded}" INGEST_ADDR="$${INGEST_ADDR:-127.0.0.1:5027}"; \
 		if [ -t 0 ]; then set -m; .cache/ingest $(ARGS); else exec .cache/ingest $(ARGS); fi
 
 demo: ## Watch replicas die, join and stop under 300 simulated devices, for a minute (REDIS_URL: not on a Redis inside)

@@ -78,7 +78,7 @@ func read(t *testing.T) (all manifests) {
 			all.add(t, file, doc)
 		}
 	}
-	require.Len(t, all.workloads, 4)
+	require.Len(t, all.workloads, 5)
 	return all
 }
 
@@ -131,9 +131,9 @@ func strictly[T any](t *testing.T, file string, doc []byte) (v T) {
 func TestManifestsAreWhatTheKubernetesAPIKnows(t *testing.T) {
 	t.Parallel()
 	all := read(t)
-	require.Len(t, all.services, 4)
-	require.Len(t, all.budgets, 3)
-	require.Len(t, all.policies, 3)
+	require.Len(t, all.services, 5)
+	require.Len(t, all.budgets, 4)
+	require.Len(t, all.policies, 4)
 	require.Len(t, all.monitors, 1)
 	require.Error(t, yaml.UnmarshalStrict([]byte("spec: { replica: 3 }"), new(apps.Deployment)))
 }
@@ -141,6 +141,7 @@ func TestManifestsAreWhatTheKubernetesAPIKnows(t *testing.T) {
 // settingsPages are made from the programs' settings; tests there compare them.
 var settingsPages = map[string]string{
 	"ingest": "settings.md", "cleanup": "cleanup.md", "availability": "availability-settings.md",
+	"janitor": "janitor.md",
 }
 
 // settings are those of a program, and what each is if it is not set.
@@ -345,7 +346,7 @@ func TestTheKustomizationNamesFilesThatThereAreAndTheImage(t *testing.T) {
 func TestNoPodMayReachEveryAddress(t *testing.T) {
 	t.Parallel()
 	all := read(t)
-	require.Len(t, all.policies, 3)
+	require.Len(t, all.policies, 4)
 	for _, p := range all.policies {
 		require.NotEmpty(t, p.Spec.Egress, p.Name)
 		for _, rule := range p.Spec.Egress {

@@ -26,7 +26,7 @@ func kustomize(t *testing.T, folder string) (all manifests) {
 func TestKustomizeBuildsTheFolder(t *testing.T) {
 	t.Parallel()
 	all := kustomize(t, "kubernetes")
-	require.Len(t, all.workloads, 3, "a Deployment of each program")
+	require.Len(t, all.workloads, 3, "ingest, cleanup and availability")
 	require.Len(t, all.budgets, 3)
 	require.Len(t, all.policies, 3)
 	for _, w := range all.workloads {

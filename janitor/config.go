@@ -125,8 +125,10 @@ type Config struct {
 	// Logger should have the attribute "instance", which New adds to the default, slog.Default().
 	Logger *slog.Logger
 
-	// Registerer registers the metrics, unless it is nil.
+	// Registerer registers the metrics, unless it is nil. Namespace, if set, prefixes their names:
+	// <namespace>_janitor_leader.
 	Registerer prometheus.Registerer
+	Namespace  string
 }
 
 func (c Config) withDefaults() Config {

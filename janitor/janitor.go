@@ -89,7 +89,7 @@ func New(c Config) (*Janitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
 	}
-	if err := j.metrics.register(c.Registerer, j.Status, sweeps); err != nil {
+	if err := j.metrics.register(c, j.Status, sweeps); err != nil {
 		return nil, fmt.Errorf("janitor: metrics: %w", err)
 	}
 	return j, nil

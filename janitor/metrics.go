@@ -92,11 +92,15 @@ func newMetrics(sweeps []Sweeper) *metrics {
 	return m
 }
 
-// register registers the metrics with reg, unless it is nil. Gauges are read from Status at each
-// scrape, so that a process that wakes from a pause never reports old values.
-func (m *metrics) register(reg prometheus.Registerer, status func() Status, sweeps []Sweeper) error {
+// register registers the metrics with Config.Registerer, if there is one. Gauges are read from
+// Status at each scrape, so that a process that wakes from a pause never reports old values.
+func (m *metrics) register(cfg Config, status func() Status, sweeps []Sweeper) error {
+	reg := cfg.Registerer
 	if reg == nil {
 		return nil
+	}
+	if cfg.Namespace != "" {
+		reg = prometheus.WrapRegistererWithPrefix(cfg.Namespace+"_", reg)
 	}
 	gauge := func(
 		name, help string, labels prometheus.Labels, value func(s Status) float64,

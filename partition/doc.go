@@ -8,8 +8,8 @@
 //	go reg.Run(ctx)
 //	go jan.Run(ctx)
 //
-//	claim := reg.Register(imei)
-//	owner, err := reg.Lookup(ctx, imei)
+//	claim := reg.Register(id)
+//	owner, err := reg.Lookup(ctx, id)
 //
 // # A partition
 //
@@ -17,7 +17,7 @@
 // indexes, roster, lease, witness and eviction log. All of it is in one slot, so the guarantees of
 // packages registry, janitor and guard hold for each partition. No decision spans partitions.
 //
-// guard.PartitionOf and guard.Layout.Partition document a device's partition and its keys, for
+// guard.PartitionOf and guard.Layout.Partition document an id's partition and its keys, for
 // readers in other languages. With one partition the keys are those of the layout itself, and this
 // package only decides who contends.
 //
@@ -66,7 +66,7 @@
 //   - A pause holds all partitions.
 //   - If Redis loses the number of partitions, and a replica with another number starts before one
 //     of the others has restored it (within a heartbeat TTL), that replica runs. The others log an
-//     error, and readers with the old number do not find its devices. Nothing is deleted wrongly:
+//     error, and readers with the old number do not find its sockets. Nothing is deleted wrongly:
 //     the two share no keys.
 //   - janitor.Config.RedisShare is divided by the number of partitions per master, assuming an even
 //     spread.

@@ -112,7 +112,7 @@ func (r *Registry) Run(ctx context.Context) error {
 
 // agree keeps the number of partitions in Redis until ctx ends. It returns ErrPartitionsDiffer if
 // the first answer differs. A later change is somebody's mistake, and must not end replicas that
-// hold devices.
+// hold sockets.
 func (r *Registry) agree(ctx context.Context) error {
 	mine, agreed, told := strconv.Itoa(len(r.parts)), false, false
 	for pause := time.Duration(0); wait.For(ctx, pause); {
@@ -151,16 +151,16 @@ func (r *Registry) partitions(ctx context.Context, mine string) (string, error) 
 	return r.control.Get(ctx, key).Result()
 }
 
-// Register registers a device in its partition; see registry.Registry.Register.
-func (r *Registry) Register(imei string) *registry.Claim { return r.of(imei).Register(imei) }
+// Register registers an id in its partition; see registry.Registry.Register.
+func (r *Registry) Register(id string) *registry.Claim { return r.of(id).Register(id) }
 
-// Lookup looks a device up in its partition; see registry.Registry.Lookup.
-func (r *Registry) Lookup(ctx context.Context, imei string) (registry.Owner, error) {
-	return r.of(imei).Lookup(ctx, imei)
+// Lookup looks an id up in its partition; see registry.Registry.Lookup.
+func (r *Registry) Lookup(ctx context.Context, id string) (registry.Owner, error) {
+	return r.of(id).Lookup(ctx, id)
 }
 
-func (r *Registry) of(imei string) *registry.Registry {
-	return r.parts[guard.PartitionOf(imei, len(r.parts))]
+func (r *Registry) of(id string) *registry.Registry {
+	return r.parts[guard.PartitionOf(id, len(r.parts))]
 }
 
 // Started is closed when it is closed for every partition; see registry.Registry.Started.

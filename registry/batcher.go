@@ -21,10 +21,10 @@ type batcher struct {
 	p *janitor.Pass
 	// Each owner's entries, in the order of the scan, in which Redis deletes fastest. Scans may
 	// repeat entries; the guard removes duplicates.
-	imeis map[string][]string
-	held  int
-	left  map[string]bool // owners to leave alone, at most metMost
-	told  map[string]bool // owners whose unusable index has been logged, at most toldMost
+	ids  map[string][]string
+	held int
+	left map[string]bool // owners to leave alone, at most metMost
+	told map[string]bool // owners whose unusable index has been logged, at most toldMost
 
 	condemned int
 	whole     bool // the index will be deleted as a whole; batches leave it alone
@@ -33,17 +33,17 @@ type batcher struct {
 func newBatcher(s *sweeps, p *janitor.Pass) *batcher {
 	return &batcher{
 		sweeps: s, p: p,
-		imeis: map[string][]string{}, left: map[string]bool{}, told: map[string]bool{},
+		ids: map[string][]string{}, left: map[string]bool{}, told: map[string]bool{},
 	}
 }
 
-func (b *batcher) add(ctx context.Context, owner, imei string) error {
+func (b *batcher) add(ctx context.Context, owner, id string) error {
 	if b.left[owner] {
 		return nil
 	}
-	b.imeis[owner] = append(b.imeis[owner], imei)
+	b.ids[owner] = append(b.ids[owner], id)
 	b.held++
-	if len(b.imeis[owner]) >= b.p.BatchSize() {
+	if len(b.ids[owner]) >= b.p.BatchSize() {
 		return b.delete(ctx, owner)
 	}
 	if b.held >= batcherMost*b.p.BatchSize() {
@@ -53,7 +53,7 @@ func (b *batcher) add(ctx context.Context, owner, imei string) error {
 }
 
 func (b *batcher) flush(ctx context.Context) error {
-	for owner := range b.imeis {
+	for owner := range b.ids {
 		if err := b.delete(ctx, owner); err != nil {
 			return err
 		}
@@ -62,10 +62,10 @@ func (b *batcher) flush(ctx context.Context) error {
 }
 
 func (b *batcher) delete(ctx context.Context, owner string) error {
-	imeis := b.imeis[owner]
-	delete(b.imeis, owner)
-	b.held -= len(imeis)
-	b.condemned += len(imeis)
+	ids := b.ids[owner]
+	delete(b.ids, owner)
+	b.held -= len(ids)
+	b.condemned += len(ids)
 	keys := EntryKeys(b.p.Layout(), owner)
 	if b.whole {
 		keys = keys[:1]
@@ -74,13 +74,13 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 		Owner:   owner,
 		Body:    EvictEntries,
 		Keys:    keys,
-		Items:   imeis,
+		Items:   ids,
 		Deleted: func(a guard.Answer) { b.evicted(owner, a.Deleted) },
 	})
 	switch {
 	case errors.Is(err, janitor.ErrRefused):
 		// A key of another type, or a missing right, affects this owner only, not the pass.
-		b.p.Skip(janitor.SkipUnreadable, len(imeis))
+		b.p.Skip(janitor.SkipUnreadable, len(ids))
 		b.leave(owner)
 		b.refused.note(b.p.Log(), owner, err)
 		return nil

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// maxID bounds the id of a device: one too large for Redis would fail its batch of up to 500 again
+// maxID bounds the id of a socket: one too large for Redis would fail its batch of up to 500 again
 // and again.
 const maxID = 1024
 
-// ErrIDTooLong is returned by Claim.Wait for an id of more than 1024 bytes. Such a device is not
+// ErrIDTooLong is returned by Claim.Wait for an id of more than 1024 bytes. Such a socket is not
 // written, and cannot be looked up.
-var ErrIDTooLong = errors.New("registry: the id of a device has more than 1024 bytes")
+var ErrIDTooLong = errors.New("registry: the id of a socket has more than 1024 bytes")
 
 // ErrReleased is returned by Claim.Wait if the claim, or Run, ended before the registration landed.
 var ErrReleased = errors.New("registry: claim was released")
 
-// A Claim is a socket's hold on its device's registration. It is usable from the moment Register
+// A Claim is a socket's hold on the registration of its id. It is usable from the moment Register
 // returns, whatever Redis does. Only Wait blocks. All methods are safe for concurrent use.
 type Claim struct {
 	r      *Registry
@@ -29,26 +29,32 @@ type Claim struct {
 
 	// Guarded by Registry.mu.
 	d     *device
-	heard time.Time // when the device was last heard here: a frame, or the handshake
+	heard time.Time // when the other end was last heard here: a frame, or the handshake
 	told  time.Time // when Config.OnDisplaced was last called for it
+	older bool      // superseded
+	// superseded is made when it is asked for: most claims need none.
+	superseded chan struct{}
 }
 
-// Register claims a device for this instance: the newest claim of an IMEI wins, even on the same
+// Register claims an id for this instance: the newest claim of an id wins, even on the same
 // replica. It never fails: the registration is written in the background, and healed later if Redis
-// is down. An id is any string of up to 1024 bytes. A longer one counts as a failed registration,
-// and Wait returns ErrIDTooLong. A claim made after Run ended is over at once.
+// is down. An id is one socket, and any string of up to 1024 bytes. A longer one counts as a failed
+// registration, and Wait returns ErrIDTooLong. A claim made after Run ended is over at once.
 //
-// If the new claim supersedes an older one of this replica, Register calls Config.OnSuperseded with
-// that before it returns. If the device registers a third time before the caller has filed its
-// socket under the new claim, OnSuperseded gets a claim without a socket. It must remember it, and
-// the caller, after filing its socket, must check for that.
-func (r *Registry) Register(imei string) *Claim {
+// If the new claim supersedes an older one of this replica, Claim.Superseded of that is closed, and
+// Register calls Config.OnSuperseded with it before it returns. If the id registers a third time
+// before the caller has filed its socket under the new claim, OnSuperseded gets a claim without a
+// socket: it must remember that, and the caller must check for it. Claim.Superseded needs neither.
+func (r *Registry) Register(id string) *Claim {
 	c := newClaim(r, time.Now())
-	if len(imei) > maxID {
-		return r.refuse(c, imei)
+	if len(id) > maxID {
+		return r.refuse(c, id)
 	}
 	r.mu.Lock()
-	older := r.table.register(c, imei)
+	older := r.table.register(c, id)
+	if older != nil {
+		older.supersede()
+	}
 	r.mu.Unlock()
 	if older != nil && r.cfg.OnSuperseded != nil {
 		r.cfg.OnSuperseded(older)
@@ -56,13 +62,13 @@ func (r *Registry) Register(imei string) *Claim {
 	return c
 }
 
-func (r *Registry) refuse(c *Claim, imei string) *Claim {
+func (r *Registry) refuse(c *Claim, id string) *Claim {
 	c.d, c.err = &device{}, ErrIDTooLong
 	close(c.done)
 	r.metrics.failures.WithLabelValues("register").Inc()
 	r.longID.Do(func() {
-		r.log.Error("device id is too long to register; the device is served but not routable",
-			"bytes", len(imei), "most", maxID, "begins", imei[:32])
+		r.log.Error("id is too long to register; the socket is served but not routable",
+			"bytes", len(id), "most", maxID, "begins", id[:32])
 	})
 	return c
 }
@@ -86,8 +92,32 @@ func (c *Claim) Wait(ctx context.Context) error {
 	return cmp.Or(c.err, ErrReleased)
 }
 
-// Release hands the device back. It never blocks, needs no context, and may be called again. It
-// changes nothing unless the claim is the newest of its IMEI.
+// Superseded is closed once the id has registered again on this replica: close this claim's socket.
+// An id is one socket; for several sockets of one user register ids such as "user|device". A claim
+// that is superseded before its socket is known has the channel closed too, so that nothing needs
+// to be remembered. It says nothing of other replicas; see Config.OnDisplaced.
+func (c *Claim) Superseded() <-chan struct{} {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	if c.superseded == nil {
+		c.superseded = make(chan struct{})
+		if c.older {
+			close(c.superseded)
+		}
+	}
+	return c.superseded
+}
+
+// supersede is called once. The caller holds mu.
+func (c *Claim) supersede() {
+	c.older = true
+	if c.superseded != nil {
+		close(c.superseded)
+	}
+}
+
+// Release hands the id back. It never blocks, needs no context, and may be called again. It
+// changes nothing unless the claim is the newest of its id.
 func (c *Claim) Release() {
 	r := c.r
 	r.mu.Lock()
@@ -98,17 +128,17 @@ func (c *Claim) Release() {
 	}
 }
 
-// FrameReceived reports a frame of the device on this claim's socket. It has the entry checked, at
-// most once a second; a frame too soon causes a check within a second and interval/10. So a lost
-// entry is back at the device's next frame. The frame may also complete the evidence against a
-// foreign claim.
+// FrameReceived reports a frame of the other end on this claim's socket. It has the entry checked,
+// at most once a second; a frame too soon causes a check within a second and interval/10. So a lost
+// entry is back at the next frame. The frame may also complete the evidence against a foreign
+// claim.
 func (c *Claim) FrameReceived() {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	c.r.table.frameReceived(c, time.Now())
 }
 
-// FrameAcked reports that a frame of the device was acknowledged on this claim's socket.
+// FrameAcked reports that a frame of the other end was acknowledged on this claim's socket.
 func (c *Claim) FrameAcked() {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()

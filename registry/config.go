@@ -58,21 +58,27 @@ type Config struct {
 	// Drain is how long Run keeps beating after its context ended, waiting for claims to be
 	// released (default 10s).
 	Drain time.Duration
-	// OnSuperseded, if set, is called with a claim whose device has registered again here: close
+	// OnSuperseded, if set, is called with a claim whose id has registered again here: close
 	// its socket. Register calls it; see there for a claim whose socket is not known yet. It must
 	// not call Register, and may be called concurrently.
 	OnSuperseded func(older *Claim)
-	// OnDisplaced, if set, is called for a device held here that another instance, owner, heard
+	// OnDisplaced, if set, is called for an id held here that another instance, owner, heard
 	// later: most likely the socket here is half open. Find out, by a minute of silence for
 	// example, and if so release the claim: while the entry still names this instance, only that
-	// makes the device routable. A device that speaks here after all is taken back.
+	// makes the id routable. One that speaks here after all is taken back.
 	//
 	// If this user may publish and subscribe, the call follows within moments, otherwise within one
 	// janitor interval and eleven heartbeat intervals. It is not repeated for a claim within five
-	// minutes, unless the device was heard here meanwhile. It must not block, and may be called
-	// concurrently. Without it, a parked device whose entry wrongly names this instance is routable
+	// minutes, unless the id was heard here meanwhile. It must not block, and may be called
+	// concurrently. Without it, a silent client whose entry wrongly names this instance is routable
 	// again only when the socket here ends.
-	OnDisplaced func(imei, owner string)
+	OnDisplaced func(id, owner string)
+	// OnReconciled, if set, is called when all that this replica holds is in Redis again, after
+	// Redis may have lost entries, a call failed, or an entry was put back. Put back then what you
+	// keep in Redis beside the entries, such as an index of them by user: it may be lost too. After
+	// a second loss within one interval it is called when that is over. It must not block, and may
+	// be called concurrently; partitions call it one by one.
+	OnReconciled func()
 	// NoReverseIndex saves the index's memory (61 bytes an entry). Only the full scan then sweeps a
 	// dead owner.
 	NoReverseIndex bool

@@ -1,18 +1,18 @@
-// Package registry keeps a Redis hash true that maps each device to the replica that holds it:
-// every live socket is routable, and nothing dead is. It is the owner's side: a replica registers
-// the devices that connect to it, proves with a heartbeat that it is alive, and restores what Redis
-// lost.
+// Package registry keeps a Redis hash true that maps the id of each socket to the replica that
+// holds it: every live socket is routable, and nothing dead is. It is the owner's side: a replica
+// registers the sockets that connect to it, proves with a heartbeat that it is alive, and restores
+// what Redis lost. An id is one socket: a device's, or a "user|device" of a chat.
 //
 //	ctl := redis.NewClient(lease.Options(opt)) // for heartbeats
 //	reg, err := registry.New(registry.Config{Client: rdb, Control: ctl})
 //	go reg.Run(ctx)                       // beats and heals until ctx ends; then a goodbye
 //
-//	claim := reg.Register(imei)           // one per socket; never blocks
+//	claim := reg.Register(id)             // one per socket; never blocks
 //	defer claim.Release()
-//	claim.FrameReceived()                 // for each message of the device
+//	claim.FrameReceived()                 // for each message of the other end
 //	claim.FrameAcked()                    // for each answer to it
 //
-//	owner, err := reg.Lookup(ctx, imei)   // from any replica: where is this device?
+//	owner, err := reg.Lookup(ctx, id)     // from any replica: where is this socket?
 //
 // # Who is authoritative
 //
@@ -28,10 +28,10 @@
 //	every beat     beat.lua ─ reply ─ surprise ─► HMGET of everything, SSCAN of the index
 //	process dies   its heartbeat expires ─► quickway.go, fullscan.go ─► batcher.go ─► evict.lua
 //
-// To follow one IMEI, read in this order:
+// To follow one id, read in this order:
 //
 //   - claim.go: the calls of a socket.
-//   - table.go: this replica's devices, each in one of ten states. The table does no I/O and has no
+//   - table.go: this replica's ids, each in one of ten states. The table does no I/O and has no
 //     clock. batch.go decides what to write next and records the outcome; dispute.go handles
 //     entries that name another instance; index.go compares with the reverse index.
 //   - writer.go, heartbeat.go and reconcile.go: the loops around the table. They call the scripts
@@ -40,7 +40,7 @@
 //     scan (fullscan.go) find and judge; batcher.go passes full batches to janitor.Pass.Delete,
 //     where guard.lua checks again before evict.lua deletes.
 //
-// The writer writes one batch at a time, so operations on one IMEI never overlap. An operation is
+// The writer writes one batch at a time, so operations on one id never overlap. An operation is
 // decided when its batch is made, from the newest claim: a burst of opens and closes becomes one
 // write, and the late close of an old socket undoes nothing.
 //
@@ -49,7 +49,7 @@
 // A fresh registration overwrites any entry. If it has not landed at the first try, within a second
 // of the handshake, healing takes over, which never overwrites a claim unseen. It takes an entry
 // back from another instance only on fresh evidence: after seeing the foreign claim, this replica
-// acknowledged a frame and then received another, so the device really is at the other end. The
+// acknowledged a frame and then received another, so this socket really is the live one. The
 // write compares with the foreign value that was seen. Evidence counts for one second after that
 // frame. A failed call drops it; the foreign claim must then be seen again.
 //
@@ -58,19 +58,19 @@
 // period, and this owner's own heartbeat in place. That works whoever leads, and while sweeping is
 // paused.
 //
-// # Two owners of one device
+// # Two owners of one id
 //
 // An owner that overwrites an entry notifies the former owner (PUBLISH on the channel named like
-// its heartbeat), which then checks the entry. A device held here whose entry names another
-// instance is in dispute: most likely one of the two sockets is half open, and a parked device does
+// its heartbeat), which then checks the entry. An id held here whose entry names another
+// instance is in dispute: most likely one of the two sockets is half open, and a silent client does
 // not show which. So this owner asks the other on its channel: "/<own id>", then pairs of the ms
-// since it heard a device (a frame, or the handshake) and the IMEI. Spaces, control characters, "%"
-// and a leading "/" in an IMEI are escaped as in a URL.
+// since it heard an id (a frame, or the handshake) and the id. Spaces, control characters, "%"
+// and a leading "/" in an id are escaped as in a URL.
 //
-// The owner that heard the device earlier calls Config.OnDisplaced. If the asked owner heard it
+// The owner that heard the id earlier calls Config.OnDisplaced. If the asked owner heard it
 // later, it answers in the same form; an answer gets no answer. An owner that does not hold the
-// device hands the entry back, and the asking owner writes its own within interval/10. In both
-// other cases the asked owner confirms: "/<own id> heard", then the IMEIs. Questions are repeated
+// id hands the entry back, and the asking owner writes its own within interval/10. In both
+// other cases the asked owner confirms: "/<own id> heard", then the ids. Questions are repeated
 // once an interval, so lost messages do no harm. If two in a row go unconfirmed by a live owner,
 // the asking owner calls its own OnDisplaced: an owner without Config.OnDisplaced does not listen.
 // PUBLISH proves nothing here: on a Cluster it counts the listeners of one node, and a cut link
@@ -94,14 +94,14 @@
 // vouches for by a digest of its findings (Layout.Scanned, see vouched). In one of four rounds of
 // ten beats an owner checks them anyway.
 //
-// A device in dispute is removed from the index. So indexes have as many members as there are
+// An id in dispute is removed from the index. So indexes have as many members as there are
 // entries, and the leader notices when only a full scan can find something (see due).
 //
 // # Memory while Redis is down
 //
-// A released device is forgotten at once if Redis was never asked to write it. Others are
+// A released id is forgotten at once if Redis was never asked to write it. Others are
 // remembered until they are taken out. While writes fail, at most 10,000 more of them are
-// remembered than devices are held (or as many as were, if more). Each beat then searches for the
+// remembered than ids are held (or as many as were, if more). Each beat then searches for the
 // entries of forgotten ones, in the index (with NoReverseIndex, in the registry), until no write of
 // unknown fate can land any more.
 //
@@ -117,16 +117,16 @@
 //   - Every entry is written in the same step as its owner's heartbeat (S5).
 //   - A release, and a heal without evidence, never change an entry that names another instance
 //     (S2).
-//   - While Redis is down, replicas hold and serve their devices, and count failures. Within one
+//   - While Redis is down, replicas hold and serve their sockets, and count failures. Within one
 //     heartbeat interval of Redis answering, everything held is back.
 //   - A registration alone is not durable: an asynchronous failover may lose it, and it is then
 //     healed.
 //   - An owner that is silent for a whole TTL is dead to everybody else: its entries may be
-//     deleted, or taken over by an owner that also has a socket of the device. They come back when
+//     deleted, or taken over by an owner that also has a socket of the id. They come back when
 //     it beats again; those taken over, on evidence.
-//   - Between a device's move and its new registration, the entry names the former owner.
-//   - A message slower than a device's move may blame the wrong socket for being half open. If that
+//   - Between an id's move and its new registration, the entry names the former owner.
+//   - A message slower than an id's move may blame the wrong socket for being half open. If that
 //     socket then stays silent for as long as OnDisplaced's receiver waits, it is closed, and the
-//     device reconnects.
+//     client reconnects.
 //   - With NoReverseIndex a late write is searched for only for one TTL after it failed.
 package registry

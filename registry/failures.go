@@ -22,6 +22,7 @@ func (r *Registry) fail(op string, err error, n int) {
 		r.logFailure(op, err)
 	}
 	r.failing[op] = err
+	r.restoring.owed = true
 	r.checkFails = r.checkFails && op != "heal"
 	r.toldRefusal[op] = r.toldRefusal[op] || refused(err)
 }
@@ -37,7 +38,7 @@ func (r *Registry) recovered(op string) {
 // logFailure logs that an operation has begun to fail, at debug level if another one already fails
 // for the same reason. The caller holds mu.
 func (r *Registry) logFailure(op string, err error) {
-	level, text := slog.LevelWarn, "registry operation failed; devices are still served, retrying"
+	level, text := slog.LevelWarn, "registry operation failed; sockets are still served, retrying"
 	switch {
 	case errors.Is(err, ErrClientsDiffer):
 		level, text = slog.LevelError,

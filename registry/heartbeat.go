@@ -58,6 +58,7 @@ func (r *Registry) beats(ctx context.Context) error {
 			r.endIfSuperseded(err)
 		}
 		r.retry()
+		r.tellReconciled()
 		if !wait.For(ctx, r.others.Turns(interval/10)) {
 			return nil
 		}

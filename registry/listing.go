@@ -14,7 +14,7 @@ import (
 
 // LookupMany returns the owners of many ids. An id that nobody holds is missing from the map. It
 // reads the entries, a call for each 1,000, and then the heartbeats of the instances that they
-// name. So unlike Lookup, it may report an owner that died, or lost the device, between the two.
+// name. So unlike Lookup, it may report an owner that died, or lost the id, between the two.
 // Errors are Redis' and are counted.
 func (r *Registry) LookupMany(ctx context.Context, ids []string) (map[string]Owner, error) {
 	owners, err := r.lookupMany(ctx, ids)

@@ -8,35 +8,35 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrNotRegistered is returned by Lookup for a device that no instance holds.
-var ErrNotRegistered = errors.New("registry: device is not registered")
+// ErrNotRegistered is returned by Lookup for an id that no instance holds.
+var ErrNotRegistered = errors.New("registry: id is not registered")
 
 const lookups = 5
 
-// Owner is the location of a device.
+// Owner is the instance that holds an id.
 type Owner struct {
 	Instance string
 	// Live reports whether the instance's heartbeat exists. A message to an owner that is not live
-	// may be lost: wait for the device to register again.
+	// may be lost: wait for the id to register again.
 	Live bool
 }
 
-// Lookup returns the owner of a device, as of one instant, or ErrNotRegistered. Other errors are
-// Redis' and are counted. It takes one round trip; on a Redis Cluster one more, unless the device
-// is held here, and it fails while the keys' slot moves.
-func (r *Registry) Lookup(ctx context.Context, imei string) (Owner, error) {
-	o, err := r.lookup(ctx, imei)
+// Lookup returns the owner of an id, as of one instant, or ErrNotRegistered. Other errors are
+// Redis' and are counted. It takes one round trip; on a Redis Cluster one more, unless the id is
+// held here, and it fails while the keys' slot moves.
+func (r *Registry) Lookup(ctx context.Context, id string) (Owner, error) {
+	o, err := r.lookup(ctx, id)
 	if err != nil && !errors.Is(err, ErrNotRegistered) {
 		r.metrics.failures.WithLabelValues("lookup").Inc()
-		return Owner{}, fmt.Errorf("registry: look up %q: %w", imei, err)
+		return Owner{}, fmt.Errorf("registry: look up %q: %w", id, err)
 	}
 	return o, err
 }
 
-func (r *Registry) lookup(ctx context.Context, imei string) (Owner, error) {
+func (r *Registry) lookup(ctx context.Context, id string) (Owner, error) {
 	_, cluster := r.cfg.Client.(*redis.ClusterClient)
 	supposed := ""
-	if cluster && r.heldHere(imei) {
+	if cluster && r.heldHere(id) {
 		supposed = r.id
 	}
 	for range lookups {
@@ -44,7 +44,7 @@ func (r *Registry) lookup(ctx context.Context, imei string) (Owner, error) {
 		if supposed != "" {
 			keys = append(keys, r.keys.Heartbeat(supposed))
 		}
-		args := []any{imei, r.keys.Heartbeat(""), cluster}
+		args := []any{id, r.keys.Heartbeat(""), cluster}
 		out, err := lookupScript.RunRO(ctx, r.cfg.Client, keys, args...).Slice()
 		switch {
 		case errors.Is(err, redis.Nil):
@@ -58,12 +58,12 @@ func (r *Registry) lookup(ctx context.Context, imei string) (Owner, error) {
 		}
 		supposed = fmt.Sprint(out[0])
 	}
-	return Owner{}, errors.New("the device kept moving during the look-up")
+	return Owner{}, errors.New("the id kept moving during the look-up")
 }
 
-func (r *Registry) heldHere(imei string) bool {
+func (r *Registry) heldHere(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	d := r.table.devices[imei]
+	d := r.table.devices[id]
 	return d != nil && d.claim != nil
 }

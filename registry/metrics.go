@@ -31,7 +31,7 @@ func newMetrics(cfg Config, devices func() float64) (*metrics, error) {
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: cfg.Namespace, Name: "registry_failures_total",
 			Help: "Registry operations that failed: " +
-				"devices not registered at the first try (op register), failed calls otherwise.",
+				"ids not registered at the first try (op register), failed calls otherwise.",
 		}, []string{"op"}),
 		healed: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: cfg.Namespace, Name: "registry_healed_total",
@@ -52,7 +52,7 @@ func newMetrics(cfg Config, devices func() float64) (*metrics, error) {
 	}
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: cfg.Namespace, Name: "registry_devices",
-		Help: "Devices that this instance holds now.",
+		Help: "Ids that this instance holds now: open sockets.",
 	}, devices)
 	for _, c := range []prometheus.Collector{m.failures, m.healed, m.evicted, held} {
 		if err := cfg.Registerer.Register(c); err != nil {

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"log/slog"
@@ -66,7 +67,37 @@ func (r *Registry) reconcileAll(now time.Time) {
 	for i := range r.table.shards {
 		r.table.checkShard(i)
 	}
+	r.restoring.owed, r.restoring.last = true, r.table.checks.Back()
 	nudge(r.scan)
+}
+
+// restoring says when to call Config.OnReconciled.
+type restoring struct {
+	owed   bool
+	last   *list.Element // of the checks that the last surprise queued
+	called time.Time
+}
+
+// checked reports whether the writer has taken all checks of the last surprise.
+func (s *restoring) checked() bool {
+	return s.last == nil || s.last.Value.(*device).at != s.last
+}
+
+// tellReconciled calls Config.OnReconciled if that is owed and everything held is in Redis. The
+// writer asks after each batch, since on a busy replica some write is always under way.
+func (r *Registry) tellReconciled() {
+	now := time.Now()
+	s := &r.restoring
+	r.mu.Lock()
+	due := s.owed && s.checked() && r.boot != "" && r.failing["heartbeat"] == nil &&
+		r.table.restored() && now.Sub(s.called) >= r.cfg.HeartbeatInterval
+	if due {
+		*s = restoring{called: now}
+	}
+	r.mu.Unlock()
+	if due && r.cfg.OnReconciled != nil {
+		r.cfg.OnReconciled()
+	}
 }
 
 // reconcile compares the index with the claims, both ways, whenever they may differ. After a

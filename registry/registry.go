@@ -61,6 +61,7 @@ type Registry struct {
 
 	// Of the reconciler.
 	surprises surprises
+	restoring restoring
 	ready     bool // the former life has been handed back: index and claims are comparable
 	scanFails bool
 	// checkFails: of healing, only the check of single entries fails.
@@ -83,7 +84,7 @@ func New(cfg Config) (*Registry, error) {
 			"not allowed to maintain the roster or the reverse index: fix this user's rights (ACL)",
 			"allowed to maintain the roster and the reverse index again"),
 		telling: streak.New(cfg.Logger,
-			"not allowed to notify other owners of devices that they lost: fix this user's rights (ACL)",
+			"not allowed to notify other owners of ids that they lost: fix this user's rights (ACL)",
 			"allowed to notify other owners again"),
 	}
 	r.table = newTable(r.id, cfg.HeartbeatInterval, cfg.HeartbeatTTL)
@@ -210,7 +211,7 @@ type Status struct {
 	Instance string `json:"instance"`
 	Boot     string `json:"boot"` // boot token; empty until Redis was reached
 	Devices  int    `json:"devices"`
-	// devices, held or released, that Redis may disagree about
+	// ids, held or released, that Redis may disagree about
 	Pending   int               `json:"pending"`
 	Foreign   int               `json:"foreign"`   // held here, but their entries name others
 	Healed    uint64            `json:"healed"`    // entries put back since start

@@ -144,6 +144,9 @@ func (t *table) healed() bool {
 	return t.count[unconfirmed]+t.count[contested]+t.count[proven] == 0
 }
 
+// restored reports that no write is under way, none failed last, and Redis has what is held.
+func (t *table) restored() bool { return t.batches%2 == 0 && !t.away && t.healed() }
+
 // idle reports that nothing urgent is queued or being written, and every write was answered.
 func (t *table) idle() bool {
 	return t.urgent.Len() == 0 && t.batches%2 == 0 && t.count[releasing] == 0

@@ -43,6 +43,7 @@ func (r *Registry) write(ctx context.Context) error {
 		r.changed.Broadcast()
 		r.mu.Unlock()
 		r.tellDisplaced()
+		r.tellReconciled()
 		if err != nil {
 			r.endIfSuperseded(err)
 			wait.For(ctx, r.retryDelay())
@@ -99,6 +100,7 @@ func (r *Registry) run(ctx context.Context, s *redis.Script, name string, ops []
 	if name == "heal" {
 		r.healed += uint64(got.count)
 		r.metrics.healed.Add(float64(got.count))
+		r.restoring.owed = r.restoring.owed || got.count > 0
 		if over {
 			r.outlived += got.count
 		}

@@ -2,7 +2,10 @@ package main
 
 import (
 	"flag"
+	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
@@ -15,4 +18,18 @@ func TestTheSettingsPageHasTheTablesOfTheCode(t *testing.T) {
 	servicetest.Tables(t, "../../docs/settings.md", *update, map[string][]service.Setting{
 		"ingest": new(settings).table(), "ingest simulate": new(simulation).table(),
 	})
+}
+
+func TestAFreshReplicaIsWellAndSaysWhenSweepingBegins(t *testing.T) {
+	t.Parallel()
+	p := serving(t)
+	var page string
+	p.Await(func() bool {
+		_, page = p.Get("/")
+		return strings.Contains(page, " leads, term")
+	}, "the page shows the leader")
+	require.Contains(t, page, "All is well")
+	require.Contains(t, page, "the fleet has just started; sweeping begins in 1m")
+	require.Contains(t, page, `<a href="docs/simulate.md">be a device</a>`)
+	require.Contains(t, page, service.EmbeddedNotice)
 }

@@ -132,7 +132,7 @@ func TestDoctorFindsWhatIsWrongWithAFleet(t *testing.T) {
 	witness := func(pairs ...any) { require.NoError(t, w.client.HSet(ctx, w.keys.Witness(), pairs...).Err()) }
 
 	w.writes("old", time.Minute, imei)
-	w.requireFinding("old_writers", inspect.Warning, "older writers")
+	w.requireFinding("old_writers", inspect.Warning, "plain writers, which live")
 	w.requireFinding("leader", inspect.Wrong, "nobody leads")
 	w.requireFinding("witness", inspect.Wrong, "nobody has listened to Redis yet")
 

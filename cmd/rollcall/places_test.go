@@ -119,14 +119,14 @@ func TestEveryVerbOnAFleetOfOldWriters(t *testing.T) {
 		w.writes("old", time.Minute, imei)
 		w.writes("dead", 0, other)
 		w.answers(append([]expected{
-			{"status", 0, `^old +1 +yes .* old writer$`},
+			{"status", 0, `^old +1 +yes .* plain writer: not healed$`},
 			{"find " + imei, 0, "^old holds " + imei + "; it lives: its heartbeat exists"},
 			{"find " + other, 0, "^the entry of .* names dead, which has no heartbeat"},
 			{"why " + imei, 0, "^kept: its owner old lives"},
 			{"why " + other, 0, "^kept: dead has no heartbeat, but nobody leads"},
 			{"log", 0, "^AT +TERM"},
 			{"doctor", 3, "^wrong +leader +nobody leads"},
-			{"doctor", 3, "^warning +old_writers +older writers.*: old:"},
+			{"doctor", 3, "^warning +old_writers +plain writers, .*: old [(]1 entries[)]"},
 			{"verify", 0, "^2 entries: of dead owners 1"},
 			{"pause x", 0, "^paused until it is resumed"},
 			{"resume", 0, "^not paused"},

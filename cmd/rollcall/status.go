@@ -87,7 +87,7 @@ func showInstances(w io.Writer, s inspect.Status) error {
 		}
 		remarks := in.Differs
 		if in.Old {
-			remarks = join(remarks, "old writer")
+			remarks = join(remarks, "plain writer: not healed")
 		}
 		if in.BadIndex {
 			remarks = join(remarks, "its index is no set")

@@ -22,6 +22,7 @@ var below = map[string][]string{
 	"registry":     {"guard", "internal", "janitor", "lease"},
 	"partition":    {"guard", "internal", "janitor", "registry"},
 	"orphan":       {"guard", "internal", "janitor"},
+	"handlers":     {"guard", "internal", "janitor", "partition", "registry"},
 	"availability": {"guard", "internal", "janitor", "lease"},
 }
 

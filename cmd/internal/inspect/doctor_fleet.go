@@ -149,13 +149,17 @@ func checkHeartbeats(_ context.Context, p *patient) (found, error) {
 func checkOldWriters(_ context.Context, p *patient) (found, error) {
 	var old []string
 	for _, in := range p.status.Instances {
-		if in.Old {
+		switch {
+		case in.Old && in.Devices < 0:
 			old = append(old, in.ID)
+		case in.Old:
+			old = append(old, fmt.Sprintf("%s (%d entries)", in.ID, in.Devices))
 		}
 	}
 	if len(old) > 0 {
-		return warn("older writers, without boot token or not on the roster: %s: they do not restore "+
-			"entries that Redis loses, and only the full scan sweeps them; update them", few(old))
+		return warn("plain writers, which live but have no boot token, or are not on the roster: %s: they do "+
+			"not restore entries that Redis loses, and only the full scan sweeps them; use an owner of "+
+			"docs/protocol.md", few(old))
 	}
 	return fine("none")
 }

@@ -50,7 +50,7 @@ func (s Status) Problems() []Problem {
 	case h != nil && h.Reason == "paused":
 		warnings = append(warnings,
 			Problem{"hold:paused", Warning, "Sweeping is " + h.Sentence + ".", "", h.Runbook})
-	case s.Partitions != nil:
+	case s.Partitions != nil, h != nil && h.Young:
 	case h != nil:
 		warnings = append(warnings, Problem{"hold:" + h.Reason, Warning,
 			"Sweeping is held (" + h.Reason + "): " + h.Sentence + ".", "", h.Runbook})

@@ -81,7 +81,7 @@ type Instance struct {
 	Address   string    `json:"address"`
 	// BadIndex: its index is of another type, and left alone.
 	BadIndex bool `json:"bad_index,omitempty"`
-	// Old: an older writer, without boot token or not on the roster.
+	// Old: a plain writer, without boot token or not on the roster: an owner that heals nothing.
 	Old bool `json:"old,omitempty"`
 	// Differs describes settings that differ from the fleet's, or the partitions where it has no
 	// heartbeat.

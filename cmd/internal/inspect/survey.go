@@ -220,7 +220,31 @@ func (s *survey) status(ids []string, abouts map[string]About) Status {
 		}
 		st.Instances = append(st.Instances, in)
 	}
+	if st.young() {
+		st.Hold.Young = true
+		st.Hold.Sentence = fmt.Sprintf("the fleet has just started; sweeping begins in %s, when Redis has "+
+			"been listened to for long enough", Short(st.Hold.Until.Sub(st.Now)))
+	}
 	return st
+}
+
+// young reports whether all that live started when the present hold began, or later: nobody could
+// have listened before.
+func (s *Status) young() bool {
+	if s.Hold == nil || s.Hold.Reason != "gap" || s.Partitions != nil {
+		return false
+	}
+	living := 0
+	for _, in := range s.Instances {
+		if !in.Alive {
+			continue
+		}
+		if in.Started.IsZero() || in.Started.Add(s.Witness.gap).Before(s.Hold.Since) {
+			return false
+		}
+		living++
+	}
+	return living > 0
 }
 
 func (l look) worseThan(than look) bool {

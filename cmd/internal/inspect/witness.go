@@ -24,6 +24,8 @@ type Hold struct {
 	Sentence string `json:"sentence"`
 	// Runbook is the heading of docs/runbook.md.
 	Runbook string `json:"runbook"`
+	// Young: the whole fleet has just started, so nothing is wrong.
+	Young bool `json:"young,omitempty"`
 }
 
 // Witness is how long Redis has been observed, according to its record.

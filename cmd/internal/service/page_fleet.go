@@ -24,6 +24,9 @@ func (s Status) problems() (found []inspect.Problem) {
 			Sentence: "This replica, " + s.Instance + ", is not ready: " + s.NotReady + "."})
 	}
 	for _, text := range s.Redis.Warnings {
+		if text == EmbeddedNotice { // chosen on purpose; the part about this replica says it
+			continue
+		}
 		found = append(found, inspect.Problem{Name: "redis:" + text, Level: inspect.Warning, Sentence: text})
 	}
 	return found
@@ -197,7 +200,7 @@ func newInstanceRow(s *inspect.Status, in inspect.Instance, own string) instance
 	add(in.ID == own, "this replica")
 	add(!in.Alive && len(in.SilentIn) == 0, "silent")
 	add(in.Differs != "", in.Differs)
-	add(in.Old, "old writer")
+	add(in.Old, "plain writer: not healed")
 	row.Remarks = strings.Join(remarks, " · ")
 	switch oddity(s, in) {
 	case 0:

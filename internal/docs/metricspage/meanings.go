@@ -79,7 +79,7 @@ var meanings = map[string]meaning{
 	},
 	"teltonika_registry_failures_total": {
 		"0",
-		"`heartbeat`: Redis is away, or refuses. `register`: devices not registered at the first try; they are served, and healed later. `release`, `heal`: tried again. `lookup`: the caller got the error",
+		"`heartbeat`: Redis is away, or refuses. `register`: ids not registered at the first try; they are served, and healed later. `release`, `heal`: tried again. `lookup`: the caller got the error",
 	},
 	"teltonika_registry_devices": {
 		"The number of devices that are connected here",

@@ -69,7 +69,7 @@ export class Rows {
 		set(row.querySelector(".remarks"), [
 			leads(fleet, i.id),
 			i.id === document.body.dataset.instance ? "this replica" : "",
-			i.alive || i.silent_in ? "" : "silent", i.differs ?? "", i.old ? "old writer" : "",
+			i.alive || i.silent_in ? "" : "silent", i.differs ?? "", i.old ? "plain writer: not healed" : "",
 		].filter(Boolean).join(" · "));
 		return row;
 	}

@@ -13,7 +13,7 @@ export function showState(fleet, now) {
 	const silent = fleet.instances.length - live;
 	if (fleet.partitions) showPartitions(fleet.partitions);
 	else replaceLink($("leader"), leader ? leader.instance : "nobody", leader?.address);
-	set($("sweeping"), hold ? `held: ${held(fleet)}` : fleet.heard ? "allowed" : "not now");
+	set($("sweeping"), hold?.young ? hold.sentence : hold ? `held: ${held(fleet)}` : fleet.heard ? "allowed" : "not now");
 	set($("living"), `${count(live)} live` + (silent ? `, ${count(silent)} silent` : ""));
 	set($("entries"), `${count(fleet.entries)} entries`);
 	set($("evicted"), `${count(witness.evicted_total)} evicted, ever`);

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+var update = flag.Bool("update", false, "write the tables into the manual")
+
+func TestMain(m *testing.M) {
+	logging.Disable() // as service.Main does
+	redistest.Main(m)
+}
+
+func start(t *testing.T, server *redistest.Server, more ...string) *servicetest.Program {
+	t.Helper()
+	p := servicetest.Start(t, func(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+		return program().Execute(ctx, args, nil, stdout, stderr)
+	}, append([]string{
+		"--redis-url=redis://" + server.Addr(), "--heartbeat-interval=300ms", "--heartbeat-ttl=1500ms",
+		"--janitor-interval=1s", "--janitor-lease-ttl=1500ms",
+	}, more...)...)
+	p.Serves()
+	return p
+}
+
+func state(t *testing.T, p *servicetest.Program) (s service.Status) {
+	t.Helper()
+	res, body := p.Ask("", http.MethodGet, "/api/v1/status", "")
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	require.NoError(t, json.Unmarshal([]byte(body), &s))
+	return s
+}
+
+func TestTheDeadEntriesOfPlainWritersAreRemovedAndTheLivingStay(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb, keys, ctx := server.Client(), guard.Layout{Prefix: "chat:"}, t.Context()
+	for i := range 100 {
+		owner := []string{"living", "dead"}[i%2]
+		require.NoError(t, rdb.HSet(ctx, keys.Registry(), fmt.Sprint("alice|", i), owner).Err())
+	}
+	require.NoError(t, rdb.Set(ctx, keys.Heartbeat("living"), "1", time.Hour).Err())
+
+	first := start(t, server, "--janitor-prefix=chat:", "--instance-id=janitor-0")
+	second := start(t, server, "--janitor-prefix=chat:", "--instance-id=janitor-1")
+	first.Await(func() bool { return rdb.HLen(ctx, keys.Registry()).Val() == 50 })
+	for id, owner := range rdb.HGetAll(ctx, keys.Registry()).Val() {
+		require.Equal(t, "living", owner, id)
+	}
+	first.Await(func() bool { return state(t, first).Janitor.Leading != state(t, second).Janitor.Leading })
+	st := state(t, first)
+	require.True(t, st.Ready, st.NotReady)
+	require.Zero(t, st.Registry.Devices)
+	first.Await(func() bool { return state(t, first).Janitor.Witness.Evicted == 50 }, "its next tick reads the total")
+	res, page := first.Ask("", http.MethodGet, "/", "")
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	require.Contains(t, page, "none of its own")
+
+	for _, p := range []*servicetest.Program{first, second} {
+		p.Stop()
+		require.Equal(t, service.ExitOK, p.Ends())
+	}
+	require.Zero(t, rdb.Exists(ctx, keys.Heartbeat("janitor-0"), keys.Heartbeat("janitor-1"), keys.Lease()).Val())
+}
+
+func TestAFleetInPartitionsIsRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	keys := guard.Layout{Prefix: "{rollcall}:"}
+	require.NoError(t, server.Client().Set(t.Context(), keys.Partitions(), 16, 0).Err())
+	p := start(t, server, "--janitor-prefix="+keys.Prefix)
+	require.Equal(t, service.ExitFailed, p.Ends())
+	require.Contains(t, p.Log.String(), "another number of partitions")
+}
+
+func loaded(environ ...string) (*settings, error) {
+	s := new(settings)
+	c := &service.Command{Name: "janitor", Settings: s.table(), Prefixes: prefixes, Check: s.check}
+	return s, c.Load(nil, environ)
+}
+
+func TestTheManualHasTheSettingsOfTheCode(t *testing.T) {
+	t.Parallel()
+	servicetest.Tables(t, "../../docs/janitor.md", *update, map[string][]service.Setting{"janitor": new(settings).table()})
+}
+
+func TestRedisAloneIsNeededAndTheDefaultsAreIngests(t *testing.T) {
+	t.Parallel()
+	s, err := loaded("REDIS_URL=redis://127.0.0.1:6379")
+	require.NoError(t, err)
+	s.Redis = service.Redis{}
+	require.Equal(t, &settings{
+		Base:              service.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
+		heartbeatInterval: 30 * time.Second, heartbeatTTL: 90 * time.Second,
+		interval: time.Minute, leaseTTL: 15 * time.Second, redisShare: 0.25,
+	}, s)
+	s, err = loaded("REDIS_URL=embedded", "JANITOR_INTERVAL_MS=7000")
+	require.NoError(t, err)
+	require.Equal(t, 7*time.Second, s.interval)
+	for environ, want := range map[string]string{
+		"":                        "REDIS_URL",
+		"HEARTBEAT_TTL=60s":       "HEARTBEAT_TTL: expected at least three times",
+		"JANITOR_SCAN=7":          "JANITOR_SCAN",
+		"JANITOR_PREFIX={a}{b}":   "JANITOR_PREFIX",
+		"JANITOR_REDIS_SHARE=1.1": "JANITOR_REDIS_SHARE",
+	} {
+		_, err = loaded(environ)
+		require.ErrorContains(t, err, want)
+	}
+	_, err = loaded("REDIS_URL=redis://127.0.0.1:6379?addr=127.0.0.1:6380", "JANITOR_PREFIX=chat:")
+	require.ErrorContains(t, err, "JANITOR_PREFIX: expected one with a hash tag")
+	_, err = loaded("REDIS_URL=embedded", "JANITOR_INTERVAL_MS=7000", "JANITOR_INTERVAL=7s")
+	require.ErrorContains(t, err, "JANITOR_INTERVAL")
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/tracing"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/partition"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// pageText is this program's part of the status page.
+//
+//go:embed page.html
+var pageText string
+
+// replica is one running process and its parts.
+type replica struct {
+	settings *settings
+	log      *slog.Logger
+	began    time.Time
+	traces   *tracing.Tracing
+
+	clients   *service.Clients
+	inspector *service.Inspector
+	http      *service.HTTP
+	registry  *partition.Registry // without sockets: for the heartbeat
+	janitor   *partition.Janitor
+	files     *reload.Watcher
+
+	draining atomic.Bool
+}
+
+// serve is a replica's whole life. The error is nil after ctx ended and all has stopped within the
+// grace.
+func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
+	r := &replica{settings: s, log: log, began: time.Now()}
+	r.traces = tracing.Start(ctx, tracing.Config{
+		Program: "janitor", Version: service.Version(), Instance: s.InstanceID, Logger: log,
+	})
+	defer r.traces.Close()
+	if r.clients, err = service.Connect(ctx, &s.Redis, s.controlDeadline()); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.clients.Close()) }()
+	if err := r.assemble(ctx); err != nil {
+		return s.Beside(ctx, err, "janitor %s")
+	}
+	defer r.http.Close()
+	return r.run(ctx)
+}
+
+// assemble makes the parts. Last it opens the HTTP listener, so that an address in use is known
+// before anything has begun.
+func (r *replica) assemble(ctx context.Context) (err error) {
+	s, log := r.settings, r.log
+	if r.inspector, err = service.Inspect(ctx, r.clients, log); err != nil {
+		return err
+	}
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	// One partition: a fleet of another number is refused, and more than 32 replicas cost no more.
+	r.registry, err = partition.NewRegistry(registry.Config{
+		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
+		Layout: s.layout(), HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
+		Drain: s.ShutdownGrace * 3 / 10, Logger: log, Registerer: metrics,
+	}, 1)
+	if err != nil {
+		return err
+	}
+	r.janitor, err = partition.NewJanitor(janitor.Config{
+		Client: r.clients.Data, Control: r.clients.Control,
+		Interval: s.interval, LeaseTTL: s.leaseTTL, RedisShare: s.redisShare, DryRun: s.dryRun,
+		StartSpan: r.traces.StartSpan(), Logger: log, Registerer: metrics,
+	}, r.registry)
+	if err != nil {
+		return err
+	}
+	tokens, files, err := s.Tokens()
+	if err != nil {
+		return err
+	}
+	r.files, err = reload.New(reload.Config{
+		Files: append(files, r.clients.Files...), Logger: log, Registerer: metrics,
+	})
+	if err != nil {
+		return err
+	}
+	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
+		Addr: s.HTTPAddr, Hosts: s.HTTPHosts, Tokens: tokens, Janitor: r.janitor,
+		Program: "janitor", Client: r.clients.Data, Layout: r.registry.Layout(),
+		Status: func() service.Stated { return r.status() }, Page: pageText,
+		Metrics: metrics, Logger: log,
+	})
+	return err
+}
+
+// run serves until ctx ends or a part fails, and stops every part. They stop in this order, each
+// within its share of the grace: the janitor joins its passes and releases the lease (4/10); the
+// registry, which beats until then, says goodbye (2/10); HTTP, which shows all of that, ends last.
+func (r *replica) run(ctx context.Context) error {
+	parts := service.NewParts(ctx, r.settings.ShutdownGrace, r.log)
+	parts.Go("http", r.http.Run)
+	parts.Go("registry", r.registry.Run)
+	parts.Go("inspector", r.inspector.Run)
+	parts.Go("files", r.files.Run)
+	parts.Go("janitor", service.Accepted(r.registry.Status, r.janitor.Run))
+
+	parts.Wait()
+	r.draining.Store(true)
+	parts.Stop(4, "janitor", "inspector", "files")
+	if left := parts.Stop(6, "registry"); len(left) > 0 {
+		// No context ends a call that waits for a silent Redis; this does.
+		_ = r.clients.Data.Close()
+	}
+	parts.Stop(9)
+	parts.Stop(10, "http")
+	return parts.End()
+}
+
+// status is what this replica knows, without asking anybody.
+func (r *replica) status() service.Status {
+	st := service.Status{
+		Instance: r.registry.Instance(), Version: service.Version(),
+		Time: time.Now(), Started: r.began, HTTPAddr: r.http.Addr(),
+		Admin: r.settings.AdminToken != "", Files: r.files.Status(),
+		Registry: r.registry.Status(), Janitor: r.janitor.Status(),
+	}
+	_, failing := st.Registry.Failing["heartbeat"]
+	st.Redis = r.inspector.Status(!failing && !st.Registry.LastBeat.IsZero())
+	st.NotReady = r.notReady(st.Redis.Reachable, st.Registry)
+	st.Ready = st.NotReady == ""
+	return st
+}
+
+// notReady says why this replica cannot work; empty: it can.
+func (r *replica) notReady(reachable bool, reg registry.Status) string {
+	switch {
+	case r.draining.Load():
+		return "draining: this replica stops"
+	case reg.Refused != "":
+		return "refused: Redis does not accept this replica: " + reg.Refused
+	case !reachable && reg.LastBeat.IsZero():
+		return "starting: no heartbeat has landed yet"
+	case !reachable:
+		return "Redis does not answer: " + reg.Failing["heartbeat"]
+	}
+	return ""
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+const (
+	pingEvery = 20 * time.Second
+	pongIn    = 5 * time.Second
+)
+
+type chat struct {
+	log *slog.Logger
+	rdb *redis.Client
+	reg *registry.Registry
+
+	lost chan struct{} // one slot: put everything back
+
+	mu      sync.Mutex
+	sockets map[string]*socket // by id
+}
+
+type socket struct {
+	conn    *websocket.Conn
+	suspect chan struct{} // one slot: ping now
+}
+
+// message is what one replica tells another by pub/sub.
+type message struct{ To, Text string }
+
+func (c *chat) connect(w http.ResponseWriter, r *http.Request) {
+	user, device := r.FormValue("user"), r.FormValue("device")
+	if user == "" || device == "" || strings.Contains(user, "|") {
+		http.Error(w, "user and device are needed; a user's name has no |", http.StatusBadRequest)
+		return
+	}
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer conn.CloseNow()
+	ctx, id := r.Context(), user+"|"+device
+	s := &socket{conn: conn, suspect: make(chan struct{}, 1)}
+	claim := c.arrived(id, s)
+	defer c.gone(id, s)
+	defer claim.Release()
+	go s.watch(ctx, claim)
+
+	// rollcall: socket
+	landed, cancel := context.WithTimeout(ctx, time.Second)
+	if err := claim.Wait(landed); err != nil { // served all the same: it is healed later
+		c.log.Warn("not registered yet", "id", id, "error", err)
+	}
+	cancel()
+	if err := c.rdb.ZAdd(ctx, online, redis.Z{Member: id}).Err(); err != nil {
+		c.nudge() // tries again, with everything else
+	}
+	// rollcall: end
+	for {
+		_, text, err := conn.Read(ctx)
+		if err != nil {
+			return
+		}
+		if to, text, ok := strings.Cut(string(text), " "); ok {
+			c.send(ctx, to, user+": "+text)
+		}
+	}
+}
+
+// arrived files a socket and registers it, in one step: of two sockets of one id that come at once,
+// the one that is filed has the newest claim. It is filed before its id is in the sorted set, so
+// that a loss right after that puts it back.
+func (c *chat) arrived(id string, s *socket) *registry.Claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sockets[id] = s
+	return c.reg.Register(id) // an id is one socket; never fails, never blocks
+}
+
+// gone forgets a socket. It leaves the sorted set alone: the device may be at another replica by
+// now. The rule takes out what is nowhere, and readers ask where each id is anyway.
+func (c *chat) gone(id string, s *socket) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sockets[id] == s {
+		delete(c.sockets, id)
+	}
+}
+
+// watch pings the other end and closes the socket when it is dead or superseded. It ends with the
+// socket's context, or at the first ping after the socket closed.
+func (s *socket) watch(ctx context.Context, claim *registry.Claim) {
+	defer s.conn.CloseNow()
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-claim.Superseded():
+			_ = s.conn.Close(websocket.StatusPolicyViolation, "this device has connected again")
+			return
+		case <-tick.C:
+		case <-s.suspect:
+		}
+		// rollcall: ping
+		claim.FrameAcked() // a pong of this ping comes after this call
+		pong, cancel := context.WithTimeout(ctx, pongIn)
+		err := s.conn.Ping(pong) // writes, and waits for the pong of this very ping
+		cancel()
+		if err != nil {
+			return
+		}
+		claim.FrameReceived() // the device is really at the other end
+		// rollcall: end
+	}
+}
+
+// suspect has a socket pinged whose device another replica heard later.
+func (c *chat) suspect(id, _ string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.sockets[id]; s != nil {
+		nudge(s.suspect)
+	}
+}
+
+func (c *chat) nudge() { nudge(c.lost) }
+
+func nudge(slot chan struct{}) {
+	select {
+	case slot <- struct{}{}:
+	default:
+	}
+}
+
+// keep puts the ids of this replica's sockets back into the sorted set when they may be lost.
+func (c *chat) keep(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.lost:
+		}
+		if err := c.putBack(ctx); err != nil && ctx.Err() == nil {
+			c.log.Warn("cannot put back who is online; trying again", "error", err)
+			time.AfterFunc(time.Second, c.nudge)
+		}
+	}
+}
+
+func (c *chat) putBack(ctx context.Context) error {
+	c.mu.Lock()
+	ids := slices.Collect(maps.Keys(c.sockets))
+	c.mu.Unlock()
+	for some := range slices.Chunk(ids, 1000) {
+		members := make([]redis.Z, len(some))
+		for i, id := range some {
+			members[i] = redis.Z{Member: id}
+		}
+		if err := c.rdb.ZAdd(ctx, online, members...).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// devices returns the ids of a user's sockets, and the replica of each.
+func (c *chat) devices(ctx context.Context, user string) (pods map[string]string, _ error) {
+	// rollcall: find
+	ids, err := c.rdb.ZRangeByLex(ctx, online, &redis.ZRangeBy{
+		Min: "[" + user + "|", Max: "(" + user + "}", // '}' comes right after '|'
+	}).Result()
+	if err != nil {
+		return nil, err
+	}
+	owners, err := c.reg.LookupMany(ctx, ids) // lacks those that are nowhere
+	pods = make(map[string]string, len(owners))
+	for id, o := range owners {
+		if o.Live {
+			pods[id] = o.Instance
+		}
+	}
+	// rollcall: end
+	return pods, err
+}
+
+func (c *chat) where(w http.ResponseWriter, r *http.Request) {
+	pods, err := c.devices(r.Context(), r.FormValue("user"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(pods)
+}
+
+// send passes a text to each device of a user. Pub/sub may lose it: a real service keeps messages
+// elsewhere, and tells replicas only that there are some.
+func (c *chat) send(ctx context.Context, to, text string) {
+	pods, err := c.devices(ctx, to)
+	for id, pod := range pods {
+		body, _ := json.Marshal(message{id, text}) // strings always marshal
+		err = cmp.Or(err, c.rdb.Publish(ctx, inbox(pod), body).Err())
+	}
+	if err != nil {
+		c.log.Warn("cannot send", "to", to, "error", err)
+	}
+}
+
+func inbox(instance string) string { return "chat:inbox:" + instance }
+
+// receive delivers what other replicas send to sockets of this one.
+func (c *chat) receive(ctx context.Context) error {
+	sub := c.rdb.Subscribe(ctx, inbox(c.reg.Instance()))
+	defer sub.Close()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case got := <-sub.Channel():
+			var m message
+			if got != nil && json.Unmarshal([]byte(got.Payload), &m) == nil {
+				c.deliver(ctx, m)
+			}
+		}
+	}
+}
+
+func (c *chat) deliver(ctx context.Context, m message) {
+	c.mu.Lock()
+	s := c.sockets[m.To]
+	c.mu.Unlock()
+	if s == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, pongIn)
+	defer cancel()
+	_ = s.conn.Write(ctx, websocket.MessageText, []byte(m.Text)) // watch finds a dead socket
+}

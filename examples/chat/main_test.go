@@ -1,0 +1,277 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// asReplica makes the test's own program the service, so that a replica can be killed.
+const asReplica = "CHAT_REPLICA_OF_A_TEST"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asReplica) != "" {
+		main()
+		return
+	}
+	redistest.Main(m)
+}
+
+// replica is a process of the service.
+type replica struct {
+	*process.Process
+	name, addr string
+}
+
+func start(t *testing.T, server *redistest.Server, name string) *replica {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-redis", server.Addr(), "-heartbeat", "1s")
+	cmd.Env = append(os.Environ(), asReplica+"=1", "POD_NAME="+name)
+	p, err := process.Start(cmd, process.Options{Log: filepath.Join(t.TempDir(), name+".log")})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("%s:\n%s", name, p.Log())
+		}
+	})
+	r := &replica{Process: p, name: name}
+	until(t, func() bool {
+		r.addr = p.Said("listening", "addr")
+		return r.addr != ""
+	})
+	return r
+}
+
+func until(t *testing.T, cond func() bool) {
+	t.Helper()
+	waittest.Until(t, 20*time.Millisecond, cond)
+}
+
+// get returns "" if the replica does not answer.
+func (r *replica) get(t *testing.T, path string) (code int, body string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.addr+path, http.NoBody)
+	require.NoError(t, err)
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return 0, ""
+	}
+	defer res.Body.Close()
+	text, _ := io.ReadAll(res.Body)
+	return res.StatusCode, string(text)
+}
+
+// where returns the replica of each of a user's devices, as this replica sees it.
+func (r *replica) where(t *testing.T, user string) (devices map[string]string) {
+	t.Helper()
+	var pods map[string]string
+	if code, body := r.get(t, "/where?user="+user); code == http.StatusOK {
+		require.NoError(t, json.Unmarshal([]byte(body), &pods))
+	}
+	devices = make(map[string]string, len(pods))
+	for id, pod := range pods {
+		devices[strings.TrimPrefix(id, user+"|")] = pod
+	}
+	return devices
+}
+
+// client is a device of a user.
+type client struct {
+	conn  *websocket.Conn
+	texts chan string // closed when the socket ends
+}
+
+func (r *replica) connect(t *testing.T, user, device string) *client {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
+	defer cancel()
+	conn, res, err := websocket.Dial(ctx, "ws://"+r.addr+"/connect?user="+user+"&device="+device, nil)
+	require.NoError(t, err)
+	if res.Body != nil {
+		_ = res.Body.Close()
+	}
+	c := &client{conn, make(chan string, 100)}
+	go func() {
+		defer close(c.texts)
+		for {
+			_, text, err := conn.Read(context.Background())
+			if err != nil {
+				return
+			}
+			c.texts <- string(text)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = conn.CloseNow()
+		for range c.texts { // until it is closed
+		}
+	})
+	return c
+}
+
+func (c *client) say(t *testing.T, text string) {
+	t.Helper()
+	require.NoError(t, c.conn.Write(t.Context(), websocket.MessageText, []byte(text)))
+}
+
+// hears waits for a text. Pub/sub may lose one while things break, so it is said again and again.
+func (c *client) hears(t *testing.T, from *client, text string) {
+	t.Helper()
+	for again := time.NewTicker(200 * time.Millisecond); ; {
+		from.say(t, "alice "+text)
+		select {
+		case got, open := <-c.texts:
+			require.True(t, open, "the socket has ended")
+			if got == "bob: "+text {
+				again.Stop()
+				return
+			}
+		case <-again.C:
+		}
+	}
+}
+
+func TestAUserWithThreeSocketsOnThreeReplicasIsFoundWhole(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client()
+	one, two, three := start(t, server, "chat-0"), start(t, server, "chat-1"), start(t, server, "chat-2")
+	fleet := []*replica{one, two, three}
+	everywhere := func(want map[string]string, among ...*replica) {
+		t.Helper()
+		for _, r := range among {
+			until(t, func() bool { return maps.Equal(r.where(t, "alice"), want) })
+		}
+	}
+	bob := one.connect(t, "bob", "phone")
+	phone, tablet := one.connect(t, "alice", "phone"), two.connect(t, "alice", "tablet")
+	laptop := three.connect(t, "alice", "laptop")
+	whole := map[string]string{"phone": "chat-0", "tablet": "chat-1", "laptop": "chat-2"}
+	everywhere(whole, fleet...)
+	for _, c := range []*client{phone, tablet, laptop} {
+		c.hears(t, bob, "hello")
+	}
+
+	// Redis loses everything.
+	require.NoError(t, rdb.FlushAll(t.Context()).Err())
+	everywhere(whole, fleet...)
+	for _, c := range []*client{phone, tablet, laptop} {
+		c.hears(t, bob, "still there?")
+	}
+
+	// A replica is paused until it counts as dead. Its sockets stay open.
+	require.NoError(t, two.Stop())
+	everywhere(map[string]string{"phone": "chat-0", "laptop": "chat-2"}, one, three)
+	until(t, func() bool { // also in the index by user
+		return !slices.Contains(rdb.ZRange(t.Context(), online, 0, -1).Val(), "alice|tablet")
+	})
+	require.NoError(t, two.Cont())
+	everywhere(whole, fleet...)
+	tablet.hears(t, bob, "back again?")
+
+	// A replica dies. Its device connects to another.
+	three.Kill()
+	everywhere(map[string]string{"phone": "chat-0", "tablet": "chat-1"}, one, two)
+	laptop = two.connect(t, "alice", "laptop")
+	whole["laptop"] = "chat-1"
+	everywhere(whole, one, two)
+	laptop.hears(t, bob, "moved?")
+
+	// The device connects again before its old socket has ended.
+	newer := one.connect(t, "alice", "phone")
+	for range phone.texts { // until the older socket is closed
+	}
+	newer.hears(t, bob, "on the newer one?")
+	everywhere(whole, one, two)
+
+	// Everybody leaves but bob.
+	for _, c := range []*client{newer, tablet, laptop} {
+		_ = c.conn.CloseNow()
+	}
+	everywhere(map[string]string{}, one, two)
+	require.Equal(t, map[string]string{"phone": "chat-0"}, two.where(t, "bob"), "an answer, not a failure")
+	until(t, func() bool {
+		return slices.Equal(rdb.ZRange(t.Context(), online, 0, -1).Val(), []string{"bob|phone"})
+	})
+
+	code, text := one.get(t, "/rollcall")
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, text, "<td>chat-1<td>alive")
+	_, text = one.get(t, "/metrics")
+	require.Contains(t, text, "chat_registry_healed_total")
+	require.Contains(t, text, "chat_janitor_leader")
+	for _, r := range []*replica{one, two} {
+		code, _ = r.get(t, "/readyz")
+		require.Equal(t, http.StatusOK, code)
+		require.NoError(t, r.Signal(syscall.SIGTERM))
+		require.Zero(t, r.ExitCode(), r.name)
+	}
+	require.Zero(t, rdb.Exists(t.Context(), registry.Layout{Prefix: "chat:"}.Registry()).Val())
+}
+
+var region = regexp.MustCompile(`(?ms)^(\t+)// rollcall: (\w+)\n(.*?)^\t+// rollcall: end\n`)
+
+func regions(t *testing.T) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	for _, file := range []string{"main.go", "chat.go"} {
+		code, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, found := range region.FindAllStringSubmatch(string(code), -1) {
+			all[found[2]] = strings.TrimPrefix(strings.ReplaceAll("\n"+found[3], "\n"+found[1], "\n"), "\n")
+		}
+	}
+	require.Len(t, all, 4)
+	return all
+}
+
+func TestThePagesShowThisCode(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/users.md")
+	require.NoError(t, err)
+	for name, code := range regions(t) {
+		require.Contains(t, string(page), "```go\n"+code+"```\n", "docs/users.md has another text of %s", name)
+	}
+}
+
+func TestRollcallTakesFortyLinesAtMost(t *testing.T) {
+	t.Parallel()
+	fleet := regions(t)["fleet"]
+	lines := strings.Count(fleet, "\n") - 3*strings.Count(fleet, "if err != nil {\n\treturn err\n}\n")
+	uses := regexp.MustCompile(`^[^/]*\b(MaxRetries|registry|reg|jan|claim)\b|\bhandlers\.`)
+	for _, file := range []string{"main.go", "chat.go"} {
+		code, err := os.ReadFile(file)
+		require.NoError(t, err)
+		_, code, _ = bytes.Cut(code, []byte("\n)\n")) // behind the imports
+		for line := range bytes.Lines(regexp.MustCompile(`(?s)// rollcall: fleet.*?// rollcall: end`).ReplaceAll(code, nil)) {
+			if uses.Match(line) {
+				lines++
+			}
+		}
+	}
+	t.Log(lines, "lines")
+	require.LessOrEqual(t, lines, 40)
+}
