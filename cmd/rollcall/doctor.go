@@ -39,13 +39,14 @@ Rights are those of the user in REDIS_URL: give the replicas' own.`,
 	}
 }
 
+var colourOf = map[inspect.Level]string{inspect.OK: green, inspect.Warning: yellow, inspect.Wrong: red}
+
 // showDiagnosis writes a finding a line, the level first.
 func showDiagnosis(w io.Writer, d inspect.Diagnosis) error {
-	colour := map[inspect.Level]string{inspect.OK: green, inspect.Warning: yellow, inspect.Wrong: red}
 	counts := map[inspect.Level]int{}
 	for _, c := range d.Checks {
 		counts[c.Level]++
-		level := paint(w, colour[c.Level], fmt.Sprintf("%-7s", c.Level))
+		level := paint(w, colourOf[c.Level], fmt.Sprintf("%-7s", c.Level))
 		_, err := fmt.Fprintf(w, "%s  %-18s  %s\n", level, printable.Text(c.Name), printable.Text(c.Sentence))
 		if err != nil {
 			return err

@@ -58,10 +58,10 @@ func (r *Reader) led(ctx context.Context) (bool, string, error) {
 		return false, "", err
 	case l == nil:
 		return false, "nobody leads", nil
-	case l.Epoch == 0 && l.silent:
+	case !l.begun() && l.silent:
 		return false, fmt.Sprintf("nobody leads: %s holds %s, which is no living instance",
 			r.keys.Lease(), l.Instance), nil
-	case l.Epoch == 0:
+	case !l.begun():
 		return false, l.Instance + " is about to lead", nil
 	}
 	return true, l.Instance + " leads", nil

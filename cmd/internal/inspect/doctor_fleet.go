@@ -16,7 +16,7 @@ func checkLeader(_ context.Context, p *patient) (found, error) {
 		return warn("no replica is alive, so nobody leads; start one")
 	case l == nil:
 		return wrong("nobody leads, so nothing dead is swept; look at runbook.md#rollcallnobodyleads")
-	case l.Epoch == 0:
+	case !l.begun():
 		return warn("%s has the lease but has not begun its term; nothing is swept until then. "+
 			"If that lasts, check its log", l.Instance)
 	case l.Since.IsZero():
@@ -200,6 +200,10 @@ func checkLog(ctx context.Context, p *patient) (found, error) {
 		return found{}, err
 	}
 	bytes, err := p.client.MemoryUsage(ctx, p.keys.Log()).Result()
+	if n == 0 && p.status.Leader != nil && p.status.Leader.LogLost {
+		return warn("lost: nobody can tell what was evicted before; find what deleted it (DEL, or a " +
+			"maxmemory-policy that evicts keys). Sweeping goes on, and the next eviction or term begins a new one")
+	}
 	if n == 0 {
 		return fine("empty")
 	}

@@ -31,6 +31,7 @@ type Partitions struct {
 	Looked int `json:"looked,omitempty"`
 
 	forever []int // whose leases never expire
+	logLost []int // whose leader leads without an eviction log
 	passes  map[string][]janitor.Report
 }
 

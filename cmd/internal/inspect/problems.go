@@ -41,10 +41,13 @@ func (s Status) Problems() []Problem {
 			l.Instance + " leads, and " + s.LeaderSilent() + ".",
 			"Wait. Check that it is alive, if it should be. If the lease outlasts its TTL, delete it.",
 			"rollcallnobodyleads"})
-	case l.Epoch == 0:
+	case !l.begun():
 		warnings = append(warnings, Problem{"term_not_begun", Warning,
 			l.Instance + " has the lease but has not begun its term; nothing is swept until then.",
 			"Wait. If that lasts, check its log.", "rollcallnobodyleads"})
+	}
+	if s.LogLost() {
+		warnings = append(warnings, Problem{"log_lost", Warning, logLost + ".", logLostDo, "the-eviction-log-is-lost"})
 	}
 	switch h := s.Hold; {
 	case h != nil && h.Reason == "paused":
@@ -77,6 +80,16 @@ func (s Status) Problems() []Problem {
 		}
 	}
 	return append(wrong, warnings...)
+}
+
+const logLost = "The eviction log is lost: nobody can tell what was evicted before"
+
+const logLostDo = "Find what deleted it: DEL, or a maxmemory-policy that evicts keys. " +
+	"Sweeping goes on, and the next eviction or term begins a new log."
+
+// LogLost reports whether somebody leads and the eviction log, which had that term, is gone.
+func (s Status) LogLost() bool {
+	return s.Leader != nil && s.Leader.LogLost || s.Partitions != nil && len(s.Partitions.logLost) > 0
 }
 
 func (s Status) ofPartitions() (wrong, warnings []Problem) {
@@ -139,9 +152,12 @@ func (s Status) silent() []Problem {
 	if s.Hold != nil || unled || !s.Heard {
 		do = "They will be swept when sweeping resumes, unless the instance comes back first."
 	}
-	return []Problem{{"silent", Warning,
-		fmt.Sprintf("%s; devices still in %s: %d.", list(ids, "is silent", "are silent"),
-			map[bool]string{true: "its name", false: "their names"}[len(ids) == 1], devices), do, ""}}
+	text := list(ids, "is silent", "are silent")
+	if devices > 0 { // else the registry is too large to count for this
+		text += fmt.Sprintf("; devices still in %s: %d",
+			map[bool]string{true: "its name", false: "their names"}[len(ids) == 1], devices)
+	}
+	return []Problem{{"silent", Warning, text + ".", do, ""}}
 }
 
 func (s Status) silentIn() []Problem {

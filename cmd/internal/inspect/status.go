@@ -46,13 +46,18 @@ type Status struct {
 type Leader struct {
 	Instance string    `json:"instance"`
 	Since    time.Time `json:"since,omitzero"`
-	Epoch    uint64    `json:"epoch"`   // 0: its term has not begun yet
+	Epoch    uint64    `json:"epoch"`   // 0: its term has not begun yet, or has no number any more
 	Address  string    `json:"address"` // of its HTTP server; "": unknown
 	// ExpiresIn is the time until the lease expires if not renewed; "": never.
 	ExpiresIn string `json:"expires_in"`
+	// LogLost: it leads, and the eviction log, which had its term, is gone.
+	LogLost bool `json:"log_lost,omitempty"`
 
 	silent bool
 }
+
+// begun reports whether its term has begun.
+func (l *Leader) begun() bool { return l.Epoch > 0 || l.LogLost }
 
 // LeaderSilent describes a leader without a heartbeat, and what follows; "" if it has one, or
 // nobody leads.
@@ -156,7 +161,7 @@ func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
 	if l.silent, err = r.isSilent(ctx, h.Instance); err != nil {
 		return nil, err
 	}
-	if l.Epoch, err = r.begunEpoch(ctx, h, now); err != nil {
+	if l.Epoch, l.LogLost, err = r.begunEpoch(ctx, h, l.silent, now); err != nil {
 		return nil, err
 	}
 	l.Since = began(l.Epoch, now)
@@ -173,24 +178,74 @@ func (r *Reader) isSilent(ctx context.Context, id string) (bool, error) {
 
 // begunEpoch returns the epoch of the holder's term, or 0 if the term has not begun. Until the log
 // has the term's first record, the stored epoch may be the previous term's; if somebody has
-// overwritten it, only the log is right.
-func (r *Reader) begunEpoch(ctx context.Context, h lease.Holder, now time.Time) (uint64, error) {
+// overwritten it, only the log is right. If the log is lost, what the holder reports decides.
+func (r *Reader) begunEpoch(
+	ctx context.Context, h lease.Holder, silent bool, now time.Time,
+) (epoch uint64, logLost bool, err error) {
 	term, err := r.termOf(ctx, h.Epoch, now)
 	if err != nil || term == h.Token {
-		return h.Epoch, err
+		return h.Epoch, false, err
 	}
 	newest, err := r.headsUpTo(ctx, 1, "XREVRANGE", "+", "-", now)
-	if err != nil || len(newest) == 0 {
-		return 0, err
+	if err != nil {
+		return 0, false, err
 	}
-	epoch := epochOf(newest[0].ID)
+	if len(newest) == 0 {
+		return r.reportedEpoch(ctx, h, silent)
+	}
+	epoch = epochOf(newest[0].ID)
 	if term == "" && h.Epoch > 0 && epoch >= h.Epoch {
-		return h.Epoch, nil // so old that its record was trimmed
+		return h.Epoch, false, nil // so old that its record was trimmed
 	}
-	if term, err = r.termOf(ctx, epoch, now); err != nil || term != h.Token {
-		return 0, err
+	if term, err = r.termOf(ctx, epoch, now); err != nil || term == h.Token {
+		return epoch, false, err
 	}
-	return epoch, nil
+	if term == "" && newest[0].Leader == h.Instance { // it was trimmed, and the stored epoch is lost
+		return epoch, false, nil
+	}
+	return 0, false, nil
+}
+
+// reportedEpoch is begunEpoch without a log: a leader that describes itself reports passes of its
+// term. Of others, a drawn epoch and a heartbeat count: the log is empty only until a first term
+// has begun, within milliseconds.
+func (r *Reader) reportedEpoch(
+	ctx context.Context, h lease.Holder, silent bool,
+) (epoch uint64, logLost bool, err error) {
+	if silent {
+		return 0, false, nil
+	}
+	kind, err := r.client.Type(ctx, r.keys.Log()).Result()
+	if Refused(err) {
+		err = nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("inspect: type of the eviction log: %w", err)
+	}
+	if kind != "none" && kind != "stream" && kind != "" { // reported as damaged
+		return 0, false, nil
+	}
+	if r.single {
+		return h.Epoch, h.Epoch > 0, nil
+	}
+	said, err := r.abouts(ctx, []string{h.Instance})
+	if err != nil {
+		return 0, false, err
+	}
+	about, describes := said[h.Instance]
+	if !describes {
+		return h.Epoch, h.Epoch > 0, nil
+	}
+	beats, err := r.heartbeats(ctx, []string{h.Instance})
+	if err != nil || !about.of(beats[h.Instance]) {
+		return 0, false, err
+	}
+	for _, p := range about.Passes {
+		if p.Epoch == h.Epoch || h.Epoch == 0 {
+			epoch = max(epoch, p.Epoch)
+		}
+	}
+	return epoch, epoch > 0, nil
 }
 
 func (r *Reader) termOf(ctx context.Context, epoch uint64, now time.Time) (string, error) {

@@ -247,6 +247,9 @@ func (s *survey) partitions(worst int) *Partitions {
 		case l.leader.ExpiresIn == "":
 			p.forever = append(p.forever, k)
 		}
+		if l.leader != nil && l.leader.LogLost {
+			p.logLost = append(p.logLost, k)
+		}
 		if l.leader != nil {
 			leads[l.leader.Instance] = append(leads[l.leader.Instance], k)
 		}
