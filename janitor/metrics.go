@@ -45,6 +45,7 @@ type metrics struct {
 	scanned     *prometheus.CounterVec
 	throttled   *prometheus.CounterVec
 	fullScans   *prometheus.CounterVec
+	died        prometheus.Counter
 }
 
 func newMetrics(sweeps []Sweeper) *metrics {
@@ -70,6 +71,10 @@ func newMetrics(sweeps []Sweeper) *metrics {
 		throttled: counter("janitor_throttled_seconds_total",
 			"Rest beyond what the configured share requires, by reason.", "reason"),
 		fullScans: counter("janitor_full_scans_total", "Full scans, by reason.", "reason"),
+		died: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "janitor_owners_died_total",
+			Help: "Owners that fell silent without a goodbye, as this process saw while it led.",
+		}),
 	}
 	for _, ev := range []lease.Event{lease.Acquired, lease.Lost, lease.Released} {
 		m.transitions.WithLabelValues(string(ev))
@@ -106,6 +111,11 @@ func (m *metrics) register(reg prometheus.Registerer, status func() Status, swee
 	}
 	all := []prometheus.Collector{
 		m.transitions, m.spared, m.duration, m.passes, m.success, m.held, m.scanned, m.throttled, m.fullScans,
+		m.died,
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "janitor_evicted_total",
+			Help: "Items that this process deleted, by all sweeps and of all owners.",
+		}, func() float64 { return float64(status().Evicted) }),
 		gauge("janitor_leader", "1 while this process leads.", nil, func(s Status) float64 {
 			if s.Leading {
 				return 1

@@ -13,15 +13,19 @@ import (
 // doctor is "rollcall doctor".
 func doctor() *service.Command {
 	var f fleet
+	var expect int
 	return &service.Command{
 		Name: "rollcall doctor",
 		About: `rollcall doctor looks whether this Redis is fit and the fleet is sound, and says of each
 finding what to do. It changes nothing, and can be asked before there is a fleet.
 Rights are those of the user in REDIS_URL: give the replicas' own.`,
-		Settings: f.table(),
-		Check:    f.check,
+		Settings: append(f.table(), service.Setting{
+			Name: "expect", Default: "0", Value: service.Number(&expect, 0, 100_000),
+			Meaning: "how many replicas are to live: fewer are wrong; 0: not known",
+		}),
+		Check: f.check,
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			d, err := r.Doctor(ctx)
+			d, err := r.DoctorOf(ctx, expect)
 			if err != nil {
 				return err
 			}

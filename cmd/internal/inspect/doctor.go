@@ -35,6 +35,7 @@ type patient struct {
 	server Server
 	status Status // of the fleet; for one partition, with that partition's own leader, hold and witness
 
+	expect  int    // how many replicas are to live; 0: it is not known
 	of      []int  // the partitions that it represents
 	master  string // the address of their server, on a Redis Cluster
 	fleet   *Reader
@@ -69,13 +70,17 @@ var ofServer = []check{
 
 var ofFleet = []check{
 	{"leader", checkLeader}, {"lease", checkLease}, {"epoch", checkEpoch}, {"witness", checkWitness},
-	{"hold", checkHold}, {"settings", checkSettings}, {"heartbeats", checkHeartbeats},
+	{"hold", checkHold}, {"settings", checkSettings}, {"replicas", checkReplicas},
+	{"heartbeats", checkHeartbeats}, {"losses", checkLosses},
 	{"old_writers", checkOldWriters}, {"index", checkIndex}, {"log", checkLog},
 }
 
 // Doctor checks whether this Redis is fit and the fleet is sound. It changes nothing. It only fails
 // if the server does not answer: all else is a finding.
-func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) {
+func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) { return r.DoctorOf(ctx, 0) }
+
+// DoctorOf is Doctor of a fleet in which so many replicas are to live; 0: any number.
+func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 	err := r.client.Ping(ctx).Err()
 	if err != nil && !Refused(err) { // a refused PING has its own line
 		return Diagnosis{}, fmt.Errorf("inspect: ping: %w", err)
@@ -97,19 +102,14 @@ func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) {
 	}
 	ask(servers, ofServer...)
 	d.Checks = append(d.Checks, parts[0].rights(ctx)...)
-	s := newSurvey(r, parts)
-	s.server = servers[0].server
-	p := &patient{Reader: parts[0], server: s.server, fleet: r, servers: servers}
-	now, err := r.now(ctx)
-	if err == nil {
-		p.status, err = s.read(ctx, now, r.abouts)
-	}
-	if err != nil {
+	w := r.Watch()
+	p := &patient{Reader: parts[0], server: servers[0].server, fleet: r, servers: servers, expect: expect}
+	if p.status, err = w.Status(ctx); err != nil {
 		d.Checks = append(d.Checks, Check{"fleet", Warning, "could not be checked: " + err.Error()})
-	} else if p.noFleet() {
+	} else if p.noFleet() && expect == 0 {
 		d.Checks = append(d.Checks, Check{"fleet", OK, "there is none yet"})
 	} else {
-		by := s.patients(p.status, servers)
+		by := w.survey.patients(p.status, servers)
 		if len(parts) > 1 {
 			ask([]*patient{p}, ofPartitions...)
 		}

@@ -110,6 +110,26 @@ func checkSettings(_ context.Context, p *patient) (found, error) {
 	return fine("TTL %s, interval %s", Short(w.TTL), Short(w.Interval))
 }
 
+func checkReplicas(_ context.Context, p *patient) (found, error) {
+	switch n := len(p.living()); {
+	case p.expect == 0:
+		return fine("%d live", n)
+	case n < p.expect:
+		return wrong("%d live, %d are expected; start the rest", n, p.expect)
+	case n > p.expect:
+		return warn("%d live, %d are expected", n, p.expect)
+	default:
+		return fine("%d live, as expected", n)
+	}
+}
+
+func checkLosses(_ context.Context, p *patient) (found, error) {
+	for _, lost := range p.status.lost() {
+		return found{lost.Level, lost.Sentence + " " + lost.Do}, nil
+	}
+	return fine("none within the last %s", Short(Lately))
+}
+
 func few(names []string) string {
 	const most = 5
 	if len(names) <= most {

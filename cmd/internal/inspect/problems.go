@@ -70,6 +70,7 @@ func (s Status) Problems() []Problem {
 			fmt.Sprintf("The roster lists %d further instances, which are not shown here.", s.Cut),
 			"Find what writes them. Those without a heartbeat are swept.", "a-key-that-somebody-overwrote"})
 	}
+	warnings = append(warnings, s.lost()...)
 	warnings = append(warnings, s.silent()...)
 	warnings = append(warnings, s.silentIn()...)
 	warnings = append(warnings, s.differing()...)

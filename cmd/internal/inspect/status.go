@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -36,6 +35,8 @@ type Status struct {
 	Partitions *Partitions `json:"partitions,omitempty"`
 	// Cut is how many further instances rosters list, which were not read.
 	Cut int64 `json:"cut,omitempty"`
+	// Losses are the instances that were lost within the last ten minutes, the newest first.
+	Losses []Loss `json:"lost_lately,omitempty"`
 	// Damaged are keys of the wrong type.
 	Damaged []Damaged `json:"damaged,omitempty"`
 	// Unanswered are replicas that did not answer, with the error.
@@ -128,26 +129,10 @@ type Server struct {
 	info map[string]string
 }
 
-// Status reads the state of a fleet. It costs a few round trips, and one per thousand instances, in
-// each partition. Of several partitions, the heartbeats of as many are read as fit into mostBeats.
-func (r *Reader) Status(ctx context.Context) (Status, error) {
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return Status{}, err
-	}
-	now, err := r.now(ctx)
-	if err != nil {
-		return Status{}, err
-	}
-	s := newSurvey(r, parts)
-	if s.server, err = parts[0].server(ctx); err != nil {
-		return Status{}, err
-	}
-	if s.sweeps, err = lastEvictions(ctx, parts, now); err != nil {
-		return Status{}, err
-	}
-	return s.read(ctx, now, r.abouts)
-}
+// Status reads the state of a fleet, and what happened to it lately. It costs a few round trips, and
+// one per thousand instances, in each partition. Of several partitions, the heartbeats of as many are
+// read as fit into mostBeats.
+func (r *Reader) Status(ctx context.Context) (Status, error) { return r.Watch().Status(ctx) }
 
 func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
 	h, held, err := lease.ReadHolder(ctx, r.client, r.keys.Lease())
@@ -255,28 +240,6 @@ func (r *Reader) termOf(ctx context.Context, epoch uint64, now time.Time) (strin
 		return "", err
 	}
 	return opened[0].Term, nil
-}
-
-const lastPages = 3 * logPage
-
-func lastEvictions(ctx context.Context, parts []*Reader, now time.Time) ([]Last, error) {
-	found, n := map[string]Last{}, 0
-	for rec, err := range newest(ctx, parts, nil, now) {
-		if err != nil {
-			return nil, err
-		}
-		if _, met := found[rec.Sweep]; !met && rec.Count > 0 {
-			found[rec.Sweep] = Last{rec.Sweep, rec.At, rec.Epoch, rec.Leader, rec.Owner, rec.Count}
-		}
-		if n++; n >= lastPages {
-			break
-		}
-	}
-	last := []Last{}
-	for _, sweep := range slices.Sorted(maps.Keys(found)) {
-		last = append(last, found[sweep])
-	}
-	return last, nil
 }
 
 // countUpTo bounds the entries that Status reads to count owners without an index or roster entry.

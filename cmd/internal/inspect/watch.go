@@ -87,6 +87,7 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return s, err
 	}
+	s.Losses = w.losses(now)
 	for k, l := range w.survey.looks {
 		if l.leader == nil {
 			continue
