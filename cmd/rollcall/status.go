@@ -148,6 +148,9 @@ func showPartitions(s inspect.Status) (rows [][]string) {
 		text += fmt.Sprintf("; instances were looked at in %d of them", p.Looked)
 	}
 	rows = append(rows, []string{"partitions", text})
+	if len(p.Unread) > 0 {
+		rows = append(rows, []string{"not read", inspect.Numbers(p.Unread) + ": their Redis does not answer"})
+	}
 	for _, l := range p.Leaders {
 		text := l.Instance
 		if l.Address != "" {

@@ -29,6 +29,13 @@ func (r *Reader) inEach(
 	if err != nil {
 		return false, "", err
 	}
+	to, err := r.reach(ctx, parts)
+	if err != nil {
+		return false, "", err
+	}
+	if err := to.err(); err != nil {
+		return false, strings.TrimPrefix(err.Error(), "inspect: "), nil
+	}
 	answers, err := each(ctx, parts, func(ctx context.Context, part *Reader) (a answer, err error) {
 		a.yes, a.sentence, err = ask(part, ctx)
 		return a, err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Level is the severity of a finding.
@@ -81,19 +83,26 @@ func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) { return r.Docto
 
 // DoctorOf is Doctor of a fleet in which so many replicas are to live; 0: any number.
 func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
-	err := r.client.Ping(ctx).Err()
-	if err != nil && !Refused(err) { // a refused PING has its own line
-		return Diagnosis{}, fmt.Errorf("inspect: ping: %w", err)
+	_, cluster := r.client.(*redis.ClusterClient) // any node of one would be asked
+	if err := r.client.Ping(ctx).Err(); err != nil && !Refused(err) && !cluster {
+		return Diagnosis{}, fmt.Errorf("inspect: ping: %w", err) // a refused PING has its own line
 	}
 	parts, err := r.parts(ctx)
 	if err != nil {
 		return Diagnosis{}, err
 	}
-	servers, err := masters(ctx, parts)
+	to, err := r.reach(ctx, parts)
+	if err != nil {
+		return Diagnosis{}, err
+	}
+	servers, err := masters(ctx, to.parts)
 	if err != nil {
 		return Diagnosis{}, err
 	}
 	d := Diagnosis{Checks: []Check{}}
+	for _, u := range to.unread {
+		d.Checks = append(d.Checks, Check{"server", Wrong, u.sentence() + "; start it, or promote a replica of it"})
+	}
 	ask := func(patients []*patient, checks ...check) {
 		for _, c := range checks {
 			f := askEach(ctx, c, patients)
@@ -101,9 +110,9 @@ func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 		}
 	}
 	ask(servers, ofServer...)
-	d.Checks = append(d.Checks, parts[0].rights(ctx)...)
+	d.Checks = append(d.Checks, to.parts[0].rights(ctx)...)
 	w := r.Watch()
-	p := &patient{Reader: parts[0], server: servers[0].server, fleet: r, servers: servers, expect: expect}
+	p := &patient{Reader: to.parts[0], server: servers[0].server, fleet: r, servers: servers, expect: expect}
 	if p.status, err = w.Status(ctx); err != nil {
 		d.Checks = append(d.Checks, Check{"fleet", Warning, "could not be checked: " + err.Error()})
 	} else if p.noFleet() && expect == 0 {

@@ -25,6 +25,11 @@ func (s Status) Problems() []Problem {
 	if s.Partitions != nil {
 		wrong, warnings = s.ofPartitions()
 	}
+	for _, u := range s.Unread {
+		wrong = append([]Problem{{"unread:" + u.Server, Wrong, upper(u.sentence()) +
+			". Its devices can be neither registered nor found, and nothing of theirs is swept.",
+			"Start that server, or promote a replica of it.", "a-part-of-redis-does-not-answer"}}, wrong...)
+	}
 	damaged, doubtful := s.damage()
 	wrong, warnings = append(wrong, damaged...), append(warnings, doubtful...)
 	switch l := s.Leader; {
@@ -194,6 +199,8 @@ func (s Status) differing() []Problem {
 	}
 	return []Problem{{"differs", Warning, text + ".", "Set the same on all replicas.", "settings"}}
 }
+
+func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 func list(ids []string, one, more string) string {
 	const named = 3

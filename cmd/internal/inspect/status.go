@@ -39,6 +39,8 @@ type Status struct {
 	Losses []Loss `json:"lost_lately,omitempty"`
 	// Damaged are keys of the wrong type.
 	Damaged []Damaged `json:"damaged,omitempty"`
+	// Unread are servers of a Redis Cluster that do not answer. All else is without what is there.
+	Unread []Unread `json:"unread,omitempty"`
 	// Unanswered are replicas that did not answer, with the error.
 	Unanswered []string `json:"unanswered,omitempty"`
 }

@@ -46,16 +46,21 @@ func (v *verification) of(owner string) *OwnerCount {
 // Verify scans the whole registry and all indexes: about a microsecond of Redis' time per entry, in
 // pages of a thousand. The fleet keeps running, so recent changes may count as inconsistent, and
 // scans may repeat entries: run it again before acting on small numbers. An owner counts as alive
-// if it has a heartbeat in each partition that has something of it.
+// if it has a heartbeat in each partition that has something of it. With an [UnreadError], all else
+// was counted.
 func (r *Reader) Verify(ctx context.Context) (Verification, error) {
 	parts, err := r.parts(ctx)
 	if err != nil {
 		return Verification{}, err
 	}
-	found, err := each(ctx, parts, func(ctx context.Context, part *Reader) (Verification, error) {
+	to, err := r.reach(ctx, parts)
+	if err != nil {
+		return Verification{}, err
+	}
+	found, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (Verification, error) {
 		return part.verify(ctx)
 	})
-	if err != nil || len(found) == 1 {
+	if err != nil || len(parts) == 1 {
 		return found[0], err
 	}
 	all, owners := Verification{Owners: []OwnerCount{}}, map[string]int{}
@@ -75,7 +80,7 @@ func (r *Reader) Verify(ctx context.Context) (Verification, error) {
 		}
 	}
 	all.sort()
-	return all, nil
+	return all, to.err()
 }
 
 func (v *Verification) sort() {
