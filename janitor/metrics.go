@@ -2,6 +2,7 @@ package janitor
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -127,6 +128,13 @@ func (m *metrics) register(reg prometheus.Registerer, status func() Status, swee
 		gauge("janitor_witness_seconds",
 			"How long Redis has been observed without a hold; 0 if this process does not know.", nil,
 			func(s Status) float64 { return s.Witness.Listening }),
+		gauge("janitor_redis_full", "1 while Redis refuses ticks for want of memory.", nil,
+			func(s Status) float64 {
+				if strings.Contains(s.Witness.Error, "OOM command not allowed") {
+					return 1
+				}
+				return 0
+			}),
 		gauge("janitor_redis_share",
 			"Share of Redis' time that sweeping may take now; 0 unless this process leads.", nil,
 			func(s Status) float64 {

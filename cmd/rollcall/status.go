@@ -229,6 +229,8 @@ func showHead(w io.Writer, s inspect.Status) error {
 		hold = fmt.Sprintf("%s: %s (docs/runbook.md#%s)", s.Hold.Reason, s.Hold.Sentence, s.Hold.Runbook)
 	case s.Witness.LastTick.IsZero():
 		hold = "nobody has listened to this Redis yet"
+	case s.Full() != "":
+		hold = "memory: " + s.Full()
 	case !s.Heard:
 		hold = fmt.Sprintf("nobody listens: the last tick was %s", ago(s.Witness.LastTick, s.Now))
 	case s.Leader == nil && s.Partitions == nil:

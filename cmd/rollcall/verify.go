@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
@@ -39,6 +40,10 @@ changes nothing. A fleet goes on meanwhile: a few may be counted that just chang
 func showVerification(w io.Writer, v inspect.Verification) error {
 	_, err := fmt.Fprintf(w, "%d entries: of dead owners %d, not in their owner's index %d; "+
 		"in an index and not that owner's entries %d\n", v.Entries, v.Dead, v.NotIndexed, v.NotEntries)
+	if err == nil && v.Unreadable > 0 {
+		err = line(w, "entries that nobody can judge, and that stay: %d %s (docs/runbook.md#unreadable)",
+			v.Unreadable, strings.Join(v.UnreadableEntries, " "))
+	}
 	if err != nil || len(v.Owners) == 0 {
 		return err
 	}

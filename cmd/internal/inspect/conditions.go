@@ -184,6 +184,6 @@ func (r *Reader) owner(ctx context.Context, id string) (known, alive bool, err e
 	if alive = beat.Val() > 0; alive || is(onRoster) || index.Val() > 0 {
 		return true, alive, nil
 	}
-	counted, whole, err := r.sample(ctx, countUpTo)
-	return !whole || counted[id] > 0, false, err
+	s, err := r.sample(ctx, countUpTo)
+	return !s.whole || s.counted[id] > 0, false, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -74,7 +75,8 @@ var ofFleet = []check{
 	{"leader", checkLeader}, {"lease", checkLease}, {"epoch", checkEpoch}, {"witness", checkWitness},
 	{"hold", checkHold}, {"settings", checkSettings}, {"replicas", checkReplicas},
 	{"heartbeats", checkHeartbeats}, {"losses", checkLosses},
-	{"old_writers", checkOldWriters}, {"index", checkIndex}, {"log", checkLog},
+	{"old_writers", checkOldWriters}, {"entries", checkEntries}, {"index", checkIndex}, {"log", checkLog},
+	{"passes", checkPasses},
 }
 
 // Doctor checks whether this Redis is fit and the fleet is sound. It changes nothing. It only fails
@@ -129,9 +131,41 @@ func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 				ask([]*patient{p}, c)
 			}
 		}
+		d.agree(p.status.Problems())
 	}
 	d.OK = !slices.ContainsFunc(d.Checks, func(c Check) bool { return c.Level == Wrong })
 	return d, ctx.Err()
+}
+
+// checkOf names the check to which a problem belongs, if that has another name.
+var checkOf = map[string]string{
+	"nobody_leads": "leader", "leader_silent": "leader", "term_not_begun": "leader", "lease_without_ttl": "lease",
+	"log_lost": "log", "unheard": "witness", "cut": "roster", "silent": "heartbeats", "silent_in": "heartbeats",
+	"differs": "settings", "pass_failed": "passes", "pass_held": "passes", "lost_lately": "losses",
+	"damaged": "types", "unreadable": "entries", "unread": "server",
+}
+
+// agree makes no check milder than the page, which shows the problems of the same status.
+func (d *Diagnosis) agree(problems []Problem) {
+	severity := map[Level]int{OK: 0, Warning: 1, Wrong: 2}
+	for _, p := range problems {
+		name, _, _ := strings.Cut(p.Name, ":")
+		if check, other := checkOf[name]; other {
+			name = check
+		}
+		says := Check{name, p.Level, strings.TrimSpace(p.Sentence + " " + p.Do)}
+		i := slices.IndexFunc(d.Checks, func(c Check) bool { return c.Name == name })
+		switch {
+		case i < 0:
+			d.Checks = append(d.Checks, says)
+		case d.Checks[i].Level == OK:
+			d.Checks[i] = says
+		case severity[d.Checks[i].Level] < severity[p.Level]:
+			d.Checks[i].Level = p.Level
+		case name == "passes": // a line each
+			d.Checks = slices.Insert(d.Checks, i+1, says)
+		}
+	}
 }
 
 func (p *patient) noFleet() bool {

@@ -13,7 +13,7 @@ import (
 func checkLeader(_ context.Context, p *patient) (found, error) {
 	switch l := p.status.Leader; {
 	case l == nil && len(p.living()) == 0:
-		return warn("no replica is alive, so nobody leads; start one")
+		return wrong("no replica is alive, so nobody leads; start one")
 	case l == nil:
 		return wrong("nobody leads, so nothing dead is swept; look at runbook.md#rollcallnobodyleads")
 	case !l.begun():
@@ -66,8 +66,8 @@ func checkWitness(_ context.Context, p *patient) (found, error) {
 		return wrong("the last tick is %s in the future: the server's clock went back",
 			Short(w.LastTick.Sub(p.status.Now)))
 	case len(p.living()) == 0:
-		return warn("no replica is alive, so nobody listens to Redis")
-	case p.status.Redis.full():
+		return wrong("no replica is alive, so nobody listens to Redis")
+	case p.status.full():
 		return wrong("Redis is full: nobody has been able to tick for %s, so nothing is swept; give it memory",
 			Short(p.status.Now.Sub(w.LastTick)))
 	case w.LastTick.IsZero():
@@ -121,6 +121,18 @@ func checkReplicas(_ context.Context, p *patient) (found, error) {
 	default:
 		return fine("%d live, as expected", n)
 	}
+}
+
+// checkPasses is without what Problems says of passes, which doctor adds.
+func checkPasses(_ context.Context, p *patient) (found, error) {
+	if len(p.status.Passes) == 0 {
+		return fine("none is known")
+	}
+	return fine("the last of each sweep did not fail")
+}
+
+func checkEntries(_ context.Context, p *patient) (found, error) {
+	return fine("%d; those that were looked at name instances", p.status.Entries)
 }
 
 func checkLosses(_ context.Context, p *patient) (found, error) {

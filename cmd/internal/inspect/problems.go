@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ func (s Status) Problems() []Problem {
 			". Its devices can be neither registered nor found, and nothing of theirs is swept.",
 			"Start that server, or promote a replica of it.", "a-part-of-redis-does-not-answer"}}, wrong...)
 	}
+	wrong = append(wrong, s.unfit()...)
 	damaged, doubtful := s.damage()
 	wrong, warnings = append(wrong, damaged...), append(warnings, doubtful...)
 	switch l := s.Leader; {
@@ -65,6 +67,7 @@ func (s Status) Problems() []Problem {
 	case s.Witness.LastTick.IsZero():
 		warnings = append(warnings,
 			Problem{"unheard", Warning, "Nobody has listened to this Redis yet.", "", "gap"})
+	case s.full(): // that is why
 	case !s.Heard:
 		wrong = append(wrong, Problem{"unheard", Wrong,
 			"Nobody listens to Redis: the last tick was " + Ago(s.Now.Sub(s.Witness.LastTick)) + ".",
@@ -79,14 +82,58 @@ func (s Status) Problems() []Problem {
 	warnings = append(warnings, s.silent()...)
 	warnings = append(warnings, s.silentIn()...)
 	warnings = append(warnings, s.differing()...)
+	if n := len(s.Unreadable); n > 0 {
+		text := "The entry of " + s.Unreadable[0] + " names"
+		if n > 1 {
+			text = fmt.Sprintf("%d entries (%s) name", n, few(s.Unreadable))
+		}
+		warnings = append(warnings, Problem{"unreadable", Warning, text + " what can be no instance: nobody " +
+			"can judge that, so it stays.", "Find what writes it, then delete it: rollcall why IMEI says how.",
+			"unreadable"})
+	}
 	for _, p := range s.Passes {
-		if p.Outcome == janitor.Failed {
+		switch {
+		case p.Outcome == janitor.Failed:
 			wrong = append(wrong, Problem{"pass_failed:" + p.Sweep, Wrong,
 				"The last pass of " + p.Sweep + " failed: " + p.Error + ".", "", "rollcallpassesfail"})
+		case p.Outcome == janitor.Held && s.heldAlone(p):
+			wrong = append(wrong, Problem{"pass_held:" + p.Sweep, Wrong,
+				"The rule " + p.Sweep + " is held: " + join(p.Reason, p.Error) + ".",
+				"Read docs/cleanup-runbook.md#why-a-rule-is-held.", ""})
 		}
 	}
 	return append(wrong, warnings...)
 }
+
+// heldAlone reports whether a rule of its own holds a pass, rather than a hold of the whole fleet.
+func (s Status) heldAlone(p janitor.Report) bool {
+	_, ofFleet := holdMeaning[p.Reason]
+	if p.Reason == "mass_failure" { // both know it
+		ofFleet = s.Hold != nil || p.Sweep == "owners" || p.Sweep == "registry"
+	}
+	return !ofFleet && p.Reason != "paused" && p.Reason != "pause_unknown"
+}
+
+// unfit returns what is wrong with the server, by the checks of doctor.
+func (s Status) unfit() (wrong []Problem) {
+	if full := s.Full(); full != "" {
+		wrong = append(wrong, Problem{"memory", Wrong, full + ".", "Give it memory, or trim telemetry.",
+			"rollcallredisfull"})
+	}
+	p := &patient{server: s.Redis, status: s}
+	for _, c := range ofServer {
+		if !slices.Contains(inStatus, c.name) || c.name == "memory" && s.full() {
+			continue
+		}
+		if f, err := c.ask(context.Background(), p); err == nil && f.level == Wrong {
+			wrong = append(wrong, Problem{c.name, Wrong, "Redis: " + f.sentence + ".", "", ""})
+		}
+	}
+	return wrong
+}
+
+// inStatus are the checks of a server that need nothing but its INFO.
+var inStatus = []string{"version", "role", "policy", "memory"}
 
 const logLost = "The eviction log is lost: nobody can tell what was evicted before"
 
@@ -131,7 +178,7 @@ func (s Status) ofPartitions() (wrong, warnings []Problem) {
 		warnings = append(warnings, Problem{"hold:" + h.Reason, Warning, fmt.Sprintf(
 			"Sweeping is held (%s) in %s: %s.", h.Reason, named(h.Partitions), meaning), "", heading})
 	}
-	if len(p.Unheard) > 0 {
+	if len(p.Unheard) > 0 && !s.full() {
 		wrong = append(wrong, Problem{"unheard", Wrong,
 			"Nobody listens to Redis in " + named(p.Unheard) + ".",
 			"Look whether replicas run, and reach Redis.", "rollcallnotsweeping"})

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -39,6 +41,8 @@ type Status struct {
 	Losses []Loss `json:"lost_lately,omitempty"`
 	// Damaged are keys of the wrong type.
 	Damaged []Damaged `json:"damaged,omitempty"`
+	// Unreadable are entries that nobody can judge, among the first 10,000: they are kept for ever.
+	Unreadable []string `json:"unreadable,omitempty"`
 	// Unread are servers of a Redis Cluster that do not answer. All else is without what is there.
 	Unread []Unread `json:"unread,omitempty"`
 	// Unanswered are replicas that did not answer, with the error.
@@ -289,29 +293,53 @@ func most(all []time.Duration) time.Duration {
 // near reports whether two durations are equal, within the precision of a heartbeat's TTL.
 func near(got, want time.Duration) bool { return (got - want).Abs() <= want/20 }
 
-func (r *Reader) sample(ctx context.Context, upTo int) (counted map[string]int, whole bool, err error) {
-	counted = map[string]int{}
+// sampled is what a scan of the registry, or of its beginning, found.
+type sampled struct {
+	counted    map[string]int // entries by owner
+	unreadable []string       // the entries that nobody can judge, up to mostUnreadable
+	whole      bool           // all entries were scanned
+}
+
+// mostUnreadable bounds the entries that are named because nobody can judge them.
+const mostUnreadable = 20
+
+// mostInstanceID is the longest id that a leader takes for one.
+const mostInstanceID = 256
+
+// judgeable reports whether an entry names what can be an instance.
+func judgeable(owner string) bool {
+	return owner != "" && len(owner) <= mostInstanceID && utf8.ValidString(owner) &&
+		!strings.ContainsFunc(owner, unicode.IsControl)
+}
+
+func (r *Reader) sample(ctx context.Context, upTo int) (sampled, error) {
+	s := sampled{counted: map[string]int{}, whole: true}
 	seen := map[string]bool{} // a scan may repeat entries
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		page, err := guard.HScan(ctx, r.client, r.keys.Registry(), cursor, pageSize)
 		if wrongType(err) {
-			return counted, true, nil
+			return s, nil
 		}
 		if err != nil {
-			return nil, false, fmt.Errorf("inspect: scan the registry: %w", err)
+			return sampled{}, fmt.Errorf("inspect: scan the registry: %w", err)
 		}
 		for pair := range slices.Chunk(page.Items, 2) {
-			if !seen[pair[0]] {
-				seen[pair[0]] = true
-				counted[pair[1]]++
+			switch {
+			case seen[pair[0]]:
+			case judgeable(pair[1]):
+				s.counted[pair[1]]++
+			case len(s.unreadable) < mostUnreadable:
+				s.unreadable = append(s.unreadable, pair[0])
 			}
+			seen[pair[0]] = true
 		}
 		cursor = page.Next
 		if len(seen) >= upTo && cursor != 0 {
-			return counted, false, nil
+			s.whole = false
+			return s, nil
 		}
 	}
-	return counted, true, nil
+	return s, nil
 }
 
 func (r *Reader) server(ctx context.Context) (Server, error) {
@@ -341,6 +369,30 @@ func (r *Reader) server(ctx context.Context) (Server, error) {
 }
 
 func (s Server) full() bool { return s.MaxMemory > 0 && s.Memory >= s.MaxMemory }
+
+// evicts reports whether Redis deletes keys rather than refuse writes when its memory is full.
+func (s Server) evicts() bool { return s.Policy != "" && s.Policy != "noeviction" }
+
+// full reports whether Redis refuses writes because its memory is full. Where ticks are refused, what
+// was used when INFO was read may be a little less.
+func (s Status) full() bool {
+	const nearly = 0.98
+	r := s.Redis
+	return !r.evicts() && (r.full() || !s.Heard && r.MaxMemory > 0 && float64(r.Memory) >= nearly*float64(r.MaxMemory))
+}
+
+// Full returns a sentence about a Redis whose memory is full; "": it is not.
+func (s Status) Full() string {
+	if !s.full() {
+		return ""
+	}
+	text := fmt.Sprintf("Redis is full (%d of %d MB used): registrations and telemetry are refused",
+		s.Redis.Memory>>20, s.Redis.MaxMemory>>20)
+	if !s.Heard {
+		text += ", and so are ticks, so nothing is swept"
+	}
+	return text
+}
 
 // A Replica is a replica's description of itself.
 type Replica struct {

@@ -40,12 +40,11 @@ type look struct {
 	read      int
 	beatsAt   time.Time // the server's clock when the heartbeats were read
 	sampledAt time.Time
-	counted   map[string]int
-	whole     bool // counted covers all entries
-	roster    []string
-	cut       int64 // further ids on the roster
-	beats     map[string]Heartbeat
-	indexes   map[string]index
+	sampled
+	roster  []string
+	cut     int64 // further ids on the roster
+	beats   map[string]Heartbeat
+	indexes map[string]index
 }
 
 type index struct {
@@ -119,7 +118,7 @@ func (s *survey) read(
 		l := of(part)
 		if l.read == 0 || l.now.Sub(l.sampledAt).Abs() >= serverEvery {
 			l.sampledAt = l.now
-			if l.counted, l.whole, err = part.sample(ctx, max(1, countUpTo/len(s.parts))); err != nil {
+			if l.sampled, err = part.sample(ctx, max(1, countUpTo/len(s.parts))); err != nil {
 				return
 			}
 		}
@@ -216,8 +215,10 @@ func (s *survey) status(ids []string, abouts map[string]About) Status {
 		st.Witness.Evicted += l.witness.Evicted
 		st.Entries += l.entries
 		st.Damaged = append(st.Damaged, l.damaged...)
+		st.Unreadable = append(st.Unreadable, l.unreadable...)
 		st.Cut = max(st.Cut, l.cut)
 	}
+	st.Unreadable = st.Unreadable[:min(len(st.Unreadable), mostUnreadable)]
 	if len(s.looks) > 1 {
 		st.Partitions = s.partitions(worst)
 	}

@@ -55,6 +55,10 @@ var meanings = map[string]meaning{
 		"[Many entries were evicted](runbook.md#rollcallevictsmany). From 0, for `increase()`; " +
 			"`teltonika_registry_janitor_evicted_total` says of whom",
 	},
+	"janitor_redis_full": {
+		"0",
+		"1: [Redis is full](runbook.md#rollcallredisfull). A replica that does not tick says 0: take the maximum",
+	},
 	"janitor_held_total": {
 		"Stands still; a few of `gap` after the first start",
 		"[The hold reasons](runbook.md#hold-reasons)",
