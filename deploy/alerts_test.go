@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,3 +78,59 @@ func TestEachAlertHasATestWithANeighbour(t *testing.T) {
 	}
 	require.Greater(t, alerts, 30)
 }
+
+func TestInhibitionNamesAlertsThatExistAndMutesNoCause(t *testing.T) {
+	t.Parallel()
+	var rules struct {
+		Groups []struct{ Rules []struct{ Alert string } }
+	}
+	decode(t, "prometheus/alerts.yml", &rules)
+	var names []string
+	for _, group := range rules.Groups {
+		for _, rule := range group.Rules {
+			names = append(names, rule.Alert)
+		}
+	}
+	var inhibit struct {
+		Rules []struct {
+			Source []string `json:"source_matchers"`
+			Target []string `json:"target_matchers"`
+			Equal  []string
+		} `json:"inhibit_rules"`
+	}
+	decode(t, "prometheus/alertmanager.yml", &inhibit)
+	require.NotEmpty(t, inhibit.Rules)
+	matched := func(matchers []string) (found []string) {
+		for _, name := range names {
+			all := true
+			for _, m := range matchers {
+				parts := matcher.FindStringSubmatch(m)
+				require.NotNil(t, parts, m)
+				is := regexp.MustCompile("^(?:" + parts[2] + ")$").MatchString(name)
+				all = all && is == (parts[1] != "!=")
+			}
+			if all {
+				found = append(found, name)
+			}
+		}
+		return found
+	}
+	for _, rule := range inhibit.Rules {
+		for _, m := range slices.Concat(rule.Source, rule.Target) {
+			for name := range strings.SplitSeq(matcher.FindStringSubmatch(m)[2], "|") {
+				require.True(t, strings.HasSuffix(name, ".+") || slices.Contains(names, name), name)
+			}
+		}
+		require.Equal(t, []string{"job"}, rule.Equal)
+		causes, follow := matched(rule.Source), matched(rule.Target)
+		require.NotEmpty(t, causes)
+		require.NotEmpty(t, follow)
+		for _, cause := range causes {
+			require.NotContains(t, follow, cause, "it mutes itself")
+			require.NotContains(t, follow, "RollcallGone")
+		}
+	}
+}
+
+// matcher is a matcher of an alert's name, as Alertmanager reads it.
+var matcher = regexp.MustCompile(`^alertname (=|=~|!=) "?([^"]+)"?$`)

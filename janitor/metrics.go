@@ -2,6 +2,7 @@ package janitor
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -45,6 +46,7 @@ type metrics struct {
 	scanned     *prometheus.CounterVec
 	throttled   *prometheus.CounterVec
 	fullScans   *prometheus.CounterVec
+	died        prometheus.Counter
 }
 
 func newMetrics(sweeps []Sweeper) *metrics {
@@ -70,6 +72,10 @@ func newMetrics(sweeps []Sweeper) *metrics {
 		throttled: counter("janitor_throttled_seconds_total",
 			"Rest beyond what the configured share requires, by reason.", "reason"),
 		fullScans: counter("janitor_full_scans_total", "Full scans, by reason.", "reason"),
+		died: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "janitor_owners_died_total",
+			Help: "Owners that fell silent without a goodbye, as this process saw while it led.",
+		}),
 	}
 	for _, ev := range []lease.Event{lease.Acquired, lease.Lost, lease.Released} {
 		m.transitions.WithLabelValues(string(ev))
@@ -110,6 +116,11 @@ func (m *metrics) register(cfg Config, status func() Status, sweeps []Sweeper) e
 	}
 	all := []prometheus.Collector{
 		m.transitions, m.spared, m.duration, m.passes, m.success, m.held, m.scanned, m.throttled, m.fullScans,
+		m.died,
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "janitor_evicted_total",
+			Help: "Items that this process deleted, by all sweeps and of all owners.",
+		}, func() float64 { return float64(status().Evicted) }),
 		gauge("janitor_leader", "1 while this process leads.", nil, func(s Status) float64 {
 			if s.Leading {
 				return 1
@@ -121,6 +132,13 @@ func (m *metrics) register(cfg Config, status func() Status, sweeps []Sweeper) e
 		gauge("janitor_witness_seconds",
 			"How long Redis has been observed without a hold; 0 if this process does not know.", nil,
 			func(s Status) float64 { return s.Witness.Listening }),
+		gauge("janitor_redis_full", "1 while Redis refuses ticks for want of memory.", nil,
+			func(s Status) float64 {
+				if strings.Contains(s.Witness.Error, "OOM command not allowed") {
+					return 1
+				}
+				return 0
+			}),
 		gauge("janitor_redis_share",
 			"Share of Redis' time that sweeping may take now; 0 unless this process leads.", nil,
 			func(s Status) float64 {

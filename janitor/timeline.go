@@ -134,6 +134,9 @@ func (j *Janitor) noteHold(leading bool) {
 // it then and are not now. Call it with mu held, before the breaker.
 func (o *owners) noteOwners(roster map[string]Liveness, byes map[string]bool, gone map[string]Liveness) {
 	note := func(kind timeline.Kind, id string) {
+		if kind == timeline.Death {
+			o.j.metrics.died.Inc()
+		}
 		o.j.notes.add(timeline.Event{Kind: kind, Instance: id, Found: o.roster == nil})
 	}
 	lost := false // the roster was; see breaker.rosterRead

@@ -13,15 +13,19 @@ import (
 // doctor is "rollcall doctor".
 func doctor() *service.Command {
 	var f fleet
+	var expect int
 	return &service.Command{
 		Name: "rollcall doctor",
 		About: `rollcall doctor looks whether this Redis is fit and the fleet is sound, and says of each
 finding what to do. It changes nothing, and can be asked before there is a fleet.
 Rights are those of the user in REDIS_URL: give the replicas' own.`,
-		Settings: f.table(),
-		Check:    f.check,
+		Settings: append(f.table(), service.Setting{
+			Name: "expect", Default: "0", Value: service.Number(&expect, 0, 100_000),
+			Meaning: "how many replicas are to live: fewer are wrong; 0: not known",
+		}),
+		Check: f.check,
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			d, err := r.Doctor(ctx)
+			d, err := r.DoctorOf(ctx, expect)
 			if err != nil {
 				return err
 			}
@@ -39,13 +43,14 @@ Rights are those of the user in REDIS_URL: give the replicas' own.`,
 	}
 }
 
+var colourOf = map[inspect.Level]string{inspect.OK: green, inspect.Warning: yellow, inspect.Wrong: red}
+
 // showDiagnosis writes a finding a line, the level first.
 func showDiagnosis(w io.Writer, d inspect.Diagnosis) error {
-	colour := map[inspect.Level]string{inspect.OK: green, inspect.Warning: yellow, inspect.Wrong: red}
 	counts := map[inspect.Level]int{}
 	for _, c := range d.Checks {
 		counts[c.Level]++
-		level := paint(w, colour[c.Level], fmt.Sprintf("%-7s", c.Level))
+		level := paint(w, colourOf[c.Level], fmt.Sprintf("%-7s", c.Level))
 		_, err := fmt.Fprintf(w, "%s  %-18s  %s\n", level, printable.Text(c.Name), printable.Text(c.Sentence))
 		if err != nil {
 			return err

@@ -81,6 +81,35 @@ func TestDoctorFindsASoundFleetSound(t *testing.T) {
 	})
 }
 
+func TestDoctorCountsTheReplicasThatAreExpected(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
+		t.Parallel()
+		w := newWorld(t, rw)
+		counts := func(expect string) (level inspect.Level, sentence string) {
+			var d inspect.Diagnosis
+			w.answer(&d, "doctor", "--expect", expect)
+			for _, c := range d.Checks {
+				if c.Name == "replicas" {
+					level, sentence = c.Level, c.Sentence
+				}
+			}
+			return level, sentence
+		}
+		level, _ := counts("2")
+		require.Equal(t, inspect.Wrong, level, "there is no fleet yet")
+		w.replica("one")
+		level, sentence := counts("2")
+		require.Equal(t, inspect.Wrong, level)
+		require.Equal(t, "1 live, 2 are expected; start the rest", sentence)
+		w.replica("two")
+		level, _ = counts("2")
+		require.Equal(t, inspect.OK, level)
+		level, _ = counts("1")
+		require.Equal(t, inspect.Warning, level)
+	})
+}
+
 func TestDoctorFindsWhatIsWrongWithAServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -41,10 +42,10 @@ many entries of which dead owner. In JSON there is one record a line, with what 
 			filter.Since = since.before(time.Now())
 			if !follow {
 				records, err := r.Log(ctx, filter)
-				if err != nil {
+				if err != nil && !inspect.Partial(err) {
 					return err
 				}
-				return f.showLog(w, records, true)
+				return cmp.Or(f.showLog(w, records, true), err)
 			}
 			return f.follow(ctx, r, w, filter)
 		}),
@@ -58,8 +59,8 @@ const followEvery = time.Second
 // follow shows what is there, and then what is added, until ctx ends.
 func (f *fleet) follow(ctx context.Context, r *inspect.Reader, w io.Writer, filter inspect.Filter) error {
 	records, end, err := r.LogUpTo(ctx, filter)
-	if err == nil {
-		err = f.showLog(w, records, true)
+	if err == nil || inspect.Partial(err) {
+		err = cmp.Or(f.showLog(w, records, true), err)
 	}
 	for err == nil {
 		if !wait.For(ctx, followEvery) {

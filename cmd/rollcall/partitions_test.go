@@ -37,14 +37,15 @@ type divided4 struct {
 	cluster *redis.ClusterClient
 	layout  guard.Layout
 	stop    map[string]func()
+	masters *redistest.Cluster
 }
 
 func newDivided(t *testing.T, ids ...string) *divided4 {
 	t.Helper()
-	c := redistest.StartCluster(t, 3, 0)
+	c := redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
 	d := &divided4{
 		world:   &world{t: t, environ: []string{"REDIS_URL=redis://" + c.Nodes[2].Addr()}},
-		cluster: c.Client(), layout: guard.Layout{Prefix: "{rollcall}:"}, stop: map[string]func(){},
+		cluster: c.Client(), layout: guard.Layout{Prefix: "{rollcall}:"}, stop: map[string]func(){}, masters: c,
 	}
 	for _, id := range ids {
 		d.start(c, id)
@@ -159,6 +160,50 @@ func TestAFleetOfSeveralPartitionsIsShownAsOne(t *testing.T) {
 	require.Contains(t, screenful.String(), "partitions  4")
 }
 
+func TestWhereAMasterIsGoneTheRestIsToldMemberByMember(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]func(guard.Layout) string{
+		"one of the partitions'": func(l guard.Layout) string { return l.Partition(1, partitions).Witness() },
+		"the fleet's own":        guard.Layout.Partitions,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDivided(t, "one", "two")
+			d.ask(0, "wait", "--leader")
+			gone := d.masters.Owner(key(d.layout))
+			var lost []int
+			for k := range partitions {
+				if d.masters.Owner(d.layout.Partition(k, partitions).Witness()) == gone {
+					lost = append(lost, k)
+				}
+			}
+			require.NotEmpty(t, lost)
+			i := slices.IndexFunc(d.masters.Nodes, func(n *redistest.Server) bool { return n != gone })
+			d.environ = []string{"REDIS_URL=redis://" + d.masters.Nodes[i].Addr()}
+			gone.Kill()
+
+			s := d.status()
+			require.Len(t, s.Unread, 1)
+			require.Equal(t, gone.Addr(), s.Unread[0].Server)
+			require.Equal(t, lost, s.Unread[0].Partitions)
+			require.Equal(t, key(d.layout) == d.layout.Partitions(), s.Unread[0].Fleet)
+			require.Equal(t, lost, s.Partitions.Unread)
+			require.Equal(t, partitions, s.Partitions.Count)
+			require.Len(t, s.Instances, 2)
+			for _, in := range s.Instances {
+				require.Positive(t, in.Devices, "those that can be read")
+			}
+			require.Equal(t, "unread:"+gone.Addr(), s.Problems()[0].Name)
+			where := "Redis at " + gone.Addr() + " does not answer"
+			require.Contains(t, d.ask(0, "status"), "wrong    "+where)
+			require.Contains(t, d.ask(3, "doctor"), "wrong    server              "+where)
+			require.Contains(t, d.ask(1, "log"), "(leads)")
+			require.Contains(t, d.ask(1, "verify"), "of dead owners")
+			require.Contains(t, d.ask(3, "wait", "--leader", "--timeout", "1s"), where)
+		})
+	}
+}
+
 func TestWhatIsWrongInOnePartitionIsToldWithItsNumber(t *testing.T) {
 	t.Parallel()
 	d := newDivided(t, "one")
@@ -181,7 +226,7 @@ func TestWhatIsWrongInOnePartitionIsToldWithItsNumber(t *testing.T) {
 	d.stop["one"]()
 	s := d.status()
 	require.Equal(t, []int{0, 1, 2, 3}, s.Partitions.Unled)
-	require.Contains(t, d.ask(0, "doctor"), "partitions 0-3: no replica is alive, so nobody leads")
+	require.Contains(t, d.ask(3, "doctor"), "partitions 0-3: no replica is alive, so nobody leads")
 	// One that beats in all partitions but one.
 	for k := range partitions {
 		l := d.layout.Partition(k, partitions)

@@ -5,12 +5,15 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
 // status is "rollcall status".
@@ -29,7 +32,10 @@ are asked for what they do not say in Redis: version, address, last passes.`,
 				return err
 			}
 			if f.json {
-				return writeJSON(w, s)
+				return writeJSON(w, struct {
+					inspect.Status
+					Problems []inspect.Problem `json:"problems"`
+				}{s, s.Problems()})
 			}
 			return showStatus(w, s)
 		}),
@@ -67,7 +73,28 @@ func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, 
 
 // showStatus writes a status for people.
 func showStatus(w io.Writer, s inspect.Status) error {
-	return cmp.Or(showHead(w, s), showInstances(w, s), showSweeps(w, s))
+	return cmp.Or(showHead(w, s), showProblems(w, s), showInstances(w, s), showSweeps(w, s))
+}
+
+// showProblems writes what the page says of the same state, a line each.
+func showProblems(w io.Writer, s inspect.Status) error {
+	problems := slices.DeleteFunc(s.Problems(), func(p inspect.Problem) bool {
+		return strings.HasPrefix(p.Name, "hold:") // the head has it
+	})
+	if len(problems) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, p := range problems {
+		level := paint(w, colourOf[p.Level], fmt.Sprintf("%-7s", p.Level))
+		text := printable.Text(strings.TrimSpace(p.Sentence + " " + p.Do))
+		if p.Runbook != "" {
+			text += " (docs/runbook.md#" + p.Runbook + ")"
+		}
+		if _, err := fmt.Fprintf(w, "%s  %s\n", level, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // showInstances writes a row an instance.
@@ -121,6 +148,9 @@ func showPartitions(s inspect.Status) (rows [][]string) {
 		text += fmt.Sprintf("; instances were looked at in %d of them", p.Looked)
 	}
 	rows = append(rows, []string{"partitions", text})
+	if len(p.Unread) > 0 {
+		rows = append(rows, []string{"not read", inspect.Numbers(p.Unread) + ": their Redis does not answer"})
+	}
 	for _, l := range p.Leaders {
 		text := l.Instance
 		if l.Address != "" {
@@ -175,7 +205,7 @@ func showHead(w io.Writer, s inspect.Status) error {
 		switch {
 		case !l.Since.IsZero():
 			leader += fmt.Sprintf(", since %s, term %d", ago(l.Since, s.Now), l.Epoch)
-		case l.Epoch == 0:
+		case l.Epoch == 0 && !l.LogLost:
 			leader += ", its term begins"
 		default:
 			leader += fmt.Sprintf(", term %d", l.Epoch)
@@ -199,6 +229,8 @@ func showHead(w io.Writer, s inspect.Status) error {
 		hold = fmt.Sprintf("%s: %s (docs/runbook.md#%s)", s.Hold.Reason, s.Hold.Sentence, s.Hold.Runbook)
 	case s.Witness.LastTick.IsZero():
 		hold = "nobody has listened to this Redis yet"
+	case s.Full() != "":
+		hold = "memory: " + s.Full()
 	case !s.Heard:
 		hold = fmt.Sprintf("nobody listens: the last tick was %s", ago(s.Witness.LastTick, s.Now))
 	case s.Leader == nil && s.Partitions == nil:

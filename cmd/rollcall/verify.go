@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
@@ -22,13 +24,13 @@ changes nothing. A fleet goes on meanwhile: a few may be counted that just chang
 		Check:    f.check,
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
 			v, err := r.Verify(ctx)
-			if err != nil {
+			if err != nil && !inspect.Partial(err) {
 				return err
 			}
 			if f.json {
-				return writeJSON(w, v)
+				return cmp.Or(writeJSON(w, v), err)
 			}
-			return showVerification(w, v)
+			return cmp.Or(showVerification(w, v), err)
 		}),
 		Notes: exits,
 	}
@@ -38,6 +40,10 @@ changes nothing. A fleet goes on meanwhile: a few may be counted that just chang
 func showVerification(w io.Writer, v inspect.Verification) error {
 	_, err := fmt.Fprintf(w, "%d entries: of dead owners %d, not in their owner's index %d; "+
 		"in an index and not that owner's entries %d\n", v.Entries, v.Dead, v.NotIndexed, v.NotEntries)
+	if err == nil && v.Unreadable > 0 {
+		err = line(w, "entries that nobody can judge, and that stay: %d %s (docs/runbook.md#unreadable)",
+			v.Unreadable, strings.Join(v.UnreadableEntries, " "))
+	}
 	if err != nil || len(v.Owners) == 0 {
 		return err
 	}

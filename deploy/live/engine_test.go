@@ -1,6 +1,8 @@
 package live
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 
@@ -9,6 +11,12 @@ import (
 
 // Scenes of what all programs have, with ingest.
 var scenesOfTheEngine = []scene{
+	{
+		alert: "RollcallRedisFull", fault: "`maxmemory` is what Redis uses",
+		fleet:  ingest(),
+		strike: func(r *rig) { r.must("CONFIG", "SET", "maxmemory", "1mb") },
+	},
+	fileFailing(),
 	{
 		alert:  "RollcallNobodyLeads",
 		fault:  "the replicas' user of Redis loses the right to `janitor:leader`",
@@ -54,4 +62,17 @@ var scenesOfTheEngine = []scene{
 			}
 		},
 	},
+}
+
+func fileFailing() scene {
+	var file string
+	return scene{
+		alert: "RollcallFileFailing", fault: "the file of `ADMIN_TOKEN_FILE` is emptied",
+		fleet: func(r *rig) {
+			file = filepath.Join(r.t.TempDir(), "token")
+			require.NoError(r.t, os.WriteFile(file, []byte("0123456789abcdef0123"), 0o600))
+			ingest("ADMIN_TOKEN_FILE=" + file)(r)
+		},
+		strike: func(r *rig) { require.NoError(r.t, os.WriteFile(file, nil, 0o600)) },
+	}
 }

@@ -16,6 +16,22 @@ import (
 
 var scenesOfIngest = []scene{
 	{
+		alert: "RollcallOwnerDied", fault: "a heartbeat on the roster ends, of an instance without devices",
+		fleet: ingest(),
+		strike: func(r *rig) {
+			r.must("SET", "instance:heartbeat:guest", "1", "PX", "4000")
+			r.must("SADD", "instances:roster", "guest")
+		},
+	},
+	{
+		alert: "RollcallEvictsMany", fault: "100 entries of a writer that is gone", fleet: ingest(),
+		strike: func(r *rig) {
+			for i := range 100 {
+				r.must("HSET", "connections:registry", 356307042441000+i, "gone")
+			}
+		},
+	},
+	{
 		alert: "RollcallGone", fault: "kill -9 of all replicas", fleet: ingest(),
 		strike: func(r *rig) {
 			for _, p := range r.jobs["ingest"] {

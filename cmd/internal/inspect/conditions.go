@@ -29,6 +29,13 @@ func (r *Reader) inEach(
 	if err != nil {
 		return false, "", err
 	}
+	to, err := r.reach(ctx, parts)
+	if err != nil {
+		return false, "", err
+	}
+	if err := to.err(); err != nil {
+		return false, strings.TrimPrefix(err.Error(), "inspect: "), nil
+	}
 	answers, err := each(ctx, parts, func(ctx context.Context, part *Reader) (a answer, err error) {
 		a.yes, a.sentence, err = ask(part, ctx)
 		return a, err
@@ -58,10 +65,10 @@ func (r *Reader) led(ctx context.Context) (bool, string, error) {
 		return false, "", err
 	case l == nil:
 		return false, "nobody leads", nil
-	case l.Epoch == 0 && l.silent:
+	case !l.begun() && l.silent:
 		return false, fmt.Sprintf("nobody leads: %s holds %s, which is no living instance",
 			r.keys.Lease(), l.Instance), nil
-	case l.Epoch == 0:
+	case !l.begun():
 		return false, l.Instance + " is about to lead", nil
 	}
 	return true, l.Instance + " leads", nil
@@ -177,6 +184,6 @@ func (r *Reader) owner(ctx context.Context, id string) (known, alive bool, err e
 	if alive = beat.Val() > 0; alive || is(onRoster) || index.Val() > 0 {
 		return true, alive, nil
 	}
-	counted, whole, err := r.sample(ctx, countUpTo)
-	return !whole || counted[id] > 0, false, err
+	s, err := r.sample(ctx, countUpTo)
+	return !s.whole || s.counted[id] > 0, false, err
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Level is the severity of a finding.
@@ -35,6 +38,7 @@ type patient struct {
 	server Server
 	status Status // of the fleet; for one partition, with that partition's own leader, hold and witness
 
+	expect  int    // how many replicas are to live; 0: it is not known
 	of      []int  // the partitions that it represents
 	master  string // the address of their server, on a Redis Cluster
 	fleet   *Reader
@@ -69,26 +73,38 @@ var ofServer = []check{
 
 var ofFleet = []check{
 	{"leader", checkLeader}, {"lease", checkLease}, {"epoch", checkEpoch}, {"witness", checkWitness},
-	{"hold", checkHold}, {"settings", checkSettings}, {"heartbeats", checkHeartbeats},
-	{"old_writers", checkOldWriters}, {"index", checkIndex}, {"log", checkLog},
+	{"hold", checkHold}, {"settings", checkSettings}, {"replicas", checkReplicas},
+	{"heartbeats", checkHeartbeats}, {"losses", checkLosses},
+	{"old_writers", checkOldWriters}, {"entries", checkEntries}, {"index", checkIndex}, {"log", checkLog},
+	{"passes", checkPasses},
 }
 
 // Doctor checks whether this Redis is fit and the fleet is sound. It changes nothing. It only fails
 // if the server does not answer: all else is a finding.
-func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) {
-	err := r.client.Ping(ctx).Err()
-	if err != nil && !Refused(err) { // a refused PING has its own line
-		return Diagnosis{}, fmt.Errorf("inspect: ping: %w", err)
+func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) { return r.DoctorOf(ctx, 0) }
+
+// DoctorOf is Doctor of a fleet in which so many replicas are to live; 0: any number.
+func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
+	_, cluster := r.client.(*redis.ClusterClient) // any node of one would be asked
+	if err := r.client.Ping(ctx).Err(); err != nil && !Refused(err) && !cluster {
+		return Diagnosis{}, fmt.Errorf("inspect: ping: %w", err) // a refused PING has its own line
 	}
 	parts, err := r.parts(ctx)
 	if err != nil {
 		return Diagnosis{}, err
 	}
-	servers, err := masters(ctx, parts)
+	to, err := r.reach(ctx, parts)
+	if err != nil {
+		return Diagnosis{}, err
+	}
+	servers, err := masters(ctx, to.parts)
 	if err != nil {
 		return Diagnosis{}, err
 	}
 	d := Diagnosis{Checks: []Check{}}
+	for _, u := range to.unread {
+		d.Checks = append(d.Checks, Check{"server", Wrong, u.sentence() + "; start it, or promote a replica of it"})
+	}
 	ask := func(patients []*patient, checks ...check) {
 		for _, c := range checks {
 			f := askEach(ctx, c, patients)
@@ -96,20 +112,15 @@ func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) {
 		}
 	}
 	ask(servers, ofServer...)
-	d.Checks = append(d.Checks, parts[0].rights(ctx)...)
-	s := newSurvey(r, parts)
-	s.server = servers[0].server
-	p := &patient{Reader: parts[0], server: s.server, fleet: r, servers: servers}
-	now, err := r.now(ctx)
-	if err == nil {
-		p.status, err = s.read(ctx, now, r.abouts)
-	}
-	if err != nil {
+	d.Checks = append(d.Checks, to.parts[0].rights(ctx)...)
+	w := r.Watch()
+	p := &patient{Reader: to.parts[0], server: servers[0].server, fleet: r, servers: servers, expect: expect}
+	if p.status, err = w.Status(ctx); err != nil {
 		d.Checks = append(d.Checks, Check{"fleet", Warning, "could not be checked: " + err.Error()})
-	} else if p.noFleet() {
+	} else if p.noFleet() && expect == 0 {
 		d.Checks = append(d.Checks, Check{"fleet", OK, "there is none yet"})
 	} else {
-		by := s.patients(p.status, servers)
+		by := w.survey.patients(p.status, servers)
 		if len(parts) > 1 {
 			ask([]*patient{p}, ofPartitions...)
 		}
@@ -120,9 +131,41 @@ func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) {
 				ask([]*patient{p}, c)
 			}
 		}
+		d.agree(p.status.Problems())
 	}
 	d.OK = !slices.ContainsFunc(d.Checks, func(c Check) bool { return c.Level == Wrong })
 	return d, ctx.Err()
+}
+
+// checkOf names the check to which a problem belongs, if that has another name.
+var checkOf = map[string]string{
+	"nobody_leads": "leader", "leader_silent": "leader", "term_not_begun": "leader", "lease_without_ttl": "lease",
+	"log_lost": "log", "unheard": "witness", "cut": "roster", "silent": "heartbeats", "silent_in": "heartbeats",
+	"differs": "settings", "pass_failed": "passes", "pass_held": "passes", "lost_lately": "losses",
+	"damaged": "types", "unreadable": "entries", "unread": "server",
+}
+
+// agree makes no check milder than the page, which shows the problems of the same status.
+func (d *Diagnosis) agree(problems []Problem) {
+	severity := map[Level]int{OK: 0, Warning: 1, Wrong: 2}
+	for _, p := range problems {
+		name, _, _ := strings.Cut(p.Name, ":")
+		if check, other := checkOf[name]; other {
+			name = check
+		}
+		says := Check{name, p.Level, strings.TrimSpace(p.Sentence + " " + p.Do)}
+		i := slices.IndexFunc(d.Checks, func(c Check) bool { return c.Name == name })
+		switch {
+		case i < 0:
+			d.Checks = append(d.Checks, says)
+		case d.Checks[i].Level == OK:
+			d.Checks[i] = says
+		case severity[d.Checks[i].Level] < severity[p.Level]:
+			d.Checks[i].Level = p.Level
+		case name == "passes": // a line each
+			d.Checks = slices.Insert(d.Checks, i+1, says)
+		}
+	}
 }
 
 func (p *patient) noFleet() bool {

@@ -13,10 +13,10 @@ import (
 func checkLeader(_ context.Context, p *patient) (found, error) {
 	switch l := p.status.Leader; {
 	case l == nil && len(p.living()) == 0:
-		return warn("no replica is alive, so nobody leads; start one")
+		return wrong("no replica is alive, so nobody leads; start one")
 	case l == nil:
 		return wrong("nobody leads, so nothing dead is swept; look at runbook.md#rollcallnobodyleads")
-	case l.Epoch == 0:
+	case !l.begun():
 		return warn("%s has the lease but has not begun its term; nothing is swept until then. "+
 			"If that lasts, check its log", l.Instance)
 	case l.Since.IsZero():
@@ -66,8 +66,8 @@ func checkWitness(_ context.Context, p *patient) (found, error) {
 		return wrong("the last tick is %s in the future: the server's clock went back",
 			Short(w.LastTick.Sub(p.status.Now)))
 	case len(p.living()) == 0:
-		return warn("no replica is alive, so nobody listens to Redis")
-	case p.status.Redis.full():
+		return wrong("no replica is alive, so nobody listens to Redis")
+	case p.status.full():
 		return wrong("Redis is full: nobody has been able to tick for %s, so nothing is swept; give it memory",
 			Short(p.status.Now.Sub(w.LastTick)))
 	case w.LastTick.IsZero():
@@ -108,6 +108,38 @@ func checkSettings(_ context.Context, p *patient) (found, error) {
 		return fine("none are known yet")
 	}
 	return fine("TTL %s, interval %s", Short(w.TTL), Short(w.Interval))
+}
+
+func checkReplicas(_ context.Context, p *patient) (found, error) {
+	switch n := len(p.living()); {
+	case p.expect == 0:
+		return fine("%d live", n)
+	case n < p.expect:
+		return wrong("%d live, %d are expected; start the rest", n, p.expect)
+	case n > p.expect:
+		return warn("%d live, %d are expected", n, p.expect)
+	default:
+		return fine("%d live, as expected", n)
+	}
+}
+
+// checkPasses is without what Problems says of passes, which doctor adds.
+func checkPasses(_ context.Context, p *patient) (found, error) {
+	if len(p.status.Passes) == 0 {
+		return fine("none is known")
+	}
+	return fine("the last of each sweep did not fail")
+}
+
+func checkEntries(_ context.Context, p *patient) (found, error) {
+	return fine("%d; those that were looked at name instances", p.status.Entries)
+}
+
+func checkLosses(_ context.Context, p *patient) (found, error) {
+	for _, lost := range p.status.lost() {
+		return found{lost.Level, lost.Sentence + " " + lost.Do}, nil
+	}
+	return fine("none within the last %s", Short(Lately))
 }
 
 func few(names []string) string {
@@ -204,6 +236,10 @@ func checkLog(ctx context.Context, p *patient) (found, error) {
 		return found{}, err
 	}
 	bytes, err := p.client.MemoryUsage(ctx, p.keys.Log()).Result()
+	if n == 0 && p.status.Leader != nil && p.status.Leader.LogLost {
+		return warn("lost: nobody can tell what was evicted before; find what deleted it (DEL, or a " +
+			"maxmemory-policy that evicts keys). Sweeping goes on, and the next eviction or term begins a new one")
+	}
 	if n == 0 {
 		return fine("empty")
 	}

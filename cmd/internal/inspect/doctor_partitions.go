@@ -78,7 +78,7 @@ func masters(ctx context.Context, parts []*Reader) ([]*patient, error) {
 			by[addr] = &patient{Reader: parts[k], master: addr}
 			all = append(all, by[addr])
 		}
-		by[addr].of = append(by[addr].of, k)
+		by[addr].of = append(by[addr].of, parts[k].number)
 	}
 	for _, p := range all {
 		if p.server, err = p.Reader.server(ctx); err != nil {
@@ -106,7 +106,7 @@ func (s *survey) patients(of Status, servers []*patient) []*patient {
 			all[k].status.Redis = server.server
 		}
 	}
-	return all
+	return slices.DeleteFunc(all, func(p *patient) bool { return s.looks[p.of[0]].unread })
 }
 
 func checkPartitions(_ context.Context, p *patient) (found, error) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
@@ -55,6 +57,17 @@ func neededRights(keys guard.Layout) [][]string {
 	}
 }
 
+// user returns the name with which this client logs in; "": the default one.
+func (r *Reader) user() string {
+	switch c := r.client.(type) {
+	case *redis.Client:
+		return c.Options().Username
+	case *redis.ClusterClient:
+		return c.Options().Username
+	}
+	return ""
+}
+
 // mayScript checks a right without running the command, for users who may not run ACL DRYRUN.
 const mayScript = `
 if not redis.acl_check_cmd then return -1 end
@@ -63,7 +76,7 @@ return redis.acl_check_cmd(unpack(ARGV)) and 1 or 0`
 func (r *Reader) rights(ctx context.Context) []Check {
 	user, err := r.client.Do(ctx, "ACL", "WHOAMI").Text()
 	if err != nil {
-		user = "this user"
+		user = or(r.user(), "default")
 	}
 	may := r.dryRun(user)
 	if _, err := may(ctx, []string{"ping"}); err != nil {
@@ -116,9 +129,25 @@ func missing(user string, command []string) Check {
 	}
 	return Check{
 		"right:" + name, level,
-		fmt.Sprintf("%s may not %s%s%s; ACL SETUSER %s +%s, and the key's pattern", user,
-			strings.ToUpper(strings.ReplaceAll(name, "|", " ")), what, why, user, name),
+		fmt.Sprintf("%s may not %s%s%s; ACL SETUSER %s +%s%s", user,
+			strings.ToUpper(strings.ReplaceAll(name, "|", " ")), what, why, user, name, pattern(name, what)),
 	}
+}
+
+// pattern returns the rule that lets a user use the key or the channel of a command, for ACL SETUSER.
+func pattern(command, on string) string {
+	key, named := strings.CutPrefix(on, " on ")
+	if !named {
+		return ""
+	}
+	mark := "~"
+	if command == "publish" || command == "subscribe" {
+		mark = "&"
+	}
+	if id, ok := strings.CutSuffix(key, ":x"); ok { // an instance's
+		key = id + ":*"
+	}
+	return " '" + mark + key + "'"
 }
 
 type may func(ctx context.Context, command []string) (bool, error)

@@ -105,7 +105,10 @@ func checkMemory(_ context.Context, p *patient) (found, error) {
 	}
 	text := fmt.Sprintf("%d of %d MB used", used>>20, limit>>20)
 	switch share := float64(used) / float64(limit); {
-	case share >= 1:
+	case share > 0.85 && p.server.evicts():
+		return wrong("%s, policy %s: Redis evicts keys for want of memory, heartbeats among them; "+
+			"CONFIG SET maxmemory-policy noeviction, and give it memory", text, p.server.Policy)
+	case share >= 1 || p.status.full():
 		return wrong("%s: Redis refuses registrations and telemetry; give it memory", text)
 	case share > 0.85:
 		return warn("%s: when it is full, registrations are refused; give it memory", text)

@@ -175,25 +175,34 @@ func (r *Reader) Log(ctx context.Context, f Filter) ([]Record, error) {
 	return records, err
 }
 
-// LogUpTo is Log, and returns the end of the log, for LogAfter.
+// LogUpTo is Log, and returns the end of the log, for LogAfter. With an [UnreadError] the records are
+// those of the partitions that answer.
 func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end string, err error) {
 	parts, err := r.parts(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	now, err := r.now(ctx)
+	to, err := r.reach(ctx, parts)
+	if err != nil {
+		return nil, "", err
+	}
+	now, err := to.parts[0].now(ctx)
 	if err != nil {
 		return nil, "", err
 	}
 	var from []string
 	if len(parts) > 1 {
-		if from, err = each(ctx, parts, newestID); err != nil {
+		if from, err = each(ctx, to.parts, newestID); err != nil {
 			return nil, "", err
 		}
-		end = strings.Join(from, endOf)
+		ends := slices.Repeat([]string{"0-0"}, len(parts))
+		for i, part := range to.parts {
+			ends[part.number] = from[i]
+		}
+		end = strings.Join(ends, endOf)
 	}
 	records = []Record{}
-	for rec, err := range newest(ctx, parts, from, now) {
+	for rec, err := range newest(ctx, to.parts, from, now) {
 		if err != nil {
 			return nil, "", err
 		}
@@ -210,7 +219,7 @@ func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end s
 		}
 	}
 	slices.Reverse(records)
-	return records, or(end, "0-0"), nil
+	return records, or(end, "0-0"), to.err()
 }
 
 const endOf = " "

@@ -29,8 +29,11 @@ type Partitions struct {
 	// Looked is the number of partitions in which the instances were read, if not all. Devices are
 	// then unknown.
 	Looked int `json:"looked,omitempty"`
+	// Unread are those whose server does not answer. Nothing else counts them.
+	Unread []int `json:"unread,omitempty"`
 
 	forever []int // whose leases never expire
+	logLost []int // whose leader leads without an eviction log
 	passes  map[string][]janitor.Report
 }
 
@@ -119,7 +122,14 @@ func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 	case Refused(err):
 		n = 1
 	case err != nil:
-		return nil, fmt.Errorf("inspect: %w", err)
+		if known := r.divided.Load(); known != nil {
+			return *known, nil
+		}
+		probed, ok := r.probe(ctx)
+		if !ok {
+			return nil, fmt.Errorf("inspect: %w", err)
+		}
+		n = probed
 	}
 	if n == 1 {
 		return []*Reader{r}, nil

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,6 +26,12 @@ func (s Status) Problems() []Problem {
 	if s.Partitions != nil {
 		wrong, warnings = s.ofPartitions()
 	}
+	for _, u := range s.Unread {
+		wrong = append([]Problem{{"unread:" + u.Server, Wrong, upper(u.sentence()) +
+			". Its devices can be neither registered nor found, and nothing of theirs is swept.",
+			"Start that server, or promote a replica of it.", "a-part-of-redis-does-not-answer"}}, wrong...)
+	}
+	wrong = append(wrong, s.unfit()...)
 	damaged, doubtful := s.damage()
 	wrong, warnings = append(wrong, damaged...), append(warnings, doubtful...)
 	switch l := s.Leader; {
@@ -41,10 +48,13 @@ func (s Status) Problems() []Problem {
 			l.Instance + " leads, and " + s.LeaderSilent() + ".",
 			"Wait. Check that it is alive, if it should be. If the lease outlasts its TTL, delete it.",
 			"rollcallnobodyleads"})
-	case l.Epoch == 0:
+	case !l.begun():
 		warnings = append(warnings, Problem{"term_not_begun", Warning,
 			l.Instance + " has the lease but has not begun its term; nothing is swept until then.",
 			"Wait. If that lasts, check its log.", "rollcallnobodyleads"})
+	}
+	if s.LogLost() {
+		warnings = append(warnings, Problem{"log_lost", Warning, logLost + ".", logLostDo, "the-eviction-log-is-lost"})
 	}
 	switch h := s.Hold; {
 	case h != nil && h.Reason == "paused":
@@ -57,6 +67,7 @@ func (s Status) Problems() []Problem {
 	case s.Witness.LastTick.IsZero():
 		warnings = append(warnings,
 			Problem{"unheard", Warning, "Nobody has listened to this Redis yet.", "", "gap"})
+	case s.full(): // that is why
 	case !s.Heard:
 		wrong = append(wrong, Problem{"unheard", Wrong,
 			"Nobody listens to Redis: the last tick was " + Ago(s.Now.Sub(s.Witness.LastTick)) + ".",
@@ -67,16 +78,71 @@ func (s Status) Problems() []Problem {
 			fmt.Sprintf("The roster lists %d further instances, which are not shown here.", s.Cut),
 			"Find what writes them. Those without a heartbeat are swept.", "a-key-that-somebody-overwrote"})
 	}
+	warnings = append(warnings, s.lost()...)
 	warnings = append(warnings, s.silent()...)
 	warnings = append(warnings, s.silentIn()...)
 	warnings = append(warnings, s.differing()...)
+	if n := len(s.Unreadable); n > 0 {
+		text := "The entry of " + s.Unreadable[0] + " names"
+		if n > 1 {
+			text = fmt.Sprintf("%d entries (%s) name", n, few(s.Unreadable))
+		}
+		warnings = append(warnings, Problem{"unreadable", Warning, text + " what can be no instance: nobody " +
+			"can judge that, so it stays.", "Find what writes it, then delete it: rollcall why IMEI says how.",
+			"unreadable"})
+	}
 	for _, p := range s.Passes {
-		if p.Outcome == janitor.Failed {
+		switch {
+		case p.Outcome == janitor.Failed:
 			wrong = append(wrong, Problem{"pass_failed:" + p.Sweep, Wrong,
 				"The last pass of " + p.Sweep + " failed: " + p.Error + ".", "", "rollcallpassesfail"})
+		case p.Outcome == janitor.Held && s.heldAlone(p):
+			wrong = append(wrong, Problem{"pass_held:" + p.Sweep, Wrong,
+				"The rule " + p.Sweep + " is held: " + join(p.Reason, p.Error) + ".",
+				"Read docs/cleanup-runbook.md#why-a-rule-is-held.", ""})
 		}
 	}
 	return append(wrong, warnings...)
+}
+
+// heldAlone reports whether a rule of its own holds a pass, rather than a hold of the whole fleet.
+func (s Status) heldAlone(p janitor.Report) bool {
+	_, ofFleet := holdMeaning[p.Reason]
+	if p.Reason == "mass_failure" { // both know it
+		ofFleet = s.Hold != nil || p.Sweep == "owners" || p.Sweep == "registry"
+	}
+	return !ofFleet && p.Reason != "paused" && p.Reason != "pause_unknown"
+}
+
+// unfit returns what is wrong with the server, by the checks of doctor.
+func (s Status) unfit() (wrong []Problem) {
+	if full := s.Full(); full != "" {
+		wrong = append(wrong, Problem{"memory", Wrong, full + ".", "Give it memory, or trim telemetry.",
+			"rollcallredisfull"})
+	}
+	p := &patient{server: s.Redis, status: s}
+	for _, c := range ofServer {
+		if !slices.Contains(inStatus, c.name) || c.name == "memory" && s.full() {
+			continue
+		}
+		if f, err := c.ask(context.Background(), p); err == nil && f.level == Wrong {
+			wrong = append(wrong, Problem{c.name, Wrong, "Redis: " + f.sentence + ".", "", ""})
+		}
+	}
+	return wrong
+}
+
+// inStatus are the checks of a server that need nothing but its INFO.
+var inStatus = []string{"version", "role", "policy", "memory"}
+
+const logLost = "The eviction log is lost: nobody can tell what was evicted before"
+
+const logLostDo = "Find what deleted it: DEL, or a maxmemory-policy that evicts keys. " +
+	"Sweeping goes on, and the next eviction or term begins a new log."
+
+// LogLost reports whether somebody leads and the eviction log, which had that term, is gone.
+func (s Status) LogLost() bool {
+	return s.Leader != nil && s.Leader.LogLost || s.Partitions != nil && len(s.Partitions.logLost) > 0
 }
 
 func (s Status) ofPartitions() (wrong, warnings []Problem) {
@@ -112,7 +178,7 @@ func (s Status) ofPartitions() (wrong, warnings []Problem) {
 		warnings = append(warnings, Problem{"hold:" + h.Reason, Warning, fmt.Sprintf(
 			"Sweeping is held (%s) in %s: %s.", h.Reason, named(h.Partitions), meaning), "", heading})
 	}
-	if len(p.Unheard) > 0 {
+	if len(p.Unheard) > 0 && !s.full() {
 		wrong = append(wrong, Problem{"unheard", Wrong,
 			"Nobody listens to Redis in " + named(p.Unheard) + ".",
 			"Look whether replicas run, and reach Redis.", "rollcallnotsweeping"})
@@ -139,9 +205,12 @@ func (s Status) silent() []Problem {
 	if s.Hold != nil || unled || !s.Heard {
 		do = "They will be swept when sweeping resumes, unless the instance comes back first."
 	}
-	return []Problem{{"silent", Warning,
-		fmt.Sprintf("%s; devices still in %s: %d.", list(ids, "is silent", "are silent"),
-			map[bool]string{true: "its name", false: "their names"}[len(ids) == 1], devices), do, ""}}
+	text := list(ids, "is silent", "are silent")
+	if devices > 0 { // else the registry is too large to count for this
+		text += fmt.Sprintf("; devices still in %s: %d",
+			map[bool]string{true: "its name", false: "their names"}[len(ids) == 1], devices)
+	}
+	return []Problem{{"silent", Warning, text + ".", do, ""}}
 }
 
 func (s Status) silentIn() []Problem {
@@ -177,6 +246,8 @@ func (s Status) differing() []Problem {
 	}
 	return []Problem{{"differs", Warning, text + ".", "Set the same on all replicas.", "settings"}}
 }
+
+func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 func list(ids []string, one, more string) string {
 	const named = 3

@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -36,8 +37,14 @@ type Status struct {
 	Partitions *Partitions `json:"partitions,omitempty"`
 	// Cut is how many further instances rosters list, which were not read.
 	Cut int64 `json:"cut,omitempty"`
+	// Losses are the instances that were lost within the last ten minutes, the newest first.
+	Losses []Loss `json:"lost_lately,omitempty"`
 	// Damaged are keys of the wrong type.
 	Damaged []Damaged `json:"damaged,omitempty"`
+	// Unreadable are entries that nobody can judge, among the first 10,000: they are kept for ever.
+	Unreadable []string `json:"unreadable,omitempty"`
+	// Unread are servers of a Redis Cluster that do not answer. All else is without what is there.
+	Unread []Unread `json:"unread,omitempty"`
 	// Unanswered are replicas that did not answer, with the error.
 	Unanswered []string `json:"unanswered,omitempty"`
 }
@@ -46,13 +53,18 @@ type Status struct {
 type Leader struct {
 	Instance string    `json:"instance"`
 	Since    time.Time `json:"since,omitzero"`
-	Epoch    uint64    `json:"epoch"`   // 0: its term has not begun yet
+	Epoch    uint64    `json:"epoch"`   // 0: its term has not begun yet, or has no number any more
 	Address  string    `json:"address"` // of its HTTP server; "": unknown
 	// ExpiresIn is the time until the lease expires if not renewed; "": never.
 	ExpiresIn string `json:"expires_in"`
+	// LogLost: it leads, and the eviction log, which had its term, is gone.
+	LogLost bool `json:"log_lost,omitempty"`
 
 	silent bool
 }
+
+// begun reports whether its term has begun.
+func (l *Leader) begun() bool { return l.Epoch > 0 || l.LogLost }
 
 // LeaderSilent describes a leader without a heartbeat, and what follows; "" if it has one, or
 // nobody leads.
@@ -123,26 +135,10 @@ type Server struct {
 	info map[string]string
 }
 
-// Status reads the state of a fleet. It costs a few round trips, and one per thousand instances, in
-// each partition. Of several partitions, the heartbeats of as many are read as fit into mostBeats.
-func (r *Reader) Status(ctx context.Context) (Status, error) {
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return Status{}, err
-	}
-	now, err := r.now(ctx)
-	if err != nil {
-		return Status{}, err
-	}
-	s := newSurvey(r, parts)
-	if s.server, err = parts[0].server(ctx); err != nil {
-		return Status{}, err
-	}
-	if s.sweeps, err = lastEvictions(ctx, parts, now); err != nil {
-		return Status{}, err
-	}
-	return s.read(ctx, now, r.abouts)
-}
+// Status reads the state of a fleet, and what happened to it lately. It costs a few round trips, and
+// one per thousand instances, in each partition. Of several partitions, the heartbeats of as many are
+// read as fit into mostBeats.
+func (r *Reader) Status(ctx context.Context) (Status, error) { return r.Watch().Status(ctx) }
 
 func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
 	h, held, err := lease.ReadHolder(ctx, r.client, r.keys.Lease())
@@ -156,7 +152,7 @@ func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
 	if l.silent, err = r.isSilent(ctx, h.Instance); err != nil {
 		return nil, err
 	}
-	if l.Epoch, err = r.begunEpoch(ctx, h, now); err != nil {
+	if l.Epoch, l.LogLost, err = r.begunEpoch(ctx, h, l.silent, now); err != nil {
 		return nil, err
 	}
 	l.Since = began(l.Epoch, now)
@@ -173,24 +169,74 @@ func (r *Reader) isSilent(ctx context.Context, id string) (bool, error) {
 
 // begunEpoch returns the epoch of the holder's term, or 0 if the term has not begun. Until the log
 // has the term's first record, the stored epoch may be the previous term's; if somebody has
-// overwritten it, only the log is right.
-func (r *Reader) begunEpoch(ctx context.Context, h lease.Holder, now time.Time) (uint64, error) {
+// overwritten it, only the log is right. If the log is lost, what the holder reports decides.
+func (r *Reader) begunEpoch(
+	ctx context.Context, h lease.Holder, silent bool, now time.Time,
+) (epoch uint64, logLost bool, err error) {
 	term, err := r.termOf(ctx, h.Epoch, now)
 	if err != nil || term == h.Token {
-		return h.Epoch, err
+		return h.Epoch, false, err
 	}
 	newest, err := r.headsUpTo(ctx, 1, "XREVRANGE", "+", "-", now)
-	if err != nil || len(newest) == 0 {
-		return 0, err
+	if err != nil {
+		return 0, false, err
 	}
-	epoch := epochOf(newest[0].ID)
+	if len(newest) == 0 {
+		return r.reportedEpoch(ctx, h, silent)
+	}
+	epoch = epochOf(newest[0].ID)
 	if term == "" && h.Epoch > 0 && epoch >= h.Epoch {
-		return h.Epoch, nil // so old that its record was trimmed
+		return h.Epoch, false, nil // so old that its record was trimmed
 	}
-	if term, err = r.termOf(ctx, epoch, now); err != nil || term != h.Token {
-		return 0, err
+	if term, err = r.termOf(ctx, epoch, now); err != nil || term == h.Token {
+		return epoch, false, err
 	}
-	return epoch, nil
+	if term == "" && newest[0].Leader == h.Instance { // it was trimmed, and the stored epoch is lost
+		return epoch, false, nil
+	}
+	return 0, false, nil
+}
+
+// reportedEpoch is begunEpoch without a log: a leader that describes itself reports passes of its
+// term. Of others, a drawn epoch and a heartbeat count: the log is empty only until a first term
+// has begun, within milliseconds.
+func (r *Reader) reportedEpoch(
+	ctx context.Context, h lease.Holder, silent bool,
+) (epoch uint64, logLost bool, err error) {
+	if silent {
+		return 0, false, nil
+	}
+	kind, err := r.client.Type(ctx, r.keys.Log()).Result()
+	if Refused(err) {
+		err = nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("inspect: type of the eviction log: %w", err)
+	}
+	if kind != "none" && kind != "stream" && kind != "" { // reported as damaged
+		return 0, false, nil
+	}
+	if r.single {
+		return h.Epoch, h.Epoch > 0, nil
+	}
+	said, err := r.abouts(ctx, []string{h.Instance})
+	if err != nil {
+		return 0, false, err
+	}
+	about, describes := said[h.Instance]
+	if !describes {
+		return h.Epoch, h.Epoch > 0, nil
+	}
+	beats, err := r.heartbeats(ctx, []string{h.Instance})
+	if err != nil || !about.of(beats[h.Instance]) {
+		return 0, false, err
+	}
+	for _, p := range about.Passes {
+		if p.Epoch == h.Epoch || h.Epoch == 0 {
+			epoch = max(epoch, p.Epoch)
+		}
+	}
+	return epoch, epoch > 0, nil
 }
 
 func (r *Reader) termOf(ctx context.Context, epoch uint64, now time.Time) (string, error) {
@@ -200,28 +246,6 @@ func (r *Reader) termOf(ctx context.Context, epoch uint64, now time.Time) (strin
 		return "", err
 	}
 	return opened[0].Term, nil
-}
-
-const lastPages = 3 * logPage
-
-func lastEvictions(ctx context.Context, parts []*Reader, now time.Time) ([]Last, error) {
-	found, n := map[string]Last{}, 0
-	for rec, err := range newest(ctx, parts, nil, now) {
-		if err != nil {
-			return nil, err
-		}
-		if _, met := found[rec.Sweep]; !met && rec.Count > 0 {
-			found[rec.Sweep] = Last{rec.Sweep, rec.At, rec.Epoch, rec.Leader, rec.Owner, rec.Count}
-		}
-		if n++; n >= lastPages {
-			break
-		}
-	}
-	last := []Last{}
-	for _, sweep := range slices.Sorted(maps.Keys(found)) {
-		last = append(last, found[sweep])
-	}
-	return last, nil
 }
 
 // countUpTo bounds the entries that Status reads to count owners without an index or roster entry.
@@ -269,29 +293,53 @@ func most(all []time.Duration) time.Duration {
 // near reports whether two durations are equal, within the precision of a heartbeat's TTL.
 func near(got, want time.Duration) bool { return (got - want).Abs() <= want/20 }
 
-func (r *Reader) sample(ctx context.Context, upTo int) (counted map[string]int, whole bool, err error) {
-	counted = map[string]int{}
+// sampled is what a scan of the registry, or of its beginning, found.
+type sampled struct {
+	counted    map[string]int // entries by owner
+	unreadable []string       // the entries that nobody can judge, up to mostUnreadable
+	whole      bool           // all entries were scanned
+}
+
+// mostUnreadable bounds the entries that are named because nobody can judge them.
+const mostUnreadable = 20
+
+// mostInstanceID is the longest id that a leader takes for one.
+const mostInstanceID = 256
+
+// judgeable reports whether an entry names what can be an instance.
+func judgeable(owner string) bool {
+	return owner != "" && len(owner) <= mostInstanceID && utf8.ValidString(owner) &&
+		!strings.ContainsFunc(owner, unicode.IsControl)
+}
+
+func (r *Reader) sample(ctx context.Context, upTo int) (sampled, error) {
+	s := sampled{counted: map[string]int{}, whole: true}
 	seen := map[string]bool{} // a scan may repeat entries
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		page, err := guard.HScan(ctx, r.client, r.keys.Registry(), cursor, pageSize)
 		if wrongType(err) {
-			return counted, true, nil
+			return s, nil
 		}
 		if err != nil {
-			return nil, false, fmt.Errorf("inspect: scan the registry: %w", err)
+			return sampled{}, fmt.Errorf("inspect: scan the registry: %w", err)
 		}
 		for pair := range slices.Chunk(page.Items, 2) {
-			if !seen[pair[0]] {
-				seen[pair[0]] = true
-				counted[pair[1]]++
+			switch {
+			case seen[pair[0]]:
+			case judgeable(pair[1]):
+				s.counted[pair[1]]++
+			case len(s.unreadable) < mostUnreadable:
+				s.unreadable = append(s.unreadable, pair[0])
 			}
+			seen[pair[0]] = true
 		}
 		cursor = page.Next
 		if len(seen) >= upTo && cursor != 0 {
-			return counted, false, nil
+			s.whole = false
+			return s, nil
 		}
 	}
-	return counted, true, nil
+	return s, nil
 }
 
 func (r *Reader) server(ctx context.Context) (Server, error) {
@@ -321,6 +369,30 @@ func (r *Reader) server(ctx context.Context) (Server, error) {
 }
 
 func (s Server) full() bool { return s.MaxMemory > 0 && s.Memory >= s.MaxMemory }
+
+// evicts reports whether Redis deletes keys rather than refuse writes when its memory is full.
+func (s Server) evicts() bool { return s.Policy != "" && s.Policy != "noeviction" }
+
+// full reports whether Redis refuses writes because its memory is full. Where ticks are refused, what
+// was used when INFO was read may be a little less.
+func (s Status) full() bool {
+	const nearly = 0.98
+	r := s.Redis
+	return !r.evicts() && (r.full() || !s.Heard && r.MaxMemory > 0 && float64(r.Memory) >= nearly*float64(r.MaxMemory))
+}
+
+// Full returns a sentence about a Redis whose memory is full; "": it is not.
+func (s Status) Full() string {
+	if !s.full() {
+		return ""
+	}
+	text := fmt.Sprintf("Redis is full (%d of %d MB used): registrations and telemetry are refused",
+		s.Redis.Memory>>20, s.Redis.MaxMemory>>20)
+	if !s.Heard {
+		text += ", and so are ticks, so nothing is swept"
+	}
+	return text
+}
 
 // A Replica is a replica's description of itself.
 type Replica struct {

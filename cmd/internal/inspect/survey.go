@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 const mostBeats = 20_000
@@ -25,6 +27,7 @@ type survey struct {
 }
 
 type look struct {
+	unread  bool // its server does not answer, and all else is empty
 	now     time.Time
 	asked   time.Time // when now was read, by the local clock
 	witness Witness
@@ -37,12 +40,11 @@ type look struct {
 	read      int
 	beatsAt   time.Time // the server's clock when the heartbeats were read
 	sampledAt time.Time
-	counted   map[string]int
-	whole     bool // counted covers all entries
-	roster    []string
-	cut       int64 // further ids on the roster
-	beats     map[string]Heartbeat
-	indexes   map[string]index
+	sampled
+	roster  []string
+	cut     int64 // further ids on the roster
+	beats   map[string]Heartbeat
+	indexes map[string]index
 }
 
 type index struct {
@@ -54,26 +56,35 @@ func newSurvey(r *Reader, parts []*Reader) *survey {
 	return &survey{Reader: r, parts: parts, looks: make([]look, len(parts))}
 }
 
-// read reads the fleet. now is the server's clock of a single partition; several are asked for
-// theirs.
+// read reads those partitions that answer. now is the server's clock of a single one.
 func (s *survey) read(
-	ctx context.Context, now time.Time, abouts func(ctx context.Context, ids []string) (map[string]About, error),
+	ctx context.Context, to reached, now time.Time,
+	abouts func(ctx context.Context, ids []string) (map[string]About, error),
 ) (Status, error) {
 	s.number++
 	began := time.Now()
-	pause, left, err := s.pause(ctx)
-	if err != nil {
-		return Status{}, err
+	var pause *janitor.Pause
+	var left time.Duration
+	var err error
+	if to.fleet {
+		if pause, left, err = s.pause(ctx); err != nil {
+			return Status{}, err
+		}
 	}
 	of := func(part *Reader) *look { return &s.looks[part.number] }
-	if _, err := each(ctx, s.parts, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
+	for k, part := range s.parts {
+		if s.looks[k].unread = !to.answers(part); s.looks[k].unread {
+			s.looks[k] = look{unread: true}
+		}
+	}
+	for s.looks[s.next].unread {
+		s.next = (s.next + 1) % len(s.parts)
+	}
+	if _, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
 		l := of(part)
 		l.now, l.asked = now, began
 		if part.single {
-			if l.now, err = part.now(ctx); err != nil {
-				return
-			}
-			l.asked = time.Now()
+			l.now, l.asked = to.nows[part.number], to.asked[part.number]
 		}
 		if l.witness, err = part.witness(ctx); err != nil {
 			return
@@ -107,7 +118,7 @@ func (s *survey) read(
 		l := of(part)
 		if l.read == 0 || l.now.Sub(l.sampledAt).Abs() >= serverEvery {
 			l.sampledAt = l.now
-			if l.counted, l.whole, err = part.sample(ctx, max(1, countUpTo/len(s.parts))); err != nil {
+			if l.sampled, err = part.sample(ctx, max(1, countUpTo/len(s.parts))); err != nil {
 				return
 			}
 		}
@@ -131,11 +142,15 @@ func (s *survey) read(
 	}); err != nil {
 		return Status{}, err
 	}
-	said, err := abouts(ctx, ids)
-	if err != nil {
-		return Status{}, err
+	said := map[string]About{}
+	if to.fleet {
+		if said, err = abouts(ctx, ids); err != nil {
+			return Status{}, err
+		}
 	}
-	return s.status(ids, said), nil
+	st := s.status(ids, said)
+	st.Unread = to.unread
+	return st, nil
 }
 
 func (s *survey) due() []*Reader {
@@ -143,7 +158,9 @@ func (s *survey) due() []*Reader {
 	n = max(1, min(n, len(s.parts)))
 	var due []*Reader
 	for range n {
-		due = append(due, s.parts[s.next])
+		if !s.looks[s.next].unread {
+			due = append(due, s.parts[s.next])
+		}
 		s.next = (s.next + 1) % len(s.parts)
 	}
 	return due
@@ -182,9 +199,9 @@ func (r *Reader) indexes(ctx context.Context, ids []string) (map[string]index, e
 }
 
 func (s *survey) status(ids []string, abouts map[string]About) Status {
-	worst := 0
+	worst := slices.IndexFunc(s.looks, func(l look) bool { return !l.unread })
 	for k := range s.looks {
-		if s.looks[k].worseThan(s.looks[worst]) {
+		if !s.looks[k].unread && s.looks[k].worseThan(s.looks[worst]) {
 			worst = k
 		}
 	}
@@ -198,8 +215,10 @@ func (s *survey) status(ids []string, abouts map[string]About) Status {
 		st.Witness.Evicted += l.witness.Evicted
 		st.Entries += l.entries
 		st.Damaged = append(st.Damaged, l.damaged...)
+		st.Unreadable = append(st.Unreadable, l.unreadable...)
 		st.Cut = max(st.Cut, l.cut)
 	}
+	st.Unreadable = st.Unreadable[:min(len(st.Unreadable), mostUnreadable)]
 	if len(s.looks) > 1 {
 		st.Partitions = s.partitions(worst)
 	}
@@ -265,11 +284,18 @@ func (s *survey) partitions(worst int) *Partitions {
 	leads := map[string][]int{}
 	holds := map[string]*PartitionHold{}
 	for k, l := range s.looks {
+		if l.unread {
+			p.Unread = append(p.Unread, k)
+			continue
+		}
 		switch {
 		case l.leader == nil:
 			p.Unled = append(p.Unled, k)
 		case l.leader.ExpiresIn == "":
 			p.forever = append(p.forever, k)
+		}
+		if l.leader != nil && l.leader.LogLost {
+			p.logLost = append(p.logLost, k)
 		}
 		if l.leader != nil {
 			leads[l.leader.Instance] = append(leads[l.leader.Instance], k)
@@ -294,7 +320,7 @@ func (s *survey) partitions(worst int) *Partitions {
 			p.Looked++
 		}
 	}
-	if p.Looked == p.Count {
+	if p.Looked+len(p.Unread) == p.Count {
 		p.Looked = 0
 	}
 	for _, id := range slices.Sorted(maps.Keys(leads)) {
@@ -348,6 +374,9 @@ func (s *survey) instance(id string, b beat, about About, st *Status) Instance {
 	counted, whole := int64(0), true
 	rostered := true
 	for _, l := range s.looks {
+		if l.unread {
+			continue
+		}
 		if l.read == 0 {
 			whole = false
 			continue

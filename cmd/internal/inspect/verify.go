@@ -17,8 +17,12 @@ type Verification struct {
 	Dead       int `json:"dead"`        // entries whose owner has no heartbeat
 	NotIndexed int `json:"not_indexed"` // entries that their owner's index lacks
 	// members of an index whose entry names another owner, or does not exist
-	NotEntries int          `json:"not_entries"`
-	Owners     []OwnerCount `json:"owners"`
+	NotEntries int `json:"not_entries"`
+	// Unreadable is the number of entries that nobody can judge: they name what is no instance, or are
+	// too long. The first of them are named, without those that are too long.
+	Unreadable        int          `json:"unreadable"`
+	UnreadableEntries []string     `json:"unreadable_entries,omitempty"`
+	Owners            []OwnerCount `json:"owners"`
 }
 
 // OwnerCount is the part of one owner.
@@ -30,7 +34,11 @@ type OwnerCount struct {
 	NotEntries int    `json:"not_entries"`
 }
 
-type verification struct{ owners map[string]*OwnerCount }
+type verification struct {
+	owners     map[string]*OwnerCount
+	unreadable int
+	named      []string // of the unreadable
+}
 
 func newVerification() *verification { return &verification{owners: map[string]*OwnerCount{}} }
 
@@ -46,21 +54,28 @@ func (v *verification) of(owner string) *OwnerCount {
 // Verify scans the whole registry and all indexes: about a microsecond of Redis' time per entry, in
 // pages of a thousand. The fleet keeps running, so recent changes may count as inconsistent, and
 // scans may repeat entries: run it again before acting on small numbers. An owner counts as alive
-// if it has a heartbeat in each partition that has something of it.
+// if it has a heartbeat in each partition that has something of it. With an [UnreadError], all else
+// was counted.
 func (r *Reader) Verify(ctx context.Context) (Verification, error) {
 	parts, err := r.parts(ctx)
 	if err != nil {
 		return Verification{}, err
 	}
-	found, err := each(ctx, parts, func(ctx context.Context, part *Reader) (Verification, error) {
+	to, err := r.reach(ctx, parts)
+	if err != nil {
+		return Verification{}, err
+	}
+	found, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (Verification, error) {
 		return part.verify(ctx)
 	})
-	if err != nil || len(found) == 1 {
+	if err != nil || len(parts) == 1 {
 		return found[0], err
 	}
 	all, owners := Verification{Owners: []OwnerCount{}}, map[string]int{}
 	for _, v := range found {
 		all.Entries, all.Dead = all.Entries+v.Entries, all.Dead+v.Dead
+		all.Unreadable += v.Unreadable
+		all.UnreadableEntries = append(all.UnreadableEntries, v.UnreadableEntries...)
 		all.NotIndexed, all.NotEntries = all.NotIndexed+v.NotIndexed, all.NotEntries+v.NotEntries
 		for _, o := range v.Owners {
 			i, met := owners[o.Owner]
@@ -75,7 +90,7 @@ func (r *Reader) Verify(ctx context.Context) (Verification, error) {
 		}
 	}
 	all.sort()
-	return all, nil
+	return all, to.err()
 }
 
 func (v *Verification) sort() {
@@ -88,7 +103,7 @@ func (r *Reader) verify(ctx context.Context) (Verification, error) {
 	v := newVerification()
 	err := pages(func(cursor uint64) (uint64, error) {
 		page, err := guard.HScan(ctx, r.client, r.keys.Registry(), cursor, pageSize)
-		if err == nil {
+		if v.unreadable += page.Left; err == nil {
 			err = r.compare(ctx, page.Items, v)
 		}
 		return page.Next, err
@@ -111,7 +126,9 @@ func (r *Reader) verify(ctx context.Context) (Verification, error) {
 	if err != nil {
 		return Verification{}, err
 	}
-	all := Verification{Owners: []OwnerCount{}}
+	all := Verification{
+		Owners: []OwnerCount{}, Entries: v.unreadable, Unreadable: v.unreadable, UnreadableEntries: v.named,
+	}
 	for id, o := range v.owners {
 		if err := r.compareIndex(ctx, o); err != nil {
 			return Verification{}, err
@@ -150,7 +167,16 @@ func (r *Reader) compare(ctx context.Context, page []string, v *verification) er
 	}
 	var all []asked
 	for pair := range slices.Chunk(page, 2) {
+		if !judgeable(pair[1]) {
+			if v.unreadable++; len(v.named) < mostUnreadable {
+				v.named = append(v.named, pair[0])
+			}
+			continue
+		}
 		all = append(all, asked{pair[1], p.SMIsMember(ctx, r.keys.Devices(pair[1]), pair[0])})
+	}
+	if len(all) == 0 {
+		return nil
 	}
 	if err := exec(ctx, p, "the indexes"); err != nil {
 		return err

@@ -58,8 +58,14 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	now, err := w.now(ctx)
+	to, err := w.reach(ctx, parts)
 	if err != nil {
+		return Status{}, err
+	}
+	var now time.Time
+	if len(parts) > 1 {
+		now = to.nows[to.parts[0].number]
+	} else if now, err = w.now(ctx); err != nil {
 		return Status{}, err
 	}
 	if w.survey == nil || len(w.survey.parts) != len(parts) {
@@ -67,13 +73,13 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 		w.forget()
 	}
 	if now.Sub(w.serverAt).Abs() >= serverEvery {
-		if w.survey.server, err = parts[0].server(ctx); err != nil {
+		if w.survey.server, err = to.parts[0].server(ctx); err != nil {
 			return Status{}, err
 		}
 		w.serverAt = now
 	}
 	w.reading++
-	if err := w.readLogs(ctx, now); err != nil {
+	if err := w.readLogs(ctx, to, now); err != nil {
 		return Status{}, err
 	}
 	w.survey.sweeps = []Last{}
@@ -83,10 +89,11 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 	if now.Sub(w.askedAt).Abs() >= aboutEvery {
 		w.known, w.asked, w.askedAt = map[string]About{}, map[string]int{}, now
 	}
-	s, err := w.survey.read(ctx, now, w.aboutsSeldom)
+	s, err := w.survey.read(ctx, to, now, w.aboutsSeldom)
 	if err != nil {
 		return s, err
 	}
+	s.Losses = w.losses(now)
 	for k, l := range w.survey.looks {
 		if l.leader == nil {
 			continue
@@ -138,12 +145,12 @@ func (w *Watch) since(reading int) (found []timeline.Event) {
 // each sweep's last eviction.
 const logMost, logLeast = 20 * headsPage, 2 * headsPage
 
-func (w *Watch) readLogs(ctx context.Context, now time.Time) error {
+func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
 	parts := w.survey.parts
 	if w.logs == nil {
 		w.logs = make([]string, len(parts))
 	}
-	found, err := each(ctx, parts, func(ctx context.Context, part *Reader) ([]Record, error) {
+	found, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) ([]Record, error) {
 		if after := w.logs[part.number]; after != "" {
 			return part.readNew(ctx, after, now)
 		}
@@ -152,12 +159,15 @@ func (w *Watch) readLogs(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	told, err := timeline.Read(ctx, w.client, w.keys.Timeline(), w.stream)
+	var told []timeline.Event
+	if to.fleet {
+		told, err = timeline.Read(ctx, w.client, w.keys.Timeline(), w.stream)
+	}
 	if err != nil && !Refused(err) && !wrongType(err) { // the rest is true without it; doctor reports it
 		return err
 	}
-	for k, records := range found {
-		if len(records) > 0 {
+	for i, records := range found {
+		if k := to.parts[i].number; len(records) > 0 {
 			w.logs[k] = records[len(records)-1].ID
 		}
 	}

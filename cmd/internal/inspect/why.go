@@ -50,7 +50,7 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	case f.Owner == "" && there:
 		f.Sentence = "nobody holds " + imei + ": its entry is empty"
 	case f.Owner == "":
-		f.Sentence = "nobody holds " + imei
+		f.Sentence = "nobody holds " + imei + r.refusing(ctx)
 	case f.Alive:
 		f.Sentence = fmt.Sprintf("%s holds %s; it %s", f.Owner, imei, lives(f, now))
 	default:
@@ -58,6 +58,15 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 			f.Owner, imei)
 	}
 	return f, nil
+}
+
+// refusing says of an absent entry that Redis refuses registrations; "": it does not, or does not say.
+func (r *Reader) refusing(ctx context.Context) string {
+	server, err := r.server(ctx)
+	if err != nil || !(Status{Redis: server}).full() {
+		return ""
+	}
+	return "; Redis is full, so registrations are refused: a device without an entry may be connected all the same"
 }
 
 func (r *Reader) find(ctx context.Context, imei string) (f Found, there bool, err error) {
@@ -187,7 +196,7 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	if len(w.Records) == 0 {
 		w.Verdict = Unknown
 		w.Sentence = "not there, and no record of the eviction log names it; " + reach(oldest, now) +
-			"; either its owner took it out (its socket closed), or it was never there"
+			"; either its owner took it out (its socket closed), or it was never there" + r.refusing(ctx)
 		return w, nil
 	}
 	w.Verdict, w.Owner = Evicted, w.Records[0].Owner

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -28,18 +29,19 @@ const (
 )
 
 type questions struct {
-	reader *inspect.Reader
-	ctx    context.Context // ends when the server stops; set before the first request
-	finds  *semaphore.Weighted
-	asked  *semaphore.Weighted // keys asked about, read or waiting: their clients may have left
-	whys   *semaphore.Weighted // one log is read at a time
-	same   singleflight.Group  // concurrent questions about the same key share an answer
+	reader  *inspect.Reader
+	ctx     context.Context // ends when the server stops; set before the first request
+	finds   *semaphore.Weighted
+	asked   *semaphore.Weighted // keys asked about, read or waiting: their clients may have left
+	whys    *semaphore.Weighted // one log is read at a time
+	doctors *semaphore.Weighted
+	same    singleflight.Group // concurrent questions about the same key share an answer
 }
 
 func newQuestions(r *inspect.Reader) *questions {
 	return &questions{
 		reader: r, ctx: context.Background(), finds: semaphore.NewWeighted(mostFinds),
-		asked: semaphore.NewWeighted(mostWhys), whys: semaphore.NewWeighted(1),
+		asked: semaphore.NewWeighted(mostWhys), whys: semaphore.NewWeighted(1), doctors: semaphore.NewWeighted(1),
 	}
 }
 
@@ -49,6 +51,7 @@ func (q *questions) end() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), stopTimeout)
 	defer cancel()
 	_ = q.whys.Acquire(ctx, 1)
+	_ = q.doctors.Acquire(ctx, 1)
 }
 
 // find is GET /api/v1/devices/{imei}.
@@ -73,6 +76,40 @@ func (q *questions) find(w http.ResponseWriter, req *http.Request) {
 		fail(w, http.StatusNotFound, found.Sentence)
 	default:
 		answer(w, http.StatusOK, found)
+	}
+}
+
+// doctor is GET /api/v1/doctor. Those who ask meanwhile get the same answer.
+func (q *questions) doctor(w http.ResponseWriter, req *http.Request) {
+	p, err := params(w, req, []string{"expect"})
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	expect := 0
+	if text := p.Get("expect"); text != "" {
+		if expect, err = strconv.Atoi(text); err != nil || expect < 0 {
+			failWith(w, badRequest("expect: expected how many replicas are to live"))
+			return
+		}
+	}
+	answers := q.same.DoChan("doctor "+strconv.Itoa(expect), func() (any, error) {
+		if !q.doctors.TryAcquire(1) {
+			return nil, errors.New("service: doctor is asked with another number; ask again later")
+		}
+		defer q.doctors.Release(1)
+		ctx, cancel := context.WithTimeout(q.ctx, whyCall)
+		defer cancel()
+		return q.reader.DoctorOf(ctx, expect)
+	})
+	select {
+	case a := <-answers:
+		if a.Err != nil {
+			failWith(w, a.Err)
+			return
+		}
+		answer(w, http.StatusOK, a.Val)
+	case <-req.Context().Done(): // nobody reads an answer
 	}
 }
 

@@ -371,3 +371,28 @@ func TestWhoAsksWhyOfManyKeysAndLeavesFillsNoMemory(t *testing.T) {
 		}, 30*time.Second, 10*time.Millisecond)
 	})
 }
+
+func TestDoctorAnswersOverHTTPAsTheToolDoes(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		s := serving(t, w.Client, guard.Layout{Prefix: w.Prefix}, "one")
+		s.lives(t, "two")
+		names := func(d inspect.Diagnosis) (all []string) {
+			for _, c := range d.Checks {
+				all = append(all, string(c.Level)+" "+c.Name)
+			}
+			return all
+		}
+		var got inspect.Diagnosis
+		require.Equal(t, 200, s.get(t, "/api/v1/doctor?expect=2", &got))
+		want, err := inspect.New(w.Client, s.keys).DoctorOf(t.Context(), 2)
+		require.NoError(t, err)
+		require.Equal(t, names(want), names(got))
+		require.False(t, got.OK)
+		require.Contains(t, names(got), "wrong replicas")
+		for _, path := range []string{"/api/v1/doctor?expect=x", "/api/v1/doctor?expect=-1", "/api/v1/doctor?n=1"} {
+			var no problem
+			require.Equal(t, 400, s.get(t, path, &no), path)
+			require.NotEmpty(t, no.Error)
+		}
+	})
+}

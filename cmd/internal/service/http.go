@@ -78,6 +78,7 @@ type HTTPConfig struct {
 //	GET  /api/v1/events    both, live: server-sent events
 //	GET  /api/v1/devices/{imei}  the holder of a device: an inspect.Found
 //	GET  /api/v1/why       why an entry is gone, or still here; ?key=
+//	GET  /api/v1/doctor    whether Redis is fit and the fleet is sound: an inspect.Diagnosis; ?expect=N
 //	GET  /metrics          Prometheus
 //	GET  /healthz          200 while the process works, whatever Redis does
 //	GET  /readyz           200 when the program can do its work here, else 503 and why
@@ -149,6 +150,7 @@ func newHTTP(cfg HTTPConfig) *HTTP {
 		s.fleet, s.questions = newFleet(reader, s.self), newQuestions(reader)
 		mux.HandleFunc("GET /api/v1/devices/{imei}", s.questions.find)
 		mux.HandleFunc("GET /api/v1/why", s.questions.why)
+		mux.HandleFunc("GET /api/v1/doctor", s.questions.doctor)
 		mux.HandleFunc("GET /api/v1/fleet", s.fleet.serve(func(r *reading) []byte { return r.fleetText() }))
 		mux.HandleFunc("GET /api/v1/timeline", s.fleet.serve(func(r *reading) []byte { return r.timelineText() }))
 		mux.Handle("GET /api/v1/events", &viewers{fleet: s.fleet})

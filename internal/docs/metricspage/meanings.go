@@ -45,6 +45,20 @@ var meanings = map[string]meaning{
 		"On the leader: just now, or one interval ago",
 		"It is per process: on a former leader it stands still. It is missing until the first success",
 	},
+	"janitor_owners_died_total": {
+		"Stands still",
+		"[An owner died](runbook.md#rollcallownerdied): a crash, a cut, or a `kill -9`. A new leader counts those " +
+			"that it finds dead, also if the leader before it counted them",
+	},
+	"janitor_evicted_total": {
+		"Grows after a replica died without a goodbye",
+		"[Many entries were evicted](runbook.md#rollcallevictsmany). From 0, for `increase()`; " +
+			"`teltonika_registry_janitor_evicted_total` says of whom",
+	},
+	"janitor_redis_full": {
+		"0",
+		"1: [Redis is full](runbook.md#rollcallredisfull). A replica that does not tick says 0: take the maximum",
+	},
 	"janitor_held_total": {
 		"Stands still; a few of `gap` after the first start",
 		"[The hold reasons](runbook.md#hold-reasons)",

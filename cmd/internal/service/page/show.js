@@ -42,7 +42,7 @@ function held({ hold, partitions }) {
 // passTime updates the values that change as time passes.
 export function passTime(fleet, now) {
 	const { hold, leader, partitions, witness } = fleet;
-	set($("term"), partitions ? partitions.unled ? `nobody leads ${numbers(partitions.unled)}` : "" : !leader ? "" : !leader.epoch ? "its term begins" :
+	set($("term"), partitions ? partitions.unled ? `nobody leads ${numbers(partitions.unled)}` : "" : !leader ? "" : !leader.epoch ? leader.log_lost ? "" : "its term begins" :
 		(leader.since ? `since ${ago(now, leader.since)} · ` : "") + `term ${leader.epoch}`);
 	const heard = Date.parse(witness.since);
 	set($("witness"), heard > 0 && !hold ? (partitions ? `partition ${partitions.worst}, the worst: ` : "") + `Redis heard without a hold for ${short(whole(now - heard))}` : "");

@@ -1,0 +1,170 @@
+package inspect
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// check asks doctor for one check.
+func (l *logged) check(name string) Check {
+	l.t.Helper()
+	d, err := New(l.Client, l.keys).Doctor(l.t.Context())
+	require.NoError(l.t, err)
+	i := slices.IndexFunc(d.Checks, func(c Check) bool { return c.Name == name })
+	require.GreaterOrEqual(l.t, i, 0, "%s: %v", name, d.Checks)
+	return d.Checks[i]
+}
+
+// leads makes one lead, live and describe itself with these passes.
+func (l *logged) leads(passes ...janitor.Report) {
+	l.t.Helper()
+	ctx := l.t.Context()
+	term := l.term(time.Minute)
+	require.NoError(l.t, l.Set(ctx, l.keys.Lease(), "one/x", time.Minute).Err())
+	require.NoError(l.t, l.Set(ctx, "{"+l.keys.Lease()+"}:epoch", term, 0).Err())
+	l.record(fmt.Sprintf("%d-0", term), "leader", "one", "term", "one/x")
+	boot := fmt.Sprintf("%016d%010d", l.now.Add(-time.Hour).UnixMicro(), 7)
+	beat := fmt.Sprintf("%d/%s", l.now.UnixMilli(), boot)
+	require.NoError(l.t, l.Set(ctx, l.keys.Heartbeat("one"), beat, time.Minute).Err())
+	require.NoError(l.t, l.SAdd(ctx, l.keys.Roster(), "one").Err())
+	text, err := json.Marshal(About{Boot: boot, Program: "ingest", Passes: passes})
+	require.NoError(l.t, err)
+	require.NoError(l.t, l.Set(ctx, l.keys.About("one"), text, 0).Err())
+	_, err = guard.New(l.Client, l.Client, l.keys, guard.Timing{Interval: 20 * time.Second, TTL: time.Minute},
+		"one").Tick(ctx)
+	require.NoError(l.t, err)
+}
+
+func own(t *testing.T, args ...string) *logged {
+	t.Helper()
+	server := redistest.Start(t, args...)
+	w := redistest.World{Client: server.Client(), Options: server.Options(), Real: true}
+	return setup(t, w)
+}
+
+func TestAFullRedisIsTheFirstProblemAndTheCause(t *testing.T) {
+	t.Parallel()
+	l := own(t)
+	ctx := t.Context()
+	l.leads()
+	require.NoError(t, l.HSet(ctx, l.keys.Witness(), "last", l.now.Add(-time.Hour).UnixMilli(),
+		"since", l.now.Add(-2*time.Hour).UnixMilli()).Err())
+	s, err := New(l.Client, l.keys).Status(ctx)
+	require.NoError(t, err)
+	require.Contains(t, names(s), "unheard")
+
+	require.NoError(t, l.ConfigSet(ctx, "maxmemory", "1mb").Err())
+	s, err = New(l.Client, l.keys).Status(ctx)
+	require.NoError(t, err)
+	require.NotContains(t, names(s), "unheard", "memory is the cause")
+	require.Equal(t, "memory", s.Problems()[0].Name)
+	require.Contains(t, s.Problems()[0].Sentence, "registrations and telemetry are refused, and so are ticks")
+	require.Equal(t, Wrong, l.check("memory").Level)
+	require.Contains(t, l.check("witness").Sentence, "Redis is full: nobody has been able to tick")
+	why, err := New(l.Client, l.keys).Why(ctx, "356307042441013")
+	require.NoError(t, err)
+	require.Contains(t, why.Sentence, "Redis is full, so registrations are refused")
+	found, err := New(l.Client, l.keys).Find(ctx, "356307042441013")
+	require.NoError(t, err)
+	require.Contains(t, found.Sentence, "Redis is full, so registrations are refused")
+
+	require.NoError(t, l.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
+	require.Contains(t, l.check("memory").Sentence, "Redis evicts keys for want of memory")
+	s, err = New(l.Client, l.keys).Status(ctx)
+	require.NoError(t, err)
+	require.Contains(t, names(s), "policy")
+	require.Empty(t, s.Full(), "it does not refuse")
+}
+
+func TestAnEntryThatNobodyCanJudgeIsNamed(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		l := setup(t, w)
+		ctx := t.Context()
+		l.leads()
+		require.NoError(t, l.HSet(ctx, l.keys.Registry(), "356307042441013", "one").Err())
+		require.Equal(t, OK, l.check("entries").Level)
+		require.NoError(t, l.HSet(ctx, l.keys.Registry(), "356307042441014", "").Err())
+		s, err := New(l.Client, l.keys).Status(ctx)
+		require.NoError(t, err)
+		require.Equal(t, []string{"356307042441014"}, s.Unreadable)
+		require.Len(t, s.Instances, 1, "it names no instance")
+		require.Contains(t, names(s), "unreadable")
+		require.Equal(t, Warning, l.check("entries").Level)
+		require.Contains(t, l.check("entries").Sentence, "356307042441014")
+
+		require.NoError(t, l.HSet(ctx, l.keys.Registry(), "356307042441015", strings.Repeat("x", 257)).Err())
+		v, err := New(l.Client, l.keys).Verify(ctx)
+		require.NoError(t, err)
+		require.Equal(t, 3, v.Entries)
+		require.Equal(t, 2, v.Unreadable)
+		require.ElementsMatch(t, []string{"356307042441014", "356307042441015"}, v.UnreadableEntries)
+		require.Zero(t, v.Dead)
+		require.Len(t, v.Owners, 1)
+	})
+}
+
+func TestDoctorIsNoMilderThanThePage(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		l := setup(t, w)
+		ctx := t.Context()
+		pass := func(sweep string, o janitor.Outcome, reason, text string) janitor.Report {
+			return janitor.Report{Sweep: sweep, Epoch: uint64(l.term(time.Minute)), Outcome: o, Reason: reason, Error: text}
+		}
+		l.leads(pass("registry", janitor.Failed, "", "NOPERM no HSCAN"), pass("bots", janitor.Held, "reference_lost", ""),
+			pass("owners", janitor.Held, "gap", ""))
+		d, err := New(l.Client, l.keys).Doctor(ctx)
+		require.NoError(t, err)
+		require.False(t, d.OK)
+		var passes []string
+		for _, c := range d.Checks {
+			if c.Name == "passes" {
+				require.Equal(t, Wrong, c.Level)
+				passes = append(passes, c.Sentence)
+			}
+		}
+		require.Len(t, passes, 2, "a hold of the fleet has its own line")
+		require.Contains(t, strings.Join(passes, " "), "The last pass of registry failed: NOPERM no HSCAN.")
+		require.Contains(t, strings.Join(passes, " "), "The rule bots is held: reference_lost.")
+
+		require.NoError(t, l.Del(ctx, l.keys.Heartbeat("one"), l.keys.Lease()).Err())
+		require.Equal(t, Wrong, l.check("leader").Level)
+		s, err := New(l.Client, l.keys).Status(ctx)
+		require.NoError(t, err)
+		for _, p := range s.Problems() {
+			name, _, _ := strings.Cut(p.Name, ":")
+			if other := checkOf[name]; other != "" {
+				name = other
+			}
+			level := l.check(name).Level
+			require.False(t, p.Level == Wrong && level != Wrong || level == OK, "%s: %s", p.Name, level)
+		}
+	})
+}
+
+func TestAdviceNamesTheUserAndTheKey(t *testing.T) {
+	t.Parallel()
+	l := own(t)
+	ctx := t.Context()
+	require.NoError(t, l.Do(ctx, "ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-hdel", "-acl",
+		"-publish").Err())
+	o := *l.Options()
+	o.Username, o.Password = "ann", "secret"
+	client := redis.NewClient(&o)
+	t.Cleanup(func() { _ = client.Close() })
+	l.Client = client
+	require.Contains(t, l.check("right:hdel").Sentence, "; ACL SETUSER ann +hdel '~connections:registry'")
+	require.Contains(t, l.check("right:publish").Sentence, "; ACL SETUSER ann +publish '&{janitor:leader}:released'")
+}

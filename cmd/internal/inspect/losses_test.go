@@ -1,0 +1,51 @@
+package inspect
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
+)
+
+func TestWhatWasLostLatelyIsAProblemForSomeMinutes(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		l := setup(t, w)
+		term := l.term(3 * time.Hour)
+		at := func(ago time.Duration) time.Time { return l.now.Add(-ago) }
+		death, left, alive := timeline.Death, timeline.Left, timeline.Alive
+		l.evicted(term, 1, 30*time.Minute, "of-old", "owners", 500)
+		l.evicted(term, 2, 4*time.Minute, "seven", "owners", 100)
+		l.evicted(term, 3, 4*time.Minute, "seven", "registry", 80)
+		l.evicted(term, 4, 4*time.Minute, "seven", "commands", 7)
+		l.evicted(term, 5, 4*time.Minute, "in-order", "owners", 9)
+		l.happened(timeline.Event{Kind: death, Instance: "of-old", At: at(30 * time.Minute)})
+		l.happened(timeline.Event{Kind: death, Instance: "seven", At: at(5 * time.Minute)})
+		l.happened(timeline.Event{Kind: left, Instance: "in-order", At: at(5 * time.Minute)})
+		status := func() Status {
+			s, err := New(l.Client, l.keys).Status(t.Context())
+			require.NoError(t, err)
+			return s
+		}
+		s := status()
+		require.Len(t, s.Losses, 1)
+		lost := s.Losses[0]
+		require.WithinDuration(t, at(5*time.Minute), lost.At, time.Second)
+		require.Equal(t, Loss{Instance: "seven", At: lost.At, Silent: true, Evicted: 180}, lost)
+		require.Contains(t, names(s), "lost_lately")
+		require.Regexp(t, `^seven fell silent \S+ ago, without a goodbye; 180 of its entries were evicted\.$`,
+			s.lost()[0].Sentence)
+
+		l.happened(timeline.Event{Kind: alive, Instance: "seven", At: at(3 * time.Minute)})
+		l.evicted(term, 6, time.Minute, "older-writer", "registry", 1)
+		s = status()
+		require.Len(t, s.Losses, 2)
+		require.Equal(t, Loss{Instance: "older-writer", At: s.Losses[0].At, Evicted: 1}, s.Losses[0])
+		require.True(t, s.Losses[1].Back)
+		require.Contains(t, s.lost()[0].Sentence, "older-writer and seven were lost within the last 10m")
+		require.Contains(t, s.lost()[0].Sentence, "181 of their entries were evicted")
+	})
+}

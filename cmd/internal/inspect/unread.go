@@ -1,0 +1,170 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/keyless"
+)
+
+// reachTimeout bounds the call that tells whether a server of several answers.
+const reachTimeout = 2 * time.Second
+
+// Unread is a server of a Redis Cluster that does not answer, and what is there.
+type Unread struct {
+	Server     string `json:"server"`     // its address; "": the Cluster names none
+	Partitions []int  `json:"partitions"` // of the registry
+	// Fleet: the fleet's own keys are there: pause, timeline, the replicas' descriptions.
+	Fleet bool   `json:"fleet,omitempty"`
+	Error string `json:"error"`
+}
+
+// UnreadError is the error of an answer that lacks some partitions. The rest of the answer is valid.
+type UnreadError struct{ Servers []Unread }
+
+func (e *UnreadError) Error() string {
+	var texts []string
+	for _, u := range e.Servers {
+		texts = append(texts, u.sentence())
+	}
+	return "inspect: " + strings.Join(texts, "; ")
+}
+
+func (u Unread) sentence() string {
+	where := "Redis at " + u.Server
+	if u.Server == "" {
+		where = "a part of Redis"
+	}
+	text := fmt.Sprintf("%s does not answer (%s)", where, u.Error)
+	switch {
+	case len(u.Partitions) > 0 && u.Fleet:
+		text += ", which has " + named(u.Partitions) + " and the fleet's own keys"
+	case len(u.Partitions) > 0:
+		text += ", which has " + named(u.Partitions)
+	default:
+		text += ", which has the fleet's own keys"
+	}
+	return text
+}
+
+// reached is which of several partitions answer. Of a single one all is nil but parts.
+type reached struct {
+	parts  []*Reader   // that answer
+	nows   []time.Time // by number, of those that answer
+	asked  []time.Time // by number: when nows was read, by the local clock
+	unread []Unread
+	fleet  bool // the fleet's own keys can be read
+}
+
+// reach asks the servers of several partitions for the time. It fails if none answers.
+func (r *Reader) reach(ctx context.Context, parts []*Reader) (reached, error) {
+	if len(parts) == 1 {
+		return reached{parts: parts, fleet: true}, nil
+	}
+	found := reached{nows: make([]time.Time, len(parts)), asked: make([]time.Time, len(parts))}
+	errs := make([]error, len(parts)+1)
+	p := pool.New().WithMaxGoroutines(atOnce)
+	for k, part := range append(slices.Clone(parts), r) {
+		p.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+			defer cancel()
+			now, err := part.now(ctx)
+			if errs[k] = err; k < len(parts) {
+				found.nows[k], found.asked[k] = now, time.Now()
+			}
+		})
+	}
+	p.Wait()
+	by := map[string]*Unread{}
+	var servers []string
+	of := func(part *Reader, err error) *Unread {
+		server := part.address(ctx)
+		if by[server] == nil {
+			by[server] = &Unread{Server: server, Partitions: []int{}, Error: cause(err)}
+			servers = append(servers, server)
+		}
+		return by[server]
+	}
+	for k, part := range parts {
+		if errs[k] == nil {
+			found.parts = append(found.parts, part)
+			continue
+		}
+		u := of(part, errs[k])
+		u.Partitions = append(u.Partitions, k)
+	}
+	if found.fleet = errs[len(parts)] == nil; !found.fleet {
+		of(r, errs[len(parts)]).Fleet = true
+	}
+	if len(found.parts) == 0 {
+		return reached{}, errs[0]
+	}
+	for _, server := range servers {
+		found.unread = append(found.unread, *by[server])
+	}
+	return found, nil
+}
+
+// err is nil if all partitions answer.
+func (f reached) err() error {
+	if len(f.parts) == 0 || len(f.unread) == 0 {
+		return nil
+	}
+	return &UnreadError{f.unread}
+}
+
+// answers reports whether a partition answers.
+func (f reached) answers(part *Reader) bool { return slices.Contains(f.parts, part) }
+
+// address returns the address of the server that has the keys, as the Cluster's other nodes know it.
+func (r *Reader) address(ctx context.Context) string {
+	at, err := keyless.At(ctx, r.client, r.keys.Witness())
+	if node, ok := at.(*redis.Client); ok && err == nil {
+		return node.Options().Addr
+	}
+	return ""
+}
+
+func cause(err error) string {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		err = e
+	}
+	return err.Error()
+}
+
+// probe finds how many partitions there are by the keys that each has, if the key that says it is on
+// a server that does not answer.
+func (r *Reader) probe(ctx context.Context) (int, bool) {
+	if _, ok := r.client.(*redis.ClusterClient); !ok {
+		return 0, false
+	}
+	for n := 2; n <= guard.MostPartitions; n *= 2 {
+		p := r.client.Pipeline()
+		var there []*redis.IntCmd
+		for k := range n {
+			there = append(there, p.Exists(ctx, r.keys.Partition(k, n).Witness()))
+		}
+		_, _ = p.Exec(ctx) // those that answer suffice
+		if slices.ContainsFunc(there, func(c *redis.IntCmd) bool { return c.Err() == nil && c.Val() > 0 }) {
+			return n, true
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return 0, false
+}
+
+// Partial reports whether an answer with this error is valid, but lacks partitions.
+func Partial(err error) bool {
+	var unread *UnreadError
+	return errors.As(err, &unread)
+}
