@@ -221,7 +221,7 @@ func TestOneThatDoesNotAnswerAndAKeyOfSomebodyElseHideNothingElse(t *testing.T) 
 		require.Regexp(t, `(?m)^no answer: .*127.0.0.1:1.*connection refused$`, table)
 		require.Regexp(t, `(?m)^one +1 .*its index is no set`, table)
 		w.requireFinding("index", inspect.Wrong, "is not a set")
-		require.Equal(t, 2, ask[inspect.Verification](w, "verify").NotIndexed)
+		require.Equal(t, 1, ask[inspect.Verification](w, "verify").NotIndexed)
 		require.Equal(t, "nobody holds "+other+": its entry is empty",
 			ask[inspect.Found](w, "find", other).Sentence)
 		why := ask[inspect.Why](w, "why", other)
