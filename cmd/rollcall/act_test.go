@@ -161,6 +161,25 @@ func TestWaitEndsWhenTheFleetIsAsAskedFor(t *testing.T) {
 	})
 }
 
+func TestHelpAndVersionAreVerbsToo(t *testing.T) {
+	t.Parallel()
+	w := &world{t: t}
+	same := func(verb, flags []string) {
+		t.Helper()
+		code, stdout, stderr := w.runPlainly(verb...)
+		require.Equal(t, service.ExitOK, code, stderr)
+		_, want, _ := w.runPlainly(flags...)
+		require.Equal(t, want, stdout)
+		require.NotEmpty(t, stdout)
+	}
+	same([]string{"help"}, []string{"-h"})
+	same([]string{"help", "doctor"}, []string{"doctor", "-h"})
+	same([]string{"version"}, []string{"--version"})
+	code, _, stderr := w.runPlainly("help", "doktor")
+	require.Equal(t, service.ExitUsage, code)
+	require.Contains(t, stderr, "did you mean doctor?")
+}
+
 func TestAWrongUseIsNamed(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
