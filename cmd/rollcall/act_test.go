@@ -148,10 +148,36 @@ func TestWaitEndsWhenTheFleetIsAsAskedFor(t *testing.T) {
 		code, stdout, _ = w.run("wait", "--converged")
 		require.Equal(t, service.ExitOK, code, stdout)
 		require.Contains(t, stdout, "each of 0 entries")
+		require.Contains(t, stdout, "1 were evicted within the last hour")
+		code, stdout, _ = w.run("wait", "--converged", "--at-least", "1", "--timeout=1s")
+		require.Equal(t, service.ExitNo, code)
+		require.Contains(t, stdout, "0 entries, 1 are expected; each of 0 entries names a living owner")
+		code, _, stderr := w.run("wait", "--leader", "--at-least", "1")
+		require.Equal(t, service.ExitUsage, code)
+		require.Contains(t, stderr, "--at-least: expected --converged beside it")
 		code, stdout, _ = w.run("wait", "--gone", "dead", "--json")
 		require.Equal(t, service.ExitOK, code)
 		require.Contains(t, stdout, `"done": true`)
 	})
+}
+
+func TestHelpAndVersionAreVerbsToo(t *testing.T) {
+	t.Parallel()
+	w := &world{t: t}
+	same := func(verb, flags []string) {
+		t.Helper()
+		code, stdout, stderr := w.runPlainly(verb...)
+		require.Equal(t, service.ExitOK, code, stderr)
+		_, want, _ := w.runPlainly(flags...)
+		require.Equal(t, want, stdout)
+		require.NotEmpty(t, stdout)
+	}
+	same([]string{"help"}, []string{"-h"})
+	same([]string{"help", "doctor"}, []string{"doctor", "-h"})
+	same([]string{"version"}, []string{"--version"})
+	code, _, stderr := w.runPlainly("help", "doktor")
+	require.Equal(t, service.ExitUsage, code)
+	require.Contains(t, stderr, "did you mean doctor?")
 }
 
 func TestAWrongUseIsNamed(t *testing.T) {

@@ -239,7 +239,7 @@ func TestWhatIsWrongInOnePartitionIsToldWithItsNumber(t *testing.T) {
 	require.False(t, two(s).Alive)
 	require.Equal(t, []int{2}, two(s).SilentIn)
 	require.Contains(t, d.ask(0, "status"), "no heartbeat in partition 2")
-	require.Contains(t, d.ask(0, "doctor"), "silent in some partitions: two (no heartbeat in partition 2)")
+	require.Contains(t, d.ask(3, "doctor"), "silent in some partitions: two (no heartbeat in partition 2)")
 	var names []string
 	for _, p := range s.Problems() {
 		names = append(names, p.Name)

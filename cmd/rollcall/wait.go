@@ -19,6 +19,7 @@ func waitFor() *service.Command {
 		leader, converged bool
 		gone              string
 		timeout           time.Duration
+		atLeast           int
 	)
 	return &service.Command{
 		Name: "rollcall wait",
@@ -30,6 +31,9 @@ and deployments. Give one of --leader, --converged and --gone.`,
 			service.Setting{Name: "converged", Default: "false", Switch: true, Value: service.Bool(&converged),
 				Meaning: "until a replica leads, nothing holds deletes, and each entry's owner lives: reads " +
 					"the whole registry each time"},
+			service.Setting{Name: "at-least", Default: "0", Value: service.Number(&atLeast, 0, 1_000_000_000),
+				Meaning: "with --converged: until the registry has so many entries, too: a fleet that lost " +
+					"most of them has converged"},
 			service.Setting{Name: "gone", Value: service.Text(&gone),
 				Meaning: "until nothing is left of this instance: no heartbeat, no entry"},
 			service.Setting{Name: "timeout", Default: "1m",
@@ -46,12 +50,15 @@ and deployments. Give one of --leader, --converged and --gone.`,
 			if asked != 1 {
 				in.Fault("expected one of --leader, --converged and --gone ID, got %d", asked)
 			}
+			if atLeast > 0 && !converged {
+				in.Fault("--at-least: expected --converged beside it")
+			}
 		},
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
 			look := r.Led
 			switch {
 			case converged:
-				look = r.Converged
+				look = func(ctx context.Context) (bool, string, error) { return r.ConvergedTo(ctx, atLeast) }
 			case gone != "":
 				look = func(ctx context.Context) (bool, string, error) { return r.Gone(ctx, gone) }
 			}

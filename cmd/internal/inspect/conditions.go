@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rollcall-redis/rollcall/guard"
@@ -77,7 +78,59 @@ func (r *Reader) led(ctx context.Context) (bool, string, error) {
 // Converged reports whether the registry is true and will stay so: a replica leads, nothing holds
 // deletes, and the owner of each entry lives. It reads the whole registry.
 func (r *Reader) Converged(ctx context.Context) (bool, string, error) {
-	return r.inEach(ctx, (*Reader).converged, "in each of %d partitions each entry names a living owner")
+	return r.ConvergedTo(ctx, 0)
+}
+
+// ConvergedTo is Converged of a registry that has at least so many entries: a fleet that lost most of
+// them has converged too. The sentence says what was evicted in the last hour.
+func (r *Reader) ConvergedTo(ctx context.Context, atLeast int) (bool, string, error) {
+	yes, sentence, err := r.inEach(ctx, (*Reader).converged,
+		"in each of %d partitions each entry names a living owner")
+	if err != nil || !yes {
+		return yes, sentence, err
+	}
+	parts, err := r.parts(ctx)
+	if err != nil {
+		return false, "", err
+	}
+	entries, err := each(ctx, parts, func(ctx context.Context, part *Reader) (int64, error) {
+		return part.client.HLen(ctx, part.keys.Registry()).Result()
+	})
+	if err != nil {
+		return false, "", fmt.Errorf("inspect: size of the registry: %w", err)
+	}
+	all := int64(0)
+	for _, n := range entries {
+		all += n
+	}
+	evicted, err := r.evictedLately(ctx, parts)
+	if err != nil {
+		return false, "", err
+	}
+	if evicted > 0 {
+		sentence += fmt.Sprintf("; %d were evicted within the last hour", evicted)
+	}
+	if all < int64(atLeast) {
+		return false, fmt.Sprintf("%d entries, %d are expected; %s", all, atLeast, sentence), nil
+	}
+	return true, sentence, nil
+}
+
+// evictedLately returns how many entries were evicted in the last hour, as far as Status reads back.
+func (r *Reader) evictedLately(ctx context.Context, parts []*Reader) (n int, err error) {
+	now, err := parts[0].now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	found, err := each(ctx, parts, func(ctx context.Context, part *Reader) ([]Record, error) {
+		return part.readBack(ctx, now, len(parts))
+	})
+	for _, rec := range slices.Concat(found...) {
+		if now.Sub(rec.At) <= Hour && (rec.Sweep == "owners" || rec.Sweep == "registry") {
+			n += rec.Count
+		}
+	}
+	return n, err
 }
 
 func (r *Reader) converged(ctx context.Context) (bool, string, error) {

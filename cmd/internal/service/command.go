@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -100,6 +101,12 @@ func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, s
 			if sub.Name == c.Name+" "+args[0] {
 				return sub.Execute(ctx, args[1:], environ, stdout, stderr)
 			}
+		}
+		switch args[0] {
+		case "help": // as kubectl has it: help VERB
+			return c.Execute(ctx, append(slices.Clone(args[1:]), "-h"), environ, stdout, stderr)
+		case "version":
+			return c.Execute(ctx, append([]string{"--version"}, args[1:]...), environ, stdout, stderr)
 		}
 		fmt.Fprintf(stderr, "%s: unknown command %q%s (%s -h shows all)\n",
 			c.Name, args[0], c.nearest(args[0]), c.Name)
