@@ -23,12 +23,15 @@ func (c *checker) judgement() {
 			c.pair(at+".field", "hash", s.Field.Hash, "field", s.Field.Field)
 		}
 		if s.Member != nil {
-			c.oneOf(at+".member", *s.Member, "set", "zset")
+			c.oneOf(at+".member", *s.Member, "set", "zset", "list")
 			container := "set"
-			if s.Member.ZSet != "" {
+			switch {
+			case s.Member.ZSet != "":
 				container = "zset"
+			case s.Member.List != "":
+				container = "list"
 			}
-			c.pair(at+".member", container, s.Member.Set+s.Member.ZSet, "of", s.Member.Of)
+			c.pair(at+".member", container, s.Member.Set+s.Member.ZSet+s.Member.List, "of", s.Member.Of)
 		}
 		if s.Score != nil {
 			c.pair(at+".score", "zset", s.Score.ZSet, "of", s.Score.Of)
@@ -273,6 +276,7 @@ type reference struct {
 	text    string // its template
 	pattern pattern
 	score   bool // it only gives a candidate's score
+	list    bool // it does not exist while it is empty, and often is
 	lost    bool // it stands in unless_lost
 }
 
@@ -291,6 +295,11 @@ func (c *checker) references() (refs []reference) {
 		if s.Member != nil {
 			add(s.Member.Set, "keep_if[%d].member.set", i)
 			add(s.Member.ZSet, "keep_if[%d].member.zset", i)
+			before := len(refs)
+			add(s.Member.List, "keep_if[%d].member.list", i)
+			for j := range refs[before:] {
+				refs[before+j].list = true
+			}
 		}
 		if s.Score != nil {
 			before := len(refs)

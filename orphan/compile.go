@@ -37,7 +37,7 @@ type sign struct {
 	kind  string // exists, field, member, score, channel, value, mongo
 	key   *template
 	of    *template // the field or the member; of mongo: the id
-	zset  bool      // key is a sorted set
+	holds string    // the type of key: set, zset, list or hash; of exists: ""
 	score *Score
 	in    []string  // of value
 	field fieldPath // of value
@@ -119,13 +119,15 @@ func compileSign(s Sign, read func(string) *template) sign {
 	case s.Exists != "":
 		return sign{kind: "exists", key: read(s.Exists)}
 	case s.Field != nil:
-		return sign{kind: "field", key: read(s.Field.Hash), of: read(s.Field.Field)}
+		return sign{kind: "field", holds: "hash", key: read(s.Field.Hash), of: read(s.Field.Field)}
 	case s.Member != nil && s.Member.ZSet != "":
-		return sign{kind: "member", key: read(s.Member.ZSet), of: read(s.Member.Of), zset: true}
+		return sign{kind: "member", key: read(s.Member.ZSet), of: read(s.Member.Of), holds: "zset"}
+	case s.Member != nil && s.Member.List != "":
+		return sign{kind: "member", key: read(s.Member.List), of: read(s.Member.Of), holds: "list"}
 	case s.Member != nil:
-		return sign{kind: "member", key: read(s.Member.Set), of: read(s.Member.Of)}
+		return sign{kind: "member", key: read(s.Member.Set), of: read(s.Member.Of), holds: "set"}
 	case s.Score != nil:
-		return sign{kind: "score", key: read(s.Score.ZSet), of: read(s.Score.Of), score: s.Score}
+		return sign{kind: "score", holds: "zset", key: read(s.Score.ZSet), of: read(s.Score.Of), score: s.Score}
 	case s.Channel != "":
 		return sign{kind: "channel", key: read(s.Channel)}
 	case s.Value != nil:

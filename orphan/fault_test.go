@@ -175,7 +175,7 @@ var faultCases = []faultCase{
 	{"a field that is the same for all candidates", signsOf("field: {hash: users, field: id}"),
 		`line 5: keep_if[0].field: want a variable: it would say the same of every candidate`, false},
 	{"a member of two things", signsOf("member: {set: a, zset: b, of: '{id}'}"),
-		`line 5: keep_if[0].member: want exactly one of set, zset, not set and zset`, true},
+		`line 5: keep_if[0].member: want exactly one of set, zset, list, not set and zset`, true},
 	{"a score of an unknown unit", signsOf("score: {zset: a, of: '{id}', unit: m, within: 5m}"),
 		`line 5: keep_if[0].score.unit: want ms or s, not "m"`, true},
 	{"a score without a limit", signsOf("score: {zset: a, of: '{id}', unit: ms}"),

@@ -73,7 +73,7 @@ type Members struct {
 type Sign struct {
 	Exists string  `yaml:"exists,omitempty"` // this key exists
 	Field  *Field  `yaml:"field,omitempty"`  // a hash has this field
-	Member *Member `yaml:"member,omitempty"` // a set or sorted set has this member
+	Member *Member `yaml:"member,omitempty"` // a set, sorted set or list has this member
 	// a sorted set has this member, scored within the last Within
 	Score   *Score `yaml:"score,omitempty"`
 	Channel string `yaml:"channel,omitempty"` // this channel has subscribers, on any node
@@ -87,10 +87,12 @@ type Field struct {
 	Field string `yaml:"field"`
 }
 
-// Member is a member of a set or of a sorted set: exactly one of Set and ZSet.
+// Member is a member of a set, of a sorted set or of a list: exactly one of Set, ZSet and List. A
+// longer list than mostList cannot tell that it lacks a member.
 type Member struct {
 	Set  string `yaml:"set,omitempty"`
 	ZSet string `yaml:"zset,omitempty"`
+	List string `yaml:"list,omitempty"`
 	Of   string `yaml:"of"`
 }
 

@@ -54,6 +54,9 @@ func (l *looking) signs(ctx context.Context) error {
 
 // places asks Redis for a key, a field or a member.
 func (l *looking) places(ctx context.Context, s *sign) error {
+	if s.holds == "list" {
+		return l.lists(ctx, s)
+	}
 	var asked []question
 	for f := range l.undecided {
 		key, ok := l.expand(f, s.key)
@@ -72,7 +75,7 @@ func (l *looking) places(ctx context.Context, s *sign) error {
 			q.args = []string{"EXISTS", key}
 		case s.kind == "field":
 			q.args = []string{"HEXISTS", key, of}
-		case s.kind == "score" || s.zset:
+		case s.holds == "zset":
 			q.args = []string{"ZSCORE", key, of}
 		default:
 			q.args = []string{"SISMEMBER", key, of}

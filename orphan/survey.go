@@ -189,15 +189,8 @@ func (r *rule) places() map[string]place {
 		all[r.container] = place{kind: "set"}
 	}
 	for _, s := range r.signs() {
-		switch {
-		case s.kind == "exists":
-			add(s.key, "")
-		case s.kind == "field":
-			add(s.key, "hash")
-		case s.kind == "member" && !s.zset:
-			add(s.key, "set")
-		case s.kind == "member", s.kind == "score":
-			add(s.key, "zset")
+		if s.kind != "channel" {
+			add(s.key, s.holds)
 		}
 	}
 	for _, ref := range r.UnlessLost {

@@ -110,7 +110,7 @@ func (s *subject) places() {
 		}
 	}
 	for _, ref := range s.refs {
-		if !slices.Contains(safe, ref.text) && s.rule.GoneIf == nil {
+		if !ref.list && !slices.Contains(safe, ref.text) && s.rule.GoneIf == nil {
 			s.warn("%s: unless_lost does not name %q: if that key is lost, all candidates look dead",
 				ref.field, ref.text)
 		}
