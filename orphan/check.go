@@ -21,6 +21,10 @@ func (c *checker) judgement() {
 		c.sign(at+".channel", s.Channel)
 		if s.Field != nil {
 			c.pair(at+".field", "hash", s.Field.Hash, "field", s.Field.Field)
+			c.among(at+".field.unit", s.Field.Unit, "ms", "s")
+			if (s.Field.Unit == "") != (s.Field.Within == 0) {
+				c.fault(at+".field", "want unit and within, or neither")
+			}
 		}
 		if s.Member != nil {
 			c.oneOf(at+".member", *s.Member, "set", "zset", "list")
@@ -42,6 +46,25 @@ func (c *checker) judgement() {
 	if r.GoneIf != nil {
 		c.oneOf("gone_if", *r.GoneIf)
 		c.condition("gone_if", r.GoneIf.Mongo, r.GoneIf.Value)
+		c.lacks(r)
+	}
+}
+
+// lacks checks evidence that is something which the candidate does not have. Its writer may be in the
+// middle of writing it, so it has to stay like that.
+func (c *checker) lacks(r Rule) {
+	e := r.GoneIf
+	if e.Missing != "" {
+		c.value("gone_if.missing", e.Missing)
+	}
+	if !e.NoExpiry && c.has("gone_if.no_expiry", reflectOf(e.NoExpiry)) {
+		c.fault("gone_if.no_expiry", "want true, or leave it out")
+	}
+	if e.NoExpiry && r.Members != nil {
+		c.fault("gone_if.no_expiry", "is for keys: a member has no expiry of its own")
+	}
+	if (e.NoExpiry || e.Missing != "") && r.Grace < leastLacking {
+		c.fault("grace", "want at least %v: for so long the candidate stays as it is", leastLacking)
 	}
 }
 

@@ -32,11 +32,11 @@ type Rule struct {
 	// another type is somebody else's.
 	Type string `yaml:"type,omitempty"`
 
-	// Read says what a candidate key holds: json, hash or text; empty: it is not read, and its
+	// Read says what a candidate key, or a field of Members.Hash, holds: json, hash or text; empty: it is not read, and its
 	// fingerprint is made by its type. What is not that is unreadable.
 	Read string `yaml:"read,omitempty"`
-	// Bind gives variables a field of the value: ".roomId", ".player.id". One that is missing, empty,
-	// or neither text nor number makes the candidate unreadable.
+	// Bind gives variables a field of the value: ".roomId", ".player.id"; or with read: text the whole
+	// value: ".". One that is missing, empty, or neither text nor number makes the candidate unreadable.
 	Bind map[string]string `yaml:"bind,omitempty"`
 
 	// KeepIf are signs of life. One that is there keeps the candidate; so does one that cannot tell.
@@ -81,10 +81,12 @@ type Sign struct {
 	Mongo   *Mongo `yaml:"mongo,omitempty"`   // a document is there, and all its conditions hold
 }
 
-// Field is a field of a hash.
+// Field is a field of a hash. With Unit and Within its value is a time, not longer ago than Within.
 type Field struct {
-	Hash  string `yaml:"hash"`
-	Field string `yaml:"field"`
+	Hash   string        `yaml:"hash"`
+	Field  string        `yaml:"field"`
+	Unit   string        `yaml:"unit,omitempty"` // ms or s, since 1970
+	Within time.Duration `yaml:"within,omitempty"`
 }
 
 // Member is a member of a set, of a sorted set or of a list: exactly one of Set, ZSet and List. A
@@ -114,6 +116,10 @@ type Value struct {
 type Evidence struct {
 	Mongo *Mongo `yaml:"mongo,omitempty"`
 	Value *Value `yaml:"value,omitempty"`
+	// Missing is a field that the candidate's value lacks, as in Rule.Bind.
+	Missing string `yaml:"missing,omitempty"`
+	// NoExpiry: the candidate has no expiry. The grace says for how long it has to stay as it is.
+	NoExpiry bool `yaml:"no_expiry,omitempty"`
 }
 
 // Mongo is a document, found by its _id, of which all conditions hold. The id is an ObjectID where

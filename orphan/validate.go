@@ -20,12 +20,13 @@ const (
 	mostCap      = 100_000
 	leastGrace   = time.Second
 	leastBin     = time.Minute
+	leastLacking = time.Minute
 )
 
 var (
 	ruleName     = regexp.MustCompile(`^[a-z0-9_-]+$`)
 	categoryName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-	valueField   = regexp.MustCompile(`^(\.[^.]+)+$`)
+	valueField   = regexp.MustCompile(`^(\.|(\.[^.]+)+)$`)
 )
 
 // Validate returns all that is wrong with rules as a Faults error. Own are the keys of this
@@ -189,8 +190,8 @@ func (c *checker) candidates() {
 		c.unknown = c.unknown || !variableName.MatchString(m.As)
 	}
 	c.among("read", r.Read, "json", "hash", "text")
-	if r.Members != nil && r.Read != "" {
-		c.fault("read", "is for keys: a member has no value")
+	if m := r.Members; m != nil && r.Read != "" && (m.Hash == "" || r.Read == "hash") {
+		c.fault("read", "is for keys, and json or text for members of a hash: other members have no value")
 	}
 	for _, name := range sorted(r.Bind) {
 		c.variable("bind."+name, name)
@@ -311,9 +312,11 @@ func (c *checker) fixed(at, text string) {
 // value checks a path into the candidate's value.
 func (c *checker) value(at, field string) {
 	switch {
-	case c.rule.Read != "json" && c.rule.Read != "hash":
-		c.fault(at, "needs read: json or hash")
+	case c.rule.Read == "":
+		c.fault(at, "needs read: json or hash, or text for the whole value")
 	case field == "":
+	case (field == ".") != (c.rule.Read == "text"):
+		c.fault(at, "want %q with read: text, for the whole value, and a field such as .id with json or hash", ".")
 	case !valueField.MatchString(field):
 		c.fault(at, "want a field such as .id, or .player.id, not %q", field)
 	case c.rule.Read == "hash" && strings.Count(field, ".") > 1:

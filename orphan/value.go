@@ -65,6 +65,17 @@ func valueOf(object map[string]any, at fieldPath) any {
 	return valueOf(inner, fieldPath(rest))
 }
 
+// lacks reports whether an object has no such field. A null is one.
+func lacks(object map[string]any, at fieldPath) bool {
+	name, rest, deeper := strings.Cut(string(at), ".")
+	value, has := object[name]
+	if !has || !deeper {
+		return !has
+	}
+	inner, is := value.(map[string]any)
+	return is && lacks(inner, fieldPath(rest))
+}
+
 // longText is the longest text of a field that is looked at (bytes). It is for names and states; a
 // longer one counts as missing.
 const longText = 4 << 10
