@@ -16,7 +16,8 @@ const maxMarks = 10
 type rule struct {
 	Rule
 	candidates *template   // of Keys; nil: the candidates are members
-	container  string      // whose members they are
+	container  *template   // whose members they are: of Members; nil: the candidates are keys
+	premises   []*template // of UnlessLost, as far as they have variables: one candidate relies on them
 	exact      []*template // of Related, without a '*'
 	wild       []*template // of Related, with one
 	bind       map[string]fieldPath
@@ -57,11 +58,19 @@ func compile(of Rule) (r *rule, err error) {
 		return t
 	}
 	if of.Members != nil {
-		r.container = container(*of.Members)
+		r.container = read(of.Members.key()).with(of.Only)
 	} else {
 		r.candidates = read(of.Keys).with(of.Only)
 	}
-	r.UnlessLost = literals(of.UnlessLost)
+	r.UnlessLost = nil
+	for _, ref := range of.UnlessLost {
+		if t, wrong := parseTemplate(ref.Exists, false); wrong == nil && len(t.variables()) > 0 {
+			r.premises = append(r.premises, t)
+		} else {
+			r.UnlessLost = append(r.UnlessLost, ref)
+		}
+	}
+	r.UnlessLost = literals(r.UnlessLost)
 	for _, text := range of.Related {
 		t, wrong := parseTemplate(text, true)
 		if wrong != nil {

@@ -66,9 +66,9 @@ type finding struct {
 	size      int64          // of a hash's field (bytes)
 	value     map[string]any // what the candidate holds, as far as the rule reads it
 	lacks     map[fieldPath]bool
-	firstSeen bool           // its age counts from its mark
-	doubted   bool           // so it does because only its expiry says how old it is
-	expires   int64          // of a field of a hash: when it expires (ms); 0: never
+	firstSeen bool  // its age counts from its mark
+	doubted   bool  // so it does because only its expiry says how old it is
+	expires   int64 // of a field of a hash: when it expires (ms); 0: never
 	// othersGrace is how long other rules that are about it want it condemned.
 	othersGrace time.Duration
 	// Of a condemned one: what it was, what was asked, and the keys that go with it.
@@ -163,7 +163,8 @@ func (r *rule) lookAlone(
 		l.page = append(l.page, f)
 	}
 	steps := []func(*looking, context.Context) error{
-		(*looking).parents, (*looking).types, (*looking).readValues, (*looking).signs, (*looking).evidence, (*looking).ages,
+		(*looking).parents, (*looking).types, (*looking).readValues, (*looking).signs,
+		(*looking).evidence, (*looking).premised, (*looking).ages,
 	}
 	for _, step := range append(steps, then...) {
 		if err := step(l, ctx); err != nil {

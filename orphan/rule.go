@@ -20,7 +20,7 @@ type Rule struct {
 
 	// Keys is the template of candidates that are keys. Either Keys or Members.
 	Keys string `yaml:"keys,omitempty"`
-	// Members are candidates that are members of one key.
+	// Members are candidates that are members of a key.
 	Members *Members `yaml:"members,omitempty"`
 	// Only lists what a variable has to look like: objectid, uuid or integer. Another candidate is
 	// somebody else's.
@@ -60,13 +60,27 @@ type Rule struct {
 	Cap int `yaml:"cap,omitempty"`
 }
 
-// Members are the members of one sorted set, the members of one set, or the fields of one hash.
-// Exactly one of ZSet, Set and Hash.
+// Members are the members of sorted sets, the members of sets, or the fields of hashes. Exactly one
+// of ZSet, Set and Hash: one key, or with variables all that match and are of that type.
 type Members struct {
 	ZSet string `yaml:"zset,omitempty"`
 	Set  string `yaml:"set,omitempty"`
 	Hash string `yaml:"hash,omitempty"`
 	As   string `yaml:"as"` // the variable that a member's name becomes; it may hold any character
+}
+
+// key is the template of the key that has the members.
+func (m Members) key() string { return m.ZSet + m.Set + m.Hash }
+
+// kind is the type of that key.
+func (m Members) kind() string {
+	switch {
+	case m.ZSet != "":
+		return "zset"
+	case m.Hash != "":
+		return "hash"
+	}
+	return "set"
 }
 
 // A Sign is one sign of life. Exactly one of its fields. Texts are templates.
@@ -85,7 +99,7 @@ type Sign struct {
 type Field struct {
 	Hash   string        `yaml:"hash"`
 	Field  string        `yaml:"field"`
-	Unit   string        `yaml:"unit,omitempty"` // ms or s, since 1970
+	Unit   string        `yaml:"unit,omitempty"` // ms or s, since 1970, or iso: ISO 8601 with its zone
 	Within time.Duration `yaml:"within,omitempty"`
 }
 
@@ -140,7 +154,8 @@ type Condition struct {
 // A Reference is a place that a rule relies on. Exactly one of its fields, with OrFor beside
 // ExistsAny.
 type Reference struct {
-	Exists    string   `yaml:"exists,omitempty"`     // this key exists
+	// this key exists; with variables, it is asked for each candidate, and keeps those whose key does not
+	Exists    string   `yaml:"exists,omitempty"`
 	ExistsAny []string `yaml:"exists_any,omitempty"` // one of these exists
 	// OrFor: it holds, too, once none of ExistsAny has existed for so long, by the server's clock and
 	// without a hold in between.
@@ -172,7 +187,7 @@ type Age struct {
 	Field string `yaml:"field,omitempty"`
 	// Score: the score of the member is the time, in Unit.
 	Score bool   `yaml:"score,omitempty"`
-	Unit  string `yaml:"unit,omitempty"` // ms or s, since 1970
+	Unit  string `yaml:"unit,omitempty"` // ms or s, since 1970, or iso: ISO 8601 with its zone
 	// IfMissing: first_seen takes the time of the mark where Key does not exist. Empty: unreadable.
 	IfMissing string `yaml:"if_missing,omitempty"`
 }

@@ -118,8 +118,12 @@ var (
 	latest   = time.Date(2286, 11, 20, 17, 46, 40, 0, time.UTC)
 )
 
-// readTime reads a number of milliseconds or seconds since 1970.
+// readTime reads a number of milliseconds or seconds since 1970, or a time of ISO 8601 with its zone.
 func readTime(text, unit string) (time.Time, bool) {
+	if unit == "iso" {
+		at, err := time.Parse(time.RFC3339Nano, text)
+		return at, err == nil && believed(at)
+	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
 		return time.Time{}, false
