@@ -51,8 +51,8 @@ func (c *checker) judgement() {
 	}
 }
 
-// lacks checks evidence that is something which the candidate does not have. Its writer may be in the
-// middle of writing it, so it has to stay like that.
+// lacks checks evidence that is something which the candidate does not have. Its writer may be in
+// the middle of writing it, so it has to stay like that.
 func (c *checker) lacks(r Rule) {
 	e := r.GoneIf
 	if e.Missing != "" {

@@ -32,11 +32,12 @@ type Rule struct {
 	// another type is somebody else's.
 	Type string `yaml:"type,omitempty"`
 
-	// Read says what a candidate key, or a field of Members.Hash, holds: json, hash or text; empty: it is not read, and its
-	// fingerprint is made by its type. What is not that is unreadable.
+	// Read says what a candidate key, or a field of Members.Hash, holds: json, hash or text; empty: it
+	// is not read, and its fingerprint is made by its type. What is not that is unreadable.
 	Read string `yaml:"read,omitempty"`
-	// Bind gives variables a field of the value: ".roomId", ".player.id"; or with read: text the whole
-	// value: ".". One that is missing, empty, or neither text nor number makes the candidate unreadable.
+	// Bind gives variables a field of the value: ".roomId", ".player.id"; or with read: text the
+	// whole value: ".". One that is missing, empty, or neither text nor number makes the candidate
+	// unreadable.
 	Bind map[string]string `yaml:"bind,omitempty"`
 
 	// KeepIf are signs of life. One that is there keeps the candidate; so does one that cannot tell.
@@ -154,7 +155,7 @@ type Condition struct {
 // A Reference is a place that a rule relies on. Exactly one of its fields, with OrFor beside
 // ExistsAny.
 type Reference struct {
-	// this key exists; with variables, it is asked for each candidate, and keeps those whose key does not
+	// this key exists; with variables, it is asked for each candidate, and those without it are kept
 	Exists    string   `yaml:"exists,omitempty"`
 	ExistsAny []string `yaml:"exists_any,omitempty"` // one of these exists
 	// OrFor: it holds, too, once none of ExistsAny has existed for so long, by the server's clock and

@@ -118,7 +118,7 @@ var (
 	latest   = time.Date(2286, 11, 20, 17, 46, 40, 0, time.UTC)
 )
 
-// readTime reads a number of milliseconds or seconds since 1970, or a time of ISO 8601 with its zone.
+// readTime reads a number of milliseconds or seconds since 1970, or ISO 8601 with its zone.
 func readTime(text, unit string) (time.Time, bool) {
 	if unit == "iso" {
 		at, err := time.Parse(time.RFC3339Nano, text)
