@@ -22,11 +22,11 @@ every_alert = ^TestEveryAlertFiresAlone$$
 lint = $(CURDIR)/.cache/lint
 revive = -config $(CURDIR)/tools/revive.toml -set_exit_status
 comma := ,
-tags = failpoints,mutants,colyseus,mixed,owners
+tags = failpoints,mutants,colyseus,mixed,owners,packs
 tagged = $$(git grep -lE '^//go:build .*\b($(subst $(comma),|,$(tags)))\b' '*.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cleanup-demo availability fleet alerts image reproducible vulncheck test test-colyseus test-node mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench scale bench-micro fuzz lint redis
+.PHONY: help run demo cleanup-demo availability fleet alerts image reproducible vulncheck test test-colyseus test-packs test-node mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench scale bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -75,6 +75,10 @@ test: ## Run every test with the race detector on a Redis, a FerretDB and a Post
 test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (needs Node 20 and npm; VERSION=0.16 RUN=name of a test)
 	@COLYSEUS=$$(scripts/colyseus) && export COLYSEUS && { test -z "$$COLYSEUS" || \
 		scripts/test -race -tags colyseus -parallel 8 -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
+
+test-packs: ## Run the packs of rules beside the libraries they are for (needs Node 20 and npm; RUN=name of a test)
+	@PACKS=$$(scripts/packs) && export PACKS && { test -z "$$PACKS" || { $(with_redis) \
+		go test -race -count=1 -vet=off -tags packs -timeout 8m -run '$(RUN)' ./test/packs/; }; }
 
 test-node: ## Run the tests of clients/node, and what every owner has to pass (needs Node 20 and npm; SERVER=8, SERVER=valkey)
 	@NODE=$$(scripts/node) && export NODE && { test -z "$$NODE" || { $(with_redis) (cd "$$NODE" && node --test test/*.test.js) && \

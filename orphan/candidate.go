@@ -3,7 +3,6 @@ package orphan
 import (
 	"regexp"
 	"slices"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -74,7 +73,10 @@ func (r *rule) ofKey(key string) *candidate {
 				c.related = []string{key}
 			}
 			if r.candidates == nil {
-				c.key, c.member = r.container, values[r.Members.As]
+				if c.key, ok = r.container.expand(values); !ok {
+					return nil
+				}
+				c.member = values[r.Members.As]
 				return c
 			}
 			if c.key, ok = r.candidates.expand(values); ok {
@@ -85,19 +87,28 @@ func (r *rule) ofKey(key string) *candidate {
 	return nil
 }
 
-// ofMember makes the candidate of a member.
-func (r *rule) ofMember(member string) *candidate {
-	return &candidate{key: r.container, member: member, values: map[string]string{r.Members.As: member}}
+// ofMember makes the candidate of a member of a key; nil: the rule is not about the key.
+func (r *rule) ofMember(key, member string) *candidate {
+	values, ok := r.container.match(key)
+	if !ok {
+		return nil
+	}
+	values[r.Members.As] = member
+	return &candidate{key: key, member: member, values: values}
 }
 
 // ofName makes the candidate that a mark names.
 func (r *rule) ofName(name string) *candidate {
 	if r.candidates == nil {
-		member, ok := strings.CutPrefix(name, r.container+" ")
-		if !ok {
-			return nil
+		for i := range len(name) {
+			if name[i] != ' ' {
+				continue
+			}
+			if c := r.ofMember(name[:i], name[i+1:]); c != nil {
+				return c
+			}
 		}
-		return r.ofMember(member)
+		return nil
 	}
 	values, ok := r.candidates.match(name)
 	if !ok {

@@ -1,6 +1,7 @@
 package orphan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,14 +22,21 @@ func (c *checker) judgement() {
 		c.sign(at+".channel", s.Channel)
 		if s.Field != nil {
 			c.pair(at+".field", "hash", s.Field.Hash, "field", s.Field.Field)
+			c.among(at+".field.unit", s.Field.Unit, "ms", "s", "iso")
+			if (s.Field.Unit == "") != (s.Field.Within == 0) {
+				c.fault(at+".field", "want unit and within, or neither")
+			}
 		}
 		if s.Member != nil {
-			c.oneOf(at+".member", *s.Member, "set", "zset")
+			c.oneOf(at+".member", *s.Member, "set", "zset", "list")
 			container := "set"
-			if s.Member.ZSet != "" {
+			switch {
+			case s.Member.ZSet != "":
 				container = "zset"
+			case s.Member.List != "":
+				container = "list"
 			}
-			c.pair(at+".member", container, s.Member.Set+s.Member.ZSet, "of", s.Member.Of)
+			c.pair(at+".member", container, s.Member.Set+s.Member.ZSet+s.Member.List, "of", s.Member.Of)
 		}
 		if s.Score != nil {
 			c.pair(at+".score", "zset", s.Score.ZSet, "of", s.Score.Of)
@@ -39,6 +47,25 @@ func (c *checker) judgement() {
 	if r.GoneIf != nil {
 		c.oneOf("gone_if", *r.GoneIf)
 		c.condition("gone_if", r.GoneIf.Mongo, r.GoneIf.Value)
+		c.lacks(r)
+	}
+}
+
+// lacks checks evidence that is something which the candidate does not have. Its writer may be in
+// the middle of writing it, so it has to stay like that.
+func (c *checker) lacks(r Rule) {
+	e := r.GoneIf
+	if e.Missing != "" {
+		c.value("gone_if.missing", e.Missing)
+	}
+	if !e.NoExpiry && c.has("gone_if.no_expiry", reflectOf(e.NoExpiry)) {
+		c.fault("gone_if.no_expiry", "want true, or leave it out")
+	}
+	if e.NoExpiry && r.Members != nil {
+		c.fault("gone_if.no_expiry", "is for keys: a member has no expiry of its own")
+	}
+	if (e.NoExpiry || e.Missing != "") && r.Grace < leastLacking {
+		c.fault("grace", "want at least %v: for so long the candidate stays as it is", leastLacking)
 	}
 }
 
@@ -69,7 +96,12 @@ func (c *checker) lost() {
 	for i, ref := range c.rule.UnlessLost {
 		at := fmt.Sprintf("unless_lost[%d]", i)
 		c.oneOf(at, ref, "exists", "exists_any", "channels")
-		c.fixed(at+".exists", ref.Exists)
+		c.named(at+".exists", ref.Exists)
+		for j, s := range c.rule.KeepIf {
+			if s.Exists != "" && s.Exists == ref.Exists {
+				c.fault(at+".exists", "is keep_if[%d], too: nothing would ever go", j)
+			}
+		}
 		for j, key := range ref.ExistsAny {
 			at := fmt.Sprintf("%s.exists_any[%d]", at, j)
 			if key == "" {
@@ -97,15 +129,18 @@ func (c *checker) age() {
 	}
 	c.oneOf("min_age", *a, "from_ttl", "key", "field", "score")
 	c.sign("min_age.key", a.Key)
-	c.among("min_age.unit", a.Unit, "ms", "s")
+	c.among("min_age.unit", a.Unit, "ms", "s", "iso")
 	switch absolute := a.Key != "" || a.Field != "" || a.Score; {
 	case absolute && !c.has("min_age.unit", reflectOf(a.Unit)):
-		c.fault("min_age", "want unit: ms or s")
+		c.fault("min_age", "want unit: ms, s or iso")
 	case !absolute && a.FromTTL != 0 && a.Unit != "":
 		c.fault("min_age.unit", "is for key, field and score: from_ttl has its own")
 	}
 	if !a.Score && c.has("min_age.score", reflectOf(a.Score)) {
 		c.fault("min_age.score", "want true, or leave it out")
+	}
+	if a.Score && a.Unit == "iso" {
+		c.fault("min_age.unit", "want ms or s: a score is a number")
 	}
 	if a.FromTTL > 0 && a.Over >= a.FromTTL {
 		c.fault("min_age.over", "want less than from_ttl: its keys are gone before they are so old")
@@ -149,6 +184,9 @@ func (c *checker) related() {
 			own = c.keys.variables()
 		} else if r.Members != nil {
 			own = []string{r.Members.As}
+			if c.container != nil {
+				own = append(c.container.variables(), r.Members.As)
+			}
 		}
 		for _, name := range own {
 			if !slices.Contains(t.variables(), name) {
@@ -173,17 +211,18 @@ func (c *checker) related() {
 	}
 	for _, ref := range c.references() {
 		for _, at := range sorted(deleted) {
-			if deleted[at].meets(ref.pattern) {
+			if c.takes(at, ref) {
 				c.fault(at, "could delete %s, which the rule relies on", ref.field)
 			}
 		}
-		if m := r.Members; m != nil && !ref.score && ref.pattern.meets(textPattern(container(*m), false)) {
+		if c.container != nil && !ref.score && (ref.kind == "" || ref.kind == r.Members.kind()) &&
+			ref.pattern.meets(c.container.pattern(c.holds)) {
 			c.fault("members", "could empty %s, which the rule relies on", ref.field)
 		}
 	}
-	if m := r.Members; m != nil {
+	if c.container != nil {
 		for _, at := range sorted(deleted) {
-			if deleted[at].meets(textPattern(container(*m), false)) {
+			if deleted[at].meets(c.container.pattern(c.holds)) {
 				c.fault(at, "could delete the key of members")
 			}
 		}
@@ -209,16 +248,22 @@ func spare(all []checker) {
 	for j := range all {
 		refs := all[j].references()
 		if m := all[j].rule.Members; m != nil {
-			refs = append(refs, reference{field: "members", text: m.ZSet + m.Set + m.Hash,
-				pattern: textPattern(container(*m), false)})
+			if t := all[j].container; t != nil {
+				refs = append(refs, reference{field: "members", text: m.key(), kind: m.kind(), t: t, lost: true,
+					pattern: t.pattern(all[j].holds)})
+			}
 		}
 		for _, ref := range refs {
 			name := literal(ref.text)
-			for n := range len(name) {
-				for _, d := range deletions[name[:n+1]] {
-					if d.by.index != j && strings.HasSuffix(name, d.end) && d.by.deleted[d.at].meets(ref.pattern) {
+			if name == "" && !ref.lost {
+				continue
+			}
+			begin := ref.pattern.begin()
+			for n := range len(begin) + 1 {
+				for _, d := range deletions[begin[:n]] {
+					if d.by.index != j && (name == "" || strings.HasSuffix(name, d.end)) && d.by.takes(d.at, ref) {
 						d.by.fault(d.at, "could delete %s, which rules[%d] %q relies on: %s",
-							name, j, all[j].rule.Name, ref.field)
+							cmp.Or(name, ref.text), j, all[j].rule.Name, ref.field)
 					}
 				}
 			}
@@ -232,11 +277,6 @@ func only(c *checker, name string) string {
 		return ", and in only what it looks like"
 	}
 	return ""
-}
-
-// container is the name of the key that holds the members; empty if it is faulty.
-func container(m Members) string {
-	return literal(m.ZSet + m.Set + m.Hash)
 }
 
 // literals are references with the names that their templates stand for.
@@ -267,34 +307,76 @@ func literal(text string) string {
 	return ""
 }
 
+// takes reports whether the rule could delete a key that a rule relies on. It deletes no candidate
+// of another type than Type, and none whose variables are words of Not.
+func (c *checker) takes(at string, ref reference) bool {
+	switch {
+	case !c.deleted[at].meets(ref.pattern):
+		return false
+	case at != "keys":
+		return true
+	case c.rule.Type != "" && ref.kind != "" && ref.kind != c.rule.Type:
+		return false
+	}
+	return !c.spared(ref)
+}
+
+// spared reports whether a key of the reference, as a candidate, has one of the words of Not. Its
+// variables hold no ':', so whatever they are, they are the same parts of the name.
+func (c *checker) spared(ref reference) bool {
+	const any = "\x00"
+	values := map[string]string{}
+	for _, name := range ref.t.variables() {
+		values[name] = any
+	}
+	name, _ := ref.t.expand(values)
+	is, ok := c.keys.match(name)
+	if !ok || ref.open {
+		return false
+	}
+	for variable, words := range c.rule.Not {
+		if slices.Contains(words, is[variable]) {
+			return true
+		}
+	}
+	return false
+}
+
 // A reference is a key that a rule relies on.
 type reference struct {
 	field   string // where the rule names it
 	text    string // its template
+	t       *template
+	kind    string // its type; "": not known
 	pattern pattern
+	open    bool // a variable of it can hold ':'
 	score   bool // it only gives a candidate's score
 	lost    bool // it stands in unless_lost
 }
 
 // references are the keys from whose content the rule tells that a candidate is alive.
 func (c *checker) references() (refs []reference) {
-	add := func(text, format string, args ...any) {
+	add := func(kind, text, format string, args ...any) {
 		if t, err := parseTemplate(text, false); err == nil {
 			field := fmt.Sprintf(format, args...)
-			refs = append(refs, reference{field: field, text: text, pattern: t.pattern(c.holds)})
+			open := slices.ContainsFunc(t.variables(), func(name string) bool { return c.holds(name) == inValue })
+			refs = append(refs, reference{
+				field: field, text: text, t: t, kind: kind, pattern: t.pattern(c.holds), open: open,
+			})
 		}
 	}
 	for i, s := range c.rule.KeepIf {
 		if s.Field != nil {
-			add(s.Field.Hash, "keep_if[%d].field.hash", i)
+			add("hash", s.Field.Hash, "keep_if[%d].field.hash", i)
 		}
 		if s.Member != nil {
-			add(s.Member.Set, "keep_if[%d].member.set", i)
-			add(s.Member.ZSet, "keep_if[%d].member.zset", i)
+			add("set", s.Member.Set, "keep_if[%d].member.set", i)
+			add("zset", s.Member.ZSet, "keep_if[%d].member.zset", i)
+			add("list", s.Member.List, "keep_if[%d].member.list", i)
 		}
 		if s.Score != nil {
 			before := len(refs)
-			add(s.Score.ZSet, "keep_if[%d].score.zset", i)
+			add("zset", s.Score.ZSet, "keep_if[%d].score.zset", i)
 			for j := range refs[before:] {
 				refs[before+j].score = true
 			}
@@ -302,12 +384,12 @@ func (c *checker) references() (refs []reference) {
 	}
 	signs := len(refs)
 	for i, u := range c.rule.UnlessLost {
-		add(u.Exists, "unless_lost[%d].exists", i)
+		add("", u.Exists, "unless_lost[%d].exists", i)
 		for j, key := range u.ExistsAny {
-			add(key, "unless_lost[%d].exists_any[%d]", i, j)
+			add("", key, "unless_lost[%d].exists_any[%d]", i, j)
 		}
 		if u.Channels != nil {
-			add(u.Channels.When.HashNotEmpty, "unless_lost[%d].channels.when.hash_not_empty", i)
+			add("hash", u.Channels.When.HashNotEmpty, "unless_lost[%d].channels.when.hash_not_empty", i)
 		}
 	}
 	for i := range refs[signs:] {
@@ -365,8 +447,15 @@ func checkOwn(rules []Rule, l guard.Layout) (faults Faults) {
 
 func (c *checker) own(at string, t *template, own map[string]pattern) {
 	for _, name := range sorted(own) {
-		if t.pattern(c.holds).meets(own[name]) {
+		if t.pattern(c.holds).meets(own[name]) && !c.beginsOtherwise(t, name) {
 			c.fault(at, "%q could be %s, a key of Rollcall", t.text, name)
 		}
 	}
+}
+
+// beginsOtherwise reports whether Not excludes what the name has before its first ':'.
+func (c *checker) beginsOtherwise(t *template, name string) bool {
+	word, _, ok := strings.Cut(name, ":")
+	return ok && len(t.parts) > 1 && t.parts[0].variable && strings.HasPrefix(t.parts[1].text, ":") &&
+		c.holds(t.parts[0].text) == inKey && slices.Contains(c.rule.Not[t.parts[0].text], word)
 }

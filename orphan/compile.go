@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // maxMarks is the most marks of a rule, in units of Rule.Cap.
@@ -15,7 +16,8 @@ const maxMarks = 10
 type rule struct {
 	Rule
 	candidates *template   // of Keys; nil: the candidates are members
-	container  string      // whose members they are
+	container  *template   // whose members they are: of Members; nil: the candidates are keys
+	premises   []*template // of UnlessLost, as far as they have variables: one candidate relies on them
 	exact      []*template // of Related, without a '*'
 	wild       []*template // of Related, with one
 	bind       map[string]fieldPath
@@ -34,14 +36,15 @@ func toPath(field string) fieldPath { return fieldPath(strings.TrimPrefix(field,
 
 // sign is a Sign, or an Evidence, with its templates read.
 type sign struct {
-	kind  string // exists, field, member, score, channel, value, mongo
-	key   *template
-	of    *template // the field or the member; of mongo: the id
-	zset  bool      // key is a sorted set
-	score *Score
-	in    []string  // of value
-	field fieldPath // of value
-	mongo *Mongo
+	kind   string // exists, field, time, member, score, channel, value, missing, no_expiry, mongo
+	key    *template
+	of     *template // the field or the member; of mongo: the id
+	holds  string    // the type of key: set, zset, list or hash; of exists: ""
+	in     []string  // of value
+	unit   string    // of score and time
+	within time.Duration
+	field  fieldPath // of value and missing
+	mongo  *Mongo
 }
 
 // compile reads the templates of a rule that validate has found nothing wrong with.
@@ -55,11 +58,19 @@ func compile(of Rule) (r *rule, err error) {
 		return t
 	}
 	if of.Members != nil {
-		r.container = container(*of.Members)
+		r.container = read(of.Members.key()).with(of.Only)
 	} else {
 		r.candidates = read(of.Keys).with(of.Only)
 	}
-	r.UnlessLost = literals(of.UnlessLost)
+	r.UnlessLost = nil
+	for _, ref := range of.UnlessLost {
+		if t, wrong := parseTemplate(ref.Exists, false); wrong == nil && len(t.variables()) > 0 {
+			r.premises = append(r.premises, t)
+		} else {
+			r.UnlessLost = append(r.UnlessLost, ref)
+		}
+	}
+	r.UnlessLost = literals(r.UnlessLost)
 	for _, text := range of.Related {
 		t, wrong := parseTemplate(text, true)
 		if wrong != nil {
@@ -79,7 +90,15 @@ func compile(of Rule) (r *rule, err error) {
 		r.life = append(r.life, compileSign(s, read))
 	}
 	if e := of.GoneIf; e != nil {
-		s := compileSign(Sign{Mongo: e.Mongo, Value: e.Value}, read)
+		var s sign
+		switch {
+		case e.NoExpiry:
+			s.kind = "no_expiry"
+		case e.Missing != "":
+			s = sign{kind: "missing", field: toPath(e.Missing)}
+		default:
+			s = compileSign(Sign{Mongo: e.Mongo, Value: e.Value}, read)
+		}
 		r.over = &s
 	}
 	if a := of.MinAge; a != nil {
@@ -91,7 +110,7 @@ func compile(of Rule) (r *rule, err error) {
 		}
 	}
 	for _, s := range r.signs() {
-		if s.kind == "value" {
+		if s.kind == "value" || s.kind == "missing" {
 			r.fields = append(r.fields, s.field)
 		}
 	}
@@ -118,14 +137,20 @@ func compileSign(s Sign, read func(string) *template) sign {
 	switch {
 	case s.Exists != "":
 		return sign{kind: "exists", key: read(s.Exists)}
+	case s.Field != nil && s.Field.Within > 0:
+		return sign{kind: "time", holds: "hash", key: read(s.Field.Hash), of: read(s.Field.Field),
+			unit: s.Field.Unit, within: s.Field.Within}
 	case s.Field != nil:
-		return sign{kind: "field", key: read(s.Field.Hash), of: read(s.Field.Field)}
+		return sign{kind: "field", holds: "hash", key: read(s.Field.Hash), of: read(s.Field.Field)}
 	case s.Member != nil && s.Member.ZSet != "":
-		return sign{kind: "member", key: read(s.Member.ZSet), of: read(s.Member.Of), zset: true}
+		return sign{kind: "member", key: read(s.Member.ZSet), of: read(s.Member.Of), holds: "zset"}
+	case s.Member != nil && s.Member.List != "":
+		return sign{kind: "member", key: read(s.Member.List), of: read(s.Member.Of), holds: "list"}
 	case s.Member != nil:
-		return sign{kind: "member", key: read(s.Member.Set), of: read(s.Member.Of)}
+		return sign{kind: "member", key: read(s.Member.Set), of: read(s.Member.Of), holds: "set"}
 	case s.Score != nil:
-		return sign{kind: "score", key: read(s.Score.ZSet), of: read(s.Score.Of), score: s.Score}
+		return sign{kind: "score", holds: "zset", key: read(s.Score.ZSet), of: read(s.Score.Of),
+			unit: s.Score.Unit, within: s.Score.Within}
 	case s.Channel != "":
 		return sign{kind: "channel", key: read(s.Channel)}
 	case s.Value != nil:

@@ -56,12 +56,12 @@ func (l *lives) silent(
 				there, err = channelsMatch(ctx, c.Client(), s.key.glob())
 				return err
 			})
-		case len(s.key.variables()) > 0:
-			there, foreseen = l.count[i] > 0, r.othersCandidates(s.key)
+		case len(s.key.variables()) > 0: // a list exists only while it has elements
+			there, foreseen = l.count[i] > 0, s.holds == "list" || r.othersCandidates(s.key)
 		default:
 			key := literal(s.key.text)
 			there = places[key] != none
-			foreseen = slices.ContainsFunc(r.UnlessLost, func(ref Reference) bool {
+			foreseen = s.holds == "list" || slices.ContainsFunc(r.UnlessLost, func(ref Reference) bool {
 				return slices.Contains(ref.ExistsAny, key)
 			})
 		}

@@ -65,9 +65,10 @@ type finding struct {
 
 	size      int64          // of a hash's field (bytes)
 	value     map[string]any // what the candidate holds, as far as the rule reads it
-	firstSeen bool           // its age counts from its mark
-	doubted   bool           // so it does because only its expiry says how old it is
-	expires   int64          // of a field of a hash: when it expires (ms); 0: never
+	lacks     map[fieldPath]bool
+	firstSeen bool  // its age counts from its mark
+	doubted   bool  // so it does because only its expiry says how old it is
+	expires   int64 // of a field of a hash: when it expires (ms); 0: never
 	// othersGrace is how long other rules that are about it want it condemned.
 	othersGrace time.Duration
 	// Of a condemned one: what it was, what was asked, and the keys that go with it.
@@ -91,6 +92,13 @@ func (f *finding) keep(verdict, format string, args ...any) {
 
 func (f *finding) because(format string, args ...any) {
 	f.why = append(f.why, fmt.Sprintf(format, args...))
+}
+
+func (f *finding) isWithout(field fieldPath) {
+	if f.lacks == nil {
+		f.lacks = map[fieldPath]bool{}
+	}
+	f.lacks[field] = true
 }
 
 // looking is one look at a page of candidates.
@@ -155,7 +163,8 @@ func (r *rule) lookAlone(
 		l.page = append(l.page, f)
 	}
 	steps := []func(*looking, context.Context) error{
-		(*looking).parents, (*looking).types, (*looking).readValues, (*looking).signs, (*looking).evidence, (*looking).ages,
+		(*looking).parents, (*looking).types, (*looking).readValues, (*looking).signs,
+		(*looking).evidence, (*looking).premised, (*looking).ages,
 	}
 	for _, step := range append(steps, then...) {
 		if err := step(l, ctx); err != nil {
@@ -337,7 +346,7 @@ func (l *looking) readValues(ctx context.Context) error {
 			f.keep(unreadable, "its parent is gone, and with it what %v says", l.fields)
 		}
 	}
-	if l.Read != "hash" {
+	if l.Read != "hash" && l.Members == nil {
 		var err error
 		if read, err = l.readShort(ctx, read); err != nil {
 			return err
@@ -360,10 +369,13 @@ func (l *looking) readValues(ctx context.Context) error {
 				q.args = []string{"HLEN", f.key} // it is asked for its type alone
 			}
 		}
+		if l.Members != nil {
+			q.args, most = l.membership(f), mostField
+		}
 		switch {
 		case q.size > most:
 			f.keep(large, "it has %d bytes to read, and may have %d", q.size, most)
-		case q.size > wholeBytes && l.Read != "hash":
+		case q.size > wholeBytes && most == mostValue:
 			asked = append(asked, q) // it is compared in pieces
 		default:
 			whole = append(whole, q)
@@ -402,7 +414,10 @@ func (l *looking) measure(ctx context.Context, of []*finding) (map[*finding]int6
 			n, _ := answer.Int64() // of another type: that is found out when it is read
 			sizes[f] += n
 		}
-		if l.Read != "hash" {
+		switch {
+		case l.Members != nil:
+			asked = append(asked, question{f: f, args: []string{"HSTRLEN", f.key, f.member}, told: told})
+		case l.Read != "hash":
 			asked = append(asked, question{f: f, args: []string{"STRLEN", f.key}, told: told})
 		}
 		for _, at := range l.fields {
@@ -419,10 +434,15 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 	switch v := value.(type) {
 	case string:
 		if l.Read == "text" {
-			f.value = map[string]any{}
+			f.value = map[string]any{"": v}
 		} else if f.value = readJSON(v); f.value == nil {
 			f.keep(unreadable, "it is no JSON object")
 			return
+		}
+		for _, at := range l.fields {
+			if lacks(f.value, at) {
+				f.isWithout(at)
+			}
 		}
 		f.value = leaves(f.value, l.fields)
 	case int64:
@@ -436,6 +456,9 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 		for i, each := range v {
 			if text, ok := each.(string); ok && len(text) <= longText {
 				f.value[string(l.fields[i])] = text
+			}
+			if each == nil {
+				f.isWithout(l.fields[i])
 			}
 		}
 	default:

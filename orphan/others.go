@@ -28,8 +28,17 @@ func meet(rules []*rule) {
 // anothers reports whether a key is a candidate of another rule, or holds the candidates of one.
 func (r *rule) anothers(key string) bool {
 	return slices.ContainsFunc(r.others, func(other *rule) bool {
-		return other.candidate(key) != nil || other.candidates == nil && other.container == key
+		return other.candidate(key) != nil || other.holds(key)
 	})
+}
+
+// holds reports whether the rule's candidates are members of this key.
+func (r *rule) holds(key string) bool {
+	if r.container == nil {
+		return false
+	}
+	_, ok := r.container.match(key)
+	return ok
 }
 
 // candidate makes the candidate of a key; nil: the rule is not about it.
@@ -49,10 +58,10 @@ func (r *rule) same(f *finding) *candidate {
 	if f.member == "" {
 		return r.candidate(f.key)
 	}
-	if r.candidates != nil || r.container != f.key {
+	if r.candidates != nil {
 		return nil
 	}
-	if c := r.ofMember(f.member); r.ours(c) {
+	if c := r.ofMember(f.key, f.member); c != nil && r.ours(c) {
 		return c
 	}
 	return nil

@@ -160,7 +160,7 @@ func TestNamesWithoutVariablesAreTemplatesToo(t *testing.T) {
 	require.NoError(t, err)
 	r, err := compile(rules[0])
 	require.NoError(t, err)
-	require.Equal(t, "{hall}:seats", r.container)
+	require.Equal(t, "{hall}:seats", r.oneContainer())
 	require.Equal(t, []Reference{
 		{Exists: "{hall}:open"}, {ExistsAny: []string{"{hall}:a", "{hall}:b"}},
 		{Channels: &Channels{Pattern: "{hall}*", When: When{HashNotEmpty: "{hall}:hash"}}},

@@ -105,6 +105,26 @@ func (found *references) gone(ref Reference, field string, there bool, n *notes,
 	return ""
 }
 
+// premised keeps candidates that rely on a key of their own which does not exist.
+func (l *looking) premised(ctx context.Context) error {
+	for _, t := range l.premises {
+		var asked []question
+		for f := range l.undecided {
+			if key, ok := l.expand(f, t); ok {
+				asked = append(asked, question{f: f, args: []string{"EXISTS", key}, told: func(answer *redis.Cmd) {
+					if replyText(answer) != ":1" {
+						f.keep(unknown, "%s does not exist, which the rule relies on", key)
+					}
+				}})
+			}
+		}
+		if err := l.observe(ctx, asked); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // likelyFields is how many fields of a hash are asked for first when a channel is looked for.
 const likelyFields = 100
 

@@ -20,7 +20,7 @@ type Rule struct {
 
 	// Keys is the template of candidates that are keys. Either Keys or Members.
 	Keys string `yaml:"keys,omitempty"`
-	// Members are candidates that are members of one key.
+	// Members are candidates that are members of a key.
 	Members *Members `yaml:"members,omitempty"`
 	// Only lists what a variable has to look like: objectid, uuid or integer. Another candidate is
 	// somebody else's.
@@ -32,11 +32,12 @@ type Rule struct {
 	// another type is somebody else's.
 	Type string `yaml:"type,omitempty"`
 
-	// Read says what a candidate key holds: json, hash or text; empty: it is not read, and its
-	// fingerprint is made by its type. What is not that is unreadable.
+	// Read says what a candidate key, or a field of Members.Hash, holds: json, hash or text; empty: it
+	// is not read, and its fingerprint is made by its type. What is not that is unreadable.
 	Read string `yaml:"read,omitempty"`
-	// Bind gives variables a field of the value: ".roomId", ".player.id". One that is missing, empty,
-	// or neither text nor number makes the candidate unreadable.
+	// Bind gives variables a field of the value: ".roomId", ".player.id"; or with read: text the
+	// whole value: ".". One that is missing, empty, or neither text nor number makes the candidate
+	// unreadable.
 	Bind map[string]string `yaml:"bind,omitempty"`
 
 	// KeepIf are signs of life. One that is there keeps the candidate; so does one that cannot tell.
@@ -60,8 +61,8 @@ type Rule struct {
 	Cap int `yaml:"cap,omitempty"`
 }
 
-// Members are the members of one sorted set, the members of one set, or the fields of one hash.
-// Exactly one of ZSet, Set and Hash.
+// Members are the members of sorted sets, the members of sets, or the fields of hashes. Exactly one
+// of ZSet, Set and Hash: one key, or with variables all that match and are of that type.
 type Members struct {
 	ZSet string `yaml:"zset,omitempty"`
 	Set  string `yaml:"set,omitempty"`
@@ -69,11 +70,25 @@ type Members struct {
 	As   string `yaml:"as"` // the variable that a member's name becomes; it may hold any character
 }
 
+// key is the template of the key that has the members.
+func (m Members) key() string { return m.ZSet + m.Set + m.Hash }
+
+// kind is the type of that key.
+func (m Members) kind() string {
+	switch {
+	case m.ZSet != "":
+		return "zset"
+	case m.Hash != "":
+		return "hash"
+	}
+	return "set"
+}
+
 // A Sign is one sign of life. Exactly one of its fields. Texts are templates.
 type Sign struct {
 	Exists string  `yaml:"exists,omitempty"` // this key exists
 	Field  *Field  `yaml:"field,omitempty"`  // a hash has this field
-	Member *Member `yaml:"member,omitempty"` // a set or sorted set has this member
+	Member *Member `yaml:"member,omitempty"` // a set, sorted set or list has this member
 	// a sorted set has this member, scored within the last Within
 	Score   *Score `yaml:"score,omitempty"`
 	Channel string `yaml:"channel,omitempty"` // this channel has subscribers, on any node
@@ -81,16 +96,20 @@ type Sign struct {
 	Mongo   *Mongo `yaml:"mongo,omitempty"`   // a document is there, and all its conditions hold
 }
 
-// Field is a field of a hash.
+// Field is a field of a hash. With Unit and Within its value is a time, not longer ago than Within.
 type Field struct {
-	Hash  string `yaml:"hash"`
-	Field string `yaml:"field"`
+	Hash   string        `yaml:"hash"`
+	Field  string        `yaml:"field"`
+	Unit   string        `yaml:"unit,omitempty"` // ms or s, since 1970, or iso: ISO 8601 with its zone
+	Within time.Duration `yaml:"within,omitempty"`
 }
 
-// Member is a member of a set or of a sorted set: exactly one of Set and ZSet.
+// Member is a member of a set, of a sorted set or of a list: exactly one of Set, ZSet and List. A
+// longer list than mostList cannot tell that it lacks a member.
 type Member struct {
 	Set  string `yaml:"set,omitempty"`
 	ZSet string `yaml:"zset,omitempty"`
+	List string `yaml:"list,omitempty"`
 	Of   string `yaml:"of"`
 }
 
@@ -112,6 +131,10 @@ type Value struct {
 type Evidence struct {
 	Mongo *Mongo `yaml:"mongo,omitempty"`
 	Value *Value `yaml:"value,omitempty"`
+	// Missing is a field that the candidate's value lacks, as in Rule.Bind.
+	Missing string `yaml:"missing,omitempty"`
+	// NoExpiry: the candidate has no expiry. The grace says for how long it has to stay as it is.
+	NoExpiry bool `yaml:"no_expiry,omitempty"`
 }
 
 // Mongo is a document, found by its _id, of which all conditions hold. The id is an ObjectID where
@@ -132,7 +155,8 @@ type Condition struct {
 // A Reference is a place that a rule relies on. Exactly one of its fields, with OrFor beside
 // ExistsAny.
 type Reference struct {
-	Exists    string   `yaml:"exists,omitempty"`     // this key exists
+	// this key exists; with variables, it is asked for each candidate, and those without it are kept
+	Exists    string   `yaml:"exists,omitempty"`
 	ExistsAny []string `yaml:"exists_any,omitempty"` // one of these exists
 	// OrFor: it holds, too, once none of ExistsAny has existed for so long, by the server's clock and
 	// without a hold in between.
@@ -164,7 +188,7 @@ type Age struct {
 	Field string `yaml:"field,omitempty"`
 	// Score: the score of the member is the time, in Unit.
 	Score bool   `yaml:"score,omitempty"`
-	Unit  string `yaml:"unit,omitempty"` // ms or s, since 1970
+	Unit  string `yaml:"unit,omitempty"` // ms or s, since 1970, or iso: ISO 8601 with its zone
 	// IfMissing: first_seen takes the time of the mark where Key does not exist. Empty: unreadable.
 	IfMissing string `yaml:"if_missing,omitempty"`
 }

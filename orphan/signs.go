@@ -54,6 +54,9 @@ func (l *looking) signs(ctx context.Context) error {
 
 // places asks Redis for a key, a field or a member.
 func (l *looking) places(ctx context.Context, s *sign) error {
+	if s.holds == "list" {
+		return l.lists(ctx, s)
+	}
 	var asked []question
 	for f := range l.undecided {
 		key, ok := l.expand(f, s.key)
@@ -72,7 +75,9 @@ func (l *looking) places(ctx context.Context, s *sign) error {
 			q.args = []string{"EXISTS", key}
 		case s.kind == "field":
 			q.args = []string{"HEXISTS", key, of}
-		case s.kind == "score" || s.zset:
+		case s.kind == "time":
+			q.args = []string{"HGET", key, of}
+		case s.holds == "zset":
 			q.args = []string{"ZSCORE", key, of}
 		default:
 			q.args = []string{"SISMEMBER", key, of}
@@ -81,7 +86,29 @@ func (l *looking) places(ctx context.Context, s *sign) error {
 		q.told = func(answer *redis.Cmd) { l.place(f, s, what, answer) }
 		asked = append(asked, q)
 	}
-	return l.observe(ctx, asked)
+	if s.kind != "time" {
+		return l.observe(ctx, asked)
+	}
+	return l.shortly(ctx, asked)
+}
+
+// shortly asks for fields of hashes that are short enough to be times. A longer one keeps.
+func (l *looking) shortly(ctx context.Context, fields []question) error {
+	var sizes, short []question
+	for _, q := range fields {
+		sizes = append(sizes, question{f: q.f, args: []string{"HSTRLEN", q.args[1], q.args[2]},
+			told: func(answer *redis.Cmd) {
+				if n, _ := answer.Int64(); n > mostTime {
+					q.f.keep(unknown, "%s %s has %d bytes, and is no time", q.args[1], q.args[2], n)
+					return
+				}
+				short = append(short, q)
+			}})
+	}
+	if err := l.ask(ctx, sizes); err != nil {
+		return err
+	}
+	return l.observe(ctx, short)
 }
 
 func (l *looking) place(f *finding, s *sign, what string, answer *redis.Cmd) {
@@ -91,14 +118,14 @@ func (l *looking) place(f *finding, s *sign, what string, answer *redis.Cmd) {
 		f.because("no %s", what)
 	case text[0] == '-':
 		f.keep(unknown, "%s: %s", what, text[1:])
-	case s.kind != "score":
+	case s.within == 0:
 		f.keep(alive, "%s is there", what)
 	default:
-		at, ok := readTime(text[1:], s.score.Unit)
+		at, ok := readTime(text[1:], s.unit)
 		switch age := f.at.Sub(at); {
 		case !ok:
-			f.keep(unknown, "%s has the score %s, which is no time in %s", what, text[1:], s.score.Unit)
-		case age <= s.score.Within:
+			f.keep(unknown, "%s has %s, which is no time in %s", what, text[1:], s.unit)
+		case age <= s.within:
 			f.keep(alive, "%s was there %s ago", what, age)
 		default:
 			f.because("%s was there %s ago", what, age)
@@ -210,9 +237,35 @@ func (l *looking) evidence(ctx context.Context) error {
 			}
 		})
 	}
+	var asked []question
 	for f := range l.undecided {
 		if l.known(f) {
 			f.because("its parent was over, and has gone")
+			continue
+		}
+		switch s.kind {
+		case "no_expiry":
+			if f.alone {
+				f.keep(unreadable, "its parent is gone, and with it its expiry")
+				continue
+			}
+			asked = append(asked, question{f: f, args: []string{"PEXPIRETIME", f.key}, told: func(answer *redis.Cmd) {
+				switch is := replyText(answer); is {
+				case ":-1":
+					f.because("it has no expiry")
+				case ":-2":
+					f.keep(absent, "it is gone")
+				default:
+					f.keep(alive, "it has an expiry")
+				}
+			}})
+			continue
+		case "missing":
+			if f.lacks[s.field] {
+				f.because("it has no %s", s.field)
+			} else {
+				f.keep(alive, "it has %s", s.field)
+			}
 			continue
 		}
 		switch text, ok := l.text(f, s.field); {
@@ -224,7 +277,7 @@ func (l *looking) evidence(ctx context.Context) error {
 			f.keep(alive, "%s is %q", s.field, text)
 		}
 	}
-	return nil
+	return l.observe(ctx, asked)
 }
 
 // ages keeps what is young.

@@ -200,7 +200,7 @@ func signTexts(s Sign) []string {
 		texts = append(texts, s.Field.Hash, s.Field.Field)
 	}
 	if s.Member != nil {
-		texts = append(texts, s.Member.Set, s.Member.ZSet, s.Member.Of)
+		texts = append(texts, s.Member.Set, s.Member.ZSet, s.Member.List, s.Member.Of)
 	}
 	if s.Score != nil {
 		texts = append(texts, s.Score.ZSet, s.Score.Of)

@@ -68,7 +68,7 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 			v.Wrong = append(v.Wrong, fmt.Sprintf("%s is a %s, and the rule takes it for a %s", key, is, want.kind))
 		}
 	}
-	if is := v.Places[r.container]; r.Members != nil && is != none && is != wanted[r.container].kind {
+	if is, one := v.Places[r.oneContainer()]; one && is != none && is != r.Members.kind() {
 		v.Wrong = append(v.Wrong, lost...)
 		return v, nil // its members cannot be read
 	}
@@ -86,7 +86,7 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 				related++
 				continue
 			case one.member != "":
-				v.Candidates[v.Places[r.container]]++
+				v.Candidates[r.Members.kind()]++
 				forms.add(one, "", "")
 			default:
 				keys, ours = append(keys, one.key), append(ours, one)
@@ -169,6 +169,14 @@ type place struct {
 	vital bool   // the rule is held while it is not there
 }
 
+// oneContainer is the one key that has all candidates; "": there is none, or there are many.
+func (r *rule) oneContainer() string {
+	if r.container == nil {
+		return ""
+	}
+	return literal(r.container.text)
+}
+
 // places are the keys without a variable that the rule looks at.
 func (r *rule) places() map[string]place {
 	all := map[string]place{}
@@ -179,25 +187,12 @@ func (r *rule) places() map[string]place {
 			}
 		}
 	}
-	switch m := r.Members; {
-	case m == nil:
-	case m.ZSet != "":
-		all[r.container] = place{kind: "zset"}
-	case m.Hash != "":
-		all[r.container] = place{kind: "hash"}
-	default:
-		all[r.container] = place{kind: "set"}
+	if r.container != nil {
+		add(r.container, r.Members.kind())
 	}
 	for _, s := range r.signs() {
-		switch {
-		case s.kind == "exists":
-			add(s.key, "")
-		case s.kind == "field":
-			add(s.key, "hash")
-		case s.kind == "member" && !s.zset:
-			add(s.key, "set")
-		case s.kind == "member", s.kind == "score":
-			add(s.key, "zset")
+		if s.kind != "channel" {
+			add(s.key, s.holds)
 		}
 	}
 	for _, ref := range r.UnlessLost {

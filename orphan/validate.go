@@ -20,12 +20,14 @@ const (
 	mostCap      = 100_000
 	leastGrace   = time.Second
 	leastBin     = time.Minute
+	leastLacking = time.Minute
+	leastEnd     = 5 // characters of a name that begins with a variable
 )
 
 var (
 	ruleName     = regexp.MustCompile(`^[a-z0-9_-]+$`)
 	categoryName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-	valueField   = regexp.MustCompile(`^(\.[^.]+)+$`)
+	valueField   = regexp.MustCompile(`^(\.|(\.[^.]+)+)$`)
 )
 
 // Validate returns all that is wrong with rules as a Faults error. Own are the keys of this
@@ -77,13 +79,15 @@ func check(rules []Rule, given func(path string) bool) (faults Faults) {
 
 // A checker finds what is wrong with one rule.
 type checker struct {
-	rule    Rule
-	index   int
-	given   func(path string) bool
-	faults  Faults
-	keys    *template          // of Rule.Keys; nil: there is none, or it is faulty
-	deleted map[string]pattern // what the rule deletes, by the field that says so
-	unknown bool               // the variables are not known, for a fault that is already found
+	rule   Rule
+	index  int
+	given  func(path string) bool
+	faults Faults
+	keys   *template // of Rule.Keys; nil: there is none, or it is faulty
+	// container is of Rule.Members; nil: there is none, or it is faulty
+	container *template
+	deleted   map[string]pattern // what the rule deletes, by the field that says so
+	unknown   bool               // the variables are not known, for a fault that is already found
 }
 
 func reflectOf(v any) reflect.Value { return reflect.ValueOf(v) }
@@ -182,20 +186,23 @@ func (c *checker) candidates() {
 	}
 	if m := r.Members; m != nil {
 		c.oneOf("members", *m, "zset", "set", "hash")
-		c.fixed("members.zset", m.ZSet)
-		c.fixed("members.set", m.Set)
-		c.fixed("members.hash", m.Hash)
+		c.holder("members.zset", m.ZSet)
+		c.holder("members.set", m.Set)
+		c.holder("members.hash", m.Hash)
 		c.variable("members.as", m.As)
+		if c.container != nil && slices.Contains(c.container.variables(), m.As) {
+			c.fault("members.as", "is a variable of the key already")
+		}
 		c.unknown = c.unknown || !variableName.MatchString(m.As)
 	}
 	c.among("read", r.Read, "json", "hash", "text")
-	if r.Members != nil && r.Read != "" {
-		c.fault("read", "is for keys: a member has no value")
+	if m := r.Members; m != nil && r.Read != "" && (m.Hash == "" || r.Read == "hash") {
+		c.fault("read", "is for keys, and json or text for members of a hash: other members have no value")
 	}
 	for _, name := range sorted(r.Bind) {
 		c.variable("bind."+name, name)
-		if c.keys != nil && slices.Contains(c.keys.variables(), name) {
-			c.fault("bind."+name, "is a variable of keys already")
+		if all := c.variables(); slices.Contains(all[:len(all)-len(r.Bind)], name) {
+			c.fault("bind."+name, "is a variable of keys or members already")
 		}
 		c.value("bind."+name, r.Bind[name])
 	}
@@ -227,6 +234,9 @@ func (c *checker) variables() (names []string) {
 		names = c.keys.variables()
 	}
 	if c.rule.Members != nil {
+		if c.container != nil {
+			names = append(names, c.container.variables()...)
+		}
 		names = append(names, c.rule.Members.As)
 	}
 	return append(names, sorted(c.rule.Bind)...)
@@ -246,7 +256,8 @@ func (c *checker) holds(name string) *[256]bool {
 	switch {
 	case c.rule.Only[name] != "":
 		return inOnly
-	case c.keys != nil && slices.Contains(c.keys.variables(), name):
+	case c.keys != nil && slices.Contains(c.keys.variables(), name),
+		c.container != nil && slices.Contains(c.container.variables(), name):
 		return inKey
 	}
 	return inValue
@@ -275,11 +286,36 @@ func (c *checker) template(at, text string, rest bool) *template {
 // deletes reads a template of keys that can be deleted.
 func (c *checker) deletes(at, text string, rest bool) *template {
 	t := c.template(at, text, rest)
-	if t != nil && len(t.prefix()) < 2 {
-		c.fault(at, "%q: want at least 2 characters before what differs", text)
-		return nil
+	if t == nil || len(t.prefix()) >= 2 {
+		return t
 	}
-	return t
+	bound := slices.ContainsFunc(t.variables(), func(name string) bool { return c.rule.Only[name] != "" })
+	switch {
+	case t.prefix() != "" || len(t.suffix()) < leastEnd:
+		c.fault(at, "%q: want at least 2 characters before what differs", text)
+	case !bound:
+		c.fault(at, "%q: want at least 2 characters before what differs, or in only what one variable looks like", text)
+	default:
+		return t
+	}
+	return nil
+}
+
+// holder reads the template of keys that hold candidates.
+func (c *checker) holder(at, text string) {
+	t := c.template(at, text, false)
+	if t == nil {
+		c.unknown = c.unknown || text != ""
+		return
+	}
+	c.container = t
+	if len(t.variables()) == 0 {
+		return
+	}
+	c.deletes(at, text, false)
+	if name, ok := t.clear(c.holds); !ok {
+		c.fault(at, "%q: the end of {%s} cannot be told: want ':' behind it", text, name)
+	}
 }
 
 // sign reads a template that is about the candidate. All its variables are known; it has one at
@@ -311,9 +347,11 @@ func (c *checker) fixed(at, text string) {
 // value checks a path into the candidate's value.
 func (c *checker) value(at, field string) {
 	switch {
-	case c.rule.Read != "json" && c.rule.Read != "hash":
-		c.fault(at, "needs read: json or hash")
+	case c.rule.Read == "":
+		c.fault(at, "needs read: json or hash, or text for the whole value")
 	case field == "":
+	case (field == ".") != (c.rule.Read == "text"):
+		c.fault(at, "want %q with read: text, for the whole value, and a field such as .id with json or hash", ".")
 	case !valueField.MatchString(field):
 		c.fault(at, "want a field such as .id, or .player.id, not %q", field)
 	case c.rule.Read == "hash" && strings.Count(field, ".") > 1:

@@ -65,6 +65,17 @@ func valueOf(object map[string]any, at fieldPath) any {
 	return valueOf(inner, fieldPath(rest))
 }
 
+// lacks reports whether an object has no such field. A null is one.
+func lacks(object map[string]any, at fieldPath) bool {
+	name, rest, deeper := strings.Cut(string(at), ".")
+	value, has := object[name]
+	if !has || !deeper {
+		return !has
+	}
+	inner, is := value.(map[string]any)
+	return is && lacks(inner, fieldPath(rest))
+}
+
 // longText is the longest text of a field that is looked at (bytes). It is for names and states; a
 // longer one counts as missing.
 const longText = 4 << 10
@@ -107,8 +118,12 @@ var (
 	latest   = time.Date(2286, 11, 20, 17, 46, 40, 0, time.UTC)
 )
 
-// readTime reads a number of milliseconds or seconds since 1970.
+// readTime reads a number of milliseconds or seconds since 1970, or ISO 8601 with its zone.
 func readTime(text, unit string) (time.Time, bool) {
+	if unit == "iso" {
+		at, err := time.Parse(time.RFC3339Nano, text)
+		return at, err == nil && believed(at)
+	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
 		return time.Time{}, false

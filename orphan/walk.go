@@ -3,6 +3,8 @@ package orphan
 import (
 	"context"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -38,14 +40,19 @@ func (r *rule) walkAll(
 		var some []*candidate
 		for _, key := range keys {
 			met(key)
+			if r.many() && r.holds(key) {
+				if err := r.walkMembers(ctx, c, key, add); err != nil {
+					return err
+				}
+			}
 			if each := r.ofKey(key); each != nil {
 				some = append(some, each)
 			}
 		}
 		return add(some)
 	})
-	if err == nil && r.candidates == nil {
-		err = r.walkMembers(ctx, c, add)
+	if err == nil && r.container != nil && !r.many() {
+		err = r.walkMembers(ctx, c, literal(r.container.text), add)
 	}
 	if err != nil || len(found) == 0 {
 		return err
@@ -57,6 +64,9 @@ func (r *rule) walkAll(
 func (r *rule) templates() (all []*template) {
 	if r.candidates != nil {
 		all = append(all, r.candidates)
+	}
+	if r.many() {
+		all = append(all, r.container)
 	}
 	return slices.Concat(all, r.exact, r.wild)
 }
@@ -80,12 +90,22 @@ func joined(page []*candidate) (all []*candidate) {
 	return all
 }
 
-func (r *rule) walkMembers(ctx context.Context, c caller, page func([]*candidate) error) error {
-	most, err := r.membersAtOnce(ctx, c)
+// many reports whether the candidates are members of many keys. One of another type is somebody
+// else's, and one with a space in its name too: marks could not tell where its member begins.
+func (r *rule) many() bool { return r.container != nil && len(r.container.variables()) > 0 }
+
+func (r *rule) walkMembers(ctx context.Context, c caller, key string, page func([]*candidate) error) error {
+	if r.many() {
+		types, err := typesOf(ctx, c, []string{key})
+		if err != nil || types[key] != r.Members.kind() || strings.Contains(key, " ") || !utf8.ValidString(key) {
+			return err
+		}
+	}
+	most, err := r.membersAtOnce(ctx, c, key)
 	if err != nil {
 		return err
 	}
-	members := &members{rule: r, most: most, named: true}
+	members := &members{rule: r, key: key, most: most, named: true}
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		var some []*candidate
 		err := c.Call(ctx, func(ctx context.Context) (err error) {
@@ -102,16 +122,17 @@ func (r *rule) walkMembers(ctx context.Context, c caller, page func([]*candidate
 	return nil
 }
 
-// members are those of a rule, page by page.
+// members are those of a key, page by page.
 type members struct {
 	*rule
+	key   string
 	most  int64 // that one page has
 	named bool  // of a hash, names alone are asked for: Redis 7.4 and newer can
 }
 
 // membersAtOnce is how many members one command answers with at most: their names, and the values
 // of fields, can be of any size.
-func (r *rule) membersAtOnce(ctx context.Context, c caller) (int64, error) {
+func (r *rule) membersAtOnce(ctx context.Context, c caller, key string) (int64, error) {
 	id, size := identity{}, "SCARD"
 	switch {
 	case r.Members.ZSet != "":
@@ -120,8 +141,8 @@ func (r *rule) membersAtOnce(ctx context.Context, c caller) (int64, error) {
 		size = "HLEN"
 	}
 	err := (&looking{rule: r, caller: c}).ask(ctx, []question{
-		{args: []string{size, r.container}, told: func(answer *redis.Cmd) { id.size, _ = answer.Int64() }},
-		{args: []string{"MEMORY", "USAGE", r.container, "SAMPLES", "50"}, told: func(answer *redis.Cmd) {
+		{args: []string{size, key}, told: func(answer *redis.Cmd) { id.size, _ = answer.Int64() }},
+		{args: []string{"MEMORY", "USAGE", key, "SAMPLES", "50"}, told: func(answer *redis.Cmd) {
 			id.memory, _ = answer.Int64()
 		}},
 	})
@@ -134,22 +155,22 @@ func (m *members) scan(ctx context.Context, c caller, cursor uint64) (some []*ca
 	each, client, size := 2, c.Client(), min(m.most, int64(c.PageSize())) // a member, and its score or value
 	switch {
 	case m.Members.ZSet != "":
-		found, next, err = client.ZScan(ctx, m.container, cursor, "", size).Result()
+		found, next, err = client.ZScan(ctx, m.key, cursor, "", size).Result()
 	case m.Members.Set != "":
 		each = 1
-		found, next, err = client.SScan(ctx, m.container, cursor, "", size).Result()
+		found, next, err = client.SScan(ctx, m.key, cursor, "", size).Result()
 	case m.named:
 		each = 1
-		found, next, err = client.HScanNoValues(ctx, m.container, cursor, "", size).Result()
+		found, next, err = client.HScanNoValues(ctx, m.key, cursor, "", size).Result()
 		if err != nil && together.Answered(err) {
 			m.named = false
 			return m.scan(ctx, c, cursor)
 		}
 	default:
-		found, next, err = client.HScan(ctx, m.container, cursor, "", size).Result()
+		found, next, err = client.HScan(ctx, m.key, cursor, "", size).Result()
 	}
 	for i := 0; i < len(found); i += each {
-		some = append(some, m.ofMember(found[i]))
+		some = append(some, m.ofMember(m.key, found[i]))
 	}
 	return some, next, err
 }

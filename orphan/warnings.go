@@ -82,6 +82,9 @@ func newSubject(i int, r Rule) subject {
 	if r.Keys != "" {
 		s.keys, _ = parseTemplate(r.Keys, false)
 	}
+	if r.Members != nil {
+		s.container, _ = parseTemplate(r.Members.key(), false)
+	}
 	s.refs = s.references()
 	for _, text := range r.Related {
 		if t, err := parseTemplate(text, true); err == nil {
@@ -110,7 +113,7 @@ func (s *subject) places() {
 		}
 	}
 	for _, ref := range s.refs {
-		if !slices.Contains(safe, ref.text) && s.rule.GoneIf == nil {
+		if ref.kind != "list" && !slices.Contains(safe, ref.text) && s.rule.GoneIf == nil {
 			s.warn("%s: unless_lost does not name %q: if that key is lost, all candidates look dead",
 				ref.field, ref.text)
 		}
@@ -203,7 +206,7 @@ func (s *subject) beside(other *subject) {
 		return
 	}
 	for _, ref := range other.refs {
-		if key := container(*s.rule.Members); key != "" && literal(ref.text) == key && !ref.score {
+		if key := literal(s.rule.Members.key()); key != "" && literal(ref.text) == key && !ref.score {
 			s.warn("members: takes members out of %s, which %s relies on: %s", key, name, ref.field)
 			return
 		}
@@ -214,7 +217,7 @@ func (s *subject) beside(other *subject) {
 func (s *subject) sameCandidates(other *subject) bool {
 	if s.keys == nil || other.keys == nil {
 		m, o := s.rule.Members, other.rule.Members
-		return m != nil && o != nil && container(*m) != "" && container(*m) == container(*o)
+		return m != nil && o != nil && literal(m.key()) != "" && literal(m.key()) == literal(o.key())
 	}
 	if len(s.rule.Only) > 0 && len(other.rule.Only) > 0 && s.rule.Keys == other.rule.Keys &&
 		!maps.Equal(s.rule.Only, other.rule.Only) {

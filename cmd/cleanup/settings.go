@@ -39,7 +39,8 @@ var prefixes = []string{"CLEANUP_", "HEARTBEAT_"}
 func (s *settings) table() []service.Setting {
 	return slices.Concat(s.Base.Table(), []service.Setting{
 		{Name: "RULES", Value: service.Text(&s.rulesFile),
-			Meaning: "File of the rules, in YAML. Empty: the built-in ones, for a game backend on Colyseus " +
+			Meaning: "File of the rules, in YAML; or packs and files, with commas: `pack:bullmq,my.yaml`. " +
+				"`cleanup rules` lists the packs. Empty: the built-in rules, for a game backend on Colyseus " +
 				"and MongoDB.",
 			Consequence: "Read once, at start. All that is wrong with them is reported at once, with its " +
 				"line. Should be the same on all replicas: the leader's count."},
@@ -107,18 +108,20 @@ func (s *settings) check(in *service.Input) {
 }
 
 func (s *settings) readRules() (err error) {
-	text := orphan.ColyseusYAML()
-	if s.rulesFile != "" {
-		if text, err = os.ReadFile(s.rulesFile); err != nil {
-			var path *os.PathError
-			if errors.As(err, &path) {
-				return fmt.Errorf("cannot be read: %w", path.Err)
-			}
+	sources := []string{s.rulesFile}
+	if strings.HasPrefix(s.rulesFile, pack) || strings.Contains(s.rulesFile, ","+pack) {
+		sources = strings.Split(s.rulesFile, ",")
+	}
+	s.rules = nil
+	for _, source := range sources {
+		rules, err := rulesOf(source)
+		if err != nil && len(sources) > 1 {
+			return fmt.Errorf("%s: %w", source, err)
+		}
+		if err != nil {
 			return err
 		}
-	}
-	if s.rules, err = orphan.Parse(text); err != nil {
-		return err
+		s.rules = append(s.rules, rules...)
 	}
 	for _, r := range s.rules {
 		if category := cmp.Or(r.Category, r.Name); slices.Contains(cycles.Reserved(), category) {
@@ -127,6 +130,32 @@ func (s *settings) readRules() (err error) {
 		}
 	}
 	return orphan.Validate(s.rules, s.layout())
+}
+
+// pack begins the name of a pack in RULES.
+const pack = "pack:"
+
+// rulesOf reads the rules of a pack, of a file, or those that are built in.
+func rulesOf(source string) ([]orphan.Rule, error) {
+	name, packed := strings.CutPrefix(source, pack)
+	switch {
+	case source == "":
+		return orphan.Parse(orphan.ColyseusYAML())
+	case packed:
+		text, ok := orphan.Pack(name)
+		if !ok {
+			return nil, fmt.Errorf("no such pack; there are %s", strings.Join(orphan.Packs(), ", "))
+		}
+		return orphan.Parse(text)
+	}
+	text, err := os.ReadFile(source)
+	if path := new(os.PathError); errors.As(err, &path) {
+		return nil, fmt.Errorf("cannot be read: %w", path.Err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return orphan.Parse(text)
 }
 
 func asksMongoDB(rules []orphan.Rule) (names []string) {

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// listRules is "cleanup rules".
+func listRules() *service.Command {
+	var name string
+	return &service.Command{
+		Name: "cleanup rules",
+		About: `cleanup rules lists the packs: rules that are ready for the keys of a library.
+RULES=pack:NAME runs one. With the name of a pack it prints its YAML, to copy and
+change.`,
+		Arguments: "[NAME]",
+		Check: func(in *service.Input) {
+			if len(in.Args) > 1 {
+				in.Fault("expected the name of one pack, or none")
+				return
+			}
+			name = strings.Join(in.Args, "")
+			if name != "" && !slices.Contains(orphan.Packs(), name) {
+				in.Fault("no pack %q; there are %s", name, strings.Join(orphan.Packs(), ", "))
+			}
+		},
+		Run: func(_ context.Context, stdout, _ io.Writer) error {
+			if name != "" {
+				text, _ := orphan.Pack(name)
+				_, err := stdout.Write(text)
+				return err
+			}
+			rows := [][]string{}
+			for _, name := range orphan.Packs() {
+				text, _ := orphan.Pack(name)
+				about, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# Pack "+name+": "), "\n")
+				rows = append(rows, []string{name, about})
+			}
+			if err := table(stdout, rows...); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(stdout, "\nRULES=pack:NAME runs one, cleanup rules NAME prints it.")
+			return err
+		},
+		Notes: "Exit status: 0 if it was printed, 2 on wrong usage.",
+	}
+}

@@ -1,0 +1,107 @@
+package orphan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// A worker's key that has lost its expiry stays for ever, unless somebody still writes it.
+func TestWhatIsUnchangedAndWithoutExpiryGoesAfterItsGrace(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil, Rule{
+			Name: "replies", Delete: true, Keys: p + "reply:{client}", Type: "list",
+			GoneIf: &Evidence{NoExpiry: true}, Grace: time.Hour,
+		})
+		for _, client := range []string{"dead", "busy", "late", "ends"} {
+			r.do("RPUSH", p+"reply:"+client, "1")
+		}
+		r.do("PEXPIRE", p+"reply:ends", 3600_000)
+		require.Equal(t, map[string]int{alive: 1, waiting: 3}, r.sweep("replies").Kept)
+		r.pass("replies", time.Hour)
+		r.do("RPUSH", p+"reply:busy", "2")
+		r.set.c.Client.AddHook(&before{command: "evalsha", with: `"seen"`, f: func() {
+			r.do("PEXPIRE", p+"reply:late", 3600_000)
+		}})
+		r.sweep("replies")
+		require.True(t, r.exists(p+"reply:busy", p+"reply:late", p+"reply:ends"))
+		require.False(t, r.exists(p+"reply:dead"))
+	})
+}
+
+func TestAFieldThatIsMissingIsEvidence(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil,
+			Rule{
+				Name: "ghosts", Delete: true, Keys: p + "job:{id}", Read: "hash",
+				GoneIf: &Evidence{Missing: ".created_at"}, Grace: time.Hour,
+			},
+			Rule{
+				Name: "texts", Delete: true, Keys: p + "text:{id}", Read: "json",
+				GoneIf: &Evidence{Missing: ".owner.id"}, Grace: time.Hour,
+			})
+		r.do("HSET", p+"job:ghost", "last_heartbeat", "now")
+		r.do("HSET", p+"job:saved", "last_heartbeat", "now")
+		r.do("HSET", p+"job:whole", "created_at", "2026")
+		r.do("HSET", p+"job:empty", "created_at", "")
+		r.do("SET", p+"job:other", "text")
+		r.do("SET", p+"text:without", `{"owner": {}}`)
+		r.do("SET", p+"text:null", `{"owner": {"id": null}}`)
+		r.do("SET", p+"text:odd", `{"owner": "ann"}`)
+		r.do("SET", p+"text:none", `[]`)
+		require.Equal(t, map[string]int{waiting: 2, alive: 2, unreadable: 1}, r.sweep("ghosts").Kept)
+		require.Equal(t, map[string]int{waiting: 1, alive: 2, unreadable: 1}, r.result("texts").Kept)
+		r.pass("ghosts", time.Hour)
+		r.pass("texts", time.Hour)
+		r.set.c.Client.AddHook(&before{command: "evalsha", with: p + "job:saved", f: func() {
+			r.do("HSET", p+"job:saved", "created_at", "2026")
+		}})
+		r.sweep("ghosts")
+		require.False(t, r.exists(p+"job:ghost"))
+		require.False(t, r.exists(p+"text:without"))
+		require.True(t, r.exists(p+"job:saved", p+"job:whole", p+"job:empty", p+"job:other"))
+		require.True(t, r.exists(p+"text:null", p+"text:odd", p+"text:none"))
+	})
+}
+
+// An owner's name is the whole value of a key, or of a field of a hash; its heartbeat is a field.
+func TestAWholeValueNamesTheOwner(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		p := w.Prefix
+		beats := []Sign{{Field: &Field{Hash: p + "beats", Field: "{worker}", Unit: "ms", Within: time.Minute}}}
+		r := newRig(t, w.Options, p, nil,
+			Rule{
+				Name: "routes", Delete: true, Keys: p + "route:{conn}", Read: "text",
+				Bind: map[string]string{"worker": "."}, KeepIf: beats, UnlessLost: []Reference{{Exists: p + "beats"}},
+			},
+			Rule{
+				Name: "presence", Delete: true, Members: &Members{Hash: p + "presence", As: "user"}, Read: "json",
+				Bind: map[string]string{"worker": ".node"}, KeepIf: beats, UnlessLost: []Reference{{Exists: p + "beats"}},
+			})
+		r.do("HSET", p+"beats", "w1", ms(time.Now()), "w2", ms(time.Now().Add(-time.Hour)), "w3", "soon",
+			"w4", ms(time.Now().Add(-time.Hour)))
+		for conn, worker := range map[string]string{"a": "w1", "b": "w2", "c": "w3", "d": "w4", "e": "", "f": "w9"} {
+			r.do("SET", p+"route:"+conn, worker)
+			r.do("HSET", p+"presence", conn, `{"node": "`+worker+`"}`)
+		}
+		r.do("HSET", p+"presence", "g", "w2")
+		require.Equal(t, map[string]int{alive: 1, waiting: 3, unknown: 1, unreadable: 1}, r.sweep("routes").Kept)
+		require.Equal(t, map[string]int{alive: 1, waiting: 3, unknown: 1, unreadable: 2}, r.result("presence").Kept)
+		r.pass("routes", defaultGrace)
+		r.pass("presence", defaultGrace)
+		r.do("HSET", p+"presence", "f", `{"node": "w4"}`)
+		r.do("SET", p+"route:f", "w4")
+		r.set.c.Client.AddHook(&before{command: "evalsha", with: `"seen"`, f: func() {
+			r.do("HSET", p+"beats", "w4", ms(time.Now()))
+		}})
+		r.sweep("routes")
+		require.True(t, r.exists(p+"route:a", p+"route:c", p+"route:d", p+"route:e", p+"route:f"))
+		require.False(t, r.exists(p+"route:b"))
+		require.ElementsMatch(t, []string{"a", "c", "d", "e", "f", "g"}, r.rdb.HKeys(t.Context(), p+"presence").Val())
+	})
+}

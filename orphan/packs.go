@@ -1,0 +1,27 @@
+package orphan
+
+import (
+	"embed"
+	"strings"
+)
+
+//go:embed packs/*.yaml
+var packs embed.FS
+
+// Packs are the names of the packs: rules that are ready, for keys of a library.
+func Packs() (names []string) {
+	files, err := packs.ReadDir("packs")
+	if err != nil {
+		panic(err) // they are embedded
+	}
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(f.Name(), ".yaml"))
+	}
+	return names
+}
+
+// Pack is the YAML of a pack, with comments; false: there is none of this name.
+func Pack(name string) (text []byte, ok bool) {
+	text, err := packs.ReadFile("packs/" + name + ".yaml")
+	return text, err == nil
+}

@@ -1,0 +1,80 @@
+package orphan
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+func packRules(t *testing.T, name string) []Rule {
+	t.Helper()
+	text, ok := Pack(name)
+	require.True(t, ok, name)
+	rules, err := Parse(text)
+	require.NoError(t, err)
+	return rules
+}
+
+func TestPacksAreWithoutFaultAndFitTogether(t *testing.T) {
+	var all []Rule
+	for _, name := range Packs() {
+		text, _ := Pack(name)
+		require.NoError(t, valid(t, text), name)
+		for _, head := range []string{"Pack " + name + ": ", "Leaks: ", "Tried: ", "Reports: ", "Never touches: "} {
+			require.Contains(t, "\n"+string(text), "\n# "+head, name)
+		}
+		for _, r := range packRules(t, name) {
+			require.True(t, strings.HasPrefix(r.Name, name+"-"), r.Name)
+			require.True(t, r.Delete && r.Bin > 0, r.Name)
+			all = append(all, r)
+		}
+	}
+	require.NoError(t, Validate(all, guard.Layout{Prefix: "{cleanup}:"}))
+}
+
+// What the libraries of the packs write while they live, and what they leave.
+func TestPacksByTheShapesOfTheirLibraries(t *testing.T) {
+	s := redistest.Start(t)
+	var rules []Rule
+	for _, name := range []string{"celery", "rq", "sidekiq"} {
+		rules = append(rules, packRules(t, name)...)
+	}
+	r := newRig(t, s.Options(), "{cleanup}:", nil, rules...)
+	dead, live := "123e4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174001"
+	r.do("SADD", "_kombu.binding.celery.pidbox", "\x06\x16\x06\x16celery@web.celery.pidbox")
+	r.do("RPUSH", dead+".reply.celery.pidbox", "{}")
+	r.do("RPUSH", live+".reply.celery.pidbox", "{}")
+	r.do("RPUSH", "celery", "{}")
+	r.do("HSET", "rq:worker:ghost", "last_heartbeat", "2026")
+	r.do("HSET", "rq:worker:alive", "birth", "2026")
+	r.do("PEXPIRE", "rq:worker:alive", 480_000)
+	r.do("HSET", "rq:job:ghost", "status", "started")
+	r.do("HSET", "rq:job:alive", "created_at", "2026", "status", "started")
+	r.do("HSET", "web-1:7:0a1b2c:work", "tid", "{}")
+	r.do("HSET", "web-1:8:0a1b2c:work", "tid", "{}")
+	r.do("HSET", "web-1:8:0a1b2c", "busy", "1")
+	r.do("HSET", "shop:open:today:work", "a", "b")
+	r.do("HSET", "web-1:7:0a1b2c:workers", "tid", "{}")
+	r.do("SADD", "processes", "web-1:8:0a1b2c")
+	r.sweep("")
+	for _, rule := range rules {
+		r.pass(rule.Name, time.Hour)
+	}
+	r.do("RPUSH", live+".reply.celery.pidbox", "{}")
+	for range rules {
+		r.sweep("")
+	}
+	left := r.rdb.Keys(t.Context(), "*").Val()
+	for _, key := range []string{dead + ".reply.celery.pidbox", "rq:worker:ghost", "rq:job:ghost", "web-1:7:0a1b2c:work",
+		"web-1:7:0a1b2c:workers"} {
+		require.NotContains(t, left, key)
+	}
+	require.True(t, r.exists("_kombu.binding.celery.pidbox", live+".reply.celery.pidbox", "celery", "rq:worker:alive",
+		"rq:job:alive", "web-1:8:0a1b2c:work", "web-1:8:0a1b2c", "shop:open:today:work", "processes"), fmt.Sprint(left))
+}
