@@ -21,8 +21,8 @@ const startBound = 15 * time.Second
 // run serves until ctx ends or a part fails, then stops every part. Each has a share of the
 // grace, in this order:
 //
-//  1. Readiness ends. Commands are neither read nor sent any more; those that wait for an answer may
-//     still get it, since their sockets are open (1/10).
+//  1. Readiness ends. Commands are no longer read or sent; those that wait for an answer may still
+//     get it, since their sockets are open (1/10).
 //  2. The device listener closes. Each socket finishes its current frame and releases its claim,
 //     while the janitor joins its passes and releases the lease (3/10).
 //  3. The registry, which beats until then, hands back the remaining claims and sends its goodbye

@@ -150,7 +150,8 @@ func (s *server) ready() {
 	clear(s.moved)
 }
 
-// move moves the slot of a key to another shard: the key first, and all others when finish is called.
+// move moves the slot of a key to another shard: the key first, and all others when finish is
+// called.
 func (s *server) move(key string, to int) (finish func()) {
 	target := s.master(to)
 	rest := s.cluster.BeginMove(key, target)

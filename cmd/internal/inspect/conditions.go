@@ -81,8 +81,8 @@ func (r *Reader) Converged(ctx context.Context) (bool, string, error) {
 	return r.ConvergedTo(ctx, 0)
 }
 
-// ConvergedTo is Converged of a registry that has at least so many entries: a fleet that lost most of
-// them has converged too. The sentence says what was evicted in the last hour.
+// ConvergedTo is Converged of a registry that has at least so many entries: a fleet that lost most
+// of them has converged too. The sentence says what was evicted in the last hour.
 func (r *Reader) ConvergedTo(ctx context.Context, atLeast int) (bool, string, error) {
 	yes, sentence, err := r.inEach(ctx, (*Reader).converged,
 		"in each of %d partitions each entry names a living owner")
@@ -116,7 +116,8 @@ func (r *Reader) ConvergedTo(ctx context.Context, atLeast int) (bool, string, er
 	return true, sentence, nil
 }
 
-// evictedLately returns how many entries were evicted in the last hour, as far as Status reads back.
+// evictedLately returns how many entries were evicted in the last hour, as far as Status reads
+// back.
 func (r *Reader) evictedLately(ctx context.Context, parts []*Reader) (n int, err error) {
 	now, err := parts[0].now(ctx)
 	if err != nil {

@@ -134,7 +134,8 @@ func missing(user string, command []string) Check {
 	}
 }
 
-// pattern returns the rule that lets a user use the key or the channel of a command, for ACL SETUSER.
+// pattern returns the rule that lets a user use the key or the channel of a command, for ACL
+// SETUSER.
 func pattern(command, on string) string {
 	key, named := strings.CutPrefix(on, " on ")
 	if !named {

@@ -175,8 +175,8 @@ func (r *Reader) Log(ctx context.Context, f Filter) ([]Record, error) {
 	return records, err
 }
 
-// LogUpTo is Log, and returns the end of the log, for LogAfter. With an [UnreadError] the records are
-// those of the partitions that answer.
+// LogUpTo is Log, and returns the end of the log, for LogAfter. With an [UnreadError] the records
+// are those of the partitions that answer.
 func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end string, err error) {
 	parts, err := r.parts(ctx)
 	if err != nil {

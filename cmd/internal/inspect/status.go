@@ -135,9 +135,9 @@ type Server struct {
 	info map[string]string
 }
 
-// Status reads the state of a fleet, and what happened to it lately. It costs a few round trips, and
-// one per thousand instances, in each partition. Of several partitions, the heartbeats of as many are
-// read as fit into mostBeats.
+// Status reads the state of a fleet, and what happened to it lately. It costs a few round trips,
+// and one per thousand instances, in each partition. Of several partitions, the heartbeats of as
+// many are read as fit into mostBeats.
 func (r *Reader) Status(ctx context.Context) (Status, error) { return r.Watch().Status(ctx) }
 
 func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
@@ -373,8 +373,8 @@ func (s Server) full() bool { return s.MaxMemory > 0 && s.Memory >= s.MaxMemory 
 // evicts reports whether Redis deletes keys rather than refuse writes when its memory is full.
 func (s Server) evicts() bool { return s.Policy != "" && s.Policy != "noeviction" }
 
-// full reports whether Redis refuses writes because its memory is full. Where ticks are refused, what
-// was used when INFO was read may be a little less.
+// full reports whether Redis refuses writes because its memory is full. Where ticks are refused,
+// what was used when INFO was read may be a little less.
 func (s Status) full() bool {
 	const nearly = 0.98
 	r := s.Redis

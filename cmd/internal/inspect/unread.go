@@ -27,7 +27,8 @@ type Unread struct {
 	Error string `json:"error"`
 }
 
-// UnreadError is the error of an answer that lacks some partitions. The rest of the answer is valid.
+// UnreadError is the error of an answer that lacks some partitions. The rest of the answer is
+// valid.
 type UnreadError struct{ Servers []Unread }
 
 func (e *UnreadError) Error() string {
@@ -124,7 +125,8 @@ func (f reached) err() error {
 // answers reports whether a partition answers.
 func (f reached) answers(part *Reader) bool { return slices.Contains(f.parts, part) }
 
-// address returns the address of the server that has the keys, as the Cluster's other nodes know it.
+// address returns the address of the server that has the keys, as the Cluster's other nodes know
+// it.
 func (r *Reader) address(ctx context.Context) string {
 	at, err := keyless.At(ctx, r.client, r.keys.Witness())
 	if node, ok := at.(*redis.Client); ok && err == nil {
@@ -140,8 +142,8 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// probe finds how many partitions there are by the keys that each has, if the key that says it is on
-// a server that does not answer.
+// probe finds how many partitions there are by the keys that each has, if the key that says it is
+// on a server that does not answer.
 func (r *Reader) probe(ctx context.Context) (int, bool) {
 	if _, ok := r.client.(*redis.ClusterClient); !ok {
 		return 0, false

@@ -60,7 +60,8 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	return f, nil
 }
 
-// refusing says of an absent entry that Redis refuses registrations; "": it does not, or does not say.
+// refusing says of an absent entry that Redis refuses registrations; "": it does not, or does not
+// say.
 func (r *Reader) refusing(ctx context.Context) string {
 	server, err := r.server(ctx)
 	if err != nil || !(Status{Redis: server}).full() {

@@ -16,6 +16,7 @@ import (
 // Status is the kind of an outcome, see the package comment.
 type Status string
 
+// The statuses of an outcome.
 const (
 	Answered     Status = "answered"
 	NotConnected Status = "not_connected"

@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// FaultsSuffix, appended to the configured name of the record streams, names the hash with each
+// FaultsSuffix is appended to the configured name of the record streams to name the hash with each
 // device's last fault.
 const FaultsSuffix = ":faults"
 

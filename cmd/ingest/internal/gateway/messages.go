@@ -20,7 +20,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// MessagesSuffix, appended to the name of a record stream, names the stream of its devices'
+// MessagesSuffix is appended to the name of a record stream to name the stream of its devices'
 // messages.
 const MessagesSuffix = ":messages"
 
