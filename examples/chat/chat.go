@@ -182,8 +182,8 @@ func (c *chat) putBack(ctx context.Context) error {
 // devices returns the ids of a user's sockets, and the replica of each.
 func (c *chat) devices(ctx context.Context, user string) (pods map[string]string, _ error) {
 	// rollcall: find
-	ids, err := c.rdb.ZRangeByLex(ctx, online, &redis.ZRangeBy{
-		Min: "[" + user + "|", Max: "(" + user + "}", // '}' comes right after '|'
+	ids, err := c.rdb.ZRangeArgs(ctx, redis.ZRangeArgs{
+		Key: online, ByLex: true, Start: "[" + user + "|", Stop: "(" + user + "}", // '}' comes right after '|'
 	}).Result()
 	if err != nil {
 		return nil, err
