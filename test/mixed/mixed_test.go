@@ -47,9 +47,10 @@ type replica struct {
 func start(t *testing.T, folder, id string, server *redistest.Server) *replica {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(folder, "ingest"), append([]string{
-		"--redis-url=redis://" + server.Addr(), "--instance-id=" + id, "--admin-token=" + token,
+		"--redis-url=redis://" + server.Addr(), "--instance-id=" + id,
 		"--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json",
 	}, timings...)...)
+	cmd.Env = append(os.Environ(), "ADMIN_TOKEN="+token)
 	p, err := process.Start(cmd, process.Options{Log: filepath.Join(t.TempDir(), id)})
 	require.NoError(t, err)
 	r := &replica{Process: p, t: t, id: id}
