@@ -103,7 +103,7 @@ func TestADryRunDeletesNothingAndPausesHoldAndEnd(t *testing.T) {
 	require.True(t, f.client.HExists(t.Context(), "connections:registry", "356307042440014").Val())
 	b.click("#resume")
 	b.says("outcome", "Resumed.")
-	b.says("verdict", "All is well")
+	b.says("problems", "1 of its entries was evicted")
 	require.False(t, f.client.HExists(t.Context(), "connections:registry", "356307042440014").Val())
 
 	b.click("[name=dry_run]")

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,7 +15,10 @@ func TestAFasterFileIsTheSameButForItsTimes(t *testing.T) {
 	faster, err := all.Faster(20)
 	require.NoError(t, err)
 	require.Len(t, faster.Groups, len(all.Groups))
-	held := func(f File) Alert { return f.Groups[0].Rules[2] }
+	held := func(f File) Alert {
+		rules := f.Groups[0].Rules
+		return rules[slices.IndexFunc(rules, func(a Alert) bool { return a.Alert == "RollcallHeld" })]
+	}
 	require.Equal(t, "sum by (job, partition, reason) (increase(janitor_held_total[10m])) > 0", held(all).Expr)
 	require.Equal(t, "15m", held(all).For)
 	require.Equal(t, "sum by (job, partition, reason) (increase(janitor_held_total[30s])) > 0", held(faster).Expr)
