@@ -431,7 +431,7 @@ func checkOwn(rules []Rule, l guard.Layout) (faults Faults) {
 			c.own("keys", t, own)
 		}
 		if m := r.Members; m != nil {
-			if t, err := parseTemplate(m.ZSet+m.Set+m.Hash, false); err == nil {
+			if t, err := parseTemplate(m.key(), false); err == nil {
 				c.own("members", t, own)
 			}
 		}

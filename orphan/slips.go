@@ -73,7 +73,7 @@ func (s *subject) otherFleet() {
 	}
 	look("keys", s.rule.Keys)
 	if m := s.rule.Members; m != nil {
-		look("members", m.ZSet+m.Set+m.Hash)
+		look("members", m.key())
 	}
 	for i, text := range s.rule.Related {
 		look(fmt.Sprintf("related[%d]", i), text)
@@ -173,7 +173,7 @@ func (s *subject) eachText(look func(at, text string)) {
 		look(fmt.Sprintf("related[%d]", i), text)
 	}
 	if m := r.Members; m != nil {
-		look("members", m.ZSet+m.Set+m.Hash)
+		look("members", m.key())
 	}
 	for i, sign := range r.KeepIf {
 		for _, text := range signTexts(sign) {

@@ -38,15 +38,26 @@ func (r *rule) walkAll(
 	}
 	err := d.eachKey(ctx, c, func(keys []string) error {
 		var some []*candidate
+		var containers []string
 		for _, key := range keys {
 			met(key)
-			if r.many() && r.holds(key) {
-				if err := r.walkMembers(ctx, c, key, add); err != nil {
-					return err
-				}
+			if r.many() && r.holds(key) && !strings.Contains(key, " ") && utf8.ValidString(key) {
+				containers = append(containers, key)
 			}
 			if each := r.ofKey(key); each != nil {
 				some = append(some, each)
+			}
+		}
+		types, err := typesOf(ctx, c, containers)
+		if err != nil {
+			return err
+		}
+		for _, key := range containers {
+			if types[key] != r.Members.kind() {
+				continue
+			}
+			if err := r.walkMembers(ctx, c, key, add); err != nil {
+				return err
 			}
 		}
 		return add(some)
@@ -95,12 +106,6 @@ func joined(page []*candidate) (all []*candidate) {
 func (r *rule) many() bool { return r.container != nil && len(r.container.variables()) > 0 }
 
 func (r *rule) walkMembers(ctx context.Context, c caller, key string, page func([]*candidate) error) error {
-	if r.many() {
-		types, err := typesOf(ctx, c, []string{key})
-		if err != nil || types[key] != r.Members.kind() || strings.Contains(key, " ") || !utf8.ValidString(key) {
-			return err
-		}
-	}
 	most, err := r.membersAtOnce(ctx, c, key)
 	if err != nil {
 		return err
