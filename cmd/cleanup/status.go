@@ -6,7 +6,6 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/cleanup/internal/cycles"
 	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // pageText is this program's part of the status page.
@@ -40,25 +39,7 @@ func (w *worker) status() workerStatus {
 		Rules:   w.cycles.Rules(),
 		Stats:   w.cycles.Stats(w.contends.Load()),
 	}
-	_, failing := st.Registry.Failing["heartbeat"]
-	st.Redis = w.inspector.Status(!failing && !st.Registry.LastBeat.IsZero())
-	st.NotReady = w.notReady(st.Redis.Reachable, st.Registry)
-	st.Ready = st.NotReady == ""
+	// Readiness does not depend on MongoDB: rules that do not need it keep working.
+	st.Judge("worker", w.inspector, w.draining.Load())
 	return st
-}
-
-// notReady returns why this worker cannot work, or "" if it can. It does not depend on MongoDB,
-// because rules that do not need MongoDB keep working.
-func (w *worker) notReady(reachable bool, reg registry.Status) string {
-	switch {
-	case w.draining.Load():
-		return "draining: this worker stops"
-	case reg.Refused != "":
-		return "refused: Redis does not accept this worker: " + reg.Refused
-	case !reachable && reg.LastBeat.IsZero():
-		return "starting: no heartbeat has landed yet"
-	case !reachable:
-		return "Redis does not answer: " + reg.Failing["heartbeat"]
-	}
-	return ""
 }

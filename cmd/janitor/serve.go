@@ -137,24 +137,6 @@ func (r *replica) status() service.Status {
 		Admin: r.settings.AdminToken != "", Files: r.files.Status(),
 		Registry: r.registry.Status(), Janitor: r.janitor.Status(),
 	}
-	_, failing := st.Registry.Failing["heartbeat"]
-	st.Redis = r.inspector.Status(!failing && !st.Registry.LastBeat.IsZero())
-	st.NotReady = r.notReady(st.Redis.Reachable, st.Registry)
-	st.Ready = st.NotReady == ""
+	st.Judge("replica", r.inspector, r.draining.Load())
 	return st
-}
-
-// notReady says why this replica cannot work; empty: it can.
-func (r *replica) notReady(reachable bool, reg registry.Status) string {
-	switch {
-	case r.draining.Load():
-		return "draining: this replica stops"
-	case reg.Refused != "":
-		return "refused: Redis does not accept this replica: " + reg.Refused
-	case !reachable && reg.LastBeat.IsZero():
-		return "starting: no heartbeat has landed yet"
-	case !reachable:
-		return "Redis does not answer: " + reg.Failing["heartbeat"]
-	}
-	return ""
 }

@@ -39,6 +39,25 @@ type Stated interface{ common() Status }
 
 func (s Status) common() Status { return s }
 
+// Judge fills in Redis and the readiness of a program that only sweeps, which needs nothing else.
+// The reason calls the program by its kind.
+func (s *Status) Judge(kind string, i *Inspector, draining bool) {
+	failing, fails := s.Registry.Failing["heartbeat"]
+	never := s.Registry.LastBeat.IsZero()
+	s.Redis = i.Status(!fails && !never)
+	switch {
+	case draining:
+		s.NotReady = "draining: this " + kind + " stops"
+	case s.Registry.Refused != "":
+		s.NotReady = "refused: Redis does not accept this " + kind + ": " + s.Registry.Refused
+	case !s.Redis.Reachable && never:
+		s.NotReady = "starting: no heartbeat has landed yet"
+	case !s.Redis.Reachable:
+		s.NotReady = "Redis does not answer: " + failing
+	}
+	s.Ready = s.NotReady == ""
+}
+
 // RedisStatus is about the server.
 type RedisStatus struct {
 	// Server is its name, without credentials.
