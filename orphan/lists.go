@@ -45,8 +45,7 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 	}
 	var found, short []question
 	for _, p := range places {
-		most := strconv.Itoa(mostList)
-		args := []string{"LPOS", p.key, p.of, "MAXLEN", most}
+		args := []string{"LPOS", p.key, p.of, "MAXLEN", strconv.Itoa(mostList)}
 		compared := elementBytes * min(lengths[p.key], mostList)
 		found = append(found, question{f: p.f, args: args, size: compared, told: func(answer *redis.Cmd) {
 			what := p.key + " " + p.of
@@ -62,11 +61,7 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 				o := observed(args, answer)
 				o.bytes = int(compared)
 				p.f.observations = append(p.f.observations, o)
-				short = append(short, question{f: p.f, args: []string{"LINDEX", p.key, most}, told: func(answer *redis.Cmd) {
-					if text := replyText(answer); text != "_" { // it has grown meanwhile
-						p.f.keep(unknown, "%s has more than %d elements", p.key, mostList)
-					}
-				}})
+				short = append(short, isShort(p.f, p.key))
 			}
 		}})
 	}
@@ -74,4 +69,13 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 		return err
 	}
 	return l.observe(ctx, short)
+}
+
+// isShort asks whether a list is still short enough for LPOS to have seen all of it.
+func isShort(f *finding, key string) question {
+	return question{f: f, args: []string{"LINDEX", key, strconv.Itoa(mostList)}, told: func(answer *redis.Cmd) {
+		if replyText(answer) != "_" {
+			f.keep(unknown, "%s has more than %d elements", key, mostList)
+		}
+	}}
 }

@@ -118,7 +118,8 @@ func (t *template) expand(values map[string]string) (name string, ok bool) {
 
 // match reads the variables out of a name. A variable that stands twice has to have one value.
 func (t *template) match(name string) (values map[string]string, ok bool) {
-	if !strings.HasPrefix(name, t.prefix()) || !strings.HasSuffix(name, t.suffix()) { // most names that a scan meets are somebody else's
+	// Most names that a scan meets are somebody else's.
+	if !strings.HasPrefix(name, t.prefix()) || !strings.HasSuffix(name, t.suffix()) {
 		return nil, false
 	}
 	var found []string

@@ -19,7 +19,8 @@ const routablePage = 500
 // whose heartbeat exists. A device cannot see which instance serves its target, so an entry that
 // names another living instance than the socket's counts too.
 func routable(
-	ctx context.Context, client redis.UniversalClient, keys registry.Layout, partitions int, devices iter.Seq[string],
+	ctx context.Context, client redis.UniversalClient, keys registry.Layout, partitions int,
+	devices iter.Seq[string],
 ) (n int, err error) {
 	imeis := make([][]string, partitions)
 	for imei := range devices {

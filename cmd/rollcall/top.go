@@ -170,7 +170,8 @@ func page(s inspect.Status, failed error, height int) ([]string, error) {
 	})
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "rollcall top, %s; Ctrl-C ends it\n\n", s.Now.UTC().Format(time.RFC3339))
-	for _, part := range []func(io.Writer, inspect.Status) error{showHead, showProblems, showSweeps, showInstances} {
+	parts := []func(io.Writer, inspect.Status) error{showHead, showProblems, showSweeps, showInstances}
+	for _, part := range parts {
 		if err := part(&b, s); err != nil {
 			return nil, err
 		}

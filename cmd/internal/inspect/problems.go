@@ -54,7 +54,8 @@ func (s Status) Problems() []Problem {
 			"Wait. If that lasts, check its log.", "rollcallnobodyleads"})
 	}
 	if s.LogLost() {
-		warnings = append(warnings, Problem{"log_lost", Warning, logLost + ".", logLostDo, "the-eviction-log-is-lost"})
+		warnings = append(warnings,
+			Problem{"log_lost", Warning, logLost + ".", logLostDo, "the-eviction-log-is-lost"})
 	}
 	switch h := s.Hold; {
 	case h != nil && h.Reason == "paused":

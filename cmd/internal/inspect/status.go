@@ -378,7 +378,8 @@ func (s Server) evicts() bool { return s.Policy != "" && s.Policy != "noeviction
 func (s Status) full() bool {
 	const nearly = 0.98
 	r := s.Redis
-	return !r.evicts() && (r.full() || !s.Heard && r.MaxMemory > 0 && float64(r.Memory) >= nearly*float64(r.MaxMemory))
+	near := r.MaxMemory > 0 && float64(r.Memory) >= nearly*float64(r.MaxMemory)
+	return !r.evicts() && (r.full() || !s.Heard && near)
 }
 
 // Full returns a sentence about a Redis whose memory is full; "": it is not.
