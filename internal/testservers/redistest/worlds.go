@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -45,6 +46,7 @@ func OnReal(t *testing.T, cases func(t *testing.T, w World)) {
 
 func newWorld(t *testing.T, o *redis.Options, isReal bool) World {
 	own := *o
+	own.ReadTimeout = time.Minute // miniredis looks at every expiry at each command
 	return World{Client: newClient(t, &own), Options: o, Prefix: Prefix(t), Real: isReal}
 }
 
