@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -137,21 +138,28 @@ func (c *client) say(t *testing.T, text string) {
 	require.NoError(t, c.conn.Write(t.Context(), websocket.MessageText, []byte(text)))
 }
 
-// hears waits for a text. Pub/sub may lose one while things break, so it is said again and again.
-func (c *client) hears(t *testing.T, from *client, text string) {
+// hear waits until each of alice's clients has heard bob. Pub/sub may lose a text while things
+// break, so each round has a text of its own, and nothing of it is under way at the end.
+func hear(t *testing.T, bob *client, clients ...*client) {
 	t.Helper()
-	for again := time.NewTicker(200 * time.Millisecond); ; {
-		from.say(t, "alice "+text)
-		select {
-		case got, open := <-c.texts:
-			require.True(t, open, "the socket has ended")
-			if got == "bob: "+text {
-				again.Stop()
-				return
+	round := 0
+	until(t, func() bool {
+		round++
+		bob.say(t, fmt.Sprintf("alice %d", round))
+		in := time.After(time.Second)
+		for _, c := range clients {
+			for heard := false; !heard; {
+				select {
+				case text, open := <-c.texts:
+					require.True(t, open, "the socket has ended")
+					heard = text == fmt.Sprintf("bob: %d", round)
+				case <-in:
+					return false
+				}
 			}
-		case <-again.C:
 		}
-	}
+		return true
+	})
 }
 
 func TestAUserWithThreeSocketsOnThreeReplicasIsFoundWhole(t *testing.T) {
@@ -171,18 +179,14 @@ func TestAUserWithThreeSocketsOnThreeReplicasIsFoundWhole(t *testing.T) {
 	laptop := three.connect(t, "alice", "laptop")
 	whole := map[string]string{"phone": "chat-0", "tablet": "chat-1", "laptop": "chat-2"}
 	everywhere(whole, fleet...)
-	for _, c := range []*client{phone, tablet, laptop} {
-		c.hears(t, bob, "hello")
-	}
+	hear(t, bob, phone, tablet, laptop)
 
 	// Redis loses everything.
 	require.NoError(t, rdb.FlushAll(t.Context()).Err())
 	everywhere(whole, fleet...)
-	for _, c := range []*client{phone, tablet, laptop} {
-		c.hears(t, bob, "still there?")
-	}
+	hear(t, bob, phone, tablet, laptop)
 
-	// A replica is paused until it counts as dead. Its sockets stay open.
+	// A replica is paused until it counts as dead. Its sockets stay open: it is writing to none.
 	require.NoError(t, two.Stop())
 	everywhere(map[string]string{"phone": "chat-0", "laptop": "chat-2"}, one, three)
 	until(t, func() bool { // also in the index by user
@@ -190,7 +194,7 @@ func TestAUserWithThreeSocketsOnThreeReplicasIsFoundWhole(t *testing.T) {
 	})
 	require.NoError(t, two.Cont())
 	everywhere(whole, fleet...)
-	tablet.hears(t, bob, "back again?")
+	hear(t, bob, tablet)
 
 	// A replica dies. Its device connects to another.
 	three.Kill()
@@ -198,13 +202,13 @@ func TestAUserWithThreeSocketsOnThreeReplicasIsFoundWhole(t *testing.T) {
 	laptop = two.connect(t, "alice", "laptop")
 	whole["laptop"] = "chat-1"
 	everywhere(whole, one, two)
-	laptop.hears(t, bob, "moved?")
+	hear(t, bob, laptop)
 
 	// The device connects again before its old socket has ended.
 	newer := one.connect(t, "alice", "phone")
 	for range phone.texts { // until the older socket is closed
 	}
-	newer.hears(t, bob, "on the newer one?")
+	hear(t, bob, newer)
 	everywhere(whole, one, two)
 
 	// Everybody leaves but bob.
