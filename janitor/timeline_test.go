@@ -44,13 +44,13 @@ func TestTheTimelineTellsWhoFellWhoLeftAndWhoCame(t *testing.T) {
 		for _, want := range []string{"death b", "left c", "left d", "alive e"} {
 			f.eventually(func() bool { _, ok := f.told()[want]; return ok })
 		}
+		f.eventually(func() bool { return r.scrape("janitor_evicted_total") == 6 })
 		f.live("b")
 		f.eventually(func() bool { _, ok := f.told()["alive b"]; return ok })
 		told := f.told()
 		require.Equal(t, "r1", told["death b"].By)
 		require.False(t, told["death b"].Found)
 		require.InDelta(t, 2, r.scrape("janitor_owners_died_total"), 0, "before, and b")
-		f.eventually(func() bool { return r.scrape("janitor_evicted_total") == 6 })
 		for _, none := range []string{"alive r1", "alive c", "death c", "death d"} {
 			require.NotContains(t, told, none)
 		}
