@@ -14,7 +14,7 @@ chaos = $(with_servers) ROLLCALL_REPORT=$(CURDIR)/.cache/chaos/$@
 chaos_suites = ./chaos/ ./chaos/orphans/ ./chaos/availability/ ./chaos/cluster/
 long_chaos = ^TestEverythingAt
 # Models that the race detector would only make slow. That of availability, on two real stores, takes
-# a tenth of the steps; make test leaves it to make search until it is known why it failed once.
+# a tenth of the steps.
 search = ^TestSearch(OfPoisonedKeys)?$$
 searched = ./janitor/ ./chaos/search/ ./chaos/orphans/search/ ./chaos/availability/search/
 # Each alert beside its fault, on a real Prometheus: minutes.
@@ -69,7 +69,7 @@ vulncheck: ## Look for known vulnerabilities in what is called (says so where th
 
 test: ## Run every test with the race detector on a Redis, a FerretDB and a PostgreSQL of its own; of chaos what chaos-short is
 	@scripts/test -race -short -timeout 8m -skip '$(long_chaos)|$(search)|$(every_alert)' $(packages)
-	@scripts/test -timeout 8m -run '$(search)' $(filter-out ./chaos/availability/search/,$(searched))
+	@scripts/test -timeout 8m -run '$(search)' $(searched)
 	@scripts/test -race -tags failpoints ./internal/failpoint/
 
 test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (needs Node 20 and npm; VERSION=0.16 RUN=name of a test)

@@ -263,7 +263,7 @@ func TestWhenOneDiesTheNextLeadsWithinTheLeaseAndOneRetry(t *testing.T) {
 
 // Their former lives contended, and died without a goodbye.
 func TestReplicasThatNoLongerContendUnderTheirFixedIDsTakeNoSeat(t *testing.T) {
-	const partitions, alone = 16, 20
+	const partitions, alone = 4, 20
 	inBubble(t, partitions, func(t *testing.T, f *crew) {
 		f.fixed = true
 		for k := range partitions {
@@ -276,7 +276,7 @@ func TestReplicasThatNoLongerContendUnderTheirFixedIDsTakeNoSeat(t *testing.T) {
 		f.start("sweeps", 3, true)
 		f.until("all is led", ttl, func() bool { return f.led() == partitions })
 		time.Sleep(warmedUp)
-		for range 600 {
+		for range 100 {
 			require.Equal(t, partitions, f.led())
 			time.Sleep(time.Second)
 		}

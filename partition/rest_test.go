@@ -59,7 +59,7 @@ func (c *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func TestAFleetAtRestSendsThisMuchAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const replicas, partitions, minutes = 5, 8, 10
+		const replicas, partitions, minutes = 5, 8, 4
 		o := redistest.Fake(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var sent trips
@@ -86,7 +86,7 @@ func TestAFleetAtRestSendsThisMuchAMinute(t *testing.T) {
 			ended.Go(func() { _ = reg.Run(ctx) })
 			ended.Go(func() { _ = jan.Run(ctx) })
 		}
-		time.Sleep(5 * time.Minute)
+		time.Sleep(2 * time.Minute)
 		led := 0
 		for _, j := range janitors {
 			led += len(j.Leads())

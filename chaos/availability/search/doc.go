@@ -24,6 +24,8 @@
 // from the replicas': scripts read the time through a few lines of Lua put in front of them, SQL
 // through a function clock_timestamp() that hides PostgreSQL's own. Only the age of the fallback
 // for reads is tested by waiting, about two seconds, because that time is in a replica's memory.
+// Bounds count only the time in which the servers answer at once, so that a busy machine is no
+// finding.
 //
 // # Limits
 //

@@ -393,9 +393,9 @@ func (w *world) staysAway() {
 	<-time.After(shortStale + 50*time.Millisecond)
 	w.advance(20 * time.Minute)
 	w.beatAtSource(w.replica(), w.ids[0])
-	begun := time.Now()
+	over := w.patience(within)
 	for why := w.calledReachable(); why != ""; why = w.calledReachable() {
-		if time.Since(begun) > within {
+		if over() {
 			w.found("%s", why)
 		}
 		<-time.After(pollEvery)

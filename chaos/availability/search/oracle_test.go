@@ -66,12 +66,13 @@ func (w *world) expected(err error) {
 func (w *world) look() {
 	w.judgeFlips()
 	w.voidSigns()
-	begun, why := time.Now(), ""
+	begun, over := time.Now(), w.patience(within)
 	for {
-		if why = w.differs(); why == "" {
+		why := w.differs()
+		if why == "" {
 			break
 		}
-		if time.Since(begun) > within {
+		if over() {
 			w.found("after %s: %s", time.Since(begun).Round(time.Millisecond), why)
 		}
 		<-time.After(pollEvery)
@@ -260,8 +261,8 @@ func (w *world) judgeFlips() {
 			truth, known := w.truth()
 			return !known || truth[f.mitra].online
 		}
-		for late := time.Now().Add(within); !back(); {
-			if time.Now().After(late) {
+		for over := w.patience(within); !back(); {
+			if over() {
 				w.found("%s was set offline, and %s before a sign of life was acknowledged (Redis %s, PostgreSQL %s)",
 					f.mitra, age, f.at.Sub(s.redis), f.at.Sub(s.source))
 			}
@@ -309,12 +310,12 @@ func (w *world) rests() {
 		w.look()
 	}
 	var found []string
-	for late := time.Now().Add(within + time.Second); ; <-time.After(pollEvery) {
+	for over := w.patience(within + time.Second); ; <-time.After(pollEvery) {
 		w.deleteKept()
 		if found = w.differences(); len(found) == 0 {
 			break
 		}
-		if time.Now().After(late) {
+		if over() {
 			w.found("at rest: %s", strings.Join(found, "\n"))
 		}
 	}

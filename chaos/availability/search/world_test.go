@@ -199,8 +199,8 @@ func (w *world) chance(n, of int) bool { return w.rng.IntN(of) < n }
 
 // until waits for what has to come, and is a finding if it does not.
 func (w *world) until(what string, d time.Duration, f func() bool) {
-	for late := time.Now().Add(d); !f(); {
-		if time.Now().After(late) {
+	for over := w.patience(d); !f(); {
+		if over() {
 			w.found("waited in vain until %s", what)
 		}
 		<-time.After(pollEvery)
