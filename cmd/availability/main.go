@@ -38,7 +38,7 @@ SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage or settings.`,
 		Commands: commands(),
 	}
-	c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
+	c.Run = service.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
 		return serve(ctx, s, log)
 	})
 	return c

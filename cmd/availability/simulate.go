@@ -135,7 +135,7 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 		c.Mitras, c.Interval, strings.Join(c.Targets, ", "), c.Seed)
 	view := &workforce.View{Force: force, Out: stdout, Terminal: service.IsTerminal(stdout)}
 	if s.redis != (service.Redis{}) {
-		clients, err := service.Connect(ctx, &s.redis, askTime)
+		clients, err := service.Open(ctx, &s.redis, askTime)
 		if err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ func playDemo(ctx context.Context, out io.Writer, ferret string, environ []strin
 	if err := target.Parse(service.EmbeddedRedis); err != nil {
 		return err
 	}
-	clients, err := service.Connect(ctx, &target, time.Second)
+	clients, err := service.Open(ctx, &target, time.Second)
 	if err != nil {
 		return err
 	}

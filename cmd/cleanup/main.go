@@ -38,7 +38,7 @@ after a graceful stop, 1 on a failure at run time, 2 on wrong usage, settings or
 rules.`,
 		Commands: []*service.Command{check(), plan(), why(), listRules(), bins(), restore(), demoCommand()},
 	}
-	c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
+	c.Run = service.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
 		return serve(ctx, s, log)
 	})
 	return c

@@ -19,7 +19,7 @@ import (
 // once connects, calls do with the settings' rules or only the named one, and disconnects. It
 // involves no janitor, so nothing is deleted.
 func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) error) (err error) {
-	clients, err := service.Connect(ctx, &s.Redis, s.controlDeadline())
+	clients, err := service.Open(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func showWhy(w io.Writer, found []orphan.Finding) error {
 
 // inBins calls do with the bins. It needs neither rules nor their database.
 func inBins(ctx context.Context, s *settings, do func(orphan.Bins) error) error {
-	clients, err := service.Connect(ctx, &s.Redis, s.controlDeadline())
+	clients, err := service.Open(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
 		return err
 	}

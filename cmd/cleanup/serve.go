@@ -56,7 +56,7 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 		Program: "cleanup", Version: service.Version(), Instance: s.InstanceID, Logger: log,
 	})
 	defer w.traces.Close()
-	if w.clients, err = service.Connect(ctx, &s.Redis, s.controlDeadline()); err != nil {
+	if w.clients, err = service.Open(ctx, &s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.clients.Close()) }()

@@ -107,7 +107,7 @@ func (s *settings) fleetsDivision(
 
 // deliver sends a command through the fleet's Redis.
 func deliver(ctx context.Context, s *settings, c commands.Command) (commands.Outcome, error) {
-	clients, err := service.ConnectOnce(ctx, &s.Redis, s.controlDeadline())
+	clients, err := service.Once(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
 		return commands.Outcome{}, err
 	}

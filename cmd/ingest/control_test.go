@@ -23,7 +23,7 @@ func TestControlClientsAreSafeForEverySettingThatIsAccepted(t *testing.T) {
 		} {
 			s, _, err := loaded(append(args, "--redis-url="+url), nil)
 			require.NoError(t, err)
-			c, err := service.Connect(t.Context(), &s.Redis, s.controlDeadline())
+			c, err := service.Open(t.Context(), &s.Redis, s.controlDeadline())
 			require.NoError(t, err)
 			require.NoError(t, lease.CheckClient(c.Control, s.janitorLeaseTTL/3))
 			require.NoError(t, lease.CheckClient(c.Control, s.heartbeatInterval))

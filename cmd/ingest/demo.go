@@ -63,7 +63,7 @@ arguments.`,
 
 // playDemo runs the demo on the given Redis, or on an embedded one.
 func playDemo(ctx context.Context, cfg demo.Config, target service.Redis, environ []string) error {
-	clients, err := service.Connect(ctx, &target, time.Second)
+	clients, err := service.Open(ctx, &target, time.Second)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ Without a command it serves, and needs REDIS_URL.
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage or settings.`,
 		Commands: []*service.Command{sendCommand(), runSimulate(), runDemo()},
 	}
-	c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
+	c.Run = service.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
 		return serve(ctx, s, log)
 	})
 	return c

@@ -63,7 +63,7 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	})
 	defer r.traces.Close()
 	s.Redis.MostReply = mostReply
-	if r.clients, err = service.Connect(ctx, &s.Redis, s.controlDeadline()); err != nil {
+	if r.clients, err = service.Open(ctx, &s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.clients.Close()) }()

@@ -261,7 +261,7 @@ func TestNoPasswordAppearsAnywhere(t *testing.T) {
 	s, c, err := loaded(nil, environ)
 	require.NoError(t, err)
 	var out bytes.Buffer
-	require.NoError(t, c.Serving(&s.Base, func(context.Context, *slog.Logger) error { return nil })(t.Context(), io.Discard, &out))
+	require.NoError(t, service.Serving(c, &s.Base, func(context.Context, *slog.Logger) error { return nil })(t.Context(), io.Discard, &out))
 	require.Contains(t, out.String(), "settings.admin_token=(set)")
 	require.Contains(t, out.String(), "m/0 by sentinels host:6379")
 	require.NoError(t, json.NewEncoder(&out).Encode(s.AdminToken))

@@ -27,7 +27,7 @@ has them.`,
 		Notes: `SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage or settings.`,
 	}
-	c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
+	c.Run = service.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
 		return serve(ctx, s, log)
 	})
 	return c

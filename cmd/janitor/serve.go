@@ -49,7 +49,7 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 		Program: "janitor", Version: service.Version(), Instance: s.InstanceID, Logger: log,
 	})
 	defer r.traces.Close()
-	if r.clients, err = service.Connect(ctx, &s.Redis, s.controlDeadline()); err != nil {
+	if r.clients, err = service.Open(ctx, &s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.clients.Close()) }()

@@ -156,7 +156,7 @@ func me() string {
 }
 
 func (f *fleet) write(ctx context.Context, do func(c *service.Clients, keys guard.Layout) error) error {
-	clients, err := service.ConnectOnce(ctx, &f.base.Redis, controlDeadline)
+	clients, err := service.Once(ctx, &f.base.Redis, controlDeadline)
 	if err != nil {
 		return f.advised(err)
 	}

@@ -32,7 +32,7 @@ type fleet struct {
 
 // table returns the rows that every verb has.
 func (f *fleet) table() []service.Setting {
-	return append(f.base.RedisTable(), []service.Setting{
+	return append(f.base.Redis.Table(), []service.Setting{
 		{Name: "prefix", Value: service.Text(&f.prefix),
 			Meaning: "What the names of the fleet's keys begin with: of cleanup it is CLEANUP_PREFIX, " +
 				"`{cleanup}:` by default. Not set: ingest's, which is `{rollcall}:` on a Redis Cluster."},
@@ -86,7 +86,7 @@ func arguments(in *service.Input, least, most int, expected string) bool {
 // ask connects and calls do.
 func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer) error) service.Run {
 	return func(ctx context.Context, stdout, _ io.Writer) error {
-		clients, err := service.ConnectOnce(ctx, &f.base.Redis, controlDeadline)
+		clients, err := service.Once(ctx, &f.base.Redis, controlDeadline)
 		if err != nil {
 			return f.advised(err)
 		}

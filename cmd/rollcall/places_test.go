@@ -86,7 +86,7 @@ func TestEveryVerbOnTheEmbeddedServer(t *testing.T) {
 	t.Parallel()
 	var embedded service.Redis
 	require.NoError(t, embedded.Parse(service.EmbeddedRedis))
-	clients, err := service.Connect(t.Context(), &embedded, time.Second)
+	clients, err := service.Open(t.Context(), &embedded, time.Second)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, clients.Close()) }()
 	w := serverOf(t, &redis.Options{Addr: clients.Embedded, MaxRetries: -1, ContextTimeoutEnabled: true})

@@ -29,7 +29,7 @@ type Base struct {
 
 // Table returns the rows of the base, which are stored in b.
 func (b *Base) Table() []Setting {
-	return slices.Concat(b.RedisTable(), []Setting{
+	return slices.Concat(b.Redis.Table(), []Setting{
 		{Name: "INSTANCE_ID", Value: Text(&b.InstanceID, instanceID),
 			Meaning: "Names this replica in the registry. Empty: host name and a random part, new at " +
 				"every start.",
@@ -78,22 +78,6 @@ func (b *Base) hosts(v string) error {
 }
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
-
-// RedisTable returns the rows about Redis, REDIS_URL first.
-func (b *Base) RedisTable() []Setting {
-	return append([]Setting{
-		{Name: "REDIS_URL", Secret: true, Required: true,
-			Value: func(v string) error { return b.Redis.Parse(v) },
-			Shown: func() string { return b.Redis.String() },
-			Meaning: "`redis://`, `rediss://` (TLS) or `unix://`. With `master_name=` and `addr=`: " +
-				"Sentinel; user and password before the @ are then the sentinels', `username=` and " +
-				"`password=` the servers'. With `addr=` alone: a Redis Cluster, " +
-				"`redis://host:6379?addr=host2:6379`; one address will do while that node answers at the " +
-				"start. `embedded`: a Redis inside the process, for trying out.",
-			Consequence: "**Never** set `embedded` in production: each replica would be alone with its " +
-				"own registry, and lose it on restart."},
-	}, b.Redis.fileTable()...)
-}
 
 // TokenTable returns the rows of the administrator's token.
 func (b *Base) TokenTable() []Setting {

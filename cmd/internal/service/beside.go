@@ -32,7 +32,7 @@ func (b *Base) Beside(ctx context.Context, err error, typed string, more ...[2]s
 	}
 	for _, a := range append([][2]string{{"HTTP_ADDR", b.HTTPAddr}}, more...) {
 		if free := freeAddress(ctx, a[1]); free != a[1] {
-			flags = append(flags, "--"+Setting{Name: a[0]}.flag()+"="+free)
+			flags = append(flags, "--"+Setting{Name: a[0]}.Flag()+"="+free)
 		}
 	}
 	if len(flags) == 0 { // free again, or no port near it is
@@ -79,8 +79,8 @@ func embeddedOf(ctx context.Context, addr string) string {
 	if json.NewDecoder(resp.Body).Decode(&status) != nil {
 		return ""
 	}
-	other, _ := strings.CutPrefix(status.Redis.Server, embeddedAt)
-	if other == status.Redis.Server || address(other) != nil {
+	other, _ := strings.CutPrefix(status.Redis.Server, EmbeddedAt)
+	if other == status.Redis.Server || CheckAddress(other) != nil {
 		return ""
 	}
 	return other

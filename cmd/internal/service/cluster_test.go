@@ -22,12 +22,12 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func TestAClusterIsNamedBySomeOfItsNodes(t *testing.T) {
 	t.Parallel()
-	var b Base
-	url := func(raw string) error { return b.Table()[0].Value(raw) }
+	var r Redis
+	url := r.Table()[0].Value
 	require.NoError(t, url("rediss://u:hunter2@a:1?addr=b:2&addr=c:3&read_timeout=4s&max_redirects=9&max_retries=5"))
-	require.Equal(t, []string{"a:1", "b:2", "c:3"}, b.Redis.Cluster.Addrs)
-	require.Equal(t, "Cluster a:1, b:2, c:3", b.Redis.String())
-	c, err := Connect(t.Context(), &b.Redis, 500*time.Millisecond)
+	require.Equal(t, []string{"a:1", "b:2", "c:3"}, r.Cluster.Addrs)
+	require.Equal(t, "Cluster a:1, b:2, c:3", r.String())
+	c, err := Open(t.Context(), &r, 500*time.Millisecond)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	for _, client := range []redis.UniversalClient{c.Data, c.Control, c.Blocking} {
@@ -60,15 +60,15 @@ func TestAClusterIsNamedBySomeOfItsNodes(t *testing.T) {
 func TestOneAddressIsEnoughWhereTheServerSaysThatItIsInACluster(t *testing.T) {
 	t.Parallel()
 	c, ctx := redistest.StartCluster(t, 2, 0), t.Context()
-	var b Base
-	require.NoError(t, b.Table()[0].Value("redis://"+c.Nodes[0].Addr()+"/0?read_timeout=4s"))
-	require.NotContains(t, b.Redis.String(), "Cluster", "before it was asked")
-	clients, err := Connect(ctx, &b.Redis, 500*time.Millisecond)
+	var r Redis
+	require.NoError(t, r.Table()[0].Value("redis://"+c.Nodes[0].Addr()+"/0?read_timeout=4s"))
+	require.NotContains(t, r.String(), "Cluster", "before it was asked")
+	clients, err := Open(ctx, &r, 500*time.Millisecond)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, clients.Close()) })
 	require.Equal(t, "Cluster "+c.Nodes[0].Addr(), clients.Server)
-	require.Equal(t, clients.Server, b.Redis.String(), "as the settings know it from now on")
-	require.Nil(t, b.Redis.Single)
+	require.Equal(t, clients.Server, r.String(), "as the settings know it from now on")
+	require.Nil(t, r.Single)
 	for _, key := range []string{"a", "b", "c", "d"} { // of both nodes
 		for _, client := range []redis.UniversalClient{clients.Data, clients.Control, clients.Blocking} {
 			require.NoError(t, client.Set(ctx, key, "x", 0).Err())
@@ -79,7 +79,7 @@ func TestOneAddressIsEnoughWhereTheServerSaysThatItIsInACluster(t *testing.T) {
 
 	single := Redis{}
 	require.NoError(t, single.Parse("redis://"+redistest.Shared(t).Addr()))
-	clients, err = Connect(ctx, &single, time.Second)
+	clients, err = Open(ctx, &single, time.Second)
 	require.NoError(t, err)
 	require.NoError(t, clients.Close())
 	require.Nil(t, single.Cluster)
@@ -90,7 +90,7 @@ func TestOneAddressIsEnoughWhereTheServerSaysThatItIsInACluster(t *testing.T) {
 	for _, addr := range []string{c.Nodes[1].Addr(), "127.0.0.1:1"} {
 		var away Redis
 		require.NoError(t, away.Parse("redis://"+addr))
-		clients, err = Connect(ctx, &away, time.Second)
+		clients, err = Open(ctx, &away, time.Second)
 		require.NoError(t, err)
 		require.NoError(t, clients.Close())
 		require.Nil(t, away.Cluster)
@@ -102,7 +102,7 @@ func clientsOf(t *testing.T, url string) *Clients {
 	t.Helper()
 	var target Redis
 	require.NoError(t, target.Parse(url))
-	c, err := Connect(t.Context(), &target, time.Second)
+	c, err := Open(t.Context(), &target, time.Second)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c

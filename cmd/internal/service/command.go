@@ -17,7 +17,6 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/rollcall-redis/rollcall/internal/printable"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // Exit statuses.
@@ -142,29 +141,8 @@ func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, s
 	return ExitFailed
 }
 
-// Serving returns a Run that logs how the program begins and ends.
-func (c *Command) Serving(b *Base, serve func(context.Context, *slog.Logger) error) Run {
-	return func(ctx context.Context, _, stderr io.Writer) error {
-		options := &slog.HandlerOptions{Level: b.LogLevel}
-		log := slog.New(slog.NewTextHandler(stderr, options))
-		if b.LogFormat == "json" {
-			log = slog.New(slog.NewJSONHandler(printable.Writer(stderr), options))
-		}
-		// Here and not by the registry, so that the first line has it, too.
-		if b.InstanceID == "" {
-			b.InstanceID, b.Unique = registry.UniqueInstance(), true
-		}
-		log = log.With("instance", b.InstanceID)
-		log.Info("starting", "version", Version(), slog.Any("settings", slog.GroupValue(c.shown...)))
-		if len(c.exposed) > 0 {
-			log.Warn("a secret is on the command line, where every user of this machine can read it: "+
-				"set it in the environment or in a file", "flags", c.exposed)
-		}
-		if err := serve(ctx, log); err != nil {
-			log.Error(c.Name+" failed", "error", err)
-			return ErrSaid
-		}
-		log.Info("stopped")
-		return nil
-	}
-}
+// Shown returns the settings that [Command.Load] stored, for a log: without secrets.
+func (c *Command) Shown() []slog.Attr { return c.shown }
+
+// Exposed returns the flags that were given a secret, where every user of the machine can read it.
+func (c *Command) Exposed() []string { return c.exposed }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -105,22 +103,4 @@ func TestAnErrorThatRepeatsWhatSomebodyWroteDoesNothingToTheTerminal(t *testing.
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, ExitFailed, c.Execute(t.Context(), nil, nil, &stdout, &stderr))
 	require.Equal(t, "tool: the replica answers \\x1b[2J\\u009b31m\nkey \"a\\b\"\n", stderr.String())
-}
-
-func TestASecretOnTheCommandLineIsWarnedOf(t *testing.T) {
-	t.Parallel()
-	for flag, exposed := range map[string]bool{
-		"--admin-token=0123456789abcdef": true, "--redis-url=redis://ann:secret@h:1": true,
-		"--redis-url=redis://h:1?master_name=m&password=secret": true, "--redis-url=redis://:secret@h:1": true,
-		"--redis-url=redis://ann@h:1": false, "--redis-url=embedded": false, "--instance-id=a": false,
-	} {
-		var b Base
-		c := &Command{Name: "greet", Settings: b.Table()}
-		require.NoError(t, c.Load([]string{flag}, []string{"REDIS_URL=redis://ann:secret@h:1"}), flag)
-		var log bytes.Buffer
-		run := c.Serving(&b, func(context.Context, *slog.Logger) error { return nil })
-		require.NoError(t, run(t.Context(), io.Discard, &log))
-		require.Equal(t, exposed, strings.Contains(log.String(), "on the command line"), flag)
-		require.NotContains(t, log.String(), "0123456789abcdef")
-	}
 }

@@ -40,7 +40,7 @@ func (c *Command) word(of *Command) string { return strings.TrimPrefix(of.Name, 
 
 func (c *Command) flags() (all []string) {
 	for _, s := range c.Settings {
-		all = append(all, "--"+s.flag())
+		all = append(all, "--"+s.Flag())
 	}
 	return append(all, "--help")
 }

@@ -13,13 +13,13 @@
 //					Meaning: "Entries a page."},
 //			}),
 //		}
-//		c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
+//		c.Run = service.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
 //			return serve(ctx, &s, log)
 //		})
 //		return c
 //	}
 //
-// serve connects ([Connect]), checks that the server can be used ([Inspect]), opens HTTP
+// serve connects ([Open]), checks that the server can be used ([Inspect]), opens HTTP
 // ([ListenHTTP]), begins its parts and stops them one after the other ([Parts]).
 //
 // # Settings

@@ -20,7 +20,7 @@ func (c *Command) help() string {
 	b.WriteString("Flags are written --name value or --name=value, and win over the environment.\n\n")
 	plain := strings.NewReplacer("`", "", "**", "")
 	for _, s := range c.Settings {
-		name := "--" + s.flag()
+		name := "--" + s.Flag()
 		if !s.isFlagAlone() {
 			name += ", " + s.Name
 		}
@@ -39,7 +39,7 @@ func Markdown(rows []Setting) string {
 	b.WriteString("| setting | default | meaning | consequence, and what never to do |\n")
 	b.WriteString("|---|---|---|---|\n")
 	for _, s := range rows {
-		name, def := "`--"+s.flag()+"`", s.defaultText()
+		name, def := "`--"+s.Flag()+"`", s.defaultText()
 		if !s.isFlagAlone() {
 			name = "`" + s.Name + "`<br>" + name
 		}

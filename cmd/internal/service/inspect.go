@@ -16,7 +16,7 @@ import (
 )
 
 // These errors end the program. One node of a Cluster refuses most keys, and unreadable entries
-// must not pass for dead. Connect recognises such a node unless it did not answer then, or its
+// must not pass for dead. Open recognises such a node unless it did not answer then, or its
 // URL is only valid for a single server: with a database, for example. Servers that do not know
 // each other are not asked.
 var (
@@ -49,7 +49,7 @@ type Inspector struct {
 }
 
 // Inspect asks the server once. The error means that the server must not be used: it is a node of
-// a Cluster that [Connect] did not recognise, or of none although a Cluster was named. A server
+// a Cluster that [Open] did not recognise, or of none although a Cluster was named. A server
 // that does not answer is not an error.
 func Inspect(ctx context.Context, clients *Clients, log *slog.Logger) (*Inspector, error) {
 	i := &Inspector{clients: clients, log: log}
@@ -75,6 +75,21 @@ func (i *Inspector) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// RedisStatus is about the server.
+type RedisStatus struct {
+	// Server is its name, without credentials.
+	Server string `json:"server"`
+	// Embedded means that it runs inside this process, for trying out.
+	Embedded bool `json:"embedded"`
+	// Reachable means that the last heartbeat landed and no later one failed.
+	Reachable bool `json:"reachable"`
+	// Warnings are about risks of this server for the registry, or that it is the embedded one.
+	Warnings []string `json:"warnings,omitempty"`
+	// ChecksOff are the checks that this server rules out, because it does not report what they
+	// need.
+	ChecksOff []string `json:"checks_off,omitempty"`
 }
 
 // Status returns what is known about the server.

@@ -166,8 +166,8 @@ func (c *Command) fromArgs(in *Input, rows []Setting, args []string) error {
 		if row.Switch {
 			add = fs.BoolFunc
 		}
-		add(row.flag(), "", func(v string) error {
-			in.given[row.Name] = &value{text: v, from: "--" + row.flag()}
+		add(row.Flag(), "", func(v string) error {
+			in.given[row.Name] = &value{text: v, from: "--" + row.Flag()}
 			return nil
 		})
 	}

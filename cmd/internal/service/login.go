@@ -19,6 +19,22 @@ import (
 // loginFiles name the files with a program's credentials for Redis; "" is none.
 type loginFiles struct{ password, ca, cert, key string }
 
+// Table returns the rows about Redis, REDIS_URL first.
+func (r *Redis) Table() []Setting {
+	return append([]Setting{
+		{Name: "REDIS_URL", Secret: true, Required: true,
+			Value: func(v string) error { return r.Parse(v) },
+			Shown: func() string { return r.String() },
+			Meaning: "`redis://`, `rediss://` (TLS) or `unix://`. With `master_name=` and `addr=`: " +
+				"Sentinel; user and password before the @ are then the sentinels', `username=` and " +
+				"`password=` the servers'. With `addr=` alone: a Redis Cluster, " +
+				"`redis://host:6379?addr=host2:6379`; one address will do while that node answers at the " +
+				"start. `embedded`: a Redis inside the process, for trying out.",
+			Consequence: "**Never** set `embedded` in production: each replica would be alone with its " +
+				"own registry, and lose it on restart."},
+	}, r.fileTable()...)
+}
+
 func (r *Redis) fileTable() []Setting {
 	f := &r.files
 	readable := func(path string) error {

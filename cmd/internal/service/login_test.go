@@ -1,7 +1,6 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -11,12 +10,10 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,10 +39,10 @@ func written(t *testing.T, path, text string) string {
 }
 
 // loaded is what a program reads of its arguments.
-func loaded(args ...string) (*Base, error) {
-	b := &Base{}
-	c := &Command{Name: "program", Settings: b.Table()}
-	return b, c.Load(args, nil)
+func loaded(args ...string) (*Redis, error) {
+	r := &Redis{}
+	c := &Command{Name: "program", Settings: r.Table()}
+	return r, c.Load(args, nil)
 }
 
 // insider is a program's clients, with files that are watched.
@@ -56,9 +53,9 @@ type insider struct {
 
 func inside(t *testing.T, args ...string) *insider {
 	t.Helper()
-	b, err := loaded(args...)
+	r, err := loaded(args...)
 	require.NoError(t, err)
-	c, err := Connect(t.Context(), &b.Redis, time.Second)
+	c, err := Open(t.Context(), r, time.Second)
 	require.NoError(t, err)
 	i := &insider{Clients: c, log: &process.Buffer{}}
 	w, err := reload.New(reload.Config{Files: c.Files, Logger: slog.New(slog.NewTextHandler(i.log, nil))})
@@ -366,14 +363,11 @@ func TestSettingsOfFilesThatCannotBeRightAreRefusedByName(t *testing.T) {
 		"--redis-password-file: expected the path of a file that can be used (the file is empty)":   {"--redis-url=redis://h:1", "--redis-password-file=" + file("empty", "\n")},
 		"--redis-password-file: expected the path of a file that can be used (the file has more":    {"--redis-url=redis://h:1", "--redis-password-file=" + file("lines", "geheim\ngeheim\n")},
 		"--redis-password-file: expected the path of a file that can be used (the file cannot be":   {"--redis-url=redis://h:1", "--redis-password-file=geheim"},
-		"ADMIN_TOKEN and ADMIN_TOKEN_FILE: expected one of the two, got both":                       {"--redis-url=redis://h:1", "--admin-token=0123456789abcdef", "--admin-token-file=" + file("token", "0123456789abcdef")},
-		"--admin-token-file: expected the path of a file that can be used (at least 16 characters,": {"--redis-url=redis://h:1", "--admin-token-file=" + file("short", "geheim")},
 		"REDIS_TLS_CA_FILE, REDIS_TLS_CERT_FILE, REDIS_TLS_KEY_FILE: expected a REDIS_URL that":     {"--redis-url=redis://h:1", "--redis-tls-ca-file=" + ca},
 		"REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: expected both, got one":                        {"--redis-url=rediss://h:1", "--redis-tls-cert-file=" + file("cert", cert)},
 		"REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: tls: private key does not match public key":    {"--redis-url=rediss://h:1", "--redis-tls-cert-file=" + file("cert", cert), "--redis-tls-key-file=" + file("other", other)},
 		"REDIS_TLS_CA_FILE: expected a REDIS_URL without skip_verify=true":                          {"--redis-url=rediss://h:1?skip_verify=true", "--redis-tls-ca-file=" + ca},
 		"REDIS_TLS_CA_FILE: expected a REDIS_URL without skip":                                      {"--redis-url=rediss://h:1?master_name=m&skip_verify=1", "--redis-tls-ca-file=" + ca},
-		"expected a token, or two lines of one each":                                                {"--redis-url=redis://h:1", "--admin-token-file=" + file("three", strings.Repeat("0123456789abcdef\n", 3))},
 		"REDIS_TLS_CA_FILE has no certificate in PEM":                                               {"--redis-url=rediss://h:1", "--redis-tls-ca-file=" + pw},
 	} {
 		_, err := loaded(args...)
@@ -382,62 +376,17 @@ func TestSettingsOfFilesThatCannotBeRightAreRefusedByName(t *testing.T) {
 		require.Len(t, err.(Faults), 1, err) //nolint:errorlint // Load returns it as it is
 	}
 	for _, url := range []string{"rediss://h:1", "rediss://h:1?addr=g:2", "rediss://h:1?master_name=m"} {
-		b, err := loaded("--redis-url="+url, "--redis-password-file="+pw, "--redis-tls-ca-file="+ca,
+		r, err := loaded("--redis-url="+url, "--redis-password-file="+pw, "--redis-tls-ca-file="+ca,
 			"--redis-tls-cert-file="+file("cert", cert), "--redis-tls-key-file="+file("key", key))
 		require.NoError(t, err)
-		c, err := Connect(t.Context(), &b.Redis, time.Second)
+		c, err := Open(t.Context(), r, time.Second)
 		require.NoError(t, err)
 		require.Len(t, c.Files, 2)
 		require.NoError(t, c.Close())
 		require.NoError(t, os.Rename(pw, pw+".gone"))
-		_, err = Connect(t.Context(), &b.Redis, time.Second)
+		_, err = Open(t.Context(), r, time.Second)
 		require.ErrorContains(t, err,
 			"REDIS_PASSWORD_FILE: the file cannot be read: no such file or directory")
 		require.NoError(t, os.Rename(pw+".gone", pw))
 	}
-}
-
-func TestTheTokenIsReadAgainAndAShortOneIsRefused(t *testing.T) {
-	t.Parallel()
-	path := written(t, filepath.Join(t.TempDir(), "token"), "0123456789-first\n")
-	b, err := loaded("--redis-url=redis://h:1", "--admin-token-file="+path)
-	require.NoError(t, err)
-	require.Equal(t, Secret("0123456789-first"), b.AdminToken)
-	tokens, files, err := b.Tokens()
-	require.NoError(t, err)
-	var log process.Buffer
-	w, err := reload.New(reload.Config{Files: files, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	defer func() { cancel(); require.NoError(t, <-done) }()
-
-	h := setup(t, func(c *HTTPConfig) { c.Tokens = tokens })
-	peers := 0
-	says := func(token string) int {
-		code, _ := h.do(t, "POST", "/api/v1/resume", "", "", func(r *http.Request) {
-			r.Header.Set("Authorization", "Bearer "+token)
-			peers++
-			r.RemoteAddr = fmt.Sprintf("10.0.%d.%d:1", peers/256, peers%256) // one address may be wrong once a second
-		})
-		return code
-	}
-	require.Equal(t, 200, says("0123456789-first"))
-	written(t, path, "short")
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), kept) }, patience,
-		5*time.Millisecond)
-	require.Contains(t, log.String(), "at least 16 characters")
-	require.Equal(t, 200, says("0123456789-first"))
-	require.Equal(t, 401, says("short"))
-	written(t, path, "0123456789-second")
-	require.Eventually(t, func() bool { return says("0123456789-second") == 200 }, patience,
-		5*time.Millisecond)
-	require.Equal(t, 401, says("0123456789-first"))
-	written(t, path, "0123456789-third\r\n0123456789-second\n") // both count while clients change over
-	require.Eventually(t, func() bool { return says("0123456789-third") == 200 }, patience,
-		5*time.Millisecond)
-	require.Equal(t, 200, says("0123456789-second"))
-	require.Equal(t, 401, says("0123456789-third\r\n0123456789-second"))
-	require.False(t, bytes.Contains([]byte(log.String()), []byte("0123456789")))
 }

@@ -22,8 +22,8 @@ func (c *Command) nearest(word string) string {
 func nearestFlag(word string, rows []Setting) string {
 	best, least := "", len(word)/4+1
 	for _, s := range rows {
-		if d := distance(strings.ToLower(word), s.flag()); d < least {
-			best, least = s.flag(), d
+		if d := distance(strings.ToLower(word), s.Flag()); d < least {
+			best, least = s.Flag(), d
 		}
 	}
 	if best == "" {

@@ -97,7 +97,7 @@ func (r *Redis) Parse(raw string) error {
 	if err != nil {
 		return detail(raw, "redis://user:password@host:port/database", err)
 	}
-	if opt.DB < 0 || opt.Network == "tcp" && address(opt.Addr) != nil {
+	if opt.DB < 0 || opt.Network == "tcp" && CheckAddress(opt.Addr) != nil {
 		return errors.New("a port from 0 to 65535 and a database number from 0 up")
 	}
 	var node Redis
@@ -124,7 +124,7 @@ func (r *Redis) parseCluster(u *url.URL, raw string) error {
 	return nil
 }
 
-func noAddress(addr string) bool { return address(addr) != nil }
+func noAddress(addr string) bool { return CheckAddress(addr) != nil }
 
 func (r *Redis) parseSentinel(raw string) error {
 	opt, err := redis.ParseFailoverURL(raw)
@@ -241,7 +241,8 @@ type Clients struct {
 	mini *miniredis.Miniredis
 }
 
-const embeddedAt = "embedded at "
+// EmbeddedAt precedes the embedded server's address in its name.
+const EmbeddedAt = "embedded at "
 
 // blockingPool is enough for one reader, and for a connection that is abandoned.
 const blockingPool = 2
@@ -249,21 +250,21 @@ const blockingPool = 2
 // blockingReply is several times the largest page of a waiting read.
 const blockingReply = 1 << 20
 
-// Connect makes the clients, and starts the embedded server if it was named. Calls of the control
+// Open makes the clients, and starts the embedded server if it was named. Calls of the control
 // client have deadlines of at most within. A server with one address is asked once whether it is
 // a node of a Cluster, for two seconds at most. If it is, *named names that Cluster afterwards. A
 // server that does not answer is not an error: [Inspect] finds out later. The error is of a file,
 // or of the embedded server.
-func Connect(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
-	clients, _, err := connect(ctx, named, within, inspectCall)
+func Open(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
+	clients, _, err := open(ctx, named, within, inspectCall)
 	return clients, err
 }
 
-// ConnectOnce is [Connect] for a program that asks something and ends, so that nothing finds out
+// Once is [Open] for a program that asks something and ends, so that nothing finds out
 // later what its server is. Therefore it also fails if the server does not answer within ten
 // seconds whether it is a node of a Cluster, unless this user may not ask.
-func ConnectOnce(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
-	clients, unknown, err := connect(ctx, named, within, ioTimeout)
+func Once(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
+	clients, unknown, err := open(ctx, named, within, ioTimeout)
 	if err != nil || unknown == nil || redis.IsPermissionError(unknown) {
 		return clients, err
 	}
@@ -271,9 +272,9 @@ func ConnectOnce(ctx context.Context, named *Redis, within time.Duration) (*Clie
 	return nil, fmt.Errorf("service: ask Redis whether it is a node of a Cluster: %w", unknown)
 }
 
-// connect is Connect with the time to ask. unknown is why the server's membership of a Cluster is
+// open is Open with the time to ask. unknown is why the server's membership of a Cluster is
 // not known.
-func connect(
+func open(
 	ctx context.Context, named *Redis, within, asks time.Duration,
 ) (c *Clients, unknown, err error) {
 	l, files, err := openLogin(named)
@@ -290,7 +291,7 @@ func connect(
 		}
 		runClock(c.mini)
 		c.Embedded = c.mini.Addr()
-		c.Server = embeddedAt + c.Embedded
+		c.Server = EmbeddedAt + c.Embedded
 		target = Redis{Single: &redis.Options{Addr: c.Embedded}}
 	}
 	c.Data = target.client(l, false, math.MaxInt64, 0)

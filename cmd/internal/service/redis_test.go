@@ -17,7 +17,7 @@ func TestClientsOfBothKindsAreSafeForWrites(t *testing.T) {
 	options := func(url string) *redis.Options {
 		var target Redis
 		require.NoError(t, target.Parse(url))
-		c, err := Connect(t.Context(), &target, time.Second)
+		c, err := Open(t.Context(), &target, time.Second)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
 		for _, client := range []redis.UniversalClient{c.Data, c.Control, c.Blocking} {
@@ -51,10 +51,10 @@ func TestKeysOfTheEmbeddedRedisExpireInRealTime(t *testing.T) {
 	t.Parallel()
 	var target Redis
 	require.NoError(t, target.Parse(EmbeddedRedis))
-	a, err := Connect(t.Context(), &target, time.Second)
+	a, err := Open(t.Context(), &target, time.Second)
 	require.NoError(t, err)
 	defer a.Close()
-	b, err := Connect(t.Context(), &target, time.Second)
+	b, err := Open(t.Context(), &target, time.Second)
 	require.NoError(t, err)
 	defer b.Close()
 	require.NotEqual(t, a.Embedded, b.Embedded, "several stand side by side")
@@ -71,7 +71,7 @@ func TestTheTimeAtWhichAKeyOfTheEmbeddedRedisExpiresDoesNotChange(t *testing.T) 
 	t.Parallel()
 	var target Redis
 	require.NoError(t, target.Parse(EmbeddedRedis))
-	c, err := Connect(t.Context(), &target, time.Second)
+	c, err := Open(t.Context(), &target, time.Second)
 	require.NoError(t, err)
 	defer c.Close()
 
@@ -97,7 +97,7 @@ func TestTheEmbeddedRedisClosesWhileItIsAsked(t *testing.T) {
 	for range 5 {
 		var target Redis
 		require.NoError(t, target.Parse(EmbeddedRedis))
-		c, err := Connect(t.Context(), &target, time.Second)
+		c, err := Open(t.Context(), &target, time.Second)
 		require.NoError(t, err)
 		var asking conc.WaitGroup
 		for range 20 {

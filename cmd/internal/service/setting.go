@@ -43,8 +43,8 @@ const Off = "off"
 
 func (s Setting) isFlagAlone() bool { return s.Name == strings.ToLower(s.Name) }
 
-// flag is the setting's name on the command line, without dashes.
-func (s Setting) flag() string { return strings.ReplaceAll(strings.ToLower(s.Name), "_", "-") }
+// Flag is the setting's name on the command line, without dashes.
+func (s Setting) Flag() string { return strings.ReplaceAll(strings.ToLower(s.Name), "_", "-") }
 
 // defaultText is the default as shown by help and page.
 func (s Setting) defaultText() string {
@@ -176,19 +176,20 @@ func OneOf(p *string, words ...string) func(string) error {
 }
 
 // Address accepts host:port.
-func Address(p *string) func(string) error { return Text(p, address) }
+func Address(p *string) func(string) error { return Text(p, CheckAddress) }
 
 // AddressOrOff accepts host:port or [Off].
 func AddressOrOff(p *string) func(string) error {
 	return Text(p, func(v string) error {
-		if err := address(v); err != nil && v != Off {
+		if err := CheckAddress(v); err != nil && v != Off {
 			return fmt.Errorf("%w, or off", err)
 		}
 		return nil
 	})
 }
 
-func address(v string) error {
+// CheckAddress returns nil for host:port and :port, else the expected form.
+func CheckAddress(v string) error {
 	_, port, err := net.SplitHostPort(v)
 	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil {
 		return errors.New("host:port, or :port for every interface")

@@ -57,18 +57,3 @@ func (s *Status) Judge(kind string, i *Inspector, draining bool) {
 	}
 	s.Ready = s.NotReady == ""
 }
-
-// RedisStatus is about the server.
-type RedisStatus struct {
-	// Server is its name, without credentials.
-	Server string `json:"server"`
-	// Embedded means that it runs inside this process, for trying out.
-	Embedded bool `json:"embedded"`
-	// Reachable means that the last heartbeat landed and no later one failed.
-	Reachable bool `json:"reachable"`
-	// Warnings are about risks of this server for the registry, or that it is the embedded one.
-	Warnings []string `json:"warnings,omitempty"`
-	// ChecksOff are the checks that this server rules out, because it does not report what they
-	// need.
-	ChecksOff []string `json:"checks_off,omitempty"`
-}

@@ -138,7 +138,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := target.Parse(url); err != nil {
 		return fmt.Errorf("availabilitydemo: %w", err)
 	}
-	clients, err := service.Connect(ctx, &target, askTime)
+	clients, err := service.Open(ctx, &target, askTime)
 	if err != nil {
 		return err
 	}

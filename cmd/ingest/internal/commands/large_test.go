@@ -51,7 +51,7 @@ func TestLargeCommandsAreRefusedWithoutReadingThem(t *testing.T) {
 	var target service.Redis
 	require.NoError(t, target.Parse("redis://"+b.server.Addr()))
 	target.MostReply = 16 << 20
-	clients, err := service.Connect(t.Context(), &target, time.Second)
+	clients, err := service.Open(t.Context(), &target, time.Second)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = clients.Close() })
 

@@ -49,7 +49,7 @@ func (b *bench) client() *redis.Client {
 	b.t.Helper()
 	var target service.Redis
 	require.NoError(b.t, target.Parse("redis://"+b.server.Addr()))
-	c, err := service.Connect(b.t.Context(), &target, time.Second)
+	c, err := service.Open(b.t.Context(), &target, time.Second)
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = c.Close() })
 	return c.Data.(*redis.Client)

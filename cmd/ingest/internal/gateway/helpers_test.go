@@ -115,7 +115,7 @@ func setupOn(t testing.TB, server *redistest.Server, wrap func(*bench, net.Liste
 	t.Helper()
 	var target service.Redis
 	require.NoError(t, target.Parse("redis://"+server.Addr()))
-	clients, err := service.Connect(t.Context(), &target, time.Second) // as the program does
+	clients, err := service.Open(t.Context(), &target, time.Second) // as the program does
 	require.NoError(t, err)
 	client := clients.Data.(*redis.Client)
 	b := &bench{
