@@ -11,12 +11,12 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/database"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-func (s *settings) databasePasswordRow() service.Setting {
-	row := service.File(&s.databasePasswordFile, "DATABASE_PASSWORD_FILE", func(path string) error {
+func (s *settings) databasePasswordRow() cli.Setting {
+	row := cli.File(&s.databasePasswordFile, "DATABASE_PASSWORD_FILE", func(path string) error {
 		_, err := reload.Read(reload.Line, path)
 		return err
 	})
@@ -25,7 +25,7 @@ func (s *settings) databasePasswordRow() service.Setting {
 		"password is in use once PostgreSQL has let a connection in with it. Until then, and while the file " +
 		"cannot be read, the former stands, with a warning and `settings_file_failing`; at start it is a " +
 		"failure. Open connections go on. A role has one password: change the file first."
-	row.Check = func(in *service.Input) {
+	row.Check = func(in *cli.Input) {
 		u, err := url.Parse(string(s.databaseURL))
 		if s.databasePasswordFile == "" || err != nil {
 			return
@@ -50,11 +50,11 @@ func (s *settings) databasePassword() (now func() string, files []reload.Watched
 	return f.Get, []reload.Watched{f}, nil
 }
 
-func (s *settings) jwtSecretRow() service.Setting {
-	row := service.File(&s.jwtSecretFile, "JWT_HS256_SECRET_FILE", func(path string) error {
+func (s *settings) jwtSecretRow() cli.Setting {
+	row := cli.File(&s.jwtSecretFile, "JWT_HS256_SECRET_FILE", func(path string) error {
 		secrets, err := reload.Read(secretLines, path)
 		if err == nil {
-			s.jwtSecret = service.Secret(secrets[0])
+			s.jwtSecret = cli.Secret(secrets[0])
 		}
 		return err
 	})
@@ -63,7 +63,7 @@ func (s *settings) jwtSecretRow() service.Setting {
 		"secret, add the new one as a line, have tokens signed with it, and take the former away when its " +
 		"last token has expired. What cannot be used leaves the former secrets standing, with a warning and " +
 		"`settings_file_failing`."
-	row.Check = func(in *service.Input) { in.NotBoth("JWT_HS256_SECRET", "JWT_HS256_SECRET_FILE") }
+	row.Check = func(in *cli.Input) { in.NotBoth("JWT_HS256_SECRET", "JWT_HS256_SECRET_FILE") }
 	return row
 }
 
@@ -98,7 +98,7 @@ func secretLines(texts []string) (secrets []string, err error) {
 
 // parseDatabase drops the library's error, which may repeat a password.
 func (s *settings) parseDatabase(v string) error {
-	s.databaseURL = service.Secret(v)
+	s.databaseURL = cli.Secret(v)
 	expected := errors.New("a URL such as postgres://user:password@host:5432/database, " +
 		"special characters of the password escaped")
 	if !strings.HasPrefix(v, "postgres://") && !strings.HasPrefix(v, "postgresql://") {
@@ -111,7 +111,7 @@ func (s *settings) parseDatabase(v string) error {
 }
 
 func (s *settings) parseSecret(v string) error {
-	s.jwtSecret = service.Secret(v)
+	s.jwtSecret = cli.Secret(v)
 	return secretOK(v)
 }
 

@@ -10,8 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
@@ -100,7 +100,7 @@ const (
 
 // paint colours a text if the output is a terminal and its user has not set NO_COLOR.
 func paint(w io.Writer, colour, text string) string {
-	if !service.IsTerminal(w) || os.Getenv("NO_COLOR") != "" {
+	if !cli.IsTerminal(w) || os.Getenv("NO_COLOR") != "" {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"

@@ -11,15 +11,15 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
 // status is "rollcall status".
-func status() *service.Command {
+func status() *cli.Command {
 	var f fleet
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall status",
 		About: `rollcall status shows who leads since when, what holds the sweeping and what to do,
 each instance and in what it differs, and what was last evicted. With --http replicas

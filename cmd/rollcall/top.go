@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
@@ -24,19 +24,19 @@ import (
 const sizeEvery = 200 * time.Millisecond
 
 // top is "rollcall top".
-func top() *service.Command {
+func top() *cli.Command {
 	var f fleet
 	var every time.Duration
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall top",
 		About: `rollcall top shows what rollcall status does, and again and again, until Ctrl-C. First
 come the leader and instances that differ, are old or are silent. It needs a terminal:
 where there is none, take rollcall status.`,
 		Settings: append(f.table(), f.replicas(),
-			service.Setting{Name: "every", Default: "2s",
-				Value:   service.Duration(&every, time.Second, time.Hour),
+			cli.Setting{Name: "every", Default: "2s",
+				Value:   cli.Duration(&every, time.Second, time.Hour),
 				Meaning: "how often the fleet is asked"}),
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			f.check(in)
 			if f.json {
 				in.Fault("--json: top is for people; rollcall status has --json")
