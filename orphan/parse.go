@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/rollcall-redis/rollcall/internal/near"
 )
 
 // Parse reads rules: one YAML document {rules: [...]}. It checks all that Validate does, except
@@ -222,7 +224,7 @@ func (d *decoder) fields(
 		element, done := of(key.Value)
 		if !element.IsValid() {
 			d.faults = append(d.faults, located{
-				path: at, line: key.Line, text: "unknown field" + near(key.Value, names), unknown: true,
+				path: at, line: key.Line, text: "unknown field" + likely(key.Value, names), unknown: true,
 			})
 			continue
 		}
@@ -298,37 +300,10 @@ func names(of reflect.Type) (names []string) {
 	return names
 }
 
-// near proposes the name that a wrong one is likely meant to be, or else all names.
-func near(wrong string, names []string) string {
-	best, least := "", 3
-	for _, name := range names {
-		if far := distance(wrong, name); far < least && far < len(name) {
-			best, least = name, far
-		}
+// likely proposes the name that a wrong one is likely meant to be, or else all names.
+func likely(wrong string, names []string) string {
+	if meant := near.Name(wrong, names, 2); meant != "" {
+		return fmt.Sprintf("; is it %s?", meant)
 	}
-	if best == "" {
-		return "; there are " + strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("; is it %s?", best)
-}
-
-// distance is how many characters have to be put in, taken out or changed to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			changed := diagonal
-			if a[i] != b[j] {
-				changed++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(changed, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return "; there are " + strings.Join(names, ", ")
 }

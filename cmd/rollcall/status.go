@@ -262,7 +262,7 @@ func showHead(w io.Writer, s inspect.Status) error {
 	}
 	limit := "no limit"
 	if s.Redis.MaxMemory > 0 {
-		limit = megabytes(s.Redis.MaxMemory) + " at most"
+		limit = inspect.Megabytes(s.Redis.MaxMemory) + " at most"
 	}
 	err := columns(w, append(rows,
 		[]string{"held by", hold},
@@ -270,15 +270,13 @@ func showHead(w io.Writer, s inspect.Status) error {
 		[]string{"registry", fmt.Sprintf("%d entries, %d evicted ever", s.Entries, s.Witness.Evicted)},
 		[]string{"Redis", fmt.Sprintf("%s, %s, policy %s, %s used, %s", cmp.Or(s.Redis.Version, "version unknown"),
 			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"),
-			megabytes(s.Redis.Memory),
+			inspect.Megabytes(s.Redis.Memory),
 			limit)})...)
 	for _, text := range s.Unanswered {
 		err = cmp.Or(err, line(w, "no answer: %s", text))
 	}
 	return err
 }
-
-func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MB" }
 
 // join puts a comma between texts that are not empty.
 func join(a, b string) string {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/rollcall-redis/rollcall/internal/near"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
@@ -116,8 +117,12 @@ func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, s
 		case "version":
 			return c.Execute(ctx, append([]string{"--version"}, args[1:]...), environ, stdout, stderr)
 		}
+		meant := near.Name(strings.ToLower(args[0]), c.words(), 2)
+		if meant != "" {
+			meant = ": did you mean " + meant + "?"
+		}
 		fmt.Fprintf(stderr, "%s: unknown command %q%s (%s -h shows all)\n",
-			c.Name, args[0], c.nearest(args[0]), c.Name)
+			c.Name, args[0], meant, c.Name)
 		return ExitUsage
 	}
 	err := c.Load(args, environ)

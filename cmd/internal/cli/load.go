@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rollcall-redis/rollcall/internal/near"
 )
 
 // Faults are all faults of the settings, one line each, with the setting and the expected value.
@@ -194,7 +196,7 @@ func (c *Command) fromArgs(in *Input, rows []Setting, args []string) error {
 			continue
 		}
 		name, _, hasValue := strings.Cut(strings.TrimLeft(args[at-1], "-"), "=")
-		shown, near := "--"+name, ""
+		shown, meant := "--"+name, ""
 		switch {
 		case fs.Lookup(name) != nil:
 			in.Fault("%s: expected a value", shown)
@@ -202,9 +204,12 @@ func (c *Command) fromArgs(in *Input, rows []Setting, args []string) error {
 		case !flagName.MatchString(name):
 			shown = fmt.Sprintf("argument %d", at)
 		default:
-			near = nearestFlag(name, rows)
+			meant = near.Name(strings.ToLower(name), flags(rows), len(name)/4)
 		}
-		in.Fault("%s: no such flag%s; %s -h lists them", shown, near, c.Name)
+		if meant != "" {
+			meant = ", did you mean --" + meant + "?"
+		}
+		in.Fault("%s: no such flag%s; %s -h lists them", shown, meant, c.Name)
 		// Its value, if it has one, is not a fault of its own.
 		if !hasValue && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 			rest = rest[1:]

@@ -46,6 +46,13 @@ func (s Setting) isFlagAlone() bool { return s.Name == strings.ToLower(s.Name) }
 // Flag is the setting's name on the command line, without dashes.
 func (s Setting) Flag() string { return strings.ReplaceAll(strings.ToLower(s.Name), "_", "-") }
 
+func flags(rows []Setting) (names []string) {
+	for _, s := range rows {
+		names = append(names, s.Flag())
+	}
+	return names
+}
+
 // defaultText is the default as shown by help and page.
 func (s Setting) defaultText() string {
 	switch {

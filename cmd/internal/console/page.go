@@ -37,7 +37,7 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	"whole": func(f float64) int { return int(f) },
 	"clock": func(t time.Time) string { return t.UTC().Format("15:04:05") },
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"short": inspect.Short, "megabytes": megabytes, "living": living, "sorted": sortedInstances,
+	"short": inspect.Short, "megabytes": inspect.Megabytes, "living": living, "sorted": sortedInstances,
 	"problemClass": problemClass, "address": newReplicaLink,
 	"row": newInstanceRow, "blank": func() instanceRow { return instanceRow{} },
 	"reported": func(r janitor.Report, now time.Time) reportRow { return reportRow{r, ago(now, r.Started)} },

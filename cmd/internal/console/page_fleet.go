@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -117,8 +116,6 @@ func held(s inspect.Status) string {
 	}
 	return strings.Join(all, ", ")
 }
-
-func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MB" }
 
 // replicaLink names an instance, and its own page if its address can be reached.
 type replicaLink struct{ Instance, URL string }
