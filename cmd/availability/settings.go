@@ -80,7 +80,7 @@ func (s *settings) table() []cli.Setting {
 		{Name: "JWT_HS256_SECRET", Secret: true, Bare: true, Value: s.parseSecret,
 			Meaning: "Secret of tokens signed with HS256, of at least 32 bytes. Empty: HS256 is refused. This " +
 				"or JWT_JWKS is needed; both may be set.",
-			Consequence: "`openssl rand -hex 32` makes some. Whoever has it can make tokens of any kind."},
+			Consequence: "`openssl rand -hex 32` makes some. It can sign tokens of any kind."},
 		s.jwtSecretRow(),
 		{Name: "JWT_JWKS", Secret: true,
 			Value: func(v string) error { s.jwks = cli.Secret(v); return jwksOK(v) },
@@ -97,7 +97,7 @@ func (s *settings) table() []cli.Setting {
 		{Name: "JWT_ISSUER", Value: cli.Text(&s.jwtIssuer),
 			Meaning: "What `iss` of each token must be. Empty: `iss` is not looked at."},
 		{Name: "SESSION_END_STATUSES", Default: "ended,completed,cancelled,expired", Value: s.parseEndings,
-			Meaning: "Words by which the API ends a session, with commas. `word=status`: that status is stored " +
+			Meaning: "Words that end a session in the API, with commas. `word=status`: that status is stored " +
 				"for it, as in `completed=ended,cancelled,expired`.",
 			Consequence: "A `status` that the table's enum or constraint does not have is refused with 400."},
 		seconds("MITRA_AUTO_OFFLINE_SWEEP_SECONDS", "30", &s.offlineInterval,
@@ -119,7 +119,7 @@ func (s *settings) table() []cli.Setting {
 		{Name: "AVAILABILITY_REDIS_SHARE", Default: "0.25",
 			Value:   cli.Share(&s.redisShare, janitor.LeastShare),
 			Meaning: "Most of Redis' time that the sweeps may take, over any second, all together.",
-			Consequence: "They go slower by themselves, down to a fifth of this, while small calls take " +
+			Consequence: "They slow down by themselves, down to a fifth of this, while small calls take " +
 				"longer than usual."},
 		{Name: "AVAILABILITY_LEASE_TTL", Default: "15s",
 			Value:   cli.Duration(&s.leaseTTL, 300*time.Millisecond, 10*time.Minute),
@@ -131,7 +131,7 @@ func (s *settings) table() []cli.Setting {
 			Meaning: "Time between two heartbeats of a replica; those of mitras are another thing."},
 		{Name: "HEARTBEAT_TTL", Default: "30s",
 			Value:   cli.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
-			Meaning: "How long a replica's heartbeat stands. At least three times the interval.",
+			Meaning: "How long a replica's heartbeat is valid. At least three times the interval.",
 			Consequence: "Nobody goes offline before Redis was listened to for this and 2 s, without a " +
 				"restart or a gap. **Never** differ among replicas: those that disagree sweep nothing."},
 	})

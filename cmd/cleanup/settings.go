@@ -54,7 +54,7 @@ func (s *settings) table() []cli.Setting {
 		{Name: "CLEANUP_INTERVAL", Default: "5m",
 			Value:   cli.Duration(&s.interval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "Time between two full passes of a rule.",
-			Consequence: "Each pass walks through all keys by SCAN. What was found once is looked at again " +
+			Consequence: "Each pass walks through all keys by SCAN. A key that was found once is judged again " +
 				"as soon as its grace is over, whatever the interval."},
 		{Name: "CLEANUP_INTERVAL_MS",
 			Value:   cli.Milliseconds(&s.interval, 50*time.Millisecond, 24*time.Hour),
@@ -70,7 +70,7 @@ func (s *settings) table() []cli.Setting {
 				"there is found under the old prefix alone."},
 		{Name: "CLEANUP_REDIS_SHARE", Default: "0.25", Value: cli.Share(&s.redisShare, janitor.LeastShare),
 			Meaning: "Most of Redis' time that cleaning may take, over any second, all rules together.",
-			Consequence: "It goes slower by itself, down to a fifth of this, while small calls take longer " +
+			Consequence: "It slows down by itself, down to a fifth of this, while small calls take longer " +
 				"than usual. 1: as fast as it can while nothing suffers."},
 		{Name: "CLEANUP_LEASE_TTL", Default: "15s",
 			Value:   cli.Duration(&s.leaseTTL, 300*time.Millisecond, 10*time.Minute),
@@ -82,7 +82,7 @@ func (s *settings) table() []cli.Setting {
 			Meaning: "Time between two heartbeats of a replica."},
 		{Name: "HEARTBEAT_TTL", Default: "30s",
 			Value:   cli.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
-			Meaning: "How long a heartbeat stands. At least three times the interval.",
+			Meaning: "How long a heartbeat is valid. At least three times the interval.",
 			Consequence: "Nothing is deleted before Redis was listened to for this and 2 s, without a " +
 				"restart or a gap: also after the first start. **Never** differ among replicas: workers " +
 				"that disagree delete nothing."},

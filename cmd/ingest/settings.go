@@ -72,7 +72,7 @@ func (s *settings) table() []cli.Setting {
 			Meaning: "Most device sockets at once. A further one takes the place of one that sent no frame, " +
 				"or waits in the kernel's backlog.",
 			Consequence: "More than the limit of open files (`ulimit -Hn`) less 256 allows is lowered to " +
-				"that, and the log says so: a replica without a free descriptor could not dial Redis."},
+				"that, with a log line: a replica without a free descriptor could not dial Redis."},
 		{Name: "INGEST_FIRST_FRAME", Default: "1m",
 			Value:   cli.Duration(&s.ingestFirstFrame, time.Second, time.Hour),
 			Meaning: "How long a device may take for its first frame once it was accepted.",
@@ -83,10 +83,10 @@ func (s *settings) table() []cli.Setting {
 			Consequence: "Devices prove nothing by it, unless INGEST_TLS_CLIENT_CA is set: the last one that " +
 				"names an IMEI gets its commands."},
 		{Name: "INGEST_TLS_CERT", Value: cli.Text(&s.ingestTLSCert),
-			Meaning: "File of the certificate, and of those that lead from it to its root, in PEM.",
+			Meaning: "File of the certificate and its intermediates, in PEM.",
 			Consequence: "Looked at once a second while devices connect, and read again when it has " +
-				"changed; no restart. Files that cannot be read, or are not a pair, leave the former " +
-				"standing, with a warning; at start they are a failure. Sockets that are open keep what " +
+				"changed; no restart. Files that cannot be read, or are not a pair, leave the old ones " +
+				"in use, with a warning; at start they are an error. Sockets that are open keep what " +
 				"they began with."},
 		{Name: "INGEST_TLS_KEY", Value: cli.Text(&s.ingestTLSKey),
 			Meaning: "File of its key, in PEM; read again as the certificate is."},
@@ -95,7 +95,7 @@ func (s *settings) table() []cli.Setting {
 				"a device that connects by TLS must show a certificate with its IMEI as common name or as a " +
 				"DNS name. Empty: devices are not asked for one.",
 			Consequence: "Other devices are refused, and counted as `certificate`. Read again when it has " +
-				"changed, no restart; a damaged or empty file leaves the former standing, with a warning and " +
+				"changed, no restart; a damaged or empty file leaves the old one in use, with a warning and " +
 				"`settings_file_failing`. Sockets of devices for which no authority in it vouches any more are " +
 				"closed. **Never** leave INGEST_ADDR on once all devices have certificates: without one, " +
 				"anybody can be any device there. See " +
@@ -103,10 +103,10 @@ func (s *settings) table() []cli.Setting {
 		{Name: "INGEST_PROXY_ADDR", Default: cli.Off, Value: cli.AddressOrOff(&s.ingestProxyAddr),
 			Meaning: "Where load balancers connect that put a PROXY header before each connection, so " +
 				"that logs show the device's address. `off`: nowhere.",
-			Consequence: "Version 2 of the header, or 1 if it comes in one packet, as its specification " +
-				"says. A connection without one is closed."},
+			Consequence: "Version 2 of the header, or 1 if it comes in one packet, as the specification " +
+				"requires. A connection without one is closed."},
 		{Name: "INGEST_PROXY_TRUSTED", Value: s.trusted,
-			Meaning: "Addresses of those load balancers, CIDRs separated by commas.",
+			Meaning: "Addresses of these load balancers, CIDRs separated by commas.",
 			Consequence: "Connections from elsewhere are closed, and counted as `untrusted`. **Never** " +
 				"set it wider than those: a trusted address can claim any other."},
 		{Name: "INGEST_PROXY_TLS", Default: "false", Switch: true, Value: cli.Bool(&s.ingestProxyTLS),
@@ -117,8 +117,8 @@ func (s *settings) table() []cli.Setting {
 			Value: cli.OneOf(&s.deviceAuthority, everybody, allowedSet),
 			Meaning: "Which devices are served. `everybody`: each that names a well-formed IMEI. `set`: " +
 				"the members of the Redis set `devices:allowed`.",
-			Consequence: "It is no proof of identity: an IMEI is no secret, and INGEST_TLS_CLIENT_CA is " +
-				"the proof. **Never** switch to `set` before the set is filled: an empty one allows nobody."},
+			Consequence: "It does not prove an identity, since IMEIs are public: INGEST_TLS_CLIENT_CA " +
+				"does. **Never** switch to `set` before the set is filled: an empty one allows nobody."},
 		{Name: "HEARTBEAT_INTERVAL", Default: "30s",
 			Value:   cli.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
 			Meaning: "Time between two heartbeats of a replica.",
@@ -126,7 +126,7 @@ func (s *settings) table() []cli.Setting {
 				"script a beat."},
 		{Name: "HEARTBEAT_TTL", Default: "90s",
 			Value:   cli.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
-			Meaning: "How long a heartbeat stands. At least three times the interval.",
+			Meaning: "How long a heartbeat is valid. At least three times the interval.",
 			Consequence: "How long a dead replica's entries stay, and how long a stall a living one " +
 				"survives. **Never** differ within a fleet: a fleet that disagrees sweeps nothing."},
 		{Name: "JANITOR_INTERVAL", Default: "60s",
@@ -159,8 +159,8 @@ func (s *settings) table() []cli.Setting {
 		{Name: "JANITOR_REDIS_SHARE", Default: "0.25", Value: s.share,
 			Meaning: "Most of Redis' time that sweeping may take, over any second, all sweeps together.",
 			Consequence: "The first half of a second's share is taken without rest, so that the death of " +
-				"a small owner is over at once; from then on the leader rests after each call. It goes " +
-				"slower by itself, down to a fifth of this, while others suffer. Higher sweeps a large " +
+				"a small owner is over at once; from then on the leader rests after each call. It slows " +
+				"down by itself, down to a fifth of this, while others suffer. Higher sweeps a large " +
 				"death sooner. 1: as fast as it can while nothing suffers. At least 0.005: with less a " +
 				"full scan of a million entries would not end before the leader gives up."},
 		{Name: "JANITOR_DRY_RUN", Default: "false", Switch: true, Value: cli.Bool(&s.janitorDryRun),

@@ -71,8 +71,8 @@ func (s *simulation) table() []cli.Setting {
 		{Name: "redis", Secret: true, Value: s.parseRedis,
 			Meaning: "URL of the gateways' Redis, to show how many connected trackers are routable; it " +
 				"is only read",
-			Consequence: "Routable: their entry names an instance whose heartbeat exists. It cannot tell " +
-				"whether that is the instance which holds the socket"},
+			Consequence: "Routable: their entry names an instance whose heartbeat exists. That may not be " +
+				"the instance that holds the socket"},
 		{Name: "codec", Default: "8", Meaning: "8, 8e or 16",
 			Value: func(v string) error {
 				if c.Codec = codecs[strings.ToLower(v)]; c.Codec == 0 {

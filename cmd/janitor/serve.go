@@ -109,9 +109,9 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	return err
 }
 
-// run serves until ctx ends or a part fails, and stops every part. They stop in this order, each
-// within its share of the grace: the janitor joins its passes and releases the lease (4/10); the
-// registry, which beats until then, says goodbye (2/10); HTTP, which shows all of that, ends last.
+// run serves until ctx ends or a part fails, then stops every part within its share of the grace.
+// The janitor joins its passes and releases the lease (4/10). The registry sends heartbeats until
+// then, and deregisters (2/10). HTTP shows all of that, and ends last.
 func (r *replica) run(ctx context.Context) error {
 	parts := program.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("http", r.http.Run)

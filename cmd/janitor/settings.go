@@ -10,7 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// settings are everything that can be set. What each means stands in the table.
+// settings are everything that can be set; the table has their meanings.
 type settings struct {
 	program.Base
 
@@ -21,7 +21,7 @@ type settings struct {
 	dryRun                          bool
 }
 
-// prefixes are those of variables that are ours: one that is no setting was mistyped.
+// prefixes are those of our variables: any other variable that begins so was mistyped.
 var prefixes = []string{"JANITOR_", "HEARTBEAT_"}
 
 // table is every setting there is. Names and defaults are those of ingest.
@@ -33,7 +33,7 @@ func (s *settings) table() []cli.Setting {
 			Consequence: "While two settings meet, nothing is removed (`settings`)."},
 		{Name: "HEARTBEAT_TTL", Default: "90s",
 			Value:   cli.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
-			Meaning: "How long a heartbeat stands, as the fleet's owners have it. At least three times the interval.",
+			Meaning: "How long a heartbeat is valid, as the fleet's owners have it. At least three times the interval.",
 			Consequence: "**Never** shorter than that of plain writers, whose setting nobody can compare: an " +
 				"owner is dead when its heartbeat has expired, and Redis must have been listened to for this " +
 				"and 2 s before."},
@@ -55,7 +55,7 @@ func (s *settings) table() []cli.Setting {
 				"Should be the same everywhere."},
 		{Name: "JANITOR_REDIS_SHARE", Default: "0.25", Value: cli.Share(&s.redisShare, janitor.LeastShare),
 			Meaning: "Most of Redis' time that sweeping may take, over any second.",
-			Consequence: "It goes slower by itself, down to a fifth of this, while small calls take longer " +
+			Consequence: "It slows down by itself, down to a fifth of this, while small calls take longer " +
 				"than usual."},
 		{Name: "JANITOR_DRY_RUN", Default: "false", Switch: true, Value: cli.Bool(&s.dryRun),
 			Meaning:     "The leader judges and reports, and deletes nothing.",

@@ -56,7 +56,7 @@ many entries of which dead owner. In JSON there is one record a line, with what 
 // followEvery is how often a log that is followed is read.
 const followEvery = time.Second
 
-// follow shows what is there, and then what is added, until ctx ends.
+// follow shows the present records, and then those that are added, until ctx ends.
 func (f *fleet) follow(ctx context.Context, r *inspect.Reader, w io.Writer, filter inspect.Filter) error {
 	records, end, err := r.LogUpTo(ctx, filter)
 	if err == nil || inspect.Partial(err) {

@@ -43,8 +43,8 @@ are asked for what they do not say in Redis: version, address, last passes.`,
 	}
 }
 
-// status is what Redis says, and the replicas that were named. That one does not answer is part of
-// the answer.
+// status asks Redis, and the replicas that were named. A replica without an answer is part of the
+// result.
 func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, error) {
 	type answer struct {
 		inspect.Replica
@@ -76,7 +76,7 @@ func showStatus(w io.Writer, s inspect.Status) error {
 	return cmp.Or(showHead(w, s), showProblems(w, s), showInstances(w, s), showSweeps(w, s))
 }
 
-// showProblems writes what the page says of the same state, a line each.
+// showProblems writes the sentences of the page, a line each.
 func showProblems(w io.Writer, s inspect.Status) error {
 	problems := slices.DeleteFunc(s.Problems(), func(p inspect.Problem) bool {
 		return strings.HasPrefix(p.Name, "hold:") // the head has it
@@ -129,7 +129,7 @@ func showInstances(w io.Writer, s inspect.Status) error {
 	return columns(w, rows...)
 }
 
-// leads says what an instance leads; "": nothing.
+// leads returns what an instance leads; "": nothing.
 func leads(s inspect.Status, id string) string {
 	switch {
 	case s.Partitions != nil && len(s.Partitions.Leads(id)) > 0:
@@ -140,7 +140,7 @@ func leads(s inspect.Status, id string) string {
 	return ""
 }
 
-// showPartitions writes what there is to say of several: how many, who leads which, what is held.
+// showPartitions writes how many there are, their leaders, and what is held.
 func showPartitions(s inspect.Status) (rows [][]string) {
 	p := s.Partitions
 	text := fmt.Sprintf("%d, the largest is %d with %d entries", p.Count, p.Largest, p.Most)

@@ -48,17 +48,17 @@ func (r *Redis) fileTable() []cli.Setting {
 	})
 	password.Meaning = "File of Redis' password; the user stays in the URL: `redis://rollcall@host:6379/0`. " +
 		"With Sentinel it is the servers' password, not the sentinels'."
-	password.Consequence = "Looked at once a second, and read again when it has changed; no restart. A new " +
-		"password is in use once Redis has let a connection in with it. Until then, and while the file " +
-		"cannot be read, the former stands, with a warning and `settings_file_failing`; at start it is a " +
-		"failure. Open connections go on. [How to rotate a password](runbook.md#rotate-a-password)."
+	password.Consequence = "Read again within a second of a change, without a restart. A new password is used once " +
+		"Redis has accepted it. Until then, and while the file cannot be read, the old one stays in use, with " +
+		"a warning and `settings_file_failing`; at start an unreadable file is an error. Open connections " +
+		"stay open. [How to rotate a password](runbook.md#rotate-a-password)."
 	password.Check = func(in *cli.Input) {
 		if f.password != "" && in.Understood("REDIS_URL") && (r.Embedded() || r.password() != "") {
 			in.Fault("REDIS_PASSWORD_FILE: expected a REDIS_URL of a server, without a password")
 		}
 	}
 	ca := cli.File(&f.ca, "REDIS_TLS_CA_FILE", readable)
-	ca.Meaning = "File of the certificates, in PEM, of those who may vouch for Redis' certificate. Empty: " +
+	ca.Meaning = "File of the CA certificates, in PEM, that Redis' certificate is checked against. Empty: " +
 		"the system's."
 	ca.Consequence = "With `rediss://` only. Read again as the password is."
 	cert := cli.File(&f.cert, "REDIS_TLS_CERT_FILE", readable)

@@ -79,7 +79,7 @@ func (q *questions) find(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// doctor is GET /api/v1/doctor. Those who ask meanwhile get the same answer.
+// doctor is GET /api/v1/doctor. Concurrent requests share an answer.
 func (q *questions) doctor(w http.ResponseWriter, req *http.Request) {
 	p, err := params(w, req, []string{"expect"})
 	if err != nil {

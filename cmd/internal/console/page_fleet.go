@@ -24,7 +24,7 @@ func (s Status) problems() (found []inspect.Problem) {
 			Sentence: "This replica, " + s.Instance + ", is not ready: " + s.NotReady + "."})
 	}
 	for _, text := range s.Redis.Warnings {
-		if text == connect.EmbeddedNotice { // chosen on purpose; the part about this replica says it
+		if text == connect.EmbeddedNotice { // chosen on purpose, and shown in the part about this replica
 			continue
 		}
 		found = append(found, inspect.Problem{Name: "redis:" + text, Level: inspect.Warning, Sentence: text})

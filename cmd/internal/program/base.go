@@ -45,8 +45,8 @@ func (b *Base) Table() []cli.Setting {
 			Consequence: "In a container set `:8080`, or neither probes nor Prometheus reach it. " +
 				"**Never** open it to the world."},
 		{Name: "HTTP_HOSTS", Value: b.hosts,
-			Meaning: "Names by which page, status and admin may be asked, separated by commas: those of an " +
-				"Ingress or proxy in front. Addresses, names without a dot, the host's own name and names " +
+			Meaning: "Host names of page, status and admin, separated by commas: those of an Ingress or " +
+				"proxy in front. Addresses, names without a dot, the host's own name and names " +
 				"that nobody can register (`.svc`, `.internal`, `.local`) need not be named. `*`: any name.",
 			Consequence: "A request by another name has status 421. Otherwise a page elsewhere could have " +
 				"its own name lead here, and read in your browser what this replica shows."},
@@ -92,8 +92,8 @@ func (b *Base) TokenTable() []cli.Setting {
 	})
 	file.Meaning = "File of the same, in its place. It is read again when it changes; no restart. A second " +
 		"line is a second token, for while clients change over."
-	file.Consequence = "A token that is too short, or a file that cannot be read, leaves the former token " +
-		"standing, with a warning and `settings_file_failing`; at start it is a failure."
+	file.Consequence = "A token that is too short, or a file that cannot be read, leaves the old token " +
+		"in use, with a warning and `settings_file_failing`; at start it is an error."
 	file.Check = func(in *cli.Input) { in.NotBoth("ADMIN_TOKEN", "ADMIN_TOKEN_FILE") }
 	return []cli.Setting{
 		{Name: "ADMIN_TOKEN", Secret: true, Bare: true,
