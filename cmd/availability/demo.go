@@ -3,12 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"slices"
-	"strings"
 
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/demo"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
@@ -57,20 +53,10 @@ func printed(name, what string, p *string) cli.Setting {
 }
 
 func playDemo(ctx context.Context, cfg demo.Config, environ []string) error {
-	binary, err := os.Executable()
+	command, err := cli.Itself(new(settings).table(), environ)
 	if err != nil {
-		return fmt.Errorf("availability: %w", err)
+		return err
 	}
-	// Settings of a replica in this environment are not meant for the demo's replicas.
-	rows := new(settings).table()
-	inherited := slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
-		name, _, _ := strings.Cut(pair, "=")
-		return slices.ContainsFunc(rows, func(s cli.Setting) bool { return s.Name == name })
-	})
-	cfg.Command = func() *exec.Cmd {
-		cmd := exec.Command(binary)
-		cmd.Env = slices.Clone(inherited)
-		return cmd
-	}
+	cfg.Command = command
 	return demo.Run(ctx, cfg)
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
@@ -50,7 +49,7 @@ type replica struct {
 // serve is a replica's whole life: it assembles the parts, serves until ctx ends or a part fails,
 // and stops everything. It returns nil if ctx ended and everything stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
-	r := &replica{settings: s, log: log, began: time.Now(), metrics: prometheus.NewRegistry()}
+	r := &replica{settings: s, log: log, began: time.Now(), metrics: program.Metrics()}
 	r.traces = tracing.Start(ctx, tracing.Config{
 		Program: "availability", Version: cli.Version(), Instance: s.InstanceID, Logger: log,
 	})
@@ -103,8 +102,6 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 		return err
 	}
 	metrics := r.metrics
-	metrics.MustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	// No Registerer: the registry's metrics are about devices, and there are none here.
 	r.registry, err = registry.New(registry.Config{
 		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Unique: s.Unique,

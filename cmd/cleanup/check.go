@@ -152,8 +152,8 @@ func showChecks(
 	for _, text := range remarks {
 		notes = append(notes, []string{"note", "", text})
 	}
-	if err := table(w, rows...); err != nil {
+	if err := cli.Columns(w, rows...); err != nil {
 		return 0, 0, err
 	}
-	return len(bad), len(cautions) + len(odd), table(w, slices.Concat(odd, places, notes, cautions, bad)...)
+	return len(bad), len(cautions) + len(odd), cli.Columns(w, slices.Concat(odd, places, notes, cautions, bad)...)
 }

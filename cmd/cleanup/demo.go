@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/cleanup/internal/demo"
@@ -49,22 +45,11 @@ func playDemo(ctx context.Context, out io.Writer, ferret string, environ []strin
 		return err
 	}
 	defer clients.Close()
-	binary, err := os.Executable()
+	command, err := cli.Itself(new(settings).table(), environ)
 	if err != nil {
-		return fmt.Errorf("cleanup: %w", err)
+		return err
 	}
-	// Settings of a worker in this environment are not meant for the demo's worker.
-	rows := new(settings).table()
-	inherited := slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
-		name, _, _ := strings.Cut(pair, "=")
-		return slices.ContainsFunc(rows, func(s cli.Setting) bool { return s.Name == name })
-	})
 	return demo.Run(ctx, demo.Config{
-		Command: func(args ...string) *exec.Cmd {
-			cmd := exec.Command(binary, args...)
-			cmd.Env = slices.Clone(inherited)
-			return cmd
-		},
-		Ferret: ferret, Redis: clients.Data, RedisURL: "redis://" + clients.Embedded, Out: out,
+		Command: command, Ferret: ferret, Redis: clients.Data, RedisURL: "redis://" + clients.Embedded, Out: out,
 	})
 }

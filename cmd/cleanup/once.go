@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
@@ -60,19 +59,6 @@ func checkOnce(in *cli.Input, s *settings, rule string) {
 	if rule != "" && len(names) > 0 && !slices.Contains(names, rule) {
 		in.Fault("--rule: expected one of %s, got %q", strings.Join(names, ", "), rule)
 	}
-}
-
-// table writes rows in columns. No cell can contain a line break.
-func table(w io.Writer, rows ...[]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = printable.Text(cell)
-		}
-		fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
-	}
-	return t.Flush()
 }
 
 // counts formats numbers by name, sorted by name: "alive 3, young 1".
@@ -141,7 +127,7 @@ func showWhy(w io.Writer, found []orphan.Finding) error {
 		if !f.Since.IsZero() {
 			rows = append(rows, []string{"  since", moment(f.Since)})
 		}
-		if err := table(w, rows...); err != nil {
+		if err := cli.Columns(w, rows...); err != nil {
 			return err
 		}
 	}
@@ -197,7 +183,7 @@ func showBins(w io.Writer, found []orphan.Binned) error {
 		was := strings.TrimSuffix(b.Key+" "+b.Member, " ")
 		rows = append(rows, []string{b.ID, was, moment(b.Removed), moment(b.Until)})
 	}
-	return table(w, rows...)
+	return cli.Columns(w, rows...)
 }
 
 func restore() *cli.Command {

@@ -92,7 +92,7 @@ func showPlans(w io.Writer, plans []orphan.Plan, warnings ...string) error {
 		}
 		scanned += p.Scanned
 	}
-	if err := table(w, rows...); err != nil {
+	if err := cli.Columns(w, rows...); err != nil {
 		return err
 	}
 	for _, text := range warnings {

@@ -42,7 +42,7 @@ change.`,
 				about, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# Pack "+name+": "), "\n")
 				rows = append(rows, []string{name, about})
 			}
-			if err := table(stdout, rows...); err != nil {
+			if err := cli.Columns(stdout, rows...); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintln(stdout, "\nRULES=pack:NAME runs one, cleanup rules NAME prints it.")

@@ -9,9 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-
 	"github.com/rollcall-redis/rollcall/cmd/cleanup/internal/cycles"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
@@ -84,9 +81,7 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 	for _, text := range orphan.Warnings(s.rules) {
 		log.Warn("a rule could be safer", "warning", text)
 	}
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics := program.Metrics()
 	// No Registerer: the registry's metrics are about devices, and there are none here. Its two
 	// sweeps are about devices too: they cost a small call per heartbeat interval, and one per
 	// interval.

@@ -4,12 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/demo"
@@ -76,21 +72,11 @@ func playDemo(ctx context.Context, cfg demo.Config, target connect.Redis, enviro
 	if clients.Embedded != "" {
 		cfg.RedisURL = "redis://" + clients.Embedded
 	}
-	binary, err := os.Executable()
+	command, err := cli.Itself(new(settings).table(), environ)
 	if err != nil {
-		return fmt.Errorf("ingest: %w", err)
+		return err
 	}
-	// Settings in this environment are for replicas, and not for the demo's.
-	rows := new(settings).table()
-	inherited := slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
-		name, _, _ := strings.Cut(pair, "=")
-		return slices.ContainsFunc(rows, func(s cli.Setting) bool { return s.Name == name })
-	})
-	cfg.Command = func() *exec.Cmd {
-		cmd := exec.Command(binary)
-		cmd.Env = slices.Clone(inherited)
-		return cmd
-	}
+	cfg.Command = command
 	err = demo.Run(ctx, cfg)
 	if ctx.Err() != nil {
 		return cmp.Or(context.Cause(ctx), err)

@@ -12,14 +12,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/commands"
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/console"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -89,9 +87,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if r.inspector, err = connect.Inspect(ctx, r.clients, log); err != nil {
 		return err
 	}
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics := program.Metrics()
 	layout, partitions := s.division()
 	r.registry, err = partition.NewRegistry(registry.Config{
 		Layout: layout,

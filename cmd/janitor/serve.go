@@ -8,9 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/console"
@@ -70,9 +67,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if r.inspector, err = connect.Inspect(ctx, r.clients, log); err != nil {
 		return err
 	}
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics := program.Metrics()
 	// One partition: a fleet of another number is refused, and more than 32 replicas cost no more.
 	r.registry, err = partition.NewRegistry(registry.Config{
 		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Unique: s.Unique,

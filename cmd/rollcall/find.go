@@ -108,5 +108,5 @@ func showRecords(w io.Writer, records []inspect.Record, head bool) error {
 		rows = append(rows, []string{at, term, r.Leader, r.Sweep, or(r.Owner), strconv.Itoa(r.Count),
 			strconv.Itoa(r.Reowned)})
 	}
-	return columns(w, rows...)
+	return cli.Columns(w, rows...)
 }

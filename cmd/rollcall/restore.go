@@ -122,7 +122,7 @@ func (r *restoring) showBins(w io.Writer, found []orphan.Binned) error {
 	for _, b := range found {
 		rows = append(rows, []string{b.ID, was(b), b.Rule, rfc3339(b.Removed), rfc3339(b.Until)})
 	}
-	return columns(w, rows...)
+	return cli.Columns(w, rows...)
 }
 
 func (r *restoring) showRestored(w io.Writer, done []orphan.Restored) error {
@@ -141,7 +141,7 @@ func (r *restoring) showRestored(w io.Writer, done []orphan.Restored) error {
 		}
 		rows = append(rows, []string{d.ID, or(was(d.Binned)), yes, remark})
 	}
-	if err := columns(w, rows...); err != nil {
+	if err := cli.Columns(w, rows...); err != nil {
 		return err
 	}
 	again := ""

@@ -126,7 +126,7 @@ func showInstances(w io.Writer, s inspect.Status) error {
 			or(in.TTL), or(in.Interval), running, or(in.Version), remarks})
 	}
 	fmt.Fprintln(w)
-	return columns(w, rows...)
+	return cli.Columns(w, rows...)
 }
 
 // leads returns what an instance leads; "": nothing.
@@ -173,7 +173,7 @@ func showSweeps(w io.Writer, s inspect.Status) error {
 			rows = append(rows, []string{l.Sweep, ago(l.At, s.Now), strconv.Itoa(l.Count), or(l.Owner), l.Leader})
 		}
 		fmt.Fprintln(w)
-		if err := columns(w, rows...); err != nil {
+		if err := cli.Columns(w, rows...); err != nil {
 			return err
 		}
 	}
@@ -191,7 +191,7 @@ func showSweeps(w io.Writer, s inspect.Status) error {
 				"s"})
 	}
 	fmt.Fprintln(w)
-	return columns(w, rows...)
+	return cli.Columns(w, rows...)
 }
 
 // showHead writes what there is one of: leader, hold, registry, Redis.
@@ -264,7 +264,7 @@ func showHead(w io.Writer, s inspect.Status) error {
 	if s.Redis.MaxMemory > 0 {
 		limit = inspect.Megabytes(s.Redis.MaxMemory) + " at most"
 	}
-	err := columns(w, append(rows,
+	err := cli.Columns(w, append(rows,
 		[]string{"held by", hold},
 		[]string{"witness", witness},
 		[]string{"registry", fmt.Sprintf("%d entries, %d evicted ever", s.Entries, s.Witness.Evicted)},

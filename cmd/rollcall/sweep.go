@@ -186,7 +186,7 @@ func (f *fleet) showReports(w io.Writer, reports []janitor.Report) (err error) {
 			rows = append(rows, []string{r.Sweep, outcome, strconv.Itoa(r.Scanned), strconv.Itoa(r.Condemned),
 				strconv.Itoa(r.Evicted), or(strings.Join(kept, ", ")), strconv.FormatFloat(r.Seconds, 'f', 3, 64) + "s"})
 		}
-		err = columns(w, rows...)
+		err = cli.Columns(w, rows...)
 	}
 	failed := slices.IndexFunc(reports, func(r janitor.Report) bool { return r.Outcome == janitor.Failed })
 	if err == nil && failed >= 0 {

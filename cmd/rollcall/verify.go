@@ -57,5 +57,5 @@ func showVerification(w io.Writer, v inspect.Verification) error {
 			strconv.Itoa(o.NotEntries)})
 	}
 	fmt.Fprintln(w)
-	return columns(w, rows...)
+	return cli.Columns(w, rows...)
 }

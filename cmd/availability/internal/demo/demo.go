@@ -36,7 +36,7 @@ var (
 type Config struct {
 	// Command returns the command of a replica, which reads its settings from the environment that
 	// Run adds.
-	Command func() *exec.Cmd
+	Command func(args ...string) *exec.Cmd
 	// Postgres is the folder of initdb and postgres, RedisServer a program.
 	Postgres, RedisServer string
 	// Out receives the timeline.
