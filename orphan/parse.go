@@ -45,7 +45,7 @@ func Parse(text []byte) ([]Rule, error) {
 }
 
 // A decoder fills Go values from YAML nodes. It is stricter than the library: each field is known
-// and stands once, each value has the type that is asked for, and it goes on after a fault. Paths
+// and given once, each value has the wanted type, and it continues after a fault. Paths
 // are such as rules[0].keep_if[1].exists.
 type decoder struct {
 	lines  map[string]int // path -> line, of all that is given
@@ -64,10 +64,10 @@ func (d *decoder) fault(path string, format string, args ...any) {
 	d.faults = append(d.faults, located{path: path, line: d.line(path), text: fmt.Sprintf(format, args...)})
 }
 
-// isGiven tells whether the YAML has this path.
+// isGiven reports whether the YAML has this path.
 func (d *decoder) isGiven(path string) bool { return d.lines[path] > 0 }
 
-// line is where a path stands, or else what it is part of.
+// line returns the line of a path, or else of the innermost part that is given.
 func (d *decoder) line(path string) int {
 	for {
 		if line := d.lines[path]; line > 0 {
@@ -81,8 +81,8 @@ func (d *decoder) line(path string) int {
 	}
 }
 
-// explains tells whether f is likely no more than the consequence of a fault of the YAML: one at
-// the same place, or a field unknown there. With keep_iff refused, the rule has no keep_if.
+// explains reports whether f is likely just the consequence of a fault of the YAML: one at the same
+// place, or a field unknown there. With keep_iff refused, the rule has no keep_if.
 func (d *decoder) explains(f Fault) bool {
 	at := path(f)
 	return slices.ContainsFunc(d.faults, func(l located) bool {
@@ -91,7 +91,7 @@ func (d *decoder) explains(f Fault) bool {
 	})
 }
 
-// path is where a fault stands in the document.
+// path is the place of a fault in the document.
 func path(f Fault) string {
 	if f.Index < 0 {
 		return f.Field
@@ -195,7 +195,7 @@ func (d *decoder) value(node *yaml.Node, path string, into reflect.Value) {
 }
 
 // fields reads a mapping. Of gives the value of a key, and what to do once it is read; if the value
-// is not valid, there is no such field.
+// is not valid, the field does not exist.
 func (d *decoder) fields(
 	node *yaml.Node, path string, of func(key string) (element reflect.Value, done func()), names []string,
 ) {

@@ -73,8 +73,8 @@ const (
 	endOf = "\x1b[K" // clears what is right
 )
 
-// show draws the answers of ask until ctx ends, and then restores the terminal. An error of the first
-// call ends it. A later one is shown below the last answer.
+// show draws the answers of ask until ctx ends, and then restores the terminal. An error of the
+// first call ends it. A later one is shown below the last answer.
 func (s *screen) show(
 	ctx context.Context, every time.Duration, ask func(context.Context) (inspect.Status, error),
 ) (err error) {
