@@ -37,7 +37,7 @@ const (
 	shortBytes = 512
 )
 
-// What a look finds about a candidate. All but condemned keep, and are reasons of
+// Verdicts of a look about a candidate. All but condemned keep, and are reasons of
 // orphan_kept_total.
 const (
 	condemned  = "condemned"
