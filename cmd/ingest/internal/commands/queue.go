@@ -1,0 +1,248 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+)
+
+const (
+	// waitingMost bounds the queue of the whole fleet. Each instance keeps a copy of it in memory:
+	// some 12 MB at most.
+	waitingMost = 10_000
+	// lookTime is how often the queue is read on from where the last reading ended. It is read from
+	// its start every Config.Answer: other instances remove entries.
+	lookTime = time.Second
+	// pagesMost bounds the pages of one look.
+	pagesMost = 2 * waitingMost / readMost
+)
+
+// waiting is this instance's copy of the queue. The Reader's mu guards what is not followQueue's
+// own.
+type waiting struct {
+	devices map[string][]entry // by IMEI, in the queue's order
+	count   int
+	look    chan struct{} // something changed: look at once
+
+	// followQueue's own.
+	from    string // for XRANGE: where to read on; "-": the start
+	began   time.Time
+	whole   bool            // the queue was read to its end once
+	overdue map[string]bool // entries that somebody sent long ago
+}
+
+func newWaiting() waiting {
+	return waiting{devices: make(map[string][]entry), look: make(chan struct{}, 1), from: "-"}
+}
+
+// Waiting returns the number of commands in the fleet's queue, as of the last look.
+func (r *Reader) Waiting() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting.count
+}
+
+// overdue is how long after a command was sent its instance should have reported an outcome.
+func (r *Reader) overdue() time.Duration { return 2 * r.cfg.Answer }
+
+// same compares entries of any streams.
+func (e entry) same(other entry) bool { return e.stream == other.stream && e.at == other.at }
+
+// followQueue sends the queue's commands to devices that are here, and adds the outcomes of those
+// that expired, until ctx ends.
+func (r *Reader) followQueue(ctx, work context.Context) {
+	for ctx.Err() == nil {
+		err := r.readQueue(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		r.looks.Note(err)
+		r.serveQueue(ctx, work)
+		timer := time.NewTimer(lookTime)
+		select {
+		case <-timer.C:
+		case <-r.waiting.look:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// readQueue reads the entries that were added since, or from time to time all of them.
+func (r *Reader) readQueue(ctx context.Context) error {
+	w := &r.waiting
+	if time.Since(w.began) >= r.cfg.Answer {
+		r.mu.Lock()
+		w.devices, w.count = make(map[string][]entry), 0
+		r.mu.Unlock()
+		w.from, w.began = "-", time.Now()
+	}
+	for range pagesMost {
+		ahead, page, err := r.page(ctx)
+		if err != nil {
+			return err
+		}
+		refusals := pool.New().WithMaxGoroutines(refusalsMost)
+		for _, m := range page {
+			e := r.parse(r.queue, m)
+			e.due = e.Expires.Add(-ahead)
+			if w.overdue[e.at] {
+				e.due = time.Time{}
+			}
+			if status, text := r.admit(e); status != "" {
+				refusals.Go(func() { _ = r.tryConclude(ctx, e, status, text) }) // or when it is read again
+			}
+			w.from = "(" + m.ID
+		}
+		refusals.Wait()
+		if len(page) < readMost {
+			w.whole = true
+			return nil
+		}
+	}
+	return nil
+}
+
+// page reads a page of the queue. ahead is by how much Redis' clock is ahead of this one.
+func (r *Reader) page(ctx context.Context) (ahead time.Duration, page []redis.XMessage, err error) {
+	w := &r.waiting
+	overdue := r.overdue()
+	if !w.whole {
+		overdue = 0 // an earlier life's are
+	}
+	call, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	out, err := waitingScript.Run(call, r.cfg.Client, []string{r.queue},
+		w.from, readMost, maxText, group, overdue.Milliseconds()).Slice()
+	if err != nil {
+		return 0, nil, err
+	}
+	errOdd := fmt.Errorf("commands: unexpected answer about %s", r.queue)
+	if len(out) < 2 {
+		return 0, nil, errOdd
+	}
+	ms, err := strconv.ParseInt(fmt.Sprint(out[0]), 10, 64)
+	if err != nil {
+		return 0, nil, errOdd
+	}
+	for i, item := range out[1:] {
+		texts, ok := item.([]any)
+		if !ok {
+			return 0, nil, errOdd
+		}
+		switch {
+		case i > 0:
+			page = append(page, message(texts))
+		case w.from == "-":
+			w.overdue = make(map[string]bool)
+			for _, at := range texts {
+				w.overdue[fmt.Sprint(at)] = true
+			}
+		}
+	}
+	return time.Until(time.UnixMilli(ms)), page, nil
+}
+
+// message makes an entry of { id, field, value, ... }.
+func message(texts []any) redis.XMessage {
+	m := redis.XMessage{Values: map[string]any{"": ""}} // not removed: see errRemoved
+	if len(texts) > 0 {
+		m.ID = fmt.Sprint(texts[0])
+		for pair := range slices.Chunk(texts[1:], 2) {
+			m.Values[fmt.Sprint(pair[0])] = pair[len(pair)-1]
+		}
+	}
+	return m
+}
+
+// admit adds an entry to the copy, or returns why it must not wait.
+func (r *Reader) admit(e entry) (refused Status, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := &r.waiting
+	list := w.devices[e.IMEI]
+	switch {
+	case e.fault != nil:
+		return Invalid, e.fault.Error()
+	case len(list) >= deviceMost:
+		return Busy, fmt.Sprintf("%d commands wait for the device already", len(list))
+	case w.count >= waitingMost:
+		return Busy, fmt.Sprintf("%d commands wait for their devices already", w.count)
+	}
+	w.devices[e.IMEI] = append(list, e)
+	w.count++
+	return "", ""
+}
+
+// ahead returns the entries that wait for a device.
+func (r *Reader) ahead(e entry) (entries []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, other := range r.waiting.devices[e.IMEI] {
+		entries = append(entries, other.at)
+	}
+	return entries
+}
+
+// forget removes an entry from the copy after its outcome, and lets the next one be sent.
+func (r *Reader) forget(e entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := &r.waiting
+	list := w.devices[e.IMEI]
+	i := slices.IndexFunc(list, e.same)
+	if i < 0 {
+		return
+	}
+	w.count--
+	if w.devices[e.IMEI] = slices.Delete(list, i, i+1); len(list) == 1 {
+		delete(w.devices, e.IMEI)
+		return
+	}
+	select {
+	case w.look <- struct{}{}:
+	default:
+	}
+}
+
+// serveQueue begins to send each ready device's first command, and adds outcomes that are due.
+func (r *Reader) serveQueue(ctx, work context.Context) {
+	send, due := r.turn(time.Now())
+	for _, e := range send {
+		_, _ = r.enqueue(ctx, work, e) // without a place it waits on
+	}
+	settles := pool.New().WithMaxGoroutines(refusalsMost)
+	for _, e := range due {
+		settles.Go(func() { _ = r.tryConclude(ctx, e, Expired, "expired before its device connected") })
+	}
+	settles.Wait()
+}
+
+// turn returns each ready device's first command, and up to a page of others that are due.
+// Commands that are being sent from here are neither.
+func (r *Reader) turn(now time.Time) (send, due []entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for imei, list := range r.waiting.devices {
+		queue := r.queues[imei]
+		if slices.ContainsFunc(queue, func(e entry) bool { return e.stream == r.queue }) {
+			continue
+		}
+		i := 0
+		for ; i < len(list) && !now.Before(list[i].due); i++ {
+			if len(due) < readMost {
+				due = append(due, list[i])
+				list[i].due = now.Add(r.cfg.Answer) // if it gets no outcome now
+			}
+		}
+		if i < len(list) && r.cfg.Devices.Ready(imei) {
+			send = append(send, list[i])
+		}
+	}
+	return send, due
+}
