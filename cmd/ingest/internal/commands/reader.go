@@ -121,7 +121,7 @@ func New(cfg Config) (*Reader, error) {
 	auto := promauto.With(cfg.Registerer)
 	r.counted = auto.NewCounterVec(prometheus.CounterOpts{Name: "ingest_commands_total",
 		Help: "Commands that this replica saw to, by status of the outcome, " +
-			"or duplicate or unusable (gone without one)."}, []string{"status"})
+			"or queued (it waits for its device now), duplicate or unusable (gone without one)."}, []string{"status"})
 	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_commands_outstanding",
 		Help: "Commands that this replica has read and that have no outcome yet.",
 	}, func() float64 { return float64(r.Outstanding()) })
