@@ -53,8 +53,8 @@ func (r *Reader) overdue() time.Duration { return 2 * r.cfg.Answer }
 // same compares entries of any streams.
 func (e entry) same(other entry) bool { return e.stream == other.stream && e.at == other.at }
 
-// followQueue sends the queue's commands to devices that are here, and adds the outcomes of those
-// that expired, until ctx ends.
+// followQueue sends the queue's commands to devices that are connected here, and adds outcomes of
+// commands that expired, until ctx ends.
 func (r *Reader) followQueue(ctx, work context.Context) {
 	for ctx.Err() == nil {
 		err := r.readQueue(ctx)

@@ -73,7 +73,7 @@ func TestAQueuedCommandIsSentOnceWhereverItsDeviceConnects(t *testing.T) {
 		b.settled(3)
 		b.await(func() bool { return two.counted("answered") == 3 && two.reader.Waiting() == 0 })
 
-		b.queues("c3", imei, "3") // the device is there already
+		b.queues("c3", imei, "3") // the device is connected already
 		require.Equal(b.t, "did 3", b.settled(4)["c3"].Text)
 	})
 }
