@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
+
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 const (
@@ -32,6 +35,7 @@ type waiting struct {
 	// followQueue's own.
 	from    string // for XRANGE: where to read on; "-": the start
 	began   time.Time
+	skew    time.Duration   // by how much Redis' clock is ahead of this one
 	whole   bool            // the queue was read to its end once
 	overdue map[string]bool // entries that somebody sent long ago
 }
@@ -77,20 +81,19 @@ func (r *Reader) followQueue(ctx, work context.Context) {
 func (r *Reader) readQueue(ctx context.Context) error {
 	w := &r.waiting
 	if time.Since(w.began) >= r.cfg.Answer {
-		r.mu.Lock()
-		w.devices, w.count = make(map[string][]entry), 0
-		r.mu.Unlock()
-		w.from, w.began = "-", time.Now()
+		if err := r.beginQueue(ctx); err != nil {
+			return err
+		}
 	}
 	for range pagesMost {
-		ahead, page, err := r.page(ctx)
+		page, err := r.page(ctx)
 		if err != nil {
 			return err
 		}
 		refusals := pool.New().WithMaxGoroutines(refusalsMost)
 		for _, m := range page {
 			e := r.parse(r.queue, m)
-			e.due = e.Expires.Add(-ahead)
+			e.due = e.Expires.Add(-w.skew)
 			if w.overdue[e.at] {
 				e.due = time.Time{}
 			}
@@ -108,56 +111,64 @@ func (r *Reader) readQueue(ctx context.Context) error {
 	return nil
 }
 
-// page reads a page of the queue. ahead is by how much Redis' clock is ahead of this one.
-func (r *Reader) page(ctx context.Context) (ahead time.Duration, page []redis.XMessage, err error) {
+// beginQueue begins to read the queue from its start.
+func (r *Reader) beginQueue(ctx context.Context) error {
 	w := &r.waiting
-	overdue := r.overdue()
+	least := r.overdue()
 	if !w.whole {
-		overdue = 0 // an earlier life's are
+		least = 0 // what an earlier life sent is overdue now
 	}
 	call, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	out, err := waitingScript.Run(call, r.cfg.Client, []string{r.queue},
-		w.from, readMost, maxText, group, overdue.Milliseconds()).Slice()
+	out, err := overdueScript.Run(call, r.cfg.Client, []string{r.queue}, group, least.Milliseconds()).StringSlice()
 	if err != nil {
-		return 0, nil, err
+		return err
 	}
-	errOdd := fmt.Errorf("commands: unexpected answer about %s", r.queue)
-	if len(out) < 2 {
-		return 0, nil, errOdd
+	if len(out) == 0 {
+		return fmt.Errorf("commands: unexpected answer about %s", r.queue)
 	}
-	ms, err := strconv.ParseInt(fmt.Sprint(out[0]), 10, 64)
+	ms, err := strconv.ParseInt(out[0], 10, 64)
 	if err != nil {
-		return 0, nil, errOdd
+		return fmt.Errorf("commands: unexpected answer about %s: %w", r.queue, err)
 	}
-	for i, item := range out[1:] {
-		texts, ok := item.([]any)
-		if !ok {
-			return 0, nil, errOdd
-		}
-		switch {
-		case i > 0:
-			page = append(page, message(texts))
-		case w.from == "-":
-			w.overdue = make(map[string]bool)
-			for _, at := range texts {
-				w.overdue[fmt.Sprint(at)] = true
-			}
-		}
+	w.skew = time.Until(time.UnixMilli(ms))
+	w.overdue = make(map[string]bool)
+	for _, at := range out[1:] {
+		w.overdue[at] = true
 	}
-	return time.Until(time.UnixMilli(ms)), page, nil
+	w.from, w.began = "-", time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w.devices, w.count = make(map[string][]entry), 0
+	return nil
 }
 
-// message makes an entry of { id, field, value, ... }.
-func message(texts []any) redis.XMessage {
-	m := redis.XMessage{Values: map[string]any{"": ""}} // not removed: see errRemoved
-	if len(texts) > 0 {
-		m.ID = fmt.Sprint(texts[0])
+// page reads a page of the queue.
+func (r *Reader) page(ctx context.Context) ([]redis.XMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	page, err := r.cfg.Client.XRangeN(ctx, r.queue, r.waiting.from, "+", readMost).Result()
+	if errors.Is(err, guard.ErrTooLarge) {
+		return r.cutPage(ctx)
+	}
+	return page, err
+}
+
+// cutPage reads a page of any size, with only what a command may have.
+func (r *Reader) cutPage(ctx context.Context) (page []redis.XMessage, err error) {
+	out, err := waitingScript.Run(ctx, r.cfg.Client, []string{r.queue}, r.waiting.from, readMost, maxText).Slice()
+	for _, item := range out {
+		texts, ok := item.([]any)
+		if !ok || len(texts) == 0 {
+			return nil, fmt.Errorf("commands: unexpected answer about %s", r.queue)
+		}
+		m := redis.XMessage{ID: fmt.Sprint(texts[0]), Values: map[string]any{"": ""}} // not removed: errRemoved
 		for pair := range slices.Chunk(texts[1:], 2) {
 			m.Values[fmt.Sprint(pair[0])] = pair[len(pair)-1]
 		}
+		page = append(page, m)
 	}
-	return m
+	return page, err
 }
 
 // admit adds an entry to the copy, or returns why it must not wait.

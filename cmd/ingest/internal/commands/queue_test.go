@@ -438,6 +438,54 @@ func TestQueuedCommandsForDevicesThatHopAreExecutedOnce(t *testing.T) {
 	require.Greater(t, of[Answered], devices, "or there is nothing to judge")
 }
 
+// If Redis' clock is behind, or a reply was lost: the sender knows that nothing was written.
+func TestACommandThatWasMarkedAndNotWrittenWaitsOn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	at := b.queues("c1", imei, "getver", "expires", in(time.Hour))
+	x := b.claimsAndDies("x", at)
+	e := x.waiting.devices[imei][0]
+	for _, status := range []Status{Expired, verdictWaits} {
+		added, err := x.add(t.Context(), e, status, "")
+		require.NoError(t, err)
+		require.Equal(t, verdictWaits, added)
+		verdict, _, _, err := x.take(t.Context(), e)
+		require.NoError(t, err)
+		require.Equal(t, verdictSend, verdict)
+	}
+	y, err := New(x.cfg) // its next life, or another
+	require.NoError(t, err)
+	verdict, _, _, err := y.take(t.Context(), e)
+	require.NoError(t, err)
+	require.Equal(t, verdictTaken, verdict)
+	added, err := y.add(t.Context(), e, verdictWaits, "")
+	require.NoError(t, err)
+	require.Equal(t, "instance_lost", added)
+	b.settled(1)
+}
+
+// The queue's marks alone suffice, and so do the states.
+func TestNoQueuedCommandIsSentAgainThoughOneOfItsMarksIsLost(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(b *bench){
+		"the state was evicted":        func(b *bench) { b.rdb.Del(b.t.Context(), state(b.layout, "c1")) },
+		"somebody destroyed the group": func(b *bench) { b.rdb.XGroupDestroy(b.t.Context(), Queue(b.layout), group) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, redistest.Shared(t))
+			b.claimsAndDies("x", b.queues("c1", imei, "getver", "expires", in(2*time.Second)))
+			lose(b)
+			a := b.gate("a")
+			d := a.connects(imei)
+			d.obeys()
+			a.reads(func(c *Config) { c.Answer = 300 * time.Millisecond })
+			require.Equal(t, InstanceLost, b.settled(1)["c1"].Status)
+			require.Empty(t, d.heard())
+		})
+	}
+}
+
 func TestSendWaitsForTheOutcomeOfAQueuedCommand(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))

@@ -32,6 +32,9 @@ var markLua string
 //go:embed waiting.lua
 var waitingLua string
 
+//go:embed overdue.lua
+var overdueLua string
+
 //go:embed claim.lua
 var claimLua string
 
@@ -53,6 +56,7 @@ var sweepLua string
 var (
 	takeScript     = redis.NewScript(stateLua + takeLua)
 	concludeScript = redis.NewScript(stateLua + concludeLua)
+	overdueScript  = redis.NewScript(overdueLua)
 	waitingScript  = redis.NewScript(waitingLua)
 	claimScript    = redis.NewScript(stateLua + markLua + claimLua)
 	settleScript   = redis.NewScript(stateLua + markLua + settleLua)

@@ -3,7 +3,7 @@
 -- for a command that nobody sent, and instance_lost for one that was sent long ago, or by an
 -- earlier life of this instance.
 -- KEYS[1] state  KEYS[2] queue  KEYS[3] responses
--- ARGV[1] to ARGV[11]: as of conclude.lua; status may be WAITS: this life did not send it after all
+-- ARGV[1] to ARGV[11]: as of conclude.lua; status may be WAITS: this life has not written it
 -- ARGV[12] how long ago, ms  ARGV[13] most entries of the queue  ARGV[14] most for a device
 -- ARGV[15..] entries that wait for the device already
 -- Result: the status added, by this call or an earlier one; DUPLICATE and GONE as in take.lua
@@ -31,13 +31,11 @@ end
 if not mine and (since or word) then
   local by = word and string.match(life, '/(.*)$') or 'another instance'
   status, said = 'instance_lost', 'sent by ' .. by .. ', which reported no outcome; the device may have executed it'
-elseif status == 'WAITS' then
+elseif status == 'WAITS' or status == 'expired' and ms() < tonumber(ARGV[5]) then
   if mine then
     redis.call('DEL', KEYS[1])
     redis.call('XACK', KEYS[2], ARGV[6], ARGV[1])
   end
-  return status
-elseif status == 'expired' and not mine and ms() < tonumber(ARGV[5]) then
   return 'WAITS'
 elseif status == 'busy' then
   if mine then return 'TAKEN' end
