@@ -27,15 +27,6 @@ type mutant struct {
 	checks   []string // any of which may be the one that fails
 }
 
-// An edit replaces what stands exactly once in a file.
-type edit struct{ file, from, to string }
-
-// A layer is a protection and how to take it away.
-type layer struct {
-	name  string
-	edits []edit
-}
-
 const (
 	guardLua    = "guard/guard.lua"
 	evictLua    = "registry/evict.lua"

@@ -18,9 +18,9 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// commandsWaitForDevices: a command waits for a device that comes and goes, while replicas are
-// killed, stopped and restarted, replies are lost, and once everything is. Its device executes it at
-// most once, and it has one outcome, unless Redis lost it (C9).
+// commandsWaitForDevices: commands wait for devices that come and go, while replicas are killed,
+// stopped and restarted, replies are lost, and once everything is. A device executes each at most
+// once, and each has one outcome, unless Redis lost it (C9).
 func commandsWaitForDevices(w *environment) {
 	met := w.opens()
 	w.Listened()
