@@ -27,15 +27,6 @@ type mutant struct {
 	checks   []string // any of which may be the one that fails
 }
 
-// An edit replaces what stands exactly once in a file.
-type edit struct{ file, from, to string }
-
-// A layer is a protection and how to take it away.
-type layer struct {
-	name  string
-	edits []edit
-}
-
 const (
 	guardLua    = "guard/guard.lua"
 	evictLua    = "registry/evict.lua"
@@ -59,6 +50,8 @@ const (
 	clientGo    = "lease/client.go"
 	takeLua     = "cmd/ingest/internal/commands/take.lua"
 	concludeLua = "cmd/ingest/internal/commands/conclude.lua"
+	claimLua    = "cmd/ingest/internal/commands/claim.lua"
+	settleLua   = "cmd/ingest/internal/commands/settle.lua"
 	answerLua   = "cmd/ingest/internal/commands/sweep.lua"
 	commandGo   = "cmd/ingest/internal/gateway/command.go"
 )
@@ -379,6 +372,20 @@ var mutants = []mutant{
 		what:     "a command is sent although its id stands for another",
 		edits:    []edit{{takeLua, "elseif word then\n", "elseif false then\n"}},
 		scenario: "CommandsWhileReplicasFail",
+		checks:   []string{"C9"},
+	},
+	{
+		name:     "QueuedCommandsSentAgain",
+		what:     "an instance sends a queued command that another has sent",
+		edits:    []edit{{claimLua, "if sent or word then\n", "if false then\n"}},
+		scenario: "CommandsWaitForDevices",
+		checks:   []string{"C9"},
+	},
+	{
+		name:     "QueuedCommandsExpireThoughSent",
+		what:     "a queued command that a killed instance has sent expires as if it had not",
+		edits:    []edit{{settleLua, "if not mine and (since or word) then\n", "if false then\n"}},
+		scenario: "CommandsWaitForDevices",
 		checks:   []string{"C9"},
 	},
 	{

@@ -23,6 +23,15 @@ import (
 // module is the path of this module.
 const module = "github.com/rollcall-redis/rollcall/"
 
+// An edit replaces what stands exactly once in a file.
+type edit struct{ file, from, to string }
+
+// A layer is a protection and how to take it away.
+type layer struct {
+	name  string
+	edits []edit
+}
+
 // TestEveryMutantStillCompiles checks the types of each package that a mutant changes, and of the
 // same without its layers alone. To build them all takes half an hour.
 func TestEveryMutantStillCompiles(t *testing.T) {

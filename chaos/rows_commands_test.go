@@ -24,6 +24,7 @@ import (
 // commandRows are about commands to devices that hop while replicas end.
 var commandRows = []row{
 	{31, "CommandsWhileReplicasFail", false, 32, nil, commandsWhileReplicasFail},
+	{31, "CommandsWaitForDevices", false, 32, nil, commandsWaitForDevices},
 }
 
 // commandsWhileReplicasFail: whatever happens to the replica that has a command, its device
@@ -39,7 +40,7 @@ func commandsWhileReplicasFail(w *environment) {
 	var devices, backends conc.WaitGroup
 	var given atomic.Int64
 	for i := range w.Fleet.Len() {
-		devices.Go(func() { w.obeys(moving, i) })
+		devices.Go(func() { w.obeys(moving, i, 0) })
 	}
 	for n := range 4 {
 		backends.Go(func() { w.gives(giving, n, &given) })
@@ -171,8 +172,8 @@ func (a answering) ofItself() error { return a.say(a.c.Codec, a.Executes(a.c, ju
 
 // obeys has device i move, report, and do what it is told. On a socket on which a command went
 // unanswered, or on which more came than an answer, all later answers are ambiguous, and nothing
-// could be judged: the device leaves it.
-func (w *environment) obeys(ctx context.Context, i int) {
+// could be judged: the device leaves it. Every other time it stays away, for up to away.
+func (w *environment) obeys(ctx context.Context, i int, away time.Duration) {
 	rnd := rand.New(rand.NewPCG(w.Seed, uint64(i)))
 	d := w.Fleet.Device(i)
 	for ctx.Err() == nil {
@@ -187,11 +188,16 @@ func (w *environment) obeys(ctx context.Context, i int) {
 			return manner.answers(answering{ctx, d, rnd, c, say})
 		})
 		leave()
+		pause := 10 * time.Millisecond
+		if away > 0 && rnd.IntN(2) == 0 {
+			pause += rand.N(away)
+			doubtful = true
+		}
 		if w.Gate.RLock(); doubtful || err != nil {
 			w.Fleet.LetGo(i, true)
 		}
 		w.Gate.RUnlock()
-		wait.For(ctx, 10*time.Millisecond)
+		wait.For(ctx, pause)
 	}
 }
 

@@ -32,7 +32,7 @@ func (c *c9) before(m *moment) {
 	if m.command[0] != "XADD" {
 		return
 	}
-	if strings.HasPrefix(m.key(), m.facts.outbound("")) {
+	if strings.HasPrefix(m.key(), m.facts.outbound("")) || m.key() == m.facts.queue() {
 		_, f := history.StreamEntry(m.command)
 		c.asked[f["id"]] = f["imei"]
 	}

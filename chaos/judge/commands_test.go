@@ -97,6 +97,21 @@ func TestWhatDevicesDidOnCommandIsJudged(t *testing.T) {
 	}
 }
 
+func TestCommandsOfTheQueueAreJudged(t *testing.T) {
+	t.Parallel()
+	for _, answered := range []bool{true, false} {
+		s := newBuilder()
+		s.upToDeath()
+		s.happens("XADD commands:queue 1-0 id c1 imei 1 text c1")
+		s.happens("XCLAIM commands:queue rollcall instance 0 1-0 TIME 1 RETRYCOUNT 1 FORCE JUSTID LASTID 0-0")
+		if answered {
+			s.happens("%s ; XACK commands:queue rollcall 1-0 ; XDEL commands:queue 1-0", s.outcome("b", "c1", "expired"))
+		}
+		s.facts.Executed, s.facts.Truth = []Execution{}, map[string]string{}
+		require.Equal(t, answered, len(checksOf(Judge(s.history, s.facts).Violations)) == 0)
+	}
+}
+
 func TestBadHistoriesOfCommandsAreRejected(t *testing.T) {
 	t.Parallel()
 	with := func(old, wrong string) func(*builder) {

@@ -91,10 +91,12 @@ func (f *Facts) heartbeat(instance string) (interval, ttl time.Duration) {
 	return interval, ttl
 }
 
-// outbound is the stream of commands for an instance, responses that of their outcomes.
+// outbound is the stream of commands for an instance, queue that of commands that wait for their
+// devices, responses that of the outcomes.
 func (f *Facts) outbound(instance string) string {
 	return f.Layout.Prefix + "commands:outbound:" + instance
 }
+func (f *Facts) queue() string     { return f.Layout.Prefix + "commands:queue" }
 func (f *Facts) responses() string { return f.Layout.Prefix + "commands:responses" }
 
 // leaseRetry is how long after a lease's end a waiter asks for it at the latest.

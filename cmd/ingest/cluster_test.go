@@ -58,6 +58,9 @@ func TestOnAClusterDevicesAreRoutableSweptAndCommanded(t *testing.T) {
 		return code == exitOK
 	})
 	require.Equal(t, "did getver\n", stdout)
+	code, stdout, stderr := command(t, url, "--queue", imei, "getver")
+	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, "did getver\n", stdout)
 
 	// A dead instance's leftovers are swept, whichever partition they are in.
 	for k := range 16 {

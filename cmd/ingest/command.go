@@ -26,6 +26,7 @@ func sendCommand() *cli.Command {
 		s       settings
 		codec   string
 		expires time.Duration
+		given   bool // expires was
 		c       commands.Command
 	)
 	return &cli.Command{
@@ -38,7 +39,9 @@ or --redis-url, and takes all other settings of ingest too.`,
 		Settings: []cli.Setting{
 			{Name: "codec", Default: "12", Value: cli.OneOf(&codec, "12", "14"), Meaning: "12 or 14"},
 			{Name: "expires", Default: "1m", Value: cli.Duration(&expires, time.Nanosecond, 24*time.Hour),
-				Meaning: "how long the command may wait for its device, at most 24h"},
+				Meaning: "how long the command may wait for its device, at most 24h, which is the default with --queue"},
+			{Name: "queue", Default: "false", Switch: true, Value: cli.Bool(&c.Queue),
+				Meaning: "wait for a device that is away, wherever it connects"},
 		},
 		Inherited: s.table(),
 		Prefixes:  prefixes,
@@ -55,10 +58,14 @@ or --redis-url, and takes all other settings of ingest too.`,
 			if _, err := teltonika.ParseIMEI(in.Args[0]); err != nil {
 				in.Fault("IMEI: expected 15 digits")
 			}
+			given = in.Given("expires")
 			c.IMEI, c.Text = in.Args[0], strings.Join(in.Args[1:], " ")
 		},
 		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
 			c.Codec, c.Expires = 12, time.Now().Add(expires)
+			if c.Queue && !given {
+				c.Expires = time.Time{} // Send's default
+			}
 			if codec == "14" {
 				c.Codec = 14
 			}

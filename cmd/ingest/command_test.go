@@ -111,6 +111,29 @@ func TestControlCharactersOfAnAnswerAreEscaped(t *testing.T) {
 	require.Equal(t, `not_connected at \x1b[2J: the instance that the registry names has no heartbeat`+"\n", stderr)
 }
 
+func TestACommandWaitsForADeviceThatIsAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	one := serving(t, on(server, append(calm, "--instance-id=ingest-1", "--registry-partitions=4")...)...)
+	two := serving(t, on(server, append(calm, "--instance-id=ingest-2", "--registry-partitions=4")...)...)
+	said := make(chan string)
+	go func() {
+		_, stdout, stderr := command(t, "--redis-url=redis://"+server.Addr(), "--queue", imei, "getver")
+		said <- stdout + stderr
+	}()
+	waiting := func(p *running) bool {
+		_, metrics := p.Get("/metrics")
+		return strings.Contains(metrics, "ingest_commands_waiting 1\n")
+	}
+	require.Eventually(t, func() bool { return waiting(one) && waiting(two) }, patience, 5*time.Millisecond)
+	two.obedient(imei)
+	require.Equal(t, "did getver\n", <-said)
+
+	code, _, stderr := command(t, "--redis-url=redis://"+server.Addr(), "--queue", "--expires=1ns", "490154203237518", "getver")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, ": expired before its device connected\n")
+}
+
 func xadd(instance, id string) *redis.XAddArgs {
 	return &redis.XAddArgs{Stream: "commands:outbound:" + instance, Values: []string{"id", id, "imei", imei, "text", "getver"}}
 }

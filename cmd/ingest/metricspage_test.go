@@ -41,7 +41,8 @@ func TestTheMetricsPageShowsTheMetricsOfIngest(t *testing.T) {
 
 	r = metricspage.NewRecorder()
 	_, err = commands.New(commands.Config{
-		Instance: reg.Instance(), Layout: reg.Layout(), Devices: sockets, Client: rdb, Blocking: rdb, Registerer: r,
+		Instance: reg.Instance(), Layout: reg.Layout(), Devices: sockets, Lookup: reg.Lookup,
+		Client: rdb, Blocking: rdb, Registerer: r,
 	})
 	require.NoError(t, err)
 	metricspage.Check(t, "../../", "Commands to devices", r, *update)

@@ -48,6 +48,11 @@ func TestEachDocumentedUserIsEnoughForWhatItIsFor(t *testing.T) {
 	code, stdout, stderr := command(t, entitled(t, server, "sender"), imei, "getver")
 	require.Equal(t, exitOK, code, stderr)
 	require.Equal(t, "did getver\n", stdout)
+	code, stdout, stderr = command(t, entitled(t, server, "sender"), "--queue", imei, "getver")
+	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, "did getver\n", stdout)
+	require.NoError(t, rdb.XAdd(ctx, &redis.XAddArgs{Stream: "commands:queue", Values: []string{"id", "old", "imei", imei, "text", "x", "expires", "1"}}).Err())
+	require.Eventually(t, func() bool { return rdb.XLen(ctx, "commands:queue").Val() == 0 }, patience, 20*time.Millisecond)
 	require.Equal(t, teltonika.Codec8.String(), rdb.XRange(ctx, "telemetry:teltonika", "-", "+").Val()[0].Values["codec"])
 
 	one.Await(func() bool { return one.state().Janitor.Leading || janitor.state().Janitor.Leading })
@@ -72,7 +77,7 @@ func TestEachDocumentedUserIsEnoughForWhatItIsFor(t *testing.T) {
 		"rollcall": {{"sadd", "devices:allowed", "1"}, {"del", "devices:allowed"}, {"flushall"}, {"config", "get", "*"}},
 		"janitor":  {{"xadd", "telemetry:teltonika", "*", "a", "b"}, {"smembers", "devices:allowed"}},
 		"sender": {
-			{"hset", "connections:registry", "1", "x"}, {"del", "commands:outbound:one"}, {"xadd", "commands:responses", "*", "a", "b"},
+			{"hset", "connections:registry", "1", "x"}, {"del", "commands:outbound:one"}, {"xdel", "commands:queue", "1-0"}, {"xadd", "commands:responses", "*", "a", "b"},
 			{"set", "instance:heartbeat:one", "x"},
 		},
 	} {

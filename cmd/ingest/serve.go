@@ -140,7 +140,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	}
 	r.commands, err = commands.New(commands.Config{
 		Instance: r.registry.Instance(), Layout: r.registry.Home(), Devices: r.gateway,
-		Client: r.clients.Data, Blocking: r.clients.Blocking,
+		Lookup: r.registry.Lookup, Client: r.clients.Data, Blocking: r.clients.Blocking,
 		Drain: s.ShutdownGrace / 10, Logger: log, Registerer: metrics,
 	})
 	if err != nil {

@@ -177,11 +177,15 @@ var meanings = map[string]meaning{
 	},
 	"ingest_commands_total": {
 		"`answered`",
-		"By [status](commands.md#statuses). `duplicate`: an id that was used before; `unusable`: no id; both went without an outcome. Answers of the leader for dead instances are in `janitor_passes_total{sweep=\"commands\"}` and the eviction log",
+		"By [status](commands.md#statuses). `queued`: moved to the queue. `duplicate`: an id that was used before; `unusable`: no id; both went without an outcome. Answers of the leader for dead instances are in `janitor_passes_total{sweep=\"commands\"}` and the eviction log",
 	},
 	"ingest_commands_outstanding": {
 		"Few",
 		"From 5,000 on a device has only one at a time; at 10,000 all further ones are `busy`: devices that take no commands, and long `expires`",
+	},
+	"ingest_commands_waiting": {
+		"As many as your backend queues",
+		"Near 10,000: further ones are `busy`. Grows: their devices stay away, and their `expires` is far ahead",
 	},
 	"orphan_removed_total": {
 		"Grows as your application leaks",

@@ -24,7 +24,7 @@ func inBubble(t *testing.T, f func(t *testing.T, r *Reader, rdb *redis.Client)) 
 		rdb := redis.NewClient(redistest.Fake(t))
 		defer rdb.Close()
 		r, err := New(Config{
-			Instance: "a", Devices: stub(never), Client: rdb, Blocking: rdb, Logger: slog.New(slog.DiscardHandler),
+			Instance: "a", Devices: stub(never), Lookup: unregistered, Client: rdb, Blocking: rdb, Logger: slog.New(slog.DiscardHandler),
 		})
 		require.NoError(t, err)
 		f(t, r, rdb)
@@ -38,7 +38,7 @@ func (r *Reader) added(t *testing.T, rdb *redis.Client, added, expires time.Dura
 		Stream: r.stream, ID: fmt.Sprintf("%d-0", now.Add(-added).UnixMilli()), Values: []any{"id", "c1", "imei", imei, "text", "x"},
 	}).Result()
 	require.NoError(t, err)
-	return entry{at: at, Command: Command{
+	return entry{stream: r.stream, at: at, Command: Command{
 		ID: "c1", IMEI: imei, Text: "x", Codec: 12, Expires: time.UnixMilli(now.Add(-expires).UnixMilli()),
 	}}
 }
@@ -267,9 +267,9 @@ func TestAReaderNeedsItsParts(t *testing.T) {
 		"the client":       func(c *Config) { c.Client = nil },
 		"the blocking one": func(c *Config) { c.Blocking = nil },
 	} {
-		cfg := Config{Instance: "a", Devices: stub(never), Client: rdb, Blocking: rdb}
+		cfg := Config{Instance: "a", Devices: stub(never), Lookup: unregistered, Client: rdb, Blocking: rdb}
 		miss(&cfg)
 		_, err := New(cfg)
-		require.EqualError(t, err, "commands: Config needs Instance, Devices, Client and Blocking", what)
+		require.EqualError(t, err, "commands: Config needs Instance, Devices, Lookup, Client and Blocking", what)
 	}
 }

@@ -36,7 +36,8 @@ const (
 	maxID, maxText = 128, 1024
 	// maxIMEI bounds the part of an invalid imei that is kept: the outcome repeats it.
 	maxIMEI = 32
-	// lifetime is the default of a command's expires, maxLifetime its bound.
+	// lifetime is the default of a command's expires, maxLifetime its bound, and the default of a
+	// queued one's.
 	lifetime, maxLifetime = time.Minute, 24 * time.Hour
 	// responsesMost caps the stream of outcomes, approximately: 21 MB of usual answers (100 bytes),
 	// 170 MB of the longest (1,280 bytes), measured on Redis 7.0.
@@ -51,6 +52,10 @@ func outboundPrefix(l registry.Layout) string { return l.Prefix + "commands:outb
 // Outbound returns the key of the stream of commands for devices that an instance holds.
 func Outbound(l registry.Layout, instance string) string { return outboundPrefix(l) + instance }
 
+// Queue returns the key of the stream of commands that wait for their devices, wherever those
+// connect.
+func Queue(l registry.Layout) string { return l.Prefix + "commands:queue" }
+
 // Responses returns the key of the stream of outcomes.
 func Responses(l registry.Layout) string { return l.Prefix + "commands:responses" }
 
@@ -64,6 +69,8 @@ type Command struct {
 	Text    string
 	Codec   int // 12 or 14; 0: 12
 	Expires time.Time
+	// Queue lets the command wait for its device in the queue while the device is away.
+	Queue bool
 }
 
 // Outcome is the final result of a command.
@@ -88,9 +95,11 @@ func outcome(m redis.XMessage) Outcome {
 }
 
 type entry struct {
-	at string // id in the stream
+	stream string // its key
+	at     string // id in the stream
 	Command
-	fault error // why it is invalid; if set, only ID and IMEI are meaningful, as sent
+	fault error     // why it is invalid; if set, only ID and IMEI are meaningful, as sent
+	due   time.Time // in the queue: when to ask Redis for its outcome
 }
 
 // Faults that leave no id to add an outcome under.
@@ -99,16 +108,20 @@ var (
 	errRemoved = errors.New("commands: pending, and gone from its stream")
 )
 
-func parse(m redis.XMessage) entry {
-	e, fault := read(m)
+func (r *Reader) parse(stream string, m redis.XMessage) entry {
+	e, fault := read(m, stream == r.queue)
+	e.stream = stream
 	if e.fault = fault; fault != nil { // it will not be sent: drop fields that may be large
 		e.Text, e.IMEI = "", strings.Clone(e.IMEI[:min(len(e.IMEI), maxIMEI)])
 	}
 	return e
 }
 
-func read(m redis.XMessage) (entry, error) {
-	e := entry{at: m.ID, Command: Command{IMEI: field(m, "imei"), Text: field(m, "text"), Codec: 12}}
+func read(m redis.XMessage, queued bool) (entry, error) {
+	e := entry{at: m.ID, Command: Command{
+		IMEI: field(m, "imei"), Text: field(m, "text"), Codec: 12,
+		Queue: queued || field(m, "queue") == "true",
+	}}
 	if len(m.Values) == 0 {
 		return e, errRemoved
 	}
@@ -122,6 +135,9 @@ func read(m redis.XMessage) (entry, error) {
 	}
 	added := time.UnixMilli(ms)
 	e.Expires = added.Add(lifetime)
+	if e.Queue {
+		e.Expires = added.Add(maxLifetime)
+	}
 	if _, err := teltonika.ParseIMEI(e.IMEI); err != nil {
 		return e, errors.New("imei: want 15 digits")
 	}
@@ -134,6 +150,9 @@ func read(m redis.XMessage) (entry, error) {
 		e.Codec = 14
 	default:
 		return e, errors.New("codec: want 12 or 14")
+	}
+	if q := field(m, "queue"); q != "" && q != "true" && q != "false" {
+		return e, errors.New("queue: want true or false")
 	}
 	if s := field(m, "expires"); s != "" {
 		ms, err := strconv.ParseInt(s, 10, 64)

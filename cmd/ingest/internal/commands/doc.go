@@ -14,13 +14,19 @@
 //	   ▲                                                       │
 //	   └── XREAD ◄── commands:responses ◄── outcome and XACK ──┘   or the janitor's sweep, if it is dead
 //
-// A command is an entry in the stream of the instance that the registry names for its device:
+// One more stream, commands:queue, has the commands that wait for their devices. Each instance
+// sends those of the devices that connect to it.
+//
+// A command is an entry in the stream of the instance that the registry names for its device, or in
+// the queue:
 //
 //	id       1 to 128 visible ASCII characters, chosen by the sender, never used before
 //	imei     15 digits
 //	text     1 to 1024 bytes
 //	codec    12, the default, or 14: the device compares the IMEI with its own before it executes
-//	expires  unix ms, at most a day ahead; by default a minute after the entry's own time
+//	expires  unix ms, at most a day ahead; by default a minute after the entry's own time,
+//	         in the queue a day
+//	queue    true: moves to the queue instead of becoming not_connected
 //
 // An outcome is an entry of commands:responses with the fields id, imei, instance, text and
 // status:
@@ -54,9 +60,18 @@
 // order, one at a time, with three seconds between an answer and the next command. Package gateway
 // describes when an answer could be taken for another command's.
 //
+// A queued command stays in the queue until its outcome. It is marked there too, as a pending entry
+// of the group: queue and mark are one key, and no instance sends what has a mark. An instance that
+// has written nothing removes its own mark. Every instance may add an outcome where there is
+// evidence: expired if Redis' clock is past expires and nobody sent the command; busy if Redis
+// counts enough entries; instance_lost if it was sent more than two minutes ago, or by an earlier
+// life of the same instance. Only the instance that the registry names for a device marks its
+// commands.
+//
 // Commands for one device do not delay others. Up to 16 may wait for a device and 10,000 at an
-// instance; once half of these places are taken, one per device. Further commands are answered
-// busy at once. Memory is therefore bounded: some 100 MB, and some 1,600 bytes for an outcome.
+// instance; once half of these places are taken, one per device. The queue has as many places for
+// the whole fleet. Further commands are answered busy at once. Memory is therefore bounded: some
+// 100 MB, and some 1,600 bytes for an outcome.
 //
 // The sweep acts only on a missing heartbeat, under the witness. The janitor's guard checks it
 // again on the server, in the step that answers and removes the commands. A missing roster entry,
@@ -65,6 +80,8 @@
 // exist.
 //
 // # Not guaranteed
+//
+// Only Redis has the queue: what a FLUSHALL or a failover loses of it is gone without an outcome.
 //
 // Commands get no outcome if a backend trims or deletes their stream, or Redis loses it. A
 // command may be written twice if Redis loses a mark, in a failover or by eviction, just when the

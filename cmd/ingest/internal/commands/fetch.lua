@@ -7,7 +7,7 @@
 local page = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', 1, 'STREAMS', KEYS[1], ARGV[3])
 local entry = page and page[1] and page[1][2][1]
 if not entry then return false end
-local known = { id = true, imei = true, text = true, codec = true, expires = true }
+local known = { id = true, imei = true, text = true, codec = true, expires = true, queue = true }
 local found, v = { entry[1] }, entry[2] or {}
 for i = 1, #v, 2 do
   if known[v[i]] then

@@ -41,12 +41,20 @@ func allocated(f func()) uint64 {
 
 // Not parallel: other tests' allocations would count.
 func TestLargeCommandsAreRefusedWithoutReadingThem(t *testing.T) {
+	refusesLarge(t, func(b *bench) string { return Outbound(b.layout, "one") })
+}
+
+func TestLargeCommandsOfTheQueueAreRefusedWithoutReadingThem(t *testing.T) {
+	refusesLarge(t, func(b *bench) string { return Queue(b.layout) })
+}
+
+func refusesLarge(t *testing.T, stream func(b *bench) string) {
 	b := setup(t, redistest.Start(t))
 	in := b.gate("one")
 	in.connects(imei).obeys()
-	addLarge(t, b.rdb, Outbound(b.layout, "one"))
+	addLarge(t, b.rdb, stream(b))
 	require.NoError(t, b.rdb.XAdd(t.Context(), &redis.XAddArgs{
-		Stream: Outbound(b.layout, "one"), Values: []string{"id", "small", "imei", imei, "text", "x"},
+		Stream: stream(b), Values: []string{"id", "small", "imei", imei, "text", "x"},
 	}).Err())
 	var target connect.Redis
 	require.NoError(t, target.Parse("redis://"+b.server.Addr()))

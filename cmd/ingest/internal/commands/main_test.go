@@ -130,7 +130,7 @@ func (b *bench) gate(id string) *instance {
 func (in *instance) reads(change ...func(*Config)) {
 	in.t.Helper()
 	cfg := Config{
-		Instance: in.id, Layout: in.layout, Devices: in.gateway, Client: in.client(), Blocking: in.client(),
+		Instance: in.id, Layout: in.layout, Devices: in.gateway, Lookup: in.sender().Lookup, Client: in.client(), Blocking: in.client(),
 		Drain: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {
@@ -269,7 +269,7 @@ func (b *bench) outcomes() (all []Outcome) {
 func (b *bench) awaits(n int, instances ...string) []Outcome {
 	b.t.Helper()
 	b.await(func() bool {
-		left := int64(0)
+		left := b.rdb.XLen(b.t.Context(), Queue(b.layout)).Val()
 		for _, id := range instances {
 			left += b.rdb.XLen(b.t.Context(), Outbound(b.layout, id)).Val()
 		}

@@ -31,8 +31,11 @@ func (r *Reader) conclude(work context.Context, e entry, status Status, text str
 		r.cfg.Logger.Debug("outcome of a command not added, trying again",
 			"id", e.ID, "entry", e.at, "error", err)
 		if !pause.Wait(work) {
-			r.cfg.Logger.Warn("outcome of a command is left to the janitor",
-				"id", e.ID, "entry", e.at, "status", status, "error", err)
+			by := "outcome of a command is left to the janitor"
+			if e.stream == r.queue {
+				by = "outcome of a queued command is left to other replicas"
+			}
+			r.cfg.Logger.Warn(by, "id", e.ID, "entry", e.at, "status", status, "error", err)
 			return
 		}
 	}
@@ -46,23 +49,30 @@ func (r *Reader) tryConclude(work context.Context, e entry, status Status, text 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), limit)
 	defer cancel()
-	log := r.cfg.Logger.With("id", e.ID, "stream", r.stream, "entry", e.at)
+	log := r.cfg.Logger.With("id", e.ID, "stream", e.stream, "entry", e.at)
 	added, err := string(status), error(nil)
 	switch {
-	case errors.Is(e.fault, errRemoved):
-		added, err = verdictGone, r.drop(ctx, e.at)
-	case errors.Is(e.fault, errNoID):
-		added, err = countUnusable, r.drop(ctx, e.at)
-	case added != verdictDuplicate && added != verdictGone:
+	case errors.Is(e.fault, errRemoved), errors.Is(e.fault, errNoID):
+		added, err = r.drop(ctx, e)
+	case added != verdictDuplicate && added != verdictGone && added != verdictTaken:
 		added, err = r.add(ctx, e, status, text)
 	}
 	if err != nil {
 		return fmt.Errorf("commands: %w", err)
 	}
+	if added != verdictTaken && added != verdictWaits {
+		r.forget(e)
+	}
 	switch added {
-	case verdictGone:
-		log.Info("a command is gone from its stream")
+	case verdictTaken, verdictWaits:
 		return nil
+	case verdictGone:
+		if e.stream != r.queue { // where any instance may add the outcome
+			log.Info("a command is gone from its stream")
+		}
+		return nil
+	case verdictQueued:
+		added = countQueued
 	case verdictDuplicate:
 		added = countDuplicate
 		log.Info("a command whose id was used before was removed")
@@ -76,6 +86,19 @@ func (r *Reader) tryConclude(work context.Context, e entry, status Status, text 
 // send sends a command if Redis permits it. It returns the outcome, or a verdict that has no
 // outcome. ctx ends when the instance stops, work when commands under way must end too.
 func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
+	status, text, unsent := r.trySend(ctx, work, e)
+	switch {
+	case !unsent || !e.Queue:
+		return status, text
+	case e.stream == r.queue:
+		return verdictWaits, ""
+	}
+	return verdictQueued, ""
+}
+
+// trySend returns the outcome, and whether the command could be sent elsewhere or later instead:
+// nothing was written, and it has not expired.
+func (r *Reader) trySend(ctx, work context.Context, e entry) (_ Status, text string, unsent bool) {
 	answer, err := r.cfg.Devices.Command(work, gateway.Command{
 		IMEI: e.IMEI, Codec: e.codec(), Text: []byte(e.Text), Expires: e.Expires,
 		Permit: func(waiting context.Context) (time.Duration, error) {
@@ -85,23 +108,23 @@ func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 	var refused *refusal
 	switch {
 	case err == nil:
-		return Answered, cut(answer)
+		return Answered, cut(answer), false
 	case errors.Is(err, gateway.ErrAmbiguous):
-		return MaybeAnswered, cut(answer)
+		return MaybeAnswered, cut(answer), false
 	case errors.As(err, &refused):
-		return refused.status, refused.text
+		return refused.status, refused.text, refused.status == NotConnected
 	case errors.Is(err, gateway.ErrWrongDevice):
-		return WrongDevice, detail(err, gateway.ErrWrongDevice)
+		return WrongDevice, detail(err, gateway.ErrWrongDevice), false
 	case errors.Is(err, gateway.ErrUnanswered) && work.Err() != nil:
-		return InstanceLost, "the instance stopped before an answer; the device may have executed it"
+		return InstanceLost, "the instance stopped before an answer; the device may have executed it", false
 	case errors.Is(err, gateway.ErrUnanswered):
-		return Timeout, detail(err, gateway.ErrUnanswered)
+		return Timeout, detail(err, gateway.ErrUnanswered), false
 	case errors.Is(err, errStopping):
-		return InstanceLost, "the instance stopped before it was sent"
+		return InstanceLost, "the instance stopped before it was sent", true
 	case errors.Is(err, context.DeadlineExceeded):
-		return Expired, "expired before it could be sent"
+		return Expired, "expired before it could be sent", false
 	}
-	return NotConnected, detail(err, gateway.ErrNotConnected)
+	return NotConnected, detail(err, gateway.ErrNotConnected), true
 }
 
 // answerMost bounds an answer in an outcome, in bytes. Trackers document this limit for a whole
@@ -130,6 +153,9 @@ func (r *Reader) permit(ctx, waiting context.Context, e entry) (time.Duration, e
 		verdict, left, owner, err := r.take(call, e)
 		cancel()
 		if err == nil {
+			if e.Queue { // expires may be a day ahead, and the device's later commands wait
+				left = r.cfg.Answer
+			}
 			return left, refused(verdict, owner)
 		}
 		// Redis is asked at least once, even after waiting has ended: expires is by its clock.

@@ -17,12 +17,19 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // stub implements Devices with a function.
 type stub func(context.Context, gateway.Command) ([]byte, error)
 
+func (stub) Ready(string) bool { return false }
+
 func (f stub) Command(ctx context.Context, c gateway.Command) ([]byte, error) { return f(ctx, c) }
+
+func unregistered(context.Context, string) (registry.Owner, error) {
+	return registry.Owner{}, registry.ErrNotRegistered
+}
 
 // never implements Devices without a device that takes commands.
 func never(ctx context.Context, _ gateway.Command) ([]byte, error) {
@@ -37,13 +44,13 @@ func command(n int, imei string) redis.XMessage {
 func TestPlacesAreGivenByDevice(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
-	r, err := New(Config{Instance: "a", Layout: b.layout, Devices: stub(never), Client: b.rdb, Blocking: b.rdb, Logger: slog.New(slog.DiscardHandler)})
+	r, err := New(Config{Instance: "a", Layout: b.layout, Devices: stub(never), Lookup: unregistered, Client: b.rdb, Blocking: b.rdb, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	work, stop := context.WithCancel(t.Context())
 	n := 0
 	add := func(device int) Status {
 		n++
-		status, _ := r.enqueue(work, work, parse(command(n, fmt.Sprintf("%015d", device))))
+		status, _ := r.enqueue(work, work, r.parse(r.stream, command(n, fmt.Sprintf("%015d", device))))
 		return status
 	}
 	device := 0
@@ -61,7 +68,7 @@ func TestPlacesAreGivenByDevice(t *testing.T) {
 		require.Equal(t, Busy, add(device), "half of all places are taken")
 	}
 	require.Equal(t, Busy, add(device+1), "all are")
-	status, _ := r.enqueue(work, work, parse(command(1, fmt.Sprintf("%015d", 0))))
+	status, _ := r.enqueue(work, work, r.parse(r.stream, command(1, fmt.Sprintf("%015d", 0))))
 	require.Empty(t, status, "one that is read again is not refused")
 	require.Equal(t, outstandingMost, r.Outstanding())
 	stop() // what waits finds its entry gone
@@ -140,14 +147,14 @@ func TestAnOutcomeIsTriedAgainAtGrowingDistances(t *testing.T) {
 				f := new(refusing)
 				f.left.Store(tries)
 				rdb.AddHook(f)
-				r, err := New(Config{Instance: "a", Devices: stub(never), Client: rdb, Blocking: rdb, Logger: slog.New(slog.DiscardHandler)})
+				r, err := New(Config{Instance: "a", Devices: stub(never), Lookup: unregistered, Client: rdb, Blocking: rdb, Logger: slog.New(slog.DiscardHandler)})
 				require.NoError(t, err)
 				at, err := rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: r.stream, Values: []any{"id", "c1", "imei", imei, "text", "x"}}).Result()
 				require.NoError(t, err)
 				m := command(1, imei)
 				m.ID = at
 				began := time.Now()
-				r.conclude(t.Context(), parse(m), Expired, "")
+				r.conclude(t.Context(), r.parse(r.stream, m), Expired, "")
 				require.Equal(t, want, time.Since(began))
 				require.Equal(t, int64(1), rdb.XLen(t.Context(), Responses(r.layout)).Val())
 			})
@@ -159,7 +166,7 @@ func TestWhatIsNoCommandKeepsNothingLarge(t *testing.T) {
 	t.Parallel()
 	m := command(1, strings.Repeat("9", 1<<20))
 	m.Values["text"] = strings.Repeat("x", 1<<20)
-	e := parse(m)
+	e := new(Reader).parse("x", m)
 	require.Error(t, e.fault)
 	require.Empty(t, e.Text)
 	require.Equal(t, strings.Repeat("9", maxIMEI), e.IMEI)

@@ -43,6 +43,7 @@ const (
 
 // Labels of ingest_commands_total beside the statuses of outcomes.
 const (
+	countQueued    = "queued"    // moved to the queue, since the device was away
 	countDuplicate = "duplicate" // id already has an outcome or another entry: removed without one
 	countUnusable  = "unusable"  // no usable id: removed without an outcome
 )
@@ -51,6 +52,8 @@ const (
 type Devices interface {
 	// Command sends a command and returns the answer: see gateway.Gateway.Command.
 	Command(ctx context.Context, c gateway.Command) ([]byte, error)
+	// Ready reports whether a device's socket here takes commands: see gateway.Gateway.Ready.
+	Ready(imei string) bool
 }
 
 // Config configures a Reader.
@@ -60,6 +63,8 @@ type Config struct {
 	Layout   registry.Layout
 	// Devices receives the commands.
 	Devices Devices
+	// Lookup returns the instance that holds a device: registry.Registry.Lookup.
+	Lookup func(ctx context.Context, imei string) (registry.Owner, error)
 	// Client writes marks and outcomes. It must honour contexts. The Reader does not close it.
 	Client redis.UniversalClient
 	// Blocking is for blocking reads only, which would delay other calls. Run closes it, since
@@ -69,6 +74,9 @@ type Config struct {
 	// Drain is how long commands under way may still be answered after Run's context has ended; 0
 	// means a second.
 	Drain time.Duration
+	// Answer is how long a device may take to answer a command with Queue; 0 means a minute. If its
+	// instance reports no outcome in twice that time, another one adds instance_lost.
+	Answer time.Duration
 	// Logger defaults to slog.Default. A nil Registerer registers no metrics.
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -80,36 +88,46 @@ type Reader struct {
 	cfg     Config
 	layout  registry.Layout
 	stream  string
-	life    string // distinguishes this process' marks from an earlier one's
+	queue   string
+	life    string // token/instance: distinguishes this process' marks from an earlier one's
 	counted *prometheus.CounterVec
 	reads   *streak.Streak
+	looks   *streak.Streak // of the queue
 	senders sync.WaitGroup
 
 	mu          sync.Mutex
 	outstanding int                // commands in queues
 	queues      map[string][]entry // by IMEI; each has a goroutine, which sends the first entry
+	waiting     waiting
 }
 
 // New returns a Reader, or an error that names the required settings. It does not talk to Redis.
 func New(cfg Config) (*Reader, error) {
-	if cfg.Instance == "" || cfg.Devices == nil || cfg.Client == nil || cfg.Blocking == nil {
-		return nil, errors.New("commands: Config needs Instance, Devices, Client and Blocking")
+	if cfg.Instance == "" || cfg.Devices == nil || cfg.Lookup == nil ||
+		cfg.Client == nil || cfg.Blocking == nil {
+		return nil, errors.New("commands: Config needs Instance, Devices, Lookup, Client and Blocking")
 	}
 	cfg.Drain = cmp.Or(cfg.Drain, time.Second)
+	cfg.Answer = cmp.Or(cfg.Answer, lifetime)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	r := &Reader{
-		cfg: cfg, layout: cfg.Layout, stream: Outbound(cfg.Layout, cfg.Instance), life: rand.Text(),
-		queues: make(map[string][]entry),
+		cfg: cfg, layout: cfg.Layout, stream: Outbound(cfg.Layout, cfg.Instance), queue: Queue(cfg.Layout),
+		life: rand.Text() + "/" + cfg.Instance, queues: make(map[string][]entry), waiting: newWaiting(),
 	}
 	r.reads = streak.New(cfg.Logger,
 		"commands cannot be read, trying again", "commands are read again", "stream", r.stream)
+	r.looks = streak.New(cfg.Logger,
+		"the queue of commands cannot be read, trying again", "the queue of commands is read again")
 	auto := promauto.With(cfg.Registerer)
 	r.counted = auto.NewCounterVec(prometheus.CounterOpts{Name: "ingest_commands_total",
 		Help: "Commands that this replica saw to, by status of the outcome, " +
-			"or duplicate or unusable (gone without one)."}, []string{"status"})
+			"or queued (it waits for its device now), duplicate or unusable (gone without one)."}, []string{"status"})
 	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_commands_outstanding",
 		Help: "Commands that this replica has read and that have no outcome yet.",
 	}, func() float64 { return float64(r.Outstanding()) })
+	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_commands_waiting",
+		Help: "Commands in the fleet's queue for devices that are away, as this replica last read it.",
+	}, func() float64 { return float64(r.Waiting()) })
 	return r, nil
 }
 
@@ -130,6 +148,8 @@ func (r *Reader) Run(ctx context.Context) error {
 	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)
 
+	var queue sync.WaitGroup
+	queue.Go(func() { r.followQueue(ctx, work) })
 	for pause := wait.Between(pauseFirst, pauseMost); ctx.Err() == nil; pause.Wait(ctx) {
 		began := time.Now()
 		err := r.follow(ctx, work)
@@ -143,6 +163,7 @@ func (r *Reader) Run(ctx context.Context) error {
 	}
 	timer := time.AfterFunc(r.cfg.Drain, func() { abandon(errStopping) })
 	defer timer.Stop()
+	queue.Wait() // it starts senders
 	r.senders.Wait()
 	r.leave(work)
 	return nil
@@ -213,7 +234,7 @@ func (r *Reader) read(ctx context.Context, from string) ([]redis.XMessage, error
 func (r *Reader) begin(ctx, work context.Context, page []redis.XMessage) bool {
 	refusals := pool.New().WithMaxGoroutines(refusalsMost)
 	for _, m := range page {
-		e := parse(m)
+		e := r.parse(r.stream, m)
 		status, text := r.enqueue(ctx, work, e)
 		if status != "" {
 			refusals.Go(func() { r.conclude(ctx, e, status, text) })
@@ -235,7 +256,7 @@ func (r *Reader) enqueue(ctx, work context.Context, e entry) (refused Status, te
 	switch {
 	case e.fault != nil:
 		return Invalid, e.fault.Error()
-	case slices.ContainsFunc(queue, func(q entry) bool { return q.at == e.at }): // read again after a failure
+	case slices.ContainsFunc(queue, e.same): // read again
 		return "", ""
 	case len(queue) >= most:
 		return Busy, fmt.Sprintf("%d commands wait for the device already", len(queue))

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 //go:embed state.lua
@@ -23,6 +25,21 @@ var takeLua string
 
 //go:embed conclude.lua
 var concludeLua string
+
+//go:embed mark.lua
+var markLua string
+
+//go:embed waiting.lua
+var waitingLua string
+
+//go:embed overdue.lua
+var overdueLua string
+
+//go:embed claim.lua
+var claimLua string
+
+//go:embed settle.lua
+var settleLua string
 
 //go:embed leave.lua
 var leaveLua string
@@ -39,6 +56,10 @@ var sweepLua string
 var (
 	takeScript     = redis.NewScript(stateLua + takeLua)
 	concludeScript = redis.NewScript(stateLua + concludeLua)
+	overdueScript  = redis.NewScript(overdueLua)
+	waitingScript  = redis.NewScript(waitingLua)
+	claimScript    = redis.NewScript(stateLua + markLua + claimLua)
+	settleScript   = redis.NewScript(stateLua + markLua + settleLua)
 	leaveScript    = redis.NewScript(leaveLua)
 	fetchScript    = redis.NewScript(fetchLua)
 	namesScript    = redis.NewScript(namesLua)
@@ -46,7 +67,7 @@ var (
 	sweepBody      = guard.NewBody(stateLua + sweepConstants.Replace(sweepLua))
 )
 
-// Answers of the scripts beside a status: see take.lua.
+// Answers of the scripts beside a status: see take.lua, claim.lua and settle.lua.
 const (
 	verdictSend      = "SEND"
 	verdictExpired   = "EXPIRED"
@@ -54,15 +75,30 @@ const (
 	verdictLost      = "LOST"
 	verdictDuplicate = "DUPLICATE"
 	verdictGone      = "GONE"
+	verdictTaken     = "TAKEN"
+	verdictWaits     = "WAITS"
+	verdictQueued    = "QUEUED"
 )
 
-// take marks a command as sent, if it may be sent now.
+// take marks a command as sent, if it may be sent now. A queued one may only be if the registry
+// names this instance: a half-open socket may be left here of a device that has moved.
 func (r *Reader) take(
 	ctx context.Context, e entry,
 ) (verdict string, left time.Duration, owner string, err error) {
-	keys := []string{state(r.layout, e.ID), r.stream, r.layout.Registry()}
-	out, err := takeScript.Run(ctx, r.cfg.Client, keys,
-		e.at, r.life, r.cfg.Instance, e.IMEI, e.Expires.UnixMilli(), group).Slice()
+	script := takeScript
+	if e.stream == r.queue {
+		script = claimScript
+		at, err := r.cfg.Lookup(ctx, e.IMEI)
+		if err != nil && !errors.Is(err, registry.ErrNotRegistered) {
+			return "", 0, "", err
+		}
+		if at.Instance != r.cfg.Instance {
+			return verdictMoved, 0, at.Instance, nil
+		}
+	}
+	keys := []string{state(r.layout, e.ID), e.stream, r.layout.Registry()}
+	out, err := script.Run(ctx, r.cfg.Client, keys,
+		e.at, r.life, r.cfg.Instance, e.IMEI, e.Expires.UnixMilli(), group, consumer).Slice()
 	if err != nil {
 		return "", 0, "", err
 	}
@@ -100,22 +136,41 @@ func (r *Reader) fetch(ctx context.Context, from string) ([]redis.XMessage, erro
 
 // add adds an outcome, and returns the one that was added.
 func (r *Reader) add(ctx context.Context, e entry, status Status, text string) (string, error) {
-	keys := []string{state(r.layout, e.ID), r.stream, Responses(r.layout)}
+	keys := []string{state(r.layout, e.ID), e.stream, Responses(r.layout)}
 	ambiguous := 0
 	if status == MaybeAnswered {
 		status, ambiguous = Answered, 1
 	}
-	return concludeScript.Run(ctx, r.cfg.Client, keys,
+	script, args := concludeScript, []any{
 		e.at, r.life, r.cfg.Instance, e.IMEI, max(0, e.Expires.UnixMilli()), group,
-		e.ID, string(status), text, responsesMost, ambiguous).Text()
+		e.ID, string(status), text, responsesMost, ambiguous,
+	}
+	switch {
+	case e.stream == r.queue:
+		script = settleScript
+		args = append(args, r.overdue().Milliseconds(), waitingMost, deviceMost)
+		if status == Busy {
+			for _, at := range r.ahead(e) {
+				args = append(args, at)
+			}
+		}
+	case status == verdictQueued:
+		keys, args[8] = append(keys, r.queue), e.Text
+		args = append(args, cmp.Or(e.Codec, 12))
+	}
+	return script.Run(ctx, r.cfg.Client, keys, args...).Text()
 }
 
 // drop removes an entry that can have no outcome.
-func (r *Reader) drop(ctx context.Context, at string) error {
-	_, err := r.cfg.Client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.XAck(ctx, r.stream, group, at)
-		p.XDel(ctx, r.stream, at)
+func (r *Reader) drop(ctx context.Context, e entry) (verdict string, err error) {
+	var deleted *redis.IntCmd
+	_, err = r.cfg.Client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.XAck(ctx, e.stream, group, e.at)
+		deleted = p.XDel(ctx, e.stream, e.at)
 		return nil
 	})
-	return err
+	if err != nil || deleted.Val() == 0 {
+		return verdictGone, err
+	}
+	return countUnusable, nil
 }

@@ -18,8 +18,9 @@ const (
 	// lag is how long the registry may take to name a device's new instance, beat the time between
 	// two lookups meanwhile.
 	lag, beat = 3 * time.Second, 100 * time.Millisecond
-	// grace is how long Send waits for the outcome after the command has expired.
-	grace = 5 * time.Second
+	// grace is how long Send waits for the outcome after the command has expired; a queued one may
+	// have been sent just before, by an instance that died.
+	grace, queueGrace = 5 * time.Second, 4 * lifetime
 )
 
 // ErrNoOutcome is returned by Send if a command gets no outcome in time, because its instance is
@@ -39,16 +40,27 @@ type Sender struct {
 // Send sends a command to the instance that the registry names for its device, and waits for the
 // outcome. If that is not_connected because the device has moved, Send tries the new instance,
 // until the command expires. Each try has a new id, since an id has one outcome. An empty ID is
-// replaced by a random one. A zero Expires means a minute from now.
+// replaced by a random one. A zero Expires means a minute from now. With Queue, the command waits
+// for its device wherever that connects: Send asks no registry, and a zero Expires means a day.
 //
 // Errors: registry.ErrNotRegistered, ErrNoOutcome, the cause of ctx' end, or Redis' own.
 func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
 	c.ID = cmp.Or(c.ID, rand.Text())
 	if c.Expires.IsZero() {
 		c.Expires = time.Now().Add(lifetime)
+		if c.Queue {
+			c.Expires = c.Expires.Add(maxLifetime - lifetime - lag) // a clock that differs a little
+		}
 	}
-	ctx, cancel := context.WithDeadlineCause(ctx, c.Expires.Add(grace), ErrNoOutcome)
+	late := c.Expires.Add(grace)
+	if c.Queue {
+		late = c.Expires.Add(queueGrace)
+	}
+	ctx, cancel := context.WithDeadlineCause(ctx, late, ErrNoOutcome)
 	defer cancel()
+	if c.Queue {
+		return s.once(ctx, Queue(s.Layout), c)
+	}
 	owner, err := s.Lookup(ctx, c.IMEI)
 	if err != nil {
 		return Outcome{}, err
@@ -63,7 +75,7 @@ func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
 		if try > 1 {
 			c.ID = fmt.Sprintf("%s.%d", id, try)
 		}
-		o, err := s.once(ctx, owner.Instance, c)
+		o, err := s.once(ctx, Outbound(s.Layout, owner.Instance), c)
 		if err != nil || o.Status != NotConnected {
 			return o, err
 		}
@@ -74,7 +86,8 @@ func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
 	}
 }
 
-func (s *Sender) once(ctx context.Context, instance string, c Command) (Outcome, error) {
+// once adds a command to a stream, and waits for its outcome.
+func (s *Sender) once(ctx context.Context, stream string, c Command) (Outcome, error) {
 	last, err := s.Client.XRevRangeN(ctx, Responses(s.Layout), "+", "-", 1).Result()
 	if err != nil {
 		return Outcome{}, fmt.Errorf("commands: %w", err)
@@ -83,7 +96,7 @@ func (s *Sender) once(ctx context.Context, instance string, c Command) (Outcome,
 	if len(last) > 0 {
 		from = last[0].ID
 	}
-	err = s.Client.XAdd(ctx, &redis.XAddArgs{Stream: Outbound(s.Layout, instance), Values: []any{
+	err = s.Client.XAdd(ctx, &redis.XAddArgs{Stream: stream, Values: []any{
 		"id", c.ID, "imei", c.IMEI, "text", c.Text, "codec", cmp.Or(c.Codec, 12),
 		"expires", c.Expires.UnixMilli(),
 	}}).Err()
@@ -95,13 +108,13 @@ func (s *Sender) once(ctx context.Context, instance string, c Command) (Outcome,
 			Streams: []string{Responses(s.Layout), from}, Count: readMost, Block: beat,
 		}).Result()
 		if ctx.Err() != nil {
-			return Outcome{}, fmt.Errorf("%w (command %s at %s)", context.Cause(ctx), c.ID, instance)
+			return Outcome{}, fmt.Errorf("%w (command %s in %s)", context.Cause(ctx), c.ID, stream)
 		}
 		if errors.Is(err, redis.Nil) {
 			continue
 		}
 		if err != nil {
-			return Outcome{}, fmt.Errorf("commands: wait for the outcome of %s at %s: %w", c.ID, instance, err)
+			return Outcome{}, fmt.Errorf("commands: wait for the outcome of %s in %s: %w", c.ID, stream, err)
 		}
 		for _, m := range streams[0].Messages {
 			if from = m.ID; m.Values["id"] == c.ID {

@@ -137,6 +137,18 @@ func (g *Gateway) place(ctx context.Context, c Command) (*session, *pendingComma
 	}
 }
 
+// Ready reports whether a device has a socket here that takes commands, and is not known to have
+// a newer one at another replica.
+func (g *Gateway) Ready(imei string) bool {
+	s := g.newestSocket(imei)
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.commands.accepted && !s.moved && !s.ended
+}
+
 func newPendingCommand(c Command) (*pendingCommand, error) {
 	o := &pendingCommand{
 		codec: c.Codec, ready: make(chan struct{}), done: make(chan struct{}), heard: make(chan struct{}),

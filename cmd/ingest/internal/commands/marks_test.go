@@ -1,0 +1,114 @@
+package commands
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// claimsAndDies marks a command as an instance does that is killed before the outcome.
+func (b *bench) claimsAndDies(instance, at string) *Reader {
+	b.t.Helper()
+	r, err := New(Config{
+		Instance: instance, Layout: b.layout, Devices: stub(never), Lookup: b.sender().Lookup,
+		Client: b.rdb, Blocking: b.rdb, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(b.t, err)
+	require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.layout.Registry(), imei, instance).Err())
+	require.NoError(b.t, r.readQueue(b.t.Context()))
+	for _, e := range r.waiting.devices[imei] {
+		if e.at == at {
+			for range 2 { // a lost reply
+				verdict, _, _, err := r.take(b.t.Context(), e)
+				require.NoError(b.t, err)
+				require.Equal(b.t, verdictSend, verdict)
+			}
+		}
+	}
+	return r
+}
+
+func TestAQueuedCommandThatAKilledInstanceSentIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	for name, by := range map[string]string{"another": "x", "an earlier life of the same": "a"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, redistest.Shared(t))
+			at := b.queues("sent", imei, "sent")
+			killed := b.claimsAndDies(by, at)
+			b.queues("unsent", imei, "unsent")
+			a := b.gate("a")
+			d := a.connects(imei)
+			d.obeys()
+			answer := 300 * time.Millisecond
+			if by == "a" {
+				answer = time.Hour // it need not wait
+			}
+			a.reads(func(c *Config) { c.Answer = answer })
+			b.gate("b").reads(func(c *Config) { c.Answer = answer })
+			got := b.settled(2)
+			require.Equal(t, InstanceLost, got["sent"].Status)
+			require.Equal(t, "sent by "+by+", which reported no outcome; the device may have executed it", got["sent"].Text)
+			require.Equal(t, Outcome{"unsent", imei, "a", Answered, "did unsent"}, got["unsent"])
+			require.Equal(t, []string{"unsent"}, d.heard())
+
+			// If it is not dead after all, its outcome is ignored.
+			added, err := killed.add(t.Context(), entry{stream: Queue(b.layout), at: at, Command: Command{ID: "sent", IMEI: imei}}, Answered, "late")
+			require.NoError(t, err)
+			require.Equal(t, verdictGone, added)
+			b.settled(2)
+		})
+	}
+}
+
+// If Redis' clock is behind, or a reply was lost: the sender knows that nothing was written.
+func TestACommandThatWasMarkedAndNotWrittenWaitsOn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	at := b.queues("c1", imei, "getver", "expires", in(time.Hour))
+	x := b.claimsAndDies("x", at)
+	e := x.waiting.devices[imei][0]
+	for _, status := range []Status{Expired, verdictWaits} {
+		added, err := x.add(t.Context(), e, status, "")
+		require.NoError(t, err)
+		require.Equal(t, verdictWaits, added)
+		verdict, _, _, err := x.take(t.Context(), e)
+		require.NoError(t, err)
+		require.Equal(t, verdictSend, verdict)
+	}
+	y, err := New(x.cfg) // its next life, or another
+	require.NoError(t, err)
+	verdict, _, _, err := y.take(t.Context(), e)
+	require.NoError(t, err)
+	require.Equal(t, verdictTaken, verdict)
+	added, err := y.add(t.Context(), e, verdictWaits, "")
+	require.NoError(t, err)
+	require.Equal(t, "instance_lost", added)
+	b.settled(1)
+}
+
+// Each of the two marks is enough.
+func TestNoQueuedCommandIsSentAgainThoughOneOfItsMarksIsLost(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(b *bench){
+		"the state was evicted":        func(b *bench) { b.rdb.Del(b.t.Context(), state(b.layout, "c1")) },
+		"somebody destroyed the group": func(b *bench) { b.rdb.XGroupDestroy(b.t.Context(), Queue(b.layout), group) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, redistest.Shared(t))
+			b.claimsAndDies("x", b.queues("c1", imei, "getver", "expires", in(2*time.Second)))
+			lose(b)
+			a := b.gate("a")
+			d := a.connects(imei)
+			d.obeys()
+			a.reads(func(c *Config) { c.Answer = 300 * time.Millisecond })
+			require.Equal(t, InstanceLost, b.settled(1)["c1"].Status)
+			require.Empty(t, d.heard())
+		})
+	}
+}

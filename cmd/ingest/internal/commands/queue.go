@@ -1,0 +1,259 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/rollcall-redis/rollcall/guard"
+)
+
+const (
+	// waitingMost bounds the queue of the whole fleet. Each instance keeps a copy of it in memory:
+	// some 12 MB at most.
+	waitingMost = 10_000
+	// lookTime is how often the queue is read on from where the last reading ended. It is read from
+	// its start every Config.Answer: other instances remove entries.
+	lookTime = time.Second
+	// pagesMost bounds the pages of one look.
+	pagesMost = 2 * waitingMost / readMost
+)
+
+// waiting is this instance's copy of the queue. The Reader's mu guards what is not followQueue's
+// own.
+type waiting struct {
+	devices map[string][]entry // by IMEI, in the queue's order
+	count   int
+	look    chan struct{} // something changed: look at once
+
+	// followQueue's own.
+	from    string // for XRANGE: where to read on; "-": the start
+	began   time.Time
+	skew    time.Duration   // by how much Redis' clock is ahead of this one
+	whole   bool            // the queue was read to its end once
+	overdue map[string]bool // entries that somebody sent long ago
+}
+
+func newWaiting() waiting {
+	return waiting{devices: make(map[string][]entry), look: make(chan struct{}, 1), from: "-"}
+}
+
+// Waiting returns the number of commands in the fleet's queue, as of the last look.
+func (r *Reader) Waiting() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting.count
+}
+
+// overdue is how long after a command was sent its instance should have reported an outcome.
+func (r *Reader) overdue() time.Duration { return 2 * r.cfg.Answer }
+
+// same compares entries of any streams.
+func (e entry) same(other entry) bool { return e.stream == other.stream && e.at == other.at }
+
+// followQueue sends the queue's commands to devices that are connected here, and adds outcomes of
+// commands that expired, until ctx ends.
+func (r *Reader) followQueue(ctx, work context.Context) {
+	for ctx.Err() == nil {
+		err := r.readQueue(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		r.looks.Note(err)
+		r.serveQueue(ctx, work)
+		timer := time.NewTimer(lookTime)
+		select {
+		case <-timer.C:
+		case <-r.waiting.look:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// readQueue reads the entries that were added since, or from time to time all of them.
+func (r *Reader) readQueue(ctx context.Context) error {
+	w := &r.waiting
+	if time.Since(w.began) >= r.cfg.Answer {
+		if err := r.beginQueue(ctx); err != nil {
+			return err
+		}
+	}
+	for range pagesMost {
+		page, err := r.page(ctx)
+		if err != nil {
+			return err
+		}
+		refusals := pool.New().WithMaxGoroutines(refusalsMost)
+		for _, m := range page {
+			e := r.parse(r.queue, m)
+			e.due = e.Expires.Add(-w.skew)
+			if w.overdue[e.at] {
+				e.due = time.Time{}
+			}
+			if status, text := r.admit(e); status != "" {
+				refusals.Go(func() { _ = r.tryConclude(ctx, e, status, text) }) // or when it is read again
+			}
+			w.from = "(" + m.ID
+		}
+		refusals.Wait()
+		if len(page) < readMost {
+			w.whole = true
+			return nil
+		}
+	}
+	return nil
+}
+
+// beginQueue begins to read the queue from its start.
+func (r *Reader) beginQueue(ctx context.Context) error {
+	w := &r.waiting
+	least := r.overdue()
+	if !w.whole {
+		least = 0 // what an earlier life sent is overdue now
+	}
+	call, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	out, err := overdueScript.Run(call, r.cfg.Client, []string{r.queue}, group, least.Milliseconds()).StringSlice()
+	if err != nil {
+		return err
+	}
+	if len(out) == 0 {
+		return fmt.Errorf("commands: unexpected answer about %s", r.queue)
+	}
+	ms, err := strconv.ParseInt(out[0], 10, 64)
+	if err != nil {
+		return fmt.Errorf("commands: unexpected answer about %s: %w", r.queue, err)
+	}
+	w.skew = time.Until(time.UnixMilli(ms))
+	w.overdue = make(map[string]bool)
+	for _, at := range out[1:] {
+		w.overdue[at] = true
+	}
+	w.from, w.began = "-", time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w.devices, w.count = make(map[string][]entry), 0
+	return nil
+}
+
+// page reads a page of the queue.
+func (r *Reader) page(ctx context.Context) ([]redis.XMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	page, err := r.cfg.Client.XRangeN(ctx, r.queue, r.waiting.from, "+", readMost).Result()
+	if errors.Is(err, guard.ErrTooLarge) {
+		return r.cutPage(ctx)
+	}
+	return page, err
+}
+
+// cutPage reads a page of any size, with only what a command may have.
+func (r *Reader) cutPage(ctx context.Context) (page []redis.XMessage, err error) {
+	out, err := waitingScript.Run(ctx, r.cfg.Client, []string{r.queue}, r.waiting.from, readMost, maxText).Slice()
+	for _, item := range out {
+		texts, ok := item.([]any)
+		if !ok || len(texts) == 0 {
+			return nil, fmt.Errorf("commands: unexpected answer about %s", r.queue)
+		}
+		m := redis.XMessage{ID: fmt.Sprint(texts[0]), Values: map[string]any{"": ""}} // not removed: errRemoved
+		for pair := range slices.Chunk(texts[1:], 2) {
+			m.Values[fmt.Sprint(pair[0])] = pair[len(pair)-1]
+		}
+		page = append(page, m)
+	}
+	return page, err
+}
+
+// admit adds an entry to the copy, or returns why it must not wait.
+func (r *Reader) admit(e entry) (refused Status, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := &r.waiting
+	list := w.devices[e.IMEI]
+	switch {
+	case e.fault != nil:
+		return Invalid, e.fault.Error()
+	case len(list) >= deviceMost:
+		return Busy, fmt.Sprintf("%d commands wait for the device already", len(list))
+	case w.count >= waitingMost:
+		return Busy, fmt.Sprintf("%d commands wait for their devices already", w.count)
+	}
+	w.devices[e.IMEI] = append(list, e)
+	w.count++
+	return "", ""
+}
+
+// ahead returns the entries that wait for a device.
+func (r *Reader) ahead(e entry) (entries []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, other := range r.waiting.devices[e.IMEI] {
+		entries = append(entries, other.at)
+	}
+	return entries
+}
+
+// forget removes an entry from the copy after its outcome, and lets the next one be sent.
+func (r *Reader) forget(e entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := &r.waiting
+	list := w.devices[e.IMEI]
+	i := slices.IndexFunc(list, e.same)
+	if i < 0 {
+		return
+	}
+	w.count--
+	if w.devices[e.IMEI] = slices.Delete(list, i, i+1); len(list) == 1 {
+		delete(w.devices, e.IMEI)
+		return
+	}
+	select {
+	case w.look <- struct{}{}:
+	default:
+	}
+}
+
+// serveQueue begins to send each ready device's first command, and adds outcomes that are due.
+func (r *Reader) serveQueue(ctx, work context.Context) {
+	send, due := r.turn(time.Now())
+	for _, e := range send {
+		_, _ = r.enqueue(ctx, work, e) // without a place it waits on
+	}
+	settles := pool.New().WithMaxGoroutines(refusalsMost)
+	for _, e := range due {
+		settles.Go(func() { _ = r.tryConclude(ctx, e, Expired, "expired before its device connected") })
+	}
+	settles.Wait()
+}
+
+// turn returns each ready device's first command, and up to a page of others that are due.
+// Commands that are being sent from here are neither.
+func (r *Reader) turn(now time.Time) (send, due []entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for imei, list := range r.waiting.devices {
+		queue := r.queues[imei]
+		if slices.ContainsFunc(queue, func(e entry) bool { return e.stream == r.queue }) {
+			continue
+		}
+		i := 0
+		for ; i < len(list) && !now.Before(list[i].due); i++ {
+			if len(due) < readMost {
+				due = append(due, list[i])
+				list[i].due = now.Add(r.cfg.Answer) // if it gets no outcome now
+			}
+		}
+		if i < len(list) && r.cfg.Devices.Ready(imei) {
+			send = append(send, list[i])
+		}
+	}
+	return send, due
+}

@@ -1,0 +1,398 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// queues adds a command to the queue. Further fields follow, and win.
+func (b *bench) queues(id, imei, text string, more ...string) string {
+	b.t.Helper()
+	values := append([]string{"id", id, "imei", imei, "text", text}, more...)
+	at, err := b.rdb.XAdd(b.t.Context(), &redis.XAddArgs{Stream: Queue(b.layout), Values: values}).Result()
+	require.NoError(b.t, err)
+	return at
+}
+
+// settled waits until nothing waits or is being sent, and returns the outcomes by id. None has two.
+func (b *bench) settled(n int) map[string]Outcome {
+	b.t.Helper()
+	of := make(map[string]Outcome)
+	for _, o := range b.awaits(n) {
+		require.NotContains(b.t, of, o.ID)
+		of[o.ID] = o
+	}
+	pending, err := b.rdb.XPending(b.t.Context(), Queue(b.layout), group).Result()
+	if !redis.HasErrorPrefix(err, "NOGROUP") { // nothing was sent
+		require.NoError(b.t, err)
+		require.Zero(b.t, pending.Count, "marks of commands that are gone")
+	}
+	return of
+}
+
+// on every make of server: they differ in what pending entries allow.
+func eachMake(t *testing.T, f func(b *bench)) {
+	for name, start := range redistest.Makes() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(setup(t, start(t)))
+		})
+	}
+}
+
+func TestAQueuedCommandIsSentOnceWhereverItsDeviceConnects(t *testing.T) {
+	t.Parallel()
+	eachMake(t, func(b *bench) {
+		a, two := b.instance("a"), b.instance("b")
+		for i := range 3 {
+			b.queues(fmt.Sprint("c", i), imei, fmt.Sprint(i), "codec", fmt.Sprint(12+i%2*2), "expires", in(time.Hour))
+		}
+		b.await(func() bool { return a.reader.Waiting() == 3 && two.reader.Waiting() == 3 })
+		require.Empty(b.t, b.outcomes())
+		d := two.connects(imei)
+		d.obeys()
+		for i, o := range b.awaits(3, "a", "b") {
+			require.Equal(b.t, Outcome{fmt.Sprint("c", i), imei, "b", Answered, fmt.Sprint("did ", i)}, o)
+		}
+		require.Equal(b.t, []string{"0", "1", "2"}, d.heard())
+		b.settled(3)
+		b.await(func() bool { return two.counted("answered") == 3 && two.reader.Waiting() == 0 })
+
+		b.queues("c3", imei, "3") // the device is connected already
+		require.Equal(b.t, "did 3", b.settled(4)["c3"].Text)
+	})
+}
+
+func TestAQueuedCommandExpiresOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	for _, id := range []string{"a", "b", "c"} {
+		b.instance(id)
+	}
+	for i := range 2 * readMost {
+		b.queues(fmt.Sprint("c", i), fmt.Sprintf("%015d", i), "x", "expires", in(time.Duration(i%3-1)*time.Second))
+	}
+	b.queues("late", imei, "x", "expires", in(time.Hour))
+	b.await(func() bool { return len(b.outcomes()) >= 2*readMost })
+	require.NoError(t, b.rdb.XTrimMaxLen(t.Context(), Queue(b.layout), 0).Err()) // the last one
+	for _, o := range b.settled(2 * readMost) {
+		require.Equal(t, Expired, o.Status)
+		require.Equal(t, "expired before its device connected", o.Text)
+	}
+}
+
+func TestAQueuedCommandIsNotSentAfterItExpired(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := a.connects(imei)
+	d.obeys()
+	b.queues("c1", imei, "late", "expires", in(-time.Millisecond))
+	require.Equal(t, Expired, b.settled(1)["c1"].Status)
+	require.Empty(t, d.heard())
+}
+
+func TestADeviceThatLeavesBeforeACommandIsWrittenGetsItElsewhere(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	// Redis permits it, and the socket ends before the session writes it.
+	left, permitted := make(chan struct{}), 0
+	leaves := stub(func(ctx context.Context, c gateway.Command) ([]byte, error) {
+		select {
+		case <-left:
+			return nil, fmt.Errorf("%w: no socket", gateway.ErrNotConnected)
+		default:
+		}
+		if _, err := c.Permit(ctx); err == nil {
+			permitted++
+			close(left)
+		}
+		return nil, fmt.Errorf("%w: the socket ended before it could be sent", gateway.ErrNotConnected)
+	})
+	require.NoError(t, b.rdb.HSet(t.Context(), b.layout.Registry(), imei, "x").Err())
+	x := &instance{bench: b, id: "x"}
+	x.reads(func(c *Config) { c.Devices = ready{leaves} })
+	b.queues("c1", imei, "getver")
+	<-left
+	a := b.instance("a")
+	d := a.connects(imei)
+	d.obeys()
+	require.Equal(t, Outcome{"c1", imei, "a", Answered, "did getver"}, b.settled(1)["c1"])
+	require.Equal(t, []string{"getver"}, d.heard())
+}
+
+// ready is a stub whose devices take commands.
+type ready struct{ stub }
+
+func (ready) Ready(string) bool { return true }
+
+func TestAHalfOpenSocketGetsNoQueuedCommand(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a, two := b.instance("a"), b.instance("b")
+	stale := a.connects(imei)
+	stale.obeys()
+	d := two.connects(imei)
+	d.obeys()
+	for i := range 3 {
+		b.queues(fmt.Sprint("c", i), imei, fmt.Sprint(i))
+	}
+	for _, o := range b.settled(3) {
+		require.Equal(t, "b", o.Instance)
+	}
+	require.Empty(t, stale.heard())
+
+	// Nor does one here, whose device has a newer one.
+	newer := two.connects(imei)
+	newer.obeys()
+	b.queues("c3", imei, "3")
+	require.Equal(t, Answered, b.settled(4)["c3"].Status)
+	require.Equal(t, []string{"3"}, newer.heard())
+}
+
+func TestACommandForADeviceThatIsNotAtItsInstanceMovesToTheQueue(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a, two := b.instance("a"), b.instance("b")
+	d := two.connects(imei)
+	d.obeys()
+	b.adds("b", "here", imei, "here", "queue", "true")
+	b.adds("a", "moved", imei, "moved", "queue", "true", "codec", "14", "expires", in(time.Hour))
+	b.adds("a", "not", imei, "not", "queue", "false")
+	b.adds("a", "odd", imei, "odd", "queue", "1")
+	b.awaits(4, "a", "b")
+	got := b.settled(4)
+	require.Equal(t, Outcome{"here", imei, "b", Answered, "did here"}, got["here"])
+	require.Equal(t, Outcome{"moved", imei, "b", Answered, "did moved"}, got["moved"])
+	require.Equal(t, NotConnected, got["not"].Status)
+	require.Equal(t, Outcome{"odd", imei, "a", Invalid, "queue: want true or false"}, got["odd"])
+	require.Equal(t, 1, a.counted("queued"))
+
+	// An instance that stops moves what it has not sent.
+	quiet := &tracker{Device: device.New(other, device.Options{Timeout: patience}), t: t}
+	t.Cleanup(quiet.Close)
+	quiet.joins(a) // without a frame
+	b.adds("a", "stopped", other, "stopped", "queue", "true")
+	b.await(func() bool { return a.reader.Outstanding() == 1 })
+	quiet.joins(two)
+	a.ends()
+	quiet.reports()
+	quiet.obeys()
+	require.Equal(t, Outcome{"stopped", other, "b", Answered, "did stopped"}, b.settled(5)["stopped"])
+}
+
+func TestTheQueueIsBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a, two := b.instance("a"), b.instance("b")
+	pipe := b.rdb.Pipeline()
+	add := func(n int, imei string) {
+		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: Queue(b.layout), Values: []any{
+			"id", fmt.Sprint("c", n), "imei", imei, "text", "x", "expires", in(time.Hour)}})
+	}
+	for n := range deviceMost + 1 {
+		add(n, imei)
+	}
+	for n := range waitingMost - deviceMost + 10 {
+		add(100+n, fmt.Sprintf("%015d", n))
+	}
+	_, err := pipe.Exec(t.Context())
+	require.NoError(t, err)
+	b.await(func() bool { return a.reader.Waiting() == waitingMost && two.reader.Waiting() == waitingMost })
+	b.await(func() bool { return len(b.outcomes()) >= 11 })
+	require.Equal(t, int64(waitingMost), b.rdb.XLen(t.Context(), Queue(b.layout)).Val())
+	for _, o := range b.outcomes() {
+		require.Equal(t, Busy, o.Status)
+		if o.IMEI == imei {
+			require.Equal(t, "16 commands wait for the device already", o.Text)
+			continue
+		}
+		require.Equal(t, "10000 commands wait for their devices already", o.Text)
+	}
+	require.Len(t, b.outcomes(), 11)
+}
+
+// A copy of the queue that is not up to date refuses nothing.
+func TestNothingIsRefusedForWhatNoLongerWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	for n := range deviceMost {
+		b.queues(fmt.Sprint("c", n), imei, "x")
+	}
+	b.await(func() bool { return a.reader.Waiting() == deviceMost })
+	require.NoError(t, b.rdb.XTrimMaxLen(t.Context(), Queue(b.layout), 1).Err())
+	at := b.queues("new", imei, "x")
+	e := entry{stream: Queue(b.layout), at: at, Command: Command{ID: "new", IMEI: imei}}
+	added, err := a.reader.add(t.Context(), e, Busy, "busy")
+	require.NoError(t, err)
+	require.Equal(t, verdictWaits, added)
+	require.Empty(t, b.outcomes())
+}
+
+func TestAnIDHasOneOutcomeWhereverItWasAdded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	b.queues("c1", imei, "first")
+	b.queues("c1", imei, "again")
+	b.queues("c1", other, "another's")
+	d, second := a.connects(imei), a.connects(other)
+	d.obeys()
+	second.obeys()
+	b.settled(1)
+	b.adds("a", "c1", imei, "to the instance")
+	b.queues("c1", imei, "late")
+	b.await(func() bool { return a.counted("duplicate") == 4 })
+	b.awaits(1, "a")
+	b.settled(1)
+	require.Len(t, append(d.heard(), second.heard()...), 1)
+}
+
+func TestUnusableEntriesOfTheQueueAreRemoved(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a, two := b.instance("a"), b.instance("b")
+	for _, values := range [][]any{{"nothing", ""}, {"id", "two words", "imei", imei, "text", "x"}, {"text", strings.Repeat("x", 1<<20)}} {
+		require.NoError(t, b.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: Queue(b.layout), Values: values}).Err())
+	}
+	b.queues("long", imei, strings.Repeat("x", maxText+1))
+	b.queues("seconds", imei, "x", "expires", fmt.Sprint(time.Now().Unix()))
+	b.queues("far", imei, "x", "expires", in(25*time.Hour))
+	got := b.settled(3)
+	require.Equal(t, Invalid, got["long"].Status)
+	require.Equal(t, Expired, got["seconds"].Status)
+	require.Equal(t, Invalid, got["far"].Status)
+	b.await(func() bool { return a.counted("unusable")+two.counted("unusable") == 3 })
+}
+
+func TestTheQueueGoesOnAfterRedisLostIt(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := setup(t, server)
+	a := b.instance("a")
+	asked, reply := make(chan struct{}), make(chan struct{})
+	d := a.connects(imei)
+	stop := d.answers(func(c device.Command) []teltonika.Message {
+		close(asked)
+		<-reply
+		return []teltonika.Message{d.Executes(c, "done")}
+	})
+	b.queues("sent", imei, "sent")
+	b.queues("waits", imei, "waits")
+	b.queues("away", other, "away")
+	<-asked
+	require.NoError(t, b.rdb.FlushAll(t.Context()).Err())
+	close(reply)
+	b.await(func() bool { return a.reader.Outstanding() == 0 })
+	stop()
+	require.Empty(t, b.outcomes(), "Redis knows of none")
+
+	require.NoError(t, b.rdb.HSet(t.Context(), b.layout.Registry(), imei, "a").Err()) // as the owner does
+	d.obeys()
+	b.queues("new", imei, "new", "codec", "14")
+	require.Equal(t, "did new", b.settled(1)["new"].Text)
+	require.Equal(t, []string{"sent", "new"}, d.heard())
+}
+
+func TestALostReplySendsNoQueuedCommandTwice(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.gate("a")
+	d := a.connects(imei)
+	d.obeys()
+	l := &lossy{command: "evalsha"}
+	l.left.Store(8)
+	a.reads(func(c *Config) { c.Client.AddHook(l) })
+	var want []string
+	for i := range 5 {
+		b.queues(fmt.Sprint("c", i), imei, fmt.Sprint(i))
+		want = append(want, fmt.Sprint(i))
+	}
+	for _, o := range b.settled(5) {
+		require.Equal(t, Answered, o.Status)
+	}
+	require.Negative(t, l.left.Load(), "replies were lost")
+	require.Equal(t, want, d.heard())
+	b.await(func() bool { return a.counted("answered") == 5 })
+	require.Zero(t, a.counted("duplicate"))
+}
+
+// Devices hop between replicas, and are away now and then; replicas end and begin.
+func TestQueuedCommandsForDevicesThatHopAreExecutedOnce(t *testing.T) {
+	t.Parallel()
+	const devices, commands = 8, 12
+	b := setup(t, redistest.Shared(t))
+	places := []*instance{b.instance("a"), b.instance("b"), b.instance("c")}
+	l := &outcomeLog{executed: map[string]int{}}
+	ctx, enough := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for n := range devices {
+		d := device.New(fmt.Sprintf("%015d", 350_000_000_000_000+n), device.Options{Timeout: patience})
+		t.Cleanup(d.Close)
+		rnd := rand.New(rand.NewPCG(7, uint64(n)))
+		all.Go(func() {
+			for ctx.Err() == nil {
+				here, leave := context.WithTimeout(ctx, time.Duration(rnd.IntN(2000))*time.Millisecond)
+				assert.NoError(t, l.hops(here, d, rnd, places, nil))
+				leave()
+				d.Close()
+			}
+		})
+	}
+	for n := range devices * commands {
+		imei := fmt.Sprintf("%015d", 350_000_000_000_000+n%devices)
+		b.queues(fmt.Sprint("c", n), imei, fmt.Sprint("c", n), "codec", fmt.Sprint(12+n%2*2), "expires", in(time.Minute))
+		if n%20 == 19 {
+			in := places[n/20%3]
+			in.ends()
+			in.reads()
+		}
+	}
+	got := b.settled(devices * commands)
+	enough()
+	all.Wait()
+	of := map[Status]int{}
+	for id, o := range got {
+		switch of[o.Status]++; o.Status {
+		case Answered:
+			require.Equal(t, o.IMEI+" did "+id, o.Text)
+			require.Equal(t, 1, l.executed[id], "%v", o)
+		case Timeout, InstanceLost, MaybeAnswered:
+			require.LessOrEqual(t, l.executed[id], 1, "%v", o)
+		default:
+			t.Errorf("unexpected: %v", o)
+		}
+	}
+	t.Log(of)
+	require.Greater(t, of[Answered], devices, "or there is nothing to judge")
+}
+
+func TestSendWaitsForTheOutcomeOfAQueuedCommand(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	sent := make(chan Outcome)
+	go func() {
+		o, err := b.sender().Send(context.Background(), Command{IMEI: imei, Text: "getver", Queue: true})
+		assert.NoError(t, err)
+		sent <- o
+	}()
+	b.await(func() bool { return a.reader.Waiting() == 1 })
+	a.connects(imei).obeys()
+	require.Equal(t, "did getver", (<-sent).Text)
+}
