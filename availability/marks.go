@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// voidMarks returns marks whose version is no longer the source's: they cannot be carried out,
-// yet they refuse heartbeats.
+// voidMarks returns marks of an outdated version: they cannot be carried out, yet they refuse
+// heartbeats.
 func voidMarks(those []Condemned, states []State, flipped []string) (marks []any) {
 	for _, s := range states {
 		for _, c := range those {

@@ -55,7 +55,7 @@ const (
 	breakerGo   = "janitor/breaker.go"
 	reaperGo    = "janitor/reaper.go"
 	pendingGo   = "janitor/pending.go"
-	settingsGo  = "cmd/internal/service/redis.go"
+	settingsGo  = "cmd/internal/connect/redis.go"
 	clientGo    = "lease/client.go"
 	takeLua     = "cmd/ingest/internal/commands/take.lua"
 	concludeLua = "cmd/ingest/internal/commands/conclude.lua"

@@ -1,5 +1,5 @@
 // Package docs has the project's documentation, which replicas show beside their status page: a
-// runbook must be there when there is no internet.
+// runbook must be readable without the internet.
 package docs
 
 import "embed"

@@ -47,8 +47,8 @@ type Janitor interface {
 }
 
 // Ready answers 200 if sockets may be sent to this replica, else 503 and why: it has not reached
-// Redis yet, Redis refuses it, or it drains or has ended. Redis has no say in it any more once a
-// heartbeat has landed, or has not answered for a whole TTL: taking every replica out of service
+// Redis yet, Redis refuses it, or it drains or has ended. The state of Redis no longer counts once a
+// heartbeat has landed, or after a whole TTL without an answer: taking every replica out of service
 // would only make an outage worse. Call Ready when the registry starts, since that TTL begins then.
 func Ready(r Registry) http.Handler {
 	began := time.Now()

@@ -132,7 +132,7 @@ func (m *metrics) register(cfg Config, status func() Status, sweeps []Sweeper) e
 		gauge("janitor_witness_seconds",
 			"How long Redis has been observed without a hold; 0 if this process does not know.", nil,
 			func(s Status) float64 { return s.Witness.Listening }),
-		gauge("janitor_redis_full", "1 while Redis refuses ticks for want of memory.", nil,
+		gauge("janitor_redis_full", "1 while Redis refuses ticks because its memory is full.", nil,
 			func(s Status) float64 {
 				if strings.Contains(s.Witness.Error, "OOM command not allowed") {
 					return 1

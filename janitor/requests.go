@@ -192,8 +192,7 @@ func (j *Janitor) Resume(ctx context.Context) error {
 // longestPause is how many bytes of a pause are read.
 const longestPause = 64 << 10
 
-// readPause returns the pause that stands, or nil. What somebody wrote by hand holds too, whatever
-// it is.
+// readPause returns the present pause, or nil. Any value written by hand is a pause too.
 func (j *Janitor) readPause(ctx context.Context) (*Pause, error) {
 	pipe := j.cfg.Control.Pipeline()
 	answer := askPause(ctx, pipe, j.layout.Paused())

@@ -125,8 +125,8 @@ func ReadHolder(
 
 func notPermitted(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
-// askHolder adds the question to a pipeline. The function that it returns is told what
-// together.Exec says of that.
+// askHolder adds the question to a pipeline. The function that it returns reads the answer, given
+// the error of together.Exec.
 func askHolder(
 	ctx context.Context, p redis.Pipeliner, key, epochKey string, whole bool,
 ) func(error) (h Holder, held bool, err error) {

@@ -14,10 +14,10 @@
  *   FORGET_AT_ONCE   an owner without an index is taken off the roster as soon as it is silent
  *   NOT_OVERDUE      owners that are overdue do not count
  *   OLD_READINGS     the breaker decides by the last look, not by one after the death
- *   NOBODY_MET       a new leader's first full scan tells the breaker nothing of whom it meets
+ *   NOBODY_MET       a new leader's first full scan reports no owner to the breaker
  * These ask something else:
  *   NOTHING_SWEPT    an assertion that fails if anything is ever deleted (it must)
- *   OLD_LATER_SCANS  counts owners of no roster that no scan has met silent, too (see docs/model.md)
+ *   OLD_LATER_SCANS  counts owners off the roster that no scan has met silent, too (see docs/model.md)
  */
 
 #ifndef OWNERS

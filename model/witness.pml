@@ -18,14 +18,14 @@
  *   NO_COMMANDS            nor is the counter of commands
  *   NO_EVICTED_KEYS        nor is evicted_keys
  *   NO_REFUSED             nor is the count of clients that were turned away
- *   UNREADABLE_PASSES      what may not be read, and was recorded, is no hold
- *   NO_GAP                 a tick too long ago is no hold
- *   NO_FUTURE              a tick in the future is no hold
+ *   UNREADABLE_PASSES      a recorded value that may not be read does not hold
+ *   NO_GAP                 a tick too long ago does not hold
+ *   NO_FUTURE              a tick in the future does not hold
  *   NO_GRACE               a hold ends at once
- *   NO_SETTINGS            two settings are no hold
+ *   NO_SETTINGS            two settings do not hold
  *   OWN_GRACE_ONLY         a hold ends after the asker's own grace period
  *   FORGOTTEN_IN_HOLD      the time of a hold counts when two settings are forgotten
- *   BEATS_TELL_NOTHING     an owner's beat does not tell the witness its settings
+ *   BEATS_TELL_NOTHING     an owner's beat does not bring the witness its settings
  *   BEATS_HIDE_BEATS       it does, but the next beat of another owner hides that
  *   TICK_WHEN_FULL         the tick is not refused when memory is full
  *   TICK_WHILE_MOVING      the tick is not refused while the slot moves

@@ -10,10 +10,10 @@ import (
 type candidate struct {
 	key    string // the candidate itself, or the key whose member it is
 	member string
-	// alone: there is no such key or member, only related keys were found.
+	// alone: the key or member does not exist; only related keys were found.
 	alone   bool
 	values  map[string]string // of the variables in its name
-	related []string          // related keys that were found by their pattern: of those with a '*'
+	related []string          // related keys found by a pattern that ends in '*'
 	weight  int64             // about so many bytes their names take
 	more    bool              // there may be other related keys
 	part    bool              // it is about these related keys alone, and about no other
@@ -34,9 +34,9 @@ var looksLike = map[string]*regexp.Regexp{
 	"integer":  regexp.MustCompile(`^-?[0-9]+$`),
 }
 
-// ours tells whether the variables look as Only says, and are none of the words of Not. A name
-// that is no UTF-8 is somebody else's: it could not stand in the log. So is the member "": there
-// it could not be told from its key.
+// ours reports whether the variables match Only and are none of the words of Not. A name that is
+// not UTF-8 is somebody else's, since the log could not hold it. So is the member "", which the log
+// could not distinguish from its key.
 func (r *rule) ours(c *candidate) bool {
 	for name, like := range r.Only {
 		if !looksLike[like].MatchString(c.values[name]) {

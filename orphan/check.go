@@ -351,10 +351,10 @@ type reference struct {
 	pattern pattern
 	open    bool // a variable of it can hold ':'
 	score   bool // it only gives a candidate's score
-	lost    bool // it stands in unless_lost
+	lost    bool // it is in unless_lost
 }
 
-// references are the keys from whose content the rule tells that a candidate is alive.
+// references are the keys whose content proves to the rule that a candidate is alive.
 func (c *checker) references() (refs []reference) {
 	add := func(kind, text, format string, args ...any) {
 		if t, err := parseTemplate(text, false); err == nil {

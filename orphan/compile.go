@@ -171,8 +171,8 @@ func (r *rule) collections() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// objectIDs tells whether the ids of a mongo sign are ObjectIDs: its template is one variable, and
-// Only says that this is one.
+// objectIDs reports whether the ids of a mongo sign are ObjectIDs: its template is one variable,
+// which Only declares as one.
 func (r *rule) objectIDs(s *sign) bool {
 	v := s.of.variables()
 	return len(v) == 1 && len(s.of.parts) == 1 && r.Only[v[0]] == "objectid"

@@ -37,16 +37,16 @@ const (
 	shortBytes = 512
 )
 
-// What a look finds about a candidate. All but condemned keep, and are reasons of
+// Verdicts of a look about a candidate. All but condemned keep, and are reasons of
 // orphan_kept_total.
 const (
 	condemned  = "condemned"
-	alive      = "alive"      // a sign of life is there, or the evidence says that it is not over
+	alive      = "alive"      // it has a sign of life, or the evidence is that it is not over
 	young      = "young"      // not older than MinAge.Over
-	unreadable = "unreadable" // it is not what Read says, or its age cannot be read
-	unknown    = "unknown"    // a sign or the evidence cannot tell
-	foreign    = "foreign"    // its name is not what Only says, or its type not what Type says
-	absent     = "absent"     // it is gone, or stands for a parent that is there
+	unreadable = "unreadable" // Read does not fit, or its age cannot be read
+	unknown    = "unknown"    // a sign or the evidence has no answer
+	foreign    = "foreign"    // its name does not fit Only, or its type is not Type
+	absent     = "absent"     // it is gone, or its parent exists after all
 	large      = "large"      // it is too large to find out whether it is the same
 )
 
@@ -56,7 +56,7 @@ var errSource = errors.New("orphan: source does not answer")
 // errClock ends a pass by whose times nothing can be judged.
 var errClock = errors.New("orphan: the server's clock was set during the pass")
 
-// A finding is what a look says about one candidate.
+// A finding is the result of a look at one candidate.
 type finding struct {
 	candidate
 	verdict string    // "" while nothing is decided
@@ -67,7 +67,7 @@ type finding struct {
 	value     map[string]any // what the candidate holds, as far as the rule reads it
 	lacks     map[fieldPath]bool
 	firstSeen bool  // its age counts from its mark
-	doubted   bool  // so it does because only its expiry says how old it is
+	doubted   bool  // so it does because its age is known by its expiry alone
 	expires   int64 // of a field of a hash: when it expires (ms); 0: never
 	// othersGrace is how long other rules that are about it want it condemned.
 	othersGrace time.Duration
@@ -109,16 +109,15 @@ type looking struct {
 	page   []*finding
 }
 
-// look judges candidates, 500 at most, by the time of the server. The error is for when nothing can
-// be said of them.
+// look judges candidates, 500 at most, by the time of the server. After an error nothing is known
+// about them.
 func (r *rule) look(
 	ctx context.Context, c caller, source Source, home server, page []*candidate,
 ) ([]*finding, error) {
 	return r.lookFor(ctx, c, source, home, page, (*looking).identify)
 }
 
-// glance is a look that does not ask what the candidates are: nothing is decided of those that show
-// no sign of life.
+// glance is a look that does not read the candidates: those without a sign of life stay undecided.
 func (r *rule) glance(
 	ctx context.Context, c caller, source Source, home server, page []*candidate,
 ) ([]*finding, error) {
@@ -137,7 +136,7 @@ func (r *rule) lookFor(
 	return found, l.hearOthers(ctx, home, then...)
 }
 
-// lookAlone is a look that leaves out what other rules say.
+// lookAlone is a look that ignores other rules.
 func (r *rule) lookAlone(
 	ctx context.Context,
 	c caller,
@@ -274,8 +273,8 @@ func (l *looking) expand(f *finding, t *template) (string, bool) {
 	return "", false
 }
 
-// parents leaves out candidates whose parent is there, after all: that one is looked at by itself.
-// A member can be missing only from a key that is there.
+// parents leaves out candidates whose parent exists after all, which is judged by itself. A member
+// can be missing only from a key that exists.
 func (l *looking) parents(ctx context.Context) error {
 	var asked []question
 	for f := range l.undecided {
@@ -306,7 +305,7 @@ func (l *looking) parents(ctx context.Context) error {
 	return l.observe(ctx, asked)
 }
 
-// membership asks whether a member is there.
+// membership asks whether a member exists.
 func (r *rule) membership(f *finding) []string {
 	switch {
 	case r.Members.ZSet != "":
@@ -317,7 +316,7 @@ func (r *rule) membership(f *finding) []string {
 	return []string{"HGET", f.key, f.member}
 }
 
-// types leaves alone what is of another type than Type says.
+// types leaves candidates of another type than Type alone.
 func (l *looking) types(ctx context.Context) error {
 	var asked []question
 	for f := range l.undecided {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/rollcall-redis/rollcall/internal/near"
 )
 
 // Parse reads rules: one YAML document {rules: [...]}. It checks all that Validate does, except
@@ -43,7 +45,7 @@ func Parse(text []byte) ([]Rule, error) {
 }
 
 // A decoder fills Go values from YAML nodes. It is stricter than the library: each field is known
-// and stands once, each value has the type that is asked for, and it goes on after a fault. Paths
+// and given once, each value has the wanted type, and it continues after a fault. Paths
 // are such as rules[0].keep_if[1].exists.
 type decoder struct {
 	lines  map[string]int // path -> line, of all that is given
@@ -62,10 +64,10 @@ func (d *decoder) fault(path string, format string, args ...any) {
 	d.faults = append(d.faults, located{path: path, line: d.line(path), text: fmt.Sprintf(format, args...)})
 }
 
-// isGiven tells whether the YAML has this path.
+// isGiven reports whether the YAML has this path.
 func (d *decoder) isGiven(path string) bool { return d.lines[path] > 0 }
 
-// line is where a path stands, or else what it is part of.
+// line returns the line of a path, or else of the innermost part that is given.
 func (d *decoder) line(path string) int {
 	for {
 		if line := d.lines[path]; line > 0 {
@@ -79,8 +81,8 @@ func (d *decoder) line(path string) int {
 	}
 }
 
-// explains tells whether f is likely no more than the consequence of a fault of the YAML: one at
-// the same place, or a field unknown there. With keep_iff refused, the rule has no keep_if.
+// explains reports whether f is likely just the consequence of a fault of the YAML: one at the same
+// place, or a field unknown there. With keep_iff refused, the rule has no keep_if.
 func (d *decoder) explains(f Fault) bool {
 	at := path(f)
 	return slices.ContainsFunc(d.faults, func(l located) bool {
@@ -89,7 +91,7 @@ func (d *decoder) explains(f Fault) bool {
 	})
 }
 
-// path is where a fault stands in the document.
+// path is the place of a fault in the document.
 func path(f Fault) string {
 	if f.Index < 0 {
 		return f.Field
@@ -193,7 +195,7 @@ func (d *decoder) value(node *yaml.Node, path string, into reflect.Value) {
 }
 
 // fields reads a mapping. Of gives the value of a key, and what to do once it is read; if the value
-// is not valid, there is no such field.
+// is not valid, the field does not exist.
 func (d *decoder) fields(
 	node *yaml.Node, path string, of func(key string) (element reflect.Value, done func()), names []string,
 ) {
@@ -222,7 +224,7 @@ func (d *decoder) fields(
 		element, done := of(key.Value)
 		if !element.IsValid() {
 			d.faults = append(d.faults, located{
-				path: at, line: key.Line, text: "unknown field" + near(key.Value, names), unknown: true,
+				path: at, line: key.Line, text: "unknown field" + likely(key.Value, names), unknown: true,
 			})
 			continue
 		}
@@ -298,37 +300,10 @@ func names(of reflect.Type) (names []string) {
 	return names
 }
 
-// near proposes the name that a wrong one is likely meant to be, or else all names.
-func near(wrong string, names []string) string {
-	best, least := "", 3
-	for _, name := range names {
-		if far := distance(wrong, name); far < least && far < len(name) {
-			best, least = name, far
-		}
+// likely proposes the name that a wrong one is likely meant to be, or else all names.
+func likely(wrong string, names []string) string {
+	if meant := near.Name(wrong, names, 2); meant != "" {
+		return fmt.Sprintf("; is it %s?", meant)
 	}
-	if best == "" {
-		return "; there are " + strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("; is it %s?", best)
-}
-
-// distance is how many characters have to be put in, taken out or changed to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			changed := diagonal
-			if a[i] != b[j] {
-				changed++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(changed, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return "; there are " + strings.Join(names, ", ")
 }

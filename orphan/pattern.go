@@ -12,7 +12,7 @@ type step struct {
 	repeats bool
 }
 
-// What bytes the value of a variable can hold: a part of a key; what Rule.Only names; anything.
+// The bytes that the value of a variable can hold: a part of a key; the form in Rule.Only; anything.
 var (
 	inKey   = allBut(":{}")
 	inOnly  = allOf("0123456789abcdefABCDEF-")
@@ -67,7 +67,7 @@ func (p pattern) end() string {
 	return p[first:].begin()
 }
 
-// pattern is what the template's names look like, where holds says what a variable can hold.
+// pattern returns the form of the template's names, with the bytes that each variable can hold.
 func (t *template) pattern(holds func(variable string) *[256]bool) (p pattern) {
 	for _, part := range t.parts {
 		if !part.variable {
@@ -146,7 +146,7 @@ func (p pattern) meetsInside(q pattern) bool {
 	return false
 }
 
-// shares tells whether both steps can take one same byte.
+// shares reports whether both steps can take the same byte.
 func (s step) shares(t step) bool {
 	if s.of == nil {
 		return t.takes(s.one)
@@ -172,9 +172,9 @@ func (s step) takes(b byte) bool {
 	return s.of[b]
 }
 
-// clear tells of a template whether two sets of values never make the same name: what stands behind
-// a variable, and before another one or a '*', begins with a byte that the variable cannot hold. If
-// not, it returns the variable.
+// clear reports whether two sets of values never make the same name: the text between a variable
+// and the next one, or a '*', begins with a byte that the variable cannot hold. If not, it returns
+// the variable.
 func (t *template) clear(holds func(variable string) *[256]bool) (unclear string, ok bool) {
 	for i, p := range t.parts {
 		last := i == len(t.parts)-1
@@ -188,7 +188,7 @@ func (t *template) clear(holds func(variable string) *[256]bool) (unclear string
 	return "", true
 }
 
-// crosses tells whether one name can be made by both templates, of different values of own: the
+// crosses reports whether both templates can make one name of different values of own, the
 // variables of a candidate, which both have. Both are clear.
 func (t *template) crosses(other *template, holds func(variable string) *[256]bool, own []string) bool {
 	if !t.pattern(holds).meets(other.pattern(holds)) {
@@ -199,8 +199,8 @@ func (t *template) crosses(other *template, holds func(variable string) *[256]bo
 	return !ends || !endsToo || !slices.Equal(one, two)
 }
 
-// upToValues are the parts up to the last variable of own, and whether a name tells where that one
-// ends: by a byte that it cannot hold, or by the end of the name.
+// upToValues returns the parts up to the last variable of own, and whether the end of its value
+// shows in a name: by a byte that it cannot hold, or by the end of the name.
 func (t *template) upToValues(
 	holds func(variable string) *[256]bool, own []string,
 ) (parts []part, ends bool) {

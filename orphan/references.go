@@ -11,15 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// goneSince is the field of a rule's state that says since when none of these keys exists. It names
-// them: of the keys that a rule relies on after it was changed, nothing is known yet.
+// goneSince is the field of a rule's state with the time since which none of these keys exists. The
+// keys are in its name, so that a rule that was changed begins anew.
 func goneSince(keys []string) string { return "gone_since:" + strings.Join(keys, " ") }
 
-// lostAt is the field of a rule's state that says when what its looks rely on was last lost (ms).
+// lostAt is the field of a rule's state with the last time that a reference was lost (ms).
 const lostAt = "lost_at"
 
-// serversWere is the field of a rule's state that says which servers of a Cluster the last pass
-// met.
+// serversWere is the field of a rule's state with the servers of a Cluster that the last pass met.
 const serversWere = "servers"
 
 // references is what a look at the references of a rule found.
@@ -30,7 +29,7 @@ type references struct {
 	unset    []string
 }
 
-// references looks whether the places that the rule relies on are there, by the server's time at.
+// references checks that the places that the rule relies on exist, by the server's time at.
 func (r *rule) references(ctx context.Context, c caller, n *notes, at time.Time) (*references, error) {
 	found := &references{set: map[string]string{}}
 	exists := func(key string) (there bool, err error) {
@@ -77,7 +76,7 @@ func (r *rule) references(ctx context.Context, c caller, n *notes, at time.Time)
 	return found, nil
 }
 
-// gone notes since when none of a reference's keys exists, and says what is lost.
+// gone notes since when none of a reference's keys exists, and returns which is lost.
 func (found *references) gone(ref Reference, field string, there bool, n *notes, at time.Time) string {
 	was, noted := n.state[field]
 	switch {
@@ -128,7 +127,7 @@ func (l *looking) premised(ctx context.Context) error {
 // likelyFields is how many fields of a hash are asked for first when a channel is looked for.
 const likelyFields = 100
 
-// contradicts tells whether the hash says that there is something, and no channel does.
+// contradicts reports whether the hash has fields while no channel has a subscriber.
 func contradicts(ctx context.Context, c caller, ref *Channels) (string, error) {
 	var some []string // of the hash's fields: those are likely to have a channel
 	hash := ref.When.HashNotEmpty

@@ -311,8 +311,7 @@ func (x *pass) intend(ctx context.Context, round []*departure) (noted []intent, 
 	return all, nil
 }
 
-// carryOut moves candidates away, then the related keys of those candidates that it moved, and
-// settles all.
+// carryOut moves candidates away, then the related keys of the ones that it moved, and settles all.
 func (x *pass) carryOut(ctx context.Context, intents []intent) (went map[string]bool, err error) {
 	went = map[string]bool{"": true}
 	for _, later := range []bool{false, true} {

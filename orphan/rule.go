@@ -2,16 +2,16 @@ package orphan
 
 import "time"
 
-// A Rule says which keys, or which members of a key, can be orphans, and what has to be true before
-// one is deleted. Its YAML has the names of the tags; see schema.json. Durations are written as Go
-// does: 10m, 3600s.
+// A Rule defines which keys, or which members of a key, can be orphans, and the conditions under
+// which one is deleted. Its YAML has the names of the tags; see schema.json. Durations are written
+// as Go does: 10m, 3600s.
 //
 // Names of keys are templates: "match:{match}:ratings". A variable in braces stands for one or
-// more characters other than ':' and braces, and none that begins the text behind it; all
+// more characters other than ':' and braces, and not the first one of the text after it; all
 // variables of Keys, As and Bind are known to the signs. "{{" and "}}" are braces, also in names
-// without variables. A '*' stands at the end of Related only.
+// without variables. Only Related may end in a '*'.
 type Rule struct {
-	// Name stands in reports, metrics and the log: lower-case letters, digits, '-' and '_'.
+	// Name appears in reports, metrics and the log: lower-case letters, digits, '-' and '_'.
 	Name string `yaml:"name"`
 	// Category is the name in the worker's statistics under which what went is summed. Default: Name.
 	Category string `yaml:"category,omitempty"`
@@ -32,15 +32,15 @@ type Rule struct {
 	// another type is somebody else's.
 	Type string `yaml:"type,omitempty"`
 
-	// Read says what a candidate key, or a field of Members.Hash, holds: json, hash or text; empty: it
-	// is not read, and its fingerprint is made by its type. What is not that is unreadable.
+	// Read is the content of a candidate key, or of a field of Members.Hash: json, hash or text. Any
+	// other content is unreadable. Empty: it is not read, and its fingerprint is made by its type.
 	Read string `yaml:"read,omitempty"`
 	// Bind gives variables a field of the value: ".roomId", ".player.id"; or with read: text the
 	// whole value: ".". One that is missing, empty, or neither text nor number makes the candidate
 	// unreadable.
 	Bind map[string]string `yaml:"bind,omitempty"`
 
-	// KeepIf are signs of life. One that is there keeps the candidate; so does one that cannot tell.
+	// KeepIf are signs of life. One that shows keeps the candidate, and so does one without an answer.
 	KeepIf []Sign `yaml:"keep_if,omitempty"`
 	// GoneIf is positive evidence, without which the candidate is kept. At least one of KeepIf and
 	// GoneIf.
@@ -55,9 +55,9 @@ type Rule struct {
 
 	// Related are templates of keys that go with the candidate. A '*' at the end stands for anything.
 	Related []string `yaml:"related,omitempty"`
-	// Bin keeps what goes for so long, from where Restore puts it back. 0: it is deleted.
+	// Bin is how long removed keys are kept, from where Restore puts them back. 0: they are deleted.
 	Bin time.Duration `yaml:"bin,omitempty"`
-	// Cap is the most candidates that go in one pass. Default 1000.
+	// Cap is the most candidates that one pass removes. Default 1000.
 	Cap int `yaml:"cap,omitempty"`
 }
 
@@ -93,7 +93,7 @@ type Sign struct {
 	Score   *Score `yaml:"score,omitempty"`
 	Channel string `yaml:"channel,omitempty"` // this channel has subscribers, on any node
 	Value   *Value `yaml:"value,omitempty"`   // a field of the candidate's own value is one of these
-	Mongo   *Mongo `yaml:"mongo,omitempty"`   // a document is there, and all its conditions hold
+	Mongo   *Mongo `yaml:"mongo,omitempty"`   // a document exists, and all its conditions hold
 }
 
 // Field is a field of a hash. With Unit and Within its value is a time, not longer ago than Within.
@@ -105,7 +105,7 @@ type Field struct {
 }
 
 // Member is a member of a set, of a sorted set or of a list: exactly one of Set, ZSet and List. A
-// longer list than mostList cannot tell that it lacks a member.
+// list longer than mostList never proves that it lacks a member.
 type Member struct {
 	Set  string `yaml:"set,omitempty"`
 	ZSet string `yaml:"zset,omitempty"`
@@ -127,18 +127,18 @@ type Value struct {
 	In    []string `yaml:"in"`
 }
 
-// Evidence says that something is over. Exactly one of its fields.
+// Evidence proves that something is over. Exactly one of its fields.
 type Evidence struct {
 	Mongo *Mongo `yaml:"mongo,omitempty"`
 	Value *Value `yaml:"value,omitempty"`
 	// Missing is a field that the candidate's value lacks, as in Rule.Bind.
 	Missing string `yaml:"missing,omitempty"`
-	// NoExpiry: the candidate has no expiry. The grace says for how long it has to stay as it is.
+	// NoExpiry: the candidate has no expiry. It must stay unchanged for the grace.
 	NoExpiry bool `yaml:"no_expiry,omitempty"`
 }
 
-// Mongo is a document, found by its _id, of which all conditions hold. The id is an ObjectID where
-// Rule.Only says that its variable is one, and text otherwise.
+// Mongo is a document, found by its _id, that meets all conditions. The id is an ObjectID if
+// Rule.Only declares its variable as one, and text otherwise.
 type Mongo struct {
 	Collection string      `yaml:"collection"`
 	ID         string      `yaml:"id"`
@@ -158,8 +158,8 @@ type Reference struct {
 	// this key exists; with variables, it is asked for each candidate, and those without it are kept
 	Exists    string   `yaml:"exists,omitempty"`
 	ExistsAny []string `yaml:"exists_any,omitempty"` // one of these exists
-	// OrFor: it holds, too, once none of ExistsAny has existed for so long, by the server's clock and
-	// without a hold in between.
+	// OrFor: it holds, too, once none of ExistsAny has existed for this time, by the server's clock
+	// and without a hold in between.
 	OrFor    time.Duration `yaml:"or_for,omitempty"`
 	Channels *Channels     `yaml:"channels,omitempty"`
 }

@@ -222,7 +222,7 @@ func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, 
 	return nil
 }
 
-// evidence looks for what says that something is over.
+// evidence looks for the proof that something is over.
 func (l *looking) evidence(ctx context.Context) error {
 	s := l.over
 	if s == nil {
@@ -340,7 +340,7 @@ func (l *looking) ages(ctx context.Context) error {
 				case at < 0:
 					f.keep(unreadable, "it has no expiry")
 				default:
-					// Another writer may give it another expiry. So it is old only once it was seen for so long.
+					// Another writer may give it another expiry. So it is old only once it was seen for that time.
 					f.doubted = true
 					old(f, a.FromTTL-time.UnixMilli(at).Sub(f.at))
 				}

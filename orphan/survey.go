@@ -9,11 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Survey is what a rule meets on a live server: whether it fits what is there.
+// A Survey is what a rule meets on a live server: whether it fits the keys.
 type Survey struct {
 	Rule string `json:"rule"`
-	// Candidates by the type of their keys, as TYPE says it; of members by that of the key that has
-	// them.
+	// Candidates by the type of their keys, in the words of TYPE; members by that of their key.
 	Candidates map[string]int `json:"candidates"`
 	Samples    []string       `json:"samples"` // the first candidates
 	// Places are the keys without a variable that the rule looks at, and their types; none: there is
@@ -134,7 +133,7 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 	return v, nil
 }
 
-// judge says what about the candidates does not fit the rule.
+// judge notes what about the candidates does not fit the rule.
 func (r *rule) judge(v *Survey, related int) {
 	total := 0
 	for is, n := range v.Candidates {
@@ -160,13 +159,13 @@ func (r *rule) judge(v *Survey, related int) {
 	}
 }
 
-// none is what TYPE says of a key that is not there.
+// none is the answer of TYPE if a key does not exist.
 const none = "none"
 
 // A place is a key without a variable, and what the rule takes it for.
 type place struct {
 	kind  string // "": of any type
-	vital bool   // the rule is held while it is not there
+	vital bool   // the rule is held while it does not exist
 }
 
 // oneContainer is the one key that has all candidates; "": there is none, or there are many.

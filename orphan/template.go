@@ -13,10 +13,10 @@ import (
 type template struct {
 	text  string
 	parts []part
-	rest  bool // a '*' stands at its end
+	rest  bool // it ends in a '*'
 }
 
-// A part is a variable, or text that stands as it is.
+// A part is a variable, or plain text.
 type part struct {
 	text     string
 	variable bool
@@ -76,9 +76,9 @@ func parseTemplate(text string, rest bool) (*template, error) {
 	return t.with(nil), nil
 }
 
-// with sets what the variables cannot hold. One ends where the text behind it begins: {client} of
-// "{client}.reply" holds no dot, or it would take names in which that text stands twice. The form
-// that only wants of it tells as much by itself.
+// with sets what the variables cannot hold. A variable ends where the next text begins: {client} of
+// "{client}.reply" holds no dot, or it would take names with that text twice. The form that only
+// demands does the same.
 func (t *template) with(only map[string]string) *template {
 	for i := range t.parts {
 		p := &t.parts[i]
@@ -116,7 +116,7 @@ func (t *template) expand(values map[string]string) (name string, ok bool) {
 	return s.String(), true
 }
 
-// match reads the variables out of a name. A variable that stands twice has to have one value.
+// match reads the variables out of a name. A variable that is used twice has to have one value.
 func (t *template) match(name string) (values map[string]string, ok bool) {
 	// Most names that a scan meets are somebody else's.
 	if !strings.HasPrefix(name, t.prefix()) || !strings.HasSuffix(name, t.suffix()) {

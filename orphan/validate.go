@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// What a rule is given where it says nothing, and the most that it may ask for.
+// Defaults of a rule, and the most that it may ask for.
 const (
 	defaultGrace = time.Minute
 	defaultCap   = 1000
@@ -47,8 +47,8 @@ func withDefaults(r Rule) Rule {
 	return r
 }
 
-// check finds all that is wrong with rules, except whose keys they are about. Given tells which
-// paths the YAML has: a zero value that stands there is not the same as none.
+// check finds all that is wrong with rules, except whose keys they are about. given reports
+// which paths the YAML has: an explicit zero value is not the same as none.
 func check(rules []Rule, given func(path string) bool) (faults Faults) {
 	first := map[string]int{}
 	all := make([]checker, len(rules))
@@ -86,7 +86,7 @@ type checker struct {
 	keys   *template // of Rule.Keys; nil: there is none, or it is faulty
 	// container is of Rule.Members; nil: there is none, or it is faulty
 	container *template
-	deleted   map[string]pattern // what the rule deletes, by the field that says so
+	deleted   map[string]pattern // what the rule deletes, by the field that names it
 	unknown   bool               // the variables are not known, for a fault that is already found
 }
 
@@ -100,13 +100,14 @@ func (c *checker) fault(field, format string, args ...any) {
 		Fault{Index: c.index, Rule: c.rule.Name, Field: field, Text: fmt.Sprintf(format, args...)})
 }
 
-// has tells whether a field is given, perhaps with a fault of its own.
+// has reports whether a field is given, perhaps with a fault of its own.
 func (c *checker) has(field string, v reflect.Value) bool {
 	empty := v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
 	return !empty || c.given(path(Fault{Index: c.index, Field: field}))
 }
 
-// walk checks what the types say: a field without omitempty is needed, and no duration is negative.
+// walk checks what follows from the types: a field without omitempty is required, and a duration is
+// not negative.
 func (c *checker) walk(at string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -251,7 +252,7 @@ func (c *checker) known(at string, names ...string) {
 	}
 }
 
-// holds says what bytes a variable can hold.
+// holds returns the bytes that a variable can hold.
 func (c *checker) holds(name string) *[256]bool {
 	switch {
 	case c.rule.Only[name] != "":

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// readJSON decodes an object; nil if it is none, or if it holds text that is no Unicode: the
-// decoder would put another text in its place.
+// readJSON decodes an object; nil for anything else, or if a text in it is not Unicode, which the
+// decoder would replace.
 func readJSON(text string) map[string]any {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
@@ -111,8 +111,8 @@ func leaves(object map[string]any, paths []fieldPath) map[string]any {
 	return kept
 }
 
-// The times that are believed lie between these: a rating, or seconds where milliseconds are
-// expected, is no time.
+// Only times between these are believed, so that a rating, or seconds in the place of milliseconds,
+// is not taken for a time.
 var (
 	earliest = time.Date(2001, 9, 9, 1, 46, 40, 0, time.UTC) // a thousand million seconds
 	latest   = time.Date(2286, 11, 20, 17, 46, 40, 0, time.UTC)
@@ -153,7 +153,7 @@ func (m *Mongo) hold(d Document, now time.Time) (hold bool, caution string) {
 	return hold, caution
 }
 
-// holds tells whether a condition holds of a document; known is false where the field cannot tell.
+// holds reports whether a document meets the condition; known is false if its field has no answer.
 func (c Condition) holds(d Document, now time.Time) (holds, known bool) {
 	value, there := d[c.Field]
 	if !there {

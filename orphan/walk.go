@@ -82,7 +82,7 @@ func (r *rule) templates() (all []*template) {
 	return slices.Concat(all, r.exact, r.wild)
 }
 
-// joined makes one candidate of all the related keys of one parent that is not there.
+// joined makes one candidate of all the related keys of one parent that does not exist.
 func joined(page []*candidate) (all []*candidate) {
 	parents := map[string]*candidate{}
 	for _, c := range page {
@@ -102,7 +102,7 @@ func joined(page []*candidate) (all []*candidate) {
 }
 
 // many reports whether the candidates are members of many keys. One of another type is somebody
-// else's, and one with a space in its name too: marks could not tell where its member begins.
+// else's, and one with a space in its name too: in a mark its member would have no clear beginning.
 func (r *rule) many() bool { return r.container != nil && len(r.container.variables()) > 0 }
 
 func (r *rule) walkMembers(ctx context.Context, c caller, key string, page func([]*candidate) error) error {

@@ -95,7 +95,7 @@ func (c *Claim) Wait(ctx context.Context) error {
 // Superseded is closed once the id has registered again on this replica: close this claim's socket.
 // An id is one socket; for several sockets of one user register ids such as "user|device". A claim
 // that is superseded before its socket is known has the channel closed too, so that nothing needs
-// to be remembered. It says nothing of other replicas; see Config.OnDisplaced.
+// to be remembered. Other replicas do not close it; see Config.OnDisplaced.
 func (c *Claim) Superseded() <-chan struct{} {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()

@@ -71,7 +71,7 @@ func (r *Registry) reconcileAll(now time.Time) {
 	nudge(r.scan)
 }
 
-// restoring says when to call Config.OnReconciled.
+// restoring decides when to call Config.OnReconciled.
 type restoring struct {
 	owed   bool
 	last   *list.Element // of the checks that the last surprise queued

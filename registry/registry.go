@@ -98,7 +98,7 @@ func New(cfg Config) (*Registry, error) {
 }
 
 // Run beats and writes until ctx ends, then keeps beating until every claim is released and nothing
-// holds the heartbeat, or the drain time is over, says goodbye and returns nil. It returns
+// holds the heartbeat, or the drain time is over, deregisters and returns nil. It returns
 // ErrSuperseded as soon as it finds a newer process with the same instance id, and ErrClientsDiffer
 // if the two clients are not at the same place. If a callback of Config panics, so does Run: a
 // replica without one of its parts would look alive and register nothing. It leaves no goroutine

@@ -74,7 +74,6 @@ func (b *book) sign(a answer) {
 	b.signs = append(b.signs, sign{a.sent.UnixMicro(), a.got.UnixMicro()})
 }
 
-// told notes that the server answered "not online".
 func (b *book) told() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,5 +1,5 @@
 package main
 
-import "github.com/rollcall-redis/rollcall/cmd/internal/service"
+import "github.com/rollcall-redis/rollcall/cmd/internal/cli"
 
-func commands() []*service.Command { return []*service.Command{simulate(), demoCommand(), migrate()} }
+func commands() []*cli.Command { return []*cli.Command{simulate(), demoCommand(), migrate()} }

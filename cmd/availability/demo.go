@@ -3,31 +3,27 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"slices"
-	"strings"
 
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/demo"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 )
 
-func demoCommand() *service.Command {
+func demoCommand() *cli.Command {
 	var cfg demo.Config
-	return &service.Command{
+	return &cli.Command{
 		Name: "availability demo",
 		About: `availability demo shows in a minute what the program does while things break: three
 replicas, a simulated workforce, a PostgreSQL and a Redis or Valkey of its own.
 Nothing listens beyond this machine. "make availability" finds or fetches the
 servers and runs it.`,
-		Settings: []service.Setting{
+		Settings: []cli.Setting{
 			printed("POSTGRES_BIN", "the folder that scripts/postgres prints", &cfg.Postgres),
 			printed("REDIS_SERVER", "the program that scripts/redis prints", &cfg.RedisServer),
-			{Name: "mitras", Default: "300", Value: service.Number(&cfg.Mitras, leastDemo, mostDemo),
+			{Name: "mitras", Default: "300", Value: cli.Number(&cfg.Mitras, leastDemo, mostDemo),
 				Meaning: "number of simulated mitras"},
-			service.Seed(&cfg.Seed),
+			cli.Seed(&cfg.Seed),
 		},
 		Run: func(ctx context.Context, stdout, _ io.Writer) error {
 			cfg.Out = stdout
@@ -46,31 +42,21 @@ const (
 )
 
 // printed is the setting for a path that a script prints.
-func printed(name, what string, p *string) service.Setting {
+func printed(name, what string, p *string) cli.Setting {
 	given := func(v string) error {
 		if v == "" {
 			return errors.New(what + "; make availability sets it")
 		}
 		return nil
 	}
-	return service.Setting{Name: name, Required: true, Meaning: what, Value: service.Text(p, given)}
+	return cli.Setting{Name: name, Required: true, Meaning: what, Value: cli.Text(p, given)}
 }
 
 func playDemo(ctx context.Context, cfg demo.Config, environ []string) error {
-	binary, err := os.Executable()
+	command, err := cli.Itself(new(settings).table(), environ)
 	if err != nil {
-		return fmt.Errorf("availability: %w", err)
+		return err
 	}
-	// Settings of a replica in this environment are not meant for the demo's replicas.
-	rows := new(settings).table()
-	inherited := slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
-		name, _, _ := strings.Cut(pair, "=")
-		return slices.ContainsFunc(rows, func(s service.Setting) bool { return s.Name == name })
-	})
-	cfg.Command = func() *exec.Cmd {
-		cmd := exec.Command(binary)
-		cmd.Env = slices.Clone(inherited)
-		return cmd
-	}
+	cfg.Command = command
 	return demo.Run(ctx, cfg)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/demo"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/internal/process"
 )
 
@@ -71,7 +71,7 @@ func TestADemoThatIsInterruptedLeavesNothing(t *testing.T) {
 func TestTheDemoSaysWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	code, _, said := says(t, "demo", "--mitras=99")
-	require.Equal(t, service.ExitUsage, code)
+	require.Equal(t, cli.ExitUsage, code)
 	for _, want := range []string{"POSTGRES_BIN: expected", "REDIS_SERVER: expected", "--mitras: expected a whole number from 100"} {
 		require.Contains(t, said, want)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
@@ -28,7 +28,7 @@ func TestClientsWithoutATokenLeaveDescriptorsForTheStores(t *testing.T) {
 	child, err := process.Start(cmd, process.Options{Log: filepath.Join(t.TempDir(), "log")})
 	require.NoError(t, err)
 	t.Cleanup(child.Kill)
-	p := &running{Program: &servicetest.Program{T: t}}
+	p := &running{Program: &programtest.Program{T: t}}
 	require.Eventually(t, func() bool {
 		p.HTTP = child.Said("serving HTTP", "addr")
 		return p.HTTP != ""

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -69,7 +69,7 @@ func TestWhileAServerIsFrozenEachRequestIsAnswered(t *testing.T) {
 					}
 					req.Header.Set("Authorization", "Bearer "+c.as)
 					req.Header.Set("Content-Type", "application/json")
-					resp, err := (&http.Client{Transport: servicetest.Client.Transport, Timeout: patience}).Do(req)
+					resp, err := (&http.Client{Transport: programtest.Client.Transport, Timeout: patience}).Do(req)
 					if err != nil {
 						t.Error(err) // there is no answer
 						return

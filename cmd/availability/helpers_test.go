@@ -18,8 +18,8 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api/apitest"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
+	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
@@ -59,7 +59,7 @@ func on(server *redistest.Server, databaseURL string, more ...string) []string {
 
 // run is a call of the program.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return program().Execute(ctx, args, nil, stdout, stderr)
+	return command().Execute(ctx, args, nil, stdout, stderr)
 }
 
 // says runs a command until it ends, and returns its output.
@@ -72,7 +72,7 @@ func says(t testing.TB, args ...string) (code int, stdout, stderr string) {
 
 // running is a run of the program within this process.
 type running struct {
-	*servicetest.Program
+	*programtest.Program
 	doc *apitest.Document
 }
 
@@ -81,7 +81,7 @@ type running struct {
 func serving(t testing.TB, args ...string) *running {
 	t.Helper()
 	p := &running{
-		servicetest.Start(t, run, append([]string{"--admin-token=" + adminToken}, args...)...),
+		programtest.Start(t, run, append([]string{"--admin-token=" + adminToken}, args...)...),
 		apitest.Read(t, api.Description()),
 	}
 	p.Serves()
@@ -106,10 +106,10 @@ func (p *running) is(code int, as, method, path, body string) (source, text stri
 
 func (p *running) state() replicaStatus {
 	p.T.Helper()
-	return servicetest.Status[replicaStatus](p.Program)
+	return programtest.Status[replicaStatus](p.Program)
 }
 
-var _ service.Stated = replicaStatus{}
+var _ console.Stated = replicaStatus{}
 
 func bearer(who token.UserType, subject string) string {
 	text, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/logtest"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing/tracetest"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
@@ -34,11 +34,11 @@ func TestALogNamesItsInstanceAndIsCalmWhileAnotherDies(t *testing.T) {
 	logtest.Await(t, stays, patience, "serving HTTP")
 	dies.Kill()
 	logtest.Await(t, stays, patience, "lease acquired")
-	p := &running{Program: &servicetest.Program{T: t, HTTP: stays.Said("serving HTTP", "addr")}}
+	p := &running{Program: &programtest.Program{T: t, HTTP: stays.Said("serving HTTP", "addr")}}
 	code, _ := p.Get("/api/v1/mitra/status")
 	require.Equal(t, 401, code, "the administrator's token is no mitra's")
 	require.NoError(t, stays.Signal(syscall.SIGTERM))
-	require.Equal(t, service.ExitOK, stays.ExitCode())
+	require.Equal(t, cli.ExitOK, stays.ExitCode())
 
 	logtest.Calm(t, dies.Log(), "availability-1")
 	lines := logtest.Calm(t, stays.Log(), "availability-2")

@@ -8,14 +8,15 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 )
 
-func main() { service.Main(program()) }
+func main() { cli.Main(command()) }
 
-func program() *service.Command {
+func command() *cli.Command {
 	s := new(settings)
-	c := &service.Command{
+	c := &cli.Command{
 		Name: "availability",
 		About: `availability tells who can take work now: which workers (mitras) are online,
 active, heard of lately and below their capacity. PostgreSQL is the truth; Redis
@@ -38,7 +39,7 @@ SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage or settings.`,
 		Commands: commands(),
 	}
-	c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
+	c.Run = program.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
 		return serve(ctx, s, log)
 	})
 	return c

@@ -8,20 +8,20 @@ import (
 	"strings"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 )
 
 // migrate is for a role that may create objects, when the service's role may not.
-func migrate() *service.Command {
+func migrate() *cli.Command {
 	s := new(settings)
-	return &service.Command{
+	return &cli.Command{
 		Name: "availability migrate",
 		About: `availability migrate makes what the database lacks, and ends. Replicas with MIGRATE=off
 start only when that is done. The role needs the rights to create in the schema, and
 to own the tables that lack something. What it locks: docs/availability-postgres.md.
 It corrects states that do not match the tables, and lists how rows may change without
 a trigger.`,
-		Settings: []service.Setting{
+		Settings: []cli.Setting{
 			{Name: "DATABASE_URL", Secret: true, Required: true, Value: s.parseDatabase,
 				Meaning: "`postgres://user:password@host:5432/database`, of PostgreSQL 15 or newer, with that role"},
 			s.databasePasswordRow(),

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 )
 
 func TestMigrateNamesWhatNoTriggerSeesAndPutsStatesRight(t *testing.T) {
@@ -18,7 +18,7 @@ func TestMigrateNamesWhatNoTriggerSeesAndPutsStatesRight(t *testing.T) {
 	}
 	migrates := func() string {
 		code, out, said := says(t, "migrate", "--database-url="+db.URL)
-		require.Equal(t, service.ExitOK, code, said)
+		require.Equal(t, cli.ExitOK, code, said)
 		return out
 	}
 	exec(`CREATE TABLE chat_sessions (id uuid NOT NULL DEFAULT gen_random_uuid(), mitra_id uuid, k int NOT NULL DEFAULT 1,

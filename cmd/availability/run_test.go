@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
@@ -93,7 +93,7 @@ func TestAMitrasLifeThroughTheProgram(t *testing.T) {
 	require.NotContains(t, metrics, "registry_devices", "there are no devices")
 
 	p.Stop()
-	require.Equal(t, service.ExitOK, p.Ends())
+	require.Equal(t, cli.ExitOK, p.Ends())
 	for _, key := range []string{"janitor:leader", "instance:heartbeat:" + st.Instance} {
 		require.Zero(t, rdb.Exists(t.Context(), key).Val(), key)
 	}
@@ -207,7 +207,7 @@ func TestItStartsWithoutPostgresAndServesWhatRedisKnows(t *testing.T) {
 	_, as := newMitra(t, db)
 	former.is(204, as, "POST", "/api/v1/mitra/online", "")
 	former.Stop()
-	require.Equal(t, service.ExitOK, former.Ends())
+	require.Equal(t, cli.ExitOK, former.Ends())
 	postgres.Kill()
 
 	p := serving(t, on(server, db.URL)...)
@@ -245,7 +245,7 @@ func TestAReplicaStartsWithASettingThatMakesNoSenseAndSaysSo(t *testing.T) {
 	server, db := redistest.Start(t), pgtest.Database(t)
 	former := serving(t, on(server, db.URL)...)
 	former.Stop()
-	require.Equal(t, service.ExitOK, former.Ends())
+	require.Equal(t, cli.ExitOK, former.Ends())
 	_, err := db.Exec(t.Context(),
 		`UPDATE app_config SET value = '"many"' WHERE key = 'max_customers_per_mitra'`)
 	require.NoError(t, err)
@@ -271,29 +271,29 @@ func TestWithoutMigrationWhatLacksIsNamed(t *testing.T) {
 	t.Parallel()
 	server, db := redistest.Start(t), pgtest.Database(t)
 	code, _, said := says(t, on(server, db.URL, "--migrate=off", "--http-addr=127.0.0.1:0")...)
-	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, cli.ExitFailed, code)
 	for _, want := range []string{"relation mitras", "relation app_config", "function availability_accept", "trigger availability_named on mitra_online_status"} {
 		require.Contains(t, said, want)
 	}
 	require.Contains(t, said, "availability migrate")
 	for range 2 { // it may be run again
 		code, out, said := says(t, "migrate", "--database-url="+db.URL)
-		require.Equal(t, service.ExitOK, code, said)
+		require.Equal(t, cli.ExitOK, code, said)
 		require.Equal(t, "the database has all that replicas need\n", out)
 	}
 	first := serving(t, on(server, db.URL, "--migrate=off")...)
 	second := serving(t, on(server, db.URL, "--migrate=off")...)
 	require.True(t, second.state().Postgres.Prepared)
 	first.Stop()
-	require.Equal(t, service.ExitOK, first.Ends())
+	require.Equal(t, cli.ExitOK, first.Ends())
 	second.Stop()
-	require.Equal(t, service.ExitOK, second.Ends())
+	require.Equal(t, cli.ExitOK, second.Ends())
 	_, err := db.Exec(t.Context(), "ALTER TABLE chat_sessions DISABLE TRIGGER availability_update")
 	require.NoError(t, err)
 	_, _, said = says(t, on(server, db.URL, "--migrate=off", "--http-addr=127.0.0.1:0")...)
 	require.Contains(t, said, "the schema lacks: trigger availability_update on chat_sessions")
 	code, _, said = says(t, "migrate", "--database-url="+db.URL)
-	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, cli.ExitFailed, code)
 	require.Contains(t, said,
 		"trigger availability_update on chat_sessions: somebody has dropped or disabled it")
 }
@@ -309,11 +309,11 @@ func TestAPostgresThatRefusesEndsItAndThePasswordIsNotRepeated(t *testing.T) {
 		_ = err
 	})
 	code, _, said := says(t, on(server, db.As(role+":geheim"), "--http-addr=127.0.0.1:0")...)
-	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, cli.ExitFailed, code)
 	require.Contains(t, said, "permission denied for schema public")
 	require.NotContains(t, said, "geheim")
 	code, _, said = says(t, on(server, db.As("nobody_"+db.Name+":geheim"), "--http-addr=127.0.0.1:0")...)
-	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, cli.ExitFailed, code)
 	require.Contains(t, said, "does not exist")
 	require.NotContains(t, said, "geheim")
 }
@@ -323,7 +323,7 @@ func TestAnAddressInUseIsSaidAtTheStart(t *testing.T) {
 	server, db := redistest.Start(t), pgtest.Database(t)
 	p := serving(t, on(server, db.URL)...)
 	code, _, said := says(t, on(server, db.URL, "--http-addr="+p.HTTP)...)
-	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, cli.ExitFailed, code)
 	require.Contains(t, said, "address already in use")
 }
 
@@ -341,6 +341,6 @@ func TestSIGTERMEndsAReplicaWithZero(t *testing.T) {
 	case <-child.Done():
 	case <-t.Context().Done():
 	}
-	require.Equal(t, service.ExitOK, child.ExitCode(), child.Log())
+	require.Equal(t, cli.ExitOK, child.ExitCode(), child.Log())
 	require.Contains(t, child.Log(), "said goodbye")
 }

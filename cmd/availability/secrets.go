@@ -11,21 +11,21 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/database"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-func (s *settings) databasePasswordRow() service.Setting {
-	row := service.File(&s.databasePasswordFile, "DATABASE_PASSWORD_FILE", func(path string) error {
+func (s *settings) databasePasswordRow() cli.Setting {
+	row := cli.File(&s.databasePasswordFile, "DATABASE_PASSWORD_FILE", func(path string) error {
 		_, err := reload.Read(reload.Line, path)
 		return err
 	})
 	row.Meaning = "File of PostgreSQL's password; the user stays in the URL: `postgres://user@host/database`."
-	row.Consequence = "Looked at once a second, and read again when it has changed; no restart. A new " +
-		"password is in use once PostgreSQL has let a connection in with it. Until then, and while the file " +
-		"cannot be read, the former stands, with a warning and `settings_file_failing`; at start it is a " +
-		"failure. Open connections go on. A role has one password: change the file first."
-	row.Check = func(in *service.Input) {
+	row.Consequence = "Read again within a second of a change, without a restart. A new password is used once " +
+		"PostgreSQL has accepted it. Until then, and while the file cannot be read, the old one stays in use, with " +
+		"a warning and `settings_file_failing`; at start an unreadable file is an error. Open connections " +
+		"stay open. A role has one password: change the file first."
+	row.Check = func(in *cli.Input) {
 		u, err := url.Parse(string(s.databaseURL))
 		if s.databasePasswordFile == "" || err != nil {
 			return
@@ -50,20 +50,20 @@ func (s *settings) databasePassword() (now func() string, files []reload.Watched
 	return f.Get, []reload.Watched{f}, nil
 }
 
-func (s *settings) jwtSecretRow() service.Setting {
-	row := service.File(&s.jwtSecretFile, "JWT_HS256_SECRET_FILE", func(path string) error {
+func (s *settings) jwtSecretRow() cli.Setting {
+	row := cli.File(&s.jwtSecretFile, "JWT_HS256_SECRET_FILE", func(path string) error {
 		secrets, err := reload.Read(secretLines, path)
 		if err == nil {
-			s.jwtSecret = service.Secret(secrets[0])
+			s.jwtSecret = cli.Secret(secrets[0])
 		}
 		return err
 	})
 	row.Meaning = "File of the same, in its place: a secret a line. A token may be signed with any of them."
-	row.Consequence = "Looked at once a second, and read again when it has changed; no restart. To change the " +
-		"secret, add the new one as a line, have tokens signed with it, and take the former away when its " +
-		"last token has expired. What cannot be used leaves the former secrets standing, with a warning and " +
+	row.Consequence = "Read again within a second of a change, without a restart. To change the secret, add " +
+		"the new one as a line, have tokens signed with it, and remove the old one when its last token has " +
+		"expired. If the file cannot be used, the old secrets stay in use, with a warning and " +
 		"`settings_file_failing`."
-	row.Check = func(in *service.Input) { in.NotBoth("JWT_HS256_SECRET", "JWT_HS256_SECRET_FILE") }
+	row.Check = func(in *cli.Input) { in.NotBoth("JWT_HS256_SECRET", "JWT_HS256_SECRET_FILE") }
 	return row
 }
 
@@ -98,7 +98,7 @@ func secretLines(texts []string) (secrets []string, err error) {
 
 // parseDatabase drops the library's error, which may repeat a password.
 func (s *settings) parseDatabase(v string) error {
-	s.databaseURL = service.Secret(v)
+	s.databaseURL = cli.Secret(v)
 	expected := errors.New("a URL such as postgres://user:password@host:5432/database, " +
 		"special characters of the password escaped")
 	if !strings.HasPrefix(v, "postgres://") && !strings.HasPrefix(v, "postgresql://") {
@@ -111,7 +111,7 @@ func (s *settings) parseDatabase(v string) error {
 }
 
 func (s *settings) parseSecret(v string) error {
-	s.jwtSecret = service.Secret(v)
+	s.jwtSecret = cli.Secret(v)
 	return secretOK(v)
 }
 

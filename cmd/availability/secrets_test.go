@@ -14,7 +14,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -46,7 +46,7 @@ func TestThePasswordOfPostgresIsChangedWithoutARestart(t *testing.T) {
 	put := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
 	put("one\n")
 	code, _, said := says(t, "migrate", "--database-url="+url, "--database-password-file="+path)
-	require.Equal(t, service.ExitOK, code, said)
+	require.Equal(t, cli.ExitOK, code, said)
 	p := serving(t, on(server, url, "--database-password-file="+path, "--migrate=off")...)
 	p.Await(func() bool { return p.state().Postgres.Answers }, "PostgreSQL answers")
 

@@ -10,14 +10,16 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/database"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -30,9 +32,9 @@ type replica struct {
 	traces   *tracing.Tracing
 	metrics  *prometheus.Registry
 
-	clients   *service.Clients
-	inspector *service.Inspector
-	http      *service.HTTP
+	clients   *connect.Clients
+	inspector *connect.Inspector
+	http      *console.HTTP
 	database  *database.Database
 	tokens    *token.Verifier
 	registry  *registry.Registry // without devices: for the heartbeat
@@ -47,12 +49,12 @@ type replica struct {
 // serve is a replica's whole life: it assembles the parts, serves until ctx ends or a part fails,
 // and stops everything. It returns nil if ctx ended and everything stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
-	r := &replica{settings: s, log: log, began: time.Now(), metrics: prometheus.NewRegistry()}
+	r := &replica{settings: s, log: log, began: time.Now(), metrics: program.Metrics()}
 	r.traces = tracing.Start(ctx, tracing.Config{
-		Program: "availability", Version: service.Version(), Instance: s.InstanceID, Logger: log,
+		Program: "availability", Version: cli.Version(), Instance: s.InstanceID, Logger: log,
 	})
 	defer r.traces.Close()
-	if r.clients, err = service.Connect(ctx, &s.Redis, s.controlDeadline()); err != nil {
+	if r.clients, err = connect.Open(ctx, &s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.clients.Close()) }()
@@ -86,7 +88,7 @@ const mostConns = 4096
 // assemble watches the given files and those of other secrets.
 func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err error) {
 	s, log := r.settings, r.log
-	if r.inspector, err = service.Inspect(ctx, r.clients, log); err != nil {
+	if r.inspector, err = connect.Inspect(ctx, r.clients, log); err != nil {
 		return err
 	}
 	secrets, secretFiles, err := s.secrets()
@@ -100,8 +102,6 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 		return err
 	}
 	metrics := r.metrics
-	metrics.MustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	// No Registerer: the registry's metrics are about devices, and there are none here.
 	r.registry, err = registry.New(registry.Config{
 		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
@@ -149,10 +149,10 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 	for _, pattern := range r.api.Patterns() {
 		routes[pattern] = r.traces.Handler(r.api)
 	}
-	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
+	r.http, err = console.ListenHTTP(ctx, console.HTTPConfig{
 		Addr: s.HTTPAddr, OperatorAddr: s.operatorAddr, Hosts: s.HTTPHosts, Tokens: tokens, Janitor: r.janitor,
 		Routes: routes, MaxConns: mostConns, Program: "availability", Client: r.clients.Data, Layout: r.registry.Layout(),
-		Status: func() service.Stated { return r.status() }, Page: pageText,
+		Status: func() console.Stated { return r.status() }, Page: pageText,
 		Metrics: metrics, Logger: log,
 	})
 	return err
@@ -165,14 +165,14 @@ const seedWait = 5 * time.Second
 // HTTP ends first, because its requests need all the others. The janitor joins its passes and
 // releases the lease. The registry sends heartbeats until then, and deregisters last.
 func (r *replica) run(ctx context.Context) error {
-	parts := service.NewParts(ctx, r.settings.ShutdownGrace, r.log)
+	parts := program.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("tokens", r.tokens.Run)
 	parts.Go("database", r.database.Prepare)
 	parts.Go("registry", r.registry.Run)
 	parts.Go("inspector", r.inspector.Run)
 	parts.Go("files", r.files.Run)
 	parts.Go("mirror", r.database.WhenTried(r.mirror.Run))
-	parts.Go("janitor", service.Accepted(r.registry.Status, r.database.WhenTried(r.janitor.Run)))
+	parts.Go("janitor", program.Accepted(r.registry.Status, r.database.WhenTried(r.janitor.Run)))
 	parts.Go("counts", r.database.WhenTried(r.api.Run))
 	parts.Go("http", func(ctx context.Context) error {
 		r.awaitSeeding(ctx)

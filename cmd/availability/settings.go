@@ -13,19 +13,20 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 // settings of a replica. The table explains each.
 type settings struct {
-	service.Base
+	program.Base
 
-	databaseURL, jwtSecret service.Secret // jwtSecret at the start: the first one
+	databaseURL, jwtSecret cli.Secret // jwtSecret at the start: the first one
 	databasePasswordFile   string
 	jwtSecretFile          string
-	jwks                   service.Secret // may contain a password, or a key in its query
+	jwks                   cli.Secret // may contain a password, or a key in its query
 	jwtAudience, jwtIssuer string
 	migrate                string // on or off
 	operatorAddr           string // empty: the same as HTTPAddr
@@ -46,7 +47,7 @@ var prefixes = []string{
 }
 
 // table's order is that of the help.
-func (s *settings) table() []service.Setting {
+func (s *settings) table() []cli.Setting {
 	base := s.Base.Table()
 	for i := range base {
 		if base[i].Name == "HTTP_ADDR" {
@@ -56,8 +57,8 @@ func (s *settings) table() []service.Setting {
 				"world without OPERATOR_ADDR."
 		}
 	}
-	return slices.Concat(base, []service.Setting{
-		{Name: "OPERATOR_ADDR", Value: service.Address(&s.operatorAddr),
+	return slices.Concat(base, []cli.Setting{
+		{Name: "OPERATOR_ADDR", Value: cli.Address(&s.operatorAddr),
 			Meaning: "Where metrics, status page and admin are served, apart from the API: HTTP_ADDR then has " +
 				"the API, `/healthz` and `/readyz` alone. Empty: all are on HTTP_ADDR, for everybody who reaches it.",
 			Consequence: "Set it wherever others than operators reach HTTP_ADDR; a start on an HTTP_ADDR that " +
@@ -70,7 +71,7 @@ func (s *settings) table() []service.Setting {
 			Consequence: "Every replica reads the feed four times a second. All replicas together should " +
 				"leave the server connections for others."},
 		s.databasePasswordRow(),
-		{Name: "MIGRATE", Default: "on", Value: service.OneOf(&s.migrate, "on", "off"),
+		{Name: "MIGRATE", Default: "on", Value: cli.OneOf(&s.migrate, "on", "off"),
 			Meaning: "`on`: what the schema lacks is made at the start, by one replica at a time. `off`: " +
 				"it is looked for, and the replica ends with the names of what lacks.",
 			Consequence: "With `off` the role needs no right to create: a role that has it runs `availability " +
@@ -79,24 +80,24 @@ func (s *settings) table() []service.Setting {
 		{Name: "JWT_HS256_SECRET", Secret: true, Bare: true, Value: s.parseSecret,
 			Meaning: "Secret of tokens signed with HS256, of at least 32 bytes. Empty: HS256 is refused. This " +
 				"or JWT_JWKS is needed; both may be set.",
-			Consequence: "`openssl rand -hex 32` makes some. Whoever has it can make tokens of any kind."},
+			Consequence: "`openssl rand -hex 32` makes some. It can sign tokens of any kind."},
 		s.jwtSecretRow(),
 		{Name: "JWT_JWKS", Secret: true,
-			Value: func(v string) error { s.jwks = service.Secret(v); return jwksOK(v) },
+			Value: func(v string) error { s.jwks = cli.Secret(v); return jwksOK(v) },
 			Shown: func() string { return token.Shown(string(s.jwks)) },
 			Meaning: "File or http(s) URL with the public keys (JWKS) of tokens signed with RS256, ES256 or " +
 				"EdDSA. Empty: those are refused.",
 			Consequence: "Read again every five minutes, and for a `kid` that is not known. A set without keys " +
 				"revokes all. While it cannot be read the last known keys apply; without any, requests get 503. " +
 				"User, password and query of a URL are in no log."},
-		{Name: "JWT_AUDIENCE", Value: service.Text(&s.jwtAudience),
+		{Name: "JWT_AUDIENCE", Value: cli.Text(&s.jwtAudience),
 			Meaning: "What `aud` of each token must be, or have among others. Empty: `aud` is not looked at.",
 			Consequence: "Set it where the issuer of the tokens makes some for other services as well: they " +
 				"would be good here, too."},
-		{Name: "JWT_ISSUER", Value: service.Text(&s.jwtIssuer),
+		{Name: "JWT_ISSUER", Value: cli.Text(&s.jwtIssuer),
 			Meaning: "What `iss` of each token must be. Empty: `iss` is not looked at."},
 		{Name: "SESSION_END_STATUSES", Default: "ended,completed,cancelled,expired", Value: s.parseEndings,
-			Meaning: "Words by which the API ends a session, with commas. `word=status`: that status is stored " +
+			Meaning: "Words that end a session in the API, with commas. `word=status`: that status is stored " +
 				"for it, as in `completed=ended,cancelled,expired`.",
 			Consequence: "A `status` that the table's enum or constraint does not have is refused with 400."},
 		seconds("MITRA_AUTO_OFFLINE_SWEEP_SECONDS", "30", &s.offlineInterval,
@@ -109,28 +110,28 @@ func (s *settings) table() []service.Setting {
 		seconds("HEARTBEAT_MIRROR_INTERVAL_SECONDS", "60", &s.mirrorInterval,
 			"Time between two passes that bring heartbeats from Redis to PostgreSQL.",
 			"Heartbeats in PostgreSQL are so old. While Redis is away, reads allow for it."),
-		{Name: "AVAILABILITY_PREFIX", Value: service.Prefix(&s.prefix),
+		{Name: "AVAILABILITY_PREFIX", Value: cli.Prefix(&s.prefix),
 			Meaning: "What the names of all keys begin with, and of the channel `config:invalidate`. On a " +
 				"Redis Cluster it needs a hash tag, such as `{availability}:`.",
 			Consequence: "Empty: `mitras:online` and the others have the names that other services read. " +
 				"Replicas with one prefix are one fleet. **Never** share a prefix with other programs of " +
 				"this project on one Redis: they would lead one another's sweeps."},
 		{Name: "AVAILABILITY_REDIS_SHARE", Default: "0.25",
-			Value:   service.Share(&s.redisShare, janitor.LeastShare),
+			Value:   cli.Share(&s.redisShare, janitor.LeastShare),
 			Meaning: "Most of Redis' time that the sweeps may take, over any second, all together.",
-			Consequence: "They go slower by themselves, down to a fifth of this, while small calls take " +
+			Consequence: "They slow down by themselves, down to a fifth of this, while small calls take " +
 				"longer than usual."},
 		{Name: "AVAILABILITY_LEASE_TTL", Default: "15s",
-			Value:   service.Duration(&s.leaseTTL, 300*time.Millisecond, 10*time.Minute),
+			Value:   cli.Duration(&s.leaseTTL, 300*time.Millisecond, 10*time.Minute),
 			Meaning: "How long the lease outlives a leader that died.",
 			Consequence: "Shorter: another leads sooner, and the lease is lost to shorter hitches of Redis. " +
 				"Should be the same everywhere."},
 		{Name: "HEARTBEAT_INTERVAL", Default: "10s",
-			Value:   service.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
+			Value:   cli.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
 			Meaning: "Time between two heartbeats of a replica; those of mitras are another thing."},
 		{Name: "HEARTBEAT_TTL", Default: "30s",
-			Value:   service.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
-			Meaning: "How long a replica's heartbeat stands. At least three times the interval.",
+			Value:   cli.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
+			Meaning: "How long a replica's heartbeat is valid. At least three times the interval.",
 			Consequence: "Nobody goes offline before Redis was listened to for this and 2 s, without a " +
 				"restart or a gap. **Never** differ among replicas: those that disagree sweep nothing."},
 	})
@@ -138,9 +139,9 @@ func (s *settings) table() []service.Setting {
 
 var decimal = regexp.MustCompile(`^[0-9]{1,9}(\.[0-9]{1,9})?$`)
 
-func seconds(name, otherwise string, p *time.Duration, meaning, consequence string) service.Setting {
+func seconds(name, otherwise string, p *time.Duration, meaning, consequence string) cli.Setting {
 	const least, most = 0.05, 24 * 3600
-	return service.Setting{Name: name, Default: otherwise, Meaning: meaning, Consequence: consequence,
+	return cli.Setting{Name: name, Default: otherwise, Meaning: meaning, Consequence: consequence,
 		Value: func(v string) error {
 			// Fractions are for tests and demonstrations.
 			n, err := strconv.ParseFloat(v, 64)
@@ -194,8 +195,8 @@ func jwksOK(v string) error {
 func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix} }
 
 // check finds settings that are valid alone but unsafe together.
-func (s *settings) check(in *service.Input) {
-	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
+func (s *settings) check(in *cli.Input) {
+	program.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
 	if s.jwtSecret == "" && in.Understood("JWT_HS256_SECRET", "JWT_HS256_SECRET_FILE") &&
 		!in.Given("JWT_JWKS") {
 		in.Fault("JWT_HS256_SECRET, JWT_JWKS: expected one of the two, or both: nobody could call anything")
@@ -215,5 +216,5 @@ func (s *settings) tagged() error {
 }
 
 func (s *settings) controlDeadline() time.Duration {
-	return service.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
+	return program.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
 }

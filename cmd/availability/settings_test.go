@@ -12,20 +12,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
+	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 )
 
 func TestTheManualHasTheSettingsOfTheCode(t *testing.T) {
 	t.Parallel()
-	servicetest.Tables(t, "../../docs/availability-settings.md", *update, map[string][]service.Setting{"availability": new(settings).table()})
+	programtest.Tables(t, "../../docs/availability-settings.md", *update, map[string][]cli.Setting{"availability": new(settings).table()})
 }
 
 func TestHelpIsAsItWas(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/help.txt"
 	code, help, _ := says(t, "-h")
-	require.Equal(t, service.ExitOK, code)
+	require.Equal(t, cli.ExitOK, code)
 	if *update {
 		require.NoError(t, os.WriteFile(golden, []byte(help), 0o644))
 		return
@@ -41,7 +43,7 @@ func TestHelpIsAsItWas(t *testing.T) {
 // loaded are settings from arguments and an environment.
 func loaded(args, environ []string) (*settings, error) {
 	s := new(settings)
-	c := &service.Command{Name: "availability", Settings: s.table(), Prefixes: prefixes, Check: s.check}
+	c := &cli.Command{Name: "availability", Settings: s.table(), Prefixes: prefixes, Check: s.check}
 	return s, c.Load(args, environ)
 }
 
@@ -51,9 +53,9 @@ func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 	t.Parallel()
 	s, err := loaded(nil, needed)
 	require.NoError(t, err)
-	s.Redis = service.Redis{}
+	s.Redis = connect.Redis{}
 	require.Equal(t, &settings{
-		Base: service.Base{
+		Base: program.Base{
 			HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text",
 		},
 		databaseURL: "postgres://u:geheim@db/app", jwtSecret: secret, migrate: "on", endings: api.Endings,
@@ -77,7 +79,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 	}
 	var environ, args []string
 	for _, row := range new(settings).table() {
-		if strings.HasSuffix(row.Name, "_FILE") { // in another's place: tested in cmd/internal/service
+		if strings.HasSuffix(row.Name, "_FILE") { // in another's place: tested in cmd/internal/connect
 			continue
 		}
 		v, ok := values[row.Name]
@@ -151,7 +153,7 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 				return slices.ContainsFunc(c.environ, func(other string) bool { return strings.HasPrefix(other, name+"=") })
 			})
 			_, err := loaded(nil, append(environ, c.environ...))
-			var faults service.Faults
+			var faults cli.Faults
 			require.ErrorAs(t, err, &faults)
 			require.Len(t, faults, 1)
 			require.ErrorContains(t, err, c.want)

@@ -12,7 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rollcall-redis/rollcall/availability/workforce"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 )
 
 // askTime bounds each of the simulation's own calls to a server.
@@ -23,13 +24,13 @@ type simulation struct {
 
 	cfg      workforce.Config
 	duration time.Duration // 0: until interrupted
-	redis    service.Redis
+	redis    connect.Redis
 }
 
 // simulate is "availability simulate": it runs a workforce until ctx ends or its time is up.
-func simulate() *service.Command {
+func simulate() *cli.Command {
 	s := new(simulation)
-	return &service.Command{
+	return &cli.Command{
 		Name: "availability simulate",
 		About: `availability simulate plays a workforce against replicas of the program: mitras go
 online, ping, rest, die without a word and come back; a dispatcher gives them
@@ -45,38 +46,38 @@ if nobody could go online at all, 2 on wrong arguments.`,
 	}
 }
 
-func (s *simulation) rows() []service.Setting {
+func (s *simulation) rows() []cli.Setting {
 	const ever = 100 * 365 * 24 * time.Hour
 	c := &s.cfg
-	return []service.Setting{
+	return []cli.Setting{
 		{Name: "DATABASE_URL", Secret: true, Required: true, Value: s.parseDatabase,
 			Meaning: "the replicas' database, with a right to insert into `mitras` and `chat_sessions`"},
 		{Name: "JWT_HS256_SECRET", Secret: true, Bare: true, Required: true, Value: s.parseSecret,
 			Meaning: "the replicas' secret: it signs the tokens of apps, dispatcher and customers"},
 		{Name: "REDIS_URL", Secret: true, Value: s.parseRedis,
 			Meaning: "the replicas' Redis, to show how many are online there; it is only read"},
-		{Name: "AVAILABILITY_PREFIX", Value: service.Prefix(&s.prefix), Meaning: "the replicas' prefix"},
+		{Name: "AVAILABILITY_PREFIX", Value: cli.Prefix(&s.prefix), Meaning: "the replicas' prefix"},
 		{Name: "targets", Default: "http://127.0.0.1:8080", Meaning: "replicas, as http://host:port,...",
 			Value: s.parseTargets},
-		{Name: "mitras", Default: "100", Value: service.Number(&c.Mitras, 1, workforce.MostMitras),
+		{Name: "mitras", Default: "100", Value: cli.Number(&c.Mitras, 1, workforce.MostMitras),
 			Meaning: "number of mitras"},
-		{Name: "interval", Default: "30s", Value: service.Duration(&c.Interval, time.Millisecond, ever),
+		{Name: "interval", Default: "30s", Value: cli.Duration(&c.Interval, time.Millisecond, ever),
 			Meaning: "time between two pings of a mitra; `heartbeat_cadence_seconds` is what apps are told"},
 		{Name: "sessions", Default: "1", Value: rate(&c.Sessions), Meaning: "sessions that begin in a second"},
-		{Name: "session-lasts", Default: "1m", Value: service.Duration(&c.SessionLasts, time.Millisecond, ever),
+		{Name: "session-lasts", Default: "1m", Value: cli.Duration(&c.SessionLasts, time.Millisecond, ever),
 			Meaning: "how long a session lasts, on average"},
 		{Name: "polls", Default: "10", Value: rate(&c.Polls), Meaning: "polls of customers in a second"},
-		{Name: "rest", Default: "0.01", Value: service.Share(&c.Rest, 0),
+		{Name: "rest", Default: "0.01", Value: cli.Share(&c.Rest, 0),
 			Meaning: "share of pings, 0 to 1, at which a mitra goes offline for about five intervals instead"},
-		{Name: "die", Default: "0.002", Value: service.Share(&c.Die, 0),
+		{Name: "die", Default: "0.002", Value: cli.Share(&c.Die, 0),
 			Meaning: "share of pings, 0 to 1, at which an app dies without a word"},
-		{Name: "dead-for", Default: "10m", Value: service.Duration(&c.DeadFor, time.Millisecond, ever),
+		{Name: "dead-for", Default: "10m", Value: cli.Duration(&c.DeadFor, time.Millisecond, ever),
 			Meaning: "when it comes back, on average"},
-		{Name: "timeout", Default: "5s", Value: service.Duration(&c.Timeout, time.Millisecond, ever),
+		{Name: "timeout", Default: "5s", Value: cli.Duration(&c.Timeout, time.Millisecond, ever),
 			Meaning: "how long a request waits for its answer"},
-		{Name: "duration", Default: "0s", Value: service.Duration(&s.duration, 0, ever),
+		{Name: "duration", Default: "0s", Value: cli.Duration(&s.duration, 0, ever),
 			Meaning: "how long; 0s: until interrupted"},
-		service.Seed(&c.Seed),
+		cli.Seed(&c.Seed),
 	}
 }
 
@@ -133,9 +134,9 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 	}
 	fmt.Fprintf(stdout, "simulating %d mitras who ping every %v, at %s; seed %d\n",
 		c.Mitras, c.Interval, strings.Join(c.Targets, ", "), c.Seed)
-	view := &workforce.View{Force: force, Out: stdout, Terminal: service.IsTerminal(stdout)}
-	if s.redis != (service.Redis{}) {
-		clients, err := service.Connect(ctx, &s.redis, askTime)
+	view := &workforce.View{Force: force, Out: stdout, Terminal: cli.IsTerminal(stdout)}
+	if s.redis != (connect.Redis{}) {
+		clients, err := connect.Open(ctx, &s.redis, askTime)
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,8 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/database"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 )
 
 // pageText is this program's part of the status page.
@@ -16,7 +17,7 @@ var pageText string
 
 // replicaStatus is the body of GET /api/v1/status, and the page's data.
 type replicaStatus struct {
-	service.Status
+	console.Status
 	Postgres database.Status `json:"postgres"`
 	Mirror   mirrorStatus    `json:"mirror"`
 	Counts   api.Counts      `json:"counts"`
@@ -67,9 +68,9 @@ func (r *replica) mirrorStatus(reachable bool) mirrorStatus {
 // status returns what this replica knows without asking anybody.
 func (r *replica) status() replicaStatus {
 	st := replicaStatus{
-		Status: service.Status{
+		Status: console.Status{
 			Instance: r.registry.Instance(),
-			Version:  service.Version(),
+			Version:  cli.Version(),
 			Time:     time.Now(),
 			Started:  r.began,
 			HTTPAddr: r.http.OperatorAddr(),

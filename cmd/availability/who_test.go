@@ -11,8 +11,8 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -20,7 +20,7 @@ func TestTheOperatorsPathsAreNotWhereTheAPIIs(t *testing.T) {
 	t.Parallel()
 	server, db := redistest.Start(t), pgtest.Database(t)
 	p := serving(t, on(server, db.URL, "--operator-addr=127.0.0.1:0")...)
-	operator := &servicetest.Program{T: t, HTTP: p.Addr("serving HTTP for operators")}
+	operator := &programtest.Program{T: t, HTTP: p.Addr("serving HTTP for operators")}
 	for _, path := range []string{
 		"/", "/metrics", "/page/own", "/docs/", "/debug/pprof/", "/debug/vars", "/api/v1/status", "/api/v1/fleet", "/api/v1/timeline",
 		"/api/v1/events", "/api/v1/why?key=x", "/api/v1/devices/1",
@@ -37,7 +37,7 @@ func TestTheOperatorsPathsAreNotWhereTheAPIIs(t *testing.T) {
 	p.is(200, asAdmin, "GET", "/api/v1/config", "")
 	code, _ := p.Get("/healthz")
 	require.Equal(t, 200, code)
-	st := servicetest.Status[replicaStatus](operator)
+	st := programtest.Status[replicaStatus](operator)
 	require.Equal(t, operator.HTTP, st.HTTPAddr)
 	_, metrics := operator.Get("/metrics")
 	require.Contains(t, metrics, "availability_mirror_whole")
@@ -52,7 +52,7 @@ func TestTheOperatorsPathsAreNotWhereTheAPIIs(t *testing.T) {
 	code, _ = operator.Post("/api/v1/sweep", "wrong-0123456789abcdef")
 	require.Equal(t, http.StatusTooManyRequests, code)
 	p.Stop()
-	require.Equal(t, service.ExitOK, p.Ends())
+	require.Equal(t, cli.ExitOK, p.Ends())
 }
 
 func TestSecretsOfTheURLOfKeysAreNowhere(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
@@ -23,26 +23,26 @@ const many = 5
 // half of them are condemned.
 const most = 20
 
-func check() *service.Command {
+func check() *cli.Command {
 	var (
 		s      settings
 		schema bool
 	)
 	rows := s.table()
 	rows[0].Required = false // REDIS_URL: --schema does not need it
-	return &service.Command{
+	return &cli.Command{
 		Name: "cleanup check",
 		About: `cleanup check looks whether the rules fit the keys that are there: of which types
 they are, some of them, whether the places that rules rely on are there, and what
 one look finds. It writes nothing. It needs REDIS_URL, and takes all settings of
 cleanup too.`,
-		Settings: []service.Setting{
-			{Name: "schema", Default: "false", Switch: true, Value: service.Bool(&schema),
+		Settings: []cli.Setting{
+			{Name: "schema", Default: "false", Switch: true, Value: cli.Bool(&schema),
 				Meaning: "print the JSON Schema of the rules, for an editor, and do nothing else"},
 		},
 		Inherited: rows,
 		Prefixes:  prefixes,
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			if schema {
 				return
 			}
@@ -72,9 +72,9 @@ cleanup too.`,
 					return err
 				case wrong > 0:
 					fmt.Fprintf(stderr, "cleanup check: %d wrong\n", wrong)
-					return service.ErrSaid
+					return cli.ErrSaid
 				case doubtful > 0:
-					return service.ErrNo
+					return cli.ErrNo
 				}
 				return nil
 			})
@@ -152,8 +152,8 @@ func showChecks(
 	for _, text := range remarks {
 		notes = append(notes, []string{"note", "", text})
 	}
-	if err := table(w, rows...); err != nil {
+	if err := cli.Columns(w, rows...); err != nil {
 		return 0, 0, err
 	}
-	return len(bad), len(cautions) + len(odd), table(w, slices.Concat(odd, places, notes, cautions, bad)...)
+	return len(bad), len(cautions) + len(odd), cli.Columns(w, slices.Concat(odd, places, notes, cautions, bad)...)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/orphan/mongodb/mongotest"
 )
@@ -58,7 +58,7 @@ func TestTheShippedRulesFitAGameOnColyseus(t *testing.T) {
 	ctx, rdb, args := t.Context(), server.Client(), game(t, server)
 	fits := func(what string) string {
 		code, out, said := says(t, args...)
-		require.Equal(t, service.ExitOK, code, "%s: %s%s", what, out, said)
+		require.Equal(t, cli.ExitOK, code, "%s: %s%s", what, out, said)
 		return out
 	}
 	require.Contains(t, fits("an ordinary hour"), "then min_age alone protects")
@@ -95,6 +95,6 @@ func TestWhatEndangersTheLivingIsNoNote(t *testing.T) {
   unless_lost: [{exists: roomcaches}, {channels: {pattern: "$*", when: {hash_not_empty: roomcaches}}}]}`,
 	} {
 		code, out, said := says(t, append(args, "--rules="+rulesFile(t, "rules:\n- "+rules+"\n"))...)
-		require.Equal(t, service.ExitNo, code, rules+out+said)
+		require.Equal(t, cli.ExitNo, code, rules+out+said)
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -50,5 +50,5 @@ func TestOnAClusterOrphansGoFromEveryMaster(t *testing.T) {
 	p.Await(func() bool { s := p.state(); return len(s.Rules) == 1 && s.Rules[0].Coverage.Complete })
 	require.Equal(t, 3, p.state().Rules[0].Coverage.Masters)
 	p.Stop()
-	require.Equal(t, service.ExitOK, p.Ends())
+	require.Equal(t, cli.ExitOK, p.Ends())
 }

@@ -2,30 +2,27 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/cleanup/internal/demo"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 )
 
-func demoCommand() *service.Command {
+func demoCommand() *cli.Command {
 	var ferret string
-	return &service.Command{
+	return &cli.Command{
 		Name: "cleanup demo",
 		About: `cleanup demo shows in a minute what the worker does beside a game backend that is
 made up, and leaks. Redis is inside the demo, MongoDB is FerretDB. Nothing listens
 beyond this machine. "make cleanup-demo" builds FerretDB and runs it.`,
-		Settings: []service.Setting{
-			{Name: "FERRET_SERVER", Value: service.Text(&ferret),
+		Settings: []cli.Setting{
+			{Name: "FERRET_SERVER", Value: cli.Text(&ferret),
 				Meaning: "the program that scripts/ferret prints"},
 		},
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			if ferret == "" {
 				in.Fault("FERRET_SERVER: expected the program that scripts/ferret prints; make cleanup-demo sets it")
 			}
@@ -39,31 +36,20 @@ arguments.`,
 }
 
 func playDemo(ctx context.Context, out io.Writer, ferret string, environ []string) error {
-	var target service.Redis
-	if err := target.Parse(service.EmbeddedRedis); err != nil {
+	var target connect.Redis
+	if err := target.Parse(connect.EmbeddedRedis); err != nil {
 		return err
 	}
-	clients, err := service.Connect(ctx, &target, time.Second)
+	clients, err := connect.Open(ctx, &target, time.Second)
 	if err != nil {
 		return err
 	}
 	defer clients.Close()
-	binary, err := os.Executable()
+	command, err := cli.Itself(new(settings).table(), environ)
 	if err != nil {
-		return fmt.Errorf("cleanup: %w", err)
+		return err
 	}
-	// Settings of a worker in this environment are not meant for the demo's worker.
-	rows := new(settings).table()
-	inherited := slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
-		name, _, _ := strings.Cut(pair, "=")
-		return slices.ContainsFunc(rows, func(s service.Setting) bool { return s.Name == name })
-	})
 	return demo.Run(ctx, demo.Config{
-		Command: func(args ...string) *exec.Cmd {
-			cmd := exec.Command(binary, args...)
-			cmd.Env = slices.Clone(inherited)
-			return cmd
-		},
-		Ferret: ferret, Redis: clients.Data, RedisURL: "redis://" + clients.Embedded, Out: out,
+		Command: command, Ferret: ferret, Redis: clients.Data, RedisURL: "redis://" + clients.Embedded, Out: out,
 	})
 }

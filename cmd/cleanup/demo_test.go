@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 )
 
 func TestTheDemoEndsWithExactlyTheOrphansGone(t *testing.T) {
@@ -26,6 +26,6 @@ func TestTheDemoEndsWithExactlyTheOrphansGone(t *testing.T) {
 func TestTheDemoNeedsADatabase(t *testing.T) {
 	t.Parallel()
 	code, _, said := says(t, "demo")
-	require.Equal(t, service.ExitUsage, code)
+	require.Equal(t, cli.ExitUsage, code)
 	require.Contains(t, said, "FERRET_SERVER: expected the program")
 }

@@ -15,7 +15,7 @@ func TestAnyWorkerShowsTheWholeFleetAndWhyAKeyIsGone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	leaks(t, server)
-	workers := []*program{}
+	workers := []*running{}
 	for _, id := range []string{"one", "two"} {
 		workers = append(workers, serving(t, append(on(t, server, "--instance-id="+id), quick...)...))
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
+	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/orphan/mongodb/mongotest"
@@ -110,21 +110,21 @@ func says(t testing.TB, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), err.String()
 }
 
-// program is a run of the program within this process.
-type program struct{ *servicetest.Program }
+// running is a run of the program within this process.
+type running struct{ *programtest.Program }
 
 // serving runs the program on a free port with these further arguments, and waits until HTTP is
 // open.
-func serving(t testing.TB, args ...string) *program {
+func serving(t testing.TB, args ...string) *running {
 	t.Helper()
-	p := &program{servicetest.Start(t, run, append([]string{"--admin-token=" + adminToken}, args...)...)}
+	p := &running{programtest.Start(t, run, append([]string{"--admin-token=" + adminToken}, args...)...)}
 	p.Serves()
 	return p
 }
 
-func (p *program) state() workerStatus {
+func (p *running) state() workerStatus {
 	p.T.Helper()
-	return servicetest.Status[workerStatus](p.Program)
+	return programtest.Status[workerStatus](p.Program)
 }
 
-var _ service.Stated = workerStatus{}
+var _ console.Stated = workerStatus{}

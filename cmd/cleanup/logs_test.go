@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/logtest"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
@@ -33,7 +33,7 @@ func TestALogNamesItsInstanceAndIsCalmWhileAnotherDies(t *testing.T) {
 	logtest.Await(t, stays, patience, "lease acquired")
 	logtest.Await(t, stays, patience, "pass evicted entries")
 	require.NoError(t, stays.Signal(syscall.SIGTERM))
-	require.Equal(t, service.ExitOK, stays.ExitCode())
+	require.Equal(t, cli.ExitOK, stays.ExitCode())
 
 	logtest.Calm(t, dies.Log(), "cleanup-1")
 	lines := logtest.Calm(t, stays.Log(), "cleanup-2")

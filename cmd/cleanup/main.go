@@ -8,14 +8,15 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 )
 
-func main() { service.Main(cleanup()) }
+func main() { cli.Main(cleanup()) }
 
-func cleanup() *service.Command {
+func cleanup() *cli.Command {
 	s := new(settings)
-	c := &service.Command{
+	c := &cli.Command{
 		Name: "cleanup",
 		About: `cleanup deletes keys that point at nothing from an application's Redis, by rules.
 It runs beside the application, in any number of replicas: one leads, and works
@@ -36,9 +37,9 @@ REDIS_URL; with the built-in rules MONGODB_URI too. A rule deletes only if it sa
 		Notes: `SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage, settings or
 rules.`,
-		Commands: []*service.Command{check(), plan(), why(), listRules(), bins(), restore(), demoCommand()},
+		Commands: []*cli.Command{check(), plan(), why(), listRules(), bins(), restore(), demoCommand()},
 	}
-	c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
+	c.Run = program.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
 		return serve(ctx, s, log)
 	})
 	return c

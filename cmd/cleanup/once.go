@@ -8,10 +8,10 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/orphan"
 )
@@ -19,7 +19,7 @@ import (
 // once connects, calls do with the settings' rules or only the named one, and disconnects. It
 // involves no janitor, so nothing is deleted.
 func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) error) (err error) {
-	clients, err := service.Connect(ctx, &s.Redis, s.controlDeadline())
+	clients, err := connect.Open(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
 		return err
 	}
@@ -43,11 +43,11 @@ func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) er
 	return do(set)
 }
 
-func named(rule *string) service.Setting {
-	return service.Setting{Name: "rule", Value: service.Text(rule), Meaning: "only the rule of this name"}
+func named(rule *string) cli.Setting {
+	return cli.Setting{Name: "rule", Value: cli.Text(rule), Meaning: "only the rule of this name"}
 }
 
-func checkOnce(in *service.Input, s *settings, rule string) {
+func checkOnce(in *cli.Input, s *settings, rule string) {
 	s.check(in)
 	if s.Redis.Embedded() {
 		in.Fault("REDIS_URL: expected the application's Redis; the one inside a worker is not this process'")
@@ -59,19 +59,6 @@ func checkOnce(in *service.Input, s *settings, rule string) {
 	if rule != "" && len(names) > 0 && !slices.Contains(names, rule) {
 		in.Fault("--rule: expected one of %s, got %q", strings.Join(names, ", "), rule)
 	}
-}
-
-// table writes rows in columns. No cell can contain a line break.
-func table(w io.Writer, rows ...[]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = printable.Text(cell)
-		}
-		fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
-	}
-	return t.Flush()
 }
 
 // counts formats numbers by name, sorted by name: "alive 3, young 1".
@@ -91,12 +78,12 @@ func moment(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-func why() *service.Command {
+func why() *cli.Command {
 	var (
 		s   settings
 		key string
 	)
-	return &service.Command{
+	return &cli.Command{
 		Name: "cleanup why",
 		About: `cleanup why KEY looks at one key now, and shows what each rule that is about it
 finds, sign by sign. KEY MEMBER looks at one member of a sorted set, set or hash.
@@ -104,7 +91,7 @@ It writes nothing, and takes all settings of cleanup too.`,
 		Arguments: "KEY [MEMBER]",
 		Inherited: s.table(),
 		Prefixes:  prefixes,
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			checkOnce(in, &s, "")
 			if len(in.Args) < 1 || len(in.Args) > 2 {
 				in.Fault("expected a key, or a key and a member")
@@ -119,7 +106,7 @@ It writes nothing, and takes all settings of cleanup too.`,
 				}
 				if len(found) == 0 {
 					fmt.Fprintf(stderr, "no rule is about %s\n", printable.Text(key))
-					return service.ErrSaid
+					return cli.ErrSaid
 				}
 				return showWhy(stdout, found)
 			})
@@ -140,7 +127,7 @@ func showWhy(w io.Writer, found []orphan.Finding) error {
 		if !f.Since.IsZero() {
 			rows = append(rows, []string{"  since", moment(f.Since)})
 		}
-		if err := table(w, rows...); err != nil {
+		if err := cli.Columns(w, rows...); err != nil {
 			return err
 		}
 	}
@@ -149,7 +136,7 @@ func showWhy(w io.Writer, found []orphan.Finding) error {
 
 // inBins calls do with the bins. It needs neither rules nor their database.
 func inBins(ctx context.Context, s *settings, do func(orphan.Bins) error) error {
-	clients, err := service.Connect(ctx, &s.Redis, s.controlDeadline())
+	clients, err := connect.Open(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
 		return err
 	}
@@ -157,26 +144,26 @@ func inBins(ctx context.Context, s *settings, do func(orphan.Bins) error) error 
 	return do(orphan.Bins{Client: clients.Data, Layout: s.layout()})
 }
 
-func checkBins(in *service.Input, s *settings) {
+func checkBins(in *cli.Input, s *settings) {
 	if s.Redis.Embedded() {
 		in.Fault("REDIS_URL: expected the application's Redis; the one inside a worker is not this process'")
 	}
 }
 
-func bins() *service.Command {
+func bins() *cli.Command {
 	var (
 		s    settings
 		rule string
 	)
-	return &service.Command{
+	return &cli.Command{
 		Name: "cleanup bins",
 		About: `cleanup bins lists what rules with a bin have moved aside, the oldest first, and
 until when "cleanup restore" can put it back. It needs REDIS_URL and CLEANUP_PREFIX,
 and takes all settings of cleanup too.`,
-		Settings:  []service.Setting{named(&rule)},
+		Settings:  []cli.Setting{named(&rule)},
 		Inherited: s.table(),
 		Prefixes:  prefixes,
-		Check:     func(in *service.Input) { checkBins(in, &s) },
+		Check:     func(in *cli.Input) { checkBins(in, &s) },
 		Run: func(ctx context.Context, stdout, _ io.Writer) error {
 			return inBins(ctx, &s, func(b orphan.Bins) error {
 				found, err := b.List(ctx, rule)
@@ -196,15 +183,15 @@ func showBins(w io.Writer, found []orphan.Binned) error {
 		was := strings.TrimSuffix(b.Key+" "+b.Member, " ")
 		rows = append(rows, []string{b.ID, was, moment(b.Removed), moment(b.Until)})
 	}
-	return table(w, rows...)
+	return cli.Columns(w, rows...)
 }
 
-func restore() *service.Command {
+func restore() *cli.Command {
 	var (
 		s   settings
 		ids []string
 	)
-	return &service.Command{
+	return &cli.Command{
 		Name: "cleanup restore",
 		About: `cleanup restore puts back what a rule has moved aside, by the ids that "cleanup
 bins" lists. It overwrites nothing: where a name is in use again it says so, and the
@@ -213,7 +200,7 @@ needs REDIS_URL and CLEANUP_PREFIX, and takes all settings of cleanup too.`,
 		Arguments: "ID...",
 		Inherited: s.table(),
 		Prefixes:  prefixes,
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			checkBins(in, &s)
 			if len(in.Args) == 0 {
 				in.Fault("expected at least one id, as cleanup bins lists them")
@@ -236,7 +223,7 @@ needs REDIS_URL and CLEANUP_PREFIX, and takes all settings of cleanup too.`,
 					err = errors.Join(err, showBins(stdout, back))
 				}
 				if err == nil && len(back) < len(done) {
-					err = service.ErrSaid
+					err = cli.ErrSaid
 				}
 				return err
 			})

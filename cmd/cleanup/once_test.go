@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/orphan"
 )
@@ -35,23 +35,23 @@ func TestPlanShowsWhatWouldGoAndWritesNothing(t *testing.T) {
 	rdb := server.Client()
 	before := rdb.DBSize(t.Context()).Val()
 	code, out, said := says(t, append([]string{"plan"}, on(t, server)...)...)
-	require.Equal(t, service.ExitOK, code, said)
+	require.Equal(t, cli.ExitOK, code, said)
 	golden(t, "plan.txt", out)
 
 	code, out, _ = says(t, append([]string{"plan", "--json", "--rule=bots"}, on(t, server)...)...)
-	require.Equal(t, service.ExitOK, code)
+	require.Equal(t, cli.ExitOK, code)
 	var plans []orphan.Plan
 	require.NoError(t, json.Unmarshal([]byte(out), &plans))
 	require.Len(t, plans, 1)
 	require.Equal(t, "bots:state:b2", plans[0].Findings[0].Name)
 
 	code, out, _ = says(t, append([]string{"plan", "--limit=0"}, on(t, server)...)...)
-	require.Equal(t, service.ExitOK, code)
+	require.Equal(t, cli.ExitOK, code)
 	require.Contains(t, out, "bots: 1 more are condemned")
 	require.Equal(t, before, rdb.DBSize(t.Context()).Val())
 
 	code, _, said = says(t, append([]string{"plan", "--rule=bot"}, on(t, server)...)...)
-	require.Equal(t, service.ExitUsage, code)
+	require.Equal(t, cli.ExitUsage, code)
 	require.Contains(t, said, "--rule: expected one of reservations, bots, carts")
 }
 
@@ -65,15 +65,15 @@ func TestWhySaysWhatEachRuleFindsOfAKey(t *testing.T) {
 	var all strings.Builder
 	for _, key := range []string{"queue:reservation:ann", "queue:reservation:bob", "queue:reservation:eve", "bots:state:b2"} {
 		code, out, said := why(key)
-		require.Equal(t, service.ExitOK, code, said)
+		require.Equal(t, cli.ExitOK, code, said)
 		all.WriteString(out)
 	}
 	golden(t, "why.txt", all.String())
 	code, _, said := why("somebody:else")
-	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, cli.ExitFailed, code)
 	require.Equal(t, "no rule is about somebody:else\n", said)
 	code, _, said = why()
-	require.Equal(t, service.ExitUsage, code)
+	require.Equal(t, cli.ExitUsage, code)
 	require.Contains(t, said, "expected a key")
 }
 
@@ -84,17 +84,17 @@ func TestCheckSaysWhetherTheRulesFit(t *testing.T) {
 	rdb := server.Client()
 	args := append([]string{"check"}, on(t, server)...)
 	code, out, said := says(t, args...)
-	require.Equal(t, service.ExitFailed, code, "a reference is not there: %s", out)
+	require.Equal(t, cli.ExitFailed, code, "a reference is not there: %s", out)
 	require.Equal(t, "cleanup check: 2 wrong\n", said)
 	require.Contains(t, out, "sessions is not there: the rule is held")
 
 	require.NoError(t, rdb.Set(t.Context(), "sessions", 1, 0).Err())
 	code, out, _ = says(t, args...)
-	require.Equal(t, service.ExitNo, code, "nobody has a session")
+	require.Equal(t, cli.ExitNo, code, "nobody has a session")
 	require.Contains(t, out, `keep_if[0]: nothing is called "session:{user}"`)
 	require.NoError(t, rdb.Set(t.Context(), "session:eve", 1, 0).Err())
 	code, out, said = says(t, args...)
-	require.Equal(t, service.ExitOK, code, said+out)
+	require.Equal(t, cli.ExitOK, code, said+out)
 	// In which order SCAN meets keys is the server's.
 	out = strings.Replace(out, "cart:ann", "EXAMPLE", 1)
 	require.Contains(t, out, "reservations  3           string  alive 1, condemned 1, unreadable 1  queue:reservation:")
@@ -105,17 +105,17 @@ func TestCheckSaysWhetherTheRulesFit(t *testing.T) {
 	require.NoError(t, rdb.Del(t.Context(), "bots:deployed").Err())
 	require.NoError(t, rdb.Set(t.Context(), "bots:deployed", "text", 0).Err())
 	code, out, _ = says(t, args...)
-	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, cli.ExitFailed, code)
 	require.Contains(t, out, "bots:deployed is a string, and the rule takes it for a set")
 }
 
 func TestTheSchemaNeedsNoRedis(t *testing.T) {
 	t.Parallel()
 	code, out, said := says(t, "check", "--schema")
-	require.Equal(t, service.ExitOK, code, said)
+	require.Equal(t, cli.ExitOK, code, said)
 	require.True(t, json.Valid([]byte(out)))
 	code, _, said = says(t, "check")
-	require.Equal(t, service.ExitUsage, code)
+	require.Equal(t, cli.ExitUsage, code)
 	require.Contains(t, said, "REDIS_URL: expected the URL of your Redis")
 }
 
@@ -127,10 +127,10 @@ func TestWhatWentIntoABinCanBeRestored(t *testing.T) {
 	p := serving(t, append(on(t, server), quick...)...)
 	p.Await(func() bool { return rdb.Exists(t.Context(), "bots:state:b2").Val() == 0 })
 	p.Stop()
-	require.Equal(t, service.ExitOK, p.Ends())
+	require.Equal(t, cli.ExitOK, p.Ends())
 
 	code, out, said := says(t, append([]string{"bins"}, on(t, server)...)...)
-	require.Equal(t, service.ExitOK, code, said)
+	require.Equal(t, cli.ExitOK, code, said)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	require.Len(t, lines, 2)
 	require.Contains(t, lines[1], "bots:state:b2")
@@ -138,12 +138,12 @@ func TestWhatWentIntoABinCanBeRestored(t *testing.T) {
 
 	back := append([]string{"restore"}, on(t, server)...)
 	code, out, said = says(t, append(back, id, "bots/no-such")...)
-	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, cli.ExitFailed, code)
 	require.Contains(t, out, "bots:state:b2", "it is put back all the same")
 	require.Contains(t, said, "no bin has it")
 	require.Equal(t, "idle", rdb.HGet(t.Context(), "bots:state:b2", "state").Val())
 	code, _, said = says(t, back...)
-	require.Equal(t, service.ExitUsage, code)
+	require.Equal(t, cli.ExitUsage, code)
 	require.Contains(t, said, "expected at least one id")
 }
 
@@ -178,12 +178,12 @@ rules:
 `)
 	on := []string{"--redis-url=redis://" + server.Addr(), "--rules=" + rules}
 	code, out, _ := says(t, append([]string{"check"}, on...)...)
-	require.Equal(t, service.ExitNo, code, out)
+	require.Equal(t, cli.ExitNo, code, out)
 	require.Contains(t, out, "odd      carts  cart:8: its type is set, of most others string")
 	require.Contains(t, out, "odd      carts  cart:"+other+": its {user} is a UUID, of most others a number")
 
 	code, out, _ = says(t, append([]string{"plan", "--limit=1"}, on...)...)
-	require.Equal(t, service.ExitOK, code)
+	require.Equal(t, cli.ExitOK, code)
 	require.Contains(t, out, "ODD: its {user} is a UUID, of most others a number; no session:"+other)
 	require.Contains(t, out, "carts: ODD, and alive: cart:8: its type is set")
 }

@@ -9,33 +9,33 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-func plan() *service.Command {
+func plan() *cli.Command {
 	var (
 		s      settings
 		rule   string
 		limit  int
 		asJSON bool
 	)
-	return &service.Command{
+	return &cli.Command{
 		Name: "cleanup plan",
 		About: `cleanup plan looks once at every candidate, and shows what is condemned, and why.
 It writes nothing, and needs no lease. A worker deletes what is condemned at a
 second look, one grace later. It takes all settings of cleanup too.`,
-		Settings: []service.Setting{
+		Settings: []cli.Setting{
 			named(&rule),
-			{Name: "limit", Default: "20", Value: service.Number(&limit, 0, 1_000_000),
+			{Name: "limit", Default: "20", Value: cli.Number(&limit, 0, 1_000_000),
 				Meaning: "most condemned candidates that are shown of a rule"},
-			{Name: "json", Default: "false", Switch: true, Value: service.Bool(&asJSON),
+			{Name: "json", Default: "false", Switch: true, Value: cli.Bool(&asJSON),
 				Meaning: "print it as JSON: an array, one object a rule"},
 		},
 		Inherited: s.table(),
 		Prefixes:  prefixes,
-		Check:     func(in *service.Input) { checkOnce(in, &s, rule) },
+		Check:     func(in *cli.Input) { checkOnce(in, &s, rule) },
 		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
 			return once(ctx, &s, rule, func(set *orphan.Set) error {
 				plans, err := set.Plan(ctx, limit)
@@ -92,7 +92,7 @@ func showPlans(w io.Writer, plans []orphan.Plan, warnings ...string) error {
 		}
 		scanned += p.Scanned
 	}
-	if err := table(w, rows...); err != nil {
+	if err := cli.Columns(w, rows...); err != nil {
 		return err
 	}
 	for _, text := range warnings {

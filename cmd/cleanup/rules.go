@@ -7,20 +7,20 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
 // listRules is "cleanup rules".
-func listRules() *service.Command {
+func listRules() *cli.Command {
 	var name string
-	return &service.Command{
+	return &cli.Command{
 		Name: "cleanup rules",
 		About: `cleanup rules lists the packs: rules that are ready for the keys of a library.
 RULES=pack:NAME runs one. With the name of a pack it prints its YAML, to copy and
 change.`,
 		Arguments: "[NAME]",
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			if len(in.Args) > 1 {
 				in.Fault("expected the name of one pack, or none")
 				return
@@ -42,7 +42,7 @@ change.`,
 				about, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# Pack "+name+": "), "\n")
 				rows = append(rows, []string{name, about})
 			}
-			if err := table(stdout, rows...); err != nil {
+			if err := cli.Columns(stdout, rows...); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintln(stdout, "\nRULES=pack:NAME runs one, cleanup rules NAME prints it.")

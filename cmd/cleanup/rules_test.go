@@ -5,23 +5,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
 func TestPacksAreListedAndPrinted(t *testing.T) {
 	t.Parallel()
 	code, out, _ := says(t, "rules")
-	require.Equal(t, service.ExitOK, code)
+	require.Equal(t, cli.ExitOK, code)
 	for _, name := range orphan.Packs() {
 		require.Regexp(t, `(?m)^`+name+` +\S.*\.$`, out)
 		text, ok := orphan.Pack(name)
 		require.True(t, ok)
 		code, printed, _ := says(t, "rules", name)
-		require.Equal(t, []any{service.ExitOK, string(text)}, []any{code, printed})
+		require.Equal(t, []any{cli.ExitOK, string(text)}, []any{code, printed})
 	}
 	code, _, said := says(t, "rules", "nosuch")
-	require.Equal(t, service.ExitUsage, code)
+	require.Equal(t, cli.ExitUsage, code)
 	require.Contains(t, said, `no pack "nosuch"; there are bullmq, `)
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -80,7 +80,7 @@ func TestAnOrphanGoesAfterItsGraceAndTheLivingStay(t *testing.T) {
 	require.NotContains(t, metrics, "registry_devices", "there are no devices")
 
 	p.Stop()
-	require.Equal(t, service.ExitOK, p.Ends())
+	require.Equal(t, cli.ExitOK, p.Ends())
 	require.Contains(t, p.Log.String(), "cleanup cycle over")
 	require.Contains(t, p.Log.String(), `"carts":"reference_lost: sessions does not exist"`)
 	for _, key := range []string{"{cleanup}:janitor:leader", "{cleanup}:instance:heartbeat:" + st.Instance} {
@@ -172,7 +172,7 @@ func TestSIGTERMEndsAWorkerWithZero(t *testing.T) {
 	case <-child.Done():
 	case <-t.Context().Done():
 	}
-	require.Equal(t, service.ExitOK, child.ExitCode(), child.Log())
+	require.Equal(t, cli.ExitOK, child.ExitCode(), child.Log())
 	require.Contains(t, child.Log(), "said goodbye")
 }
 
@@ -181,9 +181,9 @@ func TestWhatIsRefusedAtTheStartFails(t *testing.T) {
 	server := redistest.Start(t)
 	p := serving(t, on(t, server)...)
 	code, _, said := says(t, on(t, server, "--http-addr="+p.HTTP)...)
-	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, cli.ExitFailed, code)
 	require.Contains(t, said, "address already in use")
 	code, _, said = says(t, "--redis-url=redis://"+server.Addr(), "--mongodb-uri=mongodb://127.0.0.1:1")
-	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, cli.ExitFailed, code)
 	require.Contains(t, said, "names no database")
 }

@@ -9,12 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-
 	"github.com/rollcall-redis/rollcall/cmd/cleanup/internal/cycles"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan"
@@ -27,9 +27,9 @@ type worker struct {
 	began    time.Time
 	traces   *tracing.Tracing
 
-	clients   *service.Clients
-	inspector *service.Inspector
-	http      *service.HTTP
+	clients   *connect.Clients
+	inspector *connect.Inspector
+	http      *console.HTTP
 	source    *source
 	registry  *registry.Registry // without devices: for the heartbeat
 	set       *orphan.Set
@@ -53,10 +53,10 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	}
 	w := &worker{settings: s, log: log, began: time.Now()}
 	w.traces = tracing.Start(ctx, tracing.Config{
-		Program: "cleanup", Version: service.Version(), Instance: s.InstanceID, Logger: log,
+		Program: "cleanup", Version: cli.Version(), Instance: s.InstanceID, Logger: log,
 	})
 	defer w.traces.Close()
-	if w.clients, err = service.Connect(ctx, &s.Redis, s.controlDeadline()); err != nil {
+	if w.clients, err = connect.Open(ctx, &s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.clients.Close()) }()
@@ -75,15 +75,13 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 // HTTP listener comes last, so that an address in use is found before anything has begun.
 func (w *worker) assemble(ctx context.Context) (err error) {
 	s, log := w.settings, w.log
-	if w.inspector, err = service.Inspect(ctx, w.clients, log); err != nil {
+	if w.inspector, err = connect.Inspect(ctx, w.clients, log); err != nil {
 		return err
 	}
 	for _, text := range orphan.Warnings(s.rules) {
 		log.Warn("a rule could be safer", "warning", text)
 	}
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics := program.Metrics()
 	// No Registerer: the registry's metrics are about devices, and there are none here. Its two
 	// sweeps are about devices too: they cost a small call per heartbeat interval, and one per
 	// interval.
@@ -129,10 +127,10 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	w.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
+	w.http, err = console.ListenHTTP(ctx, console.HTTPConfig{
 		Addr: s.HTTPAddr, Hosts: s.HTTPHosts, Tokens: tokens, Janitor: w.janitor,
 		Program: "cleanup", Client: w.clients.Data, Layout: w.registry.Layout(),
-		Status: func() service.Stated { return w.status() }, Page: pageText,
+		Status: func() console.Stated { return w.status() }, Page: pageText,
 		Answers: map[string]func() any{"/api/v1/stats": func() any { return w.cycles.Stats(w.contends.Load()) }},
 		Swept:   w.swept, Metrics: metrics, Logger: log,
 	})
@@ -154,12 +152,12 @@ func (w *worker) swept() func() map[string]any {
 // The janitor joins its passes and releases the lease (4/10). The registry sends heartbeats until
 // then, and deregisters (2/10). HTTP shows all of that, and ends last.
 func (w *worker) run(ctx context.Context) error {
-	parts := service.NewParts(ctx, w.settings.ShutdownGrace, w.log)
+	parts := program.NewParts(ctx, w.settings.ShutdownGrace, w.log)
 	parts.Go("http", w.http.Run)
 	parts.Go("registry", w.registry.Run)
 	parts.Go("inspector", w.inspector.Run)
 	parts.Go("files", w.files.Run)
-	parts.Go("janitor", service.Accepted(w.registry.Status, func(ctx context.Context) error {
+	parts.Go("janitor", program.Accepted(w.registry.Status, func(ctx context.Context) error {
 		w.contends.Store(true)
 		defer w.contends.Store(false)
 		return w.janitor.Run(ctx)

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/cleanup/internal/cycles"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan"
@@ -18,11 +19,11 @@ import (
 
 // settings of a worker. The table explains each.
 type settings struct {
-	service.Base
+	program.Base
 
 	interval                        time.Duration
 	rulesFile                       string
-	mongodbURI                      service.Secret
+	mongodbURI                      cli.Secret
 	prefix                          string
 	dryRun                          bool
 	redisShare                      float64
@@ -36,52 +37,52 @@ type settings struct {
 var prefixes = []string{"CLEANUP_", "HEARTBEAT_"}
 
 // table's order is that of the help.
-func (s *settings) table() []service.Setting {
-	return slices.Concat(s.Base.Table(), []service.Setting{
-		{Name: "RULES", Value: service.Text(&s.rulesFile),
+func (s *settings) table() []cli.Setting {
+	return slices.Concat(s.Base.Table(), []cli.Setting{
+		{Name: "RULES", Value: cli.Text(&s.rulesFile),
 			Meaning: "File of the rules, in YAML; or packs and files, with commas: `pack:bullmq,my.yaml`. " +
 				"`cleanup rules` lists the packs. Empty: the built-in rules, for a game backend on Colyseus " +
 				"and MongoDB.",
 			Consequence: "Read once, at start. All that is wrong with them is reported at once, with its " +
 				"line. Should be the same on all replicas: the leader's count."},
 		{Name: "MONGODB_URI", Secret: true,
-			Value: service.Text((*string)(&s.mongodbURI)),
+			Value: cli.Text((*string)(&s.mongodbURI)),
 			Meaning: "`mongodb://` or `mongodb+srv://`, with the database: `mongodb://host:27017/game`. " +
 				"Needed if a rule asks MongoDB, and else not used.",
 			Consequence: "A user that may only read is enough. While it does not answer, the rules that ask " +
 				"it are held (`source`), and the others work on."},
 		{Name: "CLEANUP_INTERVAL", Default: "5m",
-			Value:   service.Duration(&s.interval, 50*time.Millisecond, 24*time.Hour),
+			Value:   cli.Duration(&s.interval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "Time between two full passes of a rule.",
-			Consequence: "Each pass walks through all keys by SCAN. What was found once is looked at again " +
+			Consequence: "Each pass walks through all keys by SCAN. A key that was found once is judged again " +
 				"as soon as its grace is over, whatever the interval."},
 		{Name: "CLEANUP_INTERVAL_MS",
-			Value:   service.Milliseconds(&s.interval, 50*time.Millisecond, 24*time.Hour),
+			Value:   cli.Milliseconds(&s.interval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "The same in milliseconds, for deployments that set it so. Both: refused."},
-		{Name: "CLEANUP_DRY_RUN", Default: "false", Switch: true, Value: service.Bool(&s.dryRun),
+		{Name: "CLEANUP_DRY_RUN", Default: "false", Switch: true, Value: cli.Bool(&s.dryRun),
 			Meaning: "The leader judges and reports, and deletes nothing.",
 			Consequence: "It holds only while *this* replica leads: set it on all. `delete: false` in a rule " +
 				"does the same for that rule."},
-		{Name: "CLEANUP_PREFIX", Default: "{cleanup}:", Value: service.Prefix(&s.prefix),
+		{Name: "CLEANUP_PREFIX", Default: "{cleanup}:", Value: cli.Prefix(&s.prefix),
 			Meaning: "What the names of the worker's own keys begin with: lease, heartbeats, marks, log, bins.",
 			Consequence: "Workers with one prefix are replicas of one another. The braces keep these keys " +
 				"on one server of a Cluster. **Never** change it while something is in a bin: what is in " +
 				"there is found under the old prefix alone."},
-		{Name: "CLEANUP_REDIS_SHARE", Default: "0.25", Value: service.Share(&s.redisShare, janitor.LeastShare),
+		{Name: "CLEANUP_REDIS_SHARE", Default: "0.25", Value: cli.Share(&s.redisShare, janitor.LeastShare),
 			Meaning: "Most of Redis' time that cleaning may take, over any second, all rules together.",
-			Consequence: "It goes slower by itself, down to a fifth of this, while small calls take longer " +
+			Consequence: "It slows down by itself, down to a fifth of this, while small calls take longer " +
 				"than usual. 1: as fast as it can while nothing suffers."},
 		{Name: "CLEANUP_LEASE_TTL", Default: "15s",
-			Value:   service.Duration(&s.leaseTTL, 300*time.Millisecond, 10*time.Minute),
+			Value:   cli.Duration(&s.leaseTTL, 300*time.Millisecond, 10*time.Minute),
 			Meaning: "How long the lease outlives a leader that died.",
 			Consequence: "Shorter: another leads sooner, and the lease is lost to shorter hitches of Redis. " +
 				"Should be the same everywhere."},
 		{Name: "HEARTBEAT_INTERVAL", Default: "10s",
-			Value:   service.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
+			Value:   cli.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
 			Meaning: "Time between two heartbeats of a replica."},
 		{Name: "HEARTBEAT_TTL", Default: "30s",
-			Value:   service.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
-			Meaning: "How long a heartbeat stands. At least three times the interval.",
+			Value:   cli.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
+			Meaning: "How long a heartbeat is valid. At least three times the interval.",
 			Consequence: "Nothing is deleted before Redis was listened to for this and 2 s, without a " +
 				"restart or a gap: also after the first start. **Never** differ among replicas: workers " +
 				"that disagree delete nothing."},
@@ -91,8 +92,8 @@ func (s *settings) table() []service.Setting {
 func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix} }
 
 // check finds settings that are valid alone but unsafe together, and reads the rules.
-func (s *settings) check(in *service.Input) {
-	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
+func (s *settings) check(in *cli.Input) {
+	program.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
 	in.NotBoth("CLEANUP_INTERVAL", "CLEANUP_INTERVAL_MS")
 	if err := s.readRules(); err != nil {
 		name := cmp.Or(s.rulesFile, "built in")
@@ -170,5 +171,5 @@ func asksMongoDB(rules []orphan.Rule) (names []string) {
 }
 
 func (s *settings) controlDeadline() time.Duration {
-	return service.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
+	return program.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
 }

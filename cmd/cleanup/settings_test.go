@@ -9,19 +9,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
+	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 )
 
 func TestTheManualHasTheSettingsOfTheCode(t *testing.T) {
 	t.Parallel()
-	servicetest.Tables(t, "../../docs/cleanup.md", *update, map[string][]service.Setting{"cleanup": new(settings).table()})
+	programtest.Tables(t, "../../docs/cleanup.md", *update, map[string][]cli.Setting{"cleanup": new(settings).table()})
 }
 
 // loaded are settings from arguments and an environment.
 func loaded(args, environ []string) (*settings, error) {
 	s := new(settings)
-	c := &service.Command{Name: "cleanup", Settings: s.table(), Prefixes: prefixes, Check: s.check}
+	c := &cli.Command{Name: "cleanup", Settings: s.table(), Prefixes: prefixes, Check: s.check}
 	return s, c.Load(args, environ)
 }
 
@@ -32,9 +34,9 @@ func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 	s, err := loaded(nil, needed)
 	require.NoError(t, err)
 	require.Len(t, s.rules, 4, "the built-in ones")
-	s.Redis, s.rules = service.Redis{}, nil
+	s.Redis, s.rules = connect.Redis{}, nil
 	require.Equal(t, &settings{
-		Base:     service.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
+		Base:     program.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
 		interval: 5 * time.Minute, mongodbURI: "mongodb://127.0.0.1/game", prefix: "{cleanup}:", redisShare: 0.25,
 		heartbeatInterval: 10 * time.Second, heartbeatTTL: 30 * time.Second, leaseTTL: 15 * time.Second,
 	}, s)
@@ -56,7 +58,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 		if row.Name == "CLEANUP_INTERVAL_MS" {
 			continue
 		}
-		if strings.HasSuffix(row.Name, "_FILE") { // in another's place: tested in cmd/internal/service
+		if strings.HasSuffix(row.Name, "_FILE") { // in another's place: tested in cmd/internal/connect
 			continue
 		}
 		v, ok := values[row.Name]
@@ -111,7 +113,7 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 				return slices.Contains(c.environ, name+"=")
 			})
 			_, err := loaded(nil, append(environ, c.environ...))
-			var faults service.Faults
+			var faults cli.Faults
 			require.ErrorAs(t, err, &faults)
 			for _, want := range c.want {
 				require.ErrorContains(t, err, want)
@@ -123,21 +125,21 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 func TestAWrongURIOfMongoDBIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	code, _, said := says(t, "--redis-url=embedded", "--mongodb-uri=mongodb://user:geheim@127.0.0.1:1/", "--http-addr=127.0.0.1:0")
-	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, cli.ExitFailed, code)
 	require.NotContains(t, said, "geheim")
 }
 
 func TestHelpShowsEverySettingAndCommand(t *testing.T) {
 	t.Parallel()
 	code, help, _ := says(t, "-h")
-	require.Equal(t, service.ExitOK, code)
+	require.Equal(t, cli.ExitOK, code)
 	for _, row := range new(settings).table() {
 		require.Contains(t, help, ", "+row.Name+" (default")
 	}
 	for _, sub := range cleanup().Commands {
 		require.Contains(t, help, sub.Name+" ")
 		code, text, _ := says(t, strings.TrimPrefix(sub.Name, "cleanup "), "-h")
-		require.Equal(t, service.ExitOK, code)
+		require.Equal(t, cli.ExitOK, code)
 		require.Contains(t, text, "Exit status: 0")
 	}
 }

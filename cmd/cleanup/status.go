@@ -5,7 +5,8 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/cleanup/internal/cycles"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 )
 
 // pageText is this program's part of the status page.
@@ -15,7 +16,7 @@ var pageText string
 
 // workerStatus is the body of GET /api/v1/status, and the page's data.
 type workerStatus struct {
-	service.Status
+	console.Status
 	MongoDB mongoStatus         `json:"mongodb"`
 	Rules   []cycles.RuleStatus `json:"rules"`
 	Stats   cycles.Stats        `json:"stats"`
@@ -24,9 +25,9 @@ type workerStatus struct {
 // status returns what this worker knows without asking anybody.
 func (w *worker) status() workerStatus {
 	st := workerStatus{
-		Status: service.Status{
+		Status: console.Status{
 			Instance: w.registry.Instance(),
-			Version:  service.Version(),
+			Version:  cli.Version(),
 			Time:     time.Now(),
 			Started:  w.began,
 			HTTPAddr: w.http.Addr(),

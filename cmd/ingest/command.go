@@ -11,7 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/commands"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
@@ -20,28 +21,28 @@ import (
 )
 
 // sendCommand returns "ingest command", which sends a command and waits for its outcome.
-func sendCommand() *service.Command {
+func sendCommand() *cli.Command {
 	var (
 		s       settings
 		codec   string
 		expires time.Duration
 		c       commands.Command
 	)
-	return &service.Command{
+	return &cli.Command{
 		Name: "ingest command",
 		About: `ingest command sends TEXT to the device through the instance that holds it, waits
 for the outcome, and prints what the device answered; what a terminal could take
 for more than text is printed as Go would write it (\x1b, \n). It needs REDIS_URL
 or --redis-url, and takes all other settings of ingest too.`,
 		Arguments: "IMEI TEXT",
-		Settings: []service.Setting{
-			{Name: "codec", Default: "12", Value: service.OneOf(&codec, "12", "14"), Meaning: "12 or 14"},
-			{Name: "expires", Default: "1m", Value: service.Duration(&expires, time.Nanosecond, 24*time.Hour),
+		Settings: []cli.Setting{
+			{Name: "codec", Default: "12", Value: cli.OneOf(&codec, "12", "14"), Meaning: "12 or 14"},
+			{Name: "expires", Default: "1m", Value: cli.Duration(&expires, time.Nanosecond, 24*time.Hour),
 				Meaning: "how long the command may wait for its device, at most 24h"},
 		},
 		Inherited: s.table(),
 		Prefixes:  prefixes,
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			s.check(in)
 			if s.Redis.Embedded() {
 				in.Fault("REDIS_URL: expected the fleet's Redis; " +
@@ -65,7 +66,7 @@ or --redis-url, and takes all other settings of ingest too.`,
 			switch {
 			case errors.Is(err, registry.ErrNotRegistered):
 				fmt.Fprintf(stderr, "%s: no instance holds %s\n", commands.NotConnected, c.IMEI)
-				return service.ErrSaid
+				return cli.ErrSaid
 			case err != nil:
 				return errors.New(printable.Text(err.Error()))
 			case outcome.Status == commands.MaybeAnswered:
@@ -73,7 +74,7 @@ or --redis-url, and takes all other settings of ingest too.`,
 			case outcome.Status != commands.Answered:
 				said := fmt.Sprintf("%s at %s: %s", outcome.Status, outcome.Instance, outcome.Text)
 				fmt.Fprintln(stderr, printable.Text(said))
-				return service.ErrSaid
+				return cli.ErrSaid
 			}
 			_, err = fmt.Fprintln(stdout, printable.Text(outcome.Text))
 			return err
@@ -107,7 +108,7 @@ func (s *settings) fleetsDivision(
 
 // deliver sends a command through the fleet's Redis.
 func deliver(ctx context.Context, s *settings, c commands.Command) (commands.Outcome, error) {
-	clients, err := service.ConnectOnce(ctx, &s.Redis, s.controlDeadline())
+	clients, err := connect.Once(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
 		return commands.Outcome{}, err
 	}

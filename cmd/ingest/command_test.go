@@ -17,7 +17,7 @@ import (
 )
 
 // obedient connects a device that reports once and then obeys commands.
-func (p *program) obedient(imei string) *device.Device {
+func (p *running) obedient(imei string) *device.Device {
 	p.T.Helper()
 	d := p.connect(imei)
 	_, err := d.Send(p.T.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 )
@@ -23,7 +23,7 @@ func TestControlClientsAreSafeForEverySettingThatIsAccepted(t *testing.T) {
 		} {
 			s, _, err := loaded(append(args, "--redis-url="+url), nil)
 			require.NoError(t, err)
-			c, err := service.Connect(t.Context(), &s.Redis, s.controlDeadline())
+			c, err := connect.Open(t.Context(), &s.Redis, s.controlDeadline())
 			require.NoError(t, err)
 			require.NoError(t, lease.CheckClient(c.Control, s.janitorLeaseTTL/3))
 			require.NoError(t, lease.CheckClient(c.Control, s.heartbeatInterval))

@@ -4,16 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/demo"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 )
 
 // mostDemo bounds a demo's devices: it reads the whole registry every few ms.
@@ -22,29 +19,29 @@ const mostDemo = 5000
 // demoWantsOne rejects URLs of more than one server.
 const demoWantsOne = "REDIS_URL: expected one server; the demo uses neither sentinels nor a Cluster"
 
-func runDemo() *service.Command {
+func runDemo() *cli.Command {
 	var (
 		cfg    demo.Config
-		target service.Redis
+		target connect.Redis
 	)
-	return &service.Command{
+	return &cli.Command{
 		Name: "ingest demo",
 		About: `ingest demo shows in a minute what happens when replicas die, join and stop: three
 replicas, a fleet of simulated trackers, and what becomes of the registry.
 Nothing listens beyond this machine.`,
-		Settings: []service.Setting{
-			{Name: "REDIS_URL", Default: service.EmbeddedRedis, Secret: true,
+		Settings: []cli.Setting{
+			{Name: "REDIS_URL", Default: connect.EmbeddedRedis, Secret: true,
 				Meaning: "a Redis that must be free of a fleet and is left as it was; embedded: one " +
 					"inside the demo",
 				Value: func(v string) error {
 					cfg.RedisURL = v
 					return target.Parse(v)
 				}},
-			{Name: "devices", Default: "300", Value: service.Number(&cfg.Devices, 3, mostDemo),
+			{Name: "devices", Default: "300", Value: cli.Number(&cfg.Devices, 3, mostDemo),
 				Meaning: "number of trackers"},
-			service.Seed(&cfg.Seed),
+			cli.Seed(&cfg.Seed),
 		},
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			if target.Sentinel != nil || target.Cluster != nil {
 				in.Fault("%s", demoWantsOne)
 			}
@@ -62,8 +59,8 @@ arguments.`,
 }
 
 // playDemo runs the demo on the given Redis, or on an embedded one.
-func playDemo(ctx context.Context, cfg demo.Config, target service.Redis, environ []string) error {
-	clients, err := service.Connect(ctx, &target, time.Second)
+func playDemo(ctx context.Context, cfg demo.Config, target connect.Redis, environ []string) error {
+	clients, err := connect.Open(ctx, &target, time.Second)
 	if err != nil {
 		return err
 	}
@@ -75,21 +72,11 @@ func playDemo(ctx context.Context, cfg demo.Config, target service.Redis, enviro
 	if clients.Embedded != "" {
 		cfg.RedisURL = "redis://" + clients.Embedded
 	}
-	binary, err := os.Executable()
+	command, err := cli.Itself(new(settings).table(), environ)
 	if err != nil {
-		return fmt.Errorf("ingest: %w", err)
+		return err
 	}
-	// Settings in this environment are for replicas, and not for the demo's.
-	rows := new(settings).table()
-	inherited := slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
-		name, _, _ := strings.Cut(pair, "=")
-		return slices.ContainsFunc(rows, func(s service.Setting) bool { return s.Name == name })
-	})
-	cfg.Command = func() *exec.Cmd {
-		cmd := exec.Command(binary)
-		cmd.Env = slices.Clone(inherited)
-		return cmd
-	}
+	cfg.Command = command
 	err = demo.Run(ctx, cfg)
 	if ctx.Err() != nil {
 		return cmp.Or(context.Cause(ctx), err)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/demo"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
@@ -29,7 +29,7 @@ var hasty = demo.Pace{
 
 // playing runs a demo with this test's binary as its replicas.
 func playing(ctx context.Context, out io.Writer, redisURL string) error {
-	var target service.Redis
+	var target connect.Redis
 	if err := target.Parse(redisURL); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func playing(ctx context.Context, out io.Writer, redisURL string) error {
 func TestTheDemoConverges(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	require.NoError(t, playing(t.Context(), &out, service.EmbeddedRedis), out.String())
+	require.NoError(t, playing(t.Context(), &out, connect.EmbeddedRedis), out.String())
 	for _, want := range []string{
 		"3 replicas serve", "all 60 devices routable", "KILLED the leader replica-", "remaining entries swept", "ADDED replica-4",
 		"STOPPED the leader replica-", "CONVERGED: 60 entries", "every one is in the stream",

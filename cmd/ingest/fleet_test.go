@@ -11,20 +11,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
 // fleet returns a replica's status of the whole fleet, or nothing if Redis does not answer in
 // time.
-func (p *program) fleet() (s inspect.Status) {
+func (p *running) fleet() (s inspect.Status) {
 	p.T.Helper()
 	p.told("/api/v1/fleet", &s)
 	return s
 }
 
-func (p *program) told(path string, v any) {
+func (p *running) told(path string, v any) {
 	p.T.Helper()
 	code, body := p.Get(path)
 	if code == http.StatusServiceUnavailable {
@@ -36,7 +36,7 @@ func (p *program) told(path string, v any) {
 }
 
 // happened reports whether a replica's timeline has this event.
-func (p *program) happened(kind timeline.Kind, instance string) bool {
+func (p *running) happened(kind timeline.Kind, instance string) bool {
 	p.T.Helper()
 	var told struct{ Events []timeline.Event }
 	p.told("/api/v1/timeline", &told)
@@ -61,7 +61,7 @@ func TestAnyReplicaShowsTheWholeFleetAndWhoLeadsNext(t *testing.T) {
 	s := two.fleet()
 	require.Equal(t, "one", s.Leader.Instance)
 	first := s.Leader.Epoch
-	for i, p := range []*program{one, two} {
+	for i, p := range []*running{one, two} {
 		require.Equal(t, p.HTTP, s.Instances[i].Address)
 		require.Equal(t, "ingest", s.Instances[i].Program)
 		require.Equal(t, "300ms", s.Instances[i].Interval)
@@ -79,7 +79,7 @@ func TestAnyReplicaShowsTheWholeFleetAndWhoLeadsNext(t *testing.T) {
 	code, _ = two.Get("/api/v1/why")
 	require.Equal(t, http.StatusBadRequest, code)
 
-	stream, err := servicetest.Client.Get("http://" + two.HTTP + "/api/v1/events")
+	stream, err := programtest.Client.Get("http://" + two.HTTP + "/api/v1/events")
 	require.NoError(t, err)
 	defer stream.Body.Close()
 	one.Stop()

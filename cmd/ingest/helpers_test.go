@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
@@ -31,9 +31,9 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	exitOK     = service.ExitOK
-	exitFailed = service.ExitFailed
-	exitUsage  = service.ExitUsage
+	exitOK     = cli.ExitOK
+	exitFailed = cli.ExitFailed
+	exitUsage  = cli.ExitUsage
 )
 
 // run calls the program.
@@ -42,29 +42,29 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 }
 
 // loaded returns settings, and a command that can log them.
-func loaded(args, environ []string) (*settings, *service.Command, error) {
+func loaded(args, environ []string) (*settings, *cli.Command, error) {
 	s := new(settings)
-	c := &service.Command{Name: "ingest", Settings: s.table(), Prefixes: prefixes, Check: s.check}
+	c := &cli.Command{Name: "ingest", Settings: s.table(), Prefixes: prefixes, Check: s.check}
 	return s, c, c.Load(args, environ)
 }
 
-// program is a run of the program within this process.
-type program struct {
-	*servicetest.Program
+// running is a run of the program within this process.
+type running struct {
+	*programtest.Program
 	devices string
 }
 
 // start runs the program on free ports, with additional arguments.
-func start(t testing.TB, args ...string) *program {
+func start(t testing.TB, args ...string) *running {
 	t.Helper()
 	args = append([]string{"--redis-url=embedded", "--ingest-addr=127.0.0.1:0"}, args...)
-	return &program{Program: servicetest.Start(t, func(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return &running{Program: programtest.Start(t, func(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return run(ctx, args, nil, stdout, stderr)
 	}, args...)}
 }
 
 // serving calls start and waits until everything is open.
-func serving(t testing.TB, args ...string) *program {
+func serving(t testing.TB, args ...string) *running {
 	t.Helper()
 	p := start(t, args...)
 	p.Serves()
@@ -75,13 +75,13 @@ func serving(t testing.TB, args ...string) *program {
 	return p
 }
 
-func (p *program) state() replicaStatus {
+func (p *running) state() replicaStatus {
 	p.T.Helper()
-	return servicetest.Status[replicaStatus](p.Program)
+	return programtest.Status[replicaStatus](p.Program)
 }
 
 // connect returns a device at the program.
-func (p *program) connect(imei string) *device.Device {
+func (p *running) connect(imei string) *device.Device {
 	p.T.Helper()
 	d := device.New(imei, device.Options{Timeout: patience})
 	p.T.Cleanup(d.Close)

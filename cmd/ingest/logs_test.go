@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/logtest"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
@@ -23,8 +23,8 @@ var calm = []string{"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--janitor-
 // posts requests a change from a replica.
 func posts(t *testing.T, p *process.Process, request string) {
 	t.Helper()
-	program := &program{Program: &servicetest.Program{T: t, HTTP: p.Said("serving HTTP", "addr")}}
-	code, body := program.Post("/api/v1/"+request, adminToken)
+	r := &running{Program: &programtest.Program{T: t, HTTP: p.Said("serving HTTP", "addr")}}
+	code, body := r.Post("/api/v1/"+request, adminToken)
 	require.Equal(t, http.StatusOK, code, body)
 }
 

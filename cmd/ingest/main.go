@@ -8,14 +8,15 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 )
 
-func main() { service.Main(ingest()) }
+func main() { cli.Main(ingest()) }
 
-func ingest() *service.Command {
+func ingest() *cli.Command {
 	s := new(settings)
-	c := &service.Command{
+	c := &cli.Command{
 		Name: "ingest",
 		About: `ingest accepts Teltonika trackers, stores their telemetry in Redis, keeps the
 registry of who holds which device, and sweeps out what dead replicas left.
@@ -29,9 +30,9 @@ Without a command it serves, and needs REDIS_URL.
 		Check:    s.check,
 		Notes: `SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage or settings.`,
-		Commands: []*service.Command{sendCommand(), runSimulate(), runDemo()},
+		Commands: []*cli.Command{sendCommand(), runSimulate(), runDemo()},
 	}
-	c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
+	c.Run = program.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
 		return serve(ctx, s, log)
 	})
 	return c

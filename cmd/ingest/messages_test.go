@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 )
 
 // messageAt maps a logger's methods to the index of the message argument. Those of Log may be
@@ -39,7 +39,8 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 	texts := map[string]bool{"ingest failed": true, "cleanup failed": true, "availability failed": true}
 	for _, folder := range []string{
 		"../../registry", "../../janitor", "../../lease", "../../cmd/ingest/internal/gateway", "../../cmd/ingest/internal/commands",
-		"../../cmd/internal/service",
+		"../../cmd/internal/cli", "../../cmd/internal/connect", "../../cmd/internal/console",
+		"../../cmd/internal/program",
 		"../../cmd/internal/reload", "../../cmd/internal/tracing", ".",
 		"../../orphan", "../../orphan/mongodb", "../../cmd/cleanup/internal/cycles", "../cleanup",
 		"../../availability", "../../availability/postgres", "../../cmd/availability/internal/api", "../../cmd/availability/internal/token", "../../cmd/availability/internal/database",
@@ -106,7 +107,7 @@ func loggedMessage(n ast.Node) (string, bool) {
 		text, err := strconv.Unquote(message.Value)
 		return text, err == nil
 	case *ast.Ident:
-		return service.EmbeddedNotice, message.Name == "EmbeddedNotice"
+		return connect.EmbeddedNotice, message.Name == "EmbeddedNotice"
 	case *ast.BinaryExpr:
 		if text(message.X) != "" {
 			return text(message), true

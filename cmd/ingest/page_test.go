@@ -7,15 +7,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 )
 
 var update = flag.Bool("update", false, "write the tables into the settings page")
 
 func TestTheSettingsPageHasTheTablesOfTheCode(t *testing.T) {
 	t.Parallel()
-	servicetest.Tables(t, "../../docs/settings.md", *update, map[string][]service.Setting{
+	programtest.Tables(t, "../../docs/settings.md", *update, map[string][]cli.Setting{
 		"ingest": new(settings).table(), "ingest simulate": new(simulation).table(),
 	})
 }
@@ -31,5 +32,5 @@ func TestAFreshReplicaIsWellAndSaysWhenSweepingBegins(t *testing.T) {
 	require.Contains(t, page, "All is well")
 	require.Contains(t, page, "the fleet has just started; sweeping begins in 1m")
 	require.Contains(t, page, `<a href="docs/simulate.md">be a device</a>`)
-	require.Contains(t, page, service.EmbeddedNotice)
+	require.Contains(t, page, connect.EmbeddedNotice)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
@@ -91,7 +91,7 @@ func (o *operator) redisLines(block string) {
 func ofMetrics(t *testing.T, metric string, replicas ...*process.Process) (values []float64) {
 	t.Helper()
 	for _, r := range replicas {
-		resp, err := servicetest.Client.Get("http://" + r.Said("serving HTTP", "addr") + "/metrics")
+		resp, err := programtest.Client.Get("http://" + r.Said("serving HTTP", "addr") + "/metrics")
 		require.NoError(t, err)
 		body, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)

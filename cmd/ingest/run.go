@@ -9,7 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/partition"
 )
@@ -32,15 +33,15 @@ const startBound = 15 * time.Second
 //
 // The TTLs and the leader handle the rest.
 func (r *replica) run(ctx context.Context) error {
-	parts := service.NewParts(ctx, r.settings.ShutdownGrace, r.log)
+	parts := program.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("http", r.http.Run)
 	parts.Go("registry", r.registry.Run)
 	parts.Go("inspector", r.inspector.Run)
 	parts.Go("partitions", r.checkDivided)
 	parts.Go("files", r.files.Run)
-	parts.Go("janitor", service.Accepted(r.registry.Status, r.janitor.Run))
+	parts.Go("janitor", program.Accepted(r.registry.Status, r.janitor.Run))
 	parts.Go("devices", r.serveDevices)
-	parts.Go("commands", service.Accepted(r.registry.Status, r.commands.Run))
+	parts.Go("commands", program.Accepted(r.registry.Status, r.commands.Run))
 
 	parts.Wait()
 	r.draining.Store(true)
@@ -126,7 +127,7 @@ func (r *replica) listen(ctx context.Context) (lns []net.Listener, err error) {
 				return ln, err
 			}},
 	} {
-		if at.addr == service.Off {
+		if at.addr == cli.Off {
 			continue
 		}
 		ln, err := gateway.Listen(ctx, at.addr)

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
@@ -51,12 +51,12 @@ func TestItServesOnARedisOfItsOwn(t *testing.T) {
 	st := p.state()
 	require.True(t, st.Redis.Embedded)
 	require.True(t, st.Redis.Reachable)
-	require.Contains(t, st.Redis.Warnings, service.EmbeddedNotice)
+	require.Contains(t, st.Redis.Warnings, connect.EmbeddedNotice)
 	require.NotEmpty(t, st.Redis.ChecksOff)
 	require.Equal(t, p.devices, st.Devices.Addr)
 	require.Equal(t, 1, st.Devices.Connections)
 	require.Equal(t, 1, st.Registry.Devices)
-	require.Contains(t, p.Log.String(), service.EmbeddedNotice)
+	require.Contains(t, p.Log.String(), connect.EmbeddedNotice)
 	require.Contains(t, p.Log.String(), "checks are off")
 	p.Await(func() bool { return p.state().Janitor.Leading })
 	code, body := p.Get("/")

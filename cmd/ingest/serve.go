@@ -12,13 +12,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/commands"
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/partition"
@@ -32,9 +32,9 @@ type replica struct {
 	began    time.Time
 	traces   *tracing.Tracing
 
-	clients   *service.Clients
-	inspector *service.Inspector
-	http      *service.HTTP
+	clients   *connect.Clients
+	inspector *connect.Inspector
+	http      *console.HTTP
 	registry  *partition.Registry
 	janitor   *partition.Janitor
 	gateway   *gateway.Gateway
@@ -59,11 +59,11 @@ const mostReply = 16 << 20
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	r := &replica{settings: s, log: log, began: time.Now()}
 	r.traces = tracing.Start(ctx, tracing.Config{
-		Program: "ingest", Version: service.Version(), Instance: s.InstanceID, Logger: log,
+		Program: "ingest", Version: cli.Version(), Instance: s.InstanceID, Logger: log,
 	})
 	defer r.traces.Close()
 	s.Redis.MostReply = mostReply
-	if r.clients, err = service.Connect(ctx, &s.Redis, s.controlDeadline()); err != nil {
+	if r.clients, err = connect.Open(ctx, &s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.clients.Close()) }()
@@ -84,12 +84,10 @@ func (s *settings) beside(ctx context.Context, err error) error {
 // HTTP listener comes last, so that an address in use is reported before anything has begun.
 func (r *replica) assemble(ctx context.Context) (err error) {
 	s, log := r.settings, r.log
-	if r.inspector, err = service.Inspect(ctx, r.clients, log); err != nil {
+	if r.inspector, err = connect.Inspect(ctx, r.clients, log); err != nil {
 		return err
 	}
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics := program.Metrics()
 	layout, partitions := s.division()
 	r.registry, err = partition.NewRegistry(registry.Config{
 		Layout: layout,
@@ -158,10 +156,10 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
+	r.http, err = console.ListenHTTP(ctx, console.HTTPConfig{
 		Addr: s.HTTPAddr, Hosts: s.HTTPHosts, Tokens: tokens, Janitor: r.janitor,
 		Program: "ingest", Client: r.clients.Data, Layout: r.registry.Layout(),
-		Status: func() service.Stated { return r.status() }, Page: pageText,
+		Status: func() console.Stated { return r.status() }, Page: pageText,
 		Metrics: metrics, Logger: log,
 	})
 	return err

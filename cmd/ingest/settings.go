@@ -9,7 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -22,7 +24,7 @@ const (
 
 // settings holds a replica's settings. The table describes them.
 type settings struct {
-	service.Base
+	program.Base
 
 	ingestAddr         string
 	ingestMaxConns     int
@@ -49,7 +51,7 @@ type settings struct {
 }
 
 func (s *settings) devices() bool {
-	return s.ingestAddr != service.Off || s.ingestTLSAddr != service.Off || s.ingestProxyAddr != service.Off
+	return s.ingestAddr != cli.Off || s.ingestTLSAddr != cli.Off || s.ingestProxyAddr != cli.Off
 }
 
 // prefixes are reserved: a variable with one of them that is not a setting was mistyped. REDIS_,
@@ -58,115 +60,115 @@ var prefixes = []string{"JANITOR_", "HEARTBEAT_", "INGEST_", "DEVICE_AUTH", "TEL
 	"REGISTRY_REVERSE", "REGISTRY_PART"}
 
 // table returns every setting, in help's order.
-func (s *settings) table() []service.Setting {
-	return slices.Concat(s.Base.Table(), []service.Setting{
-		{Name: "INGEST_ADDR", Default: ":5027", Value: service.AddressOrOff(&s.ingestAddr),
+func (s *settings) table() []cli.Setting {
+	return slices.Concat(s.Base.Table(), []cli.Setting{
+		{Name: "INGEST_ADDR", Default: ":5027", Value: cli.AddressOrOff(&s.ingestAddr),
 			Meaning: "Where devices connect. `off`: not in plain; with INGEST_TLS_ADDR and " +
 				"INGEST_PROXY_ADDR off too: no device sockets, only the janitor.",
 			Consequence: "The last one that names an IMEI here is that device, and gets its commands: see " +
 				"[devices.md](devices.md#who-is-a-device)."},
 		{Name: "INGEST_MAX_CONNS", Default: "100000",
-			Value: service.Number(&s.ingestMaxConns, 1, 10_000_000),
+			Value: cli.Number(&s.ingestMaxConns, 1, 10_000_000),
 			Meaning: "Most device sockets at once. A further one takes the place of one that sent no frame, " +
 				"or waits in the kernel's backlog.",
 			Consequence: "More than the limit of open files (`ulimit -Hn`) less 256 allows is lowered to " +
-				"that, and the log says so: a replica without a free descriptor could not dial Redis."},
+				"that, with a log line: a replica without a free descriptor could not dial Redis."},
 		{Name: "INGEST_FIRST_FRAME", Default: "1m",
-			Value:   service.Duration(&s.ingestFirstFrame, time.Second, time.Hour),
+			Value:   cli.Duration(&s.ingestFirstFrame, time.Second, time.Hour),
 			Meaning: "How long a device may take for its first frame once it was accepted.",
 			Consequence: "Afterwards it may be silent for 65 minutes. Longer: who only invents an IMEI " +
 				"keeps its socket for longer."},
-		{Name: "INGEST_TLS_ADDR", Default: service.Off, Value: service.AddressOrOff(&s.ingestTLSAddr),
+		{Name: "INGEST_TLS_ADDR", Default: cli.Off, Value: cli.AddressOrOff(&s.ingestTLSAddr),
 			Meaning: "Where devices connect by TLS, 1.2 or newer. `off`: nowhere.",
 			Consequence: "Devices prove nothing by it, unless INGEST_TLS_CLIENT_CA is set: the last one that " +
 				"names an IMEI gets its commands."},
-		{Name: "INGEST_TLS_CERT", Value: service.Text(&s.ingestTLSCert),
-			Meaning: "File of the certificate, and of those that lead from it to its root, in PEM.",
+		{Name: "INGEST_TLS_CERT", Value: cli.Text(&s.ingestTLSCert),
+			Meaning: "File of the certificate and its intermediates, in PEM.",
 			Consequence: "Looked at once a second while devices connect, and read again when it has " +
-				"changed; no restart. Files that cannot be read, or are not a pair, leave the former " +
-				"standing, with a warning; at start they are a failure. Sockets that are open keep what " +
+				"changed; no restart. Files that cannot be read, or are not a pair, leave the old ones " +
+				"in use, with a warning; at start they are an error. Sockets that are open keep what " +
 				"they began with."},
-		{Name: "INGEST_TLS_KEY", Value: service.Text(&s.ingestTLSKey),
+		{Name: "INGEST_TLS_KEY", Value: cli.Text(&s.ingestTLSKey),
 			Meaning: "File of its key, in PEM; read again as the certificate is."},
-		{Name: "INGEST_TLS_CLIENT_CA", Value: service.Text(&s.ingestTLSClientCA),
+		{Name: "INGEST_TLS_CLIENT_CA", Value: cli.Text(&s.ingestTLSClientCA),
 			Meaning: "File of the certificates, in PEM, of the authorities that may vouch for devices. With it " +
 				"a device that connects by TLS must show a certificate with its IMEI as common name or as a " +
 				"DNS name. Empty: devices are not asked for one.",
 			Consequence: "Other devices are refused, and counted as `certificate`. Read again when it has " +
-				"changed, no restart; a damaged or empty file leaves the former standing, with a warning and " +
+				"changed, no restart; a damaged or empty file leaves the old one in use, with a warning and " +
 				"`settings_file_failing`. Sockets of devices for which no authority in it vouches any more are " +
 				"closed. **Never** leave INGEST_ADDR on once all devices have certificates: without one, " +
 				"anybody can be any device there. See " +
 				"[devices.md](devices.md#device-certificates)."},
-		{Name: "INGEST_PROXY_ADDR", Default: service.Off, Value: service.AddressOrOff(&s.ingestProxyAddr),
+		{Name: "INGEST_PROXY_ADDR", Default: cli.Off, Value: cli.AddressOrOff(&s.ingestProxyAddr),
 			Meaning: "Where load balancers connect that put a PROXY header before each connection, so " +
 				"that logs show the device's address. `off`: nowhere.",
-			Consequence: "Version 2 of the header, or 1 if it comes in one packet, as its specification " +
-				"says. A connection without one is closed."},
+			Consequence: "Version 2 of the header, or 1 if it comes in one packet, as the specification " +
+				"requires. A connection without one is closed."},
 		{Name: "INGEST_PROXY_TRUSTED", Value: s.trusted,
-			Meaning: "Addresses of those load balancers, CIDRs separated by commas.",
+			Meaning: "Addresses of these load balancers, CIDRs separated by commas.",
 			Consequence: "Connections from elsewhere are closed, and counted as `untrusted`. **Never** " +
 				"set it wider than those: a trusted address can claim any other."},
-		{Name: "INGEST_PROXY_TLS", Default: "false", Switch: true, Value: service.Bool(&s.ingestProxyTLS),
+		{Name: "INGEST_PROXY_TLS", Default: "false", Switch: true, Value: cli.Bool(&s.ingestProxyTLS),
 			Meaning: "Devices behind those load balancers speak TLS, as at INGEST_TLS_ADDR: the load " +
 				"balancers pass TLS through, behind their header.",
 			Consequence: "INGEST_TLS_CLIENT_CA counts there too. `false`: devices prove nothing there."},
 		{Name: "DEVICE_AUTHORITY", Default: everybody,
-			Value: service.OneOf(&s.deviceAuthority, everybody, allowedSet),
+			Value: cli.OneOf(&s.deviceAuthority, everybody, allowedSet),
 			Meaning: "Which devices are served. `everybody`: each that names a well-formed IMEI. `set`: " +
 				"the members of the Redis set `devices:allowed`.",
-			Consequence: "It is no proof of identity: an IMEI is no secret, and INGEST_TLS_CLIENT_CA is " +
-				"the proof. **Never** switch to `set` before the set is filled: an empty one allows nobody."},
+			Consequence: "It does not prove an identity, since IMEIs are public: INGEST_TLS_CLIENT_CA " +
+				"does. **Never** switch to `set` before the set is filled: an empty one allows nobody."},
 		{Name: "HEARTBEAT_INTERVAL", Default: "30s",
-			Value:   service.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
+			Value:   cli.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
 			Meaning: "Time between two heartbeats of a replica.",
 			Consequence: "Also how soon everything is back after Redis lost it. Shorter costs one small " +
 				"script a beat."},
 		{Name: "HEARTBEAT_TTL", Default: "90s",
-			Value:   service.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
-			Meaning: "How long a heartbeat stands. At least three times the interval.",
+			Value:   cli.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
+			Meaning: "How long a heartbeat is valid. At least three times the interval.",
 			Consequence: "How long a dead replica's entries stay, and how long a stall a living one " +
 				"survives. **Never** differ within a fleet: a fleet that disagrees sweeps nothing."},
 		{Name: "JANITOR_INTERVAL", Default: "60s",
-			Value: service.Duration(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
+			Value: cli.Duration(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "How often the leader asks whether a full scan, the scan of the whole registry, can " +
 				"find something. It scans if so.",
 			Consequence: "How long dead entries that no index has outlive their owner. A full scan that " +
 				"can find nothing is put off until it costs 0.05 % of a core, for 15 minutes at most: see " +
 				"[timings](timings.md#when-a-full-scan-runs). The quick way, once a second and whenever a " +
 				"heartbeat ends, does not depend on it."},
-		{Name: "JANITOR_INTERVAL_MS", Value: service.Milliseconds(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
+		{Name: "JANITOR_INTERVAL_MS", Value: cli.Milliseconds(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "The same in milliseconds, for deployments that set it so. Both: refused."},
 		{Name: "JANITOR_LEASE_TTL", Default: "15s",
-			Value:   service.Duration(&s.janitorLeaseTTL, 300*time.Millisecond, 10*time.Minute),
+			Value:   cli.Duration(&s.janitorLeaseTTL, 300*time.Millisecond, 10*time.Minute),
 			Meaning: "How long the lease outlives a leader that died.",
 			Consequence: "Shorter: another leads sooner, and the lease is lost to shorter hitches of " +
 				"Redis (a term ends after 9/10 of it without a renewal). Should be the same everywhere."},
-		{Name: "JANITOR_SCAN_COUNT", Default: "1000", Value: service.Number(&s.janitorScanCount, 1, 20_000),
+		{Name: "JANITOR_SCAN_COUNT", Default: "1000", Value: cli.Number(&s.janitorScanCount, 1, 20_000),
 			Meaning: "Most entries a page of a scan. At most 20000.",
 			Consequence: "A term begins with half of it. Pages grow while one does not hold Redis for longer " +
 				"than half a millisecond, and get smaller, down to 50, where they hold it for a whole one. " +
 				"More: fewer round trips, if Redis is quick enough."},
-		{Name: "JANITOR_DELETE_BATCH", Default: "500", Value: service.Number(&s.janitorDeleteBatch, 1, 1000),
+		{Name: "JANITOR_DELETE_BATCH", Default: "500", Value: cli.Number(&s.janitorDeleteBatch, 1, 1000),
 			Meaning:     "Most entries a guarded delete. At most 1000.",
 			Consequence: "Batches change as pages do."},
 		{Name: "JANITOR_EXISTS_CONCURRENCY", Default: "8",
-			Value:       service.Number(&s.janitorExistsConcurrency, 1, 1024),
+			Value:       cli.Number(&s.janitorExistsConcurrency, 1, 1024),
 			Meaning:     "Requests for liveness under way at once, of up to 500 owners each.",
 			Consequence: "Matters with thousands of replicas."},
 		{Name: "JANITOR_REDIS_SHARE", Default: "0.25", Value: s.share,
 			Meaning: "Most of Redis' time that sweeping may take, over any second, all sweeps together.",
 			Consequence: "The first half of a second's share is taken without rest, so that the death of " +
-				"a small owner is over at once; from then on the leader rests after each call. It goes " +
-				"slower by itself, down to a fifth of this, while others suffer. Higher sweeps a large " +
+				"a small owner is over at once; from then on the leader rests after each call. It slows " +
+				"down by itself, down to a fifth of this, while others suffer. Higher sweeps a large " +
 				"death sooner. 1: as fast as it can while nothing suffers. At least 0.005: with less a " +
 				"full scan of a million entries would not end before the leader gives up."},
-		{Name: "JANITOR_DRY_RUN", Default: "false", Switch: true, Value: service.Bool(&s.janitorDryRun),
+		{Name: "JANITOR_DRY_RUN", Default: "false", Switch: true, Value: cli.Bool(&s.janitorDryRun),
 			Meaning: "The leader judges and reports, and deletes nothing.",
 			Consequence: "It holds only while *this* replica leads: set it on all. **Never** forget it: " +
 				"entries of the dead pile up."},
 		{Name: "REGISTRY_REVERSE_INDEX", Default: "true", Switch: true,
-			Value:   service.Bool(&s.reverseIndex),
+			Value:   cli.Bool(&s.reverseIndex),
 			Meaning: "Keeps the set of devices of each instance.",
 			Consequence: "`false` saves that memory: a dead owner is then swept by the full scan alone, " +
 				"up to one `JANITOR_INTERVAL` later, and some losses take ten heartbeat intervals to " +
@@ -185,7 +187,7 @@ func (s *settings) table() []service.Setting {
 				"consumers read all of them: [their names](devices.md#several-streams). **Never** change " +
 				"it before your consumers read the new ones too. Replicas with different numbers harm " +
 				"nothing else."},
-		{Name: "TELEMETRY_MAXLEN", Default: "1000000", Value: service.Number(&s.telemetryMaxLen, 1, 1e12),
+		{Name: "TELEMETRY_MAXLEN", Default: "1000000", Value: cli.Number(&s.telemetryMaxLen, 1, 1e12),
 			Meaning: "Approximate cap of telemetry, in entries, of all streams together; each has an " +
 				"equal part of it. Dead letters: at most 10,000, or this if it is less.",
 			Consequence: "What is beyond it is trimmed, **read or not**. Size it for the longest time " +
@@ -217,7 +219,7 @@ func powerOfTwo(p *int) func(string) error {
 		if *p = 0; v == auto {
 			return nil
 		}
-		err := service.Number(p, 1, guard.MostPartitions)(v)
+		err := cli.Number(p, 1, guard.MostPartitions)(v)
 		if err != nil || *p&(*p-1) != 0 {
 			return fmt.Errorf("%s, or a power of two from 1 to %d", auto, guard.MostPartitions)
 		}
@@ -252,7 +254,7 @@ func (s *settings) onCluster(n int) int {
 var divided = guard.Layout{Prefix: "{rollcall}:"}
 
 // layoutOn returns the layout of an undivided registry.
-func layoutOn(r service.Redis) guard.Layout {
+func layoutOn(r connect.Redis) guard.Layout {
 	if r.Cluster != nil {
 		return divided
 	}
@@ -260,18 +262,18 @@ func layoutOn(r service.Redis) guard.Layout {
 }
 
 func (s *settings) share(v string) error {
-	if err := service.Share(&s.janitorRedisShare, janitor.LeastShare)(v); err != nil {
+	if err := cli.Share(&s.janitorRedisShare, janitor.LeastShare)(v); err != nil {
 		return fmt.Errorf("%w; with less a full scan of a million entries would not end in time", err)
 	}
 	return nil
 }
 
 // check rejects settings that are fine alone and unsafe together.
-func (s *settings) check(in *service.Input) {
+func (s *settings) check(in *cli.Input) {
 	s.maxConnsGiven = in.Given("INGEST_MAX_CONNS")
-	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
+	program.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
 	s.checkTLS(in)
-	if in.Understood("INGEST_PROXY_ADDR", "INGEST_PROXY_TRUSTED") && s.ingestProxyAddr != service.Off &&
+	if in.Understood("INGEST_PROXY_ADDR", "INGEST_PROXY_TRUSTED") && s.ingestProxyAddr != cli.Off &&
 		len(s.ingestProxyTrusted) == 0 {
 		in.Fault("INGEST_PROXY_ADDR: expected INGEST_PROXY_TRUSTED with it: anybody could claim any address")
 	}
@@ -279,15 +281,15 @@ func (s *settings) check(in *service.Input) {
 }
 
 // checkTLS rejects incomplete combinations of the devices' TLS settings.
-func (s *settings) checkTLS(in *service.Input) {
+func (s *settings) checkTLS(in *cli.Input) {
 	if !in.Understood("INGEST_TLS_ADDR", "INGEST_PROXY_ADDR", "INGEST_PROXY_TLS") {
 		return
 	}
 	noPair := s.ingestTLSCert == "" || s.ingestTLSKey == ""
-	if s.ingestTLSAddr != service.Off && noPair {
+	if s.ingestTLSAddr != cli.Off && noPair {
 		in.Fault("INGEST_TLS_ADDR: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it, got one or none")
 	}
-	if s.ingestProxyTLS && s.ingestProxyAddr == service.Off {
+	if s.ingestProxyTLS && s.ingestProxyAddr == cli.Off {
 		in.Fault("INGEST_PROXY_TLS: expected INGEST_PROXY_ADDR with it")
 	} else if s.ingestProxyTLS && noPair {
 		in.Fault("INGEST_PROXY_TLS: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it, got one or none")
@@ -300,15 +302,15 @@ func (s *settings) checkTLS(in *service.Input) {
 
 // overTLS reports whether any device listener uses TLS.
 func (s *settings) overTLS() bool {
-	return s.ingestTLSAddr != service.Off || s.ingestProxyAddr != service.Off && s.ingestProxyTLS
+	return s.ingestTLSAddr != cli.Off || s.ingestProxyAddr != cli.Off && s.ingestProxyTLS
 }
 
 // withoutCertificate lists the settings of listeners that require no certificate.
 func (s *settings) withoutCertificate() (names []string) {
-	if s.ingestAddr != service.Off {
+	if s.ingestAddr != cli.Off {
 		names = append(names, "INGEST_ADDR")
 	}
-	if s.ingestProxyAddr != service.Off && !s.ingestProxyTLS {
+	if s.ingestProxyAddr != cli.Off && !s.ingestProxyTLS {
 		names = append(names, "INGEST_PROXY_ADDR")
 	}
 	return names
@@ -316,5 +318,5 @@ func (s *settings) withoutCertificate() (names []string) {
 
 // controlDeadline bounds each of the control client's steps.
 func (s *settings) controlDeadline() time.Duration {
-	return service.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.janitorLeaseTTL)
+	return program.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.janitorLeaseTTL)
 }

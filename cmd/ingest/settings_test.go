@@ -17,7 +17,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 )
 
 // load calls Load with a Redis, unless the case has one.
@@ -34,9 +36,9 @@ func TestWithoutARedisNothingStarts(t *testing.T) {
 	t.Parallel()
 	for _, environ := range [][]string{nil, {"REDIS_URL="}, {"REDIS_UR=redis://127.0.0.1"}} {
 		_, _, err := loaded(nil, environ)
-		var faults service.Faults
+		var faults cli.Faults
 		require.ErrorAs(t, err, &faults)
-		require.Equal(t, service.Faults{"REDIS_URL: expected the URL of your Redis, such as redis://host:6379/0; for trying out embedded, a Redis inside the process; it is not set"}, faults)
+		require.Equal(t, cli.Faults{"REDIS_URL: expected the URL of your Redis, such as redis://host:6379/0; for trying out embedded, a Redis inside the process; it is not set"}, faults)
 	}
 	_, _, err := loaded([]string{"--redis-url="}, []string{"REDIS_URL=embedded"})
 	require.ErrorContains(t, err, "--redis-url: expected the URL of your Redis")
@@ -48,9 +50,9 @@ func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, s.Redis.Embedded())
 	require.Equal(t, "embedded", s.Redis.String())
-	s.Redis = service.Redis{}
+	s.Redis = connect.Redis{}
 	require.Equal(t, &settings{
-		ingestAddr: ":5027", ingestMaxConns: 100000, ingestFirstFrame: time.Minute, ingestTLSAddr: "off", ingestProxyAddr: "off", deviceAuthority: "everybody", Base: service.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
+		ingestAddr: ":5027", ingestMaxConns: 100000, ingestFirstFrame: time.Minute, ingestTLSAddr: "off", ingestProxyAddr: "off", deviceAuthority: "everybody", Base: program.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
 		heartbeatInterval: 30 * time.Second, heartbeatTTL: 90 * time.Second,
 		janitorInterval: time.Minute, janitorLeaseTTL: 15 * time.Second,
 		janitorScanCount: 1000, janitorDeleteBatch: 500, janitorExistsConcurrency: 8, janitorRedisShare: 0.25,
@@ -76,7 +78,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 		if row.Name == "JANITOR_INTERVAL_MS" {
 			continue
 		}
-		if strings.HasSuffix(row.Name, "_FILE") { // in another's place: tested in cmd/internal/service
+		if strings.HasSuffix(row.Name, "_FILE") { // in another's place: tested in cmd/internal/connect
 			continue
 		}
 		v, ok := values[row.Name]
@@ -94,7 +96,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 	require.Equal(t, "redis.example:6380/2", want.Redis.String())
 	require.True(t, want.devices(), "by TLS and through proxies")
 	require.Equal(t, []string{"10.0.0.0/8", "192.0.2.0/24"}, want.ingestProxyTrusted)
-	require.Equal(t, service.Secret("opensesameopensesame"), want.AdminToken)
+	require.Equal(t, cli.Secret("opensesameopensesame"), want.AdminToken)
 	for _, args := range [][]string{equals, apart} {
 		got, err := load(args, nil)
 		require.NoError(t, err)
@@ -193,7 +195,7 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			_, err := load(tt.args, tt.environ)
-			var faults service.Faults
+			var faults cli.Faults
 			require.ErrorAs(t, err, &faults)
 			require.Len(t, faults, 1)
 			require.Regexp(t, regexp.MustCompile(tt.want), faults[0])
@@ -205,7 +207,7 @@ func TestAllFaultsAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	_, err := load([]string{"--what", "--log-level", "loud", "serve"},
 		[]string{"HEARTBEAT_TTL=x", "JANITOR_FOO=1", "REDIS_URL=ftp://x", "JANITOR_DELETE_BATCH=0"})
-	var faults service.Faults
+	var faults cli.Faults
 	require.ErrorAs(t, err, &faults)
 	require.Len(t, faults, 7)
 	for _, name := range []string{"--what", "--log-level", "argument 4", "HEARTBEAT_TTL", "JANITOR_FOO", "REDIS_URL", "JANITOR_DELETE_BATCH"} {
@@ -261,7 +263,7 @@ func TestNoPasswordAppearsAnywhere(t *testing.T) {
 	s, c, err := loaded(nil, environ)
 	require.NoError(t, err)
 	var out bytes.Buffer
-	require.NoError(t, c.Serving(&s.Base, func(context.Context, *slog.Logger) error { return nil })(t.Context(), io.Discard, &out))
+	require.NoError(t, program.Serving(c, &s.Base, func(context.Context, *slog.Logger) error { return nil })(t.Context(), io.Discard, &out))
 	require.Contains(t, out.String(), "settings.admin_token=(set)")
 	require.Contains(t, out.String(), "m/0 by sentinels host:6379")
 	require.NoError(t, json.NewEncoder(&out).Encode(s.AdminToken))
@@ -285,6 +287,6 @@ func TestHelpShowsEverySettingWithItsDefault(t *testing.T) {
 	}
 }
 
-func flagOf(row service.Setting) string {
+func flagOf(row cli.Setting) string {
 	return strings.ReplaceAll(strings.ToLower(row.Name), "_", "-")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/simulate"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
@@ -151,7 +151,7 @@ func TestSimulateShowsAFleetAndEndsWhenItsTimeIsUp(t *testing.T) {
 func TestSimulateWithoutFlagsIsAHundredTrackersAtTheirOwnPace(t *testing.T) {
 	t.Parallel()
 	s := new(simulation)
-	c := &service.Command{Name: "ingest simulate", Settings: s.table(), Check: s.check}
+	c := &cli.Command{Name: "ingest simulate", Settings: s.table(), Check: s.check}
 	require.NoError(t, c.Load([]string{"--seed=1"}, nil))
 	require.Equal(t, simulate.Config{
 		Devices: 100, Interval: 10 * time.Second, Records: 1, Targets: []string{"127.0.0.1:5027"}, Seed: 1, Codec: teltonika.Codec8,

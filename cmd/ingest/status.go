@@ -5,7 +5,8 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -16,7 +17,7 @@ var pageText string
 
 // replicaStatus is the answer of GET /api/v1/status, also shown on the page.
 type replicaStatus struct {
-	service.Status
+	console.Status
 	Devices devicesStatus `json:"devices"`
 	// Partitions is absent if the registry has only one.
 	Partitions *partitionsStatus `json:"partitions,omitempty"`
@@ -43,9 +44,9 @@ type devicesStatus struct {
 // status returns this replica's own knowledge, without any query.
 func (r *replica) status() replicaStatus {
 	now := time.Now()
-	st := replicaStatus{Status: service.Status{
+	st := replicaStatus{Status: console.Status{
 		Instance: r.registry.Instance(),
-		Version:  service.Version(),
+		Version:  cli.Version(),
 		Time:     now,
 		Started:  r.began,
 		HTTPAddr: r.http.Addr(),

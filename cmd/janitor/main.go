@@ -7,14 +7,15 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 )
 
-func main() { service.Main(program()) }
+func main() { cli.Main(command()) }
 
-func program() *service.Command {
+func command() *cli.Command {
 	s := new(settings)
-	c := &service.Command{
+	c := &cli.Command{
 		Name: "janitor",
 		About: `janitor removes from a registry what dead owners left. It is for fleets whose
 servers do not embed package janitor: those in Node.js, other languages, or that
@@ -27,7 +28,7 @@ has them.`,
 		Notes: `SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage or settings.`,
 	}
-	c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
+	c.Run = program.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
 		return serve(ctx, s, log)
 	})
 	return c

@@ -14,8 +14,11 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service/servicetest"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
+	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
@@ -23,14 +26,14 @@ import (
 var update = flag.Bool("update", false, "write the tables into the manual")
 
 func TestMain(m *testing.M) {
-	logging.Disable() // as service.Main does
+	logging.Disable() // as cli.Main does
 	redistest.Main(m)
 }
 
-func start(t *testing.T, server *redistest.Server, more ...string) *servicetest.Program {
+func start(t *testing.T, server *redistest.Server, more ...string) *programtest.Program {
 	t.Helper()
-	p := servicetest.Start(t, func(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-		return program().Execute(ctx, args, nil, stdout, stderr)
+	p := programtest.Start(t, func(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+		return command().Execute(ctx, args, nil, stdout, stderr)
 	}, append([]string{
 		"--redis-url=redis://" + server.Addr(), "--heartbeat-interval=300ms", "--heartbeat-ttl=1500ms",
 		"--janitor-interval=1s", "--janitor-lease-ttl=1500ms",
@@ -39,7 +42,7 @@ func start(t *testing.T, server *redistest.Server, more ...string) *servicetest.
 	return p
 }
 
-func state(t *testing.T, p *servicetest.Program) (s service.Status) {
+func state(t *testing.T, p *programtest.Program) (s console.Status) {
 	t.Helper()
 	res, body := p.Ask("", http.MethodGet, "/api/v1/status", "")
 	require.Equal(t, http.StatusOK, res.StatusCode)
@@ -72,9 +75,9 @@ func TestTheDeadEntriesOfPlainWritersAreRemovedAndTheLivingStay(t *testing.T) {
 	require.Equal(t, http.StatusOK, res.StatusCode)
 	require.Contains(t, page, "none of its own")
 
-	for _, p := range []*servicetest.Program{first, second} {
+	for _, p := range []*programtest.Program{first, second} {
 		p.Stop()
-		require.Equal(t, service.ExitOK, p.Ends())
+		require.Equal(t, cli.ExitOK, p.Ends())
 	}
 	require.Zero(t, rdb.Exists(ctx, keys.Heartbeat("janitor-0"), keys.Heartbeat("janitor-1"), keys.Lease()).Val())
 }
@@ -85,28 +88,28 @@ func TestAFleetInPartitionsIsRefused(t *testing.T) {
 	keys := guard.Layout{Prefix: "{rollcall}:"}
 	require.NoError(t, server.Client().Set(t.Context(), keys.Partitions(), 16, 0).Err())
 	p := start(t, server, "--janitor-prefix="+keys.Prefix)
-	require.Equal(t, service.ExitFailed, p.Ends())
+	require.Equal(t, cli.ExitFailed, p.Ends())
 	require.Contains(t, p.Log.String(), "another number of partitions")
 }
 
 func loaded(environ ...string) (*settings, error) {
 	s := new(settings)
-	c := &service.Command{Name: "janitor", Settings: s.table(), Prefixes: prefixes, Check: s.check}
+	c := &cli.Command{Name: "janitor", Settings: s.table(), Prefixes: prefixes, Check: s.check}
 	return s, c.Load(nil, environ)
 }
 
 func TestTheManualHasTheSettingsOfTheCode(t *testing.T) {
 	t.Parallel()
-	servicetest.Tables(t, "../../docs/janitor.md", *update, map[string][]service.Setting{"janitor": new(settings).table()})
+	programtest.Tables(t, "../../docs/janitor.md", *update, map[string][]cli.Setting{"janitor": new(settings).table()})
 }
 
 func TestRedisAloneIsNeededAndTheDefaultsAreIngests(t *testing.T) {
 	t.Parallel()
 	s, err := loaded("REDIS_URL=redis://127.0.0.1:6379")
 	require.NoError(t, err)
-	s.Redis = service.Redis{}
+	s.Redis = connect.Redis{}
 	require.Equal(t, &settings{
-		Base:              service.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
+		Base:              program.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
 		heartbeatInterval: 30 * time.Second, heartbeatTTL: 90 * time.Second,
 		interval: time.Minute, leaseTTL: 15 * time.Second, redisShare: 0.25,
 	}, s)

@@ -8,11 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/partition"
@@ -31,9 +31,9 @@ type replica struct {
 	began    time.Time
 	traces   *tracing.Tracing
 
-	clients   *service.Clients
-	inspector *service.Inspector
-	http      *service.HTTP
+	clients   *connect.Clients
+	inspector *connect.Inspector
+	http      *console.HTTP
 	registry  *partition.Registry // without sockets: for the heartbeat
 	janitor   *partition.Janitor
 	files     *reload.Watcher
@@ -46,10 +46,10 @@ type replica struct {
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	r := &replica{settings: s, log: log, began: time.Now()}
 	r.traces = tracing.Start(ctx, tracing.Config{
-		Program: "janitor", Version: service.Version(), Instance: s.InstanceID, Logger: log,
+		Program: "janitor", Version: cli.Version(), Instance: s.InstanceID, Logger: log,
 	})
 	defer r.traces.Close()
-	if r.clients, err = service.Connect(ctx, &s.Redis, s.controlDeadline()); err != nil {
+	if r.clients, err = connect.Open(ctx, &s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.clients.Close()) }()
@@ -64,12 +64,10 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 // before anything has begun.
 func (r *replica) assemble(ctx context.Context) (err error) {
 	s, log := r.settings, r.log
-	if r.inspector, err = service.Inspect(ctx, r.clients, log); err != nil {
+	if r.inspector, err = connect.Inspect(ctx, r.clients, log); err != nil {
 		return err
 	}
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics := program.Metrics()
 	// One partition: a fleet of another number is refused, and more than 32 replicas cost no more.
 	r.registry, err = partition.NewRegistry(registry.Config{
 		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
@@ -97,25 +95,25 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
+	r.http, err = console.ListenHTTP(ctx, console.HTTPConfig{
 		Addr: s.HTTPAddr, Hosts: s.HTTPHosts, Tokens: tokens, Janitor: r.janitor,
 		Program: "janitor", Client: r.clients.Data, Layout: r.registry.Layout(),
-		Status: func() service.Stated { return r.status() }, Page: pageText,
+		Status: func() console.Stated { return r.status() }, Page: pageText,
 		Metrics: metrics, Logger: log,
 	})
 	return err
 }
 
-// run serves until ctx ends or a part fails, and stops every part. They stop in this order, each
-// within its share of the grace: the janitor joins its passes and releases the lease (4/10); the
-// registry, which beats until then, says goodbye (2/10); HTTP, which shows all of that, ends last.
+// run serves until ctx ends or a part fails, then stops every part within its share of the grace.
+// The janitor joins its passes and releases the lease (4/10). The registry sends heartbeats until
+// then, and deregisters (2/10). HTTP shows all of that, and ends last.
 func (r *replica) run(ctx context.Context) error {
-	parts := service.NewParts(ctx, r.settings.ShutdownGrace, r.log)
+	parts := program.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("http", r.http.Run)
 	parts.Go("registry", r.registry.Run)
 	parts.Go("inspector", r.inspector.Run)
 	parts.Go("files", r.files.Run)
-	parts.Go("janitor", service.Accepted(r.registry.Status, r.janitor.Run))
+	parts.Go("janitor", program.Accepted(r.registry.Status, r.janitor.Run))
 
 	parts.Wait()
 	r.draining.Store(true)
@@ -130,9 +128,9 @@ func (r *replica) run(ctx context.Context) error {
 }
 
 // status is what this replica knows, without asking anybody.
-func (r *replica) status() service.Status {
-	st := service.Status{
-		Instance: r.registry.Instance(), Version: service.Version(),
+func (r *replica) status() console.Status {
+	st := console.Status{
+		Instance: r.registry.Instance(), Version: cli.Version(),
 		Time: time.Now(), Started: r.began, HTTPAddr: r.http.Addr(),
 		Admin: r.settings.AdminToken != "", Files: r.files.Status(),
 		Registry: r.registry.Status(), Janitor: r.janitor.Status(),

@@ -4,14 +4,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// settings are everything that can be set. What each means stands in the table.
+// settings are everything that can be set; the table has their meanings.
 type settings struct {
-	service.Base
+	program.Base
 
 	prefix                          string
 	heartbeatInterval, heartbeatTTL time.Duration
@@ -20,43 +21,43 @@ type settings struct {
 	dryRun                          bool
 }
 
-// prefixes are those of variables that are ours: one that is no setting was mistyped.
+// prefixes are those of our variables: any other variable that begins so was mistyped.
 var prefixes = []string{"JANITOR_", "HEARTBEAT_"}
 
 // table is every setting there is. Names and defaults are those of ingest.
-func (s *settings) table() []service.Setting {
-	return slices.Concat(s.Base.Table(), []service.Setting{
+func (s *settings) table() []cli.Setting {
+	return slices.Concat(s.Base.Table(), []cli.Setting{
 		{Name: "HEARTBEAT_INTERVAL", Default: "30s",
-			Value:       service.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
+			Value:       cli.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
 			Meaning:     "Time between two heartbeats, as the fleet's owners have it.",
 			Consequence: "While two settings meet, nothing is removed (`settings`)."},
 		{Name: "HEARTBEAT_TTL", Default: "90s",
-			Value:   service.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
-			Meaning: "How long a heartbeat stands, as the fleet's owners have it. At least three times the interval.",
+			Value:   cli.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
+			Meaning: "How long a heartbeat is valid, as the fleet's owners have it. At least three times the interval.",
 			Consequence: "**Never** shorter than that of plain writers, whose setting nobody can compare: an " +
 				"owner is dead when its heartbeat has expired, and Redis must have been listened to for this " +
 				"and 2 s before."},
-		{Name: "JANITOR_PREFIX", Value: service.Prefix(&s.prefix),
+		{Name: "JANITOR_PREFIX", Value: cli.Prefix(&s.prefix),
 			Meaning: "What the names of the fleet's keys begin with. Empty: `connections:registry` and so on.",
 			Consequence: "On a Redis Cluster it needs a {tag}, which puts all keys on one server. A fleet in " +
 				"partitions is refused: each of its replicas has a janitor."},
 		{Name: "JANITOR_INTERVAL", Default: "60s",
-			Value:   service.Duration(&s.interval, 50*time.Millisecond, 24*time.Hour),
+			Value:   cli.Duration(&s.interval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "How often the leader asks whether a full scan can find something. It scans if so.",
 			Consequence: "How long dead entries of plain writers, which keep no index, outlive their owner at " +
 				"most. Others go within two seconds."},
-		{Name: "JANITOR_INTERVAL_MS", Value: service.Milliseconds(&s.interval, 50*time.Millisecond, 24*time.Hour),
+		{Name: "JANITOR_INTERVAL_MS", Value: cli.Milliseconds(&s.interval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "The same in milliseconds, for deployments that set it so. Both: refused."},
 		{Name: "JANITOR_LEASE_TTL", Default: "15s",
-			Value:   service.Duration(&s.leaseTTL, 300*time.Millisecond, 10*time.Minute),
+			Value:   cli.Duration(&s.leaseTTL, 300*time.Millisecond, 10*time.Minute),
 			Meaning: "How long the lease outlives a leader that died.",
 			Consequence: "Shorter: another leads sooner, and the lease is lost to shorter hitches of Redis. " +
 				"Should be the same everywhere."},
-		{Name: "JANITOR_REDIS_SHARE", Default: "0.25", Value: service.Share(&s.redisShare, janitor.LeastShare),
+		{Name: "JANITOR_REDIS_SHARE", Default: "0.25", Value: cli.Share(&s.redisShare, janitor.LeastShare),
 			Meaning: "Most of Redis' time that sweeping may take, over any second.",
-			Consequence: "It goes slower by itself, down to a fifth of this, while small calls take longer " +
+			Consequence: "It slows down by itself, down to a fifth of this, while small calls take longer " +
 				"than usual."},
-		{Name: "JANITOR_DRY_RUN", Default: "false", Switch: true, Value: service.Bool(&s.dryRun),
+		{Name: "JANITOR_DRY_RUN", Default: "false", Switch: true, Value: cli.Bool(&s.dryRun),
 			Meaning:     "The leader judges and reports, and deletes nothing.",
 			Consequence: "It holds only while *this* replica leads: set it on all."},
 	})
@@ -65,8 +66,8 @@ func (s *settings) table() []service.Setting {
 func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix} }
 
 // check finds settings that are fine alone and unsafe together.
-func (s *settings) check(in *service.Input) {
-	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
+func (s *settings) check(in *cli.Input) {
+	program.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
 	in.NotBoth("JANITOR_INTERVAL", "JANITOR_INTERVAL_MS")
 	if s.Redis.Cluster != nil && !s.layout().OneSlot() && in.Understood("JANITOR_PREFIX") {
 		in.Fault("JANITOR_PREFIX: expected one with a hash tag, such as {chat}:, which a Redis Cluster needs, got %q",
@@ -76,5 +77,5 @@ func (s *settings) check(in *service.Input) {
 
 // controlDeadline bounds each of the control client's steps.
 func (s *settings) controlDeadline() time.Duration {
-	return service.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
+	return program.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
 }

@@ -15,8 +15,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -27,14 +28,14 @@ const actTimeout = 30 * time.Second
 
 // acting returns the rows of a verb that asks replicas to change something. REDIS_URL is not
 // required by its row, as checkActing decides that.
-func (f *fleet) acting(more ...service.Setting) []service.Setting {
+func (f *fleet) acting(more ...cli.Setting) []cli.Setting {
 	rows := append(f.table(), f.replicas())
 	rows[0].Required = false
 	return slices.Concat(rows, f.base.TokenTable(), more)
 }
 
 // checkActing checks the settings of a verb that asks replicas.
-func (f *fleet) checkActing(in *service.Input, needsHTTP bool) {
+func (f *fleet) checkActing(in *cli.Input, needsHTTP bool) {
 	f.check(in)
 	switch {
 	case len(f.http) > 0 && f.base.AdminToken == "":
@@ -72,22 +73,22 @@ func unasked(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-func pause() *service.Command {
+func pause() *cli.Command {
 	var f fleet
 	p := janitor.Pause{Who: me()}
 	var length time.Duration
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall pause",
 		About: `rollcall pause holds every leader, also those to come, until it is resumed or --for has
 passed. Devices are served and routed meanwhile. It writes to Redis, or with --http has
 a replica do it.`,
 		Arguments: "REASON", Mixed: true,
 		Settings: f.acting(
-			service.Setting{Name: "for", Value: service.Duration(&length, time.Second, 30*24*time.Hour),
+			cli.Setting{Name: "for", Value: cli.Duration(&length, time.Second, 30*24*time.Hour),
 				Meaning: "how long; without it, until rollcall resume"},
-			service.Setting{Name: "who", Value: service.Text(&p.Who),
+			cli.Setting{Name: "who", Value: cli.Text(&p.Who),
 				Meaning: "who pauses, for those who find it; without it, user and host"}),
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			f.checkActing(in, false)
 			if arguments(in, 1, 1, "a reason, in quotes, for those who find the sweeping held") {
 				if p.Why = in.Args[0]; p.Why == "" {
@@ -109,7 +110,7 @@ a replica do it.`,
 				}
 				err = f.post(ctx, "/api/v1/pause", q, &struct{}{})
 			} else {
-				err = f.write(ctx, func(c *service.Clients, keys guard.Layout) error {
+				err = f.write(ctx, func(c *connect.Clients, keys guard.Layout) error {
 					text, err := json.Marshal(p)
 					if err != nil {
 						return err
@@ -138,7 +139,7 @@ a replica do it.`,
 }
 
 // Errors are ignored: the action is done, even if this user may not write to the timeline.
-func tell(ctx context.Context, c *service.Clients, keys guard.Layout, e timeline.Event) {
+func tell(ctx context.Context, c *connect.Clients, keys guard.Layout, e timeline.Event) {
 	e.By = "rollcall"
 	_ = timeline.Add(ctx, c.Data, keys.Timeline(), e)
 }
@@ -155,8 +156,8 @@ func me() string {
 	return name + host
 }
 
-func (f *fleet) write(ctx context.Context, do func(c *service.Clients, keys guard.Layout) error) error {
-	clients, err := service.ConnectOnce(ctx, &f.base.Redis, controlDeadline)
+func (f *fleet) write(ctx context.Context, do func(c *connect.Clients, keys guard.Layout) error) error {
+	clients, err := connect.Once(ctx, &f.base.Redis, controlDeadline)
 	if err != nil {
 		return f.advised(err)
 	}
@@ -164,14 +165,14 @@ func (f *fleet) write(ctx context.Context, do func(c *service.Clients, keys guar
 	return f.advised(do(clients, f.layout()))
 }
 
-func resume() *service.Command {
+func resume() *cli.Command {
 	var f fleet
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall resume",
 		About: `rollcall resume ends a pause. That there is none is no failure. It writes to Redis, or
 with --http has a replica do it.`,
 		Settings: f.acting(),
-		Check:    func(in *service.Input) { f.checkActing(in, false) },
+		Check:    func(in *cli.Input) { f.checkActing(in, false) },
 		Run: func(ctx context.Context, stdout, _ io.Writer) error {
 			ctx, cancel := context.WithTimeout(ctx, actTimeout)
 			defer cancel()
@@ -179,7 +180,7 @@ with --http has a replica do it.`,
 			if len(f.http) > 0 {
 				err = f.post(ctx, "/api/v1/resume", nil, &struct{}{})
 			} else {
-				err = f.write(ctx, func(c *service.Clients, keys guard.Layout) error {
+				err = f.write(ctx, func(c *connect.Clients, keys guard.Layout) error {
 					n, err := c.Data.Del(ctx, keys.Paused()).Result()
 					if n > 0 {
 						tell(ctx, c, keys, timeline.Event{Kind: timeline.Resume, Who: me()})
@@ -199,14 +200,14 @@ with --http has a replica do it.`,
 	}
 }
 
-func resign() *service.Command {
+func resign() *cli.Command {
 	var f fleet
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall resign",
 		About: `rollcall resign has the leader give up the lease, so that another replica leads. It needs
 --http with the leader's URL, or those of all replicas: the leader is found among them.`,
 		Settings: f.acting(),
-		Check:    func(in *service.Input) { f.checkActing(in, true) },
+		Check:    func(in *cli.Input) { f.checkActing(in, true) },
 		Run: func(ctx context.Context, stdout, _ io.Writer) error {
 			ctx, cancel := context.WithTimeout(ctx, actTimeout)
 			defer cancel()

@@ -12,8 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -23,12 +24,12 @@ const adminToken = "0123456789abcdef"
 // serve opens a replica's HTTP, as the programs do, and returns its URL.
 func (r *replica) serve(t *testing.T) string {
 	t.Helper()
-	var h *service.HTTP
-	h, err := service.ListenHTTP(t.Context(), service.HTTPConfig{
+	var h *console.HTTP
+	h, err := console.ListenHTTP(t.Context(), console.HTTPConfig{
 		Addr: "127.0.0.1:0", Tokens: func() []string { return []string{adminToken} }, Janitor: r.jan,
 		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
-		Status: func() service.Stated {
-			return service.Status{Instance: r.reg.Instance(), Version: "v1.2.3", HTTPAddr: h.Addr(),
+		Status: func() console.Stated {
+			return console.Status{Instance: r.reg.Instance(), Version: "v1.2.3", HTTPAddr: h.Addr(),
 				Registry: r.reg.Status(), Janitor: r.jan.Status()}
 		},
 	})
@@ -50,7 +51,7 @@ func TestPauseAndResumeInRedisHoldALeader(t *testing.T) {
 		w := newWorld(t, rw)
 		one := w.replica("one")
 		code, stdout, stderr := w.run("pause", "upgrade of Redis", "--for", "30m", "--who", "ann")
-		require.Equal(t, service.ExitOK, code, stderr)
+		require.Equal(t, cli.ExitOK, code, stderr)
 		require.Regexp(t, `^paused for 30m, until 20`, stdout)
 		until(t, "the replica knows", func() bool { return one.jan.Status().Paused != nil })
 		require.Equal(t, "ann", one.jan.Status().Paused.Who)
@@ -59,14 +60,14 @@ func TestPauseAndResumeInRedisHoldALeader(t *testing.T) {
 		require.WithinDuration(t, time.Now().Add(30*time.Minute), h.Until, time.Minute)
 
 		code, stdout, _ = w.run("resume")
-		require.Equal(t, service.ExitOK, code)
+		require.Equal(t, cli.ExitOK, code)
 		require.Equal(t, "not paused\n", stdout)
 		until(t, "the replica knows", func() bool { return one.jan.Status().Paused == nil })
 		code, _, _ = w.run("resume")
-		require.Equal(t, service.ExitOK, code, "also if there is none")
+		require.Equal(t, cli.ExitOK, code, "also if there is none")
 
 		code, stdout, _ = w.run("pause", "for ever")
-		require.Equal(t, service.ExitOK, code)
+		require.Equal(t, cli.ExitOK, code)
 		require.Contains(t, stdout, "until it is resumed")
 		require.EqualValues(t, -1, w.client.PTTL(t.Context(), w.keys.Paused()).Val())
 	})
@@ -85,10 +86,10 @@ func TestAReplicaPausesResumesSweepsAndResignsForItsToken(t *testing.T) {
 		}
 
 		code, _, stderr := act("pause", "upgrade", "--for=1h")
-		require.Equal(t, service.ExitOK, code, stderr)
+		require.Equal(t, cli.ExitOK, code, stderr)
 		require.Equal(t, "paused", ask[inspect.Status](w, "status").Hold.Reason)
 		code, _, stderr = act("resume")
-		require.Equal(t, service.ExitOK, code, stderr)
+		require.Equal(t, cli.ExitOK, code, stderr)
 
 		s := ask[inspect.Status](w, "status", "--http", urls)
 		require.NotEmpty(t, s.Leader.Address)
@@ -98,34 +99,34 @@ func TestAReplicaPausesResumesSweepsAndResignsForItsToken(t *testing.T) {
 
 		until(t, "no hold stands", func() bool { return ask[inspect.Status](w, "status").Hold == nil })
 		code, stdout, stderr := act("sweep", "--sweep", "registry", "--dry-run")
-		require.Equal(t, service.ExitOK, code, stderr)
+		require.Equal(t, cli.ExitOK, code, stderr)
 		require.Regexp(t, `(?m)^registry +done, dry run `, stdout)
 		code, _, stderr = act("sweep", "--owner", "one")
-		require.Equal(t, service.ExitFailed, code)
+		require.Equal(t, cli.ExitFailed, code)
 		require.Contains(t, stderr, "one lives")
 		code, _, stderr = act("sweep", "--owner", "three")
-		require.Equal(t, service.ExitFailed, code)
+		require.Equal(t, cli.ExitFailed, code)
 		require.Contains(t, stderr, "no instance is known by the name three")
 		code, _, stderr = act("sweep", "--sweep", "three")
-		require.Equal(t, service.ExitFailed, code)
+		require.Equal(t, cli.ExitFailed, code)
 		require.Contains(t, stderr, "answers 400")
 		w.writes("dead", 0, imei)
 		code, stdout, stderr = act("sweep", "--owner", "dead", "--json")
-		require.Equal(t, service.ExitOK, code, stderr)
+		require.Equal(t, cli.ExitOK, code, stderr)
 		var answer struct{ Reports []janitor.Report }
 		require.NoError(t, json.Unmarshal([]byte(stdout), &answer))
 		require.NotEmpty(t, answer.Reports)
 		require.Empty(t, ask[inspect.Found](w, "find", imei).Owner)
 
 		code, _, stderr = act("resign")
-		require.Equal(t, service.ExitOK, code, stderr)
+		require.Equal(t, cli.ExitOK, code, stderr)
 		until(t, "two leads", func() bool {
 			s := ask[inspect.Status](w, "status")
 			return s.Leader != nil && s.Leader.Instance == "two"
 		})
 
 		code, _, stderr = w.run("resign", "--http", urls, "--admin-token", "another-token-than-that")
-		require.Equal(t, service.ExitFailed, code)
+		require.Equal(t, cli.ExitFailed, code)
 		require.Contains(t, stderr, "answers 401")
 	})
 }
@@ -134,29 +135,29 @@ func TestWaitEndsWhenTheFleetIsAsAskedFor(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, rw redistest.World) {
 		w := newWorld(t, rw)
 		code, stdout, _ := w.run("wait", "--leader", "--timeout=1s")
-		require.Equal(t, service.ExitNo, code)
+		require.Equal(t, cli.ExitNo, code)
 		require.Equal(t, "nobody leads\n", stdout)
 		w.writes("dead", 0, imei)
 		code, stdout, _ = w.run("wait", "--gone", "dead", "--timeout=1s")
-		require.Equal(t, service.ExitNo, code)
+		require.Equal(t, cli.ExitNo, code)
 		require.Contains(t, stdout, "1 entries still name it")
 
 		w.replica("one")
 		code, stdout, _ = w.run("wait", "--leader")
-		require.Equal(t, service.ExitOK, code)
+		require.Equal(t, cli.ExitOK, code)
 		require.Equal(t, "one leads\n", stdout)
 		code, stdout, _ = w.run("wait", "--converged")
-		require.Equal(t, service.ExitOK, code, stdout)
+		require.Equal(t, cli.ExitOK, code, stdout)
 		require.Contains(t, stdout, "each of 0 entries")
 		require.Contains(t, stdout, "1 were evicted within the last hour")
 		code, stdout, _ = w.run("wait", "--converged", "--at-least", "1", "--timeout=1s")
-		require.Equal(t, service.ExitNo, code)
+		require.Equal(t, cli.ExitNo, code)
 		require.Contains(t, stdout, "0 entries, 1 are expected; each of 0 entries names a living owner")
 		code, _, stderr := w.run("wait", "--leader", "--at-least", "1")
-		require.Equal(t, service.ExitUsage, code)
+		require.Equal(t, cli.ExitUsage, code)
 		require.Contains(t, stderr, "--at-least: expected --converged beside it")
 		code, stdout, _ = w.run("wait", "--gone", "dead", "--json")
-		require.Equal(t, service.ExitOK, code)
+		require.Equal(t, cli.ExitOK, code)
 		require.Contains(t, stdout, `"done": true`)
 	})
 }
@@ -167,7 +168,7 @@ func TestHelpAndVersionAreVerbsToo(t *testing.T) {
 	same := func(verb, flags []string) {
 		t.Helper()
 		code, stdout, stderr := w.runPlainly(verb...)
-		require.Equal(t, service.ExitOK, code, stderr)
+		require.Equal(t, cli.ExitOK, code, stderr)
 		_, want, _ := w.runPlainly(flags...)
 		require.Equal(t, want, stdout)
 		require.NotEmpty(t, stdout)
@@ -176,7 +177,7 @@ func TestHelpAndVersionAreVerbsToo(t *testing.T) {
 	same([]string{"help", "doctor"}, []string{"doctor", "-h"})
 	same([]string{"version"}, []string{"--version"})
 	code, _, stderr := w.runPlainly("help", "doktor")
-	require.Equal(t, service.ExitUsage, code)
+	require.Equal(t, cli.ExitUsage, code)
 	require.Contains(t, stderr, "did you mean doctor?")
 }
 
@@ -197,11 +198,11 @@ func TestAWrongUseIsNamed(t *testing.T) {
 		var stderr bytes.Buffer
 		environ := []string{"REDIS_URL=redis://127.0.0.1:1"}
 		code := rollcall().Execute(t.Context(), strings.Fields(args), environ, &bytes.Buffer{}, &stderr)
-		require.Equal(t, service.ExitUsage, code, args)
+		require.Equal(t, cli.ExitUsage, code, args)
 		require.Contains(t, stderr.String(), want, args)
 	}
 	var stdout bytes.Buffer
-	require.Equal(t, service.ExitOK, rollcall().Execute(t.Context(), nil, nil, &stdout, &bytes.Buffer{}))
+	require.Equal(t, cli.ExitOK, rollcall().Execute(t.Context(), nil, nil, &stdout, &bytes.Buffer{}))
 	for _, c := range verbs() {
 		require.Contains(t, stdout.String(), c.Name, "the help names each verb")
 	}

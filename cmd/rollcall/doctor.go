@@ -5,22 +5,22 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
 // doctor is "rollcall doctor".
-func doctor() *service.Command {
+func doctor() *cli.Command {
 	var f fleet
 	var expect int
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall doctor",
 		About: `rollcall doctor looks whether this Redis is fit and the fleet is sound, and says of each
 finding what to do. It changes nothing, and can be asked before there is a fleet.
 Rights are those of the user in REDIS_URL: give the replicas' own.`,
-		Settings: append(f.table(), service.Setting{
-			Name: "expect", Default: "0", Value: service.Number(&expect, 0, 100_000),
+		Settings: append(f.table(), cli.Setting{
+			Name: "expect", Default: "0", Value: cli.Number(&expect, 0, 100_000),
 			Meaning: "how many replicas are to live: fewer are wrong; 0: not known",
 		}),
 		Check: f.check,
@@ -35,7 +35,7 @@ Rights are those of the user in REDIS_URL: give the replicas' own.`,
 				err = showDiagnosis(w, d)
 			}
 			if err == nil && !d.OK {
-				err = service.ErrNo
+				err = cli.ErrNo
 			}
 			return err
 		}),

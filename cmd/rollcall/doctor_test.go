@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
@@ -22,7 +22,7 @@ func (w *world) finds() (code int, all map[string]inspect.Check) {
 	w.t.Helper()
 	var d inspect.Diagnosis
 	code = w.answer(&d, "doctor")
-	require.Equal(w.t, d.OK, code == service.ExitOK)
+	require.Equal(w.t, d.OK, code == cli.ExitOK)
 	all = map[string]inspect.Check{}
 	for _, c := range d.Checks {
 		require.NotEmpty(w.t, c.Sentence, c.Name)
@@ -44,7 +44,7 @@ func TestDoctorFindsAFreshRedisFitBeforeThereIsAFleet(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
 		w := newWorld(t, rw)
 		code, all := w.finds()
-		require.Equal(t, service.ExitOK, code, "%v", all)
+		require.Equal(t, cli.ExitOK, code, "%v", all)
 		require.Equal(t, "there is none yet", all["fleet"].Sentence)
 		if rw.Real {
 			require.Equal(t, inspect.OK, all["rights"].Level, all["rights"].Sentence)

@@ -5,20 +5,20 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
-func find() *service.Command {
+func find() *cli.Command {
 	var f fleet
 	var imei string
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall find",
 		About: `rollcall find shows which instance holds a device, whether that instance lives, since
 when it runs, and what was last wrong with what the device sent.`,
 		Arguments: "IMEI", Mixed: true,
 		Settings: f.table(),
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			f.check(in)
 			if arguments(in, 1, 1, "an IMEI") {
 				imei = in.Args[0]
@@ -49,16 +49,16 @@ func showFault(w io.Writer, f inspect.Fault) error {
 	return line(w, "it sent: %s", f.Bytes)
 }
 
-func why() *service.Command {
+func why() *cli.Command {
 	var f fleet
 	var id string
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall why",
 		About: `rollcall why says in a sentence why the entry of a device, or a key that a rule sweeps, is
 gone or still here, and shows the records of the eviction log that name it.`,
 		Arguments: "IMEI|KEY", Mixed: true,
 		Settings: f.table(),
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			f.check(in)
 			if arguments(in, 1, 1, "an IMEI or a key") {
 				id = in.Args[0]
@@ -75,7 +75,7 @@ gone or still here, and shows the records of the eviction log that name it.`,
 				err = showWhy(w, answer)
 			}
 			if err == nil && answer.Verdict == inspect.Unknown {
-				err = service.ErrNo
+				err = cli.ErrNo
 			}
 			return err
 		}),
@@ -108,5 +108,5 @@ func showRecords(w io.Writer, records []inspect.Record, head bool) error {
 		rows = append(rows, []string{at, term, r.Leader, r.Sweep, or(r.Owner), strconv.Itoa(r.Count),
 			strconv.Itoa(r.Reowned)})
 	}
-	return columns(w, rows...)
+	return cli.Columns(w, rows...)
 }

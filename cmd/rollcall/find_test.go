@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -45,15 +45,15 @@ func TestFindAndWhyOfADeviceFromItsRegistrationToItsOwnersDeath(t *testing.T) {
 		w := newWorld(t, rw)
 
 		code, stdout, _ := w.run("find", imei)
-		require.Equal(t, service.ExitOK, code)
+		require.Equal(t, cli.ExitOK, code)
 		require.Equal(t, "nobody holds "+imei+"\n", stdout)
 		var why inspect.Why
-		require.Equal(t, service.ExitNo, w.answer(&why, "why", imei))
+		require.Equal(t, cli.ExitNo, w.answer(&why, "why", imei))
 		require.Equal(t, inspect.Unknown, why.Verdict)
 		require.Contains(t, why.Sentence, "the log is empty")
 
 		w.writes("dead", 0, other)
-		require.Equal(t, service.ExitOK, w.answer(&why, "why", other))
+		require.Equal(t, cli.ExitOK, w.answer(&why, "why", other))
 		require.Equal(t, inspect.Kept, why.Verdict, "nobody leads")
 		require.Contains(t, why.Sentence, "nobody leads, so nothing is swept")
 		require.False(t, ask[inspect.Found](w, "find", other).Alive)
@@ -68,7 +68,7 @@ func TestFindAndWhyOfADeviceFromItsRegistrationToItsOwnersDeath(t *testing.T) {
 		require.Equal(t, "one", found.Owner)
 		require.True(t, found.Alive)
 		require.False(t, found.Since.IsZero())
-		require.Equal(t, service.ExitOK, w.answer(&why, "why", imei))
+		require.Equal(t, cli.ExitOK, w.answer(&why, "why", imei))
 		require.Equal(t, inspect.Kept, why.Verdict)
 		require.Regexp(t, "^kept: its owner one beat .*, and has run for ", why.Sentence)
 

@@ -13,9 +13,11 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
@@ -24,19 +26,19 @@ const controlDeadline = time.Second
 
 // fleet holds the settings that select a fleet and the form of the answer.
 type fleet struct {
-	base   service.Base
+	base   program.Base
 	prefix string
 	http   []string // of replicas, without a slash at the end
 	json   bool
 }
 
 // table returns the rows that every verb has.
-func (f *fleet) table() []service.Setting {
-	return append(f.base.RedisTable(), []service.Setting{
-		{Name: "prefix", Value: service.Text(&f.prefix),
+func (f *fleet) table() []cli.Setting {
+	return append(f.base.Redis.Table(), []cli.Setting{
+		{Name: "prefix", Value: cli.Text(&f.prefix),
 			Meaning: "What the names of the fleet's keys begin with: of cleanup it is CLEANUP_PREFIX, " +
 				"`{cleanup}:` by default. Not set: ingest's, which is `{rollcall}:` on a Redis Cluster."},
-		{Name: "json", Default: "false", Switch: true, Value: service.Bool(&f.json),
+		{Name: "json", Default: "false", Switch: true, Value: cli.Bool(&f.json),
 			Meaning: "Answer in JSON, for programs."},
 	}...)
 }
@@ -49,8 +51,8 @@ func (f *fleet) layout() guard.Layout {
 }
 
 // replicas returns the row for the replicas' HTTP.
-func (f *fleet) replicas() service.Setting {
-	return service.Setting{
+func (f *fleet) replicas() cli.Setting {
+	return cli.Setting{
 		Name: "http",
 		Value: func(v string) error {
 			f.http = nil
@@ -67,7 +69,7 @@ func (f *fleet) replicas() service.Setting {
 	}
 }
 
-func (f *fleet) check(in *service.Input) {
+func (f *fleet) check(in *cli.Input) {
 	if f.base.Redis.Embedded() {
 		in.Fault("REDIS_URL: expected the fleet's Redis; an embedded one is inside a replica, whose " +
 			"status page shows its address: redis://ADDRESS")
@@ -75,7 +77,7 @@ func (f *fleet) check(in *service.Input) {
 }
 
 // arguments adds a fault unless the number of arguments is within least and most.
-func arguments(in *service.Input, least, most int, expected string) bool {
+func arguments(in *cli.Input, least, most int, expected string) bool {
 	if n := len(in.Args); n < least || n > most {
 		in.Fault("expected %s, got %d arguments", expected, n)
 		return false
@@ -84,9 +86,9 @@ func arguments(in *service.Input, least, most int, expected string) bool {
 }
 
 // ask connects and calls do.
-func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer) error) service.Run {
+func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer) error) cli.Run {
 	return func(ctx context.Context, stdout, _ io.Writer) error {
-		clients, err := service.ConnectOnce(ctx, &f.base.Redis, controlDeadline)
+		clients, err := connect.Once(ctx, &f.base.Redis, controlDeadline)
 		if err != nil {
 			return f.advised(err)
 		}

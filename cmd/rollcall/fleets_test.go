@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan"
@@ -45,13 +45,13 @@ func (w *world) answers(calls []expected) {
 		}
 		code, stdout, stderr := w.runPlainly(args...)
 		said := stdout
-		if c.code == service.ExitFailed || c.code == service.ExitUsage {
+		if c.code == cli.ExitFailed || c.code == cli.ExitUsage {
 			said = stderr
 			require.NotContains(w.t, stderr, "goroutine", c.args)
 		}
 		require.Equal(w.t, c.code, code, "%s:\n%s%s", c.args, stdout, stderr)
 		require.Regexp(w.t, regexp.MustCompile("(?m)"+c.says), said, c.args)
-		if (code == service.ExitOK || code == service.ExitNo) && args[0] != "completion" {
+		if (code == cli.ExitOK || code == cli.ExitNo) && args[0] != "completion" {
 			require.Empty(w.t, stderr, c.args)
 		}
 	}
@@ -62,12 +62,12 @@ func (w *world) answers(calls []expected) {
 
 // fixed are calls whose answers are the same everywhere.
 var fixed = []expected{
-	{"top", service.ExitFailed, "stdout is not a terminal"},
-	{"completion bash", service.ExitOK, "complete -F _rollcall rollcall"},
-	{"sweep", service.ExitUsage, "--http: expected URLs of replicas"},
-	{"resign", service.ExitUsage, "--http: expected URLs of replicas"},
-	{"wait", service.ExitUsage, "expected one of --leader, --converged and --gone ID"},
-	{"restore", service.ExitUsage, "expected one of: ids"},
+	{"top", cli.ExitFailed, "stdout is not a terminal"},
+	{"completion bash", cli.ExitOK, "complete -F _rollcall rollcall"},
+	{"sweep", cli.ExitUsage, "--http: expected URLs of replicas"},
+	{"resign", cli.ExitUsage, "--http: expected URLs of replicas"},
+	{"wait", cli.ExitUsage, "expected one of --leader, --converged and --gone ID"},
+	{"restore", cli.ExitUsage, "expected one of: ids"},
 }
 
 func TestEveryVerbOnAFleetOfIngest(t *testing.T) {
@@ -234,14 +234,14 @@ func TestRestoreUndoesTheLastPassAndTellsWhatItCannot(t *testing.T) {
 		require.NoError(t, w.client.Set(ctx, app+"cart:late", "figs", 0).Err())
 		until(t, "one more went, in a pass of its own", gone(app+"cart:late"))
 		code, _, stderr := w.run("pause", "a rule is wrong")
-		require.Equal(t, service.ExitOK, code, stderr)
+		require.Equal(t, cli.ExitOK, code, stderr)
 		until(t, "nothing is swept any more", func() bool {
 			r := ask[inspect.Why](w, "why", app+"cart:late")
 			return r.Hold != nil && r.Bin != nil
 		})
 
 		code, stdout, stderr := w.run("restore", "--last")
-		require.Equal(t, service.ExitOK, code, stdout+stderr)
+		require.Equal(t, cli.ExitOK, code, stdout+stderr)
 		require.Regexp(t, `(?m)^carts/\d+-\d+:1 +`+app+"cart:late +yes$", stdout)
 		require.Contains(t, stdout, "\n1 restored, 0 not; what is still an orphan to its rule goes again")
 		require.Equal(t, "figs", w.client.Get(ctx, app+"cart:late").Val())
@@ -249,7 +249,7 @@ func TestRestoreUndoesTheLastPassAndTellsWhatItCannot(t *testing.T) {
 		// The pass before took two carts. The name of one is in use again.
 		require.NoError(t, w.client.Set(ctx, app+"cart:eve", "anew", 0).Err())
 		code, stdout, _ = w.run("restore", "--last", "--sweep=carts")
-		require.Equal(t, service.ExitNo, code, stdout)
+		require.Equal(t, cli.ExitNo, code, stdout)
 		require.Regexp(t, "(?m)"+app+"cart:bob +yes$", stdout)
 		require.Regexp(t, "(?m)"+app+"cart:eve +no +.*cart:eve is in use again, and was not overwritten",
 			stdout)
@@ -257,16 +257,16 @@ func TestRestoreUndoesTheLastPassAndTellsWhatItCannot(t *testing.T) {
 
 		// All that went within the hour: the member with its score, and what went with it.
 		code, stdout, _ = w.run("restore", "--since=1h", "--sweep=queue", "--json")
-		require.Equal(t, service.ExitOK, code, stdout)
+		require.Equal(t, cli.ExitOK, code, stdout)
 		require.Equal(t, 2, strings.Count(stdout, `"fate": "restored"`))
 		require.Equal(t, 7.0, w.client.ZScore(ctx, app+"queue", "bob").Val())
 		code, stdout, _ = w.run("restore", "carts/1-1:1")
-		require.Equal(t, service.ExitNo, code)
+		require.Equal(t, cli.ExitNo, code)
 		require.Contains(t, stdout,
 			"no bin has it: it was restored before, its time is over, or it never was there")
 
 		code, stdout, _ = w.run("why", app+"cart:bob")
-		require.Equal(t, service.ExitOK, code)
+		require.Equal(t, cli.ExitOK, code)
 		require.Contains(t, stdout, "kept: the key is there, a string, again: the rule carts took it ")
 	})
 }

@@ -28,7 +28,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // as service.Main does
+	logging.Disable() // as cli.Main does
 	pgtest.Main(m)
 }
 

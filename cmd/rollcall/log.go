@@ -7,14 +7,14 @@ import (
 	"io"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // log is "rollcall log".
-func log() *service.Command {
+func log() *cli.Command {
 	var (
 		f      fleet
 		filter inspect.Filter
@@ -22,17 +22,17 @@ func log() *service.Command {
 		follow bool
 	)
 	rows := append(f.table(),
-		service.Setting{Name: "owner", Value: service.Text(&filter.Owner),
+		cli.Setting{Name: "owner", Value: cli.Text(&filter.Owner),
 			Meaning: "only what this instance left"},
-		service.Setting{Name: "sweep", Value: service.Text(&filter.Sweep),
+		cli.Setting{Name: "sweep", Value: cli.Text(&filter.Sweep),
 			Meaning: "only this sweep, such as owners or registry"},
-		service.Setting{Name: "limit", Default: "100", Value: service.Number(&filter.Limit, 0, 1_000_000),
+		cli.Setting{Name: "limit", Default: "100", Value: cli.Number(&filter.Limit, 0, 1_000_000),
 			Meaning: "the newest so many records; 0: all"},
-		service.Setting{Name: "follow", Default: "false", Switch: true, Value: service.Bool(&follow),
+		cli.Setting{Name: "follow", Default: "false", Switch: true, Value: cli.Bool(&follow),
 			Meaning: "go on with what is evicted from now on, until interrupted"},
-		service.Setting{Name: "since", Value: since.parse,
+		cli.Setting{Name: "since", Value: since.parse,
 			Meaning: "only what was evicted since then: a duration, or a time in RFC 3339"})
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall log",
 		About: `rollcall log shows the eviction log, the oldest record first: when which leader evicted how
 many entries of which dead owner. In JSON there is one record a line, with what went.`,
@@ -56,7 +56,7 @@ many entries of which dead owner. In JSON there is one record a line, with what 
 // followEvery is how often a log that is followed is read.
 const followEvery = time.Second
 
-// follow shows what is there, and then what is added, until ctx ends.
+// follow shows the present records, and then those that are added, until ctx ends.
 func (f *fleet) follow(ctx context.Context, r *inspect.Reader, w io.Writer, filter inspect.Filter) error {
 	records, end, err := r.LogUpTo(ctx, filter)
 	if err == nil || inspect.Partial(err) {

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -77,7 +77,7 @@ func TestTheLogIsReadOverManyPagesAndFollowed(t *testing.T) {
 		require.Contains(t, lines.Text(), `"8-1"`)
 		stop()
 		require.False(t, lines.Scan())
-		require.Equal(t, service.ExitOK, <-ended)
+		require.Equal(t, cli.ExitOK, <-ended)
 	})
 }
 

@@ -4,10 +4,10 @@
 package main
 
 import (
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 )
 
-func main() { service.Main(rollcall()) }
+func main() { cli.Main(rollcall()) }
 
 // exits ends each verb's -h.
 const exits = "Exit status: 0 answered, 1 failed, 2 wrong usage or settings."
@@ -15,15 +15,15 @@ const exits = "Exit status: 0 answered, 1 failed, 2 wrong usage or settings."
 // exitsNo is exits for a verb that can answer no.
 const exitsNo = exits + " 3: the answer is no."
 
-func verbs() []*service.Command {
-	return []*service.Command{
+func verbs() []*cli.Command {
+	return []*cli.Command{
 		status(), top(), find(), why(), log(), doctor(), verify(),
 		pause(), resume(), resign(), sweep(), restore(), waitFor(),
 	}
 }
 
-func rollcall() *service.Command {
-	c := &service.Command{
+func rollcall() *cli.Command {
+	c := &cli.Command{
 		Name: "rollcall",
 		About: `rollcall answers questions about a fleet. It works on any fleet with REDIS_URL alone
 (and --prefix, if the fleet has one), and only reads unless a verb says otherwise.
@@ -47,7 +47,7 @@ Flags stand behind the verb; rollcall VERB -h shows them.
 		Notes:    exitsNo,
 		Commands: verbs(),
 	}
-	c.Commands = append(c.Commands, service.Completion(c))
+	c.Commands = append(c.Commands, cli.Completion(c))
 	c.Run = c.ShowHelp
 	return c
 }

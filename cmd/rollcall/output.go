@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
-	"text/tabwriter"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
@@ -20,19 +18,6 @@ func writeJSON(w io.Writer, v any) error {
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
-}
-
-// columns writes rows in columns. Line breaks inside a cell are escaped.
-func columns(w io.Writer, rows ...[]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = printable.Text(cell)
-		}
-		fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
-	}
-	return t.Flush()
 }
 
 // line writes one line. Line breaks inside it are escaped.
@@ -100,7 +85,7 @@ const (
 
 // paint colours a text if the output is a terminal and its user has not set NO_COLOR.
 func paint(w io.Writer, colour, text string) string {
-	if !service.IsTerminal(w) || os.Getenv("NO_COLOR") != "" {
+	if !cli.IsTerminal(w) || os.Getenv("NO_COLOR") != "" {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"

@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -328,7 +328,7 @@ func TestAPauseByANodeThatStandsStillIsAnError(t *testing.T) {
 	c.Nodes[0].Stop()
 	code, _, stderr := w.runPlainly("pause", "--for", "1h", "drill")
 	c.Nodes[0].Cont()
-	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, cli.ExitFailed, code)
 	require.Contains(t, stderr, "whether it is a node of a Cluster")
 	require.Zero(t, c.Nodes[0].Client().DBSize(t.Context()).Val())
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/availability/postgres"
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -84,9 +84,9 @@ func TestEveryVerbOnAFleetOfAvailability(t *testing.T) {
 
 func TestEveryVerbOnTheEmbeddedServer(t *testing.T) {
 	t.Parallel()
-	var embedded service.Redis
-	require.NoError(t, embedded.Parse(service.EmbeddedRedis))
-	clients, err := service.Connect(t.Context(), &embedded, time.Second)
+	var embedded connect.Redis
+	require.NoError(t, embedded.Parse(connect.EmbeddedRedis))
+	clients, err := connect.Open(t.Context(), &embedded, time.Second)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, clients.Close()) }()
 	w := serverOf(t, &redis.Options{Addr: clients.Embedded, MaxRetries: -1, ContextTimeoutEnabled: true})

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
 // replicaTimeout bounds a request that only reads.
@@ -21,7 +21,7 @@ const replicaTimeout = 5 * time.Second
 func askReplica(ctx context.Context, base string) (inspect.Replica, error) {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
-	var s service.Status
+	var s console.Status
 	if _, err := request(ctx, http.MethodGet, base+"/api/v1/status", "", &s); err != nil {
 		return inspect.Replica{}, err
 	}

@@ -8,7 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/orphan"
 )
@@ -22,9 +23,9 @@ type restoring struct {
 	since      moment
 }
 
-func restore() *service.Command {
+func restore() *cli.Command {
 	var r restoring
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall restore",
 		About: `rollcall restore puts back what rules with a bin have taken: what has these ids, or with
 --last all that went in the last pass that put something into a bin. It overwrites
@@ -35,15 +36,15 @@ What is still an orphan to its rule goes again after the rule's grace: mend the 
 first, or rollcall pause.`,
 		Arguments: "[ID ...]", Mixed: true,
 		Settings: append(r.table(),
-			service.Setting{Name: "last", Default: "false", Switch: true, Value: service.Bool(&r.last),
+			cli.Setting{Name: "last", Default: "false", Switch: true, Value: cli.Bool(&r.last),
 				Meaning: "undo the last pass that put something into a bin"},
-			service.Setting{Name: "since", Value: r.since.parse,
+			cli.Setting{Name: "since", Value: r.since.parse,
 				Meaning: "undo all that went since then: a duration, or a time in RFC 3339"},
-			service.Setting{Name: "sweep", Value: service.Text(&r.rule),
+			cli.Setting{Name: "sweep", Value: cli.Text(&r.rule),
 				Meaning: "with --last, --since and --list: only this rule"},
-			service.Setting{Name: "list", Default: "false", Switch: true, Value: service.Bool(&r.list),
+			cli.Setting{Name: "list", Default: "false", Switch: true, Value: cli.Bool(&r.list),
 				Meaning: "show what is in the bins, and restore nothing"}),
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			r.check(in)
 			r.ids = in.Args
 			asked := 0
@@ -61,7 +62,7 @@ first, or rollcall pause.`,
 			}
 		},
 		Run: func(ctx context.Context, stdout, _ io.Writer) error {
-			return r.write(ctx, func(c *service.Clients, keys guard.Layout) error {
+			return r.write(ctx, func(c *connect.Clients, keys guard.Layout) error {
 				return r.run(ctx, orphan.Bins{Client: c.Data, Layout: keys}, stdout)
 			})
 		},
@@ -91,7 +92,7 @@ func (r *restoring) run(ctx context.Context, bins orphan.Bins, w io.Writer) erro
 	}
 	kept := slices.ContainsFunc(done, func(d orphan.Restored) bool { return d.Fate != orphan.Back })
 	if err == nil && (kept || len(done) == 0) {
-		err = service.ErrNo
+		err = cli.ErrNo
 	}
 	return err
 }
@@ -121,7 +122,7 @@ func (r *restoring) showBins(w io.Writer, found []orphan.Binned) error {
 	for _, b := range found {
 		rows = append(rows, []string{b.ID, was(b), b.Rule, rfc3339(b.Removed), rfc3339(b.Until)})
 	}
-	return columns(w, rows...)
+	return cli.Columns(w, rows...)
 }
 
 func (r *restoring) showRestored(w io.Writer, done []orphan.Restored) error {
@@ -140,7 +141,7 @@ func (r *restoring) showRestored(w io.Writer, done []orphan.Restored) error {
 		}
 		rows = append(rows, []string{d.ID, or(was(d.Binned)), yes, remark})
 	}
-	if err := columns(w, rows...); err != nil {
+	if err := cli.Columns(w, rows...); err != nil {
 		return err
 	}
 	again := ""

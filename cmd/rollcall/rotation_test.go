@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -25,7 +25,7 @@ func TestAVerbThatGoesOnTakesANewPassword(t *testing.T) {
 	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "tool", "on", ">old", "~*", "&*", "+@all").Err())
 	require.NoError(t, os.WriteFile(file, []byte("old\n"), 0o600))
 	var f fleet
-	c := &service.Command{Name: "rollcall test", Settings: f.table(), Check: f.check,
+	c := &cli.Command{Name: "rollcall test", Settings: f.table(), Check: f.check,
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, _ io.Writer) error {
 			_, _, err := r.Led(ctx)
 			require.NoError(t, err)
@@ -44,5 +44,5 @@ func TestAVerbThatGoesOnTakesANewPassword(t *testing.T) {
 	code := c.Execute(ctx,
 		[]string{"--redis-url=redis://tool@" + server.Addr(), "--redis-password-file=" + file}, nil, &out,
 		&out)
-	require.Equal(t, service.ExitOK, code, out.String())
+	require.Equal(t, cli.ExitOK, code, out.String())
 }

@@ -11,15 +11,15 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
 // status is "rollcall status".
-func status() *service.Command {
+func status() *cli.Command {
 	var f fleet
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall status",
 		About: `rollcall status shows who leads since when, what holds the sweeping and what to do,
 each instance and in what it differs, and what was last evicted. With --http replicas
@@ -43,8 +43,8 @@ are asked for what they do not say in Redis: version, address, last passes.`,
 	}
 }
 
-// status is what Redis says, and the replicas that were named. That one does not answer is part of
-// the answer.
+// status asks Redis, and the replicas that were named. A replica without an answer is part of the
+// result.
 func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, error) {
 	type answer struct {
 		inspect.Replica
@@ -76,7 +76,7 @@ func showStatus(w io.Writer, s inspect.Status) error {
 	return cmp.Or(showHead(w, s), showProblems(w, s), showInstances(w, s), showSweeps(w, s))
 }
 
-// showProblems writes what the page says of the same state, a line each.
+// showProblems writes the sentences of the page, a line each.
 func showProblems(w io.Writer, s inspect.Status) error {
 	problems := slices.DeleteFunc(s.Problems(), func(p inspect.Problem) bool {
 		return strings.HasPrefix(p.Name, "hold:") // the head has it
@@ -126,10 +126,10 @@ func showInstances(w io.Writer, s inspect.Status) error {
 			or(in.TTL), or(in.Interval), running, or(in.Version), remarks})
 	}
 	fmt.Fprintln(w)
-	return columns(w, rows...)
+	return cli.Columns(w, rows...)
 }
 
-// leads says what an instance leads; "": nothing.
+// leads returns what an instance leads; "": nothing.
 func leads(s inspect.Status, id string) string {
 	switch {
 	case s.Partitions != nil && len(s.Partitions.Leads(id)) > 0:
@@ -140,7 +140,7 @@ func leads(s inspect.Status, id string) string {
 	return ""
 }
 
-// showPartitions writes what there is to say of several: how many, who leads which, what is held.
+// showPartitions writes how many there are, their leaders, and what is held.
 func showPartitions(s inspect.Status) (rows [][]string) {
 	p := s.Partitions
 	text := fmt.Sprintf("%d, the largest is %d with %d entries", p.Count, p.Largest, p.Most)
@@ -173,7 +173,7 @@ func showSweeps(w io.Writer, s inspect.Status) error {
 			rows = append(rows, []string{l.Sweep, ago(l.At, s.Now), strconv.Itoa(l.Count), or(l.Owner), l.Leader})
 		}
 		fmt.Fprintln(w)
-		if err := columns(w, rows...); err != nil {
+		if err := cli.Columns(w, rows...); err != nil {
 			return err
 		}
 	}
@@ -191,7 +191,7 @@ func showSweeps(w io.Writer, s inspect.Status) error {
 				"s"})
 	}
 	fmt.Fprintln(w)
-	return columns(w, rows...)
+	return cli.Columns(w, rows...)
 }
 
 // showHead writes what there is one of: leader, hold, registry, Redis.
@@ -262,23 +262,21 @@ func showHead(w io.Writer, s inspect.Status) error {
 	}
 	limit := "no limit"
 	if s.Redis.MaxMemory > 0 {
-		limit = megabytes(s.Redis.MaxMemory) + " at most"
+		limit = inspect.Megabytes(s.Redis.MaxMemory) + " at most"
 	}
-	err := columns(w, append(rows,
+	err := cli.Columns(w, append(rows,
 		[]string{"held by", hold},
 		[]string{"witness", witness},
 		[]string{"registry", fmt.Sprintf("%d entries, %d evicted ever", s.Entries, s.Witness.Evicted)},
 		[]string{"Redis", fmt.Sprintf("%s, %s, policy %s, %s used, %s", cmp.Or(s.Redis.Version, "version unknown"),
 			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"),
-			megabytes(s.Redis.Memory),
+			inspect.Megabytes(s.Redis.Memory),
 			limit)})...)
 	for _, text := range s.Unanswered {
 		err = cmp.Or(err, line(w, "no answer: %s", text))
 	}
 	return err
 }
-
-func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MB" }
 
 // join puts a comma between texts that are not empty.
 func join(a, b string) string {

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -105,7 +105,7 @@ func TestStatusOfAFleet(t *testing.T) {
 		require.WithinDuration(t, s.Now, first.LastBeat, patience)
 
 		code, table, stderr := w.run("status")
-		require.Equal(t, service.ExitOK, code, stderr)
+		require.Equal(t, cli.ExitOK, code, stderr)
 		require.Regexp(t, `(?m)^leader +one, since .*, term \d+$`, table)
 		require.Regexp(t, `(?m)^held by +gap: Redis was not observed .*docs/runbook.md#gap`, table)
 		require.Regexp(t, `(?m)^two +0 +yes `, table)
@@ -192,7 +192,7 @@ func TestARedisThatIsAwayIsAFailure(t *testing.T) {
 	t.Parallel()
 	w := &world{t: t, environ: []string{"REDIS_URL=redis://127.0.0.1:1"}}
 	code, stdout, stderr := w.run("status")
-	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, cli.ExitFailed, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "no answer of Redis at 127.0.0.1:1/0: ")
 	require.Contains(t, stderr, "connection refused")
@@ -217,7 +217,7 @@ func TestOneThatDoesNotAnswerAndAKeyOfSomebodyElseHideNothingElse(t *testing.T) 
 		require.Len(t, s.Unanswered, 1)
 		require.Equal(t, "unknown", s.Hold.Runbook)
 		code, table, stderr := w.run("status", "--http", "http://127.0.0.1:1")
-		require.Equal(t, service.ExitOK, code, stderr)
+		require.Equal(t, cli.ExitOK, code, stderr)
 		require.Regexp(t, `(?m)^no answer: .*127.0.0.1:1.*connection refused$`, table)
 		require.Regexp(t, `(?m)^one +1 .*its index is no set`, table)
 		w.requireFinding("index", inspect.Wrong, "is not a set")

@@ -14,8 +14,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -23,23 +25,23 @@ import (
 	"github.com/rollcall-redis/rollcall/partition"
 )
 
-func sweep() *service.Command {
+func sweep() *cli.Command {
 	var f fleet
 	var owner, name string
 	var dry bool
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall sweep",
 		About: `rollcall sweep has the leader run one pass of each sweep now, and shows the reports; with
 --dry-run it tells what would go, and deletes nothing. It needs --http with the leader's
 URL, or those of all replicas: the leader is found among them. Where the registry has
 several partitions each leader that is named sweeps its own.`,
 		Settings: f.acting(
-			service.Setting{Name: "owner", Value: service.Text(&owner),
+			cli.Setting{Name: "owner", Value: cli.Text(&owner),
 				Meaning: "only what this instance left; needs REDIS_URL, to look whether it lives"},
-			service.Setting{Name: "sweep", Value: service.Text(&name), Meaning: "only this sweep"},
-			service.Setting{Name: "dry-run", Default: "false", Switch: true, Value: service.Bool(&dry),
+			cli.Setting{Name: "sweep", Value: cli.Text(&name), Meaning: "only this sweep"},
+			cli.Setting{Name: "dry-run", Default: "false", Switch: true, Value: cli.Bool(&dry),
 				Meaning: "judge and report, delete nothing"}),
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			f.checkActing(in, true)
 			if owner != "" && !in.Given("REDIS_URL") {
 				in.Fault("REDIS_URL: expected the fleet's Redis, to look whether --owner lives; it is not set")
@@ -58,7 +60,7 @@ several partitions each leader that is named sweeps its own.`,
 			if name != "" {
 				q.Set("sweep", name)
 			}
-			if service.IsTerminal(stderr) {
+			if cli.IsTerminal(stderr) {
 				watched, stop := context.WithCancel(ctx)
 				ended := make(chan struct{})
 				go func() {
@@ -120,7 +122,7 @@ func alone(ctx context.Context, base string) bool {
 
 // checkDead returns an error if the owner is alive or unknown.
 func (f *fleet) checkDead(ctx context.Context, owner string) error {
-	return f.write(ctx, func(c *service.Clients, keys guard.Layout) error {
+	return f.write(ctx, func(c *connect.Clients, keys guard.Layout) error {
 		known, alive, err := inspect.New(c.Data, keys).Owner(ctx, owner)
 		switch {
 		case err != nil:
@@ -143,7 +145,7 @@ func (f *fleet) progress(ctx context.Context, w io.Writer) {
 	defer func() { _, _ = io.WriteString(w, clear) }()
 	for wait.For(ctx, progressEvery) {
 		for _, base := range f.http {
-			var s service.Status
+			var s console.Status
 			_, err := request(ctx, http.MethodGet, base+"/api/v1/status", "", &s)
 			if err != nil || !s.Janitor.Leading {
 				continue
@@ -184,7 +186,7 @@ func (f *fleet) showReports(w io.Writer, reports []janitor.Report) (err error) {
 			rows = append(rows, []string{r.Sweep, outcome, strconv.Itoa(r.Scanned), strconv.Itoa(r.Condemned),
 				strconv.Itoa(r.Evicted), or(strings.Join(kept, ", ")), strconv.FormatFloat(r.Seconds, 'f', 3, 64) + "s"})
 		}
-		err = columns(w, rows...)
+		err = cli.Columns(w, rows...)
 	}
 	failed := slices.IndexFunc(reports, func(r janitor.Report) bool { return r.Outcome == janitor.Failed })
 	if err == nil && failed >= 0 {

@@ -13,30 +13,30 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// sizeEvery is how often the size of the terminal is looked at. There is no signal for it that all
-// systems have.
+// sizeEvery is how often the size of the terminal is read, since not every system has a signal for
+// its changes.
 const sizeEvery = 200 * time.Millisecond
 
 // top is "rollcall top".
-func top() *service.Command {
+func top() *cli.Command {
 	var f fleet
 	var every time.Duration
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall top",
 		About: `rollcall top shows what rollcall status does, and again and again, until Ctrl-C. First
 come the leader and instances that differ, are old or are silent. It needs a terminal:
 where there is none, take rollcall status.`,
 		Settings: append(f.table(), f.replicas(),
-			service.Setting{Name: "every", Default: "2s",
-				Value:   service.Duration(&every, time.Second, time.Hour),
+			cli.Setting{Name: "every", Default: "2s",
+				Value:   cli.Duration(&every, time.Second, time.Hour),
 				Meaning: "how often the fleet is asked"}),
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			f.check(in)
 			if f.json {
 				in.Fault("--json: top is for people; rollcall status has --json")
@@ -73,8 +73,8 @@ const (
 	endOf = "\x1b[K" // clears what is right
 )
 
-// show draws what ask says until ctx ends, and then leaves the terminal as it was. An error of the
-// first time ends it. A later one is shown below what was known last.
+// show draws the answers of ask until ctx ends, and then restores the terminal. An error of the
+// first call ends it. A later one is shown below the last answer.
 func (s *screen) show(
 	ctx context.Context, every time.Duration, ask func(context.Context) (inspect.Status, error),
 ) (err error) {
@@ -85,7 +85,7 @@ func (s *screen) show(
 	if _, err := io.WriteString(s.w, enter); err != nil {
 		return err
 	}
-	defer func() { _, _ = io.WriteString(s.w, leave) }() // nobody is there to be told
+	defer func() { _, _ = io.WriteString(s.w, leave) }() // an error has no reader
 	for {
 		width, height, sizeErr := s.size()
 		if err := cmp.Or(sizeErr, s.draw(status, err, width, height)); err != nil {
@@ -154,7 +154,7 @@ func (s *screen) draw(status inspect.Status, failed error, width, height int) er
 	return err
 }
 
-// page is what fits into so many lines. The last one says what does not, or what failed.
+// page is the part that fits into this many lines. The last line counts the rest, or has the error.
 func page(s inspect.Status, failed error, height int) ([]string, error) {
 	rank := func(in inspect.Instance) int {
 		switch {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/internal/process"
 )
 
@@ -66,7 +66,7 @@ func TestTopOnATerminalFollowsItsSizeAndEndsWithStatusZero(t *testing.T) {
 		return strings.Contains(all[len(all)-1], "INSTANCE")
 	})
 	stop()
-	require.Equal(t, service.ExitOK, <-ended, complaints.String())
+	require.Equal(t, cli.ExitOK, <-ended, complaints.String())
 	until(t, "the terminal is as it was", func() bool { return strings.HasSuffix(out.String(), leave) })
 	require.NoError(t, program.Close())
 	read.Wait()

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/process"
 )
 
@@ -84,11 +84,11 @@ func TestTopNeedsATerminalAndAnAnswer(t *testing.T) {
 	t.Parallel()
 	w := serverOf(t, sharedOptions(t))
 	code, stdout, stderr := w.run("top")
-	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, cli.ExitFailed, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "stdout is not a terminal; rollcall status says the same once")
 	code, _, stderr = w.run("top", "--json")
-	require.Equal(t, service.ExitUsage, code)
+	require.Equal(t, cli.ExitUsage, code)
 	require.Contains(t, stderr, "rollcall status has --json")
 
 	var out bytes.Buffer

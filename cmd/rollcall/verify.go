@@ -8,14 +8,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 )
 
 // verify is "rollcall verify".
-func verify() *service.Command {
+func verify() *cli.Command {
 	var f fleet
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall verify",
 		About: `rollcall verify reads the whole registry and every index, and counts by owner the entries
 whose owner is dead, the entries that the index lacks, and the other way round. It
@@ -57,5 +57,5 @@ func showVerification(w io.Writer, v inspect.Verification) error {
 			strconv.Itoa(o.NotEntries)})
 	}
 	fmt.Fprintln(w)
-	return columns(w, rows...)
+	return cli.Columns(w, rows...)
 }

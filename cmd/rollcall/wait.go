@@ -5,15 +5,15 @@ import (
 	"io"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // waitEvery is the interval between two looks.
 const waitEvery = 500 * time.Millisecond
 
-func waitFor() *service.Command {
+func waitFor() *cli.Command {
 	var (
 		f                 fleet
 		leader, converged bool
@@ -21,25 +21,25 @@ func waitFor() *service.Command {
 		timeout           time.Duration
 		atLeast           int
 	)
-	return &service.Command{
+	return &cli.Command{
 		Name: "rollcall wait",
 		About: `rollcall wait ends when the fleet is as asked for, or after --timeout. It is for scripts
 and deployments. Give one of --leader, --converged and --gone.`,
 		Settings: append(f.table(),
-			service.Setting{Name: "leader", Default: "false", Switch: true, Value: service.Bool(&leader),
+			cli.Setting{Name: "leader", Default: "false", Switch: true, Value: cli.Bool(&leader),
 				Meaning: "until a replica leads, and has begun its term"},
-			service.Setting{Name: "converged", Default: "false", Switch: true, Value: service.Bool(&converged),
+			cli.Setting{Name: "converged", Default: "false", Switch: true, Value: cli.Bool(&converged),
 				Meaning: "until a replica leads, nothing holds deletes, and each entry's owner lives: reads " +
 					"the whole registry each time"},
-			service.Setting{Name: "at-least", Default: "0", Value: service.Number(&atLeast, 0, 1_000_000_000),
+			cli.Setting{Name: "at-least", Default: "0", Value: cli.Number(&atLeast, 0, 1_000_000_000),
 				Meaning: "with --converged: until the registry has so many entries, too: a fleet that lost " +
 					"most of them has converged"},
-			service.Setting{Name: "gone", Value: service.Text(&gone),
+			cli.Setting{Name: "gone", Value: cli.Text(&gone),
 				Meaning: "until nothing is left of this instance: no heartbeat, no entry"},
-			service.Setting{Name: "timeout", Default: "1m",
-				Value:   service.Duration(&timeout, time.Second, 24*time.Hour),
+			cli.Setting{Name: "timeout", Default: "1m",
+				Value:   cli.Duration(&timeout, time.Second, 24*time.Hour),
 				Meaning: "how long at most"}),
-		Check: func(in *service.Input) {
+		Check: func(in *cli.Input) {
 			f.check(in)
 			asked := 0
 			for _, yes := range []bool{leader, converged, gone != ""} {
@@ -79,7 +79,7 @@ and deployments. Give one of --leader, --converged and --gone.`,
 				err = line(w, "%s", sentence)
 			}
 			if err == nil && !done {
-				err = service.ErrNo
+				err = cli.ErrNo
 			}
 			return err
 		}),

@@ -43,7 +43,7 @@ type socket struct {
 	suspect chan struct{} // one slot: ping now
 }
 
-// message is what one replica tells another by pub/sub.
+// message is what one replica sends another by pub/sub.
 type message struct{ To, Text string }
 
 func (c *chat) connect(w http.ResponseWriter, r *http.Request) {
@@ -237,7 +237,7 @@ func (c *chat) where(w http.ResponseWriter, r *http.Request) {
 }
 
 // send passes a text to each device of a user. Pub/sub may lose it: a real service keeps messages
-// elsewhere, and tells replicas only that there are some.
+// elsewhere, and publishes only that there are some.
 func (c *chat) send(ctx context.Context, to, text string) {
 	pods, err := c.devices(ctx, to)
 	for id, pod := range pods {

@@ -1,6 +1,6 @@
 // Chat is a small chat service: users connect by WebSocket, each from several devices, to any of
-// several replicas. Each device is a socket with the id "user|device". Redis says which replica
-// holds which, and a sorted set of these ids says which devices a user has.
+// several replicas. Each device is a socket with the id "user|device". Redis has the replica of
+// each, and a sorted set of these ids has the devices of a user.
 //
 //	POD_NAME=chat-0 go run . -redis 127.0.0.1:6379 -listen 127.0.0.1:8100
 //	POD_NAME=chat-1 go run . -redis 127.0.0.1:6379 -listen 127.0.0.1:8101
@@ -9,7 +9,7 @@
 //	GET  /where?user=alice                 her devices, and the replica of each
 //	GET  /readyz, /rollcall, /metrics
 //
-// docs/users.md shows what stands between the marks "rollcall" and "rollcall: end"; a test compares
+// docs/users.md shows the code between the marks "rollcall" and "rollcall: end"; a test compares
 // them.
 package main
 

@@ -15,11 +15,14 @@ var odd = map[*regexp.Regexp]string{
 	regexp.MustCompile(`(?i)\b(of which|of whom|by which|of those|of it that)\b`):           "two sentences",
 	regexp.MustCompile(`(?i)\bbehind (it|them|that|the (record|write|script|check|hold))`):  "after",
 	regexp.MustCompile(`(?i)\b(but for|but some|for want of|be it|for so long|so often)\b`): "except, for lack of",
+	regexp.MustCompile(`(?i)\bstands? (in|at|as|beside|on|still|there|twice)\b`):            "is, is stored, is in",
+	regexp.MustCompile(`(?i)\b(is|are) (not )?there\b[.,;:)]`):                              "exists, is set",
+	regexp.MustCompile(`(?i)\b(it|that|this|which) (is|are) no [a-z]+`):                     "is not a",
 }
 
 // The most of them in 10,000 words. Other projects have 3 to 9. A change may lower these, not raise
 // them.
-const mostInComments, mostInPages = 17, 14
+const mostInComments, mostInPages = 3, 3
 
 func TestTheTextReadsAsAnEngineerWouldSayIt(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,7 @@
 // Package printable makes text safe to show, since it comes from a device, or from anybody who can
 // write to Redis: on a terminal, in JSON, on the page and in the log.
 //
-// What is not printable is written as an escape: control characters (C0 and C1), marks that change
+// Unprintable characters are written as escapes: control characters (C0 and C1), marks that change
 // the direction of text, and all else that has no glyph, such as what joins letters without a
 // trace. Spaces are printable.
 package printable

@@ -81,8 +81,8 @@ func (r *Reader) Converged(ctx context.Context) (bool, string, error) {
 	return r.ConvergedTo(ctx, 0)
 }
 
-// ConvergedTo is Converged of a registry that has at least so many entries: a fleet that lost most
-// of them has converged too. The sentence says what was evicted in the last hour.
+// ConvergedTo also requires at least so many entries, since a fleet that lost most of them has
+// converged too. The sentence has the evictions of the last hour.
 func (r *Reader) ConvergedTo(ctx context.Context, atLeast int) (bool, string, error) {
 	yes, sentence, err := r.inEach(ctx, (*Reader).converged,
 		"in each of %d partitions each entry names a living owner")

@@ -13,7 +13,7 @@ import (
 // Lately is how long what happened remains a problem.
 const Lately = 10 * time.Minute
 
-// Loss is an instance that lately fell silent without a goodbye, or of which entries were evicted.
+// Loss is an instance that lately fell silent without a goodbye, or lost entries to an eviction.
 type Loss struct {
 	Instance string `json:"instance"`
 	// At is when it fell silent, or when the first of its entries was evicted.

@@ -43,7 +43,8 @@ type Status struct {
 	Damaged []Damaged `json:"damaged,omitempty"`
 	// Unreadable are entries that nobody can judge, among the first 10,000: they are kept for ever.
 	Unreadable []string `json:"unreadable,omitempty"`
-	// Unread are servers of a Redis Cluster that do not answer. All else is without what is there.
+	// Unread are servers of a Redis Cluster that do not answer. The other fields lack
+	// their part.
 	Unread []Unread `json:"unread,omitempty"`
 	// Unanswered are replicas that did not answer, with the error.
 	Unanswered []string `json:"unanswered,omitempty"`

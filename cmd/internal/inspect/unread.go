@@ -15,14 +15,14 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/keyless"
 )
 
-// reachTimeout bounds the call that tells whether a server of several answers.
+// reachTimeout bounds the call that finds out whether one server of several answers.
 const reachTimeout = 2 * time.Second
 
-// Unread is a server of a Redis Cluster that does not answer, and what is there.
+// Unread is a server of a Redis Cluster that does not answer, and the keys that it has.
 type Unread struct {
 	Server     string `json:"server"`     // its address; "": the Cluster names none
 	Partitions []int  `json:"partitions"` // of the registry
-	// Fleet: the fleet's own keys are there: pause, timeline, the replicas' descriptions.
+	// Fleet: it has the fleet's own keys: pause, timeline, the replicas' descriptions.
 	Fleet bool   `json:"fleet,omitempty"`
 	Error string `json:"error"`
 }
@@ -59,7 +59,7 @@ func (u Unread) sentence() string {
 // reached is which of several partitions answer. Of a single one all is nil but parts.
 type reached struct {
 	parts  []*Reader   // that answer
-	nows   []time.Time // by number, of those that answer
+	nows   []time.Time // by number; zero without an answer
 	asked  []time.Time // by number: when nows was read, by the local clock
 	unread []Unread
 	fleet  bool // the fleet's own keys can be read
@@ -142,8 +142,8 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// probe finds how many partitions there are by the keys that each has, if the key that says it is
-// on a server that does not answer.
+// probe counts the partitions by the keys that each has, for when the server with the number does
+// not answer.
 func (r *Reader) probe(ctx context.Context) (int, bool) {
 	if _, ok := r.client.(*redis.ClusterClient); !ok {
 		return 0, false

@@ -18,8 +18,8 @@ type Verification struct {
 	NotIndexed int `json:"not_indexed"` // entries that their owner's index lacks
 	// members of an index whose entry names another owner, or does not exist
 	NotEntries int `json:"not_entries"`
-	// Unreadable is the number of entries that nobody can judge: they name what is no instance, or are
-	// too long. The first of them are named, without those that are too long.
+	// Unreadable is the number of entries that nobody can judge: their owner is not an instance, or
+	// they are too long. UnreadableEntries names the first of the former kind.
 	Unreadable        int          `json:"unreadable"`
 	UnreadableEntries []string     `json:"unreadable_entries,omitempty"`
 	Owners            []OwnerCount `json:"owners"`

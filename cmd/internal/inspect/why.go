@@ -25,7 +25,7 @@ type Found struct {
 	Partition *int `json:"partition,omitempty"`
 	// Fault is what was last wrong with what the device sent; nil: nothing is known.
 	Fault *Fault `json:"fault,omitempty"`
-	// Sentence says it in plain words.
+	// Sentence is all of this in plain words.
 	Sentence string `json:"sentence"`
 }
 
@@ -60,8 +60,8 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	return f, nil
 }
 
-// refusing says of an absent entry that Redis refuses registrations; "": it does not, or does not
-// say.
+// refusing explains an absent entry if Redis refuses registrations, and is "" otherwise or if that is
+// unknown.
 func (r *Reader) refusing(ctx context.Context) string {
 	server, err := r.server(ctx)
 	if err != nil || !(Status{Redis: server}).full() {

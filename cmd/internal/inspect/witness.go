@@ -117,8 +117,8 @@ var holdMeaning = map[string]string{
 // longestPause is how many bytes of a pause are read.
 const longestPause = 64 << 10
 
-// pause is the pause that stands, or nil, and how long it lasts; 0: until it is resumed. What
-// somebody wrote by hand holds too, whatever it is.
+// pause returns the present pause, or nil, and how long it lasts; 0: until it is resumed. Any value
+// written by hand is a pause too.
 func (r *Reader) pause(ctx context.Context) (*janitor.Pause, time.Duration, error) {
 	key := r.keys.Paused()
 	p := r.client.Pipeline()

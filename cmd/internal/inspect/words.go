@@ -41,6 +41,9 @@ func trimZeros(s string) string {
 	return s
 }
 
+// Megabytes formats a number of bytes.
+func Megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/(1<<20)) }
+
 // Ago formats an age.
 func Ago(d time.Duration) string {
 	if d < time.Second {

@@ -23,5 +23,5 @@ func TestTheMetricsPageShowsTheMetricsOfFiles(t *testing.T) {
 	r := metricspage.NewRecorder()
 	_, err = New(Config{Files: []Watched{f}, Logger: slog.Default(), Registerer: r})
 	require.NoError(t, err)
-	metricspage.Check(t, "../../../", "Settings that stand in files", r, *update)
+	metricspage.Check(t, "../../../", "Settings in files", r, *update)
 }

@@ -58,7 +58,7 @@ func New(c Config) (*Watcher, error) {
 		}, []string{"setting"}),
 		failing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "settings_file_failing",
-			Help: "1 while what stands in the file of a setting cannot be used, and the former value is.",
+			Help: "1 while the file of a setting cannot be used, and its former value is in use.",
 		}, []string{"setting"}),
 	}
 	for _, f := range c.Files {

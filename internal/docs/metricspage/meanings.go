@@ -1,6 +1,6 @@
 package metricspage
 
-// A meaning is what a person has to know of a metric and the code cannot say.
+// A meaning is what an operator has to know about a metric and the code does not contain.
 type meaning struct{ normal, otherwise string }
 
 // meanings are joined with the metrics of the code by name.
@@ -11,7 +11,7 @@ var meanings = map[string]meaning{
 	},
 	"settings_file_failing": {
 		"0",
-		"1: the file cannot be read, is empty, makes no sense, or the server refuses what stands in it. The log and `files` of the status say which. The former value is in use: a connection that breaks may not come back",
+		"1: the file cannot be read, is empty, makes no sense, or the server refuses its content. The log and `files` of the status have the reason. The former value is in use: a connection that breaks may not come back",
 	},
 	"janitor_leader": {
 		"1 on one replica, 0 on the others",
@@ -43,29 +43,29 @@ var meanings = map[string]meaning{
 	},
 	"janitor_last_success_timestamp_seconds": {
 		"On the leader: just now, or one interval ago",
-		"It is per process: on a former leader it stands still. It is missing until the first success",
+		"It is per process: on a former leader it does not change. It is missing until the first success",
 	},
 	"janitor_owners_died_total": {
-		"Stands still",
+		"Constant",
 		"[An owner died](runbook.md#rollcallownerdied): a crash, a cut, or a `kill -9`. A new leader counts those " +
 			"that it finds dead, also if the leader before it counted them",
 	},
 	"janitor_evicted_total": {
 		"Grows after a replica died without a goodbye",
 		"[Many entries were evicted](runbook.md#rollcallevictsmany). From 0, for `increase()`; " +
-			"`teltonika_registry_janitor_evicted_total` says of whom",
+			"`teltonika_registry_janitor_evicted_total` has the owners",
 	},
 	"janitor_redis_full": {
 		"0",
-		"1: [Redis is full](runbook.md#rollcallredisfull). A replica that does not tick says 0: take the maximum",
+		"1: [Redis is full](runbook.md#rollcallredisfull). A replica that does not tick has 0: take the maximum",
 	},
 	"janitor_held_total": {
-		"Stands still; a few of `gap` after the first start",
+		"Constant; a few of `gap` after the first start",
 		"[The hold reasons](runbook.md#hold-reasons)",
 	},
 	"janitor_scanned_total": {
 		"`registry`: grows by the registry's size with each [full scan](timings.md#when-a-full-scan-runs)",
-		"`owners` stands still on the leader: no pass runs",
+		"`owners` is constant on the leader: no pass runs",
 	},
 	"janitor_full_scans_total": {
 		"`interval` grows, by itself, where everything is indexed",
@@ -77,14 +77,14 @@ var meanings = map[string]meaning{
 	},
 	"janitor_pass_progress_ratio": {
 		"0 between passes, 0 to 1 in one",
-		"Stands still in a pass: look at `janitor_redis_share`",
+		"Constant during a pass: look at `janitor_redis_share`",
 	},
 	"janitor_redis_share": {
 		"`JANITOR_REDIS_SHARE` on the leader, 0 elsewhere",
 		"Less on the leader: [sweeping is slow](tasks.md#sweeping-is-slow)",
 	},
 	"janitor_throttled_seconds_total": {
-		"Stands still",
+		"Constant",
 		"`latency`: small calls take longer than usual. `heartbeat`: a living owner beats late. See [sweeping is slow](tasks.md#sweeping-is-slow)",
 	},
 	"janitor_witness_seconds": {
@@ -97,7 +97,7 @@ var meanings = map[string]meaning{
 	},
 	"teltonika_registry_devices": {
 		"The number of devices that are connected here",
-		"Far below `ingest_connections`: sockets that have not said who they are",
+		"Far below `ingest_connections`: sockets that have not sent an IMEI",
 	},
 	"teltonika_registry_healed_total": {
 		"0",
@@ -125,7 +125,7 @@ var meanings = map[string]meaning{
 	},
 	"ingest_handshakes_total": {
 		"`accepted`",
-		"`refused`: not a tracker, or not by its certificate. `incomplete`: gone or too slow. `unknown_device`: not in `devices:allowed`. `undecided`: Redis did not say in time whether it is",
+		"`refused`: not a tracker, or not by its certificate. `incomplete`: gone or too slow. `unknown_device`: not in `devices:allowed`. `undecided`: Redis did not answer in time",
 	},
 	"ingest_authority_failures_total": {
 		"0",
@@ -137,11 +137,11 @@ var meanings = map[string]meaning{
 	},
 	"ingest_frames_total": {
 		"`acknowledged`",
-		"`failed`: Redis did not take it in time; the device sends it again. `dead`: kept in `telemetry:teltonika:dead`. `repeated`: one of these came again, and was acknowledged. `rejected`: framing or checksum. `unanswered`: stored, but the device was gone; it may stand twice. `abandoned`: its socket was closed while it waited because the device sends too much. `command`: a frame that is no telemetry",
+		"`failed`: Redis did not take it in time; the device sends it again. `dead`: kept in `telemetry:teltonika:dead`. `repeated`: one of these came again, and was acknowledged. `rejected`: framing or checksum. `unanswered`: stored, but the device was gone; it may be stored twice. `abandoned`: its socket was closed while it waited because the device sends too much. `command`: a frame without telemetry",
 	},
 	"ingest_records_total": {
 		"Grows",
-		"Stands still while there are connections: see `ingest_frames_total`",
+		"Constant while there are connections: see `ingest_frames_total`",
 	},
 	"ingest_disconnects_total": {
 		"`closed`, `network`, `idle`, `superseded`, `moved`, `draining`",
@@ -149,7 +149,7 @@ var meanings = map[string]meaning{
 	},
 	"ingest_bytes_total": {
 		"About 65 to 120 bytes in a record",
-		"What devices sent and were answered, without the bytes of TLS and PROXY headers. Much `in` and few records: somebody sends what is no telemetry",
+		"What devices sent and were answered, without the bytes of TLS and PROXY headers. Much `in` and few records: somebody sends other data than telemetry",
 	},
 	"ingest_dead_letters_total": {
 		"0",
@@ -177,7 +177,7 @@ var meanings = map[string]meaning{
 	},
 	"ingest_commands_total": {
 		"`answered`",
-		"By [status](commands.md#statuses). `duplicate`: an id that was used before; `unusable`: no id; both went without an outcome. What the leader answers for the dead is not in it: see `janitor_passes_total{sweep=\"commands\"}` and the eviction log",
+		"By [status](commands.md#statuses). `duplicate`: an id that was used before; `unusable`: no id; both went without an outcome. Answers of the leader for dead instances are in `janitor_passes_total{sweep=\"commands\"}` and the eviction log",
 	},
 	"ingest_commands_outstanding": {
 		"Few",
@@ -193,10 +193,10 @@ var meanings = map[string]meaning{
 	},
 	"orphan_kept_total": {
 		"`alive`, `young`",
-		"`unreadable`, `unknown`: `cleanup why KEY` says what cannot be told. `foreign`: names that `only` leaves alone. `waiting`: marked, and its grace is not over. `marks`, `cap`: more than `cap` candidates are condemned; they go in later passes. `changed`: it was changed between two looks",
+		"`unreadable`, `unknown`: `cleanup why KEY` names what is unknown. `foreign`: names that `only` leaves alone. `waiting`: marked, and its grace is not over. `marks`, `cap`: more than `cap` candidates are condemned; later passes delete them. `changed`: it was changed between two looks",
 	},
 	"orphan_held_total": {
-		"Stands still",
+		"Constant",
 		"[Why a rule is held](cleanup-runbook.md#why-a-rule-is-held)",
 	},
 	"orphan_condemned": {
@@ -211,18 +211,18 @@ var meanings = map[string]meaning{
 		"Well below 10 s",
 		"[Cycles are slow](cleanup-runbook.md#cleanupcycleslow)",
 	},
-	"availability_apply_failed_total": {"Stands still", "Redis was away or slow: readers see older states until the feed brings them"},
+	"availability_apply_failed_total": {"Constant", "Redis was away or slow: readers see older states until the feed brings them"},
 	"availability_auto_offline_total": {"Grows when apps die without a word", "Many at once: apps cannot reach the service"},
 	"availability_bad_keys_total": {
-		"Stands still", "[Somebody else writes the keys](availability-runbook.md#availabilitybadkeys)",
+		"Constant", "[Somebody else writes the keys](availability-runbook.md#availabilitybadkeys)",
 	},
 	"availability_drift_total": {
-		"Stands still",
+		"Constant",
 		"`behind`: applies were lost. `differs`, `unknown`: somebody else writes the keys. `ahead`: Postgres lost commits. " +
 			"`base`: triggers were off",
 	},
 	"availability_fed_total":                 {"Grows with changes by raw SQL", "With each change: applies are lost"},
-	"availability_heartbeats_mirrored_total": {"Grows on the leader", "Stands still on all replicas: nobody leads, or Postgres is away"},
+	"availability_heartbeats_mirrored_total": {"Grows on the leader", "Constant on all replicas: nobody leads, or Postgres is away"},
 	"availability_heartbeats_total": {
 		"`kept`", "`not_online`: apps that were set offline. `deactivated`: refused. `unseeded`: the mirror is not whole. `error`: Redis is away",
 	},
@@ -241,13 +241,13 @@ var meanings = map[string]meaning{
 	"availability_postgres_connections":      {"A few", "The most: see waits"},
 	"availability_postgres_connections_busy": {"0 or 1", "Near the most for long: Postgres is slow, or `pool_max_conns` is small"},
 	"availability_postgres_connections_most": {"`pool_max_conns` of `DATABASE_URL`", ""},
-	"availability_postgres_waits_total":      {"Stands still", "Grows: raise `pool_max_conns`, or find out why Postgres is slow"},
+	"availability_postgres_waits_total":      {"Constant", "Grows: raise `pool_max_conns`, or find out why Postgres is slow"},
 	"availability_postgres_wait_seconds_total": {
-		"Stands still", "Divided by the waits: how long a request waits for a connection",
+		"Constant", "Divided by the waits: how long a request waits for a connection",
 	},
 	"cleanup_cycles_total": {
 		"One more each `CLEANUP_INTERVAL`, on the leader",
-		"Stands still on all replicas: [nothing is cleaned up](cleanup-runbook.md#cleanupnotrunning)",
+		"Constant on all replicas: [nothing is cleaned up](cleanup-runbook.md#cleanupnotrunning)",
 	},
 	"cleanup_keys_removed_total": {
 		"Grows as your application leaks",
@@ -258,6 +258,6 @@ var meanings = map[string]meaning{
 	},
 	"cleanup_last_cycle_timestamp_seconds": {
 		"On the leader: at most one `CLEANUP_INTERVAL` ago",
-		"It is per process: on a former leader it stands still. It is missing until the first cycle",
+		"It is per process: on a former leader it does not change. It is missing until the first cycle",
 	},
 }

@@ -132,7 +132,7 @@ func (r *Recorder) metrics(t *testing.T) []metric {
 	return all
 }
 
-// gathered says, of each metric that has a series already, its kind and the values of its labels.
+// gathered returns the kind and the label values of each metric that has a series already.
 func (r *Recorder) gathered(t *testing.T) (kinds map[string]string, values map[string]map[string][]string) {
 	t.Helper()
 	families, err := r.Gather()

@@ -17,7 +17,7 @@ import (
 
 	source "github.com/rollcall-redis/rollcall/availability/postgres"
 	"github.com/rollcall-redis/rollcall/availability/workforce"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/lease"
 )
@@ -36,7 +36,7 @@ var (
 type Config struct {
 	// Command returns the command of a replica, which reads its settings from the environment that
 	// Run adds.
-	Command func() *exec.Cmd
+	Command func(args ...string) *exec.Cmd
 	// Postgres is the folder of initdb and postgres, RedisServer a program.
 	Postgres, RedisServer string
 	// Out receives the timeline.
@@ -134,11 +134,11 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer server.Kill()
 	d.url = url
-	var target service.Redis
+	var target connect.Redis
 	if err := target.Parse(url); err != nil {
 		return fmt.Errorf("availabilitydemo: %w", err)
 	}
-	clients, err := service.Connect(ctx, &target, askTime)
+	clients, err := connect.Open(ctx, &target, askTime)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -48,10 +48,10 @@ func TestLargeCommandsAreRefusedWithoutReadingThem(t *testing.T) {
 	require.NoError(t, b.rdb.XAdd(t.Context(), &redis.XAddArgs{
 		Stream: Outbound(b.layout, "one"), Values: []string{"id", "small", "imei", imei, "text", "x"},
 	}).Err())
-	var target service.Redis
+	var target connect.Redis
 	require.NoError(t, target.Parse("redis://"+b.server.Addr()))
 	target.MostReply = 16 << 20
-	clients, err := service.Connect(t.Context(), &target, time.Second)
+	clients, err := connect.Open(t.Context(), &target, time.Second)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = clients.Close() })
 

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
@@ -47,9 +47,9 @@ func setup(t *testing.T, server *redistest.Server) *bench {
 // client returns a client with the program's options.
 func (b *bench) client() *redis.Client {
 	b.t.Helper()
-	var target service.Redis
+	var target connect.Redis
 	require.NoError(b.t, target.Parse("redis://"+b.server.Addr()))
-	c, err := service.Connect(b.t.Context(), &target, time.Second)
+	c, err := connect.Open(b.t.Context(), &target, time.Second)
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = c.Close() })
 	return c.Data.(*redis.Client)

@@ -30,7 +30,7 @@ var (
 // Config configures a demo.
 type Config struct {
 	// Command returns a replica's process. Run adds settings to its environment.
-	Command func() *exec.Cmd
+	Command func(args ...string) *exec.Cmd
 	// Redis is the replicas' server. Control is another client of it, with options that are safe for
 	// a lease: see [lease.Options].
 	Redis, Control redis.UniversalClient

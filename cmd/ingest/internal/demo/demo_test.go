@@ -79,7 +79,7 @@ func on(t *testing.T, server *redistest.Server) Config {
 	control := redis.NewClient(lease.Options(server.Options()))
 	t.Cleanup(func() { _ = control.Close() })
 	return Config{
-		Command: func() *exec.Cmd { return exec.Command("/nonexistent/ingest") },
+		Command: func(...string) *exec.Cmd { return exec.Command("/nonexistent/ingest") },
 		Redis:   server.Client(), Control: control, RedisURL: "redis://" + server.Addr(), RedisName: "a test's", Out: &bytes.Buffer{}, Dir: t.TempDir(),
 	}
 }
@@ -105,7 +105,7 @@ func TestTheKeysOfAnInstanceThatCameMeanwhileAreLeft(t *testing.T) {
 	server := redistest.Start(t)
 	rdb, keys := server.Client(), registry.Layout{}
 	cfg := on(t, server)
-	cfg.Command = func() *exec.Cmd {
+	cfg.Command = func(...string) *exec.Cmd {
 		_ = rdb.SAdd(t.Context(), keys.Roster(), "other").Err()
 		_ = rdb.HSet(t.Context(), keys.Registry(), "imei", "other").Err()
 		return exec.Command("/nonexistent/ingest")
@@ -120,9 +120,9 @@ func TestAReplicaThatCannotStartEndsTheDemo(t *testing.T) {
 	require.NoError(t, server.Client().Set(t.Context(), "somebody's", "x", 0).Err())
 	cfg := on(t, server)
 	require.ErrorContains(t, Run(t.Context(), cfg), "start replica-1")
-	cfg.Command = func() *exec.Cmd { return exec.Command("sh", "-c", "echo what is wrong >&2") }
+	cfg.Command = func(...string) *exec.Cmd { return exec.Command("sh", "-c", "echo what is wrong >&2") }
 	require.ErrorContains(t, Run(t.Context(), cfg), "replica-1 has ended: what is wrong")
-	cfg.Command = func() *exec.Cmd { return exec.Command("sleep", "1000") }
+	cfg.Command = func(...string) *exec.Cmd { return exec.Command("sleep", "1000") }
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, Run(ctx, cfg), context.Canceled)

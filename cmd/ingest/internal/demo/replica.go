@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -72,7 +72,7 @@ var asker = &http.Client{Timeout: askTime, Transport: &http.Transport{DisableKee
 
 // janitor returns the status of the replica's janitor, or false if it does not answer.
 func (r *replica) janitor(ctx context.Context) (janitor.Status, bool) {
-	var s service.Status
+	var s console.Status
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.http+"/api/v1/status", nil)
 	if err != nil {
 		return s.Janitor, false

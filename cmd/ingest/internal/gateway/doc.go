@@ -68,7 +68,7 @@
 //   - After an answer, the next command waits until the socket has been quiet for three seconds.
 //   - Data that arrived before the command could be written is read first and does not answer it
 //     (only Unix shows the unread data of a socket).
-//   - A socket becomes unsure for a codec once a command in it goes unanswered, or an unexpected
+//   - A socket becomes unsure for a codec once a command in it gets no answer, or an unexpected
 //     response in it arrives. A command on an unsure socket is answered by all responses within
 //     three seconds, with ErrAmbiguous. They are stored as messages too.
 //

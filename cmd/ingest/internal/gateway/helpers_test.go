@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/service"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
@@ -113,9 +113,9 @@ func setup(t testing.TB, server *redistest.Server, change ...func(*Config)) *ben
 // setupOn is setup for a wrapped listener.
 func setupOn(t testing.TB, server *redistest.Server, wrap func(*bench, net.Listener) net.Listener, change ...func(*Config)) *bench {
 	t.Helper()
-	var target service.Redis
+	var target connect.Redis
 	require.NoError(t, target.Parse("redis://"+server.Addr()))
-	clients, err := service.Connect(t.Context(), &target, time.Second) // as the program does
+	clients, err := connect.Open(t.Context(), &target, time.Second) // as the program does
 	require.NoError(t, err)
 	client := clients.Data.(*redis.Client)
 	b := &bench{

@@ -36,7 +36,7 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 	gauge("ingest_connections", "Device sockets open now.", g.Connections)
 	gauge("ingest_connections_limit", "Device sockets that may be open: INGEST_MAX_CONNS, or less if "+
 		"the limit of open files allows less.", func() int { return g.cfg.MaxConns })
-	gauge("ingest_unidentified", "Sockets open now of which no IMEI has come.",
+	gauge("ingest_unidentified", "Open sockets that have not sent an IMEI.",
 		func() int { return g.admission.count(unidentified) })
 	gauge("ingest_unproven", "Sockets open now that named an IMEI and have sent no frame.",
 		func() int { return g.admission.count(unproven) })
@@ -52,7 +52,7 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 	return &metrics{
 		handshakes: vec("ingest_handshakes_total", "Handshakes, by outcome: accepted, refused (no IMEI, or a wrong certificate), "+
 			"incomplete (closed or too slow), unknown_device (not in the set), "+
-			"undecided (Redis did not say whether it is).", "outcome"),
+			"undecided (Redis did not answer whether it is).", "outcome"),
 		luhn: counter("ingest_imei_luhn_failures_total",
 			"Devices accepted although the check digit of their IMEI is wrong."),
 		authority: counter("ingest_authority_failures_total",

@@ -1,0 +1,162 @@
+// Package cli has command lines: commands, their settings and help, and exit statuses.
+//
+// A setting has one name: HEARTBEAT_TTL in the environment is --heartbeat-ttl as a flag, and a
+// flag wins. A malformed value is a fault, and never a silent default. All faults are reported
+// together, so that an operator corrects a deployment once. No error, help text or log line
+// repeats any part of a secret's value.
+//
+// The exit status is 0 on success, including a graceful stop; 1 after a failure at run time; 2 if
+// arguments or settings are wrong; 3 if the answer to a question is no.
+package cli
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/rollcall-redis/rollcall/internal/near"
+	"github.com/rollcall-redis/rollcall/internal/printable"
+)
+
+// Exit statuses.
+const (
+	ExitOK     = 0 // stopped as asked
+	ExitFailed = 1 // a failure at run time
+	ExitUsage  = 2 // wrong arguments or settings
+	ExitNo     = 3 // the answer is no
+)
+
+// ErrNo is returned by a command whose answer to a question, printed on stdout, is no.
+var ErrNo = errors.New("cli: the answer is no")
+
+// ErrSaid is returned by a command that failed and has printed the reason on stderr itself.
+var ErrSaid = errors.New("cli: the reason was said")
+
+// errVersion: --version was given.
+var errVersion = errors.New("cli: version asked for")
+
+// Run carries out a command.
+type Run func(ctx context.Context, stdout, stderr io.Writer) error
+
+// Command is a program, or one of its commands.
+type Command struct {
+	// Name is the full name: "ingest simulate".
+	Name string
+	// About is the beginning of -h, without a line break at its end.
+	About string
+	// Arguments describes in -h the arguments after the flags; empty: none are allowed.
+	Arguments string
+	// Mixed allows flags between and after the arguments too, up to "--".
+	Mixed bool
+	// Settings are those of the command.
+	Settings []Setting
+	// Inherited are further settings, which -h does not show.
+	Inherited []Setting
+	// Prefixes are of variables: one that begins so without being a setting is a fault.
+	Prefixes []string
+	// Check adds faults, with [Input.Fault], of arguments and of settings that are only wrong in
+	// combination.
+	Check func(in *Input)
+	// Run carries out the command until it is done or ctx ends. Logs and complaints go to stderr.
+	Run Run
+	// Notes are the end of -h: the exit statuses, above all.
+	Notes string
+	// Commands are the program's, called by the last word of their names.
+	Commands []*Command
+
+	shown   []slog.Attr
+	exposed []string // flags that were given a secret
+}
+
+// Main runs a program and ends the process with its exit status. SIGINT and SIGTERM end the
+// context; a second one ends the process at once.
+func Main(c *Command) {
+	// Whatever go-redis would print reaches us as errors, which are counted or logged.
+	logging.Disable()
+
+	ctx, stop := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		<-signals
+		stop()
+		<-signals // the second signal does not wait
+		fmt.Fprintln(os.Stderr, c.Name+": second signal, leaving at once")
+		os.Exit(ExitFailed)
+	}()
+	os.Exit(c.Execute(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+}
+
+// commandName matches mistyped commands that may be repeated; anything else might be a URL with a
+// password.
+var commandName = regexp.MustCompile(`^[A-Za-z][A-Za-z_-]{0,20}$`)
+
+// Execute runs the command, or the subcommand that the first argument names. It returns the exit
+// status.
+func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && len(c.Commands) > 0 && commandName.MatchString(args[0]) {
+		for _, sub := range c.Commands {
+			if sub.Name == c.Name+" "+args[0] {
+				return sub.Execute(ctx, args[1:], environ, stdout, stderr)
+			}
+		}
+		switch args[0] {
+		case "help": // as kubectl has it: help VERB
+			return c.Execute(ctx, append(slices.Clone(args[1:]), "-h"), environ, stdout, stderr)
+		case "version":
+			return c.Execute(ctx, append([]string{"--version"}, args[1:]...), environ, stdout, stderr)
+		}
+		meant := near.Name(strings.ToLower(args[0]), c.words(), 2)
+		if meant != "" {
+			meant = ": did you mean " + meant + "?"
+		}
+		fmt.Fprintf(stderr, "%s: unknown command %q%s (%s -h shows all)\n",
+			c.Name, args[0], meant, c.Name)
+		return ExitUsage
+	}
+	err := c.Load(args, environ)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		_, err = io.WriteString(stdout, c.help())
+	case errors.Is(err, errVersion):
+		program, _, _ := strings.Cut(c.Name, " ")
+		_, err = fmt.Fprintln(stdout, program, Version())
+	case err != nil:
+		fmt.Fprintf(stderr, "%s: %v\n(%s -h shows every flag)\n", c.Name, err, c.Name)
+		return ExitUsage
+	default:
+		err = c.Run(ctx, stdout, stderr)
+	}
+	if err == nil {
+		return ExitOK
+	}
+	if errors.Is(err, ErrNo) {
+		return ExitNo
+	}
+	if !errors.Is(err, ErrSaid) {
+		// The text may contain an operator's own words, and each of its lines is a separate error.
+		lines := strings.Split(err.Error(), "\n")
+		for i, line := range lines {
+			lines[i] = printable.Text(line)
+		}
+		fmt.Fprintln(stderr, c.Name+":", strings.Join(lines, "\n"))
+	}
+	return ExitFailed
+}
+
+// Shown returns the settings that [Command.Load] stored, for a log: without secrets.
+func (c *Command) Shown() []slog.Attr { return c.shown }
+
+// Exposed returns the flags that were given a secret, where every user of the machine can read it.
+func (c *Command) Exposed() []string { return c.exposed }

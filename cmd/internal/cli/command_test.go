@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// greeter is a program with one setting, one secret and one command.
+func greeter(run func(name string) error) *Command {
+	var name string
+	rows := []Setting{
+		{Name: "NAME", Default: "you", Meaning: "`whom` to greet. **Never** nobody", Value: Text(&name)},
+		{Name: "KEY", Secret: true, Value: func(v string) error {
+			if v != "right" {
+				return errors.New("the right one")
+			}
+			return nil
+		}},
+		{Name: "loud", Default: "false", Switch: true, Value: Bool(new(bool))},
+	}
+	does := func(context.Context, io.Writer, io.Writer) error { return run(name) }
+	said := func(_ context.Context, _, stderr io.Writer) error {
+		_, err := io.WriteString(stderr, "in my words\n")
+		return errors.Join(err, ErrSaid)
+	}
+	return &Command{
+		Name: "greet", About: "greet greets.", Settings: rows, Run: does, Prefixes: []string{"NAME"},
+		Commands: []*Command{{Name: "greet fail", Arguments: "TEXT", Run: said}},
+	}
+}
+
+func TestFlagsAreReadToTheEndWhateverIsWrong(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args []string
+		want Faults
+	}{
+		{[]string{"--name", "a", "-name=b", "--loud"}, nil},
+		{[]string{"--name"}, Faults{"--name: expected a value"}},
+		{[]string{"--nope", "value", "--nope2=3", "--name"}, Faults{
+			"--nope: no such flag; greet -h lists them", "--nope2: no such flag; greet -h lists them", "--name: expected a value",
+		}},
+		{[]string{"--=x", "---x", "-", "--", "stray", "--loud=maybe"}, Faults{
+			"argument 1: expected flags only; greet -h lists them", "argument 2: expected flags only; greet -h lists them",
+			"argument 3: expected flags only; greet -h lists them", "argument 5: expected flags only; greet -h lists them",
+			`--loud: expected true or false, got "maybe"`,
+		}},
+		{[]string{"--redis://:hunter2@h", "--key", "hunter2"}, Faults{
+			"argument 1: no such flag; greet -h lists them", "--key: expected the right one; the value is not shown",
+		}},
+	} {
+		err := greeter(nil).Load(tt.args, nil)
+		if tt.want == nil {
+			require.NoError(t, err)
+			continue
+		}
+		require.Equal(t, tt.want, err, tt.args)
+	}
+	require.Equal(t, Faults{"NAMES: no such setting; greet -h lists them"}, greeter(nil).Load(nil, []string{"NAMES=x", "loud=maybe"}))
+}
+
+func TestTheExitStatusSaysWhatHappened(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("no luck")
+	for _, tt := range []struct {
+		args           []string
+		err            error
+		status         int
+		stdout, stderr string
+	}{
+		{nil, nil, ExitOK, "", ""},
+		{nil, failed, ExitFailed, "", "greet: no luck\n"},
+		{[]string{"fail"}, nil, ExitFailed, "", "in my words\n"},
+		{[]string{"Fail"}, nil, ExitUsage, "",
+			"greet: unknown command \"Fail\": did you mean fail? (greet -h shows all)\n"},
+		{[]string{"--nmae=x"}, nil, ExitUsage, "",
+			"greet: settings: 1 wrong:\n  --nmae: no such flag; greet -h lists them\n(greet -h shows every flag)\n"},
+		{[]string{"fial"}, nil, ExitUsage, "", "greet: unknown command \"fial\": did you mean fail? (greet -h shows all)\n"},
+		{[]string{"--nope"}, nil, ExitUsage, "", "greet: settings: 1 wrong:\n  --nope: no such flag; greet -h lists them\n(greet -h shows every flag)\n"},
+		{[]string{"fail", "--version"}, nil, ExitOK, "greet " + Version() + "\n", ""},
+	} {
+		var stdout, stderr bytes.Buffer
+		status := greeter(func(string) error { return tt.err }).Execute(t.Context(), tt.args, nil, &stdout, &stderr)
+		require.Equal(t, []any{tt.status, tt.stdout, tt.stderr}, []any{status, stdout.String(), stderr.String()})
+	}
+	var help bytes.Buffer
+	require.Equal(t, ExitOK, greeter(nil).Execute(t.Context(), []string{"--nope", "-h"}, nil, &help, io.Discard))
+	require.Contains(t, help.String(), "  --name, NAME (default: you)\n        whom to greet. Never nobody\n")
+	reader, writer := io.Pipe()
+	require.NoError(t, reader.Close())
+	require.Equal(t, ExitFailed, greeter(nil).Execute(t.Context(), []string{"-h"}, nil, writer, io.Discard), "nobody reads it")
+}
+
+func TestAnErrorThatRepeatsWhatSomebodyWroteDoesNothingToTheTerminal(t *testing.T) {
+	c := &Command{Name: "tool", Run: func(context.Context, io.Writer, io.Writer) error {
+		return errors.Join(errors.New("the replica answers \x1b[2J\u009b31m"), errors.New(`key "a\b"`))
+	}}
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, ExitFailed, c.Execute(t.Context(), nil, nil, &stdout, &stderr))
+	require.Equal(t, "tool: the replica answers \\x1b[2J\\u009b31m\nkey \"a\\b\"\n", stderr.String())
+}

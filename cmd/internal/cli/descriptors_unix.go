@@ -1,0 +1,18 @@
+//go:build unix
+
+package cli
+
+import (
+	"math"
+	"syscall"
+)
+
+// OpenFiles is how many files this process may open. The runtime has raised the limit as far as
+// possible.
+func OpenFiles() int {
+	var l syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil || uint64(l.Cur) > math.MaxInt {
+		return math.MaxInt
+	}
+	return int(l.Cur)
+}

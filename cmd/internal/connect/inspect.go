@@ -1,0 +1,235 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// These errors end the program. One node of a Cluster refuses most keys, and unreadable entries
+// must not pass for dead. Open recognises such a node unless it did not answer then, or its
+// URL is only valid for a single server: with a database, for example. Servers that do not know
+// each other are not asked.
+var (
+	errOneNode = errors.New("connect: REDIS_URL names one node of a Redis Cluster, and was not " +
+		"recognised at the start; start again while that node answers, or name the Cluster by two of its " +
+		"nodes, such as redis://host:6379?addr=host2:6379, without a database or a socket's path")
+	errNoCluster = errors.New("connect: REDIS_URL names a Redis Cluster, and the server is in none")
+)
+
+// How often the server is asked for its settings: until it has answered once, and afterwards,
+// since an operator or a failover may change them.
+const (
+	inspectFirst = 2 * time.Second
+	inspectAgain = time.Minute
+	inspectCall  = 2 * time.Second
+)
+
+// unverified is the warning about a TLS connection that anybody on the way can read and change.
+const unverified = "Redis' certificate is not checked, so anybody on the way can read and change all that " +
+	"is sent: take skip_verify=true out of REDIS_URL, and set REDIS_TLS_CA_FILE"
+
+// Inspector reads the server's own settings by INFO, which needs no special rights.
+type Inspector struct {
+	clients *Clients
+	log     *slog.Logger
+
+	mu       sync.Mutex
+	warnings []string
+	off      []string // checks that need values which the server does not report
+}
+
+// Inspect asks the server once. The error means that the server must not be used: it is a node of
+// a Cluster that [Open] did not recognise, or of none although a Cluster was named. A server
+// that does not answer is not an error.
+func Inspect(ctx context.Context, clients *Clients, log *slog.Logger) (*Inspector, error) {
+	i := &Inspector{clients: clients, log: log}
+	if clients.Embedded != "" {
+		log.Warn(EmbeddedNotice, "addr", clients.Embedded)
+	}
+	_, err := i.ask(ctx)
+	return i, err
+}
+
+// Run repeats Inspect's check until ctx ends. It returns the same errors.
+func (i *Inspector) Run(ctx context.Context) error {
+	for {
+		answered, err := i.ask(ctx)
+		if err != nil {
+			return err
+		}
+		pause := inspectFirst
+		if answered {
+			pause = inspectAgain
+		}
+		if !wait.For(ctx, pause) {
+			return nil
+		}
+	}
+}
+
+// RedisStatus is about the server.
+type RedisStatus struct {
+	// Server is its name, without credentials.
+	Server string `json:"server"`
+	// Embedded means that it runs inside this process, for trying out.
+	Embedded bool `json:"embedded"`
+	// Reachable means that the last heartbeat landed and no later one failed.
+	Reachable bool `json:"reachable"`
+	// Warnings are about risks of this server for the registry, or that it is the embedded one.
+	Warnings []string `json:"warnings,omitempty"`
+	// ChecksOff are the checks that this server rules out, because it does not report what they
+	// need.
+	ChecksOff []string `json:"checks_off,omitempty"`
+}
+
+// Status returns what is known about the server.
+func (i *Inspector) Status(reachable bool) RedisStatus {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	s := RedisStatus{Server: i.clients.Server, Embedded: i.clients.Embedded != "", Reachable: reachable}
+	if s.Embedded {
+		s.Warnings = []string{EmbeddedNotice}
+	}
+	s.Warnings, s.ChecksOff = append(s.Warnings, i.warnings...), slices.Clone(i.off)
+	return s
+}
+
+// ask asks once, keeps the findings, and logs new ones. The error ends the program.
+func (i *Inspector) ask(ctx context.Context) (answered bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, inspectCall)
+	defer cancel()
+	var warnings, off []string
+	if c, ok := i.clients.Data.(*redis.ClusterClient); ok {
+		warnings, off, err = askMasters(ctx, c)
+	} else {
+		warnings, off, err = i.askServer(ctx)
+	}
+	for _, unfit := range []error{errOneNode, errNoCluster} {
+		if errors.Is(err, unfit) {
+			return true, fmt.Errorf("%w: %s", unfit, i.clients.Server)
+		}
+	}
+	if err != nil {
+		// The registry reports that Redis is down. A server that refuses INFO stays unknown.
+		i.log.Debug("cannot read the server's settings", "server", i.clients.Server, "error", err)
+		return false, nil
+	}
+	if i.clients.Unverified {
+		warnings = append(warnings, unverified)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, w := range warnings {
+		if !slices.Contains(i.warnings, w) {
+			i.log.Warn("this Redis needs attention", "server", i.clients.Server, "warning", w)
+		}
+	}
+	if len(off) > 0 && !slices.Equal(off, i.off) {
+		level := slog.LevelWarn
+		if i.clients.Embedded != "" { // already warned about
+			level = slog.LevelInfo
+		}
+		i.log.Log(ctx, level, "checks are off, since this Redis does not report what they need",
+			"server", i.clients.Server, "checks", off)
+	}
+	i.warnings, i.off = warnings, off
+	return true, nil
+}
+
+func (i *Inspector) askServer(ctx context.Context) (warnings, off []string, err error) {
+	text, err := i.clients.Data.Info(ctx).Result()
+	if err != nil {
+		return nil, nil, err
+	}
+	info := parseInfo(text)
+	if inCluster(info) {
+		return nil, nil, errOneNode
+	}
+	warnings, off = judge(info)
+	return warnings, off, nil
+}
+
+// inCluster reports whether a server is a node of a Redis Cluster by its own account.
+func inCluster(info map[string]string) bool {
+	return info["cluster_enabled"] == "1" || info["redis_mode"] == "cluster"
+}
+
+// askMasters asks every master of a Cluster, since any may hold the keys that matter, now or
+// later. Masters that do not answer are skipped.
+func askMasters(ctx context.Context, c *redis.ClusterClient) (warnings, off []string, err error) {
+	var (
+		mu       sync.Mutex
+		answered bool
+	)
+	err = c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		text, err := node.Info(ctx).Result()
+		if err != nil {
+			return err
+		}
+		w, o := judge(parseInfo(text))
+		mu.Lock()
+		defer mu.Unlock()
+		answered = true
+		for _, warning := range w {
+			warnings = append(warnings, node.Options().Addr+": "+warning)
+		}
+		for _, check := range o {
+			if !slices.Contains(off, check) {
+				off = append(off, check)
+			}
+		}
+		return nil
+	})
+	if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
+		return nil, nil, errNoCluster
+	}
+	if answered {
+		err = nil
+	}
+	slices.Sort(warnings)
+	slices.Sort(off)
+	return warnings, off, err
+}
+
+// judge returns what about a server puts the registry at risk, and the checks that it rules out.
+func judge(info map[string]string) (warnings, off []string) {
+	policy, limit := info["maxmemory_policy"], info["maxmemory"]
+	if policy != "" && policy != "noeviction" && limit != "" && limit != "0" {
+		warnings = append(warnings, "maxmemory-policy is "+policy+": under pressure Redis may evict "+
+			"heartbeats, and then nothing is swept; set noeviction")
+	}
+	if info["role"] == "slave" {
+		warnings = append(warnings,
+			"this Redis is a replica and refuses writes; name the primary in REDIS_URL")
+	}
+	for _, c := range []struct{ evidence, check string }{
+		{"evicted_keys", "evicted (heartbeats lost to memory pressure)"},
+		{"maxmemory_policy", "memory policy (may heartbeats be evicted?)"},
+		{"run_id", "run id (has the server restarted during a scan?)"},
+	} {
+		if _, reported := info[c.evidence]; !reported {
+			off = append(off, c.check)
+		}
+	}
+	return warnings, off
+}
+
+func parseInfo(text string) map[string]string {
+	info := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = v
+		}
+	}
+	return info
+}

@@ -1,0 +1,393 @@
+package connect
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
+	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+const patience = 30 * time.Second
+
+func written(t *testing.T, path, text string) string {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// loaded is what a program reads of its arguments.
+func loaded(args ...string) (*Redis, error) {
+	r := &Redis{}
+	c := &cli.Command{Name: "program", Settings: r.Table()}
+	return r, c.Load(args, nil)
+}
+
+// insider is a program's clients, with files that are watched.
+type insider struct {
+	*Clients
+	log *process.Buffer
+}
+
+func inside(t *testing.T, args ...string) *insider {
+	t.Helper()
+	r, err := loaded(args...)
+	require.NoError(t, err)
+	c, err := Open(t.Context(), r, time.Second)
+	require.NoError(t, err)
+	i := &insider{Clients: c, log: &process.Buffer{}}
+	w, err := reload.New(reload.Config{Files: c.Files, Logger: slog.New(slog.NewTextHandler(i.log, nil))})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-done); require.NoError(t, c.Close()) })
+	return i
+}
+
+// reaches asks by each client.
+func (i *insider) reaches(ctx context.Context) (errs error) {
+	for _, c := range []redis.UniversalClient{i.Data, i.Blocking, i.Control} {
+		errs = errors.Join(errs, c.Echo(ctx, "x").Err())
+	}
+	return errs
+}
+
+func (i *insider) awaitLog(t *testing.T, text string, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Count(i.log.String(), text) == n }, patience,
+		5*time.Millisecond)
+}
+
+const (
+	inUse = "its new value is in use"
+	kept  = "the former value stands"
+)
+
+func TestTheOrderInWhichAPasswordIsChangedDoesNotMatter(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	conn := server.Client().Conn()
+	t.Cleanup(func() { _ = conn.Close() })
+	do := func(args ...any) {
+		t.Helper()
+		require.NoError(t, conn.Do(t.Context(), args...).Err())
+	}
+	do("ACL", "SETUSER", "ann", "on", ">one", "+@all", "~*", "&*")
+	path := written(t, filepath.Join(t.TempDir(), "password"), "one\n")
+	i := inside(t, "--redis-url=redis://ann@"+server.Addr(), "--redis-password-file="+path)
+	require.NoError(t, i.reaches(t.Context()))
+
+	// The file first: until Redis accepts it, the former one is used, also by new connections.
+	written(t, path, "two\n")
+	i.awaitLog(t, kept, 1)
+	require.Contains(t, i.log.String(), "WRONGPASS")
+	do("CLIENT", "KILL", "USER", "ann")
+	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
+	do("ACL", "SETUSER", "ann", ">two", "<one")
+	i.awaitLog(t, inUse, 1)
+	do("CLIENT", "KILL", "USER", "ann")
+	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
+
+	// The server first.
+	do("ACL", "SETUSER", "ann", ">three")
+	written(t, path, "three")
+	i.awaitLog(t, inUse, 2)
+	do("ACL", "SETUSER", "ann", "<two")
+	do("CLIENT", "KILL", "USER", "ann")
+	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
+	i.awaitLog(t, kept, 1)
+
+	// A user who may not even PING is in.
+	do("ACL", "SETUSER", "ann", ">four", "-ping")
+	written(t, path, "four")
+	i.awaitLog(t, inUse, 3)
+	for _, secret := range []string{"one", "two", "three", "four"} {
+		require.NotContains(t, strings.Fields(i.log.String()), secret)
+	}
+}
+
+func TestAPasswordIsTriedOnEveryMasterOfACluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, 0)
+	var nodes []*redis.Conn
+	require.NoError(t, cluster.Client().ForEachMaster(t.Context(),
+		func(ctx context.Context, c *redis.Client) error {
+			return c.Do(ctx, "ACL", "SETUSER", "ann", "on", ">one", "+@all", "~*", "&*").Err()
+		}))
+	for addr := range strings.SplitSeq(strings.Join(cluster.Options().Addrs, ","), ",") {
+		c := redis.NewClient(&redis.Options{Addr: addr})
+		conn := c.Conn()
+		t.Cleanup(func() { _ = conn.Close(); _ = c.Close() })
+		nodes = append(nodes, conn)
+	}
+	path := written(t, filepath.Join(t.TempDir(), "password"), "one\n")
+	url := strings.Replace(cluster.URL(), "redis://", "redis://ann@", 1)
+	i := inside(t, "--redis-url="+url, "--redis-password-file="+path)
+	require.NoError(t, i.reaches(t.Context()))
+	written(t, path, "two\n")
+	for n, node := range nodes {
+		i.awaitLog(t, kept, 1)
+		require.Zero(t, strings.Count(i.log.String(), inUse), n)
+		require.NoError(t, node.Do(t.Context(), "ACL", "SETUSER", "ann", ">two", "<one").Err())
+	}
+	i.awaitLog(t, inUse, 1)
+	require.NoError(t, i.reaches(t.Context()))
+}
+
+// authority makes certificates.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  string
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t}
+	a.pem, _ = a.issue(&x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign,
+		BasicConstraintsValid: true})
+	return a
+}
+
+// issue signs a certificate; the first one is the authority's own.
+func (a *authority) issue(c *x509.Certificate) (cert, key string) {
+	a.t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(a.t, err)
+	c.SerialNumber, c.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: "test"}
+	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = c, private
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &private.PublicKey, signer)
+	require.NoError(a.t, err)
+	if a.cert == nil {
+		a.key = private
+		a.cert, err = x509.ParseCertificate(der)
+		require.NoError(a.t, err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(a.t, err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
+}
+
+func (a *authority) client() (cert, key string) {
+	return a.issue(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+}
+
+// config is a server's, which asks clients for a certificate of the same authority.
+func (a *authority) config() *tls.Config {
+	a.t.Helper()
+	cert, key := a.issue(&x509.Certificate{
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	})
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	require.NoError(a.t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs: pool}
+}
+
+// terminator is TLS before a Redis that has none.
+type terminator struct {
+	config atomic.Pointer[tls.Config]
+	addr   string
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func terminate(t *testing.T, server *redistest.Server, config *tls.Config) *terminator {
+	t.Helper()
+	p := &terminator{}
+	p.config.Store(config)
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return p.config.Load(), nil },
+	})
+	require.NoError(t, err)
+	p.addr = ln.Addr().String()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { p.serve(conn, server.Addr()) })
+		}
+	})
+	t.Cleanup(func() { _ = ln.Close(); p.cut(); wg.Wait() })
+	return p
+}
+
+func (p *terminator) serve(conn net.Conn, to string) {
+	defer conn.Close()
+	if conn.(*tls.Conn).Handshake() != nil {
+		return
+	}
+	back, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer back.Close()
+	p.mu.Lock()
+	p.conns = append(p.conns, conn, back)
+	p.mu.Unlock()
+	go func() { _, _ = io.Copy(back, conn); _ = back.Close() }()
+	_, _ = io.Copy(conn, back)
+}
+
+// cut ends every connection.
+func (p *terminator) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.conns = nil
+}
+
+func TestCertificatesOfRedisAreReadAgainWhenTheyChange(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	first, second := newAuthority(t), newAuthority(t)
+	p := terminate(t, server, first.config())
+	dir := t.TempDir()
+	put := func(ca string, a *authority) {
+		cert, key := a.client()
+		written(t, filepath.Join(dir, "ca"), ca)
+		written(t, filepath.Join(dir, "cert"), cert)
+		written(t, filepath.Join(dir, "key"), key)
+	}
+	put(first.pem, first)
+	files := []string{
+		"--redis-tls-ca-file=" + filepath.Join(dir, "ca"), "--redis-tls-cert-file=" +
+			filepath.Join(dir, "cert"),
+		"--redis-tls-key-file=" + filepath.Join(dir, "key"),
+	}
+	url := "--redis-url=rediss://" + p.addr
+	require.Error(t, inside(t, url, files[0]).reaches(t.Context()), "it asks for a certificate")
+	require.Error(t, inside(t, url, files[1], files[2]).reaches(t.Context()), "who vouches for the server's?")
+	i := inside(t, append(files, url)...)
+	require.NoError(t, i.reaches(t.Context()))
+
+	put(first.pem, first) // a new certificate of the same authority
+	i.awaitLog(t, inUse, 1)
+	p.cut()
+	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
+
+	put(first.pem+second.pem, second) // too early: the server does not know that authority
+	i.awaitLog(t, kept, 1)
+	p.cut()
+	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
+	p.config.Store(second.config())
+	i.awaitLog(t, inUse, 2)
+	p.cut()
+	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
+
+	written(t, filepath.Join(dir, "key"), "half a k")
+	i.awaitLog(t, kept, 2)
+	p.cut()
+	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
+}
+
+func TestAPasswordAndAnAuthorityMayChangeTogether(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client()
+	require.NoError(t, rdb.ConfigSet(t.Context(), "requirepass", "first").Err())
+	first, second := newAuthority(t), newAuthority(t)
+	p := terminate(t, server, first.config())
+	dir := t.TempDir()
+	put := func(a *authority, password string) {
+		cert, key := a.client()
+		written(t, filepath.Join(dir, "ca"), a.pem)
+		written(t, filepath.Join(dir, "cert"), cert)
+		written(t, filepath.Join(dir, "key"), key)
+		written(t, filepath.Join(dir, "password"), password)
+	}
+	put(first, "first")
+	i := inside(t, "--redis-url=rediss://"+p.addr, "--redis-tls-ca-file="+filepath.Join(dir, "ca"),
+		"--redis-tls-cert-file="+filepath.Join(dir, "cert"), "--redis-tls-key-file="+filepath.Join(dir, "key"),
+		"--redis-password-file="+filepath.Join(dir, "password"))
+	require.NoError(t, i.reaches(t.Context()))
+
+	// As a Redis that is built anew.
+	require.NoError(t, rdb.ConfigSet(t.Context(), "requirepass", "second").Err())
+	p.config.Store(second.config())
+	p.cut()
+	put(second, "second")
+	i.awaitLog(t, inUse, 2)
+	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
+}
+
+func TestSettingsOfFilesThatCannotBeRightAreRefusedByName(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name, text string) string { return written(t, filepath.Join(dir, name), text) }
+	a := newAuthority(t)
+	cert, key := a.client()
+	_, other := a.client()
+	pw, ca := file("pw", "geheim\n"), file("ca", a.pem)
+	for wants, args := range map[string][]string{
+		"REDIS_PASSWORD_FILE: expected a REDIS_URL of a server, without a password":               {"--redis-url=redis://ann:geheim@h:1", "--redis-password-file=" + pw},
+		"REDIS_PASSWORD_FILE: expected a REDIS_URL of a server, without":                          {"--redis-url=embedded", "--redis-password-file=" + pw},
+		"--redis-password-file: expected the path of a file that can be used (the file is empty)": {"--redis-url=redis://h:1", "--redis-password-file=" + file("empty", "\n")},
+		"--redis-password-file: expected the path of a file that can be used (the file has more":  {"--redis-url=redis://h:1", "--redis-password-file=" + file("lines", "geheim\ngeheim\n")},
+		"--redis-password-file: expected the path of a file that can be used (the file cannot be": {"--redis-url=redis://h:1", "--redis-password-file=geheim"},
+		"REDIS_TLS_CA_FILE, REDIS_TLS_CERT_FILE, REDIS_TLS_KEY_FILE: expected a REDIS_URL that":   {"--redis-url=redis://h:1", "--redis-tls-ca-file=" + ca},
+		"REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: expected both, got one":                      {"--redis-url=rediss://h:1", "--redis-tls-cert-file=" + file("cert", cert)},
+		"REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: tls: private key does not match public key":  {"--redis-url=rediss://h:1", "--redis-tls-cert-file=" + file("cert", cert), "--redis-tls-key-file=" + file("other", other)},
+		"REDIS_TLS_CA_FILE: expected a REDIS_URL without skip_verify=true":                        {"--redis-url=rediss://h:1?skip_verify=true", "--redis-tls-ca-file=" + ca},
+		"REDIS_TLS_CA_FILE: expected a REDIS_URL without skip":                                    {"--redis-url=rediss://h:1?master_name=m&skip_verify=1", "--redis-tls-ca-file=" + ca},
+		"REDIS_TLS_CA_FILE has no certificate in PEM":                                             {"--redis-url=rediss://h:1", "--redis-tls-ca-file=" + pw},
+	} {
+		_, err := loaded(args...)
+		require.ErrorContains(t, err, wants)
+		require.NotContains(t, strings.ReplaceAll(err.Error(), dir, ""), "geheim")
+		require.Len(t, err.(cli.Faults), 1, err) //nolint:errorlint // Load returns it as it is
+	}
+	for _, url := range []string{"rediss://h:1", "rediss://h:1?addr=g:2", "rediss://h:1?master_name=m"} {
+		r, err := loaded("--redis-url="+url, "--redis-password-file="+pw, "--redis-tls-ca-file="+ca,
+			"--redis-tls-cert-file="+file("cert", cert), "--redis-tls-key-file="+file("key", key))
+		require.NoError(t, err)
+		c, err := Open(t.Context(), r, time.Second)
+		require.NoError(t, err)
+		require.Len(t, c.Files, 2)
+		require.NoError(t, c.Close())
+		require.NoError(t, os.Rename(pw, pw+".gone"))
+		_, err = Open(t.Context(), r, time.Second)
+		require.ErrorContains(t, err,
+			"REDIS_PASSWORD_FILE: the file cannot be read: no such file or directory")
+		require.NoError(t, os.Rename(pw+".gone", pw))
+	}
+}

@@ -1,0 +1,228 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// action is the handling of an administrator's request. do gets the given parameters, all of them
+// known, and returns the answer. Each may be given "who" asks, for the log.
+type action struct {
+	known []string
+	do    func(ctx context.Context, p url.Values) (any, error)
+}
+
+func (s *HTTP) actions() map[string]action {
+	return map[string]action{
+		"/api/v1/sweep": {[]string{"dry_run", "owner", "sweep"}, s.sweep},
+		"/api/v1/pause": {[]string{"why", "for", "until"}, s.pause},
+		"/api/v1/resume": {nil, func(ctx context.Context, _ url.Values) (any, error) {
+			return map[string]any{"paused": nil}, s.cfg.Janitor.Resume(ctx)
+		}},
+		"/api/v1/resign": {nil, func(ctx context.Context, _ url.Values) (any, error) {
+			ctx, cancel := context.WithTimeout(ctx, writeTimeout-time.Second)
+			defer cancel()
+			return map[string]any{"resigned": true}, s.cfg.Janitor.Resign(ctx)
+		}},
+	}
+}
+
+// admin passes a request on to a if it carries the token, and writes the result of a.
+func (s *HTTP) admin(a action) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		wanted := s.cfg.Tokens()
+		if len(wanted) == 0 {
+			fail(w, http.StatusForbidden, "admin requests are off: ADMIN_TOKEN is not set")
+			return
+		}
+		if !s.admitted(w, r, wanted) {
+			return
+		}
+		// A sweep takes time. A writer without deadlines (in a test) still answers.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sweepTimeout + writeTimeout))
+		p, err := params(w, r, append(a.known, "who"))
+		log := s.cfg.Logger.With("path", r.URL.Path, "peer", r.RemoteAddr)
+		for _, name := range slices.Sorted(maps.Keys(p)) {
+			log = log.With(name, p.Get(name))
+		}
+		var v any
+		if err == nil {
+			v, err = a.do(r.Context(), p)
+		}
+		if err != nil {
+			log.Info("admin request failed", "error", err)
+			failWith(w, err)
+			return
+		}
+		log.Info("admin request done")
+		answer(w, http.StatusOK, v)
+	})
+}
+
+// admitted reports whether a request carries the token. If not, it has answered.
+func (s *HTTP) admitted(w http.ResponseWriter, r *http.Request, wanted []string) bool {
+	given := r.Header.Values("Authorization")
+	looked, right := true, false
+	if len(given) > 0 { // a request without one does not count as a guess
+		now := time.Now()
+		looked, right = s.guesses.look(r.RemoteAddr, now, func() bool { return isToken(given, wanted) })
+		if !right {
+			s.guesses.log(r, now, s.cfg.Logger)
+		}
+	}
+	switch {
+	case !looked:
+		w.Header().Set("Retry-After", "1")
+		fail(w, http.StatusTooManyRequests, "too many wrong tokens: this one was not looked at")
+	case !right:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		fail(w, http.StatusUnauthorized, "wrong or no bearer token")
+	}
+	return right
+}
+
+// isToken reports whether a request has one of the tokens. It compares hashes, and with every
+// token, so that the time depends neither on a token's length nor on which one is right.
+func isToken(given, wanted []string) bool {
+	scheme, token, _ := strings.Cut(given[0], " ")
+	got, right := sha256.Sum256([]byte(token)), 0
+	for _, one := range wanted {
+		want := sha256.Sum256([]byte(one))
+		right |= subtle.ConstantTimeCompare(got[:], want[:])
+	}
+	return len(given) == 1 && strings.EqualFold(scheme, "Bearer") && right == 1
+}
+
+func (s *HTTP) sweep(ctx context.Context, p url.Values) (_ any, err error) {
+	req := janitor.Request{Owner: p.Get("owner"), Sweep: p.Get("sweep")}
+	switch { // an unset shell variable
+	case p.Has("owner") && req.Owner == "":
+		return nil, badRequest("owner: expected an instance id; leave it out for all")
+	case p.Has("sweep") && req.Sweep == "":
+		return nil, badRequest("sweep: expected a sweep's name; leave it out for all")
+	}
+	if p.Has("dry_run") {
+		if req.DryRun, err = strconv.ParseBool(p.Get("dry_run")); err != nil {
+			return nil, badRequest("dry_run: expected true or false")
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	more := func() map[string]any { return map[string]any{} }
+	if s.cfg.Swept != nil {
+		more = s.cfg.Swept()
+	}
+	reports, err := s.cfg.Janitor.Sweep(ctx, req)
+	answer := more()
+	answer["reports"] = reports
+	return answer, err
+}
+
+func (s *HTTP) pause(ctx context.Context, p url.Values) (_ any, err error) {
+	pause := janitor.Pause{Who: p.Get("who"), Why: p.Get("why")}
+	switch {
+	case pause.Who == "" || pause.Why == "":
+		return nil, badRequest("expected who and why, for those who find the sweeping held")
+	case p.Has("for") && p.Has("until"):
+		return nil, badRequest("expected for or until, got both")
+	case p.Has("for"):
+		d, err := time.ParseDuration(p.Get("for"))
+		if err != nil || d <= 0 {
+			return nil, badRequest("for: expected a duration with its unit, such as 30m")
+		}
+		pause.Until = time.Now().Add(d).Round(time.Second)
+	case p.Has("until"):
+		pause.Until, err = time.Parse(time.RFC3339, p.Get("until"))
+		if err != nil || !pause.Until.After(time.Now()) {
+			example := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+			return nil, badRequest("until: expected a time to come, such as " + example)
+		}
+	}
+	return map[string]any{"paused": pause}, s.cfg.Janitor.Pause(ctx, pause)
+}
+
+// mostParams is how many bytes of parameters a request's body may have.
+const mostParams = 64 << 10
+
+// params returns a request's parameters, from the query and a form or JSON object in the body. It
+// refuses a parameter that is unknown or given twice, and any other kind of body: an ignored
+// dry_run would be a real sweep.
+func params(w http.ResponseWriter, r *http.Request, known []string) (url.Values, error) {
+	r.Body = http.MaxBytesReader(w, r.Body, mostParams)
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case kind == "application/json":
+		query, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil {
+			return nil, badRequest("the query cannot be read: " + err.Error())
+		}
+		if err := addJSON(query, r.Body); err != nil {
+			return nil, err
+		}
+		r.Form = query
+	case kind != "application/x-www-form-urlencoded" && r.ContentLength != 0:
+		return nil, badRequest("expected parameters in the query, as a form " +
+			"(application/x-www-form-urlencoded) or as application/json; the body is neither")
+	default:
+		if err := r.ParseForm(); err != nil {
+			return nil, badRequest("expected parameters in the query, as a form or as JSON: " + err.Error())
+		}
+	}
+	for k, v := range r.Form {
+		if !slices.Contains(known, k) {
+			text := fmt.Sprintf("unknown parameter %q; known: %s", k, strings.Join(known, ", "))
+			return nil, badRequest(text)
+		}
+		if len(v) != 1 {
+			return nil, badRequest(k + ": given more than once")
+		}
+	}
+	return r.Form, nil
+}
+
+// addJSON adds the members of one JSON object. A member that occurs twice is added twice.
+func addJSON(to url.Values, body io.Reader) error {
+	var tokens []json.Token
+	d := json.NewDecoder(body)
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return badRequest("expected one JSON object: " + err.Error())
+		}
+		tokens = append(tokens, token)
+	}
+	last := len(tokens) - 1
+	if last < 1 || tokens[0] != json.Delim('{') || tokens[last] != json.Delim('}') {
+		return badRequest("expected one JSON object")
+	}
+	for member := range slices.Chunk(tokens[1:last], 2) {
+		key, ok := member[0].(string)
+		if !ok { // the rest after the object
+			return badRequest("expected one JSON object")
+		}
+		switch v := member[1].(type) {
+		case string, bool:
+			to.Add(key, fmt.Sprint(v))
+		default:
+			return badRequest(key + ": expected a string, true or false")
+		}
+	}
+	return nil
+}

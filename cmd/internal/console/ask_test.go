@@ -1,0 +1,398 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// evicted writes a record of the eviction log.
+func (s *served) evicted(t *testing.T, owner, imei string) {
+	t.Helper()
+	now := time.Now()
+	require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{
+		Stream: s.keys.Log(), ID: fmt.Sprintf("%d-1", now.Add(-time.Minute).UnixMicro()), Values: []any{
+			"at", now.UnixMilli(), "leader", "one", "owner", owner, "sweep", "owners", "count", 1, "reowned",
+			0,
+			"imeis", `["` + imei + `"]`,
+		},
+	}).Err())
+}
+
+func TestADeviceIsFoundAndWhyItIsThereOrGone(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		s := serving(t, w.Client, guard.Layout{Prefix: w.Prefix}, "one")
+		s.lives(t, "two")
+		require.NoError(t, w.Client.HSet(t.Context(), s.keys.Registry(), "356307042441013", "two").Err())
+		s.evicted(t, "seven", "356307042441014")
+
+		var found inspect.Found
+		require.Equal(t, 200, s.get(t, "/api/v1/devices/356307042441013", &found))
+		require.Equal(t, "two", found.Owner)
+		require.True(t, found.Alive)
+		var no problem
+		require.Equal(t, 404, s.get(t, "/api/v1/devices/356307042441099", &no))
+		require.Equal(t, "nobody holds 356307042441099", no.Error)
+		for _, path := range []string{
+			"/api/v1/devices/%00", "/api/v1/devices/" + strings.Repeat("1", 600), "/api/v1/why",
+			"/api/v1/why?key=",
+			"/api/v1/why?key=%0a", "/api/v1/why?imei=1", "/api/v1/why?key=1&key=2",
+		} {
+			no = problem{}
+			require.Equal(t, 400, s.get(t, path, &no), path)
+			require.NotEmpty(t, no.Error, path)
+		}
+
+		var why inspect.Why
+		require.Equal(t, 200, s.get(t, "/api/v1/why?key=356307042441013", &why))
+		require.Equal(t, inspect.Kept, why.Verdict)
+		why = inspect.Why{}
+		require.Equal(t, 200, s.get(t, "/api/v1/why?key=356307042441014", &why))
+		require.Equal(t, inspect.Evicted, why.Verdict)
+		require.Equal(t, "seven", why.Owner)
+		require.Len(t, why.Records, 1)
+		why = inspect.Why{}
+		require.Equal(t, 200, s.get(t, "/api/v1/why?key=1", &why))
+		require.Equal(t, inspect.Unknown, why.Verdict)
+	})
+}
+
+func TestARedisThatIsAwayIsSaidAndComesBack(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{
+		Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, DialTimeout: time.Second,
+		ReadTimeout: time.Second,
+	})
+	defer func() { _ = client.Close() }()
+	s := serving(t, client, guard.Layout{}, "one")
+	v := s.watch(t)
+	v.next("fleet", &fleetStatus{})
+	server.Kill()
+	var no problem
+	v.next("failed", &no)
+	require.Contains(t, no.Error, "Redis cannot be asked")
+	for _, path := range []string{"/api/v1/fleet", "/api/v1/timeline", "/api/v1/devices/1",
+		"/api/v1/why?key=1"} {
+		no = problem{}
+		require.Equal(t, 503, s.get(t, path, &no), path)
+		require.NotEmpty(t, no.Error)
+	}
+	server.Restart()
+	var whole fleetStatus
+	v.next("fleet", &whole)
+	require.True(t, whole.Whole)
+}
+
+// counting is a hook that counts commands.
+type counting struct {
+	name string
+	n    atomic.Int64
+}
+
+func (c *counting) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *counting) ProcessPipelineHook(n redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return n
+}
+func (c *counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == c.name {
+			c.n.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestRedisIsAskedOnceASecondHoweverManyWatchAndNeverWhenNobodyDoes(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		readings := &counting{name: "time"} // each begins with one
+		w.Client.AddHook(readings)
+		s := serving(t, w.Client, guard.Layout{Prefix: w.Prefix}, "one")
+		s.lives(t, "one")
+		require.Eventually(t, func() bool {
+			return w.Client.Exists(t.Context(), s.keys.About("one")).Val() == 1
+		}, 30*time.Second, 10*time.Millisecond)
+		require.Zero(t, readings.n.Load())
+
+		begun := time.Now()
+		viewers := make([]*stream, 20)
+		for i := range viewers {
+			viewers[i] = s.watch(t)
+			viewers[i].next("fleet", &fleetStatus{})
+		}
+		for round := range 3 {
+			require.NoError(t, w.Client.SAdd(t.Context(), s.keys.Roster(), fmt.Sprint("new-", round)).Err())
+			for _, v := range viewers {
+				v.next("fleet", &fleetStatus{})
+			}
+			require.Equal(t, 200, s.get(t, "/api/v1/fleet", &fleetStatus{}))
+			require.Equal(t, 200, s.get(t, "/api/v1/timeline", &timelineStatus{}))
+		}
+		require.LessOrEqual(t, readings.n.Load(), 1+int64(time.Since(begun)/fleetEvery))
+		require.GreaterOrEqual(t, readings.n.Load(), int64(3))
+	})
+}
+
+func TestOneMoreViewerTakesThePlaceOfTheOldest(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		s := serving(t, w.Client, guard.Layout{Prefix: w.Prefix}, "one")
+		s.lives(t, "one")
+		viewers := make([]*stream, mostViewers+1)
+		for i := range viewers {
+			viewers[i] = s.watch(t)
+		}
+		viewers[mostViewers].next("fleet", &fleetStatus{})
+		for viewers[0].text.Scan() { // it ends; an EventSource comes back
+		}
+		require.NoError(t, s.client.SAdd(t.Context(), s.keys.Roster(), "two").Err())
+		for _, v := range viewers[1:] {
+			var seen fleetStatus
+			for seen.Instances == nil || !slices.ContainsFunc(seen.Instances, func(in inspect.Instance) bool { return in.ID == "two" }) {
+				v.next("fleet", &seen)
+			}
+		}
+	})
+}
+
+func TestWhoeverTakesAllPlacesOfViewersKeepsNobodyElseOut(t *testing.T) {
+	t.Parallel()
+	var v viewers
+	var ended []*viewer
+	enter := func(peer string) (one *viewer) {
+		one = v.enter(peer, func() { ended = append(ended, one) })
+		return one
+	}
+	leave := func() {
+		for _, one := range ended {
+			v.leave(one)
+		}
+		ended = nil
+	}
+	ann := enter("192.0.2.1:1")
+	for i := range 5 * mostViewers { // each from another address of one network
+		require.NotNil(t, enter(fmt.Sprintf("[2001:db8::%x]:1", i+1)))
+		leave()
+	}
+	require.NotNil(t, enter("198.51.100.7:1"), "Budi")
+	require.Equal(t, netip.MustParsePrefix("2001:db8::/64"), ended[0].from)
+	leave()
+	require.Contains(t, v.watching, ann)
+	require.Len(t, v.watching, mostViewers)
+	for range mostViewers {
+		require.NotNil(t, enter("198.51.100.7:1"))
+	}
+	require.Contains(t, v.watching, ann, "of those who are alone the last to go")
+	require.Nil(t, enter("198.51.100.7:1"), "those who were ended are not gone yet")
+	leave()
+	require.Zero(t, v.leaving)
+	v.leave(ann)
+	require.Len(t, v.watching, mostViewers-1)
+}
+
+func TestEachReplicaShowsHowFarTheLeadersPassesAre(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		keys := guard.Layout{Prefix: w.Prefix}
+		now := time.Now()
+		leads := func(s *stated) {
+			s.Janitor.Leading = true
+			s.Janitor.Sweeps = []janitor.Report{{Sweep: "registry", Outcome: janitor.Done, Scanned: 7}}
+			s.Janitor.Passes = []janitor.Progress{
+				{Sweep: "registry", Started: now.Add(-time.Minute), Scanned: 10, Total: 40},
+				{Sweep: "owners", Started: now.Add(time.Minute)}, // has just begun
+			}
+		}
+		one, two := serving(t, w.Client, keys, "one", leads), serving(t, w.Client, keys, "two")
+		one.lives(t, "one")
+		require.NoError(t, w.Client.Set(t.Context(), keys.Lease(), "one/x", time.Minute).Err())
+		require.Eventually(t, func() bool {
+			var got fleetStatus
+			require.Equal(t, 200, two.get(t, "/api/v1/fleet", &got))
+			return len(got.UnderWay) == 1 && got.UnderWay[0].Total == 40 && len(got.Passes) == 1 &&
+				got.Leader.Address == one.Addr()
+		}, 30*time.Second, 10*time.Millisecond)
+	})
+}
+
+// What the documents say that a replica's user needs is enough to show the fleet.
+func TestTheRightsOfTheDocumentsAreEnough(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ page, user, prefix string }{
+		{"redis.md", "rollcall", ""}, {"redis.md", "availability", ""}, {"orphans.md", "cleanup", "{cleanup}:"},
+	} {
+		server := redistest.Start(t)
+		page, prefix := c.page+": "+c.user, c.prefix
+		args := append([]any{"ACL", "SETUSER", c.user}, redistest.User(t, "../../../docs/"+c.page, c.user)...)
+		require.NoError(t, server.Client().Do(t.Context(), args...).Err())
+		client := redis.NewClient(&redis.Options{
+			Addr: server.Addr(), Username: c.user, Password: "PASSWORD", MaxRetries: -1, DisableIdentity: true,
+		})
+		defer func() { _ = client.Close() }()
+		s := serving(t, client, guard.Layout{Prefix: prefix}, "one")
+		admin := *s
+		admin.client = server.Client()
+		admin.lives(t, "one")
+		require.NoError(t, admin.client.HSet(t.Context(), s.keys.Registry(), "1", "gone").Err())
+		require.NoError(t, admin.client.Set(t.Context(), s.keys.Lease(), "one/x", time.Minute).Err())
+		require.NoError(t, timeline.Add(t.Context(), client, s.keys.Timeline(), timeline.Event{Kind: timeline.Resume}))
+		require.Eventually(t, func() bool {
+			return admin.client.Exists(t.Context(), s.keys.About("one")).Val() == 1
+		}, 30*time.Second, 10*time.Millisecond, page)
+		var got fleetStatus
+		require.Equal(t, 200, s.get(t, "/api/v1/fleet", &got), page)
+		require.Equal(t, "v1.2.3", got.Instances[1].Version, page)
+		var told timelineStatus
+		require.Equal(t, 200, s.get(t, "/api/v1/timeline", &told), page)
+		require.Len(t, told.Events, 1, page)
+		require.Equal(t, 200, s.get(t, "/api/v1/devices/1", &inspect.Found{}), page)
+		var why inspect.Why
+		require.Equal(t, 200, s.get(t, "/api/v1/why?key=1", &why), page)
+		require.Equal(t, inspect.WillGo, why.Verdict, page)
+	}
+}
+
+// endless is a body in JSON that counts what is read of it.
+type endless struct{ read int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	if e.read == 0 {
+		copy(p, `{"key":"`)
+	}
+	e.read += len(p)
+	if e.read > 100*mostParams {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return len(p), nil
+}
+
+func TestABodyWithoutAnEndFillsNoMemory(t *testing.T) {
+	t.Parallel()
+	var body endless
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/why", &body)
+	req.Header.Set("Content-Type", "application/json")
+	answer := httptest.NewRecorder()
+	new(questions).why(answer, req)
+	require.Equal(t, 400, answer.Code)
+	require.Less(t, body.read, 3*mostParams)
+}
+
+func TestManyMayAskWhyAtOnce(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		s := serving(t, w.Client, guard.Layout{Prefix: w.Prefix}, "one")
+		s.evicted(t, "seven", "356307042441014")
+		p := pool.New().WithErrors()
+		for i := range 30 {
+			p.Go(func() error {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+					fmt.Sprintf("%s/api/v1/why?key=35630704244101%d", s.base, i%10), nil)
+				if err != nil {
+					return err
+				}
+				res, err := http.DefaultClient.Do(req)
+				if err != nil {
+					return err
+				}
+				defer func() { _ = res.Body.Close() }()
+				if res.StatusCode != 200 {
+					return fmt.Errorf("status %d", res.StatusCode)
+				}
+				return nil
+			})
+		}
+		require.NoError(t, p.Wait())
+	})
+}
+
+// blocked is a hook that lets no command through before it is closed.
+type blocked chan struct{}
+
+func (b blocked) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (b blocked) ProcessPipelineHook(n redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return n
+}
+func (b blocked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		select {
+		case <-b:
+			return next(ctx, cmd)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func TestWhoAsksWhyOfManyKeysAndLeavesFillsNoMemory(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		stands := make(blocked)
+		w.Client.AddHook(stands)
+		q := newQuestions(inspect.New(w.Client, guard.Layout{Prefix: w.Prefix}))
+		var stop context.CancelFunc
+		q.ctx, stop = context.WithCancel(t.Context())
+		defer q.end()
+		defer stop()
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		for i := range 10 * mostWhys {
+			_, _ = q.tellWhy(gone, fmt.Sprint("key-", i))
+		}
+		more := 0
+		require.Eventually(t, func() bool {
+			more++
+			soon, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := q.tellWhy(soon, fmt.Sprint("more-", more))
+			return errors.Is(err, errBusy)
+		}, 10*time.Second, time.Millisecond)
+		close(stands)
+		require.Eventually(t, func() bool {
+			_, err := q.tellWhy(t.Context(), "later")
+			return err == nil
+		}, 30*time.Second, 10*time.Millisecond)
+	})
+}
+
+func TestDoctorAnswersOverHTTPAsTheToolDoes(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		s := serving(t, w.Client, guard.Layout{Prefix: w.Prefix}, "one")
+		s.lives(t, "two")
+		names := func(d inspect.Diagnosis) (all []string) {
+			for _, c := range d.Checks {
+				all = append(all, string(c.Level)+" "+c.Name)
+			}
+			return all
+		}
+		var got inspect.Diagnosis
+		require.Equal(t, 200, s.get(t, "/api/v1/doctor?expect=2", &got))
+		want, err := inspect.New(w.Client, s.keys).DoctorOf(t.Context(), 2)
+		require.NoError(t, err)
+		require.Equal(t, names(want), names(got))
+		require.False(t, got.OK)
+		require.Contains(t, names(got), "wrong replicas")
+		for _, path := range []string{"/api/v1/doctor?expect=x", "/api/v1/doctor?expect=-1", "/api/v1/doctor?n=1"} {
+			var no problem
+			require.Equal(t, 400, s.get(t, path, &no), path)
+			require.NotEmpty(t, no.Error)
+		}
+	})
+}

@@ -1,0 +1,166 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/peer"
+)
+
+const (
+	// mostViewers is how many may watch one replica at once.
+	mostViewers = 100
+	// slowViewer is how long a viewer may take to read a message.
+	slowViewer = 5 * time.Second
+	// aliveEvery is the longest silence towards a viewer.
+	aliveEvery = 15 * time.Second
+	// viewerRetry is how soon a viewer returns after its stream has ended.
+	viewerRetry = 2 * time.Second
+)
+
+// viewers serves GET /api/v1/events: server-sent events.
+//
+//	event: fleet     a fleetStatus: first the whole, then what changed, at most once a second
+//	event: timeline  a timelineStatus: first the last hour, then what is new or has changed, by id
+//	event: failed    Redis cannot be asked: {"error": "..."}; a whole fleet follows when it answers
+//	event: alive     nothing has changed for 15 s
+type viewers struct {
+	fleet *fleet
+
+	mu       sync.Mutex
+	watching []*viewer // the oldest first
+	leaving  int       // streams ended for others, and not over yet
+}
+
+type viewer struct {
+	from netip.Prefix
+	end  context.CancelFunc
+}
+
+// enter makes room for one more viewer by ending the oldest of the network with most viewers, so
+// that nobody can take all places and keep others out. The page of an ended viewer reconnects by
+// itself. enter returns nil if too many are still on their way out.
+func (v *viewers) enter(remote string, end context.CancelFunc) *viewer {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.watching) >= mostViewers {
+		if v.leaving >= mostViewers {
+			return nil
+		}
+		n := map[netip.Prefix]int{}
+		crowd := v.watching[0].from
+		for _, one := range v.watching {
+			if n[one.from]++; n[one.from] > n[crowd] {
+				crowd = one.from
+			}
+		}
+		i := slices.IndexFunc(v.watching, func(one *viewer) bool { return one.from == crowd })
+		v.watching[i].end()
+		v.watching = slices.Delete(v.watching, i, i+1)
+		v.leaving++
+	}
+	one := &viewer{peer.Network(remote), end}
+	v.watching = append(v.watching, one)
+	return one
+}
+
+func (v *viewers) leave(one *viewer) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if i := slices.Index(v.watching, one); i >= 0 {
+		v.watching = slices.Delete(v.watching, i, i+1)
+	} else {
+		v.leaving--
+	}
+}
+
+func (v *viewers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	ctx, cancel := context.WithCancel(req.Context())
+	defer cancel()
+	control := http.NewResponseController(w)
+	one := v.enter(req.RemoteAddr, func() {
+		cancel()
+		_ = control.SetWriteDeadline(time.Now()) // it may not read
+	})
+	if one == nil {
+		w.Header().Set("Retry-After", strconv.Itoa(int(aliveEvery.Seconds())))
+		fail(w, http.StatusServiceUnavailable,
+			fmt.Sprintf("%d watch this replica, and as many are on their way out", mostViewers))
+		return
+	}
+	defer v.leave(one)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy that holds answers back would hold all of it
+	w.WriteHeader(http.StatusOK)
+	send := func(text []byte) bool {
+		if ctx.Err() != nil {
+			return false
+		}
+		// A viewer that does not read is dropped. A writer without deadlines (in a test) still sends.
+		_ = control.SetWriteDeadline(time.Now().Add(slowViewer))
+		if _, err := w.Write(text); err != nil {
+			return false
+		}
+		return control.Flush() == nil
+	}
+	if !send(fmt.Appendf(nil, "retry: %d\n\n", viewerRetry.Milliseconds())) {
+		return
+	}
+	var last *reading
+	for told := time.Now(); ; {
+		r, err := v.next(ctx, last)
+		if err != nil {
+			return
+		}
+		text := v.message(last, r)
+		if len(text) == 0 && time.Since(told) >= aliveEvery {
+			text = event("alive", encoded(map[string]time.Time{"now": time.Now()}))
+		}
+		if len(text) > 0 {
+			if !send(text) {
+				return
+			}
+			told = time.Now()
+		}
+		last = r
+	}
+}
+
+// next returns the reading after last, or the present one for a new viewer.
+func (v *viewers) next(ctx context.Context, last *reading) (*reading, error) {
+	if last == nil {
+		return v.fleet.now(ctx)
+	}
+	return v.fleet.after(ctx, last.n)
+}
+
+func (v *viewers) message(last, r *reading) []byte {
+	switch {
+	case r.err != nil && last != nil && last.err != nil:
+		return nil
+	case r.err != nil:
+		return event("failed", encoded(problem{Error: r.away().Error()}))
+	case last != nil && last.n == r.n-1 && last.err == nil:
+		return r.next()
+	}
+	return r.first()
+}
+
+// event formats one event of the stream; it returns nothing without data.
+func event(name string, data []byte) []byte {
+	if data == nil {
+		return nil
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "event: %s\ndata: %s\n\n", name, data)
+	return b.Bytes()
+}

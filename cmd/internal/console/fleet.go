@@ -1,0 +1,231 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/printable"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+const (
+	// fleetEvery is the shortest time between two readings of the fleet, however many clients ask.
+	fleetEvery = time.Second
+	// fleetCall bounds one such reading.
+	fleetCall = 5 * time.Second
+)
+
+// fleetStatus is the answer of GET /api/v1/fleet, and a viewer's first message.
+type fleetStatus struct {
+	inspect.Status
+	Replica self `json:"replica"` // the replica that answers
+	// Whole means that Instances is complete. Otherwise it has the changed ones, and Gone the ids of
+	// vanished ones.
+	Whole bool     `json:"whole"`
+	Gone  []string `json:"gone,omitempty"`
+	// Problems are those of the fleet, the worst first, and then those of the answering replica.
+	Problems []inspect.Problem `json:"problems"`
+}
+
+type self struct {
+	Instance string `json:"instance"`
+	Program  string `json:"program"`
+	Version  string `json:"version"`
+	Address  string `json:"address"`
+	Admin    bool   `json:"admin"` // requests that change something are possible, with the token
+
+	problems []inspect.Problem // of this replica alone
+}
+
+// timelineStatus is the answer of GET /api/v1/timeline.
+type timelineStatus struct {
+	Now    time.Time        `json:"now"`
+	Events []timeline.Event `json:"events"` // the newest first
+}
+
+// reading is one look at the fleet, shared by all clients. It is immutable.
+type reading struct {
+	n      int // its number, from 1
+	at     time.Time
+	err    error // Redis could not be asked; the rest is then void
+	status inspect.Status
+	events []timeline.Event
+	// The messages for a viewer who has seen the reading before: nil if nothing changed.
+	changes, news []byte
+
+	// The texts, each made once, so that an answer to a slow reader costs no memory of its own.
+	first, next, fleetText, timelineText func() []byte
+}
+
+// fleet reads the fleet for all clients. Nothing is read while nobody asks.
+type fleet struct {
+	watch *inspect.Watch
+	self  func() self
+	ctx   context.Context // ends when the server stops; set before the first request
+	turn  chan struct{}   // holds one token: its holder may read
+	last  atomic.Pointer[reading]
+}
+
+func newFleet(r *inspect.Reader, who func() self) *fleet {
+	f := &fleet{watch: r.Watch(), self: who, ctx: context.Background(), turn: make(chan struct{}, 1)}
+	f.turn <- struct{}{}
+	return f
+}
+
+// now returns a reading that is at most fleetEvery old. The error is ctx'.
+func (f *fleet) now(ctx context.Context) (*reading, error) {
+	n := 0
+	if r := f.last.Load(); r != nil {
+		if n = r.n; time.Since(r.at) < fleetEvery {
+			return r, nil
+		}
+	}
+	return f.after(ctx, n)
+}
+
+// after returns a reading with a number above n as soon as there is one. One of the waiting
+// callers reads for all of them. The error is ctx'.
+func (f *fleet) after(ctx context.Context, n int) (*reading, error) {
+	select {
+	case <-f.turn:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { f.turn <- struct{}{} }()
+	last := f.last.Load()
+	if last != nil {
+		if last.n > n {
+			return last, nil
+		}
+		if !wait.For(ctx, time.Until(last.at.Add(fleetEvery))) {
+			return nil, context.Cause(ctx)
+		}
+	}
+	r := f.read(last)
+	f.last.Store(r)
+	return r, nil
+}
+
+// read reads the fleet. It ends with the server, not with the request that wanted it, because
+// others wait for it too.
+func (f *fleet) read(last *reading) *reading {
+	ctx, cancel := context.WithTimeout(f.ctx, fleetCall)
+	defer cancel()
+	r := &reading{n: 1, at: time.Now()}
+	f.texts(r)
+	if last != nil {
+		r.n = last.n + 1
+	}
+	if r.status, r.err = f.watch.Status(ctx); r.err != nil {
+		return r
+	}
+	r.events = f.watch.Timeline()
+	if last == nil || last.err != nil {
+		return r // a viewer of the reading before gets everything
+	}
+	if d, changed := f.difference(last.status, r.status); changed {
+		r.changes = encoded(d)
+	}
+	if found := f.watch.New(); len(found) > 0 {
+		r.news = encoded(timelineStatus{Now: r.status.Now, Events: found})
+	}
+	return r
+}
+
+func (f *fleet) texts(r *reading) {
+	r.first = sync.OnceValue(func() []byte {
+		return append(event("fleet", encoded(f.whole(r))), event("timeline", encoded(timelineOf(r)))...)
+	})
+	r.next = sync.OnceValue(func() []byte { return append(event("fleet", r.changes), event("timeline", r.news)...) })
+	r.fleetText = sync.OnceValue(func() []byte { return indented(f.whole(r)) })
+	r.timelineText = sync.OnceValue(func() []byte { return indented(timelineOf(r)) })
+}
+
+func (f *fleet) whole(r *reading) fleetStatus {
+	s := f.told(r.status)
+	s.Whole = true
+	return s
+}
+
+func (f *fleet) told(s inspect.Status) fleetStatus {
+	who := f.self()
+	return fleetStatus{Status: s, Replica: who, Problems: append(s.Problems(), who.problems...)}
+}
+
+// difference returns the changes from a status to the next, and whether there are any. The
+// passing of time is not a change.
+func (f *fleet) difference(before, now inspect.Status) (fleetStatus, bool) {
+	d := f.told(now)
+	d.Instances = []inspect.Instance{}
+	was := make(map[string]inspect.Instance, len(before.Instances))
+	for _, in := range before.Instances {
+		was[in.ID] = in
+	}
+	for _, in := range now.Instances {
+		if b, ok := was[in.ID]; !ok || !b.Same(in) {
+			d.Instances = append(d.Instances, in)
+		}
+		delete(was, in.ID)
+	}
+	for id := range was {
+		d.Gone = append(d.Gone, id)
+	}
+	changed := len(d.Instances) > 0 || len(d.Gone) > 0 || string(head(before)) != string(head(now))
+	return d, changed
+}
+
+// head is the part of a status beside instances, without values that change as time passes.
+func head(s inspect.Status) []byte {
+	s.Now, s.Instances, s.Witness.LastTick = time.Time{}, nil, time.Time{}
+	if s.Leader != nil {
+		l := *s.Leader
+		l.ExpiresIn = ""
+		s.Leader = &l
+	}
+	return encoded(s)
+}
+
+func encoded(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil { // a NaN, or a type unknown to JSON: a fault of the program
+		return []byte(`{}`)
+	}
+	return printable.JSON(text)
+}
+
+func (f *fleet) serve(says func(r *reading) []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		r, err := f.now(req.Context())
+		if err == nil {
+			err = r.away()
+		}
+		if err != nil {
+			failWith(w, err)
+			return
+		}
+		write(w, http.StatusOK, "application/json", says(r))
+	}
+}
+
+// away returns why Redis could not be asked; nil: it could.
+func (r *reading) away() error {
+	if r.err == nil {
+		return nil
+	}
+	return fmt.Errorf("console: Redis cannot be asked: %w", r.err)
+}
+
+func timelineOf(r *reading) timelineStatus {
+	t := timelineStatus{Now: r.status.Now, Events: make([]timeline.Event, 0, len(r.events))}
+	for i := len(r.events) - 1; i >= 0; i-- {
+		t.Events = append(t.Events, r.events[i])
+	}
+	return t
+}

@@ -1,0 +1,84 @@
+package console
+
+import (
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/peer"
+)
+
+const (
+	// guessPause is how long an address waits after a wrong token until its next one is checked.
+	guessPause = time.Second
+	// guessesInAll is how many wrong ones are checked in a guessPause, over all addresses that have
+	// not shown the right one lately. It is more than one, so that one address keeps no other out.
+	guessesInAll = 10
+	// guessQuiet is the pause after which a wrong token is logged again.
+	guessQuiet = time.Minute
+	// trustedFor is how long an address is trusted after showing the right one.
+	trustedFor = time.Hour
+	// mostTrusted is how many such addresses are remembered.
+	mostTrusted = 100
+)
+
+// guesses bounds how often a wrong administrator's token is checked. The zero value is ready.
+type guesses struct {
+	mu      sync.Mutex
+	refused map[netip.Prefix]time.Time // in the last guessPause
+	trusted map[netip.Prefix]time.Time // since when, mostTrusted at most
+	last    time.Time                  // of a refusal
+}
+
+// look checks a peer's token, unless too many were wrong: then looked is false.
+func (g *guesses) look(remote string, now time.Time, isRight func() bool) (looked, right bool) {
+	g.mu.Lock() // also during the comparison: concurrent tokens are checked one by one
+	defer g.mu.Unlock()
+	for at, when := range g.refused {
+		if age := now.Sub(when); age >= guessPause || age < 0 {
+			delete(g.refused, at)
+		}
+	}
+	at := peer.Network(remote)
+	since, known := g.trusted[at]
+	trusted := known && now.Sub(since) < trustedFor
+	if _, lately := g.refused[at]; lately || len(g.refused) >= guessesInAll && !trusted {
+		return false, false
+	}
+	if !isRight() {
+		if g.refused == nil {
+			g.refused = map[netip.Prefix]time.Time{}
+		}
+		g.refused[at] = now
+		return true, false
+	}
+	g.trust(at, now)
+	return true, true
+}
+
+// trust remembers an address that has the token. The caller holds mu.
+func (g *guesses) trust(at netip.Prefix, now time.Time) {
+	if g.trusted == nil {
+		g.trusted = map[netip.Prefix]time.Time{}
+	}
+	if _, known := g.trusted[at]; !known && len(g.trusted) >= mostTrusted {
+		for other := range g.trusted { // any one
+			delete(g.trusted, other)
+			break
+		}
+	}
+	g.trusted[at] = now
+}
+
+// log logs a refusal, if it is the first in a while.
+func (g *guesses) log(r *http.Request, now time.Time, log *slog.Logger) {
+	g.mu.Lock()
+	quiet := g.last.IsZero() || now.Sub(g.last) >= guessQuiet
+	g.last = now
+	g.mu.Unlock()
+	if quiet {
+		log.Warn("admin request refused", "path", r.URL.Path, "peer", r.RemoteAddr)
+	}
+}

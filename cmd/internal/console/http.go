@@ -1,0 +1,290 @@
+// Package console is a program's HTTP side: the page, status, health, metrics, and the requests
+// that change something.
+package console
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/printable"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// administered is the part of a [janitor.Janitor] that the administrator's requests need.
+type administered interface {
+	Sweep(ctx context.Context, req janitor.Request) ([]janitor.Report, error)
+	Pause(ctx context.Context, p janitor.Pause) error
+	Resume(ctx context.Context) error
+	Resign(ctx context.Context) error
+}
+
+// HTTPConfig configures an HTTP. All fields are required unless noted otherwise.
+type HTTPConfig struct {
+	// Addr is where to listen.
+	Addr string
+	// OperatorAddr serves everything except Routes, which then are at Addr alone. Empty: at Addr.
+	OperatorAddr string
+	// Program is its name, for people.
+	Program string
+	// Client reads the fleet whose keys Layout names, and publishes this replica's description
+	// there. It is nil without a fleet.
+	Client redis.UniversalClient
+	Layout guard.Layout
+	// Status is called at each request.
+	Status func() Stated
+	// Page is the program's part of the status page, as templates of its status: "program" is its
+	// name, "facts" are further lines at the top (dt and dd), "details" precede the janitor's.
+	// Empty: none.
+	Page string
+	// Answers are further GET requests, by path; their results are written as JSON. May be nil.
+	Answers map[string]func() any
+	// Routes are the program's own requests, by pattern of [http.ServeMux]. May be nil.
+	Routes map[string]http.Handler
+	// Janitor carries out the requests that change something.
+	Janitor administered
+	// Swept adds the program's own results to the answer of a sweep. It is called before the sweep,
+	// and the function it returns afterwards. nil: nothing is added.
+	Swept func() func() map[string]any
+	// Tokens returns the administrator's current bearer tokens; nil or none: those requests are off.
+	Tokens func() []string
+	// Hosts are further host names that this server answers; "*" means any.
+	Hosts []string
+	// MaxConns bounds the open connections of each address; default 128. It is lowered to a quarter
+	// of the limit of open files.
+	MaxConns int
+	// Metrics is the source of /metrics.
+	Metrics prometheus.Gatherer
+	Logger  *slog.Logger
+}
+
+// HTTP is a program's HTTP side: metrics, health, status and the few requests that change
+// something.
+//
+//	GET  /                 status page
+//	GET  /api/v1/status    the same as JSON: a [Status], and the program's additions
+//	GET  /api/v1/fleet     the whole fleet, from Redis: an inspect.Status, and the answering replica
+//	GET  /api/v1/timeline  the events of the last hour
+//	GET  /api/v1/events    both, live: server-sent events
+//	GET  /api/v1/devices/{imei}  the holder of a device: an inspect.Found
+//	GET  /api/v1/why       why an entry is gone, or still here; ?key=
+//	GET  /api/v1/doctor    whether Redis is fit and the fleet is sound: an inspect.Diagnosis; ?expect=N
+//	GET  /metrics          Prometheus
+//	GET  /healthz          200 while the process works, whatever Redis does
+//	GET  /readyz           200 when the program can do its work here, else 503 and why
+//	POST /api/v1/sweep     one pass of each sweep now, on the leader; ?dry_run=true, ?owner=ID,
+//	                       ?sweep=NAME for one of them
+//	POST /api/v1/pause     holds every leader; who, why, and for=1h or until=RFC3339, or neither
+//	POST /api/v1/resume    ends the pause
+//	POST /api/v1/resign    gives up the lease, on the leader
+//
+// The POSTs need the administrator's bearer token. Their parameters come in the query, as a form,
+// or as a JSON object. Unknown ones are refused, since a mistyped dry_run would be a real sweep.
+// Errors are JSON: {"error": "..."}; a replica that does not lead answers 409 and adds {"leader":
+// "..."}.
+type HTTP struct {
+	cfg      HTTPConfig
+	fronts   []front // of HTTP_ADDR, and of OPERATOR_ADDR if that differs
+	operator http.Handler
+	template *template.Template
+	address  string // for others
+	guesses  guesses
+
+	// nil without a fleet
+	fleet     *fleet
+	questions *questions
+}
+
+// Bounds on what a client may make the server wait for or hold.
+const (
+	readTimeout  = 10 * time.Second
+	writeTimeout = 30 * time.Second
+	sweepTimeout = 15 * time.Minute // a pass over a large registry
+	stopTimeout  = time.Second      // for answers under way when the server stops
+	idleTimeout  = 2 * time.Minute
+	mostHeader   = 16 << 10 // bytes
+	mostConns    = 128      // default of HTTPConfig.MaxConns
+)
+
+// ListenHTTP opens the listeners, so that an address in use is known at once. Nothing is answered
+// before Run.
+func ListenHTTP(ctx context.Context, cfg HTTPConfig) (*HTTP, error) {
+	s := newHTTP(cfg)
+	if err := s.listen(ctx); err != nil {
+		return nil, err
+	}
+	s.warnOpen()
+	return s, nil
+}
+
+func newHTTP(cfg HTTPConfig) *HTTP {
+	if cfg.Tokens == nil {
+		cfg.Tokens = func() []string { return nil }
+	}
+	cfg.MaxConns = min(cmp.Or(cfg.MaxConns, mostConns), max(1, cli.OpenFiles()/4))
+	s := &HTTP{cfg: cfg, template: template.Must(pageTemplate.Clone())}
+	template.Must(s.template.Parse(cfg.Page))
+	warn := slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", s.page)
+	mux.HandleFunc("GET /page/own", s.own)
+	mux.HandleFunc("GET /page/{file}", s.asset)
+	mux.HandleFunc("GET /docs/", s.doc)
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", s.readyz(true))
+	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, cfg.Status())
+	})
+	if cfg.Client != nil {
+		reader := inspect.New(cfg.Client, cfg.Layout)
+		s.fleet, s.questions = newFleet(reader, s.self), newQuestions(reader)
+		mux.HandleFunc("GET /api/v1/devices/{imei}", s.questions.find)
+		mux.HandleFunc("GET /api/v1/why", s.questions.why)
+		mux.HandleFunc("GET /api/v1/doctor", s.questions.doctor)
+		mux.HandleFunc("GET /api/v1/fleet", s.fleet.serve(func(r *reading) []byte { return r.fleetText() }))
+		mux.HandleFunc("GET /api/v1/timeline", s.fleet.serve(func(r *reading) []byte { return r.timelineText() }))
+		mux.Handle("GET /api/v1/events", &viewers{fleet: s.fleet})
+	}
+	for path, ask := range cfg.Answers {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, http.StatusOK, ask())
+		})
+	}
+	if cfg.OperatorAddr == "" {
+		for pattern, handler := range cfg.Routes {
+			mux.Handle(pattern, handler)
+		}
+	}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: warn}))
+	for path, a := range s.actions() {
+		mux.Handle("POST "+path, s.admin(a))
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Allow", http.MethodPost)
+			fail(w, http.StatusMethodNotAllowed, "this changes something: use POST")
+		})
+	}
+	mux.HandleFunc("/", noSuchPage)
+	s.operator = s.asked(mux)
+	return s
+}
+
+func (*HTTP) healthz(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") }
+
+// readyz answers whether the replica is ready. The reason why it is not may name servers.
+func (s *HTTP) readyz(withReason bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		switch st := s.cfg.Status().common(); {
+		case st.Ready:
+			plain(w, http.StatusOK, "ready")
+		case withReason:
+			plain(w, http.StatusServiceUnavailable, st.NotReady)
+		default:
+			plain(w, http.StatusServiceUnavailable, "not ready")
+		}
+	}
+}
+
+func noSuchPage(w http.ResponseWriter, r *http.Request) {
+	fail(w, http.StatusNotFound, "no such page: "+r.URL.Path)
+}
+
+// Run answers requests until ctx ends, then gives those under way a second. No goroutine of its
+// own outlives it. The error is nil after ctx ended; otherwise it is why the listener failed.
+func (s *HTTP) Run(ctx context.Context) error {
+	s.cfg.Logger.Info("serving HTTP", "addr", s.Addr())
+	if len(s.fronts) > 1 {
+		s.cfg.Logger.Info("serving HTTP for operators", "addr", s.OperatorAddr())
+	}
+	if s.fleet != nil {
+		asking, stop := context.WithCancel(ctx)
+		s.fleet.ctx, s.questions.ctx = asking, asking
+		var teller conc.WaitGroup
+		teller.Go(func() { s.tell(asking) })
+		defer func() {
+			stop() // if a listener fails
+			teller.Wait()
+			s.questions.end()
+		}()
+	}
+	return s.serve(ctx)
+}
+
+func (s *HTTP) self() self {
+	st := s.cfg.Status().common()
+	return self{
+		Instance: st.Instance, Program: s.cfg.Program, Version: st.Version, Address: s.address,
+		Admin: len(s.cfg.Tokens()) > 0, problems: st.problems(),
+	}
+}
+
+func plain(w http.ResponseWriter, code int, text string) {
+	write(w, code, "text/plain; charset=utf-8", []byte(printable.Text(text)))
+}
+
+func answer(w http.ResponseWriter, code int, v any) {
+	body := indented(v)
+	if body == nil {
+		code, body = http.StatusInternalServerError, []byte(`{"error": "cannot be written as JSON"}`)
+	}
+	write(w, code, "application/json", body)
+}
+
+// indented is v as readable JSON; nil if v has a NaN or a type unknown to JSON, which is a fault
+// of the program.
+func indented(v any) []byte {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return nil
+	}
+	return printable.JSON(text)
+}
+
+// write writes an answer that must not be cached.
+func write(w http.ResponseWriter, code int, kind string, body []byte) {
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write(body) // a client that has gone needs no answer
+	_, _ = w.Write([]byte{'\n'})
+}
+
+type problem struct {
+	Error string `json:"error"`
+	// Leader is set on a replica that does not lead: the leader, "" if there is none.
+	Leader *string `json:"leader,omitempty"`
+}
+
+func fail(w http.ResponseWriter, code int, text string) { answer(w, code, problem{Error: text}) }
+
+// badRequest is a client's error, in words for the client.
+type badRequest string
+
+func (e badRequest) Error() string { return string(e) }
+
+func failWith(w http.ResponseWriter, err error) {
+	var bad badRequest
+	var elsewhere *janitor.NotLeaderError
+	var unknown *janitor.UnknownSweepError
+	switch {
+	case errors.As(err, &bad), errors.As(err, &unknown):
+		fail(w, http.StatusBadRequest, err.Error())
+	case errors.As(err, &elsewhere):
+		answer(w, http.StatusConflict, problem{Error: err.Error(), Leader: &elsewhere.Leader})
+	default: // Redis, or the time for it
+		fail(w, http.StatusServiceUnavailable, err.Error())
+	}
+}

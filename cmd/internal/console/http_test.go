@@ -1,0 +1,423 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// fake is a Janitor that records what it is asked for.
+type fake struct {
+	err     error
+	swept   []janitor.Request
+	paused  []janitor.Pause
+	resumed int
+	resigns int
+}
+
+func (f *fake) Sweep(_ context.Context, req janitor.Request) ([]janitor.Report, error) {
+	f.swept = append(f.swept, req)
+	return []janitor.Report{{Sweep: "registry", Outcome: janitor.Done, DryRun: req.DryRun}}, f.err
+}
+func (f *fake) Pause(_ context.Context, p janitor.Pause) error {
+	f.paused = append(f.paused, p)
+	return f.err
+}
+func (f *fake) Resume(context.Context) error { f.resumed++; return f.err }
+func (f *fake) Resign(context.Context) error { f.resigns++; return f.err }
+
+const adminToken = "open-sesame"
+
+type bench struct {
+	*HTTP
+	janitor *fake
+	status  stated
+}
+
+// stated is a program's status.
+type stated struct {
+	Status
+	Own int `json:"own"`
+}
+
+// ownPage is a program's part of the page.
+const ownPage = `{{define "program"}}bench{{end}}{{define "facts"}}<dt>Own</dt><dd>{{count .Own}} of {{.Instance}}</dd>{{end}}
+{{define "details"}}<h2>Details</h2>{{end}}`
+
+func setup(t *testing.T, change ...func(*HTTPConfig)) *bench {
+	t.Helper()
+	b := &bench{janitor: &fake{}}
+	now := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
+	b.status.Own = 12345
+	b.status.Status = Status{
+		Instance: "ingest-1", Version: "v1", Time: now, Started: now.Add(-90 * time.Minute), Ready: true,
+		HTTPAddr: "127.0.0.1:8080",
+		Redis:    connect.RedisStatus{Server: "redis:6379/0", Reachable: true},
+		Registry: registry.Status{Instance: "ingest-1", Devices: 12340, LastBeat: now.Add(-4 * time.Second)},
+		Janitor: janitor.Status{Instance: "ingest-1", Leading: true, Leader: "ingest-1", Epoch: 7,
+			Witness: janitor.WitnessStatus{Listening: 3600, LastTick: now}},
+	}
+	cfg := HTTPConfig{
+		Status: func() Stated { return b.status }, Page: ownPage, Janitor: b.janitor,
+		Tokens:  func() []string { return []string{adminToken} },
+		Hosts:   []string{"example.com"}, // as httptest calls every server
+		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	b.HTTP = newHTTP(cfg)
+	return b
+}
+
+// do sends a request with the token and returns code and body.
+func (b *bench) do(t *testing.T, method, target, kind, body string, change ...func(*http.Request)) (int, string) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer "+adminToken)
+	if kind != "" {
+		r.Header.Set("Content-Type", kind)
+	}
+	for _, f := range change {
+		f(r)
+	}
+	w := httptest.NewRecorder()
+	b.operator.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+func TestHealthSaysNothingOfRedis(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.status.Status = Status{NotReady: "starting"}
+	code, body := b.do(t, "GET", "/healthz", "", "")
+	require.Equal(t, 200, code)
+	require.Equal(t, "ok\n", body)
+}
+
+func TestReadinessSaysWhyNot(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	code, _ := b.do(t, "GET", "/readyz", "", "")
+	require.Equal(t, 200, code)
+	b.status.Ready, b.status.NotReady = false, "draining"
+	code, body := b.do(t, "GET", "/readyz", "", "")
+	require.Equal(t, 503, code)
+	require.Equal(t, "draining\n", body)
+}
+
+func TestStatusIsJSON(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	code, body := b.do(t, "GET", "/api/v1/status", "", "")
+	require.Equal(t, 200, code)
+	var got map[string]any
+	require.NoError(t, json.Unmarshal([]byte(body), &got))
+	require.Equal(t, "ingest-1", got["instance"])
+	require.Equal(t, 12345.0, got["own"], "what the program adds")
+	require.Equal(t, true, got["janitor"].(map[string]any)["leading"])
+}
+
+func TestThePageShowsWhatAnOperatorNeeds(t *testing.T) {
+	t.Parallel()
+	until := time.Date(2026, 3, 1, 4, 0, 0, 0, time.UTC)
+	tests := []struct {
+		name   string
+		change func(*Status)
+		want   []string
+	}{
+		{"all is well", func(*Status) {}, []string{
+			"this replica leads", "epoch 7", "allowed: Redis has been listened to without a hold", "Rollcall bench v1",
+			"12,345 of ingest-1", "<h2>Details</h2>", "answers", "redis:6379/0", "last heartbeat 4s ago", "up 1h 30m", "for 1h 00m without a hold",
+		}},
+		{"another leads", func(s *Status) { s.Janitor.Leading, s.Janitor.Leader = false, "ingest-2" }, []string{"ingest-2 leads"}},
+		{"nobody leads", func(s *Status) { s.Janitor.Leading, s.Janitor.Leader = false, "" }, []string{"nobody is known to lead"}},
+		{"a hold", func(s *Status) { s.Janitor.Witness.HeldFor, s.Janitor.Witness.Reason = 61, "gap" }, []string{
+			"held for 1m 01s more", "since hold “gap”",
+		}},
+		{"a pause", func(s *Status) { s.Janitor.Paused = &janitor.Pause{Who: "ann", Why: "migration", Until: until} }, []string{
+			"paused by ann: migration (until 2026-03-01T04:00:00Z)",
+		}},
+		{"a pause for good", func(s *Status) { s.Janitor.Paused = &janitor.Pause{Who: "ann", Why: "migration"} }, []string{"(until resumed)"}},
+		{"a pause by hand", func(s *Status) { s.Janitor.Paused = &janitor.Pause{Why: "ann: failover drill"} }, []string{
+			"paused: ann: failover drill</",
+		}},
+		{"a dry run", func(s *Status) { s.Janitor.DryRun = true }, []string{"dry run"}},
+		{"no Redis", func(s *Status) {
+			s.Redis.Reachable = false
+			s.Registry.Failing = map[string]string{"heartbeat": "connection refused"}
+			s.Registry.LastBeat = time.Time{}
+			s.Janitor.Witness = janitor.WitnessStatus{}
+		}, []string{"does not answer", "Failing: heartbeat", "connection refused", "last heartbeat never", "Redis has not answered yet"}},
+		{"Redis gone", func(s *Status) {
+			s.Redis.Reachable, s.Janitor.Leading, s.Janitor.Leader = false, false, "ingest-2"
+			s.Janitor.Witness.Error = "connection refused"
+		}, []string{"not known now; ingest-2 led when Redis last answered", "held: Redis does not answer", "connection refused"}},
+		{"not ready", func(s *Status) { s.Ready, s.NotReady = false, "draining" }, []string{"not ready: draining"}},
+		{"warnings and checks off", func(s *Status) {
+			s.Redis.Warnings, s.Redis.ChecksOff = []string{"for trying out"}, []string{"run id", "evicted (memory)"}
+		}, []string{"for trying out", "evicted (memory)."}},
+		{"passes", func(s *Status) {
+			s.Janitor.Sweeps = []janitor.Report{
+				{Sweep: "owners", Outcome: janitor.Held, Reason: "mass_failure"},
+				{Sweep: "registry", Outcome: janitor.Failed, Error: "no luck", Scanned: 1000000},
+			}
+		}, []string{"held: mass_failure", "failed</span> no luck", "1,000,000"}},
+		{"a pass under way", func(s *Status) {
+			s.Janitor.Pace = &janitor.PaceStatus{Share: 0.05, Setting: 0.25, Throttled: "latency"}
+			s.Janitor.Passes = []janitor.Progress{
+				{Sweep: "registry", Scanned: 250000, Total: 1000000, Evicted: 4321, PerSecond: 12345.6, SecondsLeft: 61},
+				{Sweep: "positions", Scanned: 77777},
+			}
+		}, []string{
+			"may take 5 % of Redis", "slowed down: Redis takes longer than usual", "at most 25 %",
+			"registry, 250,000 of 1,000,000 looked at (25 %), 4,321 evicted, 12,345 a second, about 1m 01s left", "positions, 77,777 looked at, 0 evicted",
+		}},
+		{"a leader with a name in HTML", func(s *Status) { s.Janitor.Leading, s.Janitor.Leader = false, "<script>" }, []string{"&lt;script&gt; leads"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			tt.change(&b.status.Status)
+			code, body := b.do(t, "GET", "/", "", "")
+			require.Equal(t, 200, code)
+			for _, want := range tt.want {
+				require.Contains(t, body, want)
+			}
+			require.NotContains(t, body, "http://")
+			require.NotContains(t, body, "https://")
+			require.NotContains(t, body, "<script>")
+		})
+	}
+}
+
+func TestMetricsAreShown(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "a_gauge"}, func() float64 { return 3 }))
+	b := setup(t, func(c *HTTPConfig) { c.Metrics = reg })
+	code, body := b.do(t, "GET", "/metrics", "", "")
+	require.Equal(t, 200, code)
+	require.Contains(t, body, "a_gauge 3")
+}
+
+func TestWhatIsNotThereIsSaidAsJSON(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	code, body := b.do(t, "GET", "/nope", "", "")
+	require.Equal(t, 404, code)
+	require.JSONEq(t, `{"error": "no such page: /nope"}`, body)
+	code, body = b.do(t, "GET", "/api/v1/sweep", "", "")
+	require.Equal(t, 405, code)
+	require.Contains(t, body, `"error"`)
+	require.Empty(t, b.janitor.swept)
+}
+
+func TestAnAdminRequestNeedsTheToken(t *testing.T) {
+	t.Parallel()
+	paths := []string{"/api/v1/sweep", "/api/v1/pause?who=a&why=b", "/api/v1/resume", "/api/v1/resign"}
+	headers := []string{"", "Bearer", "Bearer ", "Bearer open", "Bearer open-sesame2", "Basic open-sesame", "open-sesame"}
+	for _, path := range paths {
+		for _, h := range headers {
+			b := setup(t) // the second wrong one would not be looked at
+			code, _ := b.do(t, "POST", path, "", "", func(r *http.Request) { r.Header.Set("Authorization", h) })
+			require.Equal(t, 401, code, "%s %q", path, h)
+			require.Equal(t, &fake{}, b.janitor)
+		}
+	}
+	off := setup(t, func(c *HTTPConfig) { c.Tokens = nil })
+	for _, path := range paths {
+		for _, h := range append(headers, "Bearer "+adminToken) {
+			code, body := off.do(t, "POST", path, "", "", func(r *http.Request) { r.Header.Set("Authorization", h) })
+			require.Equal(t, 403, code)
+			require.Contains(t, body, "ADMIN_TOKEN is not set")
+		}
+	}
+	require.Equal(t, &fake{}, off.janitor)
+}
+
+func TestSweepingOnDemand(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	code, body := b.do(t, "POST", "/api/v1/sweep?dry_run=true&owner=ingest-2", "", "")
+	require.Equal(t, 200, code)
+	require.Contains(t, body, `"sweep": "registry"`)
+	code, _ = b.do(t, "POST", "/api/v1/sweep", "application/json", `{"dry_run": true}`)
+	require.Equal(t, 200, code)
+	code, _ = b.do(t, "POST", "/api/v1/sweep", "", "")
+	require.Equal(t, 200, code)
+	code, _ = b.do(t, "POST", "/api/v1/sweep?sweep=registry", "", "")
+	require.Equal(t, 200, code)
+	require.Equal(t, []janitor.Request{{Owner: "ingest-2", DryRun: true}, {DryRun: true}, {}, {Sweep: "registry"}}, b.janitor.swept)
+}
+
+func TestAProgramAddsToTheAnswerOfASweep(t *testing.T) {
+	t.Parallel()
+	var b *bench
+	b = setup(t, func(c *HTTPConfig) {
+		c.Swept = func() func() map[string]any {
+			before := len(b.janitor.swept)
+			return func() map[string]any { return map[string]any{"asked": len(b.janitor.swept) - before} }
+		}
+	})
+	code, body := b.do(t, "POST", "/api/v1/sweep", "", "")
+	require.Equal(t, 200, code)
+	require.Contains(t, body, `"asked": 1`)
+	require.Contains(t, body, `"sweep": "registry"`)
+}
+
+func TestAProgramAnswersRequestsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *HTTPConfig) {
+		c.Answers = map[string]func() any{"/api/v1/stats": func() any { return map[string]int{"removed": 3} }}
+	})
+	code, body := b.do(t, "GET", "/api/v1/stats", "", "")
+	require.Equal(t, 200, code)
+	require.JSONEq(t, `{"removed": 3}`, body)
+	code, _ = b.do(t, "POST", "/api/v1/stats", "", "")
+	require.Equal(t, 404, code)
+}
+
+func TestAProgramWithoutAPartOfThePageHasAPage(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *HTTPConfig) { c.Page = "" })
+	code, body := b.do(t, "GET", "/", "", "")
+	require.Equal(t, 200, code)
+	require.Contains(t, body, "this replica leads")
+}
+
+func TestPausingAndResuming(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	form := url.Values{"who": {"ann"}, "why": {"migration"}, "for": {"1h"}}.Encode()
+	code, _ := b.do(t, "POST", "/api/v1/pause", "application/x-www-form-urlencoded", form)
+	require.Equal(t, 200, code)
+	code, _ = b.do(t, "POST", "/api/v1/pause", "application/json; charset=utf-8", `{"who": "bob", "why": "incident", "until": "2999-01-01T00:00:00Z"}`)
+	require.Equal(t, 200, code)
+	code, _ = b.do(t, "POST", "/api/v1/pause?who=eve&why=later", "", "")
+	require.Equal(t, 200, code)
+	require.Len(t, b.janitor.paused, 3)
+	require.WithinDuration(t, time.Now().Add(time.Hour), b.janitor.paused[0].Until, time.Minute)
+	require.Equal(t, 2999, b.janitor.paused[1].Until.Year())
+	require.Equal(t, janitor.Pause{Who: "eve", Why: "later"}, b.janitor.paused[2])
+	code, body := b.do(t, "POST", "/api/v1/resume", "", "")
+	require.Equal(t, 200, code)
+	require.JSONEq(t, `{"paused": null}`, body)
+	require.Equal(t, 1, b.janitor.resumed)
+}
+
+func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, target, kind, body, want string }{
+		{"a mistyped dry run", "/api/v1/sweep?dryrun=true", "", "", `unknown parameter \"dryrun\"; known: dry_run, owner, sweep`},
+		{"a dry run that is neither", "/api/v1/sweep?dry_run=maybe", "", "", "dry_run: expected true or false"},
+		{"an owner that is empty", "/api/v1/sweep?owner=", "", "", "owner: expected an instance id"},
+		{"a sweep that is empty", "/api/v1/sweep?sweep=", "", "", "sweep: expected a sweep's name"},
+		{"a parameter given twice", "/api/v1/sweep?owner=a&owner=b", "", "", "owner: given more than once"},
+		{"once in the query and once in JSON", "/api/v1/sweep?owner=a", "application/json", `{"owner": "b"}`, "owner: given more than once"},
+		{"JSON that is none", "/api/v1/sweep", "application/json", `{`, "expected one JSON object"},
+		{"a parameter twice in JSON", "/api/v1/sweep", "application/json", `{"dry_run": true, "dry_run": false}`, "more than once"},
+		{"a query that is cut off", "/api/v1/sweep?dry_run=true%", "application/json", `{}`, "the query cannot be read"},
+		{"a query with a semicolon", "/api/v1/sweep?dry_run=true;", "application/json", `{}`, "the query cannot be read"},
+		{"a JSON number", "/api/v1/sweep", "application/json", `{"owner": 5}`, "owner: expected a string"},
+		{"JSON without its content type", "/api/v1/sweep", "application/x-www-form-urlencoded", `{"dry_run": true}`, "unknown parameter"},
+		{"a form of another kind", "/api/v1/sweep", "multipart/form-data; boundary=x", "--x\r\n", "the body is neither"},
+		{"JSON under no content type", "/api/v1/sweep", "", `{"dry_run": true}`, "the body is neither"},
+		{"JSON that is null", "/api/v1/sweep", "application/json", `null`, "expected one JSON object"},
+		{"two JSON objects", "/api/v1/sweep", "application/json", `{} {"dry_run": true}`, "expected one JSON object"},
+		{"a body too large", "/api/v1/sweep", "application/json", `{"owner": "` + strings.Repeat("x", 70_000) + `"}`, "too large"},
+		{"a pause by nobody", "/api/v1/pause?why=x", "", "", "expected who and why"},
+		{"a pause for no reason", "/api/v1/pause?who=x", "", "", "expected who and why"},
+		{"a pause with two ends", "/api/v1/pause?who=x&why=y&for=1h&until=2999-01-01T00:00:00Z", "", "", "got both"},
+		{"a pause for no time", "/api/v1/pause?who=x&why=y&for=0s", "", "", "for: expected a duration"},
+		{"a pause without a unit", "/api/v1/pause?who=x&why=y&for=60", "", "", "for: expected a duration"},
+		{"a pause until yesterday", "/api/v1/pause?who=x&why=y&until=2001-01-01T00:00:00Z", "", "", "until: expected a time to come"},
+		{"a resume with a reason", "/api/v1/resume?why=y", "", "", "unknown parameter"},
+		{"a resign with a target", "/api/v1/resign?to=y", "", "", "unknown parameter"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			code, body := b.do(t, "POST", tt.target, tt.kind, tt.body)
+			require.Equal(t, 400, code)
+			require.Contains(t, body, tt.want)
+			require.Equal(t, &fake{}, b.janitor)
+		})
+	}
+}
+
+func TestErrorsOfTheJanitorHaveTheirStatus(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.janitor.err = errors.Join(&janitor.NotLeaderError{Leader: "ingest-2"}, errors.New("more"))
+	for _, path := range []string{"/api/v1/sweep", "/api/v1/resign"} {
+		code, body := b.do(t, "POST", path, "", "")
+		require.Equal(t, 409, code)
+		require.Contains(t, body, `"leader": "ingest-2"`)
+	}
+	b.janitor.err = &janitor.NotLeaderError{}
+	_, body := b.do(t, "POST", "/api/v1/sweep", "", "")
+	require.Contains(t, body, `"leader": ""`)
+	b.janitor.err = &janitor.UnknownSweepError{Name: "regitsry", Known: []string{"owners", "registry"}}
+	code, body := b.do(t, "POST", "/api/v1/sweep?sweep=regitsry", "", "")
+	require.Equal(t, 400, code)
+	require.Contains(t, body, "there are owners, registry")
+	b.janitor.err = errors.New("redis is away")
+	code, body = b.do(t, "POST", "/api/v1/pause?who=a&why=b", "", "")
+	require.Equal(t, 503, code)
+	require.JSONEq(t, `{"error": "redis is away"}`, body)
+}
+
+func TestServingEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	server, err := ListenHTTP(ctx, HTTPConfig{Addr: "127.0.0.1:0", Status: b.cfg.Status, Metrics: b.cfg.Metrics, Logger: b.cfg.Logger})
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- server.Run(ctx) }()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get("http://" + server.Addr() + "/healthz")
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	cancel()
+	require.NoError(t, <-served)
+
+	broken, err := ListenHTTP(t.Context(), HTTPConfig{Addr: "127.0.0.1:0", Metrics: b.cfg.Metrics, Logger: b.cfg.Logger})
+	require.NoError(t, err)
+	broken.Close()
+	require.ErrorContains(t, broken.Run(t.Context()), "console: ")
+}
+
+func TestSpansAndCountsReadWell(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "350ms", span(350*time.Millisecond))
+	require.Equal(t, "1m 05s", span(65*time.Second))
+	require.Equal(t, "2 days", span(50*time.Hour))
+	require.Equal(t, "1,234,567", count(1234567))
+	require.Equal(t, "12", count(uint64(12)))
+	require.Equal(t, "-5000", count(-5000))
+}

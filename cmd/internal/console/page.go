@@ -1,0 +1,232 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/printable"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// pageFiles are the page: templates, and what a browser asks for beside it.
+//
+//go:embed page
+var pageFiles embed.FS
+
+// pagePolicy lets a browser run and show only this replica's own files: no script or style inside
+// the page, whatever somebody wrote into Redis.
+const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// pageTemplate renders a pageView, including the program's own part of a [Status]. It needs
+// nothing from elsewhere.
+var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
+	"ago": ago, "span": span, "seconds": seconds, "count": count, "sweeping": sweeping, "leader": leader,
+	"percent": func(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }, "slowed": slowed,
+	"outcome": outcome, "leaders": leaders, "unled": unled, "held": held,
+	"whole": func(f float64) int { return int(f) },
+	"clock": func(t time.Time) string { return t.UTC().Format("15:04:05") },
+	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"short": inspect.Short, "megabytes": inspect.Megabytes, "living": living, "sorted": sortedInstances,
+	"problemClass": problemClass, "address": newReplicaLink,
+	"row": newInstanceRow, "blank": func() instanceRow { return instanceRow{} },
+	"reported": func(r janitor.Report, now time.Time) reportRow { return reportRow{r, ago(now, r.Started)} },
+}).ParseFS(pageFiles, "page/*.html"))
+
+type pageView struct {
+	Own      Stated
+	Base     Status
+	Fleet    *inspect.Status // nil: unknown
+	Problems []inspect.Problem
+	Timeline []timeline.Event // the newest first
+
+	// Asked is the key searched for by a browser without scripts.
+	Asked    string
+	Why      inspect.Why
+	AskError string
+}
+
+func (s *HTTP) page(w http.ResponseWriter, r *http.Request) {
+	s.show(w, "page.html", s.view(r.Context(), r.URL.Query().Get("key")))
+}
+
+// view returns the page's present content. It looks up the key asked about, for a browser without
+// scripts.
+func (s *HTTP) view(ctx context.Context, asked string) pageView {
+	own := s.cfg.Status()
+	v := pageView{Own: own, Base: own.common(), Asked: asked}
+	if s.fleet == nil {
+		return v
+	}
+	r, err := s.fleet.now(ctx)
+	if err == nil {
+		err = r.err
+	}
+	if err != nil {
+		v.Problems = append([]inspect.Problem{unanswered(err)}, v.Base.problems()...)
+		return v
+	}
+	v.Fleet, v.Timeline = &r.status, timelineOf(r).Events
+	v.Problems = append(r.status.Problems(), v.Base.problems()...)
+	if asked != "" {
+		if v.Why, err = s.questions.tellWhy(ctx, asked); err != nil {
+			v.AskError = err.Error()
+		}
+	}
+	return v
+}
+
+func (s *HTTP) asset(w http.ResponseWriter, r *http.Request) {
+	kinds := map[string]string{
+		".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+	}
+	name := r.PathValue("file")
+	kind, ok := kinds[path.Ext(name)]
+	text, err := fs.ReadFile(pageFiles, path.Join("page", name))
+	if !ok || err != nil {
+		fail(w, http.StatusNotFound, "no such page: "+r.URL.Path)
+		return
+	}
+	write(w, http.StatusOK, kind, text)
+}
+
+// own is the part of the page about this replica alone.
+func (s *HTTP) own(w http.ResponseWriter, _ *http.Request) { s.show(w, "own", s.cfg.Status()) }
+
+func (s *HTTP) show(w http.ResponseWriter, name string, v any) {
+	var body bytes.Buffer
+	if err := s.template.ExecuteTemplate(&body, name, v); err != nil {
+		s.cfg.Logger.Error("cannot show the status page", "error", err)
+		fail(w, http.StatusInternalServerError, "the status page is broken; /api/v1/status has the same")
+		return
+	}
+	w.Header().Set("Content-Security-Policy", pagePolicy)
+	write(w, http.StatusOK, "text/html; charset=utf-8", printable.HTML(body.Bytes()))
+}
+
+// verdict is a state in words, and its class on the page: good, warn or bad.
+type verdict struct{ Class, Text string }
+
+// outcome describes how a pass ended, and why it was held.
+func outcome(o janitor.Outcome, reason string) verdict {
+	switch o {
+	case janitor.Done:
+		return verdict{"good", "done"}
+	case janitor.Held:
+		return verdict{"warn", "held: " + reason}
+	}
+	return verdict{"bad", string(o)}
+}
+
+func leader(s Stated) verdict {
+	st := s.common()
+	j := st.Janitor
+	switch {
+	case j.Leading:
+		return verdict{"good", "this replica leads"}
+	case j.Leader == "" && unheard(j.Witness):
+		return verdict{"warn", "not known here: this replica does not contend, or not yet"}
+	case j.Leader == "":
+		return verdict{"warn", "nobody is known to lead"}
+	case !st.Redis.Reachable || j.Witness.Error != "":
+		return verdict{"warn", "not known now; " + j.Leader + " led when Redis last answered"}
+	}
+	return verdict{"good", j.Leader + " leads"}
+}
+
+// unheard reports whether this replica has not listened to Redis at all: in a large fleet, three
+// do.
+func unheard(w janitor.WitnessStatus) bool { return w.LastTick.IsZero() && w.Error == "" }
+
+// sweeping describes whether anything may be swept now, and if not, why.
+func sweeping(j janitor.Status) verdict {
+	w := j.Witness
+	switch {
+	case j.Paused != nil:
+		return verdict{"warn", pause(j.Paused)}
+	case w.Error != "":
+		return verdict{"warn", "held: Redis does not answer"}
+	case unheard(w):
+		return verdict{"warn", "not known here: this replica does not listen, or Redis has not answered yet"}
+	case w.HeldFor > 0:
+		text := "held for " + seconds(w.HeldFor) + " more: Redis has not been listened to for long enough"
+		if w.Reason != "" {
+			text += " since hold “" + w.Reason + "”"
+		}
+		return verdict{"warn", text}
+	case j.DryRun:
+		return verdict{"warn", "dry run: judged and reported, nothing deleted"}
+	}
+	return verdict{"good", "allowed: Redis has been listened to without a hold"}
+}
+
+// pause describes the author, reason and end of a pause. A key written by hand offers only its
+// text, and may have an expiry.
+func pause(p *janitor.Pause) string {
+	if p.Who == "" {
+		return "paused: " + p.Why
+	}
+	until := "until resumed"
+	if !p.Until.IsZero() {
+		until = "until " + p.Until.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("paused by %s: %s (%s)", p.Who, p.Why, until)
+}
+
+func slowed(reason string) string {
+	switch reason {
+	case "latency":
+		return "Redis takes longer than usual"
+	case "heartbeat":
+		return "a heartbeat comes late"
+	}
+	return reason
+}
+
+func ago(now, t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	if now.Sub(t) < time.Second {
+		return "just now"
+	}
+	return span(now.Sub(t)) + " ago"
+}
+
+func seconds(s float64) string { return span(time.Duration(s * float64(time.Second))) }
+
+// span formats a duration with two units at most.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return fmt.Sprintf("%dm %02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh %02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%d days", int(d.Hours())/24)
+}
+
+func count(n any) string {
+	s := fmt.Sprint(n)
+	if _, err := strconv.ParseUint(s, 10, 64); err != nil {
+		return s
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

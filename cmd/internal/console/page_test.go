@@ -1,0 +1,241 @@
+package console
+
+import (
+	"encoding/json"
+	"io/fs"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/docs"
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// text is what a person reads of a page.
+func text(html string) string {
+	html = regexp.MustCompile(`(?s)<template.*</template>|<[^>]*>`).ReplaceAllString(html, " ")
+	return regexp.MustCompile(`\s+`).ReplaceAllString(html, " ")
+}
+
+// fleetPage gives the page a fleet of its own, on the shared Redis.
+func fleetPage(t *testing.T) (b *bench, f *served) {
+	t.Helper()
+	f = &served{client: redistest.Shared(t).Client(), keys: guard.Layout{Prefix: redistest.Prefix(t)}}
+	b = setup(t, func(c *HTTPConfig) { c.Client, c.Layout = f.client, f.keys })
+	return b, f
+}
+
+func TestThePageShowsTheFleetWithoutScripts(t *testing.T) {
+	t.Parallel()
+	b, f := fleetPage(t)
+	ctx := t.Context()
+	f.lives(t, "ingest-1")
+	f.lives(t, "ingest-2")
+	require.NoError(t, f.client.SAdd(ctx, f.keys.Roster(), "ingest-7").Err())
+	require.NoError(t, f.client.HSet(ctx, f.keys.Registry(), "356307040000018", "ingest-7").Err())
+	code, body := b.do(t, "GET", "/", "", "")
+	require.Equal(t, 200, code)
+	shown := text(body)
+	for _, want := range []string{
+		"Rollcall bench seen from ingest-1", "3 things need a look",
+		"Nobody leads, so nothing dead is swept.",
+		"Nobody has listened to this Redis yet.", "ingest-7 is silent; devices still in its name: 1.",
+		"2 live, 1 silent", "1 entries", "reloaded every 5 s",
+	} {
+		require.Contains(t, shown, want)
+	}
+	require.Contains(t, body, `<noscript><meta http-equiv="refresh" content="5"></noscript>`)
+	require.Contains(t, body, `href="docs/runbook.md#rollcallnobodyleads"`)
+	require.Less(t, strings.Index(body, `data-id="ingest-7"`), strings.Index(body, `data-id="ingest-1"`),
+		"the silent come first")
+}
+
+func TestTheSearchWorksWithoutScripts(t *testing.T) {
+	t.Parallel()
+	b, f := fleetPage(t)
+	f.lives(t, "ingest-1")
+	require.NoError(t, f.client.HSet(t.Context(), f.keys.Registry(), "356307040000018", "ingest-1").Err())
+	_, body := b.do(t, "GET", "/?key=356307040000018", "", "")
+	require.Contains(t, text(body), "kept: its owner ingest-1")
+	require.NotContains(t, body, "http-equiv", "an answer must not go while it is read")
+	_, body = b.do(t, "GET", "/?key=<script>alert(1)</script>", "", "")
+	require.Contains(t, body, `value="&lt;script&gt;alert(1)&lt;/script&gt;"`)
+	require.NotContains(t, body, "<script>alert")
+}
+
+func TestWithoutRedisThePageSaysSoAndWhatThisReplicaKnows(t *testing.T) {
+	t.Parallel()
+	b, f := fleetPage(t)
+	b.status.Janitor.Paused = &janitor.Pause{Who: "ann", Why: "migration"}
+	require.NoError(t, f.client.Close())
+	code, body := b.do(t, "GET", "/", "", "")
+	require.Equal(t, 200, code)
+	require.Contains(t, text(body), "The state of the fleet is not known")
+	require.Contains(t, text(body), "Redis does not answer this replica")
+	require.Contains(t, text(body), "paused by ann: migration")
+}
+
+func TestWhatThisReplicaKnowsToBeWrongIsOnThePagesFirstLines(t *testing.T) {
+	t.Parallel()
+	b, _ := fleetPage(t)
+	b.status.NotReady = "draining: this replica stops"
+	b.status.Redis.Warnings = []string{"for trying out"}
+	_, body := b.do(t, "GET", "/", "", "")
+	_, problems, _ := strings.Cut(body, `<ul id="problems">`)
+	problems, _, _ = strings.Cut(problems, "</ul>")
+	require.Contains(t, problems, "ingest-1, is not ready: draining: this replica stops.")
+	require.Contains(t, problems, "for trying out")
+}
+
+func TestABrowserRunsAndShowsNothingThatIsNotTheReplicas(t *testing.T) {
+	t.Parallel()
+	b, f := fleetPage(t)
+	f.lives(t, "ingest-1")
+	w := httptest.NewRecorder()
+	b.operator.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
+	policy := w.Header().Get("Content-Security-Policy")
+	require.Contains(t, policy, "default-src 'none'; script-src 'self'; style-src 'self'")
+	require.NotContains(t, policy, "unsafe")
+	body := w.Body.String()
+	require.NotRegexp(t, `<style|\sstyle=|\son[a-z]+=|<script(?:[^>]*)>[^<]`, body, "nothing inline")
+	assets := regexp.MustCompile(`(?:href|src)="(page/[^"]+)"`).FindAllStringSubmatch(body, -1)
+	require.Len(t, assets, 3)
+	for _, a := range assets {
+		code, _ := b.do(t, "GET", "/"+a[1], "", "")
+		require.Equal(t, 200, code, a[1])
+	}
+	imported := regexp.MustCompile(`from "\./([^"]+)"`)
+	files, err := fs.Glob(pageFiles, "page/*.js")
+	require.NoError(t, err)
+	for _, name := range files {
+		script, err := fs.ReadFile(pageFiles, name)
+		require.NoError(t, err)
+		require.NotRegexp(t, `https?://(?:[^$"]|\$[^{])`, string(script), name)
+		require.NotRegexp(t, `innerHTML|outerHTML|insertAdjacentHTML|document\.write|localStorage|eval\(`,
+			string(script), name)
+		for _, other := range imported.FindAllStringSubmatch(string(script), -1) {
+			code, _ := b.do(t, "GET", "/page/"+other[1], "", "")
+			require.Equal(t, 200, code, other[1])
+		}
+	}
+	for _, path := range []string{"/page/page.html", "/page/own.html", "/page/nope.js", "/page/../page.go"} {
+		code, _ := b.do(t, "GET", path, "", "")
+		require.NotEqual(t, 200, code, path)
+	}
+}
+
+func TestThePartAboutThisReplicaCanBeRenewedAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	code, body := b.do(t, "GET", "/page/own", "", "")
+	require.Equal(t, 200, code)
+	require.Contains(t, body, "This replica: ingest-1")
+	require.Contains(t, body, "12,345 of ingest-1")
+	require.NotContains(t, body, "<html")
+}
+
+func TestEachHeadingThatAPageLinksToIsServed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	names, err := fs.Glob(docs.Files, "*.md")
+	require.NoError(t, err)
+	served := map[string]string{}
+	for _, name := range names {
+		code, body := b.do(t, "GET", "/docs/"+name, "", "")
+		require.Equal(t, 200, code)
+		served[name] = body
+	}
+	links := 0
+	for name, body := range served {
+		for _, found := range regexp.MustCompile(
+			`<a href="([^"#:]*)#([^"]+)"`).FindAllStringSubmatch(body, -1) {
+			to := found[1]
+			if to == "" {
+				to = name
+			}
+			links++
+			require.Contains(t, served[to], `id="`+found[2]+`"`, "%s links to %s#%s", name, to, found[2])
+		}
+	}
+	require.Greater(t, links, 100)
+	_, body := b.do(t, "GET", "/docs/", "", "")
+	require.Contains(t, body, `<a href="runbook.md">`)
+	code, _ := b.do(t, "GET", "/docs/nope.md", "", "")
+	require.Equal(t, 404, code)
+	code, _ = b.do(t, "GET", "/docs/loop.svg", "", "")
+	require.Equal(t, 200, code)
+}
+
+func TestALinkLeadsToAReplicaOnlyByAnAddressThatCanBeReached(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"10.0.0.7:8080": "http://10.0.0.7:8080/", "[fd00::7]:8080": "http://[fd00::7]:8080/",
+		"host:8080": "http://host:8080/",
+		"":          "", ":8080": "", "0.0.0.0:8080": "", "[::]:8080": "", "javascript:alert(1)": "", "a/b:80": "",
+		"a@b:80": "",
+	} {
+		require.Equal(t, want, newReplicaLink("ingest-1", address).URL, strconv.Quote(address))
+	}
+}
+
+func TestThePageOfAThousandInstancesIsMadeQuickly(t *testing.T) {
+	t.Parallel()
+	b, f := fleetPage(t)
+	p := f.client.Pipeline()
+	for i := range 1000 {
+		id := "ingest-" + strconv.Itoa(i)
+		p.SAdd(t.Context(), f.keys.Roster(), id)
+		p.Set(t.Context(), f.keys.Heartbeat(id), "1795365278835/"+boot, time.Minute)
+	}
+	_, err := p.Exec(t.Context())
+	require.NoError(t, err)
+	begun := time.Now()
+	_, body := b.do(t, "GET", "/", "", "")
+	t.Logf("a page of 1,000 instances: %v, %d kB", time.Since(begun).Round(time.Millisecond), len(body)>>10)
+	require.Equal(t, 1001, strings.Count(body, "<meter"), "one is the template of a row")
+}
+
+func TestThePageShowsSeveralPartitionsAsOneFleet(t *testing.T) {
+	t.Parallel()
+	const imei = "356307040000018"
+	f := &served{client: redistest.Shared(t).Client(), keys: guard.Layout{Prefix: "{" + redistest.Prefix(t) + "}:"}}
+	b := setup(t, func(c *HTTPConfig) { c.Client, c.Layout = f.client, f.keys })
+	ctx := t.Context()
+	require.NoError(t, f.client.Set(ctx, f.keys.Partitions(), "4", 0).Err())
+	for k := range 4 {
+		part := f.keys.Partition(k, 4)
+		(&served{client: f.client, keys: part}).lives(t, "ingest-1")
+		if k != 2 {
+			require.NoError(t, f.client.Set(ctx, part.Lease(), "ingest-1/x", time.Hour).Err())
+		}
+	}
+	part := f.keys.Partition(guard.PartitionOf(imei, 4), 4)
+	require.NoError(t, f.client.HSet(ctx, part.Registry(), imei, "ingest-1").Err())
+	code, body := b.do(t, "GET", "/", "", "")
+	require.Equal(t, 200, code)
+	shown := text(body)
+	for _, want := range []string{
+		"Nobody leads partition 2, so nothing dead is swept there.", "ingest-1 0-1, 3", "nobody leads 2",
+		"4, led here: 3", "1 live", "1 entries", "leads 0-1, 3 · this replica",
+	} {
+		require.Contains(t, shown, want)
+	}
+	code, body = b.do(t, "GET", "/api/v1/devices/"+imei, "", "")
+	require.Equal(t, 200, code)
+	require.Contains(t, body, "ingest-1 holds "+imei)
+	code, body = b.do(t, "GET", "/api/v1/fleet", "", "")
+	require.Equal(t, 200, code)
+	var answer fleetStatus
+	require.NoError(t, json.Unmarshal([]byte(body), &answer))
+	require.Equal(t, []inspect.Leads{{Instance: "ingest-1", Partitions: []int{0, 1, 3}}},
+		answer.Partitions.Leaders)
+	require.Equal(t, []int{2}, answer.Partitions.Unled)
+}

@@ -1,0 +1,34 @@
+package programtest
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+)
+
+// Tables requires that a page has the code's settings, between the lines `<!-- begin NAME -->`
+// and `<!-- end NAME -->`. With update it writes them there.
+func Tables(t testing.TB, page string, update bool, tables map[string][]cli.Setting) {
+	t.Helper()
+	raw, err := os.ReadFile(page)
+	require.NoError(t, err)
+	want := string(raw)
+	for name, rows := range tables {
+		begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
+		before, rest, found := strings.Cut(want, begin)
+		require.True(t, found, begin)
+		_, after, found := strings.Cut(rest, end)
+		require.True(t, found, end)
+		want = before + begin + "\n" + cli.Markdown(rows) + "\n" + end + after
+	}
+	if update {
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
+		return
+	}
+	require.True(t, want == string(raw), "%s is not what the code says: renew it with go test -run %s -update",
+		page, t.Name())
+}
