@@ -187,11 +187,15 @@ func (c Config) check() error {
 // Run seeds the mirror, reads the feed and listens for changed settings until ctx ends, then
 // returns nil, leaving no goroutine. Every replica runs one.
 func (m *Mirror) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var work conc.WaitGroup
-	work.Go(func() { m.listen(ctx) })
-	work.Go(func() { m.follow(ctx) })
-	work.Go(func() { m.keepSettings(ctx) })
-	work.Go(func() { m.keepRepaired(ctx) })
+	for _, part := range []func(context.Context){m.listen, m.follow, m.keepSettings, m.keepRepaired} {
+		work.Go(func() {
+			defer cancel() // if it panics; otherwise ctx has ended
+			part(ctx)
+		})
+	}
 	work.Wait()
 	return nil
 }

@@ -14,15 +14,21 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// askTimeout bounds the page's calls of Redis.
-const askTimeout = time.Second
+const (
+	// askTimeout bounds a reading of the instances, and is how long it is good for.
+	askTimeout = time.Second
+	// mostOwners bounds the rows of the page.
+	mostOwners = 1000
+)
 
 // Registry is a *registry.Registry or a *partition.Registry.
 type Registry interface {
@@ -41,9 +47,9 @@ type Janitor interface {
 }
 
 // Ready answers 200 if sockets may be sent to this replica, else 503 and why: it has not reached
-// Redis yet, Redis refuses it, or it drains. The state of Redis no longer counts once a heartbeat
-// has landed, or after a whole TTL without an answer: taking every replica out of service would only
-// make an outage worse. Call Ready when the registry starts, since that TTL begins then.
+// Redis yet, Redis refuses it, or it drains or has ended. The state of Redis no longer counts once a
+// heartbeat has landed, or after a whole TTL without an answer: taking every replica out of service
+// would only make an outage worse. Call Ready when the registry starts, since that TTL begins then.
 func Ready(r Registry) http.Handler {
 	began := time.Now()
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -79,19 +85,21 @@ func Status(r Registry, j Janitor) http.Handler {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		write(w, http.StatusOK, "application/json", append(body, '\n'))
+		write(w, http.StatusOK, "application/json", append(printable.JSON(body), '\n'))
 	})
 }
 
-// Page answers with a page for people: this replica, the leader, whether sweeping is held, and each
-// instance with its heartbeat, which it reads from Redis.
+// Page answers with a page for people: this replica, the leader, whether sweeping is held, and the
+// first thousand instances with their heartbeats, which it reads from Redis at most once a second.
 func Page(r Registry, j Janitor) http.Handler {
+	f := fleet{registry: r}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		ctx, cancel := context.WithTimeout(req.Context(), askTimeout)
-		defer cancel()
-		v := view{Registry: r.Status(), Janitor: j.Status(), Now: time.Now()}
-		var err error
-		if v.Owners, err = r.Owners(ctx); err != nil {
+		owners, err := f.owners(req.Context())
+		v := view{Registry: r.Status(), Janitor: j.Status(), Now: time.Now(), Owners: owners}
+		if more := len(owners) - mostOwners; more > 0 {
+			v.Owners, v.More = owners[:mostOwners], more
+		}
+		if err != nil {
 			v.Error = err.Error()
 		}
 		var body bytes.Buffer
@@ -102,6 +110,30 @@ func Page(r Registry, j Janitor) http.Handler {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 		write(w, http.StatusOK, "text/html; charset=utf-8", body.Bytes())
 	})
+}
+
+// fleet reads the instances once for all who ask within a second. They may be anybody, and each
+// reading takes Redis, and connections of the registry's, longer the more instances there are.
+type fleet struct {
+	registry Registry
+
+	mu   sync.Mutex
+	read time.Time
+	last []registry.Owner
+	err  error
+}
+
+func (f *fleet) owners(ctx context.Context) ([]registry.Owner, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.read.IsZero() || time.Since(f.read) >= askTimeout {
+		// It is for others too, so it does not end with this request.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+		defer cancel()
+		f.last, f.err = f.registry.Owners(ctx)
+		f.read = time.Now()
+	}
+	return f.last, f.err
 }
 
 func write(w http.ResponseWriter, code int, kind string, body []byte) {

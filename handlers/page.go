@@ -22,6 +22,7 @@ type view struct {
 	Registry registry.Status
 	Janitor  janitor.Status
 	Owners   []registry.Owner
+	More     int    // owners that are not shown
 	Error    string // why the owners are not known
 	Now      time.Time
 }

@@ -108,7 +108,10 @@ func (j *Janitor) Run(ctx context.Context) error {
 	writer.Go(func() { j.notes.run(noting) })
 	defer writer.Wait()
 	defer end()
-	work.Go(func() { j.listen(ctx) })
+	work.Go(func() {
+		defer cancel() // if it panics, nobody ticks: do not contend either
+		j.listen(ctx)
+	})
 	work.Go(func() {
 		defer cancel() // if the elector fails, the listener must stop too
 		err = j.elector.Run(ctx, j.lead)

@@ -101,9 +101,15 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 		return nil
 	}
 	var work conc.WaitGroup
-	work.Go(func() { t.owners.listen(ctx) })
+	run := func(part func()) {
+		work.Go(func() {
+			defer end(nil) // if it panics; otherwise ctx has ended
+			part()
+		})
+	}
+	run(func() { t.owners.listen(ctx) })
 	for _, l := range t.loops {
-		work.Go(l.run)
+		run(l.run)
 	}
 	work.Wait()
 	if errors.Is(context.Cause(ctx), context.Canceled) {

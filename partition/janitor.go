@@ -68,6 +68,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 		})
 	}
 	p.Go(func() error {
+		defer end()
 		j.seats.keep(ctx, j.resign)
 		return nil
 	})

@@ -83,21 +83,15 @@ func (r *Registry) Run(ctx context.Context) error {
 	p := pool.New().WithErrors().WithFirstError()
 	for _, part := range r.parts {
 		p.Go(func() error {
-			err := part.Run(life)
-			if err != nil {
-				end()
-			}
-			return err
+			defer end() // also if it panics
+			return part.Run(life)
 		})
 	}
 	var checks sync.WaitGroup
 	if r.layout.OneSlot() { // others are not divided, and have no key for the number
 		p.Go(func() error {
-			err := r.agree(life)
-			if err != nil {
-				end()
-			}
-			return err
+			defer end()
+			return r.agree(life)
 		})
 	}
 	checks.Go(func() {

@@ -166,6 +166,7 @@ func TestTheNewestBootOfAnIdWins(t *testing.T) {
 		require.Empty(t, w.owner("imei"), "what the former life left is handed back")
 		newer.register(t, "other")
 		require.ErrorIs(t, older.wait(), registry.ErrSuperseded)
+		require.True(t, older.Status().Draining, "no socket may be sent to it")
 		c.Release()
 		older.stop()
 		synctest.Wait()

@@ -100,7 +100,9 @@ func New(cfg Config) (*Registry, error) {
 // Run beats and writes until ctx ends, then keeps beating until every claim is released and nothing
 // holds the heartbeat, or the drain time is over, deregisters and returns nil. It returns
 // ErrSuperseded as soon as it finds a newer process with the same instance id, and ErrClientsDiffer
-// if the two clients are not at the same place. It leaves no goroutine behind. Call it once.
+// if the two clients are not at the same place. If a callback of Config panics, so does Run: a
+// replica without one of its parts would look alive and register nothing. It leaves no goroutine
+// behind. Call it once.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -109,12 +111,18 @@ func (r *Registry) Run(ctx context.Context) error {
 	r.mu.Unlock()
 
 	p := pool.New().WithContext(life)
-	p.Go(r.beats)
-	p.Go(r.write)
-	p.Go(r.talk)
-	p.Go(r.reconcile)
+	run := func(part func(context.Context) error) {
+		p.Go(func(ctx context.Context) error {
+			defer end(nil) // if it panics; otherwise life has ended
+			return part(ctx)
+		})
+	}
+	run(r.beats)
+	run(r.write)
+	run(r.talk)
+	run(r.reconcile)
 	if r.cfg.OnDisplaced != nil {
-		p.Go(r.listen)
+		run(r.listen)
 	}
 
 	select {
@@ -123,9 +131,10 @@ func (r *Registry) Run(ctx context.Context) error {
 	case <-life.Done():
 	}
 	end(context.Canceled)
-	_ = p.Wait()
-	closeOnce(r.started)
-	close(r.ended)
+	r.mu.Lock()
+	r.draining = true // also if it was superseded: no socket may be sent here
+	r.mu.Unlock()
+	r.join(p)
 	err := context.Cause(life) // the first: ErrSuperseded if found before the end
 	if errors.Is(err, context.Canceled) {
 		err = r.goodbye(context.WithoutCancel(ctx))
@@ -137,6 +146,13 @@ func (r *Registry) Run(ctx context.Context) error {
 		r.log.Error("a newer process has this instance id; stopping this one")
 	}
 	return err
+}
+
+// join waits for the parts of Run. If one panicked, so does join, and nobody waits for the registry.
+func (r *Registry) join(parts *pool.ContextPool) {
+	defer close(r.ended)
+	defer closeOnce(r.started)
+	_ = parts.Wait()
 }
 
 // HoldHeartbeat keeps Run beating after its context has ended, until release is called or the drain
@@ -216,7 +232,7 @@ type Status struct {
 	Foreign   int               `json:"foreign"`   // held here, but their entries name others
 	Healed    uint64            `json:"healed"`    // entries put back since start
 	LastBeat  time.Time         `json:"last_beat"` // local time; zero: none has landed yet
-	Draining  bool              `json:"draining"`  // Run's context has ended
+	Draining  bool              `json:"draining"`  // Run's context, or Run, has ended
 	Failing   map[string]string `json:"failing"`   // op -> last error, while it fails
 	Refused   string            `json:"refused"`   // why Redis has refused a beat since then
 	Interval  string            `json:"interval"`

@@ -45,6 +45,7 @@ export interface Status {
   failing: Record<string, string>;
 }
 
+/** What a listener throws is an uncaught exception of the process. The owner goes on. */
 export interface OwnerEvents {
   /** Another owner heard this key later: the socket here is probably half open. Check it, and release its claim. */
   displaced: [{ key: string; owner: string }];

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/coder/websocket"
 	"github.com/redis/go-redis/v9"
@@ -21,6 +22,8 @@ import (
 const (
 	pingEvery = 20 * time.Second
 	pongIn    = 5 * time.Second
+	idBytes   = 512 // of an id; Rollcall takes 1024
+	textsWait = 100 // texts of one socket that wait for Redis
 )
 
 type chat struct {
@@ -28,7 +31,8 @@ type chat struct {
 	rdb *redis.Client
 	reg *registry.Registry
 
-	lost chan struct{} // one slot: put everything back
+	lost  chan struct{} // one slot: put everything back
+	every time.Duration // or after this time
 
 	mu      sync.Mutex
 	sockets map[string]*socket // by id
@@ -44,8 +48,10 @@ type message struct{ To, Text string }
 
 func (c *chat) connect(w http.ResponseWriter, r *http.Request) {
 	user, device := r.FormValue("user"), r.FormValue("device")
-	if user == "" || device == "" || strings.Contains(user, "|") {
-		http.Error(w, "user and device are needed; a user's name has no |", http.StatusBadRequest)
+	id := user + "|" + device
+	if user == "" || device == "" || strings.Contains(user, "|") || len(id) > idBytes || !utf8.ValidString(id) {
+		http.Error(w, "user and device are needed: UTF-8, a few hundred bytes; a user's name has no |",
+			http.StatusBadRequest)
 		return
 	}
 	conn, err := websocket.Accept(w, r, nil)
@@ -53,30 +59,47 @@ func (c *chat) connect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer conn.CloseNow()
-	ctx, id := r.Context(), user+"|"+device
+	ctx := r.Context()
 	s := &socket{conn: conn, suspect: make(chan struct{}, 1)}
 	claim := c.arrived(id, s)
 	defer c.gone(id, s)
 	defer claim.Release()
 	go s.watch(ctx, claim)
-
-	// rollcall: socket
-	landed, cancel := context.WithTimeout(ctx, time.Second)
-	if err := claim.Wait(landed); err != nil { // served all the same: it is healed later
-		c.log.Warn("not registered yet", "id", id, "error", err)
-	}
-	cancel()
-	if err := c.rdb.ZAdd(ctx, online, redis.Z{Member: id}).Err(); err != nil {
-		c.nudge() // tries again, with everything else
-	}
-	// rollcall: end
-	for {
+	go func() { // the socket is served meanwhile; the rule may remove what has no entry
+		// rollcall: socket
+		if err := claim.Wait(ctx); err != nil {
+			return // the socket has ended
+		}
+		if err := c.rdb.ZAdd(ctx, online, redis.Z{Member: id}).Err(); err != nil {
+			c.nudge() // tries again, with everything else
+		}
+		// rollcall: end
+	}()
+	texts := make(chan string, textsWait)
+	go c.sendAll(ctx, user, texts)
+	for { // reads whatever Redis does: nothing else notices a pong
 		_, text, err := conn.Read(ctx)
 		if err != nil {
 			return
 		}
-		if to, text, ok := strings.Cut(string(text), " "); ok {
-			c.send(ctx, to, user+": "+text)
+		select {
+		case texts <- string(text):
+		default:
+			c.log.Warn("a text is dropped: Redis does not keep up", "id", id)
+		}
+	}
+}
+
+// sendAll sends the texts of one socket until it ends.
+func (c *chat) sendAll(ctx context.Context, user string, texts <-chan string) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case text := <-texts:
+			if to, text, ok := strings.Cut(text, " "); ok {
+				c.send(ctx, to, user+": "+text)
+			}
 		}
 	}
 }
@@ -148,13 +171,17 @@ func nudge(slot chan struct{}) {
 	}
 }
 
-// keep puts the ids of this replica's sockets back into the sorted set when they may be lost.
+// keep puts the ids of this replica's sockets back into the sorted set when they may be lost, and
+// now and then in case the set was lost alone.
 func (c *chat) keep(ctx context.Context) error {
+	tick := time.NewTicker(c.every)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-c.lost:
+		case <-tick.C:
 		}
 		if err := c.putBack(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn("cannot put back who is online; trying again", "error", err)

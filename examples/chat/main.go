@@ -58,7 +58,7 @@ func main() {
 func serve(ctx context.Context, log *slog.Logger, redisAddr, listen string, beat time.Duration) error {
 	call := min(beat/3, 3*time.Second) // a call of Redis must end before the next beat
 	metrics := prometheus.NewRegistry()
-	c := &chat{log: log, sockets: map[string]*socket{}, lost: make(chan struct{}, 1)}
+	c := &chat{log: log, sockets: map[string]*socket{}, lost: make(chan struct{}, 1), every: 3 * beat}
 
 	opt := &redis.Options{
 		Addr:        redisAddr,

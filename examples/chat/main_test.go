@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,11 +21,13 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
+	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -278,4 +282,95 @@ func TestRollcallTakesFortyLinesAtMost(t *testing.T) {
 	}
 	t.Log(lines, "lines")
 	require.LessOrEqual(t, lines, 40)
+}
+
+// late is a hook that delays scripts that write entries.
+type late struct{ redis.Hook }
+
+func (late) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (late) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") && slices.Contains(cmd.Args(), any(registry.Layout{}.Registry())) {
+			time.Sleep(1200 * time.Millisecond)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// alone runs one replica of the service in this process, whose registry writes through a client.
+func alone(t *testing.T, server *redistest.Server, writes *redis.Client) (*chat, *replica) {
+	t.Helper()
+	ctl := redis.NewClient(lease.Options(server.Options()))
+	c := &chat{
+		log: slog.New(slog.DiscardHandler), rdb: server.Client(),
+		sockets: map[string]*socket{}, lost: make(chan struct{}, 1),
+	}
+	var err error
+	c.reg, err = registry.New(registry.Config{
+		Client: writes, Control: ctl, Instance: "chat-0", Logger: c.log, Drain: time.Second,
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- c.reg.Run(ctx) }()
+	<-c.reg.Started()
+	srv := httptest.NewServer(http.HandlerFunc(c.connect))
+	t.Cleanup(func() {
+		srv.Close()
+		cancel()
+		require.NoError(t, <-ended)
+		require.NoError(t, ctl.Close())
+		require.NoError(t, writes.Close())
+	})
+	return c, &replica{addr: srv.Listener.Addr().String()}
+}
+
+// A device that was away is condemned by the rule until its entry is in Redis.
+func TestAnIDIsListedAfterItsEntry(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	slow := redis.NewClient(lease.Options(server.Options()))
+	slow.AddHook(late{})
+	c, one := alone(t, server, slow)
+	one.connect(t, "alice", "phone")
+	for !c.rdb.HExists(t.Context(), c.reg.Layout().Registry(), "alice|phone").Val() {
+		require.NoError(t, c.rdb.ZRem(t.Context(), online, "alice|phone").Err()) // as the rule may
+		time.Sleep(time.Millisecond)
+	}
+	until(t, func() bool { return c.rdb.ZCard(t.Context(), online).Val() == 1 })
+}
+
+// Only a reader of the socket notices a pong, and a socket without pongs is closed.
+func TestASocketIsReadWhileRedisHangs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c, one := alone(t, server, redis.NewClient(lease.Options(server.Options())))
+	phone := one.connect(t, "alice", "phone")
+	until(t, func() bool { return c.rdb.ZCard(t.Context(), online).Val() == 1 })
+	server.Stop()
+	defer server.Cont()
+	for range 10 {
+		phone.say(t, "bob hello")
+	}
+	pong, cancel := context.WithTimeout(t.Context(), pongIn)
+	defer cancel()
+	require.NoError(t, phone.conn.Ping(pong))
+}
+
+func TestAnIDThatCannotBeKeptIsRefused(t *testing.T) {
+	t.Parallel()
+	c := &chat{}
+	for _, query := range []string{
+		"device=phone", "user=alice", "user=a%7Cb&device=phone", "user=%FF&device=phone",
+		"user=alice&device=" + strings.Repeat("x", idBytes),
+	} {
+		w := httptest.NewRecorder()
+		c.connect(w, httptest.NewRequest(http.MethodGet, "/connect?"+query, http.NoBody))
+		require.Equal(t, http.StatusBadRequest, w.Code, query)
+	}
 }

@@ -71,7 +71,6 @@ export class Owner extends EventEmitter {
   #ticking = null;
   #stopping = null;
   #failing = new Map();
-  #claims = new Map();
   #end;
 
   constructor(options) {
@@ -91,6 +90,16 @@ export class Owner extends EventEmitter {
     this.table.talk = () => setImmediate(() => this.#talk());
     this.ended = new Promise((resolve, reject) => (this.#end = { resolve, reject }));
     this.ended.catch(() => {}); // also an event
+  }
+
+  /** emit throws what a listener throws outside of the owner, whose beats would end with it. */
+  emit(event, ...args) {
+    try {
+      return super.emit(event, ...args);
+    } catch (err) {
+      process.nextTick(() => { throw err; });
+      return true;
+    }
   }
 
   #key(name) { return this.#o.prefix + name; }
@@ -131,19 +140,17 @@ export class Owner extends EventEmitter {
       return claim;
     }
     this.table.register(claim, claim.key)?.supersede();
-    this.#claims.set(claim.key, claim);
     return claim;
   }
 
   /** unregister releases the newest claim of a key. */
   unregister(key) {
-    this.#claims.get(String(key))?.release();
-    this.#claims.delete(String(key));
+    this.table.devices.get(String(key))?.claim?.release();
   }
 
   /** unregisterAll releases every claim, and resolves when Redis has it or `drain` has passed. */
   async unregisterAll() {
-    for (const key of [...this.#claims.keys()]) this.unregister(key);
+    for (const { claim } of [...this.table.devices.values()]) claim?.release();
     const until = now() + this.#o.drain;
     while (this.table.pending > 0 && this.#boot && !this.#over && now() < until) {
       await Promise.race([this.#pump(), sleep(50)]);
@@ -186,7 +193,7 @@ export class Owner extends EventEmitter {
     this.#over = true;
     clearTimeout(this.#timer);
     for (const c of [this.#data, this.#control, this.#subscriber]) c?.close();
-    for (const c of this.#claims.values()) c.end(new Error('the owner has ended'));
+    for (const { claim } of this.table.devices.values()) claim?.end(new Error('the owner has ended'));
   }
 
   /** own runs a script of the owner and returns its reply. */

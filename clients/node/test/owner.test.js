@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { after, before, describe, test } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 
 import Redis from 'ioredis';
 
@@ -8,6 +11,9 @@ import { unword, word } from '../lib/table.js';
 import { clients, startServer, until } from './server.js';
 
 const interval = 60, ttl = 600; // ms
+
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc');
 
 for (const [library, client] of Object.entries(clients)) {
   describe(library, () => {
@@ -126,6 +132,21 @@ for (const [library, client] of Object.entries(clients)) {
       await assert.rejects(older.register('bob').landed);
     });
 
+    test('released claims are forgotten', async (t) => {
+      const o = await owner(t, { instance: 'node-1' });
+      const claims = [];
+      for (let i = 0; i < 200; i++) {
+        const claim = o.register(`user-${i}`);
+        await claim.landed;
+        claim.release();
+        claims.push(new WeakRef(claim));
+      }
+      await until(() => {
+        collect();
+        return claims.filter((c) => c.deref()).length < 10;
+      });
+    });
+
     test('a stop says goodbye', async (t) => {
       const o = await owner(t, { instance: 'node-1' });
       await o.register('alice').landed;
@@ -149,6 +170,27 @@ for (const [library, client] of Object.entries(clients)) {
     });
   });
 }
+
+test('an owner outlives what its listeners throw', async () => {
+  const server = await startServer();
+  const child = spawn(process.execPath, [new URL('listener.mjs', import.meta.url).pathname, server.port]);
+  let caught = '';
+  child.stdout.on('data', (text) => (caught += text));
+  const redis = new Redis({ port: server.port, host: '127.0.0.1', retryStrategy: () => 20 });
+  redis.on('error', () => {});
+  const stands = async () => (await redis.hget('listener:connections:registry', 'a').catch(() => null)) === 'node-1';
+  try {
+    await until(stands);
+    await server.kill();
+    await until(() => caught.includes('heartbeat: a mistake'));
+    await server.start();
+    await until(stands);
+  } finally {
+    child.kill('SIGKILL');
+    redis.disconnect();
+    await server.stop();
+  }
+});
 
 test('settings that are wrong are refused by name', () => {
   const client = new Redis({ lazyConnect: true });

@@ -52,6 +52,7 @@ type message struct {
 	index     int    // in the frame
 	text      []byte
 	ambiguous bool // possibly the answer to a command, and included in its outcome
+	refused   bool // Redis will not take it however often it is sent
 }
 
 func (m *message) cost() int { return messageCost + len(m.text) + len(m.frame.Raw) }
@@ -194,7 +195,7 @@ func (q *messages) remove(to *stream, n int, lost bool) {
 		if q.used[m.imei] -= m.cost(); q.used[m.imei] <= 0 {
 			delete(q.used, m.imei)
 		}
-		if lost {
+		if lost || m.refused {
 			q.lose(m)
 		} else {
 			q.counts.Stored++
@@ -261,7 +262,8 @@ func (b *buffer) messages(j job) error {
 			})
 			continue
 		}
-		if r := b.dead(j.ctx, m.origin, m.frame, m.fault); r.err != nil {
+		r := b.dead(j.ctx, m.origin, m.frame, m.fault)
+		if m.refused = refused(r.err); r.err != nil && !m.refused {
 			return r.err
 		}
 	}
@@ -269,6 +271,12 @@ func (b *buffer) messages(j job) error {
 		return fmt.Errorf("%d messages: %w", len(j.messages), err)
 	}
 	return nil
+}
+
+// refused reports whether Redis refuses a dead letter for good: the key has another type, or this
+// user may not write it. One device's broken frame must not stop the messages of all.
+func refused(err error) bool {
+	return redis.HasErrorPrefix(err, "WRONGTYPE ") || redis.HasErrorPrefix(err, "NOPERM ")
 }
 
 func (m *message) values() []any {

@@ -242,6 +242,18 @@ func TestMessagesWaitForRedis(t *testing.T) {
 	require.Equal(t, n, next)
 }
 
+// One device's broken frame must not stop the messages of all.
+func TestADeadLetterThatRedisRefusesStopsNoMessages(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Start(t))
+	require.NoError(t, b.rdb.Set(t.Context(), b.stream+DeadSuffix, "of another type", 0).Err())
+	w := b.login(t, imei)
+	broken := []byte{byte(c12), 1, byte(teltonika.TypeResponse), 0xff, 0xff, 0xff, 0xff, 1}
+	w.send(append(teltonika.AppendEnvelope(nil, broken), response(t, c12, "LLS: 1")...))
+	await(t, func() bool { return b.Messages().Stored == 1 })
+	require.Equal(t, MessageCounts{Stored: 1, Lost: 1, LostBy: map[string]int64{imei: 1}}, b.Messages())
+}
+
 // away returns the messages of a gateway without Redis.
 func away(t *testing.T) *messages {
 	t.Helper()

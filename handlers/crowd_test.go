@@ -1,0 +1,71 @@
+package handlers_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/handlers"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+type crowd struct {
+	registry.Status
+	owners int
+	asked  atomic.Int64
+}
+
+func (c *crowd) Timing() guard.Timing { return guard.Timing{} }
+
+func (c *crowd) Owners(ctx context.Context) ([]registry.Owner, error) {
+	c.asked.Add(1)
+	time.Sleep(100 * time.Millisecond)
+	all := make([]registry.Owner, c.owners)
+	for i := range all {
+		all[i].Instance = fmt.Sprint("pod-", i)
+	}
+	return all, ctx.Err()
+}
+
+type crowded struct{ *crowd }
+
+func (c crowded) Status() registry.Status { return c.crowd.Status }
+
+type idle struct{}
+
+func (idle) Status() janitor.Status { return janitor.Status{Leader: "pod\u202e1"} }
+
+func TestManyViewersCostOneReadingAndManyInstancesABoundedPage(t *testing.T) {
+	t.Parallel()
+	c := crowded{&crowd{owners: 200_000}}
+	page := handlers.Page(c, idle{})
+	var viewers sync.WaitGroup
+	for range 100 {
+		viewers.Go(func() {
+			code, text := get(page)
+			require.Equal(t, http.StatusOK, code)
+			require.Less(t, len(text), 100_000)
+			require.Contains(t, text, "and 199000 more")
+		})
+	}
+	viewers.Wait()
+	asked := c.asked.Load()
+	require.Less(t, asked, int64(20), "on a busy machine they take more than a second")
+	time.Sleep(time.Second)
+	get(page)
+	require.Greater(t, c.asked.Load(), asked)
+}
+
+func TestStatusHasNothingThatChangesADisplay(t *testing.T) {
+	t.Parallel()
+	_, text := get(handlers.Status(crowded{&crowd{}}, idle{}))
+	require.Contains(t, text, `pod\u202e1`)
+}
