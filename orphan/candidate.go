@@ -32,23 +32,25 @@ var looksLike = map[string]*regexp.Regexp{
 	"objectid": regexp.MustCompile(`^[0-9a-fA-F]{24}$`),
 	"uuid":     regexp.MustCompile(`^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$`),
 	"integer":  regexp.MustCompile(`^-?[0-9]+$`),
+	"hex":      regexp.MustCompile(`^[0-9a-fA-F]{8,}$`),
 }
 
-// ours reports whether the variables match Only and are none of the words of Not. A name that is
-// not UTF-8 is somebody else's, since the log could not hold it. So is the member "", which the log
-// could not distinguish from its key.
+// ours reports whether the variables match Only and are none of the words of Not. readValue judges
+// those of Bind, once the value is read. A name that is not UTF-8 is somebody else's, since the log
+// could not hold it. So is the member "", which the log could not distinguish from its key.
 func (r *rule) ours(c *candidate) bool {
-	for name, like := range r.Only {
-		if !looksLike[like].MatchString(c.values[name]) {
-			return false
-		}
-	}
-	for name, words := range r.Not {
-		if slices.Contains(words, c.values[name]) {
+	for name := range c.values {
+		if _, bound := r.bind[name]; !bound && !r.fits(name, c.values) {
 			return false
 		}
 	}
 	return utf8.ValidString(c.name()) && (r.candidates != nil || c.member != "")
+}
+
+// fits reports whether a variable looks as Only says, and is none of the words of Not.
+func (r *rule) fits(name string, values map[string]string) bool {
+	like, has := r.Only[name]
+	return (!has || looksLike[like].MatchString(values[name])) && !slices.Contains(r.Not[name], values[name])
 }
 
 // ofKey makes the candidate of a key that a scan has found; nil if the rule is not about it. A

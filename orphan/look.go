@@ -476,6 +476,12 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 		}
 		f.values[name] = text
 	}
+	for name := range l.bind {
+		if !l.fits(name, f.values) {
+			f.keep(foreign, "{%s} is %q, which is not what only and not say", name, f.values[name])
+			return
+		}
+	}
 }
 
 // field is a field of a candidate's value. A hash has no fields in fields.

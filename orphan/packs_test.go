@@ -55,13 +55,14 @@ func TestPacksByTheShapesOfTheirLibraries(t *testing.T) {
 	r.do("HSET", "rq:worker:alive", "birth", "2026")
 	r.do("PEXPIRE", "rq:worker:alive", 480_000)
 	r.do("HSET", "rq:job:ghost", "status", "started")
-	r.do("HSET", "rq:job:alive", "created_at", "2026", "status", "started")
-	r.do("HSET", "web-1:7:0a1b2c:work", "tid", "{}")
-	r.do("HSET", "web-1:8:0a1b2c:work", "tid", "{}")
-	r.do("HSET", "web-1:8:0a1b2c", "busy", "1")
+	r.do("HSET", "rq:job:alive", "data", "x", "status", "started")
+	r.do("HSET", "web-1:7:0a1b2c3d4e5f:work", "tid", "{}")
+	r.do("HSET", "web-1:8:0a1b2c3d4e5f:work", "tid", "{}")
+	r.do("HSET", "web-1:8:0a1b2c3d4e5f", "busy", "1")
 	r.do("HSET", "shop:open:today:work", "a", "b")
-	r.do("HSET", "web-1:7:0a1b2c:workers", "tid", "{}")
-	r.do("SADD", "processes", "web-1:8:0a1b2c")
+	r.do("HSET", "web-1:7:0a1b2c3d4e5f:workers", "tid", "{}")
+	r.do("SADD", "processes", "web-1:8:0a1b2c3d4e5f")
+	r.do("SET", "stat:processed", "5")
 	r.sweep("")
 	for _, rule := range rules {
 		r.pass(rule.Name, time.Hour)
@@ -71,10 +72,10 @@ func TestPacksByTheShapesOfTheirLibraries(t *testing.T) {
 		r.sweep("")
 	}
 	left := r.rdb.Keys(t.Context(), "*").Val()
-	for _, key := range []string{dead + ".reply.celery.pidbox", "rq:worker:ghost", "rq:job:ghost", "web-1:7:0a1b2c:work",
-		"web-1:7:0a1b2c:workers"} {
+	for _, key := range []string{dead + ".reply.celery.pidbox", "rq:worker:ghost", "rq:job:ghost", "web-1:7:0a1b2c3d4e5f:work",
+		"web-1:7:0a1b2c3d4e5f:workers"} {
 		require.NotContains(t, left, key)
 	}
 	require.True(t, r.exists("_kombu.binding.celery.pidbox", live+".reply.celery.pidbox", "celery", "rq:worker:alive",
-		"rq:job:alive", "web-1:8:0a1b2c:work", "web-1:8:0a1b2c", "shop:open:today:work", "processes"), fmt.Sprint(left))
+		"rq:job:alive", "web-1:8:0a1b2c3d4e5f:work", "web-1:8:0a1b2c3d4e5f", "shop:open:today:work", "processes"), fmt.Sprint(left))
 }

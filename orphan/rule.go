@@ -22,8 +22,8 @@ type Rule struct {
 	Keys string `yaml:"keys,omitempty"`
 	// Members are candidates that are members of a key.
 	Members *Members `yaml:"members,omitempty"`
-	// Only lists what a variable has to look like: objectid, uuid or integer. Another candidate is
-	// somebody else's.
+	// Only lists what a variable has to look like: objectid, uuid, integer, or hex for at least 8
+	// hexadecimal digits. Another candidate is somebody else's.
 	Only map[string]string `yaml:"only,omitempty"`
 
 	// Not lists words that a variable is not: a candidate with one of them is somebody else's.

@@ -89,9 +89,7 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 				forms.add(one, "", "")
 			default:
 				keys, ours = append(keys, one.key), append(ours, one)
-				if looksOwn.MatchString(one.key) {
-					own++
-				}
+				continue
 			}
 			if len(v.Samples) < samples {
 				v.Samples = append(v.Samples, one.name())
@@ -99,9 +97,19 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 		}
 		types, err := typesOf(ctx, c, keys)
 		for _, one := range ours {
-			v.Candidates[types[one.key]]++
-			if is := types[one.key]; is != none {
+			is := types[one.key]
+			if r.Type != "" && is != r.Type && is != none {
+				foreign++
+				continue
+			}
+			if v.Candidates[is]++; is != none {
 				forms.add(one, is, "")
+			}
+			if looksOwn.MatchString(one.key) {
+				own++
+			}
+			if len(v.Samples) < samples {
+				v.Samples = append(v.Samples, one.name())
 			}
 		}
 		return err
@@ -112,7 +120,7 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 	delete(v.Candidates, none) // it expired meanwhile
 	if foreign > 0 {
 		v.Notes = append(v.Notes,
-			fmt.Sprintf("%d keys have other names than only wants: they are left alone", foreign))
+			fmt.Sprintf("%d keys have other names or types than only, not and type want: they are left alone", foreign))
 	}
 	if len(v.Candidates) > 0 {
 		v.Wrong = append(v.Wrong, lost...)

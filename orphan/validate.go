@@ -218,7 +218,7 @@ func (c *checker) candidates() {
 		c.fault("type", "is for keys: a member has none")
 	}
 	for _, name := range sorted(r.Only) {
-		c.among("only."+name, r.Only[name], "objectid", "uuid", "integer")
+		c.among("only."+name, r.Only[name], "objectid", "uuid", "integer", "hex")
 		c.known("only."+name, name)
 	}
 }
