@@ -29,7 +29,7 @@ type mutant struct {
 
 const (
 	guardLua    = "guard/guard.lua"
-	evictLua    = "registry/evict.lua"
+	evictLua    = "registry/internal/sweeps/evict.lua"
 	witnessLua  = "guard/witness.lua"
 	ownerLua    = "registry/owner.lua"
 	registerLua = "registry/register.lua"
@@ -41,8 +41,8 @@ const (
 	disputeGo   = "registry/dispute.go"
 	leadGo      = "lease/lead.go"
 	sweepGo     = "janitor/pass.go"
-	ownersGo    = "registry/quickway.go"
-	fullScanGo  = "registry/fullscan.go"
+	ownersGo    = "registry/internal/sweeps/quickway.go"
+	fullScanGo  = "registry/internal/sweeps/fullscan.go"
 	breakerGo   = "janitor/breaker.go"
 	reaperGo    = "janitor/reaper.go"
 	pendingGo   = "janitor/pending.go"

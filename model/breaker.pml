@@ -1,5 +1,5 @@
 /* An exhaustive model of the mass-failure breaker: janitor/breaker.go, owners.go,
- * registry/quickway.go, registry/fullscan.go, guard/hold.lua, forget.lua. docs/model.md lists
+ * registry/internal/sweeps, guard/hold.lua, forget.lua. docs/model.md lists
  * what is left out and assumed; check runs it.
  *
  * Question: can entries be deleted while more than half of the owners fell silent within a TTL or

@@ -2,22 +2,15 @@ package registry
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/hex"
-	"errors"
-	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/registry/internal/digest"
 )
 
 const (
-	// digestParts divides a digest, so that a device which comes or goes during a scan makes only
-	// one part incomparable.
-	digestParts = 16
 	// ownRounds: in one of this many rounds an owner checks all its claims, whatever a scan vouches
 	// for.
 	ownRounds = 4
@@ -25,89 +18,6 @@ const (
 	// intervals.
 	remembered = 10 * shards
 )
-
-// A digest is the set of an owner's entries: for each part, the sum of the hashes of its IMEIs.
-// Equal digests mean equal sets, except with a probability of 2^-64.
-type digest [digestParts]uint64
-
-func digestPart(hash uint64) int { return int(hash >> 60) }
-
-func (d *digest) add(imei string) {
-	hash := xxhash.Sum64String(imei)
-	d[digestPart(hash)] += hash
-}
-
-func (d *digest) remove(imei string) {
-	hash := xxhash.Sum64String(imei)
-	d[digestPart(hash)] -= hash
-}
-
-// A scanned is a full scan's findings about one owner, as stored in Layout.Scanned.
-type scanned struct {
-	listed       bool // the owner was on the roster when first met; not stored
-	count        int
-	took, expiry time.Duration // of the scan; of the key, when it was written
-	digest       digest
-	id           uint64 // of the scan, never parsed: it makes equal findings of two scans differ
-}
-
-func (s scanned) String() string {
-	bytes := make([]byte, 0, 8*digestParts)
-	for _, part := range s.digest {
-		bytes = binary.BigEndian.AppendUint64(bytes, part)
-	}
-	return fmt.Sprintf("%d %d %d %x %x", s.count, s.took.Milliseconds(), s.expiry.Milliseconds(), bytes, s.id)
-}
-
-func parseScanned(text string) (s scanned, err error) {
-	var took, expiry int64
-	var digits string
-	if _, err := fmt.Sscan(text, &s.count, &took, &expiry, &digits); err != nil {
-		return s, err
-	}
-	bytes, err := hex.DecodeString(digits)
-	if err != nil || len(bytes) != 8*digestParts {
-		return s, errors.Join(err, fmt.Errorf("registry: a digest of %d bytes", len(bytes)))
-	}
-	for i := range s.digest {
-		s.digest[i] = binary.BigEndian.Uint64(bytes[8*i:])
-	}
-	s.took, s.expiry = time.Duration(took)*time.Millisecond, time.Duration(expiry)*time.Millisecond
-	return s, nil
-}
-
-// publish stores this scan's findings for each owner on the roster, even if it found nothing: an
-// earlier scan would otherwise go on vouching. Errors are ignored: without findings, owners check
-// their own claims once the old ones have expired.
-func (w *scan) publish(ctx context.Context, expiry time.Duration) {
-	p, which := w.p, rand.Uint64()
-	for page, err := range p.SetPages(ctx, p.Layout().Roster()) {
-		if err != nil {
-			p.Log().Debug("could not publish the findings of the full scan", "error", err)
-			return
-		}
-		err := p.Call(ctx, func(ctx context.Context) error {
-			_, err := p.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
-				for _, id := range page {
-					var s scanned
-					if m := w.met[id]; m != nil && !m.listed {
-						continue // it arrived during the scan
-					} else if m != nil {
-						s = *m
-					}
-					s.took, s.expiry, s.id = w.took, expiry, which
-					pipe.Set(ctx, p.Layout().Scanned(id), s.String(), expiry)
-				}
-				return nil
-			})
-			return err
-		})
-		if err != nil {
-			p.Log().Debug("could not publish the findings of the full scan", "error", err)
-			return
-		}
-	}
-}
 
 // A vouched holds the full scan's findings about this owner's claims, and the digests of its claims
 // meanwhile.
@@ -120,16 +30,16 @@ func (w *scan) publish(ctx context.Context, expiry time.Duration) {
 type vouched struct {
 	past   []standings
 	last   string // the findings that agreed was computed from
-	agreed [digestParts]bool
+	agreed [digest.Parts]bool
 }
 
 type standings struct {
 	since time.Time
-	digest
+	digest.Digest
 }
 
-func (v *vouched) note(now time.Time, d digest) {
-	if n := len(v.past); n > 0 && v.past[n-1].digest == d {
+func (v *vouched) note(now time.Time, d digest.Digest) {
+	if n := len(v.past); n > 0 && v.past[n-1].Digest == d {
 		return
 	}
 	if len(v.past) == remembered {
@@ -138,20 +48,20 @@ func (v *vouched) note(now time.Time, d digest) {
 	v.past = append(v.past, standings{now, d})
 }
 
-func (v *vouched) compare(text string, d digest, began time.Time) {
+func (v *vouched) compare(text string, d digest.Digest, began time.Time) {
 	v.last = text
-	v.agreed = [digestParts]bool{}
+	v.agreed = [digest.Parts]bool{}
 	for i, s := range v.past {
 		if i+1 < len(v.past) && v.past[i+1].since.Before(began) {
 			continue // it was over before the scan began
 		}
 		for part := range d {
-			v.agreed[part] = v.agreed[part] || s.digest[part] == d[part]
+			v.agreed[part] = v.agreed[part] || s.Digest[part] == d[part]
 		}
 	}
 }
 
-func (v *vouched) forget() { v.last, v.agreed = "", [digestParts]bool{} }
+func (v *vouched) forget() { v.last, v.agreed = "", [digest.Parts]bool{} }
 
 // checkTenth checks the next tenth of the claims that are believed to be registered; turn counts
 // the tenths. It skips those that a full scan vouches for, except in one of ownRounds rounds: a
@@ -159,7 +69,7 @@ func (v *vouched) forget() { v.last, v.agreed = "", [digestParts]bool{} }
 func (t *table) checkTenth(turn int) {
 	all := turn/shards%ownRounds == 0
 	for _, d := range t.shards[turn%shards] {
-		if all || !t.vouched.agreed[digestPart(xxhash.Sum64String(d.imei))] {
+		if all || !t.vouched.agreed[digest.Part(d.imei)] {
 			t.checkStanding(d)
 		}
 	}
@@ -186,12 +96,12 @@ func (r *Registry) readScanned(word scanWord, now time.Time) {
 		return
 	}
 	text, left := word.text.Val(), word.left.Val()
-	s, err := parseScanned(text)
+	s, err := digest.Parse(text)
 	switch {
 	case err != nil:
 		v.forget()
 	case text != v.last:
 		v.note(now, r.table.stand)
-		v.compare(text, s.digest, now.Add(left-s.expiry-s.took))
+		v.compare(text, s.Digest, now.Add(left-s.Expiry-s.Took))
 	}
 }

@@ -6,44 +6,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/registry/internal/digest"
 )
-
-func TestADigestIsOfTheEntriesInAnyOrder(t *testing.T) {
-	t.Parallel()
-	var a, b, c digest
-	for i := range 1000 {
-		a.add(fmt.Sprint(i))
-		b.add(fmt.Sprint(999 - i))
-		c.add(fmt.Sprint(i + 1))
-	}
-	require.Equal(t, a, b)
-	require.NotEqual(t, a, c)
-	c.add("0")
-	c.remove("1000")
-	require.Equal(t, a, c)
-	a.add("0")
-	require.NotEqual(t, a, c, "an entry that a scan met twice")
-}
-
-func TestWhatAScanMetIsReadAsItWasWritten(t *testing.T) {
-	t.Parallel()
-	s := scanned{count: 3, took: 1500 * time.Millisecond, expiry: 30 * time.Minute}
-	s.digest.add("1")
-	s.digest.add("2")
-	got, err := parseScanned(s.String())
-	require.NoError(t, err)
-	require.Equal(t, s, got)
-	for _, bad := range []string{"", "x", "3 1500", "3 1500 1800000 zz", "3 1500 1800000 00ff", "3 1500 x " + s.String()} {
-		_, err := parseScanned(bad)
-		require.Error(t, err, bad)
-	}
-}
 
 // scans gives the table the findings of a full scan that ran from began until now.
 func (d *timed) scans(began time.Time, met ...string) {
-	var of digest
+	var of digest.Digest
 	for _, imei := range met {
-		of.add(imei)
+		of.Add(imei)
 	}
 	d.vouched.note(d.now, d.stand)
 	d.vouched.compare(fmt.Sprint(d.now), of, began)
@@ -85,7 +56,7 @@ func TestAnOwnerLooksAtWhatNoFullScanVouchesFor(t *testing.T) {
 		d.now = d.now.Add(time.Minute)
 		return d
 	}
-	aPart := func(got int) { t.Helper(); require.InDelta(t, n/digestParts, got, n/digestParts/2) }
+	aPart := func(got int) { t.Helper(); require.InDelta(t, n/digest.Parts, got, n/digest.Parts/2) }
 
 	t.Run("nothing is vouched for without a scan", func(t *testing.T) {
 		require.Equal(t, n, setup(t).looked(t, 1))
@@ -154,10 +125,10 @@ func TestRememberedDigestsAreBounded(t *testing.T) {
 	t.Parallel()
 	var v vouched
 	for i := range 3 * remembered {
-		v.note(anInstant.Add(time.Duration(i)*time.Second), digest{uint64(i)})
-		v.note(anInstant.Add(time.Duration(i)*time.Second), digest{uint64(i)})
+		v.note(anInstant.Add(time.Duration(i)*time.Second), digest.Digest{uint64(i)})
+		v.note(anInstant.Add(time.Duration(i)*time.Second), digest.Digest{uint64(i)})
 	}
 	require.Len(t, v.past, remembered)
-	v.compare("x", digest{0, 1}, anInstant)
+	v.compare("x", digest.Digest{0, 1}, anInstant)
 	require.False(t, v.agreed[0], "it is forgotten")
 }

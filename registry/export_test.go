@@ -1,6 +1,10 @@
 package registry
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/rollcall-redis/rollcall/registry/internal/digest"
+)
 
 func Word(id string) string { return word(id) }
 
@@ -53,10 +57,10 @@ func (t *table) miscounted() string {
 	if count != t.count {
 		return fmt.Sprintf("states are counted as %d, and are %d", t.count, count)
 	}
-	var stand digest
+	var stand digest.Digest
 	for _, d := range t.devices {
 		if d.state == standing {
-			stand.add(d.imei)
+			stand.Add(d.imei)
 		}
 	}
 	if stand != t.stand {

@@ -14,6 +14,8 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/together"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/registry/internal/sweeps"
 )
 
 // Layout names every key; see guard.Layout.
@@ -96,6 +98,12 @@ func New(cfg Config) (*Registry, error) {
 	}
 	return r, nil
 }
+
+// Sweeps returns the registry's two sweeps, for the janitor. "owners", the quick way, sweeps a
+// silent instance through its reverse index, within a second or two. "registry", the full scan,
+// checks once an interval whether it can find something; if so it reads every entry, and evicts
+// those that the index missed.
+func (r *Registry) Sweeps() []janitor.Sweeper { return sweeps.New(r.metrics.evictedFrom) }
 
 // Run beats and writes until ctx ends, then keeps beating until every claim is released and nothing
 // holds the heartbeat, or the drain time is over, deregisters and returns nil. It returns

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/registry/internal/sweeps"
 )
 
 //go:embed *.lua
@@ -33,16 +34,15 @@ var (
 	goodbyeScript  = redis.NewScript(lua("owner") + lua("goodbye"))
 	lookupScript   = redis.NewScript(lua("lookup"))
 	sameScript     = redis.NewScript(lua("same"))
-	serverIDScript = redis.NewScript(lua("serverid"))
 )
 
 // EvictEntries is the body of a guarded batch that evicts entries: Items are IMEIs, Owner is the
 // dead instance, and Keys are those of EntryKeys; without the second one the index is left alone.
 // So is an unusable index; Answer.Reason then has the error.
-var EvictEntries = guard.NewBody(lua("evict"))
+var EvictEntries = sweeps.EvictEntries
 
 // EntryKeys returns the Keys of a batch whose Body is EvictEntries.
-func EntryKeys(l Layout, owner string) []string { return []string{l.Registry(), l.Devices(owner)} }
+func EntryKeys(l Layout, owner string) []string { return sweeps.EntryKeys(l, owner) }
 
 // ErrSuperseded ends Run when a newer process has the same instance id. This one writes nothing
 // more and hands nothing back; it must close its sockets and exit.

@@ -3,6 +3,8 @@ package registry
 import (
 	"container/list"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/registry/internal/digest"
 )
 
 const (
@@ -110,8 +112,8 @@ type table struct {
 	displaced      []displacement
 	outliveAt      time.Time // when the next heal over dead instances may be tried
 
-	count     [states]int // devices by state; count[forgotten] is unused
-	stand     digest      // of the standing devices
+	count     [states]int   // devices by state; count[forgotten] is unused
+	stand     digest.Digest // of the standing devices
 	vouched   vouched
 	indexed   int       // devices believed to be in the index
 	lateUntil time.Time // the latest late of all devices
@@ -266,9 +268,9 @@ func (t *table) forget(d *device) {
 func (t *table) set(d *device, s state) {
 	switch {
 	case d.state != standing && s == standing:
-		t.stand.add(d.imei)
+		t.stand.Add(d.imei)
 	case d.state == standing && s != standing:
-		t.stand.remove(d.imei)
+		t.stand.Remove(d.imei)
 	}
 	t.count[d.state]--
 	t.count[s]++

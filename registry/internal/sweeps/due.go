@@ -1,4 +1,4 @@
-package registry
+package sweeps
 
 import (
 	"context"
@@ -122,9 +122,9 @@ func (d *due) begin(p *janitor.Pass, c counts) {
 }
 
 // end records success, and returns how long the next scan may wait.
-func (d *due) end(p *janitor.Pass, met map[string]*scanned) time.Duration {
-	d.finished, d.met, d.unlisted = true, make(map[string]bool, len(met)), false
-	for owner, m := range met {
+func (d *due) end(p *janitor.Pass, owners map[string]*met) time.Duration {
+	d.finished, d.met, d.unlisted = true, make(map[string]bool, len(owners)), false
+	for owner, m := range owners {
 		d.met[owner] = true
 		d.unlisted = d.unlisted || !m.listed
 	}

@@ -1,4 +1,4 @@
-package registry
+package sweeps
 
 import (
 	"context"
@@ -94,7 +94,7 @@ type scan struct {
 	batcher *batcher
 
 	// The first walk's findings by owner, and its duration.
-	met  map[string]*scanned
+	met  map[string]*met
 	took time.Duration
 }
 
@@ -119,7 +119,7 @@ func (w *scan) walk(ctx context.Context) error {
 	asked := time.Now()
 	begun := asked
 	if w.second = len(w.later) > 0; !w.second {
-		w.met, w.later, w.crowd = map[string]*scanned{}, map[string]bool{}, false
+		w.met, w.later, w.crowd = map[string]*met{}, map[string]bool{}, false
 	}
 	w.silent, w.batcher = p.Silent(), newBatcher(w.sweeps, p)
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
@@ -226,11 +226,11 @@ func (w *scan) meet(owner, imei string) {
 		if len(w.met) == metMost {
 			return
 		}
-		m = &scanned{listed: w.p.Listed(owner)}
+		m = &met{listed: w.p.Listed(owner)}
 		w.met[owner] = m
 	}
-	m.count++
-	m.digest.add(imei)
+	m.Count++
+	m.Digest.Add(imei)
 }
 
 func (w *scan) leave(owner string) {

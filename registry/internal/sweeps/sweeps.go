@@ -1,4 +1,6 @@
-package registry
+// Package sweeps has the leader's two sweeps of a registry: the quick way through the indexes of
+// silent owners, and the full scan.
+package sweeps
 
 import (
 	"context"
@@ -17,12 +19,9 @@ import (
 // pipelined is the most commands per pipeline: about 0.3 ms of Redis' time.
 const pipelined = 500
 
-// Sweeps returns the registry's two sweeps, for the janitor. "owners", the quick way, sweeps a
-// silent instance through its reverse index, within a second or two. "registry", the full scan,
-// checks once an interval whether it can find something; if so it reads every entry, and evicts
-// those that the index missed.
-func (r *Registry) Sweeps() []janitor.Sweeper {
-	s := &sweeps{evicted: r.metrics.evictedFrom, empty: map[string]time.Time{}}
+// New returns both sweeps. They report to evicted what they evict.
+func New(evicted func(owner string, n int)) []janitor.Sweeper {
+	s := &sweeps{evicted: evicted, empty: map[string]time.Time{}}
 	return []janitor.Sweeper{&quickWay{sweeps: s}, &fullScan{sweeps: s}}
 }
 

@@ -1,4 +1,4 @@
-package registry
+package sweeps_test
 
 import (
 	"context"
@@ -14,26 +14,30 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall/registry/internal/sweeps"
 )
 
+func TestMain(m *testing.M) { redistest.Main(m) }
+
 // stuttering is a sweep that finds each entry of an owner three times, as scans may.
-type stuttering struct{ r *Registry }
+type stuttering struct{}
 
 func (stuttering) Name() string            { return "stuttering" }
 func (stuttering) Interval() time.Duration { return 0 }
-func (s stuttering) Run(ctx context.Context, p *janitor.Pass) error {
+func (stuttering) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() == "" {
 		return nil // not requested by the test
 	}
-	b := newBatcher(&sweeps{evicted: s.r.metrics.evictedFrom}, p)
+	b := sweeps.NewBatcher(p)
 	for i := range 10 {
 		for range 3 {
-			if err := b.add(ctx, "dead", fmt.Sprint(i)); err != nil {
+			if err := b.Add(ctx, "dead", fmt.Sprint(i)); err != nil {
 				return err
 			}
 		}
 	}
-	return b.flush(ctx)
+	return b.Flush(ctx)
 }
 
 func TestBatchesHoldNothingTwice(t *testing.T) {
@@ -44,8 +48,8 @@ func TestBatchesHoldNothingTwice(t *testing.T) {
 		defer cancel()
 		c := redis.NewClient(lease.Options(w.Options))
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
-		l := Layout{Prefix: w.Prefix}
-		r, err := New(Config{Client: c, Control: c, Instance: "me", Layout: l, Logger: slog.New(slog.DiscardHandler)})
+		l := registry.Layout{Prefix: w.Prefix}
+		r, err := registry.New(registry.Config{Client: c, Control: c, Instance: "me", Layout: l, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		witness, err := guard.New(c, c, l, r.Timing(), "me").Tick(ctx)
 		require.NoError(t, err)
@@ -53,7 +57,7 @@ func TestBatchesHoldNothingTwice(t *testing.T) {
 		require.NoError(t, c.Set(ctx, l.Heartbeat("me"), "1/1", time.Minute).Err())
 		j, err := janitor.New(janitor.Config{
 			Client: c, Control: c, Registry: r, DeleteBatch: 4, Interval: time.Hour, RedisShare: 1,
-			Sweeps: []janitor.Sweeper{stuttering{r}}, Logger: slog.New(slog.DiscardHandler),
+			Sweeps: []janitor.Sweeper{stuttering{}}, Logger: slog.New(slog.DiscardHandler),
 		})
 		require.NoError(t, err)
 		ended := make(chan error, 1)
