@@ -34,6 +34,7 @@ type Registry struct {
 	started          chan struct{}
 	ended            chan struct{} // closed when Run ends; nothing lands after that
 	scan             chan struct{} // one slot: compare the index with the claims
+	met              met
 	end              context.CancelCauseFunc
 
 	// Used only by the heartbeat.
