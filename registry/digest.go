@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// digestParts divides a digest, so that a device which comes or goes during a scan makes only
+	// digestParts divides a digest, so that an id that comes or goes during a scan makes only
 	// one part incomparable.
 	digestParts = 16
 	// ownRounds: in one of this many rounds an owner checks all its claims, whatever a scan vouches
@@ -26,19 +26,19 @@ const (
 	remembered = 10 * shards
 )
 
-// A digest is the set of an owner's entries: for each part, the sum of the hashes of its IMEIs.
+// A digest is the set of an owner's entries: for each part, the sum of the hashes of its ids.
 // Equal digests mean equal sets, except with a probability of 2^-64.
 type digest [digestParts]uint64
 
 func digestPart(hash uint64) int { return int(hash >> 60) }
 
-func (d *digest) add(imei string) {
-	hash := xxhash.Sum64String(imei)
+func (d *digest) add(id string) {
+	hash := xxhash.Sum64String(id)
 	d[digestPart(hash)] += hash
 }
 
-func (d *digest) remove(imei string) {
-	hash := xxhash.Sum64String(imei)
+func (d *digest) remove(id string) {
+	hash := xxhash.Sum64String(id)
 	d[digestPart(hash)] -= hash
 }
 
@@ -115,7 +115,7 @@ func (w *scan) publish(ctx context.Context, expiry time.Duration) {
 // A part is vouched for while it agrees with the newest scan: at some moment since the scan began,
 // the owner believed in exactly the entries that the scan found. So the scan saw each claim that
 // stood then and still does, and later ones were written later. A part that disagrees proves
-// nothing, since devices may have moved during the scan; it is checked as if there had been none.
+// nothing, since ids may have moved during the scan; it is checked as if there had been none.
 // So a change can make a part differ, but never hides an earlier loss.
 type vouched struct {
 	past   []standings
@@ -158,9 +158,9 @@ func (v *vouched) forget() { v.last, v.agreed = "", [digestParts]bool{} }
 // faulty leader can delay the discovery of a loss, but not prevent it.
 func (t *table) checkTenth(turn int) {
 	all := turn/shards%ownRounds == 0
-	for _, d := range t.shards[turn%shards] {
-		if all || !t.vouched.agreed[digestPart(xxhash.Sum64String(d.imei))] {
-			t.checkStanding(d)
+	for _, h := range t.shards[turn%shards] {
+		if all || !t.vouched.agreed[digestPart(xxhash.Sum64String(h.id))] {
+			t.checkStanding(h)
 		}
 	}
 }

@@ -154,8 +154,8 @@ func (r *Registry) Owners(ctx context.Context) ([]Owner, error) {
 
 // Holdings yields the ids whose entries name an instance, page by page: each call of Redis reads
 // about 500, half a millisecond of its time. It reads the instance's reverse index, and so nothing
-// of an owner that keeps none (NoReverseIndex, a plain writer). An id that is registered or released
-// meanwhile may be missing, or yielded twice. An error ends it.
+// of an owner that keeps none (NoReverseIndex, a plain writer). An id that is registered or
+// released meanwhile may be missing, or yielded twice. An error ends it.
 func (r *Registry) Holdings(ctx context.Context, instance string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for cursor := uint64(0); ; {

@@ -41,7 +41,7 @@ type Registry struct {
 	differ int              // clear answers that Client and Control differ
 	others *together.Member // partitions that beat together; nil: not yet
 
-	mu      sync.Mutex // guards everything below, and every device and claim
+	mu      sync.Mutex // guards everything below, and every holding and claim
 	changed *sync.Cond
 	table   table
 	failing map[string]error // by op: the last error, while it fails
