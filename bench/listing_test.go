@@ -32,8 +32,8 @@ func processCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkLookupMany looks up 1,000 devices of ten owners beside one HMGET of them: the metrics are
-// the ratios of time, and of the client's CPU time.
+// BenchmarkLookupMany looks up 1,000 devices of ten owners beside one HMGET of them: the metrics
+// are the ratios of time, and of the client's CPU time.
 func BenchmarkLookupMany(b *testing.B) {
 	jan, ctx := newMicro(b, 10), b.Context()
 	srv, keys := redis.NewClient(redistest.Shared(b).Options()), jan.reg.Layout()
