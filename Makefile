@@ -80,9 +80,10 @@ test-packs: ## Run the packs of rules beside the libraries they are for (needs N
 	@PACKS=$$(scripts/packs) && export PACKS && { test -z "$$PACKS" || { $(with_redis) \
 		go test -race -count=1 -vet=off -tags packs -timeout 8m -run '$(RUN)' ./test/packs/; }; }
 
-test-node: ## Run the tests of clients/node, and what every owner has to pass (needs Node 20 and npm; SERVER=8, SERVER=valkey)
+test-node: ## Run the tests of clients/node, what every owner has to pass, and the rows of chaos with Node owners (needs Node 20 and npm; SERVER=8, SERVER=valkey)
 	@NODE=$$(scripts/node) && export NODE && { test -z "$$NODE" || { $(with_redis) (cd "$$NODE" && node --test test/*.test.js) && \
-		go test -race -count=1 -vet=off -tags owners -timeout 8m ./test/owners/; }; }
+		go test -race -count=1 -vet=off -tags owners -timeout 8m ./test/owners/ && \
+		go test -race -count=1 -vet=off -tags owners -timeout 15m -run '^TestMatrixWithNodeOwners$$' ./chaos/; }; }
 
 mixed: ## Run replicas of the last release beside those of this checkout, on one Redis (needs the clone's history)
 	@RELEASED=$$(scripts/released) && export RELEASED && { test -z "$$RELEASED" || \

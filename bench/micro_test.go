@@ -103,33 +103,6 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// BenchmarkLookupMany looks up 1,000 devices beside one HMGET of them: x-HMGET is the ratio of the
-// two.
-func BenchmarkLookupMany(b *testing.B) {
-	jan, ctx := newMicro(b, 10), b.Context()
-	srv, keys := redis.NewClient(redistest.Shared(b).Options()), jan.reg.Layout()
-	b.Cleanup(func() { _ = srv.Close() })
-	ids := make([]string, 1000)
-	entries := make(map[string]any, len(ids))
-	for i := range ids {
-		ids[i] = imei(i)
-		entries[ids[i]] = owner("live", i%10)
-	}
-	require.NoError(b, srv.HSet(ctx, keys.Registry(), entries).Err())
-	var ours, floor time.Duration
-	for b.Loop() {
-		began := time.Now()
-		require.NoError(b, srv.HMGet(ctx, keys.Registry(), ids...).Err())
-		floor += time.Since(began)
-		began = time.Now()
-		owners, err := jan.reg.LookupMany(ctx, ids)
-		ours += time.Since(began)
-		require.NoError(b, err)
-		require.Len(b, owners, len(ids))
-	}
-	b.ReportMetric(float64(ours)/float64(floor), "x-HMGET")
-}
-
 // micro is a replica whose dear commands are answered here.
 type micro struct {
 	hook *answers

@@ -218,9 +218,9 @@ var mutants = []mutant{
 		name: "NoEvidence",
 		what: "an owner takes an entry back from another without a frame of the device",
 		edits: []edit{
-			{disputeGo, "\t\tt.set(d, foreign)\n", "\t\tt.set(d, proven)\n"},
+			{disputeGo, "\t\tt.set(h, foreign)\n", "\t\tt.set(h, proven)\n"},
 			// there is no frame that could be fresh
-			{disputeGo, "if age(d.claim.heard, now) < fresh {", "if true {"},
+			{disputeGo, "if age(h.claim.heard, now) < fresh {", "if true {"},
 		},
 		scenario: "HealOfTheFormerOwner",
 		checks:   []string{"C3"},
@@ -228,7 +228,7 @@ var mutants = []mutant{
 	{
 		name:     "NobodyAsked",
 		what:     "an owner that finds another's claim where it holds a socket does not ask that one",
-		edits:    []edit{{disputeGo, "\t\tt.asks[owner] = append(t.asks[owner], d.claim)\n", ""}},
+		edits:    []edit{{disputeGo, "\t\tt.asks[owner] = append(t.asks[owner], h.claim)\n", ""}},
 		scenario: "ParkedAfterAHiccup",
 		checks:   []string{"C7"},
 	},
@@ -236,7 +236,7 @@ var mutants = []mutant{
 		name: "EvidenceNeverAges",
 		what: "evidence counts for as long as it takes, also after a heal that failed",
 		edits: []edit{
-			{disputeGo, "if age(d.claim.heard, now) < fresh {", "if true {"},
+			{disputeGo, "if age(h.claim.heard, now) < fresh {", "if true {"},
 			{tableGo, "\tcase s.disputed():\n\t\treturn contested\n", ""},
 		},
 		scenario: "EvidenceFromBeforeAnOutage",
@@ -349,7 +349,7 @@ var mutants = []mutant{
 	{
 		name:     "NothingHandedBack",
 		what:     "an owner hands back nothing that it does not hold",
-		edits:    []edit{{indexGo, "\t\td = t.add(imei, releasing)\n", "\t\treturn\n"}},
+		edits:    []edit{{indexGo, "\t\th = t.add(id, releasing)\n", "\t\treturn\n"}},
 		scenario: "RestartedUnderItsID",
 		checks:   []string{"C7"},
 	},

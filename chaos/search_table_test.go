@@ -14,7 +14,7 @@ var fleetMutants = []mutant{
 		name: "DeadNotOutlived",
 		what: "an owner does not overwrite an entry that names a dead one",
 		edits: []edit{{
-			outlivedGo, "\treturn d.dispute != nil && d.dispute.silent && d.state != contested && !now.Before(t.outliveAt)\n", "\treturn false\n",
+			outlivedGo, "\treturn h.dispute != nil && h.dispute.silent && h.state != contested && !now.Before(t.outliveAt)\n", "\treturn false\n",
 		}},
 	},
 	{

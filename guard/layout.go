@@ -22,7 +22,7 @@ func (l Layout) OneSlot() bool {
 	return open && closed && tag != ""
 }
 
-// Registry is the hash of entries: IMEI -> instance id.
+// Registry is the hash of entries: id -> instance id.
 func (l Layout) Registry() string { return l.Prefix + "connections:registry" }
 
 // Heartbeat is the key whose existence proves that an instance lives.
@@ -31,7 +31,7 @@ func (l Layout) Heartbeat(instance string) string { return l.Prefix + "instance:
 // News is the channel on which instances publish their id when they start or leave in good order.
 func (l Layout) News() string { return l.Heartbeat("") }
 
-// Devices is the reverse index of an instance: the set of IMEIs registered through it.
+// Devices is the reverse index of an instance: the set of ids registered through it.
 func (l Layout) Devices(instance string) string { return l.Prefix + "instance:devices:" + instance }
 
 // Scanned holds the number and digest of an instance's entries in the last full scan. It expires.

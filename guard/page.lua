@@ -1,4 +1,4 @@
--- page.lua: a page of a scan, without what is too long to name a device or an instance.
+-- page.lua: a page of a scan, without what is too long to name an id or an instance.
 -- KEYS[1] hash or set  ARGV[1] HSCAN or SSCAN  ARGV[2] cursor  ARGV[3] COUNT
 -- ARGV[4] the most bytes of an element
 -- Result: { next cursor, how many were left out, what was found: of a hash field, value, ... }

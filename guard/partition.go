@@ -11,10 +11,10 @@ import (
 // MostPartitions is the largest number of partitions of a fleet.
 const MostPartitions = 1024
 
-// PartitionOf returns the partition of a device: the CRC16 (XMODEM) of its IMEI, which Redis
-// Cluster also uses for slots, modulo partitions. PartitionOf("352093081452251", 16) is 3.
-func PartitionOf(imei string, partitions int) int {
-	return int(slot.CRC16(imei)) % partitions
+// PartitionOf returns the partition of an id: its CRC16 (XMODEM), which Redis Cluster also
+// uses for slots, modulo partitions. PartitionOf("352093081452251", 16) is 3.
+func PartitionOf(id string, partitions int) int {
+	return int(slot.CRC16(id)) % partitions
 }
 
 // Partition returns the layout of partition k: a whole registry in a slot of its own. About,

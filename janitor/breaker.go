@@ -26,7 +26,7 @@ const mostMet = 20_000
 // first.
 //
 // The breaker counts owners, never entries: if one of three dies it is swept without delay, however
-// many devices it held. A new leader assumes that the owners of the roster as first read, and of
+// many ids it held. A new leader assumes that the owners of the roster as first read, and of
 // its first full scan, lived a TTL ago, and counts the silent ones as fallen now.
 type breaker struct {
 	timing guard.Timing

@@ -15,8 +15,8 @@ const (
 	// logLeast is the number of log records that always stay: enough for every outstanding reply.
 	logLeast = 100
 	// recordItem and recordRest estimate a record's size, in bytes, if Redis does not report it:
-	// per item of a full batch, and the rest. An IMEI takes 18; longer items make the log larger
-	// than it should be.
+	// per item of a full batch, and the rest. An id of 15 digits takes 18; longer items make
+	// the log larger than it should be.
 	recordItem, recordRest = 32, 512
 
 	// Status lists these if trimming is not allowed something.

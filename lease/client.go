@@ -30,7 +30,7 @@ const (
 //     and reports "taken", and nobody leads for a TTL.
 //   - contexts honoured. Otherwise a call with 200 ms takes as long as the read deadline.
 //   - dial, read, write and pool deadlines of 0.9 s, or o's own if shorter.
-//   - a pool of its own, of 4 connections, so that neither a sweep nor a storm of devices can
+//   - a pool of its own, of 4 connections, so that neither a sweep nor a storm of sockets can
 //     starve the lease.
 //
 // o is not changed. Pass it as the user wrote it: a client's Options method adds a Dialer with the

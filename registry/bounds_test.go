@@ -64,7 +64,7 @@ func TestAHandshakeAndAFrameAreFreshForLessThanASecond(t *testing.T) {
 			require.Len(t, d.wanted(ops, d.now), 1)
 			require.Empty(t, d.wanted(ops, d.now.Add(1)), "it has aged meanwhile")
 		}
-		require.Equal(t, foreign, c.d.state)
+		require.Equal(t, foreign, c.h.state)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestAWriteOfUnknownFateCountsForExactlyATTL(t *testing.T) {
 		_, ops := d.batch(t)
 		d.now = d.now.Add(waited)
 		d.answer(ops, reply{}, nil)
-		require.Equal(t, want, c.d.state)
+		require.Equal(t, want, c.h.state)
 		require.Equal(t, want == released, len(d.again) == 1)
 		require.Empty(t, d.miscounted())
 	}
@@ -94,7 +94,7 @@ func TestWhatAScanFindsOfAReleasedDeviceIsReleasedAgain(t *testing.T) {
 	d := newTimed()
 	c := d.in(t, released)
 	d.named("imei", 1)
-	require.Equal(t, releasing, c.d.state)
+	require.Equal(t, releasing, c.h.state)
 	require.False(t, d.idle())
 	require.Empty(t, d.miscounted())
 	d.named("imei", 2) // it is queued
@@ -102,7 +102,7 @@ func TestWhatAScanFindsOfAReleasedDeviceIsReleasedAgain(t *testing.T) {
 	d = newTimed()
 	held := d.stands(t, "held")
 	d.named("held", 1)
-	require.Equal(t, standing, held.d.state)
+	require.Equal(t, standing, held.h.state)
 }
 
 func TestDevicesAreForgottenOnceMoreAreLeftThanAreHeld(t *testing.T) {
@@ -116,15 +116,15 @@ func TestDevicesAreForgottenOnceMoreAreLeftThanAreHeld(t *testing.T) {
 	d.away = true
 	for i, c := range claims[:5] {
 		d.release(c, d.now)
-		require.Equal(t, releasing, c.d.state, "%d are left, %d are held", i+1, 7-i)
+		require.Equal(t, releasing, c.h.state, "%d are left, %d are held", i+1, 7-i)
 		require.True(t, d.searchUntil.IsZero())
 	}
 	d.release(claims[5], d.now) // six are left, and two are held
-	require.Equal(t, forgotten, claims[5].d.state)
+	require.Equal(t, forgotten, claims[5].h.state)
 	require.Equal(t, d.now.Add(d.ttl), d.searchUntil)
 	d.away = false
 	d.release(claims[6], d.now)
-	require.Equal(t, releasing, claims[6].d.state, "writes succeed again")
+	require.Equal(t, releasing, claims[6].h.state, "writes succeed again")
 	require.Empty(t, d.miscounted())
 }
 
@@ -161,18 +161,18 @@ func TestWhatAnotherOwnerSaysIsCompared(t *testing.T) {
 			}
 			later, heard := d.compare("r2", c.pairs, d.now)
 			require.Equal(t, c.heard, slices.Contains(heard, "imei"))
-			require.False(t, claim.d.dispute != nil && claim.d.dispute.unheard)
+			require.False(t, claim.h.dispute != nil && claim.h.dispute.unheard)
 			require.Equal(t, c.later, len(later) == 1)
 			if c.displaced {
 				require.Equal(t, []displacement{{"imei", "r2"}}, d.displaced)
 			} else {
 				require.Empty(t, d.displaced)
 			}
-			if other := d.devices["nobody's"]; other != nil {
+			if other := d.holdings["nobody's"]; other != nil {
 				require.Equal(t, releasing, other.state, "what is not held is handed back")
 				require.Contains(t, heard, "nobody's")
 			}
-			require.Equal(t, name == "behind another one", len(d.devices) == 2)
+			require.Equal(t, name == "behind another one", len(d.holdings) == 2)
 		})
 	}
 }
@@ -183,7 +183,7 @@ func TestADisplacedSocketIsToldOfAgainAfterFiveMinutesOrAFrame(t *testing.T) {
 	c := d.stands(t, "imei")
 	told := func(after time.Duration) int {
 		d.now, d.displaced = d.now.Add(after), nil
-		d.displace(c.d, "r2", d.now)
+		d.displace(c.h, "r2", d.now)
 		return len(d.displaced)
 	}
 	require.Equal(t, 1, told(0))
@@ -215,7 +215,7 @@ func TestAnOwnerThatTwiceDoesNotHearIsNotTheOneToCheck(t *testing.T) {
 	d.displaced, c.told = nil, time.Time{}
 	d.answered("r2", []*Claim{c}, false, d.now)
 	d.wasHeard("r3", []string{"imei"})
-	require.True(t, c.d.dispute.unheard)
+	require.True(t, c.h.dispute.unheard)
 	d.wasHeard("r2", []string{"nobody's", "imei"})
 	d.answered("r2", []*Claim{c}, false, d.now)
 	require.Empty(t, d.displaced, "it heard the first of the two, and may yet say so of the second")
@@ -223,7 +223,7 @@ func TestAnOwnerThatTwiceDoesNotHearIsNotTheOneToCheck(t *testing.T) {
 	d.answered("r2", []*Claim{c}, false, d.now)
 	d.answered("r2", []*Claim{c}, false, d.now)
 	require.Empty(t, d.displaced, "it was asked about an older claim")
-	require.Equal(t, registering, newer.d.state)
+	require.Equal(t, registering, newer.h.state)
 }
 
 func TestWhichErrorsAreRefusals(t *testing.T) {

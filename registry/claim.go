@@ -28,7 +28,7 @@ type Claim struct {
 	err    error         // why it never will; set before the claim is returned
 
 	// Guarded by Registry.mu.
-	d     *device
+	h     *holding
 	heard time.Time // when the other end was last heard here: a frame, or the handshake
 	told  time.Time // when Config.OnDisplaced was last called for it
 	older bool      // superseded
@@ -63,7 +63,7 @@ func (r *Registry) Register(id string) *Claim {
 }
 
 func (r *Registry) refuse(c *Claim, id string) *Claim {
-	c.d, c.err = &device{}, ErrIDTooLong
+	c.h, c.err = &holding{}, ErrIDTooLong
 	close(c.done)
 	r.metrics.failures.WithLabelValues("register").Inc()
 	r.longID.Do(func() {

@@ -25,7 +25,7 @@ const (
 // A part is vouched for while it agrees with the newest scan: at some moment since the scan began,
 // the owner believed in exactly the entries that the scan found. So the scan saw each claim that
 // stood then and still does, and later ones were written later. A part that disagrees proves
-// nothing, since devices may have moved during the scan; it is checked as if there had been none.
+// nothing, since ids may have moved during the scan; it is checked as if there had been none.
 // So a change can make a part differ, but never hides an earlier loss.
 type vouched struct {
 	past   []standings
@@ -68,9 +68,9 @@ func (v *vouched) forget() { v.last, v.agreed = "", [digest.Parts]bool{} }
 // faulty leader can delay the discovery of a loss, but not prevent it.
 func (t *table) checkTenth(turn int) {
 	all := turn/shards%ownRounds == 0
-	for _, d := range t.shards[turn%shards] {
-		if all || !t.vouched.agreed[digest.Part(d.imei)] {
-			t.checkStanding(d)
+	for _, h := range t.shards[turn%shards] {
+		if all || !t.vouched.agreed[digest.Part(h.id)] {
+			t.checkStanding(h)
 		}
 	}
 }

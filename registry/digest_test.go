@@ -94,7 +94,7 @@ func TestAnOwnerLooksAtWhatNoFullScanVouchesFor(t *testing.T) {
 	t.Run("a device went after the scan", func(t *testing.T) {
 		d := setup(t)
 		began := d.now
-		d.release(d.devices[imeis[0]].claim, d.now)
+		d.release(d.holdings[imeis[0]].claim, d.now)
 		_, ops := d.batch(t)
 		d.answer(ops, reply{}, nil)
 		d.scans(began, imeis...)
@@ -112,7 +112,7 @@ func TestAnOwnerLooksAtWhatNoFullScanVouchesFor(t *testing.T) {
 		d := setup(t)
 		began := d.now
 		d.stands(t, "new") // found, but the other one not
-		d.release(d.devices[imeis[0]].claim, d.now)
+		d.release(d.holdings[imeis[0]].claim, d.now)
 		_, ops := d.batch(t)
 		d.answer(ops, reply{}, nil)
 		d.stands(t, imeis[0])

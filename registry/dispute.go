@@ -15,20 +15,20 @@ import (
 
 const (
 	// tellAgain is the shortest time between two calls of Config.OnDisplaced for a claim whose
-	// device was not heard meanwhile.
+	// id was not heard meanwhile.
 	tellAgain = 5 * time.Minute
-	// toldPrefix starts a message about devices in dispute: the sender's id and pairs follow (see
-	// compare). Any other message is a list of IMEIs that another owner has taken over; see
+	// toldPrefix starts a message about ids in dispute: the sender's id and pairs follow (see
+	// compare). Any other message is a list of ids that another owner has taken over; see
 	// owner.lua.
 	toldPrefix = "/"
-	// heardWord, in place of the pairs, starts the IMEIs that the sender was asked about and deals
+	// heardWord, in place of the pairs, starts the ids that the sender was asked about and deals
 	// with. Older versions ignore such a message.
 	heardWord  = "heard"
 	askTimeout = time.Second
 )
 
-// A dispute is about a device held here whose entry names another instance. Most likely one of the
-// two sockets is half open, and a parked device does not show which.
+// A dispute is about an id held here whose entry names another instance. Most likely one of the
+// two sockets is half open, and a silent client does not show which.
 type dispute struct {
 	owner   string
 	asked   time.Time
@@ -37,21 +37,21 @@ type dispute struct {
 	silent  bool // it had no heartbeat then; see outlived.go
 }
 
-type displacement struct{ imei, owner string }
+type displacement struct{ id, owner string }
 
-// isForeign records that the entry of a held device names another instance. Only proof takes it
+// isForeign records that the entry of a held id names another instance. Only proof takes it
 // back.
-func (t *table) isForeign(d *device, owner string, now time.Time) {
-	if d.dispute == nil || d.dispute.owner != owner {
-		t.set(d, contested)
-		d.dispute = &dispute{owner: owner}
+func (t *table) isForeign(h *holding, owner string, now time.Time) {
+	if h.dispute == nil || h.dispute.owner != owner {
+		t.set(h, contested)
+		h.dispute = &dispute{owner: owner}
 	}
-	if d.state == contested { // otherwise keep the proof that has arrived meanwhile
-		t.set(d, foreign)
+	if h.state == contested { // otherwise keep the proof that has arrived meanwhile
+		t.set(h, foreign)
 	}
-	if now.Sub(d.dispute.asked) >= t.interval && !d.dispute.waits {
-		d.dispute.asked, d.dispute.waits = now, true
-		t.asks[owner] = append(t.asks[owner], d.claim)
+	if now.Sub(h.dispute.asked) >= t.interval && !h.dispute.waits {
+		h.dispute.asked, h.dispute.waits = now, true
+		t.asks[owner] = append(t.asks[owner], h.claim)
 		nudge(t.talk)
 	}
 }
@@ -61,8 +61,8 @@ func (t *table) takeAsks() map[string][]*Claim {
 	t.asks = map[string][]*Claim{}
 	for _, claims := range asks {
 		for _, c := range claims {
-			if c.d.dispute != nil {
-				c.d.dispute.waits = false
+			if c.h.dispute != nil {
+				c.h.dispute.waits = false
 			}
 		}
 	}
@@ -71,68 +71,68 @@ func (t *table) takeAsks() map[string][]*Claim {
 
 // proof reports whether there is proof against the other instance's claim, and drops proof whose
 // last frame is more than a second old.
-func (t *table) proof(d *device, now time.Time) bool {
-	if d.state != proven {
+func (t *table) proof(h *holding, now time.Time) bool {
+	if h.state != proven {
 		return false
 	}
-	if age(d.claim.heard, now) < fresh {
+	if age(h.claim.heard, now) < fresh {
 		return true
 	}
-	t.set(d, foreign)
+	t.set(h, foreign)
 	return false
 }
 
-func (t *table) displace(d *device, owner string, now time.Time) {
-	if c := d.claim; now.Sub(c.told) >= tellAgain || c.heard.After(c.told) {
+func (t *table) displace(h *holding, owner string, now time.Time) {
+	if c := h.claim; now.Sub(c.told) >= tellAgain || c.heard.After(c.told) {
 		c.told = now
-		t.displaced = append(t.displaced, displacement{d.imei, owner})
+		t.displaced = append(t.displaced, displacement{h.id, owner})
 	}
 }
 
-// compare compares another owner's message, pairs of the ms since it heard a device and its IMEI,
-// with this owner's records. The owner that heard a device later most likely has the open socket.
+// compare compares another owner's message, pairs of the ms since it heard an id and the id,
+// with this owner's records. The owner that heard an id later most likely has the open socket.
 //
 //   - Not held here: hand back any entry that names this instance.
 //   - Heard earlier here: have the socket here checked.
 //   - Heard later here: send the other owner the same message (later), unless this owner asked
-//     about the device: an answer gets no answer.
+//     about the id: an answer gets no answer.
 //
-// The caller confirms the first two to the other owner, with the IMEIs in heard.
+// The caller confirms the first two to the other owner, with the ids in heard.
 func (t *table) compare(other string, pairs []string, now time.Time) (later []*Claim, heard []string) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		theirs, err := strconv.ParseInt(pairs[i], 10, 64)
 		if err != nil {
 			break // not a message of ours
 		}
-		imei := unword(pairs[i+1])
-		d := t.devices[imei]
-		if d == nil || d.claim == nil {
-			t.named(imei, 0)
+		id := unword(pairs[i+1])
+		h := t.holdings[id]
+		if h == nil || h.claim == nil {
+			t.named(id, 0)
 			heard = append(heard, pairs[i+1])
 			continue
 		}
-		ours := age(d.claim.heard, now).Milliseconds()
-		asked := d.dispute != nil && d.dispute.owner == other
+		ours := age(h.claim.heard, now).Milliseconds()
+		asked := h.dispute != nil && h.dispute.owner == other
 		if asked {
-			d.dispute.unheard = false
+			h.dispute.unheard = false
 		}
 		switch {
 		case ours > theirs || ours == theirs && asked: // if equal, the entry's owner keeps it
-			t.displace(d, other, now)
+			t.displace(h, other, now)
 			if !asked {
 				heard = append(heard, pairs[i+1])
 			}
 		case !asked:
-			later = append(later, d.claim)
+			later = append(later, h.claim)
 		}
 	}
 	return later, heard
 }
 
-func (t *table) wasHeard(owner string, imeis []string) {
-	for _, imei := range imeis {
-		if d := t.devices[unword(imei)]; d != nil && d.dispute != nil && d.dispute.owner == owner {
-			d.dispute.unheard = false
+func (t *table) wasHeard(owner string, ids []string) {
+	for _, id := range ids {
+		if h := t.holdings[unword(id)]; h != nil && h.dispute != nil && h.dispute.owner == owner {
+			h.dispute.unheard = false
 		}
 	}
 }
@@ -141,11 +141,11 @@ func (t *table) wasHeard(owner string, imeis []string) {
 // silent twice in a row, have the socket here checked.
 func (t *table) answered(owner string, claims []*Claim, heard bool, now time.Time) {
 	for _, c := range claims {
-		if d := c.d; d.claim == c && d.dispute != nil && d.dispute.owner == owner {
-			if !heard && d.dispute.unheard {
-				t.displace(d, owner, now)
+		if h := c.h; h.claim == c && h.dispute != nil && h.dispute.owner == owner {
+			if !heard && h.dispute.unheard {
+				t.displace(h, owner, now)
 			}
-			d.dispute.unheard = !heard
+			h.dispute.unheard = !heard
 		}
 	}
 }
@@ -166,8 +166,8 @@ func (r *Registry) told(ctx context.Context, words []string) {
 	other, disputed := strings.CutPrefix(words[0], toldPrefix)
 	if !disputed {
 		for _, w := range words {
-			if d := r.table.devices[unword(w)]; d != nil {
-				r.table.checkStanding(d)
+			if h := r.table.holdings[unword(w)]; h != nil {
+				r.table.checkStanding(h)
 			}
 		}
 		r.mu.Unlock()
@@ -189,7 +189,7 @@ func (r *Registry) told(ctx context.Context, words []string) {
 	nudge(r.table.talk)
 }
 
-// talk asks other owners about devices in dispute and answers their questions, until ctx ends.
+// talk asks other owners about ids in dispute and answers their questions, until ctx ends.
 // Writes do not wait for it. A question that could not be sent is repeated after an interval.
 func (r *Registry) talk(ctx context.Context) error {
 	for {
@@ -211,9 +211,9 @@ func (r *Registry) talk(ctx context.Context) error {
 
 // say sends the queued messages until the first failure: all channels are on one server.
 func (r *Registry) say(ctx context.Context, asks map[string][]*Claim, heard map[string][]string) error {
-	for owner, imeis := range heard {
-		for imeis := range slices.Chunk(imeis, batchSize) {
-			msg := fmt.Appendf(nil, "%s%s %s %s", toldPrefix, r.id, heardWord, strings.Join(imeis, " "))
+	for owner, ids := range heard {
+		for ids := range slices.Chunk(ids, batchSize) {
+			msg := fmt.Appendf(nil, "%s%s %s %s", toldPrefix, r.id, heardWord, strings.Join(ids, " "))
 			if _, _, err := r.tell(ctx, owner, msg); err != nil {
 				return err
 			}
@@ -241,8 +241,8 @@ func (r *Registry) ages(claims []*Claim) []byte {
 	defer r.mu.Unlock()
 	now := time.Now()
 	for _, c := range claims {
-		if c.d.claim == c {
-			msg = fmt.Appendf(msg, " %d %s", age(c.heard, now).Milliseconds(), word(c.d.imei))
+		if c.h.claim == c {
+			msg = fmt.Appendf(msg, " %d %s", age(c.heard, now).Milliseconds(), word(c.h.id))
 		}
 	}
 	return msg
@@ -276,7 +276,7 @@ func (r *Registry) tellDisplaced() {
 	r.mu.Unlock()
 	if r.cfg.OnDisplaced != nil {
 		for _, d := range displaced {
-			r.cfg.OnDisplaced(d.imei, d.owner)
+			r.cfg.OnDisplaced(d.id, d.owner)
 		}
 	}
 }

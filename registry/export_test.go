@@ -21,7 +21,7 @@ func (r *Registry) Remembered() int {
 	for _, s := range t.shards {
 		placed += len(s)
 	}
-	return max(len(t.devices), len(t.again), placed, t.urgent.Len()+t.checks.Len(), len(t.asks), len(t.heard), len(t.displaced))
+	return max(len(t.holdings), len(t.again), placed, t.urgent.Len()+t.checks.Len(), len(t.asks), len(t.heard), len(t.displaced))
 }
 
 // Miscounted returns the counter that differs from a walk over all devices, or "".
@@ -34,7 +34,7 @@ func (r *Registry) Miscounted() string {
 func (t *table) miscounted() string {
 	var count [states]int
 	var held, indexed, queued, placed int
-	for _, d := range t.devices {
+	for _, d := range t.holdings {
 		add := func(n *int, is bool) {
 			if is {
 				*n++
@@ -48,19 +48,19 @@ func (t *table) miscounted() string {
 		_, again := t.again[d]
 		switch {
 		case !d.state.agreed() && !again:
-			return d.imei + " is not as it should be, and is not tried again"
+			return d.id + " is not as it should be, and is not tried again"
 		case d.state.held() != (d.claim != nil), d.state.disputed() != (d.dispute != nil):
-			return fmt.Sprintf("%s has state %d, claim %v, dispute %v", d.imei, d.state, d.claim, d.dispute)
+			return fmt.Sprintf("%s has state %d, claim %v, dispute %v", d.id, d.state, d.claim, d.dispute)
 		}
 	}
-	count[forgotten] = -len(t.devices)
+	count[forgotten] = -len(t.holdings)
 	if count != t.count {
 		return fmt.Sprintf("states are counted as %d, and are %d", t.count, count)
 	}
 	var stand digest.Digest
-	for _, d := range t.devices {
+	for _, d := range t.holdings {
 		if d.state == standing {
-			stand.Add(d.imei)
+			stand.Add(d.id)
 		}
 	}
 	if stand != t.stand {
@@ -68,7 +68,7 @@ func (t *table) miscounted() string {
 	}
 	for what, n := range map[string][2]int{
 		"held": {t.held(), held}, "indexed": {t.indexed, indexed},
-		"queued": {t.urgent.Len() + t.checks.Len(), queued}, "placed": {len(t.devices), placed},
+		"queued": {t.urgent.Len() + t.checks.Len(), queued}, "placed": {len(t.holdings), placed},
 	} {
 		if n[0] != n[1] {
 			return fmt.Sprintf("%s is %d, and there are %d", what, n[0], n[1])

@@ -2,10 +2,10 @@ package registry
 
 import "time"
 
-func (t *table) index(d *device, in bool) {
-	d.wrote = t.batches
-	if d.indexed != in {
-		d.indexed = in
+func (t *table) index(h *holding, in bool) {
+	h.wrote = t.batches
+	if h.indexed != in {
+		h.indexed = in
 		if in {
 			t.indexed++
 		} else {
@@ -14,44 +14,44 @@ func (t *table) index(d *device, in bool) {
 	}
 }
 
-func (t *table) unindex(d *device) {
-	if d.indexed && d.state.disputed() {
-		t.enqueue(d, true)
+func (t *table) unindex(h *holding) {
+	if h.indexed && h.state.disputed() {
+		t.enqueue(h, true)
 	}
 }
 
-// named records that a scan of the index or the registry found imei as this instance's. If it is
+// named records that a scan of the index or the registry found id as this instance's. If it is
 // not held, it is handed back.
-func (t *table) named(imei string, pass uint64) {
-	d := t.devices[imei]
-	if d == nil {
-		d = t.add(imei, releasing)
+func (t *table) named(id string, pass uint64) {
+	h := t.holdings[id]
+	if h == nil {
+		h = t.add(id, releasing)
 	}
-	d.scanned = pass
-	if d.claim == nil && d.in == nil {
-		t.set(d, releasing)
-		t.enqueue(d, true)
+	h.scanned = pass
+	if h.claim == nil && h.in == nil {
+		t.set(h, releasing)
+		t.enqueue(h, true)
 	}
 }
 
 // compareIndex compares the index with the claims after a scan. pass is the scan's number, and
 // begun the value of batches before it.
 func (t *table) compareIndex(pass, begun uint64) {
-	for _, d := range t.devices {
+	for _, h := range t.holdings {
 		// A scan finds the members that were there from its start to its end; it may miss later
 		// ones.
-		member := d.scanned == pass
+		member := h.scanned == pass
 		switch {
-		case d.claim == nil || d.wrote >= begun || d.indexed == member:
-		case d.state == standing && d.indexed:
-			t.set(d, unconfirmed)
-			t.enqueue(d, true)
+		case h.claim == nil || h.wrote >= begun || h.indexed == member:
+		case h.state == standing && h.indexed:
+			t.set(h, unconfirmed)
+			t.enqueue(h, true)
 		default:
 			// Held, but the entry names another: nothing to write, but the belief was wrong.
 			// Uncorrected, the sizes would differ for as long as the socket is open, and every
 			// reply would cause a scan.
-			t.index(d, member)
-			t.unindex(d)
+			t.index(h, member)
+			t.unindex(h)
 		}
 	}
 }

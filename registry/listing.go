@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,7 +14,9 @@ import (
 
 // LookupMany returns the owners of many ids. An id that nobody holds is missing from the map. It
 // reads the entries, a call for each 1,000, and then the heartbeats of the instances that they
-// name. So unlike Lookup, it may report an owner that died, or lost the id, between the two.
+// name: in the last of those calls if earlier look-ups have found them alive, otherwise, and on a
+// Redis Cluster, in one more. So unlike Lookup, it may report an owner that died, or lost the id,
+// between the two.
 // Errors are Redis' and are counted.
 func (r *Registry) LookupMany(ctx context.Context, ids []string) (map[string]Owner, error) {
 	owners, err := r.lookupMany(ctx, ids)
@@ -26,48 +28,99 @@ func (r *Registry) LookupMany(ctx context.Context, ids []string) (map[string]Own
 }
 
 func (r *Registry) lookupMany(ctx context.Context, ids []string) (map[string]Owner, error) {
-	owners := make(map[string]Owner, len(ids))
-	named := make(map[string]bool)
+	found, live := make([]any, 0, len(ids)), make(map[string]bool)
+	_, cluster := r.cfg.Client.(*redis.ClusterClient) // it may redirect and so reorder a pipeline
 	for some := range slices.Chunk(ids, scanCount) {
-		found, err := r.cfg.Client.HMGet(ctx, r.keys.Registry(), some...).Result()
-		if err != nil {
+		var supposed []string
+		if !cluster && len(found)+len(some) == len(ids) { // entries are read before heartbeats
+			supposed = r.met.some(len(ids))
+		}
+		pipe := r.cfg.Client.Pipeline()
+		page := pipe.HMGet(ctx, r.keys.Registry(), some...)
+		if err := r.live(ctx, pipe, supposed, live); err != nil {
 			return nil, err
 		}
-		for i, id := range some {
-			if owner, ok := found[i].(string); ok {
-				owners[id] = Owner{Instance: owner}
-				named[owner] = true
+		if page.Err() != nil {
+			return nil, page.Err()
+		}
+		found = append(found, page.Val()...)
+	}
+	var others []string
+	for _, instance := range found {
+		if instance, ok := instance.(string); ok {
+			if _, asked := live[instance]; !asked {
+				live[instance] = false
+				others = append(others, instance)
 			}
 		}
 	}
-	live, err := r.live(ctx, slices.Collect(maps.Keys(named)))
-	for id, owner := range owners {
-		owner.Live = live[owner.Instance]
-		owners[id] = owner
+	for some := range slices.Chunk(others, batchSize) {
+		if err := r.live(ctx, r.cfg.Client.Pipeline(), some, live); err != nil {
+			return nil, err
+		}
 	}
-	return owners, err
+	r.met.note(live)
+	owners := make(map[string]Owner, len(ids))
+	for i, id := range ids {
+		if instance, ok := found[i].(string); ok {
+			owners[id] = Owner{Instance: instance, Live: live[instance]}
+		}
+	}
+	return owners, nil
 }
 
-// live reports which instances have a heartbeat.
-func (r *Registry) live(ctx context.Context, instances []string) (map[string]bool, error) {
-	live := make(map[string]bool, len(instances))
-	for some := range slices.Chunk(instances, batchSize) {
-		exists := make([]*redis.IntCmd, len(some))
-		pipe := r.cfg.Client.Pipeline()
-		for i, instance := range some {
-			exists[i] = pipe.Exists(ctx, r.keys.Heartbeat(instance))
+// live executes a pipeline, and then reports which instances have a heartbeat.
+func (r *Registry) live(
+	ctx context.Context, pipe redis.Pipeliner, instances []string, live map[string]bool,
+) error {
+	exists := make([]*redis.IntCmd, len(instances))
+	for i, instance := range instances {
+		exists[i] = pipe.Exists(ctx, r.keys.Heartbeat(instance))
+	}
+	if err := together.Exec(ctx, pipe); err != nil {
+		return err
+	}
+	for i, instance := range instances {
+		if err := exists[i].Err(); err != nil {
+			return err
 		}
-		if err := together.Exec(ctx, pipe); err != nil {
-			return nil, err
+		live[instance] = exists[i].Val() == 1
+	}
+	return nil
+}
+
+// met are living instances that look-ups have found, at most batchSize: a further look-up asks for
+// their heartbeats in the round trip in which it reads the entries.
+type met struct {
+	mu        sync.Mutex
+	instances map[string]struct{}
+}
+
+func (m *met) some(most int) (instances []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for instance := range m.instances {
+		if len(instances) == most {
+			break
 		}
-		for i, instance := range some {
-			if err := exists[i].Err(); err != nil {
-				return nil, err
-			}
-			live[instance] = exists[i].Val() == 1
+		instances = append(instances, instance)
+	}
+	return instances
+}
+
+func (m *met) note(live map[string]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.instances == nil {
+		m.instances = make(map[string]struct{})
+	}
+	for instance, lives := range live {
+		if !lives {
+			delete(m.instances, instance)
+		} else if len(m.instances) < batchSize {
+			m.instances[instance] = struct{}{}
 		}
 	}
-	return live, nil
 }
 
 // Owners returns every instance that has registered and is not swept yet, sorted, and whether it is
@@ -86,9 +139,11 @@ func (r *Registry) Owners(ctx context.Context) ([]Owner, error) {
 	}
 	slices.Sort(instances)
 	instances = slices.Compact(instances) // SSCAN may return a member twice
-	live, err := r.live(ctx, instances)
-	if err != nil {
-		return nil, fmt.Errorf("registry: list owners: %w", err)
+	live := make(map[string]bool, len(instances))
+	for some := range slices.Chunk(instances, batchSize) {
+		if err := r.live(ctx, r.cfg.Client.Pipeline(), some, live); err != nil {
+			return nil, fmt.Errorf("registry: list owners: %w", err)
+		}
 	}
 	owners := make([]Owner, len(instances))
 	for i, instance := range instances {
@@ -97,14 +152,14 @@ func (r *Registry) Owners(ctx context.Context) ([]Owner, error) {
 	return owners, nil
 }
 
-// Holdings yields the ids whose entries name an instance, page by page: each call of Redis reads up
-// to 1,000. It reads the instance's reverse index, and so nothing of an owner that keeps none
-// (NoReverseIndex, a plain writer). An id that is registered or released meanwhile may be missing,
-// or yielded twice. An error ends it.
+// Holdings yields the ids whose entries name an instance, page by page: each call of Redis reads
+// about 500, half a millisecond of its time. It reads the instance's reverse index, and so nothing
+// of an owner that keeps none (NoReverseIndex, a plain writer). An id that is registered or
+// released meanwhile may be missing, or yielded twice. An error ends it.
 func (r *Registry) Holdings(ctx context.Context, instance string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for cursor := uint64(0); ; {
-			page, next, err := r.cfg.Client.SScan(ctx, r.keys.Devices(instance), cursor, "", scanCount).Result()
+			page, next, err := r.cfg.Client.SScan(ctx, r.keys.Devices(instance), cursor, "", batchSize).Result()
 			var found []any
 			if err == nil && len(page) > 0 {
 				found, err = r.cfg.Client.HMGet(ctx, r.keys.Registry(), page...).Result()

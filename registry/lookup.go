@@ -64,6 +64,6 @@ func (r *Registry) lookup(ctx context.Context, id string) (Owner, error) {
 func (r *Registry) heldHere(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	d := r.table.devices[id]
-	return d != nil && d.claim != nil
+	h := r.table.holdings[id]
+	return h != nil && h.claim != nil
 }

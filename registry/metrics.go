@@ -26,7 +26,7 @@ type metrics struct {
 	grew map[string]time.Time // when each series of evicted last grew
 }
 
-func newMetrics(cfg Config, devices func() float64) (*metrics, error) {
+func newMetrics(cfg Config, claimed func() float64) (*metrics, error) {
 	m := &metrics{
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: cfg.Namespace, Name: "registry_failures_total",
@@ -53,7 +53,7 @@ func newMetrics(cfg Config, devices func() float64) (*metrics, error) {
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: cfg.Namespace, Name: "registry_devices",
 		Help: "Ids that this instance holds now: open sockets.",
-	}, devices)
+	}, claimed)
 	for _, c := range []prometheus.Collector{m.failures, m.healed, m.evicted, held} {
 		if err := cfg.Registerer.Register(c); err != nil {
 			return nil, err

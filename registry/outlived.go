@@ -7,31 +7,31 @@ import (
 	"unicode/utf8"
 )
 
-// If the entry of a held device names a dead instance, it is overwritten without evidence, even if
+// If the entry of a held id names a dead instance, it is overwritten without evidence, even if
 // the sweep is held, paused, or never runs. heal.lua checks the guard's own conditions. Its
 // attempts also listen: without janitors, an owner may take over after a grace period.
 
 func (t *table) silent(owner string, claims []*Claim, silent bool) {
 	for _, c := range claims {
-		if d := c.d; d.claim == c && d.dispute != nil && d.dispute.owner == owner {
-			d.dispute.silent = silent
+		if h := c.h; h.claim == c && h.dispute != nil && h.dispute.owner == owner {
+			h.dispute.silent = silent
 		}
 	}
 }
 
-// outlived reports whether to overwrite the entry of a held device if the instance that it names is
+// outlived reports whether to overwrite the entry of a held id if the instance that it names is
 // dead. One batch per retry is enough to listen and find out.
-func (t *table) outlived(d *device, now time.Time) bool {
-	return d.dispute != nil && d.dispute.silent && d.state != contested && !now.Before(t.outliveAt)
+func (t *table) outlived(h *holding, now time.Time) bool {
+	return h.dispute != nil && h.dispute.silent && h.state != contested && !now.Before(t.outliveAt)
 }
 
-func (o op) outliving() bool { return o.d.dispute != nil && o.d.dispute.owner == o.dead }
+func (o op) outliving() bool { return o.h.dispute != nil && o.h.dispute.owner == o.dead }
 
 func (t *table) notYet(ops []op, now time.Time) {
 	t.outliveAt = now.Add(t.interval / 20)
 	for _, o := range ops {
-		if o.d.claim == o.claim && o.d.state.disputed() {
-			t.enqueue(o.d, false)
+		if o.h.claim == o.claim && o.h.state.disputed() {
+			t.enqueue(o.h, false)
 		}
 	}
 }

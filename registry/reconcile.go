@@ -80,7 +80,7 @@ type restoring struct {
 
 // checked reports whether the writer has taken all checks of the last surprise.
 func (s *restoring) checked() bool {
-	return s.last == nil || s.last.Value.(*device).at != s.last
+	return s.last == nil || s.last.Value.(*holding).at != s.last
 }
 
 // tellReconciled calls Config.OnReconciled if that is owed and everything held is in Redis. The
@@ -128,7 +128,7 @@ func (r *Registry) reconcile(ctx context.Context) error {
 }
 
 // compareAll compares the index with the claims. The first time it also searches the whole registry
-// for a former life, which may have had no index. A search for forgotten devices does so only
+// for a former life, which may have had no index. A search for forgotten ids does so only
 // without an index (NoReverseIndex, or a key of another type).
 func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	r.mu.Lock()
@@ -189,31 +189,31 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 
 // scanRegistry hands back entries of this instance that are not held, which may be in no index.
 func (r *Registry) scanRegistry(ctx context.Context) error {
-	return r.scanPages(ctx, 0, func(ctx context.Context, cursor uint64) (imeis []string, _ uint64, _ error) {
+	return r.scanPages(ctx, 0, func(ctx context.Context, cursor uint64) (ids []string, _ uint64, _ error) {
 		page, err := guard.HScan(ctx, r.cfg.Client, r.keys.Registry(), cursor, scanCount)
 		for entry := range slices.Chunk(page.Items, 2) {
 			if len(entry) == 2 && entry[1] == r.id {
-				imeis = append(imeis, entry[0])
+				ids = append(ids, entry[0])
 			}
 		}
-		return imeis, page.Next, err
+		return ids, page.Next, err
 	})
 }
 
 func (r *Registry) scanPages(
 	ctx context.Context, pass uint64,
-	page func(ctx context.Context, cursor uint64) (imeis []string, next uint64, err error),
+	page func(ctx context.Context, cursor uint64) (ids []string, next uint64, err error),
 ) error {
 	for cursor := uint64(0); ; {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
-		imeis, next, err := page(call, cursor)
+		ids, next, err := page(call, cursor)
 		cancel()
 		if err != nil {
 			return err
 		}
 		r.mu.Lock()
-		for _, imei := range imeis {
-			r.table.named(imei, pass)
+		for _, id := range ids {
+			r.table.named(id, pass)
 		}
 		r.mu.Unlock()
 		if err := r.handedBack(ctx, r.table.spare); err != nil {
@@ -225,8 +225,8 @@ func (r *Registry) scanPages(
 	}
 }
 
-// handedBack waits until no more than most devices are queued to be written; if most is 0, until
-// all are written. So a scan does not remember devices faster than they are handed back.
+// handedBack waits until no more than most ids are queued to be written; if most is 0, until
+// all are written. So a scan does not remember ids faster than they are handed back.
 func (r *Registry) handedBack(ctx context.Context, most int) error {
 	var done bool
 	var failure error

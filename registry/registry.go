@@ -36,13 +36,14 @@ type Registry struct {
 	started          chan struct{}
 	ended            chan struct{} // closed when Run ends; nothing lands after that
 	scan             chan struct{} // one slot: compare the index with the claims
+	met              met
 	end              context.CancelCauseFunc
 
 	// Used only by the heartbeat.
 	differ int              // clear answers that Client and Control differ
 	others *together.Member // partitions that beat together; nil: not yet
 
-	mu      sync.Mutex // guards everything below, and every device and claim
+	mu      sync.Mutex // guards everything below, and every holding and claim
 	changed *sync.Cond
 	table   table
 	failing map[string]error // by op: the last error, while it fails

@@ -1,5 +1,5 @@
 -- release.lua: an owner removes its own entries, compared (after owner.lua).
--- ARGV[5..] IMEIs, at most 1000. Extra: number of entries removed.
+-- ARGV[5..] ids, at most 1000. Extra: number of entries removed.
 local found = redis.call('HMGET', KEYS[5], unpack(ARGV, 5))
 local own, n = {}, 0
 for i = 1, #found do

@@ -36,7 +36,7 @@ var (
 	sameScript     = redis.NewScript(lua("same"))
 )
 
-// EvictEntries is the body of a guarded batch that evicts entries: Items are IMEIs, Owner is the
+// EvictEntries is the body of a guarded batch that evicts entries: Items are ids, Owner is the
 // dead instance, and Keys are those of EntryKeys; without the second one the index is left alone.
 // So is an unusable index; Answer.Reason then has the error.
 var EvictEntries = sweeps.EvictEntries

@@ -425,14 +425,14 @@ func TestEachCallThatFailsIsAnErrorAndCounted(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		o := newOwner(t, w, "o")
-		d := &device{imei: "imei"}
+		h := &holding{id: "imei"}
 		gone := redis.NewClient(lease.Options(w.Options))
 		require.NoError(t, gone.Close())
 		o.cfg.Client, o.cfg.Control = gone, gone
 		for op, call := range map[string]func() error{
-			"register":  func() error { return o.Registry.run(t.Context(), registerScript, "register", []op{{d: d}}) },
-			"release":   func() error { return o.Registry.run(t.Context(), releaseScript, "release", []op{{d: d}}) },
-			"heal":      func() error { return o.check(t.Context(), []op{{d: d}}) },
+			"register":  func() error { return o.Registry.run(t.Context(), registerScript, "register", []op{{h: h}}) },
+			"release":   func() error { return o.Registry.run(t.Context(), releaseScript, "release", []op{{h: h}}) },
+			"heal":      func() error { return o.check(t.Context(), []op{{h: h}}) },
 			"heartbeat": func() error { return o.beat(t.Context()) },
 			"lookup": func() error {
 				got, err := o.Lookup(t.Context(), "imei")

@@ -39,8 +39,8 @@ func TestEvidenceAgesWhileTheMachineIsSuspended(t *testing.T) {
 		d.answer(ops, reply{foreign: map[string]string{"imei": "other"}}, nil)
 		d.frameAcked(c)
 		d.frameReceived(c, d.now)
-		require.True(t, d.proof(c.d, d.now))
-		require.False(t, d.proof(c.d, woken))
+		require.True(t, d.proof(c.h, d.now))
+		require.False(t, d.proof(c.h, woken))
 	})
 	t.Run("what another owner is told", func(t *testing.T) {
 		d := newTimed()

@@ -12,15 +12,15 @@ const (
 	fresh = time.Second
 	// checkEvery is the shortest time between two checks that frames cause.
 	checkEvery = time.Second
-	// defaultSpare is how many more unheld than held devices are remembered while writes fail.
+	// defaultSpare is how many more unheld than held ids are remembered while writes fail.
 	defaultSpare = 10_000
-	// shards is the number of beats that check every claim once. Devices registered together share
+	// shards is the number of beats that check every claim once. Ids registered together share
 	// a shard and are checked in that order: their entries lie side by side in Redis' memory, which
 	// halves the cost.
 	shards = 10
 )
 
-// A state is what this replica wants for one IMEI, and what it believes that Redis holds.
+// A state is what this replica wants for one id, and what it believes that Redis holds.
 //
 //	            Register                the writer tries            Redis agrees
 //	(nothing) ───────────► unwritten ─────────────────► unconfirmed ─────────────► standing
@@ -33,7 +33,7 @@ const (
 //
 //	(held) ── Release ─► releasing ── Redis agrees ─► released ── nothing late can land ─► forgotten
 //
-// The writer takes the entry of a proven device back: it is next standing, or foreign again.
+// The writer takes the entry of a proven id back: it is next standing, or foreign again.
 type state uint8
 
 const (
@@ -46,8 +46,8 @@ const (
 	standing     // the entry names this instance
 	contested    // the entry named another instance, but a call has failed since: see it again first
 	foreign      // the entry names another instance
-	acknowledged // since then, a frame of the device was acknowledged
-	proven       // and another frame arrived: the device really is here
+	acknowledged // since then, a frame of its client was acknowledged
+	proven       // and another frame arrived: the client really is here
 
 	// Not held.
 	releasing // to be removed from Redis
@@ -73,8 +73,9 @@ func (s state) afterFailure() state {
 	return s
 }
 
-type device struct {
-	imei    string
+// A holding is what this replica knows of an id that it holds, or may still have in Redis.
+type holding struct {
+	id      string
 	state   state  // changed only by table.set
 	claim   *Claim // the newest one; nil: not held
 	dispute *dispute
@@ -90,7 +91,7 @@ type device struct {
 	shard, place int
 }
 
-// A table is this replica's knowledge of its devices. It does no I/O and has no clock; its queues,
+// A table is this replica's knowledge of its ids. It does no I/O and has no clock; its queues,
 // asks and displaced collect work. Registry.mu guards it.
 type table struct {
 	id            string
@@ -98,26 +99,26 @@ type table struct {
 	spare         int
 	wake          chan struct{} // one slot: wakes the writer
 
-	devices map[string]*device
-	shards  [shards][]*device // each is checked in one go
-	made    int
+	holdings map[string]*holding
+	shards   [shards][]*holding // each is checked in one go
+	made     int
 
-	urgent, checks list.List // devices to write, and to check
+	urgent, checks list.List // ids to write, and to check
 	batches        uint64    // started and ended: odd while one is being written
 	away           bool
-	again          map[*device]struct{} // devices that retry queues again
-	talk           chan struct{}        // one slot: asks or heard is not empty
-	asks           map[string][]*Claim  // by instance: claims to ask it about
-	heard          map[string][]string  // by instance: IMEIs to confirm to it
+	again          map[*holding]struct{} // ids that retry queues again
+	talk           chan struct{}         // one slot: asks or heard is not empty
+	asks           map[string][]*Claim   // by instance: claims to ask it about
+	heard          map[string][]string   // by instance: ids to confirm to it
 	displaced      []displacement
 	outliveAt      time.Time // when the next heal over dead instances may be tried
 
-	count     [states]int   // devices by state; count[forgotten] is unused
-	stand     digest.Digest // of the standing devices
+	count     [states]int   // ids by state; count[forgotten] is unused
+	stand     digest.Digest // of the standing ids
 	vouched   vouched
-	indexed   int       // devices believed to be in the index
-	lateUntil time.Time // the latest late of all devices
-	// Until then, each beat searches for what forgotten devices or a late write may leave in Redis.
+	indexed   int       // ids believed to be in the index
+	lateUntil time.Time // the latest late of all ids
+	// Until then, each beat searches for what forgotten ids or a late write may leave in Redis.
 	// Zero: nothing to search for.
 	searchUntil time.Time
 	over        bool // nothing will be written any more; see close
@@ -126,13 +127,13 @@ type table struct {
 func newTable(id string, interval, ttl time.Duration) table {
 	return table{
 		id: id, interval: interval, ttl: ttl, spare: defaultSpare, wake: make(chan struct{}, 1),
-		talk:    make(chan struct{}, 1),
-		devices: map[string]*device{}, again: map[*device]struct{}{},
+		talk:     make(chan struct{}, 1),
+		holdings: map[string]*holding{}, again: map[*holding]struct{}{},
 		asks: map[string][]*Claim{}, heard: map[string][]string{},
 	}
 }
 
-func (t *table) held() int { return len(t.devices) - t.left() }
+func (t *table) held() int { return len(t.holdings) - t.left() }
 
 func (t *table) left() int { return t.count[releasing] + t.count[released] }
 
@@ -140,7 +141,7 @@ func (t *table) disputed() int {
 	return t.count[contested] + t.count[foreign] + t.count[acknowledged] + t.count[proven]
 }
 
-func (t *table) pending() int { return len(t.devices) - t.count[standing] - t.count[released] }
+func (t *table) pending() int { return len(t.holdings) - t.count[standing] - t.count[released] }
 
 func (t *table) healed() bool {
 	return t.count[unconfirmed]+t.count[contested]+t.count[proven] == 0
@@ -154,131 +155,131 @@ func (t *table) idle() bool {
 	return t.urgent.Len() == 0 && t.batches%2 == 0 && t.count[releasing] == 0
 }
 
-func (t *table) register(c *Claim, imei string) (older *Claim) {
-	d := t.devices[imei]
+func (t *table) register(c *Claim, id string) (older *Claim) {
+	h := t.holdings[id]
 	if t.over {
-		return t.refuse(c, d)
+		return t.refuse(c, h)
 	}
-	if d == nil {
-		d = t.add(imei, unwritten)
+	if h == nil {
+		h = t.add(id, unwritten)
 	}
-	older, d.claim, c.d = d.claim, c, d
+	older, h.claim, c.h = h.claim, c, h
 	if older != nil {
 		closeOnce(older.done)
 	}
-	if d.state != unwritten {
-		t.set(d, registering)
+	if h.state != unwritten {
+		t.set(h, registering)
 	}
-	t.enqueue(d, true)
+	t.enqueue(h, true)
 	return older
 }
 
-// close forgets devices that are not held, and those held as soon as they are released.
+// close forgets ids that are not held, and those held as soon as they are released.
 func (t *table) close() {
 	t.over = true
-	for _, d := range t.devices {
-		if d.claim == nil {
-			t.forget(d)
+	for _, h := range t.holdings {
+		if h.claim == nil {
+			t.forget(h)
 		}
 	}
 }
 
-func (t *table) refuse(c *Claim, d *device) (older *Claim) {
-	c.d = &device{}
+func (t *table) refuse(c *Claim, h *holding) (older *Claim) {
+	c.h = &holding{}
 	close(c.done)
-	if d == nil {
+	if h == nil {
 		return nil
 	}
-	older = d.claim
+	older = h.claim
 	t.release(older, time.Time{})
 	return older
 }
 
 func (t *table) release(c *Claim, now time.Time) {
 	closeOnce(c.done)
-	d := c.d
-	if d.claim != c {
+	h := c.h
+	if h.claim != c {
 		return
 	}
-	d.claim = nil
-	if d.state == unwritten || t.over { // nothing to remove, or nobody to do it
-		t.forget(d)
+	h.claim = nil
+	if h.state == unwritten || t.over { // nothing to remove, or nobody to do it
+		t.forget(h)
 		return
 	}
-	t.set(d, releasing)
+	t.set(h, releasing)
 	if t.away && t.left() > t.held()+t.spare {
-		t.forget(d)
+		t.forget(h)
 		t.searchUntil = now.Add(t.ttl)
 		return
 	}
-	t.enqueue(d, true)
+	t.enqueue(h, true)
 }
 
-// frameReceived has a device's entry checked, or completes the proof that the device is here.
+// frameReceived has an id's entry checked, or completes the proof that its client is here.
 func (t *table) frameReceived(c *Claim, now time.Time) {
-	d := c.d
-	if d.claim != c {
+	h := c.h
+	if h.claim != c {
 		return
 	}
 	c.heard = now
 	switch {
-	case d.state == acknowledged || d.state == proven:
-		t.set(d, proven)
-		t.enqueue(d, true)
-	case !d.state.agreed(): // retry checks it until Redis agrees
-	case now.Sub(d.checked) < checkEvery:
-		t.again[d] = struct{}{}
+	case h.state == acknowledged || h.state == proven:
+		t.set(h, proven)
+		t.enqueue(h, true)
+	case !h.state.agreed(): // retry checks it until Redis agrees
+	case now.Sub(h.checked) < checkEvery:
+		t.again[h] = struct{}{}
 	default:
-		d.checked = now
-		t.enqueue(d, false)
+		h.checked = now
+		t.enqueue(h, false)
 	}
 }
 
 func (t *table) frameAcked(c *Claim) {
-	if c.d.claim == c && c.d.state == foreign {
-		t.set(c.d, acknowledged)
+	if c.h.claim == c && c.h.state == foreign {
+		t.set(c.h, acknowledged)
 	}
 }
 
-func (t *table) add(imei string, s state) *device {
-	d := &device{imei: imei, shard: t.made / batchSize % shards}
+func (t *table) add(id string, s state) *holding {
+	h := &holding{id: id, shard: t.made / batchSize % shards}
 	t.made++
-	d.place = len(t.shards[d.shard])
-	t.shards[d.shard] = append(t.shards[d.shard], d)
-	t.devices[imei] = d
-	t.set(d, s)
-	return d
+	h.place = len(t.shards[h.shard])
+	t.shards[h.shard] = append(t.shards[h.shard], h)
+	t.holdings[id] = h
+	t.set(h, s)
+	return h
 }
 
-// forget drops a device that is not held. The order of its shard, which changes, only saves time.
-func (t *table) forget(d *device) {
-	t.index(d, false)
-	t.set(d, forgotten)
-	dequeue(d)
-	delete(t.again, d)
-	delete(t.devices, d.imei)
-	shard := t.shards[d.shard]
+// forget drops an id that is not held. The order of its shard, which changes, only saves time.
+func (t *table) forget(h *holding) {
+	t.index(h, false)
+	t.set(h, forgotten)
+	dequeue(h)
+	delete(t.again, h)
+	delete(t.holdings, h.id)
+	shard := t.shards[h.shard]
 	last := len(shard) - 1
-	shard[last].place = d.place
-	shard[d.place] = shard[last]
+	shard[last].place = h.place
+	shard[h.place] = shard[last]
 	shard[last] = nil
-	t.shards[d.shard] = shard[:last]
+	t.shards[h.shard] = shard[:last]
 }
 
-func (t *table) set(d *device, s state) {
+func (t *table) set(h *holding, s state) {
 	switch {
-	case d.state != standing && s == standing:
-		t.stand.Add(d.imei)
-	case d.state == standing && s != standing:
-		t.stand.Remove(d.imei)
+	case h.state != standing && s == standing:
+		t.stand.Add(h.id)
+	case h.state == standing && s != standing:
+		t.stand.Remove(h.id)
 	}
-	t.count[d.state]--
+	t.count[h.state]--
 	t.count[s]++
-	d.state = s
+	h.state = s
 	if !s.disputed() {
-		d.dispute = nil
+		h.dispute = nil
 	}
 	if !s.agreed() {
-		t.again[d] = struct{}{}
+		t.again[h] = struct{}{}
 	}
 }

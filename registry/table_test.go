@@ -61,23 +61,23 @@ func (d *timed) stands(t *testing.T, imei string) *Claim {
 	c := d.claim(imei)
 	_, ops := d.batch(t)
 	d.answer(ops, reply{}, nil)
-	require.Equal(t, standing, d.devices[imei].state)
+	require.Equal(t, standing, d.holdings[imei].state)
 	return c
 }
 
 // namesR2 makes a standing device's entry name r2.
 func (d *timed) namesR2(t *testing.T, c *Claim) {
 	t.Helper()
-	d.checkStanding(c.d)
+	d.checkStanding(c.h)
 	what, ops := d.batch(t)
 	require.Equal(t, "check", what)
 	d.entry(ops, "r2", nil)
-	require.Equal(t, foreign, c.d.state)
+	require.Equal(t, foreign, c.h.state)
 	what, ops = d.batch(t)
 	require.Equal(t, "heal", what, "it leaves the index")
-	d.answer(ops, reply{foreign: map[string]string{c.d.imei: "r2"}}, nil)
-	require.Equal(t, foreign, c.d.state)
-	require.False(t, c.d.indexed)
+	d.answer(ops, reply{foreign: map[string]string{c.h.id: "r2"}}, nil)
+	require.Equal(t, foreign, c.h.state)
+	require.False(t, c.h.indexed)
 }
 
 // in brings a device into a state and returns its claim, even if released.
@@ -91,12 +91,12 @@ func (d *timed) in(t *testing.T, s state) *Claim {
 	case registering:
 		c = d.claim("imei")
 	case unconfirmed:
-		d.set(c.d, unconfirmed)
+		d.set(c.h, unconfirmed)
 	case contested, foreign, acknowledged, proven:
 		d.namesR2(t, c)
 		switch s {
 		case contested:
-			d.enqueue(c.d, false)
+			d.enqueue(c.h, false)
 			_, ops := d.batch(t)
 			d.entry(ops, nil, errLost)
 		case acknowledged, proven:
@@ -115,7 +115,7 @@ func (d *timed) in(t *testing.T, s state) *Claim {
 			d.answer(ops, reply{}, nil)
 		}
 	}
-	require.Equal(t, s, c.d.state)
+	require.Equal(t, s, c.h.state)
 	return c
 }
 
@@ -179,10 +179,10 @@ func TestWhatACheckFinds(t *testing.T) {
 		for owner, state := range map[any]state{"me": want.ours, nil: want.gone, "": want.gone, "r2": want.others, "r3": foreign} {
 			d := newTimed()
 			c := d.in(t, s)
-			d.enqueue(c.d, false)
+			d.enqueue(c.h, false)
 			_, ops := d.batch(t)
 			d.entry(ops, owner, nil)
-			require.Equal(t, state, c.d.state, "state %d, the entry names %v", s, owner)
+			require.Equal(t, state, c.h.state, "state %d, the entry names %v", s, owner)
 			require.Empty(t, d.miscounted())
 		}
 	}
@@ -197,15 +197,15 @@ func TestAReleaseOfEachState(t *testing.T) {
 		d.release(c, d.now)
 		<-c.done
 		if s == unwritten {
-			require.Equal(t, forgotten, c.d.state, "Redis was never asked")
-			require.Empty(t, d.devices)
+			require.Equal(t, forgotten, c.h.state, "Redis was never asked")
+			require.Empty(t, d.holdings)
 			continue
 		}
-		require.Equal(t, releasing, c.d.state)
+		require.Equal(t, releasing, c.h.state)
 		what, ops := d.batch(t)
 		require.Equal(t, "release", what)
 		d.answer(ops, reply{}, nil)
-		require.Equal(t, forgotten, c.d.state)
+		require.Equal(t, forgotten, c.h.state)
 		require.Zero(t, d.held()+d.left()+d.pending()+d.disputed())
 		require.True(t, d.idle())
 	}
@@ -221,7 +221,7 @@ func TestAWriteOfUnknownFateIsCheckedForAWholeTTL(t *testing.T) {
 	what, ops := d.batch(t)
 	require.Equal(t, "heal", what)
 	d.answer(ops, reply{}, nil)
-	require.Equal(t, standing, c.d.state)
+	require.Equal(t, standing, c.h.state)
 	for _, want := range []string{"check", "check", "check", "check", ""} {
 		d.now = d.now.Add(d.ttl * 3 / 10)
 		d.retry(d.now)
@@ -246,15 +246,15 @@ func TestWhatIsDecidedAnewWhileItIsWrittenIsLeftToTheNextBatch(t *testing.T) {
 	require.Equal(t, "register", what)
 	d.release(back, d.now)
 	require.Empty(t, d.wanted(ops, d.now))
-	require.Equal(t, releasing, back.d.state)
+	require.Equal(t, releasing, back.h.state)
 }
 
 func TestAQueueKeepsItsOrderWhateverIsTakenOutOfIt(t *testing.T) {
 	t.Parallel()
 	d := newTimed()
-	devices := make([]*device, 10)
+	devices := make([]*holding, 10)
 	for i := range devices {
-		devices[i] = d.stands(t, fmt.Sprint(i)).d
+		devices[i] = d.stands(t, fmt.Sprint(i)).h
 	}
 	d.checkShard(0)
 	for _, i := range []int{0, 9, 4} { // the first, the last, and one in the middle become urgent
@@ -271,7 +271,7 @@ func TestAQueueKeepsItsOrderWhateverIsTakenOutOfIt(t *testing.T) {
 	b := d.next(d.now)
 	order := func(ops []op) (imeis string) {
 		for _, o := range ops {
-			imeis += o.d.imei
+			imeis += o.h.id
 		}
 		return imeis
 	}
@@ -337,7 +337,7 @@ type server struct {
 func (s *server) do(what string, ops []op) (got reply) {
 	got.foreign = map[string]string{}
 	for _, o := range ops {
-		imei := o.d.imei
+		imei := o.h.id
 		now, there := s.entries[imei]
 		switch {
 		case what == "release":
@@ -413,7 +413,7 @@ func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 			if len(b.check) > 0 {
 				found := make([]any, len(b.check))
 				for i, o := range b.check {
-					if owner, there := s.entries[o.d.imei]; there {
+					if owner, there := s.entries[o.h.id]; there {
 						found[i] = owner
 					}
 				}
@@ -473,9 +473,9 @@ func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 			d.now = d.now.Add(d.ttl + 1)
 		}
 		for id, c := range claims {
-			if c.d.claim == c {
+			if c.h.claim == c {
 				require.Contains(t, []string{"me", "r2"}, s.entries[id], "seed %d: %s is held", seed, id)
-				require.Equal(t, s.entries[id] == "r2", c.d.state.disputed(), "seed %d: %s", seed, id)
+				require.Equal(t, s.entries[id] == "r2", c.h.state.disputed(), "seed %d: %s", seed, id)
 				require.True(t, s.index[id] || s.entries[id] != "me", "seed %d: %s in the index", seed, id)
 				d.release(c, d.now)
 			}

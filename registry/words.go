@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// In messages between owners, devices are words separated by single spaces. An id may be any
+// In messages between owners, ids are words separated by single spaces. An id may be any
 // string, so it is escaped as in a URL: "%" and two hex digits for a space, a control character, a
 // "%", and a leading "/", which marks messages about disputes; "%" alone is the empty id. Ordinary
 // ids need no escapes, and owners of older versions understand no others. owner.lua escapes in the

@@ -65,7 +65,7 @@ func (r *Registry) run(ctx context.Context, s *redis.Script, name string, ops []
 	}
 	pairs := make([]any, 0, 2*len(ops)+2)
 	for _, o := range ops {
-		pairs = append(pairs, o.d.imei)
+		pairs = append(pairs, o.h.id)
 		if s == healScript {
 			pairs = append(pairs, cmp.Or(o.seen, o.dead))
 		}
@@ -115,13 +115,13 @@ func (r *Registry) check(ctx context.Context, ops []op) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	imeis := make([]string, len(ops))
+	ids := make([]string, len(ops))
 	for i, o := range ops {
-		imeis[i] = o.d.imei
+		ids[i] = o.h.id
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	found, err := r.cfg.Client.HMGet(call, r.keys.Registry(), imeis...).Result()
+	found, err := r.cfg.Client.HMGet(call, r.keys.Registry(), ids...).Result()
 	failpoint.Hit(failpoint.Comparing)
 
 	r.mu.Lock()

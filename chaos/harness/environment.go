@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -61,6 +62,7 @@ type Environment struct {
 	Slack    time.Duration     // what a busy machine may add to a bound
 	Forgot   time.Time         // when the log was lost, and the outcome of batches with it
 	Logins   map[string]string // by instance: "user:password@", unless it uses the default user
+	Programs map[string]string // by instance: its binary, unless it is the usual one
 	Parts    []string          // the parts of the history, in order
 
 	Gate     sync.RWMutex // held shared by each act of traffic, exclusively by faults that end sockets
@@ -79,7 +81,7 @@ func New(
 	w := &Environment{
 		T: t, Seed: seed, Rand: rand.New(rand.NewPCG(seed, stream)), Slack: BusyMachine,
 		binary: binary, Fleet: newFleet(devices),
-		claims: make(map[string]string), Logins: make(map[string]string),
+		claims: make(map[string]string), Logins: make(map[string]string), Programs: make(map[string]string),
 		told: judge.Facts{HeartbeatInterval: Interval, HeartbeatTTL: TTL, Planted: make(map[string]bool)},
 		Settings: map[string]string{
 			"HTTP_ADDR": "127.0.0.1:0", "INGEST_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
@@ -141,7 +143,7 @@ func (w *Environment) Launch(p *Proxy, id string) *Replica {
 	if w.Settings[BatchDelay] != "" {
 		p.DelayEach(IsBatch, w.set(BatchDelay))
 	}
-	r := Launch(w.T, w.binary, id, p, w.Settings)
+	r := Launch(w.T, cmp.Or(w.Programs[id], w.binary), id, p, w.Settings)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.All = append(w.All, r)

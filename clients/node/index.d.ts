@@ -58,6 +58,12 @@ export interface OwnerEvents {
   healed: [count: number];
   /** Redis may have lost entries: everything held is being checked. */
   reconciling: [];
+  /**
+   * Everything held is in Redis again, after it may have lost entries, a call failed, or an entry was put
+   * back. Put back what you keep in Redis beside the entries, such as an index of them by user: it may be
+   * lost too. At most once an interval; after a second loss within one, it is emitted when that is over.
+   */
+  reconciled: [];
 }
 
 export class SupersededError extends Error {}

@@ -52,6 +52,7 @@ func TestOwnersConform(t *testing.T) {
 		"boot":                boots,
 		"superseded":          isSuperseded,
 		"heals":               heals,
+		"tells what is back":  tellsWhatIsBack,
 		"late release":        releasesLate,
 		"dispute":             disputes,
 		"evidence":            takesBackOnEvidence,
@@ -114,6 +115,28 @@ func heals(w *world) {
 	w.HDel(ctx, keys.Registry(), "key-9")
 	o.do("received", "key-9") // at once
 	w.is("key-9", "a")
+}
+
+// Everything is in Redis when it says so, and it says nothing while nothing was lost.
+func tellsWhatIsBack(w *world) {
+	const n = 1200
+	ctx, told := w.t.Context(), event{Event: "reconciled"}
+	w.HSet(ctx, keys.Witness(), "since", "1", "lost", "1", "reason", "gap")
+	o := w.start("a")
+	for i := range n {
+		o.do("register", fmt.Sprint("key-", i))
+	}
+	w.eventually("all are there", func() bool { return w.HLen(ctx, keys.Registry()).Val() == n })
+	first := w.Get(ctx, keys.Heartbeat("a")).Val()
+	w.eventually("it beats", func() bool { return w.Get(ctx, keys.Heartbeat("a")).Val() != first })
+	require.False(w.t, o.has(told), "nothing was lost")
+	w.FlushAll(ctx)
+	o.awaits(told)
+	require.EqualValues(w.t, n, w.HLen(ctx, keys.Registry()).Val())
+	w.HDel(ctx, keys.Registry(), "key-7")
+	o.do("received", "key-7")
+	w.eventually("it says so again", func() bool { return o.count(told) == 2 })
+	require.Equal(w.t, "a", w.entry("key-7"))
 }
 
 func releasesLate(w *world) {

@@ -16,7 +16,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -91,6 +90,7 @@ func beOwner() error {
 	names := map[*registry.Claim]string{}
 	reg, err := registry.New(registry.Config{
 		Client: rdb, Control: ctl, Instance: os.Getenv("INSTANCE"), HeartbeatInterval: ms("INTERVAL"), HeartbeatTTL: ms("TTL"),
+		OnReconciled: func() { say(event{Event: "reconciled"}) },
 		OnDisplaced:  func(key, owner string) { say(event{"displaced", key, owner}) },
 		OnSuperseded: func(older *registry.Claim) { say(event{"superseded", names[older], ""}) },
 	})
@@ -183,12 +183,19 @@ func (o *owner) do(what, key string) {
 	require.NoError(o.t, err)
 }
 
-// has reports whether an event was reported.
-func (o *owner) has(e event) bool {
+// count returns how often an event was reported.
+func (o *owner) count(e event) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.Contains(o.events, e)
+	for _, have := range o.events {
+		if have == e {
+			n++
+		}
+	}
+	return n
 }
+
+func (o *owner) has(e event) bool { return o.count(e) > 0 }
 
 func (o *owner) awaits(e event) {
 	o.t.Helper()

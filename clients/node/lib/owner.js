@@ -61,6 +61,8 @@ export class Owner extends EventEmitter {
   #lost = '';
   #surprise = false;
   #compared = -Infinity;
+  #owed = false; // the event reconciled
+  #reconciled = -Infinity;
   #lastBeat = -Infinity;
   #ready = false; // the former life was handed back
   #scanDue = true;
@@ -121,6 +123,7 @@ export class Owner extends EventEmitter {
       this.table.retry();
       if (this.table.pending === 0) for (const what of ['register', 'release', 'heal', 'check']) this.#recovered(what);
       this.#reconcileAll();
+      this.#tellReconciled();
       if (this.#scanDue && this.#boot) await this.#compare();
     };
     const loop = async () => {
@@ -169,8 +172,8 @@ export class Owner extends EventEmitter {
 
   /** status reports what this owner holds and what fails. */
   status() {
-    const { held, pending, standing } = this.table;
-    return { instance: this.instance, held, pending, standing, failing: Object.fromEntries(this.#failing) };
+    const { held, pending, count } = this.table;
+    return { instance: this.instance, held, pending, standing: count.standing, failing: Object.fromEntries(this.#failing) };
   }
 
   /** stop releases every claim, says goodbye and closes the connections. */
@@ -252,7 +255,7 @@ export class Owner extends EventEmitter {
   #read(got) {
     const held = this.#lost !== '' && got.lost !== this.#lost;
     this.#lost = got.lost;
-    if (got.absent || held || (got.gone && this.table.standing > 0)) this.#surprise = true;
+    if (got.absent || held || (got.gone && this.table.count.standing > 0)) this.#surprise = true;
     this.#reconcileAll();
     if (this.#ready && this.table.indexDiffers(got.size)) this.#scanDue = true;
   }
@@ -263,7 +266,15 @@ export class Owner extends EventEmitter {
     this.#compared = now();
     this.emit('reconciling');
     this.table.checkAll();
-    this.#scanDue = true;
+    this.#owed = this.#scanDue = true;
+  }
+
+  #tellReconciled() {
+    const due = this.#owed && this.table.restored && !this.#over && !this.#failing.has('heartbeat');
+    if (!due || now() - this.#reconciled < this.#o.interval) return;
+    this.#owed = false;
+    this.#reconciled = now();
+    this.emit('reconciled');
   }
 
   /** pump writes batch after batch, one at a time. */
@@ -280,8 +291,9 @@ export class Owner extends EventEmitter {
       const steps = [['register', b.register], ['release', b.release], ['heal', b.heal], ['heal', b.outlive]];
       for (const [name, ops] of steps) failed = (await this.#step(name, this.table.wanted(ops))) ?? failed;
       failed = (await this.#check(b.check)) ?? failed;
-      this.table.ended();
+      this.table.ended(failed !== null);
       this.#tellDisplaced();
+      this.#tellReconciled();
       if (failed && !this.#over) await sleep(Math.min(this.#o.interval / 10, 1000));
     }
   }
@@ -298,7 +310,10 @@ export class Owner extends EventEmitter {
       const got = await this.#own(this.#data, name, args, dead);
       if (dead.length > 0 && got.count < 0) this.table.notYet(ops);
       else this.table.wrote(ops, got, null);
-      if (name === 'heal' && got.count > 0) this.emit('healed', got.count);
+      if (name === 'heal' && got.count > 0) {
+        this.#owed = true;
+        this.emit('healed', got.count);
+      }
       this.#recovered(name);
       this.#read(got);
       return null;
@@ -417,6 +432,7 @@ export class Owner extends EventEmitter {
       return;
     }
     if (this.#over) return;
+    this.#owed = true;
     const first = !this.#failing.has(what);
     this.#failing.set(what, err.message);
     if (first) this.emit('failing', what, err);

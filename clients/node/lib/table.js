@@ -23,7 +23,9 @@ export const batchSize = 500;
  *            acknowledged  a frame was acknowledged after that was seen
  *            proven        and a further frame arrived: the socket here is live
  * not held:  releasing, released
+ * forgotten: not in the table any more
  */
+const states = ['forgotten', 'unwritten', 'registering', 'unconfirmed', 'standing', 'contested', 'foreign', 'acknowledged', 'proven', 'releasing', 'released'];
 const untried = new Set(['unwritten', 'registering']);
 const disputed = new Set(['contested', 'foreign', 'acknowledged', 'proven']);
 const afterFailure = { standing: 'unconfirmed', released: 'releasing', foreign: 'contested', acknowledged: 'contested', proven: 'contested' };
@@ -39,10 +41,12 @@ export class Table {
   again = new Set();
   asks = new Map(); // other owner -> devices to ask it about
   heard = new Map(); // other owner -> words to confirm to it
+  suspects = new Set(); // devices that checkAll queued and no batch has taken yet
   displaced = [];
+  count = Object.fromEntries(states.map((state) => [state, 0])); // of devices; that of forgotten is unused
   indexed = 0;
-  standing = 0;
   batches = 0; // odd while one is under way
+  away = false; // a call of the last batch failed
   lateUntil = 0; // until then a write of unknown fate may land
   outliveAt = 0;
   #made = 0;
@@ -94,17 +98,15 @@ export class Table {
     if (d.claim === claim && d.state === 'foreign') this.#set(d, 'acknowledged');
   }
 
-  get held() {
-    let n = 0;
-    for (const d of this.devices.values()) if (d.claim) n++;
-    return n;
-  }
+  get held() { return this.devices.size - this.count.releasing - this.count.released; }
 
   /** pending is how many keys are not known to be in Redis as they should. */
-  get pending() {
-    let n = 0;
-    for (const d of this.devices.values()) if (d.state !== 'standing' && d.state !== 'released') n++;
-    return n;
+  get pending() { return this.devices.size - this.count.standing - this.count.released; }
+
+  /** restored is whether Redis has all that is held: nothing is lost, and nothing waits to be checked. */
+  get restored() {
+    const { unconfirmed, contested, proven } = this.count;
+    return this.suspects.size + unconfirmed + contested + proven === 0 && !this.away && this.batches % 2 === 0;
   }
 
   enqueue(d, urgent) {
@@ -128,6 +130,7 @@ export class Table {
       const [d] = queue;
       if (!d) break;
       queue.delete(d);
+      this.suspects.delete(d);
       const claim = d.claim, wasUntried = untried.has(d.state);
       if (wasUntried) this.#set(d, 'unconfirmed');
       if (!claim) b.release.push({ d, claim });
@@ -145,8 +148,9 @@ export class Table {
     return ops.filter((o) => o.d.claim === o.claim && (!o.seen || this.#proof(o.d)) && (!o.dead || o.d.dispute?.owner === o.dead));
   }
 
-  ended() {
+  ended(failed) {
     this.batches++;
+    this.away = failed;
   }
 
   /** wrote records what a script did, or that nobody knows what it did. */
@@ -154,7 +158,7 @@ export class Table {
     const at = now();
     for (const o of ops) {
       const d = o.d, owner = reply?.foreign.get(d.key);
-      if (this.devices.get(d.key) !== d) continue;
+      if (d.state === 'forgotten') continue;
       if (err) {
         this.lateUntil = d.late = at + this.#ttl;
         this.#set(d, afterFailure[d.state] ?? d.state);
@@ -180,6 +184,7 @@ export class Table {
   checked(ops, found, err) {
     ops.forEach((o, i) => {
       const d = o.d;
+      if (d.state === 'forgotten') return;
       if (err) return void this.#set(d, afterFailure[d.state] ?? d.state);
       d.checked = now();
       const owner = found[i] ?? '';
@@ -217,6 +222,7 @@ export class Table {
 
   checkAll() {
     for (const d of this.devices.values()) this.checkStanding(d.key);
+    this.suspects = new Set(this.checks);
   }
 
   checkStanding(key) {
@@ -345,7 +351,7 @@ export class Table {
 
   #add(key, state) {
     const d = {
-      key, state, claim: null, dispute: null, late: 0, checked: -Infinity, indexed: false, wrote: -1, scanned: -1,
+      key, state: 'forgotten', claim: null, dispute: null, late: 0, checked: -Infinity, indexed: false, wrote: -1, scanned: -1,
       shard: Math.floor(this.#made++ / batchSize) % shards,
     };
     this.devices.set(key, d);
@@ -355,8 +361,8 @@ export class Table {
 
   #forget(d) {
     this.#index(d, false);
-    if (d.state === 'standing') this.standing--;
-    for (const queue of [this.urgent, this.checks, this.again]) queue.delete(d);
+    this.#set(d, 'forgotten');
+    for (const queue of [this.urgent, this.checks, this.suspects, this.again]) queue.delete(d);
     this.devices.delete(d.key);
   }
 
@@ -367,7 +373,8 @@ export class Table {
   }
 
   #set(d, state) {
-    this.standing += (state === 'standing') - (d.state === 'standing');
+    this.count[d.state]--;
+    this.count[state]++;
     d.state = state;
     if (!disputed.has(state)) d.dispute = null;
     if (state !== 'standing' && state !== 'released') this.again.add(d);

@@ -1,14 +1,14 @@
 -- heal.lua: restores entries that their owner still holds (after guard.ListenLua and owner.lua). It
 -- writes an entry only if it is absent, or names exactly the instance that the owner saw there.
--- That takes evidence against the instance: a fresh frame of the device, for which the caller
+-- That takes evidence against the instance: a fresh frame of its client, for which the caller
 -- vouches, or, with KEYS[6..], its death by the guard's own conditions, checked here.
 -- KEYS[6..] heartbeats of the instances that may be dead
--- ARGV[5..] pairs: IMEI, instance seen ('': none); with KEYS[6..] three more at the end: GAP ms,
+-- ARGV[5..] pairs: id, instance seen ('': none); with KEYS[6..] three more at the end: GAP ms,
 --   GRACE ms, '1': this owner's beats have landed lately
 -- Entries that name another instance leave the owner's index: they are not its own to be swept, and
 -- the full scan is postponed only while indexes and entries are equally many.
 -- Extra: number of entries restored, or -1 if none of KEYS[6..] is dead (nothing was read); foreign
--- entries as a flat list IMEI, instance.
+-- entries as a flat list id, instance.
 
 -- may_listen(): if this user may not read the counters, an attempt would hold everybody's sweeps.
 local function may_listen()

@@ -61,7 +61,7 @@ local function found_gone()
   if not emptied or emptied < (lost or 0) then redis.pcall('HSET', KEYS[4], 'lost', server_ms()) end
 end
 
--- index(command, list, first) updates the reverse index with the IMEIs in list from first on, and
+-- index(command, list, first) updates the reverse index with the ids in list from first on, and
 -- returns the number of members changed, nil if unknown. An index of another type must not fail a
 -- registration; reply() reports it.
 local function index(command, list, first)
@@ -87,9 +87,9 @@ local function word(id)
   return (string.gsub(id, '^/', '%%2F'))
 end
 
--- Notifies former owners of the devices that they lost, on the channels named like their
+-- Notifies former owners of the ids that they lost, on the channels named like their
 --   heartbeats. An owner that misses it notices at its next check.
--- found: the previous entries of the IMEIs in list, from first on.
+-- found: the previous entries of the ids in list, from first on.
 local function tell(found, list, first)
   local me, moved = ARGV[1], {}
   for i = 1, #found do

@@ -1,5 +1,5 @@
--- register.lua: registers devices of one owner; the newest claim wins (after owner.lua).
--- ARGV[5..] IMEIs, at most 1000
+-- register.lua: registers ids of one owner; the newest claim wins (after owner.lua).
+-- ARGV[5..] ids, at most 1000
 assert_life()
 local found = redis.call('HMGET', KEYS[5], unpack(ARGV, 5))
 local me, fields = ARGV[1], {}

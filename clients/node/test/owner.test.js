@@ -70,6 +70,23 @@ for (const [library, client] of Object.entries(clients)) {
       await until(async () => (await redis.scard(`${t.name}:instance:devices:node-1`)) === 3);
     });
 
+    test('tells when everything is back', async (t) => {
+      await redis.hset(`${t.name}:janitor:witness`, { since: 1, lost: 1, reason: 'gap' });
+      const missing = []; // of the entries, at each event
+      const o = await owner(t, { instance: 'node-1', ttl: 60_000 }, { // no stall of the machine is a loss
+        reconciled: async () => missing.push(2000 - (await redis.hlen(`${t.name}:connections:registry`))),
+      });
+      await Promise.all(Array.from({ length: 2000 }, (_, i) => o.register(`user-${i}`).landed));
+      for (let i = 0; i < 3; i++) await o.heartbeat();
+      await until(() => o.table.restored);
+      assert.deepEqual(missing, [], 'nothing was lost');
+      await redis.flushall();
+      await until(() => missing.length > 0);
+      await redis.hdel(`${t.name}:connections:registry`, 'user-7');
+      await until(() => missing.length > 1);
+      assert.deepEqual(missing, [0, 0]);
+    });
+
     test('the newer socket of a key wins', async (t) => {
       const o = await owner(t, { instance: 'node-1' });
       const older = o.register('alice'), newer = o.register('alice');
@@ -157,16 +174,20 @@ for (const [library, client] of Object.entries(clients)) {
 
     test('Redis dies and comes back empty', async (t) => {
       const events = [];
-      const o = await owner(t, { instance: 'node-1' }, { failing: (what) => events.push(what), recovered: (what) => events.push('+' + what) });
+      const o = await owner(t, { instance: 'node-1' }, {
+        failing: (what) => events.push(what), recovered: (what) => events.push('+' + what), reconciled: () => events.push('reconciled'),
+      });
       await o.register('alice').landed;
       await server.kill();
       const while_away = o.register('bob');
       await until(() => events.includes('heartbeat'));
+      events.length = 0;
       await server.start();
       await while_away.landed;
       await until(async () => (await entry(t, 'alice')) === 'node-1' && (await entry(t, 'bob')) === 'node-1');
       await until(() => events.includes('+heartbeat'));
       await until(() => Object.keys(o.status().failing).length === 0);
+      await until(() => events.includes('reconciled'));
     });
   });
 }

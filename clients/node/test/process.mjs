@@ -11,6 +11,7 @@ const say = (event, more = {}) => process.stdout.write(JSON.stringify({ event, .
 const redis = new Redis({ port: Number(REDIS_PORT), host: '127.0.0.1', lazyConnect: true, retryStrategy: () => 50 });
 const owner = new Owner({ redis, instance: INSTANCE, interval: Number(INTERVAL), ttl: Number(TTL) });
 owner.on('displaced', ({ key, owner }) => say('displaced', { key, owner }));
+owner.on('reconciled', () => say('reconciled'));
 owner.on('superseded', () => process.exit(3));
 owner.on('failing', (what, err) => process.stderr.write(`${what}: ${err.message}\n`));
 

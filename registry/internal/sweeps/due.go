@@ -60,7 +60,7 @@ const (
 // it learns of them (heal.lua), within milliseconds if notified, so a pass counts a few times
 // before it believes them.
 //
-// Equal numbers of both still cancel out, if a writer that notifies nobody takes over devices whose
+// Equal numbers of both still cancel out, if a writer that notifies nobody takes over ids whose
 // old sockets are still open, until their owners check them. So if the last scan met an owner that
 // is not on the roster, or entries of one without an index now, every interval has a scan. The
 // mass-failure breaker relies on that: it knows owners without a roster entry only from full scans,

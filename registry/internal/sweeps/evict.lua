@@ -1,6 +1,6 @@
 -- evict.lua: the body (after guard.lua) that evicts entries of one dead owner.
 -- KEYS[6] registry  KEYS[7] the owner's index; omitted if it will be deleted as a whole
--- ARGV[8..] IMEIs, distinct, at most 1000: unpack fails just below 8,000
+-- ARGV[8..] ids, distinct, at most 1000: unpack fails just below 8,000
 -- Result: DONE, entries evicted, entries that named somebody else, the error that kept the index
 -- unchanged ('': none).
 local function usable(key, want)

@@ -185,13 +185,13 @@ func (w *scan) page(ctx context.Context, page []string) error {
 		if len(entry) < 2 {
 			break
 		}
-		imei, owner := entry[0], entry[1]
+		id, owner := entry[0], entry[1]
 		delete(w.silent, owner)
 		if !w.second {
-			w.meet(owner, imei)
+			w.meet(owner, id)
 		}
 		if one := p.Owner(); (one == "" || one == owner) && (!w.second || w.crowd || w.later[owner]) {
-			entries[owner] = append(entries[owner], imei)
+			entries[owner] = append(entries[owner], id)
 		}
 	}
 	liveness, err := p.Liveness(ctx, slices.Collect(maps.Keys(entries)))
@@ -200,18 +200,18 @@ func (w *scan) page(ctx context.Context, page []string) error {
 	}
 	all := p.Owner() == "" && !p.DryRun()
 	swept := w.at.Load()
-	for owner, imeis := range entries {
+	for owner, ids := range entries {
 		switch {
 		case liveness[owner] == janitor.Unreadable:
-			p.Skip(janitor.SkipUnreadable, len(imeis))
+			p.Skip(janitor.SkipUnreadable, len(ids))
 		case liveness[owner] == janitor.Alive:
 		case all && swept != nil && *swept == owner:
 			// the next full scan finds entries that its index lacks
 		case all && !w.second && !p.Listed(owner):
 			w.leave(owner)
 		default:
-			for _, imei := range imeis {
-				if err := w.batcher.add(ctx, owner, imei); err != nil {
+			for _, id := range ids {
+				if err := w.batcher.add(ctx, owner, id); err != nil {
 					return err
 				}
 			}
@@ -220,7 +220,7 @@ func (w *scan) page(ctx context.Context, page []string) error {
 	return nil
 }
 
-func (w *scan) meet(owner, imei string) {
+func (w *scan) meet(owner, id string) {
 	m := w.met[owner]
 	if m == nil {
 		if len(w.met) == metMost {
@@ -230,7 +230,7 @@ func (w *scan) meet(owner, imei string) {
 		w.met[owner] = m
 	}
 	m.Count++
-	m.Digest.Add(imei)
+	m.Digest.Add(id)
 }
 
 func (w *scan) leave(owner string) {

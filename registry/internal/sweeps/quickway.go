@@ -14,7 +14,7 @@ import (
 
 // quickWay is the sweep "owners": it reads the roster's heartbeats, and sweeps an owner that fell
 // silent, or that left gracefully, through its reverse index. While all live it costs
-// O(instances), whatever the number of devices.
+// O(instances), whatever the number of ids.
 type quickWay struct {
 	*sweeps
 	dry map[string]finding // of a dry run
@@ -148,8 +148,8 @@ func (s *quickWay) sweep(
 				s.at.Store(&owner)
 			}
 		}
-		for _, imei := range page {
-			if err := b.add(ctx, owner, imei); err != nil {
+		for _, id := range page {
+			if err := b.add(ctx, owner, id); err != nil {
 				return 0, 0, err
 			}
 		}
