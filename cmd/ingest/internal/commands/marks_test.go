@@ -80,12 +80,19 @@ func TestACommandThatWasMarkedAndNotWrittenWaitsOn(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, verdictSend, verdict)
 	}
-	y, err := New(x.cfg) // its next life, or another
+	cfg := x.cfg
+	cfg.Instance = "z"
+	z, err := New(cfg)
+	require.NoError(t, err)
+	added, err := z.add(t.Context(), e, Expired, "")
+	require.NoError(t, err)
+	require.Equal(t, verdictTaken, added, "x may report yet")
+	y, err := New(x.cfg) // its next life
 	require.NoError(t, err)
 	verdict, _, _, err := y.take(t.Context(), e)
 	require.NoError(t, err)
 	require.Equal(t, verdictTaken, verdict)
-	added, err := y.add(t.Context(), e, verdictWaits, "")
+	added, err = y.add(t.Context(), e, verdictWaits, "")
 	require.NoError(t, err)
 	require.Equal(t, "instance_lost", added)
 	b.settled(1)
@@ -101,11 +108,18 @@ func TestNoQueuedCommandIsSentAgainThoughOneOfItsMarksIsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, redistest.Shared(t))
-			b.claimsAndDies("x", b.queues("c1", imei, "getver", "expires", in(2*time.Second)))
+			x := b.claimsAndDies("x", b.queues("c1", imei, "getver", "expires", in(2*time.Second)))
 			lose(b)
 			a := b.gate("a")
 			d := a.connects(imei)
 			d.obeys()
+			cfg := x.cfg
+			cfg.Instance = "a"
+			y, err := New(cfg)
+			require.NoError(t, err)
+			verdict, _, _, err := y.take(t.Context(), x.waiting.devices[imei][0])
+			require.NoError(t, err)
+			require.Equal(t, verdictTaken, verdict)
 			a.reads(func(c *Config) { c.Answer = 300 * time.Millisecond })
 			require.Equal(t, InstanceLost, b.settled(1)["c1"].Status)
 			require.Empty(t, d.heard())

@@ -101,13 +101,28 @@ func TestAQueuedCommandIsNotSentAfterItExpired(t *testing.T) {
 	a := b.instance("a")
 	d := a.connects(imei)
 	d.obeys()
-	b.queues("c1", imei, "late", "expires", in(-time.Millisecond))
+	at := b.queues("c1", imei, "late", "expires", in(-time.Millisecond))
+	e := entry{stream: Queue(b.layout), at: at, Command: Command{ID: "c1", IMEI: imei, Expires: time.Now().Add(-time.Millisecond)}}
+	verdict, _, _, err := a.reader.take(t.Context(), e)
+	require.NoError(t, err)
+	require.Contains(t, []string{verdictExpired, verdictGone}, verdict)
 	require.Equal(t, Expired, b.settled(1)["c1"].Status)
 	require.Empty(t, d.heard())
 }
 
 func TestADeviceThatLeavesBeforeACommandIsWrittenGetsItElsewhere(t *testing.T) {
 	t.Parallel()
+	t.Run("from the queue", func(t *testing.T) {
+		t.Parallel()
+		leavesBeforeItIsWritten(t, func(b *bench) { b.queues("c1", imei, "getver") })
+	})
+	t.Run("from its instance", func(t *testing.T) {
+		t.Parallel()
+		leavesBeforeItIsWritten(t, func(b *bench) { b.adds("x", "c1", imei, "getver", "queue", "true") })
+	})
+}
+
+func leavesBeforeItIsWritten(t *testing.T, add func(b *bench)) {
 	b := setup(t, redistest.Shared(t))
 	// Redis permits it, and the socket ends before the session writes it.
 	left, permitted := make(chan struct{}), 0
@@ -126,7 +141,7 @@ func TestADeviceThatLeavesBeforeACommandIsWrittenGetsItElsewhere(t *testing.T) {
 	require.NoError(t, b.rdb.HSet(t.Context(), b.layout.Registry(), imei, "x").Err())
 	x := &instance{bench: b, id: "x"}
 	x.reads(func(c *Config) { c.Devices = ready{leaves} })
-	b.queues("c1", imei, "getver")
+	add(b)
 	<-left
 	a := b.instance("a")
 	d := a.connects(imei)
