@@ -1,9 +1,9 @@
 package orphan
 
 import (
+	"maps"
 	"regexp"
 	"slices"
-	"unicode/utf8"
 )
 
 // A candidate is one key, or one member, that a rule is about.
@@ -20,12 +20,12 @@ type candidate struct {
 	rest    *rest             // its parent has gone by the rule itself, and this was left; nil: not known
 }
 
-// name is what reports, marks and the log call a candidate.
+// name is what reports, marks and the log call a candidate. Bytes that are not text are spelled.
 func (c *candidate) name() string {
 	if c.member != "" {
-		return c.key + " " + c.member
+		return spell(c.key) + " " + spell(c.member)
 	}
-	return c.key
+	return spell(c.key)
 }
 
 var looksLike = map[string]*regexp.Regexp{
@@ -34,9 +34,8 @@ var looksLike = map[string]*regexp.Regexp{
 	"integer":  regexp.MustCompile(`^-?[0-9]+$`),
 }
 
-// ours tells whether the variables look as Only says, and are none of the words of Not. A name
-// that is no UTF-8 is somebody else's: it could not stand in the log. So is the member "": there
-// it could not be told from its key.
+// ours tells whether the variables look as Only says, and are none of the words of Not, and a member
+// has the form of Members.As. The member "" has none: its name could not be told from its key's.
 func (r *rule) ours(c *candidate) bool {
 	for name, like := range r.Only {
 		if !looksLike[like].MatchString(c.values[name]) {
@@ -48,15 +47,19 @@ func (r *rule) ours(c *candidate) bool {
 			return false
 		}
 	}
-	return utf8.ValidString(c.name()) && (r.candidates != nil || c.member != "")
+	if r.candidates == nil {
+		for _, p := range r.member.parts {
+			if _, has := c.values[p.text]; p.variable && !has {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // ofKey makes the candidate of a key that a scan has found; nil if the rule is not about it. A
 // related key stands for its parent, which is to be looked for.
 func (r *rule) ofKey(key string) *candidate {
-	if !utf8.ValidString(key) {
-		return nil
-	}
 	if r.candidates != nil {
 		if values, ok := r.candidates.match(key); ok {
 			return &candidate{key: key, values: values}
@@ -76,7 +79,9 @@ func (r *rule) ofKey(key string) *candidate {
 				if c.key, ok = r.container.expand(values); !ok {
 					return nil
 				}
-				c.member = values[r.Members.As]
+				if c.member, ok = r.member.expand(values); !ok {
+					return nil
+				}
 				return c
 			}
 			if c.key, ok = r.candidates.expand(values); ok {
@@ -93,7 +98,8 @@ func (r *rule) ofMember(key, member string) *candidate {
 	if !ok {
 		return nil
 	}
-	values[r.Members.As] = member
+	parts, _ := r.member.match(member) // of another form it lacks variables: see ours
+	maps.Copy(values, parts)
 	return &candidate{key: key, member: member, values: values}
 }
 
@@ -104,15 +110,16 @@ func (r *rule) ofName(name string) *candidate {
 			if name[i] != ' ' {
 				continue
 			}
-			if c := r.ofMember(name[:i], name[i+1:]); c != nil {
+			if c := r.ofMember(unspell(name[:i]), unspell(name[i+1:])); c != nil {
 				return c
 			}
 		}
 		return nil
 	}
-	values, ok := r.candidates.match(name)
+	key := unspell(name)
+	values, ok := r.candidates.match(key)
 	if !ok {
 		return nil
 	}
-	return &candidate{key: name, values: values}
+	return &candidate{key: key, values: values}
 }

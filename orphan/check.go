@@ -183,10 +183,7 @@ func (c *checker) related() {
 		if c.keys != nil {
 			own = c.keys.variables()
 		} else if r.Members != nil {
-			own = []string{r.Members.As}
-			if c.container != nil {
-				own = append(c.container.variables(), r.Members.As)
-			}
+			own = c.variables()[:len(c.variables())-len(r.Bind)]
 		}
 		for _, name := range own {
 			if !slices.Contains(t.variables(), name) {

@@ -182,8 +182,12 @@ func (r *rule) finding(f *finding, n *notes) Finding {
 	if len(related) > 0 && related[0] == f.key {
 		related = related[1:]
 	}
+	spelled := slices.Clone(related)
+	for i, key := range spelled {
+		spelled[i] = spell(key)
+	}
 	return Finding{
-		Rule: r.Name, Name: f.name(), Related: related, Verdict: f.verdict, Why: f.why, Since: n.marks[f.name()].at,
+		Rule: r.Name, Name: f.name(), Related: spelled, Verdict: f.verdict, Why: f.why, Since: n.marks[f.name()].at,
 	}
 }
 
