@@ -50,6 +50,7 @@ func review(rules []Rule) (warnings, notes []string) {
 		s.spelling()
 		s.idle()
 		s.names()
+		s.libraries()
 		s.fleet()
 		for j := range all {
 			if i != j {
