@@ -191,8 +191,8 @@ func (r *rule) finding(f *finding, n *notes) Finding {
 	}
 }
 
-// Explain looks at one key now, or at one member (its key, a space, and the member), and returns
-// the finding of each rule that covers it, or none if no rule does.
+// Explain looks at one key now, or at one member (its key, a space, and the member), spelled as in
+// reports, and returns the finding of each rule that covers it, or none if no rule does.
 func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 	c := plainly{s.c.Client}
 	servers, err := masters(ctx, s.c.Client)

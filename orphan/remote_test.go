@@ -224,5 +224,5 @@ func TestOnAClusterWhatARuleThatIsGoneIntendedIsSettled(t *testing.T) {
 	require.Equal(t, "1", r.rdb.HGet(t.Context(), r.layout.Witness(), "evicted_total").Val())
 	entry, err := readEntry("gone", r.rdb.HGet(t.Context(), binnedKey(r.layout, "gone"), "gone-1-0").Val())
 	require.NoError(t, err)
-	require.Equal(t, "cart:a", entry.Key)
+	require.Equal(t, "cart:a", string(entry.Key))
 }

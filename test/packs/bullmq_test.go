@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -130,7 +129,7 @@ func TestBullMQAndBull(t *testing.T) {
 			}
 			orphans, living := state(t, rdb)
 			require.GreaterOrEqual(t, len(orphans), 8, "hashes, entries, and their logs")
-			w := startWorker(t, server, "bullmq", time.Second)
+			w := startWorker(t, server, "bullmq", apart)
 			allGo()
 			_, left := state(t, rdb)
 			require.Subset(t, left, living, "and nothing else") // a job may have written a line since

@@ -46,7 +46,7 @@ func TestBeeQueue(t *testing.T) {
 	require.Len(t, orphans, 6)
 	all := rdb.HLen(ctx, "bq:mail:jobs").Val()
 
-	w := startWorker(t, server, "bee-queue", time.Second)
+	w := startWorker(t, server, "bee-queue", apart)
 	eventually(t, "all orphans go", func() bool {
 		left := 0
 		for _, job := range orphans {
