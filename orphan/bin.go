@@ -74,10 +74,10 @@ const (
 type binned struct {
 	ID      string  `json:"id"`
 	Name    string  `json:"name"`
-	Key     string  `json:"key"`
-	Member  *string `json:"member,omitempty"`
+	Key     raw     `json:"key"`
+	Member  *raw    `json:"member,omitempty"`
 	By      string  `json:"by,omitempty"` // the command that removed the member: ZREM, SREM, HDEL
-	Aside   string  `json:"aside"`
+	Aside   raw     `json:"aside"`
 	Expires float64 `json:"expires"` // ms; -1: never
 	At      float64 `json:"at"`
 	Pass    float64 `json:"pass"`
@@ -89,12 +89,12 @@ type binned struct {
 
 func (b binned) shown() Binned {
 	shown := Binned{
-		ID: b.rule + "/" + b.ID, Rule: b.rule, Name: b.Name, Key: b.Key,
+		ID: b.rule + "/" + b.ID, Rule: b.rule, Name: b.Name, Key: spell(string(b.Key)),
 		Removed: time.UnixMilli(int64(b.At)), Until: time.UnixMilli(int64(b.Until)),
 		Pass: time.UnixMilli(int64(b.Pass)),
 	}
 	if b.Member != nil {
-		shown.Member = *b.Member
+		shown.Member = spell(string(*b.Member))
 	}
 	return shown
 }
@@ -331,16 +331,16 @@ func (b Bins) forget(ctx context.Context, rule string, entries []binned) error {
 }
 
 func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, error) {
-	member := ""
+	member, key, aside := "", spell(string(e.Key)), spell(string(e.Aside))
 	if e.Member != nil {
-		member = *e.Member
+		member = string(*e.Member)
 	}
 	if e.Member != nil && e.By == "" {
 		return Restored{Binned: e.shown(), Fate: NoType,
-			Sentence: "its entry does not say of what type " + e.Key + " was; what it had of it is in " +
-				e.Aside}, nil
+			Sentence: "its entry does not say of what type " + key + " was; what it had of it is in " +
+				aside}, nil
 	}
-	said, err := restoreScript.Run(ctx, b.Client, []string{e.Aside, e.Key}, e.By, member,
+	said, err := restoreScript.Run(ctx, b.Client, []string{string(e.Aside), string(e.Key)}, e.By, member,
 		int64(e.Expires)).Text()
 	if err != nil {
 		return Restored{}, err
@@ -349,17 +349,17 @@ func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, er
 	moment := func(ms float64) string { return time.UnixMilli(int64(ms)).UTC().Format(time.RFC3339) }
 	switch said {
 	case "restored":
-		r.Fate, r.Sentence = Back, e.Key+" is there again"
+		r.Fate, r.Sentence = Back, key+" is there again"
 	case "taken":
 		r.Fate = InUse
-		r.Sentence = e.Key + " is in use again, and was not overwritten; move that away first, and restore it until " +
+		r.Sentence = key + " is in use again, and was not overwritten; move that away first, and restore it until " +
 			moment(e.Until)
 	case "expired":
-		r.Fate, r.Sentence = Expired, fmt.Sprintf("%s would have expired at %s", e.Key, moment(e.Expires))
+		r.Fate, r.Sentence = Expired, fmt.Sprintf("%s would have expired at %s", key, moment(e.Expires))
 	default:
 		r.Fate, r.Sentence = Dropped, "the bin has dropped it: its time was over at "+moment(e.Until)
 		if e.Until > float64(at.UnixMilli()) {
-			r.Sentence = "the bin has lost it: " + e.Aside + " is not there"
+			r.Sentence = "the bin has lost it: " + aside + " is not there"
 		}
 	}
 	return r, nil

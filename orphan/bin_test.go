@@ -30,8 +30,8 @@ func TestNothingInABinExpiresAndItIsDroppedWhenItsTimeIsOver(t *testing.T) {
 		for _, text := range r.rdb.HGetAll(ctx, binnedKey(r.layout, "sessions")).Val() {
 			e, err := readEntry("sessions", text)
 			require.NoError(t, err)
-			require.Equal(t, time.Duration(-1), r.rdb.PTTL(ctx, e.Aside).Val())
-			aside = append(aside, e.Aside)
+			require.Equal(t, time.Duration(-1), r.rdb.PTTL(ctx, string(e.Aside)).Val())
+			aside = append(aside, string(e.Aside))
 		}
 		require.Len(t, aside, n)
 

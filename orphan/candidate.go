@@ -1,9 +1,9 @@
 package orphan
 
 import (
+	"maps"
 	"regexp"
 	"slices"
-	"unicode/utf8"
 )
 
 // A candidate is one key, or one member, that a rule is about.
@@ -20,12 +20,12 @@ type candidate struct {
 	rest    *rest             // its parent has gone by the rule itself, and this was left; nil: not known
 }
 
-// name is what reports, marks and the log call a candidate.
+// name is what reports, marks and the log call a candidate. Bytes that are not text are spelled.
 func (c *candidate) name() string {
 	if c.member != "" {
-		return c.key + " " + c.member
+		return spell(c.key) + " " + spell(c.member)
 	}
-	return c.key
+	return spell(c.key)
 }
 
 var looksLike = map[string]*regexp.Regexp{
@@ -35,16 +35,23 @@ var looksLike = map[string]*regexp.Regexp{
 	"hex":      regexp.MustCompile(`^[0-9a-fA-F]{8,}$`),
 }
 
-// ours reports whether the variables match Only and are none of the words of Not. readValue judges
-// those of Bind, once the value is read. A name that is not UTF-8 is somebody else's, since the log
-// could not hold it. So is the member "", which the log could not distinguish from its key.
+// ours reports whether the variables match Only and are none of the words of Not, and a member has
+// the form of Members.As. readValue judges the variables of Bind, once the value is read. The member
+// "" has no form, since its name could not be distinguished from its key's.
 func (r *rule) ours(c *candidate) bool {
 	for name := range c.values {
 		if _, bound := r.bind[name]; !bound && !r.fits(name, c.values) {
 			return false
 		}
 	}
-	return utf8.ValidString(c.name()) && (r.candidates != nil || c.member != "")
+	if r.candidates == nil {
+		for _, p := range r.member.parts {
+			if _, has := c.values[p.text]; p.variable && !has {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // fits reports whether a variable looks as Only says, and is none of the words of Not.
@@ -56,9 +63,6 @@ func (r *rule) fits(name string, values map[string]string) bool {
 // ofKey makes the candidate of a key that a scan has found; nil if the rule is not about it. A
 // related key stands for its parent, which is to be looked for.
 func (r *rule) ofKey(key string) *candidate {
-	if !utf8.ValidString(key) {
-		return nil
-	}
 	if r.candidates != nil {
 		if values, ok := r.candidates.match(key); ok {
 			return &candidate{key: key, values: values}
@@ -78,7 +82,9 @@ func (r *rule) ofKey(key string) *candidate {
 				if c.key, ok = r.container.expand(values); !ok {
 					return nil
 				}
-				c.member = values[r.Members.As]
+				if c.member, ok = r.member.expand(values); !ok {
+					return nil
+				}
 				return c
 			}
 			if c.key, ok = r.candidates.expand(values); ok {
@@ -95,7 +101,8 @@ func (r *rule) ofMember(key, member string) *candidate {
 	if !ok {
 		return nil
 	}
-	values[r.Members.As] = member
+	parts, _ := r.member.match(member) // of another form it lacks variables: see ours
+	maps.Copy(values, parts)
 	return &candidate{key: key, member: member, values: values}
 }
 
@@ -106,15 +113,16 @@ func (r *rule) ofName(name string) *candidate {
 			if name[i] != ' ' {
 				continue
 			}
-			if c := r.ofMember(name[:i], name[i+1:]); c != nil {
+			if c := r.ofMember(unspell(name[:i]), unspell(name[i+1:])); c != nil {
 				return c
 			}
 		}
 		return nil
 	}
-	values, ok := r.candidates.match(name)
+	key := unspell(name)
+	values, ok := r.candidates.match(key)
 	if !ok {
 		return nil
 	}
-	return &candidate{key: name, values: values}
+	return &candidate{key: key, values: values}
 }

@@ -183,10 +183,7 @@ func (c *checker) related() {
 		if c.keys != nil {
 			own = c.keys.variables()
 		} else if r.Members != nil {
-			own = []string{r.Members.As}
-			if c.container != nil {
-				own = append(c.container.variables(), r.Members.As)
-			}
+			own = c.variables()[:len(c.variables())-len(r.Bind)]
 		}
 		for _, name := range own {
 			if !slices.Contains(t.variables(), name) {
@@ -212,7 +209,7 @@ func (c *checker) related() {
 	for _, ref := range c.references() {
 		for _, at := range sorted(deleted) {
 			if c.takes(at, ref) {
-				c.fault(at, "could delete %s, which the rule relies on", ref.field)
+				c.fault(at, "could delete %s, which the rule relies on%s", ref.field, c.exclude(at, ref))
 			}
 		}
 		if c.container != nil && !ref.score && (ref.kind == "" || ref.kind == r.Members.kind()) &&
@@ -308,29 +305,51 @@ func literal(text string) string {
 }
 
 // takes reports whether the rule could delete a key that a rule relies on. It deletes no candidate
-// of another type than Type, and none whose variables are words of Not.
+// of another type than Type, or than what Read can read, and none whose variables are words of Not.
 func (c *checker) takes(at string, ref reference) bool {
+	kind := cmp.Or(c.rule.Type, readable[c.rule.Read])
 	switch {
 	case !c.deleted[at].meets(ref.pattern):
 		return false
 	case at != "keys":
 		return true
-	case c.rule.Type != "" && ref.kind != "" && ref.kind != c.rule.Type:
+	case kind != "" && ref.kind != "" && ref.kind != kind:
 		return false
 	}
 	return !c.spared(ref)
 }
 
+// anything is the value of a variable that may have any.
+const anything = "\x00"
+
+// read reads a key of the reference as a candidate.
+func (c *checker) read(ref reference) (values map[string]string, ok bool) {
+	values = map[string]string{}
+	for _, name := range ref.t.variables() {
+		values[name] = anything
+	}
+	name, _ := ref.t.expand(values)
+	return c.keys.match(name)
+}
+
+// exclude is what a fault adds about a candidate that Not could leave out.
+func (c *checker) exclude(at string, ref reference) string {
+	if at != "keys" {
+		return ""
+	}
+	is, _ := c.read(ref)
+	for _, name := range sorted(is) {
+		if !strings.Contains(is[name], anything) {
+			return fmt.Sprintf(": leave it out with not: {%s: [%s]}", name, is[name])
+		}
+	}
+	return ""
+}
+
 // spared reports whether a key of the reference, as a candidate, has one of the words of Not. Its
 // variables hold no ':', so whatever they are, they are the same parts of the name.
 func (c *checker) spared(ref reference) bool {
-	const any = "\x00"
-	values := map[string]string{}
-	for _, name := range ref.t.variables() {
-		values[name] = any
-	}
-	name, _ := ref.t.expand(values)
-	is, ok := c.keys.match(name)
+	is, ok := c.read(ref)
 	if !ok || ref.open {
 		return false
 	}

@@ -17,6 +17,7 @@ type rule struct {
 	Rule
 	candidates *template   // of Keys; nil: the candidates are members
 	container  *template   // whose members they are: of Members; nil: the candidates are keys
+	member     *template   // of Members.As: what a candidate's name in it is
 	premises   []*template // of UnlessLost, as far as they have variables: one candidate relies on them
 	exact      []*template // of Related, without a '*'
 	wild       []*template // of Related, with one
@@ -59,6 +60,9 @@ func compile(of Rule) (r *rule, err error) {
 	}
 	if of.Members != nil {
 		r.container = read(of.Members.key()).with(of.Only)
+		if r.member = whole(of.Members.As); r.member == nil {
+			r.member = read(of.Members.As).with(of.Only)
+		}
 	} else {
 		r.candidates = read(of.Keys).with(of.Only)
 	}

@@ -138,8 +138,8 @@ func (x *pass) drop(ctx context.Context, rule string, entries []binned) error {
 	err := x.Call(ctx, func(ctx context.Context) error {
 		_, err := x.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for _, e := range entries {
-				if strings.HasPrefix(e.Aside, asideBegin) {
-					pipe.Unlink(ctx, e.Aside)
+				if aside := string(e.Aside); strings.HasPrefix(aside, asideBegin) {
+					pipe.Unlink(ctx, aside)
 				}
 			}
 			return nil

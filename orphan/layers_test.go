@@ -147,14 +147,14 @@ func TestOnAClusterNothingGoesByEvidenceThatIsTooOld(t *testing.T) {
 	require.Len(t, noted, 1)
 	var late intent
 	require.NoError(t, json.Unmarshal([]byte(noted[0]), &late))
-	server := c.Owner(late.Key).Client()
+	server := c.Owner(string(late.Key)).Client()
 	require.Eventually(t, func() bool {
 		at, err := server.Time(t.Context()).Result()
 		return err == nil && at.UnixMilli() > late.Until
 	}, time.Minute, 10*time.Millisecond)
 	seen, err := json.Marshal(map[string]any{"seen": late.Seen})
 	require.NoError(t, err)
-	keys := []string{late.Key, late.Aside}
+	keys := []string{string(late.Key), string(late.Aside)}
 	said, err := awayScript.Run(t.Context(), r.rdb, keys, late.Until, 3600_000, string(seen)).Int()
 	require.NoError(t, err)
 	require.Equal(t, -1, said)

@@ -148,9 +148,9 @@ func (x *pass) lookAtLone(ctx context.Context) error {
 // A rest records a candidate that was deleted before its related keys. They are not counted
 // again, and need the values that the rule read in it.
 type rest struct {
-	Meaning string            `json:"meaning"` // of the rule that deleted it
-	Values  map[string]string `json:"values"`
-	At      int64             `json:"at"` // ms
+	Meaning string         `json:"meaning"` // of the rule that deleted it
+	Values  map[string]raw `json:"values"`
+	At      int64          `json:"at"` // ms
 
 	met bool // a full pass has met a key of it
 }
@@ -191,16 +191,16 @@ func eachField(ctx context.Context, c caller, key string, told func(field, value
 	return nil
 }
 
-func (x *pass) restOf(f *finding) string {
+func (x *pass) restOf(f *finding) raw {
 	r := f.rest
 	if r == nil || r.Meaning != x.meaning {
-		r = &rest{Meaning: x.meaning, Values: f.values, At: f.at.UnixMilli()}
+		r = &rest{Meaning: x.meaning, Values: rawValues(f.values), At: f.at.UnixMilli()}
 	}
 	text, err := json.Marshal(r)
 	if err != nil { // a struct of texts and a number
 		panic(err)
 	}
-	return string(text)
+	return raw(text)
 }
 
 // known reports whether the rule in its present form already found the parent an orphan, so that

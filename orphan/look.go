@@ -7,7 +7,6 @@ import (
 	"maps"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -91,7 +90,7 @@ func (f *finding) keep(verdict, format string, args ...any) {
 }
 
 func (f *finding) because(format string, args ...any) {
-	f.why = append(f.why, fmt.Sprintf(format, args...))
+	f.why = append(f.why, spell(fmt.Sprintf(format, args...)))
 }
 
 func (f *finding) isWithout(field fieldPath) {
@@ -154,7 +153,9 @@ func (r *rule) lookAlone(
 		f := &finding{candidate: *each, at: at}
 		if l.known(f) {
 			f.values = maps.Clone(f.values)
-			maps.Copy(f.values, f.rest.Values)
+			for name, value := range f.rest.Values {
+				f.values[name] = string(value)
+			}
 		}
 		if !r.ours(each) {
 			f.keep(foreign, "its name is not what only and not say")
@@ -266,7 +267,7 @@ func (l *looking) undecided(yield func(*finding) bool) {
 // unreadable.
 func (l *looking) expand(f *finding, t *template) (string, bool) {
 	name, ok := t.expand(f.values)
-	if ok && utf8.ValidString(name) {
+	if ok {
 		return name, true
 	}
 	f.keep(unreadable, "%s cannot be filled in", t.text)

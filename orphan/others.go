@@ -111,7 +111,7 @@ func (l *looking) unclaimed(ctx context.Context, names []string, keys map[string
 					if missing {
 						f.observations = append(f.observations, observation{args, text, bytesOf(answer), key})
 					} else {
-						f.because("%s belongs to %s of rule %s, too", key, c.name(), c.rule.Name)
+						f.because("%s belongs to %s of rule %s, too", key, strings.TrimSpace(c.key+" "+c.member), c.rule.Name)
 					}
 				}
 			}})

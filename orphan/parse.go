@@ -265,7 +265,7 @@ func (d *decoder) scalar(node *yaml.Node, path string, into reflect.Value) {
 	case tag != "!!str":
 		d.fault(path, "want text: put %s in quotes", node.Value)
 	case strings.ContainsFunc(node.Value, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		d.fault(path, "holds a control character")
+		d.fault(path, `holds a control character: write it as \x00, in single quotes`)
 	case node.Value == "" && !strings.HasSuffix(path, "]"):
 		d.fault(path, "is empty")
 	default:

@@ -182,13 +182,17 @@ func (r *rule) finding(f *finding, n *notes) Finding {
 	if len(related) > 0 && related[0] == f.key {
 		related = related[1:]
 	}
+	spelled := slices.Clone(related)
+	for i, key := range spelled {
+		spelled[i] = spell(key)
+	}
 	return Finding{
-		Rule: r.Name, Name: f.name(), Related: related, Verdict: f.verdict, Why: f.why, Since: n.marks[f.name()].at,
+		Rule: r.Name, Name: f.name(), Related: spelled, Verdict: f.verdict, Why: f.why, Since: n.marks[f.name()].at,
 	}
 }
 
-// Explain looks at one key now, or at one member (its key, a space, and the member), and returns
-// the finding of each rule that covers it, or none if no rule does.
+// Explain looks at one key now, or at one member (its key, a space, and the member), spelled as in
+// reports, and returns the finding of each rule that covers it, or none if no rule does.
 func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 	c := plainly{s.c.Client}
 	servers, err := masters(ctx, s.c.Client)

@@ -41,16 +41,16 @@ func cost(seen []observation) (cost int) {
 
 type item struct {
 	proof
-	Follows  bool       `json:"follows,omitempty"`
-	Seen     [][]string `json:"seen"`
-	Keys     []string   `json:"keys"`
-	Member   []string   `json:"member,omitempty"`
-	Field    int64      `json:"field,omitempty"`
-	Counts   int        `json:"counts"`
-	Rest     *string    `json:"rest,omitempty"`
-	Premises [][]string `json:"premises,omitempty"`
-	Bin      int64      `json:"bin,omitempty"`
-	Pass     int64      `json:"pass"`
+	Follows  bool    `json:"follows,omitempty"`
+	Seen     [][]raw `json:"seen"`
+	Keys     []raw   `json:"keys"`
+	Member   []raw   `json:"member,omitempty"`
+	Field    int64   `json:"field,omitempty"`
+	Counts   int     `json:"counts"`
+	Rest     *raw    `json:"rest,omitempty"`
+	Premises [][]raw `json:"premises,omitempty"`
+	Bin      int64   `json:"bin,omitempty"`
+	Pass     int64   `json:"pass"`
 }
 
 // reap deletes ripe candidates, after another look at each and at the references.
@@ -173,25 +173,26 @@ func (x *pass) reapSome(ctx context.Context, page []*candidate) error {
 type move struct {
 	item
 	seen []observation
+	keys []string
 }
 
 // firstStep returns the step that deletes the candidate itself with as many related keys as fit,
 // and the related keys left over.
 func (x *pass) firstStep(f *finding) (s move, left []string) {
-	s.item = item{proof: x.proofOf(f), Keys: []string{}, Counts: 1, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli()}
+	s.item = item{proof: x.proofOf(f), Counts: 1, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli()}
 	if f.rest != nil {
 		s.Counts = 0
 	}
 	if f.member != "" && !f.alone {
-		s.Member, s.Field = []string{x.removal(), f.key, f.member}, f.expires
+		s.Member, s.Field = raws([]string{x.removal(), f.key, f.member}), f.expires
 	}
-	s.Keys, left = x.take(f, f.gone)
+	s.keys, left = x.take(f, f.gone)
 	s.seen = f.without(left)
 	if len(left) > 0 || f.more {
 		text := x.restOf(f)
 		s.Rest = &text
 	} else if f.rest != nil {
-		s.Rest = new(string)
+		s.Rest = new(raw)
 	}
 	return s, left
 }
@@ -289,10 +290,10 @@ func (x *pass) takeRest(ctx context.Context, f, later *finding, whole, last bool
 		next := move{item: item{
 			proof: x.proofOf(later), Follows: true, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli(),
 		}}
-		next.Keys, keys = x.take(later, keys)
-		next.seen = later.only(next.Keys)
+		next.keys, keys = x.take(later, keys)
+		next.seen = later.only(next.keys)
 		if last && len(keys) == 0 && whole {
-			next.Rest = new(string)
+			next.Rest = new(raw)
 		}
 		if err := x.add(ctx, &s, f, next); err != nil {
 			return whole, err
@@ -305,8 +306,8 @@ func (x *pass) takeRest(ctx context.Context, f, later *finding, whole, last bool
 			continue
 		}
 		whole = false // one changed since the look: delete the others without it
-		fewer, _, err := x.lookAtRest(ctx, f, next.Keys)
-		if err != nil || fewer == nil || len(fewer.gone) == len(next.Keys) {
+		fewer, _, err := x.lookAtRest(ctx, f, next.keys)
+		if err != nil || fewer == nil || len(fewer.gone) == len(next.keys) {
 			return whole, err
 		}
 		if _, err := x.takeRest(ctx, f, fewer, whole, last); err != nil {
@@ -331,7 +332,7 @@ func (x *pass) lookAtRest(ctx context.Context, f *finding, keys []string) (*find
 	c := f.candidate
 	c.alone, c.part, c.related = true, true, keys
 	if c.rest == nil {
-		c.rest = &rest{Meaning: x.meaning, Values: f.values}
+		c.rest = &rest{Meaning: x.meaning, Values: rawValues(f.values)}
 	}
 	found, clocks, err := x.lookLast(ctx, []*candidate{&c})
 	if err != nil {
@@ -374,8 +375,8 @@ func (x *pass) add(ctx context.Context, s *script, f *finding, next move) error 
 	if x.Bin > 0 {
 		each = binCost
 	}
-	c := cost(next.seen) + each*len(next.Keys)
-	if len(s.items) > 0 && (s.cost+c > stepCost || s.n+len(next.Keys) > stepOf || len(s.items) >= x.BatchSize()) {
+	c := cost(next.seen) + each*len(next.keys)
+	if len(s.items) > 0 && (s.cost+c > stepCost || s.n+len(next.keys) > stepOf || len(s.items) >= x.BatchSize()) {
 		if err := x.send(ctx, s); err != nil {
 			return err
 		}
@@ -386,12 +387,13 @@ func (x *pass) add(ctx context.Context, s *script, f *finding, next move) error 
 		s.cost += cost(x.premises)
 	}
 	next.Seen, s.keys = asked(next.seen, s.keys)
+	next.Keys = raws(next.keys)
 	text, err := json.Marshal(next.item)
 	if err != nil {
 		return fmt.Errorf("orphan: rule %q: %w", x.r.Rule, err)
 	}
 	s.items = append(s.items, string(text))
-	s.cost, s.n = s.cost+c, s.n+len(next.Keys)
+	s.cost, s.n = s.cost+c, s.n+len(next.keys)
 	if next.Follows {
 		s.follows++
 	}
@@ -444,10 +446,10 @@ func (r *rule) removal() string {
 }
 
 // asked returns observations in the format of delete.lua, and adds their keys to the script's.
-func asked(seen []observation, keys []string) ([][]string, []string) {
-	all := make([][]string, len(seen))
+func asked(seen []observation, keys []string) ([][]raw, []string) {
+	all := make([][]raw, len(seen))
 	for i, o := range seen {
-		all[i] = append([]string{o.answer}, o.args...)
+		all[i] = append([]raw{raw(o.answer)}, raws(o.args)...)
 		if o.args[0] != "PUBSUB" {
 			keys = append(keys, o.args[1])
 		}

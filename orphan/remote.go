@@ -60,17 +60,17 @@ type intent struct {
 	Name   string `json:"name"` // of the candidate
 	Counts int    `json:"counts"`
 	// First is the intent that must be carried out before this one.
-	First   string   `json:"first,omitempty"`
-	Key     string   `json:"key"`
-	Member  []string `json:"member,omitempty"` // the command that removes it
-	Aside   string   `json:"aside"`
-	Until   int64    `json:"until"` // the last ms at which it may be deleted, by its server's clock
-	Expires int64    `json:"expires"`
-	Pass    int64    `json:"pass"` // when the pass began (ms)
+	First   string `json:"first,omitempty"`
+	Key     raw    `json:"key"`
+	Member  []raw  `json:"member,omitempty"` // the command that removes it
+	Aside   raw    `json:"aside"`
+	Until   int64  `json:"until"` // the last ms at which it may be deleted, by its server's clock
+	Expires int64  `json:"expires"`
+	Pass    int64  `json:"pass"` // when the pass began (ms)
 	// Related: counted with an earlier candidate. Last: nothing is left after it.
-	Related bool       `json:"related,omitempty"`
-	Last    bool       `json:"last,omitempty"`
-	Seen    [][]string `json:"seen"`
+	Related bool    `json:"related,omitempty"`
+	Last    bool    `json:"last,omitempty"`
+	Seen    [][]raw `json:"seen"`
 }
 
 // aside returns a key's name in the bin: in the same slot, unless the key has odd braces.
@@ -179,8 +179,8 @@ func (d *departure) add(x *pass, key string, member []string, clocks clocks) {
 	}
 	f := d.f
 	each := intent{
-		ID: id, Name: f.name(), Key: key, Member: member, Aside: name, Expires: -1, Related: len(d.intents) > 0 || d.follows,
-		Until: clocks[s.addr].Add(x.set.evidence).UnixMilli(), Pass: x.began.UnixMilli(), Seen: [][]string{},
+		ID: id, Name: f.name(), Key: raw(key), Member: raws(member), Aside: raw(name), Expires: -1, Related: len(d.intents) > 0 || d.follows,
+		Until: clocks[s.addr].Add(x.set.evidence).UnixMilli(), Pass: x.began.UnixMilli(), Seen: [][]raw{},
 	}
 	own := len(d.intents) == 0 && !d.follows // it is the candidate
 	for _, o := range f.observations {
@@ -190,7 +190,7 @@ func (d *departure) add(x *pass, key string, member []string, clocks clocks) {
 		if !own && o.args[1] == f.key && !f.alone || o.args[1] != key && slices.Contains(f.gone, o.args[1]) {
 			continue
 		}
-		each.Seen = append(each.Seen, append([]string{o.answer}, o.args...))
+		each.Seen = append(each.Seen, append([]raw{raw(o.answer)}, raws(o.args)...))
 		if o.args[0] == "PEXPIRETIME" && o.args[1] == key {
 			each.Expires, _ = strconv.ParseInt(strings.TrimPrefix(o.answer, ":"), 10, 64)
 		}
@@ -247,19 +247,19 @@ func (x *pass) intend(ctx context.Context, round []*departure) (noted []intent, 
 	var items []string
 	follows := 0
 	for _, d := range round {
-		texts := make([][2]string, len(d.intents))
+		texts := make([][2]raw, len(d.intents))
 		for i, each := range d.intents {
 			text, err := json.Marshal(each)
 			if err != nil {
 				return nil, fmt.Errorf("orphan: rule %q: %w", x.r.Rule, err)
 			}
-			texts[i] = [2]string{each.ID, string(text)}
+			texts[i] = [2]raw{raw(each.ID), raw(text)}
 		}
 		it := struct {
 			proof
-			Follows bool        `json:"follows,omitempty"`
-			Rest    *string     `json:"rest,omitempty"`
-			Intents [][2]string `json:"intents"`
+			Follows bool     `json:"follows,omitempty"`
+			Rest    *raw     `json:"rest,omitempty"`
+			Intents [][2]raw `json:"intents"`
 		}{x.proofOf(d.f), d.follows, nil, texts}
 		if d.follows {
 			follows++
@@ -332,9 +332,9 @@ func (x *pass) carryOut(ctx context.Context, intents []intent) (went map[string]
 func (x *pass) moveAway(ctx context.Context, intents []intent, went map[string]bool) error {
 	keep := (x.Bin + awayFor).Milliseconds()
 	for _, i := range intents {
-		keys := []string{i.Key, i.Aside}
+		keys := []string{string(i.Key), string(i.Aside)}
 		for _, seen := range i.Seen {
-			keys = append(keys, seen[2])
+			keys = append(keys, string(seen[2]))
 		}
 		c := map[string]any{"seen": i.Seen}
 		if len(i.Member) > 0 {
@@ -350,7 +350,7 @@ func (x *pass) moveAway(ctx context.Context, intents []intent, went map[string]b
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("orphan: %s: %w", i.Key, err)
+			return fmt.Errorf("orphan: %s: %w", spell(string(i.Key)), err)
 		}
 		went[i.ID] = said == 1
 	}
@@ -397,7 +397,7 @@ func (i intent) binned(keep, evidence time.Duration) ([]byte, int64, error) {
 		Pass: float64(i.Pass), Until: float64(at + keep.Milliseconds()),
 	}
 	if len(i.Member) > 0 {
-		b.Member, b.By = &i.Member[2], i.Member[0]
+		b.Member, b.By = &i.Member[2], string(i.Member[0])
 	}
 	text, err := json.Marshal(b)
 	if err != nil {

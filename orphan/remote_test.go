@@ -57,24 +57,24 @@ func TestOnAClusterWhatGoesAtTheLastInstantIsCounted(t *testing.T) {
 
 	// The late call lands between two questions of the next pass, while it may, and then it may no
 	// more.
-	r.set.c.Client.AddHook(&after{command: "exists", with: late.Aside, f: func() {
+	r.set.c.Client.AddHook(&after{command: "exists", with: string(late.Aside), f: func() {
 		seen, err := json.Marshal(map[string]any{"seen": late.Seen})
 		require.NoError(t, err)
-		keys := []string{late.Key, late.Aside}
+		keys := []string{string(late.Key), string(late.Aside)}
 		require.NoError(t, awayScript.Run(t.Context(), r.rdb, keys, late.Until, 3600_000, string(seen)).Err())
 		require.Eventually(t, func() bool {
-			at, err := c.Owner(late.Key).Client().Time(t.Context()).Result()
+			at, err := c.Owner(string(late.Key)).Client().Time(t.Context()).Result()
 			return err == nil && at.UnixMilli() > late.Until
 		}, time.Minute, 10*time.Millisecond)
 	}})
 	r.sweep("sessions")
 	gone := uint64(1)
-	if r.exists(late.Key) { // on a slow machine it did not land in time
+	if r.exists(string(late.Key)) { // on a slow machine it did not land in time
 		gone = 0
 	}
 	r.sweep("sessions")
 	require.Equal(t, gone, r.set.Stats().Rules["sessions"])
-	require.False(t, r.exists(late.Aside))
+	require.False(t, r.exists(string(late.Aside)))
 }
 
 // after is a hook that calls f behind the first command that matches.
@@ -211,7 +211,7 @@ func TestOnAClusterWhatARuleThatIsGoneIntendedIsSettled(t *testing.T) {
 	r.do("SET", "orphan:bin:gone-1-0:{cart:a}", "old")
 	for id, key := range map[string]string{"gone-1-0": "cart:a", "gone-1-1": "cart:b"} {
 		text, err := json.Marshal(intent{
-			ID: id, Name: key, Counts: 1, Key: key, Aside: aside(id, key), Expires: -1,
+			ID: id, Name: key, Counts: 1, Key: raw(key), Aside: raw(aside(id, key)), Expires: -1,
 			Until: time.Now().Add(-time.Second).UnixMilli(),
 		})
 		require.NoError(t, err)
@@ -224,5 +224,5 @@ func TestOnAClusterWhatARuleThatIsGoneIntendedIsSettled(t *testing.T) {
 	require.Equal(t, "1", r.rdb.HGet(t.Context(), r.layout.Witness(), "evicted_total").Val())
 	entry, err := readEntry("gone", r.rdb.HGet(t.Context(), binnedKey(r.layout, "gone"), "gone-1-0").Val())
 	require.NoError(t, err)
-	require.Equal(t, "cart:a", entry.Key)
+	require.Equal(t, "cart:a", string(entry.Key))
 }

@@ -67,7 +67,9 @@ type Members struct {
 	ZSet string `yaml:"zset,omitempty"`
 	Set  string `yaml:"set,omitempty"`
 	Hash string `yaml:"hash,omitempty"`
-	As   string `yaml:"as"` // the variable that a member's name becomes; it may hold any character
+	// As is the variable that a member's name becomes, which may hold any character; or a template of
+	// the name, such as "{host}:{pid}". Members of another form are left alone.
+	As string `yaml:"as"`
 }
 
 // key is the template of the key that has the members.

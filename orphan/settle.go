@@ -15,13 +15,13 @@ import (
 )
 
 type settlement struct {
-	ID     string  `json:"id"`
-	Name   string  `json:"name"`
-	Away   bool    `json:"away,omitempty"`
-	Counts int     `json:"counts"`
-	Entry  *string `json:"entry,omitempty"`
-	Until  int64   `json:"until"`
-	Forget bool    `json:"forget,omitempty"`
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	Away   bool   `json:"away,omitempty"`
+	Counts int    `json:"counts"`
+	Entry  *raw   `json:"entry,omitempty"`
+	Until  int64  `json:"until"`
+	Forget bool   `json:"forget,omitempty"`
 }
 
 // settle ends intents whose outcome is known.
@@ -41,7 +41,7 @@ func (x *pass) settle(ctx context.Context, intents []intent, went map[string]boo
 				if err != nil {
 					return err
 				}
-				text := string(entry)
+				text := raw(entry)
 				s.Entry, s.Until = &text, until
 			}
 			if !s.Away && !i.Related {
@@ -49,7 +49,7 @@ func (x *pass) settle(ctx context.Context, intents []intent, went map[string]boo
 			}
 			text, err := json.Marshal(s)
 			if err != nil {
-				return fmt.Errorf("orphan: settle %s: %w", i.Key, err)
+				return fmt.Errorf("orphan: settle %s: %w", spell(string(i.Key)), err)
 			}
 			items = append(items, string(text))
 		}
@@ -90,7 +90,7 @@ func (x *pass) settleLeft(ctx context.Context) error {
 			x.Log().Warn("intent cannot be read, and is left as it is", "rule", x.r.Rule, "key", key, "field", id, "error", err)
 			return nil
 		}
-		if s := x.servers.at(i.Key); s != nil {
+		if s := x.servers.at(string(i.Key)); s != nil {
 			byServer[s] = append(byServer[s], i)
 		}
 		return nil
@@ -113,7 +113,7 @@ func (x *pass) settleLeft(ctx context.Context) error {
 			err = x.Call(ctx, func(ctx context.Context) (err error) {
 				cmds, err = x.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
 					for _, i := range part {
-						pipe.Exists(ctx, i.Aside)
+						pipe.Exists(ctx, string(i.Aside))
 					}
 					return nil
 				})

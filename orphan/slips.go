@@ -174,6 +174,7 @@ func (s *subject) eachText(look func(at, text string)) {
 	}
 	if m := r.Members; m != nil {
 		look("members", m.key())
+		look("members.as", m.As)
 	}
 	for i, sign := range r.KeepIf {
 		for _, text := range signTexts(sign) {

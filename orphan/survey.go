@@ -146,7 +146,7 @@ func (r *rule) judge(v *Survey, related int) {
 	total := 0
 	for is, n := range v.Candidates {
 		total += n
-		want := map[string]string{"json": "string", "text": "string", "hash": "hash"}[r.Read]
+		want := readable[r.Read]
 		if want != "" && is != want {
 			v.Wrong = append(v.Wrong, fmt.Sprintf("%d candidates are a %s, and read: %s wants a %s: they are kept",
 				n, is, r.Read, want))
@@ -166,6 +166,9 @@ func (r *rule) judge(v *Survey, related int) {
 		v.Notes = append(v.Notes, "it only reports: delete is not true")
 	}
 }
+
+// readable is the type of what Rule.Read can read.
+var readable = map[string]string{"json": "string", "text": "string", "hash": "hash"}
 
 // none is the answer of TYPE if a key does not exist.
 const none = "none"

@@ -42,6 +42,7 @@ func parseTemplate(text string, rest bool) (*template, error) {
 		left, t.rest = strings.CutSuffix(text, "*")
 	}
 	literal := func(s string) {
+		s = unspell(s)
 		if n := len(t.parts); n > 0 && !t.parts[n-1].variable {
 			t.parts[n-1].text += s
 		} else if s != "" {
@@ -89,6 +90,15 @@ func (t *template) with(only map[string]string) *template {
 		}
 	}
 	return t
+}
+
+// whole is the template of a member's whole name, which may hold any character; nil: as is more than
+// the name of a variable.
+func whole(as string) *template {
+	if !variableName.MatchString(as) {
+		return nil
+	}
+	return &template{text: as, parts: []part{{text: as, variable: true}}}
 }
 
 // variables are the names of the variables, each once, in their order.

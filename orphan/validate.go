@@ -86,6 +86,7 @@ type checker struct {
 	keys   *template // of Rule.Keys; nil: there is none, or it is faulty
 	// container is of Rule.Members; nil: there is none, or it is faulty
 	container *template
+	member    *template          // of Members.As; nil: there is none, or it is faulty
 	deleted   map[string]pattern // what the rule deletes, by the field that names it
 	unknown   bool               // the variables are not known, for a fault that is already found
 }
@@ -190,11 +191,7 @@ func (c *checker) candidates() {
 		c.holder("members.zset", m.ZSet)
 		c.holder("members.set", m.Set)
 		c.holder("members.hash", m.Hash)
-		c.variable("members.as", m.As)
-		if c.container != nil && slices.Contains(c.container.variables(), m.As) {
-			c.fault("members.as", "is a variable of the key already")
-		}
-		c.unknown = c.unknown || !variableName.MatchString(m.As)
+		c.as(m.As)
 	}
 	c.among("read", r.Read, "json", "hash", "text")
 	if m := r.Members; m != nil && r.Read != "" && (m.Hash == "" || r.Read == "hash") {
@@ -223,6 +220,32 @@ func (c *checker) candidates() {
 	}
 }
 
+// as reads what a member's name is: a variable, or a template with some.
+func (c *checker) as(text string) {
+	const at = "members.as"
+	if c.member = whole(text); c.member == nil {
+		c.member = c.template(at, text, false)
+		if c.member != nil && len(c.member.variables()) == 0 {
+			c.fault(at, "want a variable such as id, or a template with one, such as {id}:{kind}, not %q", text)
+			c.member = nil
+		}
+	}
+	if c.member == nil {
+		c.unknown = true
+		return
+	}
+	if c.container != nil {
+		for _, name := range c.member.variables() {
+			if slices.Contains(c.container.variables(), name) {
+				c.fault(at, "{%s} is a variable of the key already", name)
+			}
+		}
+	}
+	if name, ok := c.member.clear(c.holds); !ok {
+		c.fault(at, "%q: the end of {%s} cannot be told: want ':' behind it", text, name)
+	}
+}
+
 func (c *checker) variable(at, name string) {
 	if name != "" && !variableName.MatchString(name) {
 		c.fault(at, "want letters, digits and '_' for a variable, not %q", name)
@@ -234,11 +257,10 @@ func (c *checker) variables() (names []string) {
 	if c.keys != nil {
 		names = c.keys.variables()
 	}
-	if c.rule.Members != nil {
-		if c.container != nil {
-			names = append(names, c.container.variables()...)
+	for _, t := range []*template{c.container, c.member} {
+		if t != nil {
+			names = append(names, t.variables()...)
 		}
-		names = append(names, c.rule.Members.As)
 	}
 	return append(names, sorted(c.rule.Bind)...)
 }
@@ -258,7 +280,8 @@ func (c *checker) holds(name string) *[256]bool {
 	case c.rule.Only[name] != "":
 		return inOnly
 	case c.keys != nil && slices.Contains(c.keys.variables(), name),
-		c.container != nil && slices.Contains(c.container.variables(), name):
+		c.container != nil && slices.Contains(c.container.variables(), name),
+		c.member != nil && whole(c.member.text) == nil && slices.Contains(c.member.variables(), name):
 		return inKey
 	}
 	return inValue

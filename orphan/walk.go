@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -41,7 +40,7 @@ func (r *rule) walkAll(
 		var containers []string
 		for _, key := range keys {
 			met(key)
-			if r.many() && r.holds(key) && !strings.Contains(key, " ") && utf8.ValidString(key) {
+			if r.many() && r.holds(key) && !strings.Contains(key, " ") {
 				containers = append(containers, key)
 			}
 			if each := r.ofKey(key); each != nil {

@@ -50,6 +50,7 @@ func review(rules []Rule) (warnings, notes []string) {
 		s.spelling()
 		s.idle()
 		s.names()
+		s.libraries()
 		s.fleet()
 		for j := range all {
 			if i != j {
@@ -84,6 +85,9 @@ func newSubject(i int, r Rule) subject {
 	}
 	if r.Members != nil {
 		s.container, _ = parseTemplate(r.Members.key(), false)
+		if s.member = whole(r.Members.As); s.member == nil {
+			s.member, _ = parseTemplate(r.Members.As, false)
+		}
 	}
 	s.refs = s.references()
 	for _, text := range r.Related {
@@ -158,7 +162,7 @@ func (s *subject) statements() {
 // names notes that related keys of members that could be somebody else's stay.
 func (s *subject) names() {
 	m := s.rule.Members
-	if m != nil && s.rule.Only[m.As] == "" && len(s.related) > 0 {
+	if m != nil && whole(m.As) != nil && s.rule.Only[m.As] == "" && len(s.related) > 0 {
 		s.note("related: keys of a member with a ':' or a brace in its name stay: they could be somebody else's. " +
 			"If members have another form, name it in only")
 	}

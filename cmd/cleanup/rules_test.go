@@ -22,7 +22,7 @@ func TestPacksAreListedAndPrinted(t *testing.T) {
 	}
 	code, _, said := says(t, "rules", "nosuch")
 	require.Equal(t, cli.ExitUsage, code)
-	require.Contains(t, said, `no pack "nosuch"; there are bullmq, `)
+	require.Contains(t, said, `no pack "nosuch"; there are bee-queue, bullmq, `)
 }
 
 func TestPacksRunBesideFilesAndOneAnother(t *testing.T) {
@@ -33,7 +33,7 @@ func TestPacksRunBesideFilesAndOneAnother(t *testing.T) {
 	require.Equal(t, "bullmq-jobs", s.rules[0].Name)
 	require.Equal(t, "rq-jobs", s.rules[len(s.rules)-1].Name)
 	for rules, want := range map[string]string{
-		"pack:bulmq":            "RULES (pack:bulmq): no such pack; there are bullmq, celery",
+		"pack:bulmq":            "RULES (pack:bulmq): no such pack; there are bee-queue, bullmq, celery",
 		"pack:rq,/nowhere/file": "/nowhere/file: cannot be read",
 		"pack:rq,pack:rq":       "stands twice",
 	} {

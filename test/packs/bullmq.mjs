@@ -23,7 +23,7 @@ const commands = {
         if (job.data.slow) await new Promise(() => {})
         say({ done: name + ':' + job.id })
         if (job.data.bad) throw new Error('bad')
-      }, { connection, concurrency: 5, lockDuration: 3000, stalledInterval: 1000 }))
+      }, { connection, concurrency: 5, lockDuration: 3000, stalledInterval: 1000, maxStalledCount: 100 }))
     }
     await Promise.all(workers.map((worker) => worker.waitUntilReady()))
   },

@@ -4,107 +4,15 @@
 package packs_test
 
 import (
-	"encoding/json"
-	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
-
-func TestMain(m *testing.M) { redistest.Main(m) }
-
-// patience is how long a test waits for what has to happen. It is no measure of anything.
-const patience = 2 * time.Minute
-
-// An app is one process on BullMQ: bullmq.mjs.
-type app struct {
-	t       *testing.T
-	p       *process.Process
-	answers chan json.RawMessage
-	done    *finished
-}
-
-// finished are the jobs that processes have run.
-type finished struct {
-	mu   sync.Mutex
-	jobs map[string]bool
-}
-
-func (d *finished) all(jobs []string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return !slices.ContainsFunc(jobs, func(job string) bool { return !d.jobs[job] })
-}
-
-func startApp(t *testing.T, library string, server *redistest.Server, done *finished) *app {
-	t.Helper()
-	_, port, err := net.SplitHostPort(server.Addr())
-	require.NoError(t, err)
-	cmd := exec.Command("node", "bullmq.mjs", filepath.Join(os.Getenv("PACKS"), library), port)
-	cmd.Env = append(os.Environ(), "NODE_ENV=production")
-	p, err := process.Start(cmd, process.Options{Talk: true, Log: filepath.Join(t.TempDir(), "node.log")})
-	require.NoError(t, err)
-	a := &app{t: t, p: p, answers: make(chan json.RawMessage, 1), done: done}
-	go a.listen()
-	t.Cleanup(func() {
-		p.Kill()
-		if t.Failed() {
-			t.Logf("%s wrote:\n%s", library, p.Log())
-		}
-	})
-	return a
-}
-
-func (a *app) listen() {
-	defer close(a.answers)
-	for a.p.Out.Scan() {
-		var line struct {
-			Op   string          `json:"op"`
-			OK   json.RawMessage `json:"ok"`
-			Done string          `json:"done"`
-		}
-		switch {
-		case json.Unmarshal(a.p.Out.Bytes(), &line) != nil: // a library's own words
-		case line.Op != "":
-			a.answers <- line.OK
-		default:
-			a.done.mu.Lock()
-			a.done.jobs[line.Done] = true
-			a.done.mu.Unlock()
-		}
-	}
-}
-
-// do sends a command, and returns the names of the jobs that it has added.
-func (a *app) do(op string, args map[string]any) (added []string) {
-	a.t.Helper()
-	request := map[string]any{"op": op}
-	for name, value := range args {
-		request[name] = value
-	}
-	line, err := json.Marshal(request)
-	require.NoError(a.t, err)
-	_, err = fmt.Fprintf(a.p.In, "%s\n", line)
-	require.NoError(a.t, err)
-	answer, ok := <-a.answers
-	require.True(a.t, ok, "the process ended")
-	if op == "add" {
-		require.NoError(a.t, json.Unmarshal(answer, &added))
-	}
-	return added
-}
 
 // state is what a queue's keys say: the names of what is an orphan, and all others.
 func state(t *testing.T, rdb *redis.Client) (orphans, living []string) {
@@ -161,17 +69,17 @@ func of(begin string, names []string) (some []string) {
 }
 
 // Exactly the orphans go while workers run, and the library goes on.
-func TestBullMQ(t *testing.T) {
-	for _, library := range []string{"bullmq-5.70", "bullmq-6.7"} {
-		t.Run(library, func(t *testing.T) {
+func TestBullMQAndBull(t *testing.T) {
+	for _, c := range []struct{ library, program string }{
+		{"bullmq-5.70", "bullmq.mjs"}, {"bullmq-6.7", "bullmq.mjs"}, {"bull", "bull.mjs"},
+	} {
+		t.Run(c.library, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			rdb, ctx := server.Client(), t.Context()
-			done := &finished{jobs: map[string]bool{}}
-			start := func() *app { return startApp(t, library, server, done) }
-			eventually := func(what string, is func() bool) {
-				t.Helper()
-				require.Eventually(t, is, patience, 50*time.Millisecond, what)
+			done := newFinished()
+			start := func() *app {
+				return startApp(t, done, nil, "node", c.program, library(c.library), portOf(t, server))
 			}
 
 			allGo := func() {
@@ -182,7 +90,7 @@ func TestBullMQ(t *testing.T) {
 						t.Logf("left: %v", left)
 					}
 				}()
-				eventually("all orphans go", func() bool { left, _ = state(t, rdb); return len(left) == 0 })
+				eventually(t, "all orphans go", func() bool { left, _ = state(t, rdb); return len(left) == 0 })
 			}
 
 			// Workers are killed under load. BullMQ gives their jobs to others.
@@ -198,12 +106,12 @@ func TestBullMQ(t *testing.T) {
 			}
 			app.do("kinds", nil)
 			app.do("add", map[string]any{"n": 1, "data": map[string]any{"slow": true}})
-			eventually("all jobs run", func() bool { return done.all(jobs) })
+			eventually(t, "all jobs run", func() bool { return done.all(jobs) })
 			quiet := func() bool {
 				return rdb.LLen(ctx, "bull:mail:active").Val() == 1 && rdb.LLen(ctx, "bull:pay:active").Val() == 1 &&
 					rdb.LLen(ctx, "bull:mail:wait").Val()+rdb.LLen(ctx, "bull:pay:wait").Val() == 0
 			}
-			eventually("only the slow jobs are active", quiet)
+			eventually(t, "only the slow jobs are active", quiet)
 
 			// Somebody loses entries, and hashes, of jobs that have finished.
 			for _, queue := range []string{"bull:mail:", "bull:pay:"} {
@@ -221,23 +129,23 @@ func TestBullMQ(t *testing.T) {
 			}
 			orphans, living := state(t, rdb)
 			require.GreaterOrEqual(t, len(orphans), 8, "hashes, entries, and their logs")
-			w := startWorker(t, server)
+			w := startWorker(t, server, "bullmq", apart)
 			allGo()
 			_, left := state(t, rdb)
-			require.Equal(t, living, left, "and nothing else")
-			binned := rdb.HLen(ctx, "orphan:binned:bullmq-jobs").Val()
+			require.Subset(t, left, living, "and nothing else") // a job may have written a line since
+			binned := rdb.HLen(ctx, layout.Prefix+"orphan:binned:bullmq-jobs").Val()
 			require.Positive(t, binned)
 			t.Logf("%d orphans went, %d hashes with their logs among them, and %d living things stayed",
 				len(orphans), binned, len(left))
 
 			// It goes on, and the sweeps with it.
 			jobs = app.do("add", map[string]any{"n": 100})
-			eventually("all jobs run", func() bool { return done.all(jobs) })
-			eventually("only the slow jobs are active", quiet)
+			eventually(t, "all jobs run", func() bool { return done.all(jobs) })
+			eventually(t, "only the slow jobs are active", quiet)
 			w.looks()
 			allGo()
 			_, left = state(t, rdb)
-			require.Equal(t, of("bull:held:", living), of("bull:held:", left))
+			require.Subset(t, left, of("bull:held:", living))
 		})
 	}
 }

@@ -3,8 +3,12 @@
 package packs_test
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +17,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -20,15 +25,15 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// rules are those of a pack, with times that a test can wait for.
-func rules(t *testing.T, pack string) []orphan.Rule {
+// rules are those of a pack, with a grace that a test can wait for; 0: that of the pack.
+func rules(t *testing.T, pack string, grace time.Duration) []orphan.Rule {
 	t.Helper()
 	text, ok := orphan.Pack(pack)
 	require.True(t, ok)
 	rules, err := orphan.Parse(text)
 	require.NoError(t, err)
 	for i, r := range rules {
-		rules[i].Grace = time.Second
+		rules[i].Grace = cmp.Or(grace, r.Grace)
 		if r.MinAge != nil {
 			rules[i].MinAge.Over = time.Second
 		}
@@ -36,31 +41,45 @@ func rules(t *testing.T, pack string) []orphan.Rule {
 	return rules
 }
 
+// apart is the interval of full passes. A machine with much else to do takes seconds for one, and a
+// gap of more than twice that begins a grace anew.
+const apart = 3 * time.Second
+
+// layout is that of the program cleanup.
+var layout = guard.Layout{Prefix: "{cleanup}:"}
+
 // A worker sweeps beside the library: the engine in this process.
 type worker struct {
 	t      *testing.T
+	rdb    *redis.Client
 	mu     sync.Mutex
 	passes map[string]int
 	last   map[string]orphan.Result
 }
 
-func startWorker(t *testing.T, server *redistest.Server) *worker {
+func startWorker(t *testing.T, server *redistest.Server, pack string, grace time.Duration) *worker {
 	t.Helper()
-	w := &worker{t: t, passes: map[string]int{}, last: map[string]orphan.Result{}}
+	w := &worker{t: t, rdb: server.Client(), passes: map[string]int{}, last: map[string]orphan.Result{}}
 	client := func(o *redis.Options) *redis.Client {
 		c := redis.NewClient(o)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
 	data, control := client(server.Options()), client(lease.Options(server.Options()))
+	// Redis was listened to for hours.
+	timing := guard.Timing{Interval: time.Second, TTL: 5 * time.Second}
+	_, err := guard.New(data, data, layout, timing, "nobody").Tick(t.Context())
+	require.NoError(t, err)
+	since := time.Now().Add(-10 * time.Hour).UnixMilli()
+	require.NoError(t, w.rdb.HSet(t.Context(), layout.Witness(), "since", since).Err())
 	logger := slog.New(slog.DiscardHandler)
 	reg, err := registry.New(registry.Config{
 		Client: data, Control: control, HeartbeatInterval: time.Second, HeartbeatTTL: 5 * time.Second,
-		Drain: time.Second, Logger: logger,
+		Drain: time.Second, Layout: layout, Logger: logger,
 	})
 	require.NoError(t, err)
 	set, err := orphan.New(orphan.Config{
-		Rules: rules(t, "bullmq"), Client: data, Interval: 500 * time.Millisecond, Logger: logger,
+		Rules: rules(t, pack, grace), Client: data, Layout: layout, Interval: apart, Logger: logger,
 		Passed: func(r orphan.Result) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -89,6 +108,20 @@ func startWorker(t *testing.T, server *redistest.Server) *worker {
 	return w
 }
 
+// grow makes all that is marked by now older by d.
+func (w *worker) grow(d time.Duration) {
+	w.t.Helper()
+	ctx := w.t.Context()
+	for _, key := range w.rdb.Keys(ctx, layout.Prefix+"orphan:marks:*").Val() {
+		for name, mark := range w.rdb.HGetAll(ctx, key).Val() {
+			at, rest, _ := strings.Cut(mark, " ")
+			ms, err := strconv.ParseInt(at, 10, 64)
+			require.NoError(w.t, err)
+			require.NoError(w.t, w.rdb.HSet(ctx, key, name, fmt.Sprint(ms-d.Milliseconds(), " ", rest)).Err())
+		}
+	}
+}
+
 // looks waits for several full passes of each rule that begin after now.
 func (w *worker) looks() {
 	w.t.Helper()
@@ -102,7 +135,7 @@ func (w *worker) looks() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for rule, n := range before {
-			if w.passes[rule] < n+6 {
+			if w.passes[rule] < n+3 {
 				return false
 			}
 		}

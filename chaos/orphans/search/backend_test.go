@@ -71,6 +71,8 @@ func (c *candidate) signKey(sign string) string {
 		return c.of("s", c.user)
 	case "member":
 		return "on" + c.place()
+	case "list":
+		return "l" + c.place()
 	default:
 		return "f" + c.place()
 	}
@@ -83,6 +85,8 @@ func (c *candidate) probe(sign string) string {
 		return "EXISTS " + key
 	case "member":
 		return "SISMEMBER " + key + " " + c.user
+	case "list":
+		return "LPOS " + key + " " + c.user
 	default:
 		return "HEXISTS " + key + " " + c.user
 	}
@@ -314,6 +318,11 @@ func (c *candidate) write(ctx context.Context, p redis.Pipeliner, sign string) {
 		p.SAdd(ctx, key, c.user)
 	case sign == "member":
 		p.SRem(ctx, key, c.user)
+	case sign == "list": // beside others, as in a queue
+		p.LRem(ctx, key, 0, c.user)
+		if is {
+			p.RPush(ctx, key, c.user)
+		}
 	case is:
 		p.HSet(ctx, key, c.user, 1)
 	default:

@@ -279,6 +279,8 @@ func (w *world) readBack(c *candidate) {
 		switch key := c.signKey(sign); sign {
 		case "member":
 			c.shows[sign] = w.eye.SIsMember(ctx, key, c.user).Val()
+		case "list":
+			c.shows[sign] = w.eye.LPos(ctx, key, c.user, redis.LPosArgs{}).Err() == nil
 		case "field":
 			c.shows[sign] = w.eye.HExists(ctx, key, c.user).Val()
 		default:

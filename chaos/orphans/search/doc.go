@@ -11,7 +11,7 @@
 // living key exists, and the total equals the number of deletes. A restored key equals the deleted
 // one. A rule most of whose candidates fall silent at once is held before any of them is deleted.
 //
-// Rules are drawn from the grammar: signs, evidence in documents and in values, ages, references,
+// Rules are drawn from the grammar: signs (also of lists), evidence in documents and in values, ages, references,
 // values that are not what a rule reads, large values, a second rule about the same candidates,
 // related keys that only a pattern finds, that are candidates of another rule, or that belong to a
 // member with a ':', and names that look nearly like those of candidates. Fields expire where the

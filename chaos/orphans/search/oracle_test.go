@@ -34,7 +34,11 @@ func (w *world) saw(k *worker, cmd redis.Cmder) {
 		}
 		return
 	}
-	if len(args) < 2 || len(args) > 3 || k.dry || cmd.Err() != nil {
+	failed := cmd.Err() != nil
+	if cmd.Name() == "lpos" { // its bound is no part of what it asks
+		args, failed = args[:3], failed && cmd.Err() != redis.Nil
+	}
+	if len(args) < 2 || len(args) > 3 || k.dry || failed {
 		return
 	}
 	text := fmt.Sprint(args[0])

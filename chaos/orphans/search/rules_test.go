@@ -56,7 +56,7 @@ func (w *world) addRule(i int) {
 		}
 		r.Keys = r.template("c") + r.suffix
 	}
-	for _, sign := range []string{"exists", "member", "field"} {
+	for _, sign := range []string{"exists", "member", "list", "field"} {
 		if w.chance(1, 2) {
 			r.signs = append(r.signs, sign)
 		}
@@ -246,6 +246,8 @@ func (r *rule) sign(kind string) orphan.Sign {
 		return orphan.Sign{Exists: r.template("s")}
 	case "member":
 		return orphan.Sign{Member: &orphan.Member{Set: "on" + i, Of: "{u}"}}
+	case "list":
+		return orphan.Sign{Member: &orphan.Member{List: "l" + i, Of: "{u}"}}
 	default:
 		return orphan.Sign{Field: &orphan.Field{Hash: "f" + i, Field: "{u}"}}
 	}
@@ -268,7 +270,7 @@ func (w *world) refer(r *rule) {
 func (w *world) lose(r *rule) {
 	r.lost = true
 	w.do(func(ctx context.Context, p redis.Pipeliner) {
-		for _, place := range []string{"ref", "on", "f"} {
+		for _, place := range []string{"ref", "on", "l", "f"} {
 			p.Del(ctx, place+r.place())
 		}
 		for _, c := range r.cands {

@@ -1,0 +1,336 @@
+package orphan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// A reported is a leak that people reported of a library, the rule that they would write, and what
+// goes. All else stays. The commands are in the form that the library writes; @ms-2h is a time.
+type reported struct {
+	name, rules string
+	state       []string
+	gone        []string // keys, and members after their key
+}
+
+// what is in the server, but for the worker's own keys.
+func things(t *testing.T, rdb redis.UniversalClient) (all []string) {
+	t.Helper()
+	ctx := t.Context()
+	for _, key := range rdb.Keys(ctx, "*").Val() {
+		if strings.HasPrefix(key, "{cleanup}:") || strings.HasPrefix(key, asideBegin) {
+			continue
+		}
+		var members []string
+		switch rdb.Type(ctx, key).Val() {
+		case "set":
+			members = rdb.SMembers(ctx, key).Val()
+		case "zset":
+			members = rdb.ZRange(ctx, key, 0, -1).Val()
+		case "hash":
+			members = rdb.HKeys(ctx, key).Val()
+		}
+		all = append(all, spell(key))
+		for _, member := range members {
+			all = append(all, spell(key)+" "+spell(member))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// command fills in the times of a line, and the bytes that it spells.
+func command(t *testing.T, line string) (args []any) {
+	t.Helper()
+	for _, word := range strings.Fields(line) {
+		unit, ago, is := strings.Cut(strings.TrimPrefix(word, "@"), "-")
+		if !is || !strings.HasPrefix(word, "@") {
+			args = append(args, unspell(word))
+			continue
+		}
+		d, err := time.ParseDuration(ago)
+		require.NoError(t, err)
+		at := time.Now().Add(-d)
+		args = append(args, map[string]string{
+			"ms": ms(at), "s": strconv.FormatInt(at.Unix(), 10), "iso": at.UTC().Format(time.RFC3339Nano),
+		}[unit])
+	}
+	return args
+}
+
+const (
+	aUUID     = "11111111-2222-4333-8444-555555555555"
+	bUUID     = "99999999-2222-4333-8444-555555555555"
+	principal = "spring:session:index:org.springframework.session.FindByIndexNameSessionRepository.PRINCIPAL_NAME_INDEX_NAME:"
+)
+
+var reports = []reported{
+	{"BullMQ 1644: jobs that stand in no state of their queue", `
+rules:
+- name: jobs
+  keys: "bull:{queue}:{job}"
+  type: hash
+  not: {job: [id, meta, de]}
+  read: hash
+  min_age: {field: .timestamp, unit: ms, over: 1h}
+  keep_if:
+  - member: {zset: "bull:{queue}:completed", of: "{job}"}
+  - member: {zset: "bull:{queue}:failed", of: "{job}"}
+  - member: {zset: "bull:{queue}:delayed", of: "{job}"}
+  - member: {zset: "bull:{queue}:prioritized", of: "{job}"}
+  - member: {zset: "bull:{queue}:waiting-children", of: "{job}"}
+  - member: {list: "bull:{queue}:wait", of: "{job}"}
+  - member: {list: "bull:{queue}:active", of: "{job}"}
+  - member: {list: "bull:{queue}:paused", of: "{job}"}
+  - exists: "bull:{queue}:{job}:lock"
+  unless_lost: [{exists: "bull:{queue}:id"}]
+  grace: 5m
+`, []string{
+		"SET bull:mail:id 9", "HSET bull:mail:meta version bullmq", "SET bull:mail:de:logs 5", "XADD bull:mail:events * a b",
+		"HSET bull:mail:1 timestamp @ms-2h", "ZADD bull:mail:completed 1 1",
+		"HSET bull:mail:2 timestamp @ms-2h", "RPUSH bull:mail:wait 2",
+		"HSET bull:mail:3 timestamp @ms-2h", "RPUSH bull:mail:active 3",
+		"HSET bull:mail:4 timestamp @ms-2h", "RPUSH bull:mail:paused 4 0:marker",
+		"HSET bull:mail:5 timestamp @ms-2h", "HSET bull:mail:order-7 timestamp @ms-2h", // lost, one with an id of ours
+		"HSET bull:mail:6 timestamp @ms-2h", "SET bull:mail:6:lock token", "HSET bull:mail:7 timestamp @ms-2s",
+		"HSET bull:lost:1 timestamp @ms-2h",
+	}, []string{"bull:mail:5", "bull:mail:5 timestamp", "bull:mail:order-7", "bull:mail:order-7 timestamp"}},
+
+	{"node-resque 296: workers that were killed, where a ping looks like a worker", `
+rules:
+- name: workers
+  members: {set: "resque:workers", as: "{host}:{pid}:{queues}"}
+  keep_if: [{exists: "resque:worker:ping:{host}:{pid}"}]
+- name: started
+  keys: "resque:worker:{host}:{pid}:{queues}:started"
+  keep_if:
+  - member: {set: "resque:workers", of: "{host}:{pid}:{queues}"}
+  - exists: "resque:worker:ping:{host}:{pid}"
+  unless_lost: [{exists: "resque:workers"}]
+- name: running
+  keys: "resque:worker:{host}:{pid}:{queues}"
+  not: {host: [ping]}
+  keep_if:
+  - member: {set: "resque:workers", of: "{host}:{pid}:{queues}"}
+  - exists: "resque:worker:ping:{host}:{pid}"
+  unless_lost: [{exists: "resque:workers"}]
+`, []string{
+		"SADD resque:workers web-1:101:mail web-1:102:mail", "SADD resque:queues mail",
+		"SET resque:worker:ping:web-1:101 {}", "SET resque:worker:web-1:101:mail {}", "SET resque:worker:web-1:101:mail:started 1",
+		"SET resque:worker:web-1:102:mail:started 1", "SET resque:worker:web-1:99:mail {}",
+		"SET resque:stat:processed:web-1:102 1", "RPUSH resque:queue:mail {}",
+	}, []string{"resque:worker:web-1:102:mail:started", "resque:worker:web-1:99:mail", "resque:workers web-1:102:mail"}},
+
+	{"Bull 320, 688: entries and logs of jobs whose hash is gone", `
+rules:
+- name: completed
+  members: {zset: "bull:{queue}:completed", as: job}
+  keep_if: [{exists: "bull:{queue}:{job}"}]
+  unless_lost: [{exists: "bull:{queue}:id"}]
+- name: logs
+  keys: "bull:{queue}:{job}:logs"
+  keep_if: [{exists: "bull:{queue}:{job}"}]
+  unless_lost: [{exists: "bull:{queue}:id"}]
+`, []string{
+		"SET bull:mail:id 9", "HSET bull:mail:1 name a", "RPUSH bull:mail:1:logs x", "RPUSH bull:mail:2:logs x",
+		"ZADD bull:mail:completed 1 1 2 2 3 3", "RPUSH bull:mail:wait 9",
+	}, []string{"bull:mail:2:logs", "bull:mail:completed 2", "bull:mail:completed 3"}},
+
+	{"bee-queue 170: jobs that stand in no set or list", `
+rules:
+- name: jobs
+  members: {hash: "bq:{queue}:jobs", as: job}
+  keep_if:
+  - member: {set: "bq:{queue}:succeeded", of: "{job}"}
+  - member: {set: "bq:{queue}:failed", of: "{job}"}
+  - member: {zset: "bq:{queue}:delayed", of: "{job}"}
+  - member: {list: "bq:{queue}:waiting", of: "{job}"}
+  - member: {list: "bq:{queue}:active", of: "{job}"}
+  unless_lost: [{exists: "bq:{queue}:id"}]
+`, []string{
+		"SET bq:mail:id 7", "HSET bq:mail:jobs 1 {} 2 {} 3 {} 4 {} 5 {} ours {} lost {}", "SADD bq:mail:succeeded 1", "SADD bq:mail:failed 2",
+		"ZADD bq:mail:delayed 1 3", "RPUSH bq:mail:waiting 4", "RPUSH bq:mail:active ours", "SADD bq:mail:stalling ours",
+	}, []string{"bq:mail:jobs 5", "bq:mail:jobs lost"}},
+
+	{"kombu 294: reply queues of dead clients; bindings are shared", `
+rules:
+- name: replies
+  keys: "shop:{client}.reply.celery.pidbox"
+  only: {client: uuid}
+  type: list
+  gone_if: {no_expiry: true}
+  grace: 1h
+  unless_lost: [{exists: "shop:_kombu.binding.celery.pidbox"}]
+`, []string{
+		"RPUSH shop:" + bUUID + ".reply.celery.pidbox {}", "SADD shop:_kombu.binding.reply.celery.pidbox " + bUUID,
+		`SADD shop:_kombu.binding.celery.pidbox \x06\x16\x06\x16celery@web.celery.pidbox`, "RPUSH shop:celery {}",
+		"RPUSH shop:_kombu.binding.reply {}", "HSET shop:unacked a b",
+	}, []string{"shop:" + bUUID + ".reply.celery.pidbox"}},
+
+	{"Spring Session 2647: sessions of a user that are gone, as text and as Java serialises it", `
+rules:
+- name: principals
+  members: {set: "` + principal + `{principal}", as: session}
+  only: {session: uuid}
+  keep_if: [{exists: "spring:session:sessions:{session}"}]
+- name: principals-java
+  members: {set: "` + principal + `{principal}", as: '\xac\xed\x00\x05t\x00${session}'}
+  only: {session: uuid}
+  keep_if: [{exists: "spring:session:sessions:{session}"}]
+`, []string{
+		"HSET spring:session:sessions:" + aUUID + " creationTime 1", "SET spring:session:sessions:expires:" + aUUID + " 1",
+		"SADD " + principal + `anna \xac\xed\x00\x05t\x00$` + aUUID + ` \xac\xed\x00\x05t\x00$` + bUUID,
+		"SADD " + principal + "carl " + aUUID + " " + bUUID, "SADD " + principal + "dora other",
+	}, []string{principal + `anna \xac\xed\x00\x05t\x00$` + bUUID, principal + "carl " + bUUID}},
+
+	{"Spring Data Redis: entries of a repository's set", `
+rules:
+- name: rates
+  members: {set: rate, as: id}
+  keep_if: [{exists: "rate:{id}"}]
+  related: ["rate:{id}:idx"]
+`, []string{
+		"HSET rate:1 _class x", "SADD rate 1 2 a:b", "SADD rate:userId:7 1 2", "SADD rate:1:idx rate:userId:7", "SADD rate:2:idx rate:userId:7",
+	}, []string{"rate 2", "rate a:b", "rate:2:idx", "rate:2:idx rate:userId:7"}},
+
+	{"one rule for the logs of many queues", `
+rules:
+- name: logs
+  keys: "bull:{queue}:{job}:logs"
+  only: {job: integer}
+  keep_if: [{exists: "bull:{queue}:{job}"}]
+`, []string{
+		"HSET bull:q0:1 name a", "RPUSH bull:q0:1:logs x", "RPUSH bull:q1:1:logs x", "RPUSH bull:q2:1:logs x", "SET bull:q1:de:logs 1",
+	}, []string{"bull:q1:1:logs", "bull:q2:1:logs"}},
+
+	{"an owner's name is a whole value, and its heartbeat a key", `
+rules:
+- name: routes
+  keys: "ws:routing:{conn}"
+  read: text
+  bind: {worker: .}
+  keep_if: [{exists: "worker:{worker}:alive"}]
+- name: presence
+  members: {hash: presence, as: user}
+  read: text
+  bind: {worker: .}
+  keep_if: [{exists: "worker:{worker}:alive"}]
+`, []string{
+		"SET worker:w1:alive 1", "SET ws:routing:a w1", "SET ws:routing:b w2", "HSET presence ann w1 bob w2", "HSET ws:routing:c a b",
+	}, []string{"presence bob", "ws:routing:b"}},
+
+	{"an owner is in a JSON value, and its heartbeat a time in a hash", `
+rules:
+- name: presence
+  keys: "ws:pres:{conn}"
+  read: json
+  bind: {worker: .node}
+  keep_if: [{field: {hash: heartbeats, field: "{worker}", unit: ms, within: 1m}}]
+  unless_lost: [{exists: heartbeats}]
+- name: echo
+  keys: "echo:presence-{room}:members"
+  read: json
+  keep_if: [{exists: "worker:{room}"}]
+`, []string{
+		"HSET heartbeats w1 @ms-1s w2 @ms-1h", `SET ws:pres:a {"node":"w1"}`, `SET ws:pres:b {"node":"w2"}`, `SET ws:pres:c {"node":"w3"}`,
+		"SET ws:pres:d w2", `SET echo:presence-1:members [{"user_id":1}]`, // a list of JSON: not read, and kept
+	}, []string{"ws:pres:b", "ws:pres:c"}},
+
+	{"BullMQ 3694: finished jobs that no set lists, with braces in the prefix", `
+rules:
+- name: finished
+  keys: "{{bull}}:{queue}:{job}"
+  not: {job: [id]}
+  read: hash
+  min_age: {field: .finishedOn, unit: ms, over: 1h}
+  keep_if:
+  - member: {zset: "{{bull}}:{queue}:completed", of: "{job}"}
+  - member: {zset: "{{bull}}:{queue}:failed", of: "{job}"}
+  unless_lost: [{exists: "{{bull}}:{queue}:id"}]
+  related: ["{{bull}}:{queue}:{job}:logs"]
+`, []string{
+		"SET {bull}:mail:id 5", "HSET {bull}:mail:meta a b", "HSET {bull}:mail:1 finishedOn @ms-2h", "ZADD {bull}:mail:completed 1 1",
+		"HSET {bull}:mail:2 finishedOn @ms-2h", "RPUSH {bull}:mail:2:logs x", "HSET {bull}:mail:3 finishedOn @ms-1m",
+		"HSET {bull}:mail:4 timestamp @ms-2h", "RPUSH {bull}:mail:wait 4",
+	}, []string{"{bull}:mail:2", "{bull}:mail:2 finishedOn", "{bull}:mail:2:logs"}},
+
+	{"RQ 1602: a worker whose key has lost its expiry, a job that holds none", `
+rules:
+- name: workers
+  keys: "rq:worker:{worker}"
+  gone_if: {no_expiry: true}
+  grace: 1h
+- name: jobs
+  keys: "rq:job:{job}"
+  read: hash
+  gone_if: {missing: .created_at}
+  grace: 1h
+`, []string{
+		"HSET rq:worker:dead last_heartbeat @iso-2h", "HSET rq:worker:live last_heartbeat @iso-1s", "EXPIRE rq:worker:live 480",
+		"HSET rq:job:1 created_at @iso-2h", "HSET rq:job:2 last_heartbeat @iso-2h", "RPUSH rq:queue:default 1",
+	}, []string{"rq:job:2", "rq:job:2 last_heartbeat", "rq:worker:dead", "rq:worker:dead last_heartbeat"}},
+
+	{"tasks that say in ISO 8601 when they were seen", `
+rules:
+- name: works
+  keys: "work:{id}"
+  read: hash
+  min_age: {field: .seen, unit: iso, over: 1h}
+  keep_if: [{exists: "connector:{id}"}]
+`, []string{
+		"HSET work:1 seen @iso-2h", "HSET work:2 seen @iso-1m", "HSET work:3 seen @iso-2h", "SET connector:3 1", "HSET work:4 seen never",
+	}, []string{"work:1", "work:1 seen"}},
+
+	{"an index of each team, and its boxes", `
+rules:
+- name: boxes
+  members: {set: "sandbox:{team}:index", as: box}
+  keep_if: [{exists: "sandbox:{team}:box:{box}"}]
+`, []string{
+		"SADD sandbox:a:index 1 2", "SADD sandbox:b:index 1", "SET sandbox:a:box:1 x",
+	}, []string{"sandbox:a:index 2", "sandbox:b:index", "sandbox:b:index 1"}},
+}
+
+// Each leak that people reported is a rule that somebody writes after one page, and takes exactly
+// what they meant.
+func TestReportedLeaks(t *testing.T) {
+	for _, c := range reports {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			rules, err := Parse([]byte(c.rules))
+			require.NoError(t, err)
+			for i := range rules {
+				rules[i].Delete = true
+			}
+			r := newRig(t, redistest.Start(t).Options(), "{cleanup}:", nil, rules...)
+			for _, line := range c.state {
+				r.do(command(t, line)...)
+			}
+			before := things(t, r.rdb)
+			for range 3 { // what one sweep takes may be a sign of life of another
+				r.sweep("")
+				for _, rule := range rules {
+					r.pass(rule.Name, max(rule.Grace, defaultGrace))
+				}
+				r.sweep("")
+			}
+			after := things(t, r.rdb)
+			var gone []string
+			for _, thing := range before {
+				if !slices.Contains(after, thing) {
+					gone = append(gone, thing)
+				}
+			}
+			require.Equal(t, c.gone, gone, fmt.Sprint(after))
+		})
+	}
+}
