@@ -28,6 +28,8 @@ type fleet struct {
 	prefix string
 	http   []string // of replicas, without a slash at the end
 	json   bool
+
+	stderr io.Writer // where complaints go beside an answer
 }
 
 // table returns the rows that every verb has.
@@ -85,7 +87,8 @@ func arguments(in *service.Input, least, most int, expected string) bool {
 
 // ask connects and calls do.
 func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer) error) service.Run {
-	return func(ctx context.Context, stdout, _ io.Writer) error {
+	return func(ctx context.Context, stdout, stderr io.Writer) error {
+		f.stderr = stderr
 		clients, err := service.ConnectOnce(ctx, &f.base.Redis, controlDeadline)
 		if err != nil {
 			return f.advised(err)
@@ -101,8 +104,25 @@ func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer)
 		defer watcher.Wait()
 		defer stop()
 		watcher.Go(func() { _ = files.Run(watched) })
-		return f.advised(do(ctx, inspect.New(clients.Data, f.layout()), stdout))
+		reader := inspect.New(clients.Data, f.layout())
+		return f.advised(memberByMember(ctx, reader, do(ctx, reader, stdout)))
 	}
+}
+
+// memberByMember adds to a failure the masters of a Redis Cluster that do not answer.
+func memberByMember(ctx context.Context, r *inspect.Reader, err error) error {
+	if err == nil || ctx.Err() != nil || inspect.Partial(err) || errors.Is(err, service.ErrNo) {
+		return err
+	}
+	away := r.Away(ctx)
+	if len(away) == 0 {
+		return err
+	}
+	text := strings.Join(away, "; ") + "; start it, or promote a replica of it"
+	if strings.Contains(err.Error(), "CLUSTERDOWN") {
+		text += "; until then the other masters refuse every key (cluster-require-full-coverage)"
+	}
+	return fmt.Errorf("%s: %w", text, err)
 }
 
 // advised adds advice for the operator to an error.

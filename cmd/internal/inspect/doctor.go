@@ -103,7 +103,12 @@ func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 	}
 	d := Diagnosis{Checks: []Check{}}
 	for _, u := range to.unread {
-		d.Checks = append(d.Checks, Check{"server", Wrong, u.sentence() + "; start it, or promote a replica of it"})
+		d.Checks = append(d.Checks, Check{"server", Wrong, u.Sentence() + "; start it, or promote a replica of it"})
+	}
+	if len(parts) == 1 { // else they are told with their partitions
+		for _, text := range r.Away(ctx) {
+			d.Checks = append(d.Checks, Check{"server", Wrong, text + "; start it, or promote a replica of it"})
+		}
 	}
 	ask := func(patients []*patient, checks ...check) {
 		for _, c := range checks {
