@@ -23,6 +23,9 @@ import (
 // systems have.
 const sizeEvery = 200 * time.Millisecond
 
+// lookTimeout bounds one look: a server of a Redis Cluster that hangs takes several seconds of it.
+const lookTimeout = 2 * replicaTimeout
+
 // top is "rollcall top".
 func top() *service.Command {
 	var f fleet
@@ -105,7 +108,7 @@ func (s *screen) show(
 func askWithin(
 	ctx context.Context, ask func(context.Context) (inspect.Status, error),
 ) (inspect.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	return ask(ctx)
 }
