@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/url"
 	"strings"
 	"time"
 
@@ -107,40 +104,4 @@ func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer)
 		reader := inspect.New(clients.Data, f.layout())
 		return f.advised(memberByMember(ctx, reader, do(ctx, reader, stdout)))
 	}
-}
-
-// memberByMember adds to a failure the masters of a Redis Cluster that do not answer.
-func memberByMember(ctx context.Context, r *inspect.Reader, err error) error {
-	if err == nil || ctx.Err() != nil || inspect.Partial(err) || errors.Is(err, service.ErrNo) {
-		return err
-	}
-	away := r.Away(ctx)
-	if len(away) == 0 {
-		return err
-	}
-	text := strings.Join(away, "; ") + "; start it, or promote a replica of it"
-	if strings.Contains(err.Error(), "CLUSTERDOWN") {
-		text += "; until then the other masters refuse every key (cluster-require-full-coverage)"
-	}
-	return fmt.Errorf("%s: %w", text, err)
-}
-
-// advised adds advice for the operator to an error.
-func (f *fleet) advised(err error) error {
-	var network net.Error
-	var replica *url.Error
-	switch {
-	case err == nil:
-	case errors.Is(err, context.Canceled):
-		return errors.New("interrupted")
-	case errors.As(err, &network) && !errors.As(err, &replica):
-		return fmt.Errorf("no answer of Redis at %s: %w", f.base.Redis, err)
-	case strings.Contains(err.Error(), "WRONGPASS"), strings.Contains(err.Error(), "NOAUTH"):
-		return fmt.Errorf("%w; mend the user or password in REDIS_URL, or REDIS_PASSWORD_FILE", err)
-	case strings.Contains(err.Error(), "WRONGTYPE"):
-		return fmt.Errorf("%w; rollcall doctor says which keys are somebody else's", err)
-	case strings.Contains(err.Error(), "NOPERM"):
-		return fmt.Errorf("%w; rollcall doctor says which rights lack", err)
-	}
-	return err
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -90,12 +89,5 @@ func (f *fleet) showLog(w io.Writer, records []inspect.Record, head bool) error 
 	if !f.json {
 		return showRecords(w, records, head)
 	}
-	lines := json.NewEncoder(printable.Writer(w))
-	lines.SetEscapeHTML(false)
-	for _, r := range records {
-		if err := lines.Encode(r); err != nil {
-			return err
-		}
-	}
-	return nil
+	return writeLines(w, records)
 }

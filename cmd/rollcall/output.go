@@ -22,6 +22,18 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
+// writeLines writes one JSON object a line.
+func writeLines[T any](w io.Writer, all []T) error {
+	lines := json.NewEncoder(printable.Writer(w))
+	lines.SetEscapeHTML(false)
+	for _, v := range all {
+		if err := lines.Encode(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // columns writes rows in columns. Line breaks inside a cell are escaped.
 func columns(w io.Writer, rows ...[]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

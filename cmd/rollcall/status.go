@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,21 +28,85 @@ each instance and in what it differs, and what was last evicted. With --http rep
 are asked for what they do not say in Redis: version, address, last passes.`,
 		Settings: append(f.table(), f.replicas()),
 		Check:    f.check,
-		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			s, err := f.status(ctx, r)
-			if err != nil {
+		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
+			err := f.ask(f.runStatus)(ctx, stdout, stderr)
+			if err == nil || errors.Is(err, service.ErrNo) || len(f.http) == 0 || ctx.Err() != nil {
 				return err
 			}
-			if f.json {
-				return writeJSON(w, struct {
-					inspect.Status
-					Problems []inspect.Problem `json:"problems"`
-				}{s, s.Problems()})
-			}
-			return showStatus(w, s)
-		}),
-		Notes: exits,
+			return cmp.Or(f.showReplicas(ctx, stdout), err)
+		},
+		Notes: exitsNo + " That is: there is no fleet.",
 	}
+}
+
+func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+	s, err := f.status(ctx, r)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		err = writeJSON(w, struct {
+			inspect.Status
+			Problems []inspect.Problem `json:"problems"`
+		}{s, s.Problems()})
+	} else if s.Empty() {
+		err = line(w, "there is no fleet: this Redis (%s) has nothing under the prefix %q; look at REDIS_URL and "+
+			"--prefix, or start a replica", f.base.Redis, r.Layout().Prefix)
+	} else {
+		err = showStatus(w, s)
+	}
+	if err == nil && s.Empty() {
+		err = service.ErrNo
+	}
+	return err
+}
+
+// showReplicas shows what the replicas that were named say while Redis does not answer the tool.
+func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
+	type replica struct {
+		Address  string `json:"address"`
+		Instance string `json:"instance,omitempty"`
+		Version  string `json:"version,omitempty"`
+		Leads    bool   `json:"leads"`
+		Ready    bool   `json:"ready"`
+		NotReady string `json:"not_ready,omitempty"`
+		Error    string `json:"error,omitempty"` // it does not answer
+	}
+	all := make([]replica, len(f.http))
+	var asking conc.WaitGroup
+	for i, base := range f.http {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+			defer cancel()
+			all[i].Address = hostOf(base)
+			var s service.Status
+			if _, err := request(ctx, http.MethodGet, base+"/api/v1/status", "", &s); err != nil {
+				all[i].Error = err.Error()
+				return
+			}
+			all[i] = replica{Address: all[i].Address, Instance: s.Instance, Version: s.Version,
+				Leads: s.Janitor.Leading, Ready: s.Ready, NotReady: s.NotReady}
+		})
+	}
+	asking.Wait()
+	if f.json {
+		return writeJSON(w, map[string]any{"replicas": all})
+	}
+	rows := [][]string{{"REPLICA", "INSTANCE", "READY", "SAYS"}}
+	for _, p := range all {
+		ready, says := "yes", p.NotReady
+		if !p.Ready {
+			ready = "no"
+		}
+		if p.Leads {
+			says = join("leads", says)
+		}
+		if p.Error != "" {
+			ready, says = "?", "no answer: "+p.Error
+		}
+		rows = append(rows, []string{p.Address, or(p.Instance), ready, or(says)})
+	}
+	return columns(w, rows...)
 }
 
 // status is what Redis says, and the replicas that were named. That one does not answer is part of

@@ -130,7 +130,7 @@ func (r *Reader) evictedLately(ctx context.Context, parts []*Reader) (n int, err
 		return 0, err
 	}
 	found, err := each(ctx, parts, func(ctx context.Context, part *Reader) ([]Record, error) {
-		return part.readBack(ctx, now, len(parts))
+		return part.readBack(ctx, now, Hour, max(1, logMost/len(parts)))
 	})
 	for _, rec := range slices.Concat(found...) {
 		if now.Sub(rec.At) <= Hour && (rec.Sweep == "owners" || rec.Sweep == "registry") {

@@ -184,6 +184,11 @@ func (p *patient) noFleet() bool {
 	return s.Leader == nil && s.Witness.LastTick.IsZero() && len(s.Instances) == 0
 }
 
+// Empty reports whether nothing of a fleet is there.
+func (s Status) Empty() bool {
+	return (&patient{status: s}).noFleet() && len(s.Damaged) == 0 && len(s.Unread) == 0
+}
+
 func (p *patient) living() (ids []string) {
 	for _, in := range p.status.Instances {
 		if in.Alive {

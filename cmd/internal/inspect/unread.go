@@ -56,6 +56,9 @@ func (u Unread) Sentence() string {
 		where = "a part of Redis"
 	}
 	text := fmt.Sprintf("%s does not answer (%s)", where, u.Error)
+	if strings.HasPrefix(u.Error, "WRONGPASS") || strings.HasPrefix(u.Error, "NO") { // NOAUTH, NOPERM
+		text = fmt.Sprintf("%s refuses this user (%s)", where, u.Error)
+	}
 	switch {
 	case len(u.Partitions) > 0 && u.Fleet:
 		text += ", which has " + named(u.Partitions) + " and the fleet's own keys"
@@ -162,7 +165,8 @@ func (r *Reader) Away(ctx context.Context) (away []string) {
 	_ = c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 		defer cancel()
-		if err := node.Ping(ctx).Err(); err != nil && !answered(err) {
+		var answer redis.Error
+		if err := node.Ping(ctx).Err(); err != nil && !errors.As(err, &answer) {
 			mu.Lock()
 			defer mu.Unlock()
 			away = append(away, fmt.Sprintf("Redis at %s does not answer (%s)", node.Options().Addr, cause(err)))
@@ -171,12 +175,6 @@ func (r *Reader) Away(ctx context.Context) (away []string) {
 	})
 	slices.Sort(away)
 	return away
-}
-
-// answered reports whether an error is a server's answer.
-func answered(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer)
 }
 
 // address returns the address of the server that has the keys, as the Cluster's other nodes know
