@@ -119,7 +119,7 @@ func TestEveryVerbOnAFleetOfOldWriters(t *testing.T) {
 		w.writes("old", time.Minute, imei)
 		w.writes("dead", 0, other)
 		w.answers(append([]expected{
-			{"status", 0, `^old +1 +yes .* plain writer: not healed$`},
+			{"status", 0, `^old +1 +yes +plain writer: not healed `},
 			{"find " + imei, 0, "^old holds " + imei + "; it lives: its heartbeat exists"},
 			{"find " + other, 0, "^the entry of .* names dead, which has no heartbeat"},
 			{"why " + imei, 0, "^kept: its owner old lives"},

@@ -139,7 +139,8 @@ func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, 
 
 // showStatus writes a status for people.
 func showStatus(w io.Writer, s inspect.Status) error {
-	return cmp.Or(showHead(w, s), showProblems(w, s), showInstances(w, s), showSweeps(w, s))
+	width := widthOf(w)
+	return cmp.Or(showHead(w, s), showProblems(w, s), showInstances(w, s, width), showSweeps(w, s, width))
 }
 
 // showProblems writes what the page says of the same state, a line each.
@@ -161,38 +162,6 @@ func showProblems(w io.Writer, s inspect.Status) error {
 		}
 	}
 	return nil
-}
-
-// showInstances writes a row an instance.
-func showInstances(w io.Writer, s inspect.Status) error {
-	rows := [][]string{{"INSTANCE", "DEVICES", "ALIVE", "LAST BEAT", "TIME LEFT", "TTL", "INTERVAL",
-		"RUNNING", "VERSION", "REMARKS"}}
-	for _, in := range s.Instances {
-		devices, alive, running := strconv.FormatInt(in.Devices, 10), "no", "-"
-		if in.Devices < 0 {
-			devices = "?"
-		}
-		if in.Alive {
-			alive = "yes"
-		}
-		if !in.Started.IsZero() {
-			running = inspect.Short(s.Now.Sub(in.Started))
-		}
-		remarks := in.Differs
-		if in.Old {
-			remarks = join(remarks, "plain writer: not healed")
-		}
-		if in.BadIndex {
-			remarks = join(remarks, "its index is no set")
-		}
-		if led := leads(s, in.ID); led != "" {
-			remarks = join(led, remarks)
-		}
-		rows = append(rows, []string{or(in.ID), devices, alive, ago(in.LastBeat, s.Now), or(in.ExpiresIn),
-			or(in.TTL), or(in.Interval), running, or(in.Version), remarks})
-	}
-	fmt.Fprintln(w)
-	return columns(w, rows...)
 }
 
 // leads says what an instance leads; "": nothing.
@@ -232,14 +201,14 @@ func showPartitions(s inspect.Status) (rows [][]string) {
 }
 
 // showSweeps writes what each sweep last evicted, and its last pass as far as that is known.
-func showSweeps(w io.Writer, s inspect.Status) error {
+func showSweeps(w io.Writer, s inspect.Status, width int) error {
 	if len(s.Sweeps) > 0 {
 		rows := [][]string{{"SWEEP", "LAST EVICTED", "HOW MANY", "OWNER", "BY"}}
 		for _, l := range s.Sweeps {
 			rows = append(rows, []string{l.Sweep, ago(l.At, s.Now), strconv.Itoa(l.Count), or(l.Owner), l.Leader})
 		}
 		fmt.Fprintln(w)
-		if err := columns(w, rows...); err != nil {
+		if err := columns(w, fitting(rows, width, 3)...); err != nil {
 			return err
 		}
 	}
@@ -257,7 +226,7 @@ func showSweeps(w io.Writer, s inspect.Status) error {
 				"s"})
 	}
 	fmt.Fprintln(w)
-	return columns(w, rows...)
+	return columns(w, fitting(rows, width, 3)...)
 }
 
 // showHead writes what there is one of: leader, hold, registry, Redis.
