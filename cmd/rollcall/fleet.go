@@ -29,8 +29,15 @@ type fleet struct {
 	stderr io.Writer // where complaints go beside an answer
 }
 
-// table returns the rows that every verb has.
+// table returns the rows that every verb has, but for wait, which has a --timeout of its own.
 func (f *fleet) table() []service.Setting {
+	return append(f.common(), service.Setting{
+		Name: "timeout", Default: "10s", Value: service.Duration(&f.base.Redis.Within, 100*time.Millisecond, time.Hour),
+		Meaning: "How long an answer of Redis is waited for, unless REDIS_URL has read_timeout.",
+	})
+}
+
+func (f *fleet) common() []service.Setting {
 	return append(f.base.RedisTable(), []service.Setting{
 		{Name: "prefix", Value: service.Text(&f.prefix),
 			Meaning: "What the names of the fleet's keys begin with: of cleanup it is CLEANUP_PREFIX, " +

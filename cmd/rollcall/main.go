@@ -49,6 +49,9 @@ Flags stand behind the verb; rollcall VERB -h shows them.
 		Notes:    exitsNo,
 		Commands: verbs(),
 	}
+	for _, verb := range c.Commands {
+		named(verb)
+	}
 	c.Commands = append(c.Commands, service.Completion(c))
 	c.Run = c.ShowHelp
 	return c

@@ -25,7 +25,7 @@ func waitFor() *service.Command {
 		Name: "rollcall wait",
 		About: `rollcall wait ends when the fleet is as asked for, or after --timeout. It is for scripts
 and deployments. Give one of --leader, --converged and --gone.`,
-		Settings: append(f.table(),
+		Settings: append(f.common(),
 			service.Setting{Name: "leader", Default: "false", Switch: true, Value: service.Bool(&leader),
 				Meaning: "until a replica leads, and has begun its term"},
 			service.Setting{Name: "converged", Default: "false", Switch: true, Value: service.Bool(&converged),
