@@ -168,7 +168,8 @@ func (f *fleet) redactor() func(text []byte) []byte {
 	}
 }
 
-// leastID is the shortest id that is taken out. Shorter ones identify nobody, and are parts of words.
+// leastID is the shortest id that is taken out. Shorter ones identify nobody, and are parts of
+// words.
 const leastID = 6
 
 // archive is a tar archive that is being put together.

@@ -263,7 +263,8 @@ func Connect(ctx context.Context, named *Redis, within time.Duration) (*Clients,
 }
 
 // ConnectOnce is [Connect] for a program that asks something and ends, so that nothing finds out
-// later what its server is. Therefore it also fails if the server does not answer in time whether it is a node of a Cluster, unless this user may not ask.
+// later what its server is. Therefore it also fails if the server does not answer in time whether
+// it is a node of a Cluster, unless this user may not ask.
 func ConnectOnce(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
 	clients, unknown, err := connect(ctx, named, within, cmp.Or(named.Within, ioTimeout))
 	if err != nil || unknown == nil || redis.IsPermissionError(unknown) {
