@@ -72,6 +72,7 @@ func New(c Config) (*Janitor, error) {
 	j.listener = newListener(j.guard, j.timing.Gap(), j.log)
 	j.unsettled = newPendingBatches(j.guard, j.deleted, j.uncounted)
 	j.notes = newNotes(c.Client, j.layout.Timeline(), j.instance, j.log)
+	j.notes.died = func(owners int) { j.metrics.died.Add(float64(owners)) }
 	j.logSize, j.logTrim = trimStreaks(j.log, c.logRecords())
 	j.metrics = newMetrics(sweeps)
 	j.pace = pacing.New(pacing.Config{

@@ -23,6 +23,7 @@ type listener struct {
 	ticks *streak.Streak
 
 	others *together.Member // the reserves it ticks with; used only by listen
+	told   []string         // the reasons of the present hold that were logged; as others
 
 	mu   sync.Mutex
 	last heard
@@ -86,12 +87,22 @@ func (l *listener) ticked(begun time.Time, w guard.Witness, err error, leading, 
 	case first && !slices.Equal(w.ChecksOff, before.witness.ChecksOff):
 		l.log.Info("server lacks some checks", "off", w.ChecksOff)
 	case !first && !w.Since.Equal(before.witness.Since):
-		level := slog.LevelDebug
-		if leading {
-			level = slog.LevelWarn
-		}
-		l.log.Log(context.Background(), level, "hold began", "reason", w.Reason, "held_for", w.HeldFor)
+		held, _ := before.heldFor(begun)
+		l.held(w, held > 0, leading)
 	}
+}
+
+// held logs a hold once while it lasts, for each of its reasons: one that lasts begins anew with
+// each tick.
+func (l *listener) held(w guard.Witness, lasting, leading bool) {
+	if !lasting {
+		l.told = nil
+	}
+	level := slog.LevelDebug
+	if leading && !slices.Contains(l.told, w.Reason) {
+		level, l.told = slog.LevelWarn, append(l.told, w.Reason)
+	}
+	l.log.Log(context.Background(), level, "hold began", "reason", w.Reason, "held_for", w.HeldFor)
 }
 
 func (l *listener) observed(h lease.Holder, paused *Pause) (before *Pause) {

@@ -168,6 +168,29 @@ func TestWhatIsNotConfiguredIsTheDefault(t *testing.T) {
 	require.Equal(t, own, own.withDefaults())
 }
 
+func TestAHoldThatLastsIsLoggedOnceForEachReason(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	l := newListener(nil, 30*time.Second, slog.New(slog.NewTextHandler(&log, nil)))
+	at := time.Now()
+	since := at
+	tick := func(after time.Duration, reason string, heldFor time.Duration) {
+		if at = at.Add(after); heldFor > 0 {
+			since = at
+		}
+		l.ticked(at, guard.Witness{Since: since, Reason: reason, HeldFor: heldFor}, nil, true, false)
+	}
+	tick(0, "", 0)
+	for range 20 { // each finds that Redis has evicted more, or that settings differ
+		tick(time.Second, "redis_evicting", time.Minute)
+		tick(time.Second, "settings", time.Minute)
+	}
+	require.Equal(t, 2, strings.Count(log.String(), "hold began"), log.String())
+	tick(25*time.Second, "", 0)
+	tick(time.Second, "settings", time.Minute)
+	require.Equal(t, 3, strings.Count(log.String(), "hold began"), "the one before was over")
+}
+
 func TestTheFirstTickOftenEnoughWhoeverIsListed(t *testing.T) {
 	t.Parallel()
 	l := newListener(nil, 30*time.Second, slog.New(slog.DiscardHandler))

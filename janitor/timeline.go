@@ -25,6 +25,7 @@ type notes struct {
 	key    string
 	by     string
 	writes *streak.Streak
+	died   func(owners int) // counts deaths; nil: nobody counts
 
 	wake chan struct{} // one slot
 	mu   sync.Mutex
@@ -81,10 +82,14 @@ func (n *notes) write(ctx context.Context, within time.Duration) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
+	died := n.newDeaths(ctx, due)
 	err := timeline.Add(ctx, n.client, n.key, due...)
 	if err == nil || notAllowed(err) || redis.HasErrorPrefix(err, "WRONGTYPE ") {
 		// Other errors mean that Redis is down or full, which the ticks report.
 		n.writes.Note(err)
+		if died > 0 && n.died != nil {
+			n.died(died)
+		}
 		return true
 	}
 	n.mu.Lock()
@@ -93,6 +98,36 @@ func (n *notes) write(ctx context.Context, within time.Duration) bool {
 	n.mu.Unlock()
 	n.nudge()
 	return false
+}
+
+// newDeaths returns how many of the dead that a new leader has found no leader before it has told.
+// If that cannot be read, all are new.
+func (n *notes) newDeaths(ctx context.Context, due []timeline.Event) (count int) {
+	found := map[string]bool{}
+	for _, e := range due {
+		if e.Kind == timeline.Death && e.Found {
+			found[e.Instance] = true
+		}
+	}
+	if len(found) == 0 {
+		return 0
+	}
+	told, _ := timeline.Read(ctx, n.client, n.key, "0-0")
+	for _, e := range told {
+		switch _, asked := found[e.Instance]; {
+		case !asked:
+		case e.Kind == timeline.Death, e.Kind == timeline.Left:
+			found[e.Instance] = false
+		case e.Kind == timeline.Alive:
+			found[e.Instance] = true
+		}
+	}
+	for _, isNew := range found {
+		if isNew {
+			count++
+		}
+	}
+	return count
 }
 
 func (n *notes) nudge() {
@@ -134,10 +169,11 @@ func (j *Janitor) noteHold(leading bool) {
 // it then and are not now. Call it with mu held, before the breaker.
 func (o *owners) noteOwners(roster map[string]Liveness, byes map[string]bool, gone map[string]Liveness) {
 	note := func(kind timeline.Kind, id string) {
-		if kind == timeline.Death {
+		found := o.roster == nil
+		if kind == timeline.Death && !found { // else the notes know whether it was counted
 			o.j.metrics.died.Inc()
 		}
-		o.j.notes.add(timeline.Event{Kind: kind, Instance: id, Found: o.roster == nil})
+		o.j.notes.add(timeline.Event{Kind: kind, Instance: id, Found: found})
 	}
 	lost := false // the roster was; see breaker.rosterRead
 	for _, now := range gone {

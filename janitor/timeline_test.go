@@ -44,7 +44,7 @@ func TestTheTimelineTellsWhoFellWhoLeftAndWhoCame(t *testing.T) {
 		for _, want := range []string{"death b", "left c", "left d", "alive e"} {
 			f.eventually(func() bool { _, ok := f.told()[want]; return ok })
 		}
-		f.eventually(func() bool { return r.scrape("janitor_evicted_total") == 6 })
+		f.eventually(func() bool { return r.scrape("janitor_evicted_total") == 6 }) // before b is back
 		f.live("b")
 		f.eventually(func() bool { _, ok := f.told()["alive b"]; return ok })
 		told := f.told()
@@ -54,6 +54,24 @@ func TestTheTimelineTellsWhoFellWhoLeftAndWhoCame(t *testing.T) {
 		for _, none := range []string{"alive r1", "alive c", "death c", "death d"} {
 			require.NotContains(t, told, none)
 		}
+	})
+}
+
+func TestADeathIsCountedByOneLeader(t *testing.T) {
+	inWorlds(t, func(t *testing.T, f *fleet) {
+		for _, e := range []timeline.Event{
+			{Kind: timeline.Death, Instance: "counted"}, {Kind: timeline.Left, Instance: "left"},
+			{Kind: timeline.Death, Instance: "again"}, {Kind: timeline.Alive, Instance: "again"},
+		} {
+			require.NoError(t, timeline.Add(t.Context(), f.Client, f.Timeline(), e))
+		}
+		for _, id := range []string{"counted", "left", "again", "new"} {
+			f.indexed(id, 1)
+		}
+		r := f.replica("r1", nil)
+		r.leads()
+		f.eventually(func() bool { return r.scrape("janitor_owners_died_total") > 0 })
+		require.InDelta(t, 2, r.scrape("janitor_owners_died_total"), 0, "again and new")
 	})
 }
 

@@ -79,8 +79,9 @@ func FailoverOptions(o *redis.FailoverOptions) *redis.FailoverOptions {
 //
 //   - no redirects. go-redis treats a repeat after a lost reply as a redirect, so only 0 guarantees
 //     that nothing is sent twice. A command to a slot's former node fails without effect.
-//   - a reload of the slot map every half second, with at most 0.9 s per node. A node that hangs
-//     would hide a dead master's successor for a whole read deadline.
+//   - a reload of the slot map every half second, with at most 0.9 s per node, and as much for the
+//     list of commands that go-redis asks a random node for. A node that hangs would hide a dead
+//     master's successor for a whole read deadline.
 //   - all reads from masters.
 //
 // While the slot of a key moves, calls with that key fail.
@@ -112,7 +113,8 @@ func ClusterOptions(o *redis.ClusterOptions) *redis.ClusterOptions {
 	return &c
 }
 
-// quickLook bounds CLUSTER SLOTS on each node.
+// quickLook bounds what go-redis asks on its own account, of any node: CLUSTER SLOTS, and COMMAND,
+// for which the first command of a client waits.
 type quickLook struct{}
 
 func (quickLook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -123,7 +125,7 @@ func (quickLook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 
 func (quickLook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "cluster" {
+		if cmd.Name() == "cluster" || cmd.Name() == "command" {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, callTimeout)
 			defer cancel()

@@ -84,8 +84,20 @@ gone or still here, and shows the records of the eviction log that name it.`,
 }
 
 func showWhy(w io.Writer, a inspect.Why) error {
-	if err := line(w, "%s", a.Sentence); err != nil || len(a.Records) == 0 {
+	if err := line(w, "%s", a.Sentence); err != nil {
 		return err
+	}
+	for _, u := range a.Unread {
+		text := "not read: " + u.Sentence()
+		if u.Fleet {
+			text += "; whether sweeping is paused is unknown"
+		}
+		if err := line(w, "%s", text); err != nil {
+			return err
+		}
+	}
+	if len(a.Records) == 0 {
+		return nil
 	}
 	if err := line(w, ""); err != nil {
 		return err

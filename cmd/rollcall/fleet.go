@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/url"
 	"strings"
 	"time"
 
@@ -30,10 +27,19 @@ type fleet struct {
 	prefix string
 	http   []string // of replicas, without a slash at the end
 	json   bool
+
+	stderr io.Writer // where complaints go beside an answer
 }
 
-// table returns the rows that every verb has.
+// table returns the rows that every verb has, but for wait, which has a --timeout of its own.
 func (f *fleet) table() []cli.Setting {
+	return append(f.common(), cli.Setting{
+		Name: "timeout", Default: "10s", Value: cli.Duration(&f.base.Redis.Within, 100*time.Millisecond, time.Hour),
+		Meaning: "How long an answer of Redis is waited for, unless REDIS_URL has read_timeout.",
+	})
+}
+
+func (f *fleet) common() []cli.Setting {
 	return append(f.base.Redis.Table(), []cli.Setting{
 		{Name: "prefix", Value: cli.Text(&f.prefix),
 			Meaning: "What the names of the fleet's keys begin with: of cleanup it is CLEANUP_PREFIX, " +
@@ -87,7 +93,8 @@ func arguments(in *cli.Input, least, most int, expected string) bool {
 
 // ask connects and calls do.
 func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer) error) cli.Run {
-	return func(ctx context.Context, stdout, _ io.Writer) error {
+	return func(ctx context.Context, stdout, stderr io.Writer) error {
+		f.stderr = stderr
 		clients, err := connect.Once(ctx, &f.base.Redis, controlDeadline)
 		if err != nil {
 			return f.advised(err)
@@ -103,26 +110,7 @@ func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer)
 		defer watcher.Wait()
 		defer stop()
 		watcher.Go(func() { _ = files.Run(watched) })
-		return f.advised(do(ctx, inspect.New(clients.Data, f.layout()), stdout))
+		reader := inspect.New(clients.Data, f.layout())
+		return f.advised(memberByMember(ctx, reader, do(ctx, reader, stdout)))
 	}
-}
-
-// advised adds advice for the operator to an error.
-func (f *fleet) advised(err error) error {
-	var network net.Error
-	var replica *url.Error
-	switch {
-	case err == nil:
-	case errors.Is(err, context.Canceled):
-		return errors.New("interrupted")
-	case errors.As(err, &network) && !errors.As(err, &replica):
-		return fmt.Errorf("no answer of Redis at %s: %w", f.base.Redis, err)
-	case strings.Contains(err.Error(), "WRONGPASS"), strings.Contains(err.Error(), "NOAUTH"):
-		return fmt.Errorf("%w; mend the user or password in REDIS_URL, or REDIS_PASSWORD_FILE", err)
-	case strings.Contains(err.Error(), "WRONGTYPE"):
-		return fmt.Errorf("%w; rollcall doctor says which keys are somebody else's", err)
-	case strings.Contains(err.Error(), "NOPERM"):
-		return fmt.Errorf("%w; rollcall doctor says which rights lack", err)
-	}
-	return err
 }

@@ -63,6 +63,7 @@ func (w *world) answers(calls []expected) {
 // fixed are calls whose answers are the same everywhere.
 var fixed = []expected{
 	{"top", cli.ExitFailed, "stdout is not a terminal"},
+	{"debug --file -", cli.ExitOK, ""},
 	{"completion bash", cli.ExitOK, "complete -F _rollcall rollcall"},
 	{"sweep", cli.ExitUsage, "--http: expected URLs of replicas"},
 	{"resign", cli.ExitUsage, "--http: expected URLs of replicas"},
@@ -80,7 +81,7 @@ func TestEveryVerbOnAFleetOfIngest(t *testing.T) {
 		until(t, "somebody leads", func() bool { code, _, _ := w.run("wait", "--leader"); return code == 0 })
 		http := " --http " + one.serve(t) + "," + two.serve(t) + " --admin-token " + adminToken
 		w.answers(append([]expected{
-			{"status", 0, `^two +1 +yes `},
+			{"events", 0, `(one|two) leads, term`}, {"status", 0, `^two +1 +yes `},
 			{"find " + imei, 0, "^two holds " + imei},
 			{"why " + imei, 0, "^kept: its owner two beat "},
 			{"why telemetry:teltonika", 3, "^not there, and no record of the eviction log names it"},
@@ -96,7 +97,7 @@ func TestEveryVerbOnAFleetOfIngest(t *testing.T) {
 			{"doctor", 0, "^ok +leader +(one|two) has led"},
 			{"sweep --dry-run" + http, 0, "^registry +done, dry run"},
 			{"resign" + http, 0, "^the leader has resigned"},
-		}, fixed[:2]...))
+		}, fixed[:3]...))
 	})
 }
 
@@ -174,6 +175,7 @@ func TestEveryVerbOnAFleetOfCleanup(t *testing.T) {
 			{"why " + app + "draft:bob", 0,
 				"^kept: the rule drafts has found it an orphan for .*, and only reports"},
 			{"why " + app + "cart:nobody", 3, "^not there, and no record"},
+			{"events", 0, "orphans taken by carts"},
 			{"log --sweep carts", 0, " carts +- +[12] +0$"},
 			{"verify", 0, "^0 entries"},
 			{"pause look", 0, "^paused until it is resumed"},

@@ -3,7 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"fmt"
 	"io"
 	"time"
 
@@ -56,20 +56,27 @@ many entries of which dead owner. In JSON there is one record a line, with what 
 // followEvery is how often a log that is followed is read.
 const followEvery = time.Second
 
-// follow shows the present records, and then those that are added, until ctx ends.
+// follow shows what is there, and then what is added, until ctx ends. It says on stderr which
+// servers of a Redis Cluster do not answer, and goes on with the rest.
 func (f *fleet) follow(ctx context.Context, r *inspect.Reader, w io.Writer, filter inspect.Filter) error {
 	records, end, err := r.LogUpTo(ctx, filter)
-	if err == nil || inspect.Partial(err) {
-		err = cmp.Or(f.showLog(w, records, true), err)
-	}
-	for err == nil {
+	away := ""
+	for head := true; err == nil || inspect.Partial(err); head = false {
+		now := "all of Redis answers"
+		if err != nil {
+			now = err.Error()
+		}
+		if now != away && (err != nil || away != "") {
+			fmt.Fprintln(f.stderr, "rollcall log:", printable.Text(now))
+			away = now
+		}
+		if err = f.showLog(w, records, head); err != nil {
+			break
+		}
 		if !wait.For(ctx, followEvery) {
 			return nil
 		}
 		records, end, err = r.LogAfter(ctx, end, filter)
-		if err == nil {
-			err = f.showLog(w, records, false)
-		}
 	}
 	if ctx.Err() != nil {
 		return nil
@@ -82,12 +89,5 @@ func (f *fleet) showLog(w io.Writer, records []inspect.Record, head bool) error 
 	if !f.json {
 		return showRecords(w, records, head)
 	}
-	lines := json.NewEncoder(printable.Writer(w))
-	lines.SetEscapeHTML(false)
-	for _, r := range records {
-		if err := lines.Encode(r); err != nil {
-			return err
-		}
-	}
-	return nil
+	return writeLines(w, records)
 }

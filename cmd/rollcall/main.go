@@ -17,7 +17,7 @@ const exitsNo = exits + " 3: the answer is no."
 
 func verbs() []*cli.Command {
 	return []*cli.Command{
-		status(), top(), find(), why(), log(), doctor(), verify(),
+		status(), top(), find(), why(), log(), events(), doctor(), debug(), verify(),
 		pause(), resume(), resign(), sweep(), restore(), waitFor(),
 	}
 }
@@ -34,7 +34,9 @@ Flags stand behind the verb; rollcall VERB -h shows them.
   rollcall find IMEI     who holds a device
   rollcall why IMEI      why its entry is gone, or still here; of a KEY too
   rollcall log           what was evicted
+  rollcall events        what happened: terms, deaths, goodbyes, holds, pauses
   rollcall doctor        whether this Redis is fit and the fleet is sound
+  rollcall debug         all of that in one archive, without secrets
   rollcall verify        what of the registry does not fit together
 
   rollcall pause REASON  holds every leader until rollcall resume
@@ -46,6 +48,9 @@ Flags stand behind the verb; rollcall VERB -h shows them.
   rollcall completion    lets bash, zsh or fish complete all this`,
 		Notes:    exitsNo,
 		Commands: verbs(),
+	}
+	for _, verb := range c.Commands {
+		named(verb)
 	}
 	c.Commands = append(c.Commands, cli.Completion(c))
 	c.Run = c.ShowHelp

@@ -20,6 +20,18 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
+// writeLines writes one JSON object a line.
+func writeLines[T any](w io.Writer, all []T) error {
+	lines := json.NewEncoder(printable.Writer(w))
+	lines.SetEscapeHTML(false)
+	for _, v := range all {
+		if err := lines.Encode(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // line writes one line. Line breaks inside it are escaped.
 func line(w io.Writer, format string, args ...any) error {
 	_, err := fmt.Fprintln(w, printable.Text(fmt.Sprintf(format, args...)))

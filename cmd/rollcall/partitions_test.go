@@ -19,6 +19,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -200,8 +201,42 @@ func TestWhereAMasterIsGoneTheRestIsToldMemberByMember(t *testing.T) {
 			require.Contains(t, d.ask(1, "log"), "(leads)")
 			require.Contains(t, d.ask(1, "verify"), "of dead owners")
 			require.Contains(t, d.ask(3, "wait", "--leader", "--timeout", "1s"), where)
+			require.Contains(t, d.ask(3, "wait", "--converged", "--timeout", "1s"), "; of the rest: ")
+			for i := range 8 {
+				imei := d.device("one", i)
+				part := guard.PartitionOf(imei, partitions)
+				if !slices.Contains(lost, part) {
+					require.Contains(t, d.ask(0, "find", imei), "one holds "+imei)
+					why := d.ask(0, "why", imei)
+					require.Contains(t, why, "kept: its owner one beat")
+					require.Contains(t, why, "not read: "+where)
+					continue
+				}
+				for _, verb := range []string{"find", "why"} {
+					code, stdout, stderr := d.runPlainly(verb, imei)
+					require.Equal(t, cli.ExitFailed, code, stdout)
+					require.Contains(t, stderr, fmt.Sprintf("%s is of partition %d, which cannot be read: %s", imei, part, where))
+				}
+			}
+			d.requireFollowed(where)
 		})
 	}
+}
+
+// requireFollowed follows the log until it has shown what there is, and has complained.
+func (d *divided4) requireFollowed(complaint string) {
+	d.t.Helper()
+	ctx, stop := context.WithCancel(d.t.Context())
+	var out, complaints process.Buffer
+	ended := make(chan int, 1)
+	go func() {
+		ended <- rollcall().Execute(ctx, []string{"log", "--follow"}, d.environ, &out, &complaints)
+	}()
+	until(d.t, "the log is followed", func() bool {
+		return strings.Contains(out.String(), "(leads)") && strings.Contains(complaints.String(), complaint)
+	})
+	stop()
+	require.Equal(d.t, cli.ExitOK, <-ended)
 }
 
 func TestWhatIsWrongInOnePartitionIsToldWithItsNumber(t *testing.T) {

@@ -71,7 +71,7 @@ func TestEveryVerbOnAFleetOfAvailability(t *testing.T) {
 			{"why " + p + "mitras:version", 0, "^kept: it is the version that was applied"},
 			{"why " + p + "mitras:seeded", 0, "^kept: it is the sign that the mirror is whole"},
 			{"why " + p + "mitra:heartbeat:nobody", 3, "^not there, and no record"},
-			{"log", 0, `\(leads\)`},
+			{"log", 0, `\(leads\)`}, {"events", 0, "dispatch leads"},
 			{"doctor", 0, "^ok +leader +dispatch has led"},
 			{"verify", 0, "^0 entries"},
 			{"pause look --for 1h", 0, "^paused for 1h"},
@@ -101,7 +101,7 @@ func TestEveryVerbOnTheEmbeddedServer(t *testing.T) {
 			{"find " + imei, 0, "^one holds "},
 			{"why " + imei, 0, "^kept: its owner one beat "},
 			{"why " + w.keys.Roster(), 0, "^kept: the key is there, a set"},
-			{"log", 0, `\(leads\)`},
+			{"log", 0, `\(leads\)`}, {"events", 0, "one leads"},
 			{"doctor", 0, "^warning +policy +this server does not report"},
 			{"verify", 0, "^1 entries"},
 			{"pause x", 0, "^paused until it is resumed"},
@@ -119,12 +119,12 @@ func TestEveryVerbOnAFleetOfOldWriters(t *testing.T) {
 		w.writes("old", time.Minute, imei)
 		w.writes("dead", 0, other)
 		w.answers(append([]expected{
-			{"status", 0, `^old +1 +yes .* plain writer: not healed$`},
+			{"status", 0, `^old +1 +yes +plain writer: not healed `},
 			{"find " + imei, 0, "^old holds " + imei + "; it lives: its heartbeat exists"},
 			{"find " + other, 0, "^the entry of .* names dead, which has no heartbeat"},
 			{"why " + imei, 0, "^kept: its owner old lives"},
 			{"why " + other, 0, "^kept: dead has no heartbeat, but nobody leads"},
-			{"log", 0, "^AT +TERM"},
+			{"log", 0, "^AT +TERM"}, {"events", 0, "^nothing happened that Redis still knows"},
 			{"doctor", 3, "^wrong +leader +nobody leads"},
 			{"doctor", 3, "^warning +old_writers +plain writers, .*: old [(]1 entries[)]"},
 			{"verify", 0, "^2 entries: of dead owners 1"},
@@ -142,12 +142,13 @@ func TestEveryVerbOnAnEmptyRedis(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, rw)
 		w.answers(append([]expected{
-			{"status", 0, "^leader +nobody leads"},
+			{"status", 3, "^there is no fleet: this Redis .* has nothing under the prefix \"{0,1}.*; look at REDIS_URL"},
 			{"find " + imei, 0, "^nobody holds " + imei},
 			{"why " + imei, 3, "^not there, .*the log is empty"},
 			{"why no:such:key", 3, "^not there, "},
 			{"log", 0, "^AT +TERM"},
 			{"log --json", 0, "^$"},
+			{"events", 0, "^nothing happened"},
 			{"doctor", 0, "^ok +fleet +there is none yet"},
 			{"verify", 0, "^0 entries"},
 			{"wait --leader --timeout 1s", 3, "^nobody leads"},
@@ -174,7 +175,7 @@ func TestEveryVerbOnARedisOfSomebodyElse(t *testing.T) {
 		w.answers(append([]expected{
 			{"status", 0, `^wrong +\S*connections:registry is a string but must be a hash`}, {"find " + imei, 1, wrong}, {"why " + imei, 1, wrong},
 			{"why key", 1, wrong},
-			{"log", 1, wrong}, {"verify", 1, wrong},
+			{"log", 1, wrong}, {"events", 0, "^nothing happened"}, {"verify", 1, wrong},
 			{"wait --leader --timeout 1s", 3, `^nobody leads: \S*janitor:leader holds \(a key of another type\), which is no`},
 			{"wait --gone x --timeout 1s", 1, wrong}, {"restore --list", 1, wrong},
 			{"restore --last", 1, wrong},
@@ -189,7 +190,7 @@ func TestEveryVerbOnARedisOfSomebodyElse(t *testing.T) {
 func refusing(says string) []expected {
 	all := []expected{{"pause x --for 1h", 1, says}, {"resume", 1, says}, {"restore a/1-1:1", 1, says}}
 	for _, args := range []string{
-		"status", "find " + imei, "why " + imei, "why key", "log", "log --follow", "doctor", "verify",
+		"status", "find " + imei, "why " + imei, "why key", "log", "log --follow", "events", "doctor", "verify",
 		"wait --leader --timeout 1s", "restore --list", "restore --last",
 	} {
 		all = append(all, expected{args, 1, says})

@@ -51,13 +51,34 @@ func (r *refusal) Error() string {
 // request sends a request, and decodes a successful answer into to. If the replica answers
 // otherwise, the error is a *refusal.
 func request(ctx context.Context, method, address, token string, to any) (status int, err error) {
+	status, body, err := call(ctx, method, address, token)
+	if err != nil {
+		return status, err
+	}
+	if err := json.Unmarshal(body, to); err != nil {
+		return status, fmt.Errorf("%s: the answer is not understood: %w", hostOf(address), err)
+	}
+	return status, nil
+}
+
+// hostOf returns the host and port of a URL, without a password that may precede them.
+func hostOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
-		return 0, fmt.Errorf("--http: expected a URL such as http://10.0.0.7:8080")
+		return ""
+	}
+	return u.Host
+}
+
+// call is request without the decoding.
+func call(ctx context.Context, method, address, token string) (status int, body []byte, err error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return 0, nil, fmt.Errorf("--http: expected a URL such as http://10.0.0.7:8080")
 	}
 	req, err := http.NewRequestWithContext(ctx, method, address, nil)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
@@ -70,22 +91,19 @@ func request(ctx context.Context, method, address, token string, to any) (status
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
+	body, err = io.ReadAll(io.LimitReader(res.Body, 16<<20))
 	if err != nil {
-		return res.StatusCode, fmt.Errorf("%s: read the answer: %w", u.Host, err)
+		return res.StatusCode, nil, fmt.Errorf("%s: read the answer: %w", u.Host, err)
 	}
 	if res.StatusCode/100 != 2 {
 		no := &refusal{Status: res.StatusCode, base: u.Host}
 		if json.Unmarshal(body, no) != nil || no.Text == "" {
 			no.Text = "no replica of this project is there"
 		}
-		return res.StatusCode, no
+		return res.StatusCode, nil, no
 	}
-	if err := json.Unmarshal(body, to); err != nil {
-		return res.StatusCode, fmt.Errorf("%s: the answer is not understood: %w", u.Host, err)
-	}
-	return res.StatusCode, nil
+	return res.StatusCode, body, nil
 }

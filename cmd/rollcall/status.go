@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
@@ -26,25 +29,89 @@ each instance and in what it differs, and what was last evicted. With --http rep
 are asked for what they do not say in Redis: version, address, last passes.`,
 		Settings: append(f.table(), f.replicas()),
 		Check:    f.check,
-		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			s, err := f.status(ctx, r)
-			if err != nil {
+		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
+			err := f.ask(f.runStatus)(ctx, stdout, stderr)
+			if err == nil || errors.Is(err, cli.ErrNo) || len(f.http) == 0 || ctx.Err() != nil {
 				return err
 			}
-			if f.json {
-				return writeJSON(w, struct {
-					inspect.Status
-					Problems []inspect.Problem `json:"problems"`
-				}{s, s.Problems()})
-			}
-			return showStatus(w, s)
-		}),
-		Notes: exits,
+			return cmp.Or(f.showReplicas(ctx, stdout), err)
+		},
+		Notes: exitsNo + " That is: there is no fleet.",
 	}
 }
 
-// status asks Redis, and the replicas that were named. A replica without an answer is part of the
-// result.
+func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+	s, err := f.status(ctx, r)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		err = writeJSON(w, struct {
+			inspect.Status
+			Problems []inspect.Problem `json:"problems"`
+		}{s, s.Problems()})
+	} else if s.Empty() {
+		err = line(w, "there is no fleet: this Redis (%s) has nothing under the prefix %q; look at REDIS_URL and "+
+			"--prefix, or start a replica", f.base.Redis, r.Layout().Prefix)
+	} else {
+		err = showStatus(w, s)
+	}
+	if err == nil && s.Empty() {
+		err = cli.ErrNo
+	}
+	return err
+}
+
+// showReplicas shows what the replicas that were named say while Redis does not answer the tool.
+func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
+	type replica struct {
+		Address  string `json:"address"`
+		Instance string `json:"instance,omitempty"`
+		Version  string `json:"version,omitempty"`
+		Leads    bool   `json:"leads"`
+		Ready    bool   `json:"ready"`
+		NotReady string `json:"not_ready,omitempty"`
+		Error    string `json:"error,omitempty"` // it does not answer
+	}
+	all := make([]replica, len(f.http))
+	var asking conc.WaitGroup
+	for i, base := range f.http {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+			defer cancel()
+			all[i].Address = hostOf(base)
+			var s console.Status
+			if _, err := request(ctx, http.MethodGet, base+"/api/v1/status", "", &s); err != nil {
+				all[i].Error = err.Error()
+				return
+			}
+			all[i] = replica{Address: all[i].Address, Instance: s.Instance, Version: s.Version,
+				Leads: s.Janitor.Leading, Ready: s.Ready, NotReady: s.NotReady}
+		})
+	}
+	asking.Wait()
+	if f.json {
+		return writeJSON(w, map[string]any{"replicas": all})
+	}
+	rows := [][]string{{"REPLICA", "INSTANCE", "READY", "SAYS"}}
+	for _, p := range all {
+		ready, says := "yes", p.NotReady
+		if !p.Ready {
+			ready = "no"
+		}
+		if p.Leads {
+			says = join("leads", says)
+		}
+		if p.Error != "" {
+			ready, says = "?", "no answer: "+p.Error
+		}
+		rows = append(rows, []string{p.Address, or(p.Instance), ready, or(says)})
+	}
+	return cli.Columns(w, rows...)
+}
+
+// status is what Redis says, and the replicas that were named. That one does not answer is part of
+// the answer.
 func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, error) {
 	type answer struct {
 		inspect.Replica
@@ -73,7 +140,8 @@ func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, 
 
 // showStatus writes a status for people.
 func showStatus(w io.Writer, s inspect.Status) error {
-	return cmp.Or(showHead(w, s), showProblems(w, s), showInstances(w, s), showSweeps(w, s))
+	width := widthOf(w)
+	return cmp.Or(showHead(w, s), showProblems(w, s), showInstances(w, s, width), showSweeps(w, s, width))
 }
 
 // showProblems writes the sentences of the page, a line each.
@@ -97,39 +165,7 @@ func showProblems(w io.Writer, s inspect.Status) error {
 	return nil
 }
 
-// showInstances writes a row an instance.
-func showInstances(w io.Writer, s inspect.Status) error {
-	rows := [][]string{{"INSTANCE", "DEVICES", "ALIVE", "LAST BEAT", "TIME LEFT", "TTL", "INTERVAL",
-		"RUNNING", "VERSION", "REMARKS"}}
-	for _, in := range s.Instances {
-		devices, alive, running := strconv.FormatInt(in.Devices, 10), "no", "-"
-		if in.Devices < 0 {
-			devices = "?"
-		}
-		if in.Alive {
-			alive = "yes"
-		}
-		if !in.Started.IsZero() {
-			running = inspect.Short(s.Now.Sub(in.Started))
-		}
-		remarks := in.Differs
-		if in.Old {
-			remarks = join(remarks, "plain writer: not healed")
-		}
-		if in.BadIndex {
-			remarks = join(remarks, "its index is no set")
-		}
-		if led := leads(s, in.ID); led != "" {
-			remarks = join(led, remarks)
-		}
-		rows = append(rows, []string{or(in.ID), devices, alive, ago(in.LastBeat, s.Now), or(in.ExpiresIn),
-			or(in.TTL), or(in.Interval), running, or(in.Version), remarks})
-	}
-	fmt.Fprintln(w)
-	return cli.Columns(w, rows...)
-}
-
-// leads returns what an instance leads; "": nothing.
+// leads says what an instance leads; "": nothing.
 func leads(s inspect.Status, id string) string {
 	switch {
 	case s.Partitions != nil && len(s.Partitions.Leads(id)) > 0:
@@ -166,14 +202,14 @@ func showPartitions(s inspect.Status) (rows [][]string) {
 }
 
 // showSweeps writes what each sweep last evicted, and its last pass as far as that is known.
-func showSweeps(w io.Writer, s inspect.Status) error {
+func showSweeps(w io.Writer, s inspect.Status, width int) error {
 	if len(s.Sweeps) > 0 {
 		rows := [][]string{{"SWEEP", "LAST EVICTED", "HOW MANY", "OWNER", "BY"}}
 		for _, l := range s.Sweeps {
 			rows = append(rows, []string{l.Sweep, ago(l.At, s.Now), strconv.Itoa(l.Count), or(l.Owner), l.Leader})
 		}
 		fmt.Fprintln(w)
-		if err := cli.Columns(w, rows...); err != nil {
+		if err := cli.Columns(w, fitting(rows, width, 3)...); err != nil {
 			return err
 		}
 	}
@@ -191,7 +227,7 @@ func showSweeps(w io.Writer, s inspect.Status) error {
 				"s"})
 	}
 	fmt.Fprintln(w)
-	return cli.Columns(w, rows...)
+	return cli.Columns(w, fitting(rows, width, 3)...)
 }
 
 // showHead writes what there is one of: leader, hold, registry, Redis.

@@ -124,8 +124,7 @@ func TestStatusOfAnEmptyRedisSaysThatNobodyIsThere(t *testing.T) {
 		require.False(t, s.Heard)
 		require.NotNil(t, s.Instances)
 		_, table, _ := w.run("status")
-		require.Contains(t, table, "nobody leads")
-		require.Contains(t, table, "nobody has listened to this Redis yet")
+		require.Contains(t, table, "there is no fleet")
 		require.Empty(t, w.client.Keys(t.Context(), w.keys.Prefix+"*").Val(), "it only reads")
 	})
 }

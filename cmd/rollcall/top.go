@@ -23,6 +23,9 @@ import (
 // its changes.
 const sizeEvery = 200 * time.Millisecond
 
+// lookTimeout bounds one look: a server of a Redis Cluster that hangs takes several seconds of it.
+const lookTimeout = 2 * replicaTimeout
+
 // top is "rollcall top".
 func top() *cli.Command {
 	var f fleet
@@ -105,7 +108,7 @@ func (s *screen) show(
 func askWithin(
 	ctx context.Context, ask func(context.Context) (inspect.Status, error),
 ) (inspect.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	return ask(ctx)
 }
@@ -134,7 +137,7 @@ func (s *screen) wait(ctx context.Context, every time.Duration, width, height in
 
 // draw writes one page.
 func (s *screen) draw(status inspect.Status, failed error, width, height int) error {
-	lines, err := page(status, failed, height)
+	lines, err := page(status, failed, width, height)
 	if err != nil {
 		return err
 	}
@@ -154,8 +157,9 @@ func (s *screen) draw(status inspect.Status, failed error, width, height int) er
 	return err
 }
 
-// page is the part that fits into this many lines. The last line counts the rest, or has the error.
-func page(s inspect.Status, failed error, height int) ([]string, error) {
+// page is what fits into so many lines of this width. The last one says what does not, or what
+// failed.
+func page(s inspect.Status, failed error, width, height int) ([]string, error) {
 	rank := func(in inspect.Instance) int {
 		switch {
 		case leads(s, in.ID) != "":
@@ -170,13 +174,15 @@ func page(s inspect.Status, failed error, height int) ([]string, error) {
 	})
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "rollcall top, %s; Ctrl-C ends it\n\n", s.Now.UTC().Format(time.RFC3339))
-	parts := []func(io.Writer, inspect.Status) error{showHead, showProblems, showSweeps, showInstances}
-	for _, part := range parts {
-		if err := part(&b, s); err != nil {
-			return nil, err
-		}
+	if err := cmp.Or(showHead(&b, s), showProblems(&b, s), showSweeps(&b, s, width),
+		showInstances(&b, s, width)); err != nil {
+		return nil, err
 	}
-	lines, last := strings.Split(strings.TrimRight(b.String(), "\n"), "\n"), ""
+	var lines []string
+	for text := range strings.SplitSeq(strings.TrimRight(b.String(), "\n"), "\n") {
+		lines = append(lines, wrapped(text, width)...)
+	}
+	last := ""
 	if failed != nil {
 		last = printable.Text("no answer now: " + failed.Error())
 		height--

@@ -25,7 +25,7 @@ func waitFor() *cli.Command {
 		Name: "rollcall wait",
 		About: `rollcall wait ends when the fleet is as asked for, or after --timeout. It is for scripts
 and deployments. Give one of --leader, --converged and --gone.`,
-		Settings: append(f.table(),
+		Settings: append(f.common(),
 			cli.Setting{Name: "leader", Default: "false", Switch: true, Value: cli.Bool(&leader),
 				Meaning: "until a replica leads, and has begun its term"},
 			cli.Setting{Name: "converged", Default: "false", Switch: true, Value: cli.Bool(&converged),

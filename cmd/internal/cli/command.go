@@ -65,6 +65,8 @@ type Command struct {
 	Inherited []Setting
 	// Prefixes are of variables: one that begins so without being a setting is a fault.
 	Prefixes []string
+	// Prepare, if not nil, changes the arguments and the environment before they are read.
+	Prepare func(args, environ []string) (newArgs, newEnviron []string, err error)
 	// Check adds faults, with [Input.Fault], of arguments and of settings that are only wrong in
 	// combination.
 	Check func(in *Input)

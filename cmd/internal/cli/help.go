@@ -15,7 +15,14 @@ func (c *Command) ShowHelp(_ context.Context, stdout, _ io.Writer) error {
 
 func (c *Command) help() string {
 	var b strings.Builder
-	usage := strings.TrimSpace(c.Name + " [--name value ...] " + c.Arguments)
+	name := c.Name
+	switch {
+	case len(c.Commands) > 0 && len(c.Settings) > 0:
+		name += " [VERB]"
+	case len(c.Commands) > 0:
+		name += " VERB"
+	}
+	usage := strings.TrimSpace(name + " [--name value ...] " + c.Arguments)
 	fmt.Fprintf(&b, "%s\n\nUsage: %s\n\n", c.About, usage)
 	b.WriteString("Flags are written --name value or --name=value, and win over the environment.\n\n")
 	plain := strings.NewReplacer("`", "", "**", "")

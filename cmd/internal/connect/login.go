@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,6 +98,21 @@ func (r *Redis) password() string {
 		return r.Cluster.Password
 	}
 	return ""
+}
+
+// Secrets returns the passwords in the URL and in the password's file, for a writer that must let
+// none through.
+func (r *Redis) Secrets() (all []string) {
+	all = append(all, r.password())
+	if r.Sentinel != nil {
+		all = append(all, r.Sentinel.SentinelPassword)
+	}
+	if r.files.password != "" {
+		if text, err := reload.Read(reload.Line, r.files.password); err == nil {
+			all = append(all, text)
+		}
+	}
+	return slices.DeleteFunc(all, func(s string) bool { return s == "" })
 }
 
 func (r *Redis) tls() bool {

@@ -44,6 +44,8 @@ type Redis struct {
 	Cluster *redis.ClusterOptions
 	// MostReply is how many bytes a reply may have; 0: no bound.
 	MostReply int64
+	// Within bounds a call, unless the URL does; 0: ten seconds.
+	Within time.Duration
 
 	// ifCluster is Single as a node of a Cluster; nil: it cannot be one.
 	ifCluster *redis.ClusterOptions
@@ -73,8 +75,8 @@ func (r Redis) String() string {
 // Parse reads a REDIS_URL: a URL or [EmbeddedRedis]. Its errors state the expected form and
 // repeat nothing of the URL.
 func (r *Redis) Parse(raw string) error {
-	files := r.files
-	defer func() { r.files = files }() // they are other settings
+	files, within := r.files, r.Within
+	defer func() { r.files, r.Within = files, within }() // they are other settings
 	switch raw {
 	case "":
 		return errors.New("the URL of your Redis, such as redis://host:6379/0; for trying out " +
@@ -173,10 +175,11 @@ const (
 // options of package lease, and deadlines of at most within. Any other has a pool of its own size
 // if pool is not 0.
 func (r Redis) client(l login, control bool, within time.Duration, pool int) redis.UniversalClient {
+	io := cmp.Or(r.Within, ioTimeout)
 	deadlines := func(dial *time.Duration, others ...*time.Duration) {
-		*dial = min(cmp.Or(*dial, dialTimeout), within)
+		*dial = min(cmp.Or(*dial, dialTimeout), io, within)
 		for _, d := range others {
-			*d = min(cmp.Or(*d, ioTimeout), within)
+			*d = min(cmp.Or(*d, io), within)
 		}
 	}
 	var o redis.Options
@@ -267,10 +270,10 @@ func Open(ctx context.Context, named *Redis, within time.Duration) (*Clients, er
 }
 
 // Once is [Open] for a program that asks something and ends, so that nothing finds out
-// later what its server is. Therefore it also fails if the server does not answer within ten
-// seconds whether it is a node of a Cluster, unless this user may not ask.
+// later what its server is. Therefore it also fails if the server does not answer in time whether
+// it is a node of a Cluster, unless this user may not ask.
 func Once(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
-	clients, unknown, err := open(ctx, named, within, ioTimeout)
+	clients, unknown, err := open(ctx, named, within, cmp.Or(named.Within, ioTimeout))
 	if err != nil || unknown == nil || redis.IsPermissionError(unknown) {
 		return clients, err
 	}

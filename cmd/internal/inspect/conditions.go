@@ -34,25 +34,31 @@ func (r *Reader) inEach(
 	if err != nil {
 		return false, "", err
 	}
-	if err := to.err(); err != nil {
-		return false, strings.TrimPrefix(err.Error(), "inspect: "), nil
-	}
-	answers, err := each(ctx, parts, func(ctx context.Context, part *Reader) (a answer, err error) {
+	answers, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (a answer, err error) {
 		a.yes, a.sentence, err = ask(part, ctx)
 		return a, err
 	})
-	if err != nil {
+	away := to.err()
+	if err != nil && away == nil {
 		return false, "", err
 	}
 	if len(parts) == 1 {
 		return answers[0].yes, answers[0].sentence, nil
 	}
-	for k, a := range answers {
+	yes, sentence := true, fmt.Sprintf(all, len(to.parts))
+	for i, a := range answers {
 		if !a.yes {
-			return false, fmt.Sprintf("partition %d: %s", k, a.sentence), nil
+			yes, sentence = false, fmt.Sprintf("partition %d: %s", to.parts[i].number, a.sentence)
+			break
 		}
 	}
-	return true, fmt.Sprintf(all, len(parts)), nil
+	if err != nil { // the fleet's own keys are away, perhaps
+		sentence = "nothing is known (" + cause(err) + ")"
+	}
+	if away != nil {
+		yes, sentence = false, strings.TrimPrefix(away.Error(), "inspect: ")+"; of the rest: "+sentence
+	}
+	return yes, sentence, nil
 }
 
 func (r *Reader) led(ctx context.Context) (bool, string, error) {
@@ -124,7 +130,7 @@ func (r *Reader) evictedLately(ctx context.Context, parts []*Reader) (n int, err
 		return 0, err
 	}
 	found, err := each(ctx, parts, func(ctx context.Context, part *Reader) ([]Record, error) {
-		return part.readBack(ctx, now, len(parts))
+		return part.readBack(ctx, now, Hour, max(1, logMost/len(parts)))
 	})
 	for _, rec := range slices.Concat(found...) {
 		if now.Sub(rec.At) <= Hour && (rec.Sweep == "owners" || rec.Sweep == "registry") {

@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -34,18 +35,20 @@ func (r *Reader) types() []Damaged {
 	}
 }
 
-func (r *Reader) damaged(ctx context.Context) (found []Damaged, err error) {
+// damaged looks at the fleet's own keys too if their server answers.
+func (r *Reader) damaged(ctx context.Context, fleet bool) (found []Damaged, err error) {
 	types := r.types()
+	if !fleet {
+		types = slices.DeleteFunc(types, func(t Damaged) bool { return !strings.HasPrefix(t.Key, r.keys.Prefix) })
+	}
 	p := r.client.Pipeline()
 	kinds := make([]*redis.StatusCmd, len(types))
 	for i, t := range types {
 		kinds[i] = p.Type(ctx, t.Key)
 	}
 	_, _ = p.Exec(ctx)
-	for i, t := range types {
-		// In a partition, the fleet's own keys may be on another server, which does not answer.
-		err := kinds[i].Err()
-		if err != nil && !Refused(err) && (!r.single || strings.HasPrefix(t.Key, r.keys.Prefix)) {
+	for i := range types {
+		if err := kinds[i].Err(); err != nil && !Refused(err) {
 			return nil, fmt.Errorf("inspect: types of the keys: %w", err)
 		}
 	}

@@ -38,11 +38,13 @@ type patient struct {
 	server Server
 	status Status // of the fleet; for one partition, with that partition's own leader, hold and witness
 
-	expect  int    // how many replicas are to live; 0: it is not known
-	of      []int  // the partitions that it represents
-	master  string // the address of their server, on a Redis Cluster
-	fleet   *Reader
-	servers []*patient
+	expect int    // how many replicas are to live; 0: it is not known
+	of     []int  // the partitions that it represents
+	master string // the address of their server, on a Redis Cluster
+	fleet  *Reader
+	// fleetAway: the server of the fleet's own keys does not answer.
+	fleetAway bool
+	servers   []*patient
 }
 
 type found struct {
@@ -85,9 +87,10 @@ func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) { return r.Docto
 
 // DoctorOf is Doctor of a fleet in which so many replicas are to live; 0: any number.
 func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
-	_, cluster := r.client.(*redis.ClusterClient) // any node of one would be asked
-	if err := r.client.Ping(ctx).Err(); err != nil && !Refused(err) && !cluster {
-		return Diagnosis{}, fmt.Errorf("inspect: ping: %w", err) // a refused PING has its own line
+	if _, cluster := r.client.(*redis.ClusterClient); !cluster { // any node of one would be asked
+		if err := r.client.Ping(ctx).Err(); err != nil && !Refused(err) {
+			return Diagnosis{}, fmt.Errorf("inspect: ping: %w", err) // a refused PING has its own line
+		}
 	}
 	parts, err := r.parts(ctx)
 	if err != nil {
@@ -101,9 +104,17 @@ func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 	if err != nil {
 		return Diagnosis{}, err
 	}
+	for _, p := range servers {
+		p.fleetAway = !to.fleet
+	}
 	d := Diagnosis{Checks: []Check{}}
 	for _, u := range to.unread {
-		d.Checks = append(d.Checks, Check{"server", Wrong, u.sentence() + "; start it, or promote a replica of it"})
+		d.Checks = append(d.Checks, Check{"server", Wrong, u.Sentence() + "; start it, or promote a replica of it"})
+	}
+	if len(parts) == 1 { // else they are told with their partitions
+		for _, text := range r.Away(ctx) {
+			d.Checks = append(d.Checks, Check{"server", Wrong, text + "; start it, or promote a replica of it"})
+		}
 	}
 	ask := func(patients []*patient, checks ...check) {
 		for _, c := range checks {
@@ -171,6 +182,11 @@ func (d *Diagnosis) agree(problems []Problem) {
 func (p *patient) noFleet() bool {
 	s := p.status
 	return s.Leader == nil && s.Witness.LastTick.IsZero() && len(s.Instances) == 0
+}
+
+// Empty reports whether nothing of a fleet is there.
+func (s Status) Empty() bool {
+	return (&patient{status: s}).noFleet() && len(s.Damaged) == 0 && len(s.Unread) == 0
 }
 
 func (p *patient) living() (ids []string) {

@@ -139,6 +139,9 @@ func checkMasters(ctx context.Context, p *patient) (found, error) {
 	for _, server := range p.servers {
 		count[server.master] = len(server.of)
 	}
+	for _, u := range p.status.Unread {
+		count[u.Server] = len(u.Partitions)
+	}
 	share := (p.status.Partitions.Count + len(count) - 1) / len(count)
 	var many, all []string
 	for _, addr := range slices.Sorted(maps.Keys(count)) {

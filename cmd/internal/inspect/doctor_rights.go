@@ -74,6 +74,11 @@ if not redis.acl_check_cmd then return -1 end
 return redis.acl_check_cmd(unpack(ARGV)) and 1 or 0`
 
 func (r *Reader) rights(ctx context.Context) []Check {
+	at, err := r.at(ctx) // of a Redis Cluster any node would be asked, also one that hangs
+	if err != nil {
+		return []Check{{"rights", Warning, "could not be checked: " + err.Error()}}
+	}
+	r = &Reader{client: at, keys: r.keys}
 	user, err := r.client.Do(ctx, "ACL", "WHOAMI").Text()
 	if err != nil {
 		user = or(r.user(), "default")

@@ -22,10 +22,14 @@ const (
 )
 
 func checkLatency(ctx context.Context, p *patient) (found, error) {
+	at, err := p.at(ctx)
+	if err != nil {
+		return found{}, err
+	}
 	var took []time.Duration
 	for range pings {
 		start := time.Now()
-		if err := p.client.Ping(ctx).Err(); err != nil {
+		if err := at.Ping(ctx).Err(); err != nil {
 			return found{}, err
 		}
 		took = append(took, time.Since(start))
@@ -242,7 +246,7 @@ func checkDatabase(ctx context.Context, p *patient) (found, error) {
 }
 
 func checkTypes(ctx context.Context, p *patient) (found, error) {
-	damaged, err := p.damaged(ctx)
+	damaged, err := p.damaged(ctx, !p.fleetAway)
 	if err != nil {
 		return found{}, err
 	}

@@ -25,23 +25,33 @@ type Fault struct {
 	Peer  string    `json:"peer"`
 }
 
-// fault reads the last fault of a device; nil: there is none, or this user may not see it.
-func (r *Reader) fault(ctx context.Context, imei string) (*Fault, error) {
-	text, err := r.client.HGet(ctx, faultsKey, imei).Bytes()
+// fault reads the last fault of a device; nil: there is none, or this user may not see it. unknown
+// is the end of a sentence if its key is on another server of a Redis Cluster, which does not
+// answer.
+func (r *Reader) fault(ctx context.Context, imei string) (f *Fault, unknown string, err error) {
+	within, cancel := ctx, context.CancelFunc(func() {})
+	if r.single {
+		within, cancel = context.WithTimeout(ctx, reachTimeout)
+	}
+	defer cancel()
+	text, err := r.client.HGet(within, faultsKey, imei).Bytes()
 	var refused redis.Error // redis.Nil is one too
-	if errors.As(err, &refused) {
-		return nil, nil
+	switch {
+	case errors.As(err, &refused):
+		return nil, "", nil
+	case err != nil && r.single && ctx.Err() == nil:
+		return nil, "; what it last sent wrong is unknown: " + faultsKey + " cannot be read (" + cause(err) + ")",
+			nil
+	case err != nil:
+		return nil, "", fmt.Errorf("inspect: read the fault: %w", err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("inspect: read the fault: %w", err)
-	}
-	var f struct {
+	var stored struct {
 		Fault
 		At int64 `json:"at"`
 	}
-	if len(text) > longestFault || json.Unmarshal(text, &f) != nil {
-		return nil, nil
+	if len(text) > longestFault || json.Unmarshal(text, &stored) != nil {
+		return nil, "", nil
 	}
-	f.Fault.At = time.UnixMilli(f.At)
-	return &f.Fault, nil
+	stored.Fault.At = time.UnixMilli(stored.At)
+	return &stored.Fault, "", nil
 }

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -195,7 +196,7 @@ func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end s
 		if from, err = each(ctx, to.parts, newestID); err != nil {
 			return nil, "", err
 		}
-		ends := slices.Repeat([]string{"0-0"}, len(parts))
+		ends := slices.Repeat([]string{unreadEnd}, len(parts))
 		for i, part := range to.parts {
 			ends[part.number] = from[i]
 		}
@@ -224,6 +225,9 @@ func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end s
 
 const endOf = " "
 
+// unreadEnd is the end of a log whose server did not answer. It is followed from its return on.
+const unreadEnd = "?"
+
 func newestID(ctx context.Context, part *Reader) (string, error) {
 	page, err := part.client.XRevRangeN(ctx, part.keys.Log(), "+", "-", 1).Result()
 	if err != nil {
@@ -236,7 +240,7 @@ func newestID(ctx context.Context, part *Reader) (string, error) {
 }
 
 // LogAfter returns the records after an end, oldest first, and the new end. It ignores the filter's
-// Since and Limit.
+// Since and Limit. With an [UnreadError] the records are those of the partitions that answer.
 func (r *Reader) LogAfter(
 	ctx context.Context, end string, f Filter,
 ) (records []Record, newEnd string, err error) {
@@ -244,7 +248,11 @@ func (r *Reader) LogAfter(
 	if err != nil {
 		return nil, end, err
 	}
-	now, err := r.now(ctx)
+	to, err := r.reach(ctx, parts)
+	if err != nil {
+		return nil, end, err
+	}
+	now, err := to.parts[0].now(ctx)
 	if err != nil {
 		return nil, end, err
 	}
@@ -252,14 +260,18 @@ func (r *Reader) LogAfter(
 	if len(ends) != len(parts) {
 		return nil, end, fmt.Errorf("inspect: the fleet had %d partitions, and now has %d", len(ends), len(parts))
 	}
-	found, err := each(ctx, parts, func(ctx context.Context, part *Reader) (records []Record, err error) {
+	found, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (records []Record, err error) {
+		if ends[part.number] == unreadEnd {
+			ends[part.number], err = newestID(ctx, part)
+			return nil, err
+		}
 		records, ends[part.number], err = part.logAfter(ctx, ends[part.number], f, now)
 		return records, err
 	})
 	if records = slices.Concat(found...); len(parts) > 1 {
 		slices.SortStableFunc(records, func(a, b Record) int { return a.At.Compare(b.At) })
 	}
-	return records, strings.Join(ends, endOf), err
+	return records, strings.Join(ends, endOf), cmp.Or(err, to.err())
 }
 
 func (r *Reader) logAfter(

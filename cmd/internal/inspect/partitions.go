@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
 
-	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/partition"
 )
@@ -117,7 +117,7 @@ func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 	if r.single || !r.keys.OneSlot() {
 		return []*Reader{r}, nil
 	}
-	n, err := partition.Count(ctx, r.client, r.keys)
+	n, err := r.count(ctx)
 	switch {
 	case Refused(err):
 		n = 1
@@ -145,12 +145,14 @@ func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 	return parts, nil
 }
 
-func (r *Reader) part(ctx context.Context, imei string) (*Reader, error) {
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return nil, err
+// count bounds the call on a Redis Cluster, where others may answer if this server does not.
+func (r *Reader) count(ctx context.Context) (int, error) {
+	if _, ok := r.client.(*redis.ClusterClient); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, reachTimeout)
+		defer cancel()
 	}
-	return parts[guard.PartitionOf(imei, len(parts))], nil
+	return partition.Count(ctx, r.client, r.keys)
 }
 
 const atOnce = 16

@@ -27,7 +27,7 @@ func (s Status) Problems() []Problem {
 		wrong, warnings = s.ofPartitions()
 	}
 	for _, u := range s.Unread {
-		wrong = append([]Problem{{"unread:" + u.Server, Wrong, upper(u.sentence()) +
+		wrong = append([]Problem{{"unread:" + u.Server, Wrong, upper(u.Sentence()) +
 			". Its devices can be neither registered nor found, and nothing of theirs is swept.",
 			"Start that server, or promote a replica of it.", "a-part-of-redis-does-not-answer"}}, wrong...)
 	}

@@ -57,6 +57,16 @@ func (r *Reader) now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
+// nowSoon is now, bounded where the other partitions may answer although this one does not.
+func (r *Reader) nowSoon(ctx context.Context) (time.Time, error) {
+	if r.single {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, reachTimeout)
+		defer cancel()
+	}
+	return r.now(ctx)
+}
+
 // exec sends a pipeline. Keys that are absent, or of another type, have empty answers.
 func exec(ctx context.Context, p redis.Pipeliner, what string) error {
 	cmds, err := p.Exec(ctx)

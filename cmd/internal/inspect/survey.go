@@ -93,7 +93,7 @@ func (s *survey) read(
 		if l.leader, err = part.leader(ctx, l.now); err != nil {
 			return
 		}
-		if l.damaged, err = part.damaged(ctx); err != nil {
+		if l.damaged, err = part.damaged(ctx, to.fleet); err != nil {
 			return
 		}
 		l.entries, err = part.client.HLen(ctx, part.keys.Registry()).Result()

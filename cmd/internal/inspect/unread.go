@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc"
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/guard"
@@ -17,6 +20,9 @@ import (
 
 // reachTimeout bounds the call that finds out whether one server of several answers.
 const reachTimeout = 2 * time.Second
+
+// probeTimeout bounds each call by which the number of partitions is guessed: there may be ten.
+const probeTimeout = 500 * time.Millisecond
 
 // Unread is a server of a Redis Cluster that does not answer, and the keys that it has.
 type Unread struct {
@@ -29,22 +35,30 @@ type Unread struct {
 
 // UnreadError is the error of an answer that lacks some partitions. The rest of the answer is
 // valid.
-type UnreadError struct{ Servers []Unread }
+type UnreadError struct {
+	Servers []Unread
+
+	about string // what of the question is there; "": no single thing
+}
 
 func (e *UnreadError) Error() string {
 	var texts []string
 	for _, u := range e.Servers {
-		texts = append(texts, u.sentence())
+		texts = append(texts, u.Sentence())
 	}
-	return "inspect: " + strings.Join(texts, "; ")
+	return "inspect: " + e.about + strings.Join(texts, "; ")
 }
 
-func (u Unread) sentence() string {
+// Sentence says which server does not answer, and what is there.
+func (u Unread) Sentence() string {
 	where := "Redis at " + u.Server
 	if u.Server == "" {
 		where = "a part of Redis"
 	}
 	text := fmt.Sprintf("%s does not answer (%s)", where, u.Error)
+	if strings.HasPrefix(u.Error, "WRONGPASS") || strings.HasPrefix(u.Error, "NO") { // NOAUTH, NOPERM
+		text = fmt.Sprintf("%s refuses this user (%s)", where, u.Error)
+	}
 	switch {
 	case len(u.Partitions) > 0 && u.Fleet:
 		text += ", which has " + named(u.Partitions) + " and the fleet's own keys"
@@ -119,11 +133,49 @@ func (f reached) err() error {
 	if len(f.parts) == 0 || len(f.unread) == 0 {
 		return nil
 	}
-	return &UnreadError{f.unread}
+	return &UnreadError{Servers: f.unread}
+}
+
+// unreadOf replaces the error of an id's partition by one that names each server that does not
+// answer, if that partition's is one of them.
+func (r *Reader) unreadOf(ctx context.Context, id string, part *Reader, parts []*Reader, err error) error {
+	to, unknown := r.reach(ctx, parts)
+	if unknown != nil || to.answers(part) {
+		return err
+	}
+	return to.lacking(id, part)
+}
+
+// lacking is the error of a question about an id whose partition does not answer.
+func (f reached) lacking(id string, part *Reader) error {
+	return &UnreadError{f.unread, fmt.Sprintf("%s is of partition %d, which cannot be read: ", id, part.number)}
 }
 
 // answers reports whether a partition answers.
 func (f reached) answers(part *Reader) bool { return slices.Contains(f.parts, part) }
+
+// Away returns a sentence for each master of a Redis Cluster that does not answer.
+func (r *Reader) Away(ctx context.Context) (away []string) {
+	c, ok := r.client.(*redis.ClusterClient)
+	if !ok {
+		return nil
+	}
+	var mu sync.Mutex
+	// Errors are part of the answer.
+	_ = c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+		defer cancel()
+		var answer redis.Error
+		if err := node.Ping(ctx).Err(); err != nil && !errors.As(err, &answer) {
+			mu.Lock()
+			defer mu.Unlock()
+			away = append(away, fmt.Sprintf("Redis at %s does not answer (%s)", node.Options().Addr, cause(err)))
+		}
+		return nil
+	})
+	slices.Sort(away)
+	return away
+}
 
 // address returns the address of the server that has the keys, as the Cluster's other nodes know
 // it.
@@ -145,21 +197,37 @@ func cause(err error) string {
 // probe counts the partitions by the keys that each has, for when the server with the number does
 // not answer.
 func (r *Reader) probe(ctx context.Context) (int, bool) {
-	if _, ok := r.client.(*redis.ClusterClient); !ok {
+	c, ok := r.client.(*redis.ClusterClient)
+	if !ok {
 		return 0, false
 	}
-	for n := 2; n <= guard.MostPartitions; n *= 2 {
-		p := r.client.Pipeline()
-		var there []*redis.IntCmd
+	for n := 2; n <= guard.MostPartitions && ctx.Err() == nil; n *= 2 {
+		by := map[*redis.Client][]string{}
 		for k := range n {
-			there = append(there, p.Exists(ctx, r.keys.Partition(k, n).Witness()))
+			key := r.keys.Partition(k, n).Witness()
+			if node, err := c.MasterForKey(ctx, key); err == nil {
+				by[node] = append(by[node], key)
+			}
 		}
-		_, _ = p.Exec(ctx) // those that answer suffice
-		if slices.ContainsFunc(there, func(c *redis.IntCmd) bool { return c.Err() == nil && c.Val() > 0 }) {
+		var found atomic.Bool
+		var asking conc.WaitGroup
+		for node, keys := range by {
+			asking.Go(func() {
+				ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+				defer cancel()
+				p := node.Pipeline()
+				there := make([]*redis.IntCmd, len(keys))
+				for i, key := range keys {
+					there[i] = p.Exists(ctx, key)
+				}
+				_, _ = p.Exec(ctx) // those that answer suffice
+				if slices.ContainsFunc(there, func(c *redis.IntCmd) bool { return c.Err() == nil && c.Val() > 0 }) {
+					found.Store(true)
+				}
+			})
+		}
+		if asking.Wait(); found.Load() {
 			return n, true
-		}
-		if ctx.Err() != nil {
-			break
 		}
 	}
 	return 0, false

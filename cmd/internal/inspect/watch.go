@@ -27,10 +27,14 @@ type Watch struct {
 	asked    map[string]int // tries for each replica since askedAt
 	askedAt  time.Time
 
+	back time.Duration // how far events go back
+	most int           // how many there are at most
+
 	logs   []string // ids of the newest records read, by partition; "": none
 	stream string
 	last   map[string]Last
 	events []event
+	untold error           // why the timeline could not be read; the rest is true, and doctor reports it
 	paused *timeline.Event // the current pause according to events
 }
 
@@ -41,7 +45,7 @@ type event struct {
 
 // Watch returns a Watch that has read nothing yet.
 func (r *Reader) Watch() *Watch {
-	w := &Watch{Reader: r}
+	w := &Watch{Reader: r, back: Hour, most: mostEvents}
 	w.forget()
 	return w
 }
@@ -154,7 +158,7 @@ func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
 		if after := w.logs[part.number]; after != "" {
 			return part.readNew(ctx, after, now)
 		}
-		return part.readBack(ctx, now, len(parts))
+		return part.readBack(ctx, now, w.back, max(1, logMost*w.most/mostEvents/len(parts)))
 	})
 	if err != nil {
 		return err
@@ -163,7 +167,7 @@ func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
 	if to.fleet {
 		told, err = timeline.Read(ctx, w.client, w.keys.Timeline(), w.stream)
 	}
-	if err != nil && !Refused(err) && !wrongType(err) { // the rest is true without it; doctor reports it
+	if w.untold = err; err != nil && !Refused(err) && !wrongType(err) {
 		return err
 	}
 	for i, records := range found {
@@ -189,7 +193,7 @@ func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
 	}
 	slices.SortStableFunc(w.events, func(a, b event) int { return a.At.Compare(b.At) })
 	old := 0
-	for old < len(w.events) && (now.Sub(w.events[old].At) > Hour || len(w.events)-old > mostEvents) {
+	for old < len(w.events) && (now.Sub(w.events[old].At) > w.back || len(w.events)-old > w.most) {
 		old++
 	}
 	w.events = slices.Delete(w.events, 0, old)
@@ -210,14 +214,16 @@ func (r *Reader) readNew(ctx context.Context, after string, now time.Time) (reco
 	return records, nil
 }
 
-func (r *Reader) readBack(ctx context.Context, now time.Time, of int) (records []Record, err error) {
-	for from := "+"; len(records) < max(1, logMost/of); from = "(" + records[len(records)-1].ID {
+func (r *Reader) readBack(
+	ctx context.Context, now time.Time, back time.Duration, most int,
+) (records []Record, err error) {
+	for from := "+"; len(records) < most; from = "(" + records[len(records)-1].ID {
 		page, err := r.heads(ctx, "XREVRANGE", from, "-", now)
 		if err != nil {
 			return nil, err
 		}
 		records = append(records, page...)
-		if len(page) < headsPage || len(records) >= logLeast && now.Sub(page[len(page)-1].At) > Hour {
+		if len(page) < headsPage || len(records) >= logLeast && now.Sub(page[len(page)-1].At) > back {
 			break
 		}
 	}
@@ -288,7 +294,7 @@ func (w *Watch) happened(e timeline.Event, now time.Time) {
 }
 
 func (w *Watch) add(e timeline.Event, now time.Time) {
-	if now.Sub(e.At) <= Hour {
+	if now.Sub(e.At) <= w.back {
 		w.events = append(w.events, event{e, w.reading})
 	}
 }

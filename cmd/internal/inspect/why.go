@@ -31,19 +31,22 @@ type Found struct {
 
 // Find returns the owner of a device, and whether it lives.
 func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
-	r, err := r.part(ctx, imei)
+	fleet := r
+	parts, err := r.parts(ctx)
 	if err != nil {
 		return Found{}, err
 	}
-	now, err := r.now(ctx)
+	r = parts[guard.PartitionOf(imei, len(parts))]
+	now, err := r.nowSoon(ctx)
 	if err != nil {
-		return Found{}, err
+		return Found{}, fleet.unreadOf(ctx, imei, r, parts, err)
 	}
 	f, there, err := r.find(ctx, imei)
 	if err != nil {
 		return f, err
 	}
-	if f.Fault, err = r.fault(ctx, imei); err != nil {
+	var unknown string
+	if f.Fault, unknown, err = r.fault(ctx, imei); err != nil {
 		return f, err
 	}
 	switch {
@@ -57,6 +60,7 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 		f.Sentence = fmt.Sprintf("the entry of %[2]s names %[1]s, which has no heartbeat: it is dead or cut off",
 			f.Owner, imei)
 	}
+	f.Sentence += unknown
 	return f, nil
 }
 
@@ -127,10 +131,13 @@ type Why struct {
 	Marks []orphan.Mark `json:"marks,omitempty"`
 	// Bin is where it lies if a rule with a bin deleted it, or nil.
 	Bin *orphan.Binned `json:"bin,omitempty"`
+	// Unread are servers of a Redis Cluster that do not answer. Hold and Records lack what is there.
+	Unread []Unread `json:"unread,omitempty"`
 }
 
 // Why explains why a device's entry, or a key that a rule sweeps, exists or not. It reads the whole
-// eviction log of its partition.
+// eviction log of its partition. If a server of a Redis Cluster does not answer, the error is an
+// [UnreadError] if the entry would be there, and nil otherwise.
 func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	w := Why{ID: id, Records: []Record{}}
 	fleet := r
@@ -142,6 +149,14 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	if r.single {
 		w.Partition = &r.number
 	}
+	to, err := fleet.reach(ctx, parts)
+	if err != nil {
+		return w, err
+	}
+	if !to.answers(r) {
+		return w, to.lacking(id, r)
+	}
+	w.Unread = to.unread
 	now, err := r.now(ctx)
 	if err != nil {
 		return w, err
@@ -150,8 +165,10 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	if err != nil {
 		return w, err
 	}
-	if w.Hold, err = r.hold(ctx, witness, now); err != nil {
-		return w, err
+	if w.Hold = holdOf(nil, 0, witness, now); to.fleet {
+		if w.Hold, err = r.hold(ctx, witness, now); err != nil {
+			return w, err
+		}
 	}
 	found, there, err := r.find(ctx, id)
 	if err != nil {
@@ -160,7 +177,7 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	w.Owner, w.Alive = found.Owner, found.Alive
 	oldest := time.Time{}
 	logs := []*Reader{r}
-	if !isDevice(id) && r != parts[0] { // other keys are swept with the first partition
+	if !isDevice(id) && r != parts[0] && to.answers(parts[0]) { // other keys are swept with the first partition
 		logs = append(logs, parts[0])
 	}
 	for rec, err := range newest(ctx, logs, nil, now) {

@@ -48,7 +48,7 @@ var meanings = map[string]meaning{
 	"janitor_owners_died_total": {
 		"Constant",
 		"[An owner died](runbook.md#rollcallownerdied): a crash, a cut, or a `kill -9`. A new leader counts those " +
-			"that it finds dead, also if the leader before it counted them",
+			"that it finds dead, unless the timeline has them: then the leader before it did",
 	},
 	"janitor_evicted_total": {
 		"Grows after a replica died without a goodbye",

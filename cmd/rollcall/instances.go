@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/printable"
+)
+
+// showInstances writes a line an instance: remarks before all that is only to be looked up. width
+// is as of [fitting].
+func showInstances(w io.Writer, s inspect.Status, width int) error {
+	rows := [][]string{{"INSTANCE", "DEVICES", "ALIVE", "REMARKS", "LAST BEAT", "TIME LEFT", "RUNNING", "VERSION",
+		"TTL", "INTERVAL"}}
+	for _, in := range s.Instances {
+		devices, running := strconv.FormatInt(in.Devices, 10), "-"
+		if in.Devices < 0 {
+			devices = "?"
+		}
+		if !in.Started.IsZero() {
+			running = inspect.Short(s.Now.Sub(in.Started))
+		}
+		remarks := in.Differs
+		if in.Old {
+			remarks = join(remarks, "plain writer: not healed")
+		}
+		if in.BadIndex {
+			remarks = join(remarks, "its index is no set")
+		}
+		if led := leads(s, in.ID); led != "" {
+			remarks = join(led, remarks)
+		}
+		rows = append(rows, []string{or(in.ID), devices, alive(s, in), or(remarks), ago(in.LastBeat, s.Now),
+			or(in.ExpiresIn), running, or(shortVersion(in.Version)), or(in.TTL), or(in.Interval)})
+	}
+	fmt.Fprintln(w)
+	return cli.Columns(w, fitting(rows, width, 4)...)
+}
+
+// alive is yes, no, or late: the last beat is older than two intervals.
+func alive(s inspect.Status, in inspect.Instance) string {
+	every, err := time.ParseDuration(in.Interval)
+	switch {
+	case !in.Alive:
+		return "no"
+	case err == nil && !in.LastBeat.IsZero() && s.Now.Sub(in.LastBeat) > 2*every && s.Full() == "":
+		return "late"
+	}
+	return "yes"
+}
+
+// pseudo matches the version of a build of no release.
+var pseudo = regexp.MustCompile(`^v\d+\.\d+\.\d+-(?:.*\.)?\d{14}-([0-9a-f]{8})[0-9a-f]*(\+.*)?$`)
+
+// shortVersion shortens the version of a build of no release to its commit; + : with changes.
+func shortVersion(v string) string {
+	m := pseudo.FindStringSubmatch(v)
+	if m == nil {
+		return v
+	}
+	if m[2] != "" {
+		m[1] += "+"
+	}
+	return m[1]
+}
+
+// fitting drops columns on the right, down to least, until the table fits into width; 0: any.
+func fitting(rows [][]string, width, least int) [][]string {
+	if width <= 0 {
+		return rows
+	}
+	total, fit := 0, 0
+	for i := range rows[0] {
+		longest := 0
+		for _, row := range rows {
+			longest = max(longest, utf8.RuneCountInString(printable.Text(row[i])))
+		}
+		if total += longest; total > width && i >= least {
+			break
+		}
+		total, fit = total+len("  "), i+1
+	}
+	fitted := make([][]string, len(rows))
+	for i, row := range rows {
+		fitted[i] = row[:fit]
+	}
+	return fitted
+}
+
+// widthOf returns the width of a terminal, or 0.
+func widthOf(w io.Writer) int {
+	if file, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil {
+			return width
+		}
+	}
+	return 0
+}
+
+// wrapped breaks a line at spaces into lines of at most width characters, where words allow.
+func wrapped(text string, width int) (lines []string) {
+	const indent = "  "
+	for utf8.RuneCountInString(text) > width && width > len(indent) {
+		runes := []rune(text)
+		at := strings.LastIndex(string(runes[:width+1]), " ")
+		if at <= len(indent) {
+			break
+		}
+		lines, text = append(lines, strings.TrimRight(text[:at], " ")), indent+strings.TrimLeft(text[at:], " ")
+	}
+	return append(lines, text)
+}
