@@ -50,8 +50,9 @@ func (b *Base) Table() []Setting {
 				"its own name lead here, and read in your browser what this replica shows."},
 	}, b.TokenTable(), []Setting{
 		{Name: "SHUTDOWN_GRACE", Default: "10s",
-			Value:   Duration(&b.ShutdownGrace, 100*time.Millisecond, 10*time.Minute),
-			Meaning: "Most time for a graceful stop. A second SIGTERM leaves at once."},
+			Value: Duration(&b.ShutdownGrace, 100*time.Millisecond, 10*time.Minute),
+			Meaning: "Most time for a graceful stop. A second SIGTERM, at least half a second later, " +
+				"leaves at once."},
 		{Name: "LOG_LEVEL", Default: "info", Meaning: "`debug`, `info`, `warn` or `error`.",
 			Value: func(v string) error {
 				// slog would also take "INFO+3"; one spelling is enough.

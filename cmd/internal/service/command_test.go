@@ -6,8 +6,12 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -123,4 +127,29 @@ func TestASecretOnTheCommandLineIsWarnedOf(t *testing.T) {
 		require.Equal(t, exposed, strings.Contains(log.String(), "on the command line"), flag)
 		require.NotContains(t, log.String(), "0123456789abcdef")
 	}
+}
+
+// timeout(1) sends a signal to the process and the same to its group, microseconds apart.
+func TestASecondSignalCountsOnlyAfterHalfASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		signals := make(chan os.Signal, 2)
+		stopped, left := false, false
+		go func() {
+			insisted(signals, func() { stopped = true })
+			left = true
+		}()
+		signals <- syscall.SIGTERM
+		signals <- syscall.SIGTERM
+		synctest.Wait()
+		require.Equal(t, []bool{true, false}, []bool{stopped, left}, "one request to stop, sent twice")
+		time.Sleep(echo - time.Millisecond)
+		signals <- syscall.SIGINT
+		synctest.Wait()
+		require.False(t, left)
+		time.Sleep(time.Millisecond)
+		signals <- syscall.SIGINT
+		synctest.Wait()
+		require.True(t, left, "somebody insists")
+	})
 }
