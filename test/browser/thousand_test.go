@@ -104,9 +104,11 @@ func TestAThousandInstancesAreUsable(t *testing.T) {
 		const next = new DOMParser().parseFromString(await (await fetch("./?all=1")).text(), "text/html");
 		const begun = performance.now();
 		morph(document.getElementById("list"), next.getElementById("list"));
+		window.morphed = performance.now() - begun;
 		window.drawn = document.getElementById("list").offsetHeight && performance.now() - begun;
 	})() && true`)
 	b.await(`window.drawn > 0`)
+	t.Log("morph", ask[float64](b, `window.morphed`))
 	drawn := ask[float64](b, `window.drawn`)
 	viewers := ask[int](b, `[1, 2, 3].map(() => new EventSource("page/live")).length`) + 2
 	five := used(window)
