@@ -43,7 +43,7 @@ func (f *fleet) past() {
 		p.XAdd(f.t.Context(), &redis.XAddArgs{Stream: stream, ID: id, Values: values})
 	}
 	for minute := 59; minute >= 1; minute-- {
-		entries, registered := 11800.0+30*float64(59-minute), 40+25*math.Sin(float64(minute)/4)
+		entries, registered := 12440-30*float64(minute), 40+25*math.Sin(float64(minute)/4)
 		switch {
 		case minute <= 34 && minute > 28:
 			entries -= 1212 // until they are back elsewhere

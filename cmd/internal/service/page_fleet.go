@@ -355,7 +355,7 @@ type instanceRow struct {
 func newInstanceRow(s *inspect.Status, in inspect.Instance, own string, most int64) instanceRow {
 	row := instanceRow{
 		ID: in.ID, Link: newReplicaLink(in.ID, in.Address), Devices: "?", Life: in.Life(), Left: in.ExpiresIn,
-		Beat: ago(s.Now, in.LastBeat), Version: in.Version, Short: shortVersion(in.Version),
+		Beat: beaten(s.Now, in.LastBeat), Version: in.Version, Short: shortVersion(in.Version),
 	}
 	if in.Devices >= 0 {
 		row.Devices = count(in.Devices)
@@ -379,16 +379,25 @@ func newInstanceRow(s *inspect.Status, in inspect.Instance, own string, most int
 	row.Remarks = strings.Join(remarks, " · ")
 	switch oddity(s, in) {
 	case 0:
-		row.Class, row.Left, row.Beat = "bad", "none", ""
-		if !in.LastBeat.IsZero() {
-			row.Beat = ago(s.Now, in.LastBeat)
-		}
+		row.Class, row.Left = "bad", "none"
 	case 1:
 		row.Class = "warn"
 	case 2:
 		row.Class = "leads"
 	}
 	return row
+}
+
+// beaten formats when an instance last beat; "" if that is not known.
+func beaten(now, at time.Time) string {
+	switch age := now.Sub(at); {
+	case at.IsZero():
+		return ""
+	case age < time.Second:
+		return "now"
+	default:
+		return span(age.Truncate(time.Second))
+	}
 }
 
 // coarse formats how long something has been running, in one unit.

@@ -10,6 +10,13 @@ import (
 // whose id is its name.
 var pageParts = []string{"state", "list", "hour", "events", "passes", "acting", "owners", "names", "own"}
 
+// manyRows is how many instances are too many for a browser to renew each second, and manyEvery how
+// often it is asked to instead.
+const (
+	manyRows  = 200
+	manyEvery = 5 * time.Second
+)
+
 // partsNews is a message to a page: event "parts".
 type partsNews struct {
 	Now time.Time `json:"now"`
@@ -22,7 +29,7 @@ type partsNews struct {
 // tellPage returns the teller of a page, which is told the parts that have changed.
 func (s *HTTP) tellPage(r *http.Request) teller {
 	wanted, told := lookOf(r), map[string]string{}
-	failed := false
+	failed, listed := false, time.Time{}
 	return func(_, now *reading) []byte {
 		view := s.view(now, nil, wanted)
 		news := partsNews{Now: time.Now(), Parts: []string{}}
@@ -34,6 +41,12 @@ func (s *HTTP) tellPage(r *http.Request) teller {
 		for _, name := range pageParts {
 			if now.err != nil && name != "own" {
 				continue
+			}
+			if name == "list" && wanted.All && now.err == nil && len(now.status.Instances) > manyRows {
+				if time.Since(listed) < manyEvery {
+					continue
+				}
+				listed = time.Now()
 			}
 			html, err := s.rendered(name, partOf(view, name))
 			if err != nil || told[name] == string(html) {
