@@ -79,6 +79,11 @@ func (v pageView) Verdict() verdict {
 	return verdict{class, fmt.Sprintf("%d things need a look", len(v.Problems))}
 }
 
+// Few reports whether there is room for more beneath the instances.
+func (v pageView) Few() bool { return v.Fleet == nil || len(v.Fleet.Instances) <= fewRows }
+
+const fewRows = 15
+
 // justStarted is how long what every fleet goes through at its start is no reason to worry.
 const justStarted = 30 * time.Second
 
