@@ -20,7 +20,7 @@ const aMinute = time.Minute
 // counter counts what a fleet registers.
 type counter struct {
 	at   time.Time         // of the last count; zero: none in this term
-	seen map[string]uint64 // registrations of each life, as last told
+	seen map[string]uint64 // registrations of each life, as last reported
 }
 
 // count records every minute what the fleet has and did, while this replica leads, until ctx ends.
@@ -70,8 +70,8 @@ func (s *HTTP) countOnce(ctx context.Context, c *counter) error {
 	return timeline.AddMinute(ctx, s.cfg.Client, s.cfg.Layout.Minutes(), m)
 }
 
-// registrations returns the registrations of each instance's present life, as it last told; those
-// that tell nothing are left out.
+// registrations returns the description that each instance last published, with its registrations.
+// Instances without one are left out.
 func (s *HTTP) registrations(ctx context.Context, all []inspect.Instance) (map[string]inspect.About, error) {
 	told := make(map[string]inspect.About, len(all))
 	for page := range slices.Chunk(all, 100) {

@@ -53,7 +53,7 @@ func (v pageView) Title() string {
 	return text + v.Base.Instance + " · Rollcall"
 }
 
-// Names are those of the problems: they change when a person has to be told something new.
+// Names lists the problems' names: a change means news for a person.
 func (v pageView) Names() string {
 	var all []string
 	for _, p := range v.Problems {
@@ -84,7 +84,7 @@ func (v pageView) Few() bool { return v.Fleet == nil || len(v.Fleet.Instances) <
 
 const fewRows = 15
 
-// justStarted is how long what every fleet goes through at its start is no reason to worry.
+// justStarted is how long the usual troubles of a start do not count as problems.
 const justStarted = 30 * time.Second
 
 // starting reports whether the fleet has just started, and shows nothing but that.
