@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -40,6 +41,7 @@ type workload struct {
 	replicas int32
 	pod      core.PodTemplateSpec
 	stateful bool
+	settles  int32 // minReadySeconds
 }
 
 func (w *workload) container() core.Container { return w.pod.Spec.Containers[0] }
@@ -104,11 +106,11 @@ func (m *manifests) add(t *testing.T, file string, doc []byte) {
 	case "apps/v1 Deployment":
 		d := strictly[apps.Deployment](t, file, doc)
 		m.workloads = append(m.workloads,
-			workload{file, d.Spec.Selector, *d.Spec.Replicas, d.Spec.Template, false})
+			workload{file, d.Spec.Selector, *d.Spec.Replicas, d.Spec.Template, false, d.Spec.MinReadySeconds})
 	case "apps/v1 StatefulSet":
 		s := strictly[apps.StatefulSet](t, file, doc)
 		m.workloads = append(m.workloads,
-			workload{file, s.Spec.Selector, *s.Spec.Replicas, s.Spec.Template, true})
+			workload{file, s.Spec.Selector, *s.Spec.Replicas, s.Spec.Template, true, s.Spec.MinReadySeconds})
 	case "v1 Service":
 		m.services = append(m.services, strictly[core.Service](t, file, doc))
 	case "policy/v1 PodDisruptionBudget":
@@ -153,7 +155,7 @@ func settings(t *testing.T, program string) map[string]string {
 	require.True(t, ok)
 	table, _, ok = strings.Cut(table, "<!-- end "+program+" -->")
 	require.True(t, ok)
-	all := make(map[string]string)
+	all := map[string]string{"GOMEMLIMIT": "empty"} // the runtime's
 	for _, row := range regexp.MustCompile("(?m)^\\| `([A-Z0-9_]+)`<br>`[^`]+` \\| ([^|]+) \\|").FindAllStringSubmatch(table, -1) {
 		all[row[1]] = strings.Trim(row[2], "`")
 	}
@@ -176,9 +178,9 @@ func TestManifestsSetOnlySettingsThatThereAreAndAllThatAreRequired(t *testing.T)
 				require.Contains(t, w.secretFiles(t), env.Value, "%s: %s", w.file, env.Name)
 				continue
 			}
-			require.Equal(t, strings.Contains(env.Name, "URL") || strings.Contains(env.Name, "TOKEN") ||
-				strings.Contains(env.Name, "MONGODB") || strings.Contains(env.Name, "JWT"),
-				env.ValueFrom != nil && env.ValueFrom.SecretKeyRef != nil, "%s: %s", w.file, env.Name)
+			require.Equal(t, env.Name == "REDIS_URL" || env.Name == "DATABASE_URL",
+				env.ValueFrom != nil && env.ValueFrom.SecretKeyRef != nil,
+				"%s: %s: secrets are files; a URL holds a user and no password", w.file, env.Name)
 		}
 		for name, value := range known {
 			require.True(t, value != "none, required" || given[name], "%s does not set %s", w.file, name)
@@ -324,6 +326,48 @@ func TestPodsHaveTheLeastRightsAndTimeToStop(t *testing.T) {
 	}
 }
 
+func TestARolloutStopsAtAReplicaThatFailsAndADrainDoesNotWaitForRedis(t *testing.T) {
+	t.Parallel()
+	all := read(t)
+	for _, w := range all.workloads {
+		require.GreaterOrEqual(t, w.settles, int32(10), w.file)
+	}
+	for _, b := range all.budgets {
+		require.NotNil(t, b.Spec.UnhealthyPodEvictionPolicy, b.Name)
+		require.Equal(t, policy.AlwaysAllow, *b.Spec.UnhealthyPodEvictionPolicy, b.Name)
+	}
+}
+
+// docs/kubernetes.md, memory, explains these. A replica without devices needs less than base; a
+// connection needs 10 kB when it is silent, and its largest frame while Redis is away.
+const base, connection = 100 << 20, 10_000 + 32<<10
+
+func TestMemoryIsLimitedAndEnoughForEveryConnection(t *testing.T) {
+	t.Parallel()
+	for _, w := range read(t).workloads {
+		limits := w.container().Resources.Limits
+		limit := limits.Memory().Value()
+		require.Positive(t, limit, w.file)
+		env := make(map[string]string)
+		for _, e := range w.container().Env {
+			env[e.Name] = e.Value
+		}
+		if w.container().Name == "cleanup" { // it sets its own
+			require.Empty(t, env["GOMEMLIMIT"])
+			continue
+		}
+		mib, err := strconv.ParseInt(strings.TrimSuffix(env["GOMEMLIMIT"], "MiB"), 10, 64)
+		require.NoError(t, err, w.file)
+		require.InDelta(t, 0.9, float64(mib<<20)/float64(limit), 0.01, w.file)
+		if w.container().Name != "ingest" {
+			continue
+		}
+		conns, err := strconv.ParseInt(env["INGEST_MAX_CONNS"], 10, 64)
+		require.NoError(t, err, w.file)
+		require.GreaterOrEqual(t, mib<<20, base+conns*connection, w.file)
+	}
+}
+
 func TestTheKustomizationNamesFilesThatThereAreAndTheImage(t *testing.T) {
 	t.Parallel()
 	var k struct {
@@ -349,6 +393,9 @@ func TestNoPodMayReachEveryAddress(t *testing.T) {
 	require.Len(t, all.policies, 4)
 	for _, p := range all.policies {
 		require.NotEmpty(t, p.Spec.Egress, p.Name)
+		require.True(t, slices.ContainsFunc(p.Spec.Egress[0].Ports, func(at networking.NetworkPolicyPort) bool {
+			return at.Port.IntValue() == 4318
+		}), "%s: traces", p.Name)
 		for _, rule := range p.Spec.Egress {
 			require.NotEmpty(t, rule.To, "%s: a rule without to allows every address", p.Name)
 			for _, to := range rule.To {

@@ -73,6 +73,9 @@ func (l Layout) About(instance string) string { return l.undivided() + "instance
 // Timeline is the stream of events that the eviction log does not have, for people.
 func (l Layout) Timeline() string { return l.undivided() + "janitor:timeline" }
 
+// Minutes is the stream of what the fleet had and did, minute by minute, for people.
+func (l Layout) Minutes() string { return l.undivided() + "janitor:minutes" }
+
 // Never is a key that nobody writes. Commands that name it are refused while the keys' slot moves
 // between two servers of a Redis Cluster.
 func (l Layout) Never() string { return l.Prefix + "janitor:never" }

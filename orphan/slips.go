@@ -15,7 +15,7 @@ var ownNames = []string{
 	"connections:registry", "instances:roster",
 	"instance:heartbeat:", "instance:devices:", "instance:scanned:", "instance:about:",
 	"janitor:leader", "janitor:contenders", "janitor:witness", "janitor:paused", "janitor:log",
-	"janitor:timeline", "janitor:never",
+	"janitor:timeline", "janitor:minutes", "janitor:never",
 	"orphan:marks:", "orphan:state:", "orphan:rests:", "orphan:binned:", "orphan:drops:", "orphan:bin:",
 	"orphan:intents:", "orphan:passes",
 }

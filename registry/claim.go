@@ -52,6 +52,7 @@ func (r *Registry) Register(id string) *Claim {
 	}
 	r.mu.Lock()
 	older := r.table.register(c, id)
+	r.claimed++
 	if older != nil {
 		older.supersede()
 	}

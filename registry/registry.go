@@ -50,6 +50,7 @@ type Registry struct {
 	// toldRefusal has the ops that were refused since they began to fail.
 	toldRefusal map[string]bool
 	healed      uint64
+	claimed     uint64 // claims made
 	// Taken over from dead instances and not yet logged; when that was last logged.
 	outlived     int
 	toldOutlived time.Time
@@ -237,16 +238,18 @@ type Status struct {
 	Boot     string `json:"boot"` // boot token; empty until Redis was reached
 	Devices  int    `json:"devices"`
 	// ids, held or released, that Redis may disagree about
-	Pending   int               `json:"pending"`
-	Foreign   int               `json:"foreign"`   // held here, but their entries name others
-	Healed    uint64            `json:"healed"`    // entries put back since start
-	LastBeat  time.Time         `json:"last_beat"` // local time; zero: none has landed yet
-	Draining  bool              `json:"draining"`  // Run's context, or Run, has ended
-	Failing   map[string]string `json:"failing"`   // op -> last error, while it fails
-	Refused   string            `json:"refused"`   // why Redis has refused a beat since then
-	Interval  string            `json:"interval"`
-	TTL       string            `json:"ttl"`
-	IndexKept bool              `json:"index_kept"` // REGISTRY_REVERSE_INDEX
+	Pending int `json:"pending"`
+	Foreign int `json:"foreign"` // held here, but their entries name others
+	// Registered is the number of claims made since start.
+	Registered uint64            `json:"registered"`
+	Healed     uint64            `json:"healed"`    // entries put back since start
+	LastBeat   time.Time         `json:"last_beat"` // local time; zero: none has landed yet
+	Draining   bool              `json:"draining"`  // Run's context, or Run, has ended
+	Failing    map[string]string `json:"failing"`   // op -> last error, while it fails
+	Refused    string            `json:"refused"`   // why Redis has refused a beat since then
+	Interval   string            `json:"interval"`
+	TTL        string            `json:"ttl"`
+	IndexKept  bool              `json:"index_kept"` // REGISTRY_REVERSE_INDEX
 }
 
 // Status returns the current state.
@@ -256,7 +259,7 @@ func (r *Registry) Status() Status {
 	s := Status{
 		Instance: r.id, Boot: r.boot, LastBeat: r.lastBeat, Draining: r.draining,
 		Devices: r.table.held(), Pending: r.table.pending(), Foreign: r.table.disputed(),
-		Healed: r.healed, Failing: map[string]string{},
+		Registered: r.claimed, Healed: r.healed, Failing: map[string]string{},
 		Interval: r.cfg.HeartbeatInterval.String(), TTL: r.cfg.HeartbeatTTL.String(),
 		IndexKept: !r.cfg.NoReverseIndex, Refused: r.refused,
 	}

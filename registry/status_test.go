@@ -41,7 +41,7 @@ func TestEveryFieldOfTheStatusIsTrue(t *testing.T) {
 			want.LastBeat = r.Status().LastBeat
 		}
 		early := r.Register("early")
-		want.Devices, want.Pending, want.Refused = 1, 1, "WRONGPASS invalid username-password pair"
+		want.Registered, want.Devices, want.Pending, want.Refused = 1, 1, 1, "WRONGPASS invalid username-password pair"
 		is(map[string]string{"heartbeat": want.Refused})
 
 		refusing.set(nil, nil)
@@ -56,7 +56,7 @@ func TestEveryFieldOfTheStatusIsTrue(t *testing.T) {
 		w.HDel(t.Context(), w.Registry(), "imei-2", "imei-3", "imei-4")
 		time.Sleep(11 * 20 * time.Second)
 		beaten()
-		want.Devices, want.Foreign, want.Pending, want.Healed = 6, 2, 2, 4
+		want.Registered, want.Devices, want.Foreign, want.Pending, want.Healed = 6, 6, 2, 2, 4
 		is(map[string]string{})
 
 		r.data.set(failing("evalsha"), nil)

@@ -22,7 +22,7 @@ func TestTheOperatorsPathsAreNotWhereTheAPIIs(t *testing.T) {
 	p := serving(t, on(server, db.URL, "--operator-addr=127.0.0.1:0")...)
 	operator := &programtest.Program{T: t, HTTP: p.Addr("serving HTTP for operators")}
 	for _, path := range []string{
-		"/", "/metrics", "/page/own", "/docs/", "/debug/pprof/", "/debug/vars", "/api/v1/status", "/api/v1/fleet", "/api/v1/timeline",
+		"/", "/metrics", "/page/why", "/docs/", "/debug/pprof/", "/debug/vars", "/api/v1/status", "/api/v1/fleet", "/api/v1/timeline",
 		"/api/v1/events", "/api/v1/why?key=x", "/api/v1/devices/1",
 	} {
 		for _, as := range []string{"", asCustomer, adminToken, "wrong"} {
@@ -69,7 +69,7 @@ func TestSecretsOfTheURLOfKeysAreNowhere(t *testing.T) {
 		_, body := p.is(503, es256, "GET", "/api/v1/availability", "")
 		return strings.Contains(body, "keys of tokens") && strings.Contains(p.Log.String(), "keys of JWT_JWKS cannot be read")
 	}, "keys are asked for")
-	for _, path := range []string{"/", "/page/own", "/api/v1/status", "/api/v1/fleet", "/api/v1/timeline", "/metrics", "/readyz", "/openapi.yaml"} {
+	for _, path := range []string{"/", "/page/why", "/api/v1/status", "/api/v1/fleet", "/api/v1/timeline", "/metrics", "/readyz", "/openapi.yaml"} {
 		_, body := p.Get(path)
 		require.NotContains(t, body, "geheim", path)
 	}

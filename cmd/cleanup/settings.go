@@ -12,6 +12,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/cleanup/internal/cycles"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/program"
+	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan"
@@ -24,6 +25,7 @@ type settings struct {
 	interval                        time.Duration
 	rulesFile                       string
 	mongodbURI                      cli.Secret
+	mongodbFile                     string
 	prefix                          string
 	dryRun                          bool
 	redisShare                      float64
@@ -51,6 +53,7 @@ func (s *settings) table() []cli.Setting {
 				"Needed if a rule asks MongoDB, and else not used.",
 			Consequence: "A user that may only read is enough. While it does not answer, the rules that ask " +
 				"it are held (`source`), and the others work on."},
+		s.mongodbFileRow(),
 		{Name: "CLEANUP_INTERVAL", Default: "5m",
 			Value:   cli.Duration(&s.interval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "Time between two full passes of a rule.",
@@ -91,6 +94,18 @@ func (s *settings) table() []cli.Setting {
 
 func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix} }
 
+func (s *settings) mongodbFileRow() cli.Setting {
+	row := cli.File(&s.mongodbFile, "MONGODB_URI_FILE", func(path string) error {
+		uri, err := reload.Read(reload.Line, path)
+		s.mongodbURI = cli.Secret(uri)
+		return err
+	})
+	row.Meaning = "File of the same, in its place: the URI holds a password."
+	row.Consequence = "Read once, at start: a new password needs a restart."
+	row.Check = func(in *cli.Input) { in.NotBoth("MONGODB_URI", "MONGODB_URI_FILE") }
+	return row
+}
+
 // check finds settings that are valid alone but unsafe together, and reads the rules.
 func (s *settings) check(in *cli.Input) {
 	program.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
@@ -102,7 +117,7 @@ func (s *settings) check(in *cli.Input) {
 		}
 		return
 	}
-	if asks := asksMongoDB(s.rules); len(asks) > 0 && s.mongodbURI == "" {
+	if asks := asksMongoDB(s.rules); len(asks) > 0 && s.mongodbURI == "" && in.Understood("MONGODB_URI_FILE") {
 		in.Fault("MONGODB_URI: expected mongodb://host:27017/DATABASE, since these rules ask MongoDB: %s; "+
 			"or RULES without them; it is not set", strings.Join(asks, ", "))
 	}

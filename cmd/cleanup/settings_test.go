@@ -2,6 +2,8 @@ package main
 
 import (
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -91,12 +93,19 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 	wrong := rulesFile(t, "rules:\n- name: a\n  keys: \"*\"\n  keepif: []\n- name: b\n")
 	taken := rulesFile(t, strings.ReplaceAll(ofTests, "category: orphanedBotStates", "category: byRule"))
 	own := rulesFile(t, strings.ReplaceAll(ofTests, `keys: "cart:{user}"`, `keys: "{{cleanup}}:janitor:{user}"`))
+	uri := filepath.Join(t.TempDir(), "uri")
+	require.NoError(t, os.WriteFile(uri, []byte("mongodb://ann:geheim@db/game\n"), 0o600))
+	s, err := loaded(nil, []string{"REDIS_URL=embedded", "MONGODB_URI_FILE=" + uri})
+	require.NoError(t, err)
+	require.Equal(t, cli.Secret("mongodb://ann:geheim@db/game"), s.mongodbURI)
 	for name, c := range map[string]struct {
 		environ []string
 		want    []string
 	}{
 		"no Redis":                     {[]string{"REDIS_URL="}, []string{"REDIS_URL: expected the URL of your Redis"}},
 		"a rule that asks MongoDB":     {[]string{"MONGODB_URI="}, []string{"MONGODB_URI: expected mongodb://host:27017/DATABASE, since these rules ask MongoDB: matches"}},
+		"a URI twice":                  {[]string{"MONGODB_URI_FILE=" + uri}, []string{"MONGODB_URI and MONGODB_URI_FILE: expected one of the two, got both"}},
+		"a file that is not there":     {[]string{"MONGODB_URI=", "MONGODB_URI_FILE=/nowhere/uri"}, []string{"MONGODB_URI_FILE: expected the path of a file that can be used"}},
 		"two intervals":                {[]string{"CLEANUP_INTERVAL=5m", "CLEANUP_INTERVAL_MS=300000"}, []string{"expected one of the two, got both"}},
 		"a TTL below three intervals":  {[]string{"HEARTBEAT_TTL=20s"}, []string{"HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (10s), got 20s"}},
 		"a mistyped setting":           {[]string{"CLEANUP_INTREVAL=5m"}, []string{"CLEANUP_INTREVAL: no such setting"}},

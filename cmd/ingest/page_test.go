@@ -27,7 +27,7 @@ func TestAFreshReplicaIsWellAndSaysWhenSweepingBegins(t *testing.T) {
 	var page string
 	p.Await(func() bool {
 		_, page = p.Get("/")
-		return strings.Contains(page, " leads, term")
+		return strings.Contains(page, " leads</summary>term ")
 	}, "the page shows the leader")
 	require.Contains(t, page, "All is well")
 	require.Contains(t, page, "the fleet has just started; sweeping begins in 1m")

@@ -61,3 +61,28 @@ func TestTheStreamIsBounded(t *testing.T) {
 		require.Less(t, w.Client.XLen(t.Context(), key).Val(), int64(1200))
 	})
 }
+
+func TestMinutesAreReadAndBounded(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		ctx, key := t.Context(), w.Prefix+"minutes"
+		now, err := w.Client.Time(ctx).Result()
+		require.NoError(t, err)
+		for i := range 400 {
+			m := timeline.Minute{Entries: int64(i), Registered: int64(i%2) - 1}
+			require.NoError(t, timeline.AddMinute(ctx, w.Client, key, m))
+		}
+		require.Less(t, w.Client.XLen(ctx, key).Val(), int64(300))
+		require.NoError(t, w.Client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []any{"entries", "many"}}).Err())
+		all, err := timeline.ReadMinutes(ctx, w.Client, key, now)
+		require.NoError(t, err)
+		require.Len(t, all, timeline.Minutes-1, "an invalid one is left out")
+		last := all[len(all)-1]
+		require.Equal(t, []int64{399, 0}, []int64{last.Entries, last.Registered})
+		require.Equal(t, int64(-1), all[len(all)-2].Registered)
+		require.WithinDuration(t, now, last.At, time.Minute)
+		none, err := timeline.ReadMinutes(ctx, w.Client, key, now.Add(2*time.Hour))
+		require.NoError(t, err)
+		require.Empty(t, none)
+	})
+}

@@ -82,8 +82,17 @@ func browse(t *testing.T, width int64) *tab {
 		}
 	}()
 	t.Cleanup(func() { leave(); <-ended })
-	b.do(chromedp.EmulateViewport(width, 900))
+	b.narrow(width)
 	return b
+}
+
+// narrow changes the screen's width.
+func (b *tab) narrow(width int64) { b.t.Helper(); b.do(chromedp.EmulateViewport(width, 800)) }
+
+// unfold opens a part that is folded.
+func (b *tab) unfold(id string) {
+	b.t.Helper()
+	b.await(`document.getElementById("` + id + `").open = true`)
 }
 
 // do runs steps, each of which may take as long as anything.

@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 
@@ -82,7 +83,7 @@ type Command struct {
 }
 
 // Main runs a program and ends the process with its exit status. SIGINT and SIGTERM end the
-// context; a second one ends the process at once.
+// context; a second one, half a second later or more, ends the process at once.
 func Main(c *Command) {
 	// Whatever go-redis would print reaches us as errors, which are counted or logged.
 	logging.Disable()
@@ -91,13 +92,27 @@ func Main(c *Command) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
-		<-signals
-		stop()
-		<-signals // the second signal does not wait
+		insisted(signals, stop)
 		fmt.Fprintln(os.Stderr, c.Name+": second signal, leaving at once")
 		os.Exit(ExitFailed)
 	}()
 	os.Exit(c.Execute(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+}
+
+// echo is how long after the first signal another one is the same request: timeout(1), a shell's
+// Ctrl-C and supervisors signal the process and then its group.
+const echo = 500 * time.Millisecond
+
+// insisted calls stop at the first signal, and returns at the next one that is no echo of it.
+func insisted(signals <-chan os.Signal, stop func()) {
+	<-signals
+	first := time.Now()
+	stop()
+	for range signals {
+		if time.Since(first) >= echo {
+			return
+		}
+	}
 }
 
 // commandName matches mistyped commands that may be repeated; anything else might be a URL with a

@@ -5,7 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -103,4 +107,29 @@ func TestAnErrorThatRepeatsWhatSomebodyWroteDoesNothingToTheTerminal(t *testing.
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, ExitFailed, c.Execute(t.Context(), nil, nil, &stdout, &stderr))
 	require.Equal(t, "tool: the replica answers \\x1b[2J\\u009b31m\nkey \"a\\b\"\n", stderr.String())
+}
+
+// timeout(1) sends a signal to the process and the same to its group, microseconds apart.
+func TestASecondSignalCountsOnlyAfterHalfASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		signals := make(chan os.Signal, 2)
+		stopped, left := false, false
+		go func() {
+			insisted(signals, func() { stopped = true })
+			left = true
+		}()
+		signals <- syscall.SIGTERM
+		signals <- syscall.SIGTERM
+		synctest.Wait()
+		require.Equal(t, []bool{true, false}, []bool{stopped, left}, "one request to stop, sent twice")
+		time.Sleep(echo - time.Millisecond)
+		signals <- syscall.SIGINT
+		synctest.Wait()
+		require.False(t, left)
+		time.Sleep(time.Millisecond)
+		signals <- syscall.SIGINT
+		synctest.Wait()
+		require.True(t, left, "somebody insists")
+	})
 }

@@ -74,7 +74,7 @@ func (s *HTTP) tellOnce(ctx context.Context, instance string, text []byte) error
 func (s *HTTP) about(st Status) inspect.About {
 	a := inspect.About{
 		Boot: st.Registry.Boot, Program: s.cfg.Program, Version: st.Version, Address: s.address,
-		Interval: st.Registry.Interval, TTL: st.Registry.TTL,
+		Interval: st.Registry.Interval, TTL: st.Registry.TTL, Registered: st.Registry.Registered,
 	}
 	if !st.Janitor.Leading {
 		return a

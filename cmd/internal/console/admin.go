@@ -69,6 +69,10 @@ func (s *HTTP) admin(a action) http.Handler {
 			return
 		}
 		log.Info("admin request done")
+		if done, is := v.(swept); is && r.Header.Get("Accept") == "text/html" { // the page
+			s.show(w, "reports", reportTable{"What it did", done.reports, time.Now()})
+			return
+		}
 		answer(w, http.StatusOK, v)
 	})
 }
@@ -127,10 +131,18 @@ func (s *HTTP) sweep(ctx context.Context, p url.Values) (_ any, err error) {
 		more = s.cfg.Swept()
 	}
 	reports, err := s.cfg.Janitor.Sweep(ctx, req)
-	answer := more()
-	answer["reports"] = reports
-	return answer, err
+	done := swept{reports, more()}
+	done.more["reports"] = reports
+	return done, err
 }
+
+// swept is the result of a sweep: with the program's own results, as JSON.
+type swept struct {
+	reports []janitor.Report
+	more    map[string]any
+}
+
+func (s swept) MarshalJSON() ([]byte, error) { return json.Marshal(s.more) }
 
 func (s *HTTP) pause(ctx context.Context, p url.Values) (_ any, err error) {
 	pause := janitor.Pause{Who: p.Get("who"), Why: p.Get("why")}

@@ -25,7 +25,11 @@ const (
 	viewerRetry = 2 * time.Second
 )
 
-// viewers serves GET /api/v1/events: server-sent events.
+// teller makes a viewer's messages. It gets the reading that the viewer was told of before, or nil,
+// and the present one, and returns nothing if there is nothing new.
+type teller func(last, now *reading) []byte
+
+// viewers serves server-sent events. Those of GET /api/v1/events, by [tellFleet]:
 //
 //	event: fleet     a fleetStatus: first the whole, then what changed, at most once a second
 //	event: timeline  a timelineStatus: first the last hour, then what is new or has changed, by id
@@ -81,7 +85,12 @@ func (v *viewers) leave(one *viewer) {
 	}
 }
 
-func (v *viewers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+// serve answers each request with what the teller made for it tells.
+func (v *viewers) serve(tells func(*http.Request) teller) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) { v.stream(w, req, tells(req)) }
+}
+
+func (v *viewers) stream(w http.ResponseWriter, req *http.Request, tell teller) {
 	ctx, cancel := context.WithCancel(req.Context())
 	defer cancel()
 	control := http.NewResponseController(w)
@@ -121,7 +130,7 @@ func (v *viewers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		if err != nil {
 			return
 		}
-		text := v.message(last, r)
+		text := tell(last, r)
 		if len(text) == 0 && time.Since(told) >= aliveEvery {
 			text = event("alive", encoded(map[string]time.Time{"now": time.Now()}))
 		}
@@ -143,7 +152,8 @@ func (v *viewers) next(ctx context.Context, last *reading) (*reading, error) {
 	return v.fleet.after(ctx, last.n)
 }
 
-func (v *viewers) message(last, r *reading) []byte {
+// tellFleet is the teller of GET /api/v1/events.
+func tellFleet(last, r *reading) []byte {
 	switch {
 	case r.err != nil && last != nil && last.err != nil:
 		return nil

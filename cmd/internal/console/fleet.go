@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
@@ -20,6 +22,8 @@ const (
 	fleetEvery = time.Second
 	// fleetCall bounds one such reading.
 	fleetCall = 5 * time.Second
+	// minutesEvery is how many readings share one of the minutes.
+	minutesEvery = 5
 )
 
 // fleetStatus is the answer of GET /api/v1/fleet, and a viewer's first message.
@@ -57,6 +61,8 @@ type reading struct {
 	err    error // Redis could not be asked; the rest is then void
 	status inspect.Status
 	events []timeline.Event
+	// minutes are what the leaders counted in the last hour, the oldest first.
+	minutes []timeline.Minute
 	// The messages for a viewer who has seen the reading before: nil if nothing changed.
 	changes, news []byte
 
@@ -66,15 +72,17 @@ type reading struct {
 
 // fleet reads the fleet for all clients. Nothing is read while nobody asks.
 type fleet struct {
-	watch *inspect.Watch
-	self  func() self
-	ctx   context.Context // ends when the server stops; set before the first request
-	turn  chan struct{}   // holds one token: its holder may read
-	last  atomic.Pointer[reading]
+	watch  *inspect.Watch
+	client redis.UniversalClient
+	key    string // of the minutes
+	self   func() self
+	ctx    context.Context // ends when the server stops; set before the first request
+	turn   chan struct{}   // holds one token: its holder may read
+	last   atomic.Pointer[reading]
 }
 
-func newFleet(r *inspect.Reader, who func() self) *fleet {
-	f := &fleet{watch: r.Watch(), self: who, ctx: context.Background(), turn: make(chan struct{}, 1)}
+func newFleet(r *inspect.Reader, client redis.UniversalClient, who func() self) *fleet {
+	f := &fleet{watch: r.Watch(), client: client, key: r.Layout().Minutes(), self: who, ctx: context.Background(), turn: make(chan struct{}, 1)}
 	f.turn <- struct{}{}
 	return f
 }
@@ -127,6 +135,9 @@ func (f *fleet) read(last *reading) *reading {
 		return r
 	}
 	r.events = f.watch.Timeline()
+	if r.minutes, r.err = f.counted(ctx, last, r.status.Now); r.err != nil {
+		return r
+	}
 	if last == nil || last.err != nil {
 		return r // a viewer of the reading before gets everything
 	}
@@ -137,6 +148,19 @@ func (f *fleet) read(last *reading) *reading {
 		r.news = encoded(timelineStatus{Now: r.status.Now, Events: found})
 	}
 	return r
+}
+
+// counted returns the minutes of the last hour. They are read again once a few seconds; a user who
+// may not read them, or a key of another type, leaves the chart without them.
+func (f *fleet) counted(ctx context.Context, last *reading, now time.Time) ([]timeline.Minute, error) {
+	if last != nil && last.err == nil && last.n%minutesEvery != 0 {
+		return last.minutes, nil
+	}
+	all, err := timeline.ReadMinutes(ctx, f.client, f.key, now)
+	if inspect.Refused(err) || redis.HasErrorPrefix(err, "WRONGTYPE ") {
+		return nil, nil
+	}
+	return all, err
 }
 
 func (f *fleet) texts(r *reading) {

@@ -41,8 +41,7 @@ func BenchmarkOneSecondOfAThousandInstances(b *testing.B) {
 		require.NoError(b, client.SAdd(ctx, keys.Devices(id), members...).Err())
 		require.NoError(b, client.HSet(ctx, keys.Registry(), entries...).Err())
 	}
-	f := newFleet(inspect.New(client, keys), func() self { return self{} })
-	v := &viewers{fleet: f}
+	f := newFleet(inspect.New(client, keys), client, func() self { return self{} })
 	last := f.read(nil)
 	require.NoError(b, last.err)
 	b.Run("reading", func(b *testing.B) {
@@ -62,12 +61,12 @@ func BenchmarkOneSecondOfAThousandInstances(b *testing.B) {
 	before.n--
 	b.Run("viewer", func(b *testing.B) {
 		for b.Loop() {
-			_, _ = io.Discard.Write(v.message(&before, last))
+			_, _ = io.Discard.Write(tellFleet(&before, last))
 		}
 	})
 	b.Run("whole", func(b *testing.B) {
 		for b.Loop() {
-			_, _ = io.Discard.Write(v.message(nil, last))
+			_, _ = io.Discard.Write(tellFleet(nil, last))
 		}
 	})
 	b.Run("commands", func(b *testing.B) {

@@ -140,7 +140,6 @@ func newHTTP(cfg HTTPConfig) *HTTP {
 	warn := slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
-	mux.HandleFunc("GET /page/own", s.own)
 	mux.HandleFunc("GET /page/{file}", s.asset)
 	mux.HandleFunc("GET /docs/", s.doc)
 	mux.HandleFunc("GET /healthz", s.healthz)
@@ -150,13 +149,16 @@ func newHTTP(cfg HTTPConfig) *HTTP {
 	})
 	if cfg.Client != nil {
 		reader := inspect.New(cfg.Client, cfg.Layout)
-		s.fleet, s.questions = newFleet(reader, s.self), newQuestions(reader)
+		s.fleet, s.questions = newFleet(reader, cfg.Client, s.self), newQuestions(reader)
 		mux.HandleFunc("GET /api/v1/devices/{imei}", s.questions.find)
 		mux.HandleFunc("GET /api/v1/why", s.questions.why)
 		mux.HandleFunc("GET /api/v1/doctor", s.questions.doctor)
 		mux.HandleFunc("GET /api/v1/fleet", s.fleet.serve(func(r *reading) []byte { return r.fleetText() }))
 		mux.HandleFunc("GET /api/v1/timeline", s.fleet.serve(func(r *reading) []byte { return r.timelineText() }))
-		mux.Handle("GET /api/v1/events", &viewers{fleet: s.fleet})
+		watching := &viewers{fleet: s.fleet}
+		mux.Handle("GET /api/v1/events", watching.serve(func(*http.Request) teller { return tellFleet }))
+		mux.Handle("GET /page/live", watching.serve(s.tellPage))
+		mux.HandleFunc("GET /page/why", s.why)
 	}
 	for path, ask := range cfg.Answers {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
@@ -213,6 +215,7 @@ func (s *HTTP) Run(ctx context.Context) error {
 		s.fleet.ctx, s.questions.ctx = asking, asking
 		var teller conc.WaitGroup
 		teller.Go(func() { s.tell(asking) })
+		teller.Go(func() { s.count(asking) })
 		defer func() {
 			stop() // if a listener fails
 			teller.Wait()

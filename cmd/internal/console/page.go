@@ -2,7 +2,6 @@ package console
 
 import (
 	"bytes"
-	"context"
 	"embed"
 	"fmt"
 	"html/template"
@@ -10,6 +9,7 @@ import (
 	"net/http"
 	"path"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
@@ -35,53 +35,87 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	"percent": func(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }, "slowed": slowed,
 	"outcome": outcome, "leaders": leaders, "unled": unled, "held": held,
 	"whole": func(f float64) int { return int(f) },
-	"clock": func(t time.Time) string { return t.UTC().Format("15:04:05") },
+	"clock": clock,
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"short": inspect.Short, "megabytes": inspect.Megabytes, "living": living, "sorted": sortedInstances,
-	"problemClass": problemClass, "address": newReplicaLink,
-	"row": newInstanceRow, "blank": func() instanceRow { return instanceRow{} },
-	"reported": func(r janitor.Report, now time.Time) reportRow { return reportRow{r, ago(now, r.Started)} },
+	"short": inspect.Short, "megabytes": inspect.Megabytes, "living": living, "address": newReplicaLink,
+	"term": newTerm, "owners": owners, "names": sweepNames,
+	"reports": func(r []janitor.Report, now time.Time) reportTable {
+		return reportTable{"The leader's last pass of each sweep", r, now}
+	},
 }).ParseFS(pageFiles, "page/*.html"))
+
+// look is what a viewer wants to see of the instances.
+type look struct {
+	Match string // only those with this in their id or version
+	Odd   bool   // only those that need a look
+	All   bool   // however many there are
+}
+
+func lookOf(r *http.Request) look {
+	q := r.URL.Query()
+	match := strings.ToLower(strings.TrimSpace(q.Get("match")))
+	return look{match[:min(len(match), mostMatch)], q.Get("odd") != "", q.Get("all") != ""}
+}
+
+const mostMatch = 256
 
 type pageView struct {
 	Own      Stated
 	Base     Status
+	Look     look
 	Fleet    *inspect.Status // nil: unknown
 	Problems []inspect.Problem
 	Timeline []timeline.Event // the newest first
+	minutes  []timeline.Minute
 
-	// Asked is the key searched for by a browser without scripts.
+	// Asked is the key searched for.
 	Asked    string
 	Why      inspect.Why
 	AskError string
 }
 
 func (s *HTTP) page(w http.ResponseWriter, r *http.Request) {
-	s.show(w, "page.html", s.view(r.Context(), r.URL.Query().Get("key")))
+	var now *reading
+	var err error
+	if s.fleet != nil {
+		now, err = s.fleet.now(r.Context())
+	}
+	v := s.view(now, err, lookOf(r))
+	s.ask(r, &v)
+	s.show(w, "page.html", v)
 }
 
-// view returns the page's present content. It looks up the key asked about, for a browser without
-// scripts.
-func (s *HTTP) view(ctx context.Context, asked string) pageView {
-	own := s.cfg.Status()
-	v := pageView{Own: own, Base: own.common(), Asked: asked}
-	if s.fleet == nil {
-		return v
-	}
-	r, err := s.fleet.now(ctx)
-	if err == nil {
-		err = r.err
-	}
-	if err != nil {
-		v.Problems = append([]inspect.Problem{unanswered(err)}, v.Base.problems()...)
-		return v
-	}
-	v.Fleet, v.Timeline = &r.status, timelineOf(r).Events
-	v.Problems = append(r.status.Problems(), v.Base.problems()...)
-	if asked != "" {
-		if v.Why, err = s.questions.tellWhy(ctx, asked); err != nil {
+// why answers a search of the page.
+func (s *HTTP) why(w http.ResponseWriter, r *http.Request) {
+	var v pageView
+	s.ask(r, &v)
+	s.show(w, "why", v)
+}
+
+// ask looks up the key that a request asks about, if any.
+func (s *HTTP) ask(r *http.Request, v *pageView) {
+	var err error
+	if v.Asked = r.URL.Query().Get("key"); v.Asked != "" && s.questions != nil {
+		if v.Why, err = s.questions.tellWhy(r.Context(), v.Asked); err != nil {
 			v.AskError = err.Error()
 		}
+	}
+}
+
+// view returns the page's content as of a reading of the fleet; nil: there is none, for this
+// reason.
+func (s *HTTP) view(r *reading, err error, wanted look) pageView {
+	own := s.cfg.Status()
+	v := pageView{Own: own, Base: own.common(), Look: wanted}
+	if r != nil && err == nil {
+		err = r.err
+	}
+	switch {
+	case err != nil:
+		v.Problems = append([]inspect.Problem{unanswered(err)}, v.Base.problems()...)
+	case r != nil:
+		v.Fleet, v.Timeline, v.minutes = &r.status, timelineOf(r).Events, r.minutes
+		v.Problems = append(r.status.Problems(), v.Base.problems()...)
 	}
 	return v
 }
@@ -100,18 +134,24 @@ func (s *HTTP) asset(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, kind, text)
 }
 
-// own is the part of the page about this replica alone.
-func (s *HTTP) own(w http.ResponseWriter, _ *http.Request) { s.show(w, "own", s.cfg.Status()) }
-
 func (s *HTTP) show(w http.ResponseWriter, name string, v any) {
-	var body bytes.Buffer
-	if err := s.template.ExecuteTemplate(&body, name, v); err != nil {
-		s.cfg.Logger.Error("cannot show the status page", "error", err)
+	body, err := s.rendered(name, v)
+	if err != nil {
 		fail(w, http.StatusInternalServerError, "the status page is broken; /api/v1/status has the same")
 		return
 	}
 	w.Header().Set("Content-Security-Policy", pagePolicy)
-	write(w, http.StatusOK, "text/html; charset=utf-8", printable.HTML(body.Bytes()))
+	write(w, http.StatusOK, "text/html; charset=utf-8", body)
+}
+
+// rendered executes a template. It logs an error, which is a fault of the program.
+func (s *HTTP) rendered(name string, v any) ([]byte, error) {
+	var body bytes.Buffer
+	if err := s.template.ExecuteTemplate(&body, name, v); err != nil {
+		s.cfg.Logger.Error("cannot show the status page", "error", err)
+		return nil, err
+	}
+	return printable.HTML(body.Bytes()), nil
 }
 
 // verdict is a state in words, and its class on the page: good, warn or bad.
@@ -183,6 +223,8 @@ func pause(p *janitor.Pause) string {
 	return fmt.Sprintf("paused by %s: %s (%s)", p.Who, p.Why, until)
 }
 
+func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
+
 func slowed(reason string) string {
 	switch reason {
 	case "latency":
@@ -200,7 +242,7 @@ func ago(now, t time.Time) string {
 	if now.Sub(t) < time.Second {
 		return "just now"
 	}
-	return span(now.Sub(t)) + " ago"
+	return span(now.Sub(t).Truncate(time.Second)) + " ago"
 }
 
 func seconds(s float64) string { return span(time.Duration(s * float64(time.Second))) }

@@ -3,9 +3,11 @@ package console
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -13,9 +15,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
-
-// The page's text about a fleet before its script runs, or without it. page/show.js produces the
-// same text for each later state: change both together.
 
 // problems are those of this replica alone.
 func (s Status) problems() (found []inspect.Problem) {
@@ -44,13 +43,23 @@ func unanswered(err error) inspect.Problem {
 
 // Title is the state in a word, for the browser's tab.
 func (v pageView) Title() string {
+	text := "well · "
 	switch {
 	case v.Fleet == nil:
-		return "no answer"
+		text = "no answer · "
 	case len(v.Problems) > 0:
-		return fmt.Sprintf("(%d) %s", len(v.Problems), v.Base.Instance)
+		text = fmt.Sprintf("(%d) ", len(v.Problems))
 	}
-	return "well · " + v.Base.Instance
+	return text + v.Base.Instance + " · Rollcall"
+}
+
+// Names lists the problems' names: a change means news for a person.
+func (v pageView) Names() string {
+	var all []string
+	for _, p := range v.Problems {
+		all = append(all, p.Name)
+	}
+	return strings.Join(all, " ")
 }
 
 // Verdict is the state of the fleet in a sentence.
@@ -60,19 +69,113 @@ func (v pageView) Verdict() verdict {
 		return verdict{"bad", "The state of the fleet is not known"}
 	case len(v.Problems) == 0:
 		return verdict{"good", "All is well"}
+	case v.starting():
+		return verdict{"new", "Just started"}
 	}
-	class := problemClass(v.Problems[0].Level)
+	class := v.ClassOf(v.Problems[0])
 	if len(v.Problems) == 1 {
 		return verdict{class, "One thing needs a look"}
 	}
 	return verdict{class, fmt.Sprintf("%d things need a look", len(v.Problems))}
 }
 
-func problemClass(l inspect.Level) string {
-	if l == inspect.Wrong {
+// Few reports whether there is room for more beneath the instances.
+func (v pageView) Few() bool { return v.Fleet == nil || len(v.Fleet.Instances) <= fewRows }
+
+const fewRows = 15
+
+// justStarted is how long the usual troubles of a start do not count as problems.
+const justStarted = 30 * time.Second
+
+// starting reports whether the fleet has just started, and shows nothing but that.
+func (v pageView) starting() bool {
+	for _, in := range v.Fleet.Instances {
+		if !in.Alive || in.Started.IsZero() || v.Fleet.Now.Sub(in.Started) > justStarted {
+			return false
+		}
+	}
+	for _, p := range v.Problems {
+		switch p.Name {
+		case "nobody_leads", "term_not_begun", "unheard":
+		case "not_ready":
+			if v.Base.Time.Sub(v.Base.Started) > justStarted {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// ClassOf is the class of a problem on the page.
+func (v pageView) ClassOf(p inspect.Problem) string {
+	switch {
+	case v.Fleet != nil && v.starting():
+		return "new"
+	case p.Level == inspect.Wrong:
 		return "bad"
 	}
 	return "warn"
+}
+
+// Acting describes what the buttons can do here.
+func (v pageView) Acting() string {
+	switch {
+	case v.Fleet == nil:
+		return ""
+	case leads(v.Fleet, v.Base.Instance) != "" && v.Fleet.Partitions != nil:
+		return "This replica " + leads(v.Fleet, v.Base.Instance) + " of the partitions, and sweeps these."
+	case leads(v.Fleet, v.Base.Instance) != "":
+		return "This replica leads."
+	case v.Fleet.Leader == nil:
+		return "Nobody leads: only pause and resume work."
+	}
+	return "Pause and resume work here. Only the leader sweeps and resigns:"
+}
+
+// Elsewhere is the leader if that is another replica.
+func (v pageView) Elsewhere() *replicaLink {
+	if v.Fleet == nil || v.Fleet.Leader == nil || leads(v.Fleet, v.Base.Instance) != "" {
+		return nil
+	}
+	l := newReplicaLink(v.Fleet.Leader.Instance, v.Fleet.Leader.Address)
+	return &l
+}
+
+// mostOwners bounds the ids that the form of a sweep suggests.
+const mostOwners = 200
+
+func owners(s *inspect.Status) (ids []string) {
+	for _, in := range s.Instances[:min(len(s.Instances), mostOwners)] {
+		ids = append(ids, in.ID)
+	}
+	return ids
+}
+
+func sweepNames(s *inspect.Status) (names []string) {
+	for _, p := range s.Passes {
+		names = append(names, p.Sweep)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// term is a leader's term: people know it by its start.
+type term struct {
+	Epoch uint64
+	Since string
+}
+
+func newTerm(epoch uint64, now time.Time) term {
+	t := term{epoch, "an unknown time"}
+	if at := time.UnixMicro(int64(min(epoch, math.MaxInt64))); at.Year() > 2000 && at.Before(now.Add(time.Hour)) {
+		t.Since = clock(at) + ", " + ago(now, at)
+		if now.Sub(at) > 24*time.Hour {
+			t.Since = at.UTC().Format(time.DateOnly) + " " + clock(at)
+		}
+	}
+	return t
 }
 
 func living(s inspect.Status) string {
@@ -140,12 +243,22 @@ func oddity(s *inspect.Status, in inspect.Instance) int {
 	switch {
 	case !in.Alive:
 		return 0
-	case in.Differs != "":
+	case in.Differs != "" || late(s, in):
 		return 1
 	case leads(s, in.ID) != "":
 		return 2
 	}
 	return 3
+}
+
+// late reports whether a living instance has missed a beat: the next one is due after an interval.
+func late(s *inspect.Status, in inspect.Instance) bool {
+	interval, err := time.ParseDuration(in.Interval)
+	if err != nil { // at most a third of its TTL
+		ttl, _ := time.ParseDuration(in.TTL) // 0, unknown, if invalid
+		interval = ttl / 3
+	}
+	return in.Alive && interval > 0 && !in.LastBeat.IsZero() && s.Now.Sub(in.LastBeat) > interval*3/2
 }
 
 // leads describes what an instance leads; "": nothing.
@@ -159,34 +272,100 @@ func leads(s *inspect.Status, id string) string {
 	return ""
 }
 
-func sortedInstances(s *inspect.Status) []inspect.Instance {
-	return slices.SortedFunc(slices.Values(s.Instances), func(a, b inspect.Instance) int {
-		return cmp.Or(cmp.Compare(oddity(s, a), oddity(s, b)), strings.Compare(a.ID, b.ID))
+// instanceList is the table of instances.
+type instanceList struct {
+	Rows   []instanceRow
+	More   bool   // not all instances are shown, or more than usual
+	Shown  string // how many of how many are shown
+	Button string
+}
+
+// mostRows is how many instances are shown unless a viewer wants all.
+const mostRows = 50
+
+// List is the table of the instances that the viewer wants to see.
+func (v pageView) List() instanceList {
+	s := v.Fleet
+	var wanted []inspect.Instance
+	most := int64(1)
+	for _, in := range s.Instances {
+		most = max(most, in.Devices)
+		matches := v.Look.Match == "" || strings.Contains(strings.ToLower(in.ID), v.Look.Match) ||
+			strings.Contains(strings.ToLower(in.Version), v.Look.Match)
+		if matches && (!v.Look.Odd || oddity(s, in) < 2) {
+			wanted = append(wanted, in)
+		}
+	}
+	slices.SortFunc(wanted, func(a, b inspect.Instance) int {
+		return cmp.Or(cmp.Compare(oddity(s, a), oddity(s, b)), natural(a.ID, b.ID))
 	})
+	shown := wanted
+	if !v.Look.All {
+		shown = wanted[:min(len(wanted), mostRows)]
+	}
+	l := instanceList{More: len(shown) < len(s.Instances) || len(shown) > mostRows}
+	l.Shown = fmt.Sprintf("%s of %s instances", count(len(shown)), count(len(s.Instances)))
+	switch {
+	case len(shown) < len(wanted):
+		l.Button = "Show all " + count(len(wanted))
+	case len(shown) > mostRows:
+		l.Button = fmt.Sprintf("Show %d", mostRows)
+	}
+	for _, in := range shown {
+		l.Rows = append(l.Rows, newInstanceRow(s, in, v.Base.Instance, most))
+	}
+	return l
+}
+
+// natural compares ids so that ingest-10 comes after ingest-9.
+func natural(a, b string) int {
+	for a != "" && b != "" {
+		x, y := leadingNumber(a), leadingNumber(b)
+		if x != "" && y != "" {
+			p, q := strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
+			if c := cmp.Or(cmp.Compare(len(p), len(q)), strings.Compare(p, q)); c != 0 {
+				return c
+			}
+			a, b = a[len(x):], b[len(y):]
+			continue
+		}
+		if a[0] != b[0] {
+			break
+		}
+		a, b = a[1:], b[1:]
+	}
+	return strings.Compare(a, b)
+}
+
+func leadingNumber(s string) string {
+	return s[:len(s)-len(strings.TrimLeft(s, "0123456789"))]
 }
 
 type instanceRow struct {
 	Class, ID string
 	Link      replicaLink
+	Remarks   string
 	Devices   string
+	Share     float64 // of the most devices that an instance has, in percent
 	Life      float64
 	Left      string
 	Beat      string
 	Running   string
 	Version   string
-	Remarks   string
+	Short     string // the version, briefly
 }
 
-func newInstanceRow(s *inspect.Status, in inspect.Instance, own string) instanceRow {
+func newInstanceRow(s *inspect.Status, in inspect.Instance, own string, most int64) instanceRow {
 	row := instanceRow{
 		ID: in.ID, Link: newReplicaLink(in.ID, in.Address), Devices: "?", Life: in.Life(), Left: in.ExpiresIn,
-		Beat: ago(s.Now, in.LastBeat), Version: in.Version,
+		Beat: beaten(s.Now, in.LastBeat), Version: in.Version, Short: shortVersion(in.Version),
 	}
 	if in.Devices >= 0 {
 		row.Devices = count(in.Devices)
+		row.Share = math.Round(1000*float64(in.Devices)/float64(most)) / 10
 	}
 	if !in.Started.IsZero() {
-		row.Running = inspect.Short(s.Now.Sub(in.Started))
+		row.Running = coarse(s.Now.Sub(in.Started))
 	}
 	var remarks []string
 	add := func(is bool, text string) {
@@ -194,18 +373,16 @@ func newInstanceRow(s *inspect.Status, in inspect.Instance, own string) instance
 			remarks = append(remarks, text)
 		}
 	}
+	add(!in.Alive && len(in.SilentIn) == 0, "silent")
+	add(late(s, in), "late")
+	add(in.Differs != "", in.Differs)
 	add(leads(s, in.ID) != "", leads(s, in.ID))
 	add(in.ID == own, "this replica")
-	add(!in.Alive && len(in.SilentIn) == 0, "silent")
-	add(in.Differs != "", in.Differs)
 	add(in.Old, "plain writer: not healed")
 	row.Remarks = strings.Join(remarks, " · ")
 	switch oddity(s, in) {
 	case 0:
-		row.Class, row.Left, row.Beat = "bad", "none", ""
-		if !in.LastBeat.IsZero() {
-			row.Beat = ago(s.Now, in.LastBeat)
-		}
+		row.Class, row.Left = "bad", "none"
 	case 1:
 		row.Class = "warn"
 	case 2:
@@ -214,7 +391,48 @@ func newInstanceRow(s *inspect.Status, in inspect.Instance, own string) instance
 	return row
 }
 
-type reportRow struct {
-	janitor.Report
-	Ago string
+// beaten formats when an instance last beat; "" if that is not known.
+func beaten(now, at time.Time) string {
+	switch age := now.Sub(at); {
+	case at.IsZero():
+		return ""
+	case age < time.Second:
+		return "now"
+	default:
+		return span(age.Truncate(time.Second))
+	}
+}
+
+// coarse formats how long something has been running, in one unit.
+func coarse(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours())/24)
+}
+
+// pseudo matches the version that Go makes of an untagged commit.
+var pseudo = regexp.MustCompile(`^v[0-9.]+-(?:.*\.)?\d{14}-([0-9a-f]{7})[0-9a-f]*(.*)$`)
+
+// shortVersion is a version in a few letters: of an untagged commit, its hash.
+func shortVersion(v string) string {
+	if m := pseudo.FindStringSubmatch(v); m != nil {
+		return m[1] + strings.Replace(m[2], "+dirty", "+", 1)
+	}
+	const most = 14
+	if r := []rune(v); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return v
+}
+
+type reportTable struct {
+	Caption string
+	Reports []janitor.Report
+	Now     time.Time
 }

@@ -81,6 +81,8 @@ func TestWithoutRedisThePageSaysSoAndWhatThisReplicaKnows(t *testing.T) {
 	require.Contains(t, text(body), "The state of the fleet is not known")
 	require.Contains(t, text(body), "Redis does not answer this replica")
 	require.Contains(t, text(body), "paused by ann: migration")
+	require.Contains(t, text(body), "What happened Not known: Redis does not answer")
+	require.NotContains(t, text(body), "Nothing happened")
 }
 
 func TestWhatThisReplicaKnowsToBeWrongIsOnThePagesFirstLines(t *testing.T) {
@@ -132,16 +134,6 @@ func TestABrowserRunsAndShowsNothingThatIsNotTheReplicas(t *testing.T) {
 	}
 }
 
-func TestThePartAboutThisReplicaCanBeRenewedAlone(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	code, body := b.do(t, "GET", "/page/own", "", "")
-	require.Equal(t, 200, code)
-	require.Contains(t, body, "This replica: ingest-1")
-	require.Contains(t, body, "12,345 of ingest-1")
-	require.NotContains(t, body, "<html")
-}
-
 func TestEachHeadingThatAPageLinksToIsServed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -186,21 +178,77 @@ func TestALinkLeadsToAReplicaOnlyByAnAddressThatCanBeReached(t *testing.T) {
 	}
 }
 
+func TestAFleetThatHasJustStartedIsNoReasonToWorry(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	of := func(started time.Duration, more ...inspect.Problem) pageView {
+		v := pageView{Fleet: &inspect.Status{Now: now, Instances: []inspect.Instance{
+			{ID: "one", Alive: true, Started: now.Add(-started)},
+		}}, Base: Status{Time: now, Started: now.Add(-started)}}
+		v.Problems = append([]inspect.Problem{{Name: "nobody_leads", Level: inspect.Wrong}, {Name: "not_ready"}}, more...)
+		return v
+	}
+	require.Equal(t, verdict{"new", "Just started"}, of(5*time.Second).Verdict())
+	require.Equal(t, "new", of(5*time.Second).ClassOf(inspect.Problem{Level: inspect.Wrong}))
+	require.Equal(t, verdict{"bad", "2 things need a look"}, of(time.Minute).Verdict())
+	require.Equal(t, "bad", of(5*time.Second, inspect.Problem{Name: "memory"}).Verdict().Class)
+}
+
+func TestAnInstanceIsOneLineWithWhatIsRemarkableFirst(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := &inspect.Status{Now: now, Leader: &inspect.Leader{Instance: "ingest-9"}}
+	in := func(id string, beat time.Duration, change func(*inspect.Instance)) {
+		one := inspect.Instance{ID: id, Alive: true, Devices: 5, Interval: "10s", LastBeat: now.Add(-beat)}
+		change(&one)
+		s.Instances = append(s.Instances, one)
+	}
+	in("ingest-10", time.Second, func(in *inspect.Instance) { in.Devices = 10 })
+	in("ingest-2", time.Second, func(in *inspect.Instance) {
+		in.Version = "v0.1.0-0.20261124120000-4b9f82ba1b2c+dirty"
+	})
+	in("ingest-9", time.Second, func(*inspect.Instance) {})
+	in("ingest-3", 16*time.Second, func(*inspect.Instance) {})
+	in("ingest-1", 60*time.Second, func(in *inspect.Instance) { in.Alive = false })
+	v := pageView{Fleet: s, Base: Status{Instance: "ingest-3"}}
+	rows := v.List().Rows
+	var got []string
+	for _, r := range rows {
+		got = append(got, r.ID+": "+r.Remarks)
+	}
+	require.Equal(t, []string{"ingest-1: silent", "ingest-3: late · this replica", "ingest-9: leads", "ingest-2: ",
+		"ingest-10: "}, got)
+	require.Equal(t, "4b9f82b+", rows[3].Short)
+	require.InDelta(t, 50, rows[3].Share, 0.01)
+	require.InDelta(t, 100, rows[4].Share, 0.01)
+	require.Equal(t, "v1.2.3", shortVersion("v1.2.3"))
+	require.Equal(t, "a-version-of-…", shortVersion("a-version-of-its-own"))
+}
+
 func TestThePageOfAThousandInstancesIsMadeQuickly(t *testing.T) {
 	t.Parallel()
 	b, f := fleetPage(t)
 	p := f.client.Pipeline()
+	beat := strconv.FormatInt(time.Now().UnixMilli(), 10) + "/" + boot
 	for i := range 1000 {
 		id := "ingest-" + strconv.Itoa(i)
 		p.SAdd(t.Context(), f.keys.Roster(), id)
-		p.Set(t.Context(), f.keys.Heartbeat(id), "1795365278835/"+boot, time.Minute)
+		p.Set(t.Context(), f.keys.Heartbeat(id), beat, time.Minute)
 	}
 	_, err := p.Exec(t.Context())
 	require.NoError(t, err)
 	begun := time.Now()
 	_, body := b.do(t, "GET", "/", "", "")
 	t.Logf("a page of 1,000 instances: %v, %d kB", time.Since(begun).Round(time.Millisecond), len(body)>>10)
-	require.Equal(t, 1001, strings.Count(body, "<meter"), "one is the template of a row")
+	require.Equal(t, 50, strings.Count(body, "<meter"))
+	require.Contains(t, text(body), "50 of 1,000 instances Show all 1,000")
+	_, body = b.do(t, "GET", "/?all=1", "", "")
+	require.Equal(t, 1000, strings.Count(body, "<meter"))
+	_, body = b.do(t, "GET", "/?match=INGEST-77", "", "")
+	require.Equal(t, 11, strings.Count(body, "<meter"), "77 and 770 to 779")
+	require.Contains(t, text(body), "11 of 1,000 instances")
+	_, body = b.do(t, "GET", "/?odd=on", "", "")
+	require.Zero(t, strings.Count(body, "<meter"))
 }
 
 func TestThePageShowsSeveralPartitionsAsOneFleet(t *testing.T) {

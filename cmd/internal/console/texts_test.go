@@ -12,13 +12,12 @@ func TestEveryViewerIsSentTheSameBytes(t *testing.T) {
 	f := &fleet{self: func() self { return self{} }}
 	r := &reading{n: 1}
 	f.texts(r)
-	v := viewers{fleet: f}
-	one, other := v.message(nil, r), v.message(nil, r)
+	one, other := tellFleet(nil, r), tellFleet(nil, r)
 	require.NotEmpty(t, one)
 	require.Same(t, &one[0], &other[0])
 	r.changes = []byte(`{}`)
 	last := &reading{n: 0}
-	one, other = v.message(last, r), v.message(last, r)
+	one, other = tellFleet(last, r), tellFleet(last, r)
 	require.Same(t, &one[0], &other[0])
 	one, other = r.fleetText(), r.fleetText()
 	require.Same(t, &one[0], &other[0])

@@ -20,6 +20,8 @@ type About struct {
 	Address  string `json:"address"`
 	Interval string `json:"interval"`
 	TTL      string `json:"ttl"`
+	// Registered is the number of registrations in this life.
+	Registered uint64 `json:"registered,omitempty"`
 	// Passes are a leader's last ones, UnderWay those that run for more than a second.
 	Passes   []janitor.Report   `json:"passes,omitempty"`
 	UnderWay []janitor.Progress `json:"under_way,omitempty"`

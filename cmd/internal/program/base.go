@@ -52,8 +52,9 @@ func (b *Base) Table() []cli.Setting {
 				"its own name lead here, and read in your browser what this replica shows."},
 	}, b.TokenTable(), []cli.Setting{
 		{Name: "SHUTDOWN_GRACE", Default: "10s",
-			Value:   cli.Duration(&b.ShutdownGrace, 100*time.Millisecond, 10*time.Minute),
-			Meaning: "Most time for a graceful stop. A second SIGTERM leaves at once."},
+			Value: cli.Duration(&b.ShutdownGrace, 100*time.Millisecond, 10*time.Minute),
+			Meaning: "Most time for a graceful stop. A second SIGTERM, at least half a second later, " +
+				"leaves at once."},
 		{Name: "LOG_LEVEL", Default: "info", Meaning: "`debug`, `info`, `warn` or `error`.",
 			Value: func(v string) error {
 				// slog would also take "INFO+3"; one spelling is enough.

@@ -171,7 +171,7 @@ func (d *demo) ours() []string {
 	k := d.keys
 	return []string{
 		k.Registry(), k.Roster(), k.Lease(), "{" + k.Lease() + "}:epoch", k.Witness(), k.Paused(), k.Log(),
-		k.Timeline(), k.Contenders(),
+		k.Timeline(), k.Minutes(), k.Contenders(),
 		gateway.Stream, gateway.Stream + gateway.DeadSuffix,
 	}
 }

@@ -1,16 +1,19 @@
 // The requests that change something: sweep, pause, resume, resign. Each is a POST with the token
 // in a header. The token is kept for this tab alone, until it is closed.
 
-import { leads, link, make, set } from "./words.js";
-import { reportRow } from "./show.js";
+import { elements } from "./morph.js";
 
 const $ = (id) => document.getElementById(id);
 const kept = "rollcall-token";
 
-// act wires the forms, if there are any. Call follow with each new state of the fleet.
-export function act(clock) {
-	if (!$("forms")) return { follow() {} };
-	let fleet;
+// say returns a paragraph.
+function say(className, textContent) {
+	return Object.assign(document.createElement("p"), { className, textContent });
+}
+
+// act wires the forms, if there are any.
+export function act() {
+	if (!$("forms")) return;
 	const usable = () => {
 		const has = sessionStorage.getItem(kept) !== null;
 		$("token").hidden = has;
@@ -34,21 +37,23 @@ export function act(clock) {
 
 	const post = async (path, parameters, done) => {
 		const outcome = $("outcome");
-		outcome.replaceChildren(make("p", { className: "dim", textContent: "Under way …" }));
+		outcome.replaceChildren(say("dim", "Under way …"));
 		let response, answer;
 		try {
 			const ask = () => fetch("api/v1/" + path, {
 				method: "POST", body: new URLSearchParams(parameters), redirect: "error",
-				headers: { Authorization: "Bearer " + sessionStorage.getItem(kept) },
+				headers: { Authorization: "Bearer " + sessionStorage.getItem(kept), Accept: "text/html" },
 			});
 			response = await ask();
 			if (response.status === 429) { // not checked: a token from this address was wrong a moment ago
 				await new Promise((over) => setTimeout(over, 1000 * (response.headers.get("Retry-After") ?? 1)));
 				response = await ask();
 			}
-			answer = await response.json();
+			const text = await response.text();
+			const json = response.headers.get("Content-Type") === "application/json";
+			answer = json ? JSON.parse(text) : elements(text); // the reports of a sweep
 		} catch {
-			outcome.replaceChildren(make("p", { className: "bad", textContent: "No answer from this replica: whether it was done is not known." }));
+			outcome.replaceChildren(say("bad", "No answer from this replica: whether it was done is not known."));
 			return;
 		}
 		if (response.ok) return outcome.replaceChildren(...done(answer));
@@ -57,14 +62,14 @@ export function act(clock) {
 			usable();
 			$("token").focus();
 		}
-		const text = make("p", { className: "bad", textContent: refusals[response.status] ?? answer.error });
+		const text = say("bad", refusals[response.status] ?? answer.error);
 		if (response.status === 409 && answer.leader) {
-			const leader = fleet?.leader?.instance === answer.leader ? fleet.leader.address : "";
-			text.append(" Do it on the page of ", link(answer.leader, leader), ".");
+			const link = [...document.querySelectorAll("#leader a, #rows th a")].find((a) => a.textContent === answer.leader);
+			text.append(" Do it on the page of ", link?.cloneNode(true) ?? answer.leader, ".");
 		}
 		outcome.replaceChildren(text);
 	};
-	const said = (text) => () => [make("p", { className: "good", textContent: text })];
+	const said = (text) => () => [say("good", text)];
 
 	$("sweep-form").addEventListener("submit", async (e) => {
 		e.preventDefault();
@@ -73,7 +78,7 @@ export function act(clock) {
 		const what = (data.sweep ? `the sweep ${data.sweep}` : "each sweep") + (data.owner ? ` of what ${data.owner} left` : "");
 		if (dry) data.dry_run = "true";
 		else if (!await sure(`Run ${what} now? What lives is kept, as always.`, "Sweep")) return;
-		post("sweep", data, (answer) => reports(answer.reports ?? [], clock()));
+		post("sweep", data, (reports) => reports);
 	});
 	$("pause-form").addEventListener("submit", (e) => {
 		e.preventDefault();
@@ -89,25 +94,6 @@ export function act(clock) {
 		}
 	});
 	usable();
-	return {
-		follow(state) {
-			fleet = state;
-			const led = leads(state, document.body.dataset.instance);
-			const note = $("acting");
-			const text = led ? `This replica ${led}${state.partitions ? " of the partitions, and sweeps these" : ""}.` : state.leader ?
-				"Pause and resume work here. Only the leader sweeps and resigns: " : "Nobody leads: only pause and resume work.";
-			if (note.dataset.of !== text + state.leader?.instance) {
-				note.dataset.of = text + state.leader?.instance;
-				note.replaceChildren(text);
-				if (!led && state.leader) note.append(link(state.leader.instance, state.leader.address));
-			}
-			const names = (state.passes ?? []).map((p) => p.sweep).sort();
-			const select = $("sweep-form").elements.sweep;
-			for (const name of names) {
-				if (![...select.options].some((o) => o.value === name)) select.append(new Option(name, name));
-			}
-		},
-	};
 }
 
 const refusals = { 401: "The token was refused.", 403: "Requests that change something are off on this replica." };
@@ -117,24 +103,14 @@ function filled(form) {
 	return Object.fromEntries([...new FormData(form)].filter(([, v]) => v !== ""));
 }
 
-function reports(all, now) {
-	const head = make("tr", {});
-	for (const [text, name] of [["Pass of", ""], ["When", "n"], ["Outcome", ""], ["Looked at", "n"], ["Condemned", "n"], ["Evicted", "n"], ["Took", "n"]]) {
-		head.append(make("th", { scope: "col", className: name, textContent: text }));
-	}
-	return [make("div", { className: "scroll" }, make("table", {},
-		make("caption", { textContent: "What it did" }), make("thead", {}, head),
-		make("tbody", {}, ...all.map((r) => reportRow(r, now)))))];
-}
-
 // sure asks before an irreversible action. The next question waits for the answer to the last
 // one: a dialog reports its answer a moment after it closes, and would report it to both.
 let answered = Promise.resolve();
 function sure(question, yes) {
 	answered = answered.then(() => new Promise((resolve) => {
 		const dialog = $("sure");
-		set($("question"), question);
-		set($("yes"), yes);
+		$("question").textContent = question;
+		$("yes").textContent = yes;
 		dialog.returnValue = "no";
 		dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
 		dialog.showModal();

@@ -1,10 +1,8 @@
-// Follows the fleet by server-sent events. Without it the page is complete, and reloads itself.
+// Keeps the page up to date: the server renders its parts, and this puts those in that have changed.
+// Without it the page is complete, and reloads itself.
 
-import { Rows } from "./rows.js";
-import { showState, showVerdict, passTime, Timeline } from "./show.js";
-import { milliseconds, set, short, whole } from "./words.js";
-import { search } from "./find.js";
 import { act } from "./act.js";
+import { elements, morph } from "./morph.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -13,122 +11,120 @@ const $ = (id) => document.getElementById(id);
 const silence = 20_000;
 const again = 2_000; // until a refused stream is requested again
 
-const fleet = { instances: [], byID: new Map(), known: false };
-let offset = 0; // of the server's clock from this one
-let heard = 0; // when the last event arrived, by performance.now
-let frozen; // the server's time, while the present is unknown
-let stream, trouble = "";
+let known = false; // the fleet's state has been shown
+let heard = 0; // when it was, by performance.now
+let stream, trouble = "", all = false;
 
-const clock = () => frozen ?? Date.now() + offset;
-const rows = new Rows(clock);
-const timeline = new Timeline();
-
-// learn applies a fleet event: the whole fleet, or changes.
-function learn(news) {
-	const now = Date.parse(news.now);
-	if (news.whole) fleet.byID.clear();
-	for (const id of news.gone ?? []) fleet.byID.delete(id);
-	for (const i of news.instances) {
-		const left = milliseconds(i.expires_in);
-		i.until = now + left;
-		fleet.byID.set(i.id, i);
-	}
-	Object.assign(fleet, news, { instances: [...fleet.byID.values()], known: true });
-	document.body.dataset.instance = news.replica?.instance ?? document.body.dataset.instance;
-	showState(fleet, now);
-	rows.show(fleet, now);
-	$("owners").replaceChildren(...fleet.instances.slice(0, 200).map((i) => new Option(i.id, i.id)));
-	acting.follow(fleet);
-}
-
-// alive records that the stream lives, and the server's time.
-function alive(now) {
-	heard = performance.now();
-	if (now) offset = Date.parse(now) - Date.now();
-	frozen = undefined;
-	trouble = "";
-	state();
-}
-
-// cut records that the present is unknown.
-function cut(why) {
-	frozen ??= clock();
+// live shows that the page is up to date, or why not, and how old it is then.
+function live(why) {
 	trouble = why;
-	state();
+	document.body.classList.toggle("old", why !== "");
+	const old = known && why ? ` What is shown is ${age(performance.now() - heard)} old.` : "";
+	const text = why ? why + old : known ? "● live" : "asking";
+	$("link").className = why ? "bad" : "good";
+	if ($("link").textContent !== text) $("link").textContent = text;
 }
 
-// state shows whether the page is up to date. Time stops while it is not: an instance must not look
-// dead because no news arrived.
-function state() {
-	const link = $("link");
-	document.body.classList.toggle("old", trouble !== "");
-	link.className = trouble ? "bad" : "good";
-	if (!trouble) return set(link, fleet.known ? "● live" : "asking");
-	const old = fleet.known ? ` What is shown is ${short(whole(performance.now() - heard))} old.` : "";
-	set(link, trouble + old);
-	if (!fleet.known) showVerdict("bad", "The state of the fleet is not known");
+function age(ms) {
+	const s = Math.floor(ms / 1000);
+	return s < 60 ? `${s}s` : `${Math.floor(s / 60)}m${s % 60}s`;
+}
+
+// show puts parts in. A screen reader is told of new problems, not of their counting down.
+function show(parts) {
+	const names = $("state").dataset.names;
+	for (const part of parts.flatMap(elements)) {
+		const old = $(part.id);
+		if (old) morph(old, part);
+	}
+	const { title, names: now } = $("state").dataset;
+	if (document.title !== title) document.title = title;
+	if (now === names) return;
+	$("said").textContent = [$("verdict"), ...$("problems").children].map((e) => e.innerText).join(". ");
 }
 
 function open() {
 	stream?.close();
-	stream = new EventSource("api/v1/events");
-	const on = (name, take) => stream.addEventListener(name, (e) => {
+	const wanted = new URLSearchParams(new FormData($("tools")));
+	if (all) wanted.set("all", "1");
+	stream = new EventSource("page/live?" + wanted);
+	stream.addEventListener("parts", (e) => {
 		const news = JSON.parse(e.data);
-		alive(news.now);
-		take(news);
+		show(news.parts);
+		$("link").title = news.error ?? "";
+		if (!news.error) {
+			known = true;
+			heard = performance.now();
+		}
+		live(news.error ? "Redis does not answer this replica." : "");
 	});
-	on("fleet", learn);
-	let first = true;
-	on("timeline", (news) => {
-		timeline.add(news.events, first, clock());
-		first = false;
-	});
-	on("alive", () => {});
-	stream.addEventListener("open", () => first = true);
-	stream.addEventListener("failed", (e) => {
-		cut("Redis does not answer this replica.");
-		$("link").title = JSON.parse(e.data).error;
+	stream.addEventListener("alive", () => {
+		if (!$("link").title) heard = performance.now();
 	});
 	stream.addEventListener("error", () => {
-		cut("Cut off from this replica, trying again.");
+		live("Cut off from this replica, trying again.");
 		// A browser reconnects by itself, but not to a server that refused.
 		if (stream.readyState === EventSource.CLOSED) setTimeout(open, again);
 	});
 }
 
 function tick() {
-	if (!trouble && fleet.known && performance.now() - heard > silence) {
-		cut("Nothing comes from this replica, trying again.");
+	if (!trouble && known && performance.now() - heard > silence) {
+		live("Nothing comes from this replica, trying again.");
 		open();
 	}
-	if (trouble) return state();
-	if (!fleet.known) return;
-	passTime(fleet, clock());
-	rows.pass(clock());
+	if (trouble) live(trouble);
 }
 
-// refresh renews the part about this replica, which the server renders.
-async function refresh() {
-	if (document.hidden || trouble) return;
-	try {
-		const answer = await fetch("page/own");
-		if (!answer.ok) return;
-		const part = new DOMParser().parseFromString(await answer.text(), "text/html");
-		$("own").replaceChildren(...part.body.childNodes);
-	} catch {
-		// the stream shows that the replica is away
-	}
+// filter follows what the viewer wants to see of the instances: the server picks it.
+function filter() {
+	let soon;
+	$("tools").addEventListener("input", () => {
+		clearTimeout(soon);
+		soon = setTimeout(open, 150);
+	});
+	$("tools").addEventListener("submit", (e) => {
+		e.preventDefault();
+		if (e.submitter?.name === "all") all = e.submitter.value !== "";
+		open();
+	});
+}
+
+function search() {
+	const form = $("find").querySelector("form");
+	let last = 0;
+	form.addEventListener("submit", async (e) => {
+		e.preventDefault();
+		const key = $("key").value.trim();
+		if (!key) return;
+		const turn = ++last;
+		const question = "?" + new URLSearchParams({ key });
+		history.replaceState(null, "", question); // the address can be shared
+		$("answer").setAttribute("aria-busy", "true");
+		let parts;
+		try {
+			parts = elements(await (await fetch("page/why" + question)).text());
+		} catch {
+			const p = document.createElement("p");
+			p.className = "bad";
+			p.textContent = "This replica does not answer.";
+			parts = [p];
+		}
+		if (turn !== last) return; // a newer search has begun
+		$("answer").removeAttribute("aria-busy");
+		$("answer").replaceChildren(...parts);
+	});
 }
 
 document.body.classList.add("live");
+live("");
 search();
-const acting = act(clock);
+filter();
+act();
 // A hidden page requests nothing.
 document.addEventListener("visibilitychange", () => {
 	if (document.hidden) stream?.close();
 	else open();
 });
 setInterval(tick, 1000);
-setInterval(refresh, 5000);
-state();
 open();

@@ -1,0 +1,76 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// pageParts are the templates of live.html, and the part about this replica. Each is one element
+// whose id is its name.
+var pageParts = []string{"state", "list", "hour", "events", "passes", "acting", "owners", "names", "own"}
+
+// manyRows is how many instances are too many for a browser to renew each second, and manyEvery how
+// often it is asked to instead.
+const (
+	manyRows  = 200
+	manyEvery = 5 * time.Second
+)
+
+// partsNews is a message to a page: event "parts".
+type partsNews struct {
+	Now time.Time `json:"now"`
+	// Error is why Redis cannot be asked. Parts then has only what this replica knows by itself.
+	Error string `json:"error,omitempty"`
+	// Parts are the elements that have changed, in HTML.
+	Parts []string `json:"parts"`
+}
+
+// tellPage returns the teller of a page, which is told the parts that have changed.
+func (s *HTTP) tellPage(r *http.Request) teller {
+	wanted, told := lookOf(r), map[string]string{}
+	failed, listed := false, time.Time{}
+	return func(_, now *reading) []byte {
+		view := s.view(now, nil, wanted)
+		news := partsNews{Now: time.Now(), Parts: []string{}}
+		if err := now.away(); err != nil {
+			news.Error = err.Error()
+		} else {
+			news.Now = now.status.Now
+		}
+		for _, name := range pageParts {
+			if now.err != nil && name != "own" {
+				continue
+			}
+			if name == "list" && wanted.All && now.err == nil && len(now.status.Instances) > manyRows {
+				if time.Since(listed) < manyEvery {
+					continue
+				}
+				listed = time.Now()
+			}
+			html, err := s.rendered(name, partOf(view, name))
+			if err != nil || told[name] == string(html) {
+				continue
+			}
+			told[name] = string(html)
+			news.Parts = append(news.Parts, told[name])
+		}
+		if len(news.Parts) == 0 && failed == (now.err != nil) {
+			return nil
+		}
+		failed = now.err != nil
+		text, err := json.Marshal(news)
+		if err != nil { // a type unknown to JSON: a fault of the program
+			return nil
+		}
+		return event("parts", text)
+	}
+}
+
+// partOf is what a part is made of.
+func partOf(view pageView, part string) any {
+	if part == "own" {
+		return view.Own
+	}
+	return view
+}

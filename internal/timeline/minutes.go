@@ -1,0 +1,62 @@
+package timeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Minute is what a fleet had and did in the minute before At.
+type Minute struct {
+	At         time.Time // by the server's clock
+	Entries    int64     // in the registry
+	Registered int64     // sockets; -1: unknown
+}
+
+// Minutes is how many are kept, more or less: those of an hour, and of leaders that overlap.
+const Minutes = 120
+
+// AddMinute adds a minute that ends now.
+func AddMinute(ctx context.Context, client redis.UniversalClient, key string, m Minute) error {
+	v := []any{"entries", m.Entries}
+	if m.Registered >= 0 {
+		v = append(v, "registered", m.Registered)
+	}
+	err := client.XAdd(ctx, &redis.XAddArgs{Stream: key, MaxLen: Minutes, Approx: true, Values: v}).Err()
+	if err != nil {
+		return fmt.Errorf("timeline: add a minute: %w", err)
+	}
+	return nil
+}
+
+// ReadMinutes returns the minutes of the hour before now, oldest first. Invalid ones are left out.
+func ReadMinutes(ctx context.Context, client redis.UniversalClient, key string, now time.Time) ([]Minute, error) {
+	since := strconv.FormatInt(now.Add(-time.Hour).UnixMilli(), 10)
+	page, err := Heads(ctx, client, key, "XREVRANGE", "+", since, Minutes)
+	if err != nil {
+		return nil, fmt.Errorf("timeline: read minutes: %w", err)
+	}
+	slices.Reverse(page)
+	var all []Minute
+	for _, rec := range page {
+		number := func(field string) int64 {
+			text, _ := rec.Values[field].(string)
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return -1
+			}
+			return n
+		}
+		added, _, _ := strings.Cut(rec.ID, "-")
+		m := Minute{at(added), number("entries"), number("registered")}
+		if m.Entries >= 0 && !m.At.IsZero() {
+			all = append(all, m)
+		}
+	}
+	return all, nil
+}
