@@ -36,8 +36,8 @@ var looksLike = map[string]*regexp.Regexp{
 }
 
 // ours reports whether the variables match Only and are none of the words of Not, and a member has
-// the form of Members.As. readValue judges the variables of Bind, once the value is read. The member
-// "" has no form, since its name could not be distinguished from its key's.
+// the form of Members.As. readValue judges the variables of Bind, once the value is read. The
+// member "" has no form, since its name could not be distinguished from its key's.
 func (r *rule) ours(c *candidate) bool {
 	for name := range c.values {
 		if _, bound := r.bind[name]; !bound && !r.fits(name, c.values) {

@@ -12,7 +12,8 @@ type step struct {
 	repeats bool
 }
 
-// The bytes that the value of a variable can hold: a part of a key; the form in Rule.Only; anything.
+// The bytes that the value of a variable can hold: a part of a key; the form in Rule.Only;
+// anything.
 var (
 	inKey   = allBut(":{}")
 	inOnly  = allOf("0123456789abcdefABCDEF-")

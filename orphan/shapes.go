@@ -2,8 +2,8 @@ package orphan
 
 import "strings"
 
-// A library keeps its jobs in several places. A rule that knows only some of them takes jobs that live
-// in the others: the first mistake that everybody makes.
+// A library keeps its jobs in several places. A rule that knows only some of them takes jobs that
+// live in the others: the first mistake that everybody makes.
 type library struct {
 	name, begin, end string   // of a job's key, or of the hash that has the jobs
 	places           []string // after begin and the queue

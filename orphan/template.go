@@ -92,8 +92,8 @@ func (t *template) with(only map[string]string) *template {
 	return t
 }
 
-// whole is the template of a member's whole name, which may hold any character; nil: as is more than
-// the name of a variable.
+// whole is the template of a member's whole name, which may hold any character; nil: as is more
+// than the name of a variable.
 func whole(as string) *template {
 	if !variableName.MatchString(as) {
 		return nil

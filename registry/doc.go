@@ -37,9 +37,9 @@
 //   - writer.go, heartbeat.go and reconcile.go: the loops around the table. They call the scripts
 //     (scripts.go, starting with owner.lua).
 //   - internal/sweeps: the leader's work when an owner is dead. The quick way (quickway.go) and the
-//     full scan (fullscan.go) find and judge; batcher.go passes full batches to janitor.Pass.Delete,
-//     where guard.lua checks again before evict.lua deletes. The full scan vouches for the claims
-//     of owners by digests (internal/digest).
+//     full scan (fullscan.go) find and judge; batcher.go passes full batches to
+//     janitor.Pass.Delete, where guard.lua checks again before evict.lua deletes. The full scan
+//     vouches for the claims of owners by digests (internal/digest).
 //
 // The writer writes one batch at a time, so operations on one id never overlap. An operation is
 // decided when its batch is made, from the newest claim: a burst of opens and closes becomes one

@@ -158,7 +158,8 @@ func (r *Registry) Run(ctx context.Context) error {
 	return err
 }
 
-// join waits for the parts of Run. If one panicked, so does join, and nobody waits for the registry.
+// join waits for the parts of Run. If one panicked, so does join, and nobody waits for the
+// registry.
 func (r *Registry) join(parts *pool.ContextPool) {
 	defer close(r.ended)
 	defer closeOnce(r.started)

@@ -30,8 +30,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	require.Eventually(t, is, patience, 20*time.Millisecond, what)
 }
 
-// An app is one process of an application on a library: it reads commands from its input, and writes
-// an answer for each, or one that it is up.
+// An app is one process of an application on a library: it reads commands from its input, and
+// writes an answer for each, or one that it is up.
 type app struct {
 	t       *testing.T
 	p       *process.Process
@@ -63,8 +63,8 @@ func portOf(t *testing.T, server *redistest.Server) string {
 // library is the folder of a library that npm has fetched.
 func library(name string) string { return filepath.Join(os.Getenv("PACKS"), name) }
 
-// debian is a program that finds Debian's libraries. Without them the test is skipped: scripts/packs
-// has said why.
+// debian is a program that finds Debian's libraries. Without them the test is skipped:
+// scripts/packs has said why.
 func debian(t *testing.T, program string) string {
 	t.Helper()
 	require.NotEmpty(t, os.Getenv("PACKS"), "run make test-packs")

@@ -76,9 +76,9 @@ func TestRQ(t *testing.T) {
 	}
 	eventually(t, "the queue is empty", func() bool { return rdb.LLen(ctx, "rq:queue:mail").Val() == 0 })
 
-	// Redis evicts the keys of a worker and of its job, as maxmemory-policy volatile-lru and allkeys-lru
-	// do. It writes them anew with its next heartbeat, without an expiry, and is killed before the one
-	// after that.
+	// Redis evicts the keys of a worker and of its job, as maxmemory-policy volatile-lru and
+	// allkeys-lru do. It writes them anew with its next heartbeat, without an expiry, and is killed
+	// before the one after that.
 	ghosts := []string{}
 	for i := 0; len(ghosts) == 0; i++ {
 		key := "rq:worker:" + fmt.Sprint("doomed", i)

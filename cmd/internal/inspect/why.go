@@ -64,8 +64,8 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	return f, nil
 }
 
-// refusing explains an absent entry if Redis refuses registrations, and is "" otherwise or if that is
-// unknown.
+// refusing explains an absent entry if Redis refuses registrations, and is "" otherwise or if that
+// is unknown.
 func (r *Reader) refusing(ctx context.Context) string {
 	server, err := r.server(ctx)
 	if err != nil || !(Status{Redis: server}).full() {
