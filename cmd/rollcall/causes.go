@@ -52,7 +52,7 @@ func (f *fleet) advised(err error) error {
 	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted")
 	case says("WRONGPASS", "NOAUTH"):
-		return fmt.Errorf("Redis at %s refuses this user or password; mend them in REDIS_URL, or "+
+		return fmt.Errorf("the Redis at %s refuses this user or password; mend them in REDIS_URL, or "+
 			"REDIS_PASSWORD_FILE: %w", at, err)
 	case otherReply.MatchString(text):
 		return fmt.Errorf("%s is no Redis: it answers %s; mend the host and port in REDIS_URL: %w", at,
@@ -61,10 +61,10 @@ func (f *fleet) advised(err error) error {
 		return fmt.Errorf("no TLS with Redis at %s; look at rediss:// in REDIS_URL, and at REDIS_TLS_CA_FILE: %w",
 			at, err)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("Redis at %s ends the connection at once; it may want TLS (rediss:// in REDIS_URL), "+
+		return fmt.Errorf("the Redis at %s ends the connection at once; it may want TLS (rediss:// in REDIS_URL), "+
 			"or be no Redis: %w", at, err)
 	case says("DB index is out of range"):
-		return fmt.Errorf("Redis has no database of that number; mend the end of REDIS_URL: %w", err)
+		return fmt.Errorf("this Redis has no database of that number; mend the end of REDIS_URL: %w", err)
 	case errors.As(err, &network) && !errors.As(err, &replica):
 		hint := ""
 		if network.Timeout() && at.Single != nil && at.Single.TLSConfig != nil {

@@ -92,11 +92,11 @@ func TestAnArchiveHasWhatOneAsksForAndNoSecret(t *testing.T) {
 		require.Equal(t, cli.ExitFailed, code)
 		require.Contains(t, stderr, "file exists")
 	}
-	code, stdout, _ := w.run("debug", "--file", "-", "--redis-url", "redis://:wrong-guess@"+server.Addr(),
+	code, _, _ := w.run("debug", "--file", "-", "--redis-url", "redis://:wrong-guess@"+server.Addr(),
 		"--http", url)
 	require.Equal(t, cli.ExitUsage, code, "a password in the URL beside its file")
 	w.environ = []string{"REDIS_URL=redis://:wrong-guess@" + server.Addr()}
-	code, stdout, _ = w.run("debug", "--file", "-", "--http", url)
+	code, stdout, _ := w.run("debug", "--file", "-", "--http", url)
 	require.Equal(t, cli.ExitOK, code)
 	files := unpacked(t, []byte(stdout))
 	require.Contains(t, files["not-read.txt"], "WRONGPASS")
