@@ -2,6 +2,7 @@ package orphan
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,4 +65,20 @@ func TestARuleThatIsAboutOtherValuesKeepsNothing(t *testing.T) {
 	require.True(t, r.exists("route:a"), "its worker lives, by the other rule")
 	require.False(t, r.exists("route:b"), "the other rule is not about it")
 	require.False(t, r.exists("route:c"))
+}
+
+// "{id}" holds no '.', so no look would ever judge "s:a.b.session".
+func TestARelatedKeyOfANameThatTheRuleCannotReadIsSomebodyElses(t *testing.T) {
+	s := redistest.Start(t)
+	r := newRig(t, s.Options(), "{cleanup}:", nil, Rule{
+		Name: "sessions", Delete: true, Keys: "s:{id}.session", KeepIf: []Sign{{Exists: "user:{id}"}}, Related: []string{"data:{id}"},
+	})
+	r.do("SET", "data:0123456789", "1")
+	r.do("SET", "data:a.b", "1")
+	for range 3 {
+		r.sweep("")
+		r.pass("sessions", time.Hour)
+	}
+	require.True(t, r.exists("data:a.b"), "nobody judges its parent")
+	require.False(t, r.exists("data:0123456789"))
 }

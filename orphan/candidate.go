@@ -78,21 +78,40 @@ func (r *rule) ofKey(key string) *candidate {
 			if t.rest {
 				c.related = []string{key}
 			}
-			if r.candidates == nil {
-				if c.key, ok = r.container.expand(values); !ok {
-					return nil
-				}
-				if c.member, ok = r.member.expand(values); !ok {
-					return nil
-				}
-				return c
-			}
-			if c.key, ok = r.candidates.expand(values); ok {
+			if r.named(c) {
 				return c
 			}
 		}
 	}
 	return nil
+}
+
+// named gives a candidate that is known by its related key the name of its parent. It reports false
+// if that name has other values than the related key: no look would ever judge such a parent.
+func (r *rule) named(c *candidate) (ok bool) {
+	var parent map[string]string
+	if r.candidates != nil {
+		if c.key, ok = r.candidates.expand(c.values); !ok {
+			return false
+		}
+		parent, ok = r.candidates.match(c.key)
+	} else {
+		if c.key, ok = r.container.expand(c.values); !ok {
+			return false
+		}
+		if c.member, ok = r.member.expand(c.values); !ok {
+			return false
+		}
+		if parent, ok = r.container.match(c.key); !ok {
+			return false
+		}
+		parts, _ := r.member.match(c.member)
+		maps.Copy(parent, parts)
+	}
+	for name, value := range parent {
+		ok = ok && c.values[name] == value
+	}
+	return ok
 }
 
 // ofMember makes the candidate of a member of a key; nil: the rule is not about the key.

@@ -74,7 +74,10 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 // isShort asks whether a list is still short enough for LPOS to have seen all of it.
 func isShort(f *finding, key string) question {
 	return question{f: f, args: []string{"LINDEX", key, strconv.Itoa(mostList)}, told: func(answer *redis.Cmd) {
-		if replyText(answer) != "_" {
+		switch is := replyText(answer); {
+		case is[0] == '-':
+			f.keep(unknown, "%s: %s", key, is[1:])
+		case is != "_":
 			f.keep(unknown, "%s has more than %d elements", key, mostList)
 		}
 	}}

@@ -324,7 +324,10 @@ func (l *looking) types(ctx context.Context) error {
 			continue
 		}
 		asked = append(asked, question{f: f, args: []string{"TYPE", f.key}, told: func(answer *redis.Cmd) {
-			if is, _ := answer.Text(); is != l.Type {
+			switch is, err := answer.Text(); {
+			case err != nil:
+				f.keep(unknown, "its type: %v", err)
+			case is != l.Type:
 				f.keep(foreign, "its type is %s", is)
 			}
 		}})

@@ -250,10 +250,12 @@ func (l *looking) evidence(ctx context.Context) error {
 				continue
 			}
 			asked = append(asked, question{f: f, args: []string{"PEXPIRETIME", f.key}, told: func(answer *redis.Cmd) {
-				switch is := replyText(answer); is {
-				case ":-1":
+				switch is := replyText(answer); {
+				case is[0] == '-':
+					f.keep(unknown, "its expiry: %s", is[1:])
+				case is == ":-1":
 					f.because("it has no expiry")
-				case ":-2":
+				case is == ":-2":
 					f.keep(absent, "it is gone")
 				default:
 					f.keep(alive, "it has an expiry")
