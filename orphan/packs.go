@@ -3,6 +3,7 @@ package orphan
 import (
 	"embed"
 	"strings"
+	"sync"
 )
 
 //go:embed packs/*.yaml
@@ -25,3 +26,16 @@ func Pack(name string) (text []byte, ok bool) {
 	text, err := packs.ReadFile("packs/" + name + ".yaml")
 	return text, err == nil
 }
+
+// packed returns the rules of all packs.
+var packed = sync.OnceValue(func() (rules []Rule) {
+	for _, name := range Packs() {
+		text, _ := Pack(name)
+		of, err := Parse(text)
+		if err != nil {
+			panic(err) // a test parses them
+		}
+		rules = append(rules, of...)
+	}
+	return rules
+})

@@ -2,6 +2,7 @@ package orphan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,4 +108,22 @@ func TestPacksByTheShapesOfTheirLibraries(t *testing.T) {
 	require.ElementsMatch(t, []string{"web:1:mail", "web:3:mail", "ruby:1:mail"}, r.rdb.SMembers(t.Context(), "resque:workers").Val())
 	require.ElementsMatch(t, []string{live, `"` + live + `"`, "\xac\xed\x00\x05t\x00$" + live},
 		r.rdb.SMembers(t.Context(), principal+"ann").Val())
+}
+
+// Whoever made a pack has weighed its rules. Beside others they are warned of like any rule.
+func TestPacksThemselvesAreNotWarnedOf(t *testing.T) {
+	t.Parallel()
+	var all []Rule
+	for _, name := range Packs() {
+		text, _ := Pack(name)
+		rules, err := Parse(text)
+		require.NoError(t, err)
+		require.Empty(t, Warnings(rules), name)
+		all = append(all, rules...)
+	}
+	require.Empty(t, Warnings(all))
+	require.Equal(t, packed(), all)
+	changed := slices.Clone(all)
+	changed[0].Grace *= 2
+	require.NotEmpty(t, Warnings(changed))
 }

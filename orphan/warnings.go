@@ -3,6 +3,7 @@ package orphan
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -32,8 +33,10 @@ func Notes(rules []Rule) []string {
 
 func review(rules []Rule) (warnings, notes []string) {
 	all := make([]subject, len(rules))
+	ready := make([]bool, len(rules))
 	for i, r := range rules {
 		all[i] = newSubject(i, r)
+		ready[i] = slices.ContainsFunc(packed(), func(of Rule) bool { return reflect.DeepEqual(r, of) })
 	}
 	for i := range all {
 		s := &all[i]
@@ -43,7 +46,14 @@ func review(rules []Rule) (warnings, notes []string) {
 				*sentences = append(*sentences, f.String())
 			}
 		}
-		s.warn, s.note = into(&warnings), into(&notes)
+		s.note = into(&notes)
+		warn := func(ready bool) func(string, ...any) {
+			if ready { // it was weighed when the pack was made
+				return s.note
+			}
+			return into(&warnings)
+		}
+		s.warn = warn(ready[i])
 		s.places()
 		s.statements()
 		s.windows()
@@ -54,6 +64,7 @@ func review(rules []Rule) (warnings, notes []string) {
 		s.fleet()
 		for j := range all {
 			if i != j {
+				s.warn = warn(ready[i] && ready[j])
 				s.beside(&all[j])
 			}
 		}
@@ -194,14 +205,21 @@ func (s *subject) beside(other *subject) {
 	}
 	for i, t := range s.related {
 		for j, o := range other.related {
-			if s.index < other.index && s.meets(t, other, o) {
+			if s.index < other.index && t.text != o.text && s.meets(t, other, o) {
 				s.note("related[%d]: %q can be related[%d] of %s, too: it stays as long as a candidate of one of both exists",
 					i, t.text, j, name)
 			}
 		}
+		tell := s.warn
+		if s.rule.GoneIf != nil { // it goes when something is over
+			tell = s.note
+		}
+		if slices.ContainsFunc(other.related, func(o *template) bool { return o.text == t.text }) {
+			continue // it goes with the candidates of both
+		}
 		for _, sign := range other.signs {
 			if s.meets(t, other, sign.t) {
-				s.warn("related[%d]: %q can be a sign of life for %s: %s; its candidates look dead without it", i, t.text, name,
+				tell("related[%d]: %q can be a sign of life for %s: %s; its candidates look dead without it", i, t.text, name,
 					sign.field)
 			}
 		}
