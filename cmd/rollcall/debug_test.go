@@ -92,6 +92,7 @@ func TestAnArchiveHasWhatOneAsksForAndNoSecret(t *testing.T) {
 		require.Equal(t, cli.ExitFailed, code)
 		require.Contains(t, stderr, "file exists")
 	}
+	w.environ = []string{"REDIS_PASSWORD_FILE=" + file}
 	code, _, _ := w.run("debug", "--file", "-", "--redis-url", "redis://:wrong-guess@"+server.Addr(),
 		"--http", url)
 	require.Equal(t, cli.ExitUsage, code, "a password in the URL beside its file")
