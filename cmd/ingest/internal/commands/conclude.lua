@@ -31,11 +31,7 @@ if status == 'QUEUED' then
   return status
 end
 -- The first write is the one that may be refused: memory is full, or the key has another type.
-local outcome = { 'id', ARGV[7], 'imei', ARGV[4], 'instance', ARGV[3], 'status', status, 'text', said }
-if ARGV[11] == '1' and status == ARGV[8] then
-  outcome[11], outcome[12] = 'ambiguous', 'true'
-end
-redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[10], '*', unpack(outcome))
+report(KEYS[3], ARGV[10], ARGV[7], ARGV[4], ARGV[3], status, said, ARGV[11] == '1' and status == ARGV[8])
 remember(KEYS[1], status, ARGV[2], KEYS[2], ARGV[1], tonumber(ARGV[5]) - ms())
 remove(KEYS[2], ARGV[1], ARGV[6])
 return status

@@ -1,5 +1,5 @@
--- state.lua: shared beginning of take.lua, conclude.lua and (after the janitor's guard)
--- sweep.lua.
+-- state.lua: shared beginning of take.lua, conclude.lua, claim.lua, settle.lua and (after the
+-- janitor's guard) sweep.lua.
 --
 -- commands:state:<id> is '<word> <life> <stream> <entry>'. word is 'sent', or the status of the
 -- outcome. life is the token of the process that wrote it. The id belongs to this entry; another
@@ -23,6 +23,13 @@ end
 local function remember(key, word, life, stream, entry, left)
   if not (left > 0) then left = 0 end -- in this form NaN becomes 0
   redis.call('SET', key, word .. ' ' .. life .. ' ' .. stream .. ' ' .. entry, 'PX', string.format('%.0f', math.min(left, day) + hour))
+end
+
+-- report(responses, cap, id, imei, instance, status, text, ambiguous) adds an outcome.
+local function report(responses, cap, id, imei, instance, status, text, ambiguous)
+  local outcome = { 'id', id, 'imei', imei, 'instance', instance, 'status', status, 'text', text }
+  if ambiguous then outcome[11], outcome[12] = 'ambiguous', 'true' end
+  redis.call('XADD', responses, 'MAXLEN', '~', cap, '*', unpack(outcome))
 end
 
 local function remove(stream, entry, group)

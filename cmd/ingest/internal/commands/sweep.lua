@@ -45,8 +45,8 @@ for _, c in ipairs(going) do
   local expires = tonumber(c.f.expires or '') or added + 60000
   local unsent = not word and now - math.max(expires, added) < hour -- marks expire after that
   if c.key ~= stream and (sent or not word) then
-    redis.call('XADD', responses, 'MAXLEN', '~', most, '*', 'id', c.f.id, 'imei', string.sub(c.f.imei or '', 1, 32), 'instance', ARGV[6],
-      'status', 'instance_lost', 'text', unsent and 'the instance died before it was sent' or 'the instance died; the device may have executed it')
+    report(responses, most, c.f.id, string.sub(c.f.imei or '', 1, 32), ARGV[6], 'instance_lost',
+      unsent and 'the instance died before it was sent' or 'the instance died; the device may have executed it')
     remember(c.key, 'instance_lost', 'janitor', stream, c.at, expires - now)
   end
   remove(stream, c.at, group)
