@@ -2,7 +2,7 @@ package console
 
 import (
 	"context"
-	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -62,33 +62,31 @@ func (s *HTTP) countOnce(ctx context.Context, c *counter) error {
 	if p := r.status.Partitions; p != nil && !slices.Contains(p.Leads(s.cfg.Status().common().Instance), 0) {
 		return nil // one leader counts for all
 	}
-	told, err := s.registrations(ctx, r.status.Instances)
+	m := timeline.Minute{Entries: r.status.Entries, Registered: -1}
+	told, err := s.described(ctx, r.status.Instances)
 	if err != nil {
 		return err
 	}
-	m := timeline.Minute{Entries: r.status.Entries, Registered: c.registered(r.status.Instances, told)}
+	if len(told) > 0 { // otherwise this user may not read them
+		m.Registered = c.registered(r.status.Instances, told)
+	}
 	return timeline.AddMinute(ctx, s.cfg.Client, s.cfg.Layout.Minutes(), m)
 }
 
-// registrations returns the description that each instance last published, with its registrations.
-// Instances without one are left out.
-func (s *HTTP) registrations(ctx context.Context, all []inspect.Instance) (map[string]inspect.About, error) {
+// described returns the description that each instance last published. Instances without one are
+// left out.
+func (s *HTTP) described(ctx context.Context, all []inspect.Instance) (map[string]inspect.About, error) {
 	told := make(map[string]inspect.About, len(all))
 	for page := range slices.Chunk(all, 100) {
-		p := s.cfg.Client.Pipeline()
-		texts := make([]*redis.StringCmd, len(page))
+		ids := make([]string, len(page))
 		for i, in := range page {
-			texts[i] = p.Get(ctx, s.cfg.Layout.About(in.ID))
+			ids[i] = in.ID
 		}
-		if _, err := p.Exec(ctx); err != nil && err != redis.Nil && !redis.HasErrorPrefix(err, "WRONGTYPE ") {
+		some, err := s.fleet.watch.Abouts(ctx, ids)
+		if err != nil {
 			return nil, err
 		}
-		for i, in := range page {
-			var about inspect.About
-			if json.Unmarshal([]byte(texts[i].Val()), &about) == nil {
-				told[in.ID] = about
-			}
-		}
+		maps.Copy(told, some)
 	}
 	return told, nil
 }

@@ -65,9 +65,9 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), longest)], "")
 }
 
-// abouts reads the replicas' descriptions. Missing and invalid ones are left out, or all of them if
-// this user may not read them.
-func (r *Reader) abouts(ctx context.Context, ids []string) (map[string]About, error) {
+// Abouts reads the replicas' descriptions. Missing and invalid ones are left out, or all of them if
+// this user may not read them. Of many it reads only the first.
+func (r *Reader) Abouts(ctx context.Context, ids []string) (map[string]About, error) {
 	all := make(map[string]About, len(ids))
 	bytes := 0
 	for page := range slices.Chunk(ids, aboutPage) {
@@ -80,7 +80,7 @@ func (r *Reader) abouts(ctx context.Context, ids []string) (map[string]About, er
 		}
 		said, err := texts(ctx, p, "the replicas' descriptions")
 		if r.readsWhole(err) {
-			return r.abouts(ctx, ids)
+			return r.Abouts(ctx, ids)
 		}
 		if Refused(err) {
 			return all, nil

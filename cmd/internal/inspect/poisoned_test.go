@@ -121,7 +121,7 @@ func TestWhatIsReadOfAFleetIsBounded(t *testing.T) {
 	require.NoError(t, l.Rename(ctx, l.keys.Roster()+":short", l.keys.Roster()).Err())
 	ids, _, err = reader.roster(ctx)
 	require.NoError(t, err)
-	said, err := reader.abouts(ctx, ids)
+	said, err := reader.Abouts(ctx, ids)
 	require.NoError(t, err)
 	require.NotEmpty(t, said)
 	require.Less(t, len(said), mostAbouts/len(passes)+2*aboutPage)

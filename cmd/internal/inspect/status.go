@@ -220,7 +220,7 @@ func (r *Reader) reportedEpoch(
 	if r.single {
 		return h.Epoch, h.Epoch > 0, nil
 	}
-	said, err := r.abouts(ctx, []string{h.Instance})
+	said, err := r.Abouts(ctx, []string{h.Instance})
 	if err != nil {
 		return 0, false, err
 	}

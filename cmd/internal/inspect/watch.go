@@ -117,7 +117,7 @@ func (w *Watch) aboutsSeldom(ctx context.Context, ids []string) (map[string]Abou
 			ask = append(ask, id)
 		}
 	}
-	said, err := w.abouts(ctx, ask)
+	said, err := w.Abouts(ctx, ask)
 	if err != nil {
 		return nil, err
 	}
