@@ -68,6 +68,7 @@ type reading struct {
 
 	// The texts, each made once, so that an answer to a slow reader costs no memory of its own.
 	first, next, fleetText, timelineText func() []byte
+	parts                                *sync.Map // of the page: see part
 }
 
 // fleet reads the fleet for all clients. Nothing is read while nobody asks.
@@ -82,7 +83,10 @@ type fleet struct {
 }
 
 func newFleet(r *inspect.Reader, client redis.UniversalClient, who func() self) *fleet {
-	f := &fleet{watch: r.Watch(), client: client, key: r.Layout().Minutes(), self: who, ctx: context.Background(), turn: make(chan struct{}, 1)}
+	f := &fleet{
+		watch: r.Watch(), client: client, key: r.Layout().Minutes(), self: who,
+		ctx: context.Background(), turn: make(chan struct{}, 1),
+	}
 	f.turn <- struct{}{}
 	return f
 }
@@ -164,6 +168,7 @@ func (f *fleet) counted(ctx context.Context, last *reading, now time.Time) ([]ti
 }
 
 func (f *fleet) texts(r *reading) {
+	r.parts = new(sync.Map)
 	r.first = sync.OnceValue(func() []byte {
 		return append(event("fleet", encoded(f.whole(r))), event("timeline", encoded(timelineOf(r)))...)
 	})

@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/json"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -26,12 +27,12 @@ type partsNews struct {
 	Parts []string `json:"parts"`
 }
 
-// tellPage returns the teller of a page, which is told the parts that have changed.
+// tellPage returns the teller that sends a page the parts that have changed.
 func (s *HTTP) tellPage(r *http.Request) teller {
 	wanted, told := lookOf(r), map[string]string{}
 	failed, listed := false, time.Time{}
 	return func(_, now *reading) []byte {
-		view := s.view(now, nil, wanted)
+		view := sync.OnceValue(func() pageView { return s.view(now, nil, wanted) })
 		news := partsNews{Now: time.Now(), Parts: []string{}}
 		if err := now.away(); err != nil {
 			news.Error = err.Error()
@@ -48,12 +49,12 @@ func (s *HTTP) tellPage(r *http.Request) teller {
 				}
 				listed = time.Now()
 			}
-			html, err := s.rendered(name, partOf(view, name))
-			if err != nil || told[name] == string(html) {
+			html := now.part(wanted, name, func() ([]byte, error) { return s.rendered(name, partOf(view(), name)) })
+			if html == "" || told[name] == html {
 				continue
 			}
-			told[name] = string(html)
-			news.Parts = append(news.Parts, told[name])
+			told[name] = html
+			news.Parts = append(news.Parts, html)
 		}
 		if len(news.Parts) == 0 && failed == (now.err != nil) {
 			return nil
@@ -65,6 +66,23 @@ func (s *HTTP) tellPage(r *http.Request) teller {
 		}
 		return event("parts", text)
 	}
+}
+
+// part returns a part of the page in HTML; "" after an error, which render has logged. It is rendered
+// once for all who want to see the same.
+func (r *reading) part(wanted look, name string, render func() ([]byte, error)) string {
+	type key struct {
+		look
+		name string
+	}
+	one, _ := r.parts.LoadOrStore(key{wanted, name}, sync.OnceValue(func() string {
+		html, err := render()
+		if err != nil {
+			return ""
+		}
+		return string(html)
+	}))
+	return one.(func() string)()
 }
 
 // partOf is what a part is made of.

@@ -3,6 +3,7 @@ package console
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -91,4 +92,23 @@ func TestRegistrationsAreThoseSinceTheLastCount(t *testing.T) {
 		"one that is seen late begins now, and one that is gone ends")
 	require.Equal(t, int64(8), count(map[string]inspect.About{"a": about("2", 8)}, at.Add(time.Second)),
 		"a new life counts from its start")
+}
+
+func TestAPartIsRenderedOnceForAllWhoWantToSeeTheSame(t *testing.T) {
+	t.Parallel()
+	r := &reading{}
+	(&fleet{}).texts(r)
+	rendered := 0
+	part := func(wanted look, name string) string {
+		return r.part(wanted, name, func() ([]byte, error) {
+			rendered++
+			return fmt.Append(nil, name, " ", wanted.Match), nil
+		})
+	}
+	for range 3 {
+		require.Equal(t, "list ", part(look{}, "list"))
+		require.Equal(t, "list ten", part(look{Match: "ten"}, "list"))
+		require.Equal(t, "hour ", part(look{}, "hour"))
+	}
+	require.Equal(t, 3, rendered)
 }
