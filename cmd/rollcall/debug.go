@@ -80,10 +80,7 @@ func (f *fleet) collect(ctx context.Context, r *inspect.Reader, a *archive, sinc
 			}
 		}
 		a.unreadable = s.Unreadable
-		a.json("status.json", struct {
-			inspect.Status
-			Problems []inspect.Problem `json:"problems"`
-		}{s, s.Problems()})
+		a.json("status.json", whole(s))
 		a.text("status.txt", func(w io.Writer) error { return showStatus(w, s) })
 	} else {
 		a.failed("status", err)

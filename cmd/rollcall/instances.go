@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -37,7 +36,7 @@ func showInstances(w io.Writer, s inspect.Status, width int) error {
 		if in.BadIndex {
 			remarks = join(remarks, "its index is no set")
 		}
-		if led := leads(s, in.ID); led != "" {
+		if led := s.Leads(in.ID); led != "" {
 			remarks = join(led, remarks)
 		}
 		rows = append(rows, []string{or(in.ID), devices, alive(s, in), or(remarks), ago(in.LastBeat, s.Now),
@@ -59,19 +58,16 @@ func alive(s inspect.Status, in inspect.Instance) string {
 	return "yes"
 }
 
-// pseudo matches the version of a build of no release.
-var pseudo = regexp.MustCompile(`^v\d+\.\d+\.\d+-(?:.*\.)?\d{14}-([0-9a-f]{8})[0-9a-f]*(\+.*)?$`)
-
 // shortVersion shortens the version of a build of no release to its commit; + : with changes.
 func shortVersion(v string) string {
-	m := pseudo.FindStringSubmatch(v)
-	if m == nil {
+	hash, build := inspect.Commit(v)
+	switch {
+	case hash == "":
 		return v
+	case build != "":
+		return hash[:8] + "+"
 	}
-	if m[2] != "" {
-		m[1] += "+"
-	}
-	return m[1]
+	return hash[:8]
 }
 
 // fitting drops columns on the right, down to least, until the table fits into width; 0: any.

@@ -18,11 +18,17 @@ import (
 // replicaTimeout bounds a request that only reads.
 const replicaTimeout = 5 * time.Second
 
-func askReplica(ctx context.Context, base string) (inspect.Replica, error) {
+// statusOf asks a replica for its status.
+func statusOf(ctx context.Context, base string) (s console.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
-	var s console.Status
-	if _, err := request(ctx, http.MethodGet, base+"/api/v1/status", "", &s); err != nil {
+	_, err = request(ctx, http.MethodGet, base+"/api/v1/status", "", &s)
+	return s, err
+}
+
+func askReplica(ctx context.Context, base string) (inspect.Replica, error) {
+	s, err := statusOf(ctx, base)
+	if err != nil {
 		return inspect.Replica{}, err
 	}
 	p := inspect.Replica{

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
-	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
@@ -46,10 +44,7 @@ func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) e
 		return err
 	}
 	if f.json {
-		err = writeJSON(w, struct {
-			inspect.Status
-			Problems []inspect.Problem `json:"problems"`
-		}{s, s.Problems()})
+		err = writeJSON(w, whole(s))
 	} else if s.Empty() {
 		err = line(w, "there is no fleet: this Redis (%s) has nothing under the prefix %q; look at REDIS_URL and "+
 			"--prefix, or start a replica", f.base.Redis, r.Layout().Prefix)
@@ -60,6 +55,14 @@ func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) e
 		err = cli.ErrNo
 	}
 	return err
+}
+
+// whole is a status with its problems, for JSON.
+func whole(s inspect.Status) any {
+	return struct {
+		inspect.Status
+		Problems []inspect.Problem `json:"problems"`
+	}{s, s.Problems()}
 }
 
 // showReplicas shows what the replicas that were named say while Redis does not answer the tool.
@@ -77,16 +80,12 @@ func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
 	var asking conc.WaitGroup
 	for i, base := range f.http {
 		asking.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
-			defer cancel()
-			all[i].Address = hostOf(base)
-			var s console.Status
-			if _, err := request(ctx, http.MethodGet, base+"/api/v1/status", "", &s); err != nil {
-				all[i].Error = err.Error()
-				return
-			}
-			all[i] = replica{Address: all[i].Address, Instance: s.Instance, Version: s.Version,
+			s, err := statusOf(ctx, base)
+			all[i] = replica{Address: hostOf(base), Instance: s.Instance, Version: s.Version,
 				Leads: s.Janitor.Leading, Ready: s.Ready, NotReady: s.NotReady}
+			if err != nil {
+				all[i] = replica{Address: hostOf(base), Error: err.Error()}
+			}
 		})
 	}
 	asking.Wait()
@@ -163,17 +162,6 @@ func showProblems(w io.Writer, s inspect.Status) error {
 		}
 	}
 	return nil
-}
-
-// leads says what an instance leads; "": nothing.
-func leads(s inspect.Status, id string) string {
-	switch {
-	case s.Partitions != nil && len(s.Partitions.Leads(id)) > 0:
-		return "leads " + inspect.Numbers(s.Partitions.Leads(id))
-	case s.Partitions == nil && s.Leader != nil && s.Leader.Instance == id:
-		return "leads"
-	}
-	return ""
 }
 
 // showPartitions writes how many there are, their leaders, and what is held.

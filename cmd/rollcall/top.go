@@ -162,7 +162,7 @@ func (s *screen) draw(status inspect.Status, failed error, width, height int) er
 func page(s inspect.Status, failed error, width, height int) ([]string, error) {
 	rank := func(in inspect.Instance) int {
 		switch {
-		case leads(s, in.ID) != "":
+		case s.Leads(in.ID) != "":
 			return 0
 		case in.Differs != "" || in.Old || !in.Alive:
 			return 1

@@ -124,9 +124,9 @@ func (v pageView) Acting() string {
 	switch {
 	case v.Fleet == nil:
 		return ""
-	case leads(v.Fleet, v.Base.Instance) != "" && v.Fleet.Partitions != nil:
-		return "This replica " + leads(v.Fleet, v.Base.Instance) + " of the partitions, and sweeps these."
-	case leads(v.Fleet, v.Base.Instance) != "":
+	case v.Fleet.Leads(v.Base.Instance) != "" && v.Fleet.Partitions != nil:
+		return "This replica " + v.Fleet.Leads(v.Base.Instance) + " of the partitions, and sweeps these."
+	case v.Fleet.Leads(v.Base.Instance) != "":
 		return "This replica leads."
 	case v.Fleet.Leader == nil:
 		return "Nobody leads: only pause and resume work."
@@ -136,7 +136,7 @@ func (v pageView) Acting() string {
 
 // Elsewhere is the leader if that is another replica.
 func (v pageView) Elsewhere() *replicaLink {
-	if v.Fleet == nil || v.Fleet.Leader == nil || leads(v.Fleet, v.Base.Instance) != "" {
+	if v.Fleet == nil || v.Fleet.Leader == nil || v.Fleet.Leads(v.Base.Instance) != "" {
 		return nil
 	}
 	l := newReplicaLink(v.Fleet.Leader.Instance, v.Fleet.Leader.Address)
@@ -245,7 +245,7 @@ func oddity(s *inspect.Status, in inspect.Instance) int {
 		return 0
 	case in.Differs != "" || late(s, in):
 		return 1
-	case leads(s, in.ID) != "":
+	case s.Leads(in.ID) != "":
 		return 2
 	}
 	return 3
@@ -259,17 +259,6 @@ func late(s *inspect.Status, in inspect.Instance) bool {
 		interval = ttl / 3
 	}
 	return in.Alive && interval > 0 && !in.LastBeat.IsZero() && s.Now.Sub(in.LastBeat) > interval*3/2
-}
-
-// leads describes what an instance leads; "": nothing.
-func leads(s *inspect.Status, id string) string {
-	switch which := s.Partitions.Leads(id); {
-	case len(which) > 0:
-		return "leads " + inspect.Numbers(which)
-	case s.Partitions == nil && s.Leader != nil && s.Leader.Instance == id:
-		return "leads"
-	}
-	return ""
 }
 
 // instanceList is the table of instances.
@@ -376,7 +365,7 @@ func newInstanceRow(s *inspect.Status, in inspect.Instance, own string, most int
 	add(!in.Alive && len(in.SilentIn) == 0, "silent")
 	add(late(s, in), "late")
 	add(in.Differs != "", in.Differs)
-	add(leads(s, in.ID) != "", leads(s, in.ID))
+	add(s.Leads(in.ID) != "", s.Leads(in.ID))
 	add(in.ID == own, "this replica")
 	add(in.Old, "plain writer: not healed")
 	row.Remarks = strings.Join(remarks, " · ")
@@ -416,13 +405,10 @@ func coarse(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }
 
-// pseudo matches the version that Go makes of an untagged commit.
-var pseudo = regexp.MustCompile(`^v[0-9.]+-(?:.*\.)?\d{14}-([0-9a-f]{7})[0-9a-f]*(.*)$`)
-
 // shortVersion is a version in a few letters: of an untagged commit, its hash.
 func shortVersion(v string) string {
-	if m := pseudo.FindStringSubmatch(v); m != nil {
-		return m[1] + strings.Replace(m[2], "+dirty", "+", 1)
+	if hash, build := inspect.Commit(v); hash != "" {
+		return hash[:7] + strings.Replace(build, "+dirty", "+", 1)
 	}
 	const most = 14
 	if r := []rune(v); len(r) > most {

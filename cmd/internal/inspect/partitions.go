@@ -51,6 +51,17 @@ type PartitionHold struct {
 	Partitions []int     `json:"partitions"`
 }
 
+// Leads describes what an instance leads; "": nothing.
+func (s *Status) Leads(instance string) string {
+	switch which := s.Partitions.Leads(instance); {
+	case len(which) > 0:
+		return "leads " + Numbers(which)
+	case s.Partitions == nil && s.Leader != nil && s.Leader.Instance == instance:
+		return "leads"
+	}
+	return ""
+}
+
 // Leads returns the partitions that an instance leads.
 func (p *Partitions) Leads(instance string) []int {
 	if p == nil {

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -50,4 +51,16 @@ func Ago(d time.Duration) string {
 		return "just now"
 	}
 	return Short(d) + " ago"
+}
+
+// pseudo matches the version that Go derives from a commit without a tag.
+var pseudo = regexp.MustCompile(`^v\d+\.\d+\.\d+-(?:.*\.)?\d{14}-([0-9a-f]{8,})(\+.*)?$`)
+
+// Commit returns the hash in the version of a commit without a tag, of eight digits or more, and
+// what follows it, such as "+dirty"; "" for other versions.
+func Commit(version string) (hash, build string) {
+	if m := pseudo.FindStringSubmatch(version); m != nil {
+		return m[1], m[2]
+	}
+	return "", ""
 }
