@@ -33,22 +33,9 @@ func commandsWhileReplicasFail(w *environment) {
 	met := w.opens()
 	w.Listened()
 	w.Executed()
-	moving, stay := context.WithCancel(w.T.Context())
-	giving, enough := context.WithCancel(w.T.Context())
-	defer stay()
-	defer enough()
-	var devices, backends conc.WaitGroup
-	var given atomic.Int64
-	for i := range w.Fleet.Len() {
-		devices.Go(func() { w.obeys(moving, i, 0) })
-	}
-	for n := range 4 {
-		backends.Go(func() { w.gives(giving, n, &given) })
-	}
-	more := func() { // so many more, while things are as they are
-		until := given.Load() + 200
-		harness.Eventually(w.T, "commands are given", func() bool { return given.Load() >= until })
-	}
+	o := w.orders(0, w.gives)
+	defer o.stop()
+	more := func() { o.more(200) }
 
 	for range 4 {
 		more()
@@ -80,29 +67,70 @@ func commandsWhileReplicasFail(w *environment) {
 	met.hit(1)
 	more()
 
-	enough()
-	backends.Wait()
-	harness.Eventually(w.T, "every command has its outcome", func() bool {
-		for _, key := range w.Keys(w.T.Context(), outbound(w.Layout, "*")).Val() {
-			if w.XLen(w.T.Context(), key).Val() > 0 {
-				return false
-			}
+	o.settle("answered", "not_connected", "timeout", "expired", "instance_lost")
+}
+
+// orders are commands that four backends give while the devices move and obey.
+type orders struct {
+	*environment
+	given             atomic.Int64
+	devices, backends conc.WaitGroup
+	stay, enough      context.CancelFunc
+}
+
+// orders begins to give commands. Devices stay away now and then, for up to away: see obeys.
+func (w *environment) orders(
+	away time.Duration, give func(ctx context.Context, backend int, given *atomic.Int64),
+) *orders {
+	o := &orders{environment: w}
+	var moving, giving context.Context
+	moving, o.stay = context.WithCancel(w.T.Context())
+	giving, o.enough = context.WithCancel(w.T.Context())
+	for i := range w.Fleet.Len() {
+		o.devices.Go(func() { w.obeys(moving, i, away) })
+	}
+	for n := range 4 {
+		o.backends.Go(func() { give(giving, n, &o.given) })
+	}
+	return o
+}
+
+func (o *orders) stop() {
+	o.enough()
+	o.stay()
+}
+
+// more waits for so many more commands, while things are as they are.
+func (o *orders) more(n int64) {
+	until := o.given.Load() + n
+	harness.Eventually(o.T, "commands are given", func() bool { return o.given.Load() >= until })
+}
+
+// settle waits until every command has its outcome, and has the run judged. Each of these statuses
+// must occur.
+func (o *orders) settle(statuses ...string) {
+	o.enough()
+	o.backends.Wait()
+	harness.Eventually(o.T, "every command has its outcome", func() bool {
+		left := o.XLen(o.T.Context(), queue(o.Layout)).Val()
+		for _, key := range o.Keys(o.T.Context(), outbound(o.Layout, "*")).Val() {
+			left += o.XLen(o.T.Context(), key).Val()
 		}
-		return true
+		return left == 0
 	})
-	stay()
-	devices.Wait()
-	w.ends()
-	v := w.judge()
+	o.stay()
+	o.devices.Wait()
+	o.ends()
+	v := o.judge()
 	of := make(map[string]int)
-	for _, m := range w.XRange(w.T.Context(), responses(w.Layout), "-", "+").Val() {
+	for _, m := range o.XRange(o.T.Context(), responses(o.Layout), "-", "+").Val() {
 		of[m.Values["status"].(string)]++
 	}
-	w.T.Logf("%d given, %d executed: %v", given.Load(), len(w.Facts(nil).Executed), of)
-	for _, s := range []string{"answered", "not_connected", "timeout", "expired", "instance_lost"} {
-		require.Positive(w.T, of[s], "no command is %s: this run proves nothing", s)
+	o.T.Logf("%d given, %d executed: %v", o.given.Load(), len(o.Facts(nil).Executed), of)
+	for _, s := range statuses {
+		require.Positive(o.T, of[s], "no command is %s: this run proves nothing", s)
 	}
-	require.Zero(w.T, v.WrongDeletes())
+	require.Zero(o.T, v.WrongDeletes())
 }
 
 func outbound(l registry.Layout, instance string) string {

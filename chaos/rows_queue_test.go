@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
@@ -25,23 +24,12 @@ func commandsWaitForDevices(w *environment) {
 	met := w.opens()
 	w.Listened()
 	w.Executed()
-	moving, stay := context.WithCancel(w.T.Context())
-	giving, enough := context.WithCancel(w.T.Context())
-	defer stay()
-	defer enough()
-	var devices, backends conc.WaitGroup
-	var given atomic.Int64
 	var whole sync.RWMutex // an entry that is added twice is so on one side of the loss
-	for i := range w.Fleet.Len() {
-		devices.Go(func() { w.obeys(moving, i, 2*time.Second) })
-	}
-	for n := range 4 {
-		backends.Go(func() { w.queues(giving, n, &given, &whole) })
-	}
-	more := func() {
-		until := given.Load() + 80
-		harness.Eventually(w.T, "commands are given", func() bool { return given.Load() >= until })
-	}
+	o := w.orders(2*time.Second, func(ctx context.Context, backend int, given *atomic.Int64) {
+		w.queues(ctx, backend, given, &whole)
+	})
+	defer o.stop()
+	more := func() { o.more(80) }
 
 	more()
 	whole.Lock()
@@ -76,28 +64,7 @@ func commandsWaitForDevices(w *environment) {
 	met.hit(2)
 	more()
 
-	enough()
-	backends.Wait()
-	harness.Eventually(w.T, "every command has its outcome", func() bool {
-		left := w.XLen(w.T.Context(), queue(w.Layout)).Val()
-		for _, key := range w.Keys(w.T.Context(), outbound(w.Layout, "*")).Val() {
-			left += w.XLen(w.T.Context(), key).Val()
-		}
-		return left == 0
-	})
-	stay()
-	devices.Wait()
-	w.ends()
-	v := w.judge()
-	of := make(map[string]int)
-	for _, m := range w.XRange(w.T.Context(), responses(w.Layout), "-", "+").Val() {
-		of[m.Values["status"].(string)]++
-	}
-	w.T.Logf("%d given, %d executed: %v", given.Load(), len(w.Facts(nil).Executed), of)
-	for _, s := range []string{"answered", "timeout", "expired", "instance_lost"} {
-		require.Positive(w.T, of[s], "no command is %s: this run proves nothing", s)
-	}
-	require.Zero(w.T, v.WrongDeletes())
+	o.settle("answered", "timeout", "expired", "instance_lost")
 }
 
 func queue(l registry.Layout) string { return l.Prefix + "commands:queue" }
