@@ -100,8 +100,8 @@ func (n *notes) write(ctx context.Context, within time.Duration) bool {
 	return false
 }
 
-// newDeaths returns how many of the dead that a new leader has found no leader before it has told.
-// If that cannot be read, all are new.
+// newDeaths returns how many of the dead that a new leader has found are missing from the timeline:
+// no earlier leader has counted them. If it cannot be read, all are new.
 func (n *notes) newDeaths(ctx context.Context, due []timeline.Event) (count int) {
 	found := map[string]bool{}
 	for _, e := range due {

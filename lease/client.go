@@ -79,8 +79,8 @@ func FailoverOptions(o *redis.FailoverOptions) *redis.FailoverOptions {
 //
 //   - no redirects. go-redis treats a repeat after a lost reply as a redirect, so only 0 guarantees
 //     that nothing is sent twice. A command to a slot's former node fails without effect.
-//   - a reload of the slot map every half second, with at most 0.9 s per node, and as much for the
-//     list of commands that go-redis asks a random node for. A node that hangs would hide a dead
+//   - a reload of the slot map every half second, with at most 0.9 s per node, and as much for
+//     COMMAND, which go-redis sends to a random node. A node that hangs would hide a dead
 //     master's successor for a whole read deadline.
 //   - all reads from masters.
 //
@@ -113,8 +113,8 @@ func ClusterOptions(o *redis.ClusterOptions) *redis.ClusterOptions {
 	return &c
 }
 
-// quickLook bounds what go-redis asks on its own account, of any node: CLUSTER SLOTS, and COMMAND,
-// for which the first command of a client waits.
+// quickLook bounds the calls that go-redis makes by itself, to any node: CLUSTER SLOTS and COMMAND.
+// A client's first command waits for the latter.
 type quickLook struct{}
 
 func (quickLook) DialHook(next redis.DialHook) redis.DialHook { return next }

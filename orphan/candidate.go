@@ -54,7 +54,7 @@ func (r *rule) ours(c *candidate) bool {
 	return true
 }
 
-// fits reports whether a variable looks as Only says, and is none of the words of Not.
+// fits reports whether a variable has the form in Only, and is none of the words of Not.
 func (r *rule) fits(name string, values map[string]string) bool {
 	like, has := r.Only[name]
 	return (!has || looksLike[like].MatchString(values[name])) && !slices.Contains(r.Not[name], values[name])

@@ -33,7 +33,10 @@ func (l *looking) readValues(ctx context.Context) error {
 	}
 	var whole, asked []question
 	for _, f := range read {
-		q := question{f: f, args: []string{"GET", f.key}, size: sizes[f], told: func(answer *redis.Cmd) { l.readValue(f, answer) }}
+		q := question{
+			f: f, args: []string{"GET", f.key}, size: sizes[f],
+			told: func(answer *redis.Cmd) { l.readValue(f, answer) },
+		}
 		most := int64(mostValue)
 		if l.Read == "hash" {
 			q.args, most = []string{"HMGET", f.key}, mostField

@@ -179,8 +179,9 @@ func (d *departure) add(x *pass, key string, member []string, clocks clocks) {
 	}
 	f := d.f
 	each := intent{
-		ID: id, Name: f.name(), Key: raw(key), Member: raws(member), Aside: raw(name), Expires: -1, Related: len(d.intents) > 0 || d.follows,
-		Until: clocks[s.addr].Add(x.set.evidence).UnixMilli(), Pass: x.began.UnixMilli(), Seen: [][]raw{},
+		ID: id, Name: f.name(), Key: raw(key), Member: raws(member), Aside: raw(name), Expires: -1,
+		Related: len(d.intents) > 0 || d.follows,
+		Until:   clocks[s.addr].Add(x.set.evidence).UnixMilli(), Pass: x.began.UnixMilli(), Seen: [][]raw{},
 	}
 	own := len(d.intents) == 0 && !d.follows // it is the candidate
 	for _, o := range f.observations {

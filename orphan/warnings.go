@@ -211,7 +211,7 @@ func (s *subject) beside(other *subject) {
 			}
 		}
 		tell := s.warn
-		if s.rule.GoneIf != nil { // it goes when something is over
+		if s.rule.GoneIf != nil { // it is deleted on evidence that something is over
 			tell = s.note
 		}
 		if slices.ContainsFunc(other.related, func(o *template) bool { return o.text == t.text }) {

@@ -14,9 +14,9 @@ import (
 
 // LookupMany returns the owners of many ids. An id that nobody holds is missing from the map. It
 // reads the entries, a call for each 1,000, and then the heartbeats of the instances that they
-// name: in the last of those calls if earlier look-ups have found them alive, otherwise, and on a
-// Redis Cluster, in one more. So unlike Lookup, it may report an owner that died, or lost the id,
-// between the two.
+// name: in the same call as the last entries if earlier look-ups have found them alive, otherwise,
+// and on a Redis Cluster, in one more. So unlike Lookup, it may report an owner that died, or lost
+// the id, between the two.
 // Errors are Redis' and are counted.
 func (r *Registry) LookupMany(ctx context.Context, ids []string) (map[string]Owner, error) {
 	owners, err := r.lookupMany(ctx, ids)

@@ -109,7 +109,7 @@ func (f *fleet) collect(ctx context.Context, r *inspect.Reader, a *archive, sinc
 // mostReplicas bounds the replicas that are asked by HTTP.
 const mostReplicas = 50
 
-// collectReplicas adds what replicas say of themselves. Nobody is sent the token: an address in
+// collectReplicas adds the replicas' status and metrics. It never sends the token: an address in
 // Redis may lead anywhere.
 func (f *fleet) collectReplicas(ctx context.Context, a *archive) {
 	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(f.http, a.addresses))))
@@ -140,7 +140,7 @@ var (
 )
 
 // redactor returns a function that takes out all secrets that this process was given, whatever
-// looks like a URL's, and IMEIs. What is collected has none by itself, but for IMEIs in sentences.
+// looks like a URL's, and IMEIs. The collected texts should have none, except IMEIs in sentences.
 func (f *fleet) redactor() func(text []byte) []byte {
 	secrets := append(f.base.Redis.Secrets(), string(f.base.AdminToken))
 	for _, base := range f.http {

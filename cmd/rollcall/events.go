@@ -10,7 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 )
 
-// eventsSince is how far rollcall events goes back unless told otherwise.
+// eventsSince is how far back rollcall events reaches by default.
 const eventsSince = "24h"
 
 // events is "rollcall events".

@@ -31,7 +31,7 @@ type fleet struct {
 	stderr io.Writer // where complaints go beside an answer
 }
 
-// table returns the rows that every verb has, but for wait, which has a --timeout of its own.
+// table returns the rows of every verb except wait, which has a --timeout of its own.
 func (f *fleet) table() []cli.Setting {
 	return append(f.common(), cli.Setting{
 		Name: "timeout", Default: "10s", Value: cli.Duration(&f.base.Redis.Within, 100*time.Millisecond, time.Hour),

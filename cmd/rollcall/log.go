@@ -56,8 +56,8 @@ many entries of which dead owner. In JSON there is one record a line, with what 
 // followEvery is how often a log that is followed is read.
 const followEvery = time.Second
 
-// follow shows what is there, and then what is added, until ctx ends. It says on stderr which
-// servers of a Redis Cluster do not answer, and goes on with the rest.
+// follow shows the present records, and then those that are added, until ctx ends. It names on
+// stderr the servers of a Redis Cluster that do not answer, and goes on with the rest.
 func (f *fleet) follow(ctx context.Context, r *inspect.Reader, w io.Writer, filter inspect.Filter) error {
 	records, end, err := r.LogUpTo(ctx, filter)
 	away := ""

@@ -65,7 +65,7 @@ func whole(s inspect.Status) any {
 	}{s, s.Problems()}
 }
 
-// showReplicas shows what the replicas that were named say while Redis does not answer the tool.
+// showReplicas shows the status of the replicas in --http, for when Redis does not answer the tool.
 func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
 	type replica struct {
 		Address  string `json:"address"`

@@ -157,8 +157,8 @@ func (s *screen) draw(status inspect.Status, failed error, width, height int) er
 	return err
 }
 
-// page is what fits into so many lines of this width. The last one says what does not, or what
-// failed.
+// page is the part that fits into this many lines of this width. The last line counts the rest, or
+// has the error.
 func page(s inspect.Status, failed error, width, height int) ([]string, error) {
 	rank := func(in inspect.Instance) int {
 		switch {

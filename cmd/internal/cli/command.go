@@ -103,7 +103,8 @@ func Main(c *Command) {
 // Ctrl-C and supervisors signal the process and then its group.
 const echo = 500 * time.Millisecond
 
-// insisted calls stop at the first signal, and returns at the next one that is no echo of it.
+// insisted calls stop at the first signal, and returns at the next one, ignoring echoes of the
+// first.
 func insisted(signals <-chan os.Signal, stop func()) {
 	<-signals
 	first := time.Now()

@@ -25,8 +25,8 @@ const (
 	viewerRetry = 2 * time.Second
 )
 
-// teller makes a viewer's messages. It gets the reading that the viewer was told of before, or nil,
-// and the present one, and returns nothing if there is nothing new.
+// teller makes a viewer's messages. It gets the viewer's last reading, or nil, and the present one,
+// and returns nothing if there is nothing new.
 type teller func(last, now *reading) []byte
 
 // viewers serves server-sent events. Those of GET /api/v1/events, by [tellFleet]:
@@ -85,7 +85,7 @@ func (v *viewers) leave(one *viewer) {
 	}
 }
 
-// serve answers each request with what the teller made for it tells.
+// serve streams to each request the messages of a teller of its own.
 func (v *viewers) serve(tells func(*http.Request) teller) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) { v.stream(w, req, tells(req)) }
 }

@@ -167,8 +167,12 @@ func (c *chart) registrations(minutes []timeline.Minute, now time.Time) {
 			continue
 		}
 		height := tenth(max(leastBar, barsUp*math.Sqrt(float64(m.Registered)/float64(most))))
-		c.Bars = append(c.Bars, box{"registered", fmt.Sprintf("%s registered in the minute to %s",
-			count(m.Registered), clock(m.At)), tenth(max(0, x(now, m.At)-minuteWide+1)), chartAxis - height, barWidth, height})
+		c.Bars = append(c.Bars, box{
+			Class: "registered",
+			Title: fmt.Sprintf("%s registered in the minute to %s", count(m.Registered), clock(m.At)),
+			X:     tenth(max(0, x(now, m.At)-minuteWide+1)), Y: chartAxis - height,
+			Width: barWidth, Height: height,
+		})
 	}
 }
 

@@ -68,8 +68,8 @@ func (s *HTTP) tellPage(r *http.Request) teller {
 	}
 }
 
-// part returns a part of the page in HTML; "" after an error, which render has logged. It is rendered
-// once for all who want to see the same.
+// part returns a part of the page in HTML; "" after an error, which render has logged. It is
+// rendered once for all who want to see the same.
 func (r *reading) part(wanted look, name string, render func() ([]byte, error)) string {
 	type key struct {
 		look

@@ -111,7 +111,7 @@ func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 	for _, u := range to.unread {
 		d.Checks = append(d.Checks, Check{"server", Wrong, u.Sentence() + "; start it, or promote a replica of it"})
 	}
-	if len(parts) == 1 { // else they are told with their partitions
+	if len(parts) == 1 { // otherwise to.unread has them
 		for _, text := range r.Away(ctx) {
 			d.Checks = append(d.Checks, Check{"server", Wrong, text + "; start it, or promote a replica of it"})
 		}
@@ -184,7 +184,7 @@ func (p *patient) noFleet() bool {
 	return s.Leader == nil && s.Witness.LastTick.IsZero() && len(s.Instances) == 0
 }
 
-// Empty reports whether nothing of a fleet is there.
+// Empty reports whether this Redis has no trace of a fleet.
 func (s Status) Empty() bool {
 	return (&patient{status: s}).noFleet() && len(s.Damaged) == 0 && len(s.Unread) == 0
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Member is a server of Redis, with what it says about itself.
+// Member is a server of Redis, and its own description.
 type Member struct {
 	Server string // its address
 	Info   string // INFO
 	Config string // CONFIG GET of settings that hold no secret, a line each; "": this user may not ask
-	Error  string // why it said nothing; "": it did
+	Error  string // why there is no answer; "": there is one
 }
 
 // harmless are the settings that Members asks for. None of them is, or may hold, a secret.

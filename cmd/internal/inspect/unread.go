@@ -21,7 +21,7 @@ import (
 // reachTimeout bounds the call that finds out whether one server of several answers.
 const reachTimeout = 2 * time.Second
 
-// probeTimeout bounds each call by which the number of partitions is guessed: there may be ten.
+// probeTimeout bounds each of the calls that guess the number of partitions, ten at most.
 const probeTimeout = 500 * time.Millisecond
 
 // Unread is a server of a Redis Cluster that does not answer, and the keys that it has.
@@ -38,7 +38,7 @@ type Unread struct {
 type UnreadError struct {
 	Servers []Unread
 
-	about string // what of the question is there; "": no single thing
+	about string // the part of the answer that is missing; "": no single part
 }
 
 func (e *UnreadError) Error() string {
@@ -49,7 +49,7 @@ func (e *UnreadError) Error() string {
 	return "inspect: " + e.about + strings.Join(texts, "; ")
 }
 
-// Sentence says which server does not answer, and what is there.
+// Sentence names the server, its error, and the keys that it has.
 func (u Unread) Sentence() string {
 	where := "Redis at " + u.Server
 	if u.Server == "" {

@@ -131,7 +131,7 @@ type Why struct {
 	Marks []orphan.Mark `json:"marks,omitempty"`
 	// Bin is where it lies if a rule with a bin deleted it, or nil.
 	Bin *orphan.Binned `json:"bin,omitempty"`
-	// Unread are servers of a Redis Cluster that do not answer. Hold and Records lack what is there.
+	// Unread are servers of a Redis Cluster that do not answer. Hold and Records lack their part.
 	Unread []Unread `json:"unread,omitempty"`
 }
 

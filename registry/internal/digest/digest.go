@@ -1,5 +1,5 @@
-// Package digest has digests of sets of entries, by which a leader's full scan vouches for the
-// claims of owners.
+// Package digest has digests of sets of entries. A leader's full scan publishes them, to vouch for
+// the claims of owners.
 package digest
 
 import (
