@@ -3,7 +3,8 @@
 # Modules of ours, which go.work ties: the library alone is in the root's, so that an embedder takes
 # over no dependency of anything else.
 modules := . orphan/mongodb availability cmd chaos bench test tools deploy test/browser $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
-packages := ./... $(patsubst %,./%/...,$(filter-out . test,$(modules)))
+# internal/docs reads text, which the race detector only makes slow.
+packages := $$(go list ./... | grep -v /internal/docs$$) $(patsubst %,./%/...,$(filter-out . test,$(modules)))
 # It has no tests: those of the library run it.
 linted = $(modules) internal/testservers/ferret
 # Tests and chaos run on Redis 7.0 or newer; SERVER=8 or SERVER=valkey: on another.
@@ -69,6 +70,7 @@ vulncheck: ## Look for known vulnerabilities in what is called (says so where th
 
 test: ## Run every test with the race detector on a Redis, a FerretDB and a PostgreSQL of its own; of chaos what chaos-short is
 	@scripts/test -race -short -timeout 8m -skip '$(long_chaos)|$(search)|$(every_alert)' $(packages)
+	@scripts/test ./internal/docs/
 	@scripts/test -timeout 8m -run '$(search)' $(searched)
 	@scripts/test -race -tags failpoints ./internal/failpoint/
 

@@ -125,13 +125,13 @@ func TestAHeartbeatWithLittleLifeLeftThrottlesTheSweeps(t *testing.T) {
 		f.live("late")
 		r := f.replica("r1", func(c *Config) { c.RedisShare = 0.5 })
 		r.leads()
-		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("late"), beatTTL-beatEvery-beatEvery/2).Err())
+		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("late"), 10*beatTTL-beatEvery-beatEvery/2).Err())
 		f.live("new") // a new owner on the roster makes the leader read everybody
 		f.eventually(func() bool {
 			pace := r.Status().Pace
 			return pace != nil && pace.Throttled == "heartbeat"
 		})
-		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("late"), beatTTL).Err())
+		f.live("late", "newer")
 		f.eventually(func() bool {
 			pace := r.Status().Pace
 			return pace != nil && pace.Throttled != "heartbeat"

@@ -43,8 +43,20 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 	if err := l.ask(ctx, asked); err != nil {
 		return err
 	}
-	var found, short []question
+	// The deleting script asks in the same order: a list that has grown does not reach LPOS there.
+	var short, found []question
 	for _, p := range places {
+		if lengths[p.key] <= mostList {
+			short = append(short, isShort(p.f, p.key))
+		}
+	}
+	if err := l.observe(ctx, short); err != nil {
+		return err
+	}
+	for _, p := range places {
+		if p.f.verdict != "" {
+			continue
+		}
 		args := []string{"LPOS", p.key, p.of, "MAXLEN", strconv.Itoa(mostList)}
 		compared := elementBytes * min(lengths[p.key], mostList)
 		found = append(found, question{f: p.f, args: args, size: compared, told: func(answer *redis.Cmd) {
@@ -61,14 +73,10 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 				o := observed(args, answer)
 				o.bytes = int(compared)
 				p.f.observations = append(p.f.observations, o)
-				short = append(short, isShort(p.f, p.key))
 			}
 		}})
 	}
-	if err := l.ask(ctx, found); err != nil {
-		return err
-	}
-	return l.observe(ctx, short)
+	return l.ask(ctx, found)
 }
 
 // isShort asks whether a list is still short enough for LPOS to have seen all of it.

@@ -55,7 +55,8 @@ func TestAListThatCannotTellKeeps(t *testing.T) {
 		r.do("RPOP", p+"wait")
 		require.Equal(t, map[string]int{alive: 1, waiting: 1}, r.sweep("jobs").Kept)
 		r.pass("jobs", defaultGrace)
-		r.set.c.Client.AddHook(&before{command: "evalsha", with: `"seen"`, f: func() {
+		lengthFirst := fmt.Sprintf(`"LINDEX",%q,"%d"],["_","LPOS"`, p+"wait", mostList)
+		r.set.c.Client.AddHook(&before{command: "evalsha", with: lengthFirst, f: func() {
 			r.do("RPUSH", p+"wait", "more", "1")
 		}})
 		require.Equal(t, 1, r.sweep("jobs").Kept[changed], "the list has grown after the last look")

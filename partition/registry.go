@@ -115,7 +115,7 @@ func (r *Registry) agree(ctx context.Context) error {
 			pause = r.Timing().Interval / 10
 			continue
 		}
-		pause = r.Timing().TTL
+		pause = r.Timing().Interval // after a loss, a new replica must not be first
 		switch {
 		case theirs == mine:
 			agreed, told = true, false

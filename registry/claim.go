@@ -58,7 +58,14 @@ func (r *Registry) Register(id string) *Claim {
 	}
 	r.mu.Unlock()
 	if older != nil && r.cfg.OnSuperseded != nil {
+		returned := false
+		defer func() {
+			if !returned { // it panicked: the caller never gets the claim, and cannot release it
+				c.Release()
+			}
+		}()
 		r.cfg.OnSuperseded(older)
+		returned = true
 	}
 	return c
 }

@@ -92,6 +92,18 @@ func TestAFleetInPartitionsIsRefused(t *testing.T) {
 	require.Contains(t, p.Log.String(), "another number of partitions")
 }
 
+func TestTheNumberOfPartitionsIsLeftToThoseWithSockets(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb, keys := server.Client(), guard.Layout{Prefix: "{rollcall}:"}
+	p := start(t, server, "--janitor-prefix="+keys.Prefix)
+	p.Await(func() bool { return rdb.Exists(t.Context(), keys.Lease()).Val() == 1 }, "it leads")
+	require.Zero(t, rdb.Exists(t.Context(), keys.Partitions()).Val())
+	require.NoError(t, rdb.Set(t.Context(), keys.Partitions(), 4, 0).Err())
+	require.Equal(t, cli.ExitFailed, p.Ends())
+	require.Contains(t, p.Log.String(), "another number of partitions")
+}
+
 func loaded(environ ...string) (*settings, error) {
 	s := new(settings)
 	c := &cli.Command{Name: "janitor", Settings: s.table(), Prefixes: prefixes, Check: s.check}

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/partition"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -110,14 +112,15 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 func (r *replica) run(ctx context.Context) error {
 	parts := program.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("http", r.http.Run)
-	parts.Go("registry", r.registry.Run)
+	parts.Go("registry", r.registry.Partitions()[0].Run)
+	parts.Go("undivided", r.undivided)
 	parts.Go("inspector", r.inspector.Run)
 	parts.Go("files", r.files.Run)
 	parts.Go("janitor", program.Accepted(r.registry.Status, r.janitor.Run))
 
 	parts.Wait()
 	r.draining.Store(true)
-	parts.Stop(4, "janitor", "inspector", "files")
+	parts.Stop(4, "janitor", "inspector", "files", "undivided")
 	if left := parts.Stop(6, "registry"); len(left) > 0 {
 		// No context ends a call that waits for a silent Redis; this does.
 		_ = r.clients.Data.Close()
@@ -125,6 +128,23 @@ func (r *replica) run(ctx context.Context) error {
 	parts.Stop(9)
 	parts.Stop(10, "http")
 	return parts.End()
+}
+
+// undivided returns an error once the fleet has partitions. Unlike Run of
+// partition.Registry it writes no number: after Redis has lost the fleet's, those with sockets restore it.
+func (r *replica) undivided(ctx context.Context) error {
+	layout := r.registry.Layout()
+	for pause := time.Duration(0); layout.OneSlot() && wait.For(ctx, pause); {
+		pause = r.settings.heartbeatInterval
+		call, cancel := context.WithTimeout(ctx, pause)
+		number, err := r.clients.Control.Get(call, layout.Partitions()).Result()
+		cancel()
+		if err == nil && number != "1" { // others log that Redis is down
+			return fmt.Errorf("%w: %s has %q, and this program sweeps a fleet of one",
+				partition.ErrPartitionsDiffer, layout.Partitions(), number)
+		}
+	}
+	return nil
 }
 
 // status is what this replica knows, without asking anybody.

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -46,13 +45,12 @@ func showInstances(w io.Writer, s inspect.Status, width int) error {
 	return cli.Columns(w, fitting(rows, width, 4)...)
 }
 
-// alive is yes, no, or late: the last beat is older than two intervals.
+// alive is yes, no, or late.
 func alive(s inspect.Status, in inspect.Instance) string {
-	every, err := time.ParseDuration(in.Interval)
 	switch {
 	case !in.Alive:
 		return "no"
-	case err == nil && !in.LastBeat.IsZero() && s.Now.Sub(in.LastBeat) > 2*every && s.Full() == "":
+	case s.Late(in):
 		return "late"
 	}
 	return "yes"

@@ -22,11 +22,11 @@ func TestAVersionOfNoReleaseIsItsCommit(t *testing.T) {
 	}
 }
 
-func TestAnInstanceIsLateAfterTwoIntervals(t *testing.T) {
+func TestAnInstanceIsLateAfterOneAndAHalfIntervals(t *testing.T) {
 	t.Parallel()
 	s := inspect.Status{Now: now, Instances: []inspect.Instance{
-		{ID: "a", Alive: true, Interval: "30s", LastBeat: now.Add(-59 * time.Second)},
-		{ID: "b", Alive: true, Interval: "30s", LastBeat: now.Add(-61 * time.Second)},
+		{ID: "a", Alive: true, Interval: "30s", LastBeat: now.Add(-44 * time.Second)},
+		{ID: "b", Alive: true, Interval: "30s", LastBeat: now.Add(-46 * time.Second)},
 		{ID: "c", Alive: true, LastBeat: now.Add(-time.Hour)},
 		{ID: "d", Interval: "30s", LastBeat: now.Add(-time.Hour)},
 	}}

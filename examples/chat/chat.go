@@ -23,7 +23,7 @@ const (
 	pingEvery = 20 * time.Second
 	pongIn    = 5 * time.Second
 	idBytes   = 512 // of an id; Rollcall takes 1024
-	textsWait = 100 // texts of one socket that wait for Redis
+	textsWait = 100 // texts of one socket that wait, in each direction
 )
 
 type chat struct {
@@ -41,6 +41,7 @@ type chat struct {
 type socket struct {
 	conn    *websocket.Conn
 	suspect chan struct{} // one slot: ping now
+	texts   chan string   // to the device
 }
 
 // message is what one replica sends another by pub/sub.
@@ -60,11 +61,12 @@ func (c *chat) connect(w http.ResponseWriter, r *http.Request) {
 	}
 	defer conn.CloseNow()
 	ctx := r.Context()
-	s := &socket{conn: conn, suspect: make(chan struct{}, 1)}
+	s := &socket{conn: conn, suspect: make(chan struct{}, 1), texts: make(chan string, textsWait)}
 	claim := c.arrived(id, s)
 	defer c.gone(id, s)
 	defer claim.Release()
 	go s.watch(ctx, claim)
+	go s.write(ctx)
 	go func() { // the socket is served meanwhile; the rule may remove what has no entry
 		// rollcall: socket
 		if err := claim.Wait(ctx); err != nil {
@@ -262,20 +264,34 @@ func (c *chat) receive(ctx context.Context) error {
 		case got := <-sub.Channel():
 			var m message
 			if got != nil && json.Unmarshal([]byte(got.Payload), &m) == nil {
-				c.deliver(ctx, m)
+				c.deliver(m)
 			}
 		}
 	}
 }
 
-func (c *chat) deliver(ctx context.Context, m message) {
+func (c *chat) deliver(m message) {
 	c.mu.Lock()
-	s := c.sockets[m.To]
-	c.mu.Unlock()
-	if s == nil {
-		return
+	defer c.mu.Unlock()
+	if s := c.sockets[m.To]; s != nil {
+		select {
+		case s.texts <- m.Text:
+		default:
+			c.log.Warn("a text is dropped: its device does not keep up", "id", m.To)
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, pongIn)
-	defer cancel()
-	_ = s.conn.Write(ctx, websocket.MessageText, []byte(m.Text)) // watch finds a dead socket
+}
+
+// write passes texts to the device, one at a time, so that a slow device delays no other.
+func (s *socket) write(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case text := <-s.texts:
+			call, cancel := context.WithTimeout(ctx, pongIn)
+			_ = s.conn.Write(call, websocket.MessageText, []byte(text)) // closes a dead socket
+			cancel()
+		}
+	}
 }

@@ -3,7 +3,7 @@ import { EventEmitter } from 'node:events';
 import { hostname } from 'node:os';
 
 import { Connection, refused } from './redis.js';
-import { Table, batchSize, now, unword, word } from './table.js';
+import { Table, age, batchSize, moment, now, unword, word } from './table.js';
 
 const maxKey = 1024; // bytes
 const toldPrefix = '/', heardWord = 'heard';
@@ -21,7 +21,7 @@ export class Claim {
   #owner;
   #abort = new AbortController();
   #land;
-  made = now();
+  made = moment();
   heard = this.made;
   told = -Infinity;
   device = null;
@@ -63,7 +63,7 @@ export class Owner extends EventEmitter {
   #compared = -Infinity;
   #owed = false; // the event reconciled
   #reconciled = -Infinity;
-  #lastBeat = -Infinity;
+  #lastBeat = { own: -Infinity, wall: -Infinity };
   #ready = false; // the former life was handed back
   #scanDue = true;
   #pass = 0;
@@ -228,7 +228,7 @@ export class Owner extends EventEmitter {
         got = await this.#own(this.#control, 'extend'); // memory is full: PEXPIRE still works
         if (got.count === 0) throw new Error('OOM and no heartbeat left to extend');
       }
-      this.#lastBeat = now();
+      this.#lastBeat = moment();
       if (before % 2 === 1 || before !== this.table.batches) Object.assign(got, { size: this.table.indexed, gone: false });
       this.#read(got);
       this.#recovered('heartbeat');
@@ -246,7 +246,7 @@ export class Owner extends EventEmitter {
     if (same === 'SUPERSEDED') throw new SupersededError();
     if (same !== 'OK') throw new Error('the two connections are not at the same primary and database');
     this.#boot = boot;
-    this.#lastBeat = now();
+    this.#lastBeat = moment();
     this.#recovered('heartbeat');
     this.#pump();
   }
@@ -304,7 +304,7 @@ export class Owner extends EventEmitter {
     let dead = [];
     if (ops[0].dead) {
       dead = [...new Set(ops.map((o) => this.#heartbeat(o.dead)))];
-      args.push((this.#o.ttl - this.#o.interval) / 2, this.#grace, now() - this.#lastBeat < this.#o.ttl / 2 ? '1' : '0');
+      args.push((this.#o.ttl - this.#o.interval) / 2, this.#grace, age(this.#lastBeat) < this.#o.ttl / 2 ? '1' : '0');
     }
     try {
       const got = await this.#own(this.#data, name, args, dead);
@@ -399,7 +399,7 @@ export class Owner extends EventEmitter {
       }
       for (const [other, devices] of asks) {
         for (const some of chunks(devices.filter((d) => d.claim))) {
-          const ages = some.map((d) => `${Math.floor(now() - d.claim.heard)} ${word(d.key)}`);
+          const ages = some.map((d) => `${Math.floor(age(d.claim.heard))} ${word(d.key)}`);
           const { listens, lives } = await this.#tell(other, `${toldPrefix}${this.instance} ${ages.join(' ')}`);
           this.table.asked(other, some, listens, lives);
         }

@@ -243,22 +243,12 @@ func oddity(s *inspect.Status, in inspect.Instance) int {
 	switch {
 	case !in.Alive:
 		return 0
-	case in.Differs != "" || late(s, in):
+	case in.Differs != "" || s.Late(in):
 		return 1
 	case s.Leads(in.ID) != "":
 		return 2
 	}
 	return 3
-}
-
-// late reports whether a living instance has missed a beat: the next one is due after an interval.
-func late(s *inspect.Status, in inspect.Instance) bool {
-	interval, err := time.ParseDuration(in.Interval)
-	if err != nil { // at most a third of its TTL
-		ttl, _ := time.ParseDuration(in.TTL) // 0, unknown, if invalid
-		interval = ttl / 3
-	}
-	return in.Alive && interval > 0 && !in.LastBeat.IsZero() && s.Now.Sub(in.LastBeat) > interval*3/2
 }
 
 // instanceList is the table of instances.
@@ -363,7 +353,7 @@ func newInstanceRow(s *inspect.Status, in inspect.Instance, own string, most int
 		}
 	}
 	add(!in.Alive && len(in.SilentIn) == 0, "silent")
-	add(late(s, in), "late")
+	add(s.Late(in), "late")
 	add(in.Differs != "", in.Differs)
 	add(s.Leads(in.ID) != "", s.Leads(in.ID))
 	add(in.ID == own, "this replica")

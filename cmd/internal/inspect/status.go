@@ -108,6 +108,19 @@ type Instance struct {
 // Life returns the share of the heartbeat's life that is left, 0 to 1; 0 also if unknown.
 func (i Instance) Life() float64 { return i.life }
 
+// Late reports whether a living instance has missed a beat: the next one is due after an interval,
+// or, if that is unknown, after at most a third of its TTL. Nobody is late while Redis is full: beats
+// then keep heartbeats alive without a new time.
+func (s *Status) Late(i Instance) bool {
+	interval, err := time.ParseDuration(i.Interval)
+	if err != nil {
+		ttl, _ := time.ParseDuration(i.TTL) // 0, unknown, if invalid
+		interval = ttl / 3
+	}
+	return i.Alive && interval > 0 && !i.LastBeat.IsZero() && s.Now.Sub(i.LastBeat) > interval*3/2 &&
+		s.Full() == ""
+}
+
 // Same reports whether nothing has changed except by the passing of time.
 func (i Instance) Same(as Instance) bool {
 	i.ExpiresIn, i.life = as.ExpiresIn, as.life
