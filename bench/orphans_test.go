@@ -15,6 +15,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -82,21 +83,21 @@ func (r *rig) manyRules() {
 			require.NoError(r.t, err)
 		}
 	}
-	var rules []orphan.Rule
+	var all []rules.Rule
 	for i := range rulesAtOnce {
-		rules = append(rules, orphan.Rule{
+		all = append(all, rules.Rule{
 			Name: fmt.Sprintf("queue%02d", i), Keys: fmt.Sprintf("queue%02d:job:{id}", i), Grace: time.Minute,
-			KeepIf: []orphan.Sign{{Exists: "seat:{id}"}},
+			KeepIf: []rules.Sign{{Exists: "seat:{id}"}},
 		})
 	}
 	var passed sync.Map
-	jan := r.cleans(func(result orphan.Result) { passed.Store(result.Rule, result.Scanned) }, rules...)
+	jan := r.cleans(func(result orphan.Result) { passed.Store(result.Rule, result.Scanned) }, all...)
 	results := r.compare(
 		way{name: "SCAN and EXISTS", kind: floor, run: func() cost { return r.withHeap(n, r.existsAll) }},
 		way{name: "a cycle of all rules", kind: ours, run: func() cost {
 			passed.Clear()
 			c := r.withHeap(n, func() { jan.pass() })
-			for _, rule := range rules {
+			for _, rule := range all {
 				scanned, _ := passed.Load(rule.Name)
 				require.Equal(r.t, n/rulesAtOnce, scanned, rule.Name)
 			}
@@ -161,7 +162,7 @@ func room(i int) string { return fmt.Sprintf("room%05d", i) }
 
 // cleaner is a replica with the shipped rule for reservations; found is what its last pass found.
 func (r *rig) cleaner(found *orphan.Result) *replica {
-	for _, rule := range orphan.Colyseus() {
+	for _, rule := range rules.Colyseus() {
 		if rule.Name == "reservations" {
 			return r.cleans(func(result orphan.Result) { *found = result }, rule)
 		}
@@ -170,16 +171,16 @@ func (r *rig) cleaner(found *orphan.Result) *replica {
 }
 
 // cleans starts a replica whose janitor has the rules, too.
-func (r *rig) cleans(passed func(orphan.Result), rules ...orphan.Rule) *replica {
+func (r *rig) cleans(passed func(orphan.Result), all ...rules.Rule) *replica {
 	p := r.replica("cleaner", func(_ *registry.Config, jc *janitor.Config) {
 		set, err := orphan.New(orphan.Config{
-			Rules: rules, Client: jc.Client, Layout: r.keys, Interval: time.Hour,
+			Rules: all, Client: jc.Client, Layout: r.keys, Interval: time.Hour,
 			Logger: slog.New(slog.DiscardHandler), Passed: passed,
 		})
 		require.NoError(r.t, err)
 		jc.Sweeps = set.Sweeps()
 	})
-	for _, rule := range rules {
+	for _, rule := range all {
 		r.until(func() bool { return p.last(rule.Name).Outcome == janitor.Done })
 	}
 	return p.leads()

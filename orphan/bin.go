@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 //go:embed restore.lua
@@ -89,12 +89,12 @@ type binned struct {
 
 func (b binned) shown() Binned {
 	shown := Binned{
-		ID: b.rule + "/" + b.ID, Rule: b.rule, Name: b.Name, Key: spell(string(b.Key)),
+		ID: b.rule + "/" + b.ID, Rule: b.rule, Name: b.Name, Key: rules.Spell(string(b.Key)),
 		Removed: time.UnixMilli(int64(b.At)), Until: time.UnixMilli(int64(b.Until)),
 		Pass: time.UnixMilli(int64(b.Pass)),
 	}
 	if b.Member != nil {
-		shown.Member = spell(string(*b.Member))
+		shown.Member = rules.Spell(string(*b.Member))
 	}
 	return shown
 }
@@ -121,7 +121,7 @@ func (b Bins) rules(ctx context.Context, rule string) ([]string, error) {
 		return []string{rule}, nil
 	}
 	passes, err := ReadPasses(ctx, b.Client, b.Layout)
-	return slices.Sorted(maps.Keys(passes)), err
+	return sorted(passes), err
 }
 
 // All iterates over everything that can be restored, of one rule or of all (""), unordered and
@@ -331,7 +331,7 @@ func (b Bins) forget(ctx context.Context, rule string, entries []binned) error {
 }
 
 func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, error) {
-	member, key, aside := "", spell(string(e.Key)), spell(string(e.Aside))
+	member, key, aside := "", rules.Spell(string(e.Key)), rules.Spell(string(e.Aside))
 	if e.Member != nil {
 		member = string(*e.Member)
 	}

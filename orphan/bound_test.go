@@ -7,22 +7,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // A variable that the value gives can be named in only and not, as one of the name can.
 func TestWordsAndFormsOfABoundVariable(t *testing.T) {
 	s := redistest.Start(t)
-	lacks := []Sign{{Field: &Field{Hash: "beats", Field: "{worker}"}}}
+	lacks := []rules.Sign{{Field: &rules.Field{Hash: "beats", Field: "{worker}"}}}
 	r := newRig(t, s.Options(), "{cleanup}:", nil,
-		Rule{
+		rules.Rule{
 			Name: "words", Delete: true, Keys: "route:{conn}", Read: "text",
 			Bind: map[string]string{"worker": "."}, Not: map[string][]string{"worker": {"system"}},
-			KeepIf: lacks, UnlessLost: []Reference{{Exists: "beats"}},
+			KeepIf: lacks, UnlessLost: []rules.Reference{{Exists: "beats"}},
 		},
-		Rule{
-			Name: "forms", Delete: true, Members: &Members{Hash: "presence", As: "user"}, Read: "json",
+		rules.Rule{
+			Name: "forms", Delete: true, Members: &rules.Members{Hash: "presence", As: "user"}, Read: "json",
 			Bind: map[string]string{"worker": ".node"}, Only: map[string]string{"worker": "integer"},
-			KeepIf: lacks, UnlessLost: []Reference{{Exists: "beats"}},
+			KeepIf: lacks, UnlessLost: []rules.Reference{{Exists: "beats"}},
 		})
 	r.do("HSET", "beats", "w1", "1")
 	r.do("SET", "route:a", "system")
@@ -30,8 +31,8 @@ func TestWordsAndFormsOfABoundVariable(t *testing.T) {
 	r.do("HSET", "presence", "ann", `{"node": "7"}`, "bob", `{"node": "w7"}`)
 	require.Equal(t, map[string]int{foreign: 1, waiting: 1}, r.sweep("words").Kept)
 	require.Equal(t, map[string]int{foreign: 1, waiting: 1}, r.result("forms").Kept)
-	r.pass("words", defaultGrace)
-	r.pass("forms", defaultGrace)
+	r.pass("words", rules.DefaultGrace)
+	r.pass("forms", rules.DefaultGrace)
 	r.sweep("")
 	r.sweep("")
 	require.True(t, r.exists("route:a"), "not names its worker")
@@ -43,14 +44,14 @@ func TestWordsAndFormsOfABoundVariable(t *testing.T) {
 func TestARuleThatIsAboutOtherValuesKeepsNothing(t *testing.T) {
 	s := redistest.Start(t)
 	r := newRig(t, s.Options(), "{cleanup}:", nil,
-		Rule{
+		rules.Rule{
 			Name: "all", Delete: true, Keys: "route:{conn}",
-			KeepIf: []Sign{{Exists: "conn:{conn}"}},
+			KeepIf: []rules.Sign{{Exists: "conn:{conn}"}},
 		},
-		Rule{
+		rules.Rule{
 			Name: "numbers", Delete: true, Keys: "route:{conn}", Read: "text",
 			Bind: map[string]string{"worker": "."}, Only: map[string]string{"worker": "integer"},
-			KeepIf: []Sign{{Exists: "worker:{worker}"}},
+			KeepIf: []rules.Sign{{Exists: "worker:{worker}"}},
 		})
 	r.do("SET", "worker:7", "1")
 	r.do("SET", "route:a", "7")
@@ -58,8 +59,8 @@ func TestARuleThatIsAboutOtherValuesKeepsNothing(t *testing.T) {
 	r.do("SET", "route:c", "8")
 	r.sweep("")
 	for range 2 {
-		r.pass("all", defaultGrace)
-		r.pass("numbers", defaultGrace)
+		r.pass("all", rules.DefaultGrace)
+		r.pass("numbers", rules.DefaultGrace)
 		r.sweep("")
 	}
 	require.True(t, r.exists("route:a"), "its worker lives, by the other rule")
@@ -70,8 +71,8 @@ func TestARuleThatIsAboutOtherValuesKeepsNothing(t *testing.T) {
 // "{id}" holds no '.', so no look would ever judge "s:a.b.session".
 func TestARelatedKeyOfANameThatTheRuleCannotReadIsSomebodyElses(t *testing.T) {
 	s := redistest.Start(t)
-	r := newRig(t, s.Options(), "{cleanup}:", nil, Rule{
-		Name: "sessions", Delete: true, Keys: "s:{id}.session", KeepIf: []Sign{{Exists: "user:{id}"}}, Related: []string{"data:{id}"},
+	r := newRig(t, s.Options(), "{cleanup}:", nil, rules.Rule{
+		Name: "sessions", Delete: true, Keys: "s:{id}.session", KeepIf: []rules.Sign{{Exists: "user:{id}"}}, Related: []string{"data:{id}"},
 	})
 	r.do("SET", "data:0123456789", "1")
 	r.do("SET", "data:a.b", "1")

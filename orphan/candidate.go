@@ -2,8 +2,8 @@ package orphan
 
 import (
 	"maps"
-	"regexp"
-	"slices"
+
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // A candidate is one key, or one member, that a rule is about.
@@ -23,16 +23,9 @@ type candidate struct {
 // name is what reports, marks and the log call a candidate. Bytes that are not text are spelled.
 func (c *candidate) name() string {
 	if c.member != "" {
-		return spell(c.key) + " " + spell(c.member)
+		return rules.Spell(c.key) + " " + rules.Spell(c.member)
 	}
-	return spell(c.key)
-}
-
-var looksLike = map[string]*regexp.Regexp{
-	"objectid": regexp.MustCompile(`^[0-9a-fA-F]{24}$`),
-	"uuid":     regexp.MustCompile(`^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$`),
-	"integer":  regexp.MustCompile(`^-?[0-9]+$`),
-	"hex":      regexp.MustCompile(`^[0-9a-fA-F]{8,}$`),
+	return rules.Spell(c.key)
 }
 
 // ours reports whether the variables match Only and are none of the words of Not, and a member has
@@ -40,13 +33,13 @@ var looksLike = map[string]*regexp.Regexp{
 // member "" has no form, since its name could not be distinguished from its key's.
 func (r *rule) ours(c *candidate) bool {
 	for name := range c.values {
-		if _, bound := r.bind[name]; !bound && !r.fits(name, c.values) {
+		if _, bound := r.bind[name]; !bound && !r.Fits(name, c.values[name]) {
 			return false
 		}
 	}
 	if r.candidates == nil {
-		for _, p := range r.member.parts {
-			if _, has := c.values[p.text]; p.variable && !has {
+		for _, name := range r.member.Variables() {
+			if _, has := c.values[name]; !has {
 				return false
 			}
 		}
@@ -54,28 +47,22 @@ func (r *rule) ours(c *candidate) bool {
 	return true
 }
 
-// fits reports whether a variable has the form in Only, and is none of the words of Not.
-func (r *rule) fits(name string, values map[string]string) bool {
-	like, has := r.Only[name]
-	return (!has || looksLike[like].MatchString(values[name])) && !slices.Contains(r.Not[name], values[name])
-}
-
 // ofKey makes the candidate of a key that a scan has found; nil if the rule is not about it. A
 // related key stands for its parent, which is to be looked for.
 func (r *rule) ofKey(key string) *candidate {
 	if r.candidates != nil {
-		if values, ok := r.candidates.match(key); ok {
+		if values, ok := r.candidates.Match(key); ok {
 			return &candidate{key: key, values: values}
 		}
 	}
-	for _, related := range [][]*template{r.exact, r.wild} {
+	for _, related := range [][]*rules.Template{r.exact, r.wild} {
 		for _, t := range related {
-			values, ok := t.match(key)
+			values, ok := t.Match(key)
 			if !ok || r.anothers(key) {
 				continue
 			}
 			c := &candidate{alone: true, values: values}
-			if t.rest {
+			if t.Open() {
 				c.related = []string{key}
 			}
 			if r.named(c) {
@@ -91,21 +78,21 @@ func (r *rule) ofKey(key string) *candidate {
 func (r *rule) named(c *candidate) (ok bool) {
 	var parent map[string]string
 	if r.candidates != nil {
-		if c.key, ok = r.candidates.expand(c.values); !ok {
+		if c.key, ok = r.candidates.Expand(c.values); !ok {
 			return false
 		}
-		parent, ok = r.candidates.match(c.key)
+		parent, ok = r.candidates.Match(c.key)
 	} else {
-		if c.key, ok = r.container.expand(c.values); !ok {
+		if c.key, ok = r.container.Expand(c.values); !ok {
 			return false
 		}
-		if c.member, ok = r.member.expand(c.values); !ok {
+		if c.member, ok = r.member.Expand(c.values); !ok {
 			return false
 		}
-		if parent, ok = r.container.match(c.key); !ok {
+		if parent, ok = r.container.Match(c.key); !ok {
 			return false
 		}
-		parts, _ := r.member.match(c.member)
+		parts, _ := r.member.Match(c.member)
 		maps.Copy(parent, parts)
 	}
 	for name, value := range parent {
@@ -116,11 +103,11 @@ func (r *rule) named(c *candidate) (ok bool) {
 
 // ofMember makes the candidate of a member of a key; nil: the rule is not about the key.
 func (r *rule) ofMember(key, member string) *candidate {
-	values, ok := r.container.match(key)
+	values, ok := r.container.Match(key)
 	if !ok {
 		return nil
 	}
-	parts, _ := r.member.match(member) // of another form it lacks variables: see ours
+	parts, _ := r.member.Match(member) // of another form it lacks variables: see ours
 	maps.Copy(values, parts)
 	return &candidate{key: key, member: member, values: values}
 }
@@ -132,14 +119,14 @@ func (r *rule) ofName(name string) *candidate {
 			if name[i] != ' ' {
 				continue
 			}
-			if c := r.ofMember(unspell(name[:i]), unspell(name[i+1:])); c != nil {
+			if c := r.ofMember(rules.Unspell(name[:i]), rules.Unspell(name[i+1:])); c != nil {
 				return c
 			}
 		}
 		return nil
 	}
-	key := unspell(name)
-	values, ok := r.candidates.match(key)
+	key := rules.Unspell(name)
+	values, ok := r.candidates.Match(key)
 	if !ok {
 		return nil
 	}

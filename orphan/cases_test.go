@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // A reported is a leak that people reported of a library, the rule that they would write, and what
@@ -39,9 +40,9 @@ func things(t *testing.T, rdb redis.UniversalClient) (all []string) {
 		case "hash":
 			members = rdb.HKeys(ctx, key).Val()
 		}
-		all = append(all, spell(key))
+		all = append(all, rules.Spell(key))
 		for _, member := range members {
-			all = append(all, spell(key)+" "+spell(member))
+			all = append(all, rules.Spell(key)+" "+rules.Spell(member))
 		}
 	}
 	slices.Sort(all)
@@ -54,7 +55,7 @@ func command(t *testing.T, line string) (args []any) {
 	for _, word := range strings.Fields(line) {
 		unit, ago, is := strings.Cut(strings.TrimPrefix(word, "@"), "-")
 		if !is || !strings.HasPrefix(word, "@") {
-			args = append(args, unspell(word))
+			args = append(args, rules.Unspell(word))
 			continue
 		}
 		d, err := time.ParseDuration(ago)
@@ -306,20 +307,20 @@ func TestReportedLeaks(t *testing.T) {
 	for _, c := range reports {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			rules, err := Parse([]byte(c.rules))
+			found, err := rules.Parse([]byte(c.rules))
 			require.NoError(t, err)
-			for i := range rules {
-				rules[i].Delete = true
+			for i := range found {
+				found[i].Delete = true
 			}
-			r := newRig(t, redistest.Start(t).Options(), "{cleanup}:", nil, rules...)
+			r := newRig(t, redistest.Start(t).Options(), "{cleanup}:", nil, found...)
 			for _, line := range c.state {
 				r.do(command(t, line)...)
 			}
 			before := things(t, r.rdb)
 			for range 3 { // what one sweep takes may be a sign of life of another
 				r.sweep("")
-				for _, rule := range rules {
-					r.pass(rule.Name, max(rule.Grace, defaultGrace))
+				for _, rule := range found {
+					r.pass(rule.Name, max(rule.Grace, rules.DefaultGrace))
 				}
 				r.sweep("")
 			}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // Both rules call user:{u}:meta related: a cart that is over must not take what a profile uses.
@@ -18,12 +18,12 @@ func TestARelatedKeyOfTwoRulesStaysAsLongAsACandidateOfEitherExists(t *testing.T
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		p := w.Prefix
-		carts := Rule{Name: "carts", Delete: true, Keys: p + "cart:{u}", KeepIf: []Sign{{Exists: p + "order:{u}"}},
+		carts := rules.Rule{Name: "carts", Delete: true, Keys: p + "cart:{u}", KeepIf: []rules.Sign{{Exists: p + "order:{u}"}},
 			Grace: time.Minute, Related: []string{p + "user:{u}:meta", p + "user:{u}:log:*"}}
 		profiles := carts
-		profiles.Name, profiles.Keys, profiles.KeepIf = "profiles", p+"profile:{u}", []Sign{{Exists: p + "login:{u}"}}
-		queue := Rule{Name: "queue", Delete: true, Members: &Members{Hash: p + "queue", As: "u"}, Grace: time.Minute,
-			KeepIf: []Sign{{Exists: p + "seat:{u}"}}, Related: []string{p + "user:{u}:meta"}}
+		profiles.Name, profiles.Keys, profiles.KeepIf = "profiles", p+"profile:{u}", []rules.Sign{{Exists: p + "login:{u}"}}
+		queue := rules.Rule{Name: "queue", Delete: true, Members: &rules.Members{Hash: p + "queue", As: "u"}, Grace: time.Minute,
+			KeepIf: []rules.Sign{{Exists: p + "seat:{u}"}}, Related: []string{p + "user:{u}:meta"}}
 		r := newRig(t, w.Options, p, nil, carts, profiles, queue)
 		goes := func() {
 			for range 2 {
@@ -59,8 +59,8 @@ func TestARelatedKeyOfTwoRulesStaysAsLongAsACandidateOfEitherExists(t *testing.T
 func TestACandidateOfAnotherRuleThatComesLateKeepsItsRelatedKey(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p := w.Prefix
-		rule := func(name string) Rule {
-			return Rule{Name: name, Delete: true, Keys: p + name + ":{u}", KeepIf: []Sign{{Exists: p + "login:{u}"}},
+		rule := func(name string) rules.Rule {
+			return rules.Rule{Name: name, Delete: true, Keys: p + name + ":{u}", KeepIf: []rules.Sign{{Exists: p + "login:{u}"}},
 				Grace: time.Minute, Related: []string{p + "user:{u}:meta"}}
 		}
 		r := newRig(t, w.Options, p, nil, rule("cart"), rule("profile"))
@@ -76,9 +76,9 @@ func TestACandidateOfAnotherRuleThatComesLateKeepsItsRelatedKey(t *testing.T) {
 func TestARuleDoesNotKeepWhatIsOfAnotherTypeThanItIsAbout(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p := w.Prefix
-		rule := func(kind string) Rule {
-			return Rule{Name: kind, Delete: true, Keys: p + "x:{id}", Type: kind, Grace: time.Minute,
-				KeepIf: []Sign{{Exists: p + "live:" + kind + ":{id}"}}}
+		rule := func(kind string) rules.Rule {
+			return rules.Rule{Name: kind, Delete: true, Keys: p + "x:{id}", Type: kind, Grace: time.Minute,
+				KeepIf: []rules.Sign{{Exists: p + "live:" + kind + ":{id}"}}}
 		}
 		r := newRig(t, w.Options, p, nil, rule("hash"), rule("string"))
 		r.do("SET", p+"x:1", 1)
@@ -94,40 +94,12 @@ func TestARuleDoesNotKeepWhatIsOfAnotherTypeThanItIsAbout(t *testing.T) {
 	})
 }
 
-func TestRelatedKeysThatOthersLookAtAreNamed(t *testing.T) {
-	t.Parallel()
-	parsed := func(text string) []Rule {
-		rules, err := Parse([]byte("rules:" + text + "\n"))
-		require.NoError(t, err)
-		require.NoError(t, Validate(rules, guard.Layout{Prefix: "{cleanup}:"}))
-		return rules
-	}
-	both := parsed(`
-- {name: a, keys: "cart:{u}", keep_if: [{exists: "order:{u}"}], unless_lost: [{exists: up}], related: ["user:{u}:*"]}
-- {name: b, keys: "profile:{u}", keep_if: [{exists: "login:{u}"}], unless_lost: [{exists: up}], related: ["user:{u}:meta"]}`)
-	require.Empty(t, Warnings(both))
-	require.Len(t, Notes(both), 1)
-	require.Contains(t, Notes(both)[0], "as long as a candidate of one of both exists")
-	for want, text := range map[string]string{
-		"keep_if[0].exists": `
-- {name: a, keys: "cart:{u}", keep_if: [{exists: "order:{u}"}], unless_lost: [{exists: up}], related: ["session:{u}"]}
-- {name: b, keys: "profile:{u}", keep_if: [{exists: "session:{u}"}], unless_lost: [{exists: up}]}`,
-		"keep_if[0].member.set": `
-- {name: a, keys: "room:{r}", keep_if: [{exists: "game:{r}"}], unless_lost: [{exists: up}], related: ["room:{r}:users"]}
-- {name: b, keys: "seat:{r}:{u}", keep_if: [{member: {set: "room:{r}:users", of: "{u}"}}], unless_lost: [{exists: up}]}`,
-	} {
-		rules := parsed(text)
-		found := strings.Join(Warnings(rules), "\n")
-		require.Contains(t, found, "can be a sign of life for rules[1] \"b\": "+want)
-	}
-}
-
 // The key of an age is somebody's, and of any size.
 func TestAKeyOfAnAgeIsNotReadWhole(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p := w.Prefix
-		rule := Rule{Name: "carts", Delete: true, Keys: p + "cart:{u}", KeepIf: []Sign{{Exists: p + "live:{u}"}},
-			MinAge: &Age{Key: p + "at:{u}", Unit: "ms", Over: time.Minute, IfMissing: "first_seen"}}
+		rule := rules.Rule{Name: "carts", Delete: true, Keys: p + "cart:{u}", KeepIf: []rules.Sign{{Exists: p + "live:{u}"}},
+			MinAge: &rules.Age{Key: p + "at:{u}", Unit: "ms", Over: time.Minute, IfMissing: "first_seen"}}
 		r := newRig(t, w.Options, p, nil, rule)
 		for user, at := range map[string]any{
 			"large": strings.Repeat("1700000000", 100_000), "long": "1700000000000." + strings.Repeat("0", 60), "empty": "",
@@ -152,8 +124,8 @@ func TestAKeyOfAnAgeIsNotReadWhole(t *testing.T) {
 func TestFieldsAreWalkedWithoutTheirValues(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p := w.Prefix
-		r := newRig(t, w.Options, p, nil, Rule{Name: "games", Delete: true, Members: &Members{Hash: p + "games", As: "g"},
-			KeepIf: []Sign{{Exists: p + "live:{g}"}}, Grace: time.Minute})
+		r := newRig(t, w.Options, p, nil, rules.Rule{Name: "games", Delete: true, Members: &rules.Members{Hash: p + "games", As: "g"},
+			KeepIf: []rules.Sign{{Exists: p + "live:{g}"}}, Grace: time.Minute})
 		value := strings.Repeat("v", 64<<10)
 		for i := range 200 {
 			r.do("HSET", p+"games", fmt.Sprint(i), value)

@@ -8,40 +8,41 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // The signs that job queues need, with their keys all over a Cluster.
 func TestOnAClusterListsMissingFieldsAndMembersOfManyKeysCondemn(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
-	rules := []Rule{
+	rules := []rules.Rule{
 		{
 			Name: "jobs", Delete: true, Keys: "q:{queue}:{job}", Read: "hash", Not: map[string][]string{"job": {"id"}},
-			MinAge: &Age{Field: ".done", Unit: "iso", Over: time.Hour},
-			KeepIf: []Sign{
-				{Member: &Member{ZSet: "q:{queue}:finished", Of: "{job}"}}, {Member: &Member{List: "q:{queue}:wait", Of: "{job}"}},
+			MinAge: &rules.Age{Field: ".done", Unit: "iso", Over: time.Hour},
+			KeepIf: []rules.Sign{
+				{Member: &rules.Member{ZSet: "q:{queue}:finished", Of: "{job}"}}, {Member: &rules.Member{List: "q:{queue}:wait", Of: "{job}"}},
 			},
-			UnlessLost: []Reference{{Exists: "q:{queue}:id"}},
+			UnlessLost: []rules.Reference{{Exists: "q:{queue}:id"}},
 		},
 		{
-			Name: "finished", Delete: true, Members: &Members{ZSet: "q:{queue}:finished", As: "job"},
-			KeepIf: []Sign{{Exists: "q:{queue}:{job}"}}, UnlessLost: []Reference{{Exists: "q:{queue}:id"}},
+			Name: "finished", Delete: true, Members: &rules.Members{ZSet: "q:{queue}:finished", As: "job"},
+			KeepIf: []rules.Sign{{Exists: "q:{queue}:{job}"}}, UnlessLost: []rules.Reference{{Exists: "q:{queue}:id"}},
 		},
 		{
 			Name: "ghosts", Delete: true, Keys: "ghost:{id}", Read: "hash",
-			GoneIf: &Evidence{Missing: ".created"}, Grace: time.Hour,
+			GoneIf: &rules.Evidence{Missing: ".created"}, Grace: time.Hour,
 		},
 		{
 			Name: "replies", Delete: true, Keys: "{client}.reply.box", Only: map[string]string{"client": "uuid"}, Type: "list",
-			GoneIf: &Evidence{NoExpiry: true}, Grace: time.Hour,
+			GoneIf: &rules.Evidence{NoExpiry: true}, Grace: time.Hour,
 		},
 		{
 			Name: "routes", Delete: true, Keys: "route:{conn}", Read: "text", Bind: map[string]string{"worker": "."},
-			KeepIf: []Sign{{Field: &Field{Hash: "beats:{worker}", Field: "at", Unit: "ms", Within: time.Minute}}},
+			KeepIf: []rules.Sign{{Field: &rules.Field{Hash: "beats:{worker}", Field: "at", Unit: "ms", Within: time.Minute}}},
 		},
 		{
-			Name: "workers", Delete: true, Members: &Members{Set: "workers:{site}", As: "{host}:{pid}"},
-			KeepIf: []Sign{{Exists: "ping:{host}"}},
+			Name: "workers", Delete: true, Members: &rules.Members{Set: "workers:{site}", As: "{host}:{pid}"},
+			KeepIf: []rules.Sign{{Exists: "ping:{host}"}},
 		},
 	}
 	r := newClusterRig(t, c, nil, rules...)

@@ -15,9 +15,10 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-func newClusterRig(t *testing.T, c *redistest.Cluster, source Source, rules ...Rule) *rig {
+func newClusterRig(t *testing.T, c *redistest.Cluster, source Source, rules ...rules.Rule) *rig {
 	t.Helper()
 	client := func() redis.UniversalClient { return redis.NewClusterClient(lease.ClusterOptions(c.Options())) }
 	return newRigOn(t, c.Client(), client(), client(), "{cleanup}:", source, rules...)
@@ -27,7 +28,7 @@ func TestOnAClusterEveryMasterIsCoveredAndEachDeleteIsCountedOnce(t *testing.T) 
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	source := &documents{all: map[string]Document{}}
-	rules := []Rule{session(""), queue(""), matches(""), bots(""), reservations("")}
+	rules := []rules.Rule{session(""), queue(""), matches(""), bots(""), reservations("")}
 	r := newClusterRig(t, c, source, rules...)
 	r.set.evidence = time.Minute // this machine may be slow
 	const n = 60
@@ -200,7 +201,7 @@ func TestOnAClusterRelatedKeysGoAndAreCountedWithTheirCandidate(t *testing.T) {
 	tagged.Keys = "room:{{{id}}}"
 	far := rooms("", "hall:{id}:seat:*")
 	far.Name, far.Keys = "halls", "hall:{id}"
-	odd := Rule{Name: "odd", Delete: true, Keys: "odd}}:{id}", KeepIf: []Sign{{Exists: "live:{id}"}},
+	odd := rules.Rule{Name: "odd", Delete: true, Keys: "odd}}:{id}", KeepIf: []rules.Sign{{Exists: "live:{id}"}},
 		Related: []string{"seats:{id}"}, Grace: time.Minute}
 	r := newClusterRig(t, c, nil, tagged, far, odd)
 	r.set.evidence = 30 * time.Second

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // maxMarks is the most marks of a rule, in units of Rule.Cap.
@@ -14,20 +16,20 @@ const maxMarks = 10
 
 // rule is a Rule with its templates read.
 type rule struct {
-	Rule
-	candidates *template   // of Keys; nil: the candidates are members
-	container  *template   // whose members they are: of Members; nil: the candidates are keys
-	member     *template   // of Members.As: what a candidate's name in it is
-	premises   []*template // of UnlessLost, as far as they have variables: one candidate relies on them
-	exact      []*template // of Related, without a '*'
-	wild       []*template // of Related, with one
+	rules.Rule
+	candidates *rules.Template   // of Keys; nil: the candidates are members
+	container  *rules.Template   // whose members they are: of Members; nil: the candidates are keys
+	member     *rules.Template   // of Members.As: what a candidate's name in it is
+	premises   []*rules.Template // of UnlessLost, as far as they have variables: one candidate relies on them
+	exact      []*rules.Template // of Related, without a '*'
+	wild       []*rules.Template // of Related, with one
 	bind       map[string]fieldPath
 	life       []sign
 	over       *sign
-	age        *template   // of MinAge.Key
-	fields     []fieldPath // of the candidate's own value that are read at all
-	others     []*rule     // of the same Set
-	meaning    string      // another one where the rule judges otherwise: marks of before do not count
+	age        *rules.Template // of MinAge.Key
+	fields     []fieldPath     // of the candidate's own value that are read at all
+	others     []*rule         // of the same Set
+	meaning    string          // another one where the rule judges otherwise: marks of before do not count
 }
 
 // fieldPath leads to a field of a value: "player.id".
@@ -38,37 +40,37 @@ func toPath(field string) fieldPath { return fieldPath(strings.TrimPrefix(field,
 // sign is a Sign, or an Evidence, with its templates read.
 type sign struct {
 	kind   string // exists, field, time, member, score, channel, value, missing, no_expiry, mongo
-	key    *template
-	of     *template // the field or the member; of mongo: the id
-	holds  string    // the type of key: set, zset, list or hash; of exists: ""
-	in     []string  // of value
-	unit   string    // of score and time
+	key    *rules.Template
+	of     *rules.Template // the field or the member; of mongo: the id
+	holds  string          // the type of key: set, zset, list or hash; of exists: ""
+	in     []string        // of value
+	unit   string          // of score and time
 	within time.Duration
 	field  fieldPath // of value and missing
-	mongo  *Mongo
+	mongo  *rules.Mongo
 }
 
 // compile reads the templates of a rule that validate has found nothing wrong with.
-func compile(of Rule) (r *rule, err error) {
+func compile(of rules.Rule) (r *rule, err error) {
 	r = &rule{Rule: of, bind: map[string]fieldPath{}}
-	read := func(text string) *template {
-		t, wrong := parseTemplate(text, false)
+	read := func(text string) *rules.Template {
+		t, wrong := rules.ParseTemplate(text, false)
 		if wrong != nil && err == nil {
 			err = fmt.Errorf("orphan: rule %q: %w", of.Name, wrong)
 		}
 		return t
 	}
 	if of.Members != nil {
-		r.container = read(of.Members.key()).with(of.Only)
-		if r.member = whole(of.Members.As); r.member == nil {
-			r.member = read(of.Members.As).with(of.Only)
+		r.container = read(of.Members.Key()).With(of.Only)
+		if r.member = rules.Whole(of.Members.As); r.member == nil {
+			r.member = read(of.Members.As).With(of.Only)
 		}
 	} else {
-		r.candidates = read(of.Keys).with(of.Only)
+		r.candidates = read(of.Keys).With(of.Only)
 	}
 	r.UnlessLost = nil
 	for _, ref := range of.UnlessLost {
-		if t, wrong := parseTemplate(ref.Exists, false); wrong == nil && len(t.variables()) > 0 {
+		if t, wrong := rules.ParseTemplate(ref.Exists, false); wrong == nil && len(t.Variables()) > 0 {
 			r.premises = append(r.premises, t)
 		} else {
 			r.UnlessLost = append(r.UnlessLost, ref)
@@ -76,11 +78,11 @@ func compile(of Rule) (r *rule, err error) {
 	}
 	r.UnlessLost = literals(r.UnlessLost)
 	for _, text := range of.Related {
-		t, wrong := parseTemplate(text, true)
+		t, wrong := rules.ParseTemplate(text, true)
 		if wrong != nil {
 			return nil, fmt.Errorf("orphan: rule %q: %w", of.Name, wrong)
 		}
-		if t.with(of.Only); t.rest {
+		if t.With(of.Only); t.Open() {
 			r.wild = append(r.wild, t)
 		} else {
 			r.exact = append(r.exact, t)
@@ -101,7 +103,7 @@ func compile(of Rule) (r *rule, err error) {
 		case e.Missing != "":
 			s = sign{kind: "missing", field: toPath(e.Missing)}
 		default:
-			s = compileSign(Sign{Mongo: e.Mongo, Value: e.Value}, read)
+			s = compileSign(rules.Sign{Mongo: e.Mongo, Value: e.Value}, read)
 		}
 		r.over = &s
 	}
@@ -129,6 +131,26 @@ func compile(of Rule) (r *rule, err error) {
 	return r, err
 }
 
+// literals are references with the names that their templates stand for.
+func literals(refs []rules.Reference) []rules.Reference {
+	refs = slices.Clone(refs)
+	for i := range refs {
+		ref := &refs[i]
+		ref.Exists = rules.Literal(ref.Exists)
+		ref.ExistsAny = slices.Clone(ref.ExistsAny)
+		for j, key := range ref.ExistsAny {
+			ref.ExistsAny[j] = rules.Literal(key)
+		}
+		if ref.Channels != nil {
+			ref.Channels = &rules.Channels{
+				Pattern: ref.Channels.Pattern,
+				When:    rules.When{HashNotEmpty: rules.Literal(ref.Channels.When.HashNotEmpty)},
+			}
+		}
+	}
+	return refs
+}
+
 // signs are those of life, and that of the end.
 func (r *rule) signs() []sign {
 	if r.over == nil {
@@ -137,7 +159,7 @@ func (r *rule) signs() []sign {
 	return append(slices.Clone(r.life), *r.over)
 }
 
-func compileSign(s Sign, read func(string) *template) sign {
+func compileSign(s rules.Sign, read func(string) *rules.Template) sign {
 	switch {
 	case s.Exists != "":
 		return sign{kind: "exists", key: read(s.Exists)}
@@ -172,12 +194,15 @@ func (r *rule) collections() []string {
 			names[s.mongo.Collection] = true
 		}
 	}
-	return slices.Sorted(maps.Keys(names))
+	return sorted(names)
 }
+
+// sorted are the keys of a map, in their order.
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // objectIDs reports whether the ids of a mongo sign are ObjectIDs: its template is one variable,
 // which Only declares as one.
 func (r *rule) objectIDs(s *sign) bool {
-	v := s.of.variables()
-	return len(v) == 1 && len(s.of.parts) == 1 && r.Only[v[0]] == "objectid"
+	v := s.of.Variables()
+	return len(v) == 1 && s.of.String() == "{"+v[0]+"}" && r.Only[v[0]] == "objectid"
 }

@@ -1,10 +1,10 @@
 // Package orphan deletes keys that point at nothing, by rule: reservations of rooms that are
 // gone, members of a queue that nobody waits in, state of matches that a database has as
 // finished. The rules become sweeps of package janitor, under the same guard as everything else
-// that Rollcall deletes.
+// that Rollcall deletes. Package rules has the language; what is called Rule here is its Rule.
 //
-//	rules, err := orphan.Parse(yaml)       // or Go structs; all faults at once, with their lines
-//	set, err := orphan.New(orphan.Config{Rules: rules, Client: rdb, Source: mongo, Layout: layout})
+//	all, err := rules.Parse(yaml)          // or Go structs; all faults at once, with their lines
+//	set, err := orphan.New(orphan.Config{Rules: all, Client: rdb, Source: mongo, Layout: layout})
 //	found, err := set.Plan(ctx)            // what would go, and why; deletes and writes nothing
 //	jan, err := janitor.New(janitor.Config{Client: rdb, Control: ctl, Registry: reg, Sweeps: set.Sweeps()})
 //	go jan.Run(ctx)

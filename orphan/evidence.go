@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // Fields of a rule's state: when a pass last looked at all marked candidates, and when one last
@@ -30,7 +32,7 @@ const (
 
 // apart is the time between looks at a candidate that has to be condemned for the grace.
 func (s *Set) apart(grace time.Duration) time.Duration {
-	return min(s.c.Interval, max(grace, leastGrace, s.c.Interval/shortest))
+	return min(s.c.Interval, max(grace, rules.LeastGrace, s.c.Interval/shortest))
 }
 
 // longest is the longest time without a look for looks that are this far apart.
@@ -168,7 +170,7 @@ func (x *pass) ripens(c *candidate, n need, since time.Duration) {
 func (x *pass) graceOf(f *finding) time.Duration {
 	grace := max(x.graceFor(f), f.othersGrace)
 	if f.alone && f.rest != nil {
-		grace = max(grace, min(defaultGrace, x.set.c.Interval))
+		grace = max(grace, min(rules.DefaultGrace, x.set.c.Interval))
 	}
 	return grace
 }

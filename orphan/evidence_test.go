@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // away lets time go by in which nobody looked.
@@ -29,9 +30,9 @@ func (r *rig) away(rule string, d time.Duration) {
 }
 
 // become gives the first rule another meaning.
-func (r *rig) become(rule Rule) {
+func (r *rig) become(rule rules.Rule) {
 	r.t.Helper()
-	is, err := compile(withDefaults(rule))
+	is, err := compile(rule.WithDefaults())
 	require.NoError(r.t, err)
 	*r.set.rules[0] = *is
 }
@@ -104,7 +105,7 @@ func TestAPassThatDidNotLookEndsTheEvidence(t *testing.T) {
 			was := r.set.rules[0].Rule
 			other := was
 			other.Keys = was.Keys + ":other"
-			other.KeepIf = []Sign{{Exists: was.KeepIf[0].Exists}}
+			other.KeepIf = []rules.Sign{{Exists: was.KeepIf[0].Exists}}
 			r.become(other)
 			r.sweep("carts")
 			r.become(was)
@@ -125,11 +126,11 @@ func TestAPassThatDidNotLookEndsTheEvidence(t *testing.T) {
 			redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 				p := w.Prefix
 				source := &documents{all: map[string]Document{"ann": running}}
-				r := newRig(t, w.Options, p, source, Rule{
+				r := newRig(t, w.Options, p, source, rules.Rule{
 					Name: "carts", Delete: true, Keys: p + "cart:{user}", Grace: time.Minute,
-					KeepIf: []Sign{
+					KeepIf: []rules.Sign{
 						{Exists: p + "session:{user}"},
-						{Mongo: &Mongo{Collection: "users", ID: "{user}", All: []Condition{{Field: "state", In: []string{"active"}}}}},
+						{Mongo: &rules.Mongo{Collection: "users", ID: "{user}", All: []rules.Condition{{Field: "state", In: []string{"active"}}}}},
 					},
 				})
 				r.do("SET", p+"cart:ann", "1")

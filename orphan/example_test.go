@@ -15,16 +15,17 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // carts is a rule: a cart goes if its session is gone, and was gone a second before, too. The rule
 // is held while the shop's counter of sessions is missing: then more may be missing.
-var carts = orphan.Rule{
+var carts = rules.Rule{
 	Name: "carts", Delete: true,
 	Keys:       "shop:cart:{user}",
-	KeepIf:     []orphan.Sign{{Exists: "shop:session:{user}"}},
-	UnlessLost: []orphan.Reference{{Exists: "shop:sessions"}},
+	KeepIf:     []rules.Sign{{Exists: "shop:session:{user}"}},
+	UnlessLost: []rules.Reference{{Exists: "shop:sessions"}},
 	Grace:      time.Second,
 	Related:    []string{"shop:cart:{user}:notes"},
 }
@@ -48,7 +49,7 @@ func ExampleSet() {
 	})
 	must(err)
 	set, err := orphan.New(orphan.Config{
-		Rules: []orphan.Rule{carts}, Client: rdb, Layout: layout, Interval: time.Second, Logger: log,
+		Rules: []rules.Rule{carts}, Client: rdb, Layout: layout, Interval: time.Second, Logger: log,
 		Passed: func(r orphan.Result) { passes <- r },
 	})
 	must(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // before is a hook of the janitor's client, which calls f before the first command that matches.
@@ -48,9 +49,9 @@ func (b *before) meets(cmd redis.Cmder) {
 }
 
 // session is a rule about keys of any type, without a value that is read.
-func session(p string) Rule {
-	return Rule{
-		Name: "sessions", Delete: true, Keys: p + "session:{user}", KeepIf: []Sign{{Exists: p + "user:{user}"}},
+func session(p string) rules.Rule {
+	return rules.Rule{
+		Name: "sessions", Delete: true, Keys: p + "session:{user}", KeepIf: []rules.Sign{{Exists: p + "user:{user}"}},
 		Related: []string{p + "cart:{user}"}, Grace: time.Minute,
 	}
 }
@@ -263,8 +264,8 @@ func TestARuleThatWasChangedBeginsAnew(t *testing.T) {
 		r.sweep("sessions")
 		r.pass("sessions", time.Hour)
 		changed := session(p)
-		changed.KeepIf = []Sign{{Exists: p + "account:{user}"}}
-		rule, err := compile(withDefaults(changed))
+		changed.KeepIf = []rules.Sign{{Exists: p + "account:{user}"}}
+		rule, err := compile(changed.WithDefaults())
 		require.NoError(t, err)
 		*r.set.rules[0] = *rule
 		require.Equal(t, map[string]int{waiting: 1}, r.sweep("sessions").Kept)

@@ -7,15 +7,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // A worker's key that has lost its expiry stays for ever, unless somebody still writes it.
 func TestWhatIsUnchangedAndWithoutExpiryGoesAfterItsGrace(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p := w.Prefix
-		r := newRig(t, w.Options, p, nil, Rule{
+		r := newRig(t, w.Options, p, nil, rules.Rule{
 			Name: "replies", Delete: true, Keys: p + "reply:{client}", Type: "list",
-			GoneIf: &Evidence{NoExpiry: true}, Grace: time.Hour,
+			GoneIf: &rules.Evidence{NoExpiry: true}, Grace: time.Hour,
 		})
 		for _, client := range []string{"dead", "busy", "late", "ends"} {
 			r.do("RPUSH", p+"reply:"+client, "1")
@@ -37,13 +38,13 @@ func TestAFieldThatIsMissingIsEvidence(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p := w.Prefix
 		r := newRig(t, w.Options, p, nil,
-			Rule{
+			rules.Rule{
 				Name: "ghosts", Delete: true, Keys: p + "job:{id}", Read: "hash",
-				GoneIf: &Evidence{Missing: ".created_at"}, Grace: time.Hour,
+				GoneIf: &rules.Evidence{Missing: ".created_at"}, Grace: time.Hour,
 			},
-			Rule{
+			rules.Rule{
 				Name: "texts", Delete: true, Keys: p + "text:{id}", Read: "json",
-				GoneIf: &Evidence{Missing: ".owner.id"}, Grace: time.Hour,
+				GoneIf: &rules.Evidence{Missing: ".owner.id"}, Grace: time.Hour,
 			})
 		r.do("HSET", p+"job:ghost", "last_heartbeat", "now")
 		r.do("HSET", p+"job:saved", "last_heartbeat", "now")
@@ -73,15 +74,15 @@ func TestAFieldThatIsMissingIsEvidence(t *testing.T) {
 func TestAWholeValueNamesTheOwner(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p := w.Prefix
-		beats := []Sign{{Field: &Field{Hash: p + "beats", Field: "{worker}", Unit: "ms", Within: time.Minute}}}
+		beats := []rules.Sign{{Field: &rules.Field{Hash: p + "beats", Field: "{worker}", Unit: "ms", Within: time.Minute}}}
 		r := newRig(t, w.Options, p, nil,
-			Rule{
+			rules.Rule{
 				Name: "routes", Delete: true, Keys: p + "route:{conn}", Read: "text",
-				Bind: map[string]string{"worker": "."}, KeepIf: beats, UnlessLost: []Reference{{Exists: p + "beats"}},
+				Bind: map[string]string{"worker": "."}, KeepIf: beats, UnlessLost: []rules.Reference{{Exists: p + "beats"}},
 			},
-			Rule{
-				Name: "presence", Delete: true, Members: &Members{Hash: p + "presence", As: "user"}, Read: "json",
-				Bind: map[string]string{"worker": ".node"}, KeepIf: beats, UnlessLost: []Reference{{Exists: p + "beats"}},
+			rules.Rule{
+				Name: "presence", Delete: true, Members: &rules.Members{Hash: p + "presence", As: "user"}, Read: "json",
+				Bind: map[string]string{"worker": ".node"}, KeepIf: beats, UnlessLost: []rules.Reference{{Exists: p + "beats"}},
 			})
 		r.do("HSET", p+"beats", "w1", ms(time.Now()), "w2", ms(time.Now().Add(-time.Hour)), "w3", "soon",
 			"w4", ms(time.Now().Add(-time.Hour)))
@@ -92,8 +93,8 @@ func TestAWholeValueNamesTheOwner(t *testing.T) {
 		r.do("HSET", p+"presence", "g", "w2")
 		require.Equal(t, map[string]int{alive: 1, waiting: 3, unknown: 1, unreadable: 1}, r.sweep("routes").Kept)
 		require.Equal(t, map[string]int{alive: 1, waiting: 3, unknown: 1, unreadable: 2}, r.result("presence").Kept)
-		r.pass("routes", defaultGrace)
-		r.pass("presence", defaultGrace)
+		r.pass("routes", rules.DefaultGrace)
+		r.pass("presence", rules.DefaultGrace)
 		r.do("HSET", p+"presence", "f", `{"node": "w4"}`)
 		r.do("SET", p+"route:f", "w4")
 		r.set.c.Client.AddHook(&before{command: "evalsha", with: `"seen"`, f: func() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // Go code and the script ask for some things both. Here each is asked alone.
@@ -88,8 +89,8 @@ func TestTheScriptItselfAsksForTheReferences(t *testing.T) {
 		t.Parallel()
 		p := w.Prefix
 		rule := session(p)
-		rule.KeepIf = []Sign{{Member: &Member{Set: p + "users", Of: "{user}"}}}
-		rule.UnlessLost = []Reference{{Exists: p + "users"}}
+		rule.KeepIf = []rules.Sign{{Member: &rules.Member{Set: p + "users", Of: "{user}"}}}
+		rule.UnlessLost = []rules.Reference{{Exists: p + "users"}}
 		r := newRig(t, w.Options, p, nil, rule)
 		r.do("SADD", p+"users", "b")
 		r.do("SET", p+"session:a", "old")
@@ -125,7 +126,7 @@ func TestAChannelOfWhichNoServerTellsKeeps(t *testing.T) {
 		t.Parallel()
 		p := w.Prefix
 		rule := session(p)
-		rule.KeepIf = []Sign{{Channel: p + "user:{user}"}}
+		rule.KeepIf = []rules.Sign{{Channel: p + "user:{user}"}}
 		r := newRig(t, w.Options, p, nil, rule)
 		r.do("SET", p+"session:a", "old")
 		r.set.c.Client.AddHook(&refusing{command: "pubsub", with: "numsub", times: 1})

@@ -7,14 +7,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // jobs is a rule about hashes of jobs, which live in one of two lists.
-func jobs(p string) Rule {
-	return Rule{
+func jobs(p string) rules.Rule {
+	return rules.Rule{
 		Name: "jobs", Delete: true, Keys: p + "job:{id}", Type: "hash", Only: map[string]string{"id": "integer"},
-		KeepIf: []Sign{
-			{Member: &Member{List: p + "wait", Of: "{id}"}}, {Member: &Member{List: p + "active", Of: "{id}"}},
+		KeepIf: []rules.Sign{
+			{Member: &rules.Member{List: p + "wait", Of: "{id}"}}, {Member: &rules.Member{List: p + "active", Of: "{id}"}},
 		},
 	}
 }
@@ -29,7 +30,7 @@ func TestAnElementOfAListIsASignOfLife(t *testing.T) {
 		r.do("RPUSH", p+"wait", "0", "10", "7")
 		r.do("RPUSH", p+"active", "1")
 		require.Equal(t, map[string]int{alive: 2, waiting: 2}, r.sweep("jobs").Kept)
-		r.pass("jobs", defaultGrace)
+		r.pass("jobs", rules.DefaultGrace)
 		r.set.c.Client.AddHook(&before{command: "evalsha", with: `"seen"`, f: func() {
 			r.do("RPUSH", p+"active", "2")
 		}})
@@ -54,7 +55,7 @@ func TestAListThatCannotTellKeeps(t *testing.T) {
 		require.Equal(t, map[string]int{alive: 1, unknown: 1}, r.sweep("jobs").Kept, "one element too many")
 		r.do("RPOP", p+"wait")
 		require.Equal(t, map[string]int{alive: 1, waiting: 1}, r.sweep("jobs").Kept)
-		r.pass("jobs", defaultGrace)
+		r.pass("jobs", rules.DefaultGrace)
 		lengthFirst := fmt.Sprintf(`"LINDEX",%q,"%d"],["_","LPOS"`, p+"wait", mostList)
 		r.set.c.Client.AddHook(&before{command: "evalsha", with: lengthFirst, f: func() {
 			r.do("RPUSH", p+"wait", "more", "1")

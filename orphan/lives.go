@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // lives counts the keys that the signs of life of a rule are about.
@@ -15,9 +17,9 @@ type lives struct {
 func (r *rule) lives() *lives { return &lives{of: r.life, count: make([]int, len(r.life))} }
 
 // templates are those of the keys with variables.
-func (l *lives) templates() (all []*template) {
+func (l *lives) templates() (all []*rules.Template) {
 	for _, s := range l.of {
-		if l.isKey(s) && len(s.key.variables()) > 0 {
+		if l.isKey(s) && len(s.key.Variables()) > 0 {
 			all = append(all, s.key)
 		}
 	}
@@ -28,8 +30,8 @@ func (l *lives) isKey(s sign) bool { return s.key != nil && s.kind != "channel" 
 
 func (l *lives) met(key string) {
 	for i, s := range l.of {
-		if l.isKey(s) && len(s.key.variables()) > 0 {
-			if _, ok := s.key.match(key); ok {
+		if l.isKey(s) && len(s.key.Variables()) > 0 {
+			if _, ok := s.key.Match(key); ok {
 				l.count[i]++
 			}
 		}
@@ -49,19 +51,19 @@ func (l *lives) silent(
 		switch {
 		case s.key == nil:
 		case s.kind == "channel":
-			foreseen = slices.ContainsFunc(r.UnlessLost, func(ref Reference) bool {
-				return ref.Channels != nil && ref.Channels.Pattern == s.key.glob()
+			foreseen = slices.ContainsFunc(r.UnlessLost, func(ref rules.Reference) bool {
+				return ref.Channels != nil && ref.Channels.Pattern == s.key.Glob()
 			})
 			err = c.Call(ctx, func(ctx context.Context) (err error) {
-				there, err = channelsMatch(ctx, c.Client(), s.key.glob())
+				there, err = channelsMatch(ctx, c.Client(), s.key.Glob())
 				return err
 			})
-		case len(s.key.variables()) > 0: // a list exists only while it has elements
+		case len(s.key.Variables()) > 0: // a list exists only while it has elements
 			there, foreseen = l.count[i] > 0, s.holds == "list" || r.othersCandidates(s.key)
 		default:
-			key := literal(s.key.text)
+			key := rules.Literal(s.key.String())
 			there = places[key] != none
-			foreseen = s.holds == "list" || slices.ContainsFunc(r.UnlessLost, func(ref Reference) bool {
+			foreseen = s.holds == "list" || slices.ContainsFunc(r.UnlessLost, func(ref rules.Reference) bool {
 				return slices.Contains(ref.ExistsAny, key)
 			})
 		}
@@ -71,22 +73,20 @@ func (l *lives) silent(
 		switch {
 		case there:
 		case foreseen:
-			found.notes = append(found.notes, fmt.Sprintf("keep_if[%d]: nothing is called %q now", i, s.key.text))
+			found.notes = append(found.notes, fmt.Sprintf("keep_if[%d]: nothing is called %q now", i, s.key.String()))
 		default:
 			found.cautions = append(found.cautions, fmt.Sprintf(
 				"keep_if[%d]: nothing is called %q, so it keeps nobody: is it spelled as the application does?",
-				i, s.key.text))
+				i, s.key.String()))
 		}
 	}
 	return found, nil
 }
 
 // othersCandidates reports whether these keys are another rule's candidates.
-func (r *rule) othersCandidates(t *template) bool {
+func (r *rule) othersCandidates(t *rules.Template) bool {
 	return slices.ContainsFunc(r.others, func(other *rule) bool {
-		return other.candidates != nil && slices.EqualFunc(other.candidates.parts, t.parts, func(a, b part) bool {
-			return a.variable == b.variable && (a.variable || a.text == b.text)
-		})
+		return other.candidates != nil && other.candidates.Glob() == t.Glob()
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // alone writes carts of users who have no session, so many of each.
@@ -28,7 +29,7 @@ func (r *rig) alone(p, user string, users, carts int) {
 }
 
 // withCarts is the rule of sessions, with related keys that a pattern finds.
-func withCarts(p string) Rule {
+func withCarts(p string) rules.Rule {
 	rule := session(p)
 	rule.Related = []string{p + "cart:{user}:*"}
 	return rule
@@ -77,7 +78,7 @@ func TestNamesOfRelatedKeysHaveABound(t *testing.T) {
 	t.Parallel()
 	s := &Set{c: Config{Interval: time.Minute}}
 	passOf := func() *pass {
-		x := &pass{sweep: &sweep{rule: &rule{Rule: Rule{Cap: 1000}}, set: s}, r: &Result{Kept: map[string]int{}}, lone: newLone()}
+		x := &pass{sweep: &sweep{rule: &rule{Rule: rules.Rule{Cap: 1000}}, set: s}, r: &Result{Kept: map[string]int{}}, lone: newLone()}
 		return x
 	}
 	text := make([]byte, 1<<20)
@@ -106,7 +107,7 @@ func TestWhatMayNotGoForNowIsLookedAtBeforeItsEvidenceEnds(t *testing.T) {
 		{5 * time.Minute, time.Minute}, {10 * time.Second, time.Hour}, {time.Hour, time.Minute},
 	} {
 		s := &Set{c: Config{Interval: c.interval}}
-		x := &pass{sweep: &sweep{rule: &rule{Rule: Rule{Grace: c.grace}}, set: s}}
+		x := &pass{sweep: &sweep{rule: &rule{Rule: rules.Rule{Grace: c.grace}}, set: s}}
 		x.lookAgain(1)
 		rest := c.interval / shortest // that the janitor leaves between two passes
 		ends := longest(s.apart(c.grace))

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/together"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // A caller makes calls to Redis on behalf of a look: a janitor.Pass, or a plan.
@@ -89,7 +90,7 @@ func (f *finding) keep(verdict, format string, args ...any) {
 }
 
 func (f *finding) because(format string, args ...any) {
-	f.why = append(f.why, spell(fmt.Sprintf(format, args...)))
+	f.why = append(f.why, rules.Spell(fmt.Sprintf(format, args...)))
 }
 
 func (f *finding) isWithout(field fieldPath) {
@@ -264,12 +265,12 @@ func (l *looking) undecided(yield func(*finding) bool) {
 
 // expand makes the name that a template stands for. A candidate that lacks a variable is
 // unreadable.
-func (l *looking) expand(f *finding, t *template) (string, bool) {
-	name, ok := t.expand(f.values)
+func (l *looking) expand(f *finding, t *rules.Template) (string, bool) {
+	name, ok := t.Expand(f.values)
 	if ok {
 		return name, true
 	}
-	f.keep(unreadable, "%s cannot be filled in", t.text)
+	f.keep(unreadable, "%s cannot be filled in", t.String())
 	return "", false
 }
 

@@ -4,55 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 )
-
-// spelledByte is a byte as templates, marks, reports and the log spell it where it is not text.
-var spelledByte = regexp.MustCompile(`\\x[0-9a-fA-F]{2}`)
-
-// isText reports whether a name can be written as it is, so that unspell reads it back.
-func isText(name string) bool {
-	for i := range len(name) {
-		if name[i] < ' ' || name[i] == 0x7f {
-			return false
-		}
-	}
-	return utf8.ValidString(name) && (!strings.Contains(name, `\x`) || !spelledByte.MatchString(name))
-}
-
-// spell writes a name as text that only this name has: control characters, and bytes that are not
-// UTF-8, become \xff. So does the backslash of a name that has \xff itself.
-func spell(name string) string {
-	if isText(name) {
-		return name
-	}
-	name = spelledByte.ReplaceAllStringFunc(name, func(itself string) string { return `\x5c` + itself[1:] })
-	var s strings.Builder
-	for len(name) > 0 {
-		r, size := utf8.DecodeRuneInString(name)
-		if r == utf8.RuneError && size == 1 || r < ' ' || r == 0x7f {
-			fmt.Fprintf(&s, `\x%02x`, name[0])
-		} else {
-			s.WriteString(name[:size])
-		}
-		name = name[size:]
-	}
-	return s.String()
-}
-
-// unspell is the name that a text spells.
-func unspell(text string) string {
-	if !strings.Contains(text, `\x`) {
-		return text
-	}
-	return spelledByte.ReplaceAllStringFunc(text, func(spelled string) string {
-		var b byte
-		_, _ = fmt.Sscanf(spelled[2:], "%x", &b)
-		return string([]byte{b})
-	})
-}
 
 // raw is text that JSON carries byte by byte, as cjson does: names need not be UTF-8.
 type raw string

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // A document that states that it is not over has no other field that could say more.
@@ -37,9 +38,9 @@ func TestASignOfLifeThatMissesAFieldKeepsWhateverTheOthersSay(t *testing.T) {
 			"bob": {"state": "away", "plan": "free"},
 			"eve": {"state": "active", "plan": "paid"},
 		}}
-		r := newRig(t, w.Options, p, source, Rule{
+		r := newRig(t, w.Options, p, source, rules.Rule{
 			Name: "carts", Delete: true, Keys: p + "cart:{user}", Grace: time.Minute,
-			KeepIf: []Sign{{Mongo: &Mongo{Collection: "users", ID: "{user}", All: []Condition{
+			KeepIf: []rules.Sign{{Mongo: &rules.Mongo{Collection: "users", ID: "{user}", All: []rules.Condition{
 				{Field: "state", In: []string{"active"}}, {Field: "plan", In: []string{"paid"}},
 			}}}},
 		})

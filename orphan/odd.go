@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // Odd is a candidate that looks unlike the others of its rule, and may match it by mistake.
@@ -62,7 +64,7 @@ func looks(value string) string {
 	for _, form := range []struct{ only, name string }{
 		{"integer", "a number"}, {"uuid", "a UUID"}, {"objectid", "an ObjectID"},
 	} {
-		if looksLike[form.only].MatchString(value) {
+		if rules.HasForm(value, form.only) {
 			return form.name
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // Rules of one Set may be about the same keys. A key that one of them keeps is not deleted by
@@ -37,7 +39,7 @@ func (r *rule) holds(key string) bool {
 	if r.container == nil {
 		return false
 	}
-	_, ok := r.container.match(key)
+	_, ok := r.container.Match(key)
 	return ok
 }
 
@@ -46,7 +48,7 @@ func (r *rule) candidate(key string) *candidate {
 	if r.candidates == nil {
 		return nil
 	}
-	values, ok := r.candidates.match(key)
+	values, ok := r.candidates.Match(key)
 	if c := (&candidate{key: key, values: values}); ok && r.ours(c) {
 		return c
 	}
@@ -125,8 +127,8 @@ func (l *looking) unclaimed(ctx context.Context, names []string, keys map[string
 
 // belongs reports whether a related key is its candidate's alone. One whose name would be read with
 // other values, as that of a member with a ':', could as well be somebody else's.
-func (r *rule) belongs(t *template, key string, f *finding) bool {
-	values, ok := t.match(key)
+func (r *rule) belongs(t *rules.Template, key string, f *finding) bool {
+	values, ok := t.Match(key)
 	if !ok || r.anothers(key) {
 		return false
 	}

@@ -1,14 +1,13 @@
 package orphan
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 func TestAKeyThatOneRuleKeepsDoesNotGoByAnother(t *testing.T) {
@@ -16,11 +15,11 @@ func TestAKeyThatOneRuleKeepsDoesNotGoByAnother(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		p := w.Prefix
-		keys := func(name, keys, sign string, related ...string) Rule {
-			return Rule{Name: name, Delete: true, Keys: p + keys, KeepIf: []Sign{{Exists: p + sign}},
-				UnlessLost: []Reference{{Exists: p + "up-" + name}}, Grace: time.Minute, Related: related}
+		keys := func(name, keys, sign string, related ...string) rules.Rule {
+			return rules.Rule{Name: name, Delete: true, Keys: p + keys, KeepIf: []rules.Sign{{Exists: p + sign}},
+				UnlessLost: []rules.Reference{{Exists: p + "up-" + name}}, Grace: time.Minute, Related: related}
 		}
-		rules := []Rule{
+		rules := []rules.Rule{
 			keys("users", "user:{u}", "session:{u}", p+"user:{u}:cart", p+"user:{u}:log:*"),
 			keys("carts", "user:{u}:cart", "order:{u}"),
 			keys("payers", "user:{u}", "order:{u}"),
@@ -57,10 +56,10 @@ func TestAKeyOfTwoRulesHasToBeCondemnedForTheGraceOfBoth(t *testing.T) {
 		p := w.Prefix
 		short, long, old := session(p), session(p), session(p)
 		long.Name, long.Grace, long.Delete = "long", 10*time.Minute, false
-		old.Name, old.MinAge, old.Delete = "old", &Age{FromTTL: 2 * time.Hour, Over: 20 * time.Minute}, false
+		old.Name, old.MinAge, old.Delete = "old", &rules.Age{FromTTL: 2 * time.Hour, Over: 20 * time.Minute}, false
 		long.Related, old.Related = nil, nil
 		for name, other := range map[string]struct {
-			rule  Rule
+			rule  rules.Rule
 			after time.Duration
 		}{"long": {long, 9 * time.Minute}, "old": {old, 19 * time.Minute}} {
 			t.Run(name, func(t *testing.T) {
@@ -85,9 +84,9 @@ func TestAMemberTakesNoKeyWhoseNameIsReadOtherwise(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		p := w.Prefix
-		r := newRig(t, w.Options, p, nil, Rule{
-			Name: "queue", Delete: true, Members: &Members{ZSet: p + "queue", As: "user"}, Grace: time.Minute,
-			KeepIf: []Sign{{Exists: p + "seat:{user}"}}, Related: []string{p + "user:{user}"},
+		r := newRig(t, w.Options, p, nil, rules.Rule{
+			Name: "queue", Delete: true, Members: &rules.Members{ZSet: p + "queue", As: "user"}, Grace: time.Minute,
+			KeepIf: []rules.Sign{{Exists: p + "seat:{user}"}}, Related: []string{p + "user:{user}"},
 		})
 		r.do("ZADD", p+"queue", 1, "ann:profile", 1, "bob", 1, "cyd{x}")
 		for _, key := range []string{"user:ann:profile", "user:bob", "user:cyd{x}"} {
@@ -106,9 +105,9 @@ func TestAMemberTakesNoKeyWhoseNameIsReadOtherwise(t *testing.T) {
 func TestRelatedKeysOfAMemberWithAColonStay(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p := w.Prefix
-		rule := Rule{
-			Name: "queue", Delete: true, Members: &Members{Set: p + "queue", As: "user"}, Grace: time.Minute,
-			KeepIf: []Sign{{Exists: p + "seat:{user}"}}, Related: []string{p + "user:{user}", p + "log:{user}:cart"},
+		rule := rules.Rule{
+			Name: "queue", Delete: true, Members: &rules.Members{Set: p + "queue", As: "user"}, Grace: time.Minute,
+			KeepIf: []rules.Sign{{Exists: p + "seat:{user}"}}, Related: []string{p + "user:{user}", p + "log:{user}:cart"},
 		}
 		r := newRig(t, w.Options, p, nil, rule)
 		r.do("SET", p+"seat:ann", 1)
@@ -137,13 +136,13 @@ func TestAVariableTakesNoNameThatIsNotMeant(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		p := w.Prefix
-		replies := Rule{
+		replies := rules.Rule{
 			Name: "replies", Delete: true, Keys: p + "shop:{client}.reply.pidbox", Grace: time.Minute,
-			KeepIf: []Sign{{Exists: p + "client:{client}"}},
+			KeepIf: []rules.Sign{{Exists: p + "client:{client}"}},
 		}
-		workers := Rule{
+		workers := rules.Rule{
 			Name: "workers", Delete: true, Keys: p + "worker:{host}:{pid}", Type: "string", Grace: time.Minute,
-			Not: map[string][]string{"host": {"ping"}}, KeepIf: []Sign{{Exists: p + "alive:{host}:{pid}"}},
+			Not: map[string][]string{"host": {"ping"}}, KeepIf: []rules.Sign{{Exists: p + "alive:{host}:{pid}"}},
 		}
 		r := newRig(t, w.Options, p, nil, replies, workers)
 		for _, key := range []string{"shop:7.reply.pidbox", "shop:_kombu.binding.reply.pidbox", "worker:web:1", "worker:ping:web"} {
@@ -162,80 +161,11 @@ func TestAVariableTakesNoNameThatIsNotMeant(t *testing.T) {
 
 func TestWhereOnlySaysTheFormAVariableMayHoldWhatFollows(t *testing.T) {
 	t.Parallel()
-	r, err := compile(Rule{Keys: "x:{id}-seat", Only: map[string]string{"id": "uuid"}, KeepIf: []Sign{{Exists: "y:{id}"}}})
+	r, err := compile(rules.Rule{Keys: "x:{id}-seat", Only: map[string]string{"id": "uuid"}, KeepIf: []rules.Sign{{Exists: "y:{id}"}}})
 	require.NoError(t, err)
 	require.NotNil(t, r.ofKey("x:123e4567-e89b-12d3-a456-426614174000-seat"))
-	r, err = compile(Rule{Keys: "x:{id}-seat", KeepIf: []Sign{{Exists: "y:{id}"}}})
+	r, err = compile(rules.Rule{Keys: "x:{id}-seat", KeepIf: []rules.Sign{{Exists: "y:{id}"}}})
 	require.NoError(t, err)
 	require.Nil(t, r.ofKey("x:a-b-seat"))
 	require.NotNil(t, r.ofKey("x:a-seat"))
-}
-
-func TestRulesThatAreDangerousTogetherAreWarnedOf(t *testing.T) {
-	t.Parallel()
-	for want, text := range map[string]string{
-		"is about the same candidates": `
-- {name: a, keys: "cart:{u}", keep_if: [{exists: "session:{u}"}], unless_lost: [{exists: up}]}
-- {name: b, keys: "cart:{x}", keep_if: [{exists: "order:{x}"}], unless_lost: [{exists: up}]}`,
-		"about the same candidates: they": `
-- {name: a, members: {set: all, as: u}, keep_if: [{exists: "session:{u}"}], unless_lost: [{exists: up}]}
-- {name: b, members: {set: all, as: u}, keep_if: [{exists: "order:{u}"}], unless_lost: [{exists: up}]}`,
-		"can be a candidate of rules[1]": `
-- {name: a, keys: "user:{u}", keep_if: [{exists: "session:{u}"}], unless_lost: [{exists: up}], related: ["user:{u}:*"]}
-- {name: b, keys: "user:{u}:cart", keep_if: [{exists: "order:{u}"}], unless_lost: [{exists: up}]}`,
-		"takes members out of online": `
-- {name: a, members: {set: online, as: u}, keep_if: [{exists: "seat:{u}"}], unless_lost: [{exists: up}]}
-- {name: b, keys: "cart:{u}", keep_if: [{member: {set: online, of: "{u}"}}], unless_lost: [{exists: online}]}`,
-		"if a fleet on this Redis has the default names": `
-- {name: a, keys: "instance:heartbeat:{i}", keep_if: [{exists: "x:{i}"}], unless_lost: [{exists: up}]}`,
-		"or_for: 1ms is short": `
-- {name: a, keys: "bot:{b}", keep_if: [{member: {set: bots, of: "{b}"}}], unless_lost: [{exists_any: [bots], or_for: 1ms}]}`,
-		"within: 1ms is short": `
-- {name: a, keys: "cart:{u}", keep_if: [{score: {zset: seen, of: "{u}", unit: ms, within: 1ms}}], unless_lost: [{exists: seen}]}`,
-		"has the empty text": `
-- {name: a, keys: "room:{r}", read: json, gone_if: {value: {field: .owner, in: [""]}}}`,
-		"may be in use again": `
-- {name: a, keys: "room:{r}", gone_if: {mongo: {collection: rooms, id: "{r}", all: [{field: status, in: [closed]}]}}}`,
-	} {
-		rules, err := Parse([]byte("rules:" + text + "\n"))
-		require.NoError(t, err, want)
-		require.NoError(t, Validate(rules, guard.Layout{Prefix: "{cleanup}:"}), want)
-		warnings := Warnings(rules)
-		require.Len(t, warnings, 1, want)
-		require.Contains(t, warnings[0], want)
-	}
-	rules, err := Parse([]byte(strings.TrimSpace(`
-rules:
-- {name: a, keys: "x:{id}", only: {id: uuid}, keep_if: [{exists: "s:{id}"}], unless_lost: [{exists: up}]}
-- {name: b, keys: "x:{id}", only: {id: integer}, keep_if: [{exists: "s:{id}"}], unless_lost: [{exists: up}]}`)))
-	require.NoError(t, err)
-	require.Empty(t, Warnings(rules))
-}
-
-func TestThatRelatedKeysStayIsNoted(t *testing.T) {
-	t.Parallel()
-	rules, err := Parse([]byte(`rules:
-- {name: a, members: {set: queue, as: u}, keep_if: [{exists: "seat:{u}"}], unless_lost: [{exists: up}], related: ["user:{u}"]}`))
-	require.NoError(t, err)
-	require.Empty(t, Warnings(rules))
-	require.Len(t, Notes(rules), 1)
-	require.Contains(t, Notes(rules)[0], "with a ':' or a brace")
-	rules[0].Only = map[string]string{"u": "uuid"}
-	require.Empty(t, Notes(rules))
-}
-
-func TestListsThatAreEmptyAreAsGoodAsNone(t *testing.T) {
-	t.Parallel()
-	alive := []Sign{{Exists: "user:{id}"}}
-	for _, r := range []Rule{
-		{GoneIf: &Evidence{Mongo: &Mongo{Collection: "c", ID: "{id}", All: []Condition{}}}},
-		{GoneIf: &Evidence{Mongo: &Mongo{Collection: "c", ID: "{id}", All: []Condition{{Field: "a", In: []string{}}}}}},
-		{Read: "json", KeepIf: []Sign{{Value: &Value{Field: ".a", In: []string{}}}}},
-		{KeepIf: alive, UnlessLost: []Reference{{ExistsAny: []string{}}}},
-		{KeepIf: alive, Not: map[string][]string{"id": {}}},
-		{KeepIf: []Sign{}},
-	} {
-		r.Name, r.Keys = "carts", "cart:{id}"
-		require.Error(t, Validate([]Rule{r}, guard.Layout{}), "%+v", r)
-	}
 }

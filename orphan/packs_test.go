@@ -2,47 +2,28 @@ package orphan
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-func packRules(t *testing.T, name string) []Rule {
+func packRules(t *testing.T, name string) []rules.Rule {
 	t.Helper()
-	text, ok := Pack(name)
+	text, ok := rules.Pack(name)
 	require.True(t, ok, name)
-	rules, err := Parse(text)
+	rules, err := rules.Parse(text)
 	require.NoError(t, err)
 	return rules
-}
-
-func TestPacksAreWithoutFaultAndFitTogether(t *testing.T) {
-	var all []Rule
-	for _, name := range Packs() {
-		text, _ := Pack(name)
-		require.NoError(t, valid(t, text), name)
-		for _, head := range []string{"Pack " + name + ": ", "Leaks: ", "Tried: ", "Reports: ", "Never touches: "} {
-			require.Contains(t, "\n"+string(text), "\n# "+head, name)
-		}
-		for _, r := range packRules(t, name) {
-			require.True(t, strings.HasPrefix(r.Name, name+"-"), r.Name)
-			require.True(t, r.Delete && r.Bin > 0, r.Name)
-			all = append(all, r)
-		}
-	}
-	require.NoError(t, Validate(all, guard.Layout{Prefix: "{cleanup}:"}))
 }
 
 // What the libraries of the packs write while they live, and what they leave.
 func TestPacksByTheShapesOfTheirLibraries(t *testing.T) {
 	s := redistest.Start(t)
-	var rules []Rule
+	var rules []rules.Rule
 	for _, name := range []string{"celery", "node-resque", "rq", "sidekiq", "spring-session"} {
 		rules = append(rules, packRules(t, name)...)
 	}
@@ -108,22 +89,4 @@ func TestPacksByTheShapesOfTheirLibraries(t *testing.T) {
 	require.ElementsMatch(t, []string{"web:1:mail", "web:3:mail", "ruby:1:mail"}, r.rdb.SMembers(t.Context(), "resque:workers").Val())
 	require.ElementsMatch(t, []string{live, `"` + live + `"`, "\xac\xed\x00\x05t\x00$" + live},
 		r.rdb.SMembers(t.Context(), principal+"ann").Val())
-}
-
-// Whoever made a pack has weighed its rules. Beside others they are warned of like any rule.
-func TestPacksThemselvesAreNotWarnedOf(t *testing.T) {
-	t.Parallel()
-	var all []Rule
-	for _, name := range Packs() {
-		text, _ := Pack(name)
-		rules, err := Parse(text)
-		require.NoError(t, err)
-		require.Empty(t, Warnings(rules), name)
-		all = append(all, rules...)
-	}
-	require.Empty(t, Warnings(all))
-	require.Equal(t, packed(), all)
-	changed := slices.Clone(all)
-	changed[0].Grace *= 2
-	require.NotEmpty(t, Warnings(changed))
 }

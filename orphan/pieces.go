@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // Values too large for one command are read in pieces, so that none blocks the server for long.
@@ -197,7 +198,7 @@ func (p *pieces) consumers(answer *redis.Cmd) {
 	}
 	for _, one := range all {
 		ms, _ := pairs(one)["idle"].(int64)
-		if idle := time.Duration(ms) * time.Millisecond; idle < longest(max(p.Grace, leastGrace)) {
+		if idle := time.Duration(ms) * time.Millisecond; idle < longest(max(p.Grace, rules.LeastGrace)) {
 			p.id.used = fmt.Sprintf("a consumer has read it %s ago", idle)
 		}
 	}
@@ -245,7 +246,7 @@ func pairs(reply any) map[string]any {
 func sortedPairs(m map[any]any) string {
 	all := pairs(m)
 	var s strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(all)) {
+	for _, name := range sorted(all) {
 		s.WriteString("|" + digest(name) + valueText(all[name]))
 	}
 	return "%" + s.String()

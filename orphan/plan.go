@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc"
+
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // A Finding is the result of a look at one candidate.
@@ -46,7 +48,7 @@ func (s *Set) Plan(ctx context.Context, limit int) ([]Plan, error) {
 }
 
 // boarding joins a walk for the keys of a rule, and of more templates.
-type boarding func(servers *topology, more ...*template) *rider
+type boarding func(servers *topology, more ...*rules.Template) *rider
 
 // together calls do for all rules at once, so that they share one walk. It returns the error of
 // the first failed rule in their order.
@@ -60,7 +62,7 @@ func (s *Set) together(
 		arrived := ws.expect()
 		all.Go(func() {
 			defer arrived()
-			err := do(i, r, c, func(servers *topology, more ...*template) *rider {
+			err := do(i, r, c, func(servers *topology, more ...*rules.Template) *rider {
 				defer arrived()
 				return ws.join(servers, slices.Concat(r.templates(), more))
 			})
@@ -184,7 +186,7 @@ func (r *rule) finding(f *finding, n *notes) Finding {
 	}
 	spelled := slices.Clone(related)
 	for i, key := range spelled {
-		spelled[i] = spell(key)
+		spelled[i] = rules.Spell(key)
 	}
 	return Finding{
 		Rule: r.Name, Name: f.name(), Related: spelled, Verdict: f.verdict, Why: f.why, Since: n.marks[f.name()].at,

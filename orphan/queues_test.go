@@ -8,16 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // One rule is about the finished jobs of all queues. What a queue relies on is asked for each.
 func TestMembersOfManyKeys(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p := w.Prefix
-		r := newRig(t, w.Options, p, nil, Rule{
-			Name: "done", Delete: true, Members: &Members{ZSet: p + "q:{queue}:done", As: "job"},
-			KeepIf:     []Sign{{Exists: p + "q:{queue}:{job}"}},
-			UnlessLost: []Reference{{Exists: p + "q:{queue}:id"}}, Related: []string{p + "q:{queue}:{job}:logs"},
+		r := newRig(t, w.Options, p, nil, rules.Rule{
+			Name: "done", Delete: true, Members: &rules.Members{ZSet: p + "q:{queue}:done", As: "job"},
+			KeepIf:     []rules.Sign{{Exists: p + "q:{queue}:{job}"}},
+			UnlessLost: []rules.Reference{{Exists: p + "q:{queue}:id"}}, Related: []string{p + "q:{queue}:{job}:logs"},
 			Only: map[string]string{"job": "integer"}, Bin: time.Hour,
 		})
 		for i := range 3 {
@@ -33,7 +34,7 @@ func TestMembersOfManyKeys(t *testing.T) {
 		r.do("ZADD", p+"q:a b:done", 1, "2")
 		r.do("RPUSH", p+"q:1:9:logs", "line") // without its member
 		require.Equal(t, map[string]int{alive: 4, unknown: 1, waiting: 2}, r.sweep("done").Kept)
-		r.pass("done", defaultGrace)
+		r.pass("done", rules.DefaultGrace)
 		found, err := r.set.Explain(t.Context(), p+"q:1:done 2")
 		require.NoError(t, err)
 		require.Equal(t, []string{p + "q:1:done 2", condemned}, []string{found[0].Name, found[0].Verdict})
@@ -50,11 +51,11 @@ func TestMembersOfManyKeys(t *testing.T) {
 func TestWhatACandidateReliesOnIsAskedAgainAtTheDelete(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p := w.Prefix
-		r := newRig(t, w.Options, p, nil, Rule{
+		r := newRig(t, w.Options, p, nil, rules.Rule{
 			Name: "jobs", Delete: true, Keys: p + "q:{queue}:{job}", Type: "hash",
 			Not:        map[string][]string{"job": {"id", "meta"}},
-			KeepIf:     []Sign{{Member: &Member{ZSet: p + "q:{queue}:done", Of: "{job}"}}, {Member: &Member{List: p + "q:{queue}:wait", Of: "{job}"}}},
-			UnlessLost: []Reference{{Exists: p + "q:{queue}:id"}},
+			KeepIf:     []rules.Sign{{Member: &rules.Member{ZSet: p + "q:{queue}:done", Of: "{job}"}}, {Member: &rules.Member{List: p + "q:{queue}:wait", Of: "{job}"}}},
+			UnlessLost: []rules.Reference{{Exists: p + "q:{queue}:id"}},
 		})
 		for _, queue := range []string{"a", "b"} {
 			r.do("SET", p+"q:"+queue+":id", "3")
@@ -66,7 +67,7 @@ func TestWhatACandidateReliesOnIsAskedAgainAtTheDelete(t *testing.T) {
 			}
 		}
 		require.Equal(t, map[string]int{foreign: 2 * 4, alive: 4, waiting: 2}, r.sweep("jobs").Kept)
-		r.pass("jobs", defaultGrace)
+		r.pass("jobs", rules.DefaultGrace)
 		r.set.c.Client.AddHook(&before{command: "evalsha", with: `"seen"`, f: func() { r.do("DEL", p+"q:a:id") }})
 		require.Equal(t, 1, r.sweep("jobs").Kept[changed])
 		require.True(t, r.exists(p+"q:a:uuid-3", p+"q:a:meta", p+"q:b:meta", p+"q:b:uuid-1", p+"q:b:uuid-2"))
@@ -77,9 +78,9 @@ func TestWhatACandidateReliesOnIsAskedAgainAtTheDelete(t *testing.T) {
 func TestANameThatBeginsWithAVariable(t *testing.T) {
 	s := redistest.Start(t)
 	r := newRig(t, s.Options(), "", nil,
-		Rule{
+		rules.Rule{
 			Name: "replies", Delete: true, Keys: "{client}.reply.pidbox", Only: map[string]string{"client": "uuid"},
-			GoneIf: &Evidence{NoExpiry: true}, Grace: time.Hour,
+			GoneIf: &rules.Evidence{NoExpiry: true}, Grace: time.Hour,
 		},
 		session(""))
 	uuid := "123e4567-e89b-12d3-a456-426614174000"

@@ -156,7 +156,7 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 		f.values[name] = text
 	}
 	for name := range l.bind {
-		if !l.fits(name, f.values) {
+		if !l.Fits(name, f.values[name]) {
 			f.keep(foreign, "{%s} is %q, which is not what only and not say", name, f.values[name])
 			return
 		}

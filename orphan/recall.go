@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -57,7 +55,7 @@ func ReadMarks(
 		return nil, err
 	}
 	var marks []Mark
-	for _, rule := range slices.Sorted(maps.Keys(passes)) {
+	for _, rule := range sorted(passes) {
 		text, err := client.HGet(ctx, marksKey(l, rule), name).Result()
 		if errors.Is(err, redis.Nil) {
 			continue

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // goneSince is the field of a rule's state with the time since which none of these keys exists. The
@@ -77,7 +79,7 @@ func (r *rule) references(ctx context.Context, c caller, n *notes, at time.Time)
 }
 
 // gone notes since when none of a reference's keys exists, and returns which is lost.
-func (found *references) gone(ref Reference, field string, there bool, n *notes, at time.Time) string {
+func (found *references) gone(ref rules.Reference, field string, there bool, n *notes, at time.Time) string {
 	was, noted := n.state[field]
 	switch {
 	case there && noted:
@@ -128,7 +130,7 @@ func (l *looking) premised(ctx context.Context) error {
 const likelyFields = 100
 
 // contradicts reports whether the hash has fields while no channel has a subscriber.
-func contradicts(ctx context.Context, c caller, ref *Channels) (string, error) {
+func contradicts(ctx context.Context, c caller, ref *rules.Channels) (string, error) {
 	var some []string // of the hash's fields: those are likely to have a channel
 	hash := ref.When.HashNotEmpty
 	err := c.Call(ctx, func(ctx context.Context) (err error) {

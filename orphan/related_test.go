@@ -11,6 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // Two patterns of related keys may find one key, and SCAN may give it twice.
@@ -45,9 +46,9 @@ func TestAMemberWithoutANameIsLeftAlone(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		p := w.Prefix
-		rule := Rule{
-			Name: "waiting", Delete: true, Members: &Members{Set: p + "waiting", As: "user"},
-			KeepIf: []Sign{{Exists: p + "user:{user}"}}, Grace: time.Minute,
+		rule := rules.Rule{
+			Name: "waiting", Delete: true, Members: &rules.Members{Set: p + "waiting", As: "user"},
+			KeepIf: []rules.Sign{{Exists: p + "user:{user}"}}, Grace: time.Minute,
 		}
 		r := newRig(t, w.Options, p, nil, rule)
 		r.do("SADD", p+"waiting", "", "a")
@@ -65,9 +66,9 @@ func TestAMemberWithoutANameIsLeftAlone(t *testing.T) {
 func TestAUserWhoMayNotBinDeletesNothing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	rule := Rule{
-		Name: "waiting", Delete: true, Members: &Members{ZSet: "waiting", As: "user"},
-		KeepIf: []Sign{{Exists: "user:{user}"}}, Related: []string{"cart:{user}"}, Grace: time.Minute, Bin: time.Hour,
+	rule := rules.Rule{
+		Name: "waiting", Delete: true, Members: &rules.Members{ZSet: "waiting", As: "user"},
+		KeepIf: []rules.Sign{{Exists: "user:{user}"}}, Related: []string{"cart:{user}"}, Grace: time.Minute, Bin: time.Hour,
 	}
 	for i, may := range []string{"-hset", "-persist", "-set", "-rename", "-zadd", "-zrem", ""} {
 		name := fmt.Sprint("user", i)

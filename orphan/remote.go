@@ -15,6 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/slot"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // On a Cluster the fence, the marks and the log are on one server ("home"), and the keys to
@@ -351,7 +352,7 @@ func (x *pass) moveAway(ctx context.Context, intents []intent, went map[string]b
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("orphan: %s: %w", spell(string(i.Key)), err)
+			return fmt.Errorf("orphan: %s: %w", rules.Spell(string(i.Key)), err)
 		}
 		went[i.ID] = said == 1
 	}

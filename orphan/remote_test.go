@@ -14,6 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // On a Cluster each key goes by itself: its related keys must not go from one that stays.
@@ -98,9 +99,9 @@ func (a *after) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestOnAClusterAReferenceThatIsLostDuringAPassKeepsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
-	r := newClusterRig(t, c, nil, Rule{
-		Name: "states", Delete: true, Keys: "state:{bot}", KeepIf: []Sign{{Member: &Member{Set: "bots", Of: "{bot}"}}},
-		UnlessLost: []Reference{{Exists: "bots"}}, Grace: time.Minute,
+	r := newClusterRig(t, c, nil, rules.Rule{
+		Name: "states", Delete: true, Keys: "state:{bot}", KeepIf: []rules.Sign{{Member: &rules.Member{Set: "bots", Of: "{bot}"}}},
+		UnlessLost: []rules.Reference{{Exists: "bots"}}, Grace: time.Minute,
 	})
 	r.do("SADD", "bots", "other")
 	r.do("SET", "state:a", "old")
@@ -148,9 +149,9 @@ func TestOnAClusterAMarkOfBeforeAnotherMasterWasRestartedIsWorthless(t *testing.
 func TestOnAClusterAMasterThatIsRestartedBeforeTheLastLookKeepsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
-	r := newClusterRig(t, c, nil, Rule{
-		Name: "states", Delete: true, Keys: "state:{bot}", KeepIf: []Sign{{Exists: "alive:{bot}"}},
-		UnlessLost: []Reference{{Exists: "bots"}}, Grace: time.Minute,
+	r := newClusterRig(t, c, nil, rules.Rule{
+		Name: "states", Delete: true, Keys: "state:{bot}", KeepIf: []rules.Sign{{Exists: "alive:{bot}"}},
+		UnlessLost: []rules.Reference{{Exists: "bots"}}, Grace: time.Minute,
 	})
 	r.do("SADD", "bots", "other")
 	bot := 0
@@ -187,9 +188,9 @@ func TestOnAClusterANodeThatHangsKeepsNothing(t *testing.T) {
 	patient := lease.ClusterOptions(c.Options())
 	patient.DialTimeout, patient.ReadTimeout, patient.ContextTimeoutEnabled = 10*time.Second, 10*time.Second, true
 	control := redis.NewClusterClient(lease.ClusterOptions(c.Options()))
-	r := newRigOn(t, c.Client(), redis.NewClusterClient(patient), control, "{cleanup}:", nil, Rule{
+	r := newRigOn(t, c.Client(), redis.NewClusterClient(patient), control, "{cleanup}:", nil, rules.Rule{
 		Name: "states", Delete: true, Keys: "state:{bot}", Grace: time.Minute,
-		KeepIf: []Sign{{Exists: "alive:{bot}"}}, UnlessLost: []Reference{{Exists: "bots"}},
+		KeepIf: []rules.Sign{{Exists: "alive:{bot}"}}, UnlessLost: []rules.Reference{{Exists: "bots"}},
 	})
 	r.do("SADD", "bots", "other")
 	r.do("SET", "state:1", "old")

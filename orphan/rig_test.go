@@ -17,6 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -34,7 +35,7 @@ type rig struct {
 	results map[string]Result // the last full one of each rule
 }
 
-func newRig(t *testing.T, options *redis.Options, prefix string, source Source, rules ...Rule) *rig {
+func newRig(t *testing.T, options *redis.Options, prefix string, source Source, rules ...rules.Rule) *rig {
 	t.Helper()
 	return newRigOn(t, redis.NewClient(options), redis.NewClient(options), redis.NewClient(lease.Options(options)),
 		prefix, source, rules...)
@@ -42,14 +43,14 @@ func newRig(t *testing.T, options *redis.Options, prefix string, source Source, 
 
 // newRigOn is newRig with clients of the test, of the sweeps, and of the lease. It closes them.
 // Names of keys begin with the prefix: other tests are on the same server.
-func newRigOn(t *testing.T, rdb, data, control redis.UniversalClient, prefix string, source Source, rules ...Rule) *rig {
+func newRigOn(t *testing.T, rdb, data, control redis.UniversalClient, prefix string, source Source, rules ...rules.Rule) *rig {
 	t.Helper()
 	return newRigEvery(t, 30*time.Minute, rdb, data, control, prefix, source, rules...)
 }
 
 // newRigEvery is newRigOn with another interval.
 func newRigEvery(t *testing.T, interval time.Duration, rdb, data, control redis.UniversalClient, prefix string,
-	source Source, rules ...Rule,
+	source Source, rules ...rules.Rule,
 ) *rig {
 	t.Helper()
 	r := &rig{t: t, rdb: rdb, layout: guard.Layout{Prefix: prefix}, results: map[string]Result{}}

@@ -12,10 +12,11 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // often is a rig with full passes so far apart that some others fit in between.
-func often(t *testing.T, w redistest.World, rules ...Rule) *rig {
+func often(t *testing.T, w redistest.World, rules ...rules.Rule) *rig {
 	t.Helper()
 	client := func() *redis.Client { return redis.NewClient(w.Options) }
 	return newRigEvery(t, 30*time.Second, client(), client(), redis.NewClient(lease.Options(w.Options)), w.Prefix, nil,

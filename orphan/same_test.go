@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // fill makes a key of more elements than are compared whole. In Lua, as there are many.
@@ -94,9 +95,9 @@ func TestTheExpiryOfAFieldIsPartOfWhatItIs(t *testing.T) {
 	expires := func(t *testing.T, o *redis.Options, p string) (offered bool) {
 		keys := session(p)
 		keys.Related = nil
-		members := Rule{
-			Name: "members", Delete: true, Members: &Members{Hash: p + "members", As: "user"},
-			KeepIf: []Sign{{Exists: p + "user:{user}"}}, Grace: time.Minute, Bin: time.Hour,
+		members := rules.Rule{
+			Name: "members", Delete: true, Members: &rules.Members{Hash: p + "members", As: "user"},
+			KeepIf: []rules.Sign{{Exists: p + "user:{user}"}}, Grace: time.Minute, Bin: time.Hour,
 		}
 		r := newRig(t, o, p, nil, keys, members)
 		r.do("HSET", p+"members", "ann", 1, "bob", 1, "cyd", 1)
@@ -164,9 +165,9 @@ func TestAMissingFieldIsNoEnd(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		p := w.Prefix
-		r := newRig(t, w.Options, p, nil, Rule{
+		r := newRig(t, w.Options, p, nil, rules.Rule{
 			Name: "rooms", Delete: true, Keys: p + "room:{id}", Read: "json",
-			GoneIf: &Evidence{Value: &Value{Field: ".end", In: []string{"", "true"}}},
+			GoneIf: &rules.Evidence{Value: &rules.Value{Field: ".end", In: []string{"", "true"}}},
 		})
 		for i, text := range []string{`{}`, `{"end":null}`, `{"end":{}}`, `{"end":[""]}`, `{"end":1.5}`, `{"end":"\ud800"}`} {
 			r.do("SET", p+"room:"+string(rune('a'+i)), text)
@@ -183,18 +184,18 @@ func TestAMissingFieldIsNoEnd(t *testing.T) {
 func TestATimeThatStandsForNoneIsNoStatement(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	before := Condition{Field: "at", Before: time.Hour}
+	before := rules.Condition{Field: "at", Before: time.Hour}
 	for _, at := range []any{
 		time.Time{}, time.UnixMilli(0), time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC),
 		int64(0), "1970-01-01",
 	} {
-		holds, known := before.holds(Document{"at": at}, now)
-		require.Equal(t, []bool{false, false}, []bool{holds, known}, at)
+		is, known := holds(before, Document{"at": at}, now)
+		require.Equal(t, []bool{false, false}, []bool{is, known}, at)
 	}
-	holds, known := before.holds(Document{"at": now.Add(-2 * time.Hour)}, now)
-	require.True(t, holds && known)
-	holds, known = before.holds(Document{"at": now}, now)
-	require.True(t, !holds && known)
+	is, known := holds(before, Document{"at": now.Add(-2 * time.Hour)}, now)
+	require.True(t, is && known)
+	is, known = holds(before, Document{"at": now}, now)
+	require.True(t, !is && known)
 }
 
 // A deployment writes a shorter expiry than the rule says: what is new looks old.
@@ -202,7 +203,7 @@ func TestAnAgeFromAnExpiryHasToBeSeen(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p := w.Prefix
 		rule := session(p)
-		rule.MinAge = &Age{FromTTL: time.Hour, Over: 10 * time.Minute}
+		rule.MinAge = &rules.Age{FromTTL: time.Hour, Over: 10 * time.Minute}
 		r := newRig(t, w.Options, p, nil, rule)
 		r.do("SET", p+"session:a", 1, "EX", 600)
 		require.Equal(t, map[string]int{young: 1}, r.sweep("sessions").Kept)

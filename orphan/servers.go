@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -157,7 +156,7 @@ func (t *topology) changed(later *topology) error {
 		return all
 	}
 	was, is := lives(t), lives(later)
-	if !slices.Equal(slices.Sorted(maps.Keys(was)), slices.Sorted(maps.Keys(is))) {
+	if !slices.Equal(sorted(was), sorted(is)) {
 		return cmp.Or(later.fault, errors.New("orphan: slots have moved to another master"))
 	}
 	for claim, life := range was {

@@ -18,11 +18,12 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // Config configures a Set.
 type Config struct {
-	Rules []Rule
+	Rules []rules.Rule
 	// Client serves the sweeps' reads and deletes. It is the janitor's, and not closed here.
 	Client redis.UniversalClient
 	Source Source       // nil: rules that ask MongoDB are refused
@@ -65,7 +66,7 @@ func New(c Config) (*Set, error) {
 	if c.Interval < 0 {
 		return nil, fmt.Errorf("orphan: Interval is %s, must not be negative", c.Interval)
 	}
-	if err := Validate(c.Rules, c.Layout); err != nil {
+	if err := rules.Validate(c.Rules, c.Layout); err != nil {
 		return nil, err
 	}
 	c.Interval = cmp.Or(c.Interval, defaultInterval)
@@ -80,7 +81,7 @@ func New(c Config) (*Set, error) {
 		due: map[string]time.Time{}, asked: map[string]Result{},
 	}
 	for _, each := range c.Rules {
-		r, err := compile(withDefaults(each))
+		r, err := compile(each.WithDefaults())
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 type settlement struct {
@@ -49,7 +50,7 @@ func (x *pass) settle(ctx context.Context, intents []intent, went map[string]boo
 			}
 			text, err := json.Marshal(s)
 			if err != nil {
-				return fmt.Errorf("orphan: settle %s: %w", spell(string(i.Key)), err)
+				return fmt.Errorf("orphan: settle %s: %w", rules.Spell(string(i.Key)), err)
 			}
 			items = append(items, string(text))
 		}
@@ -147,7 +148,7 @@ func (x *pass) settleGone(ctx context.Context) error {
 		return err
 	}
 	for _, name := range gone {
-		r := &rule{Rule: withDefaults(Rule{Name: name, Bin: awayFor})}
+		r := &rule{Rule: rules.Rule{Name: name, Bin: awayFor}.WithDefaults()}
 		y := &pass{
 			sweep: &sweep{rule: r, set: x.set}, Pass: x.Pass, servers: x.servers, home: x.home,
 			r: &Result{Rule: name, Kept: map[string]int{}},

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // walks shares walks through the keyspace. SCAN makes Redis visit every key, whatever the
@@ -74,7 +76,7 @@ func (w *walks) announce() {
 
 // join boards the next walk, for the keys of some templates, or a separate one if the Cluster has
 // changed since.
-func (w *walks) join(servers *topology, templates []*template) *rider {
+func (w *walks) join(servers *topology, templates []*rules.Template) *rider {
 	if len(templates) == 0 {
 		return nil
 	}
@@ -88,7 +90,7 @@ func (w *walks) join(servers *topology, templates []*template) *rider {
 	}
 	d := &rider{walks: w, walk: w.boarding, glob: globOf(templates)}
 	for _, t := range templates {
-		d.begins = append(d.begins, t.prefix())
+		d.begins = append(d.begins, t.Prefix())
 	}
 	slices.Sort(d.begins)
 	d.begins = slices.Compact(d.begins)
@@ -208,7 +210,7 @@ func (w *walk) begin() {
 	slices.Sort(w.lengths)
 	w.lengths = slices.Compact(w.lengths)
 	if len(w.riders) > 1 {
-		w.pattern = escapeGlob(common) + "*"
+		w.pattern = rules.EscapeGlob(common) + "*"
 	}
 }
 
@@ -256,13 +258,13 @@ func commonBegin(a, b string) string {
 }
 
 // globOf returns one pattern for SCAN that matches all templates.
-func globOf(templates []*template) string {
+func globOf(templates []*rules.Template) string {
 	if len(templates) == 1 {
-		return templates[0].glob()
+		return templates[0].Glob()
 	}
-	common := templates[0].prefix()
+	common := templates[0].Prefix()
 	for _, t := range templates {
-		common = commonBegin(common, t.prefix())
+		common = commonBegin(common, t.Prefix())
 	}
-	return escapeGlob(common) + "*"
+	return rules.EscapeGlob(common) + "*"
 }

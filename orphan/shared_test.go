@@ -14,13 +14,14 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 func TestAllRulesOfACycleShareOneWalk(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		walks := func(n int) int {
 			p := fmt.Sprintf("%s%d:", w.Prefix, n)
-			var rules []Rule
+			var rules []rules.Rule
 			for i := range n {
 				rule := session(fmt.Sprintf("%s%d:", p, i))
 				rule.Name = fmt.Sprint("sessions", i)
@@ -55,7 +56,7 @@ func TestAPlanOfManyRulesWalksOnce(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		p := w.Prefix
-		rules := make([]Rule, 5)
+		rules := make([]rules.Rule, 5)
 		for i := range rules {
 			rules[i] = session(fmt.Sprintf("%s%d:", p, i))
 			rules[i].Name = fmt.Sprint("sessions", i)
@@ -90,16 +91,17 @@ func TestAWalkGoesOnWithoutThoseWhoLeave(t *testing.T) {
 		}
 		servers, err := masters(ctx, rdb)
 		require.NoError(t, err)
-		tpl := mustTemplate(t, p+"key:{id}")
+		tpl, err := rules.ParseTemplate(p+"key:{id}", false)
+		require.NoError(t, err)
 		ws := new(walks)
 		late := errors.New("late")
 		var riders conc.WaitGroup
 		for range 3 {
-			d := ws.join(servers, []*template{tpl})
+			d := ws.join(servers, []*rules.Template{tpl})
 			riders.Go(func() {
 				require.ErrorIs(t, d.eachKey(ctx, plainly{rdb}, func([]string) error { return late }), late)
 			})
-			other := ws.join(servers, []*template{tpl})
+			other := ws.join(servers, []*rules.Template{tpl})
 			riders.Go(func() {
 				gone, cancel := context.WithCancelCause(ctx)
 				cancel(late)
@@ -107,7 +109,7 @@ func TestAWalkGoesOnWithoutThoseWhoLeave(t *testing.T) {
 			})
 		}
 		var met []string
-		d := ws.join(servers, []*template{tpl})
+		d := ws.join(servers, []*rules.Template{tpl})
 		require.NoError(t, d.eachKey(ctx, plainly{rdb}, func(keys []string) error {
 			met = append(met, keys...)
 			return nil

@@ -210,7 +210,7 @@ func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, 
 				f.keep(unknown, "%s has no document %s", q.Collection, id)
 				continue
 			}
-			hold, caution := s.mongo.hold(d, f.at)
+			hold, caution := hold(s.mongo, d, f.at)
 			if caution != "" && (hold || s != l.over) {
 				f.keep(unknown, "%s: %s of document %s cannot tell", q.Collection, caution, id)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // watching is a hook that remembers how much a client asks for.
@@ -71,10 +72,10 @@ func (w *watching) count(command string) int {
 }
 
 // rooms is a rule that reads its candidates: what it has read is gone with them.
-func rooms(p string, related ...string) Rule {
-	return Rule{
+func rooms(p string, related ...string) rules.Rule {
+	return rules.Rule{
 		Name: "rooms", Delete: true, Keys: p + "room:{id}", Read: "hash", Related: related,
-		GoneIf: &Evidence{Value: &Value{Field: ".state", In: []string{"closed"}}},
+		GoneIf: &rules.Evidence{Value: &rules.Value{Field: ".state", In: []string{"closed"}}},
 	}
 }
 

@@ -3,10 +3,11 @@ package orphan
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // A Survey is what a rule meets on a live server: whether it fits the keys.
@@ -52,11 +53,11 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 		Cautions: []string{},
 	}
 	wanted := r.places()
-	if v.Places, err = typesOf(ctx, c, slices.Sorted(maps.Keys(wanted))); err != nil {
+	if v.Places, err = typesOf(ctx, c, sorted(wanted)); err != nil {
 		return v, err
 	}
 	var lost []string
-	for _, key := range slices.Sorted(maps.Keys(wanted)) {
+	for _, key := range sorted(wanted) {
 		is, want := v.Places[key], wanted[key]
 		switch {
 		case is == none && want.vital:
@@ -67,7 +68,7 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 			v.Wrong = append(v.Wrong, fmt.Sprintf("%s is a %s, and the rule takes it for a %s", key, is, want.kind))
 		}
 	}
-	if is, one := v.Places[r.oneContainer()]; one && is != none && is != r.Members.kind() {
+	if is, one := v.Places[r.oneContainer()]; one && is != none && is != r.Members.Kind() {
 		v.Wrong = append(v.Wrong, lost...)
 		return v, nil // its members cannot be read
 	}
@@ -85,7 +86,7 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 				related++
 				continue
 			case one.member != "":
-				v.Candidates[r.Members.kind()]++
+				v.Candidates[r.Members.Kind()]++
 				forms.add(one, "", "")
 			default:
 				keys, ours = append(keys, one.key), append(ours, one)
@@ -105,7 +106,7 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 			if v.Candidates[is]++; is != none {
 				forms.add(one, is, "")
 			}
-			if looksOwn.MatchString(one.key) {
+			if rules.LooksOwn(one.key) {
 				own++
 			}
 			if len(v.Samples) < samples {
@@ -146,7 +147,7 @@ func (r *rule) judge(v *Survey, related int) {
 	total := 0
 	for is, n := range v.Candidates {
 		total += n
-		want := readable[r.Read]
+		want := r.ReadType()
 		if want != "" && is != want {
 			v.Wrong = append(v.Wrong, fmt.Sprintf("%d candidates are a %s, and read: %s wants a %s: they are kept",
 				n, is, r.Read, want))
@@ -167,9 +168,6 @@ func (r *rule) judge(v *Survey, related int) {
 	}
 }
 
-// readable is the type of what Rule.Read can read.
-var readable = map[string]string{"json": "string", "text": "string", "hash": "hash"}
-
 // none is the answer of TYPE if a key does not exist.
 const none = "none"
 
@@ -184,21 +182,21 @@ func (r *rule) oneContainer() string {
 	if r.container == nil {
 		return ""
 	}
-	return literal(r.container.text)
+	return rules.Literal(r.container.String())
 }
 
 // places are the keys without a variable that the rule looks at.
 func (r *rule) places() map[string]place {
 	all := map[string]place{}
-	add := func(t *template, kind string) {
-		if t != nil && len(t.variables()) == 0 {
-			if key, ok := t.expand(nil); ok && all[key].kind == "" {
+	add := func(t *rules.Template, kind string) {
+		if t != nil && len(t.Variables()) == 0 {
+			if key, ok := t.Expand(nil); ok && all[key].kind == "" {
 				all[key] = place{kind: kind}
 			}
 		}
 	}
 	if r.container != nil {
-		add(r.container, r.Members.kind())
+		add(r.container, r.Members.Kind())
 	}
 	for _, s := range r.signs() {
 		if s.kind != "channel" {

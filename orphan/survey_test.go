@@ -10,10 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // surveyed returns what a survey says of the first of some rules.
-func surveyed(t *testing.T, w redistest.World, rules ...Rule) Survey {
+func surveyed(t *testing.T, w redistest.World, rules ...rules.Rule) Survey {
 	t.Helper()
 	rdb := redis.NewClient(w.Options)
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -33,20 +34,20 @@ func TestASignThatNothingShowsIsASlipUnlessTheRulesForeseeIt(t *testing.T) {
 				require.NoError(t, rdb.Set(t.Context(), p+key, 1, 0).Err())
 			}
 		}
-		seats := func(signs ...Sign) Rule {
-			return Rule{Name: "seats", Keys: p + "seat:{room}", Grace: time.Minute, KeepIf: signs}
+		seats := func(signs ...rules.Sign) rules.Rule {
+			return rules.Rule{Name: "seats", Keys: p + "seat:{room}", Grace: time.Minute, KeepIf: signs}
 		}
 		of := func(text string) string { return fmt.Sprintf("nothing is called %q", p+text) }
 
-		rule := seats(Sign{Channel: p + "room:{room}"})
+		rule := seats(rules.Sign{Channel: p + "room:{room}"})
 		require.Empty(t, surveyed(t, w, rule).Cautions, "nobody has a seat")
 		write("seat:1", "up")
 		v := surveyed(t, w, rule)
 		require.Len(t, v.Cautions, 1)
 		require.Contains(t, v.Cautions[0], of("room:{room}"))
 
-		when := When{HashNotEmpty: p + "rooms"}
-		rule.UnlessLost = []Reference{{Channels: &Channels{Pattern: p + "rom:*", When: when}}}
+		when := rules.When{HashNotEmpty: p + "rooms"}
+		rule.UnlessLost = []rules.Reference{{Channels: &rules.Channels{Pattern: p + "rom:*", When: when}}}
 		require.Len(t, surveyed(t, w, rule).Cautions, 1, "that is about other channels")
 		rule.UnlessLost[0].Channels.Pattern = p + "room:*"
 		v = surveyed(t, w, rule)
@@ -59,14 +60,14 @@ func TestASignThatNothingShowsIsASlipUnlessTheRulesForeseeIt(t *testing.T) {
 		t.Cleanup(func() { _ = sub.Close() })
 		require.NotContains(t, fmt.Sprint(surveyed(t, w, rule).Notes), of("room:{room}"))
 
-		rule = seats(Sign{Exists: p + "lease:{room}"})
+		rule = seats(rules.Sign{Exists: p + "lease:{room}"})
 		require.Len(t, surveyed(t, w, rule).Cautions, 1)
-		leases := Rule{Name: "leases", Keys: p + "lease:{id}", Grace: time.Minute, KeepIf: []Sign{{Exists: p + "node:{id}"}}}
+		leases := rules.Rule{Name: "leases", Keys: p + "lease:{id}", Grace: time.Minute, KeepIf: []rules.Sign{{Exists: p + "node:{id}"}}}
 		require.Empty(t, surveyed(t, w, rule, leases).Cautions, "another rule calls them so, too")
 
-		rule = seats(Sign{Member: &Member{Set: p + "open", Of: "{room}"}})
+		rule = seats(rules.Sign{Member: &rules.Member{Set: p + "open", Of: "{room}"}})
 		require.Len(t, surveyed(t, w, rule).Cautions, 1)
-		rule.UnlessLost = []Reference{{ExistsAny: []string{p + "open", p + "up"}}}
+		rule.UnlessLost = []rules.Reference{{ExistsAny: []string{p + "open", p + "up"}}}
 		require.Empty(t, surveyed(t, w, rule).Cautions, "one of both may be empty")
 	})
 }
@@ -76,7 +77,7 @@ func TestAPlaceThatIsMissingIsWrongOnlyWhereThereAreCandidates(t *testing.T) {
 		p, rdb := w.Prefix, redis.NewClient(w.Options)
 		t.Cleanup(func() { _ = rdb.Close() })
 		rule := session(p)
-		rule.UnlessLost = []Reference{{Exists: p + "missing"}}
+		rule.UnlessLost = []rules.Reference{{Exists: p + "missing"}}
 		v := surveyed(t, w, rule)
 		require.Empty(t, v.Wrong)
 		require.Contains(t, v.Notes, p+"missing is not there: the rule is held")

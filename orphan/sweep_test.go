@@ -13,22 +13,23 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // The rules of a Colyseus backend, with a prefix for the test.
-func reservations(p string) Rule {
-	return Rule{
+func reservations(p string) rules.Rule {
+	return rules.Rule{
 		Name: "reservations", Delete: true,
 		Keys: p + "queue:reservation:{user}", Read: "json", Bind: map[string]string{"room": ".roomId"},
-		KeepIf: []Sign{
-			{Field: &Field{Hash: p + "roomcaches", Field: "{room}"}},
+		KeepIf: []rules.Sign{
+			{Field: &rules.Field{Hash: p + "roomcaches", Field: "{room}"}},
 			{Channel: "$" + p + "{room}"},
 		},
-		UnlessLost: []Reference{
+		UnlessLost: []rules.Reference{
 			{Exists: p + "roomcaches"},
-			{Channels: &Channels{Pattern: "$" + p + "*", When: When{HashNotEmpty: p + "roomcaches"}}},
+			{Channels: &rules.Channels{Pattern: "$" + p + "*", When: rules.When{HashNotEmpty: p + "roomcaches"}}},
 		},
-		MinAge: &Age{FromTTL: time.Hour, Over: 2 * time.Minute},
+		MinAge: &rules.Age{FromTTL: time.Hour, Over: 2 * time.Minute},
 		Grace:  time.Minute,
 	}
 }
@@ -76,12 +77,12 @@ func TestAReservationOfAGoneRoomGoesAfterItsGraceAndOneOfALivingRoomStays(t *tes
 	})
 }
 
-func queue(p string) Rule {
-	return Rule{
+func queue(p string) rules.Rule {
+	return rules.Rule{
 		Name: "queue", Delete: true,
-		Members: &Members{ZSet: p + "queue:elo", As: "user"},
-		MinAge:  &Age{Key: p + "queue:joinedAt:{user}", Unit: "ms", Over: 10 * time.Minute, IfMissing: "first_seen"},
-		KeepIf:  []Sign{{Exists: p + "queue:reservation:{user}"}},
+		Members: &rules.Members{ZSet: p + "queue:elo", As: "user"},
+		MinAge:  &rules.Age{Key: p + "queue:joinedAt:{user}", Unit: "ms", Over: 10 * time.Minute, IfMissing: "first_seen"},
+		KeepIf:  []rules.Sign{{Exists: p + "queue:reservation:{user}"}},
 		Related: []string{p + "queue:joinedAt:{user}"},
 	}
 }
@@ -151,11 +152,11 @@ func TestARelatedKeyStaysWhileThePlaceThatItIsMissingFromIsMissingToo(t *testing
 	})
 }
 
-func matches(p string) Rule {
-	return Rule{
+func matches(p string) rules.Rule {
+	return rules.Rule{
 		Name: "matches", Delete: true,
 		Keys: p + "match:{match}", Only: map[string]string{"match": "objectid"},
-		GoneIf: &Evidence{Mongo: &Mongo{Collection: "matches", ID: "{match}", All: []Condition{
+		GoneIf: &rules.Evidence{Mongo: &rules.Mongo{Collection: "matches", ID: "{match}", All: []rules.Condition{
 			{Field: "status", In: []string{"finished", "abandoned"}}, {Field: "endedAt", Before: time.Hour},
 		}}},
 		Related: []string{p + "match:{match}:ratings", p + "match:{match}:submissions", p + "match:{match}:user:*"},
@@ -215,13 +216,13 @@ func TestAMatchGoesWithAllThatBelongsToItAnHourAfterTheDatabaseCallsItFinished(t
 	})
 }
 
-func bots(p string) Rule {
-	return Rule{
+func bots(p string) rules.Rule {
+	return rules.Rule{
 		Name: "bots", Delete: true, Keys: p + "bots:state:{bot}",
-		KeepIf: []Sign{
-			{Member: &Member{Set: p + "bots:deployed", Of: "{bot}"}}, {Member: &Member{Set: p + "bots:active", Of: "{bot}"}},
+		KeepIf: []rules.Sign{
+			{Member: &rules.Member{Set: p + "bots:deployed", Of: "{bot}"}}, {Member: &rules.Member{Set: p + "bots:active", Of: "{bot}"}},
 		},
-		UnlessLost: []Reference{{ExistsAny: []string{p + "bots:deployed", p + "bots:active"}, OrFor: 30 * time.Minute}},
+		UnlessLost: []rules.Reference{{ExistsAny: []string{p + "bots:deployed", p + "bots:active"}, OrFor: 30 * time.Minute}},
 		Grace:      time.Minute, Bin: 24 * time.Hour,
 	}
 }

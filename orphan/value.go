@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // readJSON decodes an object; nil for anything else, or if a text in it is not Unicode, which the
@@ -139,11 +141,11 @@ func readTime(text, unit string) (time.Time, bool) {
 
 func believed(at time.Time) bool { return !at.Before(earliest) && at.Before(latest) }
 
-// hold reports whether no condition fails, and the first undecided field; "": there is none.
-func (m *Mongo) hold(d Document, now time.Time) (hold bool, caution string) {
+// hold reports whether no condition of m fails, and the first undecided field; "": there is none.
+func hold(m *rules.Mongo, d Document, now time.Time) (hold bool, caution string) {
 	hold = true
 	for _, c := range m.All {
-		switch holds, known := c.holds(d, now); {
+		switch holds, known := holds(c, d, now); {
 		case !known:
 			caution = cmp.Or(caution, c.Field)
 		case !holds:
@@ -154,7 +156,7 @@ func (m *Mongo) hold(d Document, now time.Time) (hold bool, caution string) {
 }
 
 // holds reports whether a document meets the condition; known is false if its field has no answer.
-func (c Condition) holds(d Document, now time.Time) (holds, known bool) {
+func holds(c rules.Condition, d Document, now time.Time) (holds, known bool) {
 	value, there := d[c.Field]
 	if !there {
 		return false, false

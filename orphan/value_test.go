@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 func TestJSONThatIsNoneIsUnreadable(t *testing.T) {
@@ -27,7 +28,7 @@ func TestATimeMayBeWrittenInAnyWay(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		rule := session(w.Prefix)
-		rule.Read, rule.MinAge = "json", &Age{Field: ".at", Unit: "ms", Over: time.Hour}
+		rule.Read, rule.MinAge = "json", &rules.Age{Field: ".at", Unit: "ms", Over: time.Hour}
 		r := newRig(t, w.Options, w.Prefix, nil, rule)
 		for i, at := range []string{`1.6e12`, `1600000000000.5`, `"1600000000000"`, `1600000000000`} {
 			r.do("SET", w.Prefix+"session:"+string(rune('a'+i)), `{"at":`+at+`}`)

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/together"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // pageOf is how many candidates are looked at together.
@@ -52,7 +53,7 @@ func (r *rule) walkAll(
 			return err
 		}
 		for _, key := range containers {
-			if types[key] != r.Members.kind() {
+			if types[key] != r.Members.Kind() {
 				continue
 			}
 			if err := r.walkMembers(ctx, c, key, add); err != nil {
@@ -62,7 +63,7 @@ func (r *rule) walkAll(
 		return add(some)
 	})
 	if err == nil && r.container != nil && !r.many() {
-		err = r.walkMembers(ctx, c, literal(r.container.text), add)
+		err = r.walkMembers(ctx, c, rules.Literal(r.container.String()), add)
 	}
 	if err != nil || len(found) == 0 {
 		return err
@@ -71,7 +72,7 @@ func (r *rule) walkAll(
 }
 
 // templates are those of the keys that a walk looks for: of candidates, and of what is related.
-func (r *rule) templates() (all []*template) {
+func (r *rule) templates() (all []*rules.Template) {
 	if r.candidates != nil {
 		all = append(all, r.candidates)
 	}
@@ -102,7 +103,7 @@ func joined(page []*candidate) (all []*candidate) {
 
 // many reports whether the candidates are members of many keys. One of another type is somebody
 // else's, and one with a space in its name too: in a mark its member would have no clear beginning.
-func (r *rule) many() bool { return r.container != nil && len(r.container.variables()) > 0 }
+func (r *rule) many() bool { return r.container != nil && len(r.container.Variables()) > 0 }
 
 func (r *rule) walkMembers(ctx context.Context, c caller, key string, page func([]*candidate) error) error {
 	most, err := r.membersAtOnce(ctx, c, key)

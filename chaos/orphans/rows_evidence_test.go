@@ -59,7 +59,7 @@ func disturbances() []disturbance {
 
 // botsRules are the rules of this row, with the rule of bots under a name and about keys.
 func (w *world) botsRules(name, keys string) string {
-	text, err := os.ReadFile(rules(w.T))
+	text, err := os.ReadFile(rulesFile(w.T))
 	require.NoError(w, err)
 	before, bots, found := strings.Cut(string(text), "- name: bots\n")
 	require.True(w, found)

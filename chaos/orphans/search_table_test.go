@@ -69,7 +69,7 @@ var searchMutants = harness.Mutants{
 		},
 		{
 			Name: "VariablesGoOn", What: "a variable takes what follows it",
-			Edits: []harness.Edit{{From: "p.ends += t.parts[i+1].text[:size]", To: "_ = size"}},
+			Edits: []harness.Edit{{File: "rules/template.go", From: "p.ends += t.parts[i+1].text[:size]", To: "_ = size"}},
 			Test:  theSearch, Of: searchDir, Steps: 3000,
 		},
 		{

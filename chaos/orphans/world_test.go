@@ -17,8 +17,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/orphan"
 	"github.com/rollcall-redis/rollcall/orphan/mongodb/mongotest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // Durations of the workers: the shortest that two busy cores carry.
@@ -51,10 +51,10 @@ type worker struct {
 	batches *proxy.Score // what the server answered to its deletes
 }
 
-// rules are the shipped ones, with a shorter grace.
-func rules(t *testing.T) string {
+// rulesFile has the shipped rules, with a shorter grace.
+func rulesFile(t *testing.T) string {
 	t.Helper()
-	text := string(orphan.ColyseusYAML())
+	text := string(rules.ColyseusYAML())
 	require.Equal(t, 2, strings.Count(text, "grace: 60s"))
 	text = strings.ReplaceAll(text, "grace: 60s", "grace: 1s")
 	// What only its expiry calls old has to be condemned for that long, too.
@@ -79,7 +79,7 @@ func newWorld(t *testing.T, binary string, r row) *world {
 	w.backend = newBackend(t, w.rdb, w.db.Collection("matches"), seed())
 	t.Cleanup(func() { _ = w.rdb.Close() })
 	w.settings = map[string]string{
-		"RULES": rules(t), "MONGODB_URI": w.db.Through(w.mongo), "HTTP_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
+		"RULES": rulesFile(t), "MONGODB_URI": w.db.Through(w.mongo), "HTTP_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
 		"CLEANUP_INTERVAL": interval.String(), "CLEANUP_LEASE_TTL": leaseTTL.String(), "CLEANUP_REDIS_SHARE": "1",
 		"HEARTBEAT_INTERVAL": "500ms", "HEARTBEAT_TTL": "2s",
 	}

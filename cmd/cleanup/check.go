@@ -11,6 +11,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // samples is how many candidates of each rule check shows.
@@ -53,7 +54,7 @@ cleanup too.`,
 		},
 		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
 			if schema {
-				_, err := stdout.Write(orphan.Schema())
+				_, err := stdout.Write(rules.Schema())
 				return err
 			}
 			return once(ctx, &s, "", func(set *orphan.Set) error {
@@ -66,7 +67,7 @@ cleanup too.`,
 					return err
 				}
 				wrong, doubtful, err := showChecks(
-					stdout, surveys, plans, orphan.Warnings(s.rules), orphan.Notes(s.rules))
+					stdout, surveys, plans, rules.Warnings(s.rules), rules.Notes(s.rules))
 				switch {
 				case err != nil:
 					return err

@@ -14,6 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // once connects, calls do with the settings' rules or only the named one, and disconnects. It
@@ -24,9 +25,9 @@ func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) er
 		return err
 	}
 	defer func() { _ = clients.Close() }() // nothing is left to send
-	rules := s.rules
+	chosen := s.rules
 	if rule != "" {
-		rules = slices.DeleteFunc(slices.Clone(rules), func(r orphan.Rule) bool { return r.Name != rule })
+		chosen = slices.DeleteFunc(slices.Clone(chosen), func(r rules.Rule) bool { return r.Name != rule })
 	}
 	from, err := openSource(s)
 	if err != nil {
@@ -34,7 +35,7 @@ func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) er
 	}
 	defer func() { _ = from.close(ctx) }()
 	set, err := orphan.New(orphan.Config{
-		Rules: rules, Client: clients.Data, Source: from.orNil(), Layout: s.layout(),
+		Rules: chosen, Client: clients.Data, Source: from.orNil(), Layout: s.layout(),
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

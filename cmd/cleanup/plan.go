@@ -12,6 +12,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 func plan() *cli.Command {
@@ -42,7 +43,7 @@ second look, one grace later. It takes all settings of cleanup too.`,
 				if err != nil {
 					return err
 				}
-				warnings := orphan.Warnings(s.rules)
+				warnings := rules.Warnings(s.rules)
 				if asJSON {
 					for _, text := range warnings {
 						fmt.Fprintln(stderr, "cleanup plan: doubtful:", printable.Text(text))

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
-	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // listRules is "cleanup rules".
@@ -26,19 +26,19 @@ change.`,
 				return
 			}
 			name = strings.Join(in.Args, "")
-			if name != "" && !slices.Contains(orphan.Packs(), name) {
-				in.Fault("no pack %q; there are %s", name, strings.Join(orphan.Packs(), ", "))
+			if name != "" && !slices.Contains(rules.Packs(), name) {
+				in.Fault("no pack %q; there are %s", name, strings.Join(rules.Packs(), ", "))
 			}
 		},
 		Run: func(_ context.Context, stdout, _ io.Writer) error {
 			if name != "" {
-				text, _ := orphan.Pack(name)
+				text, _ := rules.Pack(name)
 				_, err := stdout.Write(text)
 				return err
 			}
 			rows := [][]string{}
-			for _, name := range orphan.Packs() {
-				text, _ := orphan.Pack(name)
+			for _, name := range rules.Packs() {
+				text, _ := rules.Pack(name)
 				about, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# Pack "+name+": "), "\n")
 				rows = append(rows, []string{name, about})
 			}

@@ -6,16 +6,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
-	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 func TestPacksAreListedAndPrinted(t *testing.T) {
 	t.Parallel()
 	code, out, _ := says(t, "rules")
 	require.Equal(t, cli.ExitOK, code)
-	for _, name := range orphan.Packs() {
+	for _, name := range rules.Packs() {
 		require.Regexp(t, `(?m)^`+name+` +\S.*\.$`, out)
-		text, ok := orphan.Pack(name)
+		text, ok := rules.Pack(name)
 		require.True(t, ok)
 		code, printed, _ := says(t, "rules", name)
 		require.Equal(t, []any{cli.ExitOK, string(text)}, []any{code, printed})

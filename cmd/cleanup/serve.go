@@ -18,6 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -78,7 +79,7 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 	if w.inspector, err = connect.Inspect(ctx, w.clients, log); err != nil {
 		return err
 	}
-	for _, text := range orphan.Warnings(s.rules) {
+	for _, text := range rules.Warnings(s.rules) {
 		log.Warn("a rule could be safer", "warning", text)
 	}
 	metrics := program.Metrics()

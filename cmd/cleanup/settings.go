@@ -15,7 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // settings of a worker. The table explains each.
@@ -32,7 +32,7 @@ type settings struct {
 	heartbeatInterval, heartbeatTTL time.Duration
 	leaseTTL                        time.Duration
 
-	rules []orphan.Rule // from rulesFile, or the built-in ones; set by check
+	rules []rules.Rule // from rulesFile, or the built-in ones; set by check
 }
 
 // prefixes of our own variables: one of these without a setting was mistyped.
@@ -145,24 +145,24 @@ func (s *settings) readRules() (err error) {
 				r.Name, category)
 		}
 	}
-	return orphan.Validate(s.rules, s.layout())
+	return rules.Validate(s.rules, s.layout())
 }
 
 // pack begins the name of a pack in RULES.
 const pack = "pack:"
 
 // rulesOf reads the rules of a pack, of a file, or those that are built in.
-func rulesOf(source string) ([]orphan.Rule, error) {
+func rulesOf(source string) ([]rules.Rule, error) {
 	name, packed := strings.CutPrefix(source, pack)
 	switch {
 	case source == "":
-		return orphan.Parse(orphan.ColyseusYAML())
+		return rules.Parse(rules.ColyseusYAML())
 	case packed:
-		text, ok := orphan.Pack(name)
+		text, ok := rules.Pack(name)
 		if !ok {
-			return nil, fmt.Errorf("no such pack; there are %s", strings.Join(orphan.Packs(), ", "))
+			return nil, fmt.Errorf("no such pack; there are %s", strings.Join(rules.Packs(), ", "))
 		}
-		return orphan.Parse(text)
+		return rules.Parse(text)
 	}
 	text, err := os.ReadFile(source)
 	if path := new(os.PathError); errors.As(err, &path) {
@@ -171,13 +171,13 @@ func rulesOf(source string) ([]orphan.Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	return orphan.Parse(text)
+	return rules.Parse(text)
 }
 
-func asksMongoDB(rules []orphan.Rule) (names []string) {
-	for _, r := range rules {
+func asksMongoDB(all []rules.Rule) (names []string) {
+	for _, r := range all {
 		asks := r.GoneIf != nil && r.GoneIf.Mongo != nil ||
-			slices.ContainsFunc(r.KeepIf, func(s orphan.Sign) bool { return s.Mongo != nil })
+			slices.ContainsFunc(r.KeepIf, func(s rules.Sign) bool { return s.Mongo != nil })
 		if asks {
 			names = append(names, r.Name)
 		}

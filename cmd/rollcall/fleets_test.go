@@ -16,6 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // expected is what a call of the tool says.
@@ -101,8 +102,8 @@ func TestEveryVerbOnAFleetOfIngest(t *testing.T) {
 	})
 }
 
-// rules are of an application with carts: one rule has a bin, one only reports.
-const rules = `
+// cartRules are of an application with carts: one rule has a bin, one only reports.
+const cartRules = `
 rules:
 - name: carts
   delete: true
@@ -129,7 +130,7 @@ func cleanupFleet(t *testing.T, rw redistest.World) (w *world, app string) {
 	rw.Prefix += "{cleanup}:"
 	w = newWorld(t, rw)
 	w.listened()
-	parsed, err := orphan.Parse([]byte(strings.ReplaceAll(rules, "PREFIX", app)))
+	parsed, err := rules.Parse([]byte(strings.ReplaceAll(cartRules, "PREFIX", app)))
 	require.NoError(t, err)
 	data, _ := w.clients()
 	t.Cleanup(func() { _ = data.Close() })

@@ -35,6 +35,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -80,18 +81,18 @@ func serve(ctx context.Context, log *slog.Logger, redisAddr, listen string, beat
 		return err
 	}
 	entries := reg.Layout().Registry()
-	rules, err := orphan.New(orphan.Config{
-		Client: rdb, Layout: reg.Layout(), Interval: beat, Logger: log, Rules: []orphan.Rule{{
-			Name: "online", Delete: true, Members: &orphan.Members{ZSet: online, As: "id"}, Grace: 3 * beat,
-			KeepIf:     []orphan.Sign{{Field: &orphan.Field{Hash: entries, Field: "{id}"}}},
-			UnlessLost: []orphan.Reference{{Exists: entries}},
+	set, err := orphan.New(orphan.Config{
+		Client: rdb, Layout: reg.Layout(), Interval: beat, Logger: log, Rules: []rules.Rule{{
+			Name: "online", Delete: true, Members: &rules.Members{ZSet: online, As: "id"}, Grace: 3 * beat,
+			KeepIf:     []rules.Sign{{Field: &rules.Field{Hash: entries, Field: "{id}"}}},
+			UnlessLost: []rules.Reference{{Exists: entries}},
 		}},
 	})
 	if err != nil {
 		return err
 	}
 	jan, err := janitor.New(janitor.Config{
-		Client: rdb, Control: ctl, Registry: reg, Sweeps: rules.Sweeps(),
+		Client: rdb, Control: ctl, Registry: reg, Sweeps: set.Sweeps(),
 		Namespace: "chat", Registerer: metrics, Logger: log,
 	})
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -51,7 +52,7 @@ func TestTheMetricsPageShowsTheMetricsOfTheLibraries(t *testing.T) {
 
 	r = metricspage.NewRecorder()
 	_, err = orphan.New(orphan.Config{
-		Rules: orphan.Colyseus(), Client: rdb, Source: noSource{}, Layout: guard.Layout{Prefix: "cleanup:"}, Registerer: r,
+		Rules: rules.Colyseus(), Client: rdb, Source: noSource{}, Layout: guard.Layout{Prefix: "cleanup:"}, Registerer: r,
 	})
 	require.NoError(t, err)
 	metricspage.Check(t, "../../", "Rules about orphans", r, *update)

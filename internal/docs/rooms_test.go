@@ -21,7 +21,8 @@ var below = map[string][]string{
 	"janitor":      {"guard", "internal", "lease"},
 	"registry":     {"guard", "internal", "janitor", "lease"},
 	"partition":    {"guard", "internal", "janitor", "registry"},
-	"orphan":       {"guard", "internal", "janitor"},
+	"orphan":       {"guard", "internal", "janitor", "orphan/rules"},
+	"orphan/rules": {"guard", "internal"},
 	"handlers":     {"guard", "internal", "janitor", "partition", "registry"},
 	"availability": {"guard", "internal", "janitor", "lease"},
 
@@ -44,6 +45,9 @@ func room(path string) (name string, common bool) {
 	parts := strings.Split(path, "/")
 	if common = len(parts) > 2 && parts[0] == "cmd" && parts[1] == "internal"; common {
 		return strings.Join(parts[:3], "/"), true
+	}
+	if inner := strings.Join(parts[:min(2, len(parts))], "/"); below[inner] != nil {
+		return inner, false
 	}
 	return parts[0], false
 }

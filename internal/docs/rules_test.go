@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // What a reader pastes has to work. Rules with faults, that a page shows, stand in blocks without a
@@ -23,9 +23,9 @@ func TestRulesOnPagesAreRules(t *testing.T) {
 				continue
 			}
 			found[name]++
-			rules, err := orphan.Parse([]byte(code[1]))
+			parsed, err := rules.Parse([]byte(code[1]))
 			require.NoError(t, err, name)
-			require.NoError(t, orphan.Validate(rules, guard.Layout{Prefix: "{cleanup}:"}), name)
+			require.NoError(t, rules.Validate(parsed, guard.Layout{Prefix: "{cleanup}:"}), name)
 		}
 	}
 	require.Equal(t, 2, found["docs/your-own-backend.md"])

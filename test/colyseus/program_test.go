@@ -17,23 +17,23 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/orphan"
 	"github.com/rollcall-redis/rollcall/orphan/mongodb/mongotest"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // buildProgram builds cmd/cleanup, and writes the shipped rules with a grace that a test can wait
 // for.
-func buildProgram(t *testing.T) (program, rules string) {
+func buildProgram(t *testing.T) (program, file string) {
 	t.Helper()
 	dir := t.TempDir()
-	program, rules = filepath.Join(dir, "cleanup"), filepath.Join(dir, "rules.yaml")
+	program, file = filepath.Join(dir, "cleanup"), filepath.Join(dir, "rules.yaml")
 	out, err := exec.Command("go", "build", "-o", program, "../../cmd/cleanup").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	text := strings.NewReplacer("grace: 60s", "grace: 1s", "{from_ttl: 3600s, over: 120s}",
-		"{from_ttl: 3300s, over: 1s}").Replace(string(orphan.ColyseusYAML()))
-	require.NotEqual(t, string(orphan.ColyseusYAML()), text)
-	require.NoError(t, os.WriteFile(rules, []byte(text), 0o600))
-	return program, rules
+		"{from_ttl: 3300s, over: 1s}").Replace(string(rules.ColyseusYAML()))
+	require.NotEqual(t, string(rules.ColyseusYAML()), text)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return program, file
 }
 
 // stats is what GET /api/v1/stats answers.

@@ -306,7 +306,7 @@ func TestQueueMatchesAndBots(t *testing.T) {
 			return keys
 		}
 		s.eventually("what is over goes", func() bool { return len(there()) <= len(left) })
-		for _, rule := range rules() {
+		for _, rule := range shipped() {
 			s.worker.await(rule.Name, 6, janitor.Done, "")
 		}
 		require.ElementsMatch(t, left, there())

@@ -20,6 +20,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -33,20 +34,20 @@ type worker struct {
 	passes map[string][]orphan.Result
 }
 
-// rules are those that are shipped, with a grace that a test can wait for. A reservation is old
+// shipped are the shipped rules, with a grace that a test can wait for. A reservation is old
 // after five minutes, and has to be condemned for a second. Other ages are as they are shipped. A
 // test makes its keys old.
-func rules() []orphan.Rule {
-	rules := orphan.Colyseus()
-	for i, r := range rules {
+func shipped() []rules.Rule {
+	all := rules.Colyseus()
+	for i, r := range all {
 		if r.GoneIf == nil { // absence has to last
-			rules[i].Grace = time.Second
+			all[i].Grace = time.Second
 		}
 		if r.MinAge != nil && r.MinAge.FromTTL > 0 {
 			r.MinAge.FromTTL, r.MinAge.Over = r.MinAge.FromTTL-5*time.Minute, time.Second
 		}
 	}
-	return rules
+	return all
 }
 
 // startWorker starts a worker whose full passes are half a second apart.
@@ -66,7 +67,7 @@ func startWorker(g *game, source orphan.Source) *worker {
 	})
 	require.NoError(g.t, err)
 	w.set, err = orphan.New(orphan.Config{
-		Rules: rules(), Client: data, Source: source, Interval: 500 * time.Millisecond, Passed: w.passed,
+		Rules: shipped(), Client: data, Source: source, Interval: 500 * time.Millisecond, Passed: w.passed,
 		Logger: logger,
 	})
 	require.NoError(g.t, err)

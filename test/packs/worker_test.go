@@ -22,23 +22,24 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// rules are those of a pack, with a grace that a test can wait for; 0: that of the pack.
-func rules(t *testing.T, pack string, grace time.Duration) []orphan.Rule {
+// packed are the rules of a pack, with a grace that a test can wait for; 0: that of the pack.
+func packed(t *testing.T, pack string, grace time.Duration) []rules.Rule {
 	t.Helper()
-	text, ok := orphan.Pack(pack)
+	text, ok := rules.Pack(pack)
 	require.True(t, ok)
-	rules, err := orphan.Parse(text)
+	all, err := rules.Parse(text)
 	require.NoError(t, err)
-	for i, r := range rules {
-		rules[i].Grace = cmp.Or(grace, r.Grace)
+	for i, r := range all {
+		all[i].Grace = cmp.Or(grace, r.Grace)
 		if r.MinAge != nil {
-			rules[i].MinAge.Over = time.Second
+			all[i].MinAge.Over = time.Second
 		}
 	}
-	return rules
+	return all
 }
 
 // apart is the interval of full passes. A machine with much else to do takes seconds for one, and a
@@ -79,7 +80,7 @@ func startWorker(t *testing.T, server *redistest.Server, pack string, grace time
 	})
 	require.NoError(t, err)
 	set, err := orphan.New(orphan.Config{
-		Rules: rules(t, pack, grace), Client: data, Layout: layout, Interval: apart, Logger: logger,
+		Rules: packed(t, pack, grace), Client: data, Layout: layout, Interval: apart, Logger: logger,
 		Passed: func(r orphan.Result) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

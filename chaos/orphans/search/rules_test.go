@@ -8,20 +8,20 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // rule is a rule, and what the model has to know of it.
 type rule struct {
-	orphan.Rule
+	rules.Rule
 	kind    string // string, json, hash, state, scores, stream; zset, set, field: of members
 	tagged  bool   // its keys have a slot for each candidate
 	family  int    // so many related keys of a candidate are found by a pattern alone
 	ends    bool   // documents say when it was over
 	signs   []string
 	ttl     time.Duration // of candidates, by most of their writers
-	others  orphan.Rule   // what it is edited to, and back
-	also    *orphan.Rule  // another rule that is about the same candidates; nil: none is
+	others  rules.Rule    // what it is edited to, and back
+	also    *rules.Rule   // another rule that is about the same candidates; nil: none is
 	lost    bool          // its reference is
 	suffix  string        // of the names of candidates
 	cands   []*candidate
@@ -45,11 +45,11 @@ func (w *world) addRule(i int) {
 	container := fmt.Sprintf("m%d", i)
 	switch r.kind {
 	case "zset":
-		r.Members = &orphan.Members{ZSet: container, As: "u"}
+		r.Members = &rules.Members{ZSet: container, As: "u"}
 	case "set":
-		r.Members = &orphan.Members{Set: container, As: "u"}
+		r.Members = &rules.Members{Set: container, As: "u"}
 	case "field":
-		r.Members = &orphan.Members{Hash: container, As: "u"}
+		r.Members = &rules.Members{Hash: container, As: "u"}
 	default:
 		if r.tagged = w.chance(2, 3); !r.tagged {
 			r.suffix = []string{"", ".k"}[w.rng.IntN(2)]
@@ -68,15 +68,15 @@ func (w *world) addRule(i int) {
 		r.Read = []string{"", "hash"}[w.rng.IntN(2)]
 	case "state":
 		r.Read, r.signs = "hash", nil
-		r.GoneIf = &orphan.Evidence{Value: &orphan.Value{Field: ".state", In: []string{"over", ""}}}
+		r.GoneIf = &rules.Evidence{Value: &rules.Value{Field: ".state", In: []string{"over", ""}}}
 	}
 	if r.GoneIf == nil && (r.kind != "set" && w.chance(1, 5) || len(r.signs) == 0) {
 		r.signs = nil
-		all := []orphan.Condition{{Field: "status", In: []string{"finished"}}}
+		all := []rules.Condition{{Field: "status", In: []string{"finished"}}}
 		if r.ends = w.chance(1, 2); r.ends {
-			all = append(all, orphan.Condition{Field: "ended", Before: time.Hour})
+			all = append(all, rules.Condition{Field: "ended", Before: time.Hour})
 		}
-		r.GoneIf = &orphan.Evidence{Mongo: &orphan.Mongo{Collection: "docs", ID: r.Name + "-{u}", All: all}}
+		r.GoneIf = &rules.Evidence{Mongo: &rules.Mongo{Collection: "docs", ID: r.Name + "-{u}", All: all}}
 	}
 	for _, sign := range r.signs {
 		r.KeepIf = append(r.KeepIf, r.sign(sign))
@@ -193,7 +193,7 @@ func (w *world) bystand(r *rule) {
 // furnish gives a rule what it may have besides.
 func (w *world) furnish(r *rule, i int) {
 	if len(r.signs) > 0 && w.chance(1, 2) {
-		r.UnlessLost = []orphan.Reference{{Exists: fmt.Sprintf("ref%d", i)}}
+		r.UnlessLost = []rules.Reference{{Exists: fmt.Sprintf("ref%d", i)}}
 	}
 	if w.chance(1, 2) {
 		r.Related = []string{r.template("x")}
@@ -222,13 +222,13 @@ func (w *world) furnish(r *rule, i int) {
 	if r.Keys != "" && r.kind != "stream" && w.chance(1, 2) {
 		r.ttl = time.Hour
 		if w.chance(1, 2) {
-			r.MinAge = &orphan.Age{FromTTL: r.ttl, Over: time.Duration(1+w.rng.IntN(10)) * time.Minute}
+			r.MinAge = &rules.Age{FromTTL: r.ttl, Over: time.Duration(1+w.rng.IntN(10)) * time.Minute}
 		}
 	}
 	if w.chance(1, 3) {
-		r.also = &orphan.Rule{
+		r.also = &rules.Rule{
 			Name: r.Name + "-also", Keys: r.Keys, Members: r.Members, Grace: graces[w.rng.IntN(len(graces))], Bin: r.Bin,
-			Delete: r.Related == nil && w.chance(1, 2), KeepIf: []orphan.Sign{{Exists: r.template("a")}},
+			Delete: r.Related == nil && w.chance(1, 2), KeepIf: []rules.Sign{{Exists: r.template("a")}},
 		}
 	}
 	r.others = r.Rule
@@ -240,16 +240,16 @@ func (w *world) furnish(r *rule, i int) {
 
 func (r *rule) place() string { return r.Name[1:] }
 
-func (r *rule) sign(kind string) orphan.Sign {
+func (r *rule) sign(kind string) rules.Sign {
 	switch i := r.place(); kind {
 	case "exists":
-		return orphan.Sign{Exists: r.template("s")}
+		return rules.Sign{Exists: r.template("s")}
 	case "member":
-		return orphan.Sign{Member: &orphan.Member{Set: "on" + i, Of: "{u}"}}
+		return rules.Sign{Member: &rules.Member{Set: "on" + i, Of: "{u}"}}
 	case "list":
-		return orphan.Sign{Member: &orphan.Member{List: "l" + i, Of: "{u}"}}
+		return rules.Sign{Member: &rules.Member{List: "l" + i, Of: "{u}"}}
 	default:
-		return orphan.Sign{Field: &orphan.Field{Hash: "f" + i, Field: "{u}"}}
+		return rules.Sign{Field: &rules.Field{Hash: "f" + i, Field: "{u}"}}
 	}
 }
 
@@ -280,7 +280,7 @@ func (w *world) lose(r *rule) {
 }
 
 // rulesNow are the rules that workers have now: one that is about nothing, if they have no other.
-func (w *world) rulesNow() (all []orphan.Rule) {
+func (w *world) rulesNow() (all []rules.Rule) {
 	for _, r := range w.rules {
 		if w.in[r.Name] {
 			is := r.Rule
@@ -292,7 +292,7 @@ func (w *world) rulesNow() (all []orphan.Rule) {
 		}
 	}
 	if all == nil {
-		all = []orphan.Rule{{Name: "nothing", Keys: "zz:{u}", KeepIf: []orphan.Sign{{Exists: "zs:{u}"}}}}
+		all = []rules.Rule{{Name: "nothing", Keys: "zz:{u}", KeepIf: []rules.Sign{{Exists: "zs:{u}"}}}}
 	}
 	return all
 }

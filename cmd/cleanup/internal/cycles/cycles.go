@@ -19,11 +19,12 @@ import (
 
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // Config of Cycles. All fields except Registerer are required.
 type Config struct {
-	Rules []orphan.Rule
+	Rules []rules.Rule
 	// Removed returns what this process has removed so far: the Stats method of an orphan.Set.
 	Removed    func() orphan.Stats
 	Logger     *slog.Logger
@@ -145,7 +146,7 @@ func (c *Cycles) since(now, before orphan.Stats) map[string]uint64 {
 
 func (c *Cycles) categories() []string { return categories(c.cfg.Rules) }
 
-func categories(rules []orphan.Rule) (names []string) {
+func categories(rules []rules.Rule) (names []string) {
 	for _, r := range rules {
 		if name := cmp.Or(r.Category, r.Name); !slices.Contains(names, name) {
 			names = append(names, name)

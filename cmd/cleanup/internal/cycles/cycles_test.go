@@ -19,6 +19,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,7 +34,7 @@ type bench struct {
 	metrics *prometheus.Registry
 }
 
-var rules = []orphan.Rule{
+var some = []rules.Rule{
 	{Name: "reservations", Category: "expiredReservations", Delete: true},
 	{Name: "queue", Category: "staleQueueEntries", Delete: true},
 	{Name: "tickets", Category: "staleQueueEntries", Delete: true},
@@ -46,7 +47,7 @@ func setup(t *testing.T) *bench {
 	b.removed = orphan.Stats{Categories: map[string]uint64{}, Rules: map[string]uint64{}, CategoryKeys: map[string]uint64{}}
 	var err error
 	b.Cycles, err = New(Config{
-		Rules: rules, Registerer: b.metrics,
+		Rules: some, Registerer: b.metrics,
 		Removed: func() orphan.Stats {
 			return orphan.Stats{
 				Categories: maps.Clone(b.removed.Categories), Rules: maps.Clone(b.removed.Rules), Keys: b.removed.Keys,
@@ -143,7 +144,7 @@ func TestACycleHasWhatWentSinceTheOneBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
 		for range 2 {
-			for _, rule := range rules {
+			for _, rule := range some {
 				b.passes(rule.Name, janitor.Done, "")
 			}
 			// Between two full passes a rule looks at what is marked: that is part of the next cycle.
@@ -166,13 +167,13 @@ func TestACycleInWhichEachRuleIsHeldOrFailsIsLoggedAndNotCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
-		for i, rule := range rules {
+		for i, rule := range some {
 			b.passes(rule.Name, []janitor.Outcome{janitor.Held, janitor.Failed}[i%2], "gap")
 		}
 		require.Len(t, b.lines(t), 1)
 		require.Zero(t, b.Stats(true).TotalCleanupsRun)
 		require.Nil(t, b.Stats(true).LastCleanup)
-		b.passes(rules[0].Name, janitor.Done, "")
+		b.passes(some[0].Name, janitor.Done, "")
 		require.Len(t, b.lines(t), 1, "the next cycle begins anew")
 	})
 }
@@ -208,7 +209,7 @@ func TestTheStatsAreTheJSONThatIsPromised(t *testing.T) {
 		require.NoError(t, err)
 		b.goes("queue", "staleQueueEntries", 2, 5)
 		b.goes("carts", "carts", 1, 1)
-		for _, rule := range rules {
+		for _, rule := range some {
 			b.passes(rule.Name, janitor.Done, "")
 		}
 		later, err := json.MarshalIndent(b.Stats(true), "", "  ")

@@ -23,7 +23,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/wait"
-	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // Errors of Run, wrapped.
@@ -130,7 +130,7 @@ var short = map[string]string{
 }
 
 func (d *demo) rules() (string, error) {
-	text := string(orphan.ColyseusYAML())
+	text := string(rules.ColyseusYAML())
 	for from, to := range short {
 		if !strings.Contains(text, from) {
 			return "", fmt.Errorf("cleanupdemo: the built-in rules have no %q any more", from)

@@ -1,4 +1,4 @@
-package orphan
+package rules
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// A template is a name with variables, such as "match:{match}:ratings".
-type template struct {
+// A Template is a name with variables, such as "match:{match}:ratings".
+type Template struct {
 	text  string
 	parts []part
 	rest  bool // it ends in a '*'
@@ -28,9 +28,10 @@ const noVariable = ":{}"
 
 var variableName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]*$`)
 
-// parseTemplate reads a template. Where rest is set, a '*' at its end stands for anything.
-func parseTemplate(text string, rest bool) (*template, error) {
-	t := &template{text: text}
+// ParseTemplate reads a template. If rest is set, a '*' at its end stands for anything. The error
+// quotes the text, and has no prefix.
+func ParseTemplate(text string, rest bool) (*Template, error) {
+	t := &Template{text: text}
 	if text == "" {
 		return nil, errors.New("is empty")
 	}
@@ -42,7 +43,7 @@ func parseTemplate(text string, rest bool) (*template, error) {
 		left, t.rest = strings.CutSuffix(text, "*")
 	}
 	literal := func(s string) {
-		s = unspell(s)
+		s = Unspell(s)
 		if n := len(t.parts); n > 0 && !t.parts[n-1].variable {
 			t.parts[n-1].text += s
 		} else if s != "" {
@@ -74,13 +75,13 @@ func parseTemplate(text string, rest bool) (*template, error) {
 			left = after
 		}
 	}
-	return t.with(nil), nil
+	return t.With(nil), nil
 }
 
-// with sets what the variables cannot hold. A variable ends where the next text begins: {client} of
-// "{client}.reply" holds no dot, or it would take names with that text twice. The form that only
-// demands does the same.
-func (t *template) with(only map[string]string) *template {
+// With sets what the variables cannot hold, given Rule.Only, and returns the template itself. A
+// variable ends where the next text begins: {client} of "{client}.reply" holds no dot, or it would
+// take names with that text twice. The form that only demands does the same.
+func (t *Template) With(only map[string]string) *Template {
 	for i := range t.parts {
 		p := &t.parts[i]
 		p.ends = noVariable
@@ -92,17 +93,23 @@ func (t *template) with(only map[string]string) *template {
 	return t
 }
 
-// whole is the template of a member's whole name, which may hold any character; nil: as is more
-// than the name of a variable.
-func whole(as string) *template {
+// String returns the text that the template was read from.
+func (t *Template) String() string { return t.text }
+
+// Open reports whether the template ends in a '*'.
+func (t *Template) Open() bool { return t.rest }
+
+// Whole returns the template of a member's whole name, which may hold any character. It returns nil
+// if as is more than the name of a variable.
+func Whole(as string) *Template {
 	if !variableName.MatchString(as) {
 		return nil
 	}
-	return &template{text: as, parts: []part{{text: as, variable: true}}}
+	return &Template{text: as, parts: []part{{text: as, variable: true}}}
 }
 
-// variables are the names of the variables, each once, in their order.
-func (t *template) variables() (names []string) {
+// Variables returns the names of the variables, each once, in their order.
+func (t *Template) Variables() (names []string) {
 	for _, p := range t.parts {
 		if p.variable && !slices.Contains(names, p.text) {
 			names = append(names, p.text)
@@ -111,8 +118,8 @@ func (t *template) variables() (names []string) {
 	return names
 }
 
-// expand puts values in. It fails if one is missing. Values are taken as they are.
-func (t *template) expand(values map[string]string) (name string, ok bool) {
+// Expand puts values in, as they are. It returns false if one is missing.
+func (t *Template) Expand(values map[string]string) (name string, ok bool) {
 	var s strings.Builder
 	for _, p := range t.parts {
 		text := p.text
@@ -126,10 +133,11 @@ func (t *template) expand(values map[string]string) (name string, ok bool) {
 	return s.String(), true
 }
 
-// match reads the variables out of a name. A variable that is used twice has to have one value.
-func (t *template) match(name string) (values map[string]string, ok bool) {
+// Match reads the variables out of a name. It returns false if the name does not have the form of
+// the template. A variable that is used twice has to have one value.
+func (t *Template) Match(name string) (values map[string]string, ok bool) {
 	// Most names that a scan meets are somebody else's.
-	if !strings.HasPrefix(name, t.prefix()) || !strings.HasSuffix(name, t.suffix()) {
+	if !strings.HasPrefix(name, t.Prefix()) || !strings.HasSuffix(name, t.suffix()) {
 		return nil, false
 	}
 	var found []string
@@ -151,7 +159,7 @@ func (t *template) match(name string) (values map[string]string, ok bool) {
 
 // matches reads the values of the parts from i on out of the rest of a name. A variable takes as
 // much as it can.
-func (t *template) matches(i int, name string, found *[]string) bool {
+func (t *Template) matches(i int, name string, found *[]string) bool {
 	if i == len(t.parts) {
 		return name == "" || t.rest
 	}
@@ -175,8 +183,8 @@ func (t *template) matches(i int, name string, found *[]string) bool {
 	return false
 }
 
-// prefix is the text before the first variable.
-func (t *template) prefix() string {
+// Prefix returns the text before the first variable.
+func (t *Template) Prefix() string {
 	if len(t.parts) == 0 || t.parts[0].variable {
 		return ""
 	}
@@ -184,21 +192,21 @@ func (t *template) prefix() string {
 }
 
 // suffix is the text after the last variable; "" before a '*'.
-func (t *template) suffix() string {
+func (t *Template) suffix() string {
 	if last := len(t.parts) - 1; !t.rest && last >= 0 && !t.parts[last].variable {
 		return t.parts[last].text
 	}
 	return ""
 }
 
-// glob is a pattern of SCAN that finds all names of the template, and perhaps others.
-func (t *template) glob() string {
+// Glob returns a pattern of SCAN that finds all names of the template, and perhaps others.
+func (t *Template) Glob() string {
 	var s strings.Builder
 	for _, p := range t.parts {
 		if p.variable {
 			s.WriteString("*")
 		} else {
-			s.WriteString(escapeGlob(p.text))
+			s.WriteString(EscapeGlob(p.text))
 		}
 	}
 	if t.rest {
@@ -207,7 +215,7 @@ func (t *template) glob() string {
 	return s.String()
 }
 
-// escapeGlob makes a pattern that matches text alone.
-func escapeGlob(text string) string {
+// EscapeGlob returns a pattern of SCAN that matches text alone.
+func EscapeGlob(text string) string {
 	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `\`, `\\`).Replace(text)
 }

@@ -1,6 +1,11 @@
-package orphan
+package rules
 
-import "time"
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"time"
+)
 
 // A Rule defines which keys, or which members of a key, can be orphans, and the conditions under
 // which one is deleted. Its YAML has the names of the tags; see schema.json. Durations are written
@@ -61,6 +66,49 @@ type Rule struct {
 	Cap int `yaml:"cap,omitempty"`
 }
 
+// WithDefaults returns the rule with what it leaves out filled in: Category, Cap, and Grace unless
+// it has GoneIf.
+func (r Rule) WithDefaults() Rule {
+	r.Category = cmp.Or(r.Category, r.Name)
+	r.Cap = cmp.Or(r.Cap, defaultCap)
+	if r.GoneIf == nil {
+		r.Grace = cmp.Or(r.Grace, DefaultGrace)
+	}
+	return r
+}
+
+// Fits reports whether a variable may have this value: it has the form in Only, and is none of the
+// words of Not.
+func (r Rule) Fits(variable, value string) bool {
+	form, has := r.Only[variable]
+	return (!has || HasForm(value, form)) && !slices.Contains(r.Not[variable], value)
+}
+
+var forms = map[string]*regexp.Regexp{
+	"objectid": regexp.MustCompile(`^[0-9a-fA-F]{24}$`),
+	"uuid":     regexp.MustCompile(`^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$`),
+	"integer":  regexp.MustCompile(`^-?[0-9]+$`),
+	"hex":      regexp.MustCompile(`^[0-9a-fA-F]{8,}$`),
+}
+
+// HasForm reports whether a value has this form, one of those that Rule.Only knows. No value has
+// any other form.
+func HasForm(value, form string) bool {
+	is, known := forms[form]
+	return known && is.MatchString(value)
+}
+
+// ReadType returns the type of the keys that Read can read. It is empty if Read is.
+func (r Rule) ReadType() string {
+	switch r.Read {
+	case "json", "text":
+		return "string"
+	case "hash":
+		return "hash"
+	}
+	return ""
+}
+
 // Members are the members of sorted sets, the members of sets, or the fields of hashes. Exactly one
 // of ZSet, Set and Hash: one key, or with variables all that match and are of that type.
 type Members struct {
@@ -72,11 +120,11 @@ type Members struct {
 	As string `yaml:"as"`
 }
 
-// key is the template of the key that has the members.
-func (m Members) key() string { return m.ZSet + m.Set + m.Hash }
+// Key returns the template of the key that has the members.
+func (m Members) Key() string { return m.ZSet + m.Set + m.Hash }
 
-// kind is the type of that key.
-func (m Members) kind() string {
+// Kind returns the type of that key: zset, hash or set.
+func (m Members) Kind() string {
 	switch {
 	case m.ZSet != "":
 		return "zset"
@@ -107,7 +155,7 @@ type Field struct {
 }
 
 // Member is a member of a set, of a sorted set or of a list: exactly one of Set, ZSet and List. A
-// list longer than mostList never proves that it lacks a member.
+// list longer than 10,000 elements never proves that it lacks a member.
 type Member struct {
 	Set  string `yaml:"set,omitempty"`
 	ZSet string `yaml:"zset,omitempty"`

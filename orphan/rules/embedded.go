@@ -1,4 +1,4 @@
-package orphan
+package rules
 
 import (
 	_ "embed"

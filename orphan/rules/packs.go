@@ -1,4 +1,4 @@
-package orphan
+package rules
 
 import (
 	"embed"
@@ -9,7 +9,7 @@ import (
 //go:embed packs/*.yaml
 var packs embed.FS
 
-// Packs are the names of the packs: rules that are ready, for keys of a library.
+// Packs returns the names of the packs: rules that are ready, for keys of a library.
 func Packs() (names []string) {
 	files, err := packs.ReadDir("packs")
 	if err != nil {
@@ -21,7 +21,7 @@ func Packs() (names []string) {
 	return names
 }
 
-// Pack is the YAML of a pack, with comments; false: there is none of this name.
+// Pack returns the YAML of a pack, with comments, or false if there is none of this name.
 func Pack(name string) (text []byte, ok bool) {
 	text, err := packs.ReadFile("packs/" + name + ".yaml")
 	return text, err == nil

@@ -1,4 +1,4 @@
-package orphan
+package rules
 
 import (
 	"cmp"
@@ -13,12 +13,17 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Defaults of a rule, and the most that it may ask for.
+// DefaultGrace is Rule.Grace of a rule that leaves it out and has no GoneIf. LeastGrace is the
+// shortest that such a rule may ask for.
 const (
-	defaultGrace = time.Minute
+	DefaultGrace = time.Minute
+	LeastGrace   = time.Second
+)
+
+// Other defaults of a rule, and the most that it may ask for.
+const (
 	defaultCap   = 1000
 	mostCap      = 100_000
-	leastGrace   = time.Second
 	leastBin     = time.Minute
 	leastLacking = time.Minute
 	leastEnd     = 5 // characters of a name that begins with a variable
@@ -30,21 +35,11 @@ var (
 	valueField   = regexp.MustCompile(`^(\.|(\.[^.]+)+)$`)
 )
 
-// Validate returns all that is wrong with rules as a Faults error. Own are the keys of this
-// Rollcall, which no rule may be about.
+// Validate returns all that is wrong with rules as a Faults error. No rule may be about the keys of
+// this Rollcall, which own names.
 func Validate(rules []Rule, own guard.Layout) error {
 	faults := check(rules, func(string) bool { return false })
 	return append(faults, checkOwn(rules, own)...).orNil()
-}
-
-// withDefaults fills in what a rule leaves out.
-func withDefaults(r Rule) Rule {
-	r.Category = cmp.Or(r.Category, r.Name)
-	r.Cap = cmp.Or(r.Cap, defaultCap)
-	if r.GoneIf == nil {
-		r.Grace = cmp.Or(r.Grace, defaultGrace)
-	}
-	return r
 }
 
 // check finds all that is wrong with rules, except whose keys they are about. given reports
@@ -83,10 +78,10 @@ type checker struct {
 	index  int
 	given  func(path string) bool
 	faults Faults
-	keys   *template // of Rule.Keys; nil: there is none, or it is faulty
+	keys   *Template // of Rule.Keys; nil: there is none, or it is faulty
 	// container is of Rule.Members; nil: there is none, or it is faulty
-	container *template
-	member    *template          // of Members.As; nil: there is none, or it is faulty
+	container *Template
+	member    *Template          // of Members.As; nil: there is none, or it is faulty
 	deleted   map[string]pattern // what the rule deletes, by the field that names it
 	unknown   bool               // the variables are not known, for a fault that is already found
 }
@@ -179,7 +174,7 @@ func (c *checker) candidates() {
 		c.unknown = c.keys == nil
 	}
 	if c.keys != nil {
-		if len(c.keys.variables()) == 0 {
+		if len(c.keys.Variables()) == 0 {
 			c.fault("keys", "%q: want a variable for what differs, such as {id}", r.Keys)
 		}
 		if name, ok := c.keys.clear(c.holds); !ok {
@@ -210,7 +205,7 @@ func (c *checker) candidates() {
 			c.fault("not."+name, "is empty")
 		}
 	}
-	c.among("type", r.Type, slices.Sorted(maps.Keys(sizeOf))...)
+	c.among("type", r.Type, "hash", "list", "set", "stream", "string", "zset")
 	if r.Members != nil && r.Type != "" {
 		c.fault("type", "is for keys: a member has none")
 	}
@@ -223,9 +218,9 @@ func (c *checker) candidates() {
 // as reads what a member's name is: a variable, or a template with some.
 func (c *checker) as(text string) {
 	const at = "members.as"
-	if c.member = whole(text); c.member == nil {
+	if c.member = Whole(text); c.member == nil {
 		c.member = c.template(at, text, false)
-		if c.member != nil && len(c.member.variables()) == 0 {
+		if c.member != nil && len(c.member.Variables()) == 0 {
 			c.fault(at, "want a variable such as id, or a template with one, such as {id}:{kind}, not %q", text)
 			c.member = nil
 		}
@@ -235,8 +230,8 @@ func (c *checker) as(text string) {
 		return
 	}
 	if c.container != nil {
-		for _, name := range c.member.variables() {
-			if slices.Contains(c.container.variables(), name) {
+		for _, name := range c.member.Variables() {
+			if slices.Contains(c.container.Variables(), name) {
 				c.fault(at, "{%s} is a variable of the key already", name)
 			}
 		}
@@ -255,11 +250,11 @@ func (c *checker) variable(at, name string) {
 // variables are those that a signs' template may have.
 func (c *checker) variables() (names []string) {
 	if c.keys != nil {
-		names = c.keys.variables()
+		names = c.keys.Variables()
 	}
-	for _, t := range []*template{c.container, c.member} {
+	for _, t := range []*Template{c.container, c.member} {
 		if t != nil {
-			names = append(names, t.variables()...)
+			names = append(names, t.Variables()...)
 		}
 	}
 	return append(names, sorted(c.rule.Bind)...)
@@ -279,9 +274,9 @@ func (c *checker) holds(name string) *[256]bool {
 	switch {
 	case c.rule.Only[name] != "":
 		return inOnly
-	case c.keys != nil && slices.Contains(c.keys.variables(), name),
-		c.container != nil && slices.Contains(c.container.variables(), name),
-		c.member != nil && whole(c.member.text) == nil && slices.Contains(c.member.variables(), name):
+	case c.keys != nil && slices.Contains(c.keys.Variables(), name),
+		c.container != nil && slices.Contains(c.container.Variables(), name),
+		c.member != nil && Whole(c.member.text) == nil && slices.Contains(c.member.Variables(), name):
 		return inKey
 	}
 	return inValue
@@ -289,11 +284,11 @@ func (c *checker) holds(name string) *[256]bool {
 
 // template reads a template, where rest is set with a '*' at its end; nil: there is none, or it is
 // faulty.
-func (c *checker) template(at, text string, rest bool) *template {
+func (c *checker) template(at, text string, rest bool) *Template {
 	if text == "" {
 		return nil
 	}
-	t, err := parseTemplate(text, rest)
+	t, err := ParseTemplate(text, rest)
 	if err != nil {
 		c.fault(at, "%v", err)
 		return nil
@@ -308,14 +303,14 @@ func (c *checker) template(at, text string, rest bool) *template {
 }
 
 // deletes reads a template of keys that can be deleted.
-func (c *checker) deletes(at, text string, rest bool) *template {
+func (c *checker) deletes(at, text string, rest bool) *Template {
 	t := c.template(at, text, rest)
-	if t == nil || len(t.prefix()) >= 2 {
+	if t == nil || len(t.Prefix()) >= 2 {
 		return t
 	}
-	bound := slices.ContainsFunc(t.variables(), func(name string) bool { return c.rule.Only[name] != "" })
+	bound := slices.ContainsFunc(t.Variables(), func(name string) bool { return c.rule.Only[name] != "" })
 	switch {
-	case t.prefix() != "" || len(t.suffix()) < leastEnd:
+	case t.Prefix() != "" || len(t.suffix()) < leastEnd:
 		c.fault(at, "%q: want at least 2 characters before what differs", text)
 	case !bound:
 		c.fault(at, "%q: want at least 2 characters before what differs, or in only what one variable looks like", text)
@@ -333,7 +328,7 @@ func (c *checker) holder(at, text string) {
 		return
 	}
 	c.container = t
-	if len(t.variables()) == 0 {
+	if len(t.Variables()) == 0 {
 		return
 	}
 	c.deletes(at, text, false)
@@ -344,26 +339,26 @@ func (c *checker) holder(at, text string) {
 
 // sign reads a template that is about the candidate. All its variables are known; it has one at
 // least.
-func (c *checker) sign(at, text string) *template {
+func (c *checker) sign(at, text string) *Template {
 	t := c.named(at, text)
-	if t != nil && len(t.variables()) == 0 {
+	if t != nil && len(t.Variables()) == 0 {
 		c.fault(at, "%q: want a variable: it would say the same of every candidate", text)
 	}
 	return t
 }
 
 // named reads a template whose variables are known.
-func (c *checker) named(at, text string) *template {
+func (c *checker) named(at, text string) *Template {
 	t := c.template(at, text, false)
 	if t != nil {
-		c.known(at, t.variables()...)
+		c.known(at, t.Variables()...)
 	}
 	return t
 }
 
 // fixed reads a template without variables.
 func (c *checker) fixed(at, text string) {
-	if t := c.template(at, text, false); t != nil && len(t.variables()) > 0 {
+	if t := c.template(at, text, false); t != nil && len(t.Variables()) > 0 {
 		c.fault(at, "%q: want one key, without variables", text)
 	}
 }

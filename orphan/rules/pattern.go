@@ -1,4 +1,4 @@
-package orphan
+package rules
 
 import "slices"
 
@@ -69,7 +69,7 @@ func (p pattern) end() string {
 }
 
 // pattern returns the form of the template's names, with the bytes that each variable can hold.
-func (t *template) pattern(holds func(variable string) *[256]bool) (p pattern) {
+func (t *Template) pattern(holds func(variable string) *[256]bool) (p pattern) {
 	for _, part := range t.parts {
 		if !part.variable {
 			p = append(p, textPattern(part.text, false)...)
@@ -176,7 +176,7 @@ func (s step) takes(b byte) bool {
 // clear reports whether two sets of values never make the same name: the text between a variable
 // and the next one, or a '*', begins with a byte that the variable cannot hold. If not, it returns
 // the variable.
-func (t *template) clear(holds func(variable string) *[256]bool) (unclear string, ok bool) {
+func (t *Template) clear(holds func(variable string) *[256]bool) (unclear string, ok bool) {
 	for i, p := range t.parts {
 		last := i == len(t.parts)-1
 		open := t.rest || i < len(t.parts)-2 // something of any length comes later
@@ -191,7 +191,7 @@ func (t *template) clear(holds func(variable string) *[256]bool) (unclear string
 
 // crosses reports whether both templates can make one name of different values of own, the
 // variables of a candidate, which both have. Both are clear.
-func (t *template) crosses(other *template, holds func(variable string) *[256]bool, own []string) bool {
+func (t *Template) crosses(other *Template, holds func(variable string) *[256]bool, own []string) bool {
 	if !t.pattern(holds).meets(other.pattern(holds)) {
 		return false
 	}
@@ -202,7 +202,7 @@ func (t *template) crosses(other *template, holds func(variable string) *[256]bo
 
 // upToValues returns the parts up to the last variable of own, and whether the end of its value
 // shows in a name: by a byte that it cannot hold, or by the end of the name.
-func (t *template) upToValues(
+func (t *Template) upToValues(
 	holds func(variable string) *[256]bool, own []string,
 ) (parts []part, ends bool) {
 	last := len(t.parts) - 1

@@ -1,4 +1,4 @@
-package orphan
+package rules
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-const bullmq = "../examples/rules/bullmq.yaml"
+const bullmq = "../../examples/rules/bullmq.yaml"
 
 func TestTheSchemaHasTheFieldsOfRulesAndNoOthers(t *testing.T) {
 	var s struct {
@@ -114,7 +114,7 @@ func TestTheSchemaRefusesWhatParseRefusesForItsForm(t *testing.T) {
 }
 
 func TestTheReferenceHasTheFieldsOfRulesAndNoOthers(t *testing.T) {
-	page, err := os.ReadFile("../docs/orphan-rules.md")
+	page, err := os.ReadFile("../../docs/orphan-rules.md")
 	require.NoError(t, err)
 	types := []reflect.Type{
 		reflect.TypeFor[Rule](), reflect.TypeFor[Members](), reflect.TypeFor[Sign](), reflect.TypeFor[Field](),
@@ -146,7 +146,7 @@ func TestTheReferenceHasTheFieldsOfRulesAndNoOthers(t *testing.T) {
 
 // The example is the first block of YAML in the reference.
 func TestTheExampleOfTheReferenceIsWithoutFault(t *testing.T) {
-	page, err := os.ReadFile("../docs/orphan-rules.md")
+	page, err := os.ReadFile("../../docs/orphan-rules.md")
 	require.NoError(t, err)
 	_, example, _ := strings.Cut(string(page), "```yaml\n")
 	example, _, _ = strings.Cut(example, "```")

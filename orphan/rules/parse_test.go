@@ -1,4 +1,4 @@
-package orphan
+package rules
 
 import (
 	"os"
@@ -146,32 +146,10 @@ func TestARuleThatLosesAllWithOneKeyIsWarnedOf(t *testing.T) {
 	}, Warnings([]Rule{queue}))
 }
 
-// A hash tag is written with braces twice, as in every other template.
-func TestNamesWithoutVariablesAreTemplatesToo(t *testing.T) {
-	rules, err := Parse([]byte(`rules:
-- name: seats
-  members: {zset: "{{hall}}:seats", as: id}
-  keep_if: [{exists: "user:{id}"}]
-  unless_lost:
-  - exists: "{{hall}}:open"
-  - exists_any: ["{{hall}}:a", "{{hall}}:b"]
-  - channels: {pattern: "{hall}*", when: {hash_not_empty: "{{hall}}:hash"}}
-`))
-	require.NoError(t, err)
-	r, err := compile(rules[0])
-	require.NoError(t, err)
-	require.Equal(t, "{hall}:seats", r.oneContainer())
-	require.Equal(t, []Reference{
-		{Exists: "{hall}:open"}, {ExistsAny: []string{"{hall}:a", "{hall}:b"}},
-		{Channels: &Channels{Pattern: "{hall}*", When: When{HashNotEmpty: "{hall}:hash"}}},
-	}, r.UnlessLost)
-	require.Equal(t, "{{hall}}:open", rules[0].UnlessLost[0].Exists)
-}
-
 func TestWhatARuleLeavesOutHasADefault(t *testing.T) {
-	r := withDefaults(Rule{Name: "carts"})
+	r := Rule{Name: "carts"}.WithDefaults()
 	require.Equal(t, Rule{Name: "carts", Category: "carts", Grace: time.Minute, Cap: 1000}, r)
-	r = withDefaults(Rule{Name: "carts", GoneIf: &Evidence{}, Category: "shop", Cap: 5})
+	r = Rule{Name: "carts", GoneIf: &Evidence{}, Category: "shop", Cap: 5}.WithDefaults()
 	require.Equal(t, Rule{Name: "carts", GoneIf: &Evidence{}, Category: "shop", Cap: 5}, r)
 }
 

@@ -1,4 +1,4 @@
-package orphan
+package rules
 
 import "strings"
 
@@ -28,16 +28,18 @@ func (s *subject) libraries() {
 	if s.keys != nil && !strings.HasPrefix(s.rule.Keys, ping) && s.matches(ping+"web-1:101") {
 		s.warn("keys: of node-resque, %sHOST:PID looks like a worker, too: leave it out with not", ping)
 	}
-	if m := s.rule.Members; m != nil && strings.HasSuffix(m.key(), "_kombu.binding.reply.celery.pidbox") {
-		s.warn("members: of kombu, all clients share the entries of %s: a living client gets no answers without", m.key())
+	if m := s.rule.Members; m != nil && strings.HasSuffix(m.Key(), "_kombu.binding.reply.celery.pidbox") {
+		s.warn("members: of kombu, all clients share the entries of %s: a living client gets no answers without", m.Key())
 	}
 }
 
 // matches reports whether a key can be a candidate.
 func (s *subject) matches(key string) bool {
-	values, ok := s.keys.match(key)
-	r := rule{Rule: s.rule, candidates: s.keys}
-	return ok && r.ours(&candidate{key: key, values: values})
+	values, ok := s.keys.Match(key)
+	for name, value := range values {
+		ok = ok && s.rule.Fits(name, value)
+	}
+	return ok
 }
 
 // states warns of a rule about jobs that leaves out places where they can be.

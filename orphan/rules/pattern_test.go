@@ -1,4 +1,4 @@
-package orphan
+package rules
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 )
 
 // looksLikeA tells whether a name can be made by a template, of any values.
-func looksLikeA(t *template, name string) bool { return t.matches(0, name, new([]string)) }
+func looksLikeA(t *Template, name string) bool { return t.matches(0, name, new([]string)) }
 
 // inAny lets any variable hold anything.
 func inAny(string) *[256]bool { return inValue }
@@ -17,9 +17,9 @@ func inAny(string) *[256]bool { return inValue }
 // inName lets a variable hold what it can hold as a part of a key.
 func inName(string) *[256]bool { return inKey }
 
-func mustTemplate(t *testing.T, text string) *template {
+func mustTemplate(t *testing.T, text string) *Template {
 	t.Helper()
-	parsed, err := parseTemplate(text, true)
+	parsed, err := ParseTemplate(text, true)
 	require.NoError(t, err)
 	return parsed
 }
@@ -82,7 +82,7 @@ func TestTwoTemplatesCrossWhereTheyMakeOneNameOfOtherValues(t *testing.T) {
 		{"s:{a}", "s:{a}:x", func(string) *[256]bool { return inOnly }, false},
 	} {
 		a, b := mustTemplate(t, c.a), mustTemplate(t, c.b)
-		own := slices.Concat(a.variables(), b.variables())
+		own := slices.Concat(a.Variables(), b.Variables())
 		require.Equal(t, c.crosses, a.crosses(b, c.holds, own), "%s and %s", c.a, c.b)
 		require.Equal(t, c.crosses, b.crosses(a, c.holds, own), "%s and %s", c.b, c.a)
 	}
@@ -108,7 +108,7 @@ func TestWhatIsBoundDoesNotTellCandidatesApart(t *testing.T) {
 
 // What a variable can hold, by the shapes that Rule.Only knows, is what the pattern takes it for.
 func TestTheShapesHoldNothingThatAPatternDoesNotExpect(t *testing.T) {
-	for shape, is := range looksLike {
+	for shape, is := range forms {
 		for b := range 256 {
 			if text := string([]byte{byte(b)}); !inOnly[b] {
 				require.False(t, is.MatchString(text), shape)
@@ -117,11 +117,11 @@ func TestTheShapesHoldNothingThatAPatternDoesNotExpect(t *testing.T) {
 			}
 		}
 	}
-	require.True(t, looksLike["objectid"].MatchString("65f0c0ffee65f0c0ffee65f0"))
-	require.False(t, looksLike["objectid"].MatchString("65f0c0ffee65f0c0ffee65f"))
-	require.True(t, looksLike["uuid"].MatchString("0b0e7bd8-6ff2-4bb6-b5a6-3c3a9ad1ac41"))
-	require.True(t, looksLike["integer"].MatchString("-42"))
-	require.False(t, looksLike["integer"].MatchString("42\n"))
+	require.True(t, HasForm("65f0c0ffee65f0c0ffee65f0", "objectid"))
+	require.False(t, HasForm("65f0c0ffee65f0c0ffee65f", "objectid"))
+	require.True(t, HasForm("0b0e7bd8-6ff2-4bb6-b5a6-3c3a9ad1ac41", "uuid"))
+	require.True(t, HasForm("-42", "integer"))
+	require.False(t, HasForm("42\n", "integer"))
 }
 
 // A name that looks like a template is read and written without a change, and SCAN's pattern finds
@@ -132,20 +132,20 @@ func FuzzTemplate(f *testing.F) {
 	f.Add("{{x}}:{a}", "{x}:[1]*", "[", "?")
 	f.Add("s:{a}-{a}*", "s:1-1:z", "\xff", "-")
 	f.Fuzz(func(t *testing.T, text, name, one, two string) {
-		tpl, err := parseTemplate(text, false)
+		tpl, err := ParseTemplate(text, false)
 		if err != nil {
 			return
 		}
-		if values, ok := tpl.match(name); ok {
-			again, all := tpl.expand(values)
+		if values, ok := tpl.Match(name); ok {
+			again, all := tpl.Expand(values)
 			require.True(t, all)
 			require.Equal(t, name, again)
 		}
 		values := map[string]string{}
-		for i, variable := range tpl.variables() {
+		for i, variable := range tpl.Variables() {
 			values[variable] = []string{one, two}[i%2]
 		}
-		made, all := tpl.expand(values)
+		made, all := tpl.Expand(values)
 		require.True(t, all)
 		if strings.ContainsAny(one+two, ":{}") || one == "" || two == "" {
 			return
@@ -153,7 +153,7 @@ func FuzzTemplate(f *testing.F) {
 		require.True(t, looksLikeA(tpl, made))
 		require.True(t, tpl.pattern(inName).meets(textPattern(made, false)), "%q of %q", made, text)
 		if _, ok := tpl.clear(inName); ok {
-			read, ok := tpl.match(made)
+			read, ok := tpl.Match(made)
 			require.True(t, ok)
 			require.Equal(t, values, read)
 		}
@@ -167,8 +167,8 @@ func FuzzPatternsMeet(f *testing.F) {
 	f.Add("a{x}:b", "a{x}b")
 	f.Add("a{x}a", "aaaa")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		p, err := parseTemplate(a, true)
-		q, err2 := parseTemplate(b, true)
+		p, err := ParseTemplate(a, true)
+		q, err2 := ParseTemplate(b, true)
 		short, short2 := strings.ReplaceAll(a, "{x}", "x"), strings.ReplaceAll(b, "{x}", "x")
 		if err != nil || err2 != nil || len(short+short2) > 6 || strings.Trim(a+b, "ab:x{}*") != "" {
 			return

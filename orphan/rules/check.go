@@ -1,4 +1,4 @@
-package orphan
+package rules
 
 import (
 	"cmp"
@@ -72,7 +72,7 @@ func (c *checker) lacks(r Rule) {
 // pair checks a key and what is looked for in it. One of both has to be about the candidate.
 func (c *checker) pair(at, key, keyText, of, ofText string) {
 	k, o := c.named(at+"."+key, keyText), c.named(at+"."+of, ofText)
-	if k != nil && o != nil && len(k.variables())+len(o.variables()) == 0 {
+	if k != nil && o != nil && len(k.Variables())+len(o.Variables()) == 0 {
 		c.fault(at, "want a variable: it would say the same of every candidate")
 	}
 }
@@ -165,7 +165,7 @@ func (c *checker) related() {
 	r := c.rule
 	deleted := map[string]pattern{}
 	c.deleted = deleted
-	var before []*template
+	var before []*Template
 	if c.keys != nil {
 		deleted["keys"] = c.keys.pattern(c.holds)
 	}
@@ -178,15 +178,15 @@ func (c *checker) related() {
 		if t == nil || c.unknown {
 			continue
 		}
-		c.known(at, t.variables()...)
+		c.known(at, t.Variables()...)
 		own := []string{}
 		if c.keys != nil {
-			own = c.keys.variables()
+			own = c.keys.Variables()
 		} else if r.Members != nil {
 			own = c.variables()[:len(c.variables())-len(r.Bind)]
 		}
 		for _, name := range own {
-			if !slices.Contains(t.variables(), name) {
+			if !slices.Contains(t.Variables(), name) {
 				c.fault(at, "%q: want {%s}, too: else one candidate takes what is another's", text, name)
 			}
 		}
@@ -212,7 +212,7 @@ func (c *checker) related() {
 				c.fault(at, "could delete %s, which the rule relies on%s", ref.field, c.exclude(at, ref))
 			}
 		}
-		if c.container != nil && !ref.score && (ref.kind == "" || ref.kind == r.Members.kind()) &&
+		if c.container != nil && !ref.score && (ref.kind == "" || ref.kind == r.Members.Kind()) &&
 			ref.pattern.meets(c.container.pattern(c.holds)) {
 			c.fault("members", "could empty %s, which the rule relies on", ref.field)
 		}
@@ -246,12 +246,12 @@ func spare(all []checker) {
 		refs := all[j].references()
 		if m := all[j].rule.Members; m != nil {
 			if t := all[j].container; t != nil {
-				refs = append(refs, reference{field: "members", text: m.key(), kind: m.kind(), t: t, lost: true,
+				refs = append(refs, reference{field: "members", text: m.Key(), kind: m.Kind(), t: t, lost: true,
 					pattern: t.pattern(all[j].holds)})
 			}
 		}
 		for _, ref := range refs {
-			name := literal(ref.text)
+			name := Literal(ref.text)
 			if name == "" && !ref.lost {
 				continue
 			}
@@ -276,30 +276,11 @@ func only(c *checker, name string) string {
 	return ""
 }
 
-// literals are references with the names that their templates stand for.
-func literals(refs []Reference) []Reference {
-	refs = slices.Clone(refs)
-	for i := range refs {
-		ref := &refs[i]
-		ref.Exists = literal(ref.Exists)
-		ref.ExistsAny = slices.Clone(ref.ExistsAny)
-		for j, key := range ref.ExistsAny {
-			ref.ExistsAny[j] = literal(key)
-		}
-		if ref.Channels != nil {
-			ref.Channels = &Channels{
-				Pattern: ref.Channels.Pattern,
-				When:    When{HashNotEmpty: literal(ref.Channels.When.HashNotEmpty)},
-			}
-		}
-	}
-	return refs
-}
-
-// literal is the name that a template without variables stands for; empty if it is none.
-func literal(text string) string {
-	if t, err := parseTemplate(text, false); err == nil && len(t.variables()) == 0 {
-		return t.prefix()
+// Literal returns the name that a template without variables stands for. It is empty if the text is
+// no such template.
+func Literal(text string) string {
+	if t, err := ParseTemplate(text, false); err == nil && len(t.Variables()) == 0 {
+		return t.Prefix()
 	}
 	return ""
 }
@@ -307,7 +288,7 @@ func literal(text string) string {
 // takes reports whether the rule could delete a key that a rule relies on. It deletes no candidate
 // of another type than Type, or than what Read can read, and none whose variables are words of Not.
 func (c *checker) takes(at string, ref reference) bool {
-	kind := cmp.Or(c.rule.Type, readable[c.rule.Read])
+	kind := cmp.Or(c.rule.Type, c.rule.ReadType())
 	switch {
 	case !c.deleted[at].meets(ref.pattern):
 		return false
@@ -325,11 +306,11 @@ const anything = "\x00"
 // read reads a key of the reference as a candidate.
 func (c *checker) read(ref reference) (values map[string]string, ok bool) {
 	values = map[string]string{}
-	for _, name := range ref.t.variables() {
+	for _, name := range ref.t.Variables() {
 		values[name] = anything
 	}
-	name, _ := ref.t.expand(values)
-	return c.keys.match(name)
+	name, _ := ref.t.Expand(values)
+	return c.keys.Match(name)
 }
 
 // exclude is what a fault adds about a candidate that Not could leave out.
@@ -365,7 +346,7 @@ func (c *checker) spared(ref reference) bool {
 type reference struct {
 	field   string // where the rule names it
 	text    string // its template
-	t       *template
+	t       *Template
 	kind    string // its type; "": not known
 	pattern pattern
 	open    bool // a variable of it can hold ':'
@@ -376,9 +357,9 @@ type reference struct {
 // references are the keys whose content proves to the rule that a candidate is alive.
 func (c *checker) references() (refs []reference) {
 	add := func(kind, text, format string, args ...any) {
-		if t, err := parseTemplate(text, false); err == nil {
+		if t, err := ParseTemplate(text, false); err == nil {
 			field := fmt.Sprintf(format, args...)
-			open := slices.ContainsFunc(t.variables(), func(name string) bool { return c.holds(name) == inValue })
+			open := slices.ContainsFunc(t.Variables(), func(name string) bool { return c.holds(name) == inValue })
 			refs = append(refs, reference{
 				field: field, text: text, t: t, kind: kind, pattern: t.pattern(c.holds), open: open,
 			})
@@ -420,8 +401,8 @@ func (c *checker) references() (refs []reference) {
 // limits checks the numbers.
 func (c *checker) limits() {
 	r := c.rule
-	if r.Grace > 0 && r.Grace < leastGrace && r.GoneIf == nil {
-		c.fault("grace", "want at least %v: the absence of a sign has to last", leastGrace)
+	if r.Grace > 0 && r.Grace < LeastGrace && r.GoneIf == nil {
+		c.fault("grace", "want at least %v: the absence of a sign has to last", LeastGrace)
 	}
 	if r.Bin > 0 && r.Bin < leastBin {
 		c.fault("bin", "want at least %v", leastBin)
@@ -445,17 +426,17 @@ func checkOwn(rules []Rule, l guard.Layout) (faults Faults) {
 	}
 	for i, r := range rules {
 		c := checker{rule: r, index: i}
-		if t, err := parseTemplate(r.Keys, false); err == nil {
+		if t, err := ParseTemplate(r.Keys, false); err == nil {
 			c.keys = t
 			c.own("keys", t, own)
 		}
 		if m := r.Members; m != nil {
-			if t, err := parseTemplate(m.key(), false); err == nil {
+			if t, err := ParseTemplate(m.Key(), false); err == nil {
 				c.own("members", t, own)
 			}
 		}
 		for j, text := range r.Related {
-			if t, err := parseTemplate(text, true); err == nil {
+			if t, err := ParseTemplate(text, true); err == nil {
 				c.own(fmt.Sprintf("related[%d]", j), t, own)
 			}
 		}
@@ -464,7 +445,7 @@ func checkOwn(rules []Rule, l guard.Layout) (faults Faults) {
 	return faults
 }
 
-func (c *checker) own(at string, t *template, own map[string]pattern) {
+func (c *checker) own(at string, t *Template, own map[string]pattern) {
 	for _, name := range sorted(own) {
 		if t.pattern(c.holds).meets(own[name]) && !c.beginsOtherwise(t, name) {
 			c.fault(at, "%q could be %s, a key of Rollcall", t.text, name)
@@ -473,7 +454,7 @@ func (c *checker) own(at string, t *template, own map[string]pattern) {
 }
 
 // beginsOtherwise reports whether Not excludes what the name has before its first ':'.
-func (c *checker) beginsOtherwise(t *template, name string) bool {
+func (c *checker) beginsOtherwise(t *Template, name string) bool {
 	word, _, ok := strings.Cut(name, ":")
 	return ok && len(t.parts) > 1 && t.parts[0].variable && strings.HasPrefix(t.parts[1].text, ":") &&
 		c.holds(t.parts[0].text) == inKey && slices.Contains(c.rule.Not[t.parts[0].text], word)

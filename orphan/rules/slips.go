@@ -1,4 +1,4 @@
-package orphan
+package rules
 
 import (
 	"fmt"
@@ -22,8 +22,7 @@ var ownNames = []string{
 
 const beforeStem = ":}_./|-" // ends the prefix that a fleet gives its keys
 
-// looksOwn finds the names of Rollcall's own keys, behind any prefix.
-var looksOwn = func() *regexp.Regexp {
+var ownName = func() *regexp.Regexp {
 	var all []string
 	for _, name := range ownNames {
 		if text := regexp.QuoteMeta(name); strings.HasSuffix(name, ":") {
@@ -35,9 +34,12 @@ var looksOwn = func() *regexp.Regexp {
 	return regexp.MustCompile(`(?s)(^|[` + regexp.QuoteMeta(beforeStem) + `])(` + strings.Join(all, "|") + `)$`)
 }()
 
+// LooksOwn reports whether a key could be one of a Rollcall fleet, whatever its prefix.
+func LooksOwn(key string) bool { return ownName.MatchString(key) }
+
 // spelled is the beginning of Rollcall's own names that the template itself has, behind any prefix;
 // "": none. A variable that could have it is another matter: nearly every template could then.
-func (t *template) spelled() string {
+func (t *Template) spelled() string {
 	for i, p := range t.parts {
 		for _, stem := range ownStems {
 			for at := 0; !p.variable; at++ {
@@ -58,7 +60,7 @@ func (t *template) spelled() string {
 // otherFleet warns of keys of a Rollcall with whatever prefix.
 func (s *subject) otherFleet() {
 	look := func(at, text string) {
-		t, err := parseTemplate(text, true)
+		t, err := ParseTemplate(text, true)
 		if err != nil {
 			return
 		}
@@ -73,7 +75,7 @@ func (s *subject) otherFleet() {
 	}
 	look("keys", s.rule.Keys)
 	if m := s.rule.Members; m != nil {
-		look("members", m.key())
+		look("members", m.Key())
 	}
 	for i, text := range s.rule.Related {
 		look(fmt.Sprintf("related[%d]", i), text)
@@ -137,7 +139,7 @@ func (s *subject) spelling() {
 		if strings.TrimSpace(text) != text {
 			s.warn("%s: %q begins or ends with a space", at, text)
 		}
-		t, err := parseTemplate(text, true)
+		t, err := ParseTemplate(text, true)
 		if err != nil {
 			return
 		}
@@ -158,7 +160,7 @@ var ofWorkers = regexp.MustCompile(`(^|[` + regexp.QuoteMeta(beforeStem) + `])(j
 func (s *subject) idle() {
 	for i, ref := range s.rule.UnlessLost {
 		for _, text := range append([]string{ref.Exists}, ref.ExistsAny...) {
-			if key := literal(text); ofWorkers.MatchString(key) {
+			if key := Literal(text); ofWorkers.MatchString(key) {
 				s.warn("unless_lost[%d]: %q is a key of Rollcall: it exists whatever is lost", i, key)
 			}
 		}
@@ -173,7 +175,7 @@ func (s *subject) eachText(look func(at, text string)) {
 		look(fmt.Sprintf("related[%d]", i), text)
 	}
 	if m := r.Members; m != nil {
-		look("members", m.key())
+		look("members", m.Key())
 		look("members.as", m.As)
 	}
 	for i, sign := range r.KeepIf {
@@ -215,7 +217,7 @@ func signTexts(s Sign) []string {
 // windows warns of times too short to protect anything.
 func (s *subject) windows() {
 	r := s.rule
-	if r.Grace > 0 && r.Grace < leastGrace && r.GoneIf != nil {
+	if r.Grace > 0 && r.Grace < LeastGrace && r.GoneIf != nil {
 		s.warn("grace: %s is short: it protects from nothing", r.Grace)
 	}
 	if a := r.MinAge; a != nil && a.Over > 0 && a.Over < leastWithin {

@@ -1,4 +1,4 @@
-package orphan
+package rules
 
 import (
 	"cmp"
@@ -16,7 +16,8 @@ type Fault struct {
 	Text  string // what is wrong, and what is expected
 }
 
-// Faults are all faults, sorted by line. Parse, Validate and New return them as their error.
+// Faults are all faults, sorted by line. Parse and Validate return them as their error, as does New
+// of package orphan.
 type Faults []Fault
 
 // Error has one line for each fault.

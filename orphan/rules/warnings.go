@@ -1,4 +1,4 @@
-package orphan
+package rules
 
 import (
 	"fmt"
@@ -17,15 +17,15 @@ const (
 	leastWithin = 2 * time.Second
 )
 
-// Warnings are sentences about rules that are legal, and could delete what lives, or what was not
-// meant.
+// Warnings returns sentences about rules that are legal, and could delete what lives, or what was
+// not meant.
 func Warnings(rules []Rule) []string {
 	warnings, _ := review(rules)
 	return warnings
 }
 
-// Notes are sentences about rules that endanger nothing: something that is dead may stay, or one
-// protection has to do alone.
+// Notes returns sentences about rules that endanger nothing: something that is dead may stay, or
+// one protection has to do alone.
 func Notes(rules []Rule) []string {
 	_, notes := review(rules)
 	return notes
@@ -76,9 +76,9 @@ func review(rules []Rule) (warnings, notes []string) {
 type subject struct {
 	checker
 	refs    []reference
-	related []*template
+	related []*Template
 	signs   []lifeKey
-	looks   map[*template]pattern
+	looks   map[*Template]pattern
 	// warn of what could delete the living, note what cannot
 	warn, note func(format string, args ...any)
 }
@@ -86,33 +86,33 @@ type subject struct {
 // lifeKey is a key with a variable that a sign of life looks at.
 type lifeKey struct {
 	field string
-	t     *template
+	t     *Template
 }
 
 func newSubject(i int, r Rule) subject {
-	s := subject{checker: checker{rule: r, index: i}, looks: map[*template]pattern{}}
+	s := subject{checker: checker{rule: r, index: i}, looks: map[*Template]pattern{}}
 	if r.Keys != "" {
-		s.keys, _ = parseTemplate(r.Keys, false)
+		s.keys, _ = ParseTemplate(r.Keys, false)
 	}
 	if r.Members != nil {
-		s.container, _ = parseTemplate(r.Members.key(), false)
-		if s.member = whole(r.Members.As); s.member == nil {
-			s.member, _ = parseTemplate(r.Members.As, false)
+		s.container, _ = ParseTemplate(r.Members.Key(), false)
+		if s.member = Whole(r.Members.As); s.member == nil {
+			s.member, _ = ParseTemplate(r.Members.As, false)
 		}
 	}
 	s.refs = s.references()
 	for _, text := range r.Related {
-		if t, err := parseTemplate(text, true); err == nil {
+		if t, err := ParseTemplate(text, true); err == nil {
 			s.related = append(s.related, t)
 		}
 	}
 	for i, sign := range r.KeepIf {
-		if t, err := parseTemplate(sign.Exists, false); err == nil && len(t.variables()) > 0 {
+		if t, err := ParseTemplate(sign.Exists, false); err == nil && len(t.Variables()) > 0 {
 			s.signs = append(s.signs, lifeKey{fmt.Sprintf("keep_if[%d].exists", i), t})
 		}
 	}
 	for _, ref := range s.refs {
-		if t, err := parseTemplate(ref.text, false); err == nil && len(t.variables()) > 0 && !ref.lost {
+		if t, err := ParseTemplate(ref.text, false); err == nil && len(t.Variables()) > 0 && !ref.lost {
 			s.signs = append(s.signs, lifeKey{ref.field, t})
 		}
 	}
@@ -163,8 +163,8 @@ func (s *subject) statements() {
 		s.warn("gone_if.value.in: has the empty text: a field that is not filled in yet says that it is over")
 	}
 	if m := r.GoneIf.Mongo; m != nil && r.MinAge == nil && r.Grace == 0 && len(r.KeepIf) == 0 {
-		t, err := parseTemplate(m.ID, false)
-		if err == nil && slices.ContainsFunc(t.variables(), func(v string) bool { return r.Only[v] == "" }) {
+		t, err := ParseTemplate(m.ID, false)
+		if err == nil && slices.ContainsFunc(t.Variables(), func(v string) bool { return r.Only[v] == "" }) {
 			s.warn("gone_if.mongo.id: the id may be in use again before its document says so: want min_age or keep_if")
 		}
 	}
@@ -173,7 +173,7 @@ func (s *subject) statements() {
 // names notes that related keys of members that could be somebody else's stay.
 func (s *subject) names() {
 	m := s.rule.Members
-	if m != nil && whole(m.As) != nil && s.rule.Only[m.As] == "" && len(s.related) > 0 {
+	if m != nil && Whole(m.As) != nil && s.rule.Only[m.As] == "" && len(s.related) > 0 {
 		s.note("related: keys of a member with a ':' or a brace in its name stay: they could be somebody else's. " +
 			"If members have another form, name it in only")
 	}
@@ -214,7 +214,7 @@ func (s *subject) beside(other *subject) {
 		if s.rule.GoneIf != nil { // it is deleted on evidence that something is over
 			tell = s.note
 		}
-		if slices.ContainsFunc(other.related, func(o *template) bool { return o.text == t.text }) {
+		if slices.ContainsFunc(other.related, func(o *Template) bool { return o.text == t.text }) {
 			continue // it goes with the candidates of both
 		}
 		for _, sign := range other.signs {
@@ -228,7 +228,7 @@ func (s *subject) beside(other *subject) {
 		return
 	}
 	for _, ref := range other.refs {
-		if key := literal(s.rule.Members.key()); key != "" && literal(ref.text) == key && !ref.score {
+		if key := Literal(s.rule.Members.Key()); key != "" && Literal(ref.text) == key && !ref.score {
 			s.warn("members: takes members out of %s, which %s relies on: %s", key, name, ref.field)
 			return
 		}
@@ -239,7 +239,7 @@ func (s *subject) beside(other *subject) {
 func (s *subject) sameCandidates(other *subject) bool {
 	if s.keys == nil || other.keys == nil {
 		m, o := s.rule.Members, other.rule.Members
-		return m != nil && o != nil && literal(m.key()) != "" && literal(m.key()) == literal(o.key())
+		return m != nil && o != nil && Literal(m.Key()) != "" && Literal(m.Key()) == Literal(o.Key())
 	}
 	if len(s.rule.Only) > 0 && len(other.rule.Only) > 0 && s.rule.Keys == other.rule.Keys &&
 		!maps.Equal(s.rule.Only, other.rule.Only) {
@@ -249,8 +249,8 @@ func (s *subject) sameCandidates(other *subject) bool {
 }
 
 // meets reports whether a name can look like a template of each.
-func (s *subject) meets(t *template, other *subject, o *template) bool {
-	if !strings.HasPrefix(t.prefix(), o.prefix()) && !strings.HasPrefix(o.prefix(), t.prefix()) {
+func (s *subject) meets(t *Template, other *subject, o *Template) bool {
+	if !strings.HasPrefix(t.Prefix(), o.Prefix()) && !strings.HasPrefix(o.Prefix(), t.Prefix()) {
 		return false // there are many rules, and few of them are about one key
 	}
 	if !strings.HasSuffix(t.suffix(), o.suffix()) && !strings.HasSuffix(o.suffix(), t.suffix()) {
@@ -259,7 +259,7 @@ func (s *subject) meets(t *template, other *subject, o *template) bool {
 	return s.look(t).meets(other.look(o))
 }
 
-func (s *subject) look(t *template) pattern {
+func (s *subject) look(t *Template) pattern {
 	if s.looks[t] == nil {
 		s.looks[t] = t.pattern(s.holds)
 	}

@@ -1,0 +1,20 @@
+// Package rules is the language of rules about orphans: what a rule can say, how it is read from
+// YAML, and what is wrong or dangerous about it. Package orphan makes sweeps of rules. Nothing here
+// connects to a server.
+//
+//	all, err := rules.Parse(yaml)          // all faults at once, with their lines, as Faults
+//	err = rules.Validate(all, layout)      // also whether they are about Rollcall's own keys
+//	for _, text := range rules.Warnings(all) {
+//		log.Warn(text)                 // legal, and could delete what lives
+//	}
+//
+// A Rule is a plain struct, whose YAML has the names of its tags; Schema describes it to an editor.
+// Its texts are templates of names: see Rule and Template. Pack and ColyseusYAML return rules that
+// are ready.
+//
+// # Whether two rules are about one key
+//
+// Validate refuses rules that could delete what they or others rely on, and Warnings names those
+// that could meet. Both compare templates as patterns: the bytes that each variable can hold, and
+// the text between. They never look at keys.
+package rules
