@@ -6,5 +6,5 @@ import "embed"
 
 // Files are the pages, in Markdown, and their pictures.
 //
-//go:embed *.md *.png *.svg prices.json reference
+//go:embed *.md *.png reference
 var Files embed.FS

@@ -164,7 +164,7 @@ func TestEachHeadingOfTheRunbookSaysMeaningImpactLookDoAndOver(t *testing.T) {
 }
 
 // longPages may be longer: made by runs, or a list that only grows.
-var longPages = []string{"docs/results.md", "chaos/REPORT.md", "docs/runbook.md"}
+var longPages = []string{"bench/results.md", "chaos/REPORT.md", "docs/runbook.md"}
 
 func TestNoPageIsLong(t *testing.T) {
 	t.Parallel()
@@ -180,7 +180,7 @@ func TestNoPageIsLong(t *testing.T) {
 }
 
 // wide are pages of which the prose has longer lines: made by runs, or not rewritten yet.
-var wide = []string{"docs/results.md", "chaos/REPORT.md", "chaos/README.md"}
+var wide = []string{"bench/results.md", "chaos/REPORT.md", "chaos/README.md"}
 
 func TestProseHasLinesOfAtMostAHundredColumns(t *testing.T) {
 	t.Parallel()
