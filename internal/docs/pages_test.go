@@ -225,3 +225,19 @@ func TestLinksLeadToPagesAndHeadingsThatThereAre(t *testing.T) {
 	}
 	require.Greater(t, count, 100)
 }
+
+func TestADoorLeadsToEachPage(t *testing.T) {
+	t.Parallel()
+	const index = "docs/README.md"
+	doors := read(t, index)
+	require.LessOrEqual(t, strings.Count(doors, "\n"), 70)
+	for _, door := range []string{"embed", "operate", "clean-up", "availability"} {
+		require.Contains(t, anchors(doors), door)
+		require.Contains(t, read(t, "README.md"), index+"#"+door)
+	}
+	for name := range pages(t) {
+		if page, ok := strings.CutPrefix(name, "docs/"); ok && name != index {
+			require.Contains(t, doors, "]("+page+")", "%s leads nobody to %s", index, page)
+		}
+	}
+}
