@@ -89,8 +89,8 @@ func same(t *testing.T, page, want string) {
 	require.Equal(t, want, string(have), "%s is out of date; %s", page, renew)
 }
 
-// registering are the packages whose metrics docs/reference/metrics.md lists. Each has a test that calls
-// metricspage.Check.
+// registering are the packages whose metrics docs/reference/metrics.md lists. Each has a test that
+// calls metricspage.Check.
 var registering = []string{
 	"janitor", "registry", "cmd/ingest/internal/gateway", "cmd/ingest/internal/commands", "orphan",
 	"cmd/cleanup/internal/cycles", "availability", "cmd/availability/internal/api",

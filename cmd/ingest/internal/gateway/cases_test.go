@@ -159,7 +159,7 @@ func onceDead(codec string) func(*testing.T, []map[string]any, []map[string]any,
 	}
 }
 
-// signed extends the signs of all numbers in an entry, as documented in docs/reference/telemetry.md.
+// signed extends the signs of all numbers in an entry, as in docs/reference/telemetry.md.
 func signed(t *testing.T, entry map[string]any) map[string]int64 {
 	t.Helper()
 	var io map[string]any
