@@ -111,10 +111,10 @@ search: ## Look at random for events after which something living is deleted or 
 	@$(with_redis) POSTGRES_BIN=$$(scripts/postgres) && export POSTGRES_BIN && ROLLCALL_STEPS=$(or $(STEPS),1000000) ROLLCALL_SEED=$(SEED) \
 		go test -count=1 -v -timeout 24h -run '$(search)' $(or $(ONLY),$(searched))
 
-bench: ## Measure floor, peers and ours side by side, into docs/ (ARGS="-size=small -only=sweep": only shown)
+bench: ## Measure floor, peers and ours side by side, into bench/ (ARGS="-size=small -only=sweep": only shown)
 	@$(with_redis) export REDIS8_SERVER=$$(scripts/redis 8) VALKEY_SERVER=$$(scripts/redis valkey) \
 		POSTGRES_BIN=$$(scripts/postgres) && \
-		go test -count=1 -v -timeout 3h -run '^TestMeasure$$' ./bench/ -args -size=default $(or $(ARGS),-out=$(CURDIR)/docs)
+		go test -count=1 -v -timeout 3h -run '^TestMeasure$$' ./bench/ -args -size=default $(or $(ARGS),-out=$(CURDIR)/bench)
 
 scale: ## Play a fleet of any size through in virtual time, by measured prices (ARGS="-devices=100000000 -replicas=10000")
 	@go run ./bench/scale $(ARGS)

@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-var update = flag.Bool("update", false, "write this module's section of docs/metrics.md")
+var update = flag.Bool("update", false, "write this module's section of docs/reference/metrics.md")
 
 // nobody is never asked.
 type nobody struct{ availability.Source }

@@ -7,6 +7,6 @@
 // that the measuring code stays as correct as the measured:
 //
 //	go test ./bench/
-//	go test ./bench/ -run '^TestMeasure$' -v -timeout 60m -args -size=default -out=../docs
+//	go test ./bench/ -run '^TestMeasure$' -v -timeout 60m -args -size=default -out=.
 //	go test ./bench/ -run '^$' -bench . -benchmem -count 10
 package bench

@@ -171,7 +171,7 @@ func anchors(page string) (all []string) {
 
 func TestTheDashboardShowsEachMetric(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/metrics.md")
+	page, err := os.ReadFile("../docs/reference/metrics.md")
 	require.NoError(t, err)
 	var shown []string
 	for _, p := range dashboard(t).All() {

@@ -142,7 +142,7 @@ func TestManifestsAreWhatTheKubernetesAPIKnows(t *testing.T) {
 
 // settingsPages are made from the programs' settings; tests there compare them.
 var settingsPages = map[string]string{
-	"ingest": "settings.md", "cleanup": "cleanup.md", "availability": "availability-settings.md",
+	"ingest": "reference/settings.md", "cleanup": "cleanup.md", "availability": "reference/availability-settings.md",
 	"janitor": "janitor.md",
 }
 
@@ -192,7 +192,7 @@ func TestManifestsSetOnlySettingsThatThereAreAndAllThatAreRequired(t *testing.T)
 
 func TestManifestsNamePortsAndPathsThatTheProgramServes(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/http.md")
+	page, err := os.ReadFile("../docs/reference/http.md")
 	require.NoError(t, err)
 	all := read(t)
 	for _, w := range all.workloads {

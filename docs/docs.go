@@ -6,5 +6,5 @@ import "embed"
 
 // Files are the pages, in Markdown, and their pictures.
 //
-//go:embed *.md *.svg
+//go:embed *.md *.png reference
 var Files embed.FS

@@ -45,7 +45,7 @@
 //   - Checks that the server does not support (INFO refused, no evicted_keys) are off;
 //     Witness.ChecksOff lists them.
 //   - An owner that the server turns away without counting it (a denied command, a failed TLS
-//     handshake) looks dead; see docs/faults.md.
+//     handshake) looks dead; see docs/reference/faults.md.
 //   - A failover may lose the newest batches after they were answered. Entries that come back are
 //     swept, recorded and counted again; a process that counts answers has counted the lost ones
 //     too.

@@ -17,7 +17,7 @@ end
 -- turned_away(stats) -> how many clients the server has turned away, '' if it does not report that:
 -- connections refused (maxclients, protected mode), logins refused, connections cut to free memory.
 -- Redis 7.0 counts refused logins only among its error replies. No other counter proves that an
--- owner may be unable to beat; see docs/faults.md.
+-- owner may be unable to beat; see docs/reference/faults.md.
 local function turned_away(stats)
   local rejected = tonumber(told(stats, 'rejected_connections', '^%d+'))
   if not rejected then return '' end

@@ -1,5 +1,5 @@
 /* An exhaustive model of the mass-failure breaker: janitor/breaker.go, owners.go,
- * registry/internal/sweeps, guard/hold.lua, forget.lua. docs/model.md lists
+ * registry/internal/sweeps, guard/hold.lua, forget.lua. docs/reference/model.md lists
  * what is left out and assumed; check runs it.
  *
  * Question: can entries be deleted while more than half of the owners fell silent within a TTL or
@@ -17,7 +17,7 @@
  *   NOBODY_MET       a new leader's first full scan reports no owner to the breaker
  * These ask something else:
  *   NOTHING_SWEPT    an assertion that fails if anything is ever deleted (it must)
- *   OLD_LATER_SCANS  counts owners off the roster that no scan has met silent, too (see docs/model.md)
+ *   OLD_LATER_SCANS  counts owners off the roster that no scan has met silent, too (see docs/reference/model.md)
  */
 
 #ifndef OWNERS

@@ -12,9 +12,9 @@ import (
 )
 
 // update writes the page instead of comparing it.
-var update = flag.Bool("update", false, "write the tables of docs/model.md")
+var update = flag.Bool("update", false, "write the tables of docs/reference/model.md")
 
-const page = "../docs/model.md"
+const page = "../docs/reference/model.md"
 
 // made is the part of the page that is made from the models and the traces.
 var made = regexp.MustCompile(`(?s)<!-- made: go test ./model/ -update -->\n(.*)<!-- end -->`)

@@ -18,7 +18,7 @@ import (
 
 func main() {
 	var f scale.Fleet
-	file := flag.String("prices", "docs/prices.json", "as make bench ARGS=\"-only=prices -out=FOLDER\" measured them")
+	file := flag.String("prices", "bench/prices.json", "as make bench ARGS=\"-only=prices -out=FOLDER\" measured them")
 	table := flag.Bool("table", false, "the table of docs/scale.md instead: fleets of four sizes, all else as the flags say")
 	deaths := flag.Int("deaths", 1, "replicas that die at the same time")
 	flag.IntVar(&f.Devices, "devices", 1_000_000, "entries of the registry")

@@ -28,7 +28,7 @@ var unexplained = map[string]bool{
 }
 
 // logLines is the page with the table of log lines.
-const logLines = "../../docs/logs.md"
+const logLines = "../../docs/reference/logs.md"
 
 func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the tables into the settings page
 
 func TestTheSettingsPageHasTheTablesOfTheCode(t *testing.T) {
 	t.Parallel()
-	programtest.Tables(t, "../../docs/settings.md", *update, map[string][]cli.Setting{
+	programtest.Tables(t, "../../docs/reference/settings.md", *update, map[string][]cli.Setting{
 		"ingest": new(settings).table(), "ingest simulate": new(simulation).table(),
 	})
 }

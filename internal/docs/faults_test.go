@@ -70,7 +70,7 @@ const measuredMark = "<!-- measured -->\n"
 
 func TestTheFaultPageHasTheFiguresOfTheLastReport(t *testing.T) {
 	t.Parallel()
-	const page = "../../docs/faults.md"
+	const page = "../../docs/reference/faults.md"
 	report, err := os.ReadFile("../../chaos/REPORT.md")
 	require.NoError(t, err)
 	rows := tableRows(string(report), "row", "scenario", "evictions")
@@ -155,7 +155,7 @@ func span(all []time.Duration) string {
 
 // namedBy are pages that name, in a column, the tests and chaos rows that show what they claim, and
 // the column that begins these tables.
-var namedBy = map[string]string{"docs/faults.md": "fault", "docs/threats.md": "can"}
+var namedBy = map[string]string{"docs/reference/faults.md": "fault", "docs/threats.md": "can"}
 
 func TestEachNameOnAPageOfClaimsIsThatOfATestOrAChaosRow(t *testing.T) {
 	t.Parallel()

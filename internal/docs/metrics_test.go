@@ -60,7 +60,7 @@ func TestTheMetricsPageShowsTheMetricsOfTheLibraries(t *testing.T) {
 
 func TestTheMetricsPageLacksNoMetricThatHasAMeaning(t *testing.T) {
 	t.Parallel()
-	page := read(t, "docs/metrics.md")
+	page := read(t, "docs/reference/metrics.md")
 	for _, name := range metricspage.Names() {
 		require.Contains(t, page, "\n| `"+name+"` |", "internal/docs/metricspage/meanings.go explains a metric that does not exist")
 	}
@@ -90,8 +90,8 @@ func same(t *testing.T, page, want string) {
 	require.Equal(t, want, string(have), "%s is out of date; %s", page, renew)
 }
 
-// registering are the packages whose metrics docs/metrics.md lists. Each has a test that calls
-// metricspage.Check.
+// registering are the packages whose metrics docs/reference/metrics.md lists. Each has a test that
+// calls metricspage.Check.
 var registering = []string{
 	"janitor", "registry", "cmd/ingest/internal/gateway", "cmd/ingest/internal/commands", "orphan",
 	"cmd/cleanup/internal/cycles", "availability", "cmd/availability/internal/api",
@@ -106,7 +106,7 @@ func TestNoOtherPackageRegistersMetrics(t *testing.T) {
 		known := slices.Contains(registering, folder)
 		if !known && !strings.HasSuffix(name, "_test.go") {
 			found := made.FindString(text)
-			require.Contains(t, []string{"", "prometheus.ProcessCollectorOpts"}, found, "docs/metrics.md does not know %s: add it to registering", name)
+			require.Contains(t, []string{"", "prometheus.ProcessCollectorOpts"}, found, "docs/reference/metrics.md does not know %s: add it to registering", name)
 		}
 	})
 }

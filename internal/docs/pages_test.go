@@ -128,14 +128,20 @@ func TestEachHoldReasonHasAHeadingInTheRunbook(t *testing.T) {
 // What the programs say may name a heading, as in "runbook.md#gap". That has to be there.
 func TestWhatProgramsSayLeadsToHeadingsThatThereAre(t *testing.T) {
 	t.Parallel()
-	named, count := regexp.MustCompile(`\b(?:docs/)?([a-z-]+\.md)#([a-z_-]+)`), 0
+	named, count := regexp.MustCompile(`\b([a-z-]+\.md)#([a-z_-]+)`), 0
+	served := map[string]string{} // the pages of docs and its folders, by the end of the name
+	for name, text := range pages(t) {
+		if strings.HasPrefix(name, "docs/") {
+			served[path.Base(name)] = text
+		}
+	}
 	walk(t, ".go", func(name, text string) {
 		if strings.HasSuffix(name, "_test.go") {
 			return
 		}
 		for _, found := range named.FindAllStringSubmatch(text, -1) {
 			count++
-			require.Contains(t, anchors(read(t, "docs/"+found[1])), found[2], "%s says %s", name, found[0])
+			require.Contains(t, anchors(served[found[1]]), found[2], "%s says %s", name, found[0])
 		}
 	})
 	require.Positive(t, count)
@@ -158,7 +164,7 @@ func TestEachHeadingOfTheRunbookSaysMeaningImpactLookDoAndOver(t *testing.T) {
 }
 
 // longPages may be longer: made by runs, or a list that only grows.
-var longPages = []string{"docs/results.md", "chaos/REPORT.md", "docs/runbook.md"}
+var longPages = []string{"bench/results.md", "chaos/REPORT.md", "docs/runbook.md"}
 
 func TestNoPageIsLong(t *testing.T) {
 	t.Parallel()
@@ -174,7 +180,7 @@ func TestNoPageIsLong(t *testing.T) {
 }
 
 // wide are pages of which the prose has longer lines: made by runs, or not rewritten yet.
-var wide = []string{"docs/results.md", "chaos/REPORT.md", "chaos/README.md"}
+var wide = []string{"bench/results.md", "chaos/REPORT.md", "chaos/README.md"}
 
 func TestProseHasLinesOfAtMostAHundredColumns(t *testing.T) {
 	t.Parallel()
@@ -218,4 +224,20 @@ func TestLinksLeadToPagesAndHeadingsThatThereAre(t *testing.T) {
 		}
 	}
 	require.Greater(t, count, 100)
+}
+
+func TestADoorLeadsToEachPage(t *testing.T) {
+	t.Parallel()
+	const index = "docs/README.md"
+	doors := read(t, index)
+	require.LessOrEqual(t, strings.Count(doors, "\n"), 70)
+	for _, door := range []string{"embed", "operate", "clean-up", "availability"} {
+		require.Contains(t, anchors(doors), door)
+		require.Contains(t, read(t, "README.md"), index+"#"+door)
+	}
+	for name := range pages(t) {
+		if page, ok := strings.CutPrefix(name, "docs/"); ok && name != index {
+			require.Contains(t, doors, "]("+page+")", "%s leads nobody to %s", index, page)
+		}
+	}
 }

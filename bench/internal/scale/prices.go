@@ -4,7 +4,7 @@
 // server, and `make bench ARGS="-only=predict"` compares the predictions with a real, small
 // Cluster.
 //
-//	prices, err := scale.ReadPrices("docs/prices.json")
+//	prices, err := scale.ReadPrices("bench/prices.json")
 //	fleet := scale.Fleet{Devices: 1e6, Replicas: 100}.WithDefaults(prices)
 //	steady := scale.Simulate(prices, fleet, scale.Scenario{For: time.Minute})
 //

@@ -10,7 +10,7 @@ import (
 // simple prices: a trip costs ten floors of 1 µs, all else what is easy to count.
 func simple(t *testing.T) Prices {
 	t.Helper()
-	p, err := ReadPrices("../../../docs/prices.json")
+	p, err := ReadPrices("../../prices.json")
 	require.NoError(t, err)
 	return p
 }

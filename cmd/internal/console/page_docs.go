@@ -2,10 +2,13 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"html/template"
 	"io/fs"
+	"mime"
 	"net/http"
 	"path"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -23,6 +26,9 @@ var markdown = goldmark.New(goldmark.WithExtensions(extension.Table),
 
 // repository is the target of links that leave the documentation.
 const repository = "https://github.com/rollcall-redis/rollcall/blob/main/"
+
+// upwards finds links that leave a page's folder.
+var upwards = regexp.MustCompile(`href="\.\./[^"#]*`)
 
 // headingIDs names headings as GitHub does, since links in the pages rely on that.
 type headingIDs struct{}
@@ -43,23 +49,21 @@ func (headingIDs) Put([]byte) {}
 
 type docPage struct {
 	Title string
+	Root  string // the way to the replica's own page
 	Body  template.HTML
 }
 
 // doc serves the documentation of this version, so that a runbook is available without the
-// internet. Headings have the ids that GitHub gives them. /docs/ itself lists the pages.
+// internet. Headings have the ids that GitHub gives them. /docs/ itself is the index.
 func (s *HTTP) doc(w http.ResponseWriter, r *http.Request) {
-	name := strings.TrimPrefix(r.URL.Path, "/docs/")
+	name := cmp.Or(strings.TrimPrefix(r.URL.Path, "/docs/"), "README.md")
 	text, err := fs.ReadFile(docs.Files, name)
-	switch {
-	case name == "":
-		name, text, err = "Documentation", docList(), nil
-	case err != nil:
+	if err != nil {
 		fail(w, http.StatusNotFound, "no such page: "+r.URL.Path)
 		return
-	case path.Ext(name) == ".svg":
-		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-		write(w, http.StatusOK, "image/svg+xml", text)
+	}
+	if path.Ext(name) != ".md" {
+		write(w, http.StatusOK, mime.TypeByExtension(path.Ext(name)), text)
 		return
 	}
 	var body bytes.Buffer
@@ -70,16 +74,13 @@ func (s *HTTP) doc(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// The pages are this program's own, and goldmark omits their HTML.
-	html := strings.ReplaceAll(body.String(), `href="../`, `href="`+repository)
-	s.show(w, "doc.html", docPage{name, template.HTML(html)})
-}
-
-// docList is a page with links to all others.
-func docList() []byte {
-	names, _ := fs.Glob(docs.Files, "*.md") // the pattern is valid
-	text := []byte("# Documentation\n\n")
-	for _, name := range names {
-		text = append(text, "- ["+name+"]("+name+")\n"...)
-	}
-	return text
+	html := upwards.ReplaceAllStringFunc(body.String(), func(link string) string {
+		to := path.Join("docs", path.Dir(name), strings.TrimPrefix(link, `href="`))
+		if strings.HasPrefix(to, "docs/") {
+			return link
+		}
+		return `href="` + repository + to
+	})
+	root := strings.Repeat("../", 1+strings.Count(name, "/"))
+	s.show(w, "doc.html", docPage{name, root, template.HTML(html)})
 }

@@ -2,6 +2,7 @@ package programtest
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,19 +12,23 @@ import (
 )
 
 // Tables requires that a page has the code's settings, between the lines `<!-- begin NAME -->`
-// and `<!-- end NAME -->`. With update it writes them there.
+// and `<!-- end NAME -->`. With update it writes them there. Links of settings begin at docs/.
 func Tables(t testing.TB, page string, update bool, tables map[string][]cli.Setting) {
 	t.Helper()
 	raw, err := os.ReadFile(page)
 	require.NoError(t, err)
 	want := string(raw)
+	link := "]("
+	if filepath.Base(filepath.Dir(page)) == "reference" {
+		link = "](../"
+	}
 	for name, rows := range tables {
 		begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
 		before, rest, found := strings.Cut(want, begin)
 		require.True(t, found, begin)
 		_, after, found := strings.Cut(rest, end)
 		require.True(t, found, end)
-		want = before + begin + "\n" + cli.Markdown(rows) + "\n" + end + after
+		want = before + begin + "\n" + strings.ReplaceAll(cli.Markdown(rows), "](", link) + "\n" + end + after
 	}
 	if update {
 		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))

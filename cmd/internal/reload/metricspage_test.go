@@ -12,7 +12,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/docs/metricspage"
 )
 
-var update = flag.Bool("update", false, "write the section of docs/metrics.md")
+var update = flag.Bool("update", false, "write the section of docs/reference/metrics.md")
 
 func TestTheMetricsPageShowsTheMetricsOfFiles(t *testing.T) {
 	t.Parallel()

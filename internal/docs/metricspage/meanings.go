@@ -7,7 +7,7 @@ type meaning struct{ normal, otherwise string }
 var meanings = map[string]meaning{
 	"settings_file_taken_timestamp_seconds": {
 		"When the process started, or the file last changed",
-		"Older than the file: this process has not seen the change yet, or `settings_file_failing` is 1. See [how to rotate a password](runbook.md#rotate-a-password)",
+		"Older than the file: this process has not seen the change yet, or `settings_file_failing` is 1. See [how to rotate a password](../runbook.md#rotate-a-password)",
 	},
 	"settings_file_failing": {
 		"0",
@@ -15,7 +15,7 @@ var meanings = map[string]meaning{
 	},
 	"janitor_leader": {
 		"1 on one replica, 0 on the others",
-		"Sum 0: [nobody leads](runbook.md#rollcallnobodyleads). Sum 2 for more than a scrape: [two leaders](runbook.md#rollcalltwoleaders)",
+		"Sum 0: [nobody leads](../runbook.md#rollcallnobodyleads). Sum 2 for more than a scrape: [two leaders](../runbook.md#rollcalltwoleaders)",
 	},
 	"janitor_lease_epoch": {
 		"Rises with each term",
@@ -23,7 +23,7 @@ var meanings = map[string]meaning{
 	},
 	"janitor_lease_transitions_total": {
 		"Rarely grows. `acquired`, `released`: restarts, resigning",
-		"`lost` grows: Redis hangs for longer than 9/10 of the lease TTL, or processes are paused: [the lease flaps](runbook.md#rollcallleaseflaps)",
+		"`lost` grows: Redis hangs for longer than 9/10 of the lease TTL, or processes are paused: [the lease flaps](../runbook.md#rollcallleaseflaps)",
 	},
 	"teltonika_registry_janitor_evicted_total": {
 		"Grows when a replica dies without a goodbye",
@@ -31,7 +31,7 @@ var meanings = map[string]meaning{
 	},
 	"janitor_spared_total": {
 		"`alive`, `reowned`: a little around restarts and moves",
-		"`fenced`: a leader was late, nothing was deleted. `held`: a hold began in the middle of a pass. `unreadable` grows with each pass: [entries that cannot be judged](runbook.md#unreadable)",
+		"`fenced`: a leader was late, nothing was deleted. `held`: a hold began in the middle of a pass. `unreadable` grows with each pass: [entries that cannot be judged](../runbook.md#unreadable)",
 	},
 	"janitor_pass_duration_seconds": {
 		"`owners`: milliseconds. `registry`: of full scans alone; grows with the registry; the rest for `JANITOR_REDIS_SHARE` is in it",
@@ -39,7 +39,7 @@ var meanings = map[string]meaning{
 	},
 	"janitor_passes_total": {
 		"`done` grows: `owners` each second, `registry` each interval, also where no full scan was due",
-		"`held`: [a hold](runbook.md#hold-reasons). `failed`: see the log, `pass failed`. `lost`: a term ended in the middle of a pass",
+		"`held`: [a hold](../runbook.md#hold-reasons). `failed`: see the log, `pass failed`. `lost`: a term ended in the middle of a pass",
 	},
 	"janitor_last_success_timestamp_seconds": {
 		"On the leader: just now, or one interval ago",
@@ -47,29 +47,29 @@ var meanings = map[string]meaning{
 	},
 	"janitor_owners_died_total": {
 		"Constant",
-		"[An owner died](runbook.md#rollcallownerdied): a crash, a cut, or a `kill -9`. A new leader counts those " +
+		"[An owner died](../runbook.md#rollcallownerdied): a crash, a cut, or a `kill -9`. A new leader counts those " +
 			"that it finds dead, unless the timeline has them: then the leader before it did",
 	},
 	"janitor_evicted_total": {
 		"Grows after a replica died without a goodbye",
-		"[Many entries were evicted](runbook.md#rollcallevictsmany). From 0, for `increase()`; " +
+		"[Many entries were evicted](../runbook.md#rollcallevictsmany). From 0, for `increase()`; " +
 			"`teltonika_registry_janitor_evicted_total` has the owners",
 	},
 	"janitor_redis_full": {
 		"0",
-		"1: [Redis is full](runbook.md#rollcallredisfull). A replica that does not tick has 0: take the maximum",
+		"1: [Redis is full](../runbook.md#rollcallredisfull). A replica that does not tick has 0: take the maximum",
 	},
 	"janitor_held_total": {
 		"Constant; a few of `gap` after the first start",
-		"[The hold reasons](runbook.md#hold-reasons)",
+		"[The hold reasons](../runbook.md#hold-reasons)",
 	},
 	"janitor_scanned_total": {
-		"`registry`: grows by the registry's size with each [full scan](timings.md#when-a-full-scan-runs)",
+		"`registry`: grows by the registry's size with each [full scan](../timings.md#when-a-full-scan-runs)",
 		"`owners` is constant on the leader: no pass runs",
 	},
 	"janitor_full_scans_total": {
 		"`interval` grows, by itself, where everything is indexed",
-		"Another [reason](timings.md#when-a-full-scan-runs) grows each interval: the full scan has something to find, and costs what it did before it could be put off",
+		"Another [reason](../timings.md#when-a-full-scan-runs) grows each interval: the full scan has something to find, and costs what it did before it could be put off",
 	},
 	"janitor_full_scan_due_timestamp_seconds": {
 		"On the leader: at most 15 minutes ahead, or a `JANITOR_INTERVAL` if that is longer",
@@ -81,11 +81,11 @@ var meanings = map[string]meaning{
 	},
 	"janitor_redis_share": {
 		"`JANITOR_REDIS_SHARE` on the leader, 0 elsewhere",
-		"Less on the leader: [sweeping is slow](tasks.md#sweeping-is-slow)",
+		"Less on the leader: [sweeping is slow](../tasks.md#sweeping-is-slow)",
 	},
 	"janitor_throttled_seconds_total": {
 		"Constant",
-		"`latency`: small calls take longer than usual. `heartbeat`: a living owner beats late. See [sweeping is slow](tasks.md#sweeping-is-slow)",
+		"`latency`: small calls take longer than usual. `heartbeat`: a living owner beats late. See [sweeping is slow](../tasks.md#sweeping-is-slow)",
 	},
 	"janitor_witness_seconds": {
 		"Rises without end",
@@ -129,7 +129,7 @@ var meanings = map[string]meaning{
 	},
 	"ingest_authority_failures_total": {
 		"0",
-		"Only with `DEVICE_AUTHORITY=set`: [known devices are served, others wait](devices.md#which-devices-are-served)",
+		"Only with `DEVICE_AUTHORITY=set`: [known devices are served, others wait](../devices.md#which-devices-are-served)",
 	},
 	"ingest_imei_luhn_failures_total": {
 		"Few",
@@ -145,7 +145,7 @@ var meanings = map[string]meaning{
 	},
 	"ingest_disconnects_total": {
 		"`closed`, `network`, `idle`, `superseded`, `moved`, `draining`",
-		"`store`: Redis did not take records in time. `refused`, `incomplete`, `framing`, `unknown`: what devices sent. `moved`: half-open, the device had registered with another replica. `tls`: no TLS handshake. `certificate`: none, none that counts, or another device's: [device certificates](devices.md#device-certificates). `proxy`: no PROXY header. `untrusted`: not from `INGEST_PROXY_TRUSTED`. `unknown_device`, `undecided`: [which devices are served](devices.md#which-devices-are-served). `crowded`: closed to make room: [who goes](devices.md#who-goes-when-there-is-no-room). `unproven`: an IMEI, and no frame within `INGEST_FIRST_FRAME`",
+		"`store`: Redis did not take records in time. `refused`, `incomplete`, `framing`, `unknown`: what devices sent. `moved`: half-open, the device had registered with another replica. `tls`: no TLS handshake. `certificate`: none, none that counts, or another device's: [device certificates](../devices.md#device-certificates). `proxy`: no PROXY header. `untrusted`: not from `INGEST_PROXY_TRUSTED`. `unknown_device`, `undecided`: [which devices are served](../devices.md#which-devices-are-served). `crowded`: closed to make room: [who goes](../devices.md#who-goes-when-there-is-no-room). `unproven`: an IMEI, and no frame within `INGEST_FIRST_FRAME`",
 	},
 	"ingest_bytes_total": {
 		"About 65 to 120 bytes in a record",
@@ -153,15 +153,15 @@ var meanings = map[string]meaning{
 	},
 	"ingest_dead_letters_total": {
 		"0",
-		"A firmware that is not understood. Look at the frames: `redis-cli XREVRANGE telemetry:teltonika:dead + - COUNT 3`; on a Cluster [each stream](devices.md#several-streams) has its own",
+		"A firmware that is not understood. Look at the frames: `redis-cli XREVRANGE telemetry:teltonika:dead + - COUNT 3`; on a Cluster [each stream](../devices.md#several-streams) has its own",
 	},
 	"ingest_slowed_frames_total": {
 		"0; grows while backlogs come in on fast networks",
-		"Their device sends more than [one device may](devices.md#how-much-may-a-device-send). Grows without an end: a device that is broken, or means harm. `XREVRANGE telemetry:teltonika + - COUNT 1000` shows whose records they are",
+		"Their device sends more than [one device may](../devices.md#how-much-may-a-device-send). Grows without an end: a device that is broken, or means harm. `XREVRANGE telemetry:teltonika + - COUNT 1000` shows whose records they are",
 	},
 	"ingest_stray_responses_total": {
 		"0, or grows with the commands",
-		"Further frames of an answer, late answers, and what devices send of themselves in the type of answers. Each makes later answers on that socket [ambiguous](commands.md#ambiguous-answers). Many: ask in codec 14",
+		"Further frames of an answer, late answers, and what devices send of themselves in the type of answers. Each makes later answers on that socket [ambiguous](../commands.md#ambiguous-answers). Many: ask in codec 14",
 	},
 	"ingest_messages_total": {
 		"`stored` grows where devices have serial ports",
@@ -177,7 +177,7 @@ var meanings = map[string]meaning{
 	},
 	"ingest_commands_total": {
 		"`answered`",
-		"By [status](commands.md#statuses). `queued`: moved to the queue. `duplicate`: an id that was used before; `unusable`: no id; both went without an outcome. Answers of the leader for dead instances are in `janitor_passes_total{sweep=\"commands\"}` and the eviction log",
+		"By [status](../commands.md#statuses). `queued`: moved to the queue. `duplicate`: an id that was used before; `unusable`: no id; both went without an outcome. Answers of the leader for dead instances are in `janitor_passes_total{sweep=\"commands\"}` and the eviction log",
 	},
 	"ingest_commands_outstanding": {
 		"Few",
@@ -201,7 +201,7 @@ var meanings = map[string]meaning{
 	},
 	"orphan_held_total": {
 		"Constant",
-		"[Why a rule is held](cleanup-runbook.md#why-a-rule-is-held)",
+		"[Why a rule is held](../cleanup-runbook.md#why-a-rule-is-held)",
 	},
 	"orphan_condemned": {
 		"Near 0",
@@ -213,12 +213,12 @@ var meanings = map[string]meaning{
 	},
 	"cleanup_cycle_duration_seconds": {
 		"Well below 10 s",
-		"[Cycles are slow](cleanup-runbook.md#cleanupcycleslow)",
+		"[Cycles are slow](../cleanup-runbook.md#cleanupcycleslow)",
 	},
 	"availability_apply_failed_total": {"Constant", "Redis was away or slow: readers see older states until the feed brings them"},
 	"availability_auto_offline_total": {"Grows when apps die without a word", "Many at once: apps cannot reach the service"},
 	"availability_bad_keys_total": {
-		"Constant", "[Somebody else writes the keys](availability-runbook.md#availabilitybadkeys)",
+		"Constant", "[Somebody else writes the keys](../availability-runbook.md#availabilitybadkeys)",
 	},
 	"availability_drift_total": {
 		"Constant",
@@ -251,11 +251,11 @@ var meanings = map[string]meaning{
 	},
 	"cleanup_cycles_total": {
 		"One more each `CLEANUP_INTERVAL`, on the leader",
-		"Constant on all replicas: [nothing is cleaned up](cleanup-runbook.md#cleanupnotrunning)",
+		"Constant on all replicas: [nothing is cleaned up](../cleanup-runbook.md#cleanupnotrunning)",
 	},
 	"cleanup_keys_removed_total": {
 		"Grows as your application leaks",
-		"More than 1,000 in a cycle: [much goes at once](cleanup-runbook.md#cleanupremovesmuch)",
+		"More than 1,000 in a cycle: [much goes at once](../cleanup-runbook.md#cleanupremovesmuch)",
 	},
 	"cleanup_orphans_removed_total": {
 		"The same, without related keys", "Far fewer than keys: each orphan takes many keys along",

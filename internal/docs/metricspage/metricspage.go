@@ -1,5 +1,5 @@
-// Package metricspage compares docs/metrics.md with the metrics that the code registers. Each
-// program calls [Check] in a test of its own, since no other package may import its parts.
+// Package metricspage compares docs/reference/metrics.md with the metrics that the code registers.
+// Each program calls [Check] in a test of its own, since no other package may import its parts.
 package metricspage
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 // page is relative to the folder of a package; Check takes the way to the root.
-const page = "docs/metrics.md"
+const page = "docs/reference/metrics.md"
 
 // A metric is one family as the program registers it.
 type metric struct {
@@ -52,8 +52,8 @@ func (r *Recorder) MustRegister(all ...prometheus.Collector) {
 // NewRecorder returns an empty Recorder.
 func NewRecorder() *Recorder { return &Recorder{Registry: prometheus.NewRegistry()} }
 
-// Check compares the section of docs/metrics.md with that title with the metrics of the recorder,
-// or writes it if update is set. root is the path of the repository's root.
+// Check compares the section of docs/reference/metrics.md with that title with the metrics of the
+// recorder, or writes it if update is set. root is the path of the repository's root.
 func Check(t *testing.T, root, title string, r *Recorder, update bool) {
 	t.Helper()
 	var b strings.Builder

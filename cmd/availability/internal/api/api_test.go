@@ -270,12 +270,12 @@ func TestTheDocumentHasEveryRouteAndNoOther(t *testing.T) {
 	t.Parallel()
 	doc := apitest.Read(t, api.Description())
 	require.ElementsMatch(t, api.Routes(), doc.Routes())
-	page, err := os.ReadFile("../../../../docs/availability-http.md")
+	page, err := os.ReadFile("../../../../docs/reference/availability-http.md")
 	require.NoError(t, err)
 	var types []any
 	for _, name := range api.Problems() {
-		types = append(types, "https://github.com/rollcall-redis/rollcall/blob/main/docs/availability-http.md#"+name)
-		require.Contains(t, string(page), "\n### "+name+"\n", "docs/availability-http.md has no heading for a problem")
+		types = append(types, "https://github.com/rollcall-redis/rollcall/blob/main/docs/reference/availability-http.md#"+name)
+		require.Contains(t, string(page), "\n### "+name+"\n", "docs/reference/availability-http.md has no heading for a problem")
 	}
 	require.ElementsMatch(t, types, doc.Problems())
 }

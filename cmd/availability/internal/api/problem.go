@@ -22,7 +22,7 @@ type kind struct {
 	title  string
 }
 
-const page = "https://github.com/rollcall-redis/rollcall/blob/main/docs/availability-http.md#"
+const page = "https://github.com/rollcall-redis/rollcall/blob/main/docs/reference/availability-http.md#"
 
 var (
 	noToken       = kind{"no-token", http.StatusUnauthorized, "There is no token"}

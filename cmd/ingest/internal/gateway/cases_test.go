@@ -20,7 +20,7 @@ import (
 // schemas returns the schema of each kind of entry.
 func schemas(t testing.TB) func(kind string) *jsonschema.Schema {
 	t.Helper()
-	raw, err := os.ReadFile("../../../../docs/telemetry.schema.json")
+	raw, err := os.ReadFile("../../../../docs/reference/telemetry.schema.json")
 	require.NoError(t, err)
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	require.NoError(t, err)
@@ -159,7 +159,7 @@ func onceDead(codec string) func(*testing.T, []map[string]any, []map[string]any,
 	}
 }
 
-// signed extends the signs of all numbers in an entry, as documented in docs/telemetry.md.
+// signed extends the signs of all numbers in an entry, as in docs/reference/telemetry.md.
 func signed(t *testing.T, entry map[string]any) map[string]int64 {
 	t.Helper()
 	var io map[string]any

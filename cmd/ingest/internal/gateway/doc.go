@@ -49,7 +49,8 @@
 //
 // A frame becomes a dead letter once: repeats are acknowledged and not kept again. Each device is
 // limited to its share of the dead letters (see notes). Each kind of fault is logged once per
-// device, and a device's last fault is stored in a hash. docs/telemetry.md describes all entries.
+// device, and a device's last fault is stored in a hash. docs/reference/telemetry.md describes all
+// entries.
 //
 // A device may store 200 records or 32 KiB per second, with bursts of ten seconds' worth. A frame
 // beyond that waits at most 1.3 s, and so does its acknowledgement: the device sends no faster,
