@@ -54,7 +54,8 @@ type worker struct {
 // rulesFile has the shipped rules, with a shorter grace.
 func rulesFile(t *testing.T) string {
 	t.Helper()
-	text := string(rules.ColyseusYAML())
+	pack, _ := rules.Pack("colyseus")
+	text := string(pack)
 	require.Equal(t, 2, strings.Count(text, "grace: 60s"))
 	text = strings.ReplaceAll(text, "grace: 60s", "grace: 1s")
 	// What only its expiry calls old has to be condemned for that long, too.

@@ -43,8 +43,8 @@ func (s *settings) table() []cli.Setting {
 	return slices.Concat(s.Base.Table(), []cli.Setting{
 		{Name: "RULES", Value: cli.Text(&s.rulesFile),
 			Meaning: "File of the rules, in YAML; or packs and files, with commas: `pack:bullmq,my.yaml`. " +
-				"`cleanup rules` lists the packs. Empty: the built-in rules, for a game backend on Colyseus " +
-				"and MongoDB.",
+				"`cleanup rules` lists the packs. Empty: `pack:colyseus`, for a game backend on Colyseus and " +
+				"MongoDB.",
 			Consequence: "Read once, at start. All that is wrong with them is reported at once, with its " +
 				"line. Should be the same on all replicas: the leader's count."},
 		{Name: "MONGODB_URI", Secret: true,
@@ -151,13 +151,9 @@ func (s *settings) readRules() (err error) {
 // pack begins the name of a pack in RULES.
 const pack = "pack:"
 
-// rulesOf reads the rules of a pack, of a file, or those that are built in.
+// rulesOf reads the rules of a pack, or of a file; from nowhere those for Colyseus.
 func rulesOf(source string) ([]rules.Rule, error) {
-	name, packed := strings.CutPrefix(source, pack)
-	switch {
-	case source == "":
-		return rules.Parse(rules.ColyseusYAML())
-	case packed:
+	if name, packed := strings.CutPrefix(cmp.Or(source, pack+"colyseus"), pack); packed {
 		text, ok := rules.Pack(name)
 		if !ok {
 			return nil, fmt.Errorf("no such pack; there are %s", strings.Join(rules.Packs(), ", "))

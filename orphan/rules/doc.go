@@ -9,8 +9,7 @@
 //	}
 //
 // A Rule is a plain struct, whose YAML has the names of its tags; Schema describes it to an editor.
-// Its texts are templates of names: see Rule and Template. Pack and ColyseusYAML return rules that
-// are ready.
+// Its texts are templates of names: see Rule and Template. Packs and Pack have rules that are ready.
 //
 // # Whether two rules are about one key
 //

@@ -30,12 +30,16 @@ func Pack(name string) (text []byte, ok bool) {
 // packed returns the rules of all packs.
 var packed = sync.OnceValue(func() (rules []Rule) {
 	for _, name := range Packs() {
-		text, _ := Pack(name)
-		of, err := Parse(text)
-		if err != nil {
-			panic(err) // a test parses them
-		}
-		rules = append(rules, of...)
+		rules = append(rules, parsed(name)...)
 	}
 	return rules
 })
+
+func parsed(name string) []Rule {
+	text, _ := Pack(name)
+	rules, err := Parse(text)
+	if err != nil {
+		panic(err) // a test parses them
+	}
+	return rules
+}

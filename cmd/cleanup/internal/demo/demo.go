@@ -130,7 +130,8 @@ var short = map[string]string{
 }
 
 func (d *demo) rules() (string, error) {
-	text := string(rules.ColyseusYAML())
+	pack, _ := rules.Pack("colyseus")
+	text := string(pack)
 	for from, to := range short {
 		if !strings.Contains(text, from) {
 			return "", fmt.Errorf("cleanupdemo: the built-in rules have no %q any more", from)
