@@ -7,7 +7,7 @@ import { runInNewContext } from 'node:vm';
 import Redis from 'ioredis';
 
 import { Owner, SupersededError } from '../lib/owner.js';
-import { unword, word } from '../lib/table.js';
+import { Table, moment, unword, word } from '../lib/table.js';
 import { clients, startServer, until } from './server.js';
 
 const interval = 60, ttl = 600; // ms
@@ -233,4 +233,13 @@ test('words', () => {
   }
   assert.equal(unword('50%'), '50%');
   assert.doesNotThrow(() => unword('%FF%C3 %')); // anybody may publish anything
+});
+
+test('a handshake of before the machine was suspended overwrites nothing', (t) => {
+  const table = new Table('a', interval, ttl), made = moment(), wall = Date.now();
+  const claim = { made, heard: made, told: -Infinity };
+  table.register(claim, 'k');
+  t.mock.method(Date, 'now', () => wall + 60_000); // the other clock stood still
+  const batch = table.next();
+  assert.deepEqual([batch.register.length, batch.heal.length], [0, 1]);
 });
