@@ -80,7 +80,7 @@ test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (n
 
 test-packs: ## Run the packs of rules beside the libraries they are for (needs Node 20 and npm, and Debian for some; RUN=name of a test)
 	@PACKS=$$(scripts/packs) && export PACKS && { test -z "$$PACKS" || { $(with_redis) \
-		go test -race -count=1 -vet=off -tags packs -parallel 4 -timeout 8m -run '$(RUN)' ./test/packs/; }; }
+		go test -race -count=1 -vet=off -tags packs -parallel 4 -timeout 15m -run '$(RUN)' ./test/packs/; }; }
 
 test-node: ## Run the tests of clients/node, what every owner has to pass, and the rows of chaos with Node owners (needs Node 20 and npm; SERVER=8, SERVER=valkey)
 	@NODE=$$(scripts/node) && export NODE && { test -z "$$NODE" || { $(with_redis) (cd "$$NODE" && node --test test/*.test.js) && \

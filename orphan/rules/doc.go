@@ -1,5 +1,5 @@
-// Package rules is the language of rules about orphans: what a rule can say, how it is read from
-// YAML, and what is wrong or dangerous about it. Package orphan makes sweeps of rules. Nothing here
+// Package rules is the language of rules about orphans: the fields of a rule, its YAML, and checks for
+// what is wrong or dangerous. Package orphan makes sweeps of rules. Nothing here
 // connects to a server.
 //
 //	all, err := rules.Parse(yaml)          // all faults at once, with their lines, as Faults

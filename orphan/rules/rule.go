@@ -91,8 +91,7 @@ var forms = map[string]*regexp.Regexp{
 	"hex":      regexp.MustCompile(`^[0-9a-fA-F]{8,}$`),
 }
 
-// HasForm reports whether a value has this form, one of those that Rule.Only knows. No value has
-// any other form.
+// HasForm reports whether a value has this form of Rule.Only. It is false for any other form.
 func HasForm(value, form string) bool {
 	is, known := forms[form]
 	return known && is.MatchString(value)

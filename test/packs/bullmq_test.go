@@ -100,7 +100,7 @@ func TestBullMQAndBull(t *testing.T) {
 			var jobs []string
 			for range 4 {
 				jobs = append(jobs, app.do("add", map[string]any{"n": 50})...)
-				two.p.Kill()
+				two.kill()
 				two = start()
 				two.do("work", nil)
 			}

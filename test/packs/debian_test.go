@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -32,7 +31,7 @@ func lasting(t *testing.T, rdb *redis.Client) (keys []string) {
 // goExactly has a worker delete these keys by the rules of a pack, and nothing else that lasts. The
 // pack's times are as they are, so what is marked grows older by the test. Meanwhile beats has to
 // report that what lives has shown it.
-func goExactly(t *testing.T, server *redistest.Server, pack string, orphans []string, beats func() bool) *worker {
+func goExactly(t *testing.T, server *redistest.Server, pack string, orphans []string, beats func() func() bool) *worker {
 	t.Helper()
 	rdb := server.Client()
 	stays := lasting(t, rdb)
@@ -40,10 +39,7 @@ func goExactly(t *testing.T, server *redistest.Server, pack string, orphans []st
 	w := startWorker(t, server, pack, 0)
 	w.looks()
 	require.Equal(t, int64(len(orphans)), rdb.Exists(t.Context(), orphans...).Val(), "not before their time")
-	eventually(t, "what lives shows it", beats)
-	w.grow(time.Hour)
-	eventually(t, "all orphans go", func() bool { return rdb.Exists(t.Context(), orphans...).Val() == 0 })
-	w.looks()
+	w.goes("orphans stay", beats, func() bool { return rdb.Exists(t.Context(), orphans...).Val() == 0 })
 	is := lasting(t, rdb)
 	for _, key := range stays {
 		require.Contains(t, is, key)
@@ -71,7 +67,7 @@ func TestRQ(t *testing.T) {
 	other := work("other")
 	for i := range 3 {
 		client.do("add", map[string]any{"name": fmt.Sprint("load", i), "n": 20})
-		other.p.Kill()
+		other.kill()
 		other = work(fmt.Sprint("other", i))
 	}
 	eventually(t, "the queue is empty", func() bool { return rdb.LLen(ctx, "rq:queue:mail").Val() == 0 })
@@ -86,7 +82,7 @@ func TestRQ(t *testing.T) {
 		eventually(t, "it beats", func() bool { return rdb.Exists(ctx, key).Val() == 1 })
 		require.NoError(t, rdb.Del(ctx, key).Err())
 		eventually(t, "it beats again", func() bool { return rdb.Exists(ctx, key).Val() == 1 })
-		doomed.p.Kill()
+		doomed.kill()
 		if rdb.PTTL(ctx, key).Val() == -1 {
 			ghosts = append(ghosts, key)
 		}
@@ -100,7 +96,7 @@ func TestRQ(t *testing.T) {
 	eventually(t, "nobody works", func() bool { return rdb.HGet(ctx, "rq:worker:live", "state").Val() == "idle" })
 
 	beats := func() string { return rdb.HGet(ctx, "rq:worker:live", "last_heartbeat").Val() }
-	w := goExactly(t, server, "rq", ghosts, changes(beats))
+	w := goExactly(t, server, "rq", ghosts, func() func() bool { return changes(beats) })
 
 	jobs := client.do("add", map[string]any{"name": "after", "n": 20})
 	eventually(t, "all jobs run", func() bool { return done.all(jobs) })
@@ -124,7 +120,7 @@ func TestCelery(t *testing.T) {
 	other := work("other")
 	for i := range 2 {
 		client.do("add", map[string]any{"name": fmt.Sprint("load", i), "n": 20, "seconds": 0.1})
-		other.p.Kill()
+		other.kill()
 		other = work(fmt.Sprint("other", i))
 		asker := startApp(t, done, nil, python, "celery_app.py", "asker", port)
 		<-asker.p.Done()
@@ -133,7 +129,7 @@ func TestCelery(t *testing.T) {
 	require.Len(t, orphans, 2, "a reply queue of each client that died")
 
 	jobs := client.do("add", map[string]any{"name": "meanwhile", "n": 20, "seconds": 0.1})
-	goExactly(t, server, "celery", orphans, func() bool { return done.all(jobs) })
+	goExactly(t, server, "celery", orphans, func() func() bool { return func() bool { return done.all(jobs) } })
 
 	require.Contains(t, client.do("ask", nil), "live@test", "workers answer")
 	jobs = client.do("add", map[string]any{"name": "after", "n": 20})
@@ -157,7 +153,7 @@ func TestSidekiq(t *testing.T) {
 	live, other := work(), work()
 	for i := range 3 {
 		client.do("add", map[string]any{"name": fmt.Sprint("load", i), "n": 20})
-		other.p.Kill()
+		other.kill()
 		other = work()
 	}
 	client.do("add", map[string]any{"name": "long", "n": 6, "seconds": 600})
@@ -172,14 +168,14 @@ func TestSidekiq(t *testing.T) {
 	eventually(t, "both say what they do", func() bool { return of(live) != "" && of(other) != "" })
 	// The expiry of what a killed process did is lost, and Sidekiq forgets the process.
 	orphan, lives := of(other), of(live)
-	other.p.Kill()
+	other.kill()
 	require.NoError(t, rdb.Persist(ctx, orphan).Err())
 	process := strings.TrimSuffix(orphan, ":workers")
 	require.NoError(t, rdb.Del(ctx, process).Err())
 	require.NoError(t, rdb.SRem(ctx, "processes", process).Err())
 
 	beat := func() string { return rdb.HGet(ctx, strings.TrimSuffix(lives, ":workers"), "beat").Val() }
-	goExactly(t, server, "sidekiq", []string{orphan}, changes(beat))
+	goExactly(t, server, "sidekiq", []string{orphan}, func() func() bool { return changes(beat) })
 	require.Contains(t, busy(), lives)
 
 	work()

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,7 +26,7 @@ func TestBeeQueue(t *testing.T) {
 	var jobs []string
 	for i := range 3 { // workers are killed under load; Bee-Queue gives their jobs to others
 		jobs = append(jobs, client.do("add", map[string]any{"name": fmt.Sprint("load", i), "n": 50})...)
-		other.p.Kill()
+		other.kill()
 		other = start()
 		other.do("work", nil)
 	}
@@ -79,11 +78,11 @@ func TestNodeResque(t *testing.T) {
 	eventually(t, "the worker is at no job", func() bool {
 		return rdb.Exists(ctx, "resque:worker:"+name(idle)+":mail").Val() == 0
 	})
-	idle.p.Kill()
+	idle.kill()
 	atJob.do("work", nil)
 	jobs = client.do("add", map[string]any{"name": "slow", "n": 1, "slow": true})
 	eventually(t, "the slow job runs", func() bool { return done.all(jobs) })
-	atJob.p.Kill()
+	atJob.kill()
 	live.do("work", nil)
 	members := func() string { return strings.Join(rdb.SMembers(ctx, "resque:workers").Val(), " ") }
 	require.Len(t, rdb.SMembers(ctx, "resque:workers").Val(), 3)
@@ -97,10 +96,7 @@ func TestNodeResque(t *testing.T) {
 		func() bool { return !strings.Contains(members(), name(idle)) },
 		func() bool { return rdb.Exists(ctx, orphans[1]).Val() == 0 },
 	} {
-		w.looks()
-		eventually(t, "it pings", changes(ping))
-		w.grow(time.Hour)
-		eventually(t, "it goes", gone)
+		w.goes("it stays", func() func() bool { return changes(ping) }, gone)
 	}
 	require.Contains(t, members(), name(live))
 	require.Contains(t, members(), name(atJob), "only a Scheduler can put its job back")

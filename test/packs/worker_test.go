@@ -44,7 +44,7 @@ func packed(t *testing.T, pack string, grace time.Duration) []rules.Rule {
 
 // apart is the interval of full passes. A machine with much else to do takes seconds for one, and a
 // gap of more than twice that begins a grace anew.
-const apart = 3 * time.Second
+const apart = 6 * time.Second
 
 // layout is that of the program cleanup.
 var layout = guard.Layout{Prefix: "{cleanup}:"}
@@ -121,6 +121,22 @@ func (w *worker) grow(d time.Duration) {
 			require.NoError(w.t, w.rdb.HSet(ctx, key, name, fmt.Sprint(ms-d.Milliseconds(), " ", rest)).Err())
 		}
 	}
+}
+
+// goes makes what is marked older until something has gone, each time after what lives has shown it:
+// a gap between passes begins a grace anew.
+func (w *worker) goes(what string, shows func() func() bool, gone func() bool) {
+	w.t.Helper()
+	for range 5 {
+		w.looks()
+		eventually(w.t, "what lives shows it", shows())
+		w.grow(time.Hour)
+		w.looks()
+		if gone() {
+			return
+		}
+	}
+	require.Fail(w.t, what)
 }
 
 // looks waits for several full passes of each rule that begin after now.
