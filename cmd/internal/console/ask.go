@@ -134,7 +134,7 @@ func (q *questions) tellWhy(ctx context.Context, key string) (inspect.Why, error
 		return inspect.Why{}, badRequest("key: expected an IMEI, or the name of a key that a rule sweeps")
 	}
 	// It continues for the others who wait, even if the first to ask leaves.
-	answers := q.same.DoChan(key, func() (any, error) {
+	answers := q.same.DoChan("why "+key, func() (any, error) {
 		if !q.asked.TryAcquire(1) {
 			return nil, errBusy
 		}

@@ -15,13 +15,16 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc"
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -394,5 +397,34 @@ func TestDoctorAnswersOverHTTPAsTheToolDoes(t *testing.T) {
 			require.Equal(t, 400, s.get(t, path, &no), path)
 			require.NotEmpty(t, no.Error)
 		}
+	})
+}
+
+func TestAKeyNamedLikeAnotherQuestionIsItsOwnQuestion(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		stands := make(blocked)
+		w.Client.AddHook(stands)
+		q := newQuestions(inspect.New(w.Client, guard.Layout{Prefix: w.Prefix}))
+		begins := func(of *semaphore.Weighted, most int64) {
+			waittest.Until(t, time.Millisecond, func() bool {
+				free := of.TryAcquire(most)
+				if free {
+					of.Release(most)
+				}
+				return !free
+			})
+		}
+		var asking conc.WaitGroup
+		asking.Go(func() {
+			var answer httptest.ResponseRecorder
+			q.doctor(&answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/doctor", nil))
+		})
+		begins(q.doctors, 1)
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		_, _ = q.tellWhy(gone, "doctor 0")
+		begins(q.asked, mostWhys) // it waits for no answer of doctor's
+		close(stands)
+		asking.Wait()
 	})
 }
