@@ -39,9 +39,10 @@ export class Connection {
     this.#client.on('error', onError);
   }
 
-  /** open connects. ioredis keeps trying by itself, and open returns after the first attempt. */
+  /** open connects. The client keeps trying by itself, and open returns after the first attempt. */
   async open() {
-    await this.#client.connect().catch(() => {}); // reported by the client's error event
+    const failed = new Promise((resolve) => this.#client.once('error', resolve)); // node-redis' connect goes on
+    await Promise.race([failed, this.#client.connect().catch(() => {})]); // reported by the client's error event
   }
 
   /** send runs one command. */
@@ -61,10 +62,10 @@ export class Connection {
     }
   }
 
-  /** subscribe calls onMessage with each message of a channel, also after the connection broke. */
+  /** subscribe calls onMessage with each message of a channel. It may be called again. */
   async subscribe(channel, onMessage) {
     if (this.#io) {
-      this.#client.on('message', (from, message) => from === channel && onMessage(message));
+      this.#client.removeAllListeners('message').on('message', (from, message) => from === channel && onMessage(message));
       await bounded(this.#client.subscribe(channel));
     } else {
       await bounded(this.#client.subscribe(channel, onMessage));

@@ -98,6 +98,18 @@ for (const [library, client] of Object.entries(clients)) {
       assert.equal(o.status().held, 1);
     });
 
+    test('keys that are the same in Redis are the same here', async (t) => {
+      const o = await owner(t, { instance: 'node-1' });
+      const older = o.register('alice\ud800'), newer = o.register('alice\udfff'); // no UTF-8 has them
+      assert.equal(older.signal.aborted, true);
+      await newer.landed;
+      older.release();
+      await o.register('bob').landed; // in a later batch
+      assert.deepEqual(await redis.hkeys(`${t.name}:connections:registry`), ['alice\ufffd', 'bob']);
+      o.unregister('alice\ud800');
+      await until(async () => (await redis.hlen(`${t.name}:connections:registry`)) === 1);
+    });
+
     test('a registration moves the key, the late release of the former owner undoes nothing', async (t) => {
       const a = await owner(t, { instance: 'node-a' }), b = await owner(t, { instance: 'node-b' });
       await a.register('alice').landed;
@@ -170,6 +182,25 @@ for (const [library, client] of Object.entries(clients)) {
       await o.stop();
       await o.stop();
       assert.deepEqual(await redis.keys(`${t.name}:*`), []);
+    });
+
+    test('one that starts while Redis is away begins, and listens, when it is there', async (t) => {
+      await server.kill();
+      const told = [];
+      const a = await owner(t, { instance: 'node-a' }, { displaced: (d) => told.push(d) }); // start returns
+      const claim = a.register('alice');
+      await server.start();
+      await claim.landed;
+      await until(async () => (await redis.pubsub('NUMSUB', `${t.name}:instance:heartbeat:node-a`))[1] === 1);
+      await until(() => Object.keys(a.status().failing).length === 0);
+      const b = await owner(t, { instance: 'node-b' });
+      await b.register('alice').landed;
+      await until(() => told.length > 0);
+
+      await server.kill();
+      await until(() => 'listen' in a.status().failing);
+      await server.start();
+      await until(() => Object.keys(a.status().failing).length === 0, 'it listens again, and says so');
     });
 
     test('Redis dies and comes back empty', async (t) => {
