@@ -24,8 +24,8 @@ const (
 	findCall, whyCall = 5 * time.Second, 15 * time.Second
 	// mostWhys is how many keys why may be asked about at once, including those waiting.
 	mostWhys = 32
-	// longestKey is the longest key that can be asked about.
-	longestKey = 512
+	// longestKey is the longest key that can be asked about: an id in the registry has as many bytes.
+	longestKey = 1024
 )
 
 type questions struct {

@@ -56,7 +56,7 @@ func TestADeviceIsFoundAndWhyItIsThereOrGone(t *testing.T) {
 		require.Equal(t, 404, s.get(t, "/api/v1/devices/356307042441099", &no))
 		require.Equal(t, "nobody holds 356307042441099", no.Error)
 		for _, path := range []string{
-			"/api/v1/devices/%00", "/api/v1/devices/" + strings.Repeat("1", 600), "/api/v1/why",
+			"/api/v1/devices/%00", "/api/v1/devices/" + strings.Repeat("1", 1025), "/api/v1/why",
 			"/api/v1/why?key=",
 			"/api/v1/why?key=%0a", "/api/v1/why?imei=1", "/api/v1/why?key=1&key=2",
 		} {
@@ -76,6 +76,12 @@ func TestADeviceIsFoundAndWhyItIsThereOrGone(t *testing.T) {
 		why = inspect.Why{}
 		require.Equal(t, 200, s.get(t, "/api/v1/why?key=1", &why))
 		require.Equal(t, inspect.Unknown, why.Verdict)
+
+		long := strings.Repeat("1", 1024)
+		require.NoError(t, w.Client.HSet(t.Context(), s.keys.Registry(), long, "two").Err())
+		require.Equal(t, 200, s.get(t, "/api/v1/devices/"+long, &found))
+		require.Equal(t, 200, s.get(t, "/api/v1/why?key="+long, &why))
+		require.Equal(t, inspect.Kept, why.Verdict)
 	})
 }
 
