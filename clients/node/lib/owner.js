@@ -57,7 +57,8 @@ export class Owner extends EventEmitter {
   #control;
   #subscriber = null;
   #listens = false; // the subscription stands
-  #subscribing = false;
+  #listened = -Infinity; // when it was known last
+  #asking = false;
   #boot = '';
   #random;
   #lost = '';
@@ -372,21 +373,25 @@ export class Owner extends EventEmitter {
     } while (cursor !== '0' && !this.#over);
   }
 
-  /** listen subscribes at each tick until that succeeds, and after an error again. No beat waits for it. */
+  /** listen subscribes until that succeeds, and tests the subscription each interval. No beat waits for it. */
   async #listen() {
-    if (!this.#subscriber || this.#listens || this.#subscribing) return;
-    this.#subscribing = this.#listens = true;
+    if (!this.#subscriber || this.#asking || now() - this.#listened < this.#o.interval) return;
+    const stands = this.#listens;
+    this.#asking = this.#listens = true;
     try {
-      await this.#subscriber.subscribe(this.#heartbeat(this.instance), this.#message);
-      if (this.#listens) this.#recovered('listen');
+      if (stands) await this.#subscriber.send('PING');
+      else await this.#subscriber.subscribe(this.#heartbeat(this.instance), this.#message);
+      if (this.#listens) this.#listened = now(); // no error came meanwhile
+      if (this.#listens && this.#failing.has('listen')) this.#recovered('listen');
     } catch (err) {
       this.#deaf(err);
     }
-    this.#subscribing = false;
+    this.#asking = false;
   }
 
   #deaf(err) {
     this.#listens = false;
+    this.#listened = -Infinity;
     this.#fail('listen', err);
   }
 

@@ -8,7 +8,7 @@ import Redis from 'ioredis';
 
 import { Owner, SupersededError } from '../lib/owner.js';
 import { unword, word } from '../lib/table.js';
-import { clients, startServer, until } from './server.js';
+import { clients, startProxy, startServer, until } from './server.js';
 
 const interval = 60, ttl = 600; // ms
 
@@ -201,6 +201,24 @@ for (const [library, client] of Object.entries(clients)) {
       await until(() => 'listen' in a.status().failing);
       await server.start();
       await until(() => Object.keys(a.status().failing).length === 0, 'it listens again, and says so');
+    });
+
+    test('one whose connections lead nowhere makes new ones', async (t) => {
+      const proxy = await startProxy(server.port), told = [];
+      t.after(() => proxy.stop());
+      const options = { redis: client(t, proxy.port), instance: 'node-a' };
+      const a = await owner(t, options, { displaced: (d) => told.push(d) });
+      await a.register('alice').landed;
+      const heard = async () => (await redis.pubsub('NUMSUB', `${t.name}:instance:heartbeat:node-a`))[1];
+      await until(async () => (await heard()) === 1);
+      proxy.vanish();
+      const lives = async () => (await redis.exists(`${t.name}:instance:heartbeat:node-a`)) === 1;
+      await until(async () => !(await lives()));
+      await until(lives);
+      await until(() => Object.keys(a.status().failing).length === 0);
+      const b = await owner(t, { instance: 'node-b' });
+      await b.register('alice').landed;
+      await until(() => told.length > 0);
     });
 
     test('Redis dies and comes back empty', async (t) => {
