@@ -182,6 +182,17 @@ func TestAHalfOpenSocketGetsNoQueuedCommand(t *testing.T) {
 	require.Equal(t, []string{"3"}, newer.heard())
 }
 
+func TestACommandThatTheQueueCannotTakeHasAnOutcome(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	require.NoError(t, b.rdb.Set(t.Context(), Queue(b.layout), "no stream", 0).Err())
+	b.instance("a")
+	b.adds("a", "c1", imei, "getver", "queue", "true")
+	o := b.awaits(1, "a")[0]
+	require.Equal(t, NotConnected, o.Status)
+	require.Contains(t, o.Text, "no socket of the device is here; it cannot wait: WRONGTYPE")
+}
+
 // Commands are in the first partition, and most devices' entries in others.
 func TestInPartitionsTooAHalfOpenSocketGetsNoCommand(t *testing.T) {
 	t.Parallel()
