@@ -112,8 +112,7 @@ export class Owner extends EventEmitter {
 
   /** start draws the boot token and begins to beat. It returns after the first attempt, reached or not. */
   async start() {
-    if (this.listenerCount('displaced') > 0) this.#subscriber = new Connection(this.#o.redis, (err) => this.#deaf(err));
-    await Promise.all([this.#data, this.#control, this.#subscriber].map((c) => c?.open()));
+    await Promise.all([this.#data.open(), this.#control.open()]);
     let due = 0, turn = 0;
     const tick = async () => {
       if (now() >= due) {
@@ -373,15 +372,24 @@ export class Owner extends EventEmitter {
     } while (cursor !== '0' && !this.#over);
   }
 
-  /** listen subscribes until that succeeds, and tests the subscription each interval. No beat waits for it. */
+  /**
+   * listen subscribes once somebody wants to be told, until that succeeds, and tests the subscription
+   * each interval. No beat waits for it.
+   */
   async #listen() {
-    if (!this.#subscriber || this.#asking || now() - this.#listened < this.#o.interval) return;
+    if (this.#over || this.#asking || this.listenerCount('displaced') === 0) return;
+    if (now() - this.#listened < this.#o.interval) return;
     const stands = this.#listens;
-    this.#asking = this.#listens = true;
+    this.#asking = true;
     try {
+      if (!this.#subscriber) {
+        this.#subscriber = new Connection(this.#o.redis, (err) => this.#deaf(err));
+        await this.#subscriber.open();
+      }
+      this.#listens = true; // until an error comes
       if (stands) await this.#subscriber.send('PING');
       else await this.#subscriber.subscribe(this.#heartbeat(this.instance), this.#message);
-      if (this.#listens) this.#listened = now(); // no error came meanwhile
+      if (this.#listens) this.#listened = now();
       if (this.#listens && this.#failing.has('listen')) this.#recovered('listen');
     } catch (err) {
       this.#deaf(err);

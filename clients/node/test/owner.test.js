@@ -142,9 +142,11 @@ for (const [library, client] of Object.entries(clients)) {
 
     test('who heard a key earlier is told that it is displaced', async (t) => {
       const told = [];
-      const a = await owner(t, { instance: 'node-a' }, { displaced: (d) => told.push(d) });
+      const a = await owner(t, { instance: 'node-a' });
       const b = await owner(t, { instance: 'node-b' });
       await a.register('alice/1 2').landed;
+      a.on('displaced', (d) => told.push(d)); // not too late
+      await until(async () => (await redis.pubsub('NUMSUB', `${t.name}:instance:heartbeat:node-a`))[1] === 1);
       await b.register('alice/1 2').landed;
       await until(() => told.length > 0);
       assert.deepEqual(told, [{ key: 'alice/1 2', owner: 'node-b' }]);
