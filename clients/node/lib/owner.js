@@ -56,6 +56,9 @@ export class Owner extends EventEmitter {
   #data;
   #control;
   #subscriber = null;
+  #listens = false; // the subscription stands
+  #listened = -Infinity; // when it was known last
+  #asking = false;
   #boot = '';
   #random;
   #lost = '';
@@ -110,7 +113,6 @@ export class Owner extends EventEmitter {
   /** start draws the boot token and begins to beat. It returns after the first attempt, reached or not. */
   async start() {
     await Promise.all([this.#data.open(), this.#control.open()]);
-    if (this.listenerCount('displaced') > 0) await this.#listen();
     let due = 0, turn = 0;
     const tick = async () => {
       if (now() >= due) {
@@ -124,6 +126,7 @@ export class Owner extends EventEmitter {
       if (this.table.pending === 0) for (const what of ['register', 'release', 'heal', 'check']) this.#recovered(what);
       this.#reconcileAll();
       this.#tellReconciled();
+      this.#listen();
       if (this.#scanDue && this.#boot) await this.#compare();
     };
     const loop = async () => {
@@ -135,7 +138,7 @@ export class Owner extends EventEmitter {
 
   /** register claims a key for this owner. It never fails and never waits; the newest claim wins. */
   register(key) {
-    const claim = new Claim(this, String(key));
+    const claim = new Claim(this, name(key));
     if (this.#over || Buffer.byteLength(claim.key) > maxKey) {
       claim.device = {};
       claim.end(new Error(this.#over ? 'the owner has ended' : `a key may have ${maxKey} bytes`));
@@ -148,7 +151,7 @@ export class Owner extends EventEmitter {
 
   /** unregister releases the newest claim of a key. */
   unregister(key) {
-    this.table.devices.get(String(key))?.claim?.release();
+    this.table.devices.get(name(key))?.claim?.release();
   }
 
   /** unregisterAll releases every claim, and resolves when Redis has it or `drain` has passed. */
@@ -369,12 +372,38 @@ export class Owner extends EventEmitter {
     } while (cursor !== '0' && !this.#over);
   }
 
+  /**
+   * listen subscribes once somebody wants to be told, until that succeeds, and tests the subscription
+   * each interval. No beat waits for it.
+   */
   async #listen() {
-    this.#subscriber = new Connection(this.#o.redis, (err) => this.#fail('listen', err));
-    await this.#subscriber.open();
-    await this.#subscriber.subscribe(this.#heartbeat(this.instance), (message) => this.#told(message.split(' ')))
-      .catch((err) => this.#fail('listen', err));
+    if (this.#over || this.#asking || this.listenerCount('displaced') === 0) return;
+    if (now() - this.#listened < this.#o.interval) return;
+    const stands = this.#listens;
+    this.#asking = true;
+    try {
+      if (!this.#subscriber) {
+        this.#subscriber = new Connection(this.#o.redis, (err) => this.#deaf(err));
+        await this.#subscriber.open();
+      }
+      this.#listens = true; // until an error comes
+      if (stands) await this.#subscriber.send('PING');
+      else await this.#subscriber.subscribe(this.#heartbeat(this.instance), this.#message);
+      if (this.#listens) this.#listened = now();
+      if (this.#listens && this.#failing.has('listen')) this.#recovered('listen');
+    } catch (err) {
+      this.#deaf(err);
+    }
+    this.#asking = false;
   }
+
+  #deaf(err) {
+    this.#listens = false;
+    this.#listened = -Infinity;
+    this.#fail('listen', err);
+  }
+
+  #message = (message) => this.#told(message.split(' '));
 
   #told([first, ...rest]) {
     if (!first.startsWith(toldPrefix)) {
@@ -441,6 +470,11 @@ export class Owner extends EventEmitter {
   #recovered(what) {
     for (const each of [what, 'connection']) if (this.#failing.delete(each)) this.emit('recovered', each);
   }
+}
+
+/** name is a key as Redis has it: in UTF-8, lone surrogates are all the same. */
+function name(key) {
+  return String(key).toWellFormed();
 }
 
 function check(o) {

@@ -24,8 +24,8 @@ const (
 	findCall, whyCall = 5 * time.Second, 15 * time.Second
 	// mostWhys is how many keys why may be asked about at once, including those waiting.
 	mostWhys = 32
-	// longestKey is the longest key that can be asked about.
-	longestKey = 512
+	// longestKey is the longest key that can be asked about: an id in the registry has as many bytes.
+	longestKey = 1024
 )
 
 type questions struct {
@@ -134,7 +134,7 @@ func (q *questions) tellWhy(ctx context.Context, key string) (inspect.Why, error
 		return inspect.Why{}, badRequest("key: expected an IMEI, or the name of a key that a rule sweeps")
 	}
 	// It continues for the others who wait, even if the first to ask leaves.
-	answers := q.same.DoChan(key, func() (any, error) {
+	answers := q.same.DoChan("why "+key, func() (any, error) {
 		if !q.asked.TryAcquire(1) {
 			return nil, errBusy
 		}

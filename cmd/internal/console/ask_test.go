@@ -15,13 +15,16 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc"
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -53,7 +56,7 @@ func TestADeviceIsFoundAndWhyItIsThereOrGone(t *testing.T) {
 		require.Equal(t, 404, s.get(t, "/api/v1/devices/356307042441099", &no))
 		require.Equal(t, "nobody holds 356307042441099", no.Error)
 		for _, path := range []string{
-			"/api/v1/devices/%00", "/api/v1/devices/" + strings.Repeat("1", 600), "/api/v1/why",
+			"/api/v1/devices/%00", "/api/v1/devices/" + strings.Repeat("1", 1025), "/api/v1/why",
 			"/api/v1/why?key=",
 			"/api/v1/why?key=%0a", "/api/v1/why?imei=1", "/api/v1/why?key=1&key=2",
 		} {
@@ -73,6 +76,12 @@ func TestADeviceIsFoundAndWhyItIsThereOrGone(t *testing.T) {
 		why = inspect.Why{}
 		require.Equal(t, 200, s.get(t, "/api/v1/why?key=1", &why))
 		require.Equal(t, inspect.Unknown, why.Verdict)
+
+		long := strings.Repeat("1", 1024)
+		require.NoError(t, w.Client.HSet(t.Context(), s.keys.Registry(), long, "two").Err())
+		require.Equal(t, 200, s.get(t, "/api/v1/devices/"+long, &found))
+		require.Equal(t, 200, s.get(t, "/api/v1/why?key="+long, &why))
+		require.Equal(t, inspect.Kept, why.Verdict)
 	})
 }
 
@@ -394,5 +403,34 @@ func TestDoctorAnswersOverHTTPAsTheToolDoes(t *testing.T) {
 			require.Equal(t, 400, s.get(t, path, &no), path)
 			require.NotEmpty(t, no.Error)
 		}
+	})
+}
+
+func TestAKeyNamedLikeAnotherQuestionIsItsOwnQuestion(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		stands := make(blocked)
+		w.Client.AddHook(stands)
+		q := newQuestions(inspect.New(w.Client, guard.Layout{Prefix: w.Prefix}))
+		begins := func(of *semaphore.Weighted, most int64) {
+			waittest.Until(t, time.Millisecond, func() bool {
+				free := of.TryAcquire(most)
+				if free {
+					of.Release(most)
+				}
+				return !free
+			})
+		}
+		var asking conc.WaitGroup
+		asking.Go(func() {
+			var answer httptest.ResponseRecorder
+			q.doctor(&answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/doctor", nil))
+		})
+		begins(q.doctors, 1)
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		_, _ = q.tellWhy(gone, "doctor 0")
+		begins(q.asked, mostWhys) // it waits for no answer of doctor's
+		close(stands)
+		asking.Wait()
 	})
 }

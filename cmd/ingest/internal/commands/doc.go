@@ -47,8 +47,9 @@
 // # Guarantees
 //
 // A command is written at most once. It is marked first, in a step that also checks that it has
-// not expired (by Redis' clock) and that the registry names no other instance. When an instance
-// restarts, it answers instance_lost for pending entries that its earlier life marked.
+// not expired (by Redis' clock) and that the registry names no other instance; in other partitions
+// than the first, the registry is asked just before. When an instance restarts, it answers
+// instance_lost for pending entries that its earlier life marked.
 //
 // An id has at most one outcome. One step checks that none exists, adds it, and removes the entry
 // from its stream, so entries in a stream have no outcome yet. Mark and outcome are kept in

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
@@ -21,12 +23,17 @@ type refusal struct {
 
 func (r *refusal) Error() string { return "commands: " + string(r.status) }
 
-// conclude adds the outcome of a command. It retries until that succeeds or work ends.
+// conclude adds the outcome of a command. It retries until that succeeds or work ends. A command that
+// the queue can never take is not_connected: otherwise it would keep the device's others waiting.
 func (r *Reader) conclude(work context.Context, e entry, status Status, text string) {
 	for pause := wait.Between(pauseFirst, pauseMost); ; {
 		err := r.tryConclude(work, e, status, text)
 		if err == nil {
 			return
+		}
+		if status == verdictQueued && (redis.HasErrorPrefix(err, "WRONGTYPE ") || redis.IsPermissionError(err)) {
+			status, text = NotConnected, text+"; it cannot wait: "+errors.Unwrap(err).Error()
+			continue
 		}
 		r.cfg.Logger.Debug("outcome of a command not added, trying again",
 			"id", e.ID, "entry", e.at, "error", err)
@@ -93,7 +100,7 @@ func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 	case e.stream == r.queue:
 		return verdictWaits, ""
 	}
-	return verdictQueued, ""
+	return verdictQueued, text
 }
 
 // trySend returns the outcome, and whether the command could be sent elsewhere or later instead:

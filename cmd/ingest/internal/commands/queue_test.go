@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -14,9 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // queues adds a command to the queue. Further fields follow, and win.
@@ -177,6 +180,53 @@ func TestAHalfOpenSocketGetsNoQueuedCommand(t *testing.T) {
 	b.queues("c3", imei, "3")
 	require.Equal(t, Answered, b.settled(4)["c3"].Status)
 	require.Equal(t, []string{"3"}, newer.heard())
+}
+
+func TestACommandThatTheQueueCannotTakeHasAnOutcome(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	require.NoError(t, b.rdb.Set(t.Context(), Queue(b.layout), "no stream", 0).Err())
+	b.instance("a")
+	b.adds("a", "c1", imei, "getver", "queue", "true")
+	o := b.awaits(1, "a")[0]
+	require.Equal(t, NotConnected, o.Status)
+	require.Contains(t, o.Text, "no socket of the device is here; it cannot wait: WRONGTYPE")
+}
+
+// Commands are in the first partition, and most devices' entries in others.
+func TestInPartitionsTooAHalfOpenSocketGetsNoCommand(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	const partitions = 4
+	whole := registry.Layout{Prefix: "{" + b.layout.Prefix + "}:"}
+	k := guard.PartitionOf(imei, partitions)
+	require.NotZero(t, k)
+	entries := whole.Partition(k, partitions).Registry()
+	b.layout = whole.Partition(0, partitions)
+	a := b.gate("a")
+	a.reads(func(c *Config) {
+		c.Lookup = func(ctx context.Context, imei string) (registry.Owner, error) {
+			owner, err := b.rdb.HGet(ctx, entries, imei).Result()
+			if errors.Is(err, redis.Nil) {
+				return registry.Owner{}, registry.ErrNotRegistered
+			}
+			return registry.Owner{Instance: owner, Live: true}, err
+		}
+	})
+	stale := a.connects(imei)
+	stale.obeys()
+	require.NoError(t, b.rdb.Del(t.Context(), b.layout.Registry()).Err()) // only this bench registers there
+	require.NoError(t, b.rdb.HSet(t.Context(), entries, imei, "b").Err())
+	b.adds("a", "c1", imei, "1")
+	require.Equal(t, []Outcome{{"c1", imei, "a", NotConnected, "the registry names another instance: b"}}, b.awaits(1, "a"))
+	require.Empty(t, stale.heard())
+
+	require.NoError(t, b.rdb.HSet(t.Context(), entries, imei, "a").Err())
+	b.adds("a", "c2", imei, "2")
+	require.Equal(t, Answered, b.awaits(2, "a")[1].Status)
+	require.NoError(t, b.rdb.Del(t.Context(), entries).Err()) // an absence condemns nothing
+	b.adds("a", "c3", imei, "3")
+	require.Equal(t, Answered, b.awaits(3, "a")[2].Status)
 }
 
 func TestACommandForADeviceThatIsNotAtItsInstanceMovesToTheQueue(t *testing.T) {

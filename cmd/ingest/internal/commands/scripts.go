@@ -80,19 +80,23 @@ const (
 	verdictQueued    = "QUEUED"
 )
 
-// take marks a command as sent, if it may be sent now. A queued one may only be if the registry
-// names this instance: a half-open socket may be left here of a device that has moved.
+// take marks a command as sent, if it may be sent now. If the registry names another instance, a
+// half-open socket may be left here of a device that has moved. The scripts see the entries of the
+// first partition only, so the others are asked before. A queued command needs an entry that names
+// this instance.
 func (r *Reader) take(
 	ctx context.Context, e entry,
 ) (verdict string, left time.Duration, owner string, err error) {
-	script := takeScript
-	if e.stream == r.queue {
+	script, queued := takeScript, e.stream == r.queue
+	if queued {
 		script = claimScript
+	}
+	if queued || r.layout.Divided() {
 		at, err := r.cfg.Lookup(ctx, e.IMEI)
 		if err != nil && !errors.Is(err, registry.ErrNotRegistered) {
 			return "", 0, "", err
 		}
-		if at.Instance != r.cfg.Instance {
+		if at.Instance != r.cfg.Instance && (queued || at.Instance != "") {
 			return verdictMoved, 0, at.Instance, nil
 		}
 	}

@@ -45,7 +45,9 @@ type Sender struct {
 //
 // Errors: registry.ErrNotRegistered, ErrNoOutcome, the cause of ctx' end, or Redis' own.
 func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
-	c.ID = cmp.Or(c.ID, rand.Text())
+	if c.ID = cmp.Or(c.ID, rand.Text()); !validID(c.ID) {
+		return Outcome{}, fmt.Errorf("%w: want 1 to %d visible ASCII characters", errNoID, maxID)
+	}
 	if c.Expires.IsZero() {
 		c.Expires = time.Now().Add(lifetime)
 		if c.Queue {
@@ -73,7 +75,9 @@ func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
 	}
 	for id, try := c.ID, 1; ; try++ {
 		if try > 1 {
-			c.ID = fmt.Sprintf("%s.%d", id, try)
+			if c.ID = fmt.Sprintf("%s.%d", id, try); !validID(c.ID) { // too long
+				c.ID = rand.Text()
+			}
 		}
 		o, err := s.once(ctx, Outbound(s.Layout, owner.Instance), c)
 		if err != nil || o.Status != NotConnected {

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,5 +36,26 @@ func TestASenderFollowsADeviceThatMoved(t *testing.T) {
 	o, err := s.Send(t.Context(), Command{ID: "c1", IMEI: imei, Text: "getver", Expires: time.Now().Add(patience)})
 	require.NoError(t, err)
 	require.Equal(t, Outcome{"c1.2", imei, "b", Answered, "did getver"}, o)
+	b.awaits(2, "a", "b")
+}
+
+func TestASenderFollowsADeviceUnderTheLongestIDAndRefusesALongerOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	b.instance("a")
+	b.instance("b").connects(imei).obeys()
+	asked, s := 0, b.sender()
+	s.Lookup = func(context.Context, string) (registry.Owner, error) {
+		asked++
+		return registry.Owner{Instance: map[bool]string{true: "a", false: "b"}[asked < 3], Live: true}, nil
+	}
+	c := Command{ID: strings.Repeat("x", maxID), IMEI: imei, Text: "getver", Expires: time.Now().Add(5 * time.Second)}
+	o, err := s.Send(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, Answered, o.Status)
+	for _, id := range []string{c.ID + "x", "two words"} {
+		_, err = s.Send(t.Context(), Command{ID: id, IMEI: imei, Text: "getver", Queue: true})
+		require.ErrorIs(t, err, errNoID)
+	}
 	b.awaits(2, "a", "b")
 }

@@ -26,7 +26,7 @@ for i = 8, #ARGV do
     local f, v = {}, entry[2]
     for j = 1, #v, 2 do
       local name = v[j] -- the text is not needed, and may be large
-      if name == 'id' or name == 'imei' or name == 'expires' then f[name] = string.sub(v[j + 1], 1, 129) end
+      if name == 'id' or name == 'imei' or name == 'expires' or name == 'queue' then f[name] = string.sub(v[j + 1], 1, 129) end
     end
     going[#going + 1] = { at = ARGV[i], key = KEYS[i], f = f }
     names[#names + 1] = KEYS[i] ~= stream and f.id or ARGV[i]
@@ -42,7 +42,7 @@ for _, c in ipairs(going) do
   if c.key ~= stream then word, life, at = known(c.key) end
   local sent = word == 'sent' and at == stream .. ' ' .. c.at
   local added = tonumber(string.match(c.at, '^%d+'))
-  local expires = tonumber(c.f.expires or '') or added + 60000
+  local expires = tonumber(c.f.expires or '') or added + (c.f.queue == 'true' and day or 60000)
   local unsent = not word and now - math.max(expires, added) < hour -- marks expire after that
   if c.key ~= stream and (sent or not word) then
     report(responses, most, c.f.id, string.sub(c.f.imei or '', 1, 32), ARGV[6], 'instance_lost',

@@ -137,6 +137,22 @@ func TestACommandThatExpiredLongAgoIsNotSaidToBeUnsent(t *testing.T) {
 	})
 }
 
+// Otherwise its id could be used again, and be sent again, while the command itself could be sent.
+func TestTheOutcomeOfACommandThatMayWaitADayIsRememberedForAsLong(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := sweeping(t, w)
+		require.NoError(t, f.Client.XAdd(t.Context(), &redis.XAddArgs{
+			Stream: Outbound(f.layout, "dead"), ID: fmt.Sprintf("%d-0", time.Now().Add(-2*time.Hour).UnixMilli()),
+			Values: []string{"id", "c1", "imei", imei, "text", "x", "queue", "true"},
+		}).Err())
+		f.sweeps()
+		require.Equal(t, []Outcome{{"c1", imei, "dead", InstanceLost, died}}, f.outcomes())
+		require.Greater(t, f.Client.PTTL(t.Context(), state(f.layout, "c1")).Val(), 22*time.Hour)
+	})
+}
+
 func TestCommandsOfADeadInstanceAreAnswered(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
