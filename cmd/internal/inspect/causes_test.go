@@ -168,3 +168,50 @@ func TestAdviceNamesTheUserAndTheKey(t *testing.T) {
 	require.Contains(t, l.check("right:hdel").Sentence, "; ACL SETUSER ann +hdel '~connections:registry'")
 	require.Contains(t, l.check("right:publish").Sentence, "; ACL SETUSER ann +publish '&{janitor:leader}:released'")
 }
+
+func TestARightThatLacksForASampleHidesNothingElse(t *testing.T) {
+	t.Parallel()
+	l := own(t)
+	ctx := t.Context()
+	l.leads(janitor.Report{Sweep: "registry", Outcome: janitor.Failed, Error: "NOPERM hscan"})
+	require.NoError(t, l.HSet(ctx, l.keys.Registry(), "356307042441013", "one").Err())
+	require.NoError(t, l.Do(ctx, "ACL", "SETUSER", "default", "-hscan").Err())
+	s, err := New(l.Client, l.keys).Status(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, s.Entries)
+	require.Equal(t, "pass_failed:registry", s.Problems()[0].Name)
+	require.Equal(t, Wrong, l.check("right:hscan").Level)
+	require.Equal(t, Wrong, l.check("passes").Level)
+}
+
+func TestAReplicaThatIsCutOffIsToldToLookAtItsWayToRedis(t *testing.T) {
+	t.Parallel()
+	s := Status{Leader: &Leader{Instance: "one"}}
+	s.Add(Replica{Instance: "two", Interval: time.Second, TTL: 3 * time.Second})
+	i := slices.IndexFunc(s.Problems(), func(p Problem) bool { return p.Name == "elsewhere" })
+	require.GreaterOrEqual(t, i, 0)
+	require.Equal(t, "two answers by HTTP, but is not in this Redis, or cut off from it.", s.Problems()[i].Sentence)
+	require.Contains(t, s.Problems()[i].Do, "way to Redis")
+	require.NotContains(t, names(s), "silent")
+	require.NotContains(t, names(s), "differs")
+}
+
+func TestANumberOfPartitionsBesideAnUndividedFleetIsNamed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := &logged{t: t, Client: server.Client()}
+	require.NoError(t, l.Set(t.Context(), "{rollcall}:partitions", 4, 0).Err())
+	found := l.check("database")
+	require.Equal(t, Warning, found.Level)
+	require.Contains(t, found.Sentence, "{rollcall}:partitions is 4")
+	require.Contains(t, found.Sentence, "redis-cli DEL '{rollcall}:partitions'")
+}
+
+func TestAnEpochThatWasDeletedIsNotCalledFine(t *testing.T) {
+	t.Parallel()
+	l := own(t)
+	l.leads()
+	require.Equal(t, OK, l.check("epoch").Level)
+	require.NoError(t, l.Del(t.Context(), "{"+l.keys.Lease()+"}:epoch").Err())
+	require.Contains(t, l.check("epoch").Sentence, "not there, although one leads")
+}
