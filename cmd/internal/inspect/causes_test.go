@@ -215,3 +215,32 @@ func TestAnEpochThatWasDeletedIsNotCalledFine(t *testing.T) {
 	require.NoError(t, l.Del(t.Context(), "{"+l.keys.Lease()+"}:epoch").Err())
 	require.Contains(t, l.check("epoch").Sentence, "not there, although one leads")
 }
+
+func TestANumberOfPartitionsThatSomebodyOverwroteHidesNoFleet(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	ctx, client, layout := t.Context(), server.Client(), guard.Layout{Prefix: "{rollcall}:"}
+	for k := range 4 {
+		_, err := guard.New(client, client, layout.Partition(k, 4),
+			guard.Timing{Interval: 20 * time.Second, TTL: time.Minute}, "one").Tick(ctx)
+		require.NoError(t, err)
+	}
+	r := New(client, layout)
+	for _, is := range []string{"8", "4", "2", "4"} {
+		require.NoError(t, client.Set(ctx, layout.Partitions(), is, 0).Err())
+		s, err := r.Status(ctx)
+		require.NoError(t, err)
+		require.Equal(t, 4, s.Partitions.Count)
+		if is == "4" {
+			require.NotContains(t, names(s), "partitions")
+			continue
+		}
+		i := slices.IndexFunc(s.Problems(), func(p Problem) bool { return p.Name == "partitions" })
+		require.GreaterOrEqual(t, i, 0)
+		require.Contains(t, s.Problems()[i].Sentence, "{rollcall}:partitions is "+is+", but the fleet has 4")
+		require.Equal(t, "redis-cli SET '{rollcall}:partitions' 4.", s.Problems()[i].Do)
+		d, err := r.Doctor(ctx)
+		require.NoError(t, err)
+		require.Contains(t, d.Checks, Check{"partitions", Wrong, s.Problems()[i].Sentence + " " + s.Problems()[i].Do})
+	}
+}

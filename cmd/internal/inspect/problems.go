@@ -31,6 +31,9 @@ func (s Status) Problems() []Problem {
 			". Its devices can be neither registered nor found, and nothing of theirs is swept.",
 			"Start that server, or promote a replica of it.", "a-part-of-redis-does-not-answer"}}, wrong...)
 	}
+	if s.Overwritten != nil {
+		wrong = append(wrong, *s.Overwritten)
+	}
 	wrong = append(wrong, s.unfit()...)
 	damaged, doubtful := s.damage()
 	wrong, warnings = append(wrong, damaged...), append(warnings, doubtful...)

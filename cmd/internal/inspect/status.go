@@ -39,6 +39,8 @@ type Status struct {
 	Cut int64 `json:"cut,omitempty"`
 	// Losses are the instances that were lost within the last ten minutes, the newest first.
 	Losses []Loss `json:"lost_lately,omitempty"`
+	// Overwritten is set if the number of partitions in Redis is not the fleet's.
+	Overwritten *Problem `json:"-"`
 	// Damaged are keys of the wrong type.
 	Damaged []Damaged `json:"damaged,omitempty"`
 	// Unreadable are entries that nobody can judge, among the first 10,000: they are kept for ever.
