@@ -149,7 +149,7 @@ func TestWaitEndsWhenTheFleetIsAsAskedFor(t *testing.T) {
 		code, stdout, _ = w.run("wait", "--converged")
 		require.Equal(t, cli.ExitOK, code, stdout)
 		require.Contains(t, stdout, "each of 0 entries")
-		require.Contains(t, stdout, "1 were evicted within the last hour")
+		require.Contains(t, stdout, "evicted within the last hour: 1")
 		code, stdout, _ = w.run("wait", "--converged", "--at-least", "1", "--timeout=1s")
 		require.Equal(t, cli.ExitNo, code)
 		require.Contains(t, stdout, "0 entries, 1 are expected; each of 0 entries names a living owner")

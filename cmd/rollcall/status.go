@@ -74,7 +74,9 @@ func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
 		Leads    bool   `json:"leads"`
 		Ready    bool   `json:"ready"`
 		NotReady string `json:"not_ready,omitempty"`
-		Error    string `json:"error,omitempty"` // it does not answer
+		// Failing are the files of settings that it cannot use.
+		Failing []string `json:"failing,omitempty"`
+		Error   string   `json:"error,omitempty"` // it does not answer
 	}
 	all := make([]replica, len(f.http))
 	var asking conc.WaitGroup
@@ -83,6 +85,11 @@ func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
 			s, err := statusOf(ctx, base)
 			all[i] = replica{Address: hostOf(base), Instance: s.Instance, Version: s.Version,
 				Leads: s.Janitor.Leading, Ready: s.Ready, NotReady: s.NotReady}
+			for _, file := range s.Files {
+				if file.Error != "" {
+					all[i].Failing = append(all[i].Failing, file.Setting+": "+file.Error)
+				}
+			}
 			if err != nil {
 				all[i] = replica{Address: hostOf(base), Error: err.Error()}
 			}
@@ -101,6 +108,7 @@ func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
 		if p.Leads {
 			says = join("leads", says)
 		}
+		says = join(says, strings.Join(p.Failing, "; "))
 		if p.Error != "" {
 			ready, says = "?", "no answer: "+p.Error
 		}

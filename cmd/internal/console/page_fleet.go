@@ -22,6 +22,14 @@ func (s Status) problems() (found []inspect.Problem) {
 		found = append(found, inspect.Problem{Name: "not_ready", Level: inspect.Warning,
 			Sentence: "This replica, " + s.Instance + ", is not ready: " + s.NotReady + "."})
 	}
+	for _, f := range s.Files {
+		if f.Error != "" {
+			found = append(found, inspect.Problem{Name: "file:" + f.Setting, Level: inspect.Warning,
+				Sentence: s.Instance + " cannot use its " + f.Setting + ": " + strings.TrimRight(f.Error, ".") +
+					". It goes on with the former value.",
+				Do: "Put the right value into the file.", Runbook: "rollcallfilefailing"})
+		}
+	}
 	for _, text := range s.Redis.Warnings {
 		if text == connect.EmbeddedNotice { // chosen on purpose, and shown in the part about this replica
 			continue
@@ -32,12 +40,16 @@ func (s Status) problems() (found []inspect.Problem) {
 }
 
 func unanswered(err error) inspect.Problem {
+	text := "Redis does not answer this replica"
 	p := inspect.Problem{Name: "unanswered", Level: inspect.Wrong,
-		Sentence: "Redis does not answer this replica: " + strings.TrimRight(err.Error(), ".") + ".",
-		Do:       "Look whether Redis runs, and at the network between. Ask another replica."}
-	if redis.IsAuthError(err) || redis.IsPermissionError(err) {
-		p.Do = "Redis refuses this replica's user: look at its password and rights. Ask another replica."
+		Do: "Look whether Redis runs, and at the network between. Ask another replica."}
+	switch {
+	case redis.IsAuthError(err) || redis.IsPermissionError(err):
+		text, p.Do = "Redis refuses this replica's user", "Look at its password and rights. Ask another replica."
+	case strings.Contains(err.Error(), "redis: invalid reply"), strings.Contains(err.Error(), "redis: can't parse"):
+		text, p.Do = "The server at REDIS_URL is no Redis", "Correct host and port, and restart this replica."
 	}
+	p.Sentence = text + ": " + strings.TrimRight(err.Error(), ".") + "."
 	return p
 }
 

@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"net/http/httptest"
 	"path"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/docs"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
@@ -91,11 +93,24 @@ func TestWhatThisReplicaKnowsToBeWrongIsOnThePagesFirstLines(t *testing.T) {
 	b, _ := fleetPage(t)
 	b.status.NotReady = "draining: this replica stops"
 	b.status.Redis.Warnings = []string{"for trying out"}
+	b.status.Files = []reload.Status{{Setting: "REDIS_PASSWORD_FILE", Error: "WRONGPASS wrong."}}
 	_, body := b.do(t, "GET", "/", "", "")
 	_, problems, _ := strings.Cut(body, `<ul id="problems">`)
 	problems, _, _ = strings.Cut(problems, "</ul>")
 	require.Contains(t, problems, "ingest-1, is not ready: draining: this replica stops.")
 	require.Contains(t, problems, "for trying out")
+	require.Contains(t, problems, "ingest-1 cannot use its REDIS_PASSWORD_FILE: WRONGPASS wrong. It goes on")
+	require.Contains(t, problems, "runbook.md#rollcallfilefailing")
+}
+
+func TestThePageNamesTheCauseWhyRedisIsNotRead(t *testing.T) {
+	t.Parallel()
+	for says, want := range map[string]string{
+		"redis: invalid reply: \"HTTP/1.1 400\"": "The server at REDIS_URL is no Redis: ",
+		"i/o timeout":                            "Redis does not answer this replica: ",
+	} {
+		require.Contains(t, unanswered(errors.New(says)).Sentence, want)
+	}
 }
 
 func TestABrowserRunsAndShowsNothingThatIsNotTheReplicas(t *testing.T) {

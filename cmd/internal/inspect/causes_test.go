@@ -168,3 +168,79 @@ func TestAdviceNamesTheUserAndTheKey(t *testing.T) {
 	require.Contains(t, l.check("right:hdel").Sentence, "; ACL SETUSER ann +hdel '~connections:registry'")
 	require.Contains(t, l.check("right:publish").Sentence, "; ACL SETUSER ann +publish '&{janitor:leader}:released'")
 }
+
+func TestARightThatLacksForASampleHidesNothingElse(t *testing.T) {
+	t.Parallel()
+	l := own(t)
+	ctx := t.Context()
+	l.leads(janitor.Report{Sweep: "registry", Outcome: janitor.Failed, Error: "NOPERM hscan"})
+	require.NoError(t, l.HSet(ctx, l.keys.Registry(), "356307042441013", "one").Err())
+	require.NoError(t, l.Do(ctx, "ACL", "SETUSER", "default", "-hscan").Err())
+	s, err := New(l.Client, l.keys).Status(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, s.Entries)
+	require.Equal(t, "pass_failed:registry", s.Problems()[0].Name)
+	require.Equal(t, Wrong, l.check("right:hscan").Level)
+	require.Equal(t, Wrong, l.check("passes").Level)
+}
+
+func TestAReplicaThatIsCutOffIsToldToLookAtItsWayToRedis(t *testing.T) {
+	t.Parallel()
+	s := Status{Leader: &Leader{Instance: "one"}}
+	s.Add(Replica{Instance: "two", Interval: time.Second, TTL: 3 * time.Second})
+	i := slices.IndexFunc(s.Problems(), func(p Problem) bool { return p.Name == "elsewhere" })
+	require.GreaterOrEqual(t, i, 0)
+	require.Equal(t, "two answers by HTTP, but is not in this Redis, or cut off from it.", s.Problems()[i].Sentence)
+	require.Contains(t, s.Problems()[i].Do, "way to Redis")
+	require.NotContains(t, names(s), "silent")
+	require.NotContains(t, names(s), "differs")
+}
+
+func TestANumberOfPartitionsBesideAnUndividedFleetIsNamed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := &logged{t: t, Client: server.Client()}
+	require.NoError(t, l.Set(t.Context(), "{rollcall}:partitions", 4, 0).Err())
+	found := l.check("database")
+	require.Equal(t, Warning, found.Level)
+	require.Contains(t, found.Sentence, "{rollcall}:partitions is 4")
+	require.Contains(t, found.Sentence, "redis-cli DEL '{rollcall}:partitions'")
+}
+
+func TestAnEpochThatWasDeletedIsNotCalledFine(t *testing.T) {
+	t.Parallel()
+	l := own(t)
+	l.leads()
+	require.Equal(t, OK, l.check("epoch").Level)
+	require.NoError(t, l.Del(t.Context(), "{"+l.keys.Lease()+"}:epoch").Err())
+	require.Contains(t, l.check("epoch").Sentence, "not there, although one leads")
+}
+
+func TestANumberOfPartitionsThatSomebodyOverwroteHidesNoFleet(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	ctx, client, layout := t.Context(), server.Client(), guard.Layout{Prefix: "{rollcall}:"}
+	for k := range 4 {
+		_, err := guard.New(client, client, layout.Partition(k, 4),
+			guard.Timing{Interval: 20 * time.Second, TTL: time.Minute}, "one").Tick(ctx)
+		require.NoError(t, err)
+	}
+	r := New(client, layout)
+	for _, is := range []string{"8", "4", "2", "4"} {
+		require.NoError(t, client.Set(ctx, layout.Partitions(), is, 0).Err())
+		s, err := r.Status(ctx)
+		require.NoError(t, err)
+		require.Equal(t, 4, s.Partitions.Count)
+		if is == "4" {
+			require.NotContains(t, names(s), "partitions")
+			continue
+		}
+		i := slices.IndexFunc(s.Problems(), func(p Problem) bool { return p.Name == "partitions" })
+		require.GreaterOrEqual(t, i, 0)
+		require.Contains(t, s.Problems()[i].Sentence, "{rollcall}:partitions is "+is+", but the fleet has 4")
+		require.Equal(t, "redis-cli SET '{rollcall}:partitions' 4.", s.Problems()[i].Do)
+		d, err := r.Doctor(ctx)
+		require.NoError(t, err)
+		require.Contains(t, d.Checks, Check{"partitions", Wrong, s.Problems()[i].Sentence + " " + s.Problems()[i].Do})
+	}
+}

@@ -114,7 +114,7 @@ func (r *Reader) ConvergedTo(ctx context.Context, atLeast int) (bool, string, er
 		return false, "", err
 	}
 	if evicted > 0 {
-		sentence += fmt.Sprintf("; %d were evicted within the last hour", evicted)
+		sentence += fmt.Sprintf("; evicted within the last hour: %d", evicted)
 	}
 	if all < int64(atLeast) {
 		return false, fmt.Sprintf("%d entries, %d are expected; %s", all, atLeast, sentence), nil

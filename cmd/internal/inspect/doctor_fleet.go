@@ -46,6 +46,10 @@ func checkEpoch(ctx context.Context, p *patient) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
+	if h.Epoch == 0 && p.status.Leader != nil {
+		return warn("not there, although %s leads: somebody deleted it; harmless, the next term draws a new number",
+			p.status.Leader.Instance)
+	}
 	at := time.UnixMicro(int64(min(h.Epoch, 1<<53)))
 	if ahead := at.Sub(p.status.Now); ahead > clockWarn {
 		return warn("the newest term's number is %s ahead of the server's clock, which was ahead once; "+
@@ -152,7 +156,7 @@ func few(names []string) string {
 
 func checkHeartbeats(_ context.Context, p *patient) (found, error) {
 	var forever, partly []string
-	dead := 0
+	var silent []string
 	for _, in := range p.status.Instances {
 		if in.Alive && in.ExpiresIn == "0s" {
 			forever = append(forever, in.ID)
@@ -161,7 +165,7 @@ func checkHeartbeats(_ context.Context, p *patient) (found, error) {
 		case len(in.SilentIn) > 0:
 			partly = append(partly, in.ID+" ("+in.Differs+")")
 		case !in.Alive:
-			dead++
+			silent = append(silent, in.ID)
 		}
 	}
 	if len(forever) > 0 {
@@ -172,8 +176,9 @@ func checkHeartbeats(_ context.Context, p *patient) (found, error) {
 		return warn("%d live; silent in some partitions: %s: their entries there are swept unless they beat; "+
 			"check their logs", len(p.living()), few(partly))
 	}
-	if dead > 0 {
-		return warn("%d live; the entries of %d silent ones will be swept", len(p.living()), dead)
+	if len(silent) > 0 {
+		return warn("%d live; silent: %s; what they left is swept unless they beat, and unless something holds that",
+			len(p.living()), few(silent))
 	}
 	return fine("%d live", len(p.living()))
 }

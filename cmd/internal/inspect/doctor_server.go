@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/partition"
 )
 
 func unreported(what string) (found, error) {
@@ -105,9 +108,9 @@ func checkMemory(_ context.Context, p *patient) (found, error) {
 		return unreported("its memory")
 	}
 	if limit == 0 {
-		return fine("%d MB used, no limit", used>>20)
+		return fine("%s used, no limit", Megabytes(used))
 	}
-	text := fmt.Sprintf("%d of %d MB used", used>>20, limit>>20)
+	text := fmt.Sprintf("%s of %s used", Megabytes(used), Megabytes(limit))
 	switch share := float64(used) / float64(limit); {
 	case share > 0.85 && p.server.evicts():
 		return wrong("%s, policy %s: Redis evicts keys for want of memory, heartbeats among them; "+
@@ -237,12 +240,32 @@ func checkDatabase(ctx context.Context, p *patient) (found, error) {
 			others = append(others, strconv.Itoa(n))
 		}
 	}
+	if n := p.beside(ctx); n > 1 {
+		return warn("%s is %d, and this fleet has one partition: an ingest that starts ends with that error; if "+
+			"no divided fleet is here too (rollcall status --prefix '%s'): redis-cli DEL '%[1]s'",
+			divided.Partitions(), n, divided.Prefix)
+	}
 	if len(others) > 0 {
 		slices.Sort(others)
 		return wrong("this is database %d, but database %s has keys of the same names: "+
 			"give all replicas one REDIS_URL", c.Options().DB, strings.Join(others, ", "))
 	}
 	return fine("%d, and no other has keys of these names", c.Options().DB)
+}
+
+// divided is the layout of a registry of ingest in partitions.
+var divided = guard.Layout{Prefix: "{rollcall}:"}
+
+// beside returns the number of partitions of a divided fleet beside this one, which is not.
+func (p *patient) beside(ctx context.Context) int {
+	if p.keys.Prefix != "" || p.fleetAway {
+		return 0
+	}
+	n, err := partition.Count(ctx, p.client, divided)
+	if err != nil { // a user without that right is in no such fleet
+		return 0
+	}
+	return n
 }
 
 func checkTypes(ctx context.Context, p *patient) (found, error) {

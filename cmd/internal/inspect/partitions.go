@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/partition"
 )
@@ -142,6 +143,9 @@ func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 		}
 		n = probed
 	}
+	if n > 1 && err == nil {
+		n = r.really(ctx, n)
+	}
 	if n == 1 {
 		return []*Reader{r}, nil
 	}
@@ -154,6 +158,39 @@ func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 	}
 	r.divided.Store(&parts)
 	return parts, nil
+}
+
+// really returns the number of partitions that the fleet has, where Redis has n: another one, if
+// none of n is there and partitions of that one are. Somebody overwrote it then.
+func (r *Reader) really(ctx context.Context, n int) int {
+	there := func(n int) bool {
+		found, err := r.client.Exists(ctx, r.keys.Partition(0, n).Witness()).Result()
+		return err == nil && found > 0
+	}
+	if known := r.divided.Load(); known != nil && len(*known) == n || there(n) {
+		r.foreign.Store(0)
+		return n
+	}
+	for other := 1; other <= guard.MostPartitions; other *= 2 {
+		if other != n && there(other) {
+			r.foreign.Store(int64(n))
+			return other
+		}
+	}
+	r.foreign.Store(0)
+	return n
+}
+
+// overwritten returns the problem of a number that is not the fleet's, as last found.
+func (r *Reader) overwritten(parts int) *Problem {
+	n := r.foreign.Load()
+	if n == 0 {
+		return nil
+	}
+	key := r.keys.Partitions()
+	return &Problem{"partitions", Wrong, fmt.Sprintf("%s is %d, but the fleet has %d: somebody overwrote it, "+
+		"and no replica can join.", key, n, parts), fmt.Sprintf("redis-cli SET '%s' %d.", key, parts),
+		"a-key-that-somebody-overwrote"}
 }
 
 // count bounds the call on a Redis Cluster, where others may answer if this server does not.

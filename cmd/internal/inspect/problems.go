@@ -31,6 +31,9 @@ func (s Status) Problems() []Problem {
 			". Its devices can be neither registered nor found, and nothing of theirs is swept.",
 			"Start that server, or promote a replica of it.", "a-part-of-redis-does-not-answer"}}, wrong...)
 	}
+	if s.Overwritten != nil {
+		wrong = append(wrong, *s.Overwritten)
+	}
 	wrong = append(wrong, s.unfit()...)
 	damaged, doubtful := s.damage()
 	wrong, warnings = append(wrong, damaged...), append(warnings, doubtful...)
@@ -191,20 +194,20 @@ func (s Status) silent() []Problem {
 	var ids []string
 	devices := int64(0)
 	for _, in := range s.Instances {
-		if !in.Alive && len(in.SilentIn) == 0 && in.Devices != 0 {
+		if !in.Alive && len(in.SilentIn) == 0 && in.Devices != 0 && in.Differs != elsewhere {
 			ids, devices = append(ids, in.ID), devices+max(0, in.Devices)
 		}
 	}
 	if len(ids) == 0 {
 		return nil
 	}
-	do := "The leader sweeps them within seconds."
+	do := "The leader sweeps what is left within seconds, or by the next full scan."
 	unled := s.Leader == nil
 	if s.Partitions != nil {
 		unled = len(s.Partitions.Unled) > 0
 	}
 	if s.Hold != nil || unled || !s.Heard {
-		do = "They will be swept when sweeping resumes, unless the instance comes back first."
+		do = "What is left is swept when sweeping resumes, unless its owner comes back first."
 	}
 	text := list(ids, "is silent", "are silent")
 	if devices > 0 { // else the registry is too large to count for this
@@ -230,22 +233,31 @@ func (s Status) silentIn() []Problem {
 }
 
 func (s Status) differing() []Problem {
-	var ids []string
+	var ids, away []string
 	differs := ""
 	for _, in := range s.Instances {
-		if in.Differs != "" && len(in.SilentIn) == 0 {
+		switch {
+		case in.Differs == elsewhere:
+			away = append(away, in.ID)
+		case in.Differs != "" && len(in.SilentIn) == 0:
 			ids = append(ids, in.ID)
 			differs = in.Differs
 		}
 	}
+	var found []Problem
+	if len(away) > 0 {
+		found = append(found, Problem{"elsewhere", Warning,
+			list(away, "answers", "answer") + " by HTTP, but is " + elsewhere + ".",
+			"Look at its way to Redis, and at its REDIS_URL.", "rollcallheartbeatsfail"})
+	}
 	if len(ids) == 0 {
-		return nil
+		return found
 	}
 	text := list(ids, "differs", "differ") + " from the fleet"
 	if len(ids) == 1 {
 		text += ": " + differs
 	}
-	return []Problem{{"differs", Warning, text + ".", "Set the same on all replicas.", "settings"}}
+	return append(found, Problem{"differs", Warning, text + ".", "Set the same on all replicas.", "settings"})
 }
 
 func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }

@@ -23,6 +23,7 @@ type Reader struct {
 	keys   guard.Layout
 
 	divided atomic.Pointer[[]*Reader] // one per partition, as last found
+	foreign atomic.Int64              // the number of partitions that somebody overwrote with; 0: none
 	number  int
 	single  bool        // it is of one partition only
 	whole   atomic.Bool // this user may GET, but not GETRANGE

@@ -39,6 +39,8 @@ type Status struct {
 	Cut int64 `json:"cut,omitempty"`
 	// Losses are the instances that were lost within the last ten minutes, the newest first.
 	Losses []Loss `json:"lost_lately,omitempty"`
+	// Overwritten is set if the number of partitions in Redis is not the fleet's.
+	Overwritten *Problem `json:"-"`
 	// Damaged are keys of the wrong type.
 	Damaged []Damaged `json:"damaged,omitempty"`
 	// Unreadable are entries that nobody can judge, among the first 10,000: they are kept for ever.
@@ -334,6 +336,10 @@ func (r *Reader) sample(ctx context.Context, upTo int) (sampled, error) {
 		if wrongType(err) {
 			return s, nil
 		}
+		if Refused(err) { // doctor names the right; the rest must not hide behind it
+			s.whole = false
+			return s, nil
+		}
 		if err != nil {
 			return sampled{}, fmt.Errorf("inspect: scan the registry: %w", err)
 		}
@@ -401,8 +407,8 @@ func (s Status) Full() string {
 	if !s.full() {
 		return ""
 	}
-	text := fmt.Sprintf("Redis is full (%d of %d MB used): registrations and telemetry are refused",
-		s.Redis.Memory>>20, s.Redis.MaxMemory>>20)
+	text := fmt.Sprintf("Redis is full (%s of %s used): registrations and telemetry are refused",
+		Megabytes(s.Redis.Memory), Megabytes(s.Redis.MaxMemory))
 	if !s.Heard {
 		text += ", and so are ticks, so nothing is swept"
 	}
@@ -417,12 +423,15 @@ type Replica struct {
 	Passes                     []janitor.Report
 }
 
+// elsewhere is the remark on a replica that answers by HTTP and has no trace in this Redis.
+const elsewhere = "not in this Redis, or cut off from it"
+
 // Add adds a replica's description.
 func (s *Status) Add(p Replica) {
 	i := slices.IndexFunc(s.Instances, func(in Instance) bool { return in.ID == p.Instance })
 	if i < 0 {
 		s.Instances = append(s.Instances,
-			Instance{ID: p.Instance, Devices: -1, Differs: "not in this Redis, or cut off from it"})
+			Instance{ID: p.Instance, Devices: -1, Differs: elsewhere})
 		i = len(s.Instances) - 1
 	}
 	s.describe(&s.Instances[i], p)

@@ -97,7 +97,7 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Losses = w.losses(now)
+	s.Losses, s.Overwritten = w.losses(now), w.overwritten(len(parts))
 	for k, l := range w.survey.looks {
 		if l.leader == nil {
 			continue

@@ -214,7 +214,8 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	if len(w.Records) == 0 {
 		w.Verdict = Unknown
 		w.Sentence = "not there, and no record of the eviction log names it; " + reach(oldest, now) +
-			"; either its owner took it out (its socket closed), or it was never there" + r.refusing(ctx)
+			"; its owner took it out (its socket closed), or it was never there, or Redis lost it: then its " +
+			"owner puts it back within one HEARTBEAT_INTERVAL" + r.refusing(ctx)
 		return w, nil
 	}
 	w.Verdict, w.Owner = Evicted, w.Records[0].Owner

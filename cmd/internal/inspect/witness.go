@@ -102,7 +102,8 @@ func holdOf(pause *janitor.Pause, left time.Duration, w Witness, now time.Time) 
 }
 
 var holdMeaning = map[string]string{
-	"gap":       "Redis was not observed for a while, or observation has just started; this clears by itself",
+	"gap": "Redis was not observed for a while, or lost its keys, or observation has just started; " +
+		"this clears by itself",
 	"restarted": "Redis was restarted or failed over, so silence proves nothing yet; this clears by itself",
 	"redis_evicting": "Redis evicts keys, so heartbeats may be missing: " +
 		"set maxmemory-policy to noeviction and give it memory",
