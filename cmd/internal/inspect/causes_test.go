@@ -190,7 +190,7 @@ func TestAReplicaThatIsCutOffIsToldToLookAtItsWayToRedis(t *testing.T) {
 	s.Add(Replica{Instance: "two", Interval: time.Second, TTL: 3 * time.Second})
 	i := slices.IndexFunc(s.Problems(), func(p Problem) bool { return p.Name == "elsewhere" })
 	require.GreaterOrEqual(t, i, 0)
-	require.Equal(t, "two answers by HTTP, but is not in this Redis, or cut off from it.", s.Problems()[i].Sentence)
+	require.Equal(t, "two answers by HTTP: not in this Redis, or cut off from it.", s.Problems()[i].Sentence)
 	require.Contains(t, s.Problems()[i].Do, "way to Redis")
 	require.NotContains(t, names(s), "silent")
 	require.NotContains(t, names(s), "differs")

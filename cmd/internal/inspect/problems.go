@@ -247,7 +247,7 @@ func (s Status) differing() []Problem {
 	var found []Problem
 	if len(away) > 0 {
 		found = append(found, Problem{"elsewhere", Warning,
-			list(away, "answers", "answer") + " by HTTP, but is " + elsewhere + ".",
+			list(away, "answers", "answer") + " by HTTP: " + elsewhere + ".",
 			"Look at its way to Redis, and at its REDIS_URL.", "rollcallheartbeatsfail"})
 	}
 	if len(ids) == 0 {
