@@ -273,8 +273,9 @@ func (w *world) furnish(r *rule, i int) {
 	if w.chance(1, 2) {
 		r.Bin = 12 * time.Hour
 	}
-	for _, other := range w.rules { // what goes along is a candidate of another rule: it is left alone
-		if r.Related != nil && other.Keys != "" && w.chance(1, 2) {
+	for _, other := range w.rules {
+		// What goes along is a candidate of another rule: it is left alone. It has no name for a part.
+		if r.Related != nil && !r.split && other.Keys != "" && w.chance(1, 2) {
 			r.Related, other.shared = append(r.Related, other.Keys), true
 			w.do(func(ctx context.Context, p redis.Pipeliner) { // these are no candidates, and so can be related
 				p.Del(ctx, other.named("ping"))
