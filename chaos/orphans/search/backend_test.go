@@ -385,17 +385,12 @@ func (w *world) finish(c *candidate, over bool) {
 		}
 	}
 	w.alter(c, "", func() {
-		changed, there := c.over != over, c.there()
-		c.over = over
-		if c.tellsItself() && changed {
-			c.version++
-			c.made = w.moment
-		}
-		if c.kind == "lasting" && changed && there {
+		if c.kind == "lasting" && c.over != over && c.there() {
 			if c.expires = (time.Time{}); !over {
 				c.expires = time.Now().Add(c.ttl)
 			}
 		}
+		c.over = over // one that is over again is the same thing as before
 		w.docs[c.Name+"-"+c.user] = doc
 	})
 	if c.tellsItself() && c.there() {

@@ -279,10 +279,6 @@ func (w *world) readBack(c *candidate) {
 		if c.over = c.present && left < 0; c.over {
 			c.expires = time.Time{}
 		}
-		if c.over != was.over {
-			c.version++
-			c.made = w.moment
-		}
 	case "field":
 		if at, err := w.eye.HExpireTime(ctx, c.key(), c.user).Result(); err == nil && len(at) == 1 && at[0] > 0 {
 			c.field = int(at[0] - farAway(0).Unix())
