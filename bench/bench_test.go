@@ -115,6 +115,7 @@ var scenarios = []struct {
 	{"predict", predict},
 
 	{"orphans", orphans},
+	{"orphans-rules", manyRules},
 	{"availability-heartbeat", heartbeats},
 	{"availability-find", find},
 	{"availability-apply", apply},

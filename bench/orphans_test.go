@@ -58,7 +58,6 @@ func orphans(r *rig) {
 		r.promise(fmt.Sprintf("orphans among %s: longest call, ms", many(n)), "%.2f",
 			results[1].medianOf(func(c cost) float64 { return c.longest.Seconds() * 1e3 }), 5)
 	}
-	r.manyRules()
 	r.plot("orphans", "Redis CPU of a pass of a rule", barChart("Redis CPU of a pass of a rule, a candidate", "µs a candidate", groups...))
 }
 
@@ -66,10 +65,11 @@ func orphans(r *rig) {
 const rulesAtOnce = 40
 
 // manyRules is a cycle of many rules: one walk of the keyspace serves all of them.
-func (r *rig) manyRules() {
+func manyRules(r *rig) {
 	ctx, n := r.t.Context(), 6*r.gone/50*rulesAtOnce // 240,000 by default
-	r.say("### %d rules, %s keys", rulesAtOnce, many(n))
-	r.say("Each rule has %s keys, and each key a sign of life. The floor is one SCAN and an EXISTS for each key.", many(n/rulesAtOnce))
+	r.section(fmt.Sprintf("Orphans: a cycle of %d rules", rulesAtOnce))
+	r.say("Each of %d rules has %s of %s keys, and each key a sign of life. The floor is one SCAN and an EXISTS for each key, "+
+		"in pipelines of %d.", rulesAtOnce, many(n/rulesAtOnce), many(n), batch)
 	r.clear()
 	r.warm()
 	pipe := r.rdb.Pipeline()

@@ -38,6 +38,45 @@ var searchMutants = harness.Mutants{
 			Test:  theSearch, Of: searchDir, Steps: 3000,
 		},
 		{
+			Name: "NullIsMissing", What: "a field that is null is missing",
+			Edits: []harness.Edit{{From: "value, has := object[name]\n", To: "value, has := object[name]\n\thas = has && value != nil\n"}},
+			Test:  theSearch, Of: searchDir, Steps: 3000,
+		},
+		{
+			Name: "UnreadableIsMissing", What: "a value that is none of JSON lacks every field",
+			Edits: []harness.Edit{{From: "f.value = readJSON(v); f.value == nil {", To: "f.value = readJSON(v); false {"}},
+			Test:  theSearch, Of: searchDir, Steps: 3000,
+		},
+		{
+			Name: "AnExpiryIsNone", What: "an expiry is as good as none",
+			Edits: []harness.Edit{{From: "f.keep(alive, \"it has an expiry\")", To: "f.because(\"it has an expiry\")"}},
+			Test:  theSearch, Of: searchDir, Steps: 3000,
+		},
+		{
+			Name: "PartsInTurn", What: "the parts of a name are bound in the wrong order",
+			Edits: []harness.Edit{{
+				File: "rules/template.go",
+				From: "values[p.text], found = found[0], found[1:]",
+				To:   "values[p.text], found = found[len(found)-1], found[:len(found)-1]",
+			}},
+			Test: theSearch, Of: searchDir, Steps: 3000,
+		},
+		{
+			Name: "NoWordsExcluded", What: "a variable may be a word that the rule excludes",
+			Edits: []harness.Edit{{File: "rules/rule.go", From: " && !slices.Contains(r.Not[variable], value)", To: " && (true || slices.Contains(r.Not[variable], value))"}},
+			Test:  theSearch, Of: searchDir, Steps: 3000,
+		},
+		{
+			Name: "AnyOwner", What: "what a value binds may be a word that the rule excludes",
+			Edits: []harness.Edit{{From: "if !l.Fits(name, f.values[name]) {", To: "if false {"}},
+			Test:  theSearch, Of: searchDir, Steps: 3000,
+		},
+		{
+			Name: "OwnerInPart", What: "a value is bound in part",
+			Edits: []harness.Edit{{From: "f.values[name] = text", To: "f.values[name] = text[1:]"}},
+			Test:  theSearch, Of: searchDir, Steps: 3000,
+		},
+		{
 			Name: "NoFieldExpiry", What: "the expiry of a member of a hash is not compared",
 			Edits: []harness.Edit{{From: "if l.Members.Hash != \"\" {\n\t\t\t\texpiring", To: "if false {\n\t\t\t\texpiring"}},
 			Test:  theSearch, Of: searchDir, Places: newest, Steps: 3000,

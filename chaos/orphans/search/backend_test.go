@@ -84,12 +84,23 @@ func (c *candidate) probe(sign string) string {
 	case "also", "exists":
 		return "EXISTS " + key
 	case "member":
-		return "SISMEMBER " + key + " " + c.user
+		return "SISMEMBER " + key + " " + c.signer()
 	case "list":
-		return "LPOS " + key + " " + c.user
+		return "LPOS " + key + " " + c.signer()
 	default:
-		return "HEXISTS " + key + " " + c.user
+		return "HEXISTS " + key + " " + c.signer()
 	}
+}
+
+// nobody is an owner that a rule excludes.
+const nobody = "nobody"
+
+// signer is what signs call it: what it holds, if that is the text of its owner.
+func (c *candidate) signer() string {
+	if c.kind == "text" {
+		return "o-" + c.user
+	}
+	return c.user
 }
 
 func (c *candidate) key() string {
@@ -100,7 +111,12 @@ func (c *candidate) key() string {
 }
 
 // keeps reports whether its related keys stay: they could be somebody else's.
-func (c *candidate) keeps() bool { return strings.Contains(c.user, ":") }
+func (c *candidate) keeps() bool {
+	if c.split {
+		return c.misfit
+	}
+	return strings.Contains(c.user, ":")
+}
 
 // relatives are the keys that are related to it.
 func (c *candidate) relatives() (all []string) {
@@ -153,28 +169,36 @@ func (w *world) make(c *candidate) {
 	w.alter(c, "", func() {
 		c.present, c.kin, c.follows = true, len(relatives), false
 		c.content++
-		if c.kind != "set" {
-			c.version++
-		}
 		c.made = w.moment
+		was := c.expires
 		c.expires = time.Time{}
-		if c.ttl > 0 {
+		if c.ttl > 0 && !c.lasts() {
 			left := c.ttl
 			if w.chance(1, 4) {
 				left = c.ttl / time.Duration(2+w.rng.IntN(4))
 			}
 			c.expires = time.Now().Add(left)
 		}
+		if c.kind != "set" && (c.kind != "text" || !c.expires.Equal(was)) {
+			c.version++
+		}
 	})
 	w.write(c, func(ctx context.Context, p redis.Pipeliner) {
 		c.set(ctx, p, whole)
-		if c.ttl > 0 {
-			p.PExpire(ctx, c.key(), time.Until(c.expires))
-		}
+		c.expire(ctx, p)
 		for _, key := range relatives {
 			p.Set(ctx, key, c.content, 0)
 		}
 	})
+}
+
+// lasts reports whether it is over, and so has no expiry.
+func (c *candidate) lasts() bool { return c.kind == "lasting" && c.over }
+
+func (c *candidate) expire(ctx context.Context, p redis.Pipeliner) {
+	if !c.expires.IsZero() {
+		p.PExpire(ctx, c.key(), time.Until(c.expires))
+	}
 }
 
 // bigOf is how many elements a large candidate has: too many to be compared whole.
@@ -194,8 +218,28 @@ func (c *candidate) set(ctx context.Context, p redis.Pipeliner, whole bool) {
 		p.Set(ctx, c.key(), fmt.Sprintf(`{"room":"","n":%d}`, c.content), 0)
 	case kind == "json":
 		p.Set(ctx, c.key(), fmt.Sprintf(`{"room":"r","n":%d}`, c.content), 0)
-	case kind == "string", c.misfit:
+	case kind == "text" && c.misfit:
+		text := ""
+		if c.also == nil && c.ttl > 0 { // to the other rule an owner is nothing
+			text = nobody
+		}
+		p.Set(ctx, c.key(), text, 0)
+	case kind == "text":
+		p.Set(ctx, c.key(), c.signer(), 0)
+	case kind == "string", kind == "lasting", c.misfit:
 		p.Set(ctx, c.key(), c.content, 0)
+	case kind == "missing" && c.Read == "json":
+		state := []string{`,"state":""`, `,"state":null`, `,"state":"open"`}[c.content%3]
+		if c.over {
+			state = ""
+		}
+		p.Set(ctx, c.key(), fmt.Sprintf(`{"n":%d%s}`, c.content, state), 0)
+	case kind == "missing":
+		p.Del(ctx, c.key())
+		p.HSet(ctx, c.key(), "v", c.content)
+		if !c.over {
+			p.HSet(ctx, c.key(), "state", []string{"", "open"}[c.content%2])
+		}
 	case kind == "hash":
 		p.HSet(ctx, c.key(), "v", c.content)
 	case kind == "state":
@@ -315,23 +359,23 @@ func (c *candidate) write(ctx context.Context, p redis.Pipeliner, sign string) {
 			p.Set(ctx, key, 1, 0)
 		}
 	case sign == "member" && is:
-		p.SAdd(ctx, key, c.user)
+		p.SAdd(ctx, key, c.signer())
 	case sign == "member":
-		p.SRem(ctx, key, c.user)
+		p.SRem(ctx, key, c.signer())
 	case sign == "list": // beside others, as in a queue
-		p.LRem(ctx, key, 0, c.user)
+		p.LRem(ctx, key, 0, c.signer())
 		if is {
-			p.RPush(ctx, key, c.user)
+			p.RPush(ctx, key, c.signer())
 		}
 	case is:
-		p.HSet(ctx, key, c.user, 1)
+		p.HSet(ctx, key, c.signer(), 1)
 	default:
-		p.HDel(ctx, key, c.user)
+		p.HDel(ctx, key, c.signer())
 	}
 }
 
-// finish writes what the database says of a candidate: that it is over, or one of the things that
-// do not say so.
+// finish writes what the database, or the candidate itself, says of it: that it is over, or one of
+// the things that do not say so.
 func (w *world) finish(c *candidate, over bool) {
 	doc := orphan.Document{"status": map[bool]string{true: "finished", false: "ongoing"}[over]}
 	if c.ends {
@@ -341,19 +385,18 @@ func (w *world) finish(c *candidate, over bool) {
 		}
 	}
 	w.alter(c, "", func() {
-		if c.kind == "state" && c.over != over {
-			c.version++
-			c.made = w.moment
+		if c.kind == "lasting" && c.over != over && c.there() {
+			if c.expires = (time.Time{}); !over {
+				c.expires = time.Now().Add(c.ttl)
+			}
 		}
-		c.over = over
+		c.over = over // one that is over again is the same thing as before
 		w.docs[c.Name+"-"+c.user] = doc
 	})
-	if c.kind == "state" && c.there() {
+	if c.tellsItself() && c.there() {
 		w.write(c, func(ctx context.Context, p redis.Pipeliner) {
 			c.set(ctx, p, false)
-			if c.ttl > 0 {
-				p.PExpire(ctx, c.key(), time.Until(c.expires))
-			}
+			c.expire(ctx, p)
 		})
 	}
 }

@@ -262,12 +262,23 @@ func (w *world) readBack(c *candidate) {
 		c.dump, c.made = dump, w.moment
 		c.version++
 	}
-	if left := w.eye.PTTL(ctx, c.key()).Val(); c.Members == nil && left > 0 {
+	left := w.eye.PTTL(ctx, c.key()).Val()
+	if c.Members == nil && left > 0 {
 		c.expires = time.Now().Add(left)
 	}
 	switch c.kind {
 	case "state":
 		c.over = w.eye.HGet(ctx, c.key(), "state").Val() == "over"
+	case "missing":
+		if c.Read == "hash" {
+			c.over = c.present && !w.eye.HExists(ctx, c.key(), "state").Val()
+		} else {
+			c.over = c.present && !strings.Contains(w.eye.Get(ctx, c.key()).Val(), "state")
+		}
+	case "lasting":
+		if c.over = c.present && left < 0; c.over {
+			c.expires = time.Time{}
+		}
 	case "field":
 		if at, err := w.eye.HExpireTime(ctx, c.key(), c.user).Result(); err == nil && len(at) == 1 && at[0] > 0 {
 			c.field = int(at[0] - farAway(0).Unix())
@@ -278,11 +289,11 @@ func (w *world) readBack(c *candidate) {
 	for sign := range c.shows {
 		switch key := c.signKey(sign); sign {
 		case "member":
-			c.shows[sign] = w.eye.SIsMember(ctx, key, c.user).Val()
+			c.shows[sign] = w.eye.SIsMember(ctx, key, c.signer()).Val()
 		case "list":
-			c.shows[sign] = w.eye.LPos(ctx, key, c.user, redis.LPosArgs{}).Err() == nil
+			c.shows[sign] = w.eye.LPos(ctx, key, c.signer(), redis.LPosArgs{}).Err() == nil
 		case "field":
-			c.shows[sign] = w.eye.HExists(ctx, key, c.user).Val()
+			c.shows[sign] = w.eye.HExists(ctx, key, c.signer()).Val()
 		default:
 			c.shows[sign] = w.eye.Exists(ctx, key).Val() > 0
 		}

@@ -38,6 +38,9 @@ func (w *world) saw(k *worker, cmd redis.Cmder) {
 	if cmd.Name() == "lpos" { // its bound is no part of what it asks
 		args, failed = args[:3], failed && cmd.Err() != redis.Nil
 	}
+	if cmd.Name() == "getrange" {
+		args = args[:2]
+	}
 	if len(args) < 2 || len(args) > 3 || k.dry || failed {
 		return
 	}
@@ -267,7 +270,7 @@ func (w *world) validSince(k *worker, c *candidate) time.Time {
 // tells reports whether a rule can judge a related key without its parent: the parent's container
 // exists, and the rule asks for no age and reads nothing of it.
 func (w *world) tells(c *candidate) bool {
-	return c.MinAge == nil && c.kind != "json" && c.kind != "state" && !c.keeps() && (c.Members == nil || w.eye.Exists(context.Background(), c.key()).Val() > 0)
+	return c.MinAge == nil && c.kind != "json" && c.kind != "text" && !c.tellsItself() && !c.keeps() && (c.Members == nil || w.eye.Exists(context.Background(), c.key()).Val() > 0)
 }
 
 // fell asks whether a pass that has looked at all candidates has held the rule, most of which fell

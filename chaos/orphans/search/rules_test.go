@@ -3,6 +3,7 @@ package search
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,8 +15,9 @@ import (
 // rule is a rule, and what the model has to know of it.
 type rule struct {
 	rules.Rule
-	kind    string // string, json, hash, state, scores, stream; zset, set, field: of members
+	kind    string // one of kindsOfRules
 	tagged  bool   // its keys have a slot for each candidate
+	split   bool   // the names of its members have two parts
 	family  int    // so many related keys of a candidate are found by a pattern alone
 	ends    bool   // documents say when it was over
 	signs   []string
@@ -36,20 +38,28 @@ type fall struct {
 	who []*candidate
 }
 
+// kindsOfRules are what candidates are: the last three are of members.
+var kindsOfRules = []string{
+	"string", "json", "text", "hash", "state", "missing", "lasting", "scores", "stream", "zset", "set", "field",
+}
+
 var graces = []time.Duration{5 * time.Second, 30 * time.Second, time.Minute, 4 * time.Minute}
 
 // addRule makes up a rule and its candidates.
 func (w *world) addRule(i int) {
-	r := &rule{kind: []string{"string", "json", "hash", "state", "scores", "stream", "zset", "set", "field"}[w.rng.IntN(9)]}
+	r := &rule{kind: kindsOfRules[w.rng.IntN(len(kindsOfRules))]}
 	r.Name, r.Delete, r.Grace = fmt.Sprintf("r%d", i), true, graces[w.rng.IntN(len(graces))]
-	container := fmt.Sprintf("m%d", i)
+	container, as := fmt.Sprintf("m%d", i), "u"
+	if slices.Contains([]string{"zset", "set", "field"}, r.kind) && w.chance(1, 2) {
+		r.split, as, r.Not = true, "{u}:{part}", map[string][]string{"part": {"ping"}}
+	}
 	switch r.kind {
 	case "zset":
-		r.Members = &rules.Members{ZSet: container, As: "u"}
+		r.Members = &rules.Members{ZSet: container, As: as}
 	case "set":
-		r.Members = &rules.Members{Set: container, As: "u"}
+		r.Members = &rules.Members{Set: container, As: as}
 	case "field":
-		r.Members = &rules.Members{Hash: container, As: "u"}
+		r.Members = &rules.Members{Hash: container, As: as}
 	default:
 		if r.tagged = w.chance(2, 3); !r.tagged {
 			r.suffix = []string{"", ".k"}[w.rng.IntN(2)]
@@ -64,11 +74,17 @@ func (w *world) addRule(i int) {
 	switch r.kind {
 	case "json":
 		r.Read, r.Bind = "json", map[string]string{"room": ".room"}
+	case "text":
+		r.Read, r.Bind = "text", map[string]string{"owner": "."}
 	case "hash":
 		r.Read = []string{"", "hash"}[w.rng.IntN(2)]
 	case "state":
 		r.Read, r.signs = "hash", nil
 		r.GoneIf = &rules.Evidence{Value: &rules.Value{Field: ".state", In: []string{"over", ""}}}
+	case "missing":
+		r.Read, r.GoneIf = []string{"json", "hash"}[w.rng.IntN(2)], &rules.Evidence{Missing: ".state"}
+	case "lasting":
+		r.GoneIf = &rules.Evidence{NoExpiry: true}
 	}
 	if r.GoneIf == nil && (r.kind != "set" && w.chance(1, 5) || len(r.signs) == 0) {
 		r.signs = nil
@@ -76,7 +92,13 @@ func (w *world) addRule(i int) {
 		if r.ends = w.chance(1, 2); r.ends {
 			all = append(all, rules.Condition{Field: "ended", Before: time.Hour})
 		}
-		r.GoneIf = &rules.Evidence{Mongo: &rules.Mongo{Collection: "docs", ID: r.Name + "-{u}", All: all}}
+		r.GoneIf = &rules.Evidence{Mongo: &rules.Mongo{Collection: "docs", ID: r.Name + "-" + r.variables(), All: all}}
+	}
+	if r.lacks() {
+		r.Grace = max(r.Grace, time.Minute) // a shorter one is refused
+		if w.chance(1, 2) {
+			r.signs = nil
+		}
 	}
 	for _, sign := range r.signs {
 		r.KeepIf = append(r.KeepIf, r.sign(sign))
@@ -101,12 +123,25 @@ func (w *world) addRule(i int) {
 			c.user = "u0:z"
 		}
 		c.misfit = u > 0 && r.Read != "" && w.chance(1, 6)
+		if r.split {
+			c.user = fmt.Sprintf("u%d:p%d", u, u%3)
+			if c.misfit = u > 0 && w.chance(1, 4); c.misfit {
+				c.user = fmt.Sprintf([]string{"u%d", "u%d:p:z", "u%d:ping"}[w.rng.IntN(3)], u)
+			}
+		}
 		r.cands, w.all = append(r.cands, c), append(w.all, c)
 		for _, sign := range r.signs {
 			w.probes[c.probe(sign)] = c
 		}
 		w.probes["DOC "+r.Name+"-"+c.user] = c
-		w.probes["HMGET "+c.key()+" state"] = c
+		switch {
+		case r.kind == "lasting":
+			w.probes["PEXPIRETIME "+c.key()] = c
+		case r.kind == "missing" && r.Read == "json":
+			w.probes["GETRANGE "+c.key()] = c
+		default:
+			w.probes["HMGET "+c.key()+" state"] = c
+		}
 		if r.Members == nil {
 			w.owners[c.key()] = c
 		}
@@ -122,8 +157,8 @@ func (w *world) addRule(i int) {
 	w.bystand(r)
 	w.rules, w.in[r.Name] = append(w.rules, r), true
 	w.refer(r)
-	w.say("rule %s: %s, signs %v, gone_if %v, grace %s, interval %s, ttl %s, age %+v, lost %v, bin %s, related %v, %d candidates, also %+v",
-		r.Name, r.kind, r.signs, r.GoneIf != nil, r.Grace, w.interval, r.ttl, r.MinAge, r.UnlessLost, r.Bin, r.Related, n, r.also)
+	w.say("rule %s: %s, signs %v, gone_if %+v, grace %s, interval %s, ttl %s, age %+v, lost %v, bin %s, related %v, %d candidates, also %+v",
+		r.Name, r.kind, r.signs, r.GoneIf, r.Grace, w.interval, r.ttl, r.MinAge, r.UnlessLost, r.Bin, r.Related, n, r.also)
 }
 
 // of is a key of one candidate.
@@ -139,8 +174,30 @@ func (r *rule) template(what string) string {
 	if r.tagged {
 		return what + r.place() + ":{{{u}}}"
 	}
-	return what + r.place() + ":{u}"
+	return what + r.place() + ":" + r.variables()
 }
+
+// variables are what a candidate is called in a rule.
+func (r *rule) variables() string {
+	if r.split {
+		return "{u}:{part}"
+	}
+	return "{u}"
+}
+
+// owner is what signs call a candidate.
+func (r *rule) owner() string {
+	if r.kind == "text" {
+		return "{owner}"
+	}
+	return r.variables()
+}
+
+// lacks reports whether the evidence is that something is not there.
+func (r *rule) lacks() bool { return r.kind == "missing" || r.kind == "lasting" }
+
+// tellsItself reports whether the candidates themselves say that they are over.
+func (r *rule) tellsItself() bool { return r.kind == "state" || r.lacks() }
 
 func (r *rule) named(user string) string { return r.of("c", user) + r.suffix }
 
@@ -150,20 +207,27 @@ func (w *world) bystand(r *rule) {
 		return
 	}
 	keys := []string{r.named("u0:more"), r.named("ping")}
-	r.Not = map[string][]string{"u": {"ping"}}
+	not := map[string][]string{"u": {"ping"}}
+	r.Not = maps.Clone(not)
+	if r.kind == "text" {
+		r.Not["owner"] = []string{nobody}
+	}
 	if r.suffix != "" {
 		keys = append(keys, r.named("u0.old"))
 	}
 	if w.chance(1, 2) {
-		r.Type = map[string]string{"string": "string", "json": "string"}[r.kind]
-		if r.Type == "" {
-			r.Type = "hash"
-		}
-		if r.kind == "scores" {
+		switch r.kind {
+		case "scores":
 			r.Type = "zset"
-		}
-		if r.kind == "stream" {
+		case "stream":
 			r.Type = "stream"
+		case "hash", "state":
+			r.Type = "hash"
+		default:
+			r.Type = "string"
+			if r.Read == "hash" {
+				r.Type = "hash"
+			}
 		}
 		other := r.named("list")
 		w.do(func(ctx context.Context, p redis.Pipeliner) { p.RPush(ctx, other, 1) })
@@ -171,16 +235,18 @@ func (w *world) bystand(r *rule) {
 	}
 	r.others.Not, r.others.Type = r.Not, r.Type
 	if r.also != nil {
-		r.also.Not, r.also.Type = r.Not, r.Type
+		r.also.Not, r.also.Type = not, r.Type
 	}
 	w.do(func(ctx context.Context, p redis.Pipeliner) {
 		for _, key := range keys {
-			switch r.kind {
-			case "hash", "state":
+			switch {
+			case r.kind == "hash", r.kind == "state":
 				p.HSet(ctx, key, "state", "over")
-			case "scores":
+			case r.kind == "missing" && r.Read == "hash":
+				p.HSet(ctx, key, "v", 1)
+			case r.kind == "scores":
 				p.ZAdd(ctx, key, redis.Z{Member: "m"})
-			case "stream":
+			case r.kind == "stream":
 				p.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"n", "1"}})
 			default:
 				p.Set(ctx, key, `{"room":"x"}`, 0)
@@ -207,8 +273,9 @@ func (w *world) furnish(r *rule, i int) {
 	if w.chance(1, 2) {
 		r.Bin = 12 * time.Hour
 	}
-	for _, other := range w.rules { // what goes along is a candidate of another rule: it is left alone
-		if r.Related != nil && other.Keys != "" && w.chance(1, 2) {
+	for _, other := range w.rules {
+		// What goes along is a candidate of another rule: it is left alone. It has no name for a part.
+		if r.Related != nil && !r.split && other.Keys != "" && w.chance(1, 2) {
 			r.Related, other.shared = append(r.Related, other.Keys), true
 			w.do(func(ctx context.Context, p redis.Pipeliner) { // these are no candidates, and so can be related
 				p.Del(ctx, other.named("ping"))
@@ -219,20 +286,22 @@ func (w *world) furnish(r *rule, i int) {
 			})
 		}
 	}
-	if r.Keys != "" && r.kind != "stream" && w.chance(1, 2) {
+	if r.kind == "lasting" || r.Keys != "" && r.kind != "stream" && w.chance(1, 2) {
 		r.ttl = time.Hour
-		if w.chance(1, 2) {
+		if r.kind != "lasting" && w.chance(1, 2) {
 			r.MinAge = &rules.Age{FromTTL: r.ttl, Over: time.Duration(1+w.rng.IntN(10)) * time.Minute}
 		}
 	}
 	if w.chance(1, 3) {
 		r.also = &rules.Rule{
-			Name: r.Name + "-also", Keys: r.Keys, Members: r.Members, Grace: graces[w.rng.IntN(len(graces))], Bin: r.Bin,
+			Name: r.Name + "-also", Keys: r.Keys, Members: r.Members, Not: r.Not, Grace: graces[w.rng.IntN(len(graces))], Bin: r.Bin,
 			Delete: r.Related == nil && w.chance(1, 2), KeepIf: []rules.Sign{{Exists: r.template("a")}},
 		}
 	}
 	r.others = r.Rule
-	r.others.Grace = graces[w.rng.IntN(len(graces))]
+	if r.others.Grace = graces[w.rng.IntN(len(graces))]; r.lacks() {
+		r.others.Grace = max(r.others.Grace, time.Minute)
+	}
 	if len(r.KeepIf) > 1 && w.chance(1, 2) {
 		r.others.KeepIf = r.KeepIf[:1]
 	}
@@ -245,11 +314,11 @@ func (r *rule) sign(kind string) rules.Sign {
 	case "exists":
 		return rules.Sign{Exists: r.template("s")}
 	case "member":
-		return rules.Sign{Member: &rules.Member{Set: "on" + i, Of: "{u}"}}
+		return rules.Sign{Member: &rules.Member{Set: "on" + i, Of: r.owner()}}
 	case "list":
-		return rules.Sign{Member: &rules.Member{List: "l" + i, Of: "{u}"}}
+		return rules.Sign{Member: &rules.Member{List: "l" + i, Of: r.owner()}}
 	default:
-		return rules.Sign{Field: &rules.Field{Hash: "f" + i, Field: "{u}"}}
+		return rules.Sign{Field: &rules.Field{Hash: "f" + i, Field: r.owner()}}
 	}
 }
 

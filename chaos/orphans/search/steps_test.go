@@ -155,7 +155,7 @@ func (w *world) silent() *candidate {
 
 // turn has a candidate show one of its signs, or show it no more.
 func (w *world) turn(c *candidate, is bool) {
-	if len(c.signs) == 0 {
+	if len(c.signs) == 0 || c.lacks() && w.chance(1, 2) {
 		w.finish(c, !is)
 		return
 	}
@@ -359,7 +359,7 @@ func (w *world) back(c *candidate, is orphan.Restored) {
 	c.present, c.follows, c.turned, c.turnedAt = true, false, w.moment, ""
 	c.version++
 	c.made, c.dump, c.field = w.moment, was.dump, was.field
-	if c.kind == "state" {
+	if c.tellsItself() {
 		c.over = was.over
 	}
 	if c.expires = (time.Time{}); !was.expires.IsZero() {
@@ -377,8 +377,12 @@ func (w *world) back(c *candidate, is orphan.Restored) {
 			w.found("%s was restored as something else", c.name())
 		}
 		left := w.eye.PTTL(ctx, c.key()).Val()
-		if off := time.Until(c.expires) - left; c.ttl > 0 && off.Abs() > time.Second {
-			w.found("%s was restored with %s left, not %s", c.name(), left, time.Until(c.expires))
+		want := time.Until(c.expires)
+		if c.expires.IsZero() {
+			want = -1
+		}
+		if off := want - left; c.ttl > 0 && off.Abs() > time.Second {
+			w.found("%s was restored with %s left, not %s", c.name(), left, want)
 		}
 	}
 }
