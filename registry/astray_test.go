@@ -231,3 +231,17 @@ func TestNothingIsRememberedOfSocketsThatComeAndGoAfterRunEnded(t *testing.T) {
 		require.Empty(t, r.Miscounted())
 	})
 }
+
+func TestNoClaimIsLeftBehindByACallbackThatPanics(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *bubble) {
+		r := w.start("r1", func(c *registry.Config) {
+			c.OnSuperseded = func(*registry.Claim) { panic("a caller's mistake") }
+		})
+		r.register(t, "imei")
+		require.Panics(t, func() { r.Register("imei") })
+		synctest.Wait()
+		require.Empty(t, w.owner("imei"))
+		require.Zero(t, r.Status().Devices)
+		w.end(r)
+	})
+}

@@ -1,5 +1,5 @@
-// Package rules is the language of rules about orphans: the fields of a rule, its YAML, and checks for
-// what is wrong or dangerous. Package orphan makes sweeps of rules. Nothing here
+// Package rules is the language of rules about orphans: the fields of a rule, its YAML, and checks
+// for what is wrong or dangerous. Package orphan makes sweeps of rules. Nothing here
 // connects to a server.
 //
 //	all, err := rules.Parse(yaml)          // all faults at once, with their lines, as Faults
@@ -9,7 +9,8 @@
 //	}
 //
 // A Rule is a plain struct, whose YAML has the names of its tags; Schema describes it to an editor.
-// Its texts are templates of names: see Rule and Template. Packs and Pack have rules that are ready.
+// Its texts are templates of names: see Rule and Template. Packs and Pack have rules that are
+// ready.
 //
 // # Whether two rules are about one key
 //

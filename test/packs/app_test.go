@@ -93,8 +93,8 @@ func startApp(t *testing.T, done *finished, env []string, args ...string) *app {
 	return a
 }
 
-// kill ends the process with its children: one of a Celery worker would hold its connection open, to
-// which Redis then gives a task that nobody runs.
+// kill ends the process with its children: one of a Celery worker would hold its connection open,
+// to which Redis then gives a task that nobody runs.
 func (a *app) kill() {
 	_ = syscall.Kill(-a.p.PID(), syscall.SIGKILL) // fails only if it is gone already
 	a.p.Kill()

@@ -123,8 +123,8 @@ func (w *worker) grow(d time.Duration) {
 	}
 }
 
-// goes makes what is marked older until something has gone, each time after what lives has shown it:
-// a gap between passes begins a grace anew.
+// goes makes what is marked older until something has gone, each time after what lives has shown
+// it: a gap between passes begins a grace anew.
 func (w *worker) goes(what string, shows func() func() bool, gone func() bool) {
 	w.t.Helper()
 	for range 5 {

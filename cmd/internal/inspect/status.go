@@ -111,8 +111,8 @@ type Instance struct {
 func (i Instance) Life() float64 { return i.life }
 
 // Late reports whether a living instance has missed a beat: the next one is due after an interval,
-// or, if that is unknown, after at most a third of its TTL. Nobody is late while Redis is full: beats
-// then keep heartbeats alive without a new time.
+// or, if that is unknown, after at most a third of its TTL. Nobody is late while Redis is full:
+// beats then keep heartbeats alive without a new time.
 func (s *Status) Late(i Instance) bool {
 	interval, err := time.ParseDuration(i.Interval)
 	if err != nil {

@@ -23,8 +23,9 @@ type refusal struct {
 
 func (r *refusal) Error() string { return "commands: " + string(r.status) }
 
-// conclude adds the outcome of a command. It retries until that succeeds or work ends. A command that
-// the queue can never take is not_connected: otherwise it would keep the device's others waiting.
+// conclude adds the outcome of a command. It retries until that succeeds or work ends. A command
+// that the queue can never take is not_connected: otherwise it would keep the device's others
+// waiting.
 func (r *Reader) conclude(work context.Context, e entry, status Status, text string) {
 	for pause := wait.Between(pauseFirst, pauseMost); ; {
 		err := r.tryConclude(work, e, status, text)
