@@ -117,7 +117,7 @@ func TestPassOutcomes(t *testing.T) {
 			reason  string
 		}{
 			{func(p *Pass) error { epoch = p.Epoch(); return nil }, Done, ""},
-			{func(*Pass) error { return &HeldError{"gap"} }, Held, "gap"},
+			{func(*Pass) error { return &HeldError{Reason: "gap"} }, Held, "gap"},
 			{func(*Pass) error { return errors.New("oh") }, Failed, ""},
 			{func(*Pass) error { return ErrFenced }, Lost, ""},
 		} {

@@ -362,5 +362,5 @@ func (o *owners) checkBreaker(ctx context.Context) error {
 	o.j.log.Warn("mass-failure breaker: too many owners fell silent at once",
 		"fallen", n.fallen, "overdue", n.late, "of", n.known)
 	o.j.listener.poke()
-	return &HeldError{heldMassFailure}
+	return &HeldError{Reason: heldMassFailure}
 }

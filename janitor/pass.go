@@ -162,7 +162,7 @@ func (p *Pass) Skip(reason SkipReason, n int) {
 // it first.
 func (p *Pass) CheckHeld(ctx context.Context) error {
 	if wait, reason := p.t.j.listener.heard().heldFor(time.Now()); wait > 0 {
-		return &HeldError{known(reason)}
+		return &HeldError{Reason: known(reason)}
 	}
 	if p.DryRun() { // an operator who has paused sweeping may want a preview
 		return nil
@@ -339,7 +339,7 @@ func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 	case guard.Held:
 		p.Skip(SkipHeld, n)
 		p.t.j.listener.poke() // so that nobody tries in vain until the hold is over
-		return a, &HeldError{known(a.Reason)}
+		return a, &HeldError{Reason: known(a.Reason)}
 	}
 	return a, err
 }

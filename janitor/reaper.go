@@ -28,7 +28,8 @@ var (
 // A HeldError means that nothing may be deleted for now. Pass.CheckHeld and Pass.Delete return it,
 // and so should the sweep: the pass is then held, not failed.
 type HeldError struct {
-	Reason string // a hold of the witness, or "paused"
+	Reason string // a hold of the witness, "paused", or one of the sweep's own
+	Detail string // the cause as the sweep knows it, for Report.Error; may be empty
 }
 
 func (e *HeldError) Error() string { return "janitor: held: " + e.Reason }

@@ -260,7 +260,7 @@ func (t *termState) checkPaused(ctx context.Context, fresh time.Duration) error 
 		if t.j.layout.Divided() && ctx.Err() == nil {
 			t.j.pauses.Note(err)
 			if err != nil {
-				return &HeldError{heldPauseUnknown}
+				return &HeldError{Reason: heldPauseUnknown}
 			}
 		}
 		if err != nil {
@@ -269,7 +269,7 @@ func (t *termState) checkPaused(ctx context.Context, fresh time.Duration) error 
 		t.paused, t.pauseRead = p != nil, time.Now()
 	}
 	if t.paused {
-		return &HeldError{heldPaused}
+		return &HeldError{Reason: heldPaused}
 	}
 	return nil
 }

@@ -159,7 +159,7 @@ func TestAReportSaysHowAPassEnded(t *testing.T) {
 			want Report
 		}{
 			{nil, Report{Outcome: Done}},
-			{&HeldError{"gap"}, Report{Outcome: Held, Reason: "gap"}},
+			{&HeldError{Reason: "gap"}, Report{Outcome: Held, Reason: "gap"}},
 			{errors.New("oh"), Report{Outcome: Failed, Error: "oh"}},
 			{ErrFenced, Report{Outcome: Lost}},
 		} {
@@ -439,7 +439,7 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 				want[label] = n
 			}
 			if reason, ok := strings.CutPrefix(label, "held_total "); ok {
-				s.pass(r, Request{}, func(context.Context, *Pass) error { return &HeldError{reason} })
+				s.pass(r, Request{}, func(context.Context, *Pass) error { return &HeldError{Reason: reason} })
 				want[label] = 1
 			}
 		}

@@ -271,7 +271,7 @@ func (t *termState) conclude(ctx context.Context, r *Report, err error) {
 	case err == nil:
 		r.Outcome = Done
 	case isHeld:
-		r.Outcome, r.Reason = Held, held.Reason
+		r.Outcome, r.Reason, r.Error = Held, held.Reason, held.Detail
 	case ctx.Err() != nil:
 		r.Outcome, r.Error = Lost, "janitor: abandoned by its caller: "+err.Error()
 	default:

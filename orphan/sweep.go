@@ -115,7 +115,7 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	}
 	if errors.Is(err, errSource) {
 		p.Log().Warn("rule held: its source does not answer", "rule", x.r.Rule, "error", err)
-		err = &janitor.HeldError{Reason: heldSource}
+		err = &janitor.HeldError{Reason: heldSource, Detail: err.Error()}
 	}
 	if full && !shown && err != nil && !heldByRule(err) {
 		s.nextFull = time.Time{} // the next one is full, whenever it comes
@@ -313,7 +313,7 @@ func (x *pass) hold(reason, detail string) error {
 		x.Log().Warn("rule held", "rule", x.r.Rule, "reason", reason, "detail", detail)
 	}
 	x.r.Detail = detail
-	return &janitor.HeldError{Reason: reason}
+	return &janitor.HeldError{Reason: reason, Detail: detail}
 }
 
 // lookAtMarks looks only at marked candidates. Those without a parent wait for a full pass, which

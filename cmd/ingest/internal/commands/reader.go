@@ -156,7 +156,9 @@ func (r *Reader) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		r.reads.Note(err)
+		if !redis.HasErrorPrefix(err, "UNBLOCKED ") { // the sweep deleted the stream; it is made again
+			r.reads.Note(err)
+		}
 		if time.Since(began) > pauseMost { // reads succeeded for a while
 			pause.Reset()
 		}
