@@ -3,7 +3,7 @@ import { EventEmitter } from 'node:events';
 import { hostname } from 'node:os';
 
 import { Connection, refused } from './redis.js';
-import { Table, age, batchSize, moment, now, unword, word } from './table.js';
+import { Table, batchSize, now, unword, word } from './table.js';
 
 const maxKey = 1024; // bytes
 const toldPrefix = '/', heardWord = 'heard';
@@ -21,7 +21,7 @@ export class Claim {
   #owner;
   #abort = new AbortController();
   #land;
-  made = moment();
+  made = now();
   heard = this.made;
   told = -Infinity;
   device = null;
@@ -56,9 +56,6 @@ export class Owner extends EventEmitter {
   #data;
   #control;
   #subscriber = null;
-  #listens = false; // the subscription stands
-  #listened = -Infinity; // when it was known last
-  #asking = false;
   #boot = '';
   #random;
   #lost = '';
@@ -66,7 +63,7 @@ export class Owner extends EventEmitter {
   #compared = -Infinity;
   #owed = false; // the event reconciled
   #reconciled = -Infinity;
-  #lastBeat = { own: -Infinity, wall: -Infinity };
+  #lastBeat = -Infinity;
   #ready = false; // the former life was handed back
   #scanDue = true;
   #pass = 0;
@@ -113,6 +110,7 @@ export class Owner extends EventEmitter {
   /** start draws the boot token and begins to beat. It returns after the first attempt, reached or not. */
   async start() {
     await Promise.all([this.#data.open(), this.#control.open()]);
+    if (this.listenerCount('displaced') > 0) await this.#listen();
     let due = 0, turn = 0;
     const tick = async () => {
       if (now() >= due) {
@@ -126,7 +124,6 @@ export class Owner extends EventEmitter {
       if (this.table.pending === 0) for (const what of ['register', 'release', 'heal', 'check']) this.#recovered(what);
       this.#reconcileAll();
       this.#tellReconciled();
-      this.#listen();
       if (this.#scanDue && this.#boot) await this.#compare();
     };
     const loop = async () => {
@@ -138,7 +135,7 @@ export class Owner extends EventEmitter {
 
   /** register claims a key for this owner. It never fails and never waits; the newest claim wins. */
   register(key) {
-    const claim = new Claim(this, name(key));
+    const claim = new Claim(this, String(key));
     if (this.#over || Buffer.byteLength(claim.key) > maxKey) {
       claim.device = {};
       claim.end(new Error(this.#over ? 'the owner has ended' : `a key may have ${maxKey} bytes`));
@@ -151,7 +148,7 @@ export class Owner extends EventEmitter {
 
   /** unregister releases the newest claim of a key. */
   unregister(key) {
-    this.table.devices.get(name(key))?.claim?.release();
+    this.table.devices.get(String(key))?.claim?.release();
   }
 
   /** unregisterAll releases every claim, and resolves when Redis has it or `drain` has passed. */
@@ -231,7 +228,7 @@ export class Owner extends EventEmitter {
         got = await this.#own(this.#control, 'extend'); // memory is full: PEXPIRE still works
         if (got.count === 0) throw new Error('OOM and no heartbeat left to extend');
       }
-      this.#lastBeat = moment();
+      this.#lastBeat = now();
       if (before % 2 === 1 || before !== this.table.batches) Object.assign(got, { size: this.table.indexed, gone: false });
       this.#read(got);
       this.#recovered('heartbeat');
@@ -249,7 +246,7 @@ export class Owner extends EventEmitter {
     if (same === 'SUPERSEDED') throw new SupersededError();
     if (same !== 'OK') throw new Error('the two connections are not at the same primary and database');
     this.#boot = boot;
-    this.#lastBeat = moment();
+    this.#lastBeat = now();
     this.#recovered('heartbeat');
     this.#pump();
   }
@@ -307,7 +304,7 @@ export class Owner extends EventEmitter {
     let dead = [];
     if (ops[0].dead) {
       dead = [...new Set(ops.map((o) => this.#heartbeat(o.dead)))];
-      args.push((this.#o.ttl - this.#o.interval) / 2, this.#grace, age(this.#lastBeat) < this.#o.ttl / 2 ? '1' : '0');
+      args.push((this.#o.ttl - this.#o.interval) / 2, this.#grace, now() - this.#lastBeat < this.#o.ttl / 2 ? '1' : '0');
     }
     try {
       const got = await this.#own(this.#data, name, args, dead);
@@ -372,38 +369,12 @@ export class Owner extends EventEmitter {
     } while (cursor !== '0' && !this.#over);
   }
 
-  /**
-   * listen subscribes once somebody wants to be told, until that succeeds, and tests the subscription
-   * each interval. No beat waits for it.
-   */
   async #listen() {
-    if (this.#over || this.#asking || this.listenerCount('displaced') === 0) return;
-    if (now() - this.#listened < this.#o.interval) return;
-    const stands = this.#listens;
-    this.#asking = true;
-    try {
-      if (!this.#subscriber) {
-        this.#subscriber = new Connection(this.#o.redis, (err) => this.#deaf(err));
-        await this.#subscriber.open();
-      }
-      this.#listens = true; // until an error comes
-      if (stands) await this.#subscriber.send('PING');
-      else await this.#subscriber.subscribe(this.#heartbeat(this.instance), this.#message);
-      if (this.#listens) this.#listened = now();
-      if (this.#listens && this.#failing.has('listen')) this.#recovered('listen');
-    } catch (err) {
-      this.#deaf(err);
-    }
-    this.#asking = false;
+    this.#subscriber = new Connection(this.#o.redis, (err) => this.#fail('listen', err));
+    await this.#subscriber.open();
+    await this.#subscriber.subscribe(this.#heartbeat(this.instance), (message) => this.#told(message.split(' ')))
+      .catch((err) => this.#fail('listen', err));
   }
-
-  #deaf(err) {
-    this.#listens = false;
-    this.#listened = -Infinity;
-    this.#fail('listen', err);
-  }
-
-  #message = (message) => this.#told(message.split(' '));
 
   #told([first, ...rest]) {
     if (!first.startsWith(toldPrefix)) {
@@ -428,7 +399,7 @@ export class Owner extends EventEmitter {
       }
       for (const [other, devices] of asks) {
         for (const some of chunks(devices.filter((d) => d.claim))) {
-          const ages = some.map((d) => `${Math.floor(age(d.claim.heard))} ${word(d.key)}`);
+          const ages = some.map((d) => `${Math.floor(now() - d.claim.heard)} ${word(d.key)}`);
           const { listens, lives } = await this.#tell(other, `${toldPrefix}${this.instance} ${ages.join(' ')}`);
           this.table.asked(other, some, listens, lives);
         }
@@ -470,11 +441,6 @@ export class Owner extends EventEmitter {
   #recovered(what) {
     for (const each of [what, 'connection']) if (this.#failing.delete(each)) this.emit('recovered', each);
   }
-}
-
-/** name is a key as Redis has it: in UTF-8, lone surrogates are all the same. */
-function name(key) {
-  return String(key).toWellFormed();
 }
 
 function check(o) {

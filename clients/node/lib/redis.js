@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
-/** callTimeout bounds one call in milliseconds. One that takes longer ends its connection, and may still land. */
+/** callTimeout bounds one call in milliseconds. A call that takes longer may still land. */
 const callTimeout = 3000;
 
 /** The files of ../lua that make each script, as in registry/scripts.go. */
@@ -23,8 +23,6 @@ const scripts = new Map(Object.entries(files).map(([name, parts]) => {
 export class Connection {
   #client;
   #io;
-  #closed = false;
-  #dialled = 0; // how often the connection was made anew
 
   constructor(client, onError) {
     this.#io = typeof client?.defineCommand === 'function';
@@ -41,18 +39,15 @@ export class Connection {
     this.#client.on('error', onError);
   }
 
-  /** open connects. The client keeps trying by itself, and open returns after the first attempt. */
+  /** open connects. ioredis keeps trying by itself, and open returns after the first attempt. */
   async open() {
-    let heard;
-    const failed = new Promise((resolve) => this.#client.once('error', (heard = resolve))); // node-redis' connect goes on
-    await Promise.race([failed, this.#client.connect().catch(() => {})]); // reported by the client's error event
-    this.#client.off('error', heard);
+    await this.#client.connect().catch(() => {}); // reported by the client's error event
   }
 
   /** send runs one command. */
   send(...args) {
     const words = args.map(String);
-    return this.#bounded(this.#io ? this.#client.call(...words) : this.#client.sendCommand(words));
+    return bounded(this.#io ? this.#client.call(...words) : this.#client.sendCommand(words));
   }
 
   /** run runs a script. */
@@ -66,50 +61,30 @@ export class Connection {
     }
   }
 
-  /** subscribe calls onMessage with each message of a channel. It may be called again. */
+  /** subscribe calls onMessage with each message of a channel, also after the connection broke. */
   async subscribe(channel, onMessage) {
     if (this.#io) {
-      this.#client.removeAllListeners('message').on('message', (from, message) => from === channel && onMessage(message));
-      await this.#bounded(this.#client.subscribe(channel));
+      this.#client.on('message', (from, message) => from === channel && onMessage(message));
+      await bounded(this.#client.subscribe(channel));
     } else {
-      await this.#bounded(this.#client.subscribe(channel, onMessage));
+      await bounded(this.#client.subscribe(channel, onMessage));
     }
   }
 
-  #bounded(call) {
-    let timer;
-    const dialled = this.#dialled;
-    const late = new Promise((_, reject) => {
-      timer = setTimeout(() => {
-        this.#redial(dialled);
-        reject(new Error(`Redis did not answer within ${callTimeout} ms`));
-      }, callTimeout);
-    });
-    call.catch(() => {}); // an answer that comes too late is an error that nobody waits for
-    return Promise.race([call, late]).finally(() => clearTimeout(timer));
-  }
-
-  /** redial gives up a connection. If its peer has vanished, the kernel would take a quarter of an hour. */
-  #redial(dialled) {
-    if (this.#closed || dialled !== this.#dialled) return;
-    this.#dialled++;
-    if (this.#io) return void this.#client.disconnect(true);
-    try {
-      this.#leave();
-    } catch {} // it is closed already
-    this.open();
-  }
-
   close() {
-    this.#closed = true;
     if (this.#io) this.#client.disconnect();
-    else this.#leave();
-  }
-
-  #leave() {
-    if (this.#client.destroy) this.#client.destroy();
+    else if (this.#client.destroy) this.#client.destroy();
     else this.#client.disconnect().catch(() => {}); // node-redis 4
   }
+}
+
+function bounded(call) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`Redis did not answer within ${callTimeout} ms`)), callTimeout);
+  });
+  call.catch(() => {}); // an answer that comes too late is an error that nobody waits for
+  return Promise.race([call, late]).finally(() => clearTimeout(timer));
 }
 
 /** refused returns whether Redis itself answered with an error: then the command did nothing. */

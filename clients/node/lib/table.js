@@ -3,15 +3,6 @@ import { performance } from 'node:perf_hooks';
 /** now is in milliseconds and never goes back. */
 export const now = () => performance.now();
 
-/** moment is now, also by the wall clock. */
-export const moment = () => ({ own: now(), wall: Date.now() });
-
-/**
- * age is the time since a moment, by the clock that gives more: one stops while a machine is suspended, the
- * other may be set back.
- */
-export const age = (at) => Math.max(now() - at.own, Date.now() - at.wall);
-
 const fresh = 1000; // ms for which a handshake, or a frame, is evidence enough to overwrite
 const checkEvery = 1000; // ms between two checks of one entry that frames cause
 const tellAgain = 300_000; // ms between two reports of one displaced key that was not heard meanwhile
@@ -91,7 +82,7 @@ export class Table {
   frameReceived(claim) {
     const d = claim.device, at = now();
     if (d.claim !== claim) return;
-    claim.heard = moment();
+    claim.heard = at;
     if (d.state === 'acknowledged' || d.state === 'proven') {
       this.#set(d, 'proven');
       this.enqueue(d, true);
@@ -131,7 +122,7 @@ export class Table {
 
   /** next begins a batch of what is most urgent: lists of {d, claim, seen, dead}. */
   next() {
-    const b = { register: [], heal: [], outlive: [], release: [], check: [] };
+    const at = now(), b = { register: [], heal: [], outlive: [], release: [], check: [] };
     this.batches++;
     for (let n = 0; n < batchSize; n++) {
       const urgent = this.urgent.size > 0;
@@ -143,10 +134,10 @@ export class Table {
       const claim = d.claim, wasUntried = untried.has(d.state);
       if (wasUntried) this.#set(d, 'unconfirmed');
       if (!claim) b.release.push({ d, claim });
-      else if (wasUntried && age(claim.made) < fresh) b.register.push({ d, claim });
+      else if (wasUntried && at - claim.made < fresh) b.register.push({ d, claim });
       else if (urgent && this.#proof(d)) b.heal.push({ d, claim, seen: d.dispute.owner });
       else if (urgent && (d.indexed || !disputed.has(d.state))) b.heal.push({ d, claim });
-      else if (d.dispute?.silent && d.state !== 'contested' && now() >= this.outliveAt) b.outlive.push({ d, claim, dead: d.dispute.owner });
+      else if (d.dispute?.silent && d.state !== 'contested' && at >= this.outliveAt) b.outlive.push({ d, claim, dead: d.dispute.owner });
       else b.check.push({ d, claim });
     }
     return b;
@@ -273,6 +264,7 @@ export class Table {
    * and the word for a key. Whoever heard a key later has the live socket.
    */
   compare(other, pairs) {
+    const at = now();
     for (let i = 0; i + 1 < pairs.length; i += 2) {
       if (!/^-?\d+$/.test(pairs[i])) break;
       const theirs = Number(pairs[i]), key = unword(pairs[i + 1]), d = this.devices.get(key);
@@ -281,7 +273,7 @@ export class Table {
         push(this.heard, other, pairs[i + 1]);
         continue;
       }
-      const ours = Math.floor(age(d.claim.heard)), asked = d.dispute?.owner === other;
+      const ours = Math.floor(at - d.claim.heard), asked = d.dispute?.owner === other;
       if (asked) d.dispute.unheard = false;
       if (ours > theirs || (ours === theirs && asked)) {
         this.#displace(d, other);
@@ -332,14 +324,14 @@ export class Table {
 
   #proof(d) {
     if (d.state !== 'proven') return false;
-    if (age(d.claim.heard) < fresh) return true;
+    if (now() - d.claim.heard < fresh) return true;
     this.#set(d, 'foreign');
     return false;
   }
 
   #displace(d, owner) {
     const c = d.claim, at = now();
-    if (at - c.told < tellAgain && c.heard.own <= c.told) return;
+    if (at - c.told < tellAgain && c.heard <= c.told) return;
     c.told = at;
     this.displaced.push({ key: d.key, owner });
   }

@@ -32,29 +32,6 @@ export async function startServer() {
   return server;
 }
 
-/** startProxy passes connections on to a server on this host, and can forget those that are open. */
-export async function startProxy(to) {
-  const open = new Set();
-  const proxy = createServer((client) => {
-    const server = connect(to, '127.0.0.1'), pair = { client, server, vanished: false };
-    open.add(pair);
-    for (const [from, other] of [[client, server], [server, client]]) {
-      from.on('data', (data) => pair.vanished || other.write(data));
-      from.on('close', () => pair.vanished || other.destroy());
-      from.on('error', () => {});
-    }
-  });
-  await new Promise((resolve) => proxy.listen(0, '127.0.0.1', resolve));
-  return {
-    port: proxy.address().port,
-    vanish() { for (const pair of open) pair.vanished = true; },
-    stop() {
-      proxy.close();
-      for (const { client, server } of open) [client, server].forEach((s) => s.destroy());
-    },
-  };
-}
-
 /** clients makes a client of each library, and closes it when the test has ended. */
 export const clients = {
   ioredis(t, port) {
