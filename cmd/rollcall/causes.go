@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"regexp"
 	"strings"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
@@ -30,9 +29,6 @@ func memberByMember(ctx context.Context, r *inspect.Reader, err error) error {
 	return fmt.Errorf("%s: %w", text, err)
 }
 
-// otherReply matches go-redis' errors about a reply that is none of Redis'.
-var otherReply = regexp.MustCompile(`redis: (?:can't parse .* reply|invalid reply): (".*")`)
-
 // advised puts the cause of an error first, with advice for the operator.
 func (f *fleet) advised(err error) error {
 	var network net.Error
@@ -54,9 +50,9 @@ func (f *fleet) advised(err error) error {
 	case says("WRONGPASS", "NOAUTH"):
 		return fmt.Errorf("the Redis at %s refuses this user or password; mend them in REDIS_URL, or "+
 			"REDIS_PASSWORD_FILE: %w", at, err)
-	case otherReply.MatchString(text):
+	case inspect.NoRedis(err) != "":
 		return fmt.Errorf("%s is no Redis: it answers %s; mend the host and port in REDIS_URL: %w", at,
-			otherReply.FindStringSubmatch(text)[1], err)
+			inspect.NoRedis(err), err)
 	case says("x509:", "tls: "):
 		return fmt.Errorf("no TLS with Redis at %s; look at rediss:// in REDIS_URL, and at REDIS_TLS_CA_FILE: %w",
 			at, err)

@@ -46,7 +46,7 @@ func unanswered(err error) inspect.Problem {
 	switch {
 	case redis.IsAuthError(err) || redis.IsPermissionError(err):
 		text, p.Do = "Redis refuses this replica's user", "Look at its password and rights. Ask another replica."
-	case strings.Contains(err.Error(), "redis: invalid reply"), strings.Contains(err.Error(), "redis: can't parse"):
+	case inspect.NoRedis(err) != "":
 		text, p.Do = "The server at REDIS_URL is no Redis", "Correct host and port, and restart this replica."
 	}
 	p.Sentence = text + ": " + strings.TrimRight(err.Error(), ".") + "."

@@ -207,6 +207,22 @@ func TestANumberOfPartitionsBesideAnUndividedFleetIsNamed(t *testing.T) {
 	require.Contains(t, found.Sentence, "redis-cli DEL '{rollcall}:partitions'")
 }
 
+func TestTheWitnessOfAFormerFleetIsNoEvidenceOfPartitions(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	ctx, client, layout := t.Context(), server.Client(), guard.Layout{Prefix: "{rollcall}:"}
+	former := layout.Partition(0, 4)
+	_, err := guard.New(client, client, former, guard.Timing{Interval: 20 * time.Second, TTL: time.Minute}, "one").Tick(ctx)
+	require.NoError(t, err)
+	longAgo := time.Now().Add(-time.Hour).UnixMilli()
+	require.NoError(t, client.HSet(ctx, former.Witness(), "since", longAgo, "last", longAgo).Err())
+	require.NoError(t, client.Set(ctx, layout.Partitions(), 8, 0).Err())
+	s, err := New(client, layout).Status(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 8, s.Partitions.Count)
+	require.Nil(t, s.Overwritten)
+}
+
 func TestAnEpochThatWasDeletedIsNotCalledFine(t *testing.T) {
 	t.Parallel()
 	l := own(t)

@@ -177,8 +177,8 @@ func checkHeartbeats(_ context.Context, p *patient) (found, error) {
 			"check their logs", len(p.living()), few(partly))
 	}
 	if len(silent) > 0 {
-		return warn("%d live; silent: %s; what they left is swept unless they beat, and unless something holds that",
-			len(p.living()), few(silent))
+		return warn("%d live; silent: %s; what they left is swept unless they beat, and unless something "+
+			"holds that", len(p.living()), few(silent))
 	}
 	return fine("%d live", len(p.living()))
 }

@@ -16,7 +16,7 @@ type Member struct {
 	Server string // its address
 	Info   string // INFO
 	Config string // CONFIG GET of settings that hold no secret, a line each; "": this user may not ask
-	Error  string // why there is no answer; "": there is one
+	Error  string // the reason if it did not answer, or ""
 }
 
 // harmless are the settings that Members asks for. None of them is, or may hold, a secret.

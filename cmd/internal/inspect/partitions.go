@@ -76,11 +76,6 @@ func (p *Partitions) Leads(instance string) []int {
 	return nil
 }
 
-func (s Status) leads(instance string) bool {
-	return s.Partitions == nil && s.Leader != nil && s.Leader.Instance == instance ||
-		len(s.Partitions.Leads(instance)) > 0
-}
-
 func (s *Status) led(p Replica) {
 	of := s.Partitions
 	i := slices.IndexFunc(of.Leaders, func(l Leads) bool { return l.Instance == p.Instance })
@@ -144,7 +139,11 @@ func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 		n = probed
 	}
 	if n > 1 && err == nil {
-		n = r.really(ctx, n)
+		foreign := n
+		if n = r.really(ctx, n); n == foreign {
+			foreign = 0
+		}
+		r.foreign.Store(int64(foreign))
 	}
 	if n == 1 {
 		return []*Reader{r}, nil
@@ -160,24 +159,30 @@ func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 	return parts, nil
 }
 
-// really returns the number of partitions that the fleet has, where Redis has n: another one, if
-// none of n is there and partitions of that one are. Somebody overwrote it then.
+// really returns the number of partitions that the fleet has, where Redis has n. It is another one
+// only on evidence that somebody overwrote it: the first partition of n has no witness, and that of
+// the other number was heard lately. An old witness may be that of a former fleet, and one that
+// cannot be read proves nothing.
 func (r *Reader) really(ctx context.Context, n int) int {
-	there := func(n int) bool {
-		found, err := r.client.Exists(ctx, r.keys.Partition(0, n).Witness()).Result()
-		return err == nil && found > 0
+	if known := r.divided.Load(); known != nil && len(*known) == n {
+		return n
 	}
-	if known := r.divided.Load(); known != nil && len(*known) == n || there(n) {
-		r.foreign.Store(0)
+	if found, err := r.client.Exists(ctx, r.keys.Partition(0, n).Witness()).Result(); err != nil || found > 0 {
+		return n
+	}
+	now, err := r.now(ctx)
+	if err != nil {
 		return n
 	}
 	for other := 1; other <= guard.MostPartitions; other *= 2 {
-		if other != n && there(other) {
-			r.foreign.Store(int64(n))
+		if other == n {
+			continue
+		}
+		first := &Reader{client: r.client, keys: r.keys.Partition(0, other), single: true}
+		if w, err := first.witness(ctx); err == nil && w.heard(now) {
 			return other
 		}
 	}
-	r.foreign.Store(0)
 	return n
 }
 

@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -16,4 +18,15 @@ func Refused(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) &&
 		(strings.HasPrefix(answer.Error(), "NOPERM") || strings.HasPrefix(answer.Error(), "ERR unknown"))
+}
+
+// otherReply matches go-redis' errors about a reply that Redis never gives.
+var otherReply = regexp.MustCompile(`redis: (?:can't parse (?:.* reply: |reply=)?|invalid reply: )(".*")`)
+
+// NoRedis returns the reply, quoted, of a server that is not a Redis; "" for any other error.
+func NoRedis(err error) string {
+	if m := otherReply.FindStringSubmatch(fmt.Sprint(err)); m != nil {
+		return m[1]
+	}
+	return ""
 }

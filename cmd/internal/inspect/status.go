@@ -336,7 +336,7 @@ func (r *Reader) sample(ctx context.Context, upTo int) (sampled, error) {
 		if wrongType(err) {
 			return s, nil
 		}
-		if Refused(err) { // doctor names the right; the rest must not hide behind it
+		if Refused(err) { // doctor names the right; the other parts of the status are still of use
 			s.whole = false
 			return s, nil
 		}

@@ -233,7 +233,7 @@ func (s *survey) status(ids []string, abouts map[string]About) Status {
 		if said && about.of(all[id].Heartbeat) {
 			st.describe(&in, about.replica(id))
 			in.Program = about.Program
-			if st.leads(id) {
+			if st.Leads(id) != "" {
 				st.UnderWay = append(st.UnderWay, about.UnderWay...)
 			}
 		}
