@@ -17,9 +17,7 @@ long_chaos = ^TestEverythingAt
 # Models that the race detector would only make slow. That of availability, on two real stores, takes
 # a tenth of the steps.
 search = ^TestSearch(OfPoisonedKeys)?$$
-quickly_searched = ./janitor/ ./chaos/search/ ./chaos/orphans/search/
-# That of availability sometimes waits in vain after a change of leaders, which is not explained yet.
-searched = $(quickly_searched) ./chaos/availability/search/
+searched = ./janitor/ ./chaos/search/ ./chaos/orphans/search/ ./chaos/availability/search/
 # Each alert beside its fault, on a real Prometheus: minutes.
 every_alert = ^TestEveryAlertFiresAlone$$
 lint = $(CURDIR)/.cache/lint
@@ -73,7 +71,7 @@ vulncheck: ## Look for known vulnerabilities in what is called (says so where th
 test: ## Run every test with the race detector on a Redis, a FerretDB and a PostgreSQL of its own; of chaos what chaos-short is
 	@scripts/test -race -short -timeout 8m -skip '$(long_chaos)|$(search)|$(every_alert)' $(packages)
 	@scripts/test ./internal/docs/
-	@scripts/test -timeout 8m -run '$(search)' $(quickly_searched)
+	@scripts/test -timeout 8m -run '$(search)' $(searched)
 	@scripts/test -race -tags failpoints ./internal/failpoint/
 
 test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (needs Node 20 and npm; VERSION=0.16 RUN=name of a test)

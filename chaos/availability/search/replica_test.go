@@ -92,9 +92,14 @@ func (w *world) start(name string) *replica {
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	work := pool.New().WithContext(ctx)
-	work.Go(reg.Run)
-	work.Go(r.Run)
-	work.Go(r.jan.Run)
+	for what, run := range map[string]func(context.Context) error{"registry": reg.Run, "mirror": r.Run, "janitor": r.jan.Run} {
+		work.Go(func(ctx context.Context) error {
+			if err := run(ctx); ctx.Err() == nil {
+				w.say("    the %s of %s ended by itself: %v", what, name, err)
+			}
+			return nil
+		})
+	}
 	r.stop = sync.OnceFunc(func() {
 		cancel()
 		_ = work.Wait()
