@@ -35,7 +35,12 @@ const startBound = 15 * time.Second
 func (r *replica) run(ctx context.Context) error {
 	parts := program.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("http", r.http.Run)
-	parts.Go("registry", r.registry.Run)
+	parts.Go("registry", func(ctx context.Context) error {
+		if _, err := r.divided(ctx); err != nil { // before the first beat, so that its end is no death
+			return err
+		}
+		return r.registry.Run(ctx)
+	})
 	parts.Go("inspector", r.inspector.Run)
 	parts.Go("partitions", r.checkDivided)
 	parts.Go("files", r.files.Run)
@@ -56,25 +61,28 @@ func (r *replica) run(ctx context.Context) error {
 	return parts.End()
 }
 
-// checkDivided returns an error if the fleet's registry is divided and this replica's is not:
-// nobody would find its devices. A registry with a prefix detects this itself.
+// checkDivided asks until Redis answers.
 func (r *replica) checkDivided(ctx context.Context) error {
-	if r.registry.Layout() == divided {
-		return nil
-	}
 	for {
-		n, err := partition.Count(ctx, r.clients.Control, divided)
-		switch {
-		case n > 1:
-			return fmt.Errorf("%w: %s says %d; set REGISTRY_PARTITIONS to that, or, if that fleet is no "+
-				"more, delete the key", partition.ErrPartitionsDiffer, divided.Partitions(), n)
-		case err == nil || redis.IsPermissionError(err): // a user without that right is in no such fleet
-			return nil
-		}
-		if !wait.For(ctx, r.settings.heartbeatInterval/10) {
-			return nil
+		known, err := r.divided(ctx)
+		if known || err != nil || !wait.For(ctx, r.settings.heartbeatInterval/10) {
+			return err
 		}
 	}
+}
+
+// divided returns an error if the fleet's registry is divided and this replica's is not: nobody would
+// find its devices. A registry with a prefix detects this itself. Unless known, Redis did not say.
+func (r *replica) divided(ctx context.Context) (known bool, err error) {
+	if r.registry.Layout() == divided {
+		return true, nil
+	}
+	n, err := partition.Count(ctx, r.clients.Control, divided)
+	if n > 1 {
+		return true, fmt.Errorf("%w: %s says %d; set REGISTRY_PARTITIONS to that, or, if that fleet is no "+
+			"more, delete the key", partition.ErrPartitionsDiffer, divided.Partitions(), n)
+	}
+	return err == nil || redis.IsPermissionError(err), nil // a user without that right is in no such fleet
 }
 
 // serveDevices opens the device listeners once the registry is ready, and serves them.

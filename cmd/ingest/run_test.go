@@ -194,6 +194,7 @@ func TestAReplicaThatIsNotDividedEndsBesideAFleetThatIs(t *testing.T) {
 	p := start(t, on(server)...)
 	require.Equal(t, exitFailed, p.Ends())
 	require.Contains(t, p.Log.String(), "{rollcall}:partitions says 4; set REGISTRY_PARTITIONS")
+	require.Zero(t, server.Client().Exists(t.Context(), "instances:roster").Val(), "it never lived, so nobody reports its death")
 	serving(t, on(server, "--registry-partitions=4")...).Await(func() bool {
 		return server.Client().Exists(t.Context(), divided.Partition(0, 4).Roster()).Val() == 1
 	})
