@@ -138,7 +138,7 @@ func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 		}
 		n = probed
 	}
-	if n > 1 && err == nil {
+	if err == nil {
 		foreign := n
 		if n = r.really(ctx, n); n == foreign {
 			foreign = 0
@@ -192,9 +192,12 @@ func (r *Reader) overwritten(parts int) *Problem {
 	if n == 0 {
 		return nil
 	}
-	key := r.keys.Partitions()
-	return &Problem{"partitions", Wrong, fmt.Sprintf("%s is %d, but the fleet has %d: somebody overwrote it, "+
-		"and no replica can join.", key, n, parts), fmt.Sprintf("redis-cli SET '%s' %d.", key, parts),
+	key, is := r.keys.Partitions(), strconv.FormatInt(n, 10)
+	if n == 1 {
+		is += " or missing"
+	}
+	return &Problem{"partitions", Wrong, fmt.Sprintf("%s is %s, but the fleet has %d: somebody overwrote it, "+
+		"and no replica can join.", key, is, parts), fmt.Sprintf("redis-cli SET '%s' %d.", key, parts),
 		"a-key-that-somebody-overwrote"}
 }
 
