@@ -13,15 +13,13 @@ const (
 	beside = 32
 )
 
-// affordable bounds device sockets by the descriptor limit. Otherwise a flood of devices takes
-// the descriptors needed to dial Redis, and a replica that loses Redis once never reconnects.
+// affordable bounds device sockets by the descriptor limit. Otherwise a flood of devices takes the
+// descriptors needed to dial Redis, and a replica that loses Redis once never reconnects.
 func affordable(want int) int {
 	limit := cli.OpenFiles()
 	return min(want, max(1, limit-min(reserve, limit/2)))
 }
 
-// descriptorsFor returns an error if the limit is too low for a simulation with that many
-// sockets.
 func descriptorsFor(sockets int) error {
 	if want, limit := sockets+beside, cli.OpenFiles(); want > limit {
 		return fmt.Errorf("%d open files are needed and %d allowed: raise the limit (ulimit -Hn %d), "+

@@ -10,8 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Led reports whether a replica leads and has begun its term, in each partition if there are
-// several, and returns a sentence about it.
+// Led reports whether a replica leads and has begun its term, in each partition, with a sentence.
 func (r *Reader) Led(ctx context.Context) (bool, string, error) {
 	return r.inEach(ctx, (*Reader).led, "each of %d partitions has a leader")
 }
@@ -21,8 +20,7 @@ type answer struct {
 	sentence string
 }
 
-// inEach reports whether the answer is yes in each partition, and returns the sentence of the first
-// that answers no, or of the only one.
+// inEach returns the sentence of the first partition that answers no, or of the only one.
 func (r *Reader) inEach(
 	ctx context.Context, ask func(*Reader, context.Context) (bool, string, error), all string,
 ) (bool, string, error) {
@@ -87,8 +85,8 @@ func (r *Reader) Converged(ctx context.Context) (bool, string, error) {
 	return r.ConvergedTo(ctx, 0)
 }
 
-// ConvergedTo also requires at least so many entries, since a fleet that lost most of them has
-// converged too. The sentence has the evictions of the last hour.
+// ConvergedTo also requires so many entries, since a fleet that lost most of them has converged
+// too. The sentence has the evictions of the last hour.
 func (r *Reader) ConvergedTo(ctx context.Context, atLeast int) (bool, string, error) {
 	yes, sentence, err := r.inEach(ctx, (*Reader).converged,
 		"in each of %d partitions each entry names a living owner")
@@ -122,8 +120,7 @@ func (r *Reader) ConvergedTo(ctx context.Context, atLeast int) (bool, string, er
 	return true, sentence, nil
 }
 
-// evictedLately returns how many entries were evicted in the last hour, as far as Status reads
-// back.
+// evictedLately reads back as far as Status.
 func (r *Reader) evictedLately(ctx context.Context, parts []*Reader) (n int, err error) {
 	now, err := parts[0].now(ctx)
 	if err != nil {
@@ -215,8 +212,8 @@ func (r *Reader) gone(ctx context.Context, id string) (bool, string, error) {
 	return true, "nothing is left of " + id, nil
 }
 
-// Owner reports whether an instance lives in any partition, and whether anything of it is known. If
-// the registry is too large to count, it is taken to be known.
+// Owner reports whether an instance lives in any partition, and whether anything of it is known,
+// which it is taken to be if the registry is too large to count.
 func (r *Reader) Owner(ctx context.Context, id string) (known, alive bool, err error) {
 	parts, err := r.parts(ctx)
 	if err != nil {

@@ -15,7 +15,7 @@ type Level string
 // The levels.
 const (
 	OK      Level = "ok"
-	Warning Level = "warning" // works, but needs attention; or the check could not decide
+	Warning Level = "warning" // works, but needs attention; or undecided
 	Wrong   Level = "wrong"   // does not work, or will not for long
 )
 
@@ -32,15 +32,15 @@ type Diagnosis struct {
 	Checks []Check `json:"checks"`
 }
 
-// patient is the subject of a check. Checks run only while the server answers.
+// patient is the subject of a check.
 type patient struct {
 	*Reader
 	server Server
-	status Status // of the fleet; for one partition, with that partition's own leader, hold and witness
+	status Status // for one partition, with its own leader, hold and witness
 
-	expect int    // how many replicas are to live; 0: it is not known
-	of     []int  // the partitions that it represents
-	master string // the address of their server, on a Redis Cluster
+	expect int    // living replicas; 0: not known
+	of     []int  // partitions that it represents
+	master string // their server's address, on a Redis Cluster
 	fleet  *Reader
 	// fleetAway: the server of the fleet's own keys does not answer.
 	fleetAway bool
@@ -81,11 +81,11 @@ var ofFleet = []check{
 	{"passes", checkPasses},
 }
 
-// Doctor checks whether this Redis is fit and the fleet is sound. It changes nothing. It only fails
-// if the server does not answer: all else is a finding.
+// Doctor checks whether this Redis is fit and the fleet is sound. It changes nothing, and only
+// fails if the server does not answer: all else is a finding.
 func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) { return r.DoctorOf(ctx, 0) }
 
-// DoctorOf is Doctor of a fleet in which so many replicas are to live; 0: any number.
+// DoctorOf expects so many living replicas; 0: any number.
 func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 	if _, cluster := r.client.(*redis.ClusterClient); !cluster { // any node of one would be asked
 		if err := r.client.Ping(ctx).Err(); err != nil && !Refused(err) {
@@ -148,7 +148,7 @@ func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 	return d, ctx.Err()
 }
 
-// checkOf names the check to which a problem belongs, if that has another name.
+// checkOf names the check of a problem with another name.
 var checkOf = map[string]string{
 	"nobody_leads": "leader", "leader_silent": "leader", "term_not_begun": "leader", "lease_without_ttl": "lease",
 	"log_lost": "log", "unheard": "witness", "cut": "roster", "silent": "heartbeats", "silent_in": "heartbeats",

@@ -11,13 +11,11 @@ import (
 // Event is an event of a fleet's past.
 type Event struct {
 	timeline.Event
-	// Lasted is how long a hold, a pause or a silence lasted; "": it has not ended, or its end is
-	// unknown.
+	// Lasted is how long a hold, a pause or a silence lasted; "": so far, or unknown.
 	Lasted string `json:"lasted,omitempty"`
 }
 
-// mostPast bounds the events of Events; the stream of the timeline has about a thousand, the
-// eviction log the rest.
+// mostPast bounds Events: the timeline's stream has about a thousand, the eviction log the rest.
 const mostPast = 25 * mostEvents
 
 // Events returns what happened since then, oldest first, as far back as Redis keeps it: terms and
@@ -53,7 +51,6 @@ func (r *Reader) Events(ctx context.Context, since time.Time) ([]Event, error) {
 	return events, to.err()
 }
 
-// ends has the kind of the event that ends one of a kind that lasts.
 var ends = map[timeline.Kind]timeline.Kind{
 	timeline.Hold: timeline.HoldOver, timeline.Pause: timeline.Resume, timeline.Death: timeline.Alive,
 }

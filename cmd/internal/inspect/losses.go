@@ -16,15 +16,15 @@ const Lately = 10 * time.Minute
 // Loss is an instance that lately fell silent without a goodbye, or lost entries to an eviction.
 type Loss struct {
 	Instance string `json:"instance"`
-	// At is when it fell silent, or when the first of its entries was evicted.
+	// At is when it fell silent, or its first entry was evicted.
 	At time.Time `json:"at"`
 	// Silent: it was seen to fall silent. Otherwise nobody knew it, or since when it is silent.
 	Silent  bool `json:"silent"`
-	Evicted int  `json:"evicted"`        // of its entries
-	Back    bool `json:"back,omitempty"` // it lives again
+	Evicted int  `json:"evicted"`        // entries
+	Back    bool `json:"back,omitempty"` // lives again
 }
 
-// losses returns the instances that were lost lately, the newest first.
+// losses has the newest first.
 func (w *Watch) losses(now time.Time) (found []Loss) {
 	by := map[string]*Loss{}
 	of := func(e timeline.Event) *Loss {

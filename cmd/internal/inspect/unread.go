@@ -21,24 +21,23 @@ import (
 // reachTimeout bounds the call that finds out whether one server of several answers.
 const reachTimeout = 2 * time.Second
 
-// probeTimeout bounds each of the calls that guess the number of partitions, ten at most.
+// probeTimeout bounds each of ten calls at most.
 const probeTimeout = 500 * time.Millisecond
 
-// Unread is a server of a Redis Cluster that does not answer, and the keys that it has.
+// Unread is a server of a Redis Cluster that does not answer, and its keys.
 type Unread struct {
-	Server     string `json:"server"`     // its address; "": the Cluster names none
-	Partitions []int  `json:"partitions"` // of the registry
+	Server     string `json:"server"` // "": the Cluster names none
+	Partitions []int  `json:"partitions"`
 	// Fleet: it has the fleet's own keys: pause, timeline, the replicas' descriptions.
 	Fleet bool   `json:"fleet,omitempty"`
 	Error string `json:"error"`
 }
 
-// UnreadError is the error of an answer that lacks some partitions. The rest of the answer is
-// valid.
+// UnreadError means that the answer is valid and lacks some partitions.
 type UnreadError struct {
 	Servers []Unread
 
-	about string // the part of the answer that is missing; "": no single part
+	about string // what is missing; "": no single part
 }
 
 func (e *UnreadError) Error() string {
@@ -49,7 +48,7 @@ func (e *UnreadError) Error() string {
 	return "inspect: " + e.about + strings.Join(texts, "; ")
 }
 
-// Sentence names the server, its error, and the keys that it has.
+// Sentence names the server, its error, and its keys.
 func (u Unread) Sentence() string {
 	where := "Redis at " + u.Server
 	if u.Server == "" {
@@ -72,14 +71,14 @@ func (u Unread) Sentence() string {
 
 // reached is which of several partitions answer. Of a single one all is nil but parts.
 type reached struct {
-	parts  []*Reader   // that answer
+	parts  []*Reader
 	nows   []time.Time // by number; zero without an answer
-	asked  []time.Time // by number: when nows was read, by the local clock
+	asked  []time.Time // likewise, by the local clock
 	unread []Unread
-	fleet  bool // the fleet's own keys can be read
+	fleet  bool // its own keys can be read
 }
 
-// reach asks the servers of several partitions for the time. It fails if none answers.
+// reach asks each server for the time. It fails if none answers.
 func (r *Reader) reach(ctx context.Context, parts []*Reader) (reached, error) {
 	if len(parts) == 1 {
 		return reached{parts: parts, fleet: true}, nil
@@ -128,7 +127,6 @@ func (r *Reader) reach(ctx context.Context, parts []*Reader) (reached, error) {
 	return found, nil
 }
 
-// err is nil if all partitions answer.
 func (f reached) err() error {
 	if len(f.parts) == 0 || len(f.unread) == 0 {
 		return nil
@@ -136,8 +134,8 @@ func (f reached) err() error {
 	return &UnreadError{Servers: f.unread}
 }
 
-// unreadOf replaces the error of an id's partition by one that names each server that does not
-// answer, if that partition's is one of them.
+// unreadOf names each server that does not answer in place of the error of an id's partition, if
+// that is one of them.
 func (r *Reader) unreadOf(ctx context.Context, id string, part *Reader, parts []*Reader, err error) error {
 	to, unknown := r.reach(ctx, parts)
 	if unknown != nil || to.answers(part) {
@@ -146,15 +144,14 @@ func (r *Reader) unreadOf(ctx context.Context, id string, part *Reader, parts []
 	return to.lacking(id, part)
 }
 
-// lacking is the error of a question about an id whose partition does not answer.
+// lacking is for an id whose partition does not answer.
 func (f reached) lacking(id string, part *Reader) error {
 	return &UnreadError{f.unread, fmt.Sprintf("%s is of partition %d, which cannot be read: ", id, part.number)}
 }
 
-// answers reports whether a partition answers.
 func (f reached) answers(part *Reader) bool { return slices.Contains(f.parts, part) }
 
-// Away returns a sentence for each master of a Redis Cluster that does not answer.
+// Away has a sentence for each master of a Redis Cluster that does not answer.
 func (r *Reader) Away(ctx context.Context) (away []string) {
 	c, ok := r.client.(*redis.ClusterClient)
 	if !ok {
@@ -177,8 +174,7 @@ func (r *Reader) Away(ctx context.Context) (away []string) {
 	return away
 }
 
-// address returns the address of the server that has the keys, as the Cluster's other nodes know
-// it.
+// address is as the Cluster's other nodes know it.
 func (r *Reader) address(ctx context.Context) string {
 	at, err := keyless.At(ctx, r.client, r.keys.Witness())
 	if node, ok := at.(*redis.Client); ok && err == nil {

@@ -12,30 +12,30 @@ import (
 
 const (
 	serverEvery = 10 * time.Second // INFO, and a sample of the registry
-	aboutEvery  = 10 * time.Second // the replicas' descriptions, except the leader's
-	aboutTries  = 3                // tries in that time for a replica without one
+	aboutEvery  = 10 * time.Second // descriptions, except the leader's
+	aboutTries  = 3                // in that time, for a replica without one
 )
 
-// A Watch reads one fleet repeatedly: rarely what seldom changes, and of the logs only new records.
+// Watch reads one fleet repeatedly: rarely what seldom changes, and of the logs only new records.
 // It is for one goroutine at a time.
 type Watch struct {
 	*Reader
-	reading  int // the number of the last one
+	reading  int // number of the last one
 	survey   *survey
 	serverAt time.Time
 	known    map[string]About
-	asked    map[string]int // tries for each replica since askedAt
+	asked    map[string]int // tries since askedAt
 	askedAt  time.Time
 
-	back time.Duration // how far events go back
-	most int           // how many there are at most
+	back time.Duration // of events
+	most int           // events
 
-	logs   []string // ids of the newest records read, by partition; "": none
+	logs   []string // newest record's id, by partition
 	stream string
 	last   map[string]Last
 	events []event
 	untold error           // why the timeline could not be read; the rest is true, and doctor reports it
-	paused *timeline.Event // the current pause according to events
+	paused *timeline.Event // according to events
 }
 
 type event struct {
@@ -43,7 +43,7 @@ type event struct {
 	told int
 }
 
-// Watch returns a Watch that has read nothing yet.
+// Watch has read nothing yet.
 func (r *Reader) Watch() *Watch {
 	w := &Watch{Reader: r, back: Hour, most: mostEvents}
 	w.forget()
@@ -104,7 +104,7 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 		}
 		delete(w.asked, l.leader.Instance)
 		if l.leader.Epoch > 0 && k < len(w.logs) && epochOf(w.logs[k]) > l.leader.Epoch {
-			w.forget() // the log was lost with the epochs, and restarts with lower ones
+			w.forget() // lost with the epochs, it restarts with lower ones
 		}
 	}
 	return s, nil
@@ -129,7 +129,7 @@ func (w *Watch) aboutsSeldom(ctx context.Context, ids []string) (map[string]Abou
 	return w.known, nil
 }
 
-// Timeline returns the events of the last hour, oldest first, as of the last Status.
+// Timeline returns the last hour's events, oldest first, as of the last Status.
 func (w *Watch) Timeline() []timeline.Event { return w.since(0) }
 
 // New returns the events that the last Status found or changed.
@@ -145,8 +145,8 @@ func (w *Watch) since(reading int) (found []timeline.Event) {
 	return found
 }
 
-// logMost bounds the records of the log per reading. The first reads at least logLeast, to find
-// each sweep's last eviction.
+// logMost bounds a reading's records. The first reads at least logLeast, to find each sweep's last
+// eviction.
 const logMost, logLeast = 20 * headsPage, 2 * headsPage
 
 func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
@@ -262,10 +262,10 @@ func (w *Watch) recorded(rec Record, now time.Time) {
 	w.add(e, now)
 }
 
-// oneEviction is how long batches of one owner in one term are merged into one event.
+// oneEviction bounds the merging of one owner's batches in one term.
 const oneEviction = 5 * time.Minute
 
-// happened adds an event of the timeline, unless another leader has reported it already.
+// happened adds an event, unless another leader has reported it already.
 func (w *Watch) happened(e timeline.Event, now time.Time) {
 	known, several := false, len(w.survey.parts) > 1
 	for _, o := range slices.Backward(w.events) {

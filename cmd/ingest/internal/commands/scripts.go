@@ -117,8 +117,7 @@ func (r *Reader) take(
 	return "", 0, "", fmt.Errorf("commands: unexpected answer %v", out)
 }
 
-// fetch reads the next entry, of any size, cut to the size of a command. After the last entry it
-// returns none.
+// fetch reads the next entry, of any size, cut to the size of a command.
 func (r *Reader) fetch(ctx context.Context, from string) ([]redis.XMessage, error) {
 	keys := []string{r.stream}
 	out, err := fetchScript.Run(ctx, r.cfg.Client, keys, group, consumer, from, maxText).StringSlice()
@@ -138,7 +137,7 @@ func (r *Reader) fetch(ctx context.Context, from string) ([]redis.XMessage, erro
 	return []redis.XMessage{m}, nil
 }
 
-// add adds an outcome, and returns the one that was added.
+// add returns the outcome that was added.
 func (r *Reader) add(ctx context.Context, e entry, status Status, text string) (string, error) {
 	keys := []string{state(r.layout, e.ID), e.stream, Responses(r.layout)}
 	ambiguous := 0

@@ -16,14 +16,12 @@ import (
 
 type sweep struct{ layout registry.Layout }
 
-// NewSweep returns the sweep "commands", for janitor.Config.Sweeps. It scans for streams of
-// commands and judges their owners by heartbeat. For dead owners it answers the commands with
-// instance_lost and deletes the streams.
+// NewSweep returns the sweep "commands", for janitor.Config.Sweeps. For owners without heartbeat it
+// answers the commands in their streams with instance_lost and deletes the streams.
 func NewSweep(l registry.Layout) janitor.Sweeper { return sweep{l} }
 
 func (sweep) Name() string { return "commands" }
 
-// Interval selects the full scan's interval.
 func (sweep) Interval() time.Duration { return 0 }
 
 func (s sweep) Run(ctx context.Context, p *janitor.Pass) error {
@@ -50,10 +48,8 @@ func (s sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	}
 }
 
-// literal escapes the special characters of a SCAN pattern.
 var literal = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// page judges the owners of a page of streams, and sweeps the dead ones.
 func (s sweep) page(ctx context.Context, p *janitor.Pass, keys []string) error {
 	var owners []string
 	for _, key := range keys {
@@ -84,7 +80,6 @@ func (s sweep) page(ctx context.Context, p *janitor.Pass, keys []string) error {
 	return nil
 }
 
-// owner answers all commands in a dead instance's stream.
 func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 	// Not earlier: a pass with nothing to sweep is not held.
 	if err := p.CheckHeld(ctx); err != nil {
@@ -115,10 +110,10 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 	}
 }
 
-// named is an entry of a stream; id is its command's, empty if unusable.
+// named is an entry and its command's id, empty if unusable.
 type named struct{ at, id string }
 
-// names reads a page of ids, without the commands' texts.
+// names reads no texts.
 func (sweep) names(ctx context.Context, p *janitor.Pass, stream, from string) (found []named, err error) {
 	out, err := namesScript.RunRO(ctx, p.Client(), []string{stream}, from, p.BatchSize(), maxID).StringSlice()
 	for pair := range slices.Chunk(out, 2) {
@@ -141,7 +136,7 @@ func (s sweep) batch(owner, stream string, entries []named) janitor.Batch {
 		}
 		b.Keys, b.Items = append(b.Keys, key), append(b.Items, e.at)
 	}
-	if len(entries) == 0 { // only the stream itself is left
+	if len(entries) == 0 {
 		b.Keys, b.Items = append(b.Keys, stream), append(b.Items, "0-0")
 	}
 	return b
