@@ -26,23 +26,22 @@ import (
 const (
 	// askTimeout bounds a reading of the instances, and is how long it is good for.
 	askTimeout = time.Second
-	// mostOwners bounds the rows of the page.
 	mostOwners = 1000
 )
 
 // Registry is a *registry.Registry or a *partition.Registry.
 type Registry interface {
-	// Status is the replica's own state.
+	// Status is the replica's.
 	Status() registry.Status
-	// Timing is that of heartbeats.
+	// Timing is of heartbeats.
 	Timing() guard.Timing
-	// Owners lists the instances.
+	// Owners are the instances.
 	Owners(ctx context.Context) ([]registry.Owner, error)
 }
 
 // Janitor is a *janitor.Janitor or a *partition.Janitor.
 type Janitor interface {
-	// Status is the replica's own state.
+	// Status is the replica's.
 	Status() janitor.Status
 }
 
@@ -74,8 +73,8 @@ func notReady(s registry.Status, age, ttl time.Duration) string {
 	return ""
 }
 
-// Status answers with a JSON object: "registry" is a registry.Status, "janitor" a janitor.Status.
-// It does not ask Redis.
+// Status answers in JSON: "registry" is a registry.Status, "janitor" a janitor.Status. It does not
+// ask Redis.
 func Status(r Registry, j Janitor) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		body, err := json.Marshal(struct {
@@ -90,8 +89,8 @@ func Status(r Registry, j Janitor) http.Handler {
 	})
 }
 
-// Page answers with a page for people: this replica, the leader, whether sweeping is held, and the
-// first thousand instances with their heartbeats, which it reads from Redis at most once a second.
+// Page is for people: this replica, the leader, whether sweeping is held, and the first thousand
+// instances with their heartbeats, which it reads from Redis at most once a second.
 func Page(r Registry, j Janitor) http.Handler {
 	f := fleet{registry: r}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -113,8 +112,8 @@ func Page(r Registry, j Janitor) http.Handler {
 	})
 }
 
-// fleet reads the instances once for all who ask within a second. They may be anybody, and each
-// reading takes Redis, and connections of the registry's, longer the more instances there are.
+// fleet reads once for all who ask within a second. They may be anybody, and each reading takes
+// Redis, and connections of the registry's, longer the more instances there are.
 type fleet struct {
 	registry Registry
 
@@ -142,5 +141,5 @@ func write(w http.ResponseWriter, code int, kind string, body []byte) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // a client that has gone needs no answer
+	_, _ = w.Write(body) // a client may have gone
 }

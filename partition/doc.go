@@ -13,21 +13,20 @@
 //
 // # A partition
 //
-// A partition is a whole registry under a hash tag of its own: entries, heartbeats, reverse
-// indexes, roster, lease, witness and eviction log. All of it is in one slot, so the guarantees of
-// packages registry, janitor and guard hold for each partition. No decision spans partitions.
+// A partition is a whole registry in one slot, under a hash tag of its own, so the guarantees of
+// packages registry, janitor and guard hold for each. No decision spans partitions.
 //
-// guard.PartitionOf and guard.Layout.Partition document an id's partition and its keys, for
-// readers in other languages. With one partition the keys are those of the layout itself, and this
-// package only decides who contends.
+// guard.PartitionOf and guard.Layout.Partition document an id's partition and its keys, for readers
+// in other languages. With one partition the keys are those of the layout itself, and this package
+// only decides who contends.
 //
 // # The number of partitions
 //
-// It is a power of two, and the same in the whole fleet. Redis keeps it in the string
-// guard.Layout.Partitions. A replica with another number ends with ErrPartitionsDiffer; its entries
-// are never found and do no harm, since the number is part of each hash tag. To change the number:
-// stop every replica, delete that string, and start them with the new number. The keys of the old
-// number may then be deleted. A single partition without a hash tag ignores the string.
+// It is a power of two, and Redis keeps it in the string guard.Layout.Partitions. A replica with
+// another number ends with ErrPartitionsDiffer; its entries are never found and do no harm, since
+// the number is part of each hash tag. To change the number: stop every replica, delete that
+// string, and start them with the new number. The keys of the old number may then be deleted. A
+// single partition without a hash tag ignores the string.
 //
 // # Who leads what
 //
@@ -44,10 +43,10 @@
 //
 // So, after any death:
 //
-//	one replica                       led again within the lease TTL and one retry
-//	any number, of any rank, at once  led again within 2 lease TTLs: TTL until the lease ends, TTL/3
+//	one replica led again within the lease TTL and one retry
+//	any number, of any rank, at once led again within 2 lease TTLs: TTL until the lease ends, TTL/3
 //	                                  until a reserve looks, TTL/2 until it takes the lease
-//	all but one replica               no hold "gap": the last one ticks 5/6 of a GAP after the others
+//	all but one replica no hold "gap": the last one ticks 5/6 of a GAP after the others
 //
 // Only punctual contenders are ranked. Each tick adds its replica to the set
 // guard.Layout.Contenders. A Janitor removes its replica when it ends, a registry its own id when
@@ -62,7 +61,6 @@
 //
 // # What is guaranteed, and what is not
 //
-//   - The guarantees of registry, janitor and guard, for each partition.
 //   - A pause holds all partitions.
 //   - If Redis loses the number of partitions, and a replica with another number starts before one
 //     of the others has restored it (within a heartbeat TTL), that replica runs. The others log an

@@ -17,13 +17,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Read reads a run that was recorded in parts, in their order: a part is the working folder of a
-// server that was started with [AppendOnly] or put through [Begin], or a file that [Write] wrote.
-// The model continues from part to part. A folder after another part is a new life of the server.
+// Read reads a run's parts in their order: a part is the working folder of a server that was
+// started with [AppendOnly] or put through [Begin], or a file that [Write] wrote. A folder after
+// another part is a new life of the server.
 //
-// A folder can be read while its server runs, and after the server was killed: an incomplete
-// event at the end is not part of the history. A server that was killed and restarted on its file
-// cuts off such an end and continues in the file.
+// A folder can be read while its server runs, and after the server was killed: an incomplete event
+// at the end is not part of the history. A server that was killed and restarted on its file cuts
+// off such an end and continues in the file.
 func Read(parts ...string) (h History, err error) {
 	for i, path := range parts {
 		info, err := os.Stat(path)
@@ -47,7 +47,7 @@ func Read(parts ...string) (h History, err error) {
 	return h, nil
 }
 
-// AppendOnly returns the settings of a redis-server that writes its history.
+// AppendOnly makes a redis-server write its history.
 //
 // fsync is off: the server still writes to the file before it answers, and no scenario cuts the
 // machine's power. A slow disk's fsync could stop the server for long enough to be a fault in
@@ -59,8 +59,8 @@ func AppendOnly() []string {
 	}
 }
 
-// Begin makes a running server without an append-only file write its history from now on,
-// beginning with its present content. The server's folder can be read a moment later.
+// Begin makes a running server without an append-only file write its history from its present
+// content on. The folder can be read a moment later.
 func Begin(ctx context.Context, c *redis.Client) error {
 	args := []any{"CONFIG", "SET"}
 	for _, word := range AppendOnly() {
@@ -71,17 +71,17 @@ func Begin(ctx context.Context, c *redis.Client) error {
 
 const appendOnlyDir = "appendonlydir" // within the server's
 
-// SetAside moves the history of a killed server from its working folder into another. The
-// server's next life does not load it.
+// SetAside moves a killed server's history into another folder, so that its next life does not load
+// it.
 func SetAside(dir, to string) error {
 	return os.Rename(filepath.Join(dir, appendOnlyDir), filepath.Join(to, appendOnlyDir))
 }
 
-// ErrRewritten is returned by Read for a file whose beginning has been replaced by a snapshot.
+// ErrRewritten means that a snapshot has replaced a file's beginning.
 var ErrRewritten = errors.New("history: the append-only file was rewritten, its history is gone")
 
-// readFolder reads the append-only file of a server. The content of its first part existed before
-// the server ran: it begins a life, and so does an empty one in a second folder.
+// readFolder: the content of the first part existed before the server ran: it begins a life, and so
+// does an empty one in a second folder.
 func readFolder(dir string, another bool) (h History, err error) {
 	dir = filepath.Join(dir, appendOnlyDir)
 	manifest, err := os.ReadFile(filepath.Join(dir, "appendonly.aof.manifest"))
@@ -89,8 +89,8 @@ func readFolder(dir string, another bool) (h History, err error) {
 		return nil, fmt.Errorf("history: manifest: %w", err)
 	}
 	for line := range strings.Lines(string(manifest)) {
-		// Redis 8 adds pairs of words. They describe the file's place in the replication stream, not
-		// which of it is loaded.
+		// Redis 8 adds pairs of words. They describe the file's place in the replication stream,
+		// not which of it is loaded.
 		var name, kind string
 		var seq int
 		_, err := fmt.Sscanf(line, "file %s seq %d type %s", &name, &seq, &kind)
@@ -133,7 +133,7 @@ func readFile(path string) (History, error) {
 	return h, nil
 }
 
-// Parse reads a history in the format of an append-only file. A cut-off end is not an error.
+// Parse reads the format of an append-only file. A cut-off end is not an error.
 func Parse(r io.Reader) (h History, err error) {
 	p := &parser{r: bufio.NewReaderSize(r, 1<<20)}
 	for {
@@ -152,7 +152,7 @@ func Parse(r io.Reader) (h History, err error) {
 type parser struct {
 	r           *bufio.Reader
 	offset      int64
-	second      int64 // of the last annotation
+	second      int64 // last annotation
 	annotations int
 	buf         []byte
 }
@@ -160,9 +160,9 @@ type parser struct {
 // event reads a command, or everything from MULTI to EXEC. A SELECT alone is an event without
 // commands.
 //
-// A server that was killed while writing an event may leave its MULTI and the following commands
-// in the file, and continue after them when it is restarted. It has executed none of them. The
-// sign is a time or another MULTI within an event, where a server writes neither.
+// A server that was killed while writing an event may leave its MULTI and the following commands in
+// the file, and continue after them when it is restarted. It has executed none of them. The sign is
+// a time or another MULTI within an event, where a server writes neither.
 func (p *parser) event() (Event, error) {
 	var e Event
 	for first, open := true, false; ; first = false {
@@ -179,8 +179,7 @@ func (p *parser) event() (Event, error) {
 		}
 		switch c[0] {
 		case "SELECT":
-			// All our keys are in database 0. Keys of the same name in another would be mixed up with
-			// them.
+			// Keys of the same name in another database would be mixed up with ours.
 			if len(c) != 2 || c[1] != "0" {
 				return Event{}, fmt.Errorf("%v: only database 0 is understood", c)
 			}
@@ -227,8 +226,8 @@ func (p *parser) command() (Command, error) {
 	}
 }
 
-// bulk reads a word. A long history repeats the same short words over and over: keys, instances,
-// IMEIs. Each is kept once.
+// bulk keeps each word once: a long history repeats the same keys, instances and IMEIs over and
+// over.
 func (p *parser) bulk() (string, error) {
 	line, err := p.line()
 	if err != nil {
@@ -251,7 +250,7 @@ func (p *parser) bulk() (string, error) {
 	return word, nil
 }
 
-// line returns a line that is valid until the next one is read.
+// line is valid until the next one is read.
 func (p *parser) line() ([]byte, error) {
 	line, err := p.r.ReadSlice('\n')
 	p.offset += int64(len(line))
@@ -273,7 +272,7 @@ func count(line []byte, mark byte) (int, error) {
 	return n, nil
 }
 
-// CopyPart copies a part of a history as [Read] reads it. The part may still be growing.
+// CopyPart copies a part, which may still be growing.
 func CopyPart(from, to string) error {
 	info, err := os.Stat(from)
 	if err != nil {
@@ -292,7 +291,7 @@ func CopyPart(from, to string) error {
 	return os.WriteFile(to, text, 0o644)
 }
 
-// Write writes a history as one part that [Read] reads.
+// Write makes one part.
 func Write(path string, h History) error {
 	file, err := os.Create(path)
 	if err != nil {

@@ -11,18 +11,17 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Keyspace is the model that a history is played into: the state that a reader of the server
-// would have seen at an instant. A key whose time is up exists until the history deletes it, as
-// it does for a script.
+// Keyspace is the model that a history is played into. A key whose time is up exists until the
+// history deletes it, as it does for a script.
 type Keyspace struct {
 	Strings map[string]string
 	Hashes  map[string]map[string]string
 	Sets    map[string]map[string]struct{}
-	Streams map[string]string    // the newest id; entries are not kept
+	Streams map[string]string    // newest id; entries are not kept
 	Expiry  map[string]time.Time // of strings
 }
 
-// NewKeyspace returns an empty model.
+// NewKeyspace is empty.
 func NewKeyspace() *Keyspace {
 	k := &Keyspace{}
 	k.clear()
@@ -37,7 +36,7 @@ func (k *Keyspace) clear() {
 	k.Expiry = make(map[string]time.Time)
 }
 
-// Exists reports whether a key of any type exists.
+// Exists is for a key of any type.
 func (k *Keyspace) Exists(key string) bool {
 	_, s := k.Strings[key]
 	_, h := k.Hashes[key]
@@ -46,8 +45,8 @@ func (k *Keyspace) Exists(key string) bool {
 	return s || h || t || x
 }
 
-// Apply plays one command. It fails on an unknown command, because no conclusion from the history
-// would be reliable then. It ignores commands on foreign keys.
+// Apply plays one command, unless its key is foreign. It fails on an unknown command, because no
+// conclusion from the history would be reliable then.
 func (k *Keyspace) Apply(c Command, l registry.Layout) error {
 	switch c[0] {
 	case "FLUSHALL", "FLUSHDB", LifeCommand:
@@ -73,7 +72,7 @@ func (k *Keyspace) Apply(c Command, l registry.Layout) error {
 	return nil // a foreign key
 }
 
-// ours reports whether a key is one of the Layout's, or one that lease derives from it.
+// ours are the Layout's keys, and those that lease derives from them.
 func ours(l registry.Layout, key string) bool {
 	switch key {
 	case l.Registry(), l.Roster(), l.Lease(), EpochKey(l.Lease()), l.Witness(), l.Paused(), l.Log():
@@ -87,8 +86,7 @@ func EpochKey(lease string) string { return "{" + lease + "}:epoch" }
 
 var errArguments = errors.New("history: arguments not understood")
 
-// effects has every command that the services write with, in the form in which the server records
-// it.
+// effects has every command that the services write with, as the server records it.
 var effects = map[string]func(k *Keyspace, key string, args []string) error{
 	"DEL":    (*Keyspace).del,
 	"UNLINK": (*Keyspace).del,

@@ -9,8 +9,7 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// c1: at each eviction the owner's heartbeat is absent and the entry names the owner judged (S1).
-// The same holds for commands answered on behalf of an instance.
+// c1 (S1) also judges commands answered on behalf of an instance.
 type c1 struct{ passive }
 
 func (c1) before(m *moment) {
@@ -32,14 +31,14 @@ func (c1) before(m *moment) {
 	}
 }
 
-// c2: no entry of a live socket is evicted while its owner has refreshed within the last TTL (S1).
+// c2 is S1.
 type c2 struct {
 	passive
-	beat  map[string]time.Time // by instance: the last refresh
-	lives map[string]time.Time // by instance: when that refresh runs out
-	// by instance: its heartbeat was deleted by hand, and it has not beaten since
+	beat  map[string]time.Time // last refresh by instance
+	lives map[string]time.Time // when that runs out
+	// instances whose heartbeat was deleted by hand and that have not beaten since
 	byHand  map[string]bool
-	mourned map[string]time.Time // by IMEI: false deaths not healed yet
+	mourned map[string]time.Time // false deaths not healed, by IMEI
 }
 
 func newC2() *c2 {
@@ -74,8 +73,8 @@ func (c *c2) before(m *moment) {
 				imei, owner, m.now.Sub(beat))
 			continue
 		}
-		// An owner beats unless something prevents it. If nothing did and it is silent, that is as much
-		// a fault as a janitor that sweeps too early.
+		// An owner beats unless something prevents it. If nothing did and it is silent, that is as
+		// much a fault as a janitor that sweeps too early.
 		interval, _ := m.facts.heartbeat(owner)
 		if beat, ok := c.beat[owner]; ok && m.late.of(owner).within(beat.Add(-interval), m.now) == 0 {
 			m.violation("C2", "entry %s gone: its socket at %s is open, which has not refreshed for %s, "+
@@ -87,7 +86,6 @@ func (c *c2) before(m *moment) {
 	}
 }
 
-// refreshes records how long an instance counts as alive, if that changed.
 func (c *c2) refreshes(m *moment, id, until string) {
 	_, ttl := m.facts.heartbeat(id)
 	end := m.now.Add(ttl)
@@ -129,17 +127,17 @@ func (c *c2) struck(m *moment) {
 	}
 }
 
-// c3: any change other than an eviction is the owner's own (S2, S5, L2).
+// c3 is S2, S5 and L2.
 type c3 struct {
 	passive
 	token   map[string]string    // by instance: boot token of the newest beat
-	booted  map[string]time.Time // by instance: when that token appeared
-	beat    map[string]time.Time // by instance: the last beat
-	written map[string]time.Time // by IMEI: the last write of its entry
-	strays  map[stray]bool       // entries written by hand
+	booted  map[string]time.Time // when that token appeared
+	beat    map[string]time.Time // last beat by instance
+	written map[string]time.Time // last write by IMEI
+	strays  map[stray]bool       // written by hand
 }
 
-// stray is an entry that the harness wrote.
+// stray is the harness' entry.
 type stray struct{ imei, instance string }
 
 func newC3() *c3 {
@@ -153,7 +151,8 @@ func newC3() *c3 {
 func (c *c3) before(m *moment) {
 	l, cmd := m.facts.Layout, m.command
 	if id, token := m.beats(); id != "" {
-		// Tokens have one width, so they compare as strings. The server forgets a token that expired.
+		// Tokens have one width, so they compare as strings. The server forgets a token that
+		// expired.
 		if _, before, _ := strings.Cut(m.state.Strings[cmd[1]], "/"); token < before {
 			m.violation("C3", "instance %s beats with boot token %s while a newer life's, %s, stands",
 				id, token, before)
@@ -221,8 +220,8 @@ func (m *moment) asserts(instance string) bool {
 	})
 }
 
-// takes judges the removal of an entry by anybody but a janitor. The index that it is removed
-// from identifies the remover.
+// takes judges a removal by anybody but a janitor. The index that it is removed from identifies the
+// remover.
 func (c *c3) takes(m *moment, imei string) {
 	owner := m.owner(imei)
 	if owner == "" {
@@ -266,8 +265,8 @@ func (c *c3) takes(m *moment, imei string) {
 		imei, owner)
 }
 
-// killed returns the time of an instance's death by kill, once nothing it sent can land any more.
-// It returns zero if there is none, or if somebody has beaten under its id since.
+// killed returns the time of an instance's death by kill, once nothing it sent can land any more,
+// unless somebody has beaten under its id since.
 func (c *c3) killed(m *moment, instance string) (at time.Time) {
 	for i := range m.facts.Deaths {
 		d := &m.facts.Deaths[i]
@@ -279,7 +278,6 @@ func (c *c3) killed(m *moment, instance string) (at time.Time) {
 	return at
 }
 
-// after rejects removals from the roster of anybody that lives or whose index is still needed.
 func (c *c3) after(m *moment) {
 	for _, cmd := range m.event.Commands {
 		if cmd[0] != "SREM" || cmd[1] != m.facts.Layout.Roster() {

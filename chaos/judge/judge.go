@@ -10,12 +10,12 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// Violation is one forbidden event in a history.
+// Violation is a forbidden event.
 type Violation struct {
 	Check  string // C1 … C9, or "history": an assumption of the judge itself
 	At     time.Time
-	Part   int   // of the history, from 0
-	Offset int64 // of the event, in the part
+	Part   int   // from 0
+	Offset int64 // in the part
 	What   string
 }
 
@@ -23,25 +23,24 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s at %s, part %d, byte %d: %s", v.Check, clock(v.At), v.Part+1, v.Offset, v.What)
 }
 
-// moment is a check's view: an event, one of its commands, and the state just before that
-// command.
+// moment is an event, one of its commands, and the state just before that command.
 type moment struct {
 	facts   *Facts
 	late    *late
 	sockets map[string][]*Socket // by IMEI
 	state   *history.Keyspace
-	now     time.Time // the event did not happen before
+	now     time.Time // it did not happen before
 	until   time.Time // nor after
 	event   *history.Event
-	life    bool            // the event begins a new life of the server
-	fault   string          // the harness' fault, if the event is one
+	life    bool            // begins a new life of the server
+	fault   string          // the harness', if it is one
 	record  *record         // of the log, in this event
 	command history.Command // nil after the whole event
-	changes []change        // of entries, by the event's commands so far
+	changes []change        // of entries, so far
 	verdict *Verdict
 }
 
-// change is a change of an entry. "" names nobody.
+// change is of an entry. "" names nobody.
 type change struct{ imei, from, to string }
 
 func (m *moment) violation(check, format string, args ...any) {
@@ -66,11 +65,10 @@ func (m *moment) deletes(key string) bool {
 	return false
 }
 
-// evicts reports whether the present command removes entries under a log record of a batch.
+// evicts: the command removes entries under a log record of a batch.
 func (m *moment) evicts() bool { return m.record != nil && m.record.n > 0 && m.takesEntries() }
 
-// answers reports whether the present command removes a dead instance's commands under a log
-// record of a batch.
+// answers: it removes a dead instance's commands under such a record.
 func (m *moment) answers() bool {
 	return m.record != nil && m.record.n > 0 &&
 		m.command[0] == "XDEL" && strings.HasPrefix(m.key(), m.facts.outbound(""))
@@ -94,8 +92,7 @@ func (m *moment) takesEntries() bool {
 	return m.command[0] == "HDEL" && m.key() == m.facts.Layout.Registry()
 }
 
-// beats returns the instance whose heartbeat the present command writes, and its boot token; ""
-// if there is none.
+// beats returns whose heartbeat the command writes, and its boot token.
 func (m *moment) beats() (id, token string) {
 	id, is := m.heartbeatOf(m.key())
 	if !is || m.command[0] != "SET" {
@@ -109,8 +106,7 @@ func (m *moment) heartbeatOf(key string) (id string, is bool) {
 	return strings.CutPrefix(key, m.facts.Layout.Heartbeat(""))
 }
 
-// witnesses reports whether the witness writes a field in this event: "last" at each tick,
-// "since" at each hold.
+// witnesses: the witness writes "last" at each tick, "since" at each hold.
 func (m *moment) witnesses(field string) bool {
 	return slices.ContainsFunc(m.event.Commands, func(c history.Command) bool {
 		return c[0] == "HSET" && c[1] == m.facts.Layout.Witness() && history.Option(c[2:], field) != ""
@@ -132,10 +128,9 @@ func (m *moment) reason() string { return m.state.Hashes[m.facts.Layout.Witness(
 
 func (m *moment) entries() map[string]string { return m.state.Hashes[m.facts.Layout.Registry()] }
 
-// owner returns the instance that an entry names, "" if the entry is absent.
 func (m *moment) owner(imei string) string { return m.entries()[imei] }
 
-// liveSocket returns a device's socket on an instance that is certainly open, or nil.
+// liveSocket is certainly open.
 func (m *moment) liveSocket(imei, instance string) *Socket {
 	for _, s := range m.sockets[imei] {
 		if s.Instance == instance && s.LiveAt(m.now) && s.LiveAt(m.until) {
@@ -188,13 +183,12 @@ func (m *moment) noteLife(last map[string]string) {
 	}
 }
 
-// A check watches a history. Its methods are called for every moment, and report through
-// moment.violation.
+// check is called for every moment, and reports through moment.violation.
 type check interface {
 	before(*moment) // each command
 	after(*moment)  // each event
-	// struck is called in place of both after a fault of the harness or the start of a new life of
-	// the server. Nobody is judged by these, but a check may have to take them into account.
+	// in place of both after a fault of the harness or at the start of a new life of the server:
+	// nobody is judged by these, but a check may have to take them into account
 	struck(*moment)
 	end(*moment) // of the history
 }
@@ -206,8 +200,8 @@ func (passive) after(*moment)  {}
 func (passive) struck(*moment) {}
 func (passive) end(*moment)    {}
 
-// Judge plays a history and returns what the checks C1 to C6, C8 and C9 find in it. It depends on
-// nothing else, so that old runs can be judged again.
+// Judge returns what the checks C1 to C6, C8 and C9 find. It depends on nothing else, so that old
+// runs can be judged again.
 func Judge(h history.History, f Facts) *Verdict {
 	v := &Verdict{Final: history.NewKeyspace(), facts: &f}
 	m := &moment{facts: &f, late: newLate(&f), state: v.Final, verdict: v, sockets: make(map[string][]*Socket)}

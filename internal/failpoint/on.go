@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	folder = os.Getenv(Folder) // empty: no point ever acts
+	folder = os.Getenv(Folder) // empty: no point acts
 
 	mu     sync.Mutex       // one hit at a time looks for an order
 	passed = map[Name]int{} // hits that met an order for a later one
@@ -102,7 +102,7 @@ func take(name Name) (order, bool) {
 	if passed[name]++; passed[name] < o.at {
 		return order{}, false
 	}
-	// Gone: withdrawn, or taken by a process that shares the folder.
+	// Withdrawn, or taken by a process that shares the folder.
 	if err := os.Rename(path, path+".claimed"); os.IsNotExist(err) {
 		return order{}, false
 	} else {
@@ -134,7 +134,7 @@ func kill() {
 	select {}
 }
 
-// put writes a file that nobody can read half written.
+// put's file cannot be read half written.
 func put(name Name, suffix string, text []byte) {
 	path := filepath.Join(folder, string(name)+suffix)
 	check(os.WriteFile(path+".new", text, 0o644))

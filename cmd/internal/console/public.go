@@ -11,8 +11,7 @@ import (
 	"github.com/sourcegraph/conc"
 )
 
-// public separates the program's own requests from the operator's: HTTPConfig.Addr then has only
-// these and health.
+// public has the program's own requests and health, apart from the operator's.
 func (s *HTTP) public() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, handler := range s.cfg.Routes {
@@ -29,7 +28,7 @@ type front struct {
 	http *http.Server
 }
 
-// listen opens the listeners, HTTP_ADDR first.
+// listen opens HTTP_ADDR first.
 func (s *HTTP) listen(ctx context.Context) error {
 	open := func(setting, addr string, handler http.Handler) error {
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
@@ -50,9 +49,9 @@ func (s *HTTP) listen(ctx context.Context) error {
 	return open("OPERATOR_ADDR", s.cfg.OperatorAddr, s.operator)
 }
 
-// once closes the connection after a chunked request. If it also had a Content-Length, which is
-// no longer visible here, a gateway may see its end elsewhere: the bytes after it would be a
-// request that the gateway has not inspected (RFC 9112, section 6.1).
+// once closes the connection after a chunked request. If it also had a Content-Length, which is no
+// longer visible here, a gateway may see its end elsewhere: the bytes after it would be a request
+// that the gateway has not inspected (RFC 9112, section 6.1).
 func once(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 {
@@ -70,7 +69,7 @@ func (s *HTTP) server(handler http.Handler) *http.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    mostHeader,
-		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug), // faults of peers
+		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug), // peers' faults
 	}
 	bound(server, s.cfg.MaxConns)
 	return server
@@ -79,18 +78,18 @@ func (s *HTTP) server(handler http.Handler) *http.Server {
 // Addr is HTTP_ADDR as bound.
 func (s *HTTP) Addr() string { return s.fronts[0].ln.Addr().String() }
 
-// OperatorAddr is the address of status, page and admin, as bound.
+// OperatorAddr is where status, page and admin are, as bound.
 func (s *HTTP) OperatorAddr() string { return s.fronts[len(s.fronts)-1].ln.Addr().String() }
 
-// Close closes the listeners, if Run has not.
+// Close is for when Run has not begun.
 func (s *HTTP) Close() {
 	for _, f := range s.fronts {
 		_ = f.ln.Close()
 	}
 }
 
-// serve answers at each listener until ctx ends or one fails. Requests end with ctx too, or a
-// requested sweep would outlast it.
+// serve returns when ctx ends or a listener fails. Requests end with ctx too, or a requested sweep
+// would outlast it.
 func (s *HTTP) serve(ctx context.Context) error {
 	serving, failed := context.WithCancel(ctx)
 	defer failed()

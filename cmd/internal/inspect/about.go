@@ -14,13 +14,13 @@ import (
 // About is a replica's description of itself, under guard.Layout.About. Missing fields are unknown:
 // programs of other versions may write others.
 type About struct {
-	Boot     string `json:"boot"` // of the life that wrote it
+	Boot     string `json:"boot"`
 	Program  string `json:"program"`
 	Version  string `json:"version"`
 	Address  string `json:"address"`
 	Interval string `json:"interval"`
 	TTL      string `json:"ttl"`
-	// Registered counts this life's registrations.
+	// Registered is of this life.
 	Registered uint64 `json:"registered,omitempty"`
 	// Passes are a leader's last ones, UnderWay those that run for more than a second.
 	Passes   []janitor.Report   `json:"passes,omitempty"`
@@ -35,7 +35,7 @@ func (a About) of(h Heartbeat) bool {
 
 func (a About) replica(id string) Replica {
 	p := Replica{Instance: id, Version: a.Version, Address: a.Address, Passes: a.Passes}
-	p.Interval, _ = time.ParseDuration(a.Interval) // zero, unknown, if invalid
+	p.Interval, _ = time.ParseDuration(a.Interval)
 	p.TTL, _ = time.ParseDuration(a.TTL)
 	return p
 }
@@ -53,8 +53,7 @@ func (h Heartbeat) settings(now time.Time, a About) (ttl, interval time.Duration
 
 const longestAbout = 16 << 10
 
-// mostAbouts bounds the bytes of one reading, except for its last page. Real descriptions have less
-// than 1 KiB, a leader's a few.
+// mostAbouts bounds the bytes of one reading. Real ones have less than 1 KiB, a leader's a few.
 const mostAbouts = 1 << 20
 
 const aboutPage = 100

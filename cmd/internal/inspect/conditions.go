@@ -20,15 +20,10 @@ type answer struct {
 	sentence string
 }
 
-// inEach returns the sentence of the first partition that answers no, or of the only one.
 func (r *Reader) inEach(
 	ctx context.Context, ask func(*Reader, context.Context) (bool, string, error), all string,
 ) (bool, string, error) {
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return false, "", err
-	}
-	to, err := r.reach(ctx, parts)
+	parts, to, err := r.reachParts(ctx)
 	if err != nil {
 		return false, "", err
 	}
@@ -120,7 +115,6 @@ func (r *Reader) ConvergedTo(ctx context.Context, atLeast int) (bool, string, er
 	return true, sentence, nil
 }
 
-// evictedLately reads back as far as Status.
 func (r *Reader) evictedLately(ctx context.Context, parts []*Reader) (n int, err error) {
 	now, err := parts[0].now(ctx)
 	if err != nil {

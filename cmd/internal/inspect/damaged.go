@@ -19,7 +19,6 @@ type Damaged struct {
 	follows string
 }
 
-// types has the severity and consequence of a wrong type for each key.
 func (r *Reader) types() []Damaged {
 	k := r.keys
 	return []Damaged{
@@ -34,7 +33,6 @@ func (r *Reader) types() []Damaged {
 	}
 }
 
-// damaged includes the fleet's own keys if their server answers.
 func (r *Reader) damaged(ctx context.Context, fleet bool) (found []Damaged, err error) {
 	types := r.types()
 	if !fleet {

@@ -26,23 +26,22 @@ type Check struct {
 	Sentence string `json:"sentence"`
 }
 
-// Diagnosis is the result of Doctor.
+// Diagnosis is Doctor's.
 type Diagnosis struct {
 	OK     bool    `json:"ok"`
 	Checks []Check `json:"checks"`
 }
 
-// patient is the subject of a check.
 type patient struct {
 	*Reader
 	server Server
 	status Status // for one partition, with its own leader, hold and witness
 
-	expect int    // living replicas; 0: not known
-	of     []int  // partitions that it represents
-	master string // their server's address, on a Redis Cluster
+	expect int // living replicas; 0: not known
+	of     []int
+	master string // on a Redis Cluster: an address
 	fleet  *Reader
-	// fleetAway: the server of the fleet's own keys does not answer.
+	// The server of the fleet's own keys does not answer.
 	fleetAway bool
 	servers   []*patient
 }
@@ -92,11 +91,7 @@ func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 			return Diagnosis{}, fmt.Errorf("inspect: ping: %w", err) // a refused PING has its own line
 		}
 	}
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return Diagnosis{}, err
-	}
-	to, err := r.reach(ctx, parts)
+	parts, to, err := r.reachParts(ctx)
 	if err != nil {
 		return Diagnosis{}, err
 	}
@@ -111,7 +106,7 @@ func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 	for _, u := range to.unread {
 		d.Checks = append(d.Checks, Check{"server", Wrong, u.Sentence() + "; start it, or promote a replica of it"})
 	}
-	if len(parts) == 1 { // otherwise to.unread has them
+	if len(parts) == 1 {
 		for _, text := range r.Away(ctx) {
 			d.Checks = append(d.Checks, Check{"server", Wrong, text + "; start it, or promote a replica of it"})
 		}
@@ -148,7 +143,7 @@ func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 	return d, ctx.Err()
 }
 
-// checkOf names the check of a problem with another name.
+// checkOf names a problem's check, if that is another name.
 var checkOf = map[string]string{
 	"nobody_leads": "leader", "leader_silent": "leader", "term_not_begun": "leader", "lease_without_ttl": "lease",
 	"log_lost": "log", "unheard": "witness", "cut": "roster", "silent": "heartbeats", "silent_in": "heartbeats",

@@ -117,7 +117,6 @@ func checkPartitions(_ context.Context, p *patient) (found, error) {
 	return fine("%d, as %s says; %s", of.Count, p.fleet.keys.Partitions(), or(few(texts), "nobody leads any"))
 }
 
-// uneven is how many partitions beyond its share a master may have.
 const uneven = 1
 
 func checkMasters(ctx context.Context, p *patient) (found, error) {

@@ -137,7 +137,6 @@ func missing(user string, command []string) Check {
 	}
 }
 
-// pattern returns ACL SETUSER's rule for a command's key or channel.
 func pattern(command, on string) string {
 	key, named := strings.CutPrefix(on, " on ")
 	if !named {
@@ -147,7 +146,7 @@ func pattern(command, on string) string {
 	if command == "publish" || command == "subscribe" {
 		mark = "&"
 	}
-	if id, ok := strings.CutSuffix(key, ":x"); ok { // an instance's
+	if id, ok := strings.CutSuffix(key, ":x"); ok {
 		key = id + ":*"
 	}
 	return " '" + mark + key + "'"

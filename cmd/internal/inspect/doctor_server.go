@@ -256,7 +256,6 @@ func checkDatabase(ctx context.Context, p *patient) (found, error) {
 // divided is ingest's, in partitions.
 var divided = guard.Layout{Prefix: "{rollcall}:"}
 
-// beside returns the number of partitions of a divided fleet beside this undivided one.
 func (p *patient) beside(ctx context.Context) int {
 	if p.keys.Prefix != "" || p.fleetAway {
 		return 0

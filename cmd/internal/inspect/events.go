@@ -8,25 +8,21 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
-// Event is an event of a fleet's past.
+// Event is one of a fleet's past.
 type Event struct {
 	timeline.Event
 	// Lasted is how long a hold, a pause or a silence lasted; "": so far, or unknown.
 	Lasted string `json:"lasted,omitempty"`
 }
 
-// mostPast bounds Events: the timeline's stream has about a thousand, the eviction log the rest.
+// mostPast: the timeline's stream has about a thousand, the eviction log the rest.
 const mostPast = 25 * mostEvents
 
 // Events returns what happened since then, oldest first, as far back as Redis keeps it: terms and
 // evictions from the eviction log, and about a thousand deaths, goodbyes, holds and pauses. With an
 // [UnreadError], or if this user may not read them, it lacks what could not be read.
 func (r *Reader) Events(ctx context.Context, since time.Time) ([]Event, error) {
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	to, err := r.reach(ctx, parts)
+	parts, to, err := r.reachParts(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -10,23 +10,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// faultsKey is the gateways' hash of each device's last fault.
 const faultsKey = "telemetry:teltonika:faults"
 
 // longestFault exceeds what gateways store.
 const longestFault = 4096
 
-// Fault is what was last wrong with what a device sent.
+// Fault is what a device last sent wrong.
 type Fault struct {
 	At    time.Time `json:"at"`
 	Kind  string    `json:"kind"`
 	Error string    `json:"error"`
-	Bytes string    `json:"bytes"` // hex, of the frame's beginning
+	Bytes string    `json:"bytes"` // hex of the frame's beginning
 	Peer  string    `json:"peer"`
 }
 
-// fault returns nil if there is none, or this user may not see it. unknown ends a sentence if its
-// key is on another server of a Redis Cluster, which does not answer.
+// fault's unknown ends a sentence if the key is on another server of a Redis Cluster, which does
+// not answer.
 func (r *Reader) fault(ctx context.Context, imei string) (f *Fault, unknown string, err error) {
 	within, cancel := ctx, context.CancelFunc(func() {})
 	if r.single {

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Record of the eviction log is an evicted batch, or the beginning of a term.
+// Record is an evicted batch, or the beginning of a term.
 type Record struct {
 	ID string `json:"id"` // <epoch>-<n>, in its partition
 	// Partition is nil if there is only one.
@@ -23,19 +23,18 @@ type Record struct {
 	At     time.Time `json:"at,omitzero"`
 	Epoch  uint64    `json:"epoch"`
 	Leader string    `json:"leader"`
-	// Term is the lease's token if the record begins a term; the fields below are then empty.
+	// Term is the lease's token where a term begins; the fields below are then empty.
 	Term    string   `json:"term,omitempty"`
 	Owner   string   `json:"owner,omitempty"`
 	Sweep   string   `json:"sweep,omitempty"`
 	Count   int      `json:"count"`
-	Reowned int      `json:"reowned,omitempty"` // items kept because they named somebody else
+	Reowned int      `json:"reowned,omitempty"` // kept: they named somebody else
 	Items   []string `json:"items,omitempty"`
 }
 
 // meanwhile exceeds the duration of a reading, whose clock is read first.
 const meanwhile = 10 * time.Second
 
-// began is empty if an epoch is well ahead of the clock.
 func began(epoch uint64, now time.Time) (t time.Time) {
 	at := time.UnixMicro(int64(epoch))
 	switch {
@@ -49,7 +48,7 @@ func began(epoch uint64, now time.Time) (t time.Time) {
 
 func epochOf(id string) uint64 {
 	epoch, _, _ := strings.Cut(id, "-")
-	n, _ := strconv.ParseUint(epoch, 10, 64) // 0 if it is not a number
+	n, _ := strconv.ParseUint(epoch, 10, 64)
 	return n
 }
 
@@ -80,7 +79,6 @@ func (r *Reader) record(m redis.XMessage, now time.Time) Record {
 	return rec
 }
 
-// itemFields are those of the project's sweeps.
 var itemFields = []string{"imeis", "keys", "intents", "mitras", "commands"}
 
 // logPage is about a megabyte at most, with the default batch.
@@ -107,7 +105,7 @@ func (r *Reader) newest(ctx context.Context, from string, size int, now time.Tim
 	}
 }
 
-// newest merges these partitions' logs, newest first, from these records on; nil: the newest.
+// newest merges logs, newest first, from these ids on; nil: from the end.
 func newest(ctx context.Context, parts []*Reader, from []string, now time.Time) iter.Seq2[Record, error] {
 	if len(parts) == 1 {
 		return parts[0].newest(ctx, "+", logPage, now)
@@ -158,7 +156,7 @@ type source struct {
 	next func() (Record, error, bool)
 }
 
-// Filter has empty fields for all.
+// Filter selects records; empty fields match all.
 type Filter struct {
 	Owner, Sweep string
 	Since        time.Time
@@ -178,11 +176,7 @@ func (r *Reader) Log(ctx context.Context, f Filter) ([]Record, error) {
 // LogUpTo also returns the end of the log, for LogAfter. With an [UnreadError] the records are
 // those of the partitions that answer.
 func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end string, err error) {
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	to, err := r.reach(ctx, parts)
+	parts, to, err := r.reachParts(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -224,7 +218,7 @@ func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end s
 
 const endOf = " "
 
-// unreadEnd: its server did not answer. The log is followed from the server's return on.
+// unreadEnd is of a log whose server did not answer. It is followed from the server's return on.
 const unreadEnd = "?"
 
 func newestID(ctx context.Context, part *Reader) (string, error) {
@@ -243,11 +237,7 @@ func newestID(ctx context.Context, part *Reader) (string, error) {
 func (r *Reader) LogAfter(
 	ctx context.Context, end string, f Filter,
 ) (records []Record, newEnd string, err error) {
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return nil, end, err
-	}
-	to, err := r.reach(ctx, parts)
+	parts, to, err := r.reachParts(ctx)
 	if err != nil {
 		return nil, end, err
 	}

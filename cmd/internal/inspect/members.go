@@ -13,13 +13,13 @@ import (
 
 // Member is a server of Redis, as it describes itself.
 type Member struct {
-	Server string // address
-	Info   string // INFO
-	Config string // settings that hold no secret, a line each; "": this user may not ask
-	Error  string // if it did not answer
+	Server string
+	Info   string
+	Config string // settings, a line each; "": this user may not ask
+	Error  string
 }
 
-// harmless settings are no secrets, and hold none.
+// harmless settings hold no secrets.
 var harmless = []string{
 	"activedefrag", "appendfsync", "appendonly", "busy-reply-threshold", "client-output-buffer-limit",
 	"cluster-allow-reads-when-down", "cluster-node-timeout", "cluster-replica-validity-factor",

@@ -21,15 +21,15 @@ type Partitions struct {
 	Count   int     `json:"count"`
 	Leaders []Leads `json:"leaders"`
 	Unled   []int   `json:"unled,omitempty"`
-	// Unheard: nobody observes Redis there.
+	// Unheard are observed by nobody.
 	Unheard []int           `json:"unheard,omitempty"`
 	Holds   []PartitionHold `json:"holds,omitempty"` // by reason; a pause holds all
-	Worst   int             `json:"worst"`           // Witness and Hold describe it
-	Largest int             `json:"largest"`         // has the most entries
+	Worst   int             `json:"worst"`           // of Witness and Hold
+	Largest int             `json:"largest"`         // by entries
 	Most    int64           `json:"most_entries"`
 	// Looked is in how many the instances were read, if not in all. Devices are then unknown.
 	Looked int `json:"looked,omitempty"`
-	// Unread: the server does not answer. Nothing else counts them.
+	// Unread are on servers that do not answer. Nothing else counts them.
 	Unread []int `json:"unread,omitempty"`
 
 	forever []int // lease never expires
@@ -185,7 +185,6 @@ func (r *Reader) really(ctx context.Context, n int) int {
 	return n
 }
 
-// overwritten reports a number that is not the fleet's, as last found.
 func (r *Reader) overwritten(parts int) *Problem {
 	n := r.foreign.Load()
 	if n == 0 {
@@ -197,7 +196,7 @@ func (r *Reader) overwritten(parts int) *Problem {
 		"a-key-that-somebody-overwrote"}
 }
 
-// count's call is bounded on a Redis Cluster: others may answer if this server does not.
+// count is bounded on a Redis Cluster: others may answer if this server does not.
 func (r *Reader) count(ctx context.Context) (int, error) {
 	if _, ok := r.client.(*redis.ClusterClient); ok {
 		var cancel context.CancelFunc

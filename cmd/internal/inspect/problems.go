@@ -9,7 +9,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Problem is what is wrong with a fleet, or worth knowing, and the remedy.
+// Problem is a fault, or worth knowing, with its remedy.
 type Problem struct {
 	// Name is fixed while the problem lasts; the sentence may count down.
 	Name     string `json:"name"`
@@ -20,7 +20,7 @@ type Problem struct {
 	Runbook string `json:"runbook,omitempty"`
 }
 
-// Problems has the worst first. It is never nil.
+// Problems has the worst first, and is never nil.
 func (s Status) Problems() []Problem {
 	wrong, warnings := []Problem{}, []Problem{}
 	if s.Partitions != nil {
@@ -143,7 +143,7 @@ const logLost = "The eviction log is lost: nobody can tell what was evicted befo
 const logLostDo = "Find what deleted it: DEL, or a maxmemory-policy that evicts keys. " +
 	"Sweeping goes on, and the next eviction or term begins a new log."
 
-// LogLost reports whether somebody leads and the eviction log, which had that term, is gone.
+// LogLost reports whether the eviction log, which had the present term, is gone.
 func (s Status) LogLost() bool {
 	return s.Leader != nil && s.Leader.LogLost || s.Partitions != nil && len(s.Partitions.logLost) > 0
 }

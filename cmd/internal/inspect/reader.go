@@ -22,10 +22,10 @@ type Reader struct {
 	client redis.UniversalClient
 	keys   guard.Layout
 
-	divided atomic.Pointer[[]*Reader] // a partition each, as last found
-	foreign atomic.Int64              // a number that somebody overwrote the partitions' with; 0: none
+	divided atomic.Pointer[[]*Reader] // one per partition
+	foreign atomic.Int64              // the number that somebody overwrote theirs with; 0: none
 	number  int
-	single  bool        // of one partition only
+	single  bool        // of one partition
 	whole   atomic.Bool // this user may GET, but not GETRANGE
 }
 
@@ -58,7 +58,7 @@ func (r *Reader) now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// nowSoon is bounded where other partitions may answer although this one does not.
+// nowSoon is bounded: other partitions may answer although this one does not.
 func (r *Reader) nowSoon(ctx context.Context) (time.Time, error) {
 	if r.single {
 		var cancel context.CancelFunc
@@ -85,8 +85,8 @@ func exec(ctx context.Context, p redis.Pipeliner, what string) error {
 // Heartbeat is an instance's.
 type Heartbeat struct {
 	Alive     bool
-	Beat      time.Time     // when written; zero: not in the value
-	Boot      time.Time     // when this life began; zero: not in the value
+	Beat      time.Time     // zero: not in the value
+	Boot      time.Time     // this life's begin; zero: not in the value
 	ExpiresIn time.Duration // 0: never
 }
 
@@ -140,8 +140,7 @@ func (r *Reader) beginning(
 	return p.GetRange(ctx, key, 0, longest-1)
 }
 
-// readsWhole reports whether to try again: an older list of rights has no GETRANGE, and from now on
-// strings are read as a whole.
+// readsWhole reports whether to try again: older lists of rights have no GETRANGE.
 func (r *Reader) readsWhole(err error) bool {
 	return Refused(err) && r.whole.CompareAndSwap(false, true)
 }

@@ -19,7 +19,6 @@ func Refused(err error) bool {
 		(strings.HasPrefix(answer.Error(), "NOPERM") || strings.HasPrefix(answer.Error(), "ERR unknown"))
 }
 
-// otherReply matches go-redis' errors about a reply that Redis never gives.
 var otherReply = regexp.MustCompile(`redis: (?:can't parse (?:.* reply: |reply=)?|invalid reply: )(".*")`)
 
 // NoRedis quotes the reply of a server that is not a Redis; "" for any other error.

@@ -17,16 +17,16 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// Status is the state of a fleet at one time.
+// Status is a fleet's state at one time.
 type Status struct {
 	Now       time.Time  `json:"now"`
 	Leader    *Leader    `json:"leader"`
-	Hold      *Hold      `json:"hold"` // null: none
+	Hold      *Hold      `json:"hold"`
 	Witness   Witness    `json:"witness"`
-	Heard     bool       `json:"heard"` // Redis is observed
+	Heard     bool       `json:"heard"`
 	Entries   int64      `json:"entries"`
 	Instances []Instance `json:"instances"`
-	Sweeps    []Last     `json:"sweeps"` // each one's last eviction
+	Sweeps    []Last     `json:"sweeps"` // last evictions
 	// Passes are the leader's last ones, UnderWay those that run for more than a second.
 	Passes   []janitor.Report   `json:"passes,omitempty"`
 	UnderWay []janitor.Progress `json:"under_way,omitempty"`
@@ -35,11 +35,11 @@ type Status struct {
 	// first, Hold and Witness those of the worst (but Witness.Evicted is the sum), and Heard means
 	// that each is observed.
 	Partitions *Partitions `json:"partitions,omitempty"`
-	// Cut is how many instances on rosters were not read.
+	// Cut instances on rosters were not read.
 	Cut int64 `json:"cut,omitempty"`
-	// Losses are those of the last ten minutes, the newest first.
+	// Losses are of the last ten minutes, the newest first.
 	Losses []Loss `json:"lost_lately,omitempty"`
-	// Overwritten: the number of partitions in Redis is not the fleet's.
+	// Overwritten is set if the number of partitions in Redis is not the fleet's.
 	Overwritten *Problem `json:"-"`
 	// Damaged keys are of the wrong type.
 	Damaged []Damaged `json:"damaged,omitempty"`
@@ -48,7 +48,7 @@ type Status struct {
 	Unreadable []string `json:"unreadable,omitempty"`
 	// Unread servers of a Redis Cluster do not answer. The other fields lack their part.
 	Unread []Unread `json:"unread,omitempty"`
-	// Unanswered replicas, each with the error.
+	// Unanswered are replicas, each with its error.
 	Unanswered []string `json:"unanswered,omitempty"`
 }
 
@@ -56,11 +56,11 @@ type Status struct {
 type Leader struct {
 	Instance string    `json:"instance"`
 	Since    time.Time `json:"since,omitzero"`
-	Epoch    uint64    `json:"epoch"`   // 0: its term has not begun yet, or has no number any more
-	Address  string    `json:"address"` // of its HTTP server, if known
-	// ExpiresIn is of the lease, if not renewed; "": never.
+	Epoch    uint64    `json:"epoch"` // 0: its term has not begun yet, or has no number any more
+	Address  string    `json:"address"`
+	// ExpiresIn is "" if the lease never expires.
 	ExpiresIn string `json:"expires_in"`
-	// LogLost: the eviction log, which had its term, is gone.
+	// LogLost means that the eviction log, which had its term, is gone.
 	LogLost bool `json:"log_lost,omitempty"`
 
 	silent bool
@@ -80,8 +80,8 @@ func (s Status) LeaderSilent() string {
 // Instance is a running replica, or one that left something.
 type Instance struct {
 	ID string `json:"id"`
-	// Devices is the size of its index, or without one the number of entries that name it; -1:
-	// unknown, because the registry is too large to count for this.
+	// Devices is the size of its index, or else the number of entries that name it; -1: unknown,
+	// because the registry is too large to count.
 	Devices   int64     `json:"devices"`
 	Alive     bool      `json:"alive"`
 	LastBeat  time.Time `json:"last_beat,omitzero"`
@@ -92,19 +92,19 @@ type Instance struct {
 	Program   string    `json:"program,omitempty"`
 	Version   string    `json:"version"`
 	Address   string    `json:"address"`
-	// BadIndex: of another type, and left alone.
+	// BadIndex is of another type, and left alone.
 	BadIndex bool `json:"bad_index,omitempty"`
-	// Old: a plain writer, without boot token or not on the roster: an owner that heals nothing.
+	// Old is a plain writer, without boot token or not on the roster, which heals nothing.
 	Old bool `json:"old,omitempty"`
-	// Differs describes settings that are not the fleet's, or the partitions without heartbeat.
+	// Differs describes settings unlike the fleet's, or the partitions without heartbeat.
 	Differs string `json:"differs,omitempty"`
-	// SilentIn lacks its heartbeat, and other partitions have one.
+	// SilentIn are partitions without its heartbeat, if others have one.
 	SilentIn []int `json:"silent_in,omitempty"`
 
 	life float64
 }
 
-// Life returns the share of the heartbeat's life that is left, 0 to 1; 0 also if unknown.
+// Life is the share of the heartbeat's life that is left, 0 to 1; 0 also if unknown.
 func (i Instance) Life() float64 { return i.life }
 
 // Late reports whether a living instance has missed a beat: the next one is due after an interval,
@@ -113,7 +113,7 @@ func (i Instance) Life() float64 { return i.life }
 func (s *Status) Late(i Instance) bool {
 	interval, err := time.ParseDuration(i.Interval)
 	if err != nil {
-		ttl, _ := time.ParseDuration(i.TTL) // 0, unknown, if invalid
+		ttl, _ := time.ParseDuration(i.TTL)
 		interval = ttl / 3
 	}
 	return i.Alive && interval > 0 && !i.LastBeat.IsZero() && s.Now.Sub(i.LastBeat) > interval*3/2 &&
@@ -148,8 +148,8 @@ type Server struct {
 	info map[string]string
 }
 
-// Status costs a few round trips, and one per thousand instances, in each partition. Of several
-// partitions, the heartbeats of as many are read as fit into mostBeats.
+// Status costs a few round trips, and one per thousand instances, in each partition. Of several,
+// the heartbeats of as many are read as fit into mostBeats.
 func (r *Reader) Status(ctx context.Context) (Status, error) { return r.Watch().Status(ctx) }
 
 func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
@@ -263,7 +263,7 @@ func (r *Reader) termOf(ctx context.Context, epoch uint64, now time.Time) (strin
 // countUpTo bounds the entries that Status reads to count owners without an index or roster entry.
 const countUpTo = 10 * pageSize
 
-// settle takes the majority's settings: the last to tick may be the odd one out.
+// settle prefers the majority's settings: the last to tick may be the odd one out.
 func (w *Witness) settle(beats map[string]beat, abouts map[string]About) {
 	var ttls, intervals []time.Duration
 	for id, b := range beats {
@@ -304,19 +304,17 @@ func most(all []time.Duration) time.Duration {
 // near allows for the precision of a heartbeat's TTL.
 func near(got, want time.Duration) bool { return (got - want).Abs() <= want/20 }
 
-// sampled is from a scan of the registry, or of its beginning.
 type sampled struct {
 	counted    map[string]int // by owner
 	unreadable []string       // up to mostUnreadable
-	whole      bool           // all were scanned
+	whole      bool
 }
 
 const mostUnreadable = 20
 
-// mostInstanceID is the leader's bound.
+// mostInstanceID is the leader's.
 const mostInstanceID = 256
 
-// judgeable owners can be instances.
 func judgeable(owner string) bool {
 	return owner != "" && len(owner) <= mostInstanceID && utf8.ValidString(owner) &&
 		!strings.ContainsFunc(owner, unicode.IsControl)
@@ -395,7 +393,7 @@ func (s Status) full() bool {
 	return !r.evicts() && (r.full() || !s.Heard && near)
 }
 
-// Full returns a sentence; "": the memory is not full.
+// Full is a sentence if the memory is full.
 func (s Status) Full() string {
 	if !s.full() {
 		return ""
@@ -408,7 +406,7 @@ func (s Status) Full() string {
 	return text
 }
 
-// Replica is a replica's description of itself.
+// Replica describes a replica.
 type Replica struct {
 	Instance, Version, Address string
 	Interval, TTL              time.Duration
@@ -416,7 +414,7 @@ type Replica struct {
 	Passes                     []janitor.Report
 }
 
-// elsewhere remarks on a replica that answers by HTTP and has no trace in this Redis.
+// elsewhere is for a replica that answers by HTTP.
 const elsewhere = "not in this Redis, or cut off from it"
 
 // Add adds a description.

@@ -22,7 +22,7 @@ type survey struct {
 	sweeps []Last
 	looks  []look
 	number int // of the last reading, from 1
-	next   int // partition
+	next   int
 }
 
 type look struct {
@@ -35,13 +35,13 @@ type look struct {
 	entries int64
 	damaged []Damaged
 
-	// the reading that read what follows; 0: none
+	// the reading; 0: none
 	read      int
-	beatsAt   time.Time // the server's clock at the heartbeats
+	beatsAt   time.Time // by the server's clock
 	sampledAt time.Time
 	sampled
 	roster  []string
-	cut     int64 // unread ids of the roster
+	cut     int64
 	beats   map[string]Heartbeat
 	indexes map[string]index
 }
@@ -55,7 +55,6 @@ func newSurvey(r *Reader, parts []*Reader) *survey {
 	return &survey{Reader: r, parts: parts, looks: make([]look, len(parts))}
 }
 
-// read takes now, the server's clock, for a single partition.
 func (s *survey) read(
 	ctx context.Context, to reached, now time.Time,
 	abouts func(ctx context.Context, ids []string) (map[string]About, error),
@@ -332,11 +331,11 @@ func (s *survey) partitions(worst int) *Partitions {
 }
 
 type beat struct {
-	Heartbeat           // of the first partition with one
-	now       time.Time // that server's clock, when it was read
+	Heartbeat           // the first
+	now       time.Time // its server's clock
 	any       bool
-	oldest    time.Time     // last beat, where that is oldest
-	least     time.Duration // shortest life left; 0: never expires
+	oldest    time.Time     // last beat, at the oldest
+	least     time.Duration // life left; 0: never expires
 	silentIn  []int
 }
 

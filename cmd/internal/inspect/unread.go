@@ -18,17 +18,17 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/keyless"
 )
 
-// reachTimeout bounds the call that finds out whether one server of several answers.
+// reachTimeout is for one server of several.
 const reachTimeout = 2 * time.Second
 
-// probeTimeout bounds each of ten calls at most.
+// probeTimeout is for each of ten calls at most.
 const probeTimeout = 500 * time.Millisecond
 
 // Unread is a server of a Redis Cluster that does not answer, and its keys.
 type Unread struct {
 	Server     string `json:"server"` // "": the Cluster names none
 	Partitions []int  `json:"partitions"`
-	// Fleet: it has the fleet's own keys: pause, timeline, the replicas' descriptions.
+	// Fleet is set if it has pause, timeline and the replicas' descriptions.
 	Fleet bool   `json:"fleet,omitempty"`
 	Error string `json:"error"`
 }
@@ -37,7 +37,7 @@ type Unread struct {
 type UnreadError struct {
 	Servers []Unread
 
-	about string // what is missing; "": no single part
+	about string // the missing part, if it is one
 }
 
 func (e *UnreadError) Error() string {
@@ -69,16 +69,23 @@ func (u Unread) Sentence() string {
 	return text
 }
 
-// reached is which of several partitions answer. Of a single one all is nil but parts.
+// reached has nothing but parts if there is a single one.
 type reached struct {
 	parts  []*Reader
 	nows   []time.Time // by number; zero without an answer
 	asked  []time.Time // likewise, by the local clock
 	unread []Unread
-	fleet  bool // its own keys can be read
+	fleet  bool // its own keys answer
 }
 
-// reach asks each server for the time. It fails if none answers.
+func (r *Reader) reachParts(ctx context.Context) (parts []*Reader, to reached, err error) {
+	if parts, err = r.parts(ctx); err == nil {
+		to, err = r.reach(ctx, parts)
+	}
+	return parts, to, err
+}
+
+// reach fails if no server answers.
 func (r *Reader) reach(ctx context.Context, parts []*Reader) (reached, error) {
 	if len(parts) == 1 {
 		return reached{parts: parts, fleet: true}, nil
@@ -134,8 +141,7 @@ func (f reached) err() error {
 	return &UnreadError{Servers: f.unread}
 }
 
-// unreadOf names each server that does not answer in place of the error of an id's partition, if
-// that is one of them.
+// unreadOf names the servers that do not answer, if one has the id's partition.
 func (r *Reader) unreadOf(ctx context.Context, id string, part *Reader, parts []*Reader, err error) error {
 	to, unknown := r.reach(ctx, parts)
 	if unknown != nil || to.answers(part) {
@@ -144,7 +150,6 @@ func (r *Reader) unreadOf(ctx context.Context, id string, part *Reader, parts []
 	return to.lacking(id, part)
 }
 
-// lacking is for an id whose partition does not answer.
 func (f reached) lacking(id string, part *Reader) error {
 	return &UnreadError{f.unread, fmt.Sprintf("%s is of partition %d, which cannot be read: ", id, part.number)}
 }
@@ -174,7 +179,6 @@ func (r *Reader) Away(ctx context.Context) (away []string) {
 	return away
 }
 
-// address is as the Cluster's other nodes know it.
 func (r *Reader) address(ctx context.Context) string {
 	at, err := keyless.At(ctx, r.client, r.keys.Witness())
 	if node, ok := at.(*redis.Client); ok && err == nil {
@@ -190,8 +194,7 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// probe counts the partitions by the keys that each has, for when the server with the number does
-// not answer.
+// probe counts partitions by their keys, if the server with the number does not answer.
 func (r *Reader) probe(ctx context.Context) (int, bool) {
 	c, ok := r.client.(*redis.ClusterClient)
 	if !ok {

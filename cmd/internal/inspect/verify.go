@@ -15,7 +15,7 @@ import (
 type Verification struct {
 	Entries    int `json:"entries"`     // as scanned
 	Dead       int `json:"dead"`        // the owner has no heartbeat
-	NotIndexed int `json:"not_indexed"` // entries that their owner's index lacks
+	NotIndexed int `json:"not_indexed"` // missing in their owner's index
 	// members of an index whose entry names another owner, or does not exist
 	NotEntries int `json:"not_entries"`
 	// Unreadable entries can be judged by nobody: their owner is not an instance, or they are too
@@ -37,7 +37,7 @@ type OwnerCount struct {
 type verification struct {
 	owners     map[string]*OwnerCount
 	unreadable int
-	named      []string // unreadable ones
+	named      []string
 }
 
 func newVerification() *verification { return &verification{owners: map[string]*OwnerCount{}} }
@@ -57,11 +57,7 @@ func (v *verification) of(owner string) *OwnerCount {
 // if it has a heartbeat in each partition that has something of it. With an [UnreadError], all else
 // was counted.
 func (r *Reader) Verify(ctx context.Context) (Verification, error) {
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return Verification{}, err
-	}
-	to, err := r.reach(ctx, parts)
+	parts, to, err := r.reachParts(ctx)
 	if err != nil {
 		return Verification{}, err
 	}
@@ -145,7 +141,6 @@ func (r *Reader) verify(ctx context.Context) (Verification, error) {
 	return all, nil
 }
 
-// pages reads until the cursor is 0 again.
 func pages(read func(cursor uint64) (next uint64, err error)) error {
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		var err error

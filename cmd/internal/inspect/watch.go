@@ -11,31 +11,31 @@ import (
 )
 
 const (
-	serverEvery = 10 * time.Second // INFO, and a sample of the registry
-	aboutEvery  = 10 * time.Second // descriptions, except the leader's
-	aboutTries  = 3                // in that time, for a replica without one
+	serverEvery = 10 * time.Second // INFO, a sample of the registry
+	aboutEvery  = 10 * time.Second // the leader's is read each time
+	aboutTries  = 3                // if it has none
 )
 
 // Watch reads one fleet repeatedly: rarely what seldom changes, and of the logs only new records.
 // It is for one goroutine at a time.
 type Watch struct {
 	*Reader
-	reading  int // number of the last one
+	reading  int
 	survey   *survey
 	serverAt time.Time
 	known    map[string]About
 	asked    map[string]int // tries since askedAt
 	askedAt  time.Time
 
-	back time.Duration // of events
-	most int           // events
+	back time.Duration
+	most int
 
-	logs   []string // newest record's id, by partition
+	logs   []string // newest ids, by partition
 	stream string
 	last   map[string]Last
 	events []event
-	untold error           // why the timeline could not be read; the rest is true, and doctor reports it
-	paused *timeline.Event // according to events
+	untold error // the rest is true, and doctor reports it
+	paused *timeline.Event
 }
 
 type event struct {
@@ -58,11 +58,7 @@ func (w *Watch) forget() {
 // Status is Reader.Status, but its values of the server, and of owners on no roster, may be ten
 // seconds old. Several partitions may take a few calls.
 func (w *Watch) Status(ctx context.Context) (Status, error) {
-	parts, err := w.parts(ctx)
-	if err != nil {
-		return Status{}, err
-	}
-	to, err := w.reach(ctx, parts)
+	parts, to, err := w.reachParts(ctx)
 	if err != nil {
 		return Status{}, err
 	}
@@ -129,10 +125,10 @@ func (w *Watch) aboutsSeldom(ctx context.Context, ids []string) (map[string]Abou
 	return w.known, nil
 }
 
-// Timeline returns the last hour's events, oldest first, as of the last Status.
+// Timeline is the last hour's, oldest first, as of the last Status.
 func (w *Watch) Timeline() []timeline.Event { return w.since(0) }
 
-// New returns the events that the last Status found or changed.
+// New is what the last Status found or changed.
 func (w *Watch) New() []timeline.Event { return w.since(w.reading) }
 
 func (w *Watch) since(reading int) (found []timeline.Event) {

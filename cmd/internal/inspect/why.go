@@ -29,7 +29,7 @@ type Found struct {
 	Sentence string `json:"sentence"`
 }
 
-// Find returns a device's owner, and whether it lives.
+// Find finds a device's owner.
 func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	fleet := r
 	parts, err := r.parts(ctx)
@@ -64,7 +64,6 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	return f, nil
 }
 
-// refusing explains an absent entry if Redis is known to refuse registrations.
 func (r *Reader) refusing(ctx context.Context) string {
 	server, err := r.server(ctx)
 	if err != nil || !(Status{Redis: server}).full() {
@@ -118,15 +117,15 @@ const (
 type Why struct {
 	ID       string  `json:"id"`
 	Verdict  Verdict `json:"verdict"`
-	Owner    string  `json:"owner"` // of the entry, or of the newest record
+	Owner    string  `json:"owner"` // or of the newest record
 	Alive    bool    `json:"alive"`
 	Sentence string  `json:"sentence"`
 	Hold     *Hold   `json:"hold"`
-	// Partition is nil if there is only one.
+	// Partition is nil if there is one.
 	Partition *int `json:"partition,omitempty"`
-	// Records name it, newest first, without their items.
+	// Records that name it, newest first, have no items.
 	Records []Record `json:"records"`
-	// Marks are from rules that have found it an orphan but not deleted it yet.
+	// Marks are of rules that find it an orphan and have not deleted it yet.
 	Marks []orphan.Mark `json:"marks,omitempty"`
 	// Bin is where a rule put it.
 	Bin *orphan.Binned `json:"bin,omitempty"`

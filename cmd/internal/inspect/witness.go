@@ -15,7 +15,7 @@ type Hold struct {
 	// Reason is one of the runbook's: gap, restarted, redis_evicting, redis_refusing, settings,
 	// self_check, mass_failure; or paused.
 	Reason string `json:"reason"`
-	// Until is zero if it waits for a resume.
+	// Until is zero if a resume ends it.
 	Until time.Time `json:"until,omitzero"`
 	Since time.Time `json:"since,omitzero"` // unknown for a pause
 	Who   string    `json:"who,omitempty"`
@@ -24,18 +24,18 @@ type Hold struct {
 	Sentence string `json:"sentence"`
 	// Runbook is a heading of docs/runbook.md.
 	Runbook string `json:"runbook"`
-	// Young: the whole fleet has just started, so nothing is wrong.
+	// Young is a fleet that has just started: nothing is wrong.
 	Young bool `json:"young,omitempty"`
 }
 
-// Witness is how long Redis has been observed, by its own record.
+// Witness is how long Redis has been observed.
 type Witness struct {
 	Since    time.Time     `json:"since,omitzero"` // without a hold
 	LastTick time.Time     `json:"last_tick,omitzero"`
 	LastHold time.Time     `json:"last_hold,omitzero"`
 	Reason   string        `json:"reason,omitempty"`
 	Evicted  uint64        `json:"evicted_total"`
-	TTL      time.Duration `json:"-"` // the majority's, or the last to tick; 0: unknown
+	TTL      time.Duration `json:"-"` // the majority's, or the last to tick's
 	Interval time.Duration `json:"-"`
 
 	gap, need time.Duration
@@ -117,8 +117,7 @@ var holdMeaning = map[string]string{
 
 const longestPause = 64 << 10
 
-// pause returns how long a pause lasts; 0: until it is resumed. Any value written by hand is one
-// too.
+// pause is until it is resumed if left is 0. Any value written by hand is one too.
 func (r *Reader) pause(ctx context.Context) (*janitor.Pause, time.Duration, error) {
 	key := r.keys.Paused()
 	p := r.client.Pipeline()

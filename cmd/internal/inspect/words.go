@@ -55,7 +55,7 @@ func Ago(d time.Duration) string {
 // pseudo is the version that Go derives from a commit without a tag.
 var pseudo = regexp.MustCompile(`^v\d+\.\d+\.\d+-(?:.*\.)?\d{14}-([0-9a-f]{8,})(\+.*)?$`)
 
-// Commit returns the hash in such a version and what follows it, such as "+dirty".
+// Commit returns its hash and what follows it, such as "+dirty".
 func Commit(version string) (hash, build string) {
 	if m := pseudo.FindStringSubmatch(version); m != nil {
 		return m[1], m[2]

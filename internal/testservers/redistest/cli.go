@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// CLI returns the path of the redis-cli (or valkey-cli) that belongs to the server that all tests
-// run on. A server from scripts/redis is started by a script, with its own libraries; the same
-// script, with the other program's name, starts redis-cli.
+// CLI belongs to the server that all tests run on. A server from scripts/redis is started by a
+// script, with its own libraries; the same script, with the other program's name, starts redis-cli
+// (or valkey-cli).
 func CLI(t testing.TB) string {
 	t.Helper()
 	server, err := findBinary()
@@ -39,7 +39,7 @@ func CLI(t testing.TB) string {
 	return path
 }
 
-// Version returns the make and version of the server that all tests run on, as "Redis 7.0.15".
+// Version is as "Redis 7.0.15", of the server that all tests run on.
 func Version() (string, error) {
 	server, err := findBinary()
 	if err != nil {

@@ -11,10 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Fake starts a miniredis that works inside a testing/synctest bubble and returns the options of
-// its clients. It ends with the test. In a bubble, keys expire and TIME advances by the bubble's
-// clock. Clients are created and closed in the bubble too; closing them is the test's job. A test
-// may wrap the Dialer to inject faults.
+// Fake starts a miniredis that works inside a testing/synctest bubble until the test ends. There,
+// keys expire and TIME advances by the bubble's clock. Clients are created and closed in the bubble
+// too; closing them is the test's job. A test may wrap the Dialer to inject faults.
 //
 // There is no socket, because synctest does not count waiting on one as idle, so its clock would
 // not advance.
@@ -23,7 +22,7 @@ func Fake(t testing.TB) *redis.Options {
 	return o
 }
 
-// FakeServer is Fake with the server itself, for tests that watch or change its answers.
+// FakeServer also returns the server, for tests that watch or change its answers.
 func FakeServer(t testing.TB) (*miniredis.Miniredis, *redis.Options) {
 	t.Helper()
 	m := miniredis.NewMiniRedis()
@@ -56,9 +55,9 @@ func FakeServer(t testing.TB) (*miniredis.Miniredis, *redis.Options) {
 }
 
 // outbox is the server's end of a net.Pipe, with a buffer like a socket's. Without one, a server
-// whose reply nobody reads yet stops reading, while a client that is still writing a pipeline
-// does not read either. Both would wait for the write to time out, which is immediate by a
-// bubble's clock.
+// whose reply nobody reads yet stops reading, while a client that is still writing a pipeline does
+// not read either. Both would wait for the write to time out, which is immediate by a bubble's
+// clock.
 type outbox struct {
 	net.Conn
 	mu      sync.Mutex
@@ -74,7 +73,6 @@ func newOutbox(c net.Conn) *outbox {
 	return o
 }
 
-// Write copies b to the buffer and returns at once.
 func (o *outbox) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
