@@ -16,9 +16,9 @@
 // A partition is a whole registry in one slot, under a hash tag of its own, so the guarantees of
 // packages registry, janitor and guard hold for each. No decision spans partitions.
 //
-// guard.PartitionOf and guard.Layout.Partition document an id's partition and its keys, for readers
-// in other languages. With one partition the keys are those of the layout itself, and this package
-// only decides who contends.
+// guard.PartitionOf and guard.Layout.Partition document an id's partition and its keys, for
+// readers in other languages. With one partition the keys are those of the layout itself, and this
+// package only decides who contends.
 //
 // # The number of partitions
 //
@@ -43,10 +43,10 @@
 //
 // So, after any death:
 //
-//	one replica led again within the lease TTL and one retry
-//	any number, of any rank, at once led again within 2 lease TTLs: TTL until the lease ends, TTL/3
+//	one replica                       led again within the lease TTL and one retry
+//	any number, of any rank, at once  led again within 2 lease TTLs: TTL until the lease ends, TTL/3
 //	                                  until a reserve looks, TTL/2 until it takes the lease
-//	all but one replica no hold "gap": the last one ticks 5/6 of a GAP after the others
+//	all but one replica               no hold "gap": the last one ticks 5/6 of a GAP after the others
 //
 // Only punctual contenders are ranked. Each tick adds its replica to the set
 // guard.Layout.Contenders. A Janitor removes its replica when it ends, a registry its own id when

@@ -188,8 +188,8 @@ func (w *Environment) Ends(r *Replica, end func()) (lost []int) {
 	return w.Fleet.LostAt(r)
 }
 
-// Stop freezes a replica until the returned function is called. That looks like a death if it lasts
-// as long as a lease.
+// Stop freezes a replica until the returned function is called. That looks like a death if it
+// lasts as long as a lease.
 func (w *Environment) Stop(r *Replica) (cont func()) {
 	back := w.Outage(r.ID)
 	d := w.death(r, judge.Stopped)
@@ -310,8 +310,8 @@ func (w *Environment) Terminate(r *Replica) (status int) {
 	return status
 }
 
-// NextLife resumes the recording on a server that does not continue the last one's history. Nobody
-// may write in the meantime.
+// NextLife resumes the recording on a server that does not continue the last one's history.
+// Nobody may write in the meantime.
 func (w *Environment) NextLife(server *redistest.Server) {
 	w.T.Helper()
 	w.Server = server

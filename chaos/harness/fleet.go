@@ -183,8 +183,8 @@ func (d *Fleet) Live() map[string]string {
 	return where
 }
 
-// unregistered is less than a device waits for an answer if its registration did not land: a faster
-// answer is a confirmation.
+// unregistered is less than a device waits for an answer if its registration did not land: a
+// faster answer is a confirmation.
 const unregistered = 900 * time.Millisecond
 
 // History has every socket and every confirmed registration.

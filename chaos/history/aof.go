@@ -21,9 +21,9 @@ import (
 // started with [AppendOnly] or put through [Begin], or a file that [Write] wrote. A folder after
 // another part is a new life of the server.
 //
-// A folder can be read while its server runs, and after the server was killed: an incomplete event
-// at the end is not part of the history. A server that was killed and restarted on its file cuts
-// off such an end and continues in the file.
+// A folder can be read while its server runs, and after the server was killed: an incomplete
+// event at the end is not part of the history. A server that was killed and restarted on its file
+// cuts off such an end and continues in the file.
 func Read(parts ...string) (h History, err error) {
 	for i, path := range parts {
 		info, err := os.Stat(path)
@@ -89,8 +89,8 @@ func readFolder(dir string, another bool) (h History, err error) {
 		return nil, fmt.Errorf("history: manifest: %w", err)
 	}
 	for line := range strings.Lines(string(manifest)) {
-		// Redis 8 adds pairs of words. They describe the file's place in the replication stream,
-		// not which of it is loaded.
+		// Redis 8 adds pairs of words. They describe the file's place in the replication stream, not
+		// which of it is loaded.
 		var name, kind string
 		var seq int
 		_, err := fmt.Sscanf(line, "file %s seq %d type %s", &name, &seq, &kind)
@@ -160,9 +160,9 @@ type parser struct {
 // event reads a command, or everything from MULTI to EXEC. A SELECT alone is an event without
 // commands.
 //
-// A server that was killed while writing an event may leave its MULTI and the following commands in
-// the file, and continue after them when it is restarted. It has executed none of them. The sign is
-// a time or another MULTI within an event, where a server writes neither.
+// A server that was killed while writing an event may leave its MULTI and the following commands
+// in the file, and continue after them when it is restarted. It has executed none of them. The
+// sign is a time or another MULTI within an event, where a server writes neither.
 func (p *parser) event() (Event, error) {
 	var e Event
 	for first, open := true, false; ; first = false {

@@ -73,8 +73,8 @@ func (c *c2) before(m *moment) {
 				imei, owner, m.now.Sub(beat))
 			continue
 		}
-		// An owner beats unless something prevents it. If nothing did and it is silent, that is as
-		// much a fault as a janitor that sweeps too early.
+		// An owner beats unless something prevents it. If nothing did and it is silent, that is as much
+		// a fault as a janitor that sweeps too early.
 		interval, _ := m.facts.heartbeat(owner)
 		if beat, ok := c.beat[owner]; ok && m.late.of(owner).within(beat.Add(-interval), m.now) == 0 {
 			m.violation("C2", "entry %s gone: its socket at %s is open, which has not refreshed for %s, "+
@@ -151,8 +151,7 @@ func newC3() *c3 {
 func (c *c3) before(m *moment) {
 	l, cmd := m.facts.Layout, m.command
 	if id, token := m.beats(); id != "" {
-		// Tokens have one width, so they compare as strings. The server forgets a token that
-		// expired.
+		// Tokens have one width, so they compare as strings. The server forgets a token that expired.
 		if _, before, _ := strings.Cut(m.state.Strings[cmd[1]], "/"); token < before {
 			m.violation("C3", "instance %s beats with boot token %s while a newer life's, %s, stands",
 				id, token, before)
@@ -265,8 +264,8 @@ func (c *c3) takes(m *moment, imei string) {
 		imei, owner)
 }
 
-// killed returns the time of an instance's death by kill, once nothing it sent can land any more,
-// unless somebody has beaten under its id since.
+// killed returns when an instance was killed, once nothing it sent can land any more, unless
+// somebody has beaten under its id since.
 func (c *c3) killed(m *moment, instance string) (at time.Time) {
 	for i := range m.facts.Deaths {
 		d := &m.facts.Deaths[i]

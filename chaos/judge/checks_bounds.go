@@ -96,8 +96,8 @@ func (c *c6) end(m *moment) {
 		by := idle.putOff(d.At, f.LeaseTTL+f.leaseRetry()+f.Slack)
 		if d.How == Released {
 			by = idle.putOff(d.At, 100*time.Millisecond+f.Slack)
-			// On a busy machine that bound is not below the lease's end, so the delete itself has
-			// to show that the lease was released.
+			// On a busy machine that bound is not below the lease's end, so the delete itself has to show
+			// that the lease was released.
 			i := slices.IndexFunc(c.ends, func(e leaseEnd) bool {
 				return e.instance == d.Instance && !e.at.Before(d.At)
 			})
@@ -143,8 +143,8 @@ func (c *c6) end(m *moment) {
 	}
 }
 
-// since returns the last beat of the dead, or the death if that is later, and when the instance or
-// a new life of its id came back. Messages sent before the death may still land.
+// since returns the last beat of the dead, or the death if that is later, and when its id came
+// back. Messages sent before the death may still land.
 func (d *deceased) since(death *Death, slack time.Duration) (last, back time.Time) {
 	last = death.At
 	mayWake := death.How == Stopped || death.How == CutOff

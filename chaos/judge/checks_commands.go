@@ -6,9 +6,9 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// c9 knows the devices' actions only sometimes. Then no command may be executed twice, by another
-// device than its own, or although its outcome is "not sent"; or be answered with the answer to
-// another, unless the outcome is marked ambiguous. At rest each command has an outcome.
+// c9 also judges what devices did, if that is known: no command is executed twice, by another
+// device, or although its outcome is "not sent"; none has another's answer, unless marked
+// ambiguous. At rest each command has an outcome.
 type c9 struct {
 	passive
 	asked   map[string]string     // the device, by command
@@ -21,7 +21,7 @@ type conclusion struct {
 }
 
 // OfItself is data that devices send unasked, as serial ports do. Nothing on the wire distinguishes
-// it from an answer, so it may be mistaken for one. It is not part of another command's answer.
+// it from an answer. It is not part of another command's answer.
 const OfItself = "data of the device itself"
 
 func newC9() *c9 { return &c9{asked: make(map[string]string), outcome: make(map[string]conclusion)} }

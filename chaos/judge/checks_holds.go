@@ -2,8 +2,7 @@ package judge
 
 import "time"
 
-// c4Holds is the rest of C4: events that the witness may not have noticed, and that have to be held
-// for before anything is evicted again. It relies on the server's own history:
+// c4Holds is C4 for holds that the witness may have missed. It relies on the server's own history:
 //
 //   - the server's counters restarted (Facts.Restarts), which loses everything they had counted;
 //   - so many owners fell silent at once that more likely the witness missed their heartbeats.
@@ -92,7 +91,7 @@ func (c *c4Holds) judges(m *moment) {
 
 // fallen counts the owners that fell silent within the last TTL, were found silent by a new leader,
 // or were overdue when the leader last looked, and all owners that can be known. Where a leader may
-// not know yet, it counts in the leader's favour.
+// not know yet, it counts in its favour.
 func (c *c4Holds) fallen(m *moment) (fallen, known int) {
 	ago := m.now.Add(-m.facts.HeartbeatTTL)
 	for id, o := range c.owners {
@@ -112,8 +111,8 @@ func (c *c4Holds) fallen(m *moment) (fallen, known int) {
 	return fallen, known
 }
 
-// leastInTime is the least time that a heartbeat has left while its owner is on time: a beat may be
-// lost and retried. With mixed settings nobody counts as overdue.
+// leastInTime is a heartbeat's least rest while its owner is on time: a beat may be lost and
+// retried. With mixed settings nobody counts as overdue.
 func (f *Facts) leastInTime() time.Duration {
 	for _, s := range f.Settings {
 		if s.HeartbeatTTL != f.HeartbeatTTL || s.HeartbeatInterval != f.HeartbeatInterval {

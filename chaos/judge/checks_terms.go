@@ -146,8 +146,8 @@ func (c *c4) after(m *moment) {
 	}
 }
 
-// struck keeps the terms and epochs drawn, whatever the server has forgotten. Of the witness it
-// keeps only the present state: the next listener has nothing else.
+// struck keeps the terms and epochs drawn, but of the witness only the present state: the next
+// listener has nothing else.
 func (c *c4) struck(m *moment) {
 	c.tick = maps.Clone(m.state.Hashes[m.facts.Layout.Witness()])
 	c.hold, _ = m.witness("since")

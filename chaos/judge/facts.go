@@ -23,16 +23,15 @@ type Facts struct {
 	Planted map[string]bool `json:",omitempty"`
 	// Unindexed replicas keep no reverse index.
 	Unindexed bool `json:",omitempty"`
-	// Outages are when an instance did not run or could not exchange messages with Redis. Messages
-	// sent before may land later by as much.
+	// Outages are when an instance did not run or could not reach Redis. Messages sent before may
+	// land later by as much.
 	Outages []Outage `json:",omitempty"`
-	// Held is when nobody could or would sweep, by intent: sweeping was paused, or no replica ran.
-	// C6 waits for it.
+	// Held is when sweeping was paused, or no replica ran. C6 waits for it.
 	Held []Outage `json:",omitempty"`
 	// Deaths are the ends that C6 judges.
 	Deaths []Death `json:",omitempty"`
-	// Slack is what a busy machine may add to a bound. Sweeping is how long deletes may take if
-	// sweeps are slowed down so that faults hit them midway.
+	// Slack is what a busy machine may add to a bound. Sweeping is for sweeps slowed down so that
+	// faults hit them midway.
 	Slack    time.Duration `json:",omitempty"`
 	Sweeping time.Duration `json:",omitempty"`
 	// Lookups are observations from outside, and Acks confirmed registrations, for C8.
@@ -41,7 +40,7 @@ type Facts struct {
 	// Executed are the devices' commands, for C9; nil: nobody recorded them.
 	Executed []Execution `json:",omitempty"`
 	// Truth maps each device with an open socket at the end to its instance; Alive are the
-	// instances that ran then, for C7. If Truth is nil, the run did not come to rest.
+	// instances that ran then. If Truth is nil, the run did not come to rest.
 	Truth map[string]string
 	Alive []string
 }
@@ -98,8 +97,7 @@ func (f *Facts) leaseRetry() time.Duration { return f.LeaseTTL * 6 / 25 }
 // Socket is as its device knows it. Its clock is the server's: both run on one machine.
 type Socket struct {
 	IMEI, Instance string
-	// Asked is when the device began to connect; nothing of this socket can be older. Zero:
-	// unknown.
+	// Asked is when the device began to connect; nothing of this socket can be older. Zero: unknown.
 	Asked time.Time `json:",omitzero"`
 	// Live is when the handshake had been answered. Zero: it was not, but a registration may still
 	// have landed.

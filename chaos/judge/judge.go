@@ -74,8 +74,8 @@ func (m *moment) answers() bool {
 		m.command[0] == "XDEL" && strings.HasPrefix(m.key(), m.facts.outbound(""))
 }
 
-// succeeds returns the entries that the present command overwrites in a step in which its owner
-// listened. That is how an owner takes over entries of the dead; no other owner script listens.
+// succeeds returns the entries that the command overwrites in a step in which its owner listened:
+// that is how an owner takes over entries of the dead; no other owner script listens.
 func (m *moment) succeeds() (taken []change) {
 	if m.record != nil || m.command[0] != "HSET" || m.key() != m.facts.Layout.Registry() || !m.witnesses("last") {
 		return nil
@@ -187,8 +187,8 @@ func (m *moment) noteLife(last map[string]string) {
 type check interface {
 	before(*moment) // each command
 	after(*moment)  // each event
-	// in place of both after a fault of the harness or at the start of a new life of the server:
-	// nobody is judged by these, but a check may have to take them into account
+	// in place of both after a fault of the harness or at the start of a new life: nobody is judged
+	// by these, but a check may have to take them into account
 	struck(*moment)
 	end(*moment) // of the history
 }

@@ -16,8 +16,7 @@ import (
 const linearPatience = time.Minute
 
 // c8 knows the order of writes, but the time of each only within bounds. A look-up saw the entry at
-// some instant between its call and its return, and so did a confirmed registration. Only observed
-// devices are checked.
+// some instant between its call and its return, and so did a confirmed registration.
 type c8 struct {
 	passive
 	seen map[string][]porcupine.Operation
@@ -61,8 +60,7 @@ func (c *c8) add(imei string, input any, output string, from, until time.Time) {
 	c.seen[imei] = append(ops, op)
 }
 
-// since converts a time for the search. All times before the first look-up are one, and so are all
-// that never end.
+// since: all times before the first look-up are one, and so are all that never end.
 func (c *c8) since(t time.Time) int64 {
 	if t.Unix() >= 1<<40 {
 		return math.MaxInt64

@@ -37,9 +37,8 @@ func Spans(h history.History, f *Facts) []Span {
 }
 
 // stamp returns the time that the event itself carries: of a beat, of the witness' tick, of the
-// lease's expiry. Values written by hand or copied from a former life prove nothing. ends maps each
-// key to the end of its heartbeat, and is kept up to date: an end that is rewritten unchanged
-// carries no time.
+// lease's expiry. Values written by hand or copied from a former life prove nothing, and an end
+// that is rewritten unchanged carries no time.
 func stamp(e *history.Event, f *Facts, ends map[string]string) (at time.Time) {
 	if e.Life() || e.Fault() != "" {
 		return time.Time{}

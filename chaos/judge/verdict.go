@@ -19,13 +19,12 @@ type Verdict struct {
 	Leases     []Lease
 	Holds      []Hold
 	// FalseDeaths are evictions of devices with a live socket whose owner had not refreshed for a
-	// TTL. Healed are those whose entry came back and named the device's actual instance;
-	// SlowestHeal is the longest time that took.
+	// TTL. Healed are those whose entry came back and named the device's actual instance.
 	FalseDeaths, Healed int
 	SlowestHeal         time.Duration
 	// NewLeader is from each leader's death until the lease was taken again, Clean from each death
-	// until the last entry of the dead disappeared, in the order of Facts.Deaths. Those that never
-	// happened are left out.
+	// until its last entry disappeared, in the order of Facts.Deaths, without those that never
+	// happened.
 	NewLeader, Clean []time.Duration
 	// Final is the history's end.
 	Final *history.Keyspace
@@ -154,8 +153,7 @@ func (v *Verdict) LastHold() time.Time {
 	return time.UnixMilli(ms)
 }
 
-// Quiet is the time to converge: from the end of the last fault to the last change of the registry
-// or an index.
+// Quiet is the time from the last fault to the last change of the registry or an index.
 func (v *Verdict) Quiet(from time.Time) time.Duration { return max(0, v.changed.Sub(from)) }
 
 // WrongDeletes counts violations of C1 and C2, which a janitor must never cause.

@@ -25,9 +25,9 @@ var (
 	wireAbort   = []byte("-EXECABORT Transaction discarded because of previous errors.\r\n")
 )
 
-// judge applies the rules to one request and records the expected answer. It returns the bytes for
-// the server, and false if the connection is lost. It calls flush before it waits or lets anything
-// be lost.
+// judge applies the rules to one request and records the expected answer. It returns the bytes
+// for the server, and false if the connection is lost. It calls flush before it waits or lets
+// anything be lost.
 func (c *conn) judge(v *value, flush func() bool) (send []byte, ok bool) {
 	e, send := expected{}, v.raw
 	if v.kind != '*' {

@@ -4,8 +4,8 @@
 //	p := proxy.New(t, server.Addr())
 //	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
 //	dels := func(r proxy.Request) bool { return r[0] == "DEL" }
-//	lost := p.LoseReply(dels, 1) // of the next DEL: it is done, and the client does not know
-//	answers := p.Answers(dels) // the server's answer to each
+//	lost := p.LoseReply(dels, 1)   // of the next DEL: it is done, and the client does not know
+//	answers := p.Answers(dels)     // the server's answer to each
 //	...
 //	require.Equal(t, 1, lost.Hits()) // else the test proves nothing
 //	require.Zero(t, p.NotUnderstood())

@@ -106,8 +106,8 @@ func (p *Proxy) Delay(d time.Duration) *Rule {
 }
 
 // Loss has the effect of lost packets on TCP, both ways: with the probability given, a chunk and
-// everything after it is late by one retransmission (200 ms), by another twice as late, and so on;
-// by three at most.
+// everything after it is late by one retransmission (200 ms), by another twice as late, and so
+// on; by three at most.
 func (p *Proxy) Loss(probability float64) *Rule {
 	return p.rule(&Rule{act: actLoss, ways: bothWays, p: probability})
 }
@@ -125,8 +125,8 @@ func (p *Proxy) HalfOpen() *Rule { return p.rule(&Rule{act: actSilence, ways: bo
 func (p *Proxy) Refuse() *Rule { return p.rule(&Rule{act: actRefuse}) }
 
 // HoldNext holds back the next request that matches, and everything after it on its connection.
-// Once released it reaches the server, even if the replica has closed the connection, is stopped or
-// dead.
+// Once released it reaches the server, even if the replica has closed the connection, is stopped
+// or dead.
 func (p *Proxy) HoldNext(match func(Request) bool) (caught <-chan Request, release func()) {
 	r := p.rule(&Rule{act: actHold, match: match, left: 1, Caught: make(chan Request, 1)})
 	return r.Caught, r.End
@@ -163,11 +163,11 @@ func (p *Proxy) DelayEach(match func(Request) bool, d time.Duration) *Rule {
 	return p.rule(&Rule{act: actDelay, match: match, left: -1, d: d})
 }
 
-// AnswerWith answers the next n requests (negative: all) that match with an error, such as "LOADING
-// Redis is loading the dataset in memory". The server gets a PING in place of each, whose answer is
-// exchanged, so that the order is kept. In a transaction the effect is that of a server: the queued
-// command is refused, nothing of the transaction is executed, and EXEC is answered EXECABORT.
-// MULTI, EXEC and DISCARD themselves are never refused.
+// AnswerWith answers the next n requests (negative: all) that match with an error, such as
+// "LOADING Redis is loading the dataset in memory". The server gets a PING in place of each,
+// whose answer is exchanged, so that the order is kept. In a transaction the effect is that of a
+// server: the queued command is refused, nothing of the transaction is executed, and EXEC is
+// answered EXECABORT. MULTI, EXEC and DISCARD themselves are never refused.
 func (p *Proxy) AnswerWith(match func(Request) bool, err string, n int) *Rule {
 	return p.rule(&Rule{act: actAnswer, match: match, left: n, error: []byte("-" + err + "\r\n")})
 }
@@ -181,9 +181,9 @@ func (p *Proxy) Answers(match func(Request) bool) *Score {
 	return s
 }
 
-// Score counts answers by their text: the first element of an array, "error " and the first word of
-// an error, "nil" for a null. It includes answers that the replica never got, but not requests that
-// were refused here or queued in a transaction.
+// Score counts answers by their text: the first element of an array, "error " and the first word
+// of an error, "nil" for a null. It includes answers that the replica never got, but not requests
+// that were refused here or queued in a transaction.
 type Score struct {
 	match func(Request) bool
 	mu    sync.Mutex

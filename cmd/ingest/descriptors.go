@@ -13,8 +13,8 @@ const (
 	beside = 32
 )
 
-// affordable bounds device sockets by the descriptor limit. Otherwise a flood of devices takes the
-// descriptors needed to dial Redis, and a replica that loses Redis once never reconnects.
+// affordable bounds device sockets by the descriptor limit. Otherwise a flood of devices takes
+// the descriptors needed to dial Redis, and a replica that loses Redis once never reconnects.
 func affordable(want int) int {
 	limit := cli.OpenFiles()
 	return min(want, max(1, limit-min(reserve, limit/2)))

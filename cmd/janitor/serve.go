@@ -128,8 +128,9 @@ func (r *replica) run(ctx context.Context) error {
 	return parts.End()
 }
 
-// undivided returns an error once the fleet has partitions. Unlike Run of partition.Registry it
-// writes no number: after Redis has lost the fleet's, those with sockets restore it.
+// undivided returns an error once the fleet has partitions. Unlike Run of
+// partition.Registry it writes no number: after Redis has lost the fleet's, those with sockets
+// restore it.
 func (r *replica) undivided(ctx context.Context) error {
 	layout := r.registry.Layout()
 	for pause := time.Duration(0); layout.OneSlot() && wait.For(ctx, pause); {

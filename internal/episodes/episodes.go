@@ -1,8 +1,8 @@
 // Package episodes is for searches: tests that play random steps until an oracle objects, in
 // episodes of a seed each:
 //
-//	ROLLCALL_STEPS=1000000 go test -run TestSearch PACKAGE # as make search does
-//	ROLLCALL_SEED=42 go test -run TestSearch PACKAGE # one episode
+//	ROLLCALL_STEPS=1000000 go test -run TestSearch PACKAGE    # as make search does
+//	ROLLCALL_SEED=42 go test -run TestSearch PACKAGE          # one episode
 //
 // testdata/search.txt of the package keeps the seeds that once found something, with comments. They
 // are played first. The seeds that follow are the same in each run, unless a number of steps was

@@ -4,9 +4,9 @@
 // Built with the tag failpoints, a process looks for orders in its own [Folder]. An order is a file
 // named after a point, put there by renaming, with the action for the point's next hit:
 //
-//	stop SIGSTOP to itself; it continues after a SIGCONT
-//	kill SIGKILL to itself
-//	wait 200ms only the goroutine waits
+//	stop        SIGSTOP to itself; it continues after a SIGCONT
+//	kill        SIGKILL to itself
+//	wait 200ms  only the goroutine waits
 //
 // and optionally the number of the hit, counted from now: "stop 3" lets two pass. Exactly one hit
 // takes an order: it increments the number in <name>.hits, renames the order to <name>.taken and

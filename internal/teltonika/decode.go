@@ -19,8 +19,8 @@ type Batch struct {
 // can be trusted.
 //
 // A body that does not fit its codec is tried once more with a group of 16-byte values after the
-// 8-byte group of every record. Some firmwares send that group, and only the number of bytes shows
-// it. The documented form is tried first, so a documented frame is never misread.
+// 8-byte group of every record. Some firmwares send that group, and only the number of bytes
+// shows it. The documented form is tried first, so a documented frame is never misread.
 //
 // Decode returns ErrUnknownCodec (also for command codecs), ErrCount or ErrMalformed. After an
 // error the Batch has no records. Codec is 0 if the codec is unknown or missing.

@@ -16,45 +16,45 @@
 //
 // # The session
 //
-//	device server
-//	000F + 15 ASCII digits ───────────►
-//	                        ◄─────────── 01 accept, 00 refuse (then close)
-//	AVL frame ───────────►
-//	                        ◄─────────── u32: number of records taken over
-//	FF ───────────► keep-alive at any frame boundary, even before the IMEI: no answer
+//	device                                server
+//	000F + 15 ASCII digits  ───────────►
+//	                        ◄───────────  01 accept, 00 refuse (then close)
+//	AVL frame               ───────────►
+//	                        ◄───────────  u32: number of records taken over
+//	FF                      ───────────►  keep-alive at any frame boundary, even before the IMEI: no answer
 //
 // One frame is in flight at a time. Without an answer, or with a wrong number in it, the device
-// sends the frame again, so records arrive at least once. After a gap in coverage they often arrive
-// newest first.
+// sends the frame again, so records arrive at least once. After a gap in coverage they often
+// arrive newest first.
 //
 // # The frame
 //
 //	00000000 │ length u32 │ codec u8 │ N1 u8 │ N1 records │ N2 u8 │ CRC u32
 //	                      └────────── body: length bytes ─────────┘
 //
-//	record: time u64 ms │ priority u8 │ lon i32 │ lat i32 │ alt i16 │ angle u16 │ sats u8 │ speed u16 │ IO
-//	IO: event │ (codec 16: generation u8) │ total │ groups of 1-, 2-, 4- and 8-byte values │ (8E: NX)
-//	group: count │ count × (id, value) NX: count │ count × (id, length u16, bytes)
+//	record:  time u64 ms │ priority u8 │ lon i32 │ lat i32 │ alt i16 │ angle u16 │ sats u8 │ speed u16 │ IO
+//	IO:      event │ (codec 16: generation u8) │ total │ groups of 1-, 2-, 4- and 8-byte values │ (8E: NX)
+//	group:   count │ count × (id, value)           NX: count │ count × (id, length u16, bytes)
 //
-//	widths in bytes event total counts ids
-//	codec 8 1 1 1 1
-//	codec 8E 2 2 2 2
-//	codec 16 2 1 1 2
+//	widths in bytes      event   total   counts   ids
+//	codec 8                1       1       1       1
+//	codec 8E               2       2       2       2
+//	codec 16               2       1       1       2
 //
 // The CRC is CRC-16/ARC over the body, its upper 16 bits zero. Some firmwares add an unannounced
 // group of 16-byte values after the 8-byte group of every record: see [Batch.Decode].
 //
 // # Commands
 //
-//	body: codec u8 │ N1 u8 │ N1 messages, in practice one │ N2 u8
-//	message: type u8 │ size u32 │ (13, 15: timestamp u32 s) │ (14, 15: IMEI, 8 bytes of BCD) │ text
+//	body:     codec u8 │ N1 u8 │ N1 messages, in practice one │ N2 u8
+//	message:  type u8 │ size u32 │ (13, 15: timestamp u32 s) │ (14, 15: IMEI, 8 bytes of BCD) │ text
 //	                             └────────────────────────── size bytes ─────────────────────────┘
 //
-//	codec direction types
-//	  12 both 05 command, 06 answer, 0D camera (binary, both ways)
-//	  13 device to server 05 or 06
-//	  14 both 05 command, 06 answer, 11 not executed, since the IMEI is another's
-//	  15 device to server any
+//	codec   direction             types
+//	  12    both                  05 command, 06 answer, 0D camera (binary, both ways)
+//	  13    device to server      05 or 06
+//	  14    both                  05 command, 06 answer, 11 not executed, since the IMEI is another's
+//	  15    device to server      any
 //
 // A server never acknowledges a frame of codecs 12 to 15 ([Codec.IsCommand]). A device answers a
 // command with a frame of the same codec, or not at all. An answer does not name its command.
@@ -62,20 +62,20 @@
 //
 //   - sends the first command only after it has acknowledged a frame of the session, and never
 //     while a frame of records waits for its answer: the device reads those four bytes first;
-//   - has one command outstanding per socket. After an unanswered command, a late answer looks like
-//     the answer to the next command;
+//   - has one command outstanding per socket. After an unanswered command, a late answer looks
+//     like the answer to the next command;
 //   - expects unsolicited frames of codecs 12, 13 and 15. Devices forward the data of a serial
 //     port.
 //
 // In the vendor's only example of codec 13 the timestamp has eight bytes of milliseconds, in the
-// vendor's table four bytes. This package follows the table: it reads the example as a time in 1970
-// and a text with four extra bytes in front.
+// vendor's table four bytes. This package follows the table: it reads the example as a time in
+// 1970 and a text with four extra bytes in front.
 //
 // # UDP
 //
-//	device length u16 │ packet id u16 │ 01 │ AVL packet id u8 │ 000F + 15 ASCII digits │ body
+//	device   length u16 │ packet id u16 │ 01 │ AVL packet id u8 │ 000F + 15 ASCII digits │ body
 //	                    └──────────────────────────── length bytes ──────────────────────────┘
-//	server 0005 │ packet id u16 │ 01 │ AVL packet id u8 │ number of records taken over u8
+//	server   0005       │ packet id u16 │ 01 │ AVL packet id u8 │ number of records taken over u8
 //
 // UDP has neither a handshake nor a CRC. Only UDP's own checksum protects a datagram, and nothing
 // proves its sender. The body is that of a frame. The byte 01 has no meaning.
@@ -84,30 +84,30 @@
 //
 // Each sentinel requires an action of the server:
 //
-//	ErrHandshake answer Refuse, close
-//	ErrPreamble, ErrTooLong no answer, close: the beginning of the next frame is unknown
-//	ErrTooShort, ErrCRC the same
-//	ErrCount, ErrUnknownCodec keep Frame.Raw as a dead letter; no answer, close: the number of
+//	ErrHandshake                 answer Refuse, close
+//	ErrPreamble, ErrTooLong      no answer, close: the beginning of the next frame is unknown
+//	ErrTooShort, ErrCRC          the same
+//	ErrCount, ErrUnknownCodec    keep Frame.Raw as a dead letter; no answer, close: the number of
 //	                             records is unknown. If the device repeats the frame, acknowledge
 //	                             Frame.Count, the only number available
-//	ErrMalformed keep Frame.Raw as a dead letter, then acknowledge Frame.Count:
+//	ErrMalformed                 keep Frame.Raw as a dead letter, then acknowledge Frame.Count:
 //	                             otherwise the device repeats the frame for ever and sends nothing newer
 //
 // A frame without records is valid and is answered with the number 0. If [DecodeMessages] returns
-// one of the last three errors, no answer is due: the CRC was right, and the device does not repeat
-// the frame. Keep it as a dead letter and read on.
+// one of the last three errors, no answer is due: the CRC was right, and the device does not
+// repeat the frame. Keep it as a dead letter and read on.
 //
 // UDP has no socket to close. Without an answer the device sends again.
 //
-//	ErrDatagram, ErrCount, ErrUnknownCodec no answer
-//	ErrMalformed keep the packet, then answer with Datagram.Count
+//	ErrDatagram, ErrCount, ErrUnknownCodec    no answer
+//	ErrMalformed                              keep the packet, then answer with Datagram.Count
 //
 // # Memory
 //
-// No memory is sized by a count or length that a peer declares: buffers grow as bytes arrive, up to
-// the cap on a frame. Records, messages and datagrams are views into these bytes. The steady state
-// allocates nothing. No input makes this package panic.
+// No memory is sized by a count or length that a peer declares: buffers grow as bytes arrive, up
+// to the cap on a frame. Records, messages and datagrams are views into these bytes. The steady
+// state allocates nothing. No input makes this package panic.
 //
-// Sources: Teltonika wiki, "Teltonika Data Sending Protocols"; each frame in testdata/vectors.json
-// names its own.
+// Sources: Teltonika wiki, "Teltonika Data Sending Protocols"; each frame in
+// testdata/vectors.json names its own.
 package teltonika

@@ -30,8 +30,8 @@ func NewElements(list ...Element) (Elements, error) {
 // 16. Sizes are not capped.
 //
 // It returns ErrUnknownCodec for other codecs, and ErrEncode if the codec cannot carry a record
-// (ids above 255 or variable length in codec 8, a generation type outside codec 16) or if there are
-// more than 255 records. With an error dst is returned unchanged.
+// (ids above 255 or variable length in codec 8, a generation type outside codec 16) or if there
+// are more than 255 records. With an error dst is returned unchanged.
 func AppendFrame(dst []byte, c Codec, records ...Record) ([]byte, error) {
 	start := len(dst)
 	out, err := AppendBody(append(dst, make([]byte, header)...), c, records...)

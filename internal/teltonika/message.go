@@ -111,12 +111,12 @@ func takeMessage(p []byte, c Codec) (m Message, rest []byte, why string) {
 	return m, rest, ""
 }
 
-// AppendMessages appends a whole frame, preamble to CRC, with the messages encoded in codec 12, 13,
-// 14 or 15, for either direction. Sizes are not capped. Devices expect one message per frame.
+// AppendMessages appends a whole frame, preamble to CRC, with the messages encoded in codec 12,
+// 13, 14 or 15, for either direction. Sizes are not capped. Devices expect one message per frame.
 //
-// It returns ErrUnknownCodec for other codecs, and ErrEncode if the codec cannot carry a message (a
-// timestamp in codec 12 or 14, an IMEI in codec 12 or 13), if an IMEI is not digits, or if there
-// are more than 255 messages. With an error dst is returned unchanged.
+// It returns ErrUnknownCodec for other codecs, and ErrEncode if the codec cannot carry a message
+// (a timestamp in codec 12 or 14, an IMEI in codec 12 or 13), if an IMEI is not digits, or if
+// there are more than 255 messages. With an error dst is returned unchanged.
 func AppendMessages(dst []byte, c Codec, messages ...Message) ([]byte, error) {
 	if !c.IsCommand() {
 		return dst, fmt.Errorf("%w %v", ErrUnknownCodec, c)

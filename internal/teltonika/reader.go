@@ -98,8 +98,8 @@ func (r *Reader) begin() error {
 	}
 }
 
-// Next reads one frame, skipping keep-alive bytes before it. It returns ErrPreamble, ErrTooLong or
-// ErrTooShort at the first wrong byte, without reading on, and ErrCRC after the whole frame.
+// Next reads one frame, skipping keep-alive bytes before it. It returns ErrPreamble, ErrTooLong
+// or ErrTooShort at the first wrong byte, without reading on, and ErrCRC after the whole frame.
 func (r *Reader) Next() (Frame, error) {
 	if err := r.begin(); err != nil {
 		return Frame{}, err

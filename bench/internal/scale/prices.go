@@ -37,8 +37,8 @@ const (
 	Entries  = "HSCAN"   // each: an entry of the registry
 	Evict    = "evict"   // guard.lua and evict.lua
 	Record   = "XADD"    // of a telemetry record, in a pipeline
-	// Move is MIGRATE of a registry, each: an entry. It is the CPU of both nodes, since one waits
-	// for the other.
+	// Move is MIGRATE of a registry, each: an entry. It is the CPU of both nodes, since one waits for
+	// the other.
 	Move = "move to a node"
 )
 

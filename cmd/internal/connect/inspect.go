@@ -16,9 +16,9 @@ import (
 )
 
 // These errors end the program. One node of a Cluster refuses most keys, and unreadable entries
-// must not pass for dead. Open recognises such a node unless it did not answer then, or its URL is
-// only valid for a single server: with a database, for example. Servers that do not know each other
-// are not asked.
+// must not pass for dead. Open recognises such a node unless it did not answer then, or its
+// URL is only valid for a single server: with a database, for example. Servers that do not know
+// each other are not asked.
 var (
 	errOneNode = errors.New("connect: REDIS_URL names one node of a Redis Cluster, and was not " +
 		"recognised at the start; start again while that node answers, or name the Cluster by two of its " +

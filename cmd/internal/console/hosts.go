@@ -12,8 +12,8 @@ import (
 
 // asked refuses requests by names that are not this server's. A page elsewhere can point its own
 // name here (DNS rebinding), and then a browser lets it read all that this server answers. It
-// cannot do that with an address, or with a name that its owner has not registered. Health, and the
-// program's public requests, are answered under any name.
+// cannot do that with an address, or with a name that its owner has not registered. Health, and
+// the program's public requests, are answered under any name.
 func (s *HTTP) asked(mux *http.ServeMux) http.Handler {
 	open := []string{"GET /healthz", "GET /readyz"}
 	for pattern := range s.cfg.Routes {

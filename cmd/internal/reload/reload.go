@@ -3,8 +3,8 @@
 //
 //	password, err := reload.Open("REDIS_PASSWORD_FILE", reload.Line, path)
 //	w, err := reload.New(reload.Config{Files: []reload.Watched{password}, Logger: log})
-//	go w.Run(ctx) // looks once a second
-//	login(user, password.Get()) // as last read
+//	go w.Run(ctx)                  // looks once a second
+//	login(user, password.Get())    // as last read
 //
 // # Accepted values
 //

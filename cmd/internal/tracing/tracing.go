@@ -64,8 +64,8 @@ func Start(ctx context.Context, c Config) *Tracing {
 		c.Logger.Warn("no traces are sent: OpenTelemetry's variables cannot be used", "error", err)
 		return nil
 	}
-	// The SDK reports settings that it cannot use, such as a sampler, and nothing else: sender
-	// keeps failures to send for itself.
+	// The SDK reports settings that it cannot use, such as a sampler, and nothing else: sender keeps
+	// failures to send for itself.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		c.Logger.Warn("OpenTelemetry complains", "error", err)
 	}))
@@ -112,8 +112,8 @@ func first(names ...string) string {
 	return ""
 }
 
-// usable returns the endpoint without credentials. The error is about what this program cannot do;
-// the exporter would silently use its default instead.
+// usable returns the endpoint without credentials. The error is about what this program cannot
+// do; the exporter would silently use its default instead.
 func usable(endpoint string) (shown string, err error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {

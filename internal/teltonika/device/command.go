@@ -67,8 +67,8 @@ type Say func(teltonika.Codec, teltonika.Message) error
 
 // Obey reads commands from the present socket and sends answer's messages for each, in the
 // command's codec; with none the device stays silent. It returns nil when ctx ends, or else the
-// error that broke the socket. Meanwhile nobody else may use that socket, but it may be closed, or
-// left by [Device.Connect].
+// error that broke the socket. Meanwhile nobody else may use that socket, but it may be closed,
+// or left by [Device.Connect].
 func (d *Device) Obey(ctx context.Context, answer func(Command) []teltonika.Message) error {
 	return d.Follow(ctx, func(c Command, say Say) error {
 		for _, m := range answer(c) {

@@ -12,15 +12,15 @@
 //
 //	switched on, at a time of its own within Config.Ramp
 //	   │
-//	   ▼ fails: the ladder's next rung
+//	   ▼          fails: the ladder's next rung
 //	connect ◄──────────────────────────────────────────┐
-//	   │ accepted │
-//	   ▼ │
+//	   │ accepted                                      │
+//	   ▼                                               │
 //	frame due? backlog? ──► write ──► acknowledged ──┐ │
-//	   ▲ │ neither │ not: the │ │
-//	   │ ▼ ▼ same again │ │
-//	   │ listen, keep alive close, or lose │ │
-//	   │ │ the coverage ───┼─┘
+//	   ▲     │ neither                 │ not: the    │ │
+//	   │     ▼                         ▼ same again  │ │
+//	   │   listen, keep alive        close, or lose  │ │
+//	   │     │                       the coverage ───┼─┘
 //	   └─────┴───────────────────────────────────────┘
 //
 // One frame is in flight. It is kept until the server answers with its number of records, and
@@ -28,9 +28,9 @@
 // socket is closed. If the answer has another number, the frame is repeated on the same socket, at
 // most four times.
 //
-// A frame is due every Config.Interval, with or without a socket. After a time without one, frames
-// have up to ten records. The records of Config.Backlog were stored before the start. They are sent
-// whenever no frame is due, without a pause between frames, newest first.
+// A frame is due every Config.Interval, with or without a socket. After a time without one,
+// frames have up to ten records. The records of Config.Backlog were stored before the start. They
+// are sent whenever no frame is due, without a pause between frames, newest first.
 //
 // # Habits
 //
@@ -40,10 +40,10 @@
 //     ceaselessly call a server that accepts and then closes.
 //   - Each connection draws its target anew, as through a balancer in front of replicas.
 //   - Losing coverage (Config.HalfOpen, or [Fleet.LoseCoverage]) leaves a socket that nobody
-//     closes, and the device comes back on a new one. The old socket is closed at the next loss of
-//     coverage, or at the end. Half of the losses hit a frame whose answer is under way.
-//   - One frame in twenty is written in pieces, and one in twenty together with a keep-alive. Every
-//     fourth pause between frames has a keep-alive in its middle.
+//     closes, and the device comes back on a new one. The old socket is closed at the next loss
+//     of coverage, or at the end. Half of the losses hit a frame whose answer is under way.
+//   - One frame in twenty is written in pieces, and one in twenty together with a keep-alive.
+//     Every fourth pause between frames has a keep-alive in its middle.
 //   - A command of codec 12 is answered with its own text. So is one of codec 14 that names this
 //     device's IMEI; any other is refused with type 11 and this device's IMEI.
 //
@@ -51,8 +51,8 @@
 //
 // IMEIs count up and do not depend on the seed. A device's records, in order, and everything that
 // it draws depend only on the seed and the device's number. The timing of events depends on the
-// server, and so does the frame that each one hits. Records have the times of [device.Track], which
-// begin at a fixed time: IMEI and time identify a record, in every run with the same seed.
+// server, and so does the frame that each one hits. Records have the times of [device.Track],
+// which begin at a fixed time: IMEI and time identify a record, in every run with the same seed.
 //
 // # Cost
 //

@@ -7,8 +7,8 @@
 // standard input ends, so it does not outlive the program at the other end of that pipe. It does
 // not log warnings, which concern each command that FerretDB does not support.
 //
-// It has no users or passwords, and listens only on loopback addresses. It ignores read concern and
-// read preference: there is a single copy of the data.
+// It has no users or passwords, and listens only on loopback addresses. It ignores read concern
+// and read preference: there is a single copy of the data.
 //
 // This module is not part of the library, which does not depend on FerretDB.
 package main

@@ -96,8 +96,8 @@ func (c *Cluster) meet() {
 	})
 }
 
-// AwaitOK returns once every live node reports that all slots are served, and every replica has its
-// master's data.
+// AwaitOK returns once every live node reports that all slots are served, and every replica has
+// its master's data.
 func (c *Cluster) AwaitOK() {
 	c.t.Helper()
 	c.await("all is well", func(n *redis.Client, _ int) error {

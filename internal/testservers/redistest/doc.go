@@ -8,8 +8,8 @@
 //   - [StartCluster]: the test's own Redis Cluster of such servers.
 //   - [StartSentinels]: Sentinels that watch such a server.
 //   - [CLI]: the redis-cli of the server that all tests run on.
-//   - [Worlds]: one suite, two servers. A script that passes only on miniredis has not been tested;
-//     one that passes only on Redis cannot run embedded.
+//   - [Worlds]: one suite, two servers. A script that passes only on miniredis has not been
+//     tested; one that passes only on Redis cannot run embedded.
 //   - [Fake]: miniredis inside a testing/synctest bubble, where a day of expiring keys takes
 //     milliseconds.
 //

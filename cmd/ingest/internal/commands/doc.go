@@ -8,46 +8,47 @@
 //
 //	janitor.Config{Sweeps: []janitor.Sweeper{commands.NewSweep(layout)}, ...}
 //
-// Each instance has a stream. All share the stream of outcomes:
+// Each instance has a stream; all share that of outcomes:
 //
 //	backend ── XADD ──► commands:outbound:{instance} ──► the instance ──► the device's newest socket
-//	   ▲ │
-//	   └── XREAD ◄── commands:responses ◄── outcome and XACK ──┘ or the janitor's sweep, if it is dead
+//	   ▲                                                       │
+//	   └── XREAD ◄── commands:responses ◄── outcome and XACK ──┘   or the janitor's sweep, if it is dead
 //
 // One more stream, commands:queue, has the commands that wait for devices, wherever those connect.
 //
 // A command is an entry in the stream of the instance that the registry names for its device, or in
 // the queue:
 //
-//	id 1 to 128 visible ASCII characters, chosen by the sender, never used before
-//	imei 15 digits
-//	text 1 to 1024 bytes
-//	codec 12, the default, or 14: the device compares the IMEI with its own before it executes
-//	expires unix ms, at most a day ahead; by default a minute after the entry's own time,
+//	id       1 to 128 visible ASCII characters, chosen by the sender, never used before
+//	imei     15 digits
+//	text     1 to 1024 bytes
+//	codec    12, the default, or 14: the device compares the IMEI with its own before it executes
+//	expires  unix ms, at most a day ahead; by default a minute after the entry's own time,
 //	         in the queue a day
-//	queue true: moves to the queue instead of becoming not_connected
+//	queue    true: moves to the queue instead of becoming not_connected
 //
-// An outcome is an entry of commands:responses with the fields id, imei, instance, text and status:
+// An outcome is an entry of commands:responses with the fields id, imei, instance, text and
+// status:
 //
-//	answered text is the first frame of the answer, cut after 1,280 bytes. With the field
+//	answered       text is the first frame of the answer, cut after 1,280 bytes. With the field
 //	               ambiguous (true), text is everything within three seconds of the first frame
 //	               that may be the answer, a line each: the device also sends its own data in
 //	               that codec, or an earlier command was not answered
-//	not_connected the device is not here, and nothing was written to it; text may name its instance
-//	busy too many commands wait, for the device or at the instance; nothing was written
-//	wrong_device codec 14: the socket belongs to another device, which did not execute the command
-//	timeout written, but not answered before expires or the end of the socket; the device
+//	not_connected  the device is not here, and nothing was written to it; text may name its instance
+//	busy           too many commands wait, for the device or at the instance; nothing was written
+//	wrong_device   codec 14: the socket belongs to another device, which did not execute the command
+//	timeout        written, but not answered before expires or the end of the socket; the device
 //	               may have executed it
-//	expired expires passed before it could be written
-//	instance_lost the instance stopped or died; text states whether it may have been written
-//	invalid the entry is not a command; text gives the reason
+//	expired        expires passed before it could be written
+//	instance_lost  the instance stopped or died; text states whether it may have been written
+//	invalid        the entry is not a command; text gives the reason
 //
 // # Guarantees
 //
-// A command is written at most once. It is marked first, in a step that also checks that it has not
-// expired (by Redis' clock) and that the registry names no other instance; in other partitions than
-// the first, the registry is asked just before. When an instance restarts, it answers instance_lost
-// for pending entries that its earlier life marked.
+// A command is written at most once. It is marked first, in a step that also checks that it has
+// not expired (by Redis' clock) and that the registry names no other instance; in other partitions
+// than the first, the registry is asked just before. When an instance restarts, it answers
+// instance_lost for pending entries that its earlier life marked.
 //
 // An id has at most one outcome: one step checks that none exists, adds it, and removes the entry
 // from its stream. Mark and outcome are kept in commands:state:{id} until an hour after expires. An
@@ -56,8 +57,7 @@
 //
 // If its instance lives, a command has its outcome by shortly after expires; otherwise the janitor
 // adds it once the instance's heartbeat has expired. Commands for one device are written in stream
-// order, one at a time, with three seconds between an answer and the next command. Package gateway
-// describes when an answer could be taken for another command's.
+// order, one at a time, with three seconds between an answer and the next command.
 //
 // A queued command stays in the queue until its outcome. It is marked there too, as a pending entry
 // of the group: queue and mark are one key, and no instance sends what has a mark. An instance that
@@ -74,8 +74,8 @@
 //
 // The sweep acts only on a missing heartbeat, under the witness. The janitor's guard checks it
 // again on the server, in the step that answers and removes the commands. A missing roster entry,
-// index or registry entry condemns no command. Only empty streams are deleted. Only an outcome's
-// text relies on an absence: a command without a mark was not sent, while a mark would still exist.
+// index or registry entry condemns no command. Only an outcome's text relies on an absence: a
+// command without a mark was not sent, while a mark would still exist.
 //
 // # Not guaranteed
 //

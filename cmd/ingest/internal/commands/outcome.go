@@ -23,7 +23,7 @@ type refusal struct {
 func (r *refusal) Error() string { return "commands: " + string(r.status) }
 
 // conclude retries until the outcome is added or work ends. A command that the queue can never take
-// is not_connected: otherwise it would keep the device's others waiting.
+// would keep the device's others waiting: it is not_connected.
 func (r *Reader) conclude(work context.Context, e entry, status Status, text string) {
 	for pause := wait.Between(pauseFirst, pauseMost); ; {
 		err := r.tryConclude(work, e, status, text)
@@ -89,8 +89,7 @@ func (r *Reader) tryConclude(work context.Context, e entry, status Status, text 
 	return nil
 }
 
-// send returns the outcome, or a verdict that has none. ctx ends when the instance stops, work when
-// commands under way must end too.
+// send returns the outcome, or a verdict that has none. work outlives ctx.
 func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 	status, text, unsent := r.trySend(ctx, work, e)
 	switch {
@@ -102,8 +101,7 @@ func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 	return verdictQueued, text
 }
 
-// trySend returns the outcome, and whether the command could still be sent elsewhere or later:
-// nothing was written, and it has not expired.
+// trySend returns the outcome, and whether the command could still be sent elsewhere or later.
 func (r *Reader) trySend(ctx, work context.Context, e entry) (_ Status, text string, unsent bool) {
 	answer, err := r.cfg.Devices.Command(work, gateway.Command{
 		IMEI: e.IMEI, Codec: e.codec(), Text: []byte(e.Text), Expires: e.Expires,

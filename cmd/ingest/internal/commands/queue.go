@@ -17,7 +17,7 @@ import (
 const (
 	// waitingMost bounds the fleet's queue. Each instance has a copy of it: some 12 MB at most.
 	waitingMost = 10_000
-	// lookTime is how often the queue is read on. It is read from its start every Config.Answer:
+	// lookTime is how often the queue is read on. Its start is read again every Config.Answer:
 	// other instances remove entries.
 	lookTime  = time.Second
 	pagesMost = 2 * waitingMost / readMost
@@ -223,8 +223,7 @@ func (r *Reader) serveQueue(ctx, work context.Context) {
 	settles.Wait()
 }
 
-// turn returns each ready device's first command, and up to a page of others that are due, but none
-// that is being sent from here.
+// turn returns each ready device's first command, and others that are due.
 func (r *Reader) turn(now time.Time) (send, due []entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,10 +25,10 @@ import (
 
 const (
 	readMost, refusalsMost = 100, 16
-	// Most commands that wait for one device and for all. Further ones are answered busy at once,
-	// so that devices that take no commands delay no others; once half of all places are taken, a
-	// device has one. With three seconds of quiet after each answer, 16 commands fit into their
-	// default minute. A command costs 6 to 10 KiB, all of them 100 MB at most.
+	// Further commands are answered busy at once, so that devices that take none delay no others;
+	// once half of all places are taken, a device has one. With three seconds of quiet after each
+	// answer, 16 commands fit into their default minute. A command costs 6 to 10 KiB, all of them
+	// 100 MB at most.
 	deviceMost, outstandingMost = 16, 10_000
 	// blockTime is also how long a silently dead connection goes unnoticed.
 	blockTime             = 30 * time.Second
@@ -61,14 +61,14 @@ type Config struct {
 	// Client must honour contexts. The Reader does not close it.
 	Client redis.UniversalClient
 	// Blocking is for blocking reads only, which would delay other calls. Run closes it, since
-	// contexts do not end a blocking read. After guard.ErrTooLarge the reader reads one entry at a
-	// time, cut to the size of a command.
+	// contexts do not end a blocking read. After guard.ErrTooLarge entries are read one by one, cut
+	// to the size of a command.
 	Blocking redis.UniversalClient
 	// Drain is how long commands under way may be answered after Run's context has ended; 0 means a
 	// second.
 	Drain time.Duration
-	// Answer is how long a device may take to answer a command with Queue; 0 means a minute. If its
-	// instance reports no outcome in twice that time, another one adds instance_lost.
+	// Answer is how long a device may take to answer a command with Queue; 0 means a minute. After
+	// twice that time without an outcome, another instance adds instance_lost.
 	Answer time.Duration
 	// Logger defaults to slog.Default. A nil Registerer registers no metrics.
 	Logger     *slog.Logger
@@ -162,8 +162,7 @@ func (r *Reader) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow reads until a read fails: first entries that are pending from an earlier life or a lost
-// reply, then new ones.
+// follow begins with entries that are pending from an earlier life or a lost reply.
 func (r *Reader) follow(ctx, work context.Context) error {
 	call, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -221,8 +220,8 @@ func (r *Reader) read(ctx context.Context, from string) ([]redis.XMessage, error
 	return streams[0].Messages, nil
 }
 
-// begin queues commands, in order for each device, and concludes invalid or surplus entries at
-// once. If ctx ends it returns false, and entries without an outcome stay in the stream.
+// begin queues commands, and concludes invalid or surplus ones at once. If ctx ends it returns
+// false, and entries without an outcome stay in the stream.
 func (r *Reader) begin(ctx, work context.Context, page []redis.XMessage) bool {
 	refusals := pool.New().WithMaxGoroutines(refusalsMost)
 	for _, m := range page {

@@ -81,9 +81,8 @@ const (
 )
 
 // take marks a command as sent, if it may be sent now. If the registry names another instance, a
-// half-open socket may be left here of a device that has moved. The scripts see the entries of the
-// first partition only, so the others are asked before. A queued command needs an entry that names
-// this instance.
+// half-open socket may be left here. The scripts see the entries of the first partition only, so
+// the others are asked before. A queued command needs an entry that names this instance.
 func (r *Reader) take(
 	ctx context.Context, e entry,
 ) (verdict string, left time.Duration, owner string, err error) {

@@ -18,13 +18,12 @@ const (
 	// lag is how long the registry may take to name a device's new instance; beat is between
 	// lookups.
 	lag, beat = 3 * time.Second, 100 * time.Millisecond
-	// grace is how long Send waits for the outcome after expiry; a queued command may have been
-	// sent just before, by an instance that died.
+	// A queued command may have been sent just before it expired, by an instance that died.
 	grace, queueGrace = 5 * time.Second, 4 * lifetime
 )
 
-// ErrNoOutcome means that a command got no outcome in time, because its instance is dead or
-// stopped. If it is dead, the janitor's sweep will answer instance_lost.
+// ErrNoOutcome means that the instance is dead or stopped. If it is dead, the janitor's sweep will
+// answer instance_lost.
 var ErrNoOutcome = errors.New("commands: no outcome in time")
 
 // Sender sends commands and waits for their outcomes.
@@ -37,10 +36,9 @@ type Sender struct {
 }
 
 // Send sends a command to the instance that the registry names for its device, and waits for the
-// outcome. If that is not_connected because the device has moved, Send tries the new instance,
-// until the command expires. Each try has a new id, since an id has one outcome. An empty ID is
-// replaced by a random one. A zero Expires means a minute from now; with Queue, for which Send asks
-// no registry, a day.
+// outcome. If the device has moved, Send tries the new instance, each time with a new id, until the
+// command expires. An empty ID is replaced by a random one. A zero Expires means a minute from now;
+// with Queue, for which Send asks no registry, a day.
 //
 // Errors: registry.ErrNotRegistered, ErrNoOutcome, the cause of ctx' end, or Redis' own.
 func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
@@ -126,8 +124,7 @@ func (s *Sender) once(ctx context.Context, stream string, c Command) (Outcome, e
 	}
 }
 
-// elsewhere returns a living instance other than not that the registry names for the device, maybe
-// only some time after the device has moved.
+// elsewhere returns a living instance other than not. The registry may name it only a while later.
 func (s *Sender) elsewhere(ctx context.Context, c Command, not string) (_ registry.Owner, moved bool) {
 	ctx, cancel := context.WithDeadline(ctx, c.Expires)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 
 type sweep struct{ layout registry.Layout }
 
-// NewSweep returns the sweep "commands", for janitor.Config.Sweeps. For owners without heartbeat it
-// answers the commands in their streams with instance_lost and deletes the streams.
+// NewSweep returns the sweep "commands", for janitor.Config.Sweeps: it answers instance_lost to the
+// commands of owners without heartbeat, and deletes their streams.
 func NewSweep(l registry.Layout) janitor.Sweeper { return sweep{l} }
 
 func (sweep) Name() string { return "commands" }
@@ -27,8 +27,8 @@ func (sweep) Interval() time.Duration { return 0 }
 func (s sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	prefix := outboundPrefix(s.layout)
 	pattern := literal.Replace(prefix) + "*"
-	// A cursor is valid on one server only, so all calls use the same one. If the keys' slot moves
-	// meanwhile, the next pass finds the streams that this one misses.
+	// A cursor is valid on one server only. If the keys' slot moves meanwhile, the next pass finds
+	// the streams that this one misses.
 	at, err := keyless.At(ctx, p.Client(), prefix)
 	if err != nil {
 		return err

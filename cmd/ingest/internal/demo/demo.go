@@ -79,10 +79,10 @@ type demo struct {
 	all       []*replica // ever started
 }
 
-// Run plays the demo and judges the result. It returns nil if everything converged exactly, or else
-// ErrDiverged, ErrLate, ErrOccupied, the error of a replica that ended by itself, the cause of ctx,
-// or Redis' error. None of its processes outlives it. After an error the replicas' logs are kept in
-// a folder that the timeline names, unless ctx has ended.
+// Run plays the demo and judges the result. It returns nil if everything converged exactly, or
+// else ErrDiverged, ErrLate, ErrOccupied, the error of a replica that ended by itself, the cause
+// of ctx, or Redis' error. None of its processes outlives it. After an error the replicas' logs
+// are kept in a folder that the timeline names, unless ctx has ended.
 func Run(ctx context.Context, cfg Config) (err error) {
 	cfg.Devices, cfg.Pace = cmp.Or(cfg.Devices, 300), cmp.Or(cfg.Pace, Leisurely)
 	d := &demo{cfg: cfg, pace: cfg.Pace, acked: newAcknowledged(), began: time.Now()}

@@ -14,24 +14,23 @@ const (
 	// manyUnidentified: a device sends its IMEI at once, so only an attack has more sockets
 	// without.
 	manyUnidentified = 4096
-	// spared is how long the only such socket of an address is safe: on a slow radio, an IMEI and a
-	// first frame take a second or two.
+	// spared is how long an address' only such socket is safe: a slow radio needs a second or two
+	// for an IMEI and a first frame.
 	spared = 3 * time.Second
-	// manyRegistrations: without Redis each takes a second, so 100,000 devices that connect
-	// together get their answer within 25 s. They give up at 30.
+	// manyRegistrations: without Redis each takes a second, so 100,000 devices get their answer
+	// within 25 s. They give up at 30.
 	manyRegistrations = 4096
 	// reports is how many frames make a socket safe from being closed to make room.
 	reports = 3
 	// newcomers is a divisor: in a full replica one address may hold 1/32 of the sockets with
-	// devices that have sent a frame and do not report yet.
+	// newcomers.
 	newcomers     = 32
 	quietNewcomer = 10 * time.Minute
 	// lookAgain bounds the pause of a full replica: a closed socket may be in the middle of its
 	// registration.
 	lookAgain = 100 * time.Millisecond
-	// manyEnding is how many sockets that were closed to make room may still be ending when their
-	// places are taken: one that is registering takes up to a second, and a flood brings thousands
-	// in that time. Their descriptors are free at once.
+	// manyEnding bounds the closed sockets that are still ending: one that is registering takes up
+	// to a second, and a flood brings thousands in that time. Their descriptors are free at once.
 	manyEnding = 1024
 )
 
@@ -44,9 +43,8 @@ const (
 	proven                       // a device that reports
 )
 
-// admission makes room in a full replica by closing a socket of the lowest standing: the oldest
-// from the address with the most of them. So a flood from few addresses displaces itself, and never
-// a device that reports. Registrations are queued, and none is refused.
+// admission makes room as Config.MaxConns describes, so that a flood from few addresses displaces
+// itself, and never a device that reports. Registrations are queued, and none is refused.
 type admission struct {
 	most  int           // bound of sockets without an IMEI
 	share int           // bound of newcomers per address
@@ -128,8 +126,8 @@ func (a *admission) wait(ctx context.Context) {
 	}
 }
 
-// take takes a slot for an open socket, if need be that of the socket that deserves its slot least.
-// It returns false when ctx has ended.
+// take takes a slot, if need be that of the socket that deserves its slot least. It returns false
+// when ctx has ended.
 func (a *admission) take(ctx context.Context, slots chan struct{}) bool {
 	for {
 		select {
@@ -178,8 +176,8 @@ func (a *admission) ended(s *session, slots chan struct{}) {
 	<-slots
 }
 
-// least returns the socket of these standings that deserves its place least, or how long to wait
-// until one may be closed.
+// least returns the socket that deserves its place least, or how long to wait until one may be
+// closed.
 func (a *admission) least(from, to standing) (_ *session, left time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

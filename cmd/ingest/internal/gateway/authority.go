@@ -38,9 +38,9 @@ const (
 	unknown
 )
 
-// authority decides which devices may be served: the members of a set in Redis. It asks at each
-// handshake, so changes apply at once and nothing has to expire. While Redis cannot answer, former
-// members are served from memory. Only members are remembered, so invented IMEIs cannot fill it.
+// authority allows the members of a set in Redis. It asks at each handshake, so changes apply at
+// once and nothing has to expire. While Redis cannot answer, former members are served from memory.
+// Only members are remembered, so invented IMEIs cannot fill it.
 type authority struct {
 	client   redis.UniversalClient
 	set      string
@@ -69,7 +69,7 @@ func newAuthority(
 	}
 }
 
-// decide returns nil, errUnknownDevice, or errUndecided if the device's patience or ctx ends first.
+// decide also returns errUnknownDevice, or errUndecided if the device's patience or ctx ends first.
 // A nil authority allows every device.
 func (a *authority) decide(ctx context.Context, imei string) error {
 	if a == nil {
@@ -165,8 +165,7 @@ func (a *authority) judge(imei string, is bool, err error) verdict {
 	return member
 }
 
-// recheck expels connected devices that have left the set, and answers new questions between pages.
-// A failure expels no device.
+// recheck expels devices that have left the set. A failure expels none.
 func (a *authority) recheck(ctx context.Context, imeis []string, expel func(string)) {
 	for page := range slices.Chunk(imeis, askPage) {
 		are, err := a.ask(ctx, page)

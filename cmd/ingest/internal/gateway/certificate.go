@@ -16,9 +16,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// ParseClientCAs makes a pool for Config.ClientCAs from certificates in PEM, ignoring text between
-// them. None, or a damaged one, is an error: a pool must not lack an authority because only half of
-// a file was read.
+// ParseClientCAs makes a pool for Config.ClientCAs from certificates in PEM. None, or a damaged
+// one, is an error: a pool must not lack an authority because only half of a file was read.
 func ParseClientCAs(text string) (*x509.CertPool, error) {
 	pool, rest := x509.NewCertPool(), []byte(text)
 	n := 0

@@ -25,7 +25,7 @@ var (
 )
 
 // quietTime covers a segment that TCP had to send three times, after one second and after two more:
-// a device writes an answer's frames back to back, and only the network can separate them.
+// only the network can separate an answer's frames.
 const quietTime = 3 * time.Second
 
 // Command is a command for a device.
@@ -35,7 +35,7 @@ type Command struct {
 	Text  []byte
 	// Expires, by this process' clock, is the last time to begin to write it.
 	Expires time.Time
-	// Permit is called once, when the command can be written, and returns the time allowed for an
+	// Permit is called once, when the command can be written. It returns the time allowed for an
 	// answer, or an error: then nothing is written. Its context ends at Expires.
 	Permit func(context.Context) (time.Duration, error)
 }
@@ -49,8 +49,7 @@ type commandState struct {
 	unsure   uint8 // bits: see bitOf; cleared only by a new socket
 }
 
-// bitOf returns a codec's bit in unsure, set after an unexpected response in the codec or an
-// unanswered command: later responses may then not answer the pending command.
+// bitOf returns a codec's bit in unsure.
 func bitOf(codec teltonika.Codec) uint8 {
 	if codec == teltonika.Codec14 {
 		return 2
@@ -81,8 +80,7 @@ type pendingCommand struct {
 const candidates = 8 << 10
 
 // Command sends a command to its device's newest socket here and returns the text of the answer's
-// first frame. It waits until the socket takes commands, calls Permit and writes the command. A
-// socket has one command under way at a time.
+// first frame.
 //
 // Nothing was written if the error is ErrNotConnected, Permit's own, or, before Permit was called,
 // context.DeadlineExceeded or the cause of ctx's end. The other errors are ErrUnanswered, also if
@@ -104,8 +102,7 @@ func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 	return s.exchange(ctx, o)
 }
 
-// place waits until a command may be written to its device's newest socket. If that ends first, it
-// tries the next one.
+// place waits until a command may be written to its device's newest socket.
 func (g *Gateway) place(ctx context.Context, c Command) (*session, *pendingCommand, error) {
 	for {
 		o, err := newPendingCommand(c)
@@ -130,8 +127,8 @@ func (g *Gateway) place(ctx context.Context, c Command) (*session, *pendingComma
 	}
 }
 
-// Ready reports whether a device has a socket here that takes commands, and is not known to have a
-// newer one at another replica.
+// Ready reports whether a device has a socket here that takes commands, and no newer one that is
+// known at another replica.
 func (g *Gateway) Ready(imei string) bool {
 	s := g.newestSocket(imei)
 	if s == nil {
@@ -280,8 +277,8 @@ func (s *session) permit(o *pendingCommand) {
 	}
 }
 
-// takeCommand returns the pending command if it must be written now. Data that has already arrived
-// does not answer it and is read first. The caller holds mu.
+// takeCommand returns the pending command if it must be written now: data that has already arrived
+// does not answer it. The caller holds mu.
 func (s *session) takeCommand() *pendingCommand {
 	o := s.commands.pending
 	if o == nil || !o.permitted || o.written {
@@ -311,9 +308,8 @@ func (s *session) write(o *pendingCommand) error {
 
 // takeAnswer passes a message to the pending command if it is the answer, or may be: then it is
 // ambiguous. Only type 06 can be an answer. In codec 12 it names no command, so the first one is
-// the answer; in codec 14 it names its device. Any other response makes the socket unsure, since
-// more may follow. Before any command it is the device's own data, and the device will send such
-// data on its next socket too.
+// the answer; in codec 14 it names its device. Before any command it is the device's own data, and
+// the device will send such data on its next socket too.
 func (s *session) takeAnswer(codec teltonika.Codec, m teltonika.Message) (asked, ambiguous bool) {
 	nack := m.Type == teltonika.TypeNACK && codec == teltonika.Codec14
 	if codec != teltonika.Codec12 && codec != teltonika.Codec14 || m.Type != teltonika.TypeResponse && !nack {

@@ -3,7 +3,7 @@
 //
 //	g, err := gateway.New(gateway.Config{
 //		Register: func(imei string) gateway.Claim { return reg.Register(imei) },
-//		Client: rdb,
+//		Client:   rdb,
 //	})
 //	ln, err := gateway.Listen(ctx, ":5027")
 //	err = g.Serve(ctx, ln) // until ctx ends, then drains
@@ -13,8 +13,8 @@
 // # A socket's life
 //
 //	accept ─► handshake ─► claim ─► 01 ─► frame ─► store ─► acknowledge ─┐
-//	              │ ▲ │ │
-//	              └─► 00, close └─────────────────┼────────────────┘
+//	              │                   ▲                 │                │
+//	              └─► 00, close       └─────────────────┼────────────────┘
 //	                                                    └─► close: no acknowledgement
 //
 // One goroutine serves a socket, one frame at a time, so memory holds at most one frame per
@@ -22,27 +22,27 @@
 // again. Records are therefore stored at least once, and a frame's records all or none.
 //
 // Frames in flight to Redis are bounded by the client's pipeline connections plus half of its
-// others; the rest serve the client's other users. Others wait undecoded, within the ten seconds.
-// On a Redis Cluster the streams divide each node's connections, so a master that hangs delays only
-// the devices whose streams it holds.
+// others; the rest serve the client's other users. Further frames wait undecoded, within the ten
+// seconds. On a Redis Cluster the streams divide each node's connections, so a master that hangs
+// delays only the devices whose streams it holds.
 //
 // # Streams
 //
-// A device's records, in order, its messages and its dead letters each go to one stream, chosen by
-// its IMEI (Config.Streams). Caps cover all streams together, in equal parts.
+// A device's records, in order, its messages and its dead letters each go to one stream, chosen
+// by its IMEI (Config.Streams). Caps cover all streams together, in equal parts.
 //
 // # Outcomes of a frame
 //
-//	decoded records to the stream, then acknowledged
-//	right CRC, records malformed raw to the dead-letter stream, then acknowledged with the count
+//	decoded                         records to the stream, then acknowledged
+//	right CRC, records malformed    raw to the dead-letter stream, then acknowledged with the count
 //	                                that the device announced: else it repeats the frame for ever
-//	right CRC, unknown codec, or raw to the dead-letter stream, not acknowledged, closed: the
-//	two different record counts number of records is unknown. A repeat is acknowledged with the
+//	right CRC, unknown codec, or    raw to the dead-letter stream, not acknowledged, closed: the
+//	two different record counts     number of records is unknown. A repeat is acknowledged with the
 //	                                first count, since the frame is already kept
-//	codecs 12 to 15 (messages) never acknowledged; a response of 12 or 14 answers the pending
+//	codecs 12 to 15 (messages)      never acknowledged; a response of 12 or 14 answers the pending
 //	                                command, if any; everything else is stored as messages
-//	codecs 12 to 15, malformed raw to the dead-letter stream, never acknowledged
-//	wrong CRC, wrong framing, counted, closed: even the length may be the broken part
+//	codecs 12 to 15, malformed      raw to the dead-letter stream, never acknowledged
+//	wrong CRC, wrong framing,       counted, closed: even the length may be the broken part
 //	above 32 KiB
 //
 // A frame becomes a dead letter once: repeats are acknowledged and not kept again. Each device is
@@ -61,8 +61,8 @@
 // session's first acknowledgement, and never between a frame and its acknowledgement. An answer
 // does not name its command and may have several frames. Therefore:
 //
-//   - The first response after a command, in its codec, is its answer. Later ones are messages, and
-//     counted (ingest_stray_responses_total).
+//   - The first response after a command, in its codec, is its answer. Later ones are messages,
+//     and counted (ingest_stray_responses_total).
 //   - After an answer, the next command waits until the socket has been quiet for three seconds.
 //   - Data that arrived before the command could be written is read first and does not answer it
 //     (only Unix shows the unread data of a socket).
@@ -78,19 +78,18 @@
 // socket was closed.
 //
 // A device that sends responses before any command sends its own data, for example from a serial
-// port. The gateway remembers this for its later sockets. Use the other codec for commands to it.
+// port. The gateway remembers this for its later sockets. Use the other codec for it.
 //
 // # Messages
 //
-// Messages are not acknowledged, and devices do not repeat them. While Redis is away, they wait in
-// a queue that is bounded per device and overall; the excess is counted as lost, by device. If
+// Messages are not acknowledged, and devices do not repeat them. While Redis is away, they wait
+// in a queue that is bounded per device and overall; the excess is counted as lost, by device. If
 // Redis' reply is lost, they are written again with the same frame and record.
 //
 // # Limits
 //
 // The streams are capped, approximately. Neither Redis nor the gateway counts trimmed entries that
-// were unread. Compare a consumer group's lag (XINFO GROUPS) with XLEN to see whether its readers
-// keep up.
+// were unread. To see whether readers keep up, compare their group's lag (XINFO GROUPS) with XLEN.
 //
 // A device that registers with another replica leaves a half-open socket here. It is closed a
 // minute after this replica learns of it, unless the device speaks here first: then the other

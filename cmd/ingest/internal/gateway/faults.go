@@ -16,8 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// FaultsSuffix ends the name of the hash with each device's last fault, after the configured name
-// of the record streams.
+// FaultsSuffix ends the name of the hash of faults, after the record streams' configured name.
 const FaultsSuffix = ":faults"
 
 const (

@@ -72,8 +72,7 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 }
 
 // mustRepeat reports whether an undecodable frame stays unacknowledged, because its number of
-// records is unknown. A repeat is acknowledged with the number that it announces: it is already
-// kept, and would come for ever.
+// records is unknown. A repeat is already kept, and would come for ever.
 func (k kept) mustRepeat() bool {
 	unknown := errors.Is(k.fault, teltonika.ErrUnknownCodec) || errors.Is(k.fault, teltonika.ErrCount)
 	return unknown && !k.repeated

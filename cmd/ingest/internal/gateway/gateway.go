@@ -36,8 +36,7 @@ const (
 
 // Claim is a socket's hold on its device's registration.
 type Claim interface {
-	// Wait returns nil once the registration has landed, or an error if it failed or ctx ended. The
-	// socket is served in both cases.
+	// Wait returns nil once the registration has landed. The socket is served after an error too.
 	Wait(ctx context.Context) error
 	// FrameReceived records a frame that must be acknowledged.
 	FrameReceived()
@@ -55,14 +54,14 @@ type Config struct {
 	Client redis.UniversalClient
 	// Stream names the telemetry stream; empty means [Stream]. Streams is their number, a power of
 	// two; 0 means one. With several, names have a hash tag: telemetry:{teltonika:16:05:21} is
-	// stream 5 of 16, named as by guard.Layout.Partition, for the devices with guard.PartitionOf 5.
+	// stream 5 of 16, for the devices with guard.PartitionOf 5.
 	Stream  string
 	Streams int
 	// Allowed names the set of IMEIs that may be served. If empty, every device may be.
 	Allowed string
-	// MaxLen is the approximate cap of all telemetry streams together, in entries, in equal parts; 0
-	// means a million. The message streams have the same cap, dead letters 10,000, or MaxLen if that
-	// is less.
+	// MaxLen is the approximate cap of all telemetry streams together, in entries; 0 means a
+	// million. The message streams have the same cap, dead letters 10,000, or MaxLen if that is
+	// less.
 	MaxLen int64
 	// MaxConns bounds open sockets; 0 means 100,000. At the bound a new socket displaces one
 	// without an IMEI, or else one without a frame, or else one with fewer than three: the oldest
@@ -76,17 +75,17 @@ type Config struct {
 	// MaxRegistering bounds concurrent registrations; further devices wait. 0 means 4,096.
 	MaxRegistering int
 	// Quiet is how long a socket must be quiet after an answer before the next command; 0 means 3
-	// s. A later frame of the old answer may be taken for the next answer.
+	// s.
 	Quiet time.Duration
-	// Drain is how long sockets may take to finish their current frame, once the gateway stops,
-	// before they are closed; 0 means 5 s. Messages get another quarter of it. A write that still
-	// waits for Redis ends ten seconds after it began, or when Client is closed.
+	// Drain is how long sockets may take to finish their current frame, once the gateway stops; 0
+	// means 5 s. Messages get another quarter of it. A write that still waits for Redis ends ten
+	// seconds after it began, or when Client is closed.
 	Drain time.Duration
 	// ClientCAs, if not nil, returns the authorities for device certificates, the same pool until
-	// it changes. OverTLS then demands a certificate with the IMEI as common name or DNS name.
+	// it changes. A certificate must have the IMEI as common name or DNS name.
 	ClientCAs func() *x509.CertPool
-	// StartSpan, if not nil, is called for each registration: see janitor.Config. No attribute
-	// names the device.
+	// StartSpan, if not nil, is called for each registration: see janitor.Config. No attribute names
+	// the device.
 	StartSpan func(ctx context.Context, name string, attrs ...slog.Attr) (
 		_ context.Context, end func(err error, attrs ...slog.Attr))
 	// Logger defaults to slog.Default. A nil Registerer registers no metrics.
@@ -166,10 +165,9 @@ func (g *Gateway) Connections() int {
 
 func (g *Gateway) draining() bool { return g.stopping.Err() != nil }
 
-// Serve accepts devices until ctx ends or a listener fails. Then it drains: it closes the
-// listeners, lets each socket finish its current frame, closes it and releases its claim. No
-// goroutine outlives it. It returns nil if ctx ended, or else the listener's error. A Gateway
-// serves once.
+// Serve accepts devices until ctx ends or a listener fails. Then it closes the listeners, lets each
+// socket finish its current frame, closes it and releases its claim. No goroutine outlives it. It
+// returns nil if ctx ended, or else the listener's error. A Gateway serves once.
 func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	accepting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -279,8 +277,7 @@ func (g *Gateway) open() []*session {
 }
 
 // claim registers the device and makes s its newest socket in one step, so that registry and
-// gateway agree on it. The older socket is normally half open. (registry.Config.OnSuperseded is not
-// called in the same step.)
+// gateway agree on it. (registry.Config.OnSuperseded is not called in the same step.)
 func (g *Gateway) claim(s *session) Claim {
 	g.mu.Lock()
 	c := g.cfg.Register(s.imei)
@@ -293,8 +290,7 @@ func (g *Gateway) claim(s *session) Claim {
 	return c
 }
 
-// Displaced is for registry.Config.OnDisplaced. The socket here is most likely half open, and is
-// closed unless the device speaks within a minute. Displaced never blocks.
+// Displaced is for registry.Config.OnDisplaced. It never blocks.
 func (g *Gateway) Displaced(imei, owner string) {
 	if s := g.newestSocket(imei); s != nil {
 		g.cfg.Logger.Debug("device is at another replica", "imei", imei, "owner", owner)

@@ -104,8 +104,8 @@ func (s *session) register(ctx context.Context, imei string) error {
 	case <-s.g.stopping.Done():
 		return errDraining
 	}
-	// The handshake may be stale, after waiting here, in the backlog, or in a suspended replica. If
-	// the device has given up meanwhile, its handshake elsewhere is newer.
+	// The handshake may be stale. If the device has given up meanwhile, its handshake elsewhere is
+	// newer.
 	if _, end := s.unread(); end {
 		return errGone
 	}

@@ -23,8 +23,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Minute, Interva
 
 // deadPeer is how long a peer may fail to answer probes or to acknowledge data. Linux applies the
 // latter limit to probes too, and then ignores their count: with a shorter one, a single lost probe
-// would end a parked device's socket. Without one, Linux retransmits an answer for a quarter of an
-// hour.
+// would end a parked device's socket. Without one, Linux retransmits for a quarter of an hour.
 var deadPeer = keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
 
 // Listen opens a socket for devices. Dead peers are noticed after seven minutes.
@@ -39,10 +38,9 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return lc.Listen(ctx, "tcp", addr)
 }
 
-// Proxied returns a listener for a load balancer that speaks the PROXY protocol, of either version.
-// Connections without a header, or not from a trusted address (CIDRs or single addresses), are
-// closed. A header can name any sender: only trusted proxies may be able to reach ln from these
-// addresses.
+// Proxied returns a listener for load balancers that speak the PROXY protocol. Connections without
+// a header, or not from a trusted address (CIDRs or single addresses), are closed. A header can
+// name any sender: only trusted proxies may be able to reach ln from these addresses.
 func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, error) {
 	policy, err := proxyproto.TrustProxyHeaderFromRanges(trusted)
 	if err != nil {
@@ -65,8 +63,8 @@ func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, erro
 // certificateAge is the greatest age of a certificate in memory when a device connects.
 const certificateAge = time.Second
 
-// Certificate is a TLS certificate and its key in two files. Changes of the files apply within a
-// second; if they become unreadable, the former certificate stays, and a warning is logged.
+// Certificate is a TLS certificate and its key in two files. Changes apply within a second; if the
+// files become unreadable, the former certificate stays, and a warning is logged.
 type Certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -90,8 +88,8 @@ func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, 
 	}, nil
 }
 
-// OverTLS returns a listener for devices that speak TLS 1.2 or newer, with a certificate if
-// Config.ClientCAs is set. ln may come from Proxied: the PROXY header is then outside of TLS.
+// OverTLS returns a listener for TLS 1.2 or newer. ln may come from Proxied: the PROXY header is
+// then outside of TLS.
 func (g *Gateway) OverTLS(ln net.Listener, c *Certificate) net.Listener {
 	config := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -108,9 +106,9 @@ func (g *Gateway) OverTLS(ln net.Listener, c *Certificate) net.Listener {
 	return tls.NewListener(handshakes{ln}, config)
 }
 
-// mostHandshake bounds a TLS handshake's bytes. Package tls would hold 64 KiB of a hello and 256
-// KiB of certificates per socket, for peers that have proved nothing. A device with a chain of
-// three certificates sends less than 8 KiB.
+// mostHandshake bounds a TLS handshake: package tls would hold 64 KiB of a hello and 256 KiB of
+// certificates per socket, for peers that have proved nothing. A chain of three certificates is
+// below 8 KiB.
 const mostHandshake = 32 << 10
 
 type handshakes struct{ net.Listener }
@@ -158,8 +156,8 @@ func (c *Certificate) current() *tls.Certificate {
 	return c.pair
 }
 
-// named formats an address as text, like HTTP's peers: a JSON handler would write the fields of a
-// net.TCPAddr. addr may be nil.
+// named formats an address as text: a JSON handler would write the fields of a net.TCPAddr. addr
+// may be nil.
 func named(addr net.Addr) string {
 	if addr == nil {
 		return ""

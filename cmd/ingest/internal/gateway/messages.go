@@ -24,8 +24,7 @@ import (
 const MessagesSuffix = ":messages"
 
 const (
-	// Bounds of the bytes that wait for Redis. A device that sends a line a second fills its share
-	// in some eight minutes.
+	// A device that sends a line a second fills its share in some eight minutes.
 	deviceWaits, allWait = 128 << 10, 64 << 20
 	// messageCost is the memory that a message takes beyond its bytes.
 	messageCost                = 192
@@ -209,8 +208,8 @@ func (q *messages) close(within time.Duration) {
 	}
 }
 
-// takeMessages passes answers to the pending command and stores the rest. It never acknowledges the
-// frame, and keeps an undecodable one as a dead letter.
+// takeMessages passes answers to the pending command and stores the rest, an undecodable frame as a
+// dead letter.
 func (s *session) takeMessages(frame teltonika.Frame) {
 	now := time.Now()
 	found, err := teltonika.DecodeMessages(frame.Body)
@@ -242,8 +241,7 @@ func (s *session) takeMessages(frame teltonika.Frame) {
 	}
 }
 
-// messages writes one transaction. After an error it is written again, so entries with the same
-// frame and record may exist twice.
+// messages writes one transaction. After an error it is written again, maybe twice.
 func (b *buffer) messages(j job) error {
 	pipe := b.client.TxPipeline()
 	for _, m := range j.messages {
@@ -264,8 +262,8 @@ func (b *buffer) messages(j job) error {
 	return nil
 }
 
-// refused reports whether Redis refuses a dead letter for good: the key has another type, or this
-// user may not write it. One device's broken frame must not stop the messages of all.
+// refused reports whether Redis refuses a dead letter for good: one device's broken frame must not
+// stop the messages of all.
 func refused(err error) bool {
 	return redis.HasErrorPrefix(err, "WRONGTYPE ") || redis.HasErrorPrefix(err, "NOPERM ")
 }

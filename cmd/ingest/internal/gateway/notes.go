@@ -11,7 +11,7 @@ const (
 	shareMost = 100
 )
 
-// notes is the memory of odd devices whose sockets have ended. At the bound an arbitrary note is
+// notes is the memory of odd devices whose sockets have ended. At the bound an arbitrary one is
 // forgotten: then a line is logged, or a frame kept, once more.
 type notes struct {
 	mu    sync.Mutex
@@ -64,8 +64,8 @@ func (n *notes) talks(imei string) uint8 {
 	return 0
 }
 
-// letter returns the entry of a frame that is already a dead letter, and the one to delete before
-// another is added, if the device has used up its share.
+// letter returns a frame's dead letter, and the one to delete before another is added, if the
+// device has used up its share.
 func (n *notes) letter(imei, frame string, share int) (entry, oldest string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

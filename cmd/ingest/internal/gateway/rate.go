@@ -7,8 +7,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// rate limits a device's frames by late acknowledgements, so it sends no faster and loses nothing.
-// After a refusal it would send the same frame for ever.
+// rate makes a device wait for its acknowledgements. After a refusal it would send the same frame
+// for ever.
 type rate struct {
 	// A frame costs the larger of its records' and its bytes' cost.
 	record, octet time.Duration
@@ -30,8 +30,7 @@ func (r rate) charge(paid, now time.Time, records, octets int) time.Time {
 	return paid.Add(max(time.Duration(records)*r.record, time.Duration(octets)*r.octet))
 }
 
-// pace waits until the frame may be stored. If the gateway closes the socket meanwhile, the frame
-// is not stored: a device gains nothing by reconnecting. Draining ends the wait.
+// pace waits until the frame may be stored, or until the gateway drains.
 func (s *session) pace(frame teltonika.Frame) error {
 	now := time.Now()
 	s.paid = s.g.rate.charge(s.paid, now, int(frame.Count), len(frame.Raw))

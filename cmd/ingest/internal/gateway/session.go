@@ -228,8 +228,7 @@ func (s *session) endReason() string {
 
 func (s *session) interrupt() { _ = s.conn.SetReadDeadline(time.Now()) }
 
-// within sets the next read's deadline and the reason to report if it passes. It fails after an end
-// or a drain, whose own deadline it would override.
+// within fails after an end or a drain, whose own deadline it would override.
 func (s *session) within(d time.Duration, late string) error {
 	s.late = late
 	if err := s.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
@@ -295,8 +294,7 @@ func (s *session) converse(ctx context.Context) error {
 	}
 }
 
-// rescue stores the messages that have arrived when a socket ends: unlike records they are not sent
-// again. It ignores devices that are not allowed.
+// rescue stores the messages that have arrived: unlike records they are not sent again.
 func (s *session) rescue() {
 	if why := s.endReason(); why == endUnknownDevice || why == endCertificate {
 		return

@@ -16,9 +16,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// deadMost is tighter than the cap of records: a dead letter may be 32 KiB of anything, from any
-// peer that reaches the port. 10,000 take 650 MB at the very most. A device's share of a stream is
-// [shareMost], or a twentieth if the stream is shorter.
+// deadMost is tight: a dead letter may be 32 KiB of anything, from any peer that reaches the port.
+// 10,000 take 650 MB at the very most. A device's share of a stream is [shareMost], or a twentieth
+// if the stream is shorter.
 const deadMost = 10_000
 
 // store writes frames on its own goroutines: decoding and go-redis need 8 KiB of stack, a goroutine
@@ -67,9 +67,8 @@ type kept struct {
 	repeated bool
 }
 
-// newStore divides maxLen among the streams. On a Redis Cluster each stream has its own writers, so
-// that a master that hangs delays only the devices whose streams it holds. On a single server
-// writers are shared: separate ones would send it more at once than [underWay] allows.
+// newStore gives each stream its own writers on a Redis Cluster. On a single server they would send
+// it more at once than [underWay] allows.
 func newStore(client redis.UniversalClient, names []string, maxLen int64) *store {
 	s := &store{client: client, notes: newNotes()}
 	s.results.New = func() any { return make(chan result) }
@@ -117,8 +116,8 @@ func (s *store) close() {
 
 // underWay returns how many frames may be in flight to Redis at once, per server of a Cluster: one
 // for each pipeline connection, and one for half of the others, which a pipeline borrows when its
-// own are in use. The other half is for the client's other users: otherwise a fleet that sends
-// faster than Redis stores would keep them waiting.
+// own are in use. Otherwise a fleet that sends faster than Redis stores would keep the client's
+// other users waiting.
 func underWay(client redis.UniversalClient) int {
 	var shared, active, own int
 	switch c := client.(type) {
@@ -141,8 +140,8 @@ func (s *store) of(imei string) *stream {
 	return s.streams[guard.PartitionOf(imei, len(s.streams))]
 }
 
-// keep stores all of a frame's records, or the raw frame if it has a fault. A frame that still
-// waits for a writer at until is not stored; after other errors it may be.
+// keep stores a frame, decoded or not. One that still waits for a writer at until is not stored;
+// after other errors it may be.
 func (s *store) keep(
 	ctx context.Context, until time.Time, from origin, frame teltonika.Frame,
 ) (kept, error) {
@@ -230,8 +229,7 @@ func (r *rows) take(n int, more func() *row) ([]*row, []redis.Cmder) {
 	return r.rows[:n], r.cmds[:n]
 }
 
-// records adds a frame's records in one transaction. If the reply is lost, the device sends them
-// again, and they may be stored twice.
+// records makes one transaction. If the reply is lost, records may be stored twice.
 func (b *buffer) records(j job) error {
 	n := len(b.batch.Records)
 	if n == 0 {
@@ -287,16 +285,14 @@ func (b *buffer) fill(rows []*row, j job) {
 	b.text = buf
 }
 
-// appendFrameID appends 96 bits of a hash, the same each time the device sends the frame; nobody
-// can craft another frame with the same id.
+// appendFrameID appends 96 bits of a hash of the frame; nobody can craft another one with the same.
 func appendFrameID(dst []byte, imei string, body []byte) []byte {
 	whole := append(append(dst, imei...), body...)
 	sum := sha256.Sum256(whole[len(dst):])
 	return base64.RawURLEncoding.AppendEncode(whole[:len(dst)], sum[:12])
 }
 
-// dead keeps an undecodable frame for a person to look at, unless its entry still exists. A device
-// that has used up its share loses its oldest dead letter.
+// dead keeps an undecodable frame, unless its entry still exists.
 func (b *buffer) dead(ctx context.Context, from origin, frame teltonika.Frame, fault error) result {
 	r := result{kept: kept{fault: fault}}
 	id := string(appendFrameID(nil, from.imei, frame.Body))
