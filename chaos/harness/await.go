@@ -10,7 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
-// Becomes polls until cond is true. It returns false after Patience.
+// Becomes polls cond, and returns false after Patience.
 func Becomes(cond func() bool) bool { return waittest.Becomes(PatiencePause, cond) }
 
 // Eventually fails the test after Patience.
@@ -53,7 +53,7 @@ func (w *Environment) OneLeads() *Replica {
 	return leader
 }
 
-// Holder has the lease; "": it is free.
+// Holder returns who has the lease, if anybody.
 func (w *Environment) Holder() string {
 	id, _, _ := strings.Cut(w.Get(w.T.Context(), w.Lease()).Val(), "/")
 	return id
@@ -69,7 +69,7 @@ func (w *Environment) Listened() {
 	})
 }
 
-// InPass waits for n more batches, so that the leader is in the middle of evicting.
+// InPass waits for n more batches: the leader is in the middle of evicting.
 func (w *Environment) InPass(n int64) {
 	w.T.Helper()
 	before := w.XLen(w.T.Context(), w.Log()).Val()

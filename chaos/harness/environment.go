@@ -23,8 +23,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Scaled down so that a scenario takes seconds. They cannot be shorter: a busy machine may not run
-// a process for a second or two, and a heartbeat that late must not count as a death.
+// A scenario takes seconds. These cannot be shorter: a busy machine may not run a process for a
+// second or two, and a heartbeat that late must not count as a death.
 const (
 	Interval        = 2 * time.Second
 	TTL             = 6 * time.Second
@@ -33,17 +33,17 @@ const (
 	LeaseTTL        = 3 * time.Second
 	LeaseRetry      = LeaseTTL / 5 * 12 / 10
 	BusyMachine     = 3 * time.Second   // added to a bound
-	Patience        = waittest.Patience // for events without a bound that must happen
+	Patience        = waittest.Patience // for events without a bound
 	PatiencePause   = 20 * time.Millisecond
 )
 
-// BatchDelay is the environment's own setting: how long the network delays each guarded delete.
+// BatchDelay is how long the network delays each guarded delete.
 const BatchDelay = "BATCH_DELAY"
 
-// Environment is the world of a scenario. Its methods are for the scenario's goroutine, except
-// those that traffic uses.
+// Environment is a scenario's world. Its methods are for the scenario's goroutine, except those
+// that traffic uses.
 type Environment struct {
-	*redis.Client // straight to the server
+	*redis.Client // past the proxies
 	registry.Layout
 	T        *testing.T
 	Seed     uint64
@@ -57,21 +57,21 @@ type Environment struct {
 	claims   map[string]string // by the scenario's own registries: IMEI -> instance
 	Ghosts   []string          // planted owners' devices
 	Slack    time.Duration     // added to a bound
-	Forgot   time.Time         // when the log was lost, and the outcome of batches with it
+	Forgot   time.Time         // when the log was lost, with the outcome of batches
 	Logins   map[string]string // instance -> "user:password@", unless the default user
 	Programs map[string]string // instance -> binary, unless the usual one
-	Parts    []string          // of the history, in order
+	Parts    []string          // the history's, in order
 
 	Gate     sync.RWMutex // held shared by each act of traffic, exclusively by faults that end sockets
 	mu       sync.Mutex   // guards all below
-	replicas []*Replica   // running or stopped
+	replicas []*Replica   // or stopped
 	All      []*Replica   // ever
 	Proxies  []*Proxy     // of every client of Redis
-	told     judge.Facts  // for the judge, so far
+	told     judge.Facts  // so far
 }
 
-// New starts a Redis, and nothing else yet. settings add to the usual ones of replicas, which are
-// processes of binary. All random choices depend on seed and stream.
+// New starts a Redis. settings add to the replicas' usual ones. All random choices depend on seed
+// and stream.
 func New(
 	t *testing.T, binary string, seed, stream uint64, devices int, settings map[string]string,
 ) *Environment {
@@ -92,20 +92,19 @@ func New(
 	return w
 }
 
-// Serve starts this environment's Redis. A fault's setup may start another kind.
+// Serve starts Redis. A fault's setup may start another kind.
 func (w *Environment) Serve(args ...string) {
 	w.Server = redistest.Start(w.T, args...)
 	w.Client = w.Server.Client()
 	w.Parts = []string{w.Server.Dir()}
 }
 
-// InfoOf is one value of INFO; sections begin with a capital.
+// InfoOf returns a value of INFO; sections begin with a capital.
 func InfoOf(t *testing.T, c *redis.Client, section, name string) string {
 	return c.InfoMap(t.Context(), section).Item(section, name)
 }
 
-// Start starts replicas one after the other, each through a proxy of its own and until it is ready.
-// It returns the last.
+// Start starts replicas one after the other, waits for each, and returns the last.
 func (w *Environment) Start(ids ...string) (r *Replica) {
 	w.T.Helper()
 	for _, id := range ids {
@@ -116,7 +115,7 @@ func (w *Environment) Start(ids ...string) (r *Replica) {
 	return r
 }
 
-// History is what the servers have written so far.
+// History reads what the servers have written so far.
 func (w *Environment) History() history.History {
 	w.T.Helper()
 	h, err := history.Read(w.Parts...)
@@ -124,7 +123,7 @@ func (w *Environment) History() history.History {
 	return h
 }
 
-// Proxy opens one to Redis.
+// Proxy opens a proxy to Redis.
 func (w *Environment) Proxy() *Proxy {
 	l := NewProxy(w.T, w.Server.Addr())
 	w.mu.Lock()
@@ -133,7 +132,7 @@ func (w *Environment) Proxy() *Proxy {
 	return l
 }
 
-// Launch returns at once. The process does not count as running yet.
+// Launch does not wait, or count the process as running.
 func (w *Environment) Launch(p *Proxy, id string) *Replica {
 	p.login = w.Logins[id]
 	if w.Settings[BatchDelay] != "" {
@@ -153,14 +152,14 @@ func (w *Environment) Runs(r *Replica) {
 	w.replicas = append(w.replicas, r)
 }
 
-// Gone ends Runs.
+// Gone undoes Runs.
 func (w *Environment) Gone(r *Replica) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.replicas = slices.DeleteFunc(slices.Clone(w.replicas), func(other *Replica) bool { return other == r })
 }
 
-// Replicas are running or stopped.
+// Replicas returns those that run or are stopped.
 func (w *Environment) Replicas() []*Replica {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -177,8 +176,8 @@ func (w *Environment) Kill(r *Replica) (at time.Time, lost []int) {
 	return at, lost
 }
 
-// Ends records that end ends a replica while traffic pauses, and returns the devices that lost
-// their sockets.
+// Ends records a replica's end while traffic pauses, and returns the devices that lost their
+// sockets.
 func (w *Environment) Ends(r *Replica, end func()) (lost []int) {
 	w.Gate.Lock()
 	defer w.Gate.Unlock()
@@ -188,8 +187,8 @@ func (w *Environment) Ends(r *Replica, end func()) (lost []int) {
 	return w.Fleet.LostAt(r)
 }
 
-// Stop freezes a replica until the returned function is called. That looks like a death if it
-// lasts as long as a lease.
+// Stop freezes a replica until the returned function is called: a death, if it lasts as long as a
+// lease.
 func (w *Environment) Stop(r *Replica) (cont func()) {
 	back := w.Outage(r.ID)
 	d := w.death(r, judge.Stopped)
@@ -203,8 +202,7 @@ func (w *Environment) Stop(r *Replica) (cont func()) {
 	})
 }
 
-// Meddle changes Redis as an outsider might: an operator, a mistake, a loss. The history marks it,
-// so that nobody else is blamed.
+// Meddle changes Redis as an outsider might. The history marks it, so that nobody else is blamed.
 func (w *Environment) Meddle(what string, do func(p redis.Pipeliner)) {
 	w.T.Helper()
 	_, err := w.TxPipelined(w.T.Context(), func(p redis.Pipeliner) error {
@@ -234,14 +232,14 @@ func (w *Environment) running(id string) *Replica {
 	return nil
 }
 
-// Follower does not lead.
+// Follower returns a replica that does not lead.
 func (w *Environment) Follower() *Replica {
 	others := w.Others(w.Leader())
 	require.NotEmpty(w.T, others, "nobody follows")
 	return others[0]
 }
 
-// Others are the running replicas but these.
+// Others returns the other running replicas.
 func (w *Environment) Others(but ...*Replica) []*Replica {
 	return slices.DeleteFunc(slices.Clone(w.Replicas()), func(r *Replica) bool {
 		return slices.Contains(but, r)
@@ -261,7 +259,7 @@ func HoldAll(proxies []*Proxy) (release func()) {
 	}
 }
 
-// ProxiesOf has the replicas' own.
+// ProxiesOf returns the replicas' proxies.
 func ProxiesOf(replicas []*Replica) (proxies []*Proxy) {
 	for _, r := range replicas {
 		proxies = append(proxies, r.Proxy)
@@ -269,8 +267,8 @@ func ProxiesOf(replicas []*Replica) (proxies []*Proxy) {
 	return proxies
 }
 
-// Plant writes entries of an owner without a process, plainly, as an older writer does; indexed
-// adds them to the owner's index and the owner to the roster. It returns the IMEIs.
+// Plant writes entries of an owner without a process, as an older writer does; indexed adds index
+// and roster. It returns the IMEIs.
 func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) {
 	w.T.Helper()
 	w.Planted(owner)
@@ -310,8 +308,7 @@ func (w *Environment) Terminate(r *Replica) (status int) {
 	return status
 }
 
-// NextLife resumes the recording on a server that does not continue the last one's history.
-// Nobody may write in the meantime.
+// NextLife resumes the recording on another server. Nobody may write in the meantime.
 func (w *Environment) NextLife(server *redistest.Server) {
 	w.T.Helper()
 	w.Server = server
@@ -323,7 +320,7 @@ func (w *Environment) NextLife(server *redistest.Server) {
 	})
 }
 
-// Forget starts the killed server's next life without its append-only file.
+// Forget takes the killed server's append-only file away.
 func (w *Environment) Forget() {
 	w.T.Helper()
 	last := &w.Parts[len(w.Parts)-1]

@@ -15,7 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 )
 
-// Fleet remembers every socket it ever had, and its instance: the truth for the judge.
+// Fleet remembers every socket: the truth for the judge.
 type Fleet struct {
 	*device.Fleet
 
@@ -23,9 +23,9 @@ type Fleet struct {
 	sockets []judge.Socket
 	acks    []judge.Lookup
 	present map[string]int       // IMEI -> index in sockets
-	sure    map[string]time.Time // IMEI -> when last known to be open
+	sure    map[string]time.Time // IMEI -> last known to be open
 	acked   map[string]int       // IMEI -> records
-	// IMEI -> its replica may have closed it since, because a command was not answered
+	// IMEI -> its replica may have closed it since: a command was not answered
 	maybe  map[string]bool
 	names  map[string]string // address -> instance
 	closed []judge.Socket    // by a replica: Ended is when the device found out
@@ -59,7 +59,7 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	defer d.mu.Unlock()
 	now := time.Now()
 	if late, ok := ctx.Deadline(); err != nil && ok && late.Before(now) {
-		now = late // when it let go, however long it took to report that
+		now = late // however long it took to report that
 	}
 	if err == nil {
 		d.sockets[n].Live = now
@@ -72,7 +72,7 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	d.sockets[n].Ended = now // it may still have been registered
 	switch {
 	case had && d.sockets[before].Instance == r.ID:
-		// A replica that has met the newer socket closes the older. The device lets go of both.
+		// A replica that has met the newer socket closes the older.
 		delete(d.present, imei)
 		d.Leave(i)
 	case had:
@@ -82,8 +82,8 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	return err
 }
 
-// Send sends a record of device i. A socket that turns out to be closed has ended when it was last
-// known to be open. One without an answer is abandoned.
+// Send sends a record of device i. A closed socket has ended when it was last known to be open. One
+// without an answer is abandoned.
 func (d *Fleet) Send(ctx context.Context, i int) error {
 	begun := time.Now()
 	_, err := d.Fleet.Report(ctx, i, 1)
@@ -99,8 +99,7 @@ func (d *Fleet) Send(ctx context.Context, i int) error {
 	return err
 }
 
-// LetGo makes device i abandon its present socket. closed means that its replica has closed it, or
-// may have, since it was last known to be open.
+// LetGo abandons device i's socket. closed means that its replica may have closed it already.
 func (d *Fleet) LetGo(i int, closed bool) {
 	imei := d.IMEI(i)
 	d.mu.Lock()
@@ -116,16 +115,14 @@ func (d *Fleet) LetGo(i int, closed bool) {
 	d.Leave(i)
 }
 
-// MayClose records that device i does not answer a command in time: from now on its replica may
-// close the socket.
+// MayClose records that device i does not answer a command: its replica may close the socket.
 func (d *Fleet) MayClose(i int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.maybe[d.IMEI(i)] = true
 }
 
-// ends returns when a present socket that ends now was last known to be open. The caller holds
-// d.mu.
+// ends returns when a socket that ends now was last known to be open. The caller holds d.mu.
 func (d *Fleet) ends(imei string) time.Time {
 	if d.maybe[imei] {
 		return d.sure[imei]
@@ -133,7 +130,7 @@ func (d *Fleet) ends(imei string) time.Time {
 	return time.Now()
 }
 
-// At is device i's address.
+// At returns device i's address.
 func (d *Fleet) At(i int) string { return d.Where()[d.IMEI(i)] }
 
 // ConnectAll moves device i to where(i), many at once.
@@ -153,7 +150,7 @@ func (d *Fleet) LeaveAll(which []int) {
 	}
 }
 
-// Losing is called just before a replica is made to lose its sockets, LostAt afterwards.
+// Losing precedes a replica's loss of its sockets, LostAt follows.
 func (d *Fleet) Losing(r *Replica) {
 	d.end(func(_ string, s *judge.Socket) bool { return s.Instance == r.ID })
 }
@@ -183,11 +180,11 @@ func (d *Fleet) Live() map[string]string {
 	return where
 }
 
-// unregistered is less than a device waits for an answer if its registration did not land: a
-// faster answer is a confirmation.
+// unregistered is how long a device waits for an answer at least if its registration did not land:
+// a faster answer is a confirmation.
 const unregistered = 900 * time.Millisecond
 
-// History has every socket and every confirmed registration.
+// History returns every socket and every confirmed registration.
 func (d *Fleet) History() ([]judge.Socket, []judge.Lookup) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -201,7 +198,7 @@ func (d *Fleet) Acknowledged() map[string]int {
 	return maps.Clone(d.acked)
 }
 
-// closedBy has what these instances closed of their own accord.
+// closedBy returns what instances closed of their own accord.
 func (d *Fleet) closedBy(instances []string) (which []judge.Socket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -213,7 +210,7 @@ func (d *Fleet) closedBy(instances []string) (which []judge.Socket) {
 	return which
 }
 
-// Some are the devices from one number to below another.
+// Some returns devices from one number to below another.
 func Some(from, to int) (which []int) {
 	for i := from; i < to; i++ {
 		which = append(which, i)

@@ -18,9 +18,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// LoadProcess is a process of the registry package without sockets, for volume: an owner of tens of
-// thousands of entries that can be killed. It is this test's own binary, selected by an environment
-// variable, and takes orders on its standard input, a line each, which it repeats as the answer:
+// LoadProcess is an owner of tens of thousands of entries that can be killed, without sockets. It
+// is this test's own binary, and repeats each order on its standard input as the answer:
 //
 //	claim <from> <to>    devices connect; answered when all registrations landed, or after a while
 //	stale <from> <to>    they have gone elsewhere unnoticed: no frame arrives any more
@@ -39,7 +38,7 @@ const AsLoadProcess = "ROLLCALL_LOAD_PROCESS"
 
 func loadIMEI(i int) string { return fmt.Sprintf("88%013d", i) }
 
-// StartLoad connects it through a proxy of its own.
+// StartLoad gives it a proxy of its own.
 func (w *Environment) StartLoad(id string) *LoadProcess {
 	h := &LoadProcess{ID: id, Proxy: w.Proxy(), w: w, held: make(map[int]int)}
 	cmd := exec.Command(os.Args[0])
@@ -52,7 +51,7 @@ func (w *Environment) StartLoad(id string) *LoadProcess {
 	return h
 }
 
-// Order returns when the process has done it.
+// Order waits for the answer.
 func (h *LoadProcess) Order(what string, from, to int) {
 	h.w.T.Helper()
 	line := fmt.Sprintf("%s %d %d", what, from, to)
@@ -62,7 +61,7 @@ func (h *LoadProcess) Order(what string, from, to int) {
 	require.Equal(h.w.T, line, h.Out.Text())
 }
 
-// Claim connects devices, away from their former process.
+// Claim takes devices from their former process.
 func (h *LoadProcess) Claim(from, to int, before *LoadProcess) {
 	d := h.w.Fleet
 	now := time.Now()
@@ -76,7 +75,7 @@ func (h *LoadProcess) Claim(from, to int, before *LoadProcess) {
 		d.sockets = append(d.sockets, judge.Socket{IMEI: loadIMEI(i), Instance: h.ID, Asked: now})
 	}
 	d.mu.Unlock()
-	// No Ack: the answer does not distinguish registrations that landed from those given up.
+	// No Ack: the answer includes registrations that were given up.
 	h.Order("claim", from, to)
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -12,42 +12,40 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Mutant is the code without one of its protections. The judge of a suite must notice that in a
-// row, or a test of a package must fail. It is a few changes to the code's text, laid over the
-// files when the test is built (go test -overlay).
+// Mutant is the code without a protection, which the judge of a suite must notice in a row, or a
+// test of a package. It is laid over the files when the test is built (go test -overlay).
 type Mutant struct {
 	Name    string
 	What    string // is changed
 	Edits   []Edit
 	Without []Edit // further protections, which would make up for it
-	Row     string // of the suite's matrix, which its judge rejects
+	Row     string // in the suite's matrix
 	Test    string // or this test fails
 	Of      string // the package's folder; "": the suite's
-	// Steps is how many a search may take to notice; Test is then a search. Places is a regular
-	// expression for the places where it plays; "": all.
+	// Steps is for a search, named in Test. Places is a regular expression for where it plays; "":
+	// all.
 	Steps  int
 	Places string
 }
 
-// Edit replaces a text that occurs once in a file, or everywhere.
+// Edit replaces the only occurrence of a text, or all.
 type Edit struct {
 	File       string // below the suite's folder; "": the file there that has it
 	From, To   string
 	Everywhere bool
 }
 
-// Mutants are a suite's, whose tests run two folders below the module's root.
+// Mutants are a suite's, two folders below the module's root.
 type Mutants struct {
 	All   []Mutant
 	Dir   string   // below the root
 	Tests []string // of the named tests
-	// A row runs against this program; the environment variable Given names its binary. If there is
-	// none, the suite itself is built with the changes.
+	// Rows run against Program, whose binary the variable Given names. Without one, the suite
+	// itself is built with the changes.
 	Program, Given string
 	// Rejects is the message of a rejected row.
 	Rejects string
-	// Kept is a search's file of seeds, below the root: each line has a seed, and the mutant that
-	// it finds.
+	// Kept has a search's seeds, each with its mutant.
 	Kept string
 }
 
@@ -95,7 +93,7 @@ func (s Mutants) code(t *testing.T) (files []string) {
 	return files
 }
 
-// Fit demands that each mutant fits the code, and that its row or test exists.
+// Fit demands that mutants fit the code, and their rows or tests exist.
 func (s Mutants) Fit(t *testing.T, rows ...string) {
 	t.Helper()
 	names := map[string]bool{}
@@ -133,9 +131,9 @@ func (s Mutants) tests(m Mutant) []string {
 	return s.Tests
 }
 
-// Run demands that each mutant is noticed. One that does not compile, or ends in another way,
-// counts as not caught. The suite and the package show that both pass with the code as it is. A
-// control run shows that the further removals are not what was noticed.
+// Run demands that each mutant is noticed. One that does not compile, or ends in another way, is
+// not caught. Both suite and package pass without changes, and a control run without the further
+// removals shows that those were not noticed.
 func (s Mutants) Run(t *testing.T) {
 	for _, m := range s.All {
 		t.Run(m.Name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Overlay writes replacements for files below root into dir, and returns the path of the file for
-// go's -overlay.
+// Overlay writes replacements for files below root into dir, and returns the list for go's
+// -overlay.
 func Overlay(t testing.TB, dir, root string, files map[string]string) (path string) {
 	t.Helper()
 	root, err := filepath.Abs(root)

@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// InReadme demands a line for a row in the table of this folder's README.md, marked if make test
-// has it.
+// InReadme demands a row's line in this folder's README.md, marked if make test has it.
 func InReadme(t testing.TB, row string, short bool) {
 	t.Helper()
 	text, err := os.ReadFile("README.md")

@@ -16,10 +16,10 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// recordFile is the variable for the file to which a run adds its evictions, beside REPORT.md.
+// recordFile names the file, beside REPORT.md, to which a run adds its evictions.
 const recordFile = "ROLLCALL_RECORD"
 
-// Run is a line of the record: one run's evictions.
+// Run is a line of the record.
 type Run struct {
 	Date, Servers, Make, Commit string
 	Evictions, Wrong            int
@@ -27,7 +27,7 @@ type Run struct {
 
 var recordHead = []string{"date", "servers", "make", "evictions", "wrong deletes", "commit"}
 
-// Record adds a run of today, on servers such as "Cluster", and updates the sums in REPORT.md.
+// Record adds today's run, on servers such as "Cluster", and sums up in REPORT.md.
 func Record(servers string, evictions, wrong int) error {
 	path := os.Getenv(recordFile)
 	if path == "" || evictions == 0 && wrong == 0 {
@@ -79,7 +79,7 @@ func record(path string, run Run) error {
 	return os.WriteFile(report, []byte(before+Sums(runs)+after), 0o644)
 }
 
-// Runs are the record's.
+// Runs reads the record.
 func Runs(path string) (runs []Run, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -105,7 +105,7 @@ func Runs(path string) (runs []Run, err error) {
 
 const sumsBegin, sumsEnd = "<!-- sums -->\n", "<!-- end of sums -->\n"
 
-// Sums is the table by servers and make, with the marks around it.
+// Sums returns the table by servers and make, with the marks around it.
 func Sums(runs []Run) string {
 	type kind struct{ servers, make string }
 	sums, counts, all := map[kind]Run{}, map[kind]int{}, Run{}

@@ -12,8 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
-// Settle ends faults and moves. Every device that lost its socket comes back, and every socket is
-// used once more, so that the truth is known.
+// Settle ends faults and moves. Devices come back, and every socket is used once more, so that the
+// truth is known.
 func (w *Environment) Settle() {
 	w.T.Helper()
 	w.Traffic.Stop()
@@ -46,7 +46,7 @@ func (w *Environment) Claimed(imei, instance string) {
 	w.Fleet.sockets = append(w.Fleet.sockets, judge.Socket{IMEI: imei, Instance: instance, Live: time.Now()})
 }
 
-// Truth maps each device to its present instance.
+// Truth maps each device to its instance.
 func (w *Environment) Truth() map[string]string {
 	live := w.Fleet.Live()
 	maps.Copy(live, w.claims)
@@ -54,7 +54,6 @@ func (w *Environment) Truth() map[string]string {
 }
 
 // Registered waits until each device's entry names its instance, with at most others beside them.
-// Indexes may still have sockets that devices have left open.
 func (w *Environment) Registered(others int) {
 	w.T.Helper()
 	truth := w.Truth()
@@ -98,7 +97,7 @@ func (w *Environment) Agrees(truth map[string]string, alive []string) bool {
 	return true
 }
 
-// Alive are the running replicas, and others that the scenario knows of.
+// Alive returns running replicas, and others that the scenario knows.
 func (w *Environment) Alive(also []string) []string {
 	ids := append([]string{}, also...)
 	for _, r := range w.Replicas() {
@@ -107,8 +106,8 @@ func (w *Environment) Alive(also []string) []string {
 	return ids
 }
 
-// ClosedByTheRunning has the sockets that replicas which run to the end closed of their own accord.
-// If a fleet closed the sockets whose entries it lost, it would always end up at the truth.
+// ClosedByTheRunning returns what replicas closed of their own accord. A fleet that closed the
+// sockets whose entries it lost would always end up at the truth.
 func (w *Environment) ClosedByTheRunning() (which []judge.Socket) {
 	lives := make(map[string]int)
 	for _, r := range w.All {
@@ -126,7 +125,7 @@ func (w *Environment) set(name string) time.Duration {
 	return d
 }
 
-// Facts are for the judge. alive are the living instances; nil: the run has not come to rest.
+// Facts are for the judge. alive is nil if the run has not come to rest.
 func (w *Environment) Facts(alive []string) judge.Facts {
 	var f judge.Facts
 	w.tells(func(told *judge.Facts) {

@@ -15,7 +15,7 @@ func (w *Environment) tells(note func(f *judge.Facts)) {
 // Hit counts deliberate faults of processes.
 func (w *Environment) Hit(n int) { w.Struck.Add(int64(n)) }
 
-// Died records a death, or what looks like one from Redis, for C6.
+// Died records a death, or what looks like one, for C6.
 func (w *Environment) Died(r *Replica, how string) { w.noteDeath(w.death(r, how)) }
 
 func (w *Environment) death(r *Replica, how string) judge.Death {
@@ -27,8 +27,8 @@ func (w *Environment) noteDeath(d judge.Death) {
 	w.tells(func(f *judge.Facts) { f.Deaths = append(f.Deaths, d) })
 }
 
-// Outage records that an instance ("": everybody) cannot exchange messages with Redis until the
-// returned function is called.
+// Outage records that an instance ("": everybody) cannot reach Redis until the returned function is
+// called.
 func (w *Environment) Outage(id string) (back func()) {
 	var n int
 	w.tells(func(f *judge.Facts) {
@@ -52,7 +52,7 @@ func (w *Environment) Planted(owner string) {
 	w.tells(func(f *judge.Facts) { f.Planted[owner] = true })
 }
 
-// SlowerSettings records an instance's own settings, and that the others know.
+// SlowerSettings records an instance's own, and that the others know.
 func (w *Environment) SlowerSettings(r *Replica, interval, ttl time.Duration) {
 	s := judge.Setting{Instance: r.ID, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()}
 	w.tells(func(f *judge.Facts) { f.Settings = append(f.Settings, s) })

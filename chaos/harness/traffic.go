@@ -15,12 +15,11 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// traffic is what devices do while things break: they report, move, reconnect and leave, and
-// replicas notice their old sockets late. Every second device is silent and stays, so that only its
-// open socket proves that it lives.
+// traffic moves devices, and replicas notice their old sockets late. Every second device is silent
+// and stays, so that only its open socket proves that it lives.
 type traffic struct {
 	cancel context.CancelFunc
-	blind  func() // ends the observer
+	blind  func() // the observer's end
 	wg     sync.WaitGroup
 	acts   atomic.Int64
 }
@@ -95,11 +94,10 @@ func (t *traffic) Stop() {
 	t.wg.Wait()
 }
 
-// watched devices are few, and asked about often, so that porcupine has a dense history of each.
+// watched devices are asked about often: porcupine has a dense history of each.
 const watched = 12
 
-// observe looks up some devices over and over, as a backend would, for C8, until the returned
-// function is called.
+// observe looks up devices as a backend would, for C8.
 func (w *Environment) observe() (end func()) {
 	w.T.Helper()
 	data, control := Clients(w.Proxy().Addr(), time.Second)

@@ -9,7 +9,7 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// c1 (S1) also judges commands answered on behalf of an instance.
+// c1 checks S1, also for commands answered on behalf of an instance.
 type c1 struct{ passive }
 
 func (c1) before(m *moment) {
@@ -31,12 +31,12 @@ func (c1) before(m *moment) {
 	}
 }
 
-// c2 is S1.
+// c2 checks S1.
 type c2 struct {
 	passive
-	beat  map[string]time.Time // last refresh by instance
-	lives map[string]time.Time // when that runs out
-	// instances whose heartbeat was deleted by hand and that have not beaten since
+	beat  map[string]time.Time // last refresh, by instance
+	lives map[string]time.Time // its end
+	// heartbeats deleted by hand, and not beaten since
 	byHand  map[string]bool
 	mourned map[string]time.Time // false deaths not healed, by IMEI
 }
@@ -67,14 +67,14 @@ func (c *c2) before(m *moment) {
 		if c.byHand[owner] || m.liveSocket(imei, owner) == nil {
 			continue
 		}
-		// Redis may have evicted the heartbeat in the meantime; its owner still refreshed it.
+		// Redis may have evicted the heartbeat; its owner still refreshed it.
 		if beat, ok := c.beat[owner]; ok && m.now.Before(c.lives[owner]) {
 			m.violation("C2", "entry %s gone: its socket at %s is open, which refreshed %s before",
 				imei, owner, m.now.Sub(beat))
 			continue
 		}
-		// An owner beats unless something prevents it. If nothing did and it is silent, that is as much
-		// a fault as a janitor that sweeps too early.
+		// An owner beats unless something prevents it: silence without a cause is as much a fault
+		// as a janitor that sweeps too early.
 		interval, _ := m.facts.heartbeat(owner)
 		if beat, ok := c.beat[owner]; ok && m.late.of(owner).within(beat.Add(-interval), m.now) == 0 {
 			m.violation("C2", "entry %s gone: its socket at %s is open, which has not refreshed for %s, "+
@@ -127,17 +127,16 @@ func (c *c2) struck(m *moment) {
 	}
 }
 
-// c3 is S2, S5 and L2.
+// c3 checks S2, S5 and L2.
 type c3 struct {
 	passive
-	token   map[string]string    // by instance: boot token of the newest beat
-	booted  map[string]time.Time // when that token appeared
-	beat    map[string]time.Time // last beat by instance
-	written map[string]time.Time // last write by IMEI
+	token   map[string]string    // newest boot token, by instance
+	booted  map[string]time.Time // its first beat
+	beat    map[string]time.Time // last beat, by instance
+	written map[string]time.Time // last write, by IMEI
 	strays  map[stray]bool       // written by hand
 }
 
-// stray is the harness' entry.
 type stray struct{ imei, instance string }
 
 func newC3() *c3 {
@@ -219,7 +218,7 @@ func (m *moment) asserts(instance string) bool {
 	})
 }
 
-// takes judges a removal by anybody but a janitor. The index that it is removed from identifies the
+// takes judges a removal by anybody but a janitor: the index that it touches identifies the
 // remover.
 func (c *c3) takes(m *moment, imei string) {
 	owner := m.owner(imei)

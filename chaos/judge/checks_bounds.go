@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// c6 is L1 and L3.
+// c6 checks L1 and L3.
 type c6 struct {
 	dead  map[string]*deceased // by instance
 	ends  []leaseEnd
@@ -17,14 +17,13 @@ type c6 struct {
 type deceased struct {
 	entries int     // naming it now
 	held    []phase // when entries named it
-	// each the first or last with its token, or long after its predecessor
+	// the first or last with its token, or long after its predecessor
 	beats []beat
 }
 
-// phase's until is zero if it has not ended.
 type phase struct{ from, until time.Time }
 
-// leaseEnd has lapsed if the lease expired before it was released.
+// lapsed: it expired before it was released
 type leaseEnd struct {
 	at       time.Time
 	instance string
@@ -162,8 +161,7 @@ func (d *deceased) since(death *Death, slack time.Duration) (last, back time.Tim
 	return last, time.Time{}
 }
 
-// cleanAfter returns when the last entry disappeared between a death and the return, and whether
-// there were any.
+// cleanAfter returns when the last entry disappeared before the return, and whether there were any.
 func (d *deceased) cleanAfter(death, back time.Time) (clean time.Time, had bool) {
 	for _, p := range d.held {
 		if !p.until.IsZero() && !p.until.After(death) || !back.IsZero() && !p.from.Before(back) {

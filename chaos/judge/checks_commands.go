@@ -11,7 +11,7 @@ import (
 // ambiguous. At rest each command has an outcome.
 type c9 struct {
 	passive
-	asked   map[string]string     // the device, by command
+	asked   map[string]string     // device, by command
 	outcome map[string]conclusion // by command
 }
 
@@ -86,7 +86,7 @@ func (c *c9) end(m *moment) {
 	}
 }
 
-// struck: nobody can be asked to remember what a server forgot or was made to forget.
+// struck: nobody has to remember what a server forgot or was made to forget.
 func (c *c9) struck(*moment) {
 	clear(c.outcome)
 	clear(c.asked)

@@ -8,15 +8,15 @@ import "time"
 //   - so many owners fell silent at once that more likely the witness missed their heartbeats.
 type c4Holds struct {
 	passive
-	owners map[string]*silence // instances that have ever beaten
+	owners map[string]*silence // that have ever beaten
 	mass   time.Time           // last hold for mass silence
 }
 
 type silence struct {
-	fell time.Time // heartbeat's end; zero: it exists
+	fell time.Time // zero: it exists
 	bye  bool      // as expected
-	// when the present term began, if it was silent then and had entries: a new leader cannot know
-	// since when
+	// since the present term, if it was silent then and had entries: a new leader cannot know since
+	// when
 	found time.Time
 }
 
@@ -24,7 +24,7 @@ func newC4Holds() *c4Holds {
 	return &c4Holds{owners: make(map[string]*silence)}
 }
 
-// looked is the greatest age of a leader's last look at its owners when it deletes.
+// looked is how old a leader's last look at its owners may be.
 const looked = 1500 * time.Millisecond
 
 func (c *c4Holds) before(m *moment) {
@@ -46,7 +46,7 @@ func (c *c4Holds) before(m *moment) {
 	}
 }
 
-// ends: it expired, its owner left, or Redis needed the memory.
+// ends takes three causes: expiry, a goodbye, or Redis' need of memory.
 func (c *c4Holds) ends(m *moment, id string) {
 	o := c.owners[id]
 	if o == nil {

@@ -32,12 +32,12 @@ func recordIn(e *history.Event, l registry.Layout) *record {
 	return nil
 }
 
-// c4 is S1.
+// c4 checks S1.
 type c4 struct {
 	passive
 	drawn uint64            // highest epoch
-	tick  map[string]string // the witness
-	hold  int64             // last hold, ms, which the witness must not forget
+	tick  map[string]string // witness
+	hold  int64             // in ms, which the witness must not forget
 }
 
 func (c *c4) before(m *moment) {
@@ -111,7 +111,7 @@ func (c *c4) listened(m *moment, what string) {
 // scriptTime is the longest from a script's start, when keys expire for it, to its tick.
 const scriptTime = 100 * time.Millisecond
 
-// after checks that everything that makes silence meaningless restarted since.
+// after demands that since was restarted by everything that makes silence meaningless.
 func (c *c4) after(m *moment) {
 	w := m.state.Hashes[m.facts.Layout.Witness()]
 	since, _ := m.witness("since")
@@ -153,12 +153,12 @@ func (c *c4) struck(m *moment) {
 	c.hold, _ = m.witness("since")
 }
 
-// c5 is S3.
+// c5 checks S3.
 type c5 struct {
 	total   int64    // expected
-	within  []string // evicted by the present event
-	said    int      // commands removed by it
-	evicted string   // Redis' own evicted keys, at the last tick
+	within  []string // by the present event
+	said    int      // commands, likewise
+	evicted string   // Redis' own count, at the last tick
 	lost    int64    // total lost with the witness, until the next tick gives the reason
 	forgot  bool     // likewise, the log
 }
@@ -203,8 +203,7 @@ func (c *c5) after(m *moment) {
 	}
 }
 
-// compares: a record lists commands by their senders' ids, which the stream's entries do not show
-// here.
+// compares ignores the commands' ids: the stream's entries do not show them here.
 func (c *c5) compares(m *moment, gone []string, said int) {
 	text, commands := m.record.fields["commands"]
 	if !commands {

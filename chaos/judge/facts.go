@@ -6,38 +6,36 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Facts are what a judge needs and Redis cannot supply. They are saved with a run.
+// Facts are what a judge needs and Redis cannot supply.
 type Facts struct {
-	Layout registry.Layout
-	// The replicas' settings.
+	Layout                                                     registry.Layout
 	HeartbeatInterval, HeartbeatTTL, LeaseTTL, JanitorInterval time.Duration
-	// Settings lists the instances with longer heartbeat times.
+	// Settings are of instances with longer heartbeat times.
 	Settings []Setting `json:",omitempty"`
-	// Restarts are when the server's counters restarted: the server was restarted, another was
-	// promoted, or its statistics were reset.
+	// Restarts are of the server's counters: it was restarted, another was promoted, or its
+	// statistics were reset.
 	Restarts []Outage `json:",omitempty"`
 	// Sockets are in any order.
 	Sockets []Socket
 	// Planted are owners whose entries the scenario wrote as an older writer would: plainly,
 	// without a heartbeat.
-	Planted map[string]bool `json:",omitempty"`
-	// Unindexed replicas keep no reverse index.
-	Unindexed bool `json:",omitempty"`
+	Planted   map[string]bool `json:",omitempty"`
+	Unindexed bool            `json:",omitempty"`
 	// Outages are when an instance did not run or could not reach Redis. Messages sent before may
 	// land later by as much.
 	Outages []Outage `json:",omitempty"`
 	// Held is when sweeping was paused, or no replica ran. C6 waits for it.
 	Held []Outage `json:",omitempty"`
-	// Deaths are the ends that C6 judges.
+	// Deaths are judged by C6.
 	Deaths []Death `json:",omitempty"`
 	// Slack is what a busy machine may add to a bound. Sweeping is for sweeps slowed down so that
 	// faults hit them midway.
 	Slack    time.Duration `json:",omitempty"`
 	Sweeping time.Duration `json:",omitempty"`
-	// Lookups are observations from outside, and Acks confirmed registrations, for C8.
+	// Lookups are observations, and Acks confirmed registrations, for C8.
 	Lookups []Lookup `json:",omitempty"`
 	Acks    []Lookup `json:",omitempty"`
-	// Executed are the devices' commands, for C9; nil: nobody recorded them.
+	// Executed is for C9; nil: nobody recorded it.
 	Executed []Execution `json:",omitempty"`
 	// Truth maps each device with an open socket at the end to its instance; Alive are the
 	// instances that ran then. If Truth is nil, the run did not come to rest.
@@ -45,7 +43,7 @@ type Facts struct {
 	Alive []string
 }
 
-// gap is the longest between two ticks that anyone in the fleet allows.
+// gap is the longest that anyone in the fleet allows between ticks.
 func (f *Facts) gap() time.Duration {
 	gap := (f.HeartbeatTTL - f.HeartbeatInterval) / 2
 	for _, s := range f.Settings {
@@ -56,13 +54,13 @@ func (f *Facts) gap() time.Duration {
 
 func graceOf(ttl time.Duration) time.Duration { return ttl + 2*time.Second }
 
-// grace is how long the witness must have listened at that time, by all recent settings.
+// grace is by all recent settings at that time.
 func (f *Facts) grace(at time.Time) time.Duration { return f.largest(at, 1) }
 
 // graceAtMost is longer: the witness may remember settings for longer than it must.
 func (f *Facts) graceAtMost(at time.Time) time.Duration { return f.largest(at, 20) }
 
-// largest is of all settings that ended less than ago of their grace periods before.
+// largest is of settings that ended less than ago of their grace periods before.
 func (f *Facts) largest(at time.Time, ago int) time.Duration {
 	longest := graceOf(f.HeartbeatTTL)
 	for _, s := range f.Settings {
@@ -74,7 +72,7 @@ func (f *Facts) largest(at time.Time, ago int) time.Duration {
 	return longest
 }
 
-// heartbeat returns the longest interval and TTL that an instance was ever set to.
+// heartbeat returns the longest that an instance was ever set to.
 func (f *Facts) heartbeat(instance string) (interval, ttl time.Duration) {
 	interval, ttl = f.HeartbeatInterval, f.HeartbeatTTL
 	for _, s := range f.Settings {
@@ -91,16 +89,15 @@ func (f *Facts) outbound(instance string) string {
 func (f *Facts) queue() string     { return f.Layout.Prefix + "commands:queue" }
 func (f *Facts) responses() string { return f.Layout.Prefix + "commands:responses" }
 
-// leaseRetry is how late after a lease's end a waiter asks for it.
+// leaseRetry is how late a waiter asks for a lease that has ended.
 func (f *Facts) leaseRetry() time.Duration { return f.LeaseTTL * 6 / 25 }
 
-// Socket is as its device knows it. Its clock is the server's: both run on one machine.
+// Socket is known to its device, whose clock is the server's: both run on one machine.
 type Socket struct {
 	IMEI, Instance string
 	// Asked is when the device began to connect; nothing of this socket can be older. Zero: unknown.
 	Asked time.Time `json:",omitzero"`
-	// Live is when the handshake had been answered. Zero: it was not, but a registration may still
-	// have landed.
+	// Live is when the handshake was answered. If it was not, a registration may still have landed.
 	Live time.Time `json:",omitzero"`
 	// Ended is when the device began to leave the socket, or just before the fault that ended it.
 	Ended time.Time `json:",omitzero"`
@@ -113,20 +110,20 @@ func (s *Socket) LiveAt(t time.Time) bool {
 
 func (s *Socket) endedBy(t time.Time) bool { return !s.Ended.IsZero() && !s.Ended.After(t) }
 
-// Setting is an instance's with slower heartbeats.
+// Setting slows one instance's heartbeats.
 type Setting struct {
 	Instance                        string
 	HeartbeatInterval, HeartbeatTTL time.Duration
-	// From is when the fleet knew these settings, Until when the instance ended; zero: it has not.
+	// From is when the fleet knew it, Until when the instance ended.
 	From, Until time.Time
 }
 
-// Execution is by a device. The command's text is its id, and so is the end of the answer.
+// Execution has the command's text, which is its id, and so is the end of the answer.
 type Execution struct{ IMEI, Command string }
 
 // Outage has a zero Until if it has not ended.
 type Outage struct {
-	Instance    string `json:",omitempty"` // "": everybody, as if Redis was down
+	Instance    string `json:",omitempty"` // "": everybody
 	From, Until time.Time
 }
 
@@ -138,7 +135,7 @@ const (
 	CutOff   = "cut off"  // from Redis; its devices may still be connected
 )
 
-// Death is an instance's end.
+// Death ends an instance.
 type Death struct {
 	Instance string
 	At       time.Time

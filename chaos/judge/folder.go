@@ -11,13 +11,13 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// A run's folder: the facts, and the parts of the history in their order.
+// Files of a run's folder.
 const (
 	factsFile  = "facts.json"
 	partPrefix = "part-"
 )
 
-// Save stores a run's facts, and copies of the parts of its history, which may still be growing.
+// Save stores a run's facts, and copies the parts of its history, which may still be growing.
 func Save(dir string, f Facts, parts ...string) error {
 	text, err := json.MarshalIndent(f, "", "\t")
 	if err == nil {
@@ -35,7 +35,7 @@ func Save(dir string, f Facts, parts ...string) error {
 	return nil
 }
 
-// Load reads Save's folder.
+// Load reads what Save stored.
 func Load(dir string) (history.History, Facts, error) {
 	var f Facts
 	text, err := os.ReadFile(filepath.Join(dir, factsFile))

@@ -12,7 +12,7 @@ import (
 
 // Violation is a forbidden event.
 type Violation struct {
-	Check  string // C1 … C9, or "history": an assumption of the judge itself
+	Check  string // C1 … C9, or "history": a wrong assumption of the judge
 	At     time.Time
 	Part   int   // from 0
 	Offset int64 // in the part
@@ -23,24 +23,23 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s at %s, part %d, byte %d: %s", v.Check, clock(v.At), v.Part+1, v.Offset, v.What)
 }
 
-// moment is an event, one of its commands, and the state just before that command.
+// moment is a command in an event, with the state just before.
 type moment struct {
 	facts   *Facts
 	late    *late
 	sockets map[string][]*Socket // by IMEI
 	state   *history.Keyspace
-	now     time.Time // it did not happen before
-	until   time.Time // nor after
+	now     time.Time // not before
+	until   time.Time // not after
 	event   *history.Event
-	life    bool            // begins a new life of the server
-	fault   string          // the harness', if it is one
-	record  *record         // of the log, in this event
+	life    bool            // a new life of the server begins
+	fault   string          // by the harness
+	record  *record         // in this event's log
 	command history.Command // nil after the whole event
-	changes []change        // of entries, so far
+	changes []change        // of entries
 	verdict *Verdict
 }
 
-// change is of an entry. "" names nobody.
 type change struct{ imei, from, to string }
 
 func (m *moment) violation(check, format string, args ...any) {
@@ -65,10 +64,10 @@ func (m *moment) deletes(key string) bool {
 	return false
 }
 
-// evicts: the command removes entries under a log record of a batch.
+// evicts: entries are removed under a batch's log record.
 func (m *moment) evicts() bool { return m.record != nil && m.record.n > 0 && m.takesEntries() }
 
-// answers: it removes a dead instance's commands under such a record.
+// answers: a dead instance's commands are removed likewise.
 func (m *moment) answers() bool {
 	return m.record != nil && m.record.n > 0 &&
 		m.command[0] == "XDEL" && strings.HasPrefix(m.key(), m.facts.outbound(""))
@@ -106,7 +105,7 @@ func (m *moment) heartbeatOf(key string) (id string, is bool) {
 	return strings.CutPrefix(key, m.facts.Layout.Heartbeat(""))
 }
 
-// witnesses: the witness writes "last" at each tick, "since" at each hold.
+// witnesses takes "last" for a tick, "since" for a hold.
 func (m *moment) witnesses(field string) bool {
 	return slices.ContainsFunc(m.event.Commands, func(c history.Command) bool {
 		return c[0] == "HSET" && c[1] == m.facts.Layout.Witness() && history.Option(c[2:], field) != ""
@@ -130,7 +129,6 @@ func (m *moment) entries() map[string]string { return m.state.Hashes[m.facts.Lay
 
 func (m *moment) owner(imei string) string { return m.entries()[imei] }
 
-// liveSocket is certainly open.
 func (m *moment) liveSocket(imei, instance string) *Socket {
 	for _, s := range m.sockets[imei] {
 		if s.Instance == instance && s.LiveAt(m.now) && s.LiveAt(m.until) {
@@ -169,7 +167,7 @@ func (m *moment) noteChange(imei, to string) {
 	}
 }
 
-// noteLife records how the entries of a new life differ from those of the last.
+// noteLife compares a new life's entries with the last one's.
 func (m *moment) noteLife(last map[string]string) {
 	for imei, from := range last {
 		if to := m.owner(imei); to != from {
@@ -183,12 +181,12 @@ func (m *moment) noteLife(last map[string]string) {
 	}
 }
 
-// check is called for every moment, and reports through moment.violation.
+// check reports through moment.violation.
 type check interface {
 	before(*moment) // each command
 	after(*moment)  // each event
-	// in place of both after a fault of the harness or at the start of a new life: nobody is judged
-	// by these, but a check may have to take them into account
+	// in place of both, after a fault of the harness or at the start of a new life: nobody is
+	// judged by these
 	struck(*moment)
 	end(*moment) // of the history
 }
@@ -200,8 +198,8 @@ func (passive) after(*moment)  {}
 func (passive) struck(*moment) {}
 func (passive) end(*moment)    {}
 
-// Judge returns what the checks C1 to C6, C8 and C9 find. It depends on nothing else, so that old
-// runs can be judged again.
+// Judge finds what violates C1 to C6, C8 and C9. It depends on nothing else, so that old runs can
+// be judged again.
 func Judge(h history.History, f Facts) *Verdict {
 	v := &Verdict{Final: history.NewKeyspace(), facts: &f}
 	m := &moment{facts: &f, late: newLate(&f), state: v.Final, verdict: v, sockets: make(map[string][]*Socket)}

@@ -40,7 +40,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// within returns how much of that time the outages cover.
+// within returns how much of that time they cover.
 func (m outages) within(from, until time.Time) (d time.Duration) {
 	for _, o := range m {
 		end := o.Until
@@ -52,7 +52,7 @@ func (m outages) within(from, until time.Time) (d time.Duration) {
 	return d
 }
 
-// putOff returns the end of a wait that does not advance during the outages.
+// putOff returns the end of a wait that stands still during outages.
 func (m outages) putOff(from time.Time, wait time.Duration) time.Time {
 	until := from.Add(wait)
 	for _, o := range m {
@@ -71,7 +71,6 @@ type late struct {
 
 func newLate(f *Facts) *late { return &late{f, make(map[string]outages)} }
 
-// of returns when an instance had no connection to Redis.
 func (l *late) of(instance string) outages {
 	m, known := l.known[instance]
 	if !known {

@@ -12,7 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// linearPatience bounds the search for one device's order.
+// linearPatience is for one device.
 const linearPatience = time.Minute
 
 // c8 knows the order of writes, but the time of each only within bounds. A look-up saw the entry at
@@ -95,7 +95,7 @@ func (c *c8) end(m *moment) {
 	}
 }
 
-// explain names the first observation that no order can explain, if one alone suffices.
+// explain names the first observation that no order can explain, if one suffices.
 func (c *c8) explain(
 	imei string, ops []porcupine.Operation, result porcupine.CheckResult,
 ) (at time.Time, what string) {

@@ -8,11 +8,11 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// Span bounds an event's time. Few events carry theirs, in milliseconds; the others happened
-// between their neighbours.
+// Span bounds an event's time: few events carry theirs, the others happened between their
+// neighbours.
 type Span struct{ From, Until time.Time }
 
-// Spans has one for every event.
+// Spans returns each event's.
 func Spans(h history.History, f *Facts) []Span {
 	s := make([]Span, len(h))
 	stamps := make([]time.Time, len(h))

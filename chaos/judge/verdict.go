@@ -11,7 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// Verdict is Judge's.
+// Verdict is what Judge found.
 type Verdict struct {
 	Violations []Violation
 	Batches    []Batch
@@ -31,10 +31,10 @@ type Verdict struct {
 
 	facts   *Facts
 	at      time.Time // likewise
-	changed time.Time // last change of the registry or an index
+	changed time.Time // registry or index
 }
 
-// Batch is one guarded delete: the log's record, and the entries deleted in the same step.
+// Batch is one guarded delete, with its entries.
 type Batch struct {
 	At       time.Time
 	Epoch, N uint64
@@ -43,7 +43,7 @@ type Batch struct {
 	IMEIs    []string
 }
 
-// Term is one opening of the log.
+// Term opened the log.
 type Term struct {
 	At     time.Time
 	Epoch  uint64
@@ -51,19 +51,19 @@ type Term struct {
 	Token  string // of the lease
 }
 
-// Lease is one acquisition.
+// Lease was taken.
 type Lease struct {
 	At    time.Time
 	Token string // <instance>/<random>
 }
 
-// Hold is one restart of the witness.
+// Hold restarted the witness.
 type Hold struct {
 	At     time.Time
 	Reason string
 }
 
-// Evicted counts one dead owner's entries, or all if owner is "".
+// Evicted counts entries of one dead owner, or of all if owner is "".
 func (v *Verdict) Evicted(owner string) (n int) {
 	for _, b := range v.Batches {
 		if owner == "" || b.Owner == owner {
@@ -73,7 +73,7 @@ func (v *Verdict) Evicted(owner string) (n int) {
 	return n
 }
 
-// EvictedBy counts a leader's.
+// EvictedBy counts entries that a leader evicted.
 func (v *Verdict) EvictedBy(leader string) (n int) {
 	for _, b := range v.Batches {
 		if b.Leader == leader {
@@ -83,7 +83,7 @@ func (v *Verdict) EvictedBy(leader string) (n int) {
 	return n
 }
 
-// chronicle finds no violations.
+// chronicle finds nothing.
 type chronicle struct{ passive }
 
 func (chronicle) before(m *moment) {
@@ -134,7 +134,7 @@ func (chronicle) after(m *moment) {
 // struck: any fault counts as a change, since more will follow.
 func (chronicle) struck(m *moment) { m.verdict.changed = m.now }
 
-// NextLease is when an instance other than not first took the lease after t.
+// NextLease returns when an instance other than not first took the lease after t.
 func (v *Verdict) NextLease(t time.Time, not string) time.Time {
 	for _, l := range v.Leases {
 		if id, _, _ := strings.Cut(l.Token, "/"); l.At.After(t) && id != not {
@@ -144,7 +144,7 @@ func (v *Verdict) NextLease(t time.Time, not string) time.Time {
 	return time.Time{}
 }
 
-// LastHold is when the witness last restarted.
+// LastHold returns when the witness last restarted.
 func (v *Verdict) LastHold() time.Time {
 	ms, err := strconv.ParseInt(v.Final.Hashes[v.facts.Layout.Witness()]["hold"], 10, 64)
 	if err != nil {
@@ -153,7 +153,7 @@ func (v *Verdict) LastHold() time.Time {
 	return time.UnixMilli(ms)
 }
 
-// Quiet is the time from the last fault to the last change of the registry or an index.
+// Quiet returns the time from the last fault to the last change of the registry or an index.
 func (v *Verdict) Quiet(from time.Time) time.Duration { return max(0, v.changed.Sub(from)) }
 
 // WrongDeletes counts violations of C1 and C2, which a janitor must never cause.
@@ -166,7 +166,7 @@ func (v *Verdict) WrongDeletes() (n int) {
 	return n
 }
 
-// Percentile is by nearest rank: 50 is the median, 100 the longest. It is 0 for none.
+// Percentile takes the nearest rank: 50 is the median, 100 the longest.
 func Percentile(of []time.Duration, p int) time.Duration {
 	if len(of) == 0 {
 		return 0
@@ -176,7 +176,7 @@ func Percentile(of []time.Duration, p int) time.Duration {
 	return sorted[max(0, min(rank, len(sorted))-1)]
 }
 
-// Report is for people.
+// Report writes for people.
 func (v *Verdict) Report(to io.Writer, found []Violation) {
 	for _, violation := range found {
 		fmt.Fprintln(to, violation)
