@@ -31,17 +31,17 @@ const (
 
 // Registry is a *registry.Registry or a *partition.Registry.
 type Registry interface {
-	// Status is the replica's.
+	// Status is the replica's own state.
 	Status() registry.Status
-	// Timing is of heartbeats.
+	// Timing is that of heartbeats.
 	Timing() guard.Timing
-	// Owners are the instances.
+	// Owners lists the instances.
 	Owners(ctx context.Context) ([]registry.Owner, error)
 }
 
 // Janitor is a *janitor.Janitor or a *partition.Janitor.
 type Janitor interface {
-	// Status is the replica's.
+	// Status is the replica's own state.
 	Status() janitor.Status
 }
 

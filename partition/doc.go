@@ -30,10 +30,10 @@
 //
 // # Who leads what
 //
-// A replica beats in every partition, in one pipeline per server, and each partition has its own
-// leader. For each partition the replicas with a Janitor rank by a hash of their instance id and
-// the partition (rendezvous hashing). The first 32, divided by the number of partitions but at
-// least three, contend and tick as in package janitor. The others are reserves, which cost less:
+// A replica beats in every partition, in one pipeline per server. For each partition the replicas
+// with a Janitor rank by a hash of their instance id and the partition (rendezvous hashing). The
+// first 32, divided by the number of partitions but at least three, contend and tick as in package
+// janitor. The others are reserves, which cost less:
 //
 //   - Every GAP/2 a reserve reads the witnesses of all partitions in one pipeline per server, and
 //     ticks those that nobody has ticked for GAP/3.

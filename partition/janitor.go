@@ -14,14 +14,14 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Janitor has janitor.Janitor's methods.
+// Janitor sweeps all partitions. Its methods are those of janitor.Janitor.
 type Janitor struct {
 	parts []*janitor.Janitor
 	seats *seats
 }
 
-// NewJanitor makes one for all partitions of reg. c.Registry and c.Contend must be nil. c.Sweeps
-// run in the first partition only, under whose layout their keys are. It does not talk to Redis.
+// NewJanitor returns a Janitor for all partitions of reg. c.Registry and c.Contend must be nil.
+// c.Sweeps run in the first partition only, under whose layout their keys are.
 func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
 	if c.Registry != nil || c.Contend != nil {
 		return nil, errors.New("partition: Registry and Contend must be nil")
@@ -55,7 +55,7 @@ func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
 	return j, nil
 }
 
-// Run ends with the first partition's error.
+// Run runs each partition's Janitor until one fails or ctx ends.
 func (j *Janitor) Run(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -82,8 +82,8 @@ func (j *Janitor) resign(ctx context.Context, which []int) {
 	all.Wait()
 }
 
-// Sweep runs a pass in each partition that this replica leads, and sums the reports. If it leads
-// none, it returns a janitor.NotLeaderError.
+// Sweep runs a pass in each partition that this replica leads, and returns the sum of their
+// reports, or a janitor.NotLeaderError if it leads none.
 func (j *Janitor) Sweep(ctx context.Context, req janitor.Request) ([]janitor.Report, error) {
 	if len(j.parts) == 1 {
 		return j.parts[0].Sweep(ctx, req)
@@ -135,7 +135,7 @@ func (j *Janitor) Resign(ctx context.Context) error {
 	return errs[0]
 }
 
-// Leads are this replica's partitions.
+// Leads returns the partitions that this replica leads.
 func (j *Janitor) Leads() (which []int) {
 	for k, part := range j.parts {
 		if part.Leading() {

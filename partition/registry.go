@@ -22,7 +22,7 @@ import (
 // ErrPartitionsDiffer ends Run if the fleet has another number of partitions than this replica.
 var ErrPartitionsDiffer = errors.New("partition: the fleet has another number of partitions")
 
-// Registry has registry.Registry's methods.
+// Registry is one registry in partitions. Its methods are those of registry.Registry.
 type Registry struct {
 	parts   []*registry.Registry
 	layout  guard.Layout
@@ -32,8 +32,7 @@ type Registry struct {
 }
 
 // NewRegistry takes a power of two, at most guard.MostPartitions. With more than one,
-// c.Layout.Prefix must have a hash tag, and the metrics have the label "partition". It does not
-// talk to Redis.
+// c.Layout.Prefix must have a hash tag, and the metrics have the label "partition".
 func NewRegistry(c registry.Config, partitions int) (*Registry, error) {
 	switch {
 	case !possible(partitions):
@@ -73,9 +72,9 @@ func labelled(r prometheus.Registerer, k, partitions int) prometheus.Registerer 
 	return prometheus.WrapRegistererWith(prometheus.Labels{"partition": strconv.Itoa(k)}, r)
 }
 
-// Run ends with the first partition's error. It returns ErrPartitionsDiffer if the fleet has
-// another number of partitions, which it cannot detect for a single partition without a hash tag in
-// Layout.Prefix.
+// Run runs each partition's Registry until one fails or ctx ends. It returns ErrPartitionsDiffer if
+// the fleet has another number of partitions, which it cannot detect for a single partition without
+// a hash tag in Layout.Prefix.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
@@ -143,10 +142,10 @@ func (r *Registry) partitions(ctx context.Context, mine string) (string, error) 
 	return r.control.Get(ctx, key).Result()
 }
 
-// Register asks the id's partition.
+// Register registers an id in its partition.
 func (r *Registry) Register(id string) *registry.Claim { return r.of(id).Register(id) }
 
-// Lookup asks the id's partition.
+// Lookup looks an id up in its partition.
 func (r *Registry) Lookup(ctx context.Context, id string) (registry.Owner, error) {
 	return r.of(id).Lookup(ctx, id)
 }
@@ -158,23 +157,22 @@ func (r *Registry) of(id string) *registry.Registry {
 // Started is closed when it is closed for every partition.
 func (r *Registry) Started() <-chan struct{} { return r.started }
 
-// Instance is the same in every partition.
+// Instance returns this replica's id, the same in every partition.
 func (r *Registry) Instance() string { return r.parts[0].Instance() }
 
-// Layout has the keys that partitions share, or with one partition all keys.
+// Layout returns the keys that partitions share, or with one partition all keys.
 func (r *Registry) Layout() guard.Layout { return r.layout }
 
-// Home has the first partition's keys, which sweeps of other things use, such as the commands of
-// dead instances.
+// Home returns the first partition's keys, which sweeps of other things use.
 func (r *Registry) Home() guard.Layout { return r.parts[0].Layout() }
 
-// Partitions are each one's Registry.
+// Partitions returns the Registry of each partition.
 func (r *Registry) Partitions() []*registry.Registry { return r.parts }
 
-// Timing is of heartbeats.
+// Timing returns the heartbeats' timing.
 func (r *Registry) Timing() guard.Timing { return r.parts[0].Timing() }
 
-// Status has sums of counts, the first Boot, and the oldest LastBeat.
+// Status covers all partitions: counts are sums, Boot is the first, LastBeat the oldest.
 func (r *Registry) Status() registry.Status {
 	all := r.parts[0].Status()
 	for _, part := range r.parts[1:] {

@@ -27,8 +27,7 @@ const (
 	step, steps = 50 * time.Millisecond, 5
 	// More than oftenMost contenders read the contenders less often than once a GAP, so that the
 	// total cost stays the same.
-	oftenMost = 10
-	// page is of contenders, asked of heartbeats.
+	oftenMost   = 10
 	page, asked = 1000, 500
 	// most contenders are read; only an outsider can have added more.
 	most = 20_000
@@ -201,7 +200,7 @@ func weight(id string, partition int) uint64 {
 
 func fair(partitions, peers int) int { return (partitions + peers - 1) / peers }
 
-// excess leases are beyond this replica's share plus one: those for which most others rank before
+// excess returns the leases beyond this replica's share plus one, for which most others rank before
 // it.
 func (s *seats) excess() []int {
 	s.mu.Lock()

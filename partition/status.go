@@ -8,10 +8,10 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Status has sums of counts. Leading means at least one partition; Leader and Epoch are the first
-// one's. Witness is that of the partition held longest, or of one whose last tick failed. Sweeps
-// has one report per sweep, the sum over partitions with the worst outcome. On a leader only its
-// own partitions count: their other leaders report the rest.
+// Status covers all partitions: counts are sums, Leading means at least one, Leader and Epoch are
+// the first one's. Witness is that of the partition held longest, or of one whose last tick failed.
+// Sweeps has one report per sweep, the sum with the worst outcome. On a leader only its own
+// partitions count.
 func (j *Janitor) Status() janitor.Status {
 	parts := make([]janitor.Status, len(j.parts))
 	for k, part := range j.parts {
@@ -49,7 +49,8 @@ func statusOf(parts []janitor.Status) janitor.Status {
 	return all
 }
 
-// worse allows fewer deletes. A partition that this replica does not observe never counts as worse.
+// worse reports whether a allows fewer deletes than b. A partition that this replica does not
+// observe never counts as worse.
 func worse(a, b janitor.WitnessStatus) bool {
 	switch {
 	case a.LastTick.IsZero() || b.LastTick.IsZero():
@@ -62,8 +63,8 @@ func worse(a, b janitor.WitnessStatus) bool {
 
 var outcomes = []janitor.Outcome{janitor.Done, janitor.Held, janitor.Lost, janitor.Failed}
 
-// Sum has one report per sweep: counts are sums, and the outcome, with its reason and error, is the
-// worst. Started is the earliest, Seconds the longest.
+// Sum returns one report per sweep: counts are sums, and the outcome, with its reason and error, is
+// the worst. Started is the earliest, Seconds the longest.
 func Sum(reports []janitor.Report) (all []janitor.Report) {
 	for _, r := range reports {
 		i := slices.IndexFunc(all, func(a janitor.Report) bool { return a.Sweep == r.Sweep })

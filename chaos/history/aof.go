@@ -17,13 +17,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Read reads a run's parts in their order: a part is the working folder of a server that was
-// started with [AppendOnly] or put through [Begin], or a file that [Write] wrote. A folder after
-// another part is a new life of the server.
+// Read reads a run's parts in their order: working folders of servers started with [AppendOnly] or
+// put through [Begin], and files that [Write] wrote. A folder after another part is a new life of
+// the server.
 //
-// A folder can be read while its server runs, and after the server was killed: an incomplete
-// event at the end is not part of the history. A server that was killed and restarted on its file
-// cuts off such an end and continues in the file.
+// A folder can be read while its server runs, and after it was killed: an incomplete event at the
+// end is left out. A server that was restarted on its file cuts off such an end and continues in
+// the file.
 func Read(parts ...string) (h History, err error) {
 	for i, path := range parts {
 		info, err := os.Stat(path)
@@ -47,7 +47,7 @@ func Read(parts ...string) (h History, err error) {
 	return h, nil
 }
 
-// AppendOnly makes a redis-server write its history.
+// AppendOnly returns the settings of a redis-server that writes its history.
 //
 // fsync is off: the server still writes to the file before it answers, and no scenario cuts the
 // machine's power. A slow disk's fsync could stop the server for long enough to be a fault in
@@ -59,8 +59,8 @@ func AppendOnly() []string {
 	}
 }
 
-// Begin makes a running server without an append-only file write its history from its present
-// content on. The folder can be read a moment later.
+// Begin makes a running server write its history from its present content on. The folder can be
+// read a moment later.
 func Begin(ctx context.Context, c *redis.Client) error {
 	args := []any{"CONFIG", "SET"}
 	for _, word := range AppendOnly() {
@@ -69,7 +69,7 @@ func Begin(ctx context.Context, c *redis.Client) error {
 	return c.Do(ctx, args...).Err()
 }
 
-const appendOnlyDir = "appendonlydir" // within the server's
+const appendOnlyDir = "appendonlydir"
 
 // SetAside moves a killed server's history into another folder, so that its next life does not load
 // it.
@@ -80,8 +80,7 @@ func SetAside(dir, to string) error {
 // ErrRewritten means that a snapshot has replaced a file's beginning.
 var ErrRewritten = errors.New("history: the append-only file was rewritten, its history is gone")
 
-// readFolder: the content of the first part existed before the server ran: it begins a life, and so
-// does an empty one in a second folder.
+// readFolder: the content of the first part, or an empty one in a second folder, begins a life.
 func readFolder(dir string, another bool) (h History, err error) {
 	dir = filepath.Join(dir, appendOnlyDir)
 	manifest, err := os.ReadFile(filepath.Join(dir, "appendonly.aof.manifest"))
@@ -89,8 +88,7 @@ func readFolder(dir string, another bool) (h History, err error) {
 		return nil, fmt.Errorf("history: manifest: %w", err)
 	}
 	for line := range strings.Lines(string(manifest)) {
-		// Redis 8 adds pairs of words. They describe the file's place in the replication stream, not
-		// which of it is loaded.
+		// Redis 8 adds pairs of words, which describe the file's place in the replication stream.
 		var name, kind string
 		var seq int
 		_, err := fmt.Sscanf(line, "file %s seq %d type %s", &name, &seq, &kind)
@@ -226,8 +224,7 @@ func (p *parser) command() (Command, error) {
 	}
 }
 
-// bulk keeps each word once: a long history repeats the same keys, instances and IMEIs over and
-// over.
+// bulk keeps each word once: a long history repeats the same ones over and over.
 func (p *parser) bulk() (string, error) {
 	line, err := p.line()
 	if err != nil {
@@ -260,7 +257,6 @@ func (p *parser) line() ([]byte, error) {
 	return bytes.TrimSuffix(line, []byte("\r\n")), nil
 }
 
-// count reads "<mark><number>".
 func count(line []byte, mark byte) (int, error) {
 	if len(line) < 2 || line[0] != mark {
 		return 0, fmt.Errorf("want %q, got %.40q", mark, line)
@@ -281,7 +277,7 @@ func CopyPart(from, to string) error {
 	if err := os.RemoveAll(to); err != nil { // of an earlier run
 		return err
 	}
-	if info.IsDir() { // a server's working folder holds more than the history
+	if info.IsDir() { // a server's folder holds more than the history
 		return os.CopyFS(filepath.Join(to, appendOnlyDir), os.DirFS(filepath.Join(from, appendOnlyDir)))
 	}
 	text, err := os.ReadFile(from)
@@ -291,7 +287,7 @@ func CopyPart(from, to string) error {
 	return os.WriteFile(to, text, 0o644)
 }
 
-// Write makes one part.
+// Write writes a part for Read.
 func Write(path string, h History) error {
 	file, err := os.Create(path)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Keyspace is the model that a history is played into. A key whose time is up exists until the
-// history deletes it, as it does for a script.
+// Keyspace models the server's content. A key whose time is up exists until the history deletes it,
+// as it does for a script.
 type Keyspace struct {
 	Strings map[string]string
 	Hashes  map[string]map[string]string
@@ -21,7 +21,7 @@ type Keyspace struct {
 	Expiry  map[string]time.Time // of strings
 }
 
-// NewKeyspace is empty.
+// NewKeyspace returns an empty model.
 func NewKeyspace() *Keyspace {
 	k := &Keyspace{}
 	k.clear()
@@ -36,7 +36,7 @@ func (k *Keyspace) clear() {
 	k.Expiry = make(map[string]time.Time)
 }
 
-// Exists is for a key of any type.
+// Exists reports whether a key of any type exists.
 func (k *Keyspace) Exists(key string) bool {
 	_, s := k.Strings[key]
 	_, h := k.Hashes[key]
@@ -45,8 +45,8 @@ func (k *Keyspace) Exists(key string) bool {
 	return s || h || t || x
 }
 
-// Apply plays one command, unless its key is foreign. It fails on an unknown command, because no
-// conclusion from the history would be reliable then.
+// Apply plays a command, unless its key is foreign. An unknown command is an error: no conclusion
+// from the history would be reliable.
 func (k *Keyspace) Apply(c Command, l registry.Layout) error {
 	switch c[0] {
 	case "FLUSHALL", "FLUSHDB", LifeCommand:
@@ -72,7 +72,7 @@ func (k *Keyspace) Apply(c Command, l registry.Layout) error {
 	return nil // a foreign key
 }
 
-// ours are the Layout's keys, and those that lease derives from them.
+// ours includes the keys that lease derives.
 func ours(l registry.Layout, key string) bool {
 	switch key {
 	case l.Registry(), l.Roster(), l.Lease(), EpochKey(l.Lease()), l.Witness(), l.Paused(), l.Log():
@@ -81,12 +81,12 @@ func ours(l registry.Layout, key string) bool {
 	return strings.HasPrefix(key, l.Heartbeat("")) || strings.HasPrefix(key, l.Devices(""))
 }
 
-// EpochKey is the source of epochs, in the lease's own Cluster slot.
+// EpochKey returns the key from which epochs are drawn, in the lease's own slot.
 func EpochKey(lease string) string { return "{" + lease + "}:epoch" }
 
 var errArguments = errors.New("history: arguments not understood")
 
-// effects has every command that the services write with, as the server records it.
+// effects has every command that the services write with.
 var effects = map[string]func(k *Keyspace, key string, args []string) error{
 	"DEL":    (*Keyspace).del,
 	"UNLINK": (*Keyspace).del,

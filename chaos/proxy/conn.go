@@ -9,7 +9,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// expected is the fate of the answer to a request that the server has received, or will.
+// expected is the fate of an answer.
 type expected struct {
 	scores   []*Score
 	instead  []byte // in place of the answer
@@ -25,9 +25,8 @@ var (
 	wireAbort   = []byte("-EXECABORT Transaction discarded because of previous errors.\r\n")
 )
 
-// judge applies the rules to one request and records the expected answer. It returns the bytes
-// for the server, and false if the connection is lost. It calls flush before it waits or lets
-// anything be lost.
+// judge applies the rules to a request. It returns the bytes for the server, and false if the
+// connection is lost. It calls flush before it waits or lets anything be lost.
 func (c *conn) judge(v *value, flush func() bool) (send []byte, ok bool) {
 	e, send := expected{}, v.raw
 	if v.kind != '*' {
@@ -200,7 +199,7 @@ func (c *conn) carry(w way, p []byte) bool {
 	return true
 }
 
-// flowing waits while the proxy is held. It returns false if the proxy has ended.
+// flowing waits while the proxy is held, and returns false if it has ended.
 func (c *conn) flowing(w way) bool {
 	for {
 		rules, _ := c.proxy.present()

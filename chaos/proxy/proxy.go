@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Proxy is the network between one replica and Redis.
+// Proxy is the network between a replica and Redis.
 type Proxy struct {
 	listener net.Listener
-	ctx      context.Context // the proxy's
+	ctx      context.Context
 	end      context.CancelFunc
 	pumps    sync.WaitGroup
 
@@ -48,11 +48,11 @@ func New(t *testing.T, to string) *Proxy {
 	return p
 }
 
-// Addr is where the client connects.
+// Addr returns the address for the client.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // NotUnderstood counts the connections that became a plain pipe, to which no rule applies. A test
-// that relies on rules or counts asserts that there are none.
+// that relies on rules or counts requires none.
 func (p *Proxy) NotUnderstood() int { return int(p.unclear.Load()) }
 
 // close loses anything held back, and leaves no goroutine.
@@ -83,7 +83,7 @@ func (p *Proxy) each(f func(c *conn)) int {
 	return len(p.conns)
 }
 
-// Connections are the replica's open ones.
+// Connections counts the replica's open connections.
 func (p *Proxy) Connections() int { return p.each(func(*conn) {}) }
 
 // Cut closes the replica's connections (FIN) and counts them. Requests under way still arrive.
@@ -92,7 +92,7 @@ func (p *Proxy) Cut() int { return p.each(func(c *conn) { _ = c.replica.Close() 
 // Reset is Cut with an RST.
 func (p *Proxy) Reset() int { return p.each((*conn).reset) }
 
-// Retarget is a failover: it resets connections, and sends further ones to another server.
+// Retarget resets connections, and sends further ones to another server: a failover.
 func (p *Proxy) Retarget(to string) int {
 	p.mu.Lock()
 	p.to = to
@@ -152,7 +152,7 @@ type conn struct {
 	mute            atomic.Bool // likewise, for replies
 
 	// Only for requests().
-	multi, dirty bool // a transaction is being queued; one of its commands was refused here
+	multi, dirty bool // a transaction is being queued; a command of it was refused here
 
 	mu      sync.Mutex // guards all below
 	pending []expected // unanswered, in order
@@ -164,7 +164,6 @@ func (c *conn) reset() {
 	_ = c.replica.Close()
 }
 
-// lost ends a connection for the replica.
 func (c *conn) lost(silently bool) {
 	c.silent.Store(true)
 	if !silently {
@@ -182,7 +181,7 @@ func (c *conn) notUnderstood() {
 const bufferSize = 64 << 10
 
 // requests carries whole requests, so that one that is held back is complete when the replica dies.
-// The server learns of the connection's end last, so that it reads everything.
+// The server learns of the connection's end last.
 func (c *conn) requests() {
 	defer func() { _ = c.server.CloseWrite() }()
 	in := bufio.NewReaderSize(c.replica, bufferSize)
@@ -214,8 +213,8 @@ func (c *conn) requests() {
 	}
 }
 
-// replies carries Redis' answers for as long as Redis keeps the connection: they have to be
-// consumed and counted even if the replica is gone.
+// replies carries answers for as long as Redis keeps the connection: they are counted even if the
+// replica is gone.
 func (c *conn) replies() {
 	in := bufio.NewReaderSize(c.server, bufferSize)
 	var v value

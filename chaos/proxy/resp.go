@@ -11,11 +11,11 @@ import (
 
 var errNotRESP = errors.New("no RESP")
 
-// value is one of RESP (2 or 3).
+// value is a request or a reply in RESP 2 or 3.
 type value struct {
 	raw   []byte   // as sent
-	kind  byte     // its first byte, not that of an attribute before it
-	words [][2]int // the scalars in it, at any depth, as parts of raw; one past its end is a null
+	kind  byte     // its first byte, behind an attribute
+	words [][2]int // the scalars, at any depth, as parts of raw; one past its end is a null
 }
 
 // word returns the n-th scalar, "nil" for a null, "" if there are fewer.
@@ -100,10 +100,10 @@ func (v *value) more(r *bufio.Reader, outermost bool) error {
 	return err
 }
 
-// Request is as sent, its name in capitals.
+// Request is a command as sent, its name in capitals.
 type Request []string
 
-// Has ignores case.
+// Has looks for a word, in any case.
 func (r Request) Has(word string) bool {
 	return slices.ContainsFunc(r, func(w string) bool { return strings.EqualFold(w, word) })
 }
@@ -120,7 +120,7 @@ func (r Request) Script() (keys, args []string) {
 	return r[3 : 3+n], r[3+n:]
 }
 
-// On reports whether this calls a script whose keys begin with these.
+// On reports whether a script's keys begin with these.
 func (r Request) On(keys ...string) bool {
 	got, _ := r.Script()
 	return len(got) >= len(keys) && slices.Equal(got[:len(keys)], keys)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Effects on the whole proxy act on chunks or connections, the others on matching requests.
+// The first act on the whole proxy's chunks or connections, the others on matching requests.
 type ruleAct int
 
 const (
@@ -33,7 +33,7 @@ const (
 	toReplica
 )
 
-// Rule is a fault that lasts. It counts the chunks, connections or requests that it really hit.
+// Rule is a fault that lasts, and counts what it really hit.
 type Rule struct {
 	proxy *Proxy
 	act   ruleAct
@@ -53,7 +53,7 @@ type Rule struct {
 	left int // requests that it still acts on; negative: any number
 }
 
-// Hits are those so far.
+// Hits counts chunks, connections or requests.
 func (r *Rule) Hits() int { return int(r.n.Load()) }
 
 // End moves held requests on; silenced connections stay silent. It may be called again.
@@ -93,11 +93,10 @@ var bothWays, requestsOnly, repliesOnly = [2]bool{true, true}, [2]bool{true, fal
 // Hold holds back everything, both ways. A replica that is held for good is dead to Redis.
 func (p *Proxy) Hold() *Rule { return p.rule(&Rule{act: actHold, ways: bothWays}) }
 
-// HoldReplies lets requests through.
+// HoldReplies holds back Redis' answers alone.
 func (p *Proxy) HoldReplies() *Rule { return p.rule(&Rule{act: actHold, ways: repliesOnly}) }
 
-// LoseReplies lets no reply through. After a lost reply nothing more gets through on that
-// connection, as with TCP.
+// LoseReplies lets no reply through, and then nothing more on that connection, as TCP.
 func (p *Proxy) LoseReplies() *Rule { return p.rule(&Rule{act: actMute, ways: repliesOnly}) }
 
 // Delay makes a third of the requests arrive up to d later.
@@ -105,9 +104,9 @@ func (p *Proxy) Delay(d time.Duration) *Rule {
 	return p.rule(&Rule{act: actLate, ways: requestsOnly, d: d})
 }
 
-// Loss has the effect of lost packets on TCP, both ways: with the probability given, a chunk and
-// everything after it is late by one retransmission (200 ms), by another twice as late, and so
-// on; by three at most.
+// Loss imitates lost packets on TCP, both ways: with the probability given, a chunk and everything
+// after it is late by one retransmission (200 ms), by another twice as late, and so on; by three at
+// most.
 func (p *Proxy) Loss(probability float64) *Rule {
 	return p.rule(&Rule{act: actLoss, ways: bothWays, p: probability})
 }
@@ -118,15 +117,14 @@ func (p *Proxy) Slow(bytesPerSecond int) *Rule {
 }
 
 // HalfOpen lets nothing through and closes nothing. A connection falls silent for good with the
-// next bytes sent on it; new ones are accepted and silent. It hits chunks and new connections.
+// next bytes sent on it; new ones are accepted and silent.
 func (p *Proxy) HalfOpen() *Rule { return p.rule(&Rule{act: actSilence, ways: bothWays}) }
 
 // Refuse resets new connections. The proxy keeps its port.
 func (p *Proxy) Refuse() *Rule { return p.rule(&Rule{act: actRefuse}) }
 
 // HoldNext holds back the next request that matches, and everything after it on its connection.
-// Once released it reaches the server, even if the replica has closed the connection, is stopped
-// or dead.
+// Once released it reaches the server, even if the replica is stopped or dead.
 func (p *Proxy) HoldNext(match func(Request) bool) (caught <-chan Request, release func()) {
 	r := p.rule(&Rule{act: actHold, match: match, left: 1, Caught: make(chan Request, 1)})
 	return r.Caught, r.End
@@ -163,16 +161,16 @@ func (p *Proxy) DelayEach(match func(Request) bool, d time.Duration) *Rule {
 	return p.rule(&Rule{act: actDelay, match: match, left: -1, d: d})
 }
 
-// AnswerWith answers the next n requests (negative: all) that match with an error, such as
-// "LOADING Redis is loading the dataset in memory". The server gets a PING in place of each,
-// whose answer is exchanged, so that the order is kept. In a transaction the effect is that of a
-// server: the queued command is refused, nothing of the transaction is executed, and EXEC is
-// answered EXECABORT. MULTI, EXEC and DISCARD themselves are never refused.
+// AnswerWith answers the next n requests (negative: all) that match with an error, such as "LOADING
+// Redis is loading the dataset in memory". The server gets a PING in place of each, whose answer is
+// exchanged, so that the order is kept. In a transaction the command is refused, nothing is
+// executed, and EXEC is answered EXECABORT, as by a server. MULTI, EXEC and DISCARD themselves are
+// never refused.
 func (p *Proxy) AnswerWith(match func(Request) bool, err string, n int) *Rule {
 	return p.rule(&Rule{act: actAnswer, match: match, left: n, error: []byte("-" + err + "\r\n")})
 }
 
-// Answers counts from now on.
+// Answers counts the server's answers to requests that match, from now on.
 func (p *Proxy) Answers(match func(Request) bool) *Score {
 	s := &Score{match: match, texts: make(map[string]int)}
 	p.mu.Lock()
@@ -181,9 +179,9 @@ func (p *Proxy) Answers(match func(Request) bool) *Score {
 	return s
 }
 
-// Score counts answers by their text: the first element of an array, "error " and the first word
-// of an error, "nil" for a null. It includes answers that the replica never got, but not requests
-// that were refused here or queued in a transaction.
+// Score counts answers by text: the first element of an array, "error " and the first word of an
+// error, "nil" for a null. It includes answers that the replica never got, but no requests refused
+// here or queued in a transaction.
 type Score struct {
 	match func(Request) bool
 	mu    sync.Mutex
@@ -197,14 +195,14 @@ func (s *Score) counts(do func()) {
 	do()
 }
 
-// Counts are the answers so far.
+// Counts returns the answers so far.
 func (s *Score) Counts() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.texts)
 }
 
-// Unanswered counts what was sent and not answered.
+// Unanswered counts requests without an answer.
 func (s *Score) Unanswered() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,8 +21,6 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// //go:embed page.html
-//
 //go:embed page.html
 var pageText string
 

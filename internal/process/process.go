@@ -102,7 +102,7 @@ func (p *Process) hangUp() {
 	}
 }
 
-// PID is the child's.
+// PID returns the child's process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Done is closed when the child has ended.
@@ -133,13 +133,13 @@ func (p *Process) Kill() {
 	p.hangUp()
 }
 
-// ExitCode waits for the exit status, -1 after a signal.
+// ExitCode waits for the end, and returns the exit status, -1 after a signal.
 func (p *Process) ExitCode() int {
 	<-p.done
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Log is what is in [Options.Log] so far.
+// Log returns what is in [Options.Log] so far.
 func (p *Process) Log() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {

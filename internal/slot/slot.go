@@ -5,11 +5,11 @@ package slot
 
 import "strings"
 
-// Count is a Cluster's.
+// Count is the number of slots of a Cluster.
 const Count = 16384
 
-// Of is the CRC16 of the key, or of the text between its first '{' and the next '}' if that is not
-// empty, modulo Count.
+// Of returns the CRC16 of the key, or of the text between its first '{' and the next '}' if that is
+// not empty, modulo Count.
 func Of(key string) int {
 	if _, tagged, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(tagged, "}"); ok && tag != "" {

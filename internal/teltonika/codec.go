@@ -35,36 +35,32 @@ func (c Codec) String() string {
 // HasRecords reports whether the codec carries records.
 func (c Codec) HasRecords() bool { return c == Codec8 || c == Codec8E || c == Codec16 }
 
-// IsCommand reports whether the codec carries commands or their answers, which no server
-// acknowledges.
+// IsCommand reports whether the codec carries commands or their answers, which are never
+// acknowledged.
 func (c Codec) IsCommand() bool { return c >= Codec12 && c <= Codec15 }
 
-// Returned errors wrap one of these with detail. The package comment has the server's reaction to
-// each.
+// Returned errors wrap one of these: see the package comment.
 var (
-	// ErrHandshake: the bytes are not 000F and 15 ASCII digits.
 	ErrHandshake = errors.New("teltonika: not an IMEI handshake")
-	// ErrPreamble: a frame does not begin with four zero bytes.
-	ErrPreamble = errors.New("teltonika: no frame preamble")
+	ErrPreamble  = errors.New("teltonika: no frame preamble")
 	// ErrTooLong: the declared length exceeds the cap.
 	ErrTooLong = errors.New("teltonika: frame too long")
 	// ErrTooShort: the declared length has no room for codec id and two counts.
 	ErrTooShort = errors.New("teltonika: frame too short")
 	// ErrCRC: the length may be the broken part.
 	ErrCRC = errors.New("teltonika: wrong CRC")
-	// ErrCount: the counts before and after the records or messages differ.
-	ErrCount = errors.New("teltonika: counts differ")
-	// ErrUnknownCodec: no records for Batch, or no messages for DecodeMessages.
+	// ErrCount: the counts before and after differ.
+	ErrCount        = errors.New("teltonika: counts differ")
 	ErrUnknownCodec = errors.New("teltonika: unknown codec")
-	// ErrMalformed: records or messages do not fill the body exactly, though its counts agree.
+	// ErrMalformed: the counts agree, but the body is not filled exactly.
 	ErrMalformed = errors.New("teltonika: malformed body")
-	// ErrDatagram: a UDP packet is neither a device's datagram nor the answer to one.
+	// ErrDatagram: neither a datagram nor the answer to one.
 	ErrDatagram = errors.New("teltonika: not a datagram")
 	// ErrEncode: a value does not fit in the codec.
 	ErrEncode = errors.New("teltonika: cannot encode")
 )
 
-// layout is a codec's IO section: the widths of its numbers, and its groups beside the usual four.
+// layout is of a codec's IO section.
 type layout struct {
 	wideIDs    bool // event and ids are u16, else u8
 	wideCounts bool // total and counts are u16, else u8
@@ -73,7 +69,7 @@ type layout struct {
 	groupNX    bool // variable-length values come last; wideIDs and wideCounts are set
 }
 
-// layoutOf is the vendor's documentation.
+// layoutOf is as the vendor documents.
 func layoutOf(c Codec) layout {
 	return layout{
 		wideIDs: c != Codec8, wideCounts: c == Codec8E, generation: c == Codec16, groupNX: c == Codec8E,
@@ -90,8 +86,7 @@ func (l layout) hasGroup(size int) bool {
 	return true
 }
 
-// openBody returns the announced number of records or messages, and the bytes between the two
-// counts. For an unknown codec it returns 0.
+// openBody returns the announced count, 0 for an unknown codec, and the bytes between the counts.
 func openBody(body []byte, known func(Codec) bool) (c Codec, n int, data []byte, err error) {
 	if len(body) < minBody {
 		return 0, 0, nil, fmt.Errorf("%w: a body of %d bytes", ErrMalformed, len(body))

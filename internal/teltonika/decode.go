@@ -7,8 +7,8 @@ import (
 
 const fixedPart = 24
 
-// Batch holds the decoded records of one frame. Its zero value is ready for use; reused, it keeps
-// its memory, and decoding allocates nothing.
+// Batch holds a frame's decoded records. Reused, it keeps its memory, and decoding allocates
+// nothing.
 type Batch struct {
 	Codec   Codec
 	Records []Record // views into the decoded body
@@ -22,8 +22,8 @@ type Batch struct {
 // 8-byte group of every record. Some firmwares send that group, and only the number of bytes
 // shows it. The documented form is tried first, so a documented frame is never misread.
 //
-// Decode returns ErrUnknownCodec (also for command codecs), ErrCount or ErrMalformed. After an
-// error the Batch has no records. Codec is 0 if the codec is unknown or missing.
+// After ErrUnknownCodec (also for command codecs), ErrCount or ErrMalformed there are no records.
+// Codec is 0 if it is unknown.
 func (b *Batch) Decode(body []byte) error {
 	b.Records = b.Records[:0]
 	codec, n, data, err := openBody(body, Codec.HasRecords)
@@ -44,8 +44,8 @@ func (b *Batch) Decode(body []byte) error {
 	return fmt.Errorf("%w: codec %v, %d of %d records, then %s", ErrMalformed, codec, at, n, why)
 }
 
-// decode returns a fault as text: an error would allocate, and a frame with the 16-byte group fails
-// once before it succeeds.
+// decode returns a fault as text: a frame with the 16-byte group fails once, and an error would
+// allocate.
 func (b *Batch) decode(p []byte, n int, l layout) (why string) {
 	b.Records = b.Records[:0]
 	for range n {

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// NewElements returns an IO section for encoding, or ErrEncode for an unknown Size, a Value that
-// does not fit in its Size, Bytes with a length other than Size, or more than 65,535 elements.
+// NewElements returns an IO section for encoding, or ErrEncode for an unknown Size, a Value or
+// Bytes that do not fit it, or more than 65,535 elements.
 func NewElements(list ...Element) (Elements, error) {
 	if len(list) > math.MaxUint16 {
 		return Elements{}, fmt.Errorf("%w: %d elements in a record", ErrEncode, len(list))
@@ -26,12 +26,11 @@ func NewElements(list ...Element) (Elements, error) {
 	return Elements{wire: wire, layout: l, n: uint16(n)}, nil
 }
 
-// AppendFrame appends a whole frame, preamble to CRC, with the records encoded in codec 8, 8E or
-// 16. Sizes are not capped.
+// AppendFrame appends a frame of codec 8, 8E or 16, preamble to CRC, of any size.
 //
 // It returns ErrUnknownCodec for other codecs, and ErrEncode if the codec cannot carry a record
-// (ids above 255 or variable length in codec 8, a generation type outside codec 16) or if there
-// are more than 255 records. With an error dst is returned unchanged.
+// (ids above 255 or variable length in codec 8, a generation type outside codec 16) or if there are
+// more than 255. With an error dst is returned unchanged.
 func AppendFrame(dst []byte, c Codec, records ...Record) ([]byte, error) {
 	start := len(dst)
 	out, err := AppendBody(append(dst, make([]byte, header)...), c, records...)
@@ -111,7 +110,6 @@ func appendRecord(dst []byte, r *Record, l layout) ([]byte, error) {
 	return dst, err
 }
 
-// appendGroups appends the elements for which the layout has a group, and returns their number.
 func appendGroups(dst []byte, elements iter.Seq[Element], l layout) (out []byte, total int, err error) {
 	for _, size := range groupSizes {
 		if !l.hasGroup(size) {

@@ -10,9 +10,9 @@ const (
 
 const imeiDigits = 15
 
-// IMEI reads the handshake, skipping keep-alive bytes before it, and returns the 15 digits. It
-// returns ErrHandshake at the first wrong byte, so that it does not wait for a port scanner whose
-// first two bytes announce 18,245 more. The caller bounds it with one read deadline.
+// IMEI reads the handshake, skipping keep-alive bytes before it. It returns ErrHandshake at the
+// first wrong byte, so that it does not wait for a port scanner whose first two bytes announce
+// 18,245 more. The caller bounds it with one read deadline.
 func (r *Reader) IMEI() (string, error) {
 	if err := r.begin(); err != nil {
 		return "", err
@@ -46,8 +46,8 @@ func AppendIMEI(dst []byte, imei string) ([]byte, error) {
 	return append(append(dst, 0, imeiDigits), imei...), nil
 }
 
-// LuhnValid reports whether an IMEI's last digit is its check digit. Some real devices fail this:
-// count them, do not refuse them.
+// LuhnValid checks an IMEI's last digit. Some real devices fail this: count them, do not refuse
+// them.
 func LuhnValid(imei string) bool {
 	sum := 0
 	for i := range len(imei) {
@@ -55,8 +55,8 @@ func LuhnValid(imei string) bool {
 		if d < 0 || d > 9 {
 			return false
 		}
-		// From the check digit's neighbour leftwards, every second digit counts double, and a
-		// two-digit double as the sum of its digits.
+		// From the right, every second digit counts double, and a two-digit double as the sum of
+		// its digits.
 		if (len(imei)-i)%2 == 0 {
 			if d *= 2; d > 9 {
 				d -= 9
@@ -67,8 +67,8 @@ func LuhnValid(imei string) bool {
 	return len(imei) > 0 && sum%10 == 0
 }
 
-// IMEI is as in codecs 14 and 15: a leading 0 and 15 digits, two per byte. Equal values are the
-// same device. The zero value is 15 zeros, which no device has.
+// IMEI has a leading 0 and 15 digits, two per byte. Equal values are the same device. Zero is 15
+// zeros, which no device has.
 type IMEI [8]byte
 
 // ParseIMEI returns ErrEncode for anything but 15 ASCII digits.
@@ -80,7 +80,7 @@ func ParseIMEI(s string) (IMEI, error) {
 	return m, nil
 }
 
-// String may return more than digits for a value from outside this package.
+// String returns digits, unless the value is from outside this package.
 func (m IMEI) String() string { return string(m.appendDigits(nil)) }
 
 func parseIMEI[T string | []byte](digits T) (m IMEI, ok bool) {

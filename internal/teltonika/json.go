@@ -24,14 +24,13 @@ func AppendDegrees(dst []byte, e7 int32) []byte {
 // maxSafe: from there on a reader that parses JSON numbers as doubles gets another number.
 const maxSafe = 1 << 53
 
-// fewElements bounds the ids that are compared one by one. Records seen in the field have fewer
-// than a hundred.
+// fewElements is above the elements of records seen in the field.
 const fewElements = 128
 
-// AppendJSON appends the elements as one JSON object in wire order, keyed by id in decimal. Values
-// are unsigned integers, from 2^53 up strings of digits; those of 16 bytes or of variable length
-// are strings of lower-case hex. Of an id that occurs twice only the first is written, so that
-// every JSON parser reads the same.
+// AppendJSON appends one JSON object in wire order, keyed by id in decimal. Values are unsigned
+// integers, from 2^53 up strings of digits; those of 16 bytes or of variable length are strings of
+// lower-case hex. Of an id that occurs twice only the first is written, so that every JSON parser
+// reads the same.
 func (s Elements) AppendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
 	for e := range s.distinct {
@@ -40,9 +39,8 @@ func (s Elements) AppendJSON(dst []byte) []byte {
 	return closeObject(dst)
 }
 
-// AppendWidths appends one JSON object with the ids that AppendJSON writes as integers, keyed by
-// their width on the wire in bytes: {"1":[239,21],"4":[72]}. A reader needs the width to extend a
-// sign.
+// AppendWidths appends one JSON object with the ids that AppendJSON writes as integers, by their
+// width on the wire in bytes: {"1":[239,21],"4":[72]}. A reader needs it to extend a sign.
 func (s Elements) AppendWidths(dst []byte) []byte {
 	dst = append(dst, '{')
 	width := byte(0)
@@ -89,9 +87,8 @@ func (s Elements) distinct(yield func(Element) bool) {
 	}
 }
 
-// distinctOfMany is for any number of elements. Comparing every pair would cost tens of
-// milliseconds for a hostile frame of 32 KiB. A bit per id costs 8 KiB of stack instead, too much
-// for ordinary records.
+// distinctOfMany: comparing every pair would cost tens of milliseconds for a hostile frame of 32
+// KiB. A bit per id costs 8 KiB of stack instead, too much for ordinary records.
 func (s Elements) distinctOfMany(yield func(Element) bool) {
 	var seen [1 << 16 / 64]uint64
 	for e := range s.All() {

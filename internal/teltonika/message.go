@@ -7,8 +7,7 @@ import (
 	"math"
 )
 
-// MessageType is a message's kind. Devices may send any, for example from a serial port, and all
-// are passed on.
+// MessageType may be any, for example from a serial port.
 type MessageType byte
 
 // The vendor documents these.
@@ -19,7 +18,7 @@ const (
 	TypeNACK     MessageType = 0x11 // codec 14, device to server: not executed, another IMEI's
 )
 
-// Message is a command, an answer to one, or data forwarded from a device's serial port.
+// Message is a command, an answer, or data from a device's serial port.
 type Message struct {
 	Type      MessageType
 	Timestamp uint32 // Unix seconds; codecs 13 and 15 only
@@ -27,19 +26,18 @@ type Message struct {
 	Text      []byte // as received: not trimmed, possibly binary
 }
 
-// Messages is a checked view of one frame's messages, valid as long as the body. The walk decodes
-// them, so that a frame costs the same for any number of messages.
+// Messages is a checked view of a frame's messages, valid as long as the body and decoded by
+// walking.
 type Messages struct {
 	Codec Codec
 	wire  []byte // the messages, without the counts
 	n     int
 }
 
-// DecodeMessages decodes a frame's body, codec id to second count, of codec 12, 13, 14 or 15. The
-// messages must fill the body exactly. It allocates nothing.
+// DecodeMessages decodes a body of codec 12, 13, 14 or 15, which the messages must fill exactly. It
+// allocates nothing.
 //
-// It returns ErrUnknownCodec (also for the codecs of records), ErrCount or ErrMalformed, and no
-// messages.
+// It returns ErrUnknownCodec (also for the codecs of records), ErrCount or ErrMalformed.
 func DecodeMessages(body []byte) (Messages, error) {
 	codec, n, data, err := openBody(body, Codec.IsCommand)
 	if err != nil {
@@ -61,8 +59,7 @@ func DecodeMessages(body []byte) (Messages, error) {
 // Len is 1 in practice.
 func (s Messages) Len() int { return s.n }
 
-// All walks the messages in wire order. It stops early, without a panic, if a view was used for too
-// long and its bytes have changed.
+// All walks in wire order. It stops early, without a panic, if the view's bytes have changed.
 func (s Messages) All() iter.Seq[Message] {
 	return func(yield func(Message) bool) {
 		p := s.wire
@@ -111,12 +108,12 @@ func takeMessage(p []byte, c Codec) (m Message, rest []byte, why string) {
 	return m, rest, ""
 }
 
-// AppendMessages appends a whole frame, preamble to CRC, with the messages encoded in codec 12,
-// 13, 14 or 15, for either direction. Sizes are not capped. Devices expect one message per frame.
+// AppendMessages appends a frame of codec 12, 13, 14 or 15, preamble to CRC, for either direction
+// and of any size. Devices expect one message per frame.
 //
-// It returns ErrUnknownCodec for other codecs, and ErrEncode if the codec cannot carry a message
-// (a timestamp in codec 12 or 14, an IMEI in codec 12 or 13), if an IMEI is not digits, or if
-// there are more than 255 messages. With an error dst is returned unchanged.
+// It returns ErrUnknownCodec for other codecs, and ErrEncode if the codec cannot carry a message (a
+// timestamp in codec 12 or 14, an IMEI in codec 12 or 13), if an IMEI is not digits, or if there
+// are more than 255. With an error dst is returned unchanged.
 func AppendMessages(dst []byte, c Codec, messages ...Message) ([]byte, error) {
 	if !c.IsCommand() {
 		return dst, fmt.Errorf("%w %v", ErrUnknownCodec, c)

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// DefaultMaxBody is the default cap on a frame's declared length. Trackers document 1,280 bytes,
-	// but 255 records of codec 8E need at least 9,693, and serial data and cameras send more.
+	// DefaultMaxBody caps a declared length. Trackers document 1,280 bytes, but 255 records of
+	// codec 8E need at least 9,693, and serial data and cameras send more.
 	DefaultMaxBody = 32 << 10
 
 	header   = 8          // preamble and length
 	overhead = header + 4 // and CRC
 	minBody  = 3          // codec id and the two counts
 
-	// firstBuffer fits the largest frame that trackers document. Every connection costs that much.
+	// firstBuffer fits the largest frame that trackers document. Every connection costs it.
 	firstBuffer = 1536
 
 	// keptBuffer is the most that a connection keeps between frames.
@@ -67,16 +67,15 @@ func NewReader(src io.Reader, maxBody int) *Reader {
 	return &Reader{src: src, max: cmp.Or(maxBody, DefaultMaxBody), buf: make([]byte, firstBuffer)}
 }
 
-// Buffered returns len(Unparsed()).
+// Buffered returns the number of unparsed bytes.
 func (r *Reader) Buffered() int { return r.hi - r.lo }
 
-// Unparsed returns the bytes read that belong to no returned frame: after a framing error, the
+// Unparsed returns what was read and belongs to no returned frame: after a framing error, the
 // beginning of the bad data. It is a view, valid until the next call.
 func (r *Reader) Unparsed() []byte { return r.buf[r.lo:r.hi] }
 
-// Await waits for a sign of life at a frame boundary. It returns true once a frame has begun, for
-// Next to read, and false after keep-alive bytes alone. It does not read if a frame has begun in
-// the buffer.
+// Await waits for a sign of life at a frame boundary. It returns true once a frame has begun, and
+// false after keep-alive bytes alone. It does not read if a frame has begun in the buffer.
 func (r *Reader) Await() (started bool, err error) {
 	if r.fault != nil {
 		return false, r.fault
@@ -98,8 +97,8 @@ func (r *Reader) begin() error {
 	}
 }
 
-// Next reads one frame, skipping keep-alive bytes before it. It returns ErrPreamble, ErrTooLong
-// or ErrTooShort at the first wrong byte, without reading on, and ErrCRC after the whole frame.
+// Next reads a frame, skipping keep-alive bytes before it. It returns ErrPreamble, ErrTooLong or
+// ErrTooShort at the first wrong byte, without reading on, and ErrCRC after the whole frame.
 func (r *Reader) Next() (Frame, error) {
 	if err := r.begin(); err != nil {
 		return Frame{}, err

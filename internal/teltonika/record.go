@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-// Record is one position report. Without a satellite fix a device repeats its last position with
+// Record is a position report. Without a satellite fix a device repeats its last position with
 // angle, satellites and speed 0.
 type Record struct {
 	Timestamp  uint64 // Unix milliseconds
@@ -17,12 +17,11 @@ type Record struct {
 	Event      uint16 // id of the element that caused the record, 0 if none did
 	Priority   byte   // 0 low, 1 high, 2 panic; others are passed on
 	Satellites byte
-	Generation byte // the device's reason for the record; codec 16 only, else 0
+	Generation byte // codec 16 only: the device's reason for the record
 	IO         Elements
 }
 
-// Element is one input, output or sensor value. The meaning of an id, and whether its value is
-// signed, depends on the device's model.
+// Element is an input, output or sensor value. Its meaning and sign depend on the device's model.
 type Element struct {
 	ID    uint16
 	Size  byte   // on the wire: 1, 2, 4, 8, 16 bytes, or SizeNX
@@ -30,14 +29,13 @@ type Element struct {
 	Bytes []byte // for size 16 and SizeNX
 }
 
-// SizeNX is the Size of an element of variable length, which may be zero bytes.
+// SizeNX is of variable length, which may be zero bytes.
 const SizeNX = 0
 
 // groupSizes is in wire order: see layout.hasGroup.
 var groupSizes = [...]int{1, 2, 4, 8, 16, SizeNX}
 
-// Elements is a checked view of a record's IO section, valid as long as the body. The walk decodes
-// the elements, so that a record costs the same for any number of them.
+// Elements is a checked view of an IO section, valid as long as the body and decoded by walking.
 type Elements struct {
 	wire   []byte // the groups, without event and total
 	layout layout
@@ -47,8 +45,8 @@ type Elements struct {
 // Len returns the number of elements.
 func (s Elements) Len() int { return int(s.n) }
 
-// All walks the elements in wire order: by size, variable length last. It stops early, without a
-// panic, if a view was used for too long and its bytes have changed.
+// All walks in wire order: by size, variable length last. It stops early, without a panic, if the
+// view's bytes have changed.
 func (s Elements) All() iter.Seq[Element] {
 	return func(yield func(Element) bool) { s.each(yield) }
 }
@@ -99,8 +97,7 @@ func (s Elements) each(yield func(Element) bool) {
 	}
 }
 
-// measure returns the size of an IO section and its number of elements, or false if it does not fit
-// in p.
+// measure returns an IO section's size and number of elements, or false if it does not fit in p.
 func (l layout) measure(p []byte) (used, elements int, ok bool) {
 	whole := len(p)
 	idWidth := 1

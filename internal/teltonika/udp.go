@@ -12,7 +12,7 @@ const (
 
 	datagramAck = 7
 
-	// unused is the byte that the vendor documents as not usable. It is not read.
+	// unused is not read: the vendor documents it so.
 	unused = 0x01
 )
 
@@ -26,10 +26,10 @@ type Datagram struct {
 	Body        []byte // for [Batch.Decode]; a view into the packet
 }
 
-// DecodeDatagram decodes the payload of one UDP packet, which holds exactly one datagram, but not
-// its body. It allocates nothing. It returns ErrDatagram, and no answer is due, if the length is
-// not the packet's, the IMEI is not 000F and 15 ASCII digits, or the body has no room for codec id
-// and two counts.
+// DecodeDatagram decodes a UDP packet, which holds exactly one datagram, but not its body. It
+// allocates nothing. It returns ErrDatagram, and no answer is due, if the length is not the
+// packet's, the IMEI is not 000F and 15 ASCII digits, or the body has no room for codec id and two
+// counts.
 func DecodeDatagram(packet []byte) (Datagram, error) {
 	if len(packet) < datagramHeader+minBody {
 		return Datagram{}, fmt.Errorf("%w: %d bytes", ErrDatagram, len(packet))
@@ -51,8 +51,8 @@ func DecodeDatagram(packet []byte) (Datagram, error) {
 	}, nil
 }
 
-// AppendDatagram appends a datagram around any body, ignoring Codec and Count. It returns ErrEncode
-// and the unchanged dst if the IMEI is not digits or the length does not fit in 16 bits.
+// AppendDatagram ignores Codec and Count, which are in Body. It returns ErrEncode and the unchanged
+// dst if the IMEI is not digits or the length does not fit in 16 bits.
 func AppendDatagram(dst []byte, d Datagram) ([]byte, error) {
 	length := datagramHeader - 2 + len(d.Body)
 	if length > math.MaxUint16 {
@@ -68,8 +68,7 @@ func AppendDatagram(dst []byte, d Datagram) ([]byte, error) {
 	return append(dst, d.Body...), nil
 }
 
-// DatagramAck is the server's answer. If it is missing or has the wrong count, the device sends the
-// datagram again.
+// DatagramAck is the answer. Without it, or with the wrong count, the device sends again.
 type DatagramAck struct {
 	PacketID    uint16
 	AVLPacketID byte

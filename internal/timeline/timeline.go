@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Kind is an event's.
+// Kind is what happened.
 type Kind string
 
 // Other versions may write others.
@@ -36,7 +36,7 @@ const (
 	Resign   Kind = "resign" // gave up the lease
 )
 
-// Event is one of a fleet's.
+// Event is something that happened to a fleet.
 type Event struct {
 	ID       string    `json:"id"` // fixed; an eviction that continues is reported again under its id
 	At       time.Time `json:"at"` // the server's clock

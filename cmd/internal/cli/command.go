@@ -50,7 +50,7 @@ type Run func(ctx context.Context, stdout, stderr io.Writer) error
 
 // Command is a program, or one of its commands.
 type Command struct {
-	// Name is in full: "ingest simulate".
+	// Name is the full name: "ingest simulate".
 	Name string
 	// About begins -h, without a line break at its end.
 	About string
@@ -61,7 +61,7 @@ type Command struct {
 	Settings []Setting
 	// Inherited settings are not in -h.
 	Inherited []Setting
-	// Prefixes are of variables: one that begins so without being a setting is a fault.
+	// Prefixes are reserved: a variable with one that is not a setting is a fault.
 	Prefixes []string
 	// Prepare, if not nil, changes the arguments and the environment before they are read.
 	Prepare func(args, environ []string) (newArgs, newEnviron []string, err error)
@@ -81,7 +81,7 @@ type Command struct {
 // Main ends the process with the exit status. SIGINT and SIGTERM end the context; a second one,
 // half a second later or more, ends the process at once.
 func Main(c *Command) {
-	// Whatever go-redis would print reaches us as errors, which are counted or logged.
+	// What go-redis would print reaches us as errors.
 	logging.Disable()
 
 	ctx, stop := context.WithCancel(context.Background())
@@ -166,8 +166,8 @@ func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, s
 	return ExitFailed
 }
 
-// Shown is what [Command.Load] stored, for a log: without secrets.
+// Shown returns what [Command.Load] stored, for a log: without secrets.
 func (c *Command) Shown() []slog.Attr { return c.shown }
 
-// Exposed flags were given a secret, where every user of the machine can read it.
+// Exposed returns flags that were given a secret, where every user of the machine can read it.
 func (c *Command) Exposed() []string { return c.exposed }

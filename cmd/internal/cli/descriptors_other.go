@@ -4,5 +4,5 @@ package cli
 
 import "math"
 
-// OpenFiles is unknown on this system.
+// OpenFiles returns a bound, since the limit is unknown on this system.
 func OpenFiles() int { return math.MaxInt }

@@ -23,7 +23,6 @@ func (f Faults) Error() string {
 	return "settings: " + strconv.Itoa(len(f)) + " wrong:\n  " + strings.Join(f, "\n  ")
 }
 
-// value also knows where an operator finds it.
 type value struct {
 	text, from string
 	wrong      bool
@@ -48,7 +47,7 @@ func (in *Input) Understood(names ...string) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return in.given[n] != nil && in.given[n].wrong })
 }
 
-// Fault adds one.
+// Fault adds a fault.
 func (in *Input) Fault(format string, args ...any) {
 	in.faults = append(in.faults, fmt.Sprintf(format, args...))
 }

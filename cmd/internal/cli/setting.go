@@ -13,8 +13,7 @@ import (
 
 // Setting is a row of a command's table.
 type Setting struct {
-	// Name is the variable's: HEARTBEAT_TTL is also --heartbeat-ttl. In lower case it is a flag
-	// alone.
+	// Name is the variable's; in lower case it is a flag alone.
 	Name string
 	// Default is in the syntax of a value. If it is empty nothing is stored.
 	Default string
@@ -43,7 +42,7 @@ const Off = "off"
 
 func (s Setting) isFlagAlone() bool { return s.Name == strings.ToLower(s.Name) }
 
-// Flag has no dashes in front.
+// Flag returns the flag without dashes.
 func (s Setting) Flag() string { return strings.ReplaceAll(strings.ToLower(s.Name), "_", "-") }
 
 func flags(rows []Setting) (names []string) {
@@ -53,7 +52,6 @@ func flags(rows []Setting) (names []string) {
 	return names
 }
 
-// defaultText is for help and page.
 func (s Setting) defaultText() string {
 	switch {
 	case s.Required:
@@ -148,7 +146,7 @@ func Duration(p *time.Duration, least, most time.Duration) func(string) error {
 	}
 }
 
-// Milliseconds accepts a whole number of them.
+// Milliseconds accepts a duration as a whole number of milliseconds.
 func Milliseconds(p *time.Duration, least, most time.Duration) func(string) error {
 	return func(v string) error {
 		var ms int64
@@ -171,7 +169,7 @@ func Bool(p *bool) func(string) error {
 	}
 }
 
-// OneOf takes at least two words.
+// OneOf accepts one of at least two words.
 func OneOf(p *string, words ...string) func(string) error {
 	last := len(words) - 1
 	return Text(p, func(v string) error {
@@ -204,7 +202,7 @@ func CheckAddress(v string) error {
 	return nil
 }
 
-// Seed is random unless given.
+// Seed returns the row of a seed, random unless given.
 func Seed(p *uint64) Setting {
 	return Setting{
 		Name: "seed", Default: "drawn", Meaning: "number that decides what is drawn",

@@ -10,13 +10,11 @@ import (
 
 // archive is filled in by git archive: describe, commit, its time.
 //
-// //go:embed archive.txt
-//
 //go:embed archive.txt
 var archive string
 
-// Version is the module's, in a checkout with the revision, or what git archive wrote into its
-// sources. It is "unknown" without modules.
+// Version returns the module's version, in a checkout with the revision, or what git archive wrote
+// into the sources, or "unknown".
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -26,7 +26,7 @@ var (
 	errNoCluster = errors.New("connect: REDIS_URL names a Redis Cluster, and the server is in none")
 )
 
-// inspectAgain is since an operator or a failover may change the server's settings.
+// An operator or a failover may change the server's settings.
 const (
 	inspectFirst = 2 * time.Second
 	inspectAgain = time.Minute
@@ -75,21 +75,21 @@ func (i *Inspector) Run(ctx context.Context) error {
 	}
 }
 
-// RedisStatus is about the server.
+// RedisStatus describes the server.
 type RedisStatus struct {
-	// Server is without credentials.
+	// Server has no credentials.
 	Server string `json:"server"`
-	// Embedded means inside this process, for trying out.
+	// Embedded is for trying out.
 	Embedded bool `json:"embedded"`
 	// Reachable means that the last heartbeat landed and no later one failed.
 	Reachable bool `json:"reachable"`
-	// Warnings are risks of this server for the registry, or that it is the embedded one.
+	// Warnings are risks for the registry.
 	Warnings []string `json:"warnings,omitempty"`
-	// ChecksOff are checks that this server rules out: it does not report what they need.
+	// ChecksOff need what this server does not report.
 	ChecksOff []string `json:"checks_off,omitempty"`
 }
 
-// Status asks nobody.
+// Status returns what is known.
 func (i *Inspector) Status(reachable bool) RedisStatus {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -101,7 +101,6 @@ func (i *Inspector) Status(reachable bool) RedisStatus {
 	return s
 }
 
-// ask's error ends the program.
 func (i *Inspector) ask(ctx context.Context) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectCall)
 	defer cancel()
@@ -160,8 +159,8 @@ func inCluster(info map[string]string) bool {
 	return info["cluster_enabled"] == "1" || info["redis_mode"] == "cluster"
 }
 
-// askMasters: any master may hold the keys that matter, now or later. Those that do not answer are
-// skipped.
+// askMasters asks all: any may hold the keys that matter, now or later. Those that do not answer
+// are skipped.
 func askMasters(ctx context.Context, c *redis.ClusterClient) (warnings, off []string, err error) {
 	var (
 		mu       sync.Mutex

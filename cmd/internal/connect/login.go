@@ -18,10 +18,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/replies"
 )
 
-// loginFiles have a program's credentials for Redis; "": none.
 type loginFiles struct{ password, ca, cert, key string }
 
-// Table has REDIS_URL first.
+// Table returns the rows, REDIS_URL first.
 func (r *Redis) Table() []cli.Setting {
 	return append([]cli.Setting{
 		{Name: "REDIS_URL", Secret: true, Required: true,
@@ -100,7 +99,7 @@ func (r *Redis) password() string {
 	return ""
 }
 
-// Secrets are the passwords in the URL and in the file, for a writer that must let none through.
+// Secrets returns the passwords, for a writer that must let none through.
 func (r *Redis) Secrets() (all []string) {
 	all = append(all, r.password())
 	if r.Sentinel != nil {
@@ -119,14 +118,13 @@ func (r *Redis) tls() bool {
 		r.Cluster != nil && r.Cluster.TLSConfig != nil
 }
 
-// unverified is TLS without a check of Redis' certificate.
 func (r *Redis) unverified() bool {
 	skips := func(c *tls.Config) bool { return c != nil && c.InsecureSkipVerify }
 	return r.Single != nil && skips(r.Single.TLSConfig) || r.Sentinel != nil && skips(r.Sentinel.TLSConfig) ||
 		r.Cluster != nil && skips(r.Cluster.TLSConfig)
 }
 
-// login is the files' content, as last read.
+// login is what the files last had.
 type login struct {
 	password func() string // nil: the URL's
 	tls      func() *material
@@ -137,9 +135,8 @@ type material struct {
 	pair  *tls.Certificate
 }
 
-// openLogin reads the files. If they are watched, later contents are used once Redis has let a
-// connection in with them. So it does not matter whether a password is changed in the file or on
-// the server first.
+// openLogin reads the files. Later contents are used once Redis has let a connection in with them,
+// so it does not matter whether a password is changed in the file or on the server first.
 //
 // Open connections keep their credentials, as Redis allows. go-redis could also send AUTH on them
 // (StreamingCredentialsProvider), but a connection that waits for that is useless meanwhile, and
@@ -236,7 +233,7 @@ func (f loginFiles) material(texts []string) (*material, error) {
 	return m, nil
 }
 
-// credentials have the URL's name; nil without a file.
+// credentials returns nil without a file.
 func (l login) credentials(user string) func(context.Context) (string, string, error) {
 	if l.password == nil {
 		return nil
@@ -244,7 +241,7 @@ func (l login) credentials(user string) func(context.Context) (string, string, e
 	return func(context.Context) (string, string, error) { return user, l.password(), nil }
 }
 
-// dialer is nil without files: go-redis' own will do. base is the URL's.
+// dialer returns nil where go-redis' own will do.
 func (l login) dialer(base *tls.Config, timeout time.Duration, mostReply int64) replies.DialFunc {
 	plain := &net.Dialer{KeepAliveConfig: dialKeepAlive}
 	if l.tls == nil || base == nil {

@@ -24,24 +24,23 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// EmbeddedRedis is the REDIS_URL of a server inside the process, for trying out: all data is lost
-// when the process ends, no other machine sees it, and it reports neither memory nor evictions nor
-// a run id, so that the checks that need those are off.
+// EmbeddedRedis names a server inside the process, for trying out: its data is lost at the end, no
+// other machine sees it, and the checks that need memory, evictions or a run id are off.
 const EmbeddedRedis = "embedded"
 
-// EmbeddedNotice is logged and shown wherever that server is in use.
+// EmbeddedNotice is logged and shown where that server is in use.
 const EmbeddedNotice = "embedded Redis: for trying out only; nothing survives a restart, " +
 	"and no other machine can join"
 
-// Redis is one of the three, or the embedded server.
+// Redis is one of these three, or the embedded server.
 type Redis struct {
 	// Single has one address.
 	Single *redis.Options
-	// Sentinel is monitored and failed over by sentinels.
+	// Sentinel has sentinels that fail over.
 	Sentinel *redis.FailoverOptions
 	// Cluster is named by some of its nodes.
 	Cluster *redis.ClusterOptions
-	// MostReply bounds a reply's bytes, unless it is 0.
+	// MostReply bounds a reply's bytes; 0: no bound.
 	MostReply int64
 	// Within bounds a call, unless the URL does; 0: ten seconds.
 	Within time.Duration
@@ -52,10 +51,10 @@ type Redis struct {
 	files     loginFiles
 }
 
-// Embedded means that the server inside the process was named.
+// Embedded reports whether the embedded server was named.
 func (r Redis) Embedded() bool { return r.embedded }
 
-// String has no credentials.
+// String returns no credentials.
 func (r Redis) String() string {
 	switch {
 	case r.Single != nil:
@@ -152,7 +151,7 @@ func (r *Redis) parseSentinel(raw string) error {
 }
 
 // detail adds the library's reason only if the URL can hold no secret: a password with an unescaped
-// character may be in any part of a URL, and so in any reason.
+// character may be in any part of it.
 func detail(raw, expected string, err error) error {
 	if strings.ContainsRune(raw, '@') || strings.Contains(raw, "%40") || strings.Contains(raw, "password") {
 		return errors.New(expected + " (the reason is withheld, as it may repeat the password)")
@@ -160,14 +159,13 @@ func detail(raw, expected string, err error) error {
 	return errors.New(expected + " (" + err.Error() + ")")
 }
 
-// A read may take as long as an acknowledgement may be delayed; the URL may set other deadlines. A
-// call that should take less has a context, and the client honours it.
+// A read may take as long as an acknowledgement may be delayed; shorter calls have a context.
 const (
 	dialTimeout = 3 * time.Second
 	ioTimeout   = 10 * time.Second
 )
 
-// client takes the options of the URL, but: no retries, since a retried write may run twice;
+// client makes a client of the URL's options, but: no retries, since a retried write may run twice;
 // contexts honoured; deadlines everywhere. A control client has the options of package lease, and
 // deadlines of at most within. Any other has a pool of its own size if pool is not 0.
 func (r Redis) client(l login, control bool, within time.Duration, pool int) redis.UniversalClient {
@@ -240,7 +238,7 @@ type Clients struct {
 	Embedded string // its address, if used
 	// Unverified means that Redis' certificate is not checked.
 	Unverified bool
-	// Files have the credentials. Unless they are watched, the first contents stay in use.
+	// Files have the credentials. Unwatched, their first contents stay in use.
 	Files []reload.Watched
 
 	mini *miniredis.Miniredis
@@ -249,25 +247,23 @@ type Clients struct {
 // EmbeddedAt precedes the embedded server's address in its name.
 const EmbeddedAt = "embedded at "
 
-// blockingPool is for one reader, and an abandoned connection.
 const blockingPool = 2
 
 // blockingReply is several times the largest page of a waiting read.
 const blockingReply = 1 << 20
 
 // Open makes the clients, and starts the embedded server if it was named. Calls of the control
-// client have deadlines of at most within. A server with one address is asked once, for two seconds
-// at most, whether it is a node of a Cluster; *named then names that Cluster. A server that does
-// not answer is not an error: [Inspect] finds out later. The error is of a file, or of the embedded
+// client have deadlines of at most within. If a server with one address reports within two seconds
+// that it is a node of a Cluster, *named names that Cluster afterwards. A server that does not
+// answer is not an error: [Inspect] finds out later. The error is of a file, or of the embedded
 // server.
 func Open(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
 	clients, _, err := open(ctx, named, within, inspectCall)
 	return clients, err
 }
 
-// Once is [Open] for a program that asks something and ends, so that nothing finds out later what
-// its server is. So it also fails if the server does not answer in time whether it is a node of a
-// Cluster, unless this user may not ask.
+// Once is [Open] for a program that ends before [Inspect] finds out. It fails if the server does
+// not report in time whether it is a node of a Cluster, unless this user may not ask.
 func Once(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
 	clients, unknown, err := open(ctx, named, within, cmp.Or(named.Within, ioTimeout))
 	if err != nil || unknown == nil || redis.IsPermissionError(unknown) {
@@ -277,7 +273,6 @@ func Once(ctx context.Context, named *Redis, within time.Duration) (*Clients, er
 	return nil, fmt.Errorf("connect: ask Redis whether it is a node of a Cluster: %w", unknown)
 }
 
-// open's unknown is why the server's membership of a Cluster is not known.
 func open(
 	ctx context.Context, named *Redis, within, asks time.Duration,
 ) (c *Clients, unknown, err error) {
@@ -306,10 +301,10 @@ func open(
 	return c, unknown, nil
 }
 
-// runClock makes TTLs run until the server ends: without it no heartbeat expires, and nothing dead
-// is swept. Time passes between two commands, as in Redis, and by one clock: the rest of a TTL must
-// not run by the monotonic one. Otherwise PEXPIRETIME of one key changes from call to call, and
-// entries that look changed are not swept either.
+// runClock makes TTLs run: without it no heartbeat expires, and nothing dead is swept. Time passes
+// between two commands, as in Redis, and by one clock: the rest of a TTL must not run by the
+// monotonic one. Otherwise PEXPIRETIME of one key changes from call to call, and entries that look
+// changed are not swept either.
 func runClock(mini *miniredis.Miniredis) {
 	wall := func() time.Time { return time.Now().Round(0) }
 	mini.SetTime(wall())

@@ -26,7 +26,7 @@ type Check struct {
 	Sentence string `json:"sentence"`
 }
 
-// Diagnosis is Doctor's.
+// Diagnosis is what Doctor found.
 type Diagnosis struct {
 	OK     bool    `json:"ok"`
 	Checks []Check `json:"checks"`

@@ -82,7 +82,7 @@ func exec(ctx context.Context, p redis.Pipeliner, what string) error {
 	return nil
 }
 
-// Heartbeat is an instance's.
+// Heartbeat is what an instance last wrote.
 type Heartbeat struct {
 	Alive     bool
 	Beat      time.Time     // zero: not in the value

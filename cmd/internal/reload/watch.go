@@ -22,7 +22,7 @@ type Watched interface {
 	status() Status
 }
 
-// Status is a File's.
+// Status is the state of a File.
 type Status struct {
 	Setting string `json:"setting"`
 	// Since is when the value in use was accepted, by this process' clock.
@@ -111,7 +111,7 @@ func (w *Watcher) show(f Watched) {
 	w.failing.WithLabelValues(st.Setting).Set(failing)
 }
 
-// Status is each File's.
+// Status returns the state of each File.
 func (w *Watcher) Status() []Status {
 	all := make([]Status, len(w.files))
 	for i, f := range w.files {

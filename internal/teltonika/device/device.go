@@ -56,7 +56,7 @@ func New(imei string, opt Options) *Device {
 	return &Device{imei: imei, opt: opt}
 }
 
-// IMEI is the handshake's.
+// IMEI returns the handshake's.
 func (d *Device) IMEI() string { return d.imei }
 
 // Connect shakes hands on a new socket to addr. If the server refuses, it closes it and returns

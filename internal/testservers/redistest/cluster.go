@@ -20,7 +20,7 @@ const (
 	nodeCalls = 2 * time.Second
 )
 
-// Cluster is a test's own.
+// Cluster is a test's own Redis Cluster.
 type Cluster struct {
 	// Nodes are the masters, each with an equal share of the slots, in order; then a replica of the
 	// first master, of the second, and so on, then further replicas likewise.
@@ -31,9 +31,9 @@ type Cluster struct {
 	clients []*redis.Client
 }
 
-// StartCluster starts that many masters, each with that many replicas, and returns once every node
-// reports that all is well. That takes Redis two seconds. A node counts as failed after two seconds
-// as well. args are as for [Start], and may change that:
+// StartCluster starts masters, each with that many replicas, and returns once every node reports
+// that all is well, after two seconds. A node counts as failed after two seconds as well, unless
+// args change that:
 //
 //	redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
 func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
@@ -113,8 +113,8 @@ func (c *Cluster) AwaitOK() {
 	})
 }
 
-// Options are fresh, with all nodes as seeds, contexts honoured, and a reload of the slot map
-// frequent enough to see a failover. go-redis' retries are on.
+// Options returns fresh options: all nodes as seeds, contexts honoured, the slot map reloaded often
+// enough to see a failover. go-redis' retries are on.
 func (c *Cluster) Options() *redis.ClusterOptions {
 	o := &redis.ClusterOptions{
 		ContextTimeoutEnabled: true, DialerRetries: 1, DialTimeout: nodeCalls,
@@ -133,7 +133,7 @@ func (c *Cluster) Client() *redis.ClusterClient {
 	return client
 }
 
-// URL is a REDIS_URL.
+// URL returns a REDIS_URL.
 func (c *Cluster) URL() string {
 	var others []string
 	for _, n := range c.Nodes[1:] {
@@ -142,7 +142,7 @@ func (c *Cluster) URL() string {
 	return "redis://" + c.Nodes[0].Addr() + "?" + strings.Join(others, "&")
 }
 
-// ID is a node's.
+// ID returns a node's id.
 func (c *Cluster) ID(of *Server) string {
 	c.t.Helper()
 	id, err := c.client(of).Do(c.t.Context(), "CLUSTER", "MYID").Text()
@@ -150,7 +150,7 @@ func (c *Cluster) ID(of *Server) string {
 	return id
 }
 
-// Owner is a key's master, by the nodes that answer.
+// Owner returns a key's master, by the nodes that answer.
 func (c *Cluster) Owner(key string) *Server {
 	c.t.Helper()
 	slot, err := c.Slot(key), error(nil)
@@ -184,7 +184,7 @@ func ownerOf(ctx context.Context, n *redis.Client, slot int) (addr string, err e
 	return "", fmt.Errorf("slot %d has no master", slot)
 }
 
-// Slot is a key's.
+// Slot returns a key's slot.
 func (c *Cluster) Slot(key string) int {
 	c.t.Helper()
 	for _, n := range c.clients {

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// Below the ephemeral range (32768 and up on Linux, 49152 on macOS). In that range an outgoing
+	// Below the ephemeral range (32768 and up on Linux, 49152 on macOS): there an outgoing
 	// connection could take the port of a server that is down, and a client that keeps dialling a
 	// dead loopback port sooner or later connects to itself.
 	firstPort, ports = 20000, 10000
@@ -220,8 +220,8 @@ const (
 
 var errNoBinary = errors.New("redistest: no redis-server found: run \"make redis\", or set REDIS_SERVER")
 
-// findBinary takes REDIS_SERVER as binding: if it cannot be run, nothing else is tried, because a
-// test could pass on a different server than the one requested.
+// findBinary tries nothing but REDIS_SERVER if that is set: a test could pass on a different server
+// than the one requested.
 func findBinary() (string, error) {
 	if named := os.Getenv("REDIS_SERVER"); named != "" {
 		path, err := exec.LookPath(named)
@@ -236,7 +236,6 @@ func findBinary() (string, error) {
 	return findCached(cached)
 }
 
-// findNewest is REDIS8_SERVER, or in the cache.
 func findNewest() string {
 	named := os.Getenv("REDIS8_SERVER")
 	if named == "" {
@@ -245,7 +244,6 @@ func findNewest() string {
 	return named
 }
 
-// findValkey is VALKEY_SERVER, on the PATH, or in the cache.
 func findValkey() string {
 	named := os.Getenv("VALKEY_SERVER")
 	if named == "" {
@@ -257,8 +255,7 @@ func findValkey() string {
 	return named
 }
 
-// findCached looks next to every go.mod upwards: go test runs in the package's folder, and the
-// examples are modules within ours.
+// findCached looks next to every go.mod upwards: go test runs in the package's folder.
 func findCached(name string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -93,7 +93,7 @@ func (s *Server) Client() *redis.Client { return newClient(s.t, &redis.Options{A
 // Dir has the append-only file.
 func (s *Server) Dir() string { return s.p.dir }
 
-// PID is the present process', or the last one's.
+// PID returns the present process' id, or the last one's.
 func (s *Server) PID() int { return s.p.present().PID() }
 
 // Stop freezes the server (SIGSTOP): connections stay open, nothing is answered, and only the
@@ -111,8 +111,7 @@ func (s *Server) Cont() {
 	require.NoError(s.t, s.p.present().Cont())
 }
 
-// Kill leaves no chance to save (SIGKILL). An append-only server has written to disk whatever it
-// had acknowledged.
+// Kill ends the server without a chance to save (SIGKILL).
 func (s *Server) Kill() {
 	s.t.Helper()
 	s.ownOnly()
@@ -147,8 +146,8 @@ var common struct {
 	err    error // of the only attempt: another one would not fare better
 }
 
-// Shared is the test binary's one real server, started by the first call. Other tests use it too:
-// use only keys under a [Prefix], change no settings, flush nothing.
+// Shared returns the test binary's one real server. Other tests use it too: use only keys under a
+// [Prefix], change no settings, flush nothing.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	common.Lock()
@@ -185,8 +184,7 @@ func stopShared() error {
 }
 
 // Main is the body of a package's TestMain: it runs the tests, stops the shared server and fails
-// the package if a goroutine is left. It does not return. m is a *testing.M, or a wrapper that
-// cleans up more.
+// the package if a goroutine is left. It does not return.
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 func Main(m interface{ Run() (code int) }) {

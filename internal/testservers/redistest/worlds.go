@@ -49,8 +49,8 @@ func newWorld(t *testing.T, o *redis.Options, isReal bool) World {
 	return World{Client: newClient(t, &own), Options: o, Prefix: Prefix(t), Real: isReal}
 }
 
-// Prefix is unique, contains the test's name, has no characters with a meaning in patterns or hash
-// tags, and ends in ':'.
+// Prefix returns a unique one with the test's name, without characters that patterns or hash tags
+// know, and with ':' at its end.
 func Prefix(t testing.TB) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
