@@ -46,10 +46,9 @@ type Janitor interface {
 }
 
 // Ready answers 200 if sockets may be sent to this replica, else 503 and why: it has not reached
-// Redis yet, Redis refuses it, or it drains or has ended. The state of Redis no longer counts once
-// a heartbeat has landed, or after a whole TTL without an answer: taking every replica out of
-// service would only make an outage worse. Call Ready when the registry starts, since that TTL
-// begins then.
+// Redis yet, Redis refuses it, or it drains or has ended. Once a heartbeat has landed, or a TTL has
+// passed, Redis no longer counts: taking every replica out of service would only make an outage
+// worse. Call Ready when the registry starts, since that TTL begins then.
 func Ready(r Registry) http.Handler {
 	began := time.Now()
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -112,8 +111,8 @@ func Page(r Registry, j Janitor) http.Handler {
 	})
 }
 
-// fleet reads once for all who ask within a second. They may be anybody, and each reading takes
-// Redis, and connections of the registry's, longer the more instances there are.
+// fleet reads once for all who ask within a second: they may be anybody, and each reading takes
+// Redis longer the more instances there are.
 type fleet struct {
 	registry Registry
 

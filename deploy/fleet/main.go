@@ -38,7 +38,7 @@ const (
 	poll     = 20 * time.Millisecond
 )
 
-// pace can be followed by an onlooker. The alerts' times stay.
+// pace can be followed by an onlooker.
 var pace = []string{
 	"HEARTBEAT_INTERVAL=2s", "HEARTBEAT_TTL=6s", "JANITOR_INTERVAL=10s", "JANITOR_LEASE_TTL=3s",
 	"SHUTDOWN_GRACE=3s",
@@ -66,7 +66,7 @@ type fleet struct {
 	ingest, redis, prometheus, alerts string
 
 	dir  string
-	url  string // Redis'
+	url  string // of Redis
 	all  []*replica
 	work conc.WaitGroup
 }

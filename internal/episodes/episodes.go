@@ -29,7 +29,7 @@ type Search struct {
 	Limit time.Duration // of fresh seeds, unless a number of steps was asked for; 0: none
 	Again int           // plays of a seed that is asked for
 	Lanes []Lane
-	// Has is what a lane must have counted after Enough steps: else it finds nothing.
+	// Has is what a lane must have counted after Enough steps: else it would never find anything.
 	Has    []string
 	Enough int
 	Fresh  bool // no seeds are kept
@@ -165,8 +165,8 @@ func (s Search) kept(t *testing.T) (kept []uint64) {
 	return kept
 }
 
-// Planned plays one seed's steps. If they find something, it leaves steps out for half a minute, as
-// long as the rest finds something too, and fails the test.
+// Planned plays a seed's steps. If they find something, it leaves out steps for half a minute, as
+// long as the rest still does, and fails the test.
 func Planned[S any](t *testing.T, seed uint64, steps []S, play func(steps []S) (done Tally, found string)) Tally {
 	done, found := play(steps)
 	if found == "" {

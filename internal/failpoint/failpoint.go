@@ -16,10 +16,10 @@
 // them would become part of the shipped program.
 package failpoint
 
-// Folder is the variable for the orders' folder.
+// Folder names the variable of the orders' folder.
 const Folder = "ROLLCALL_FAILPOINTS"
 
-// Name is a point's, and its order's file.
+// Name is that of a point, and of its order's file.
 type Name string
 
 // In the order in which a leader passes them, then an owner.
@@ -28,7 +28,7 @@ const (
 	Acquiring Name = "acquiring"
 	// guard: about to open a term in the log, past this process' checks
 	Opening Name = "opening"
-	// lease: trusted for long enough to renew, but not yet sent
+	// lease: trusted for long enough to renew, not yet renewed
 	Renewing Name = "renewing"
 	// janitor: an owner was judged dead, and its batch is about to be sent
 	AfterJudging Name = "after-judging"
@@ -36,9 +36,9 @@ const (
 	BeforeScript Name = "before-script"
 	// janitor: a batch is known to be done, but not yet counted anywhere
 	AfterReply Name = "after-reply"
-	// registry: a page of the own index is read, not yet processed
+	// registry: a page of the own index is read, not processed
 	Reconciling Name = "reconciling"
-	// registry: entries are read for comparison, not yet processed
+	// registry: entries are read for comparison, not processed
 	Comparing Name = "comparing"
 	// gateway: a registration did not land in time, and its device has no answer yet
 	UnansweredRegister Name = "unanswered-register"

@@ -26,10 +26,10 @@ var (
 // Hit carries out the point's order, if there is one.
 func Hit(name Name) { hit(name) }
 
-// HitPast is Hit at a point past the last check of ctx' deadline. The client checks it again before
-// it writes, and would notice that the process woke up too late; a process stopped in the middle of
-// write(2) would not. So if the hit acted, the returned context has no end; the connection's
-// deadlines still bound the call.
+// HitPast is Hit past the last check of ctx' deadline. The client checks it again before it writes,
+// and would notice that the process woke up too late; a process stopped in the middle of write(2)
+// would not. So if the hit acted, the returned context has no end; the connection's deadlines still
+// bound the call.
 func HitPast(ctx context.Context, name Name) context.Context {
 	if hit(name) {
 		return context.WithoutCancel(ctx)
@@ -134,7 +134,7 @@ func kill() {
 	select {}
 }
 
-// put's file cannot be read half written.
+// put keeps readers from half a file.
 func put(name Name, suffix string, text []byte) {
 	path := filepath.Join(folder, string(name)+suffix)
 	check(os.WriteFile(path+".new", text, 0o644))

@@ -17,14 +17,14 @@ import (
 	"unicode/utf8"
 )
 
-// Text is one line for a terminal. Line breaks and bytes that are not UTF-8 are escaped too, as in
-// a Go literal, but not a backslash, so the original cannot always be recovered.
+// Text returns one line for a terminal. Line breaks and bytes that are not UTF-8 are escaped too,
+// as in a Go literal, but not a backslash, so the original cannot always be recovered.
 func Text(s string) string {
 	quoted := strconv.Quote(s)
 	return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(quoted[1 : len(quoted)-1])
 }
 
-// JSON keeps the meaning.
+// JSON returns JSON of the same meaning.
 func JSON(text []byte) []byte {
 	return escape(text, func(to []byte, r rune) []byte {
 		if high, low := utf16.EncodeRune(r); high != unicode.ReplacementChar {
@@ -34,7 +34,7 @@ func JSON(text []byte) []byte {
 	})
 }
 
-// HTML shows such characters as their numbers.
+// HTML shows unprintable characters as numbers.
 func HTML(text []byte) []byte {
 	return escape(text, func(to []byte, r rune) []byte { return fmt.Appendf(to, `\u{%x}`, r) })
 }

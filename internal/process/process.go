@@ -21,7 +21,7 @@ import (
 	"strings"
 )
 
-// Options redirect a child's input and output, if set.
+// Options redirect input and output.
 type Options struct {
 	// Log is a file, created or truncated, for standard output and error.
 	Log string
@@ -31,7 +31,7 @@ type Options struct {
 	OwnGroup bool
 }
 
-// Process has methods for any time, even after its end.
+// Process may be used at any time, even after its end.
 type Process struct {
 	// In and Out are the child's, with [Options.Talk]. Kill closes both.
 	In  io.WriteCloser
@@ -108,7 +108,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the child has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Runs includes a stopped child.
+// Runs reports whether the child has not ended: a stopped one runs.
 func (p *Process) Runs() bool {
 	select {
 	case <-p.done:
@@ -128,7 +128,7 @@ func (p *Process) Signal(sig os.Signal) error {
 
 // Kill ends even a stopped child, and returns when it is gone.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // gone already
+	_ = p.cmd.Process.Kill() // it may be gone already
 	<-p.done
 	p.hangUp()
 }

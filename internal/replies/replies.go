@@ -11,16 +11,16 @@ import (
 	"syscall"
 )
 
-// ErrTooLarge is in the chain of the error of a call whose reply is larger than the client takes.
-// Nothing of that was read into memory, and the connection is closed.
+// ErrTooLarge is in the chain of a call's error. Nothing of the reply was read into memory, and the
+// connection is closed.
 var ErrTooLarge = errors.New("the reply of Redis is larger than this client takes")
 
 // DialFunc is as net.Dialer.DialContext.
 type DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// Bounding ends a connection before a reply of more than most bytes is read; 0: of any size. The
-// call returns ErrTooLarge. A key that somebody has filled can then not exhaust the memory of
-// everybody who reads it.
+// Bounding returns a dialer of connections that end before a reply of more than most bytes is read;
+// 0: of any size. So a key that somebody has filled cannot exhaust the memory of everybody who
+// reads it.
 func Bounding(dial DialFunc, most int64) DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -72,7 +72,6 @@ type replies struct {
 // longestLine: simple strings, errors and numbers have no announced length.
 const longestLine = 64 << 10
 
-// take's error is about a reply that is too large.
 func (r *replies) take(p []byte) error {
 	for len(p) > 0 {
 		if r.skip > 0 {

@@ -22,7 +22,7 @@ type Streak struct {
 	failing      atomic.Bool
 }
 
-// New begins with a working operation. fails is logged at WARN, with the error, works at INFO.
+// New takes the operation for working. fails is logged at WARN, with the error, works at INFO.
 func New(log *slog.Logger, fails, works string, attrs ...any) *Streak {
 	return &Streak{log: log.With(attrs...), fails: fails, works: works}
 }
@@ -42,5 +42,5 @@ func (s *Streak) Note(err error) {
 // Begun starts a row of failures whose first the caller has logged.
 func (s *Streak) Begun() { s.failing.Store(true) }
 
-// Failing is of the last try.
+// Failing reports whether the last try failed.
 func (s *Streak) Failing() bool { return s.failing.Load() }

@@ -35,7 +35,7 @@ var connections = struct {
 	of map[redis.UniversalClient]*connection
 }{of: map[redis.UniversalClient]*connection{}}
 
-// connection is all channels' of one client, and lives while one of them runs. No lock is held
+// connection is shared by a client's channels, and lives while one of them runs. No lock is held
 // during calls to the server.
 type connection struct {
 	client redis.UniversalClient

@@ -7,12 +7,12 @@
 //		Message: func(payload string) { fmt.Println(payload) },
 //	}.Run(ctx)
 //
-// If the other end of a connection vanishes silently, a read waits for ever. So after Silence
-// without a message a subscriber sends a PING, and after Silence without an answer it subscribes
-// again. All channels of one client share one connection.
+// If the other end vanishes silently, a read waits for ever. So after Silence without a message it
+// sends a PING, and after Silence without an answer it subscribes again. All channels of one client
+// share one connection.
 //
 // Pub/Sub loses messages while nobody is subscribed. Users must find out by other means what they
-// missed; a message only speeds that up.
+// missed.
 package subscribe
 
 import (
@@ -36,7 +36,7 @@ type Channel struct {
 	Log        *slog.Logger // failures at DEBUG: a missed message does no harm
 }
 
-// Run ends when ctx does.
+// Run receives until ctx ends.
 func (c Channel) Run(ctx context.Context) {
 	if c.Subscribed == nil {
 		c.Subscribed = func(bool) {}

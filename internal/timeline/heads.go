@@ -18,7 +18,7 @@ var headsScript = redis.NewScript(headsLua)
 const HeadsPage = 200
 
 // Heads returns up to most records, without fields of more than 256 bytes. order is XRANGE or
-// XREVRANGE, of from and to. Errors are go-redis'.
+// XREVRANGE, of from and to.
 func Heads(
 	ctx context.Context, client redis.UniversalClient, key, order, from, to string, most int,
 ) ([]redis.XMessage, error) {

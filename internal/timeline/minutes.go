@@ -18,7 +18,7 @@ type Minute struct {
 	Registered int64 // sockets; -1: unknown
 }
 
-// Minutes kept are about an hour's, and those of leaders that overlap.
+// Minutes is enough for an hour, and for leaders that overlap.
 const Minutes = 120
 
 // AddMinute adds one that ends now.

@@ -48,7 +48,7 @@ type round struct {
 	err    error         // if nothing was answered; otherwise each command has its own
 }
 
-// Member is of a group.
+// Member belongs to a group.
 type Member struct{ group *group }
 
 // Join adds a member to a client's group for a purpose.
@@ -74,21 +74,20 @@ func (m *Member) Leave() {
 	}
 }
 
-// Turns returns the time until the next turn of members that meet at this interval, counted from
-// when the first member joined.
+// Turns returns the time until the next turn of members that meet at this interval.
 func (m *Member) Turns(every time.Duration) (next time.Duration) {
 	return m.TurnAfter(0, every)
 }
 
-// TurnAfter is the first turn more than d away.
+// TurnAfter returns the time until the first turn more than d away.
 func (m *Member) TurnAfter(d, every time.Duration) (next time.Duration) {
 	return d + every - (time.Since(m.group.born)+d)%every
 }
 
 // Do sends the commands that fill adds, with those of the other members, as soon as each member has
 // asked, or the within of one of them has passed; at least half of the time until ctx's deadline is
-// left for the answers. The commands hold the answers; Do's error is one that no command has, such
-// as a refused connection. The first member's deadline bounds everybody's wait.
+// left for the answers. The commands hold the answers; Do's error is one that no command has. The
+// first member's deadline bounds everybody's wait.
 func (m *Member) Do(ctx context.Context, within time.Duration, fill func(redis.Pipeliner)) error {
 	g := m.group
 	groups.Lock()

@@ -21,10 +21,10 @@ func For(ctx context.Context, d time.Duration) bool {
 // Backoff waits twice as long each time, within bounds.
 type Backoff struct{ first, most, next time.Duration }
 
-// Between waits for first at first, and never for more than most.
+// Between returns a Backoff from first to most.
 func Between(first, most time.Duration) *Backoff { return &Backoff{first, most, first} }
 
-// Wait is For.
+// Wait waits as For does.
 func (b *Backoff) Wait(ctx context.Context) bool {
 	pause := b.next
 	b.next = min(2*pause, b.most)

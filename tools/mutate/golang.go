@@ -255,7 +255,6 @@ func (w *walk) skipCall(call *ast.CallExpr) bool {
 		fun == "errors.New" || fun == "fmt.Errorf"
 }
 
-// isFailpoint: it does nothing in an ordinary build.
 func (w *walk) isFailpoint(call *ast.CallExpr) bool {
 	return strings.HasPrefix(w.text(call.Fun), "failpoint.")
 }
@@ -288,7 +287,6 @@ func isNumber(e ast.Expr) bool {
 	return ok && lit.Kind != token.STRING
 }
 
-// besideError is a result of a return that also has an error.
 func (w *walk) besideError(n ast.Expr) bool {
 	ret, ok := w.parent(0).(*ast.ReturnStmt)
 	if !ok || ret.Results[len(ret.Results)-1] == n {
@@ -311,7 +309,6 @@ func (w *walk) isSentinel(name *ast.Ident) bool {
 	return ok && v.Pkg() != nil && v.Parent() == v.Pkg().Scope() && v.Type().String() == "error"
 }
 
-// foundNotNil: the present return runs only if a variable is not nil.
 func (w *walk) foundNotNil(name string) bool {
 	want := name + " != nil"
 	var asks func(cond ast.Expr) bool
@@ -337,7 +334,6 @@ func (w *walk) parent(above int) ast.Node {
 	return w.path[len(w.path)-1-above]
 }
 
-// isLeastTime is the border in a comparison of durations.
 func (w *walk) isLeastTime(n ast.Expr) bool {
 	b, ok := w.parent(0).(*ast.BinaryExpr)
 	return ok && isOrder(b.Op) && isType(w.info.TypeOf(n), "time.Duration")

@@ -67,7 +67,6 @@ func luaMutants(src string) ([]mutant, error) {
 	return found, nil
 }
 
-// luaParses: tests decide whether it makes sense.
 func luaParses(src string) error {
 	if _, err := parse.Parse(strings.NewReader(luaBlank.ReplaceAllString(src, "0")), ""); err != nil {
 		return fmt.Errorf("not Lua: %w", err)

@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// enough is the least share of mutants noticed.
+// enough is the least share that tests have to notice.
 const enough = 0.95
 
 // core has the tests of dependent packages, the quick ones first.
@@ -163,7 +163,6 @@ func around(text string, at int) string {
 	return strings.TrimSpace(before[strings.LastIndex(before, "\n")+1:] + first)
 }
 
-// short is one line.
 func short(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if runes := []rune(s); len(runes) > 90 {
@@ -189,7 +188,7 @@ const (
 	broken   verdict = "stopped"
 )
 
-// sample tries mutants in order until n were fit to be tested, whatever jobs is.
+// sample tries mutants in order until n were fit. The choice does not depend on jobs.
 func sample(
 	ctx context.Context, all []mutant, n, jobs int, out io.Writer, try func(context.Context, mutant) result,
 ) (results []result) {

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// pkg is a package's files, with the known names and types.
+// pkg knows names and types as far as possible.
 type pkg struct {
 	fset  *token.FileSet
 	files map[string]*ast.File

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// slower limits how many times slower a mutant may make tests. Beyond that, and the runner's
-// patience, they hang.
+// slower is how many times slower a mutant may make tests. Beyond that, and the runner's patience,
+// they hang.
 const slower = 4
 
 type runner struct {
@@ -72,8 +72,8 @@ func (r *runner) unchanged(ctx context.Context, dir string) error {
 func (r *runner) close() { _ = os.RemoveAll(r.temp) }
 
 // try runs the tests of the mutant's package, then of dependent packages, until one fails. A
-// failure counts if one of the failed tests fails a second time, without the others: a flaky test
-// does not count. A crash outside of any test counts at once, and so do tests that do not end.
+// failure counts if one of the failed tests fails again without the others: a flaky test does not
+// count. A crash outside of any test counts at once, and so do tests that do not end.
 func (r *runner) try(ctx context.Context, m mutant) result {
 	begun := time.Now()
 	res := result{mutant: m, verdict: survived}
@@ -109,7 +109,7 @@ func (r *runner) try(ctx context.Context, m mutant) result {
 	return res
 }
 
-// again: a crash without a test's name counts as it is.
+// A crash without a test's name counts as it is.
 func (r *runner) again(ctx context.Context, dir, pkg, tests string) bool {
 	if tests == "" {
 		return true
@@ -118,7 +118,7 @@ func (r *runner) again(ctx context.Context, dir, pkg, tests string) bool {
 	return err != nil || outcome != passed
 }
 
-// overlay makes go build use the changed file.
+// overlay lists the changed file for go build.
 func (r *runner) overlay(m mutant) (dir string, err error) {
 	dir, err = os.MkdirTemp(r.temp, "mutant-")
 	if err != nil {

@@ -9,43 +9,42 @@ import (
 const (
 	// maxPartition: moving a slot to another master blocks the source for the whole move.
 	maxPartition = 100_000
-	// leastPartitions is a Cluster's, so that masters can be added.
+	// leastPartitions lets a Cluster add masters.
 	leastPartitions = 16
 	// fullSeats and leastSeats contend first: see package partition.
 	fullSeats, leastSeats = 32, 3
-	// busy and healing are a master's most cores in the steady state, and while owners restore
-	// everything.
+	// Most cores of a master in the steady state, and while owners restore everything.
 	busy, healing = 0.5, 0.8
-	// The registry's and the janitor's limits.
+	// Limits of the registry and the janitor.
 	batch = 500
 	page  = 1000
 	tenth = 10 // beats until every claim is checked
 	slice = 500
 	looks = 1 // full readings of the roster in a heartbeat interval
 	burst = time.Second / 2
-	// Full scans that find nothing.
+	// Of full scans that find nothing.
 	fullScanShare = 0.0005
 	longestGap    = 15 * time.Minute
 )
 
-// Fleet has zeros for defaults.
+// Fleet takes defaults for zeros.
 type Fleet struct {
 	Devices    int // entries
-	Replicas   int // that hold them
+	Replicas   int // of devices
 	Partitions int // a power of two; default: 1 if one server will do, else see Partitions
 	Masters    int // default: see Masters
 	Contenders int // first in line for each partition's lease; default 32 in all, 3 at least
 
-	Interval, TTL time.Duration // default 30 s and three times that
+	Interval, TTL time.Duration // 30 s and three times that by default
 	LeaseTTL      time.Duration // default 15 s
 	Scan          time.Duration // JANITOR_INTERVAL, default 60 s: see scanEvery
 	Share         float64       // of a server's time, for all sweeps; default 0.25
 	RTT           time.Duration // default 0.2 ms
 
-	// A second, in the whole fleet.
-	Registrations float64 // of devices that change their replica; see moving
+	// A second, in all.
+	Registrations float64 // to another replica; see moving
 	Lookups       float64
-	Records       float64 // of telemetry, spread over all masters
+	Records       float64 // telemetry, spread over all masters
 }
 
 // WithDefaults fills in zeros.
@@ -69,7 +68,7 @@ func (f Fleet) WithDefaults(p Prices) Fleet {
 	return f
 }
 
-// Partitions is the least power of two, from 16 on, with at most 100,000 entries a partition.
+// Partitions returns the least power of two, from 16 on, with at most 100,000 entries in each.
 func Partitions(devices int) int {
 	n := leastPartitions
 	for devices > n*maxPartition {
@@ -78,14 +77,14 @@ func Partitions(devices int) int {
 	return n
 }
 
-// Load is the work of all masters in the steady state, in cores, if they are busy enough to keep
-// their caches warm: the formula of docs/scale.md.
+// Load returns the work of all masters in the steady state, in cores, with warm caches: the formula
+// of docs/scale.md.
 func Load(p Prices, f Fleet) float64 { return sum(loads(p, f)) }
 
 func loads(p Prices, f Fleet) map[string]float64 {
 	r, n, parts := float64(f.Replicas), float64(f.Devices), float64(f.Partitions)
-	trips := math.Min(parts, math.Max(1, float64(f.Masters))) // a replica's beats
-	claims := n / r / parts                                   // a replica's in a partition
+	trips := math.Min(parts, math.Max(1, float64(f.Masters))) // of a replica's beats
+	claims := n / r / parts                                   // of a replica in a partition
 	beat, gap := f.Interval.Seconds(), (f.TTL-f.Interval).Seconds()/2
 	renew := f.LeaseTTL.Seconds() / 3
 	others := float64(f.Contenders - 1)
@@ -108,29 +107,28 @@ func loads(p Prices, f Fleet) map[string]float64 {
 	return us
 }
 
-// scanEvery is between full scans of a partition while nothing is amiss.
 func (f Fleet) scanEvery(p Prices) time.Duration {
 	once := micros(float64(f.Devices) / float64(f.Partitions) / page * p.trip(Entries, page))
 	return max(f.Scan, min(time.Duration(float64(once)/fullScanShare), longestGap))
 }
 
-// counting is a leader's look at the size of each index of r replicas.
+// counting asks for the size of each of r replicas' indexes.
 func counting(p Prices, r float64) float64 { return math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0) }
 
-// vouching is a replica's question with each beat: what the last full scan met of it.
+// vouching asks, with each beat, what the last full scan met of a replica.
 func vouching(p Prices) float64 { return p.us(Get, 0) + p.us(Left, 0) }
 
 func checking(p Prices, claims float64) float64 {
 	return math.Max(1, claims/batch)*p.trip(Check, 0) + claims*p.each(Check)
 }
 
-// moving is added if another replica held the device: it is notified, looks, and releases its own.
+// moving is added if another replica held the device: it is told, looks, and releases its own.
 func moving(p Prices) float64 { return p.us(Tell, 0) + p.trip(Check, 1) + p.trip(Release, 1) }
 
-// ticking is a contender's: the witness, the holder, the pause, its own heartbeat.
+// ticking reads and writes the witness, the holder, the pause and its own heartbeat.
 func ticking(p Prices) float64 { return p.trip(Tick, 0) + 5*p.us(Get, 0) }
 
-// ranking is a replica's occasional look at a partition's contenders.
+// ranking looks at a partition's contenders.
 func ranking(p Prices, r float64) float64 {
 	return p.trip(Get, 0) + r*p.each(Members) + math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0)
 }
@@ -139,11 +137,11 @@ func (f Fleet) ranksEvery() time.Duration {
 	return (f.TTL - f.Interval) / 2 * time.Duration(max(1, f.Replicas/10))
 }
 
-// spared is a reserve's tick, which only reads, as a share of a contender's.
+// spared is what a reserve's tick, which only reads, costs beside a contender's.
 const spared = 0.4
 
-// reading is a reserve's look at all partitions every GAP/2, and at the leases once a TTL: a
-// pipeline a master each.
+// reading looks at all partitions every GAP/2, and at the leases once a TTL: a pipeline a master
+// each.
 func (f Fleet) reading(p Prices) float64 {
 	return f.pipelines(p) + float64(f.Partitions)*(spared*p.us(Tick, 0)+5*p.us(Get, 0))
 }
@@ -156,7 +154,7 @@ func (f Fleet) pipelines(p Prices) float64 {
 	return float64(min(f.Partitions, max(1, f.Masters))) * p.us(Trip, 0)
 }
 
-// share is the limit of one partition's sweeps: see package partition.
+// share is one partition's: see package partition.
 func (f Fleet) share() float64 {
 	if f.Partitions == 1 {
 		return f.Share
@@ -164,16 +162,16 @@ func (f Fleet) share() float64 {
 	return math.Max(0.005, math.Min(f.Share, f.Share*3/float64(f.Partitions)))
 }
 
-// asking is a look at the lease: value, time left, epoch.
+// asking looks at the lease: value, time left, epoch.
 func asking(p Prices) float64 { return p.trip(Get, 0) + 2*p.us(Get, 0) }
 
-// fullReading is the remaining life of r replicas.
+// fullReading asks for the remaining life of r replicas.
 func fullReading(p Prices, r float64) float64 {
 	return math.Ceil(r/slice)*p.us(Trip, 0) + p.us(Members, 0) + r*p.each(Members) + r*p.us(Left, 0)
 }
 
-// Masters keeps each below half a core in the steady state, and below 0.8 while all entries are
-// restored within one interval. It is 1, or at least 3, because Redis Cluster has no fewer.
+// Masters returns how many keep each below half a core in the steady state, and below 0.8 while all
+// entries are restored within one interval: 1, or at least 3, because Redis Cluster has no fewer.
 func Masters(p Prices, f Fleet) int {
 	enough := func(masters int) bool {
 		f.Masters = masters
@@ -189,7 +187,7 @@ func Masters(p Prices, f Fleet) int {
 	return n
 }
 
-// Healing is beside Load, for one interval after all entries were lost.
+// Healing is added to Load for one interval after all entries were lost.
 func Healing(p Prices, f Fleet) float64 {
 	claims := float64(f.Devices) / float64(f.Replicas) / float64(f.Partitions)
 	calls := math.Ceil(claims / batch)
@@ -197,7 +195,7 @@ func Healing(p Prices, f Fleet) float64 {
 	return float64(f.Replicas) * float64(f.Partitions) * each / 1e6 / f.Interval.Seconds()
 }
 
-// Memory is of all keys, in bytes.
+// Memory returns the size of all keys in bytes.
 func Memory(p Prices, f Fleet) float64 {
 	n, pairs := float64(f.Devices), float64(f.Replicas)*float64(f.Partitions)
 	indexed := p.Bytes[IndexBytes]
@@ -207,7 +205,7 @@ func Memory(p Prices, f Fleet) float64 {
 	return n*(p.Bytes[EntryBytes]+indexed) + pairs*p.Bytes[BeatBytes] + math.Min(n, pairs)*p.Bytes[IndexKeyBytes]
 }
 
-// Blocked is how long a master stalls while one partition's slot is moved away.
+// Blocked returns how long a master stalls while one partition's slot is moved away.
 func Blocked(p Prices, f Fleet) time.Duration {
 	return micros(p.us(Move, float64(f.Devices)/float64(f.Partitions)))
 }

@@ -1,8 +1,7 @@
 // Package scale calculates what a fleet costs its Redis servers. It simulates a fleet in virtual
-// time: each master is a queue that serves one call after the other, and each call takes as long
-// as it was measured to take. `make bench ARGS="-only=prices"` measures the prices on a real
-// server, and `make bench ARGS="-only=predict"` compares the predictions with a real, small
-// Cluster.
+// time: each master is a queue that serves one call after the other, and each call takes as long as
+// it was measured to take. `make bench ARGS="-only=prices"` measures the prices, and `make bench
+// ARGS="-only=predict"` compares the predictions with a real, small Cluster.
 //
 //	prices, err := scale.ReadPrices("bench/prices.json")
 //	fleet := scale.Fleet{Devices: 1e6, Replicas: 100}.WithDefaults(prices)
@@ -42,7 +41,7 @@ const (
 	Move = "move to a node"
 )
 
-// coldAfter is when an idle server's caches are cold: an assumption.
+// coldAfter is an assumption: when an idle server's caches are cold.
 const coldAfter = 1000 // µs
 
 // Sizes, in bytes.
@@ -54,21 +53,21 @@ const (
 	BeatBytes     = "heartbeat"   // with its member of the roster
 )
 
-// intsMost is up to where Redis keeps a set of numbers as an array (set-max-intset-entries).
+// intsMost is the largest set of numbers that Redis keeps as an array (set-max-intset-entries).
 const intsMost = 512
 
-// Prices are measured on a server.
+// Prices were measured on a server.
 type Prices struct {
 	Server string  `json:"server"`
 	Floor  float64 `json:"floor_us"` // µs of CPU for a GET in a pipeline
-	// Cold multiplies a small call on a server that was idle; this adds ColdMost floors at most.
+	// Cold multiplies a small call on a server that was idle, by ColdMost floors at most.
 	Cold     float64            `json:"cold"`
 	ColdMost float64            `json:"cold_most"`
 	Calls    map[string]Price   `json:"calls"`
 	Bytes    map[string]float64 `json:"bytes"`
 }
 
-// Price is in floors.
+// Price is counted in floors.
 type Price struct {
 	Fixed float64 `json:"fixed"`
 	Each  float64 `json:"each"` // of its items
@@ -100,18 +99,18 @@ func ReadPrices(file string) (Prices, error) {
 	return p, nil
 }
 
-// us is one call for n items, in µs, without the round trip.
+// us returns a call's cost for n items, in µs, without the round trip.
 func (p Prices) us(call string, n float64) float64 {
 	return p.Floor*p.Calls[call].Fixed + n*p.each(call)
 }
 
-// each is one more item, in µs.
+// each returns an item's cost in µs.
 func (p Prices) each(call string) float64 { return p.Floor * p.Calls[call].Each }
 
-// cold is added on a server that was idle before; all in µs.
+// cold returns what idleness adds, in µs.
 func (p Prices) cold(work, idle float64) float64 {
 	return min(max(0, p.Cold-1)*work, p.ColdMost*p.Floor) * min(1, idle/coldAfter)
 }
 
-// trip is a call that is sent by itself, in µs.
+// trip returns the cost of a call that is sent by itself, in µs.
 func (p Prices) trip(call string, n float64) float64 { return p.us(Trip, 0) + p.us(call, n) }

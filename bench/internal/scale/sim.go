@@ -15,16 +15,16 @@ type Scenario struct {
 	Storm  bool          // an empty registry, and all devices register at once
 }
 
-// Result has masters in no order.
+// Result has no order of masters.
 type Result struct {
 	Took   time.Duration   // watched, or until recovery
 	CPU    []time.Duration // by master
 	By     map[string]time.Duration
-	Waited time.Duration // longest for a call's turn
+	Waited time.Duration // the longest wait for a turn
 	Late   int           // calls that their callers would have given up
 }
 
-// Total is the CPU of all masters.
+// Total sums up the CPU of all masters.
 func (r Result) Total() (total time.Duration) {
 	for _, cpu := range r.CPU {
 		total += cpu
@@ -32,7 +32,7 @@ func (r Result) Total() (total time.Duration) {
 	return total
 }
 
-// Busiest is the busiest master's CPU.
+// Busiest returns the busiest master's CPU.
 func (r Result) Busiest() (most time.Duration) {
 	for _, cpu := range r.CPU {
 		most = max(most, cpu)
@@ -61,12 +61,11 @@ var kinds = []string{
 }
 
 const (
-	// Callers give up after.
 	beatPatience, callPatience = 2e6, 3e6 // µs
 	fluid                      = 1e4      // µs; even load is served in such portions
 )
 
-// sim has times in µs since its beginning.
+// sim counts µs since its beginning.
 type sim struct {
 	p       Prices
 	f       Fleet
@@ -87,13 +86,12 @@ type sim struct {
 
 type master struct{ free, busy float64 }
 
-// leader paces one partition's sweeps: see package pacing.
 type leader struct {
 	paid, putOff float64
 	dead         []int // unswept entries by owner
 }
 
-// Simulate is deterministic.
+// Simulate plays a scenario, and is deterministic.
 func Simulate(p Prices, f Fleet, sc Scenario) Result {
 	s := &sim{
 		p: p, f: f.WithDefaults(p), rng: rand.New(rand.NewPCG(15, 15)), busy: map[kind]float64{},
@@ -179,7 +177,6 @@ func (s *sim) parts(m int) float64 {
 	return float64(n)
 }
 
-// claims are a replica's in a partition.
 func (s *sim) claims() float64 {
 	return float64(s.f.Devices) / float64(s.f.Replicas) / float64(s.f.Partitions)
 }
@@ -222,15 +219,14 @@ func (s *sim) fleet() {
 	}
 }
 
-// random calls come at random times.
 func (s *sim) random(rate float64, do func(now float64)) {
 	if rate > 0 {
 		s.every(func() float64 { return s.rng.ExpFloat64() / rate * 1e6 }, do)
 	}
 }
 
-// beat is a replica's in all partitions of a master, in one pipeline, and the comparison of a tenth
-// of its claims there.
+// beat beats in all partitions of a master, in one pipeline, and compares a tenth of a replica's
+// claims there.
 func (s *sim) beat(m int, now float64) {
 	parts := s.parts(m)
 	back := s.call(m, now, beats, s.p.us(Trip, 0)+parts*(s.p.us(Beat, 0)+vouching(s.p)), beatPatience)
@@ -240,7 +236,7 @@ func (s *sim) beat(m int, now float64) {
 	s.at(now+us(s.f.Interval), func(now float64) { s.beat(m, now) })
 }
 
-// contend is a partition's leader that ticks and renews, and others that tick and look.
+// contend makes the leader tick and renew, and the others tick and look.
 func (s *sim) contend(p int) {
 	m, gap := s.master(p), us(s.f.TTL-s.f.Interval)/2
 	do := func(work float64) func(now float64) {
@@ -264,7 +260,6 @@ func (s *sim) read(p int) {
 	s.every(always(s.f.Interval/looks), func(now float64) { s.call(m, now, readings, work, 0) })
 }
 
-// scanFrom reads the rest of a partition's entries.
 func (s *sim) scanFrom(p int, now, left float64) {
 	if left < 1 {
 		return
@@ -273,7 +268,7 @@ func (s *sim) scanFrom(p int, now, left float64) {
 	s.paced(p, now, scans, s.p.trip(Entries, n), func(now float64) { s.scanFrom(p, now, left-n) })
 }
 
-// paced calls as soon as the leader's share of Redis' time allows.
+// paced waits until the leader's share of Redis' time allows a call.
 func (s *sim) paced(p int, now float64, k kind, work float64, then func(now float64)) {
 	l, spare := &s.leaders[p], (1-s.f.share())*us(burst)
 	if now-l.paid >= us(burst) {
@@ -295,8 +290,7 @@ func (s *sim) paced(p int, now float64, k kind, work float64, then func(now floa
 	begin(now)
 }
 
-// register writes n devices. Those that arrive while a replica's call is under way share the next
-// one.
+// register writes n devices. Devices that arrive during a replica's call share the next one.
 func (s *sim) register(replica, p, n int, now float64) {
 	key := [2]int{replica, p}
 	waiting, under := s.writers[key]
@@ -347,7 +341,6 @@ func (s *sim) die(now float64, deaths int) {
 	}
 }
 
-// sweep evicts the rest of an owner's entries, then those of the next.
 func (s *sim) sweep(p int, now float64, left int) {
 	if left > 0 {
 		n := float64(min(left, batch))
@@ -366,8 +359,7 @@ func (s *sim) sweep(p int, now float64, left int) {
 	})
 }
 
-// flush is noticed at each replica's next beat: in each round a batch of each partition is
-// compared, then written.
+// flush lets each replica notice at its next beat, and then compare and write in batches.
 func (s *sim) flush(now float64) {
 	for range s.f.Replicas {
 		phase := now + s.rng.Float64()*us(s.f.Interval)
@@ -397,7 +389,7 @@ func (s *sim) heal(m int, now, left float64) {
 
 func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// event: of two at the same time, the one scheduled first goes first.
+// Of two events at the same time, the one scheduled first goes first.
 type event struct {
 	at     float64
 	number uint64

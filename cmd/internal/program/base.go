@@ -14,14 +14,14 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 )
 
-// Base are the settings of every program that serves.
+// Base has the settings of every program that serves.
 type Base struct {
 	Redis         connect.Redis
 	InstanceID    string // chosen by Serving if not given
 	Unique        bool   // chosen so: no other process has had it
 	HTTPAddr      string
 	HTTPHosts     []string   // further names
-	AdminToken    cli.Secret // at the start; empty: no requests that change something
+	AdminToken    cli.Secret // at the start; empty: nothing can be changed
 	ShutdownGrace time.Duration
 	LogLevel      slog.Level
 	LogFormat     string
@@ -29,7 +29,7 @@ type Base struct {
 	adminTokenFile string
 }
 
-// Table stores the base in b.
+// Table returns the rows, which are stored in b.
 func (b *Base) Table() []cli.Setting {
 	return slices.Concat(b.Redis.Table(), []cli.Setting{
 		{Name: "INSTANCE_ID", Value: cli.Text(&b.InstanceID, instanceID),
@@ -82,7 +82,7 @@ func (b *Base) hosts(v string) error {
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
-// TokenTable is of the administrator's token.
+// TokenTable returns the rows of the administrator's token.
 func (b *Base) TokenTable() []cli.Setting {
 	file := cli.File(&b.adminTokenFile, "ADMIN_TOKEN_FILE", func(path string) error {
 		tokens, err := reload.Read(tokenLines, path)
@@ -106,8 +106,8 @@ func (b *Base) TokenTable() []cli.Setting {
 	}
 }
 
-// Tokens returns the administrator's at the time, up to two, and the file to watch if they are in
-// one.
+// Tokens returns the administrator's current tokens, up to two, and the file to watch if they are
+// in one.
 func (b *Base) Tokens() (now func() []string, file []reload.Watched, err error) {
 	if b.adminTokenFile == "" {
 		var tokens []string
@@ -137,7 +137,7 @@ func tokenLines(texts []string) ([]string, error) {
 	return tokens, nil
 }
 
-// instanceID's names are safe in a key, in the lease's value (where a slash follows) and in a
+// instanceID accepts what is safe in a key, in the lease's value (where a slash follows) and in a
 // metric's label.
 func instanceID(v string) error {
 	const allowed = "0123456789-_.:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -147,11 +147,11 @@ func instanceID(v string) error {
 	return nil
 }
 
-// leastToken characters cannot be guessed.
+// leastToken: fewer characters can be guessed.
 const leastToken = 16
 
-// token accepts what an Authorization header can carry. Otherwise a trailing line break from a
-// secrets file would lock every administrator out.
+// token accepts what an Authorization header can carry. A trailing line break from a secrets file
+// would lock every administrator out.
 func token(v string) error {
 	if len(v) < leastToken {
 		return fmt.Errorf("at least %d characters, so that nobody guesses it; "+

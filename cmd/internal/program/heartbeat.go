@@ -17,9 +17,8 @@ func CheckHeartbeat(in *cli.Input, interval, ttl time.Duration) {
 	}
 }
 
-// ControlDeadline bounds each of the control client's steps, so that a call that hangs leaves
-// time for another within the shortest period that depends on it: a heartbeat's interval, a third
-// of the lease, half of the witness' GAP.
+// ControlDeadline leaves time for another call, after one that hangs, within the shortest period
+// that depends on it: a heartbeat's interval, a third of the lease, half of the witness' GAP.
 func ControlDeadline(interval, ttl, leaseTTL time.Duration) time.Duration {
 	gap := (ttl - interval) / 2
 	return min(interval, leaseTTL/3, gap/2) * 9 / 10

@@ -14,24 +14,24 @@ var errOverrun = errors.New("program: not stopped within SHUTDOWN_GRACE")
 
 // Parts begin together and are stopped one after the other. The methods are for one goroutine.
 type Parts struct {
-	ctx   context.Context // all are to stop
+	ctx   context.Context // until all are to stop
 	grace time.Duration
 	log   *slog.Logger
 
 	parts    []*part
-	failed   chan error // the first
+	failed   chan error // holds the first
 	stopping time.Time
 }
 
 type part struct {
 	name string
-	ctx  context.Context // the part is to stop
+	ctx  context.Context // until the part is to stop
 	stop context.CancelFunc
 	done chan struct{} // ended
 	err  error         // valid when done
 }
 
-// NewParts have the grace to stop, once ctx ends.
+// NewParts gives parts this grace to stop once ctx ends.
 func NewParts(ctx context.Context, grace time.Duration, log *slog.Logger) *Parts {
 	return &Parts{ctx: ctx, grace: grace, log: log, failed: make(chan error, 1)}
 }
@@ -52,7 +52,7 @@ func (p *Parts) Go(name string, run func(context.Context) error) {
 	}()
 }
 
-// Wait returns, and the grace begins, when NewParts' context has ended or a part has failed.
+// Wait returns, and the grace begins, when the context of NewParts has ended or a part has failed.
 func (p *Parts) Wait() {
 	select {
 	case <-p.ctx.Done():

@@ -9,10 +9,10 @@
 // # Accepted values
 //
 // It compares contents, not times or inodes, so a file may be replaced in any way: by renaming, by
-// swapping a symbolic link above it as in a Kubernetes volume, or in place. A missing, empty or
-// malformed value is not accepted: the former one is kept, a warning is logged once, and a metric
-// shows it. A file that is written in place may be read half-way through. So a new value has to be
-// present at two looks, or prove itself ([File.Prove]): a server refuses half a password.
+// swapping a symbolic link above it as in a Kubernetes volume, or in place. For a missing, empty or
+// malformed value the former one is kept, a warning is logged once, and a metric shows it. A file
+// that is written in place may be read half-way through. So a new value has to be present at two
+// looks, or prove itself ([File.Prove]): a server refuses half a password.
 //
 // The files of one value are read one after the other, so a swap in between can combine parts that
 // do not belong together: parse has to notice.
@@ -48,8 +48,8 @@ type File[T any] struct {
 	err   error     // of the last look
 }
 
-// Open reads a value. setting names it in errors, logs and metrics. parse converts the files'
-// contents; its error must not repeat them.
+// Open reads a value. setting names it in errors, logs and metrics. parse must not repeat the
+// files' contents in its error.
 func Open[T any](setting string, parse func(texts []string) (T, error), paths ...string) (*File[T], error) {
 	f := &File[T]{setting: setting, paths: paths, parse: parse}
 	texts, value, err := f.read()
@@ -60,11 +60,11 @@ func Open[T any](setting string, parse func(texts []string) (T, error), paths ..
 	return f, nil
 }
 
-// Prove makes every new value pass try before it is accepted. On an error it is tried again at the
-// next look. Prove must be called before the File is watched.
+// Prove makes every new value pass try before it is accepted, at each look until it does. Call it
+// before the File is watched.
 func (f *File[T]) Prove(try func(context.Context, T) error) { f.prove = try }
 
-// Get is the value accepted last.
+// Get returns the value accepted last.
 func (f *File[T]) Get() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,8 +121,7 @@ func (f *File[T]) status() Status {
 	return s
 }
 
-// contents does not repeat the path in its error: somebody may have put the password itself in its
-// place.
+// contents keeps the path out of its error: somebody may have put the password itself there.
 func contents(path string) (string, error) {
 	text, err := readFile(path)
 	var at *os.PathError
@@ -151,7 +150,7 @@ func readFile(path string) (string, error) {
 	return string(text), err
 }
 
-// Line is the only line of a File's only file, without the line break.
+// Line returns the only line of a File's only file, without the line break.
 func Line(texts []string) (string, error) {
 	line := strings.TrimRight(texts[0], "\r\n")
 	if strings.ContainsAny(line, "\r\n\x00") {
@@ -160,7 +159,7 @@ func Line(texts []string) (string, error) {
 	return line, nil
 }
 
-// Read is for a check of settings: nobody watches.
+// Read reads a value that nobody watches, to check settings.
 func Read[T any](parse func(texts []string) (T, error), paths ...string) (T, error) {
 	f := &File[T]{paths: paths, parse: parse}
 	_, value, err := f.read()

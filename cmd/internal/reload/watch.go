@@ -25,9 +25,9 @@ type Watched interface {
 // Status is the state of a File.
 type Status struct {
 	Setting string `json:"setting"`
-	// Since is when the value in use was accepted, by this process' clock.
+	// Since is when the value in use was accepted.
 	Since time.Time `json:"since"`
-	// Error is why the files' present contents are not in use.
+	// Error is why the present contents are not in use.
 	Error string `json:"error,omitempty"`
 }
 
@@ -47,7 +47,7 @@ type Watcher struct {
 	failing *prometheus.GaugeVec
 }
 
-// New returns the registerer's error.
+// New returns a Watcher, or the registerer's error.
 func New(c Config) (*Watcher, error) {
 	w := &Watcher{
 		files: c.Files, log: c.Logger,

@@ -32,12 +32,12 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
-// closeTime is for the last spans.
+// closeTime is spent on the last spans.
 const closeTime = time.Second
 
 const scope = "github.com/rollcall-redis/rollcall"
 
-// Config has required fields.
+// Config requires all fields.
 type Config struct {
 	Program  string // unless OTEL_SERVICE_NAME is set
 	Version  string
@@ -112,8 +112,8 @@ func first(names ...string) string {
 	return ""
 }
 
-// usable returns the endpoint without credentials. The error is about what this program cannot
-// do; the exporter would silently use its default instead.
+// usable returns the endpoint without credentials, or an error where the exporter would silently
+// use its default.
 func usable(endpoint string) (shown string, err error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -134,8 +134,7 @@ func usable(endpoint string) (shown string, err error) {
 	}
 }
 
-// isHeader: a header that the exporter does not understand would be printed on stderr with its
-// value.
+// isHeader: the exporter would print a header that it does not understand on stderr, value and all.
 func isHeader(text string) bool {
 	name, value, found := strings.Cut(text, "=")
 	name = strings.TrimSpace(name)
@@ -158,7 +157,7 @@ func (t *Tracing) Close() {
 	}
 }
 
-// StartSpan is the hook that parts of a program take.
+// StartSpan returns the hook that parts of a program take.
 func (t *Tracing) StartSpan() func(context.Context, string, ...slog.Attr) (context.Context, func(error, ...slog.Attr)) {
 	if t == nil {
 		return nil
@@ -186,7 +185,7 @@ func (t *Tracing) start(ctx context.Context, name string, attrs ...slog.Attr) (c
 // quiet spans are of no interest, and not sent.
 const quiet = "quiet"
 
-// attributes has durations in seconds.
+// attributes converts durations to seconds.
 func attributes(attrs []slog.Attr) []attribute.KeyValue {
 	all := make([]attribute.KeyValue, len(attrs))
 	for i, a := range attrs {

@@ -31,13 +31,13 @@ type Dashboard struct {
 	Panels               []Panel    `json:"panels"`
 }
 
-// Range is of time.
+// Range is the time shown.
 type Range struct {
 	From string `json:"from"`
 	To   string `json:"to"`
 }
 
-// Link is at a dashboard's head.
+// Link is at the head of a dashboard.
 type Link struct {
 	Type        string   `json:"type"`
 	Title       string   `json:"title"`
@@ -73,7 +73,7 @@ type Templating struct {
 	List []Variable `json:"list"`
 }
 
-// Variable has a Query that is text for a data source, and a struct for a query.
+// Variable has text as Query for a data source, and a struct for a query.
 type Variable struct {
 	Name        string          `json:"name"`
 	Label       string          `json:"label"`
@@ -116,7 +116,7 @@ type Panel struct {
 	Panels          []Panel         `json:"panels"`
 }
 
-// GridPos has 24 columns.
+// GridPos is on a grid of 24 columns.
 type GridPos struct {
 	X int `json:"x"`
 	Y int `json:"y"`
@@ -174,7 +174,7 @@ func Read(file string) (d Dashboard, err error) {
 	return d, nil
 }
 
-// All includes the panels of closed rows.
+// All returns panels and rows, including those in closed rows.
 func (d Dashboard) All() (all []Panel) {
 	for _, p := range d.Panels {
 		all = append(all, p)

@@ -46,8 +46,8 @@ type Server struct {
 	jobs string
 }
 
-// Start has no targets yet, and returns when Prometheus serves. Errors are ErrLate, the cause of
-// ctx, and Prometheus' own.
+// Start returns when Prometheus serves, without targets yet. Errors are ErrLate, the cause of ctx,
+// and Prometheus' own.
 func Start(ctx context.Context, c Config) (*Server, error) {
 	s := &Server{jobs: filepath.Join(c.Dir, "jobs.json")}
 	// JSON is YAML. A file of targets is read again when it changes.

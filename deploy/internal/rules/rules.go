@@ -13,12 +13,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// File has Prometheus' rules; only alerts are known.
+// File has Prometheus' rules, alerts only.
 type File struct {
 	Groups []Group `json:"groups"`
 }
 
-// Group is one program's, named rollcall-PROGRAM, or all programs', named rollcall.
+// Group belongs to one program, as rollcall-PROGRAM, or to all, as rollcall.
 type Group struct {
 	Name  string  `json:"name"`
 	Rules []Alert `json:"rules"`
@@ -33,7 +33,7 @@ type Alert struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// Read takes anything but an alert for an error.
+// Read fails on anything but an alert.
 func Read(file string) (f File, err error) {
 	text, err := os.ReadFile(file)
 	if err == nil {
@@ -84,7 +84,7 @@ func shorter(d string, ratio int) (string, error) {
 	return model.Duration(time.Duration(long) / time.Duration(ratio)).String(), err
 }
 
-// Write is for Prometheus.
+// Write writes a file for Prometheus.
 func (f File) Write(file string) error {
 	text, err := json.Marshal(f) // JSON is YAML
 	if err == nil {

@@ -22,7 +22,7 @@ const page = "docs/reference/metrics.md"
 type metric struct {
 	name, kind, help string
 	labels           []string
-	values           map[string][]string // by label, as far as they exist before anything happens
+	values           map[string][]string // by label, if they exist from the start
 }
 
 // Recorder keeps every collector for [Check].
@@ -49,11 +49,11 @@ func (r *Recorder) MustRegister(all ...prometheus.Collector) {
 	}
 }
 
-// NewRecorder is empty.
+// NewRecorder returns an empty Recorder.
 func NewRecorder() *Recorder { return &Recorder{Registry: prometheus.NewRegistry()} }
 
-// Check compares the page's section with that title with the recorder's metrics, or writes it. root
-// is the path of the repository's root.
+// Check compares the page's section of that title with the recorder's metrics, or writes it. root
+// is the way to the repository's root.
 func Check(t *testing.T, root, title string, r *Recorder, update bool) {
 	t.Helper()
 	var b strings.Builder
@@ -80,14 +80,14 @@ func Check(t *testing.T, root, title string, r *Recorder, update bool) {
 	require.NoError(t, os.WriteFile(root+page, []byte(whole), 0o644))
 }
 
-// Values of a label exist before anything happens.
+// Values returns a label's values that exist from the start.
 func (r *Recorder) Values(t *testing.T, metric, label string) []string {
 	t.Helper()
 	_, values := r.gathered(t)
 	return values[metric][label]
 }
 
-// Names of all metrics that the page must show, sorted.
+// Names returns all metrics that the page must show, sorted.
 func Names() []string {
 	return slices.Sorted(maps.Keys(meanings))
 }

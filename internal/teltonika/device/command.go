@@ -22,12 +22,11 @@ type Received struct {
 	Commands []Command
 }
 
-// Receive waits for data from the server, or until ctx ends: a server may have nothing to send for
-// an hour. If ctx ends in the middle of a frame, the next call continues there. Messages other than
-// commands are skipped.
+// Receive waits for data until ctx ends: a server may have nothing to send for an hour. The next
+// call continues in the middle of a frame. Messages other than commands are skipped.
 //
-// A frame begins with four zero bytes, so an answer of zero records, due only after a frame without
-// records, is taken for the beginning of a frame.
+// A frame begins with four zero bytes, so an answer of zero records is taken for the beginning of a
+// frame.
 //
 // Errors are [ErrNotConnected], io.EOF after the server has closed, the cause of ctx, those of
 // [teltonika.Reader.Next] and [teltonika.DecodeMessages] for a bad frame, and the network's.
@@ -66,9 +65,8 @@ func (d *Device) Answer(ctx context.Context, c Command, text string) error {
 type Say func(teltonika.Codec, teltonika.Message) error
 
 // Obey reads commands from the present socket and sends answer's messages for each, in the
-// command's codec; with none the device stays silent. It returns nil when ctx ends, or else the
-// error that broke the socket. Meanwhile nobody else may use that socket, but it may be closed,
-// or left by [Device.Connect].
+// command's codec. It returns nil when ctx ends, or else the error that broke the socket. Meanwhile
+// nobody else may use that socket, but it may be closed, or left by [Device.Connect].
 func (d *Device) Obey(ctx context.Context, answer func(Command) []teltonika.Message) error {
 	return d.Follow(ctx, func(c Command, say Say) error {
 		for _, m := range answer(c) {
@@ -80,8 +78,8 @@ func (d *Device) Obey(ctx context.Context, answer func(Command) []teltonika.Mess
 	})
 }
 
-// Follow is Obey for a device that sends any number of frames at any time: it calls follow for each
-// command, and reads no other before follow returns. An error of follow ends Follow.
+// Follow is Obey for a device that sends any number of frames at any time: follow is called for
+// each command in turn. An error of follow ends Follow.
 func (d *Device) Follow(ctx context.Context, follow func(Command, Say) error) error {
 	s := d.socket()
 	if s == nil {

@@ -9,9 +9,9 @@
 // [Track] derives positions from nothing but a seed, so that a test can predict the contents of a
 // stream exactly.
 //
-// A real device that has lost its network forgets its socket without closing it, and comes back
-// on a new one. A Device does the same: connecting again leaves the former socket open and silent
-// until [Device.DropStale]. No method leaves a goroutine behind.
+// A real device that has lost its network forgets its socket, and comes back on a new one. A Device
+// does the same: connecting again leaves the former socket open and silent until
+// [Device.DropStale]. No method leaves a goroutine behind.
 package device
 
 import (
@@ -32,15 +32,14 @@ import (
 // ErrNotConnected means that the device has no socket.
 var ErrNotConnected = errors.New("device: not connected")
 
-// Options may be zero.
+// Options of a Device may be zero.
 type Options struct {
-	// Timeout bounds every exchange with the server. Real devices wait 30 s, the default; a test
-	// that expects no answer sets less.
+	// Timeout bounds every exchange. Real devices wait 30 s, the default.
 	Timeout time.Duration
 }
 
-// Device is one tracker. At most one goroutine at a time may use its present socket; meanwhile
-// others may call the closing methods.
+// Device is one tracker. One goroutine at a time may use its present socket; others may call the
+// closing methods.
 type Device struct {
 	imei string
 	opt  Options
@@ -56,12 +55,11 @@ func New(imei string, opt Options) *Device {
 	return &Device{imei: imei, opt: opt}
 }
 
-// IMEI returns the handshake's.
+// IMEI returns the IMEI for the handshake.
 func (d *Device) IMEI() string { return d.imei }
 
-// Connect shakes hands on a new socket to addr. If the server refuses, it closes it and returns
-// false without an error. Otherwise that becomes the present one, and the former stays open as
-// stale.
+// Connect shakes hands on a new socket. If the server refuses, it returns false without an error.
+// Otherwise that becomes the present one, and the former stays open as stale.
 func (d *Device) Connect(ctx context.Context, addr string) (accepted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opt.Timeout)
 	defer cancel()
@@ -102,7 +100,7 @@ func (d *Device) SendRaw(ctx context.Context, raw []byte) error {
 	return d.wrap("send", d.exchange(ctx, raw, nil))
 }
 
-// KeepAlive sends a parked device's byte.
+// KeepAlive sends what a parked device sends.
 func (d *Device) KeepAlive(ctx context.Context) error { return d.SendRaw(ctx, []byte{0xFF}) }
 
 // WaitClosed returns nil once the server has closed the present socket, properly or with a reset,
@@ -141,8 +139,7 @@ func (d *Device) wrap(what string, err error) error {
 	return fmt.Errorf("device %s: %s: %w", d.imei, what, err)
 }
 
-// HalfOpen forgets the present socket without closing it, as a device does that has lost power or
-// coverage.
+// HalfOpen forgets the present socket without closing it.
 func (d *Device) HalfOpen() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

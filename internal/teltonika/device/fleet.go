@@ -9,9 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// Fleet records the address at which each of its devices holds its present socket: compare a
-// registry with [Fleet.Where]. It is safe for concurrent use; different devices do not wait for
-// each other.
+// Fleet records where each of its devices has its present socket. It is safe for concurrent use;
+// different devices do not wait for each other.
 type Fleet struct{ slots []slot }
 
 type slot struct {
@@ -35,7 +34,7 @@ func NewFleet(n int, first uint64, opt Options) *Fleet {
 // Len returns the number of devices.
 func (f *Fleet) Len() int { return len(f.slots) }
 
-// IMEI is that of device i.
+// IMEI returns that of device i.
 func (f *Fleet) IMEI(i int) string { return f.slots[i].dev.IMEI() }
 
 // Device returns device i. The fleet does not see changes to the present socket made there.
@@ -58,8 +57,8 @@ func (f *Fleet) Move(ctx context.Context, i int, addr string) error {
 	return nil
 }
 
-// Report sends the next n records of device i's track in codec 8. It returns an error if another
-// number was acknowledged; the records may be stored all the same.
+// Report sends the next n records of device i's track in codec 8. An error if another number was
+// acknowledged leaves open whether they are stored.
 func (f *Fleet) Report(ctx context.Context, i, n int) ([]teltonika.Record, error) {
 	s := &f.slots[i]
 	s.mu.Lock()

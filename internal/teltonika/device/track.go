@@ -6,16 +6,15 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// Epoch is the time of every track's first record, in Unix milliseconds, so that a test can name
-// its records.
+// Epoch is the time of every track's first record, in Unix milliseconds.
 const Epoch = 1_700_000_000_000
 
-// Step is in milliseconds.
+// Step is between two records, in milliseconds.
 const Step = 10_000
 
 // Track makes the records of a vehicle that drives around a town, the same for the same seed, for
-// any codec. IMEI and time identify a record. A copy of a Track is a bookmark. It is not safe for
-// concurrent use.
+// any codec. IMEI and time identify a record. A copy is a bookmark. It is not safe for concurrent
+// use.
 type Track struct {
 	src      rand.PCG
 	next     uint64

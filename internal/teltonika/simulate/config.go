@@ -33,7 +33,7 @@ type Config struct {
 	Targets []string
 	// Interval is the time between two frames of a device. Default 10 s.
 	Interval time.Duration
-	// Records is of a punctual frame, 1 to MostRecords. Default 1.
+	// Records are in a punctual frame, 1 to MostRecords. Default 1.
 	Records int
 	// Codec of the frames: 8, 8E or 16. Default 8.
 	Codec teltonika.Codec
@@ -51,8 +51,8 @@ type Config struct {
 	Timeout time.Duration
 	// Ramp is the time within which devices are switched on. Default Interval, 10 s at most.
 	Ramp time.Duration
-	// Acknowledged, if not nil, is called for each acknowledged frame, on any goroutine. It may
-	// keep the records.
+	// Acknowledged, if not nil, is called for each frame, on any goroutine. It may keep the
+	// records.
 	Acknowledged func(imei string, records []teltonika.Record)
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// deliver's errors give up the socket; the frame stays.
+// deliver gives up the socket after an error; the frame stays.
 func (t *tracker) deliver(ctx context.Context) error {
 	lost := t.lose.Swap(false) || rand.New(&t.src).Float64() < t.fleet.cfg.HalfOpen
 	if lost && t.one(2) {

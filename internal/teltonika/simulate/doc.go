@@ -24,9 +24,9 @@
 //	   └─────┴───────────────────────────────────────┘
 //
 // One frame is in flight. It is kept until the server answers with its number of records, and
-// written again byte by byte, even across reconnects. If no answer comes within Config.Timeout, the
-// socket is closed. If the answer has another number, the frame is repeated on the same socket, at
-// most four times.
+// written again byte by byte, even across reconnects. Without an answer within Config.Timeout, the
+// socket is closed. After another number, the frame is repeated on the same socket, at most four
+// times.
 //
 // A frame is due every Config.Interval, with or without a socket. After a time without one,
 // frames have up to ten records. The records of Config.Backlog were stored before the start. They
@@ -49,10 +49,10 @@
 //
 // # Determinism
 //
-// IMEIs count up and do not depend on the seed. A device's records, in order, and everything that
-// it draws depend only on the seed and the device's number. The timing of events depends on the
-// server, and so does the frame that each one hits. Records have the times of [device.Track],
-// which begin at a fixed time: IMEI and time identify a record, in every run with the same seed.
+// A device's records, in order, and everything that it draws depend only on the seed and the
+// device's number. The timing of events depends on the server, and so does the frame that each one
+// hits. Records have the times of [device.Track], which begin at a fixed time: IMEI and time
+// identify a record, in every run with the same seed.
 //
 // # Cost
 //

@@ -32,7 +32,7 @@ var (
 	errRefused  = errors.New("simulate: refused")
 )
 
-// tracker's own goroutine alone uses it, except for at and lose.
+// tracker is used by its own goroutine alone, except for at and lose.
 type tracker struct {
 	fleet   *Fleet
 	dev     *device.Device

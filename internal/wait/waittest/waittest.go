@@ -23,9 +23,8 @@ func Becomes(every time.Duration, cond func() bool) bool {
 	return true
 }
 
-// Until fails the test with what if it is too late. cond runs on the test's own goroutine and may
-// require: with testify's Eventually a failed requirement ends another goroutine, and the test
-// waits in vain.
+// Until fails the test with what. cond runs on the test's own goroutine and may require: with
+// testify's Eventually a failed requirement ends another goroutine, and the test waits in vain.
 func Until(t testing.TB, every time.Duration, cond func() bool, what ...any) {
 	t.Helper()
 	if !Becomes(every, cond) {

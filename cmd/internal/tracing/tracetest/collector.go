@@ -37,7 +37,7 @@ type Collector struct {
 	raw   bytes.Buffer
 }
 
-// Start lasts until the test ends.
+// Start starts a collector for the test.
 func Start(t testing.TB) *Collector {
 	c := new(Collector)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +55,7 @@ func Start(t testing.TB) *Collector {
 	return c
 }
 
-// Spans with these names, or all.
+// Spans returns those with these names, or all.
 func (c *Collector) Spans(names ...string) (all []Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *Collector) Spans(names ...string) (all []Span) {
 	return all
 }
 
-// Contains looks in all received data.
+// Contains looks through all received data.
 func (c *Collector) Contains(text string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +98,7 @@ func (c *Collector) take(r *http.Request) (err error) {
 	return nil
 }
 
-// read has the numbers of opentelemetry-proto's ExportTraceServiceRequest.
+// read knows the field numbers of opentelemetry-proto's ExportTraceServiceRequest.
 func read(raw []byte) (spans []Span) {
 	for _, of := range message(raw)[1] {
 		group := message(of.bytes)
