@@ -100,8 +100,7 @@ func (j *Janitor) Sweep(ctx context.Context, req janitor.Request) ([]janitor.Rep
 	return Sum(slices.Concat(reports...)), nil
 }
 
-// failed: it is not an error that others lead some partitions, or that only the first one has a
-// sweep.
+// failed ignores that others lead some partitions, or that only the first one has a sweep.
 func failed(errs []error) error {
 	for _, err := range errs {
 		_, elsewhere := errors.AsType[*janitor.NotLeaderError](err)

@@ -10,7 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// LookupMany asks partition by partition.
+// LookupMany looks ids up, partition by partition.
 func (r *Registry) LookupMany(ctx context.Context, ids []string) (map[string]registry.Owner, error) {
 	of := make(map[*registry.Registry][]string)
 	for _, id := range ids {
@@ -47,7 +47,7 @@ func (r *Registry) Owners(ctx context.Context) ([]registry.Owner, error) {
 	return owners, nil
 }
 
-// Holdings asks partition by partition.
+// Holdings walks an instance's ids, partition by partition.
 func (r *Registry) Holdings(ctx context.Context, instance string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for _, part := range r.parts {

@@ -132,7 +132,7 @@ func BatchIDOf(r proxy.Request) string {
 	return args[0]
 }
 
-// Proxy is between one process and Redis.
+// Proxy connects one process to Redis.
 type Proxy struct {
 	*proxy.Proxy
 	login   string       // as in the process' REDIS_URL

@@ -35,7 +35,7 @@ type Edit struct {
 	Everywhere bool
 }
 
-// Mutants are a suite's, two folders below the module's root.
+// Mutants belong to a suite, two folders below the module's root.
 type Mutants struct {
 	All   []Mutant
 	Dir   string   // below the root

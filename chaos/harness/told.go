@@ -52,7 +52,7 @@ func (w *Environment) Planted(owner string) {
 	w.tells(func(f *judge.Facts) { f.Planted[owner] = true })
 }
 
-// SlowerSettings records an instance's own, and that the others know.
+// SlowerSettings records that an instance has its own, and the others know.
 func (w *Environment) SlowerSettings(r *Replica, interval, ttl time.Duration) {
 	s := judge.Setting{Instance: r.ID, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()}
 	w.tells(func(f *judge.Facts) { f.Settings = append(f.Settings, s) })

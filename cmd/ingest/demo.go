@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 )
 
-// mostDemo: the demo reads the whole registry every few ms.
+// mostDemo bounds the devices: the demo reads the whole registry every few ms.
 const mostDemo = 5000
 
 const demoWantsOne = "REDIS_URL: expected one server; the demo uses neither sentinels nor a Cluster"

@@ -58,7 +58,7 @@ func (s *settings) devices() bool {
 var prefixes = []string{"JANITOR_", "HEARTBEAT_", "INGEST_", "DEVICE_AUTH", "TELEMETRY_",
 	"REGISTRY_REVERSE", "REGISTRY_PART"}
 
-// table is in help's order.
+// table returns the rows in the order of -h.
 func (s *settings) table() []cli.Setting {
 	return slices.Concat(s.Base.Table(), []cli.Setting{
 		{Name: "INGEST_ADDR", Default: ":5027", Value: cli.AddressOrOff(&s.ingestAddr),
@@ -206,10 +206,10 @@ func (s *settings) trusted(v string) error {
 	return nil
 }
 
-// auto: the server's kind decides.
+// auto lets the server's kind decide.
 const auto = "auto"
 
-// usualPartitions is for a Redis Cluster.
+// usualPartitions are for a Redis Cluster.
 const usualPartitions = 16
 
 // powerOfTwo stores 0 for auto.

@@ -23,7 +23,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// actTimeout is not for a sweep.
+// actTimeout bounds all requests but sweeps.
 const actTimeout = 30 * time.Second
 
 // acting does not require REDIS_URL, as checkActing decides that.

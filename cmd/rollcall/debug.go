@@ -160,7 +160,7 @@ func (f *fleet) redactor() func(text []byte) []byte {
 	}
 }
 
-// leastID: shorter ids identify nobody, and are parts of words.
+// leastID is the shortest id hidden: shorter ones identify nobody, and are parts of words.
 const leastID = 6
 
 type archive struct {
@@ -199,7 +199,7 @@ func (a *archive) failed(name string, err error) {
 	}
 }
 
-// write's file must not exist.
+// write writes to a file that must not exist.
 func (a *archive) write(to string, stdout io.Writer) (err error) {
 	w := stdout
 	if to != "-" {

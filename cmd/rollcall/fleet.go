@@ -18,7 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// controlDeadline is of a client that is required but unused here.
+// controlDeadline is for a client that is required but unused here.
 const controlDeadline = time.Second
 
 type fleet struct {

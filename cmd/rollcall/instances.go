@@ -89,7 +89,7 @@ func fitting(rows [][]string, width, least int) [][]string {
 	return fitted
 }
 
-// widthOf is 0 without a terminal.
+// widthOf returns 0 without a terminal.
 func widthOf(w io.Writer) int {
 	if file, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil {

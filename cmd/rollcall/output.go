@@ -51,7 +51,7 @@ func rfc3339(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// moment is absolute, or how long ago.
+// moment is a time, or how long ago it was.
 type moment struct {
 	at  time.Time
 	ago time.Duration
@@ -70,7 +70,7 @@ func (m *moment) parse(v string) (err error) {
 
 func (m moment) given() bool { return m.ago > 0 || !m.at.IsZero() }
 
-// before is zero if none was given.
+// before returns zero if none was given.
 func (m moment) before(now time.Time) time.Time {
 	if m.ago > 0 {
 		return now.Add(-m.ago)

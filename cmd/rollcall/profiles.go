@@ -11,7 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 )
 
-// The file of the fleets, and one of them.
+// These name the file of the fleets, and one of them.
 const fleetsVariable, fleetVariable = "ROLLCALL_FLEETS", "ROLLCALL_FLEET"
 
 // inFleets may be set in the file.

@@ -63,7 +63,7 @@ func request(ctx context.Context, method, address, token string, to any) (status
 	return status, nil
 }
 
-// hostOf is without a password.
+// hostOf leaves a password out.
 func hostOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

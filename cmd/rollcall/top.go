@@ -19,10 +19,10 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// sizeEvery: not every system has a signal for a terminal's changes.
+// sizeEvery is needed because not every system has a signal for a new size.
 const sizeEvery = 200 * time.Millisecond
 
-// lookTimeout: a server of a Redis Cluster that hangs takes several seconds.
+// lookTimeout leaves several seconds for a server of a Redis Cluster that hangs.
 const lookTimeout = 2 * replicaTimeout
 
 func top() *cli.Command {
@@ -101,7 +101,7 @@ func (s *screen) show(
 	}
 }
 
-// askWithin: a Redis that hangs must not freeze the screen.
+// askWithin keeps a Redis that hangs from freezing the screen.
 func askWithin(
 	ctx context.Context, ask func(context.Context) (inspect.Status, error),
 ) (inspect.Status, error) {
@@ -151,7 +151,7 @@ func (s *screen) draw(status inspect.Status, failed error, width, height int) er
 	return err
 }
 
-// page's last line counts what does not fit, or has the error.
+// The last line of page counts what does not fit, or has the error.
 func page(s inspect.Status, failed error, width, height int) ([]string, error) {
 	rank := func(in inspect.Instance) int {
 		switch {

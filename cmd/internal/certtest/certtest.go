@@ -42,8 +42,8 @@ func made(t *testing.T, name string, by *Authority) *Authority {
 	return a
 }
 
-// Device makes a certificate that names a device as its common name, for an hour from now on,
-// unless change makes it another one. A NotAfter that it sets moves NotBefore, too.
+// Device returns a certificate with a device as its common name, for an hour from now on, unless
+// change makes it another one. A NotAfter that it sets moves NotBefore, too.
 func (a *Authority) Device(t *testing.T, imei string, change ...func(*x509.Certificate)) *tls.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
@@ -56,17 +56,17 @@ func (a *Authority) Device(t *testing.T, imei string, change ...func(*x509.Certi
 	return &tls.Certificate{Certificate: [][]byte{a.sign(t, template, key).Raw}, PrivateKey: key}
 }
 
-// Itself is the Authority's certificate for a peer to show.
+// Itself returns the Authority's certificate for a peer to show.
 func (a *Authority) Itself() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{a.Cert.Raw}, PrivateKey: a.key}
 }
 
-// PEM is the Authority's certificate.
+// PEM returns the Authority's certificate.
 func (a *Authority) PEM() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Cert.Raw}))
 }
 
-// Pool has these authorities.
+// Pool returns the certificates of these authorities.
 func Pool(all ...*Authority) *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, a := range all {

@@ -18,7 +18,7 @@ const (
 	// A leader's description has its passes' outcomes.
 	aboutEvery, aboutLeader = 30 * time.Second, 10 * time.Second
 	aboutTTL                = 5 * time.Minute
-	// longPass is after how long a pass' progress is published, once in aboutLook at most.
+	// After a longPass a pass' progress is published, once in aboutLook at most.
 	longPass, aboutLook = time.Second, time.Second
 	aboutCall           = stopTimeout / 2 // it must not hold up a stop
 )

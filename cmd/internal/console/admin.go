@@ -19,7 +19,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// action's do gets parameters that are all known. Each may be given "who" asks, for the log.
+// do gets known parameters only. Each action also takes "who" asks, for the log.
 type action struct {
 	known []string
 	do    func(ctx context.Context, p url.Values) (any, error)
@@ -75,7 +75,7 @@ func (s *HTTP) admin(a action) http.Handler {
 	})
 }
 
-// admitted has answered a request without the token.
+// admitted answers a request without the token itself.
 func (s *HTTP) admitted(w http.ResponseWriter, r *http.Request, wanted []string) bool {
 	given := r.Header.Values("Authorization")
 	looked, right := true, false
@@ -202,7 +202,7 @@ func params(w http.ResponseWriter, r *http.Request, known []string) (url.Values,
 	return r.Form, nil
 }
 
-// addJSON adds a member twice that occurs twice.
+// addJSON adds repeated members as often as they occur.
 func addJSON(to url.Values, body io.Reader) error {
 	var tokens []json.Token
 	d := json.NewDecoder(body)

@@ -22,7 +22,7 @@ const (
 	findCall, whyCall = 5 * time.Second, 15 * time.Second
 	// mostWhys includes the keys that wait.
 	mostWhys = 32
-	// longestKey is an id's in the registry.
+	// longestKey is that of an id in the registry.
 	longestKey = 1024
 )
 

@@ -16,7 +16,7 @@ import (
 
 const (
 	mostViewers = 100
-	// slowViewer is for reading a message.
+	// slowViewer is how long a viewer may take to read a message.
 	slowViewer = 5 * time.Second
 	aliveEvery = 15 * time.Second
 	// viewerRetry is how soon a viewer returns after its stream has ended.

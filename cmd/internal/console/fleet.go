@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// fleetEvery is between two readings, however many clients ask.
+	// fleetEvery is the time between two readings, however many clients ask.
 	fleetEvery = time.Second
 	fleetCall  = 5 * time.Second
 	// minutesEvery readings share one of the minutes.
@@ -28,7 +28,7 @@ const (
 // fleetStatus is GET /api/v1/fleet, and a viewer's first message.
 type fleetStatus struct {
 	inspect.Status
-	Replica self `json:"replica"` // that answers
+	Replica self `json:"replica"` // the one that answers
 	// Whole means that Instances is complete. Otherwise it has the changed ones, and Gone the
 	// vanished.
 	Whole bool     `json:"whole"`
@@ -90,7 +90,7 @@ func newFleet(r *inspect.Reader, client redis.UniversalClient, who func() self) 
 	return f
 }
 
-// now's reading is at most fleetEvery old. The error is ctx'.
+// now returns a reading that is at most fleetEvery old. The error is ctx'.
 func (f *fleet) now(ctx context.Context) (*reading, error) {
 	n := 0
 	if r := f.last.Load(); r != nil {

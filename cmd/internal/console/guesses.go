@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// guessPause is between two checks of an address' wrong tokens.
+	// guessPause passes between two checks of an address' wrong tokens.
 	guessPause = time.Second
 	// guessesInAll is how many wrong tokens are checked in a guessPause, over all addresses that
 	// have not shown the right one lately. One address alone must not keep the others out.
 	guessesInAll = 10
-	// guessQuiet is after which a wrong token is logged again.
+	// After guessQuiet a wrong token is logged again.
 	guessQuiet = time.Minute
-	// trustedFor is after the right token.
+	// trustedFor is how long the right token is remembered.
 	trustedFor  = time.Hour
 	mostTrusted = 100
 )
@@ -31,7 +31,7 @@ type guesses struct {
 	last    time.Time                  // of a refusal
 }
 
-// look does not check a peer's token after too many wrong ones.
+// look refuses to check a peer's token after too many wrong ones.
 func (g *guesses) look(remote string, now time.Time, isRight func() bool) (looked, right bool) {
 	g.mu.Lock() // also during the comparison: one by one
 	defer g.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// administered is the administrator's part of a [janitor.Janitor].
+// administered is a [janitor.Janitor].
 type administered interface {
 	Sweep(ctx context.Context, req janitor.Request) ([]janitor.Report, error)
 	Pause(ctx context.Context, p janitor.Pause) error
@@ -31,7 +31,7 @@ type administered interface {
 	Resign(ctx context.Context) error
 }
 
-// HTTPConfig has required fields unless noted otherwise.
+// HTTPConfig requires all fields unless noted otherwise.
 type HTTPConfig struct {
 	Addr string
 	// OperatorAddr serves everything except Routes, which then are at Addr alone. Empty: at Addr.
@@ -54,9 +54,9 @@ type HTTPConfig struct {
 	// Swept adds the program's results to a sweep's: it is called before, and the function that it
 	// returns after. nil: nothing is added.
 	Swept func() func() map[string]any
-	// Tokens are the administrator's at the time; none: those requests are off.
+	// Tokens returns the administrator's current tokens; none: those requests are off.
 	Tokens func() []string
-	// Hosts are further names of this server; "*" means any.
+	// Hosts are further names of this server; "*": any.
 	Hosts []string
 	// MaxConns bounds the open connections of each address; default 128. It is lowered to a quarter
 	// of the limit of open files.
@@ -89,7 +89,7 @@ type HTTPConfig struct {
 // JSON: {"error": "..."}; a replica that does not lead answers 409 and adds {"leader": "..."}.
 type HTTP struct {
 	cfg      HTTPConfig
-	fronts   []front // OPERATOR_ADDR's too, if it differs
+	fronts   []front // a second one for OPERATOR_ADDR, if it differs
 	operator http.Handler
 	template *template.Template
 	address  string // for others
@@ -111,7 +111,7 @@ const (
 	mostConns    = 128
 )
 
-// ListenHTTP opens the listeners, so that an address in use is known at once. Run answers.
+// ListenHTTP opens the listeners, so that an address in use is known at once. Run answers requests.
 func ListenHTTP(ctx context.Context, cfg HTTPConfig) (*HTTP, error) {
 	s := newHTTP(cfg)
 	if err := s.listen(ctx); err != nil {
@@ -176,7 +176,7 @@ func newHTTP(cfg HTTPConfig) *HTTP {
 
 func (*HTTP) healthz(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") }
 
-// readyz's reason may name servers.
+// The reason of readyz may name servers.
 func (s *HTTP) readyz(withReason bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		switch st := s.cfg.Status().common(); {

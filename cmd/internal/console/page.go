@@ -148,7 +148,7 @@ func (s *HTTP) rendered(name string, v any) ([]byte, error) {
 	return printable.HTML(body.Bytes()), nil
 }
 
-// verdict's class is good, warn or bad.
+// Class is good, warn or bad.
 type verdict struct{ Class, Text string }
 
 func outcome(o janitor.Outcome, reason string) verdict {
@@ -177,7 +177,7 @@ func leader(s Stated) verdict {
 	return verdict{"good", j.Leader + " leads"}
 }
 
-// unheard: in a large fleet, only three replicas listen.
+// In a large fleet, only three replicas listen.
 func unheard(w janitor.WitnessStatus) bool { return w.LastTick.IsZero() && w.Error == "" }
 
 func sweeping(j janitor.Status) verdict {
@@ -201,7 +201,7 @@ func sweeping(j janitor.Status) verdict {
 	return verdict{"good", "allowed: Redis has been listened to without a hold"}
 }
 
-// pause of a key written by hand has only its text, and perhaps an expiry.
+// A key written by hand has only its text, and perhaps an expiry.
 func pause(p *janitor.Pause) string {
 	if p.Who == "" {
 		return "paused: " + p.Why
@@ -237,7 +237,7 @@ func ago(now, t time.Time) string {
 
 func seconds(s float64) string { return span(time.Duration(s * float64(time.Second))) }
 
-// span has two units at most.
+// span uses two units at most.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Second:

@@ -30,7 +30,7 @@ const repository = "https://github.com/rollcall-redis/rollcall/blob/main/"
 // upwards matches links out of a page's folder.
 var upwards = regexp.MustCompile(`href="\.\./[^"#]*`)
 
-// headingIDs are GitHub's, since links in the pages rely on them.
+// headingIDs names headings as GitHub does: links in the pages rely on that.
 type headingIDs struct{}
 
 func (headingIDs) Generate(heading []byte, _ ast.NodeKind) []byte {

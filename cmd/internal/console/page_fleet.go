@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// problems are this replica's own.
+// problems returns this replica's own.
 func (s Status) problems() (found []inspect.Problem) {
 	if s.NotReady != "" {
 		found = append(found, inspect.Problem{Name: "not_ready", Level: inspect.Warning,
@@ -53,7 +53,7 @@ func unanswered(err error) inspect.Problem {
 	return p
 }
 
-// Title is for the browser's tab.
+// Title is the text of the browser's tab.
 func (v pageView) Title() string {
 	text := "well · "
 	switch {
@@ -65,7 +65,7 @@ func (v pageView) Title() string {
 	return text + v.Base.Instance + " · Rollcall"
 }
 
-// Names are the problems': a change is news for a person.
+// Names lists the problems: a change is news for a person.
 func (v pageView) Names() string {
 	var all []string
 	for _, p := range v.Problems {
@@ -90,7 +90,7 @@ func (v pageView) Verdict() verdict {
 	return verdict{class, fmt.Sprintf("%d things need a look", len(v.Problems))}
 }
 
-// Few leaves room beneath the instances.
+// Few reports whether there is room beneath the instances.
 func (v pageView) Few() bool { return v.Fleet == nil || len(v.Fleet.Instances) <= fewRows }
 
 const fewRows = 15
@@ -129,7 +129,7 @@ func (v pageView) ClassOf(p inspect.Problem) string {
 	return "warn"
 }
 
-// Acting is what the buttons can do here.
+// Acting describes what the buttons can do here.
 func (v pageView) Acting() string {
 	switch {
 	case v.Fleet == nil:
@@ -144,7 +144,7 @@ func (v pageView) Acting() string {
 	return "Pause and resume work here. Only the leader sweeps and resigns:"
 }
 
-// Elsewhere is another replica that leads.
+// Elsewhere returns another replica that leads.
 func (v pageView) Elsewhere() *replicaLink {
 	if v.Fleet == nil || v.Fleet.Leader == nil || v.Fleet.Leads(v.Base.Instance) != "" {
 		return nil
@@ -171,7 +171,7 @@ func sweepNames(s *inspect.Status) (names []string) {
 	return slices.Compact(names)
 }
 
-// term: people know one by its start.
+// People know a term by its start.
 type term struct {
 	Epoch uint64
 	Since string
@@ -232,7 +232,7 @@ func held(s inspect.Status) string {
 // replicaLink has no URL if the instance's address cannot be reached.
 type replicaLink struct{ Instance, URL string }
 
-// hostAndPort can be reached unless unspecified. Anybody may have written it into Redis.
+// An address comes from Redis, where anybody may have written it.
 var (
 	hostAndPort = regexp.MustCompile(`(?i)^(\[[0-9a-f:.]+\]|[\w.-]+):\d+$`)
 	unspecified = regexp.MustCompile(`^(\[::\]|0\.0\.0\.0):`)
@@ -266,10 +266,10 @@ type instanceList struct {
 	Button string
 }
 
-// mostRows is unless a viewer wants all.
+// mostRows are shown unless a viewer wants all.
 const mostRows = 50
 
-// List has the instances that the viewer wants.
+// List returns the instances that the viewer wants.
 func (v pageView) List() instanceList {
 	s := v.Fleet
 	var wanted []inspect.Instance
@@ -332,7 +332,7 @@ type instanceRow struct {
 	Link      replicaLink
 	Remarks   string
 	Devices   string
-	Share     float64 // in percent of the most devices of an instance
+	Share     float64 // in percent of the largest
 	Life      float64
 	Left      string
 	Beat      string
@@ -388,7 +388,7 @@ func beaten(now, at time.Time) string {
 	}
 }
 
-// coarse has one unit.
+// coarse uses one unit.
 func coarse(d time.Duration) string {
 	switch {
 	case d < time.Minute:

@@ -11,7 +11,7 @@ import (
 	"github.com/sourcegraph/conc"
 )
 
-// public has the program's own requests and health, apart from the operator's.
+// public serves the program's own requests and health, apart from the operator's.
 func (s *HTTP) public() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, handler := range s.cfg.Routes {
@@ -78,7 +78,7 @@ func (s *HTTP) server(handler http.Handler) *http.Server {
 // Addr is HTTP_ADDR as bound.
 func (s *HTTP) Addr() string { return s.fronts[0].ln.Addr().String() }
 
-// OperatorAddr is where status, page and admin are, as bound.
+// OperatorAddr is the address of status, page and admin, as bound.
 func (s *HTTP) OperatorAddr() string { return s.fronts[len(s.fronts)-1].ln.Addr().String() }
 
 // Close is for when Run has not begun.

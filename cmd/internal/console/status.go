@@ -16,10 +16,10 @@ type Status struct {
 	// Instance is this replica's id.
 	Instance string `json:"instance"`
 	Version  string `json:"version"`
-	// Started is the process' start.
+	// Started is when the process began.
 	Time    time.Time `json:"time"`
 	Started time.Time `json:"started"`
-	// NotReady is why not.
+	// NotReady is the reason if it is not.
 	Ready    bool   `json:"ready"`
 	NotReady string `json:"not_ready,omitempty"`
 	// HTTPAddr is the address that was asked, as bound.

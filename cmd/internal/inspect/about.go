@@ -20,7 +20,7 @@ type About struct {
 	Address  string `json:"address"`
 	Interval string `json:"interval"`
 	TTL      string `json:"ttl"`
-	// Registered is of this life.
+	// Registered counts this life's registrations.
 	Registered uint64 `json:"registered,omitempty"`
 	// Passes are a leader's last ones, UnderWay those that run for more than a second.
 	Passes   []janitor.Report   `json:"passes,omitempty"`

@@ -10,7 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Led reports whether a replica leads and has begun its term, in each partition, with a sentence.
+// Led reports whether a replica leads each partition and has begun its term, with a sentence.
 func (r *Reader) Led(ctx context.Context) (bool, string, error) {
 	return r.inEach(ctx, (*Reader).led, "each of %d partitions has a leader")
 }

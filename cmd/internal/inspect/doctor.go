@@ -84,7 +84,7 @@ var ofFleet = []check{
 // fails if the server does not answer: all else is a finding.
 func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) { return r.DoctorOf(ctx, 0) }
 
-// DoctorOf expects so many living replicas; 0: any number.
+// DoctorOf also checks the number of living replicas, unless expect is 0.
 func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 	if _, cluster := r.client.(*redis.ClusterClient); !cluster { // any node of one would be asked
 		if err := r.client.Ping(ctx).Err(); err != nil && !Refused(err) {

@@ -253,7 +253,7 @@ func checkDatabase(ctx context.Context, p *patient) (found, error) {
 	return fine("%d, and no other has keys of these names", c.Options().DB)
 }
 
-// divided is ingest's, in partitions.
+// divided is the layout of ingest in partitions.
 var divided = guard.Layout{Prefix: "{rollcall}:"}
 
 func (p *patient) beside(ctx context.Context) int {

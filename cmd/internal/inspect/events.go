@@ -8,7 +8,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
-// Event is one of a fleet's past.
+// Event is an event of a fleet's past.
 type Event struct {
 	timeline.Event
 	// Lasted is how long a hold, a pause or a silence lasted; "": so far, or unknown.

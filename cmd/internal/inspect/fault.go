@@ -24,8 +24,7 @@ type Fault struct {
 	Peer  string    `json:"peer"`
 }
 
-// fault's unknown ends a sentence if the key is on another server of a Redis Cluster, which does
-// not answer.
+// unknown ends a sentence if the key is on a server of a Redis Cluster that does not answer.
 func (r *Reader) fault(ctx context.Context, imei string) (f *Fault, unknown string, err error) {
 	within, cancel := ctx, context.CancelFunc(func() {})
 	if r.single {

@@ -16,20 +16,21 @@ import (
 	"github.com/rollcall-redis/rollcall/partition"
 )
 
-// Partitions is of a registry that has several.
+// Partitions describes a registry that has several.
 type Partitions struct {
 	Count   int     `json:"count"`
 	Leaders []Leads `json:"leaders"`
 	Unled   []int   `json:"unled,omitempty"`
-	// Unheard are observed by nobody.
+	// Unheard partitions are observed by nobody.
 	Unheard []int           `json:"unheard,omitempty"`
 	Holds   []PartitionHold `json:"holds,omitempty"` // by reason; a pause holds all
 	Worst   int             `json:"worst"`           // of Witness and Hold
 	Largest int             `json:"largest"`         // by entries
 	Most    int64           `json:"most_entries"`
-	// Looked is in how many the instances were read, if not in all. Devices are then unknown.
+	// Looked is the number of partitions in which instances were read, if not all. Devices are then
+	// unknown.
 	Looked int `json:"looked,omitempty"`
-	// Unread are on servers that do not answer. Nothing else counts them.
+	// Unread partitions are on servers that do not answer. Nothing else counts them.
 	Unread []int `json:"unread,omitempty"`
 
 	forever []int // lease never expires
@@ -37,14 +38,14 @@ type Partitions struct {
 	passes  map[string][]janitor.Report
 }
 
-// Leads is an instance's partitions.
+// Leads lists an instance's partitions.
 type Leads struct {
 	Instance   string `json:"instance"`
 	Address    string `json:"address,omitempty"` // of its HTTP server, if known
 	Partitions []int  `json:"partitions"`
 }
 
-// PartitionHold is a reason and the partitions that it holds.
+// PartitionHold lists the partitions held for a reason.
 type PartitionHold struct {
 	Reason     string    `json:"reason"`
 	Until      time.Time `json:"until,omitzero"` // the last one's end

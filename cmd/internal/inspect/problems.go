@@ -9,7 +9,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Problem is a fault, or worth knowing, with its remedy.
+// Problem is something wrong, or worth knowing, with its remedy.
 type Problem struct {
 	// Name is fixed while the problem lasts; the sentence may count down.
 	Name     string `json:"name"`
@@ -135,7 +135,7 @@ func (s Status) unfit() (wrong []Problem) {
 	return wrong
 }
 
-// inStatus need nothing but INFO.
+// inStatus are the checks that need nothing but INFO.
 var inStatus = []string{"version", "role", "policy", "memory"}
 
 const logLost = "The eviction log is lost: nobody can tell what was evicted before"

@@ -29,12 +29,12 @@ type Reader struct {
 	whole   atomic.Bool // this user may GET, but not GETRANGE
 }
 
-// New leaves the client to the caller.
+// New returns a Reader. The caller keeps the client.
 func New(client redis.UniversalClient, layout guard.Layout) *Reader {
 	return &Reader{client: client, keys: layout}
 }
 
-// Layout names the keys.
+// Layout returns the names of the keys.
 func (r *Reader) Layout() guard.Layout { return r.keys }
 
 // at is a client of the server with the fleet's keys, for commands without a key.
@@ -168,7 +168,7 @@ func bootTime(token string) (t time.Time) {
 
 const pageSize = 1000
 
-// mostRoster: only somebody else writes more instances to a roster.
+// mostRoster is exceeded only if somebody else writes the roster.
 const mostRoster = 2_000
 
 // mostNames bounds the bytes of ids. A replica's own has a few dozen.

@@ -35,9 +35,9 @@ type Status struct {
 	// first, Hold and Witness those of the worst (but Witness.Evicted is the sum), and Heard means
 	// that each is observed.
 	Partitions *Partitions `json:"partitions,omitempty"`
-	// Cut instances on rosters were not read.
+	// Cut is how many instances on rosters were not read.
 	Cut int64 `json:"cut,omitempty"`
-	// Losses are of the last ten minutes, the newest first.
+	// Losses happened within the last ten minutes, the newest first.
 	Losses []Loss `json:"lost_lately,omitempty"`
 	// Overwritten is set if the number of partitions in Redis is not the fleet's.
 	Overwritten *Problem `json:"-"`
@@ -48,7 +48,7 @@ type Status struct {
 	Unreadable []string `json:"unreadable,omitempty"`
 	// Unread servers of a Redis Cluster do not answer. The other fields lack their part.
 	Unread []Unread `json:"unread,omitempty"`
-	// Unanswered are replicas, each with its error.
+	// Unanswered lists replicas that did not answer, with the errors.
 	Unanswered []string `json:"unanswered,omitempty"`
 }
 
@@ -312,7 +312,7 @@ type sampled struct {
 
 const mostUnreadable = 20
 
-// mostInstanceID is the leader's.
+// mostInstanceID is the longest that a leader takes for one.
 const mostInstanceID = 256
 
 func judgeable(owner string) bool {
@@ -393,7 +393,7 @@ func (s Status) full() bool {
 	return !r.evicts() && (r.full() || !s.Heard && near)
 }
 
-// Full is a sentence if the memory is full.
+// Full returns a sentence if the memory is full.
 func (s Status) Full() string {
 	if !s.full() {
 		return ""
@@ -414,7 +414,7 @@ type Replica struct {
 	Passes                     []janitor.Report
 }
 
-// elsewhere is for a replica that answers by HTTP.
+// elsewhere is the remark on a replica that answers by HTTP.
 const elsewhere = "not in this Redis, or cut off from it"
 
 // Add adds a description.

@@ -18,7 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/keyless"
 )
 
-// reachTimeout is for one server of several.
+// reachTimeout bounds the question whether one server of several answers.
 const reachTimeout = 2 * time.Second
 
 // probeTimeout is for each of ten calls at most.
@@ -69,7 +69,7 @@ func (u Unread) Sentence() string {
 	return text
 }
 
-// reached has nothing but parts if there is a single one.
+// reached has parts alone if there is a single one.
 type reached struct {
 	parts  []*Reader
 	nows   []time.Time // by number; zero without an answer
@@ -156,7 +156,7 @@ func (f reached) lacking(id string, part *Reader) error {
 
 func (f reached) answers(part *Reader) bool { return slices.Contains(f.parts, part) }
 
-// Away has a sentence for each master of a Redis Cluster that does not answer.
+// Away returns a sentence for each master of a Redis Cluster that does not answer.
 func (r *Reader) Away(ctx context.Context) (away []string) {
 	c, ok := r.client.(*redis.ClusterClient)
 	if !ok {

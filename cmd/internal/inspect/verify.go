@@ -25,7 +25,7 @@ type Verification struct {
 	Owners            []OwnerCount `json:"owners"`
 }
 
-// OwnerCount is one owner's part.
+// OwnerCount has the counts of one owner.
 type OwnerCount struct {
 	Owner      string `json:"owner"`
 	Alive      bool   `json:"alive"`

@@ -43,7 +43,7 @@ type event struct {
 	told int
 }
 
-// Watch has read nothing yet.
+// Watch returns a Watch that has read nothing yet.
 func (r *Reader) Watch() *Watch {
 	w := &Watch{Reader: r, back: Hour, most: mostEvents}
 	w.forget()
@@ -125,10 +125,10 @@ func (w *Watch) aboutsSeldom(ctx context.Context, ids []string) (map[string]Abou
 	return w.known, nil
 }
 
-// Timeline is the last hour's, oldest first, as of the last Status.
+// Timeline returns the last hour's events, oldest first, as of the last Status.
 func (w *Watch) Timeline() []timeline.Event { return w.since(0) }
 
-// New is what the last Status found or changed.
+// New returns the events that the last Status found or changed.
 func (w *Watch) New() []timeline.Event { return w.since(w.reading) }
 
 func (w *Watch) since(reading int) (found []timeline.Event) {

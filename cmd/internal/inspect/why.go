@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// Found is where a device is.
+// Found is the location of a device.
 type Found struct {
 	ID    string `json:"id"`
 	Owner string `json:"owner"` // "": nobody
@@ -29,7 +29,7 @@ type Found struct {
 	Sentence string `json:"sentence"`
 }
 
-// Find finds a device's owner.
+// Find returns a device's owner, and whether it lives.
 func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	fleet := r
 	parts, err := r.parts(ctx)
@@ -123,9 +123,9 @@ type Why struct {
 	Hold     *Hold   `json:"hold"`
 	// Partition is nil if there is one.
 	Partition *int `json:"partition,omitempty"`
-	// Records that name it, newest first, have no items.
+	// Records are those that name it, newest first, without items.
 	Records []Record `json:"records"`
-	// Marks are of rules that find it an orphan and have not deleted it yet.
+	// Marks are from rules that find it an orphan and have not deleted it yet.
 	Marks []orphan.Mark `json:"marks,omitempty"`
 	// Bin is where a rule put it.
 	Bin *orphan.Binned `json:"bin,omitempty"`
@@ -233,7 +233,7 @@ func reach(oldest, now time.Time) string {
 	return "the log goes back to " + Ago(now.Sub(oldest))
 }
 
-// reconnected: by then the device may have come back and left again, without a trace in the log.
+// After reconnected the device may have come back and left again, without a trace in the log.
 const reconnected = time.Minute
 
 func evicted(rec Record, owner Heartbeat, now time.Time) string {
@@ -255,7 +255,7 @@ func evicted(rec Record, owner Heartbeat, now time.Time) string {
 	return text
 }
 
-// quickly: the leader checks indexed entries once a second.
+// The leader checks indexed entries once a second.
 const quickly = 2 * time.Second
 
 func (r *Reader) dying(

@@ -117,7 +117,7 @@ var holdMeaning = map[string]string{
 
 const longestPause = 64 << 10
 
-// pause is until it is resumed if left is 0. Any value written by hand is one too.
+// pause returns 0 for a pause until it is resumed. Any value written by hand is one too.
 func (r *Reader) pause(ctx context.Context) (*janitor.Pause, time.Duration, error) {
 	key := r.keys.Paused()
 	p := r.client.Pipeline()

@@ -44,7 +44,7 @@ func Start(
 	return p
 }
 
-// Addr is in the log line with this message.
+// Addr returns the address in the log line with this message.
 func (p *Program) Addr(message string) string { return process.Said(p.Log.String(), message, "addr") }
 
 // Serves waits for HTTP.
@@ -96,21 +96,21 @@ func (p *Program) Ask(token, method, path, body string) (resp *http.Response, an
 	return resp, string(raw)
 }
 
-// Post asks for an action.
+// Post asks for an action, without a body.
 func (p *Program) Post(path, token string) (code int, body string) {
 	p.T.Helper()
 	resp, body := p.Ask(token, http.MethodPost, path, "")
 	return resp.StatusCode, body
 }
 
-// Get has no token.
+// Get asks without a token.
 func (p *Program) Get(path string) (code int, body string) {
 	p.T.Helper()
 	resp, body := p.Ask("", http.MethodGet, path, "")
 	return resp.StatusCode, body
 }
 
-// Status is in the program's own type.
+// Status returns the program's own type.
 func Status[S any](p *Program) (s S) {
 	p.T.Helper()
 	code, body := p.Get("/api/v1/status")

@@ -37,11 +37,10 @@ const (
 	maxIMEI = 32
 	// maxLifetime bounds a command's expires, and is a queued one's default.
 	lifetime, maxLifetime = time.Minute, 24 * time.Hour
-	// responsesMost, approximately: 21 MB of usual answers (100 bytes), 170 MB of the longest
-	// (1,280 bytes), measured on Redis 7.0.
+	// responsesMost is 21 MB of usual answers (100 bytes), 170 MB of the longest (1,280 bytes),
+	// measured on Redis 7.0.
 	responsesMost = 100_000
-	// group and consumer are the same for every instance: a restarted one finds its pending
-	// entries.
+	// A restarted instance finds its pending entries under the same names.
 	group, consumer = "rollcall", "instance"
 )
 
@@ -159,7 +158,7 @@ func read(m redis.XMessage, queued bool) (entry, error) {
 	return e, nil
 }
 
-// validID's strings need no escaping in a key, a log line or JSON.
+// validID accepts what needs no escaping in a key, a log line or JSON.
 func validID(s string) bool {
 	hidden := func(r rune) bool { return r <= ' ' || r > '~' }
 	return s != "" && len(s) <= maxID && !strings.ContainsFunc(s, hidden)

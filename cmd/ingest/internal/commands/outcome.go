@@ -131,8 +131,7 @@ func (r *Reader) trySend(ctx, work context.Context, e entry) (_ Status, text str
 	return NotConnected, detail(err, gateway.ErrNotConnected), true
 }
 
-// answerMost: trackers document this limit for a whole frame, so only a device that violates it is
-// cut.
+// answerMost is what trackers document for a whole frame: only a device that violates it is cut.
 const answerMost = 1280
 
 func cut(answer []byte) string {

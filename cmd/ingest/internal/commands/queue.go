@@ -27,12 +27,12 @@ const (
 type waiting struct {
 	devices map[string][]entry // by IMEI, in the queue's order
 	count   int
-	look    chan struct{} // token: look at once
+	look    chan struct{} // holds a token: look at once
 
 	// followQueue's own; the Reader's mu guards the rest.
 	from    string // position for XRANGE
 	began   time.Time
-	skew    time.Duration   // Redis' clock is ahead of this one by
+	skew    time.Duration   // how far Redis' clock is ahead of this one
 	whole   bool            // read to its end once
 	overdue map[string]bool // entries sent long ago
 }

@@ -261,7 +261,7 @@ func (r *Reader) enqueue(ctx, work context.Context, e entry) (refused Status, te
 	return "", ""
 }
 
-// serve leaves a device's first command in the queue until it has its outcome.
+// serve keeps a device's first command in the queue until it has its outcome.
 func (r *Reader) serve(ctx, work context.Context, e entry) {
 	for more := true; more; {
 		status, text := r.send(ctx, work, e)
@@ -283,7 +283,7 @@ func (r *Reader) next(imei string) (e entry, more bool) {
 	return rest[0], true
 }
 
-// leave's failure leaves the empty stream to the sweep.
+// leave deletes an empty stream. If it fails, the sweep does.
 func (r *Reader) leave(work context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), time.Second)
 	defer cancel()

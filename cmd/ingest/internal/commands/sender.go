@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// lag is how long the registry may take to name a device's new instance; beat is between
-	// lookups.
+	// lag is how long the registry may take to name a device's new instance, which is looked up
+	// every beat.
 	lag, beat = 3 * time.Second, 100 * time.Millisecond
 	// A queued command may have been sent just before it expired, by an instance that died.
 	grace, queueGrace = 5 * time.Second, 4 * lifetime

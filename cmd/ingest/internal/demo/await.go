@@ -42,7 +42,7 @@ func (d *demo) await(ctx context.Context, what string, holds func(*state) bool) 
 	}
 }
 
-// sayHold reports a new hold of the leader's sweeping.
+// sayHold reports that the leader's sweeping is held anew.
 func (d *demo) sayHold(ctx context.Context, leader string) {
 	r := d.called(leader)
 	if r == nil {

@@ -47,7 +47,7 @@ type Config struct {
 	Pace Pace
 }
 
-// Pace is a demo's timings.
+// Pace has a demo's timings.
 type Pace struct {
 	Beat, TTL       time.Duration // HEARTBEAT_INTERVAL, HEARTBEAT_TTL
 	Interval, Lease time.Duration // JANITOR_INTERVAL, JANITOR_LEASE_TTL

@@ -80,7 +80,7 @@ func (d *demo) gather(ctx context.Context) error {
 	return err
 }
 
-// killLeader's balancer notices a little later.
+// killLeader lets the balancer notice a little later.
 func (d *demo) killLeader(ctx context.Context) error {
 	const says = "KILLED the leader %s: %d entries name it, and nobody is there"
 	return d.endLeader(ctx, says, d.pace.Lease/3, func(r *replica) error {

@@ -11,14 +11,13 @@ import (
 )
 
 const (
-	// manyUnidentified: a device sends its IMEI at once, so only an attack has more sockets
-	// without.
+	// manyUnidentified is for attacks: a device sends its IMEI at once.
 	manyUnidentified = 4096
 	// spared is how long an address' only such socket is safe: a slow radio needs a second or two
 	// for an IMEI and a first frame.
 	spared = 3 * time.Second
-	// manyRegistrations: without Redis each takes a second, so 100,000 devices get their answer
-	// within 25 s. They give up at 30.
+	// manyRegistrations take a second without Redis, so 100,000 devices get their answer within 25
+	// s. They give up at 30.
 	manyRegistrations = 4096
 	// reports is how many frames make a socket safe from being closed to make room.
 	reports = 3
@@ -53,7 +52,7 @@ type admission struct {
 
 	mu     sync.Mutex
 	crowds [proven]*crowd
-	ending int // have not ended though others have their places
+	ending int // not ended, though others have their places
 }
 
 func newAdmission(conns, unidentified, registrations int) *admission {

@@ -21,11 +21,11 @@ const Allowed = "devices:allowed"
 const (
 	// askAgain is the pause before the next query about a device with no known answer.
 	askTime, askAgain = time.Second, time.Second
-	// undecidedTime: the device gives up after 30 s.
+	// undecidedTime is short of the 30 s after which a device gives up.
 	undecidedTime = 25 * time.Second
 	// recheckTime is the time between two checks of the connected devices.
 	recheckTime = time.Minute
-	// askPage: Redis answers for this many devices within a millisecond.
+	// askPage takes Redis less than a millisecond.
 	askPage   = 1000
 	manyKnown = 100_000
 )
@@ -46,7 +46,7 @@ type authority struct {
 	set      string
 	asks     *streak.Streak
 	failures prometheus.Counter
-	known    map[string]struct{} // by Redis' last answer; only run's goroutine uses it
+	known    map[string]struct{} // by Redis' last answer; for run's goroutine
 	asked    chan struct{}       // holds a token while waiting is not empty
 
 	mu      sync.Mutex
@@ -122,7 +122,7 @@ func (a *authority) run(ctx context.Context, connected func() []string, expel fu
 	}
 }
 
-// answer asks Redis nothing more after a failure, so that remembered devices are served at once.
+// answer stops asking Redis after a failure, so that remembered devices are served at once.
 func (a *authority) answer(ctx context.Context) {
 	a.mu.Lock()
 	all := a.waiting

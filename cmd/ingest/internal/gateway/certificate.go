@@ -88,7 +88,7 @@ func (s *session) checkCertificate(imei string) error {
 	return err
 }
 
-// certificates would block during the TLS handshake: call it later.
+// certificates blocks during the TLS handshake: call it later.
 func (s *session) certificates() (certs []*x509.Certificate, asked bool) {
 	conn, overTLS := s.conn.(*tls.Conn)
 	if !overTLS || s.g.cfg.ClientCAs == nil {

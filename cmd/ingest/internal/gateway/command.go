@@ -292,7 +292,7 @@ func (s *session) takeCommand() *pendingCommand {
 	return o
 }
 
-// write's errors must end the socket: half a command makes everything after it unreadable.
+// After an error of write the socket must end: half a command makes everything after it unreadable.
 func (s *session) write(o *pendingCommand) error {
 	n, err := s.send(o.frame)
 	if err != nil && n == 0 {

@@ -21,7 +21,7 @@ const FaultsSuffix = ":faults"
 
 const (
 	faultBytes = 256
-	// faultsMost: some 9 MB.
+	// faultsMost are some 9 MB.
 	faultsMost = 10_000
 	// faultsAMinute bounds all devices' faults: any peer can invent devices.
 	faultsAMinute = 100
@@ -34,7 +34,7 @@ var faultLua string
 
 var faultScript = redis.NewScript(faultLua)
 
-// faultKinds: the index is the kind's bit in a note.
+// The index of a kind is its bit in a note.
 var faultKinds = []struct {
 	err  error
 	kind string

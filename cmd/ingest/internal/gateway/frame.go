@@ -16,7 +16,7 @@ const hasty = 3
 var errUnawaited = errors.New("gateway: frames come before the ones before them were acknowledged; " +
 	"the device loses what is under way when a connection ends")
 
-// handle's errors must close the socket.
+// handle requires the socket to be closed after an error.
 func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 	codec, outcome := frame.Codec.String(), "acknowledged"
 	if !frame.Codec.HasRecords() && !frame.Codec.IsCommand() {

@@ -115,7 +115,7 @@ type Gateway struct {
 	newest   map[string]*session // by IMEI
 }
 
-// New names the setting that is missing, negative or out of range in its error.
+// New returns an error that names the setting that is missing, negative or out of range.
 func New(cfg Config) (*Gateway, error) {
 	if cfg.Register == nil || cfg.Client == nil {
 		return nil, errors.New("gateway: Config needs Register and Client")

@@ -96,7 +96,8 @@ func (s *session) prepare() error {
 	return fmt.Errorf("%w: %w", errTLS, err)
 }
 
-// register's turn ends before the answer is sent: a device that does not read it delays no other.
+// register gives up its turn before the answer is sent: a device that does not read it delays no
+// other.
 func (s *session) register(ctx context.Context, imei string) error {
 	select {
 	case s.g.admission.slots <- struct{}{}:

@@ -16,9 +16,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// deadMost is tight: a dead letter may be 32 KiB of anything, from any peer that reaches the port.
-// 10,000 take 650 MB at the very most. A device's share of a stream is [shareMost], or a twentieth
-// if the stream is shorter.
+// deadMost is tight: a dead letter may be 32 KiB from any peer that reaches the port, and 10,000
+// take 650 MB at the very most. A device's share of a stream is [shareMost], or a twentieth if the
+// stream is shorter.
 const deadMost = 10_000
 
 // store writes frames on its own goroutines: decoding and go-redis need 8 KiB of stack, a goroutine
