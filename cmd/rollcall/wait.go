@@ -57,7 +57,7 @@ and deployments. Give one of --leader, --converged and --gone.`,
 			look := r.Led
 			switch {
 			case converged:
-				look = func(ctx context.Context) (bool, string, error) { return r.ConvergedTo(ctx, atLeast) }
+				look = func(ctx context.Context) (bool, string, error) { return r.Converged(ctx, atLeast) }
 			case gone != "":
 				look = func(ctx context.Context) (bool, string, error) { return r.Gone(ctx, gone) }
 			}

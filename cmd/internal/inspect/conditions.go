@@ -75,14 +75,10 @@ func (r *Reader) led(ctx context.Context) (bool, string, error) {
 }
 
 // Converged reports whether the registry is true and will stay so: a replica leads, nothing holds
-// deletes, and the owner of each entry lives. It reads the whole registry.
-func (r *Reader) Converged(ctx context.Context) (bool, string, error) {
-	return r.ConvergedTo(ctx, 0)
-}
-
-// ConvergedTo also requires so many entries, since a fleet that lost most of them has converged
-// too. The sentence has the evictions of the last hour.
-func (r *Reader) ConvergedTo(ctx context.Context, atLeast int) (bool, string, error) {
+// deletes, the owner of each entry lives, and there are atLeast entries, since a fleet that lost
+// most of them has converged too. The sentence has the evictions of the last hour. It reads the
+// whole registry.
+func (r *Reader) Converged(ctx context.Context, atLeast int) (bool, string, error) {
 	yes, sentence, err := r.inEach(ctx, (*Reader).converged,
 		"in each of %d partitions each entry names a living owner")
 	if err != nil || !yes {
