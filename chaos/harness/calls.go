@@ -69,14 +69,12 @@ func isResignation(r proxy.Request) bool {
 // IsLeaseCall matches redsync's calls.
 func IsLeaseCall(r proxy.Request) bool { return IsAcquire(r) || isRenewal(r) || isResignation(r) }
 
-// IsServed matches all but requests about the connection, which a server answers while it cannot
-// serve.
+// IsServed matches all but requests about the connection itself.
 func IsServed(r proxy.Request) bool {
 	return !slices.Contains([]string{"HELLO", "AUTH", "CLIENT", "SELECT", "PING", "QUIT", "RESET"}, r[0])
 }
 
-// known has redsync's scripts, the registry's, and those seen in full (of a replica built from
-// other texts).
+// known has redsync's scripts, the registry's, and those seen in full.
 var known = struct {
 	sync.Mutex
 	names map[string]string

@@ -23,8 +23,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// A scenario takes seconds. These cannot be shorter: a busy machine may not run a process for a
-// second or two, and a heartbeat that late must not count as a death.
+// These cannot be shorter: a busy machine may not run a process for a second or two, and a
+// heartbeat that late must not count as a death.
 const (
 	Interval        = 2 * time.Second
 	TTL             = 6 * time.Second
@@ -70,8 +70,7 @@ type Environment struct {
 	told     judge.Facts  // so far
 }
 
-// New starts a Redis. settings add to the replicas' usual ones. All random choices depend on seed
-// and stream.
+// New starts a Redis. settings add to the usual ones. Random choices depend on seed and stream.
 func New(
 	t *testing.T, binary string, seed, stream uint64, devices int, settings map[string]string,
 ) *Environment {
@@ -202,7 +201,7 @@ func (w *Environment) Stop(r *Replica) (cont func()) {
 	})
 }
 
-// Meddle changes Redis as an outsider might. The history marks it, so that nobody else is blamed.
+// Meddle changes Redis as an outsider might, marked so that nobody else is blamed.
 func (w *Environment) Meddle(what string, do func(p redis.Pipeliner)) {
 	w.T.Helper()
 	_, err := w.TxPipelined(w.T.Context(), func(p redis.Pipeliner) error {
@@ -267,8 +266,7 @@ func ProxiesOf(replicas []*Replica) (proxies []*Proxy) {
 	return proxies
 }
 
-// Plant writes entries of an owner without a process, as an older writer does; indexed adds index
-// and roster. It returns the IMEIs.
+// Plant writes entries as an older writer does; indexed adds index and roster.
 func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) {
 	w.T.Helper()
 	w.Planted(owner)
@@ -296,7 +294,7 @@ func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) 
 	return imeis
 }
 
-// Terminate asks a replica to end, and returns its exit status. Its devices move meanwhile.
+// Terminate asks a replica to end, and returns its exit status.
 func (w *Environment) Terminate(r *Replica) (status int) {
 	w.Gate.Lock()
 	w.Fleet.Losing(r)

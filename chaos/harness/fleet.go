@@ -82,8 +82,8 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	return err
 }
 
-// Send sends a record of device i. A closed socket has ended when it was last known to be open. One
-// without an answer is abandoned.
+// Send sends a record. A closed socket has ended when it was last known to be open, and one without
+// an answer is abandoned.
 func (d *Fleet) Send(ctx context.Context, i int) error {
 	begun := time.Now()
 	_, err := d.Fleet.Report(ctx, i, 1)

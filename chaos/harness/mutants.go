@@ -13,7 +13,7 @@ import (
 )
 
 // Mutant is the code without a protection, which the judge of a suite must notice in a row, or a
-// test of a package. It is laid over the files when the test is built (go test -overlay).
+// test of a package.
 type Mutant struct {
 	Name    string
 	What    string // is changed

@@ -106,8 +106,8 @@ func (w *Environment) Alive(also []string) []string {
 	return ids
 }
 
-// ClosedByTheRunning returns what replicas closed of their own accord. A fleet that closed the
-// sockets whose entries it lost would always end up at the truth.
+// ClosedByTheRunning returns what replicas closed by themselves: a fleet that closed all sockets
+// without entries would always end up at the truth.
 func (w *Environment) ClosedByTheRunning() (which []judge.Socket) {
 	lives := make(map[string]int)
 	for _, r := range w.All {

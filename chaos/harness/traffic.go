@@ -15,8 +15,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// traffic moves devices, and replicas notice their old sockets late. Every second device is silent
-// and stays, so that only its open socket proves that it lives.
+// traffic moves devices. Every second one is silent and stays, so that only its open socket proves
+// that it lives.
 type traffic struct {
 	cancel context.CancelFunc
 	blind  func() // the observer's end

@@ -73,8 +73,7 @@ func (c *c2) before(m *moment) {
 				imei, owner, m.now.Sub(beat))
 			continue
 		}
-		// An owner beats unless something prevents it: silence without a cause is as much a fault
-		// as a janitor that sweeps too early.
+		// Silence without a cause is as much a fault as a janitor that sweeps too early.
 		interval, _ := m.facts.heartbeat(owner)
 		if beat, ok := c.beat[owner]; ok && m.late.of(owner).within(beat.Add(-interval), m.now) == 0 {
 			m.violation("C2", "entry %s gone: its socket at %s is open, which has not refreshed for %s, "+
@@ -218,8 +217,7 @@ func (m *moment) asserts(instance string) bool {
 	})
 }
 
-// takes judges a removal by anybody but a janitor: the index that it touches identifies the
-// remover.
+// takes judges removals by anybody but a janitor: the index touched identifies the remover.
 func (c *c3) takes(m *moment, imei string) {
 	owner := m.owner(imei)
 	if owner == "" {
@@ -263,8 +261,8 @@ func (c *c3) takes(m *moment, imei string) {
 		imei, owner)
 }
 
-// killed returns when an instance was killed, once nothing it sent can land any more, unless
-// somebody has beaten under its id since.
+// killed returns when an instance was killed, if nothing it sent can land any more and nobody has
+// beaten under its id since.
 func (c *c3) killed(m *moment, instance string) (at time.Time) {
 	for i := range m.facts.Deaths {
 		d := &m.facts.Deaths[i]

@@ -95,8 +95,8 @@ func (c *c6) end(m *moment) {
 		by := idle.putOff(d.At, f.LeaseTTL+f.leaseRetry()+f.Slack)
 		if d.How == Released {
 			by = idle.putOff(d.At, 100*time.Millisecond+f.Slack)
-			// On a busy machine that bound is not below the lease's end, so the delete itself has to show
-			// that the lease was released.
+			// On a busy machine that bound is not below the lease's end: the delete itself has to
+			// show the release.
 			i := slices.IndexFunc(c.ends, func(e leaseEnd) bool {
 				return e.instance == d.Instance && !e.at.Before(d.At)
 			})
@@ -161,7 +161,6 @@ func (d *deceased) since(death *Death, slack time.Duration) (last, back time.Tim
 	return last, time.Time{}
 }
 
-// cleanAfter returns when the last entry disappeared before the return, and whether there were any.
 func (d *deceased) cleanAfter(death, back time.Time) (clean time.Time, had bool) {
 	for _, p := range d.held {
 		if !p.until.IsZero() && !p.until.After(death) || !back.IsZero() && !p.from.Before(back) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Settled checks C7 after a run's last fault, if the facts have the truth.
+// Settled checks C7, if the facts have the truth.
 func (v *Verdict) Settled() (found []Violation) {
 	l, live, alive := v.facts.Layout, v.facts.Truth, v.facts.Alive
 	if live == nil {

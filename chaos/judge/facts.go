@@ -12,13 +12,12 @@ type Facts struct {
 	HeartbeatInterval, HeartbeatTTL, LeaseTTL, JanitorInterval time.Duration
 	// Settings are of instances with longer heartbeat times.
 	Settings []Setting `json:",omitempty"`
-	// Restarts are of the server's counters: it was restarted, another was promoted, or its
-	// statistics were reset.
+	// Restarts lose the server's counters: a restart, a promotion, a reset of its statistics.
 	Restarts []Outage `json:",omitempty"`
 	// Sockets are in any order.
 	Sockets []Socket
-	// Planted are owners whose entries the scenario wrote as an older writer would: plainly,
-	// without a heartbeat.
+	// Planted are owners without a heartbeat, whose entries the scenario wrote as an older writer
+	// would.
 	Planted   map[string]bool `json:",omitempty"`
 	Unindexed bool            `json:",omitempty"`
 	// Outages are when an instance did not run or could not reach Redis. Messages sent before may
@@ -43,7 +42,7 @@ type Facts struct {
 	Alive []string
 }
 
-// gap is the longest that anyone in the fleet allows between ticks.
+// gap is the longest that anyone allows between ticks.
 func (f *Facts) gap() time.Duration {
 	gap := (f.HeartbeatTTL - f.HeartbeatInterval) / 2
 	for _, s := range f.Settings {
@@ -54,7 +53,6 @@ func (f *Facts) gap() time.Duration {
 
 func graceOf(ttl time.Duration) time.Duration { return ttl + 2*time.Second }
 
-// grace is by all recent settings at that time.
 func (f *Facts) grace(at time.Time) time.Duration { return f.largest(at, 1) }
 
 // graceAtMost is longer: the witness may remember settings for longer than it must.
@@ -72,7 +70,6 @@ func (f *Facts) largest(at time.Time, ago int) time.Duration {
 	return longest
 }
 
-// heartbeat returns the longest that an instance was ever set to.
 func (f *Facts) heartbeat(instance string) (interval, ttl time.Duration) {
 	interval, ttl = f.HeartbeatInterval, f.HeartbeatTTL
 	for _, s := range f.Settings {
@@ -89,10 +86,9 @@ func (f *Facts) outbound(instance string) string {
 func (f *Facts) queue() string     { return f.Layout.Prefix + "commands:queue" }
 func (f *Facts) responses() string { return f.Layout.Prefix + "commands:responses" }
 
-// leaseRetry is how late a waiter asks for a lease that has ended.
 func (f *Facts) leaseRetry() time.Duration { return f.LeaseTTL * 6 / 25 }
 
-// Socket is known to its device, whose clock is the server's: both run on one machine.
+// Socket has times of its device, whose clock is the server's.
 type Socket struct {
 	IMEI, Instance string
 	// Asked is when the device began to connect; nothing of this socket can be older. Zero: unknown.
@@ -118,7 +114,7 @@ type Setting struct {
 	From, Until time.Time
 }
 
-// Execution has the command's text, which is its id, and so is the end of the answer.
+// Execution has the command's text, its id, which also ends the answer.
 type Execution struct{ IMEI, Command string }
 
 // Outage has a zero Until if it has not ended.

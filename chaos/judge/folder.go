@@ -17,7 +17,7 @@ const (
 	partPrefix = "part-"
 )
 
-// Save stores a run's facts, and copies the parts of its history, which may still be growing.
+// Save stores a run's facts and history, which may still be growing.
 func Save(dir string, f Facts, parts ...string) error {
 	text, err := json.MarshalIndent(f, "", "\t")
 	if err == nil {

@@ -23,7 +23,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s at %s, part %d, byte %d: %s", v.Check, clock(v.At), v.Part+1, v.Offset, v.What)
 }
 
-// moment is a command in an event, with the state just before.
+// moment has the state just before a command.
 type moment struct {
 	facts   *Facts
 	late    *late
@@ -74,7 +74,7 @@ func (m *moment) answers() bool {
 }
 
 // succeeds returns the entries that the command overwrites in a step in which its owner listened:
-// that is how an owner takes over entries of the dead; no other owner script listens.
+// that is how owners succeed the dead.
 func (m *moment) succeeds() (taken []change) {
 	if m.record != nil || m.command[0] != "HSET" || m.key() != m.facts.Layout.Registry() || !m.witnesses("last") {
 		return nil
@@ -167,7 +167,6 @@ func (m *moment) noteChange(imei, to string) {
 	}
 }
 
-// noteLife compares a new life's entries with the last one's.
 func (m *moment) noteLife(last map[string]string) {
 	for imei, from := range last {
 		if to := m.owner(imei); to != from {

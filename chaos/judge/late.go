@@ -40,7 +40,6 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// within returns how much of that time they cover.
 func (m outages) within(from, until time.Time) (d time.Duration) {
 	for _, o := range m {
 		end := o.Until

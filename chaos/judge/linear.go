@@ -60,7 +60,6 @@ func (c *c8) add(imei string, input any, output string, from, until time.Time) {
 	c.seen[imei] = append(ops, op)
 }
 
-// since: all times before the first look-up are one, and so are all that never end.
 func (c *c8) since(t time.Time) int64 {
 	if t.Unix() >= 1<<40 {
 		return math.MaxInt64
@@ -95,7 +94,6 @@ func (c *c8) end(m *moment) {
 	}
 }
 
-// explain names the first observation that no order can explain, if one suffices.
 func (c *c8) explain(
 	imei string, ops []porcupine.Operation, result porcupine.CheckResult,
 ) (at time.Time, what string) {

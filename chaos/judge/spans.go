@@ -8,8 +8,7 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// Span bounds an event's time: few events carry theirs, the others happened between their
-// neighbours.
+// Span bounds an event's time: see the package comment.
 type Span struct{ From, Until time.Time }
 
 // Spans returns each event's.

@@ -40,8 +40,7 @@ func (a About) replica(id string) Replica {
 	return p
 }
 
-// settings prefers a live replica's description to its heartbeat, which is less exact on a slow
-// network; 0: unknown.
+// settings prefers a description to a heartbeat, which is less exact on a slow network; 0: unknown.
 func (h Heartbeat) settings(now time.Time, a About) (ttl, interval time.Duration) {
 	ttl = h.ttl(now)
 	if !h.Alive || ttl <= 0 || !a.of(h) {

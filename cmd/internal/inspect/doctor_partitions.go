@@ -17,7 +17,7 @@ var ofPartitions = []check{
 	{"partitions", checkPartitions}, {"masters", checkMasters}, {"size", checkSize},
 }
 
-// askEach returns the worst finding with its partitions. A check that cannot decide is a warning.
+// askEach returns the worst finding. A check that cannot decide is a warning.
 func askEach(ctx context.Context, c check, patients []*patient) found {
 	one := func(p *patient) found {
 		f, err := c.ask(ctx, p)

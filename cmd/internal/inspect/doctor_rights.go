@@ -11,7 +11,6 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// neededRights has a command for each right that lease, guard, registry and janitor use.
 func neededRights(keys guard.Layout) [][]string {
 	var (
 		entry, beat  = keys.Registry(), keys.Heartbeat("x")

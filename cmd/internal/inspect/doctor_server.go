@@ -214,8 +214,7 @@ func checkClock(ctx context.Context, p *patient) (found, error) {
 	return fine("it differs by less than %s from this machine's", Short(clockWarn+took))
 }
 
-// checkDatabase looks into the server's other databases: replicas that write there form another
-// fleet.
+// Replicas that write to another database form another fleet.
 func checkDatabase(ctx context.Context, p *patient) (found, error) {
 	c, ok := p.client.(*redis.Client)
 	if !ok {

@@ -142,7 +142,6 @@ var mirrorKeys = []struct{ prefix, is string }{
 	{"availability:", "a note that is recreated automatically"},
 }
 
-// mirrored describes a key of availability's mirror, or a mitra there, or returns "".
 func (r *Reader) mirrored(ctx context.Context, id string, now time.Time) (string, error) {
 	for _, k := range mirrorKeys {
 		if !strings.HasPrefix(id, r.keys.Prefix+k.prefix) {

@@ -105,7 +105,7 @@ func (r *Reader) newest(ctx context.Context, from string, size int, now time.Tim
 	}
 }
 
-// newest merges the logs, from these ids backwards; nil: from the end.
+// newest merges logs, from these ids backwards; nil: the end.
 func newest(ctx context.Context, parts []*Reader, from []string, now time.Time) iter.Seq2[Record, error] {
 	if len(parts) == 1 {
 		return parts[0].newest(ctx, "+", logPage, now)

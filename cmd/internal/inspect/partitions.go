@@ -197,7 +197,6 @@ func (r *Reader) overwritten(parts int) *Problem {
 		"a-key-that-somebody-overwrote"}
 }
 
-// count is bounded on a Redis Cluster: others may answer if this server does not.
 func (r *Reader) count(ctx context.Context) (int, error) {
 	if _, ok := r.client.(*redis.ClusterClient); ok {
 		var cancel context.CancelFunc

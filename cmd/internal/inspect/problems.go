@@ -135,7 +135,7 @@ func (s Status) unfit() (wrong []Problem) {
 	return wrong
 }
 
-// inStatus are the checks that need nothing but INFO.
+// inStatus checks need nothing but INFO.
 var inStatus = []string{"version", "role", "policy", "memory"}
 
 const logLost = "The eviction log is lost: nobody can tell what was evicted before"

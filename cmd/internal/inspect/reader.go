@@ -58,7 +58,7 @@ func (r *Reader) now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// nowSoon is bounded: other partitions may answer although this one does not.
+// Other partitions may answer although this one does not.
 func (r *Reader) nowSoon(ctx context.Context) (time.Time, error) {
 	if r.single {
 		var cancel context.CancelFunc

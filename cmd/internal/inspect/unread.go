@@ -141,7 +141,6 @@ func (f reached) err() error {
 	return &UnreadError{Servers: f.unread}
 }
 
-// unreadOf names the servers that do not answer, if one has the id's partition.
 func (r *Reader) unreadOf(ctx context.Context, id string, part *Reader, parts []*Reader, err error) error {
 	to, unknown := r.reach(ctx, parts)
 	if unknown != nil || to.answers(part) {

@@ -258,10 +258,9 @@ func (w *Watch) recorded(rec Record, now time.Time) {
 	w.add(e, now)
 }
 
-// oneEviction bounds the merging of one owner's batches in one term.
 const oneEviction = 5 * time.Minute
 
-// happened adds an event, unless another leader has reported it already.
+// Another leader may have reported an event already.
 func (w *Watch) happened(e timeline.Event, now time.Time) {
 	known, several := false, len(w.survey.parts) > 1
 	for _, o := range slices.Backward(w.events) {

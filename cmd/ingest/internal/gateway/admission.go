@@ -13,8 +13,7 @@ import (
 const (
 	// manyUnidentified is for attacks: a device sends its IMEI at once.
 	manyUnidentified = 4096
-	// spared is how long an address' only such socket is safe: a slow radio needs a second or two
-	// for an IMEI and a first frame.
+	// spared is how long an address' only such socket is safe: a slow radio needs a second or two.
 	spared = 3 * time.Second
 	// manyRegistrations take a second without Redis, so 100,000 devices get their answer within 25
 	// s. They give up at 30.
@@ -125,8 +124,7 @@ func (a *admission) wait(ctx context.Context) {
 	}
 }
 
-// take takes a slot, if need be that of the socket that deserves its slot least. It returns false
-// when ctx has ended.
+// take takes a slot, if need be the least deserving socket's. It returns false when ctx has ended.
 func (a *admission) take(ctx context.Context, slots chan struct{}) bool {
 	for {
 		select {
@@ -152,8 +150,7 @@ func (a *admission) take(ctx context.Context, slots chan struct{}) bool {
 	}
 }
 
-// vacate passes a closed socket's slot on, unless the socket has ended or too many others are still
-// ending.
+// vacate passes a closed socket's slot on, unless it has ended or too many others are ending.
 func (a *admission) vacate(s *session) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -175,8 +172,7 @@ func (a *admission) ended(s *session, slots chan struct{}) {
 	<-slots
 }
 
-// least returns the socket that deserves its place least, or how long to wait until one may be
-// closed.
+// least returns the least deserving socket, or how long to wait for one.
 func (a *admission) least(from, to standing) (_ *session, left time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

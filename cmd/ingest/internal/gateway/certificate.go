@@ -102,8 +102,6 @@ func (s *session) vouched() bool {
 	return !asked || verifyDevice(certs, s.g.clientCAs()) == nil
 }
 
-// recheckCertificates closes, within a second, the sockets of devices that have lost their
-// authority.
 func (g *Gateway) recheckCertificates(ctx context.Context) {
 	last := g.clientCAs()
 	for wait.For(ctx, certificateAge) {

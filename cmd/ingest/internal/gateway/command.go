@@ -13,8 +13,7 @@ import (
 var (
 	// ErrNotConnected means that nothing was written to the device.
 	ErrNotConnected = errors.New("gateway: not connected")
-	// ErrUnanswered means that the socket ended or time ran out after the command was written. The
-	// device may have executed it.
+	// ErrUnanswered means that the command was written, and the device may have executed it.
 	ErrUnanswered = errors.New("gateway: no answer")
 	// ErrWrongDevice means that another device than the one addressed is at the socket. It has not
 	// executed the command.
@@ -102,7 +101,6 @@ func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 	return s.exchange(ctx, o)
 }
 
-// place waits until a command may be written to its device's newest socket.
 func (g *Gateway) place(ctx context.Context, c Command) (*session, *pendingCommand, error) {
 	for {
 		o, err := newPendingCommand(c)
@@ -185,7 +183,6 @@ func (s *session) acceptCommands() {
 	s.commands.accepted = true
 }
 
-// awaitTurn returns the cause if ctx ends.
 func (s *session) awaitTurn(ctx context.Context, o *pendingCommand) (ended bool, err error) {
 	select { // ignores ctx: Redis' clock decides whether time is left
 	case <-o.ready:

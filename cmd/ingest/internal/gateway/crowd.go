@@ -13,7 +13,7 @@ type crowd struct {
 	heap groups
 }
 
-// group holds an address' sockets in the order in which they reached this standing.
+// group has an address' sockets in the order in which they reached this standing.
 type group struct {
 	from    netip.Prefix
 	members *list.List // of *session

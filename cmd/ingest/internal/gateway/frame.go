@@ -9,7 +9,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// hasty is how many consecutive early frames show that a device does not wait for acknowledgements.
+// hasty consecutive early frames show that a device does not wait for acknowledgements.
 const hasty = 3
 
 // errUnawaited is the fault of a device that takes a frame for delivered once TCP has it.

@@ -82,7 +82,7 @@ type Config struct {
 	// seconds after it began, or when Client is closed.
 	Drain time.Duration
 	// ClientCAs, if not nil, returns the authorities for device certificates, the same pool until
-	// it changes. A certificate must have the IMEI as common name or DNS name.
+	// it changes. A certificate has the IMEI as common name or DNS name.
 	ClientCAs func() *x509.CertPool
 	// StartSpan, if not nil, is called for each registration: see janitor.Config. No attribute names
 	// the device.
@@ -203,7 +203,6 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	return context.Cause(accepting)
 }
 
-// accept returns when ctx has ended or ln has failed for good.
 func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 	pause := wait.Between(5*time.Millisecond, time.Second)
 	accepts := streak.New(g.cfg.Logger, "cannot accept devices, trying again", "devices are accepted again")

@@ -62,7 +62,6 @@ func (s *session) greet(ctx context.Context) error {
 	return s.answer([]byte{teltonika.Accept})
 }
 
-// prepare completes the TLS handshake and checks the PROXY header.
 func (s *session) prepare() error {
 	conn := s.conn
 	encrypted, overTLS := conn.(*tls.Conn)

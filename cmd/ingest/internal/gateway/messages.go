@@ -170,7 +170,7 @@ func (q *messages) next(to *stream) []*message {
 	return waiting[:n:n]
 }
 
-// remove removes a stream's oldest n messages. With n = -1 it removes all, and the sender ends.
+// remove takes -1 for all; then the sender ends.
 func (q *messages) remove(to *stream, n int, lost bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -196,7 +196,7 @@ func (q *messages) remove(to *stream, n int, lost bool) {
 	}
 }
 
-// close stores waiting messages, within the given time, and loses the rest.
+// close loses what cannot be stored in time.
 func (q *messages) close(within time.Duration) {
 	timer := time.AfterFunc(within, q.abandon)
 	defer timer.Stop()

@@ -64,8 +64,7 @@ func (n *notes) talks(imei string) uint8 {
 	return 0
 }
 
-// letter returns a frame's dead letter, and the one to delete before another is added, if the
-// device has used up its share.
+// letter returns a frame's dead letter, and the one to delete if the device has used up its share.
 func (n *notes) letter(imei, frame string, share int) (entry, oldest string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

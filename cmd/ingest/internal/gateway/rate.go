@@ -22,7 +22,7 @@ type rate struct {
 // wait less than five seconds for its acknowledgement.
 var deviceRate = rate{record: time.Second / 200, octet: time.Second / (32 << 10), saved: 10 * time.Second}
 
-// charge returns the time up to which the socket has paid. If it is in the future, the frame waits.
+// charge returns the time up to which the socket has paid.
 func (r rate) charge(paid, now time.Time, records, octets int) time.Time {
 	if least := now.Add(-r.saved); paid.Before(least) {
 		paid = least

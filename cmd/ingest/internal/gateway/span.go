@@ -13,8 +13,7 @@ func (s *session) beginSpan(ctx context.Context) {
 	}
 }
 
-// greeted ends the registration's span once it has landed; if Redis is slow, that is after the
-// device's answer.
+// greeted ends the span once the registration has landed, maybe after the device's answer.
 func (s *session) greeted(work context.Context, err error) {
 	end := s.endSpan
 	if end == nil { // tracing is off, or no IMEI came

@@ -257,8 +257,7 @@ func (b *buffer) records(j job) error {
 	return nil
 }
 
-// fill sets the arguments to views into b.text. If it grows, earlier views keep the old array,
-// which no longer changes.
+// fill's views into b.text keep the old array if it grows.
 func (b *buffer) fill(rows []*row, j job) {
 	codec := b.batch.Codec.String()
 	buf := appendFrameID(b.text[:0], j.imei, j.frame.Body)
