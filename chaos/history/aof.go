@@ -77,7 +77,7 @@ func SetAside(dir, to string) error {
 	return os.Rename(filepath.Join(dir, appendOnlyDir), filepath.Join(to, appendOnlyDir))
 }
 
-// ErrRewritten means that a snapshot has replaced a file's beginning.
+// ErrRewritten means that a snapshot replaced the beginning.
 var ErrRewritten = errors.New("history: the append-only file was rewritten, its history is gone")
 
 // readFolder: the content of the first part, or an empty one in a second folder, begins a life.
@@ -224,7 +224,7 @@ func (p *parser) command() (Command, error) {
 	}
 }
 
-// bulk keeps each word once: a long history repeats the same ones over and over.
+// bulk keeps each word once: histories repeat them over and over.
 func (p *parser) bulk() (string, error) {
 	line, err := p.line()
 	if err != nil {

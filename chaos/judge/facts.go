@@ -58,7 +58,7 @@ func (f *Facts) grace(at time.Time) time.Duration { return f.largest(at, 1) }
 // graceAtMost is longer: the witness may remember settings for longer than it must.
 func (f *Facts) graceAtMost(at time.Time) time.Duration { return f.largest(at, 20) }
 
-// largest is of settings that ended less than ago of their grace periods before.
+// largest ignores settings that ended ago of their grace periods before, or more.
 func (f *Facts) largest(at time.Time, ago int) time.Duration {
 	longest := graceOf(f.HeartbeatTTL)
 	for _, s := range f.Settings {

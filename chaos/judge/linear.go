@@ -12,7 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// linearPatience is for one device.
+// linearPatience bounds the search for one device.
 const linearPatience = time.Minute
 
 // c8 knows the order of writes, but the time of each only within bounds. A look-up saw the entry at

@@ -45,14 +45,14 @@ var (
 	ErrPreamble  = errors.New("teltonika: no frame preamble")
 	// ErrTooLong: the declared length exceeds the cap.
 	ErrTooLong = errors.New("teltonika: frame too long")
-	// ErrTooShort: the declared length has no room for codec id and two counts.
+	// ErrTooShort: no room for codec id and two counts.
 	ErrTooShort = errors.New("teltonika: frame too short")
 	// ErrCRC: the length may be the broken part.
 	ErrCRC = errors.New("teltonika: wrong CRC")
-	// ErrCount: the counts before and after differ.
+	// ErrCount: counts before and after differ.
 	ErrCount        = errors.New("teltonika: counts differ")
 	ErrUnknownCodec = errors.New("teltonika: unknown codec")
-	// ErrMalformed: the counts agree, but the body is not filled exactly.
+	// ErrMalformed: the body is not filled exactly.
 	ErrMalformed = errors.New("teltonika: malformed body")
 	// ErrDatagram: neither a datagram nor the answer to one.
 	ErrDatagram = errors.New("teltonika: not a datagram")
@@ -60,7 +60,7 @@ var (
 	ErrEncode = errors.New("teltonika: cannot encode")
 )
 
-// layout is of a codec's IO section.
+// layout describes a codec's IO section.
 type layout struct {
 	wideIDs    bool // event and ids are u16, else u8
 	wideCounts bool // total and counts are u16, else u8
@@ -86,7 +86,7 @@ func (l layout) hasGroup(size int) bool {
 	return true
 }
 
-// openBody returns the announced count, 0 for an unknown codec, and the bytes between the counts.
+// openBody returns the announced count and the bytes between the counts.
 func openBody(body []byte, known func(Codec) bool) (c Codec, n int, data []byte, err error) {
 	if len(body) < minBody {
 		return 0, 0, nil, fmt.Errorf("%w: a body of %d bytes", ErrMalformed, len(body))
@@ -101,7 +101,7 @@ func openBody(body []byte, known func(Codec) bool) (c Codec, n int, data []byte,
 	return c, int(body[1]), body[2:last:last], nil
 }
 
-// crcTable is of the reflected polynomial 0xA001.
+// crcTable has the reflected polynomial 0xA001.
 var crcTable = func() (t [256]uint16) {
 	for i := range t {
 		crc := uint16(i)

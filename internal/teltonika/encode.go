@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// NewElements returns an IO section for encoding, or ErrEncode for an unknown Size, a Value or
-// Bytes that do not fit it, or more than 65,535 elements.
+// NewElements returns ErrEncode for an unknown Size, a Value or Bytes that do not fit it, or more
+// than 65,535 elements.
 func NewElements(list ...Element) (Elements, error) {
 	if len(list) > math.MaxUint16 {
 		return Elements{}, fmt.Errorf("%w: %d elements in a record", ErrEncode, len(list))
@@ -47,7 +47,6 @@ func AppendEnvelope(dst, body []byte) []byte {
 	return seal(append(dst, body...), start)
 }
 
-// seal completes the frame that begins at start.
 func seal(dst []byte, start int) []byte {
 	body := dst[start+header:]
 	binary.BigEndian.PutUint32(dst[start+4:], uint32(len(body)))
@@ -77,7 +76,7 @@ func AppendBody(dst []byte, c Codec, records ...Record) ([]byte, error) {
 	return append(out, byte(len(records))), nil
 }
 
-// AppendAck appends the server's answer to a frame: the number of records taken over.
+// AppendAck appends the answer to a frame: the number of records taken over.
 func AppendAck(dst []byte, records int) []byte {
 	return binary.BigEndian.AppendUint32(dst, uint32(records))
 }

@@ -55,8 +55,7 @@ func LuhnValid(imei string) bool {
 		if d < 0 || d > 9 {
 			return false
 		}
-		// From the right, every second digit counts double, and a two-digit double as the sum of
-		// its digits.
+		// From the right, every second digit counts double; of a two-digit double the sum counts.
 		if (len(imei)-i)%2 == 0 {
 			if d *= 2; d > 9 {
 				d -= 9

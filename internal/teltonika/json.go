@@ -59,7 +59,7 @@ func (s Elements) AppendWidths(dst []byte) []byte {
 	return closeObject(closeList(dst, width))
 }
 
-// closeList ends a width's list, in which a comma follows every id. Width 0: no list yet.
+// closeList takes width 0 if there is no list yet.
 func closeList(dst []byte, width byte) []byte {
 	if width == 0 {
 		return dst

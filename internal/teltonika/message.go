@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// MessageType may be any, for example from a serial port.
+// MessageType may be any.
 type MessageType byte
 
 // The vendor documents these.
@@ -26,8 +26,7 @@ type Message struct {
 	Text      []byte // as received: not trimmed, possibly binary
 }
 
-// Messages is a checked view of a frame's messages, valid as long as the body and decoded by
-// walking.
+// Messages is a checked view of a frame's messages, valid as long as the body.
 type Messages struct {
 	Codec Codec
 	wire  []byte // the messages, without the counts

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// DefaultMaxBody caps a declared length. Trackers document 1,280 bytes, but 255 records of
-	// codec 8E need at least 9,693, and serial data and cameras send more.
+	// DefaultMaxBody is above the 1,280 bytes that trackers document: 255 records of codec 8E need
+	// at least 9,693, and serial data and cameras send more.
 	DefaultMaxBody = 32 << 10
 
 	header   = 8          // preamble and length
@@ -25,7 +25,7 @@ const (
 	keepAlive = 0xFF
 )
 
-// Frame has verified length and CRC. Its slices are views, valid until the Reader's next call.
+// Frame is verified by length and CRC. Its slices are views, valid until the Reader's next call.
 type Frame struct {
 	Codec Codec
 	Count byte   // of records, to acknowledge, unverified; of messages if Codec.IsCommand
@@ -40,8 +40,7 @@ type Frame struct {
 // returns the same error. An error of the source is passed on, an end within a frame as
 // io.ErrUnexpectedEOF. It loses nothing: after a timeout the same call may be repeated.
 //
-// A device needs two deadlines: a long one until a frame begins, a short one until it is
-// complete.
+// A device needs two deadlines:
 //
 //	for {
 //		conn.SetReadDeadline(now.Add(idle))    // renewed by keep-alives, since Await returns after them
@@ -161,8 +160,8 @@ func (r *Reader) have(n int) error {
 	return nil
 }
 
-// makeRoom frees at least one byte. The buffer doubles only when one frame fills it: a declared
-// length costs nothing until its bytes arrive. An empty large buffer is released.
+// makeRoom doubles the buffer only when one frame fills it: a declared length costs nothing until
+// its bytes arrive. An empty large buffer is released.
 func (r *Reader) makeRoom() {
 	if r.lo == r.hi {
 		r.lo, r.hi = 0, 0

@@ -35,7 +35,7 @@ const SizeNX = 0
 // groupSizes is in wire order: see layout.hasGroup.
 var groupSizes = [...]int{1, 2, 4, 8, 16, SizeNX}
 
-// Elements is a checked view of an IO section, valid as long as the body and decoded by walking.
+// Elements is a checked view of an IO section, valid as long as the body.
 type Elements struct {
 	wire   []byte // the groups, without event and total
 	layout layout
@@ -97,7 +97,6 @@ func (s Elements) each(yield func(Element) bool) {
 	}
 }
 
-// measure returns an IO section's size and number of elements, or false if it does not fit in p.
 func (l layout) measure(p []byte) (used, elements int, ok bool) {
 	whole := len(p)
 	idWidth := 1

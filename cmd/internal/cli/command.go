@@ -63,7 +63,7 @@ type Command struct {
 	Inherited []Setting
 	// Prefixes are reserved: a variable with one that is not a setting is a fault.
 	Prefixes []string
-	// Prepare, if not nil, changes the arguments and the environment before they are read.
+	// Prepare, if not nil, changes arguments and environment before they are read.
 	Prepare func(args, environ []string) (newArgs, newEnviron []string, err error)
 	// Check adds faults of arguments and of settings that are only wrong in combination.
 	Check func(in *Input)
@@ -99,7 +99,7 @@ func Main(c *Command) {
 // signal the process and then its group.
 const echo = 500 * time.Millisecond
 
-// insisted returns at the second signal that is no echo.
+// insisted ignores echoes.
 func insisted(signals <-chan os.Signal, stop func()) {
 	<-signals
 	first := time.Now()

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Completion prints a shell's completion script for c. It must be one of c's commands.
+// Completion prints a shell's completion script for c, whose command it must be.
 func Completion(c *Command) *Command {
 	shells := map[string]func(*Command) string{"bash": bash, "zsh": zsh, "fish": fish}
 	shell := ""
@@ -51,7 +51,6 @@ func (c *Command) words() (all []string) {
 	return all
 }
 
-// arguments are all that a command accepts: a|b|c.
 func (c *Command) arguments() []string {
 	if !strings.Contains(c.Arguments, "|") || strings.ToLower(c.Arguments) != c.Arguments {
 		return nil

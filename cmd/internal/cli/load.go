@@ -37,12 +37,12 @@ type Input struct {
 	faults Faults
 }
 
-// Given reports whether all of these settings were given.
+// Given reports whether these settings were given.
 func (in *Input) Given(names ...string) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return in.given[n] == nil })
 }
 
-// Understood reports whether all of these settings have a valid value.
+// Understood reports whether these settings are valid.
 func (in *Input) Understood(names ...string) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return in.given[n] != nil && in.given[n].wrong })
 }
@@ -125,7 +125,7 @@ func (s Setting) inLog(v string) string {
 	return v
 }
 
-// hasPassword takes a URL, or a list of keywords as PostgreSQL does.
+// hasPassword also takes PostgreSQL's keywords.
 func hasPassword(text string) bool {
 	u, err := url.Parse(text)
 	if err == nil && u.User != nil {
@@ -136,8 +136,8 @@ func hasPassword(text string) bool {
 	return strings.Contains(text, "password=")
 }
 
-// serviceLink matches the variables that Kubernetes sets in every pod for a service of any name. A
-// service called "ingest" must not keep a replica from starting.
+// serviceLink matches what Kubernetes sets in every pod for a service: one called "ingest" must not
+// keep a replica from starting.
 var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|` +
 	`_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
 
@@ -211,7 +211,7 @@ func (c *Command) fromArgs(in *Input, rows []Setting, args []string) error {
 			meant = ", did you mean --" + meant + "?"
 		}
 		in.Fault("%s: no such flag%s; %s -h lists them", shown, meant, c.Name)
-		// Its value, if it has one, is not a fault of its own.
+		// Its value is not a fault of its own.
 		if !hasValue && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 			rest = rest[1:]
 		}

@@ -17,8 +17,7 @@ type Setting struct {
 	Name string
 	// Default is in the syntax of a value. If it is empty nothing is stored.
 	Default string
-	// Meaning is for -h and the page, Consequence for the page alone: what to know before a change.
-	// Both are Markdown.
+	// Meaning is for -h and the page, Consequence for the page alone. Both are Markdown.
 	Meaning, Consequence string
 	// Required settings have no default.
 	Required bool
@@ -28,8 +27,7 @@ type Setting struct {
 	Bare bool
 	// Switch means that the flag alone is true.
 	Switch bool
-	// Value parses and stores a text. Its error states the expected form, and does not repeat the
-	// text.
+	// Value parses and stores a text. Its error states the expected form, and repeats nothing.
 	Value func(text string) error
 	// Shown, if not nil, is its value in logs.
 	Shown func() string
@@ -75,7 +73,7 @@ func Text(p *string, checks ...func(string) error) func(string) error {
 	}
 }
 
-// Prefix accepts a prefix for the names of keys. It leaves a Cluster a hash tag at most.
+// Prefix accepts a prefix of keys, with one hash tag at most.
 func Prefix(p *string) func(string) error {
 	return Text(p, func(v string) error {
 		unprintable := func(r rune) bool { return r <= ' ' || r > '~' }
@@ -217,7 +215,7 @@ func Seed(p *uint64) Setting {
 	}
 }
 
-// Secret prints only whether it is set, so that a struct with it can be logged.
+// Secret may be logged: it prints only whether it is set.
 type Secret string
 
 // String hides the secret.

@@ -218,7 +218,7 @@ func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end s
 
 const endOf = " "
 
-// unreadEnd is of a log whose server did not answer. It is followed from the server's return on.
+// unreadEnd marks a log whose server did not answer. It is followed from the server's return on.
 const unreadEnd = "?"
 
 func newestID(ctx context.Context, part *Reader) (string, error) {

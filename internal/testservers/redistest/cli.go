@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// CLI returns the redis-cli (or valkey-cli) of the server that all tests run on. A server from
-// scripts/redis is started by a script, with its own libraries; so is its redis-cli.
+// CLI returns the redis-cli (or valkey-cli) of the usual server. A server from scripts/redis is
+// started by a script, with its own libraries; so is its redis-cli.
 func CLI(t testing.TB) string {
 	t.Helper()
 	server, err := findBinary()
@@ -38,7 +38,7 @@ func CLI(t testing.TB) string {
 	return path
 }
 
-// Version returns make and version of that server, as "Redis 7.0.15".
+// Version returns its make and version, as "Redis 7.0.15".
 func Version() (string, error) {
 	server, err := findBinary()
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 	nodeCalls = 2 * time.Second
 )
 
-// Cluster is a test's own Redis Cluster.
+// Cluster is a test's own.
 type Cluster struct {
 	// Nodes are the masters, each with an equal share of the slots, in order; then a replica of the
 	// first master, of the second, and so on, then further replicas likewise.
@@ -81,7 +81,7 @@ func (c *Cluster) start() *redis.Client {
 	return n
 }
 
-// meet makes every node meet all others, so that nobody has to wait for gossip.
+// meet makes every node meet all others: nobody waits for gossip.
 func (c *Cluster) meet() {
 	c.t.Helper()
 	for i, n := range c.clients {
@@ -273,7 +273,6 @@ func (c *Cluster) node(addr string) *Server {
 	return nil
 }
 
-// await asks every live node until each has succeeded.
 func (c *Cluster) await(what string, ask func(n *redis.Client, i int) error) {
 	c.t.Helper()
 	late := time.Now().Add(agreeIn)

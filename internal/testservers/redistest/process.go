@@ -54,8 +54,7 @@ type server struct {
 	life *process.Process // the present process, or the last
 }
 
-// launch chooses the port; a node of a Cluster takes two. An empty binary means the server that all
-// tests run on.
+// launch chooses the port; a node of a Cluster takes two. An empty binary means the usual server.
 func launch(binary, dir string, node bool, args []string) (p *server, err error) {
 	return (&server{binary: binary, dir: dir, args: args}).launch(node)
 }
@@ -85,7 +84,6 @@ func (like *server) launch(node bool) (p *server, err error) {
 	return nil, fmt.Errorf("redistest: no free port after %d tries: %w", portTries, err)
 }
 
-// reserve draws a port that no other test binary has.
 func (p *server) reserve() (port int, err error) {
 	port = firstPort + rand.IntN(ports)
 	hold, err := net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
@@ -188,7 +186,6 @@ func (p *server) present() *process.Process {
 	return p.life
 }
 
-// kill ends even a stopped process.
 func (p *server) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +194,6 @@ func (p *server) kill() {
 	}
 }
 
-// close releases the ports.
 func (p *server) close() (err error) {
 	p.kill()
 	for _, hold := range p.holds {
