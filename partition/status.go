@@ -11,7 +11,7 @@ import (
 // Status covers all partitions: counts are sums, Leading means at least one, Leader and Epoch are
 // the first one's. Witness is that of the partition held longest, or of one whose last tick failed.
 // Sweeps has one report per sweep, the sum with the worst outcome. On a leader only its own
-// partitions count.
+// partitions count: others report the rest.
 func (j *Janitor) Status() janitor.Status {
 	parts := make([]janitor.Status, len(j.parts))
 	for k, part := range j.parts {

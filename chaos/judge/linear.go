@@ -60,6 +60,7 @@ func (c *c8) add(imei string, input any, output string, from, until time.Time) {
 	c.seen[imei] = append(ops, op)
 }
 
+// All times before the first look-up are one, and so are all that never end.
 func (c *c8) since(t time.Time) int64 {
 	if t.Unix() >= 1<<40 {
 		return math.MaxInt64

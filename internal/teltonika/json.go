@@ -40,7 +40,8 @@ func (s Elements) AppendJSON(dst []byte) []byte {
 }
 
 // AppendWidths appends one JSON object with the ids that AppendJSON writes as integers, by their
-// width on the wire in bytes: {"1":[239,21],"4":[72]}. A reader needs it to extend a sign.
+// width on the wire in bytes: {"1":[239,21],"4":[72]}. A reader needs it to extend a sign. Other
+// ids have values in hex.
 func (s Elements) AppendWidths(dst []byte) []byte {
 	dst = append(dst, '{')
 	width := byte(0)

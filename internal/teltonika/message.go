@@ -26,15 +26,16 @@ type Message struct {
 	Text      []byte // as received: not trimmed, possibly binary
 }
 
-// Messages is a checked view of a frame's messages, valid as long as the body.
+// Messages is a checked view of a frame's messages, valid as long as the body. The walk decodes
+// them, so a frame costs the same for any number.
 type Messages struct {
 	Codec Codec
 	wire  []byte // the messages, without the counts
 	n     int
 }
 
-// DecodeMessages decodes a body of codec 12, 13, 14 or 15, which the messages must fill exactly. It
-// allocates nothing.
+// DecodeMessages decodes a body of codec 12, 13, 14 or 15, which the messages must fill exactly. An
+// IMEI must be a leading 0 and 15 digits. It allocates nothing.
 //
 // It returns ErrUnknownCodec (also for the codecs of records), ErrCount or ErrMalformed.
 func DecodeMessages(body []byte) (Messages, error) {

@@ -32,6 +32,7 @@ type Diagnosis struct {
 	Checks []Check `json:"checks"`
 }
 
+// patient is the subject of a check. Checks run only while the server answers.
 type patient struct {
 	*Reader
 	server Server
@@ -106,7 +107,7 @@ func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 	for _, u := range to.unread {
 		d.Checks = append(d.Checks, Check{"server", Wrong, u.Sentence() + "; start it, or promote a replica of it"})
 	}
-	if len(parts) == 1 {
+	if len(parts) == 1 { // otherwise to.unread has them
 		for _, text := range r.Away(ctx) {
 			d.Checks = append(d.Checks, Check{"server", Wrong, text + "; start it, or promote a replica of it"})
 		}

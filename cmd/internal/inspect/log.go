@@ -35,6 +35,7 @@ type Record struct {
 // meanwhile exceeds the duration of a reading, whose clock is read first.
 const meanwhile = 10 * time.Second
 
+// began returns nothing for an epoch that is well ahead of the clock.
 func began(epoch uint64, now time.Time) (t time.Time) {
 	at := time.UnixMicro(int64(epoch))
 	switch {

@@ -55,6 +55,7 @@ func newSurvey(r *Reader, parts []*Reader) *survey {
 	return &survey{Reader: r, parts: parts, looks: make([]look, len(parts))}
 }
 
+// read takes, in now, the server's clock of a single partition.
 func (s *survey) read(
 	ctx context.Context, to reached, now time.Time,
 	abouts func(ctx context.Context, ids []string) (map[string]About, error),

@@ -72,6 +72,7 @@ func newOutbox(c net.Conn) *outbox {
 	return o
 }
 
+// Write never blocks.
 func (o *outbox) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -186,6 +186,7 @@ func (p *server) present() *process.Process {
 	return p.life
 }
 
+// kill ends even a stopped process.
 func (p *server) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

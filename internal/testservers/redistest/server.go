@@ -111,7 +111,8 @@ func (s *Server) Cont() {
 	require.NoError(s.t, s.p.present().Cont())
 }
 
-// Kill ends the server without a chance to save (SIGKILL).
+// Kill ends the server without a chance to save (SIGKILL). An append-only server has written
+// whatever it had acknowledged.
 func (s *Server) Kill() {
 	s.t.Helper()
 	s.ownOnly()

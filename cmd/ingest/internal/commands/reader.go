@@ -77,6 +77,7 @@ type Config struct {
 
 // Reader reads the commands for one instance's devices and adds their outcomes.
 type Reader struct {
+	// Read-only after New.
 	cfg     Config
 	layout  registry.Layout
 	stream  string

@@ -136,7 +136,7 @@ func (s sweep) batch(owner, stream string, entries []named) janitor.Batch {
 		}
 		b.Keys, b.Items = append(b.Keys, key), append(b.Items, e.at)
 	}
-	if len(entries) == 0 {
+	if len(entries) == 0 { // only the stream itself is left
 		b.Keys, b.Items = append(b.Keys, stream), append(b.Items, "0-0")
 	}
 	return b

@@ -101,6 +101,7 @@ func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 	return s.exchange(ctx, o)
 }
 
+// place tries the device's next socket if the newest ends first.
 func (g *Gateway) place(ctx context.Context, c Command) (*session, *pendingCommand, error) {
 	for {
 		o, err := newPendingCommand(c)

@@ -241,7 +241,8 @@ func (s *session) takeMessages(frame teltonika.Frame) {
 	}
 }
 
-// messages writes one transaction. After an error it is written again, maybe twice.
+// messages writes one transaction. After an error it is written again, so entries with the same
+// frame and record may exist twice.
 func (b *buffer) messages(j job) error {
 	pipe := b.client.TxPipeline()
 	for _, m := range j.messages {

@@ -107,6 +107,7 @@ func (s *store) start() {
 	}
 }
 
+// After close, keep must not be called any more.
 func (s *store) close() {
 	for _, queue := range s.queues {
 		close(queue)
