@@ -17,8 +17,8 @@ type Failpoints struct {
 	dir string
 }
 
-// Arm orders an action at a point's next hit, or a later one: "stop", "kill", "wait 200ms", "stop 3".
-// The last order must have been taken, by a process that has resumed or ended since.
+// Arm orders an action at a point's next hit, or a later one: "stop", "kill", "wait 200ms",
+// "stop 3". The last order must have been taken, by a process that has resumed or ended since.
 func (f Failpoints) Arm(t *testing.T, name failpoint.Name, order string) {
 	t.Helper()
 	require.False(t, f.Has(t, name, ""), "failpoint %s: the last order was not taken", name)
