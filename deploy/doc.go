@@ -1,4 +1,3 @@
-// Package deploy holds the tests of the files here, which are meant to be used as they are:
-// alerts and a dashboard for Prometheus and Grafana, manifests for Kubernetes, a container, units
-// for systemd.
+// Package deploy tests the files here, which are meant to be used as they are: alerts and a
+// dashboard, manifests for Kubernetes, a container, units for systemd.
 package deploy

@@ -26,7 +26,6 @@ import (
 const (
 	// askTimeout bounds a reading of the instances, and is how long it is good for.
 	askTimeout = time.Second
-	// mostOwners bounds the rows of the page.
 	mostOwners = 1000
 )
 
@@ -47,10 +46,9 @@ type Janitor interface {
 }
 
 // Ready answers 200 if sockets may be sent to this replica, else 503 and why: it has not reached
-// Redis yet, Redis refuses it, or it drains or has ended. The state of Redis no longer counts once
-// a heartbeat has landed, or after a whole TTL without an answer: taking every replica out of
-// service would only make an outage worse. Call Ready when the registry starts, since that TTL
-// begins then.
+// Redis yet, Redis refuses it, or it drains or has ended. Once a heartbeat has landed, or a TTL has
+// passed, Redis no longer counts: taking every replica out of service would only make an outage
+// worse. Call Ready when the registry starts, since that TTL begins then.
 func Ready(r Registry) http.Handler {
 	began := time.Now()
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -74,8 +72,8 @@ func notReady(s registry.Status, age, ttl time.Duration) string {
 	return ""
 }
 
-// Status answers with a JSON object: "registry" is a registry.Status, "janitor" a janitor.Status.
-// It does not ask Redis.
+// Status answers in JSON: "registry" is a registry.Status, "janitor" a janitor.Status. It does not
+// ask Redis.
 func Status(r Registry, j Janitor) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		body, err := json.Marshal(struct {
@@ -90,8 +88,8 @@ func Status(r Registry, j Janitor) http.Handler {
 	})
 }
 
-// Page answers with a page for people: this replica, the leader, whether sweeping is held, and the
-// first thousand instances with their heartbeats, which it reads from Redis at most once a second.
+// Page is for people: this replica, the leader, whether sweeping is held, and the first thousand
+// instances with their heartbeats, which it reads from Redis at most once a second.
 func Page(r Registry, j Janitor) http.Handler {
 	f := fleet{registry: r}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -113,8 +111,8 @@ func Page(r Registry, j Janitor) http.Handler {
 	})
 }
 
-// fleet reads the instances once for all who ask within a second. They may be anybody, and each
-// reading takes Redis, and connections of the registry's, longer the more instances there are.
+// fleet reads once for all who ask within a second: they may be anybody, and each reading takes
+// Redis longer the more instances there are.
 type fleet struct {
 	registry Registry
 
@@ -142,5 +140,5 @@ func write(w http.ResponseWriter, code int, kind string, body []byte) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // a client that has gone needs no answer
+	_, _ = w.Write(body) // a client may have gone
 }

@@ -22,8 +22,8 @@ type view struct {
 	Registry registry.Status
 	Janitor  janitor.Status
 	Owners   []registry.Owner
-	More     int    // owners that are not shown
-	Error    string // why the owners are not known
+	More     int    // not shown
+	Error    string // of reading owners
 	Now      time.Time
 }
 

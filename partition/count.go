@@ -11,8 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Count reads the number of partitions of a fleet, for readers. If Redis has no number, it is one.
-// It returns go-redis' error, or one for an impossible number.
+// Count reads the number of partitions, for readers. Without a number in Redis, it is one. An
+// impossible number is an error.
 func Count(ctx context.Context, client redis.UniversalClient, l guard.Layout) (int, error) {
 	text, err := client.Get(ctx, l.Partitions()).Result()
 	if errors.Is(err, redis.Nil) {

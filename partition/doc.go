@@ -13,9 +13,8 @@
 //
 // # A partition
 //
-// A partition is a whole registry under a hash tag of its own: entries, heartbeats, reverse
-// indexes, roster, lease, witness and eviction log. All of it is in one slot, so the guarantees of
-// packages registry, janitor and guard hold for each partition. No decision spans partitions.
+// A partition is a whole registry in one slot, under a hash tag of its own, so the guarantees of
+// packages registry, janitor and guard hold for each. No decision spans partitions.
 //
 // guard.PartitionOf and guard.Layout.Partition document an id's partition and its keys, for
 // readers in other languages. With one partition the keys are those of the layout itself, and this
@@ -23,18 +22,18 @@
 //
 // # The number of partitions
 //
-// It is a power of two, and the same in the whole fleet. Redis keeps it in the string
-// guard.Layout.Partitions. A replica with another number ends with ErrPartitionsDiffer; its entries
-// are never found and do no harm, since the number is part of each hash tag. To change the number:
-// stop every replica, delete that string, and start them with the new number. The keys of the old
-// number may then be deleted. A single partition without a hash tag ignores the string.
+// It is a power of two, and Redis keeps it in the string guard.Layout.Partitions. A replica with
+// another number ends with ErrPartitionsDiffer; its entries are never found and do no harm, since
+// the number is part of each hash tag. To change the number: stop every replica, delete that
+// string, and start them with the new number. The keys of the old number may then be deleted. A
+// single partition without a hash tag ignores the string.
 //
 // # Who leads what
 //
-// A replica beats in every partition, in one pipeline per server, and each partition has its own
-// leader. For each partition the replicas with a Janitor rank by a hash of their instance id and
-// the partition (rendezvous hashing). The first 32, divided by the number of partitions but at
-// least three, contend and tick as in package janitor. The others are reserves, which cost less:
+// A replica beats in every partition, in one pipeline per server. For each partition the replicas
+// with a Janitor rank by a hash of their instance id and the partition (rendezvous hashing). The
+// first 32, divided by the number of partitions but at least three, contend and tick as in package
+// janitor. The others are reserves, which cost less:
 //
 //   - Every GAP/2 a reserve reads the witnesses of all partitions in one pipeline per server, and
 //     ticks those that nobody has ticked for GAP/3.
@@ -62,7 +61,6 @@
 //
 // # What is guaranteed, and what is not
 //
-//   - The guarantees of registry, janitor and guard, for each partition.
 //   - A pause holds all partitions.
 //   - If Redis loses the number of partitions, and a replica with another number starts before one
 //     of the others has restored it (within a heartbeat TTL), that replica runs. The others log an

@@ -14,15 +14,14 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Janitor is one replica's side of the sweeping. Its methods are those of janitor.Janitor.
+// Janitor sweeps all partitions. Its methods are those of janitor.Janitor.
 type Janitor struct {
 	parts []*janitor.Janitor
 	seats *seats
 }
 
 // NewJanitor returns a Janitor for all partitions of reg. c.Registry and c.Contend must be nil.
-// c.Sweeps run in the first partition only, under whose layout their keys are. It does not talk to
-// Redis.
+// c.Sweeps run in the first partition only, under whose layout their keys are.
 func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
 	if c.Registry != nil || c.Contend != nil {
 		return nil, errors.New("partition: Registry and Contend must be nil")
@@ -56,7 +55,7 @@ func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
 	return j, nil
 }
 
-// Run runs the Janitor of each partition. The first error ends them all.
+// Run runs each partition's Janitor until one fails or ctx ends.
 func (j *Janitor) Run(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -83,8 +82,8 @@ func (j *Janitor) resign(ctx context.Context, which []int) {
 	all.Wait()
 }
 
-// Sweep runs a pass in each partition that this replica leads, and returns the sum of the reports
-// for each sweep. If it leads none, it returns a janitor.NotLeaderError.
+// Sweep runs a pass in each partition that this replica leads, and returns the sum of their
+// reports, or a janitor.NotLeaderError if it leads none.
 func (j *Janitor) Sweep(ctx context.Context, req janitor.Request) ([]janitor.Report, error) {
 	if len(j.parts) == 1 {
 		return j.parts[0].Sweep(ctx, req)
@@ -101,8 +100,7 @@ func (j *Janitor) Sweep(ctx context.Context, req janitor.Request) ([]janitor.Rep
 	return Sum(slices.Concat(reports...)), nil
 }
 
-// failed returns the error of a partition that should have been swept, or nil. It is not an error
-// that others lead some partitions, or that only the first one has a sweep.
+// failed ignores that others lead some partitions, or that only the first one has a sweep.
 func failed(errs []error) error {
 	for _, err := range errs {
 		_, elsewhere := errors.AsType[*janitor.NotLeaderError](err)
@@ -117,14 +115,13 @@ func failed(errs []error) error {
 	return errs[0] // the first one has every sweep
 }
 
-// Pause holds the leaders of all partitions; see janitor.Janitor.Pause.
+// Pause holds the leaders of all partitions.
 func (j *Janitor) Pause(ctx context.Context, p janitor.Pause) error { return j.parts[0].Pause(ctx, p) }
 
 // Resume ends a pause.
 func (j *Janitor) Resume(ctx context.Context) error { return j.parts[0].Resume(ctx) }
 
-// Resign gives up all leases of this replica; see janitor.Janitor.Resign. If it has none, it
-// returns a janitor.NotLeaderError.
+// Resign gives up all leases of this replica, or returns a janitor.NotLeaderError.
 func (j *Janitor) Resign(ctx context.Context) error {
 	p := pool.NewWithResults[error]()
 	for _, part := range j.parts {

@@ -10,7 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// LookupMany is registry.Registry.LookupMany, partition by partition.
+// LookupMany looks ids up, partition by partition.
 func (r *Registry) LookupMany(ctx context.Context, ids []string) (map[string]registry.Owner, error) {
 	of := make(map[*registry.Registry][]string)
 	for _, id := range ids {
@@ -27,8 +27,7 @@ func (r *Registry) LookupMany(ctx context.Context, ids []string) (map[string]reg
 	return owners, nil
 }
 
-// Owners is registry.Registry.Owners over all partitions. An instance is reported as alive if it
-// has a heartbeat in any of them.
+// Owners reports an instance as alive if it has a heartbeat in any partition.
 func (r *Registry) Owners(ctx context.Context) ([]registry.Owner, error) {
 	live := make(map[string]bool)
 	for _, part := range r.parts {
@@ -48,7 +47,7 @@ func (r *Registry) Owners(ctx context.Context) ([]registry.Owner, error) {
 	return owners, nil
 }
 
-// Holdings is registry.Registry.Holdings, partition by partition.
+// Holdings walks an instance's ids, partition by partition.
 func (r *Registry) Holdings(ctx context.Context, instance string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for _, part := range r.parts {

@@ -22,8 +22,7 @@ import (
 // ErrPartitionsDiffer ends Run if the fleet has another number of partitions than this replica.
 var ErrPartitionsDiffer = errors.New("partition: the fleet has another number of partitions")
 
-// Registry is one replica's side of a registry in partitions. Its methods are those of
-// registry.Registry.
+// Registry is one registry in partitions. Its methods are those of registry.Registry.
 type Registry struct {
 	parts   []*registry.Registry
 	layout  guard.Layout
@@ -32,9 +31,8 @@ type Registry struct {
 	started chan struct{}
 }
 
-// NewRegistry returns a Registry of this number of partitions, a power of two, at most
-// guard.MostPartitions. With more than one, c.Layout.Prefix must have a hash tag, and the metrics
-// have the label "partition". It does not talk to Redis.
+// NewRegistry takes a power of two, at most guard.MostPartitions. With more than one,
+// c.Layout.Prefix must have a hash tag, and the metrics have the label "partition".
 func NewRegistry(c registry.Config, partitions int) (*Registry, error) {
 	switch {
 	case !possible(partitions):
@@ -74,9 +72,9 @@ func labelled(r prometheus.Registerer, k, partitions int) prometheus.Registerer 
 	return prometheus.WrapRegistererWith(prometheus.Labels{"partition": strconv.Itoa(k)}, r)
 }
 
-// Run runs the Registry of each partition. The first error ends them all. It returns
-// ErrPartitionsDiffer if the fleet has another number of partitions, which it cannot detect for a
-// single partition without a hash tag in Layout.Prefix.
+// Run runs each partition's Registry until one fails or ctx ends. It returns ErrPartitionsDiffer if
+// the fleet has another number of partitions, which it cannot detect for a single partition without
+// a hash tag in Layout.Prefix.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
@@ -104,9 +102,8 @@ func (r *Registry) Run(ctx context.Context) error {
 	return p.Wait()
 }
 
-// agree keeps the number of partitions in Redis until ctx ends. It returns ErrPartitionsDiffer if
-// the first answer differs. A later change is somebody's mistake, and must not end replicas that
-// hold sockets.
+// agree keeps the number of partitions in Redis. It returns ErrPartitionsDiffer if the first answer
+// differs. A later change is somebody's mistake, and must not end replicas that hold sockets.
 func (r *Registry) agree(ctx context.Context) error {
 	mine, agreed, told := strconv.Itoa(len(r.parts)), false, false
 	for pause := time.Duration(0); wait.For(ctx, pause); {
@@ -145,10 +142,10 @@ func (r *Registry) partitions(ctx context.Context, mine string) (string, error) 
 	return r.control.Get(ctx, key).Result()
 }
 
-// Register registers an id in its partition; see registry.Registry.Register.
+// Register registers an id in its partition.
 func (r *Registry) Register(id string) *registry.Claim { return r.of(id).Register(id) }
 
-// Lookup looks an id up in its partition; see registry.Registry.Lookup.
+// Lookup looks an id up in its partition.
 func (r *Registry) Lookup(ctx context.Context, id string) (registry.Owner, error) {
 	return r.of(id).Lookup(ctx, id)
 }
@@ -157,27 +154,25 @@ func (r *Registry) of(id string) *registry.Registry {
 	return r.parts[guard.PartitionOf(id, len(r.parts))]
 }
 
-// Started is closed when it is closed for every partition; see registry.Registry.Started.
+// Started is closed when it is closed for every partition.
 func (r *Registry) Started() <-chan struct{} { return r.started }
 
-// Instance returns this replica's instance id, the same in every partition.
+// Instance returns this replica's id, the same in every partition.
 func (r *Registry) Instance() string { return r.parts[0].Instance() }
 
 // Layout returns the keys that partitions share, or with one partition all keys.
 func (r *Registry) Layout() guard.Layout { return r.layout }
 
-// Home returns the keys of the first partition, which sweeps of other things use, such as the
-// commands of dead instances.
+// Home returns the first partition's keys, which sweeps of other things use.
 func (r *Registry) Home() guard.Layout { return r.parts[0].Layout() }
 
 // Partitions returns the Registry of each partition.
 func (r *Registry) Partitions() []*registry.Registry { return r.parts }
 
-// Timing returns how often this instance beats, and how long its heartbeats last.
+// Timing returns the heartbeats' timing.
 func (r *Registry) Timing() guard.Timing { return r.parts[0].Timing() }
 
-// Status covers all partitions: counts are sums, Boot is that of the first, and LastBeat the
-// oldest.
+// Status covers all partitions: counts are sums, Boot is the first, LastBeat the oldest.
 func (r *Registry) Status() registry.Status {
 	all := r.parts[0].Status()
 	for _, part := range r.parts[1:] {
@@ -199,7 +194,7 @@ func (r *Registry) Status() registry.Status {
 	return all
 }
 
-// earlier returns the earlier of two times; zero, never, is before all.
+// earlier takes zero for never, before all.
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b

@@ -20,22 +20,20 @@ import (
 )
 
 const (
-	// fullSeats is how many replicas contend first, over all partitions; leastSeats is the minimum
-	// for each.
+	// fullSeats contend first, over all partitions, leastSeats in each.
 	fullSeats, leastSeats = 32, 3
 	// Each rank comes step later than the one before, by at most steps: a release wakes all within
 	// 50 ms, and a new leader should follow within moments.
 	step, steps = 50 * time.Millisecond, 5
-	// Up to oftenMost contenders each read the contenders once a GAP; more read less often, so that
-	// the total cost stays the same.
-	oftenMost = 10
-	// page is the number of contenders per page, asked the number of heartbeats per pipeline.
+	// More than oftenMost contenders read the contenders less often than once a GAP, so that the
+	// total cost stays the same.
+	oftenMost   = 10
 	page, asked = 1000, 500
-	// most bounds the contenders of one reading; only an outsider can have added more.
+	// most contenders are read; only an outsider can have added more.
 	most = 20_000
 )
 
-// seats decides who contends first for which partition, and which leases are given up.
+// seats decides who contends first, and which leases are given up.
 type seats struct {
 	client   redis.UniversalClient
 	layouts  []guard.Layout
@@ -46,7 +44,7 @@ type seats struct {
 	readings *streak.Streak
 
 	mu    sync.Mutex
-	rank  []int // by partition: number of living contenders that rank before this one
+	rank  []int // by partition: living contenders that rank before this one
 	peers int
 }
 
@@ -65,9 +63,8 @@ func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
 	return s
 }
 
-// contend returns janitor.Config.Contend for a partition: the first ranks contend first, the others
-// are reserves. A lower rank comes a moment later, and so does a replica that already leads more
-// than its share.
+// contend is janitor.Config.Contend: the first ranks contend first, the others are reserves. A
+// lower rank comes a moment later, and so does a replica that already leads more than its share.
 func (s *seats) contend(partition int) func() (time.Duration, bool) {
 	partitions := len(s.rank)
 	return func() (time.Duration, bool) {
@@ -85,8 +82,8 @@ func (s *seats) contend(partition int) func() (time.Duration, bool) {
 	}
 }
 
-// keep regularly reads who contends, and gives up leases that others should have, until ctx ends.
-// Before it gives one up it waits until the dead are overdue, and reads once more.
+// keep gives up leases that others should have. Before, it waits until the dead are overdue, and
+// reads once more.
 func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which []int)) {
 	at := rand.N(len(s.layouts))
 	var read, over time.Time
@@ -119,12 +116,11 @@ func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which
 	}
 }
 
-// overdue is how long after its last beat a replica counts as living: half an interval beyond the
-// next one.
+// overdue is how long after its last beat a replica counts as living.
 func (s *seats) overdue() time.Duration { return s.beats.Interval * 3 / 2 }
 
-// living returns the punctual contenders of a partition, and removes those without a heartbeat,
-// which their next tick would add again.
+// living returns a partition's punctual contenders, and removes those without a heartbeat, which
+// their next tick would add again.
 func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.gap)
 	defer cancel()
@@ -183,7 +179,7 @@ func (s *seats) met(living []string) {
 	s.rank, s.peers = rank, peers
 }
 
-// before reports whether a ranks before b in a partition: rendezvous hashing (Thaler, Ravishankar).
+// before is rendezvous hashing (Thaler, Ravishankar).
 func before(a, b string, partition int) bool {
 	x, y := weight(a, partition), weight(b, partition)
 	return x > y || x == y && a > b
@@ -204,8 +200,8 @@ func weight(id string, partition int) uint64 {
 
 func fair(partitions, peers int) int { return (partitions + peers - 1) / peers }
 
-// excess returns the leases beyond this replica's share plus one, those for which most others rank
-// before it.
+// excess returns the leases beyond this replica's share plus one, for which most others rank before
+// it.
 func (s *seats) excess() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

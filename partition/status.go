@@ -8,11 +8,10 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Status covers all partitions. Counts are sums. Leading means that this replica leads at least
-// one; Leader and Epoch are those of the first partition. Witness is that of the partition held
-// longest, or of one whose last tick failed. Sweeps has one report per sweep, the sum over
-// partitions with the worst outcome. On a leader only its own partitions count: their other leaders
-// report the rest.
+// Status covers all partitions: counts are sums, Leading means at least one, Leader and Epoch are
+// the first one's. Witness is that of the partition held longest, or of one whose last tick failed.
+// Sweeps has one report per sweep, the sum with the worst outcome. On a leader only its own
+// partitions count: others report the rest.
 func (j *Janitor) Status() janitor.Status {
 	parts := make([]janitor.Status, len(j.parts))
 	for k, part := range j.parts {

@@ -10,10 +10,10 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
-// Becomes polls until cond is true. It returns false after Patience.
+// Becomes polls cond, and returns false after Patience.
 func Becomes(cond func() bool) bool { return waittest.Becomes(PatiencePause, cond) }
 
-// Eventually waits until cond is true, and fails the test after Patience.
+// Eventually fails the test after Patience.
 func Eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	require.True(t, Becomes(cond), "waited in vain until %s", what)
@@ -22,7 +22,7 @@ func Eventually(t *testing.T, what string, cond func() bool) {
 // Lasting waits while a fault lasts.
 func Lasting(d time.Duration) { <-time.After(d) }
 
-// Leader waits until one of the running replicas holds the lease, and returns it.
+// Leader waits until a running replica holds the lease.
 func (w *Environment) Leader() (leader *Replica) {
 	w.T.Helper()
 	Eventually(w.T, "a running replica leads", func() bool {
@@ -32,8 +32,7 @@ func (w *Environment) Leader() (leader *Replica) {
 	return leader
 }
 
-// OneLeads waits until exactly one of the running replicas reports that it leads, and that one
-// holds the lease.
+// OneLeads waits until exactly one running replica reports that it leads, and holds the lease.
 func (w *Environment) OneLeads() *Replica {
 	w.T.Helper()
 	var leader *Replica
@@ -54,13 +53,13 @@ func (w *Environment) OneLeads() *Replica {
 	return leader
 }
 
-// Holder returns the instance that has the lease, "" if it is free.
+// Holder returns who has the lease, if anybody.
 func (w *Environment) Holder() string {
 	id, _, _ := strings.Cut(w.Get(w.T.Context(), w.Lease()).Val(), "/")
 	return id
 }
 
-// Listened waits until the witness has listened for long enough that deletes may begin.
+// Listened waits until deletes may begin.
 func (w *Environment) Listened() {
 	w.T.Helper()
 	Eventually(w.T, "the witness has listened for GRACE", func() bool {
@@ -70,7 +69,7 @@ func (w *Environment) Listened() {
 	})
 }
 
-// InPass waits for n more batches, so that the leader is in the middle of evicting.
+// InPass waits for n more batches: the leader is in the middle of evicting.
 func (w *Environment) InPass(n int64) {
 	w.T.Helper()
 	before := w.XLen(w.T.Context(), w.Log()).Val()

@@ -16,10 +16,9 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// The calls of a replica, as matchers for rules. Calls with keys of their own are recognised by
-// those; owner scripts, which all have the same keys, by their text.
+// Calls with keys of their own are recognised by those; owner scripts, which share theirs, by text.
 
-// KeyNames are the keys of a fleet without a prefix.
+// KeyNames have no prefix.
 var KeyNames registry.Layout
 
 var batchID = regexp.MustCompile(`^\d+-[1-9]\d*$`)
@@ -27,7 +26,7 @@ var batchID = regexp.MustCompile(`^\d+-[1-9]\d*$`)
 // IsBatch matches guarded deletes.
 func IsBatch(r proxy.Request) bool { return BatchesOf(KeyNames)(r) }
 
-// BatchesOf is IsBatch for a fleet with other key names.
+// BatchesOf is IsBatch for other key names.
 func BatchesOf(l registry.Layout) func(proxy.Request) bool {
 	return func(r proxy.Request) bool {
 		_, args := r.Script()
@@ -39,7 +38,7 @@ func BatchesOf(l registry.Layout) func(proxy.Request) bool {
 // IsTick matches ticks of the witness.
 func IsTick(r proxy.Request) bool { return TicksOf(KeyNames)(r) }
 
-// TicksOf is IsTick for a fleet with other key names.
+// TicksOf is IsTick for other key names.
 func TicksOf(l registry.Layout) func(proxy.Request) bool {
 	return func(r proxy.Request) bool { return r.On(l.Witness()) }
 }
@@ -56,7 +55,7 @@ func IsRelease(r proxy.Request) bool { return Named(r) == "release" }
 // IsHeal matches heals.
 func IsHeal(r proxy.Request) bool { return Named(r) == "heal" }
 
-// IsAcquire matches redsync's attempts to take the lease.
+// IsAcquire matches attempts to take the lease.
 func IsAcquire(r proxy.Request) bool {
 	return len(r) > 3 && r[0] == "SET" && r[1] == KeyNames.Lease() && r[3:].Has("NX")
 }
@@ -67,17 +66,15 @@ func isResignation(r proxy.Request) bool {
 	return r.On(KeyNames.Lease()) && Named(r) == "redsync: release"
 }
 
-// IsLeaseCall matches every call of redsync on the lease.
+// IsLeaseCall matches redsync's calls.
 func IsLeaseCall(r proxy.Request) bool { return IsAcquire(r) || isRenewal(r) || isResignation(r) }
 
-// IsServed matches the requests that a server refuses while it cannot serve: all except those
-// about the connection.
+// IsServed matches all but requests about the connection itself.
 func IsServed(r proxy.Request) bool {
 	return !slices.Contains([]string{"HELLO", "AUTH", "CLIENT", "SELECT", "PING", "QUIT", "RESET"}, r[0])
 }
 
-// known are scripts by their SHA1: redsync's, the registry's of today, and those seen sent in
-// full (by a replica built from other texts).
+// known has redsync's scripts, the registry's, and those seen in full.
 var known = struct {
 	sync.Mutex
 	names map[string]string
@@ -85,8 +82,7 @@ var known = struct {
 
 var scriptHead = regexp.MustCompile(`(?m)^-- (\w+)\.lua:`)
 
-// Named returns the name of the called script, from the last file in its text; "" if it is
-// unknown.
+// Named returns the called script's name, from the last file in its text.
 func Named(r proxy.Request) string {
 	if len(r) < 2 || r[0] != "EVALSHA" && r[0] != "EVAL" {
 		return ""
@@ -128,31 +124,31 @@ func shaOf(text string) string {
 	return fmt.Sprintf("%x", sha1.Sum([]byte(text)))
 }
 
-// BatchIDOf returns a guarded delete's id, under which the log has its record.
+// BatchIDOf returns the id of a guarded delete's log record.
 func BatchIDOf(r proxy.Request) string {
 	_, args := r.Script()
 	return args[0]
 }
 
-// Proxy is the proxy between one process and Redis.
+// Proxy connects one process to Redis.
 type Proxy struct {
 	*proxy.Proxy
-	login   string       // of the process, as in its REDIS_URL
-	batches *proxy.Score // the server's answers to guarded deletes
+	login   string       // as in the process' REDIS_URL
+	batches *proxy.Score // answers to guarded deletes
 }
 
-// NewProxy opens a proxy to a server. It counts the answers to guarded deletes.
+// NewProxy counts answers to guarded deletes.
 func NewProxy(t *testing.T, to string) *Proxy {
 	p := &Proxy{Proxy: proxy.New(t, to)}
 	p.batches = p.Answers(func(r proxy.Request) bool {
-		_ = Named(r) // learns the text of a script that is sent in full
+		_ = Named(r) // learns a script's text
 		return IsBatch(r)
 	})
 	return p
 }
 
-// Verdicts returns the server's answers to all guarded deletes.
+// Verdicts returns the answers to guarded deletes.
 func (p *Proxy) Verdicts() map[string]int { return p.batches.Counts() }
 
-// Unanswered returns how many of them were sent and not answered; their outcome is unknown here.
+// Unanswered counts guarded deletes whose outcome is unknown here.
 func (p *Proxy) Unanswered() int { return p.batches.Unanswered() }

@@ -13,10 +13,10 @@
 //	v := judge.Judge(h, e.Facts(e.Alive(nil)))
 //
 // Each [Replica] connects through a [Proxy] of its own, and takes orders at failpoints
-// ([Failpoints]). A [LoadProcess] is a process of the registry package without sockets, for
-// volume. A [Member] is a replica without sockets in the test's own process, for tests that need
-// many. An observer keeps asking which instance holds some of the devices. Environment records
-// what only it can know: every socket, every outage and every death ([Environment.Facts]).
+// ([Failpoints]). A [LoadProcess] is a process of the registry package without sockets, for volume.
+// A [Member] is a replica without sockets in the test's own process, for tests that need many. An
+// observer keeps asking which instance holds some of the devices. Environment records every socket,
+// outage and death ([Environment.Facts]).
 //
 // A test binary that starts load processes becomes one itself if [AsLoadProcess] is set: its
 // TestMain then calls [RunLoad].

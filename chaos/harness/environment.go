@@ -23,9 +23,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Durations, scaled down so that a scenario takes seconds. They cannot be shorter: a busy
-// machine may not run a process for a second or two, and a heartbeat that late must not count as
-// a death.
+// These cannot be shorter: a busy machine may not run a process for a second or two, and a
+// heartbeat that late must not count as a death.
 const (
 	Interval        = 2 * time.Second
 	TTL             = 6 * time.Second
@@ -33,20 +32,18 @@ const (
 	JanitorInterval = 3 * time.Second
 	LeaseTTL        = 3 * time.Second
 	LeaseRetry      = LeaseTTL / 5 * 12 / 10
-	BusyMachine     = 3 * time.Second   // what a busy machine may add to a bound
-	Patience        = waittest.Patience // for events without a bound that must happen
+	BusyMachine     = 3 * time.Second   // added to a bound
+	Patience        = waittest.Patience // for events without a bound
 	PatiencePause   = 20 * time.Millisecond
 )
 
-// BatchDelay is a setting of the environment itself: how long the network delays each guarded
-// delete.
+// BatchDelay is how long the network delays each guarded delete.
 const BatchDelay = "BATCH_DELAY"
 
-// Environment is the world of a scenario: a Redis that writes its history, replicas that each
-// connect through a proxy of their own, and devices that know where their sockets are. Its
-// methods are for the scenario's goroutine, except those that traffic uses.
+// Environment is a scenario's world. Its methods are for the scenario's goroutine, except those
+// that traffic uses.
 type Environment struct {
-	*redis.Client // straight to the server
+	*redis.Client // past the proxies
 	registry.Layout
 	T        *testing.T
 	Seed     uint64
@@ -54,27 +51,26 @@ type Environment struct {
 	Server   *redistest.Server
 	binary   string
 	Settings map[string]string
-	Struck   atomic.Int64 // processes killed, stopped or cut off on purpose
+	Struck   atomic.Int64 // processes hit on purpose
 	Fleet    *Fleet
 	Traffic  traffic
-	claims   map[string]string // held by the scenario's own registries: IMEI -> instance
-	Ghosts   []string          // the devices of planted owners
-	Slack    time.Duration     // what a busy machine may add to a bound
-	Forgot   time.Time         // when the log was lost, and the outcome of batches with it
-	Logins   map[string]string // by instance: "user:password@", unless it uses the default user
-	Programs map[string]string // by instance: its binary, unless it is the usual one
-	Parts    []string          // the parts of the history, in order
+	claims   map[string]string // by the scenario's own registries: IMEI -> instance
+	Ghosts   []string          // planted owners' devices
+	Slack    time.Duration     // added to a bound
+	Forgot   time.Time         // when the log was lost, with the outcome of batches
+	Logins   map[string]string // instance -> "user:password@", unless the default user
+	Programs map[string]string // instance -> binary, unless the usual one
+	Parts    []string          // the history's, in order
 
 	Gate     sync.RWMutex // held shared by each act of traffic, exclusively by faults that end sockets
 	mu       sync.Mutex   // guards all below
-	replicas []*Replica   // running or stopped
+	replicas []*Replica   // or stopped
 	All      []*Replica   // ever
 	Proxies  []*Proxy     // of every client of Redis
-	told     judge.Facts  // for the judge, so far
+	told     judge.Facts  // so far
 }
 
-// New starts a Redis, and nothing else yet. devices is their number; settings add to the usual
-// ones of replicas, which are processes of binary. All random choices depend on seed and stream.
+// New starts a Redis. settings add to the usual ones. Random choices depend on seed and stream.
 func New(
 	t *testing.T, binary string, seed, stream uint64, devices int, settings map[string]string,
 ) *Environment {
@@ -95,20 +91,19 @@ func New(
 	return w
 }
 
-// Serve starts the Redis of this environment. A fault's setup may start another kind.
+// Serve starts Redis. A fault's setup may start another kind.
 func (w *Environment) Serve(args ...string) {
 	w.Server = redistest.Start(w.T, args...)
 	w.Client = w.Server.Client()
 	w.Parts = []string{w.Server.Dir()}
 }
 
-// InfoOf returns one value of INFO; sections begin with a capital.
+// InfoOf returns a value of INFO; sections begin with a capital.
 func InfoOf(t *testing.T, c *redis.Client, section, name string) string {
 	return c.InfoMap(t.Context(), section).Item(section, name)
 }
 
-// Start starts replicas one after the other, each through a proxy of its own, and waits until
-// each is ready. It returns the last.
+// Start starts replicas one after the other, waits for each, and returns the last.
 func (w *Environment) Start(ids ...string) (r *Replica) {
 	w.T.Helper()
 	for _, id := range ids {
@@ -136,8 +131,7 @@ func (w *Environment) Proxy() *Proxy {
 	return l
 }
 
-// Launch starts a process connected through a proxy and returns at once. It does not count as
-// running yet.
+// Launch does not wait, or count the process as running.
 func (w *Environment) Launch(p *Proxy, id string) *Replica {
 	p.login = w.Logins[id]
 	if w.Settings[BatchDelay] != "" {
@@ -150,28 +144,28 @@ func (w *Environment) Launch(p *Proxy, id string) *Replica {
 	return r
 }
 
-// Runs adds a replica to the running ones.
+// Runs counts a replica as running.
 func (w *Environment) Runs(r *Replica) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.replicas = append(w.replicas, r)
 }
 
-// Gone removes a replica from the running ones.
+// Gone undoes Runs.
 func (w *Environment) Gone(r *Replica) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.replicas = slices.DeleteFunc(slices.Clone(w.replicas), func(other *Replica) bool { return other == r })
 }
 
-// Replicas returns the replicas that are running or stopped.
+// Replicas returns those that run or are stopped.
 func (w *Environment) Replicas() []*Replica {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.replicas
 }
 
-// Kill kills a replica. It returns the time, and the devices that lost their sockets.
+// Kill returns the time, and the devices that lost their sockets.
 func (w *Environment) Kill(r *Replica) (at time.Time, lost []int) {
 	lost = w.Ends(r, func() {
 		at = time.Now()
@@ -181,8 +175,8 @@ func (w *Environment) Kill(r *Replica) (at time.Time, lost []int) {
 	return at, lost
 }
 
-// Ends calls end, which ends a replica, while traffic pauses, and records the end. It returns the
-// devices that lost their sockets.
+// Ends records a replica's end while traffic pauses, and returns the devices that lost their
+// sockets.
 func (w *Environment) Ends(r *Replica, end func()) (lost []int) {
 	w.Gate.Lock()
 	defer w.Gate.Unlock()
@@ -192,8 +186,8 @@ func (w *Environment) Ends(r *Replica, end func()) (lost []int) {
 	return w.Fleet.LostAt(r)
 }
 
-// Stop freezes a replica until the returned function is called. That looks like a death if it
-// lasts as long as a lease.
+// Stop freezes a replica until the returned function is called: a death, if it lasts as long as a
+// lease.
 func (w *Environment) Stop(r *Replica) (cont func()) {
 	back := w.Outage(r.ID)
 	d := w.death(r, judge.Stopped)
@@ -207,8 +201,7 @@ func (w *Environment) Stop(r *Replica) (cont func()) {
 	})
 }
 
-// Meddle changes Redis as an outsider might: an operator, a mistake, a loss. The change is marked
-// in the history, so that nobody else is blamed for it.
+// Meddle changes Redis as an outsider might, marked so that nobody else is blamed.
 func (w *Environment) Meddle(what string, do func(p redis.Pipeliner)) {
 	w.T.Helper()
 	_, err := w.TxPipelined(w.T.Context(), func(p redis.Pipeliner) error {
@@ -245,14 +238,14 @@ func (w *Environment) Follower() *Replica {
 	return others[0]
 }
 
-// Others returns the running replicas except some.
+// Others returns the other running replicas.
 func (w *Environment) Others(but ...*Replica) []*Replica {
 	return slices.DeleteFunc(slices.Clone(w.Replicas()), func(r *Replica) bool {
 		return slices.Contains(but, r)
 	})
 }
 
-// HoldAll holds everything on some proxies until the returned function is called.
+// HoldAll holds everything until the returned function is called.
 func HoldAll(proxies []*Proxy) (release func()) {
 	var holds []*proxy.Rule
 	for _, p := range proxies {
@@ -265,7 +258,7 @@ func HoldAll(proxies []*Proxy) (release func()) {
 	}
 }
 
-// ProxiesOf returns the proxies of some replicas.
+// ProxiesOf returns the replicas' proxies.
 func ProxiesOf(replicas []*Replica) (proxies []*Proxy) {
 	for _, r := range replicas {
 		proxies = append(proxies, r.Proxy)
@@ -273,9 +266,7 @@ func ProxiesOf(replicas []*Replica) (proxies []*Proxy) {
 	return proxies
 }
 
-// Plant writes entries of an owner without a process, plainly, as an older writer does. If
-// indexed is true, it also adds them to the owner's index and the owner to the roster. It returns
-// the IMEIs.
+// Plant writes entries as an older writer does; indexed adds index and roster.
 func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) {
 	w.T.Helper()
 	w.Planted(owner)
@@ -303,8 +294,7 @@ func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) 
 	return imeis
 }
 
-// Terminate asks a replica to end, and returns its exit status. Its devices move elsewhere in the
-// meantime.
+// Terminate asks a replica to end, and returns its exit status.
 func (w *Environment) Terminate(r *Replica) (status int) {
 	w.Gate.Lock()
 	w.Fleet.Losing(r)
@@ -316,8 +306,7 @@ func (w *Environment) Terminate(r *Replica) (status int) {
 	return status
 }
 
-// NextLife resumes the recording on a server that does not continue the last one's history.
-// Nobody may write in the meantime.
+// NextLife resumes the recording on another server. Nobody may write in the meantime.
 func (w *Environment) NextLife(server *redistest.Server) {
 	w.T.Helper()
 	w.Server = server
@@ -329,7 +318,7 @@ func (w *Environment) NextLife(server *redistest.Server) {
 	})
 }
 
-// Forget starts the killed server's next life without its append-only file.
+// Forget takes the killed server's append-only file away.
 func (w *Environment) Forget() {
 	w.T.Helper()
 	last := &w.Parts[len(w.Parts)-1]

@@ -12,15 +12,13 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
-// Failpoints are the orders to one replica, in a folder of its own. A process that is restarted
-// under the same id continues with it.
+// Failpoints are a replica's orders. A process restarted under the same id continues with them.
 type Failpoints struct {
 	dir string
 }
 
-// Arm orders an action at the next hit of a point, or a later one: "stop", "kill", "wait 200ms",
-// "stop 3". It clears the traces of the point's last order, which must have been taken, by a
-// process that has resumed or ended since.
+// Arm orders an action at a point's next hit, or a later one: "stop", "kill", "wait 200ms",
+// "stop 3". The last order must have been taken, by a process that has resumed or ended since.
 func (f Failpoints) Arm(t *testing.T, name failpoint.Name, order string) {
 	t.Helper()
 	require.False(t, f.Has(t, name, ""), "failpoint %s: the last order was not taken", name)
@@ -34,8 +32,7 @@ func (f Failpoints) Arm(t *testing.T, name failpoint.Name, order string) {
 	require.NoError(t, os.Rename(ready, f.path(name, ""))) // a process must not read half an order
 }
 
-// Disarm withdraws an order, and reports whether it was still pending; if not, it is being
-// carried out.
+// Disarm reports whether the order was still pending; else it is being carried out.
 func (f Failpoints) Disarm(t *testing.T, name failpoint.Name) bool {
 	t.Helper()
 	err := os.Remove(f.path(name, ""))
@@ -48,15 +45,14 @@ func (f Failpoints) Disarm(t *testing.T, name failpoint.Name) bool {
 // Taken reports whether a hit has taken the order.
 func (f Failpoints) Taken(t *testing.T, name failpoint.Name) bool { return f.Has(t, name, ".taken") }
 
-// Wait returns when a hit has taken the order: the process stops, is killed or waits, or does so
-// in a moment.
+// Wait returns when a hit has taken the order.
 func (f Failpoints) Wait(t *testing.T, name failpoint.Name) {
 	t.Helper()
 	Eventually(t, "failpoint "+string(name)+" is hit", func() bool { return f.Taken(t, name) })
 }
 
-// Resume wakes a process that has stopped itself. It repeats the signal until the process runs,
-// since the first SIGCONT may have come before the stop.
+// Resume wakes a process that has stopped itself. It repeats the signal, since the first SIGCONT
+// may have come before the stop.
 func (f Failpoints) Resume(t *testing.T, name failpoint.Name, cont func()) {
 	t.Helper()
 	f.Wait(t, name)
@@ -66,7 +62,7 @@ func (f Failpoints) Resume(t *testing.T, name failpoint.Name, cont func()) {
 	})
 }
 
-// Hits returns how many hits of a point have acted so far.
+// Hits counts a point's hits that have acted.
 func (f Failpoints) Hits(t *testing.T, name failpoint.Name) int {
 	t.Helper()
 	text, err := os.ReadFile(f.path(name, ".hits"))
@@ -83,7 +79,7 @@ func (f Failpoints) path(name failpoint.Name, suffix string) string {
 	return filepath.Join(f.dir, string(name)+suffix)
 }
 
-// Has reports whether the folder has a file of a point.
+// Has looks for a point's file.
 func (f Failpoints) Has(t *testing.T, name failpoint.Name, suffix string) bool {
 	t.Helper()
 	_, err := os.Stat(f.path(name, suffix))

@@ -15,21 +15,20 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 )
 
-// Fleet is a fleet that remembers every socket it ever had, and its instance: the truth for the
-// judge.
+// Fleet remembers every socket: the truth for the judge.
 type Fleet struct {
 	*device.Fleet
 
 	mu      sync.Mutex
 	sockets []judge.Socket
 	acks    []judge.Lookup
-	present map[string]int       // IMEI -> its present socket in sockets
-	sure    map[string]time.Time // IMEI -> when it was last known to be open
-	acked   map[string]int       // IMEI -> number of acknowledged records
-	// IMEI -> its replica may have closed it since, because a command was not answered
+	present map[string]int       // IMEI -> index in sockets
+	sure    map[string]time.Time // IMEI -> last known to be open
+	acked   map[string]int       // IMEI -> records
+	// IMEI -> its replica may have closed it since: a command was not answered
 	maybe  map[string]bool
 	names  map[string]string // address -> instance
-	closed []judge.Socket    // closed by a replica: Ended is when the device found out
+	closed []judge.Socket    // by a replica: Ended is when the device found out
 }
 
 func newFleet(n int) *Fleet {
@@ -40,7 +39,7 @@ func newFleet(n int) *Fleet {
 	}
 }
 
-// Connect connects device i to a replica. Its former socket stays open until DropStale.
+// Connect leaves device i's former socket open until DropStale.
 func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	imei := d.IMEI(i)
 	d.mu.Lock()
@@ -60,7 +59,7 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	defer d.mu.Unlock()
 	now := time.Now()
 	if late, ok := ctx.Deadline(); err != nil && ok && late.Before(now) {
-		now = late // when it let go, however long it took to report that
+		now = late // however long it took to report that
 	}
 	if err == nil {
 		d.sockets[n].Live = now
@@ -73,7 +72,7 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	d.sockets[n].Ended = now // it may still have been registered
 	switch {
 	case had && d.sockets[before].Instance == r.ID:
-		// A replica that has met the newer socket closes the older. The device lets go of both.
+		// A replica that has met the newer socket closes the older.
 		delete(d.present, imei)
 		d.Leave(i)
 	case had:
@@ -83,8 +82,8 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	return err
 }
 
-// Send sends a record of device i. A socket that turns out to be closed has ended when it was
-// last known to be open. A socket without an answer is abandoned.
+// Send sends a record. A closed socket has ended when it was last known to be open, and one without
+// an answer is abandoned.
 func (d *Fleet) Send(ctx context.Context, i int) error {
 	begun := time.Now()
 	_, err := d.Fleet.Report(ctx, i, 1)
@@ -100,8 +99,7 @@ func (d *Fleet) Send(ctx context.Context, i int) error {
 	return err
 }
 
-// LetGo makes device i abandon its present socket. If closed is true, its replica has closed it,
-// or may have, since it was last known to be open.
+// LetGo abandons device i's socket. closed means that its replica may have closed it already.
 func (d *Fleet) LetGo(i int, closed bool) {
 	imei := d.IMEI(i)
 	d.mu.Lock()
@@ -117,16 +115,14 @@ func (d *Fleet) LetGo(i int, closed bool) {
 	d.Leave(i)
 }
 
-// MayClose records that a command is not answered in time on device i's socket: from now on its
-// replica may close the socket at any time.
+// MayClose records that device i does not answer a command: its replica may close the socket.
 func (d *Fleet) MayClose(i int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.maybe[d.IMEI(i)] = true
 }
 
-// ends returns when a present socket that ends now was last known to be open: now, unless its
-// replica may have closed it. The caller holds d.mu.
+// ends returns when a socket that ends now was last known to be open. The caller holds d.mu.
 func (d *Fleet) ends(imei string) time.Time {
 	if d.maybe[imei] {
 		return d.sure[imei]
@@ -134,10 +130,10 @@ func (d *Fleet) ends(imei string) time.Time {
 	return time.Now()
 }
 
-// At returns the address of device i's present socket, "" if it has none.
+// At returns device i's address.
 func (d *Fleet) At(i int) string { return d.Where()[d.IMEI(i)] }
 
-// ConnectAll moves many devices at once, device i to where(i).
+// ConnectAll moves device i to where(i), many at once.
 func (d *Fleet) ConnectAll(ctx context.Context, which []int, where func(i int) *Replica) error {
 	p := pool.New().WithErrors().WithMaxGoroutines(32)
 	for _, i := range which {
@@ -146,7 +142,7 @@ func (d *Fleet) ConnectAll(ctx context.Context, which []int, where func(i int) *
 	return p.Wait()
 }
 
-// LeaveAll closes all sockets of devices.
+// LeaveAll closes the devices' sockets.
 func (d *Fleet) LeaveAll(which []int) {
 	for _, i := range which {
 		d.end(func(imei string, _ *judge.Socket) bool { return imei == d.IMEI(i) })
@@ -154,12 +150,12 @@ func (d *Fleet) LeaveAll(which []int) {
 	}
 }
 
-// Losing is called just before a replica is made to lose its sockets, LostAt afterwards.
+// Losing precedes a replica's loss of its sockets, LostAt follows.
 func (d *Fleet) Losing(r *Replica) {
 	d.end(func(_ string, s *judge.Socket) bool { return s.Instance == r.ID })
 }
 
-// LostAt records that a replica has lost its sockets, and returns the devices.
+// LostAt returns the devices.
 func (d *Fleet) LostAt(r *Replica) []int { return d.Fleet.Lost(r.Devices) }
 
 func (d *Fleet) end(which func(imei string, s *judge.Socket) bool) {
@@ -173,7 +169,7 @@ func (d *Fleet) end(which func(imei string, s *judge.Socket) bool) {
 	}
 }
 
-// Live maps each device to the instance that holds it.
+// Live maps each device to its instance.
 func (d *Fleet) Live() map[string]string {
 	where := d.Where()
 	d.mu.Lock()
@@ -184,25 +180,25 @@ func (d *Fleet) Live() map[string]string {
 	return where
 }
 
-// unregistered is less than a device waits for an answer if its registration did not land: a
-// faster answer is a confirmation.
+// unregistered is how long a device waits for an answer at least if its registration did not land:
+// a faster answer is a confirmation.
 const unregistered = 900 * time.Millisecond
 
-// History returns every socket and every confirmed registration there was.
+// History returns every socket and every confirmed registration.
 func (d *Fleet) History() ([]judge.Socket, []judge.Lookup) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.sockets), slices.Clone(d.acks)
 }
 
-// Acknowledged returns the number of each device's acknowledged records.
+// Acknowledged counts each device's records.
 func (d *Fleet) Acknowledged() map[string]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.acked)
 }
 
-// closedBy returns the sockets that one of these instances closed of its own accord.
+// closedBy returns what instances closed of their own accord.
 func (d *Fleet) closedBy(instances []string) (which []judge.Socket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -214,7 +210,7 @@ func (d *Fleet) closedBy(instances []string) (which []judge.Socket) {
 	return which
 }
 
-// Some returns the devices from a number to below another.
+// Some returns devices from one number to below another.
 func Some(from, to int) (which []int) {
 	for i := from; i < to; i++ {
 		which = append(which, i)

@@ -18,21 +18,18 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// A LoadProcess is a process of the registry package without sockets, for volume: an owner of
-// tens of thousands of entries that can be killed. It is this test's own binary, selected by an
-// environment variable, and takes orders on its standard input, a line each:
+// LoadProcess is an owner of tens of thousands of entries that can be killed, without sockets. It
+// is this test's own binary, and repeats each order on its standard input as the answer:
 //
 //	claim <from> <to>    devices connect; answered when all registrations landed, or after a while
 //	stale <from> <to>    they have gone elsewhere unnoticed: no frame arrives any more
 //	release <from> <to>  it has noticed
-//
-// It answers each with the same line.
 type LoadProcess struct {
 	*process.Process
 	ID    string
 	Proxy *Proxy
 	w     *Environment
-	// device -> its present socket among w.devices.sockets; only for the scenario's goroutine
+	// device -> index in w.devices.sockets; for the scenario's goroutine
 	held map[int]int
 }
 
@@ -41,7 +38,7 @@ const AsLoadProcess = "ROLLCALL_LOAD_PROCESS"
 
 func loadIMEI(i int) string { return fmt.Sprintf("88%013d", i) }
 
-// StartLoad starts a load process connected through a proxy of its own.
+// StartLoad gives it a proxy of its own.
 func (w *Environment) StartLoad(id string) *LoadProcess {
 	h := &LoadProcess{ID: id, Proxy: w.Proxy(), w: w, held: make(map[int]int)}
 	cmd := exec.Command(os.Args[0])
@@ -54,7 +51,7 @@ func (w *Environment) StartLoad(id string) *LoadProcess {
 	return h
 }
 
-// Order makes the process do something with a range of devices, and returns when it has.
+// Order waits for the answer.
 func (h *LoadProcess) Order(what string, from, to int) {
 	h.w.T.Helper()
 	line := fmt.Sprintf("%s %d %d", what, from, to)
@@ -64,7 +61,7 @@ func (h *LoadProcess) Order(what string, from, to int) {
 	require.Equal(h.w.T, line, h.Out.Text())
 }
 
-// Claim connects devices to the load process, away from their former one.
+// Claim takes devices from their former process.
 func (h *LoadProcess) Claim(from, to int, before *LoadProcess) {
 	d := h.w.Fleet
 	now := time.Now()
@@ -78,7 +75,7 @@ func (h *LoadProcess) Claim(from, to int, before *LoadProcess) {
 		d.sockets = append(d.sockets, judge.Socket{IMEI: loadIMEI(i), Instance: h.ID, Asked: now})
 	}
 	d.mu.Unlock()
-	// No Ack: the answer does not distinguish registrations that landed from those given up.
+	// No Ack: the answer includes registrations that were given up.
 	h.Order("claim", from, to)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,14 +102,14 @@ func (h *LoadProcess) leaves(from, to int, at time.Time) {
 	}
 }
 
-// Kill kills the load process. Its devices are nowhere.
+// Kill leaves its devices nowhere.
 func (h *LoadProcess) Kill() {
 	h.leaves(0, math.MaxInt, time.Now())
 	h.w.noteDeath(judge.Death{Instance: h.ID, At: time.Now(), How: judge.Killed})
 	h.Process.Kill()
 }
 
-// Stop freezes the load process until the returned function is called.
+// Stop freezes it until the returned function is called.
 func (h *LoadProcess) Stop() (cont func()) {
 	back := h.w.Outage(h.ID)
 	require.NoError(h.w.T, h.Process.Stop())
@@ -122,7 +119,7 @@ func (h *LoadProcess) Stop() (cont func()) {
 	})
 }
 
-// RunLoad runs a load process. It ends when its standard input does.
+// RunLoad ends when standard input does.
 func RunLoad(id string) error {
 	options := &slog.HandlerOptions{Level: slog.LevelError}
 	log := slog.New(slog.NewTextHandler(os.Stderr, options)).With("load", id)

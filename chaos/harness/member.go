@@ -17,24 +17,24 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Durations of members: shorter than those of whole processes, longer than the storm's.
+// Between those of whole processes and the storm's.
 const (
 	memberInterval = time.Second
 	memberTTL      = 3 * time.Second
 )
 
-// Member is one replica without sockets, in this process, connected through a proxy of its own.
+// Member is a replica without sockets in this process.
 type Member struct {
 	*registry.Registry
 	Janitor *janitor.Janitor
 	Proxy   *Proxy
-	Leave   context.CancelFunc // ends it gracefully if possible
-	Ended   chan struct{}      // closed when all of it has ended
-	Err     error              // the reason; read after Ended
+	Leave   context.CancelFunc // gracefully if possible
+	Ended   chan struct{}      // all of it has ended
+	Err     error              // after Ended
 }
 
-// Clients returns a client for data and one for control, without retries, so that each answer
-// belongs to one question. within is every deadline of theirs; 0: the usual ones.
+// Clients do not retry: each answer belongs to one question. within is every deadline; 0: the
+// usual.
 func Clients(addr string, within time.Duration) (data, control *redis.Client) {
 	o := &redis.Options{
 		Addr: addr, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
@@ -43,8 +43,7 @@ func Clients(addr string, within time.Duration) (data, control *redis.Client) {
 	return redis.NewClient(o), redis.NewClient(lease.Options(o))
 }
 
-// NewMember starts a replica. Its deadlines are shorter than usual, like the durations in here.
-// It ends with the test at the latest.
+// NewMember has shorter deadlines than usual. It ends with the test.
 func NewMember(
 	t *testing.T, server *redistest.Server, deadline time.Duration, rc registry.Config, jc janitor.Config,
 ) *Member {
@@ -85,8 +84,7 @@ func (m *Member) Over() bool {
 	}
 }
 
-// FullScanned reports whether a leader among the members has finished a full scan that began
-// after since.
+// FullScanned looks for a leader's full scan that began after since and is done.
 func FullScanned(members []*Member, since time.Time) bool {
 	for _, m := range members {
 		s := m.Janitor.Status()

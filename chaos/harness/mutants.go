@@ -12,42 +12,40 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A Mutant is the code with one of its protections removed. The judge of a suite must notice that
-// in a row, or a test of a package must fail. It is a few changes to the text of the code, laid
-// over the files when the test is built (go test -overlay).
+// Mutant is the code without a protection, which the judge of a suite must notice in a row, or a
+// test of a package.
 type Mutant struct {
 	Name    string
 	What    string // is changed
 	Edits   []Edit
-	Without []Edit // further protections to remove, which would make up for the missing one
-	Row     string // of the suite's matrix; its judge rejects the outcome
+	Without []Edit // further protections, which would make up for it
+	Row     string // in the suite's matrix
 	Test    string // or this test fails
-	Of      string // of the package in this folder; "": one of the suite's
-	// Steps is how many steps a search may take to notice; Test is then a search. Places is a
-	// regular expression for the names of the places where it plays; "" means all.
+	Of      string // the package's folder; "": the suite's
+	// Steps is for a search, named in Test. Places is a regular expression for where it plays; "":
+	// all.
 	Steps  int
 	Places string
 }
 
-// An Edit replaces a text that occurs once in a file, or every occurrence of it.
+// Edit replaces the only occurrence of a text, or all.
 type Edit struct {
 	File       string // below the suite's folder; "": the file there that has it
 	From, To   string
 	Everywhere bool
 }
 
-// Mutants are those of a suite, whose tests run two folders below the module's root.
+// Mutants belong to a suite, two folders below the module's root.
 type Mutants struct {
 	All   []Mutant
-	Dir   string   // below the root; edits are to files in it
-	Tests []string // folders of the tests that mutants name
-	// A row runs against this program; the environment variable Given names its binary. If there is
-	// none, the suite itself is built with the changes.
+	Dir   string   // below the root
+	Tests []string // of the named tests
+	// Rows run against Program, whose binary the variable Given names. Without one, the suite
+	// itself is built with the changes.
 	Program, Given string
-	// Rejects is the message of a row that its judge rejects.
+	// Rejects is the message of a rejected row.
 	Rejects string
-	// Kept is a file of seeds that a search keeps, below the root. Each line has a seed, and the
-	// name of the mutant that it finds.
+	// Kept has a search's seeds, each with its mutant.
 	Kept string
 }
 
@@ -95,8 +93,7 @@ func (s Mutants) code(t *testing.T) (files []string) {
 	return files
 }
 
-// Fit demands that each mutant fits the code, and that the row or test that must notice it
-// exists.
+// Fit demands that mutants fit the code, and their rows or tests exist.
 func (s Mutants) Fit(t *testing.T, rows ...string) {
 	t.Helper()
 	names := map[string]bool{}
@@ -134,10 +131,9 @@ func (s Mutants) tests(m Mutant) []string {
 	return s.Tests
 }
 
-// Run removes the protections one after the other, and demands that the judge rejects the outcome
-// of the row, or that the test fails. A mutant that does not compile, or ends in another way,
-// counts as not caught. The suite and the package show that both pass with the code as it is. A
-// control run shows that the further removals are not what was noticed.
+// Run demands that each mutant is noticed. One that does not compile, or ends in another way, is
+// not caught. Both suite and package pass without changes, and a control run without the further
+// removals shows that those were not noticed.
 func (s Mutants) Run(t *testing.T) {
 	for _, m := range s.All {
 		t.Run(m.Name, func(t *testing.T) {

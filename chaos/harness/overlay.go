@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Overlay writes into dir replacements for files, given by their names below root, and the file
-// for go's -overlay, whose path it returns.
+// Overlay writes replacements for files below root into dir, and returns the list for go's
+// -overlay.
 func Overlay(t testing.TB, dir, root string, files map[string]string) (path string) {
 	t.Helper()
 	root, err := filepath.Abs(root)

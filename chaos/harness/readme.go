@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// InReadme demands that the table of this folder's README.md has a line for a row of a matrix,
-// with a mark if the row is part of make test.
+// InReadme demands a row's line in this folder's README.md, marked if make test has it.
 func InReadme(t testing.TB, row string, short bool) {
 	t.Helper()
 	text, err := os.ReadFile("README.md")

@@ -16,11 +16,10 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// recordFile is the environment variable for the file to which a run adds its evictions;
-// REPORT.md is in the same folder. Without it nothing is added.
+// recordFile names the file, beside REPORT.md, to which a run adds its evictions.
 const recordFile = "ROLLCALL_RECORD"
 
-// A Run is a line of the record: the evictions in one run of a suite.
+// Run is a line of the record.
 type Run struct {
 	Date, Servers, Make, Commit string
 	Evictions, Wrong            int
@@ -28,8 +27,7 @@ type Run struct {
 
 var recordHead = []string{"date", "servers", "make", "evictions", "wrong deletes", "commit"}
 
-// Record adds a run of today to the record, on servers such as "Cluster", and updates the sums in
-// REPORT.md.
+// Record adds today's run, on servers such as "Cluster", and sums up in REPORT.md.
 func Record(servers string, evictions, wrong int) error {
 	path := os.Getenv(recordFile)
 	if path == "" || evictions == 0 && wrong == 0 {
@@ -107,7 +105,7 @@ func Runs(path string) (runs []Run, err error) {
 
 const sumsBegin, sumsEnd = "<!-- sums -->\n", "<!-- end of sums -->\n"
 
-// Sums returns the table of all runs by servers and make, with the marks around it.
+// Sums returns the table by servers and make, with the marks around it.
 func Sums(runs []Run) string {
 	type kind struct{ servers, make string }
 	sums, counts, all := map[kind]Run{}, map[kind]int{}, Run{}

@@ -23,23 +23,22 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Replica is one process of the real program. Its methods are for the scenario's goroutine.
+// Replica is a process of the real program. Its methods are for the scenario's goroutine.
 type Replica struct {
 	*process.Process
 	t          *testing.T
 	ID         string
-	HTTP       string // addresses as bound
+	HTTP       string // as bound
 	Devices    string
 	Born       time.Time
-	Proxy      *Proxy     // its connection to Redis
-	Failpoints Failpoints // where it can be made to stop
+	Proxy      *Proxy     // to Redis
+	Failpoints Failpoints // can stop it
 }
 
-// GivenIngest names a program to use as it is, instead of building one here.
+// GivenIngest names a program that is not built here.
 const GivenIngest = "ROLLCALL_INGEST"
 
-// BuildIngest builds the program with the race detector, since nothing exercises it harder than
-// the scenarios.
+// BuildIngest adds the race detector: nothing exercises the program harder.
 func BuildIngest(t *testing.T) string {
 	if binary := os.Getenv(GivenIngest); binary != "" {
 		return binary
@@ -47,13 +46,13 @@ func BuildIngest(t *testing.T) string {
 	return Build(t, "-race")
 }
 
-// Build builds the program with its failpoints.
+// Build adds the failpoints.
 func Build(t *testing.T, flags ...string) string {
 	t.Helper()
 	return BuildOf(t, "ingest", flags...)
 }
 
-// BuildOf builds one of the programs in cmd with its failpoints.
+// BuildOf builds any program in cmd.
 func BuildOf(t *testing.T, program string, flags ...string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), program)
@@ -64,7 +63,7 @@ func BuildOf(t *testing.T, program string, flags ...string) string {
 	return binary
 }
 
-// Launch starts a process with settings from its environment alone, and returns at once.
+// Launch passes on these settings alone, and returns at once.
 func Launch(t *testing.T, binary, id string, p *Proxy, settings map[string]string) *Replica {
 	r := &Replica{t: t, ID: id, Born: time.Now(), Proxy: p, Failpoints: Failpoints{t.TempDir()}}
 	cmd := exec.Command(binary)
@@ -87,7 +86,7 @@ func Launch(t *testing.T, binary, id string, p *Proxy, settings map[string]strin
 	return r
 }
 
-// Ready waits until the process serves devices and its first heartbeat has landed.
+// Ready waits for sockets and the first heartbeat.
 func (r *Replica) Ready() {
 	r.t.Helper()
 	Eventually(r.t, "replica "+r.ID+" is ready", func() bool {
@@ -104,16 +103,16 @@ func (r *Replica) Ready() {
 	require.True(r.t, r.Runs(), "replica %s ended: %s", r.ID, r.Log())
 }
 
-// Stop freezes the process, as a machine's long pause does (SIGSTOP).
+// Stop is a machine's long pause (SIGSTOP).
 func (r *Replica) Stop() { require.NoError(r.t, r.Process.Stop()) }
 
-// Cont resumes a stopped process.
+// Cont ends Stop.
 func (r *Replica) Cont() { require.NoError(r.t, r.Process.Cont()) }
 
-// Term asks for a graceful end (SIGTERM).
+// Term asks for a graceful end.
 func (r *Replica) Term() { require.NoError(r.t, r.Signal(syscall.SIGTERM)) }
 
-// Exit waits for the end and returns the exit status.
+// Exit returns the exit status.
 func (r *Replica) Exit() int {
 	r.t.Helper()
 	select {
@@ -124,10 +123,10 @@ func (r *Replica) Exit() int {
 	return r.ExitCode()
 }
 
-// Asker keeps no connections, so that none is left to a replica that is killed.
+// Asker keeps no connection to a replica that is killed.
 var Asker = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// Get asks the replica over HTTP. Any status other than 200 is an error.
+// Get fails unless the status is 200.
 func (r *Replica) Get(path string) ([]byte, error) {
 	answer, err := Asker.Get("http://" + r.HTTP + path)
 	if err != nil {
@@ -141,7 +140,7 @@ func (r *Replica) Get(path string) ([]byte, error) {
 	return body, err
 }
 
-// Status is the part of a replica's status that scenarios act on. Nothing is judged by it.
+// Status is for scenarios, not for the judge.
 type Status struct {
 	Instance string          `json:"instance"`
 	Ready    bool            `json:"ready"`
@@ -149,7 +148,7 @@ type Status struct {
 	Janitor  janitor.Status  `json:"janitor"`
 }
 
-// Status asks the replica for its status.
+// Status asks the replica.
 func (r *Replica) Status() (s Status, err error) {
 	body, err := r.Get("/api/v1/status")
 	if err != nil {
@@ -158,7 +157,7 @@ func (r *Replica) Status() (s Status, err error) {
 	return s, json.Unmarshal(body, &s)
 }
 
-// Metric returns the sum over all series of a name; see Sum.
+// Metric is Sum of /metrics.
 func (r *Replica) Metric(name string) (float64, error) {
 	body, err := r.Get("/metrics")
 	if err != nil {
@@ -167,8 +166,7 @@ func (r *Replica) Metric(name string) (float64, error) {
 	return Sum(body, name)
 }
 
-// Sum adds up the series of a name in Prometheus' text format. A name with labels, as the format
-// writes them, is one series.
+// Sum adds up a name's series in Prometheus' text format. A name with labels is one series.
 func Sum(text []byte, name string) (total float64, err error) {
 	for line := range bytes.Lines(text) {
 		text := string(bytes.TrimSpace(line))

@@ -12,8 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
-// Settle begins the second phase: no more faults, no more moves. Every device that lost its
-// socket comes back, and every socket is used once more, so that the truth is known.
+// Settle ends faults and moves. Devices come back, and every socket is used once more, so that the
+// truth is known.
 func (w *Environment) Settle() {
 	w.T.Helper()
 	w.Traffic.Stop()
@@ -38,7 +38,7 @@ func (w *Environment) Settle() {
 	require.Zero(w.T, nowhere.Load(), "devices that could not come back: the truth would be without them")
 }
 
-// Claimed records a device whose socket is simulated by one of the scenario's own registries.
+// Claimed records a device of one of the scenario's own registries.
 func (w *Environment) Claimed(imei, instance string) {
 	w.claims[imei] = instance
 	w.Fleet.mu.Lock()
@@ -46,15 +46,14 @@ func (w *Environment) Claimed(imei, instance string) {
 	w.Fleet.sockets = append(w.Fleet.sockets, judge.Socket{IMEI: imei, Instance: instance, Live: time.Now()})
 }
 
-// Truth maps each device to its present instance.
+// Truth maps each device to its instance.
 func (w *Environment) Truth() map[string]string {
 	live := w.Fleet.Live()
 	maps.Copy(live, w.claims)
 	return live
 }
 
-// Registered waits until each device's entry names its instance, and no more than others further
-// entries exist. Indexes may still have sockets that devices have left open.
+// Registered waits until each device's entry names its instance, with at most others beside them.
 func (w *Environment) Registered(others int) {
 	w.T.Helper()
 	truth := w.Truth()
@@ -98,7 +97,7 @@ func (w *Environment) Agrees(truth map[string]string, alive []string) bool {
 	return true
 }
 
-// Alive returns the running replicas, and others that the scenario knows of.
+// Alive returns running replicas, and others that the scenario knows.
 func (w *Environment) Alive(also []string) []string {
 	ids := append([]string{}, also...)
 	for _, r := range w.Replicas() {
@@ -107,9 +106,8 @@ func (w *Environment) Alive(also []string) []string {
 	return ids
 }
 
-// ClosedByTheRunning returns the sockets that a replica closed of its own accord, for replicas
-// that run to the end. If a fleet closed the sockets whose entries it lost, it would always end
-// up at the truth.
+// ClosedByTheRunning returns what replicas closed by themselves: a fleet that closed all sockets
+// without entries would always end up at the truth.
 func (w *Environment) ClosedByTheRunning() (which []judge.Socket) {
 	lives := make(map[string]int)
 	for _, r := range w.All {
@@ -118,7 +116,7 @@ func (w *Environment) ClosedByTheRunning() (which []judge.Socket) {
 	return w.Fleet.closedBy(slices.DeleteFunc(w.Alive(nil), func(id string) bool { return lives[id] > 1 }))
 }
 
-// Unindexed reports whether the replicas keep no index.
+// Unindexed replicas keep no index.
 func (w *Environment) Unindexed() bool { return w.Settings["REGISTRY_REVERSE_INDEX"] == "false" }
 
 func (w *Environment) set(name string) time.Duration {
@@ -127,8 +125,7 @@ func (w *Environment) set(name string) time.Duration {
 	return d
 }
 
-// Facts returns what this environment knows and Redis does not. alive are the living instances;
-// nil: the run has not come to rest.
+// Facts are for the judge. alive is nil if the run has not come to rest.
 func (w *Environment) Facts(alive []string) judge.Facts {
 	var f judge.Facts
 	w.tells(func(told *judge.Facts) {

@@ -15,7 +15,7 @@ func (w *Environment) tells(note func(f *judge.Facts)) {
 // Hit counts deliberate faults of processes.
 func (w *Environment) Hit(n int) { w.Struck.Add(int64(n)) }
 
-// Died records a death, or what looks like one from Redis, for C6.
+// Died records a death, or what looks like one, for C6.
 func (w *Environment) Died(r *Replica, how string) { w.noteDeath(w.death(r, how)) }
 
 func (w *Environment) death(r *Replica, how string) judge.Death {
@@ -27,8 +27,8 @@ func (w *Environment) noteDeath(d judge.Death) {
 	w.tells(func(f *judge.Facts) { f.Deaths = append(f.Deaths, d) })
 }
 
-// Outage records that an instance ("": everybody) cannot exchange messages with Redis, until the
-// returned function is called.
+// Outage records that an instance ("": everybody) cannot reach Redis until the returned function is
+// called.
 func (w *Environment) Outage(id string) (back func()) {
 	var n int
 	w.tells(func(f *judge.Facts) {
@@ -39,7 +39,7 @@ func (w *Environment) Outage(id string) (back func()) {
 	return func() { w.tells(func(f *judge.Facts) { f.Outages[n].Until = time.Now() }) }
 }
 
-// CountersBeginAnew records that the server's counters restart while do runs.
+// CountersBeginAnew records that do restarts the server's counters.
 func (w *Environment) CountersBeginAnew(do func()) {
 	begun := time.Now()
 	do()
@@ -47,18 +47,18 @@ func (w *Environment) CountersBeginAnew(do func()) {
 	w.tells(func(f *judge.Facts) { f.Restarts = append(f.Restarts, took) })
 }
 
-// Planted records that the scenario itself writes the entries of an owner.
+// Planted records that the scenario itself writes an owner's entries.
 func (w *Environment) Planted(owner string) {
 	w.tells(func(f *judge.Facts) { f.Planted[owner] = true })
 }
 
-// SlowerSettings records that an instance has other settings than the others, and that they know.
+// SlowerSettings records that an instance has its own, and the others know.
 func (w *Environment) SlowerSettings(r *Replica, interval, ttl time.Duration) {
 	s := judge.Setting{Instance: r.ID, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()}
 	w.tells(func(f *judge.Facts) { f.Settings = append(f.Settings, s) })
 }
 
-// SlowerSettingsEnd records that such an instance has ended.
+// SlowerSettingsEnd records that it has ended.
 func (w *Environment) SlowerSettingsEnd(r *Replica) {
 	w.tells(func(f *judge.Facts) {
 		for i := range f.Settings {
@@ -69,8 +69,7 @@ func (w *Environment) SlowerSettingsEnd(r *Replica) {
 	})
 }
 
-// Executed records commands that devices carried out; without arguments it only starts the
-// record.
+// Executed records devices' commands; without arguments it only starts the record.
 func (w *Environment) Executed(did ...judge.Execution) {
 	w.tells(func(f *judge.Facts) {
 		if f.Executed == nil {

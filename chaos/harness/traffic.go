@@ -15,17 +15,16 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// traffic is what devices do while things break: they report, move, reconnect and leave, and
-// replicas notice their old sockets late. Every second device is silent and stays in its place,
-// so that only its open socket proves that it lives.
+// traffic moves devices. Every second one is silent and stays, so that only its open socket proves
+// that it lives.
 type traffic struct {
 	cancel context.CancelFunc
-	blind  func() // ends the observer
+	blind  func() // the observer's end
 	wg     sync.WaitGroup
 	acts   atomic.Int64
 }
 
-// The limits of each act: a stopped replica accepts, and does not answer.
+// ActWithin bounds an act: a stopped replica accepts, and does not answer.
 const (
 	ActWithin = time.Second
 	workers   = 8
@@ -84,7 +83,7 @@ func (w *Environment) Moves() {
 	Eventually(w.T, "devices move", func() bool { return w.Traffic.Done() >= before+w.Fleet.Len()/4 })
 }
 
-// Done returns how many acts succeeded.
+// Done counts the acts that succeeded.
 func (t *traffic) Done() int { return int(t.acts.Load()) }
 
 func (t *traffic) Stop() {
@@ -95,12 +94,10 @@ func (t *traffic) Stop() {
 	t.wg.Wait()
 }
 
-// watched is how many devices an observer asks about: few, often, so that porcupine has a dense
-// history of each.
+// watched devices are asked about often: porcupine has a dense history of each.
 const watched = 12
 
-// observe looks up some devices over and over, as a backend would, until the returned function is
-// called. The answers are checked against the history (C8).
+// observe looks up devices as a backend would, for C8.
 func (w *Environment) observe() (end func()) {
 	w.T.Helper()
 	data, control := Clients(w.Proxy().Addr(), time.Second)

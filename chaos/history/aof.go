@@ -17,13 +17,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Read reads a run that was recorded in parts, in their order: a part is the working folder of a
-// server that was started with [AppendOnly] or put through [Begin], or a file that [Write] wrote.
-// The model continues from part to part. A folder after another part is a new life of the server.
+// Read reads a run's parts in their order: working folders of servers started with [AppendOnly] or
+// put through [Begin], and files that [Write] wrote. A folder after another part is a new life of
+// the server.
 //
-// A folder can be read while its server runs, and after the server was killed: an incomplete
-// event at the end is not part of the history. A server that was killed and restarted on its file
-// cuts off such an end and continues in the file.
+// A folder can be read while its server runs, and after it was killed: an incomplete event at the
+// end is left out. A server that was restarted on its file cuts off such an end and continues in
+// the file.
 func Read(parts ...string) (h History, err error) {
 	for i, path := range parts {
 		info, err := os.Stat(path)
@@ -59,8 +59,8 @@ func AppendOnly() []string {
 	}
 }
 
-// Begin makes a running server without an append-only file write its history from now on,
-// beginning with its present content. The server's folder can be read a moment later.
+// Begin makes a running server write its history from its present content on. The folder can be
+// read a moment later.
 func Begin(ctx context.Context, c *redis.Client) error {
 	args := []any{"CONFIG", "SET"}
 	for _, word := range AppendOnly() {
@@ -69,19 +69,18 @@ func Begin(ctx context.Context, c *redis.Client) error {
 	return c.Do(ctx, args...).Err()
 }
 
-const appendOnlyDir = "appendonlydir" // within the server's
+const appendOnlyDir = "appendonlydir"
 
-// SetAside moves the history of a killed server from its working folder into another. The
-// server's next life does not load it.
+// SetAside moves a killed server's history into another folder, so that its next life does not load
+// it.
 func SetAside(dir, to string) error {
 	return os.Rename(filepath.Join(dir, appendOnlyDir), filepath.Join(to, appendOnlyDir))
 }
 
-// ErrRewritten is returned by Read for a file whose beginning has been replaced by a snapshot.
+// ErrRewritten means that a snapshot replaced the beginning.
 var ErrRewritten = errors.New("history: the append-only file was rewritten, its history is gone")
 
-// readFolder reads the append-only file of a server. The content of its first part existed before
-// the server ran: it begins a life, and so does an empty one in a second folder.
+// readFolder: the content of the first part, or an empty one in a second folder, begins a life.
 func readFolder(dir string, another bool) (h History, err error) {
 	dir = filepath.Join(dir, appendOnlyDir)
 	manifest, err := os.ReadFile(filepath.Join(dir, "appendonly.aof.manifest"))
@@ -89,8 +88,7 @@ func readFolder(dir string, another bool) (h History, err error) {
 		return nil, fmt.Errorf("history: manifest: %w", err)
 	}
 	for line := range strings.Lines(string(manifest)) {
-		// Redis 8 adds pairs of words. They describe the file's place in the replication stream, not
-		// which of it is loaded.
+		// Redis 8 adds pairs of words, which describe the file's place in the replication stream.
 		var name, kind string
 		var seq int
 		_, err := fmt.Sscanf(line, "file %s seq %d type %s", &name, &seq, &kind)
@@ -133,7 +131,7 @@ func readFile(path string) (History, error) {
 	return h, nil
 }
 
-// Parse reads a history in the format of an append-only file. A cut-off end is not an error.
+// Parse reads the format of an append-only file. A cut-off end is not an error.
 func Parse(r io.Reader) (h History, err error) {
 	p := &parser{r: bufio.NewReaderSize(r, 1<<20)}
 	for {
@@ -152,7 +150,7 @@ func Parse(r io.Reader) (h History, err error) {
 type parser struct {
 	r           *bufio.Reader
 	offset      int64
-	second      int64 // of the last annotation
+	second      int64 // last annotation
 	annotations int
 	buf         []byte
 }
@@ -179,8 +177,7 @@ func (p *parser) event() (Event, error) {
 		}
 		switch c[0] {
 		case "SELECT":
-			// All our keys are in database 0. Keys of the same name in another would be mixed up with
-			// them.
+			// Keys of the same name in another database would be mixed up with ours.
 			if len(c) != 2 || c[1] != "0" {
 				return Event{}, fmt.Errorf("%v: only database 0 is understood", c)
 			}
@@ -227,8 +224,7 @@ func (p *parser) command() (Command, error) {
 	}
 }
 
-// bulk reads a word. A long history repeats the same short words over and over: keys, instances,
-// IMEIs. Each is kept once.
+// bulk keeps each word once: histories repeat them over and over.
 func (p *parser) bulk() (string, error) {
 	line, err := p.line()
 	if err != nil {
@@ -251,7 +247,7 @@ func (p *parser) bulk() (string, error) {
 	return word, nil
 }
 
-// line returns a line that is valid until the next one is read.
+// line is valid until the next one is read.
 func (p *parser) line() ([]byte, error) {
 	line, err := p.r.ReadSlice('\n')
 	p.offset += int64(len(line))
@@ -261,7 +257,6 @@ func (p *parser) line() ([]byte, error) {
 	return bytes.TrimSuffix(line, []byte("\r\n")), nil
 }
 
-// count reads "<mark><number>".
 func count(line []byte, mark byte) (int, error) {
 	if len(line) < 2 || line[0] != mark {
 		return 0, fmt.Errorf("want %q, got %.40q", mark, line)
@@ -273,7 +268,7 @@ func count(line []byte, mark byte) (int, error) {
 	return n, nil
 }
 
-// CopyPart copies a part of a history as [Read] reads it. The part may still be growing.
+// CopyPart copies a part, which may still be growing.
 func CopyPart(from, to string) error {
 	info, err := os.Stat(from)
 	if err != nil {
@@ -282,7 +277,7 @@ func CopyPart(from, to string) error {
 	if err := os.RemoveAll(to); err != nil { // of an earlier run
 		return err
 	}
-	if info.IsDir() { // a server's working folder holds more than the history
+	if info.IsDir() { // a server's folder holds more than the history
 		return os.CopyFS(filepath.Join(to, appendOnlyDir), os.DirFS(filepath.Join(from, appendOnlyDir)))
 	}
 	text, err := os.ReadFile(from)
@@ -292,7 +287,7 @@ func CopyPart(from, to string) error {
 	return os.WriteFile(to, text, 0o644)
 }
 
-// Write writes a history as one part that [Read] reads.
+// Write writes a part for Read.
 func Write(path string, h History) error {
 	file, err := os.Create(path)
 	if err != nil {

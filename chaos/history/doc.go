@@ -1,5 +1,5 @@
-// Package history reads the actions of a Redis server: one total order of all writes, as the
-// server itself recorded it.
+// Package history reads a Redis server's writes in one total order, as the server itself recorded
+// it.
 //
 //	server := redistest.Start(t, history.AppendOnly()...)
 //	...
@@ -13,14 +13,12 @@
 //	}
 //
 // A server's append-only file has the effects of a script as MULTI … EXEC, and each expiry as an
-// explicit DEL. [Begin] starts the file of a server that runs without one; it begins with the
-// server's present content. [Read] makes one [History] of all parts of a run.
+// explicit DEL. [Begin] starts the file of a server that runs without one.
 //
 // A test marks its own changes to the keyspace with a SET of [FaultKey] in the same MULTI. A
-// restart without an append-only file, or a failover, gives the server another memory. Such a
-// life is a part of its own, and begins with an event of [LifeCommand] that writes the server's
-// content at that point. A server that was killed and continues in its own file needs no such
-// event.
+// restart without an append-only file, or a failover, gives the server another memory. Such a life
+// is a part of its own, and begins with an event of [LifeCommand] that writes the server's content
+// at that point. A server that continues in its own file needs no such event.
 //
 // # Limits
 //

@@ -2,36 +2,32 @@ package history
 
 import "strings"
 
-// Command is one write as the server recorded it: its name in upper case, then its arguments.
+// Command is a write as recorded, its name in upper case.
 type Command []string
 
-// Event is everything that happened at one instant: a command, or all that one script or
-// transaction did.
+// Event is one instant: a command, or a whole script or transaction.
 type Event struct {
-	// Part and Offset locate the event's first byte in the run's history, to look it up.
+	// Part and Offset locate its first byte.
 	Part   int
 	Offset int64
-	// Second is the server's time in whole Unix seconds, 0 if the file has none. The event is not
-	// older.
+	// Second is Unix time by the server, 0 if the file has none. The event is not older.
 	Second   int64
 	Commands []Command
 }
 
-// History is the server's own total order of writes.
+// History has all events in order.
 type History []Event
 
-// FaultKey is the harness' signature. The harness makes its own changes to the keyspace in one
-// MULTI with a SET of this key to a word for the fault. The code under test is not judged by such
-// an event.
+// FaultKey signs a change by the harness: a SET of this key to a word for the fault, in the same
+// MULTI. The code under test is not judged by such an event.
 const FaultKey = "chaos:fault"
 
-// LifeCommand begins an event for a new life of the server, whose memory differs from the last
-// one's, as after a restart without an append-only file or a failover. The following commands in
-// the event write the content with which the new life began. It is not a command of Redis: [Read]
+// LifeCommand begins an event for a new life of the server, with another memory than the last. The
+// event's other commands write the content with which it began. Redis does not know it: [Read]
 // inserts it.
 const LifeCommand = "ROLLCALL.LIFE"
 
-// Fault returns the harness' word for its fault, "" if the event is not one.
+// Fault returns the harness' word for its fault.
 func (e *Event) Fault() string {
 	for _, c := range e.Commands {
 		if c[0] == "SET" && len(c) > 2 && c[1] == FaultKey {
@@ -44,7 +40,7 @@ func (e *Event) Fault() string {
 // Life reports whether a new life of the server begins.
 func (e *Event) Life() bool { return len(e.Commands) > 0 && e.Commands[0][0] == LifeCommand }
 
-// Option returns the argument after name, "" if name is missing.
+// Option returns the argument after name.
 func Option(args []string, name string) string {
 	for i := 0; i+1 < len(args); i++ {
 		if args[i] == name {
@@ -54,7 +50,7 @@ func Option(args []string, name string) string {
 	return ""
 }
 
-// StreamEntry returns the id and the fields of an XADD, whatever options precede them.
+// StreamEntry returns an XADD's id and fields.
 func StreamEntry(c Command) (id string, fields map[string]string) {
 	for i := 2; i < len(c); i++ {
 		switch strings.ToUpper(c[i]) {
@@ -62,7 +58,7 @@ func StreamEntry(c Command) (id string, fields map[string]string) {
 			continue
 		}
 		switch strings.ToUpper(c[i-1]) {
-		case "MAXLEN", "MINID", "LIMIT", "=", "~": // a number that belongs to the option
+		case "MAXLEN", "MINID", "LIMIT", "=", "~": // the option's number
 			continue
 		}
 		fields = make(map[string]string)

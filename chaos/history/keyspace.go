@@ -11,14 +11,13 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Keyspace is the model that a history is played into: the state that a reader of the server
-// would have seen at an instant. A key whose time is up exists until the history deletes it, as
-// it does for a script.
+// Keyspace models the server's content. A key whose time is up exists until the history deletes it,
+// as it does for a script.
 type Keyspace struct {
 	Strings map[string]string
 	Hashes  map[string]map[string]string
 	Sets    map[string]map[string]struct{}
-	Streams map[string]string    // the newest id; entries are not kept
+	Streams map[string]string    // newest id; entries are not kept
 	Expiry  map[string]time.Time // of strings
 }
 
@@ -46,8 +45,8 @@ func (k *Keyspace) Exists(key string) bool {
 	return s || h || t || x
 }
 
-// Apply plays one command. It fails on an unknown command, because no conclusion from the history
-// would be reliable then. It ignores commands on foreign keys.
+// Apply plays a command, unless its key is foreign. An unknown command is an error: no conclusion
+// from the history would be reliable.
 func (k *Keyspace) Apply(c Command, l registry.Layout) error {
 	switch c[0] {
 	case "FLUSHALL", "FLUSHDB", LifeCommand:
@@ -73,7 +72,7 @@ func (k *Keyspace) Apply(c Command, l registry.Layout) error {
 	return nil // a foreign key
 }
 
-// ours reports whether a key is one of the Layout's, or one that lease derives from it.
+// ours includes the keys that lease derives.
 func ours(l registry.Layout, key string) bool {
 	switch key {
 	case l.Registry(), l.Roster(), l.Lease(), EpochKey(l.Lease()), l.Witness(), l.Paused(), l.Log():
@@ -82,13 +81,12 @@ func ours(l registry.Layout, key string) bool {
 	return strings.HasPrefix(key, l.Heartbeat("")) || strings.HasPrefix(key, l.Devices(""))
 }
 
-// EpochKey is the source of epochs, in the lease's own Cluster slot.
+// EpochKey returns the key from which epochs are drawn, in the lease's own slot.
 func EpochKey(lease string) string { return "{" + lease + "}:epoch" }
 
 var errArguments = errors.New("history: arguments not understood")
 
-// effects has every command that the services write with, in the form in which the server records
-// it.
+// effects has every command that the services write with.
 var effects = map[string]func(k *Keyspace, key string, args []string) error{
 	"DEL":    (*Keyspace).del,
 	"UNLINK": (*Keyspace).del,

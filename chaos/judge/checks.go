@@ -9,8 +9,7 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// c1: at each eviction the owner's heartbeat is absent and the entry names the owner judged (S1).
-// The same holds for commands answered on behalf of an instance.
+// c1 checks S1, also for commands answered on behalf of an instance.
 type c1 struct{ passive }
 
 func (c1) before(m *moment) {
@@ -32,14 +31,14 @@ func (c1) before(m *moment) {
 	}
 }
 
-// c2: no entry of a live socket is evicted while its owner has refreshed within the last TTL (S1).
+// c2 checks S1.
 type c2 struct {
 	passive
-	beat  map[string]time.Time // by instance: the last refresh
-	lives map[string]time.Time // by instance: when that refresh runs out
-	// by instance: its heartbeat was deleted by hand, and it has not beaten since
+	beat  map[string]time.Time // last refresh, by instance
+	lives map[string]time.Time // its end
+	// heartbeats deleted by hand, and not beaten since
 	byHand  map[string]bool
-	mourned map[string]time.Time // by IMEI: false deaths not healed yet
+	mourned map[string]time.Time // false deaths not healed, by IMEI
 }
 
 func newC2() *c2 {
@@ -68,14 +67,13 @@ func (c *c2) before(m *moment) {
 		if c.byHand[owner] || m.liveSocket(imei, owner) == nil {
 			continue
 		}
-		// Redis may have evicted the heartbeat in the meantime; its owner still refreshed it.
+		// Redis may have evicted the heartbeat; its owner still refreshed it.
 		if beat, ok := c.beat[owner]; ok && m.now.Before(c.lives[owner]) {
 			m.violation("C2", "entry %s gone: its socket at %s is open, which refreshed %s before",
 				imei, owner, m.now.Sub(beat))
 			continue
 		}
-		// An owner beats unless something prevents it. If nothing did and it is silent, that is as much
-		// a fault as a janitor that sweeps too early.
+		// Silence without a cause is as much a fault as a janitor that sweeps too early.
 		interval, _ := m.facts.heartbeat(owner)
 		if beat, ok := c.beat[owner]; ok && m.late.of(owner).within(beat.Add(-interval), m.now) == 0 {
 			m.violation("C2", "entry %s gone: its socket at %s is open, which has not refreshed for %s, "+
@@ -87,7 +85,6 @@ func (c *c2) before(m *moment) {
 	}
 }
 
-// refreshes records how long an instance counts as alive, if that changed.
 func (c *c2) refreshes(m *moment, id, until string) {
 	_, ttl := m.facts.heartbeat(id)
 	end := m.now.Add(ttl)
@@ -129,17 +126,16 @@ func (c *c2) struck(m *moment) {
 	}
 }
 
-// c3: any change other than an eviction is the owner's own (S2, S5, L2).
+// c3 checks S2, S5 and L2.
 type c3 struct {
 	passive
-	token   map[string]string    // by instance: boot token of the newest beat
-	booted  map[string]time.Time // by instance: when that token appeared
-	beat    map[string]time.Time // by instance: the last beat
-	written map[string]time.Time // by IMEI: the last write of its entry
-	strays  map[stray]bool       // entries written by hand
+	token   map[string]string    // newest boot token, by instance
+	booted  map[string]time.Time // its first beat
+	beat    map[string]time.Time // last beat, by instance
+	written map[string]time.Time // last write, by IMEI
+	strays  map[stray]bool       // written by hand
 }
 
-// stray is an entry that the harness wrote.
 type stray struct{ imei, instance string }
 
 func newC3() *c3 {
@@ -221,8 +217,7 @@ func (m *moment) asserts(instance string) bool {
 	})
 }
 
-// takes judges the removal of an entry by anybody but a janitor. The index that it is removed
-// from identifies the remover.
+// takes judges removals by anybody but a janitor: the index touched identifies the remover.
 func (c *c3) takes(m *moment, imei string) {
 	owner := m.owner(imei)
 	if owner == "" {
@@ -266,8 +261,8 @@ func (c *c3) takes(m *moment, imei string) {
 		imei, owner)
 }
 
-// killed returns the time of an instance's death by kill, once nothing it sent can land any more.
-// It returns zero if there is none, or if somebody has beaten under its id since.
+// killed returns when an instance was killed, if nothing it sent can land any more and nobody has
+// beaten under its id since.
 func (c *c3) killed(m *moment, instance string) (at time.Time) {
 	for i := range m.facts.Deaths {
 		d := &m.facts.Deaths[i]
@@ -279,7 +274,6 @@ func (c *c3) killed(m *moment, instance string) (at time.Time) {
 	return at
 }
 
-// after rejects removals from the roster of anybody that lives or whose index is still needed.
 func (c *c3) after(m *moment) {
 	for _, cmd := range m.event.Commands {
 		if cmd[0] != "SREM" || cmd[1] != m.facts.Layout.Roster() {

@@ -7,24 +7,23 @@ import (
 	"time"
 )
 
-// c6: dead owners' entries disappear and a new leader takes over within the bounds (L1, L3).
+// c6 checks L1 and L3.
 type c6 struct {
-	dead  map[string]*deceased // by instance, those in Facts.Deaths
+	dead  map[string]*deceased // by instance
 	ends  []leaseEnd
 	holds []time.Time
 }
 
 type deceased struct {
-	entries int     // that name it now
+	entries int     // naming it now
 	held    []phase // when entries named it
-	// each is the first or last with its token, or follows long after its predecessor
+	// the first or last with its token, or long after its predecessor
 	beats []beat
 }
 
-// phase is a time in which entries named an instance. Until is zero if it has not ended.
 type phase struct{ from, until time.Time }
 
-// leaseEnd is the end of an instance's lease; lapsed means that it expired before it was released.
+// lapsed: it expired before it was released
 type leaseEnd struct {
 	at       time.Time
 	instance string
@@ -96,8 +95,8 @@ func (c *c6) end(m *moment) {
 		by := idle.putOff(d.At, f.LeaseTTL+f.leaseRetry()+f.Slack)
 		if d.How == Released {
 			by = idle.putOff(d.At, 100*time.Millisecond+f.Slack)
-			// On a busy machine that bound is not below the lease's end, so the delete itself has to show
-			// that the lease was released.
+			// On a busy machine that bound is not below the lease's end: the delete itself has to
+			// show the release.
 			i := slices.IndexFunc(c.ends, func(e leaseEnd) bool {
 				return e.instance == d.Instance && !e.at.Before(d.At)
 			})
@@ -143,9 +142,8 @@ func (c *c6) end(m *moment) {
 	}
 }
 
-// since returns the last beat of the dead, or the death if that is later, and the return of the
-// instance or of a new life of its id; zero if it never returned. Messages sent before the death
-// may still land.
+// since returns the last beat of the dead, or the death if that is later, and when its id came
+// back. Messages sent before the death may still land.
 func (d *deceased) since(death *Death, slack time.Duration) (last, back time.Time) {
 	last = death.At
 	mayWake := death.How == Stopped || death.How == CutOff
@@ -163,8 +161,6 @@ func (d *deceased) since(death *Death, slack time.Duration) (last, back time.Tim
 	return last, time.Time{}
 }
 
-// cleanAfter returns when the last entry disappeared between a death and the return; zero if it
-// did not. had reports whether there were any.
 func (d *deceased) cleanAfter(death, back time.Time) (clean time.Time, had bool) {
 	for _, p := range d.held {
 		if !p.until.IsZero() && !p.until.After(death) || !back.IsZero() && !p.from.Before(back) {

@@ -6,14 +6,13 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// c9: no command has two outcomes. If the devices' actions are known, no command is executed
-// twice, by another device than its own, or although its outcome is "not sent"; none is answered
-// with the answer to another, unless the outcome is marked ambiguous. At rest each command has an
-// outcome.
+// c9 also judges what devices did, if that is known: no command is executed twice, by another
+// device, or although its outcome is "not sent"; none has another's answer, unless marked
+// ambiguous. At rest each command has an outcome.
 type c9 struct {
 	passive
-	asked   map[string]string     // by the command's id: its device
-	outcome map[string]conclusion // by the command's id
+	asked   map[string]string     // device, by command
+	outcome map[string]conclusion // by command
 }
 
 type conclusion struct {
@@ -21,9 +20,8 @@ type conclusion struct {
 	ambiguous    bool
 }
 
-// OfItself is data that devices send unasked, as serial ports do. Nothing on the wire
-// distinguishes it from an answer, so it may be mistaken for one. It is not part of another
-// command's answer.
+// OfItself is data that devices send unasked, as serial ports do. Nothing on the wire distinguishes
+// it from an answer. It is not part of another command's answer.
 const OfItself = "data of the device itself"
 
 func newC9() *c9 { return &c9{asked: make(map[string]string), outcome: make(map[string]conclusion)} }
@@ -88,7 +86,7 @@ func (c *c9) end(m *moment) {
 	}
 }
 
-// struck: nobody can be asked to remember what a server forgot or was made to forget.
+// struck: nobody has to remember what a server forgot or was made to forget.
 func (c *c9) struck(*moment) {
 	clear(c.outcome)
 	clear(c.asked)

@@ -2,22 +2,21 @@ package judge
 
 import "time"
 
-// c4Holds is the rest of C4: events that the witness may not have noticed, and that have to be
-// held for before anything is evicted again. It relies on the server's own history:
+// c4Holds is C4 for holds that the witness may have missed. It relies on the server's own history:
 //
 //   - the server's counters restarted (Facts.Restarts), which loses everything they had counted;
 //   - so many owners fell silent at once that more likely the witness missed their heartbeats.
 type c4Holds struct {
 	passive
-	owners map[string]*silence // by instance that has ever beaten
-	mass   time.Time           // the last hold for mass silence
+	owners map[string]*silence // that have ever beaten
+	mass   time.Time           // last hold for mass silence
 }
 
 type silence struct {
-	fell time.Time // its heartbeat ended; zero: it exists
+	fell time.Time // zero: it exists
 	bye  bool      // as expected
-	// found is when the present term began, if the owner was silent then and had entries: a new
-	// leader cannot know since when.
+	// since the present term, if it was silent then and had entries: a new leader cannot know since
+	// when
 	found time.Time
 }
 
@@ -25,7 +24,7 @@ func newC4Holds() *c4Holds {
 	return &c4Holds{owners: make(map[string]*silence)}
 }
 
-// looked is how old a leader's last look at its owners may be when it deletes.
+// looked is how old a leader's last look at its owners may be.
 const looked = 1500 * time.Millisecond
 
 func (c *c4Holds) before(m *moment) {
@@ -47,7 +46,7 @@ func (c *c4Holds) before(m *moment) {
 	}
 }
 
-// ends records the end of a heartbeat: it expired, its owner left, or Redis needed the memory.
+// ends takes three causes: expiry, a goodbye, or Redis' need of memory.
 func (c *c4Holds) ends(m *moment, id string) {
 	o := c.owners[id]
 	if o == nil {
@@ -90,9 +89,9 @@ func (c *c4Holds) judges(m *moment) {
 	}
 }
 
-// fallen counts the owners that fell silent within the last TTL, were found silent by a new
-// leader, or were overdue when the leader last looked, and all owners that can be known. In cases
-// where a leader may not know yet, it counts in the leader's favour.
+// fallen counts the owners that fell silent within the last TTL, were found silent by a new leader,
+// or were overdue when the leader last looked, and all owners that can be known. Where a leader may
+// not know yet, it counts in its favour.
 func (c *c4Holds) fallen(m *moment) (fallen, known int) {
 	ago := m.now.Add(-m.facts.HeartbeatTTL)
 	for id, o := range c.owners {
@@ -112,8 +111,8 @@ func (c *c4Holds) fallen(m *moment) (fallen, known int) {
 	return fallen, known
 }
 
-// leastInTime is the least time that a heartbeat has left while its owner is on time: a beat may
-// be lost and retried. With mixed settings nobody counts as overdue.
+// leastInTime is a heartbeat's least rest while its owner is on time: a beat may be lost and
+// retried. With mixed settings nobody counts as overdue.
 func (f *Facts) leastInTime() time.Duration {
 	for _, s := range f.Settings {
 		if s.HeartbeatTTL != f.HeartbeatTTL || s.HeartbeatInterval != f.HeartbeatInterval {

@@ -32,13 +32,12 @@ func recordIn(e *history.Event, l registry.Layout) *record {
 	return nil
 }
 
-// c4: every eviction carries the newest term and the lease's token, epochs never fall, and
-// nothing is evicted within GRACE of a hold (S1).
+// c4 checks S1.
 type c4 struct {
 	passive
-	drawn uint64            // the highest epoch
-	tick  map[string]string // the witness at the last tick
-	hold  int64             // the last hold, ms, which the witness must not forget
+	drawn uint64            // highest epoch
+	tick  map[string]string // witness
+	hold  int64             // in ms, which the witness must not forget
 }
 
 func (c *c4) before(m *moment) {
@@ -94,7 +93,7 @@ func (c *c4) evicts(m *moment) {
 	c.listened(m, "eviction")
 }
 
-// listened demands that the witness has listened for GRACE wherever silence is the evidence.
+// listened demands GRACE wherever silence is the evidence.
 func (c *c4) listened(m *moment, what string) {
 	last, ticked := m.witness("last")
 	since, known := m.witness("since")
@@ -109,11 +108,10 @@ func (c *c4) listened(m *moment, what string) {
 	}
 }
 
-// scriptTime is the longest time between a script's start, when keys expire for it, and its tick.
+// scriptTime is the longest from a script's start, when keys expire for it, to its tick.
 const scriptTime = 100 * time.Millisecond
 
-// after checks the witness: since is trustworthy only if everything that makes silence
-// meaningless restarted it.
+// after demands that since was restarted by everything that makes silence meaningless.
 func (c *c4) after(m *moment) {
 	w := m.state.Hashes[m.facts.Layout.Witness()]
 	since, _ := m.witness("since")
@@ -148,22 +146,21 @@ func (c *c4) after(m *moment) {
 	}
 }
 
-// struck keeps the terms and epochs drawn, whatever the server has forgotten. Of the witness it
-// keeps only the present state: the next listener has nothing else.
+// struck keeps the terms and epochs drawn, but of the witness only the present state: the next
+// listener has nothing else.
 func (c *c4) struck(m *moment) {
 	c.tick = maps.Clone(m.state.Hashes[m.facts.Layout.Witness()])
 	c.hold, _ = m.witness("since")
 }
 
-// c5: the log's records and the total equal the evictions of entries and of commands exactly
-// (S3).
+// c5 checks S3.
 type c5 struct {
 	total   int64    // expected
-	within  []string // evicted by the present event
-	said    int      // commands removed by the present event
-	evicted string   // the server's own count of evicted keys, at the last tick
-	lost    int64    // the total lost with the witness, until the next tick gives the reason
-	forgot  bool     // the log was lost, until the next tick gives the reason
+	within  []string // by the present event
+	said    int      // commands, likewise
+	evicted string   // Redis' own count, at the last tick
+	lost    int64    // total lost with the witness, until the next tick gives the reason
+	forgot  bool     // likewise, the log
 }
 
 func (c *c5) before(m *moment) {
@@ -206,8 +203,7 @@ func (c *c5) after(m *moment) {
 	}
 }
 
-// compares checks the event's record against the entries or commands that the event removed. A
-// record lists commands by their senders' ids, which the stream's entries do not show here.
+// compares ignores the commands' ids: the stream's entries do not show them here.
 func (c *c5) compares(m *moment, gone []string, said int) {
 	text, commands := m.record.fields["commands"]
 	if !commands {
@@ -230,7 +226,7 @@ func (c *c5) compares(m *moment, gone []string, said int) {
 	}
 }
 
-// struck takes over the total as the harness or a new life left it; later evictions add to it.
+// struck takes over the total as the harness or a new life left it.
 func (c *c5) struck(m *moment) {
 	witness := m.facts.Layout.Witness()
 	if !m.life && !slices.ContainsFunc(m.event.Commands, func(cmd history.Command) bool {

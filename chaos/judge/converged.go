@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Settled is C7, for a run at rest after its last fault: the last state is the truth and nothing
-// else. It finds nothing if the facts do not include the truth.
+// Settled checks C7, if the facts have the truth.
 func (v *Verdict) Settled() (found []Violation) {
 	l, live, alive := v.facts.Layout, v.facts.Truth, v.facts.Alive
 	if live == nil {

@@ -11,7 +11,7 @@
 //
 // The server is the authority. Reports of the code under test are not evidence: a script that was
 // sent again because its reply was lost answers that it deleted nothing, though it deleted ten.
-// Redis cannot know where the devices' sockets are; the simulated devices report that ([Socket]).
+// Only the simulated devices know where their sockets are ([Socket]).
 //
 // # How it is judged
 //
@@ -19,9 +19,9 @@
 //	sockets, outages, look-ups, settings ───► Facts ────┴──Judge──► Verdict: violations, batches,
 //	                                                                terms, bounds, the last state
 //
-// [Judge] plays the history into a model of the keyspace, command by command. Before each command
-// every check sees the state at that instant, so that "the heartbeat was absent when the entry
-// was deleted" is a look-up, not an inference. The checks:
+// [Judge] plays the history into a model of the keyspace. Before each command every check sees the
+// state at that instant, so that "the heartbeat was absent when the entry was deleted" is a
+// look-up, not an inference. The checks:
 //
 //	C1  at each eviction the owner's heartbeat is absent and the entry names the owner judged
 //	C2  no entry of a live socket is evicted while its owner has refreshed within the last TTL;
@@ -49,18 +49,17 @@
 // An eviction is an HDEL in one MULTI with a batch's log record. Time is the server's: each
 // eviction carries a tick of the witness, each beat the time at which it was written. An event
 // without a time happened between its neighbours, and is a violation only if it is one at any
-// instant between them. A model that meets an unknown command on a key of ours reports it: a
-// judge that skips what it does not understand would find everything in order. For the same
-// reason each check has bad histories of its own that it, and no other, must reject.
+// instant between them. An unknown command on a key of ours is reported: a judge that skips what it
+// does not understand would find everything in order. For the same reason each check has bad
+// histories of its own that it, and no other, must reject.
 //
 // # Exempt from judgement
 //
 // An event with [history.FaultKey] is played but not judged. The state that it leaves (log,
 // witness, total, a heartbeat) is accepted, and judgement resumes with the next event. An owner
-// whose heartbeat was deleted that way is exempt from C2 until it has beaten again. Without the
-// mark the same commands are violations. A new life of the server ([history.LifeCommand]) is
-// played the same way. The checks forget nothing through it: an epoch of an earlier life must not
-// be drawn again.
+// whose heartbeat was deleted that way is exempt from C2 until it has beaten again. A new life of
+// the server ([history.LifeCommand]) is played the same way. The checks forget nothing through it:
+// an epoch of an earlier life must not be drawn again.
 //
 // # Runs are kept
 //

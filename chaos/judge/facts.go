@@ -6,49 +6,43 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Facts are what a judge needs and Redis cannot supply. They are saved with a run as JSON, so
-// that it can be judged again.
+// Facts are what a judge needs and Redis cannot supply.
 type Facts struct {
-	Layout registry.Layout
-	// HeartbeatInterval, HeartbeatTTL, LeaseTTL and JanitorInterval are the replicas' settings.
+	Layout                                                     registry.Layout
 	HeartbeatInterval, HeartbeatTTL, LeaseTTL, JanitorInterval time.Duration
-	// Settings lists the instances with longer heartbeat times than the above.
+	// Settings are of instances with longer heartbeat times.
 	Settings []Setting `json:",omitempty"`
-	// Restarts are the times in which the server's counters restarted: the server was restarted,
-	// another was promoted, or its statistics were reset. All earlier counts are lost.
+	// Restarts lose the server's counters: a restart, a promotion, a reset of its statistics.
 	Restarts []Outage `json:",omitempty"`
-	// Sockets are the truth about devices, in any order.
+	// Sockets are in any order.
 	Sockets []Socket
-	// Planted are owners whose entries the scenario wrote itself, as an older writer would: plainly,
-	// without a heartbeat.
-	Planted map[string]bool `json:",omitempty"`
-	// Unindexed means that the replicas keep no reverse index.
-	Unindexed bool `json:",omitempty"`
-	// Outages are the times in which an instance did not run or could not exchange messages with
-	// Redis. Messages sent before may land later by as much.
+	// Planted are owners without a heartbeat, whose entries the scenario wrote as an older writer
+	// would.
+	Planted   map[string]bool `json:",omitempty"`
+	Unindexed bool            `json:",omitempty"`
+	// Outages are when an instance did not run or could not reach Redis. Messages sent before may
+	// land later by as much.
 	Outages []Outage `json:",omitempty"`
-	// Held are the times in which nobody could or would sweep, by intent: sweeping was paused, or no
-	// replica ran. C6 waits for them.
+	// Held is when sweeping was paused, or no replica ran. C6 waits for it.
 	Held []Outage `json:",omitempty"`
-	// Deaths are the ends to which C6 applies its bounds.
+	// Deaths are judged by C6.
 	Deaths []Death `json:",omitempty"`
-	// Slack is what a busy machine may add to a bound. Sweeping is how long the deletes themselves
-	// may take if sweeps are slowed down so that faults hit them midway.
+	// Slack is what a busy machine may add to a bound. Sweeping is for sweeps slowed down so that
+	// faults hit them midway.
 	Slack    time.Duration `json:",omitempty"`
 	Sweeping time.Duration `json:",omitempty"`
-	// Lookups are observations from outside, and Acks confirmed registrations, for C8.
+	// Lookups are observations, and Acks confirmed registrations, for C8.
 	Lookups []Lookup `json:",omitempty"`
 	Acks    []Lookup `json:",omitempty"`
-	// Executed are the commands that devices carried out, for C9; nil: nobody recorded them.
+	// Executed is for C9; nil: nobody recorded it.
 	Executed []Execution `json:",omitempty"`
-	// Truth maps each device with an open socket at the end to its instance, and Alive lists the
-	// instances that ran then, for C7. If Truth is nil, the run did not come to rest and C7 is
-	// skipped.
+	// Truth maps each device with an open socket at the end to its instance; Alive are the
+	// instances that ran then. If Truth is nil, the run did not come to rest.
 	Truth map[string]string
 	Alive []string
 }
 
-// gap is the longest gap between two ticks that anyone in the fleet allows.
+// gap is the longest that anyone allows between ticks.
 func (f *Facts) gap() time.Duration {
 	gap := (f.HeartbeatTTL - f.HeartbeatInterval) / 2
 	for _, s := range f.Settings {
@@ -59,16 +53,12 @@ func (f *Facts) gap() time.Duration {
 
 func graceOf(ttl time.Duration) time.Duration { return ttl + 2*time.Second }
 
-// grace is how long the witness must have listened at that time: the largest grace period of all
-// recent settings.
 func (f *Facts) grace(at time.Time) time.Duration { return f.largest(at, 1) }
 
-// graceAtMost is the longest wait after a hold at that time: the witness may remember settings
-// for longer than it must.
+// graceAtMost is longer: the witness may remember settings for longer than it must.
 func (f *Facts) graceAtMost(at time.Time) time.Duration { return f.largest(at, 20) }
 
-// largest is the largest grace period of all settings that ended less than ago of their grace
-// periods before, or not yet.
+// largest ignores settings that ended ago of their grace periods before, or more.
 func (f *Facts) largest(at time.Time, ago int) time.Duration {
 	longest := graceOf(f.HeartbeatTTL)
 	for _, s := range f.Settings {
@@ -80,7 +70,6 @@ func (f *Facts) largest(at time.Time, ago int) time.Duration {
 	return longest
 }
 
-// heartbeat returns the longest interval and TTL that an instance was ever set to.
 func (f *Facts) heartbeat(instance string) (interval, ttl time.Duration) {
 	interval, ttl = f.HeartbeatInterval, f.HeartbeatTTL
 	for _, s := range f.Settings {
@@ -91,28 +80,22 @@ func (f *Facts) heartbeat(instance string) (interval, ttl time.Duration) {
 	return interval, ttl
 }
 
-// outbound is the stream of commands for an instance, queue that of commands that wait for their
-// devices, responses that of the outcomes.
 func (f *Facts) outbound(instance string) string {
 	return f.Layout.Prefix + "commands:outbound:" + instance
 }
 func (f *Facts) queue() string     { return f.Layout.Prefix + "commands:queue" }
 func (f *Facts) responses() string { return f.Layout.Prefix + "commands:responses" }
 
-// leaseRetry is how long after a lease's end a waiter asks for it at the latest.
 func (f *Facts) leaseRetry() time.Duration { return f.LeaseTTL * 6 / 25 }
 
-// Socket is what a device knows about one of its sockets. Its clock is the server's: both run on
-// one machine.
+// Socket has times of its device, whose clock is the server's.
 type Socket struct {
 	IMEI, Instance string
 	// Asked is when the device began to connect; nothing of this socket can be older. Zero: unknown.
 	Asked time.Time `json:",omitzero"`
-	// Live is when the handshake had been answered. Zero: it was not, but a registration may still
-	// have landed.
+	// Live is when the handshake was answered. If it was not, a registration may still have landed.
 	Live time.Time `json:",omitzero"`
 	// Ended is when the device began to leave the socket, or just before the fault that ended it.
-	// Zero: it is open.
 	Ended time.Time `json:",omitzero"`
 }
 
@@ -123,25 +106,24 @@ func (s *Socket) LiveAt(t time.Time) bool {
 
 func (s *Socket) endedBy(t time.Time) bool { return !s.Ended.IsZero() && !s.Ended.After(t) }
 
-// Setting is the setting of an instance whose heartbeats are slower than the others'.
+// Setting slows one instance's heartbeats.
 type Setting struct {
 	Instance                        string
 	HeartbeatInterval, HeartbeatTTL time.Duration
-	// From is when the fleet knew these settings, Until when the instance ended; zero: it has not.
+	// From is when the fleet knew it, Until when the instance ended.
 	From, Until time.Time
 }
 
-// Execution is one command carried out by a device. The command's text is its id, and so is the
-// end of the answer.
+// Execution has the command's text, its id, which also ends the answer.
 type Execution struct{ IMEI, Command string }
 
-// Outage is a time in which something was unavailable. Until is zero if it has not ended.
+// Outage has a zero Until if it has not ended.
 type Outage struct {
-	Instance    string `json:",omitempty"` // "": everybody, for example if Redis itself was down
+	Instance    string `json:",omitempty"` // "": everybody
 	From, Until time.Time
 }
 
-// The ways in which an instance ends, or seems to.
+// How an instance ends, or seems to.
 const (
 	Killed   = "killed"
 	Stopped  = "stopped"  // and may resume
@@ -149,16 +131,15 @@ const (
 	CutOff   = "cut off"  // from Redis; its devices may still be connected
 )
 
-// Death is one end of an instance.
+// Death ends an instance.
 type Death struct {
 	Instance string
 	At       time.Time
 	How      string
-	Led      bool // it held the lease
+	Led      bool // held the lease
 }
 
-// Lookup is one observation: at some instant between Call and Return, the entry of a device named
-// Instance; "": nobody.
+// Lookup saw a device's entry name Instance, or nobody, at some instant between Call and Return.
 type Lookup struct {
 	IMEI, Instance string
 	Call, Return   time.Time

@@ -11,14 +11,13 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// The files of a run's folder: the facts, and the parts of the history in their order.
+// Files of a run's folder.
 const (
 	factsFile  = "facts.json"
 	partPrefix = "part-"
 )
 
-// Save stores a run in a folder, so that it can be judged again: its facts, and copies of the
-// parts of its history as [history.Read] reads them. Parts may still be growing.
+// Save stores a run's facts and history, which may still be growing.
 func Save(dir string, f Facts, parts ...string) error {
 	text, err := json.MarshalIndent(f, "", "\t")
 	if err == nil {
@@ -36,7 +35,7 @@ func Save(dir string, f Facts, parts ...string) error {
 	return nil
 }
 
-// Load reads a folder that Save wrote.
+// Load reads what Save stored.
 func Load(dir string) (history.History, Facts, error) {
 	var f Facts
 	text, err := os.ReadFile(filepath.Join(dir, factsFile))

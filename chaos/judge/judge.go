@@ -10,12 +10,12 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// Violation is one forbidden event in a history.
+// Violation is a forbidden event.
 type Violation struct {
-	Check  string // C1 … C9, or "history": an assumption of the judge itself
+	Check  string // C1 … C9, or "history": a wrong assumption of the judge
 	At     time.Time
-	Part   int   // of the history, from 0
-	Offset int64 // of the event, in the part
+	Part   int   // from 0
+	Offset int64 // in the part
 	What   string
 }
 
@@ -23,25 +23,23 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s at %s, part %d, byte %d: %s", v.Check, clock(v.At), v.Part+1, v.Offset, v.What)
 }
 
-// moment is a check's view: an event, one of its commands, and the state just before that
-// command.
+// moment has the state just before a command.
 type moment struct {
 	facts   *Facts
 	late    *late
 	sockets map[string][]*Socket // by IMEI
 	state   *history.Keyspace
-	now     time.Time // the event did not happen before
-	until   time.Time // nor after
+	now     time.Time // not before
+	until   time.Time // not after
 	event   *history.Event
-	life    bool            // the event begins a new life of the server
-	fault   string          // the harness' fault, if the event is one
-	record  *record         // of the log, in this event
+	life    bool            // a new life of the server begins
+	fault   string          // by the harness
+	record  *record         // in this event's log
 	command history.Command // nil after the whole event
-	changes []change        // of entries, by the event's commands so far
+	changes []change        // of entries
 	verdict *Verdict
 }
 
-// change is a change of an entry. "" names nobody.
 type change struct{ imei, from, to string }
 
 func (m *moment) violation(check, format string, args ...any) {
@@ -66,18 +64,17 @@ func (m *moment) deletes(key string) bool {
 	return false
 }
 
-// evicts reports whether the present command removes entries under a log record of a batch.
+// evicts: entries are removed under a batch's log record.
 func (m *moment) evicts() bool { return m.record != nil && m.record.n > 0 && m.takesEntries() }
 
-// answers reports whether the present command removes a dead instance's commands under a log
-// record of a batch.
+// answers: a dead instance's commands are removed likewise.
 func (m *moment) answers() bool {
 	return m.record != nil && m.record.n > 0 &&
 		m.command[0] == "XDEL" && strings.HasPrefix(m.key(), m.facts.outbound(""))
 }
 
-// succeeds returns the entries that the present command overwrites in a step in which its owner
-// listened. That is how an owner takes over entries of the dead; no other owner script listens.
+// succeeds returns the entries that the command overwrites in a step in which its owner listened:
+// that is how owners succeed the dead.
 func (m *moment) succeeds() (taken []change) {
 	if m.record != nil || m.command[0] != "HSET" || m.key() != m.facts.Layout.Registry() || !m.witnesses("last") {
 		return nil
@@ -94,8 +91,7 @@ func (m *moment) takesEntries() bool {
 	return m.command[0] == "HDEL" && m.key() == m.facts.Layout.Registry()
 }
 
-// beats returns the instance whose heartbeat the present command writes, and its boot token; ""
-// if there is none.
+// beats returns whose heartbeat the command writes, and its boot token.
 func (m *moment) beats() (id, token string) {
 	id, is := m.heartbeatOf(m.key())
 	if !is || m.command[0] != "SET" {
@@ -109,8 +105,7 @@ func (m *moment) heartbeatOf(key string) (id string, is bool) {
 	return strings.CutPrefix(key, m.facts.Layout.Heartbeat(""))
 }
 
-// witnesses reports whether the witness writes a field in this event: "last" at each tick,
-// "since" at each hold.
+// witnesses takes "last" for a tick, "since" for a hold.
 func (m *moment) witnesses(field string) bool {
 	return slices.ContainsFunc(m.event.Commands, func(c history.Command) bool {
 		return c[0] == "HSET" && c[1] == m.facts.Layout.Witness() && history.Option(c[2:], field) != ""
@@ -132,10 +127,8 @@ func (m *moment) reason() string { return m.state.Hashes[m.facts.Layout.Witness(
 
 func (m *moment) entries() map[string]string { return m.state.Hashes[m.facts.Layout.Registry()] }
 
-// owner returns the instance that an entry names, "" if the entry is absent.
 func (m *moment) owner(imei string) string { return m.entries()[imei] }
 
-// liveSocket returns a device's socket on an instance that is certainly open, or nil.
 func (m *moment) liveSocket(imei, instance string) *Socket {
 	for _, s := range m.sockets[imei] {
 		if s.Instance == instance && s.LiveAt(m.now) && s.LiveAt(m.until) {
@@ -174,7 +167,6 @@ func (m *moment) noteChange(imei, to string) {
 	}
 }
 
-// noteLife records how the entries of a new life differ from those of the last.
 func (m *moment) noteLife(last map[string]string) {
 	for imei, from := range last {
 		if to := m.owner(imei); to != from {
@@ -188,13 +180,12 @@ func (m *moment) noteLife(last map[string]string) {
 	}
 }
 
-// A check watches a history. Its methods are called for every moment, and report through
-// moment.violation.
+// check reports through moment.violation.
 type check interface {
 	before(*moment) // each command
 	after(*moment)  // each event
-	// struck is called in place of both after a fault of the harness or the start of a new life of
-	// the server. Nobody is judged by these, but a check may have to take them into account.
+	// in place of both, after a fault of the harness or at the start of a new life: nobody is
+	// judged by these
 	struck(*moment)
 	end(*moment) // of the history
 }
@@ -206,8 +197,8 @@ func (passive) after(*moment)  {}
 func (passive) struck(*moment) {}
 func (passive) end(*moment)    {}
 
-// Judge plays a history and returns what the checks C1 to C6, C8 and C9 find in it. It depends on
-// nothing else, so that old runs can be judged again.
+// Judge finds what violates C1 to C6, C8 and C9. It depends on nothing else, so that old runs can
+// be judged again.
 func Judge(h history.History, f Facts) *Verdict {
 	v := &Verdict{Final: history.NewKeyspace(), facts: &f}
 	m := &moment{facts: &f, late: newLate(&f), state: v.Final, verdict: v, sockets: make(map[string][]*Socket)}

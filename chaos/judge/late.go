@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// LateWrite is how long a registration may still land after the device has left the replica: it
-// is made within a second of the handshake, in a call of at most three.
+// LateWrite is how long a registration may land after the device has left: it is made within a
+// second of the handshake, in a call of at most three.
 const LateWrite = 5 * time.Second
 
 // outages are disjoint and in order.
@@ -40,7 +40,6 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// within returns how much of the time between two instants the outages cover.
 func (m outages) within(from, until time.Time) (d time.Duration) {
 	for _, o := range m {
 		end := o.Until
@@ -52,7 +51,7 @@ func (m outages) within(from, until time.Time) (d time.Duration) {
 	return d
 }
 
-// putOff returns the end of a wait that does not advance during the outages.
+// putOff returns the end of a wait that stands still during outages.
 func (m outages) putOff(from time.Time, wait time.Duration) time.Time {
 	until := from.Add(wait)
 	for _, o := range m {
@@ -64,7 +63,6 @@ func (m outages) putOff(from time.Time, wait time.Duration) time.Time {
 	return until
 }
 
-// late knows how late the messages of an instance may land.
 type late struct {
 	facts *Facts
 	known map[string]outages
@@ -72,7 +70,6 @@ type late struct {
 
 func newLate(f *Facts) *late { return &late{f, make(map[string]outages)} }
 
-// of returns the times in which an instance had no connection to Redis.
 func (l *late) of(instance string) outages {
 	m, known := l.known[instance]
 	if !known {
@@ -82,7 +79,6 @@ func (l *late) of(instance string) outages {
 	return m
 }
 
-// mayWrite reports whether a socket's registration may land now.
 func (l *late) mayWrite(m *moment, s *Socket) bool {
 	if s.Asked.After(m.until) {
 		return false
@@ -90,9 +86,9 @@ func (l *late) mayWrite(m *moment, s *Socket) bool {
 	return !s.endedBy(m.now) || m.now.Sub(s.Ended) < LateWrite+l.of(s.Instance).within(s.Ended, m.now)
 }
 
-// mayRelease reports whether the release of an ended socket may land now though another is open
-// on the same instance. An instance never does both at once, but a call that it gave up in an
-// outage can land after later ones.
+// mayRelease reports whether an ended socket may be released now though another is open on the same
+// instance. An instance never does both at once, but a call that it gave up in an outage can land
+// after later ones.
 func (l *late) mayRelease(m *moment, imei, instance string) bool {
 	return slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool {
 		if s.Instance != instance || !s.endedBy(m.now) {

@@ -12,18 +12,15 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// linearPatience is the time limit of the search for one device's order.
+// linearPatience bounds the search for one device.
 const linearPatience = time.Minute
 
-// c8: for each device, the history's writes and the observations from outside fit into one order.
-//
-// The order of writes is known, but the time of each only within bounds. A look-up saw the entry
-// at some instant between its call and its return, and so did a confirmed registration. Only
-// observed devices are checked.
+// c8 knows the order of writes, but the time of each only within bounds. A look-up saw the entry at
+// some instant between its call and its return, and so did a confirmed registration.
 type c8 struct {
 	passive
 	seen map[string][]porcupine.Operation
-	zero time.Time // the origin of all times
+	zero time.Time // origin of all times
 	made map[string]int
 }
 
@@ -63,8 +60,7 @@ func (c *c8) add(imei string, input any, output string, from, until time.Time) {
 	c.seen[imei] = append(ops, op)
 }
 
-// since converts a time for the search. All times before the first look-up are one, and so are
-// all that never end.
+// All times before the first look-up are one, and so are all that never end.
 func (c *c8) since(t time.Time) int64 {
 	if t.Unix() >= 1<<40 {
 		return math.MaxInt64
@@ -99,7 +95,6 @@ func (c *c8) end(m *moment) {
 	}
 }
 
-// explain names the first observation that no order can explain, if one alone suffices.
 func (c *c8) explain(
 	imei string, ops []porcupine.Operation, result porcupine.CheckResult,
 ) (at time.Time, what string) {

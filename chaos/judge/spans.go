@@ -8,11 +8,10 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// Span bounds when an event happened. Few events carry their time in milliseconds; the others
-// happened between their neighbours.
+// Span bounds an event's time: see the package comment.
 type Span struct{ From, Until time.Time }
 
-// Spans returns the span of every event.
+// Spans returns each event's.
 func Spans(h history.History, f *Facts) []Span {
 	s := make([]Span, len(h))
 	stamps := make([]time.Time, len(h))
@@ -36,10 +35,9 @@ func Spans(h history.History, f *Facts) []Span {
 	return s
 }
 
-// stamp returns the time that the event itself carries, in milliseconds: of a beat, of the
-// witness' tick, of the lease's expiry. It returns zero for other events: values written by hand
-// or copied from a former life prove nothing. ends maps each key to the end of its heartbeat, and
-// is kept up to date: an end that is rewritten unchanged carries no time.
+// stamp returns the time that the event itself carries: of a beat, of the witness' tick, of the
+// lease's expiry. Values written by hand or copied from a former life prove nothing, and an end
+// that is rewritten unchanged carries no time.
 func stamp(e *history.Event, f *Facts, ends map[string]string) (at time.Time) {
 	if e.Life() || e.Fault() != "" {
 		return time.Time{}

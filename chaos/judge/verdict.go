@@ -11,7 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// Verdict is the result of judging a history.
+// Verdict is what Judge found.
 type Verdict struct {
 	Violations []Violation
 	Batches    []Batch
@@ -19,24 +19,22 @@ type Verdict struct {
 	Leases     []Lease
 	Holds      []Hold
 	// FalseDeaths are evictions of devices with a live socket whose owner had not refreshed for a
-	// TTL. Healed are those whose entry came back and named the device's actual instance;
-	// SlowestHeal is the longest time that took.
+	// TTL. Healed are those whose entry came back and named the device's actual instance.
 	FalseDeaths, Healed int
 	SlowestHeal         time.Duration
-	// NewLeader is the time from each leader's death until the lease was taken again. Clean is the
-	// time from each death until the last entry of the dead disappeared. Both are in the order of
-	// Facts.Deaths; those that never happened are left out.
+	// NewLeader is from each leader's death until the lease was taken again, Clean from each death
+	// until its last entry disappeared, in the order of Facts.Deaths, without those that never
+	// happened.
 	NewLeader, Clean []time.Duration
-	// Final is the keyspace at the history's end.
+	// Final is the history's end.
 	Final *history.Keyspace
 
 	facts   *Facts
-	at      time.Time // the history's end
-	changed time.Time // the last change of the registry or an index
+	at      time.Time // likewise
+	changed time.Time // registry or index
 }
 
-// Batch is one guarded delete in the history: the log's record, and the entries deleted in the
-// same step.
+// Batch is one guarded delete, with its entries.
 type Batch struct {
 	At       time.Time
 	Epoch, N uint64
@@ -45,7 +43,7 @@ type Batch struct {
 	IMEIs    []string
 }
 
-// Term is one opening of the log.
+// Term opened the log.
 type Term struct {
 	At     time.Time
 	Epoch  uint64
@@ -53,19 +51,19 @@ type Term struct {
 	Token  string // of the lease
 }
 
-// Lease is one acquisition of the lease.
+// Lease was taken.
 type Lease struct {
 	At    time.Time
 	Token string // <instance>/<random>
 }
 
-// Hold is one restart of the witness.
+// Hold restarted the witness.
 type Hold struct {
 	At     time.Time
 	Reason string
 }
 
-// Evicted returns how many entries of one dead owner were evicted, or of all if owner is "".
+// Evicted counts entries of one dead owner, or of all if owner is "".
 func (v *Verdict) Evicted(owner string) (n int) {
 	for _, b := range v.Batches {
 		if owner == "" || b.Owner == owner {
@@ -75,7 +73,7 @@ func (v *Verdict) Evicted(owner string) (n int) {
 	return n
 }
 
-// EvictedBy returns how many entries were evicted in the name of a leader.
+// EvictedBy counts entries that a leader evicted.
 func (v *Verdict) EvictedBy(leader string) (n int) {
 	for _, b := range v.Batches {
 		if b.Leader == leader {
@@ -85,7 +83,7 @@ func (v *Verdict) EvictedBy(leader string) (n int) {
 	return n
 }
 
-// chronicle records events in the verdict. It finds no violations.
+// chronicle finds nothing.
 type chronicle struct{ passive }
 
 func (chronicle) before(m *moment) {
@@ -133,11 +131,10 @@ func (chronicle) after(m *moment) {
 	}
 }
 
-// Any fault counts as a change, of an index or not, since more will follow.
+// struck: any fault counts as a change, since more will follow.
 func (chronicle) struck(m *moment) { m.verdict.changed = m.now }
 
-// NextLease returns when an instance other than not first took the lease after t; zero if none
-// has.
+// NextLease returns when an instance other than not first took the lease after t.
 func (v *Verdict) NextLease(t time.Time, not string) time.Time {
 	for _, l := range v.Leases {
 		if id, _, _ := strings.Cut(l.Token, "/"); l.At.After(t) && id != not {
@@ -156,12 +153,10 @@ func (v *Verdict) LastHold() time.Time {
 	return time.UnixMilli(ms)
 }
 
-// Quiet returns how long after from, the end of the last fault, the registry or an index last
-// changed: the time it took to converge. It is 0 if nothing changed.
+// Quiet returns the time from the last fault to the last change of the registry or an index.
 func (v *Verdict) Quiet(from time.Time) time.Duration { return max(0, v.changed.Sub(from)) }
 
-// WrongDeletes returns the number of violations of C1 and C2, the ones that a janitor must never
-// cause.
+// WrongDeletes counts violations of C1 and C2, which a janitor must never cause.
 func (v *Verdict) WrongDeletes() (n int) {
 	for _, found := range v.Violations {
 		if found.Check == "C1" || found.Check == "C2" {
@@ -171,8 +166,7 @@ func (v *Verdict) WrongDeletes() (n int) {
 	return n
 }
 
-// Percentile returns the p-th percentile of durations, by nearest rank: 50 is the median, 100 the
-// longest. It is 0 for none.
+// Percentile takes the nearest rank: 50 is the median, 100 the longest.
 func Percentile(of []time.Duration, p int) time.Duration {
 	if len(of) == 0 {
 		return 0
@@ -182,7 +176,7 @@ func Percentile(of []time.Duration, p int) time.Duration {
 	return sorted[max(0, min(rank, len(sorted))-1)]
 }
 
-// Report writes the violations and a summary of the history, for people.
+// Report writes for people.
 func (v *Verdict) Report(to io.Writer, found []Violation) {
 	for _, violation := range found {
 		fmt.Fprintln(to, violation)

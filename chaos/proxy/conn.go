@@ -9,14 +9,14 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// expected is a request that the server has received, or will, and the fate of its answer.
+// expected is the fate of an answer.
 type expected struct {
 	scores   []*Score
-	instead  []byte // for the replica, replacing the answer
+	instead  []byte // in place of the answer
 	lost     bool
 	silently bool
-	confirms string // the name of the pushes that answer a (un)subscribe
-	times    int    // their number
+	confirms string // pushes of this name answer a (un)subscribe
+	times    int    // how many
 }
 
 var (
@@ -25,9 +25,8 @@ var (
 	wireAbort   = []byte("-EXECABORT Transaction discarded because of previous errors.\r\n")
 )
 
-// judge applies the rules to one request and records the expected answer. It returns the bytes
-// for the server, and false if the connection is lost. It calls flush before it waits or lets
-// anything be lost.
+// judge applies the rules to a request. It returns the bytes for the server, and false if the
+// connection is lost. It calls flush before it waits or lets anything be lost.
 func (c *conn) judge(v *value, flush func() bool) (send []byte, ok bool) {
 	e, send := expected{}, v.raw
 	if v.kind != '*' {
@@ -36,7 +35,7 @@ func (c *conn) judge(v *value, flush func() bool) (send []byte, ok bool) {
 	}
 	first := strings.ToUpper(v.word(0))
 	switch first {
-	case "": // an empty request, which has no answer
+	case "": // empty, without an answer
 		return send, true
 	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE":
 		e.confirms, e.times = strings.ToLower(first), max(1, len(v.words)-1)
@@ -101,7 +100,7 @@ func (c *conn) judge(v *value, flush func() bool) (send []byte, ok bool) {
 	return send, true
 }
 
-// answered finds the request that a value from the server answers; a push answers none.
+// answered finds the request that a value answers; a push answers none.
 func (c *conn) answered(v *value) (e expected) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,8 +134,7 @@ func (c *conn) answered(v *value) (e expected) {
 	return e
 }
 
-// carry moves bytes one way under the rules of the whole proxy. It returns false if they get no
-// further.
+// carry returns false if the bytes get no further.
 func (c *conn) carry(w way, p []byte) bool {
 	if len(p) == 0 || c.silent.Load() {
 		return true
@@ -201,7 +199,7 @@ func (c *conn) carry(w way, p []byte) bool {
 	return true
 }
 
-// flowing waits while the proxy is held. It returns false if the proxy has ended.
+// flowing waits while the proxy is held, and returns false if it has ended.
 func (c *conn) flowing(w way) bool {
 	for {
 		rules, _ := c.proxy.present()

@@ -10,12 +10,11 @@
 //	require.Equal(t, 1, lost.Hits()) // else the test proves nothing
 //	require.Zero(t, p.NotUnderstood())
 //
-// Faults apply to the whole proxy or to requests: a matcher sees every request, including those
-// queued in a transaction, MULTI and EXEC. Losing a transaction's answer means losing that of
-// EXEC. That is why it is not toxiproxy, which knows bytes only. Every fault is a [Rule] that
-// counts its real hits, and a [Score] counts the server's answers, so neither relies on the code
-// under test. A request that the proxy has taken arrives even if the client has abandoned it or
-// is dead.
+// Faults apply to the whole proxy or to requests, including those queued in a transaction, MULTI
+// and EXEC. To lose a transaction's answer, lose that of EXEC. That is why it is not toxiproxy,
+// which knows bytes only. A [Rule] counts its real hits, and a [Score] the server's answers, so
+// neither relies on the code under test. A request that the proxy has taken arrives even if the
+// client has abandoned it or is dead.
 //
 // It understands RESP 2 and 3. A connection with anything else becomes a plain pipe, and is
 // counted.

@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Proxy is the network between one replica and Redis.
+// Proxy is the network between a replica and Redis.
 type Proxy struct {
 	listener net.Listener
-	ctx      context.Context // ends with the proxy
+	ctx      context.Context
 	end      context.CancelFunc
 	pumps    sync.WaitGroup
 
@@ -29,7 +29,7 @@ type Proxy struct {
 	conns  map[*conn]struct{}
 }
 
-// New opens a proxy to an address. It is closed with the test at the latest.
+// New opens a proxy until the test ends.
 func New(t *testing.T, to string) *Proxy {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -48,14 +48,14 @@ func New(t *testing.T, to string) *Proxy {
 	return p
 }
 
-// Addr is where the client connects, as host:port.
+// Addr returns the address for the client.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// NotUnderstood counts the connections that became a plain pipe because of unknown content. No
-// rule applies to them. A test that relies on rules or counts asserts that there are none.
+// NotUnderstood counts the connections that became a plain pipe, to which no rule applies. A test
+// that relies on rules or counts requires none.
 func (p *Proxy) NotUnderstood() int { return int(p.unclear.Load()) }
 
-// close ends the proxy. Anything it held back is lost. No goroutine is left.
+// close loses anything held back, and leaves no goroutine.
 func (p *Proxy) close() {
 	p.end()
 	_ = p.listener.Close() // fails only if it was closed before
@@ -83,17 +83,16 @@ func (p *Proxy) each(f func(c *conn)) int {
 	return len(p.conns)
 }
 
-// Connections returns how many of the replica's are open.
+// Connections counts the replica's open connections.
 func (p *Proxy) Connections() int { return p.each(func(*conn) {}) }
 
-// Cut closes the replica's connections (FIN) and returns their number. Requests under way to
-// Redis still arrive.
+// Cut closes the replica's connections (FIN) and counts them. Requests under way still arrive.
 func (p *Proxy) Cut() int { return p.each(func(c *conn) { _ = c.replica.Close() }) }
 
-// Reset is like Cut, with an RST.
+// Reset is Cut with an RST.
 func (p *Proxy) Reset() int { return p.each((*conn).reset) }
 
-// Retarget sends further connections to another server, and resets the present ones: a failover.
+// Retarget resets connections, and sends further ones to another server: a failover.
 func (p *Proxy) Retarget(to string) int {
 	p.mu.Lock()
 	p.to = to
@@ -101,7 +100,7 @@ func (p *Proxy) Retarget(to string) int {
 	return p.Reset()
 }
 
-// add registers a connection with its server side. It returns false if the proxy has ended.
+// add returns false if the proxy has ended.
 func (p *Proxy) add(c *conn, server *net.TCPConn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,10 +152,10 @@ type conn struct {
 	mute            atomic.Bool // likewise, for replies
 
 	// Only for requests().
-	multi, dirty bool // a transaction is being queued; one of its commands was refused here
+	multi, dirty bool // a transaction is being queued; a command of it was refused here
 
 	mu      sync.Mutex // guards all below
-	pending []expected // unanswered requests, in order
+	pending []expected // unanswered, in order
 	listens bool       // it has subscribed
 }
 
@@ -165,7 +164,6 @@ func (c *conn) reset() {
 	_ = c.replica.Close()
 }
 
-// lost ends a connection for the replica, as a lost request or reply does.
 func (c *conn) lost(silently bool) {
 	c.silent.Store(true)
 	if !silently {
@@ -179,16 +177,16 @@ func (c *conn) notUnderstood() {
 	}
 }
 
-// bufferSize exceeds the longest line of RESP, which holds a length or an error.
+// bufferSize exceeds the longest line of RESP, a length or an error.
 const bufferSize = 64 << 10
 
-// requests carries whole requests of the replica, so that one that is held back is complete when
-// the replica dies. The server learns of the connection's end last, so that it reads everything.
+// requests carries whole requests, so that one that is held back is complete when the replica dies.
+// The server learns of the connection's end last.
 func (c *conn) requests() {
 	defer func() { _ = c.server.CloseWrite() }()
 	in := bufio.NewReaderSize(c.replica, bufferSize)
 	var v value
-	var ready []byte // whole requests that have arrived together
+	var ready []byte // arrived together
 	flush := func() bool {
 		ok := c.carry(toServer, ready)
 		ready = ready[:0]
@@ -215,8 +213,8 @@ func (c *conn) requests() {
 	}
 }
 
-// replies carries Redis' answers for as long as Redis keeps the connection: they have to be
-// consumed and counted even if the replica is gone.
+// replies carries answers for as long as Redis keeps the connection: they are counted even if the
+// replica is gone.
 func (c *conn) replies() {
 	in := bufio.NewReaderSize(c.server, bufferSize)
 	var v value

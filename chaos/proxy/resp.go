@@ -11,11 +11,11 @@ import (
 
 var errNotRESP = errors.New("no RESP")
 
-// value is one value of RESP (2 or 3): a request or a reply.
+// value is a request or a reply in RESP 2 or 3.
 type value struct {
 	raw   []byte   // as sent
-	kind  byte     // its first byte, not that of an attribute before it
-	words [][2]int // the scalars in it, at any depth, as parts of raw; one past its end is a null
+	kind  byte     // its first byte, behind an attribute
+	words [][2]int // the scalars, at any depth, as parts of raw; one past its end is a null
 }
 
 // word returns the n-th scalar, "nil" for a null, "" if there are fewer.
@@ -43,8 +43,7 @@ func (v *value) request() Request {
 // null is past the end of every value.
 var null = [2]int{1 << 62, 1 << 62}
 
-// read replaces this value with the next one. On errNotRESP there is none, and raw has the bytes
-// read.
+// read replaces this value with the next one. On errNotRESP raw has the bytes read.
 func (v *value) read(r *bufio.Reader) error {
 	v.raw, v.words = v.raw[:0], v.words[:0]
 	return v.more(r, true)
@@ -104,12 +103,12 @@ func (v *value) more(r *bufio.Reader, outermost bool) error {
 // Request is a command as sent, its name in capitals.
 type Request []string
 
-// Has reports whether one of the words is this one, in any case.
+// Has looks for a word, in any case.
 func (r Request) Has(word string) bool {
 	return slices.ContainsFunc(r, func(w string) bool { return strings.EqualFold(w, word) })
 }
 
-// Script splits a call of a script into its keys and arguments.
+// Script splits a script's call into keys and arguments.
 func (r Request) Script() (keys, args []string) {
 	if len(r) < 3 || r[0] != "EVALSHA" && r[0] != "EVAL" {
 		return nil, nil
@@ -121,7 +120,7 @@ func (r Request) Script() (keys, args []string) {
 	return r[3 : 3+n], r[3+n:]
 }
 
-// On reports whether this calls a script whose keys begin with these.
+// On reports whether a script's keys begin with these.
 func (r Request) On(keys ...string) bool {
 	got, _ := r.Script()
 	return len(got) >= len(keys) && slices.Equal(got[:len(keys)], keys)

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// ruleAct is the effect of a rule. Those for the whole proxy act on chunks or connections, the
-// others on matching requests.
+// The first act on the whole proxy's chunks or connections, the others on matching requests.
 type ruleAct int
 
 const (
@@ -34,13 +33,13 @@ const (
 	toReplica
 )
 
-// Rule is a fault that lasts. It counts what it really hit: chunks, connections or requests.
+// Rule is a fault that lasts, and counts what it really hit.
 type Rule struct {
 	proxy *Proxy
 	act   ruleAct
 	ways  [2]bool
-	match func(Request) bool // nil: for the whole proxy
-	done  chan struct{}      // closed by End
+	match func(Request) bool // nil: the whole proxy
+	done  chan struct{}      // at End
 
 	d        time.Duration
 	p        float64 // of losing a packet
@@ -54,11 +53,10 @@ type Rule struct {
 	left int // requests that it still acts on; negative: any number
 }
 
-// Hits returns the number of hits so far.
+// Hits counts chunks, connections or requests.
 func (r *Rule) Hits() int { return int(r.n.Load()) }
 
-// End ends the rule. Held requests move on; silenced connections stay silent. It may be called
-// more than once.
+// End moves held requests on; silenced connections stay silent. It may be called again.
 func (r *Rule) End() {
 	r.proxy.mu.Lock()
 	defer r.proxy.mu.Unlock()
@@ -68,7 +66,6 @@ func (r *Rule) End() {
 	}
 }
 
-// takes reports whether the rule acts on a request, and counts it.
 func (r *Rule) takes(req Request) bool {
 	if r.match == nil || !r.match(req) {
 		return false
@@ -93,15 +90,13 @@ func (p *Proxy) rule(r *Rule) *Rule {
 
 var bothWays, requestsOnly, repliesOnly = [2]bool{true, true}, [2]bool{true, false}, [2]bool{false, true}
 
-// Hold holds back everything, both ways, until it ends. A replica that is held for good is dead
-// to Redis.
+// Hold holds back everything, both ways. A replica that is held for good is dead to Redis.
 func (p *Proxy) Hold() *Rule { return p.rule(&Rule{act: actHold, ways: bothWays}) }
 
-// HoldReplies holds back Redis' answers; requests get through.
+// HoldReplies holds back Redis' answers alone.
 func (p *Proxy) HoldReplies() *Rule { return p.rule(&Rule{act: actHold, ways: repliesOnly}) }
 
-// LoseReplies lets no reply through. After a lost reply nothing more gets through on that
-// connection, as with TCP.
+// LoseReplies lets no reply through, and then nothing more on that connection, as TCP.
 func (p *Proxy) LoseReplies() *Rule { return p.rule(&Rule{act: actMute, ways: repliesOnly}) }
 
 // Delay makes a third of the requests arrive up to d later.
@@ -109,34 +104,33 @@ func (p *Proxy) Delay(d time.Duration) *Rule {
 	return p.rule(&Rule{act: actLate, ways: requestsOnly, d: d})
 }
 
-// Loss has the effect of lost packets on TCP, both ways: with the probability given, a chunk and
-// everything after it is late by one retransmission (200 ms), by another twice as late, and so
-// on; by three at most.
+// Loss imitates lost packets on TCP, both ways: with the probability given, a chunk and everything
+// after it is late by one retransmission (200 ms), by another twice as late, and so on; by three at
+// most.
 func (p *Proxy) Loss(probability float64) *Rule {
 	return p.rule(&Rule{act: actLoss, ways: bothWays, p: probability})
 }
 
-// Slow limits the link to this many bytes a second, each way and for each connection.
+// Slow limits each connection, each way.
 func (p *Proxy) Slow(bytesPerSecond int) *Rule {
 	return p.rule(&Rule{act: actSlow, ways: bothWays, speed: bytesPerSecond})
 }
 
 // HalfOpen lets nothing through and closes nothing. A connection falls silent for good with the
-// next bytes sent on it; new ones are accepted and silent. It hits chunks and new connections.
+// next bytes sent on it; new ones are accepted and silent.
 func (p *Proxy) HalfOpen() *Rule { return p.rule(&Rule{act: actSilence, ways: bothWays}) }
 
 // Refuse resets new connections. The proxy keeps its port.
 func (p *Proxy) Refuse() *Rule { return p.rule(&Rule{act: actRefuse}) }
 
 // HoldNext holds back the next request that matches, and everything after it on its connection.
-// Once released it reaches the server, even if the replica has closed the connection, is stopped
-// or dead.
+// Once released it reaches the server, even if the replica is stopped or dead.
 func (p *Proxy) HoldNext(match func(Request) bool) (caught <-chan Request, release func()) {
 	r := p.rule(&Rule{act: actHold, match: match, left: 1, Caught: make(chan Request, 1)})
 	return r.Caught, r.End
 }
 
-// HoldEach holds back every request that matches, until it ends.
+// HoldEach holds back every request that matches.
 func (p *Proxy) HoldEach(match func(Request) bool) *Rule {
 	return p.rule(&Rule{act: actHold, match: match, left: -1, Caught: make(chan Request, 1000)})
 }
@@ -162,16 +156,16 @@ func (p *Proxy) LoseRequestSilently(match func(Request) bool, n int) *Rule {
 	return p.rule(&Rule{act: actLoseRequest, match: match, left: n, silently: true})
 }
 
-// DelayEach delays every request that matches, and everything after it on its connection, by d.
+// DelayEach delays every request that matches, and everything after it on its connection.
 func (p *Proxy) DelayEach(match func(Request) bool, d time.Duration) *Rule {
 	return p.rule(&Rule{act: actDelay, match: match, left: -1, d: d})
 }
 
-// AnswerWith answers the next n requests (negative: all) that match with an error, such as
-// "LOADING Redis is loading the dataset in memory". The server gets a PING in place of each,
-// whose answer is exchanged, so that the order is kept. In a transaction the effect is that of a
-// server: the queued command is refused, nothing of the transaction is executed, and EXEC is
-// answered EXECABORT. MULTI, EXEC and DISCARD themselves are never refused.
+// AnswerWith answers the next n requests (negative: all) that match with an error, such as "LOADING
+// Redis is loading the dataset in memory". The server gets a PING in place of each, whose answer is
+// exchanged, so that the order is kept. In a transaction the command is refused, nothing is
+// executed, and EXEC is answered EXECABORT, as by a server. MULTI, EXEC and DISCARD themselves are
+// never refused.
 func (p *Proxy) AnswerWith(match func(Request) bool, err string, n int) *Rule {
 	return p.rule(&Rule{act: actAnswer, match: match, left: n, error: []byte("-" + err + "\r\n")})
 }
@@ -185,9 +179,9 @@ func (p *Proxy) Answers(match func(Request) bool) *Score {
 	return s
 }
 
-// Score counts answers by their text: the first element of an array, "error " and the first word
-// of an error, "nil" for a null. It includes answers that the replica never got, but not requests
-// that were refused here or queued in a transaction.
+// Score counts answers by text: the first element of an array, "error " and the first word of an
+// error, "nil" for a null. It includes answers that the replica never got, but no requests refused
+// here or queued in a transaction.
 type Score struct {
 	match func(Request) bool
 	mu    sync.Mutex
@@ -201,14 +195,14 @@ func (s *Score) counts(do func()) {
 	do()
 }
 
-// Counts returns the answers so far, by their text.
+// Counts returns the answers so far.
 func (s *Score) Counts() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.texts)
 }
 
-// Unanswered returns how many requests were sent and not answered.
+// Unanswered counts requests without an answer.
 func (s *Score) Unanswered() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

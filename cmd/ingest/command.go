@@ -20,13 +20,12 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// sendCommand returns "ingest command", which sends a command and waits for its outcome.
 func sendCommand() *cli.Command {
 	var (
 		s       settings
 		codec   string
 		expires time.Duration
-		given   bool // expires was
+		given   bool
 		c       commands.Command
 	)
 	return &cli.Command{
@@ -90,8 +89,8 @@ or --redis-url, and takes all other settings of ingest too.`,
 	}
 }
 
-// fleetsDivision is division for read-only users: unless a number is set, it returns the fleet's.
-// If this user may not read that, it returns a replica's default.
+// fleetsDivision returns the fleet's division unless a number is set, or a replica's default if
+// this user may not read it.
 func (s *settings) fleetsDivision(
 	ctx context.Context, client redis.UniversalClient,
 ) (guard.Layout, int, error) {
@@ -113,14 +112,13 @@ func (s *settings) fleetsDivision(
 	return layout, partitions, nil
 }
 
-// deliver sends a command through the fleet's Redis.
 func deliver(ctx context.Context, s *settings, c commands.Command) (commands.Outcome, error) {
 	clients, err := connect.Once(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
 		return commands.Outcome{}, err
 	}
-	defer func() { _ = clients.Close() }()                         // nothing is left unsent
-	layout, partitions, err := s.fleetsDivision(ctx, clients.Data) // Control does not wait for a slow server
+	defer func() { _ = clients.Close() }()
+	layout, partitions, err := s.fleetsDivision(ctx, clients.Data)
 	if err != nil {
 		return commands.Outcome{}, err
 	}

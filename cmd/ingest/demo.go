@@ -13,10 +13,9 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 )
 
-// mostDemo bounds a demo's devices: it reads the whole registry every few ms.
+// mostDemo bounds the devices: the demo reads the whole registry every few ms.
 const mostDemo = 5000
 
-// demoWantsOne rejects URLs of more than one server.
 const demoWantsOne = "REDIS_URL: expected one server; the demo uses neither sentinels nor a Cluster"
 
 func runDemo() *cli.Command {
@@ -58,7 +57,6 @@ arguments.`,
 	}
 }
 
-// playDemo runs the demo on the given Redis, or on an embedded one.
 func playDemo(ctx context.Context, cfg demo.Config, target connect.Redis, environ []string) error {
 	clients, err := connect.Open(ctx, &target, time.Second)
 	if err != nil {

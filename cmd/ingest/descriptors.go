@@ -20,8 +20,6 @@ func affordable(want int) int {
 	return min(want, max(1, limit-min(reserve, limit/2)))
 }
 
-// descriptorsFor returns an error if the limit is too low for a simulation with that many
-// sockets.
 func descriptorsFor(sockets int) error {
 	if want, limit := sockets+beside, cli.OpenFiles(); want > limit {
 		return fmt.Errorf("%d open files are needed and %d allowed: raise the limit (ulimit -Hn %d), "+

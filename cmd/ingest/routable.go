@@ -12,12 +12,11 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// routablePage bounds the entries per query.
 const routablePage = 500
 
-// routable counts the devices of a fleet that a router would find: their entry names an instance
-// whose heartbeat exists. A device cannot see which instance serves its target, so an entry that
-// names another living instance than the socket's counts too.
+// routable counts the devices that a router would find: their entry names an instance whose
+// heartbeat exists. A device cannot see which instance serves its target, so an entry that names
+// another living instance than the socket's counts too.
 func routable(
 	ctx context.Context, client redis.UniversalClient, keys registry.Layout, partitions int,
 	devices iter.Seq[string],
@@ -37,7 +36,6 @@ func routable(
 	return n, nil
 }
 
-// routableOf is routable for one partition.
 func routableOf(
 	ctx context.Context, client redis.UniversalClient, keys registry.Layout, imeis []string,
 ) (routable int, err error) {

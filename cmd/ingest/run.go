@@ -85,7 +85,6 @@ func (r *replica) divided(ctx context.Context) (known bool, err error) {
 	return err == nil || redis.IsPermissionError(err), nil // a user without that right is in no such fleet
 }
 
-// serveDevices opens the device listeners once the registry is ready, and serves them.
 func (r *replica) serveDevices(ctx context.Context) error {
 	if !r.settings.devices() {
 		return nil
@@ -99,7 +98,7 @@ func (r *replica) serveDevices(ctx context.Context) error {
 	}
 	lns, err := r.listen(ctx)
 	if err != nil {
-		if ctx.Err() != nil { // stopped meanwhile
+		if ctx.Err() != nil {
 			return nil
 		}
 		return err
@@ -107,7 +106,7 @@ func (r *replica) serveDevices(ctx context.Context) error {
 	return r.gateway.Serve(ctx, lns...)
 }
 
-// listen opens all device listeners, or none if one fails.
+// listen opens none if one fails.
 func (r *replica) listen(ctx context.Context) (lns []net.Listener, err error) {
 	s := r.settings
 	defer func() {

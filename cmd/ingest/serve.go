@@ -25,7 +25,6 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// replica is a running instance and its parts.
 type replica struct {
 	settings *settings
 	log      *slog.Logger
@@ -41,21 +40,20 @@ type replica struct {
 	commands  *commands.Reader
 	files     *reload.Watcher
 
-	certificate *gateway.Certificate // for devices; nil if none connect over TLS
+	certificate *gateway.Certificate // for devices; nil: none use TLS
 
-	clientCAs []reload.Watched // the file of INGEST_TLS_CLIENT_CA, if set
+	clientCAs []reload.Watched // INGEST_TLS_CLIENT_CA, if set
 
-	maxConns int                         // INGEST_MAX_CONNS, or the descriptor limit's bound
-	devices  atomic.Pointer[net.TCPAddr] // device address; nil until a listener is open
+	maxConns int                         // INGEST_MAX_CONNS, or less by the descriptor limit
+	devices  atomic.Pointer[net.TCPAddr] // nil until a listener is open
 	draining atomic.Bool
 }
 
-// mostReply bounds a reply of Redis that a replica reads. The largest necessary one is a page of
-// a scan: 20,000 entries are below 2 MB.
+// mostReply bounds a reply of Redis. The largest necessary one is a page of a scan: 20,000 entries
+// are below 2 MB.
 const mostReply = 16 << 20
 
-// serve assembles a replica, runs it until ctx ends or a part fails, and stops every part. It
-// returns nil if ctx ended and everything stopped within the grace.
+// serve returns nil if ctx ended and everything stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	r := &replica{settings: s, log: log, began: time.Now()}
 	r.traces = tracing.Start(ctx, tracing.Config{
@@ -74,14 +72,13 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	return s.beside(ctx, r.run(ctx))
 }
 
-// beside adds the command to use instead to an error of an address in use.
 func (s *settings) beside(ctx context.Context, err error) error {
 	return s.Beside(ctx, err, "make run ARGS='%s'", [2]string{"INGEST_ADDR", s.ingestAddr},
 		[2]string{"INGEST_TLS_ADDR", s.ingestTLSAddr}, [2]string{"INGEST_PROXY_ADDR", s.ingestProxyAddr})
 }
 
-// assemble makes a replica's parts. It checks once whether Redis is usable, if Redis answers. The
-// HTTP listener comes last, so that an address in use is reported before anything has begun.
+// assemble checks once whether Redis is usable, if Redis answers. The HTTP listener comes last, so
+// that an address in use is reported before anything has begun.
 func (r *replica) assemble(ctx context.Context) (err error) {
 	s, log := r.settings, r.log
 	if r.inspector, err = connect.Inspect(ctx, r.clients, log); err != nil {
@@ -165,8 +162,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	return err
 }
 
-// openTLS reads the TLS files for devices. It returns the authorities for device certificates, or
-// nil if devices need no certificate.
+// openTLS returns nil if devices need no certificate.
 func (r *replica) openTLS(ctx context.Context) (clientCAs func() *x509.CertPool, err error) {
 	s := r.settings
 	if !s.overTLS() {

@@ -22,14 +22,13 @@ const (
 	allowedSet = "set"
 )
 
-// settings holds a replica's settings. The table describes them.
 type settings struct {
 	program.Base
 
 	ingestAddr         string
 	ingestMaxConns     int
 	ingestFirstFrame   time.Duration
-	maxConnsGiven      bool // INGEST_MAX_CONNS is not the default
+	maxConnsGiven      bool // not the default
 	ingestTLSAddr      string
 	ingestTLSCert      string
 	ingestTLSKey       string
@@ -45,8 +44,8 @@ type settings struct {
 	janitorExistsConcurrency             int
 	janitorRedisShare                    float64
 	janitorDryRun, reverseIndex          bool
-	partitions                           int // 0: as many as suit the server
-	telemetryStreams                     int // 0: as many as suit the server
+	partitions                           int // 0: auto
+	telemetryStreams                     int // 0: auto
 	telemetryMaxLen                      int64
 }
 
@@ -54,12 +53,12 @@ func (s *settings) devices() bool {
 	return s.ingestAddr != cli.Off || s.ingestTLSAddr != cli.Off || s.ingestProxyAddr != cli.Off
 }
 
-// prefixes are reserved: a variable with one of them that is not a setting was mistyped. REDIS_,
-// HTTP_, LOG_ and the like belong to everybody and are ignored.
+// prefixes are reserved: a variable with one that is not a setting was mistyped. REDIS_, HTTP_,
+// LOG_ and the like belong to everybody.
 var prefixes = []string{"JANITOR_", "HEARTBEAT_", "INGEST_", "DEVICE_AUTH", "TELEMETRY_",
 	"REGISTRY_REVERSE", "REGISTRY_PART"}
 
-// table returns every setting, in help's order.
+// table returns the rows in the order of -h.
 func (s *settings) table() []cli.Setting {
 	return slices.Concat(s.Base.Table(), []cli.Setting{
 		{Name: "INGEST_ADDR", Default: ":5027", Value: cli.AddressOrOff(&s.ingestAddr),
@@ -207,13 +206,13 @@ func (s *settings) trusted(v string) error {
 	return nil
 }
 
-// auto lets the server's kind decide REGISTRY_PARTITIONS and TELEMETRY_STREAMS.
+// auto lets the server's kind decide.
 const auto = "auto"
 
-// usualPartitions is the default number of partitions on a Redis Cluster.
+// usualPartitions are for a Redis Cluster.
 const usualPartitions = 16
 
-// powerOfTwo stores a power of two up to guard.MostPartitions, or 0 for auto.
+// powerOfTwo stores 0 for auto.
 func powerOfTwo(p *int) func(string) error {
 	return func(v string) error {
 		if *p = 0; v == auto {
@@ -227,7 +226,6 @@ func powerOfTwo(p *int) func(string) error {
 	}
 }
 
-// division returns the layout of the whole registry, and its number of partitions.
 func (s *settings) division() (guard.Layout, int) {
 	partitions := cmp.Or(s.partitions, s.onCluster(usualPartitions))
 	if partitions == 1 {
@@ -236,13 +234,11 @@ func (s *settings) division() (guard.Layout, int) {
 	return divided, partitions
 }
 
-// streams returns the number of telemetry streams.
 func (s *settings) streams() int {
 	_, partitions := s.division()
 	return cmp.Or(s.telemetryStreams, s.onCluster(partitions))
 }
 
-// onCluster returns n on a Redis Cluster, else 1.
 func (s *settings) onCluster(n int) int {
 	if s.Redis.Cluster == nil {
 		return 1
@@ -253,7 +249,6 @@ func (s *settings) onCluster(n int) int {
 // divided is the layout of a registry in partitions, and of any on a Redis Cluster.
 var divided = guard.Layout{Prefix: "{rollcall}:"}
 
-// layoutOn returns the layout of an undivided registry.
 func layoutOn(r connect.Redis) guard.Layout {
 	if r.Cluster != nil {
 		return divided
@@ -280,7 +275,6 @@ func (s *settings) check(in *cli.Input) {
 	in.NotBoth("JANITOR_INTERVAL", "JANITOR_INTERVAL_MS")
 }
 
-// checkTLS rejects incomplete combinations of the devices' TLS settings.
 func (s *settings) checkTLS(in *cli.Input) {
 	if !in.Understood("INGEST_TLS_ADDR", "INGEST_PROXY_ADDR", "INGEST_PROXY_TLS") {
 		return
@@ -300,12 +294,10 @@ func (s *settings) checkTLS(in *cli.Input) {
 	}
 }
 
-// overTLS reports whether any device listener uses TLS.
 func (s *settings) overTLS() bool {
 	return s.ingestTLSAddr != cli.Off || s.ingestProxyAddr != cli.Off && s.ingestProxyTLS
 }
 
-// withoutCertificate lists the settings of listeners that require no certificate.
 func (s *settings) withoutCertificate() (names []string) {
 	if s.ingestAddr != cli.Off {
 		names = append(names, "INGEST_ADDR")
@@ -316,7 +308,6 @@ func (s *settings) withoutCertificate() (names []string) {
 	return names
 }
 
-// controlDeadline bounds each of the control client's steps.
 func (s *settings) controlDeadline() time.Duration {
 	return program.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.janitorLeaseTTL)
 }

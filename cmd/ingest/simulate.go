@@ -16,10 +16,8 @@ import (
 	"github.com/rollcall-redis/rollcall/partition"
 )
 
-// askTime bounds each query to Redis.
 const askTime = 5 * time.Second
 
-// simulation holds the arguments of "ingest simulate".
 type simulation struct {
 	cfg      simulate.Config
 	duration time.Duration // 0: until interrupted
@@ -27,7 +25,6 @@ type simulation struct {
 	fleet    *simulate.Fleet
 }
 
-// runSimulate returns "ingest simulate", which runs a fleet until ctx ends or its time is up.
 func runSimulate() *cli.Command {
 	s := new(simulation)
 	return &cli.Command{
@@ -110,7 +107,6 @@ func (s *simulation) parseRedis(v string) error {
 	return err
 }
 
-// check makes the fleet, or reports invalid arguments.
 func (s *simulation) check(in *cli.Input) {
 	if !in.Understood("devices") {
 		return
@@ -124,7 +120,7 @@ func (s *simulation) check(in *cli.Input) {
 	}
 }
 
-// show runs the fleet and displays it. It returns an error if nothing could connect at all.
+// show returns an error if nothing could connect at all.
 func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 	c := s.cfg
 	fmt.Fprintf(stdout, "simulating %d trackers, a frame of codec %v every %v, at %s; seed %d\n",

@@ -15,7 +15,7 @@ import (
 //go:embed page.html
 var pageText string
 
-// replicaStatus is the answer of GET /api/v1/status, also shown on the page.
+// replicaStatus is also shown on the page.
 type replicaStatus struct {
 	console.Status
 	Devices devicesStatus `json:"devices"`
@@ -30,8 +30,7 @@ type partitionsStatus struct {
 }
 
 type devicesStatus struct {
-	// Addr is the bound device address. It is empty while no listener is open, or for good if
-	// INGEST_ADDR is off.
+	// Addr is empty while no listener is open, or for good if INGEST_ADDR is off.
 	Addr string `json:"addr"`
 	// Connections counts open sockets, greeted or not. At MaxConnections further ones wait in the
 	// backlog.
@@ -41,7 +40,7 @@ type devicesStatus struct {
 	Messages gateway.MessageCounts `json:"messages"`
 }
 
-// status returns this replica's own knowledge, without any query.
+// status makes no query.
 func (r *replica) status() replicaStatus {
 	now := time.Now()
 	st := replicaStatus{Status: console.Status{
@@ -71,10 +70,10 @@ func (r *replica) status() replicaStatus {
 	return st
 }
 
-// notReady returns why devices should not be sent here, or "" if they may be. Once a heartbeat
-// has landed, or a TTL has passed, Redis no longer affects readiness: taking every replica out of
-// service would only add to its trouble. A replica that Redis refused from the start is never
-// ready: its settings are wrong, and a rollout must not replace good replicas with it.
+// notReady returns why devices should not be sent here, or "". Once a heartbeat has landed, or a
+// TTL has passed, Redis no longer affects readiness: taking every replica out of service would only
+// add to its trouble. A replica that Redis refused from the start is never ready: its settings are
+// wrong, and a rollout must not replace good replicas with it.
 func (r *replica) notReady(now time.Time, reg registry.Status) string {
 	switch {
 	case r.draining.Load():

@@ -1,6 +1,5 @@
 // Janitor removes what dead owners left in a registry of sockets, for fleets whose servers are not
-// in Go, or write the registry plainly. It has no sockets of its own. It needs REDIS_URL, and the
-// fleet's heartbeat interval and TTL; "janitor -h" shows every setting.
+// in Go, or write the registry plainly. "janitor -h" shows every setting.
 package main
 
 import (

@@ -21,12 +21,9 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// pageText is this program's part of the status page.
-//
 //go:embed page.html
 var pageText string
 
-// replica is one running process and its parts.
 type replica struct {
 	settings *settings
 	log      *slog.Logger
@@ -36,15 +33,14 @@ type replica struct {
 	clients   *connect.Clients
 	inspector *connect.Inspector
 	http      *console.HTTP
-	registry  *partition.Registry // without sockets: for the heartbeat
+	registry  *partition.Registry // for the heartbeat
 	janitor   *partition.Janitor
 	files     *reload.Watcher
 
 	draining atomic.Bool
 }
 
-// serve is a replica's whole life. The error is nil after ctx ended and all has stopped within the
-// grace.
+// serve returns nil after ctx ended and all has stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	r := &replica{settings: s, log: log, began: time.Now()}
 	r.traces = tracing.Start(ctx, tracing.Config{
@@ -62,15 +58,15 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	return r.run(ctx)
 }
 
-// assemble makes the parts. Last it opens the HTTP listener, so that an address in use is known
-// before anything has begun.
+// assemble opens the HTTP listener last, so that an address in use is known before anything has
+// begun.
 func (r *replica) assemble(ctx context.Context) (err error) {
 	s, log := r.settings, r.log
 	if r.inspector, err = connect.Inspect(ctx, r.clients, log); err != nil {
 		return err
 	}
 	metrics := program.Metrics()
-	// One partition: a fleet of another number is refused, and more than 32 replicas cost no more.
+	// A fleet of another number is refused, and more than 32 replicas cost no more.
 	r.registry, err = partition.NewRegistry(registry.Config{
 		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
 		Layout: s.layout(), HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
@@ -106,9 +102,9 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	return err
 }
 
-// run serves until ctx ends or a part fails, then stops every part within its share of the grace.
-// The janitor joins its passes and releases the lease (4/10). The registry sends heartbeats until
-// then, and deregisters (2/10). HTTP shows all of that, and ends last.
+// run stops every part within its share of the grace. The janitor joins its passes and releases the
+// lease (4/10). The registry sends heartbeats until then, and deregisters (2/10). HTTP shows all of
+// that, and ends last.
 func (r *replica) run(ctx context.Context) error {
 	parts := program.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("http", r.http.Run)
@@ -148,7 +144,7 @@ func (r *replica) undivided(ctx context.Context) error {
 	return nil
 }
 
-// status is what this replica knows, without asking anybody.
+// status asks nobody.
 func (r *replica) status() console.Status {
 	st := console.Status{
 		Instance: r.registry.Instance(), Version: cli.Version(),

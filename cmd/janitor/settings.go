@@ -10,7 +10,6 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// settings are everything that can be set; the table has their meanings.
 type settings struct {
 	program.Base
 
@@ -21,10 +20,10 @@ type settings struct {
 	dryRun                          bool
 }
 
-// prefixes are those of our variables: any other variable that begins so was mistyped.
+// prefixes are reserved: any other variable that begins so was mistyped.
 var prefixes = []string{"JANITOR_", "HEARTBEAT_"}
 
-// table is every setting there is. Names and defaults are those of ingest.
+// table has ingest's names and defaults.
 func (s *settings) table() []cli.Setting {
 	return slices.Concat(s.Base.Table(), []cli.Setting{
 		{Name: "HEARTBEAT_INTERVAL", Default: "30s",
@@ -75,7 +74,6 @@ func (s *settings) check(in *cli.Input) {
 	}
 }
 
-// controlDeadline bounds each of the control client's steps.
 func (s *settings) controlDeadline() time.Duration {
 	return program.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
 }

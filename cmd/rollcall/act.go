@@ -23,18 +23,16 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// actTimeout bounds a request that changes something, except a sweep.
+// actTimeout bounds all requests but sweeps.
 const actTimeout = 30 * time.Second
 
-// acting returns the rows of a verb that asks replicas to change something. REDIS_URL is not
-// required by its row, as checkActing decides that.
+// acting does not require REDIS_URL, as checkActing decides that.
 func (f *fleet) acting(more ...cli.Setting) []cli.Setting {
 	rows := append(f.table(), f.replicas())
 	rows[0].Required = false
 	return slices.Concat(rows, f.base.TokenTable(), more)
 }
 
-// checkActing checks the settings of a verb that asks replicas.
 func (f *fleet) checkActing(in *cli.Input, needsHTTP bool) {
 	f.check(in)
 	switch {
@@ -67,7 +65,7 @@ func (f *fleet) post(ctx context.Context, path string, p url.Values, to any) err
 	return cmp.Or(refused, away)
 }
 
-// unasked reports whether an error means that there was no connection, so that nothing was asked.
+// unasked errors mean that there was no connection, so that nothing was asked.
 func unasked(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
@@ -138,13 +136,12 @@ a replica do it.`,
 	}
 }
 
-// Errors are ignored: the action is done, even if this user may not write to the timeline.
+// tell ignores errors: the action is done, even if this user may not write to the timeline.
 func tell(ctx context.Context, c *connect.Clients, keys guard.Layout, e timeline.Event) {
 	e.By = "rollcall"
 	_ = timeline.Add(ctx, c.Data, keys.Timeline(), e)
 }
 
-// me returns the user and host that run the tool.
 func me() string {
 	name, host := "somebody", ""
 	if u, err := user.Current(); err == nil {
@@ -161,7 +158,7 @@ func (f *fleet) write(ctx context.Context, do func(c *connect.Clients, keys guar
 	if err != nil {
 		return f.advised(err)
 	}
-	defer func() { _ = clients.Close() }() // nothing is left unsent
+	defer func() { _ = clients.Close() }()
 	return f.advised(do(clients, f.layout()))
 }
 

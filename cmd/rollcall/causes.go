@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 )
 
-// memberByMember adds to a failure the masters of a Redis Cluster that do not answer.
+// memberByMember adds the masters of a Redis Cluster that do not answer.
 func memberByMember(ctx context.Context, r *inspect.Reader, err error) error {
 	if err == nil || ctx.Err() != nil || inspect.Partial(err) || errors.Is(err, cli.ErrNo) {
 		return err
@@ -29,7 +29,7 @@ func memberByMember(ctx context.Context, r *inspect.Reader, err error) error {
 	return fmt.Errorf("%s: %w", text, err)
 }
 
-// advised puts the cause of an error first, with advice for the operator.
+// advised puts the cause first, with advice for the operator.
 func (f *fleet) advised(err error) error {
 	var network net.Error
 	var replica *url.Error

@@ -22,7 +22,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 )
 
-// debug is "rollcall debug".
 func debug() *cli.Command {
 	var f fleet
 	var file string
@@ -69,7 +68,6 @@ token and no IMEI, and lists what could not be read. It changes nothing.`,
 	}
 }
 
-// collect adds what Redis knows.
 func (f *fleet) collect(ctx context.Context, r *inspect.Reader, a *archive, since time.Time) {
 	a.add("about.txt", fmt.Appendf(nil, "rollcall %s\nat %s\nRedis %s\nprefix %q\n", cli.Version(),
 		a.now.Format(time.RFC3339), f.base.Redis, f.layout().Prefix))
@@ -106,11 +104,9 @@ func (f *fleet) collect(ctx context.Context, r *inspect.Reader, a *archive, sinc
 	}
 }
 
-// mostReplicas bounds the replicas that are asked by HTTP.
 const mostReplicas = 50
 
-// collectReplicas adds the replicas' status and metrics. It never sends the token: an address in
-// Redis may lead anywhere.
+// collectReplicas never sends the token: an address in Redis may lead anywhere.
 func (f *fleet) collectReplicas(ctx context.Context, a *archive) {
 	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(f.http, a.addresses))))
 	for _, base := range all[:min(len(all), mostReplicas)] {
@@ -128,19 +124,18 @@ func (f *fleet) collectReplicas(ctx context.Context, a *archive) {
 	}
 }
 
-// fileName makes a path's part of an address.
 func fileName(address string) string {
 	return strings.NewReplacer(":", "_", "/", "_", "..", "_").Replace(address)
 }
 
 var (
-	// credentials matches user and password of a URL.
+	// in a URL
 	credentials = regexp.MustCompile(`://[^/\s"'@]*@`)
 	fifteen     = regexp.MustCompile(`\b\d{15}\b`)
 )
 
-// redactor returns a function that takes out all secrets that this process was given, whatever
-// looks like a URL's, and IMEIs. The collected texts should have none, except IMEIs in sentences.
+// redactor takes out all secrets that this process was given, whatever looks like a URL's, and
+// IMEIs. The collected texts should have none, except IMEIs in sentences.
 func (f *fleet) redactor() func(text []byte) []byte {
 	secrets := append(f.base.Redis.Secrets(), string(f.base.AdminToken))
 	for _, base := range f.http {
@@ -165,17 +160,15 @@ func (f *fleet) redactor() func(text []byte) []byte {
 	}
 }
 
-// leastID is the shortest id that is taken out. Shorter ones identify nobody, and are parts of
-// words.
+// leastID is the shortest id hidden: shorter ones identify nobody, and are parts of words.
 const leastID = 6
 
-// archive is a tar archive that is being put together.
 type archive struct {
 	now       time.Time
 	hide      func(text []byte) []byte
 	files     []file
 	failures  []string
-	addresses []string // of replicas, as Redis has them
+	addresses []string // replicas', from Redis
 	// unreadable are ids in sentences about entries, which may be no IMEIs.
 	unreadable []string
 }
@@ -206,7 +199,7 @@ func (a *archive) failed(name string, err error) {
 	}
 }
 
-// write writes the archive to a file that must not exist, or to stdout.
+// write writes to a file that must not exist.
 func (a *archive) write(to string, stdout io.Writer) (err error) {
 	w := stdout
 	if to != "-" {

@@ -10,7 +10,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
-// doctor is "rollcall doctor".
 func doctor() *cli.Command {
 	var f fleet
 	var expect int
@@ -45,7 +44,6 @@ Rights are those of the user in REDIS_URL: give the replicas' own.`,
 
 var colourOf = map[inspect.Level]string{inspect.OK: green, inspect.Warning: yellow, inspect.Wrong: red}
 
-// showDiagnosis writes a finding a line, the level first.
 func showDiagnosis(w io.Writer, d inspect.Diagnosis) error {
 	counts := map[inspect.Level]int{}
 	for _, c := range d.Checks {

@@ -10,10 +10,8 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 )
 
-// eventsSince is how far back rollcall events reaches by default.
 const eventsSince = "24h"
 
-// events is "rollcall events".
 func events() *cli.Command {
 	var f fleet
 	var since moment
@@ -42,7 +40,6 @@ long, and who paused it. In JSON there is one event a line.`,
 	}
 }
 
-// showEvents writes an event a line.
 func showEvents(w io.Writer, found []inspect.Event) error {
 	if len(found) == 0 {
 		return line(w, "nothing happened that Redis still knows")

@@ -105,7 +105,6 @@ func showWhy(w io.Writer, a inspect.Why) error {
 	return showRecords(w, a.Records, true)
 }
 
-// showRecords writes records of the eviction log as a table.
 func showRecords(w io.Writer, records []inspect.Record, head bool) error {
 	var rows [][]string
 	if head {

@@ -18,20 +18,19 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// controlDeadline bounds the calls of a client that is required but unused here.
+// controlDeadline is for a client that is required but unused here.
 const controlDeadline = time.Second
 
-// fleet holds the settings that select a fleet and the form of the answer.
 type fleet struct {
 	base   program.Base
 	prefix string
 	http   []string // of replicas, without a slash at the end
 	json   bool
 
-	stderr io.Writer // where complaints go beside an answer
+	stderr io.Writer // for complaints beside an answer
 }
 
-// table returns the rows of every verb except wait, which has a --timeout of its own.
+// table is for every verb but wait, which has a --timeout of its own.
 func (f *fleet) table() []cli.Setting {
 	return append(f.common(), cli.Setting{
 		Name: "timeout", Default: "10s", Value: cli.Duration(&f.base.Redis.Within, 100*time.Millisecond, time.Hour),
@@ -56,7 +55,6 @@ func (f *fleet) layout() guard.Layout {
 	return guard.Layout{Prefix: f.prefix}
 }
 
-// replicas returns the row for the replicas' HTTP.
 func (f *fleet) replicas() cli.Setting {
 	return cli.Setting{
 		Name: "http",
@@ -82,7 +80,6 @@ func (f *fleet) check(in *cli.Input) {
 	}
 }
 
-// arguments adds a fault unless the number of arguments is within least and most.
 func arguments(in *cli.Input, least, most int, expected string) bool {
 	if n := len(in.Args); n < least || n > most {
 		in.Fault("expected %s, got %d arguments", expected, n)
@@ -91,7 +88,6 @@ func arguments(in *cli.Input, least, most int, expected string) bool {
 	return true
 }
 
-// ask connects and calls do.
 func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer) error) cli.Run {
 	return func(ctx context.Context, stdout, stderr io.Writer) error {
 		f.stderr = stderr
@@ -99,7 +95,7 @@ func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer)
 		if err != nil {
 			return f.advised(err)
 		}
-		defer func() { _ = clients.Close() }() // nothing is left unsent
+		defer func() { _ = clients.Close() }()
 		// A password may change while top, log --follow or wait is running.
 		files, err := reload.New(reload.Config{Files: clients.Files, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {

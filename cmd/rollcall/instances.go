@@ -15,8 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
-// showInstances writes a line an instance: remarks before all that is only to be looked up. width
-// is as of [fitting].
+// showInstances puts remarks before what is only to be looked up. width is as of [fitting].
 func showInstances(w io.Writer, s inspect.Status, width int) error {
 	rows := [][]string{{"INSTANCE", "DEVICES", "ALIVE", "REMARKS", "LAST BEAT", "TIME LEFT", "RUNNING", "VERSION",
 		"TTL", "INTERVAL"}}
@@ -45,7 +44,6 @@ func showInstances(w io.Writer, s inspect.Status, width int) error {
 	return cli.Columns(w, fitting(rows, width, 4)...)
 }
 
-// alive is yes, no, or late.
 func alive(s inspect.Status, in inspect.Instance) string {
 	switch {
 	case !in.Alive:
@@ -56,7 +54,7 @@ func alive(s inspect.Status, in inspect.Instance) string {
 	return "yes"
 }
 
-// shortVersion shortens the version of a build of no release to its commit; + : with changes.
+// shortVersion of an untagged build is its commit; + : with changes.
 func shortVersion(v string) string {
 	hash, build := inspect.Commit(v)
 	switch {
@@ -68,7 +66,7 @@ func shortVersion(v string) string {
 	return hash[:8]
 }
 
-// fitting drops columns on the right, down to least, until the table fits into width; 0: any.
+// fitting drops columns on the right, down to least, until the table fits; 0: any width.
 func fitting(rows [][]string, width, least int) [][]string {
 	if width <= 0 {
 		return rows
@@ -91,7 +89,7 @@ func fitting(rows [][]string, width, least int) [][]string {
 	return fitted
 }
 
-// widthOf returns the width of a terminal, or 0.
+// widthOf returns 0 without a terminal.
 func widthOf(w io.Writer) int {
 	if file, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil {
@@ -101,7 +99,7 @@ func widthOf(w io.Writer) int {
 	return 0
 }
 
-// wrapped breaks a line at spaces into lines of at most width characters, where words allow.
+// wrapped breaks a line at spaces.
 func wrapped(text string, width int) (lines []string) {
 	const indent = "  "
 	for utf8.RuneCountInString(text) > width && width > len(indent) {

@@ -13,7 +13,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// log is "rollcall log".
 func log() *cli.Command {
 	var (
 		f      fleet
@@ -53,11 +52,10 @@ many entries of which dead owner. In JSON there is one record a line, with what 
 	}
 }
 
-// followEvery is how often a log that is followed is read.
 const followEvery = time.Second
 
-// follow shows the present records, and then those that are added, until ctx ends. It names on
-// stderr the servers of a Redis Cluster that do not answer, and goes on with the rest.
+// follow shows the present records, and then those that are added. It names on stderr the servers
+// of a Redis Cluster that do not answer, and goes on with the rest.
 func (f *fleet) follow(ctx context.Context, r *inspect.Reader, w io.Writer, filter inspect.Filter) error {
 	records, end, err := r.LogUpTo(ctx, filter)
 	away := ""
@@ -84,7 +82,6 @@ func (f *fleet) follow(ctx context.Context, r *inspect.Reader, w io.Writer, filt
 	return err
 }
 
-// showLog writes records: one a line in JSON.
 func (f *fleet) showLog(w io.Writer, records []inspect.Record, head bool) error {
 	if !f.json {
 		return showRecords(w, records, head)

@@ -1,6 +1,6 @@
-// Rollcall answers an operator's questions about a fleet: who leads, which instances are alive,
-// why an entry is gone or still exists, whether this Redis is fit. It needs REDIS_URL, and only
-// reads unless a verb's help states otherwise.
+// Rollcall answers an operator's questions about a fleet: who leads, which instances are alive, why
+// an entry is gone or still exists, whether this Redis is fit. It only reads unless a verb's help
+// states otherwise.
 package main
 
 import (
@@ -9,10 +9,8 @@ import (
 
 func main() { cli.Main(rollcall()) }
 
-// exits ends each verb's -h.
 const exits = "Exit status: 0 answered, 1 failed, 2 wrong usage or settings."
 
-// exitsNo is exits for a verb that can answer no.
 const exitsNo = exits + " 3: the answer is no."
 
 func verbs() []*cli.Command {

@@ -20,7 +20,6 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// writeLines writes one JSON object a line.
 func writeLines[T any](w io.Writer, all []T) error {
 	lines := json.NewEncoder(printable.Writer(w))
 	lines.SetEscapeHTML(false)
@@ -32,13 +31,12 @@ func writeLines[T any](w io.Writer, all []T) error {
 	return nil
 }
 
-// line writes one line. Line breaks inside it are escaped.
+// line escapes line breaks.
 func line(w io.Writer, format string, args ...any) error {
 	_, err := fmt.Fprintln(w, printable.Text(fmt.Sprintf(format, args...)))
 	return err
 }
 
-// ago returns how long ago something was; "-": unknown.
 func ago(at, now time.Time) string {
 	if at.IsZero() {
 		return "-"
@@ -46,7 +44,6 @@ func ago(at, now time.Time) string {
 	return inspect.Ago(now.Sub(at))
 }
 
-// rfc3339 formats a time for a table; "-": unknown.
 func rfc3339(at time.Time) string {
 	if at.IsZero() {
 		return "-"
@@ -54,7 +51,7 @@ func rfc3339(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// A moment is a time given by an operator, either absolute or as how long ago it was.
+// moment is a time, or how long ago it was.
 type moment struct {
 	at  time.Time
 	ago time.Duration
@@ -73,7 +70,7 @@ func (m *moment) parse(v string) (err error) {
 
 func (m moment) given() bool { return m.ago > 0 || !m.at.IsZero() }
 
-// before returns the absolute time; zero: none was given.
+// before returns zero if none was given.
 func (m moment) before(now time.Time) time.Time {
 	if m.ago > 0 {
 		return now.Add(-m.ago)
@@ -88,14 +85,13 @@ func or(text string) string {
 	return text
 }
 
-// Colours of a terminal.
 const (
 	red    = "31"
 	yellow = "33"
 	green  = "32"
 )
 
-// paint colours a text if the output is a terminal and its user has not set NO_COLOR.
+// paint needs a terminal whose user has not set NO_COLOR.
 func paint(w io.Writer, colour, text string) string {
 	if !cli.IsTerminal(w) || os.Getenv("NO_COLOR") != "" {
 		return text

@@ -11,10 +11,10 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 )
 
-// fleetsVariable names the file of the fleets, fleetVariable one of them.
+// These name the file of the fleets, and one of them.
 const fleetsVariable, fleetVariable = "ROLLCALL_FLEETS", "ROLLCALL_FLEET"
 
-// inFleets are the settings that the file may have for a fleet.
+// inFleets may be set in the file.
 var inFleets = []string{
 	"REDIS_URL", "REDIS_PASSWORD_FILE", "REDIS_TLS_CA_FILE", "REDIS_TLS_CERT_FILE", "REDIS_TLS_KEY_FILE",
 	"ADMIN_TOKEN", "ADMIN_TOKEN_FILE", "prefix", "http",
@@ -55,7 +55,6 @@ func named(c *cli.Command) *cli.Command {
 	return c
 }
 
-// fleetNamed returns the name of the fleet that is asked for, or "".
 func fleetNamed(args, environ []string) (name string) {
 	for _, pair := range environ {
 		if v, ok := strings.CutPrefix(pair, fleetVariable+"="); ok {
@@ -76,7 +75,7 @@ func fleetNamed(args, environ []string) (name string) {
 	return name
 }
 
-// readFleet reads a fleet's settings from the file: lines NAME=value after a line [fleet].
+// readFleet reads lines NAME=value after a line [fleet].
 func readFleet(name string, environ []string) (map[string]string, error) {
 	path := ""
 	for _, pair := range environ {

@@ -15,10 +15,8 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 )
 
-// replicaTimeout bounds a request that only reads.
 const replicaTimeout = 5 * time.Second
 
-// statusOf asks a replica for its status.
 func statusOf(ctx context.Context, base string) (s console.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -41,7 +39,6 @@ func askReplica(ctx context.Context, base string) (inspect.Replica, error) {
 	return p, nil
 }
 
-// refusal is a replica's answer to a request that it does not carry out.
 type refusal struct {
 	Status int
 	Text   string `json:"error"`
@@ -54,8 +51,7 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("%s answers %d: %s", r.base, r.Status, r.Text)
 }
 
-// request sends a request, and decodes a successful answer into to. If the replica answers
-// otherwise, the error is a *refusal.
+// request decodes a successful answer into to; of another, the error is a *refusal.
 func request(ctx context.Context, method, address, token string, to any) (status int, err error) {
 	status, body, err := call(ctx, method, address, token)
 	if err != nil {
@@ -67,7 +63,7 @@ func request(ctx context.Context, method, address, token string, to any) (status
 	return status, nil
 }
 
-// hostOf returns the host and port of a URL, without a password that may precede them.
+// hostOf leaves a password out.
 func hostOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -76,7 +72,6 @@ func hostOf(address string) string {
 	return u.Host
 }
 
-// call is request without the decoding.
 func call(ctx context.Context, method, address, token string) (status int, body []byte, err error) {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// restoring holds the settings of "rollcall restore".
 type restoring struct {
 	fleet
 	ids        []string
@@ -97,7 +96,6 @@ func (r *restoring) run(ctx context.Context, bins orphan.Bins, w io.Writer) erro
 	return err
 }
 
-// chosen returns the entries of the last pass, or those removed since then.
 func chosen(found []orphan.Binned, last bool, since time.Time) []orphan.Binned {
 	if !last {
 		return slices.DeleteFunc(found, func(b orphan.Binned) bool { return b.Removed.Before(since) })

@@ -17,7 +17,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
-// status is "rollcall status".
 func status() *cli.Command {
 	var f fleet
 	return &cli.Command{
@@ -57,7 +56,6 @@ func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) e
 	return err
 }
 
-// whole is a status with its problems, for JSON.
 func whole(s inspect.Status) any {
 	return struct {
 		inspect.Status
@@ -65,7 +63,7 @@ func whole(s inspect.Status) any {
 	}{s, s.Problems()}
 }
 
-// showReplicas shows the status of the replicas in --http, for when Redis does not answer the tool.
+// showReplicas is for when Redis does not answer the tool.
 func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
 	type replica struct {
 		Address  string `json:"address"`
@@ -74,9 +72,9 @@ func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
 		Leads    bool   `json:"leads"`
 		Ready    bool   `json:"ready"`
 		NotReady string `json:"not_ready,omitempty"`
-		// Failing are the files of settings that it cannot use.
+		// Failing are files of settings that it cannot use.
 		Failing []string `json:"failing,omitempty"`
-		Error   string   `json:"error,omitempty"` // it does not answer
+		Error   string   `json:"error,omitempty"`
 	}
 	all := make([]replica, len(f.http))
 	var asking conc.WaitGroup
@@ -117,8 +115,7 @@ func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
 	return cli.Columns(w, rows...)
 }
 
-// status is what Redis says, and the replicas that were named. That one does not answer is part of
-// the answer.
+// status adds the replicas that were named; that one does not answer is part of the answer.
 func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, error) {
 	type answer struct {
 		inspect.Replica
@@ -145,16 +142,15 @@ func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, 
 	return s, nil
 }
 
-// showStatus writes a status for people.
 func showStatus(w io.Writer, s inspect.Status) error {
 	width := widthOf(w)
 	return cmp.Or(showHead(w, s), showProblems(w, s), showInstances(w, s, width), showSweeps(w, s, width))
 }
 
-// showProblems writes the sentences of the page, a line each.
+// showProblems writes the page's sentences.
 func showProblems(w io.Writer, s inspect.Status) error {
 	problems := slices.DeleteFunc(s.Problems(), func(p inspect.Problem) bool {
-		return strings.HasPrefix(p.Name, "hold:") // the head has it
+		return strings.HasPrefix(p.Name, "hold:")
 	})
 	if len(problems) > 0 {
 		fmt.Fprintln(w)
@@ -172,7 +168,6 @@ func showProblems(w io.Writer, s inspect.Status) error {
 	return nil
 }
 
-// showPartitions writes how many there are, their leaders, and what is held.
 func showPartitions(s inspect.Status) (rows [][]string) {
 	p := s.Partitions
 	text := fmt.Sprintf("%d, the largest is %d with %d entries", p.Count, p.Largest, p.Most)
@@ -197,7 +192,6 @@ func showPartitions(s inspect.Status) (rows [][]string) {
 	return rows
 }
 
-// showSweeps writes what each sweep last evicted, and its last pass as far as that is known.
 func showSweeps(w io.Writer, s inspect.Status, width int) error {
 	if len(s.Sweeps) > 0 {
 		rows := [][]string{{"SWEEP", "LAST EVICTED", "HOW MANY", "OWNER", "BY"}}
@@ -226,7 +220,6 @@ func showSweeps(w io.Writer, s inspect.Status, width int) error {
 	return cli.Columns(w, fitting(rows, width, 3)...)
 }
 
-// showHead writes what there is one of: leader, hold, registry, Redis.
 func showHead(w io.Writer, s inspect.Status) error {
 	leader := "nobody leads: nothing dead is swept"
 	if l := s.Leader; l != nil {
@@ -310,7 +303,6 @@ func showHead(w io.Writer, s inspect.Status) error {
 	return err
 }
 
-// join puts a comma between texts that are not empty.
 func join(a, b string) string {
 	if a == "" || b == "" {
 		return a + b

@@ -79,8 +79,8 @@ several partitions each leader that is named sweeps its own.`,
 	}
 }
 
-// sweep has the leader sweep, or with several partitions each leader that was given, one after
-// the other. An error beside reports comes from a replica that was not reached or did not do it.
+// sweep asks the leader, or with several partitions each leader that was given, one after the
+// other. An error beside reports comes from a replica that was not reached or did not do it.
 func (f *fleet) sweep(ctx context.Context, q url.Values) (all []janitor.Report, err error) {
 	var away error
 	for _, base := range f.http {
@@ -109,9 +109,8 @@ func (f *fleet) sweep(ctx context.Context, q url.Values) (all []janitor.Report, 
 	return partition.Sum(all), away
 }
 
-// alone reports whether a leader leads the whole registry, which then is not divided into
-// partitions. On an error it returns false, and the other replicas are asked, too; without
-// partitions they answer that they do not lead.
+// alone reports whether a leader leads the whole registry, which then is not divided. On an error
+// the other replicas are asked, too; without partitions they answer that they do not lead.
 func alone(ctx context.Context, base string) bool {
 	var s struct {
 		Partitions *struct{} `json:"partitions"`
@@ -120,7 +119,6 @@ func alone(ctx context.Context, base string) bool {
 	return err == nil && s.Partitions == nil
 }
 
-// checkDead returns an error if the owner is alive or unknown.
 func (f *fleet) checkDead(ctx context.Context, owner string) error {
 	return f.write(ctx, func(c *connect.Clients, keys guard.Layout) error {
 		known, alive, err := inspect.New(c.Data, keys).Owner(ctx, owner)
@@ -136,10 +134,9 @@ func (f *fleet) checkDead(ctx context.Context, owner string) error {
 	})
 }
 
-// progressEvery is the interval at which replicas are asked for the progress of passes.
 const progressEvery = 500 * time.Millisecond
 
-// progress draws a bar of the requested passes until ctx ends.
+// progress draws a bar of the requested passes.
 func (f *fleet) progress(ctx context.Context, w io.Writer) {
 	const clear = "\r\x1b[K"
 	defer func() { _, _ = io.WriteString(w, clear) }()
@@ -168,7 +165,7 @@ func bar(p janitor.Progress) string {
 	return text
 }
 
-// showReports writes the passes' reports, and returns an error if a pass failed.
+// showReports returns an error if a pass failed.
 func (f *fleet) showReports(w io.Writer, reports []janitor.Report) (err error) {
 	if f.json {
 		err = writeJSON(w, map[string]any{"reports": reports})

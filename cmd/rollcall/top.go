@@ -19,14 +19,12 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// sizeEvery is how often the size of the terminal is read, since not every system has a signal for
-// its changes.
+// sizeEvery is needed because not every system has a signal for a new size.
 const sizeEvery = 200 * time.Millisecond
 
-// lookTimeout bounds one look: a server of a Redis Cluster that hangs takes several seconds of it.
+// lookTimeout leaves several seconds for a server of a Redis Cluster that hangs.
 const lookTimeout = 2 * replicaTimeout
 
-// top is "rollcall top".
 func top() *cli.Command {
 	var f fleet
 	var every time.Duration
@@ -61,23 +59,22 @@ where there is none, take rollcall status.`,
 	}
 }
 
-// A screen is a terminal that is drawn over.
 type screen struct {
 	w    io.Writer
 	size func() (width, height int, err error)
 }
 
-// Sequences that every terminal of today understands.
+// Every terminal of today understands these.
 const (
 	enter = "\x1b[?1049h\x1b[?25l\x1b[?7l" // another page, no cursor, long lines are cut
 	leave = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	home  = "\x1b[H"
-	rest  = "\x1b[J" // clears what is below
-	endOf = "\x1b[K" // clears what is right
+	rest  = "\x1b[J" // clears below
+	endOf = "\x1b[K" // clears to the right
 )
 
-// show draws the answers of ask until ctx ends, and then restores the terminal. An error of the
-// first call ends it. A later one is shown below the last answer.
+// show restores the terminal at the end. An error of the first call ends it; a later one is shown
+// below the last answer.
 func (s *screen) show(
 	ctx context.Context, every time.Duration, ask func(context.Context) (inspect.Status, error),
 ) (err error) {
@@ -104,7 +101,7 @@ func (s *screen) show(
 	}
 }
 
-// askWithin bounds one look: a Redis that hangs must not freeze the screen.
+// askWithin keeps a Redis that hangs from freezing the screen.
 func askWithin(
 	ctx context.Context, ask func(context.Context) (inspect.Status, error),
 ) (inspect.Status, error) {
@@ -113,7 +110,6 @@ func askWithin(
 	return ask(ctx)
 }
 
-// ignoreEnd drops an error that the end of ctx has caused.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -121,8 +117,7 @@ func ignoreEnd(ctx context.Context, err error) error {
 	return err
 }
 
-// wait waits until it is time to draw: after every, or when the size is another. It is false when
-// ctx has ended.
+// wait also ends when the size changes. It is false when ctx has ended.
 func (s *screen) wait(ctx context.Context, every time.Duration, width, height int) bool {
 	for end := time.Now().Add(every); time.Now().Before(end); {
 		if !wait.For(ctx, min(sizeEvery, time.Until(end))) {
@@ -135,7 +130,6 @@ func (s *screen) wait(ctx context.Context, every time.Duration, width, height in
 	return ctx.Err() == nil
 }
 
-// draw writes one page.
 func (s *screen) draw(status inspect.Status, failed error, width, height int) error {
 	lines, err := page(status, failed, width, height)
 	if err != nil {
@@ -157,8 +151,7 @@ func (s *screen) draw(status inspect.Status, failed error, width, height int) er
 	return err
 }
 
-// page is the part that fits into this many lines of this width. The last line counts the rest, or
-// has the error.
+// The last line of page counts what does not fit, or has the error.
 func page(s inspect.Status, failed error, width, height int) ([]string, error) {
 	rank := func(in inspect.Instance) int {
 		switch {

@@ -12,7 +12,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 )
 
-// verify is "rollcall verify".
 func verify() *cli.Command {
 	var f fleet
 	return &cli.Command{
@@ -36,7 +35,6 @@ changes nothing. A fleet goes on meanwhile: a few may be counted that just chang
 	}
 }
 
-// showVerification writes the sums, and a row an owner.
 func showVerification(w io.Writer, v inspect.Verification) error {
 	_, err := fmt.Fprintf(w, "%d entries: of dead owners %d, not in their owner's index %d; "+
 		"in an index and not that owner's entries %d\n", v.Entries, v.Dead, v.NotIndexed, v.NotEntries)

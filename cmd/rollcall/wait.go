@@ -10,7 +10,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// waitEvery is the interval between two looks.
 const waitEvery = 500 * time.Millisecond
 
 func waitFor() *cli.Command {
@@ -58,7 +57,7 @@ and deployments. Give one of --leader, --converged and --gone.`,
 			look := r.Led
 			switch {
 			case converged:
-				look = func(ctx context.Context) (bool, string, error) { return r.ConvergedTo(ctx, atLeast) }
+				look = func(ctx context.Context) (bool, string, error) { return r.Converged(ctx, atLeast) }
 			case gone != "":
 				look = func(ctx context.Context) (bool, string, error) { return r.Gone(ctx, gone) }
 			}
@@ -87,8 +86,8 @@ and deployments. Give one of --leader, --converged and --gone.`,
 	}
 }
 
-// await repeats look until it is done or ctx ends, and returns the result of the last look that
-// ended in time. A short outage of Redis does not end it.
+// await returns the result of the last look that ended in time. A short outage of Redis does not
+// end it.
 func await(
 	ctx context.Context, look func(context.Context) (bool, string, error),
 ) (done bool, sentence string, err error) {

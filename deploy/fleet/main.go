@@ -1,6 +1,6 @@
 // Command fleet starts a small fleet on this machine for a demonstration: a Redis, three replicas
 // of ingest with simulated devices, and a Prometheus with the alerts of ../prometheus. It listens
-// on this machine only. "make fleet" builds ingest, finds or fetches the servers and runs it.
+// on this machine only. "make fleet" runs it:
 //
 //	fleet INGEST REDIS_SERVER PROMETHEUS_FOLDER ALERTS_FILE
 //
@@ -34,11 +34,11 @@ import (
 const (
 	replicas = 3
 	devices  = 200
-	patience = time.Minute // for what usually takes a second, on a busy machine
+	patience = time.Minute // usually a second
 	poll     = 20 * time.Millisecond
 )
 
-// pace has times that an onlooker can follow. Those of the alerts stay as they are.
+// pace can be followed by an onlooker.
 var pace = []string{
 	"HEARTBEAT_INTERVAL=2s", "HEARTBEAT_TTL=6s", "JANITOR_INTERVAL=10s", "JANITOR_LEASE_TTL=3s",
 	"SHUTDOWN_GRACE=3s",
@@ -76,10 +76,9 @@ type replica struct {
 	id, http, devices string
 }
 
-// run starts everything. It returns when ctx has ended and nothing runs any more. An error names
-// what did not start.
+// run returns when ctx has ended and nothing runs any more, or something did not start.
 func (f *fleet) run(ctx context.Context) (err error) {
-	// A short name: below it is a socket, whose name has at most about 100 characters.
+	// Short: below it is a socket, whose name has at most about 100 characters.
 	if f.dir, err = os.MkdirTemp("", "rollcall-"); err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
@@ -113,7 +112,7 @@ func (f *fleet) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// startRedis starts a Redis that listens only on a socket in the fleet's folder.
+// startRedis listens only on a socket in the fleet's folder.
 func (f *fleet) startRedis(ctx context.Context) (*process.Process, error) {
 	socket := filepath.Join(f.dir, "redis.sock")
 	f.url = "unix://" + socket
@@ -230,7 +229,7 @@ func lastLine(text string) string {
 	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
-// stop ends the replicas, gracefully if they manage in time.
+// stop is graceful if replicas manage in time.
 func (f *fleet) stop() {
 	for _, r := range f.all {
 		_ = r.Signal(syscall.SIGTERM) // or it has ended

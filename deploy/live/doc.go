@@ -1,3 +1,2 @@
-// Package live holds the tests of alerts and dashboard on a real Prometheus that scrapes real
-// processes.
+// Package live tests alerts and dashboard on a real Prometheus that scrapes real processes.
 package live

@@ -1,12 +1,12 @@
-// Package episodes is what all searches have in common: tests that play random steps until an
-// oracle objects. Steps come in episodes of a seed each:
+// Package episodes is for searches: tests that play random steps until an oracle objects, in
+// episodes of a seed each:
 //
 //	ROLLCALL_STEPS=1000000 go test -run TestSearch PACKAGE    # as make search does
 //	ROLLCALL_SEED=42 go test -run TestSearch PACKAGE          # one episode
 //
-// testdata/search.txt of the package keeps the seeds of episodes that once found something, one a
-// line, with a comment after it. They are played first. The seeds that follow are the same in each
-// run, unless a number of steps was asked for: a test that fails is to fail again.
+// testdata/search.txt of the package keeps the seeds that once found something, with comments. They
+// are played first. The seeds that follow are the same in each run, unless a number of steps was
+// asked for: a test that fails is to fail again.
 package episodes
 
 import (
@@ -23,35 +23,35 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Search is a search. An episode belongs to each lane whose From is the remainder of its seed.
+// Search gives an episode to each lane whose From is the remainder of its seed.
 type Search struct {
-	Steps int           // that all lanes play together; a tenth with -short
+	Steps int           // of all lanes; a tenth with -short
 	Limit time.Duration // of fresh seeds, unless a number of steps was asked for; 0: none
-	Again int           // how often one seed is played that is asked for
+	Again int           // plays of a seed that is asked for
 	Lanes []Lane
-	// Has is what a lane must have counted that has played enough steps: else it finds nothing.
+	// Has is what a lane must have counted after Enough steps: else it would never find anything.
 	Has    []string
 	Enough int
 	Fresh  bool // no seeds are kept
 }
 
-// Lane is one of the places where episodes are played side by side.
+// Lane is a place for episodes, beside others.
 type Lane struct {
 	Name        string
 	From, Every uint64
 	Share       float64 // of the steps
-	// Begin prepares the place, and returns what plays an episode there. It fails the test if the
-	// episode finds something.
+	// Begin prepares the place, and returns what plays an episode there and fails the test if it
+	// finds something.
 	Begin func(t *testing.T) (play func(t *testing.T, seed uint64) Tally)
 }
 
-// Tally is what was played: steps, and whatever a search counts.
+// Tally is what was played.
 type Tally struct {
 	Steps int
 	Of    map[string]int
 }
 
-// Count counts something.
+// Count adds n.
 func (a *Tally) Count(what string, n int) {
 	if a.Of == nil {
 		a.Of = map[string]int{}
@@ -74,7 +74,7 @@ func (a Tally) String() string {
 	return text
 }
 
-// Run plays a search.
+// Run plays the search.
 func (s Search) Run(t *testing.T) {
 	first := uint64(1)
 	if testing.Short() {
@@ -92,7 +92,7 @@ func (s Search) Run(t *testing.T) {
 		require.NoError(t, err)
 		s.Steps, kept, asked = 0, nil, slices.Repeat([]uint64{seed}, max(s.Again, 1))
 	}
-	var over atomic.Bool // one lane has found something: the others need not go on
+	var over atomic.Bool // one lane has found something
 	for _, l := range s.Lanes {
 		t.Run(l.Name, func(t *testing.T) {
 			t.Parallel()
@@ -106,12 +106,10 @@ func (s Search) Run(t *testing.T) {
 	}
 }
 
-// own are the seeds that belong to the lane.
 func (l Lane) own(seeds []uint64) []uint64 {
 	return slices.DeleteFunc(slices.Clone(seeds), func(seed uint64) bool { return seed%l.Every != l.From })
 }
 
-// run plays the seeds of one lane.
 func (s Search) run(t *testing.T, l Lane, kept, asked []uint64, first uint64, over *atomic.Bool) {
 	if s.Steps == 0 && len(asked) == 0 {
 		return
@@ -146,7 +144,6 @@ func (s Search) run(t *testing.T, l Lane, kept, asked []uint64, first uint64, ov
 	})
 }
 
-// endsSoon reports whether too little time is left for one more episode.
 func endsSoon(t *testing.T) bool {
 	end, limited := t.Deadline()
 	return limited && time.Until(end) < time.Minute
@@ -168,8 +165,8 @@ func (s Search) kept(t *testing.T) (kept []uint64) {
 	return kept
 }
 
-// Planned plays the steps of one seed. If they find something, it leaves steps out for half a
-// minute, as long as the rest finds something too, and fails the test.
+// Planned plays a seed's steps. If they find something, it leaves out steps for half a minute, as
+// long as the rest still does, and fails the test.
 func Planned[S any](t *testing.T, seed uint64, steps []S, play func(steps []S) (done Tally, found string)) Tally {
 	done, found := play(steps)
 	if found == "" {
@@ -194,7 +191,7 @@ func Planned[S any](t *testing.T, seed uint64, steps []S, play func(steps []S) (
 	return done
 }
 
-// Found fails a test that has found something.
+// Found fails the test.
 func Found(t *testing.T, seed uint64, step int, format string, args ...any) {
 	require.FailNow(t, "the search found something", "ROLLCALL_SEED=%d, step %d\n%s", seed, step, fmt.Sprintf(format, args...))
 }

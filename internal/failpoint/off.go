@@ -4,8 +4,8 @@ package failpoint
 
 import "context"
 
-// Hit does nothing in this build.
+// Hit is empty in this build.
 func Hit(Name) {}
 
-// HitPast does nothing in this build.
+// HitPast is empty in this build.
 func HitPast(ctx context.Context, _ Name) context.Context { return ctx }

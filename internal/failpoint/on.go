@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	folder = os.Getenv(Folder) // empty: no point ever acts
+	folder = os.Getenv(Folder) // empty: no point acts
 
 	mu     sync.Mutex       // one hit at a time looks for an order
 	passed = map[Name]int{} // hits that met an order for a later one
@@ -26,10 +26,10 @@ var (
 // Hit carries out the point's order, if there is one.
 func Hit(name Name) { hit(name) }
 
-// HitPast is Hit at a point past the last check of ctx' deadline. The client checks it again before
-// it writes, and would notice that the process woke up too late; a process stopped in the middle of
-// write(2) would not. So if the hit acted, the returned context has no end; the connection's
-// deadlines still bound the call.
+// HitPast is Hit past the last check of ctx' deadline. The client checks it again before it writes,
+// and would notice that the process woke up too late; a process stopped in the middle of write(2)
+// would not. So if the hit acted, the returned context has no end; the connection's deadlines still
+// bound the call.
 func HitPast(ctx context.Context, name Name) context.Context {
 	if hit(name) {
 		return context.WithoutCancel(ctx)
@@ -102,7 +102,7 @@ func take(name Name) (order, bool) {
 	if passed[name]++; passed[name] < o.at {
 		return order{}, false
 	}
-	// Gone: withdrawn, or taken by a process that shares the folder.
+	// Withdrawn, or taken by a process that shares the folder.
 	if err := os.Rename(path, path+".claimed"); os.IsNotExist(err) {
 		return order{}, false
 	} else {
@@ -134,7 +134,7 @@ func kill() {
 	select {}
 }
 
-// put writes a file that nobody can read half written.
+// put keeps readers from half a file.
 func put(name Name, suffix string, text []byte) {
 	path := filepath.Join(folder, string(name)+suffix)
 	check(os.WriteFile(path+".new", text, 0o644))

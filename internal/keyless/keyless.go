@@ -1,6 +1,6 @@
 // Package keyless selects the server for commands without a key, such as SCAN, TIME, INFO, CONFIG
-// and PUBLISH. A Redis Cluster's client sends each of them to any node: a scan continues on another
-// server than it began on, and PUBLISH counts the receivers of a server without any.
+// and PUBLISH. A Redis Cluster's client sends each to any node: a scan continues on another server
+// than it began on, and PUBLISH counts the receivers of a server without any.
 package keyless
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// At returns a client of the server that has a key: the client itself, or on a Redis Cluster that
-// of the key's master. It fails if the client knows none.
+// At returns the client itself, or on a Redis Cluster that of the key's master. It fails if the
+// client knows none.
 func At(
 	ctx context.Context, client redis.UniversalClient, key string,
 ) (redis.UniversalClient, error) {

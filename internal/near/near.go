@@ -13,7 +13,7 @@ func Name(word string, names []string, most int) string {
 	return best
 }
 
-// distance is how many letters must be added, dropped or changed to turn a into b (Levenshtein).
+// distance is Levenshtein's.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -3,9 +3,8 @@ package peer
 
 import "net/netip"
 
-// Network returns the addresses from which one host may choose that of a peer ("address:port"): the
-// address itself, or its /64 of IPv6. The result is the zero value for a peer without an address,
-// such as one at a Unix socket.
+// Network returns the addresses from which one host may choose a peer's ("address:port"): the
+// address itself, or its /64 of IPv6; zero without an address, such as at a Unix socket.
 func Network(peer string) netip.Prefix {
 	at, err := netip.ParseAddrPort(peer)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package printable makes text safe to show, since it comes from a device, or from anybody who can
-// write to Redis: on a terminal, in JSON, on the page and in the log.
+// Package printable makes text safe to show on a terminal, in JSON, on the page and in the log: it
+// comes from a device, or from anybody who can write to Redis.
 //
-// Unprintable characters are written as escapes: control characters (C0 and C1), marks that change
-// the direction of text, and all else that has no glyph, such as what joins letters without a
-// trace. Spaces are printable.
+// Unprintable characters become escapes: control characters (C0 and C1), marks that change the
+// direction of text, and all else that has no glyph, such as what joins letters without a trace.
+// Spaces are printable.
 package printable
 
 import (
@@ -17,16 +17,14 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns text in one line for a terminal. Line breaks and bytes that are not UTF-8 are
-// escaped too, as in a Go literal. A backslash is not escaped, so the original cannot always be
-// recovered from the result; it is in Redis.
+// Text returns one line for a terminal. Line breaks and bytes that are not UTF-8 are escaped too,
+// as in a Go literal, but not a backslash, so the original cannot always be recovered.
 func Text(s string) string {
 	quoted := strconv.Quote(s)
 	return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(quoted[1 : len(quoted)-1])
 }
 
-// JSON returns JSON of the same meaning, in which every character of a string that is not printable
-// is escaped.
+// JSON returns JSON of the same meaning.
 func JSON(text []byte) []byte {
 	return escape(text, func(to []byte, r rune) []byte {
 		if high, low := utf16.EncodeRune(r); high != unicode.ReplacementChar {
@@ -36,13 +34,12 @@ func JSON(text []byte) []byte {
 	})
 }
 
-// HTML returns a page on which every character that is not printable is shown as its number.
+// HTML shows unprintable characters as numbers.
 func HTML(text []byte) []byte {
 	return escape(text, func(to []byte, r rune) []byte { return fmt.Appendf(to, `\u{%x}`, r) })
 }
 
-// Writer returns a writer of JSON, such as a log's, that escapes as JSON does. Each Write must hold
-// whole characters.
+// Writer escapes as JSON does. Each Write must hold whole characters.
 func Writer(w io.Writer) io.Writer { return writer{w} }
 
 type writer struct{ to io.Writer }
@@ -54,8 +51,8 @@ func (w writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// escape returns text in which write has written each character that is not printable. Line breaks
-// and tabs stay: they are the form of the text. Mostly there is nothing to escape.
+// escape leaves line breaks and tabs, which are the form of the text. Mostly there is nothing to
+// escape.
 func escape(text []byte, write func(to []byte, r rune) []byte) []byte {
 	at := bytes.IndexFunc(text, hidden)
 	if at < 0 {
@@ -74,7 +71,7 @@ func escape(text []byte, write func(to []byte, r rune) []byte) []byte {
 	return to
 }
 
-// hidden reports whether a character has no glyph. Bytes that are not UTF-8 are U+FFFD.
+// hidden: bytes that are not UTF-8 are U+FFFD.
 func hidden(r rune) bool {
 	return r == utf8.RuneError || !unicode.IsGraphic(r) && r != '\n' && r != '\t' && r != '\r'
 }

@@ -5,8 +5,7 @@ import (
 	"sync"
 )
 
-// A Buffer collects writes, such as a log, for others to read meanwhile. The zero Buffer is empty.
-// Safe for concurrent use.
+// Buffer collects writes for others to read meanwhile. It is safe for concurrent use.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -19,7 +18,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// String returns everything written so far.
+// String returns everything so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -21,26 +21,25 @@ import (
 	"strings"
 )
 
-// Options redirect a child's input and output. The zero value keeps those of the command.
+// Options redirect input and output.
 type Options struct {
-	// Log is a file for standard output and standard error. It is created or truncated.
+	// Log is a file, created or truncated, for standard output and error.
 	Log string
-	// Talk connects standard input and standard output with [Process.In] and [Process.Out].
+	// Talk connects [Process.In] and [Process.Out].
 	Talk bool
 	// OwnGroup keeps a terminal's Ctrl-C from the child.
 	OwnGroup bool
 }
 
-// Process is a started child. Its methods may be called at any time, even after its end.
+// Process may be used at any time, even after its end.
 type Process struct {
-	// In is the child's standard input and Out its standard output, with [Options.Talk]. Kill
-	// closes both.
+	// In and Out are the child's, with [Options.Talk]. Kill closes both.
 	In  io.WriteCloser
 	Out *bufio.Scanner
 
 	cmd  *exec.Cmd
 	log  string
-	out  *os.File // read by Out
+	out  *os.File
 	done chan struct{}
 }
 
@@ -83,8 +82,8 @@ func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	return p, nil
 }
 
-// talk makes the pipes, and returns the child's end of its output. exec would close its own pipe
-// when the child ends, losing unread output.
+// talk returns the child's end of its output. exec would close its own pipe when the child ends,
+// losing unread output.
 func (p *Process) talk() (theirs *os.File, err error) {
 	if p.In, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -109,7 +108,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the child has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Runs reports whether the child has not ended. A stopped child runs.
+// Runs reports whether the child has not ended: a stopped one runs.
 func (p *Process) Runs() bool {
 	select {
 	case <-p.done:
@@ -119,7 +118,7 @@ func (p *Process) Runs() bool {
 	}
 }
 
-// Signal sends a signal to the child. The error wraps [os.ErrProcessDone] if it has ended.
+// Signal returns an error that wraps [os.ErrProcessDone] if the child has ended.
 func (p *Process) Signal(sig os.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil {
 		return fmt.Errorf("process: %s: %w", sig, err)
@@ -127,20 +126,20 @@ func (p *Process) Signal(sig os.Signal) error {
 	return nil
 }
 
-// Kill ends the child at once, even a stopped one, and returns when it is gone.
+// Kill ends even a stopped child, and returns when it is gone.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // fails only if it is gone already
+	_ = p.cmd.Process.Kill() // it may be gone already
 	<-p.done
 	p.hangUp()
 }
 
-// ExitCode waits for the end and returns the exit status, -1 after a signal.
+// ExitCode waits for the end, and returns the exit status, -1 after a signal.
 func (p *Process) ExitCode() int {
 	<-p.done
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Log returns what the child has written to [Options.Log] so far.
+// Log returns what is in [Options.Log] so far.
 func (p *Process) Log() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -149,7 +148,7 @@ func (p *Process) Log() string {
 	return string(text)
 }
 
-// Said returns a value of the first line with a message in the child's JSON log, or "".
+// Said is [Said] of the child's log.
 func (p *Process) Said(message, key string) string { return Said(p.Log(), message, key) }
 
 // Said returns a value of the first line with a message in a JSON log, or "".

@@ -26,13 +26,13 @@ func (p *Process) Stop() error {
 	return nil
 }
 
-// Cont resumes a stopped child (SIGCONT).
+// Cont ends Stop.
 func (p *Process) Cont() error { return p.Signal(syscall.SIGCONT) }
 
 // Stopped reports whether the child is frozen, by any signal.
 func (p *Process) Stopped() bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
-	if err != nil { // it is gone, or this is not Linux
+	if err != nil { // gone, or not Linux
 		state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(p.PID())).Output()
 		return err == nil && bytes.HasPrefix(state, []byte("T"))
 	}

@@ -11,16 +11,16 @@ import (
 	"syscall"
 )
 
-// ErrTooLarge is in the chain of the error of a call whose reply is larger than the client takes.
-// Nothing of that was read into memory, and the connection is closed.
+// ErrTooLarge is in the chain of a call's error. Nothing of the reply was read into memory, and the
+// connection is closed.
 var ErrTooLarge = errors.New("the reply of Redis is larger than this client takes")
 
-// DialFunc opens a connection, as net.Dialer.DialContext does.
+// DialFunc is as net.Dialer.DialContext.
 type DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // Bounding returns a dialer of connections that end before a reply of more than most bytes is read;
-// 0: of any size. A call with such a reply returns ErrTooLarge. A key that somebody has filled
-// can then not exhaust the memory of everybody who reads it.
+// 0: of any size. So a key that somebody has filled cannot exhaust the memory of everybody who
+// reads it.
 func Bounding(dial DialFunc, most int64) DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -35,7 +35,7 @@ func Bounding(dial DialFunc, most int64) DialFunc {
 	}
 }
 
-// boundConn counts the bytes of each reply by the lengths that the server announces.
+// boundConn counts the bytes that the server announces.
 type boundConn struct {
 	net.Conn
 	replies replies
@@ -59,20 +59,19 @@ type boundSocket struct {
 	syscall.Conn
 }
 
-// replies follows the protocol (RESP2 and RESP3) as far as lengths go.
+// replies follows RESP2 and RESP3 as far as lengths go.
 type replies struct {
 	most int64
 
-	line  []byte // the beginning of a line that has not come whole
-	skip  int64  // bytes of a string that are still to come, with its end of line
-	left  int64  // elements that are still to come of the reply; 0: the next one begins
+	line  []byte // incomplete
+	skip  int64  // bytes left of a string, with its end of line
+	left  int64  // elements left of the reply; 0: the next one begins
 	bytes int64  // of the reply so far, also those that are only announced
 }
 
-// longestLine bounds a line: simple strings, errors and numbers have no announced length.
+// longestLine: simple strings, errors and numbers have no announced length.
 const longestLine = 64 << 10
 
-// take follows some bytes. The error is about a reply that is too large.
 func (r *replies) take(p []byte) error {
 	for len(p) > 0 {
 		if r.skip > 0 {
@@ -106,7 +105,6 @@ func (r *replies) take(p []byte) error {
 	return nil
 }
 
-// header takes one line.
 func (r *replies) header(line []byte) error {
 	if r.left == 0 {
 		r.left, r.bytes = 1, 0
@@ -114,7 +112,7 @@ func (r *replies) header(line []byte) error {
 	r.left--
 	r.bytes += int64(len(line))
 	text := bytes.TrimRight(line[1:], "\r\n")
-	announced, _ := strconv.ParseInt(string(text), 10, 64) // of a line without a length it is not used
+	announced, _ := strconv.ParseInt(string(text), 10, 64) // not used without a length
 	announced = min(max(0, announced), 1<<40)
 	switch line[0] {
 	case '$', '=', '!':

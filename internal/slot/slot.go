@@ -8,8 +8,8 @@ import "strings"
 // Count is the number of slots of a Cluster.
 const Count = 16384
 
-// Of returns the slot of a key: the CRC16 of the key, or of the text between its first '{' and the
-// next '}' if that is not empty, modulo Count.
+// Of returns the CRC16 of the key, or of the text between its first '{' and the next '}' if that is
+// not empty, modulo Count.
 func Of(key string) int {
 	if _, tagged, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(tagged, "}"); ok && tag != "" {
@@ -19,8 +19,8 @@ func Of(key string) int {
 	return int(CRC16(key)) % Count
 }
 
-// CRC16 is the checksum that a Cluster uses for slots: polynomial 0x1021, initial value 0, no
-// reflection (XMODEM; CRC16 of "123456789" is 0x31C3).
+// CRC16 has polynomial 0x1021, initial value 0, no reflection (XMODEM; CRC16 of "123456789" is
+// 0x31C3).
 func CRC16(s string) (crc uint16) {
 	for i := range len(s) {
 		crc ^= uint16(s[i]) << 8

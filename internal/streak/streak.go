@@ -1,4 +1,4 @@
-// Package streak logs recurring failures: the first of a row as a warning, and the end of the row.
+// Package streak logs the first failure of a row, and the end of the row.
 //
 //	reads := streak.New(log, "cannot read commands; retrying", "reading commands again")
 //	for {
@@ -15,20 +15,19 @@ import (
 	"sync/atomic"
 )
 
-// Streak is one operation that may fail for a while. It is safe for concurrent use.
+// Streak is safe for concurrent use.
 type Streak struct {
 	log          *slog.Logger
 	fails, works string
 	failing      atomic.Bool
 }
 
-// New returns a Streak of a working operation. It logs fails at WARN, with the error, when the
-// operation begins to fail, and works at INFO when it recovers.
+// New takes the operation for working. fails is logged at WARN, with the error, works at INFO.
 func New(log *slog.Logger, fails, works string, attrs ...any) *Streak {
 	return &Streak{log: log.With(attrs...), fails: fails, works: works}
 }
 
-// Note takes the result of a try. Further failures of a row are logged at DEBUG.
+// Note takes a try's result. Further failures of a row are logged at DEBUG.
 func (s *Streak) Note(err error) {
 	switch {
 	case err != nil && s.failing.CompareAndSwap(false, true):
@@ -40,7 +39,7 @@ func (s *Streak) Note(err error) {
 	}
 }
 
-// Begun starts a row of failures whose first one the caller has logged.
+// Begun starts a row of failures whose first the caller has logged.
 func (s *Streak) Begun() { s.failing.Store(true) }
 
 // Failing reports whether the last try failed.

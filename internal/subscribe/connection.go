@@ -35,15 +35,15 @@ var connections = struct {
 	of map[redis.UniversalClient]*connection
 }{of: map[redis.UniversalClient]*connection{}}
 
-// connection is shared by all channels of one client, and lives while one of them runs. No lock is
-// held during calls to the server.
+// connection is shared by a client's channels, and lives while one of them runs. No lock is held
+// during calls to the server.
 type connection struct {
 	client redis.UniversalClient
 	end    context.CancelFunc
-	done   chan struct{} // closed when it has ended
+	done   chan struct{} // ended
 
 	mu      sync.Mutex
-	members map[string][]*member // by channel; a process may have several for one channel
+	members map[string][]*member // by channel; a process may have several for one
 	sub     *redis.PubSub
 }
 
@@ -207,7 +207,7 @@ func (h *connection) all() iter.Seq[*member] {
 	}
 }
 
-// It does not wait: a slow receiver must not delay the others.
+// tell does not wait: a slow receiver must not delay the others.
 func (h *connection) tell(name string, e event) {
 	var members []*member
 	h.change(func() { members = slices.Clone(h.members[name]) })

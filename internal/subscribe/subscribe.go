@@ -7,12 +7,12 @@
 //		Message: func(payload string) { fmt.Println(payload) },
 //	}.Run(ctx)
 //
-// If the other end of a connection vanishes silently, a read waits for ever. So after Silence
-// without a message a subscriber sends a PING, and after Silence without an answer it subscribes
-// again. All channels of one client share one connection.
+// If the other end vanishes silently, a read waits for ever. So after Silence without a message it
+// sends a PING, and after Silence without an answer it subscribes again. All channels of one client
+// share one connection.
 //
 // Pub/Sub loses messages while nobody is subscribed. Users must find out by other means what they
-// missed; a message only speeds that up.
+// missed.
 package subscribe
 
 import (
@@ -23,20 +23,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Channel is the subscription to a channel. All fields but Subscribed are required.
+// Channel requires all fields but Subscribed.
 type Channel struct {
 	Client  redis.UniversalClient
 	Name    string
-	Silence time.Duration        // time without a message before a PING
-	Retry   func() time.Duration // the pause before it subscribes again
-	Message func(payload string) // called for each message
-	// Subscribed, if set, is called with true when a subscription begins (earlier messages may have
-	// been missed), and with false when it ends.
+	Silence time.Duration        // without a message before a PING
+	Retry   func() time.Duration // before it subscribes again
+	Message func(payload string)
+	// Subscribed is called with true when a subscription begins (earlier messages may have been
+	// missed), and with false when it ends.
 	Subscribed func(bool)
-	Log        *slog.Logger // logs failures at DEBUG: a missed message does no harm
+	Log        *slog.Logger // failures at DEBUG: a missed message does no harm
 }
 
-// Run receives messages until ctx ends.
+// Run receives until ctx ends.
 func (c Channel) Run(ctx context.Context) {
 	if c.Subscribed == nil {
 		c.Subscribed = func(bool) {}

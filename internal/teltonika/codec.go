@@ -21,8 +21,7 @@ const (
 	Codec16 Codec = 0x10
 )
 
-// String returns the vendor's name of the codec ("8", "8E", "16"), or the id of another one
-// ("0x99").
+// String returns the vendor's name ("8", "8E", "16"), or another codec's id ("0x99").
 func (c Codec) String() string {
 	switch {
 	case c == Codec8E:
@@ -36,48 +35,41 @@ func (c Codec) String() string {
 // HasRecords reports whether the codec carries records.
 func (c Codec) HasRecords() bool { return c == Codec8 || c == Codec8E || c == Codec16 }
 
-// IsCommand reports whether the codec carries commands or their answers. A server acknowledges
-// none of them.
+// IsCommand reports whether the codec carries commands or their answers, which are never
+// acknowledged.
 func (c Codec) IsCommand() bool { return c >= Codec12 && c <= Codec15 }
 
-// Errors of this package. Returned errors wrap one of them with detail. The package comment
-// describes how a server must react to each.
+// Returned errors wrap one of these: see the package comment.
 var (
-	// ErrHandshake means that the bytes are not 000F and 15 ASCII digits.
 	ErrHandshake = errors.New("teltonika: not an IMEI handshake")
-	// ErrPreamble means that a frame does not begin with four zero bytes.
-	ErrPreamble = errors.New("teltonika: no frame preamble")
-	// ErrTooLong means that a frame's declared length exceeds the cap.
+	ErrPreamble  = errors.New("teltonika: no frame preamble")
+	// ErrTooLong: the declared length exceeds the cap.
 	ErrTooLong = errors.New("teltonika: frame too long")
-	// ErrTooShort means that a frame's declared length has no room for codec id and two counts.
+	// ErrTooShort: no room for codec id and two counts.
 	ErrTooShort = errors.New("teltonika: frame too short")
-	// ErrCRC means that the checksum does not match. The length may be the broken part.
+	// ErrCRC: the length may be the broken part.
 	ErrCRC = errors.New("teltonika: wrong CRC")
-	// ErrCount means that the counts before and after the records or messages differ.
-	ErrCount = errors.New("teltonika: counts differ")
-	// ErrUnknownCodec means that the codec carries no records for Batch, or no messages for
-	// DecodeMessages.
+	// ErrCount: counts before and after differ.
+	ErrCount        = errors.New("teltonika: counts differ")
 	ErrUnknownCodec = errors.New("teltonika: unknown codec")
-	// ErrMalformed means that records or messages do not fill the body exactly, though its counts
-	// agree.
+	// ErrMalformed: the body is not filled exactly.
 	ErrMalformed = errors.New("teltonika: malformed body")
-	// ErrDatagram means that a UDP packet is neither a device's datagram nor the answer to one.
+	// ErrDatagram: neither a datagram nor the answer to one.
 	ErrDatagram = errors.New("teltonika: not a datagram")
-	// ErrEncode means that a value does not fit in the codec.
+	// ErrEncode: a value does not fit in the codec.
 	ErrEncode = errors.New("teltonika: cannot encode")
 )
 
-// layout holds the widths of the numbers in a codec's IO section, and its groups beside the four
-// regular ones.
+// layout describes a codec's IO section.
 type layout struct {
 	wideIDs    bool // event and ids are u16, else u8
 	wideCounts bool // total and counts are u16, else u8
 	generation bool // a generation type follows the event
-	group16    bool // a group of 16-byte values follows the 8-byte group
-	groupNX    bool // a group of variable-length values comes last; wideIDs and wideCounts are set
+	group16    bool // 16-byte values after the 8-byte group
+	groupNX    bool // variable-length values come last; wideIDs and wideCounts are set
 }
 
-// layoutOf returns the vendor's documented layout for a codec of records.
+// layoutOf is as the vendor documents.
 func layoutOf(c Codec) layout {
 	return layout{
 		wideIDs: c != Codec8, wideCounts: c == Codec8E, generation: c == Codec16, groupNX: c == Codec8E,
@@ -94,8 +86,7 @@ func (l layout) hasGroup(size int) bool {
 	return true
 }
 
-// openBody checks the parts common to all bodies. It returns the announced number of records or
-// messages, and the bytes between the two counts. For an unknown codec it returns 0.
+// openBody returns the announced count and the bytes between the counts.
 func openBody(body []byte, known func(Codec) bool) (c Codec, n int, data []byte, err error) {
 	if len(body) < minBody {
 		return 0, 0, nil, fmt.Errorf("%w: a body of %d bytes", ErrMalformed, len(body))
@@ -110,7 +101,7 @@ func openBody(body []byte, known func(Codec) bool) (c Codec, n int, data []byte,
 	return c, int(body[1]), body[2:last:last], nil
 }
 
-// crcTable holds the CRC of every byte value for the reflected polynomial 0xA001.
+// crcTable has the reflected polynomial 0xA001.
 var crcTable = func() (t [256]uint16) {
 	for i := range t {
 		crc := uint16(i)
@@ -123,8 +114,7 @@ var crcTable = func() (t [256]uint16) {
 	return t
 }()
 
-// CRC returns the CRC-16/ARC (vendor's name: CRC-16/IBM; initial value 0) of a frame's body,
-// codec id to second count.
+// CRC returns the CRC-16/ARC (vendor's name: CRC-16/IBM; initial value 0) of a frame's body.
 func CRC(body []byte) uint16 {
 	var crc uint16
 	for _, b := range body {

@@ -5,26 +5,25 @@ import (
 	"fmt"
 )
 
-// fixedPart is the size of a record before its IO section.
 const fixedPart = 24
 
-// Batch holds the decoded records of one frame. The zero value is ready for use. A reused Batch
-// keeps its memory: once it has seen its largest frame, decoding allocates nothing.
+// Batch holds a frame's decoded records. Reused, it keeps its memory, and decoding allocates
+// nothing.
 type Batch struct {
 	Codec   Codec
-	Records []Record // views into the decoded body, valid as long as it is
+	Records []Record // views into the decoded body
 }
 
 // Decode decodes a frame's body, codec id to second count, of codec 8, 8E or 16. The records must
-// fill the body exactly, and every record must have the declared number of elements. Otherwise
-// nothing in the frame can be trusted.
+// fill the body exactly, with the declared number of elements each: otherwise nothing in the frame
+// can be trusted.
 //
 // A body that does not fit its codec is tried once more with a group of 16-byte values after the
 // 8-byte group of every record. Some firmwares send that group, and only the number of bytes
 // shows it. The documented form is tried first, so a documented frame is never misread.
 //
-// Decode returns ErrUnknownCodec (also for command codecs), ErrCount or ErrMalformed. After an
-// error the Batch has no records. Codec is 0 if the codec is unknown or missing.
+// After ErrUnknownCodec (also for command codecs), ErrCount or ErrMalformed there are no records.
+// Codec is 0 if it is unknown.
 func (b *Batch) Decode(body []byte) error {
 	b.Records = b.Records[:0]
 	codec, n, data, err := openBody(body, Codec.HasRecords)
@@ -45,8 +44,8 @@ func (b *Batch) Decode(body []byte) error {
 	return fmt.Errorf("%w: codec %v, %d of %d records, then %s", ErrMalformed, codec, at, n, why)
 }
 
-// decode appends n records of one layout. It returns a fault as text, since an error would
-// allocate, and a frame with the 16-byte group fails once before it succeeds.
+// decode returns a fault as text: a frame with the 16-byte group fails once, and an error would
+// allocate.
 func (b *Batch) decode(p []byte, n int, l layout) (why string) {
 	b.Records = b.Records[:0]
 	for range n {

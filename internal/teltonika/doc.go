@@ -1,7 +1,6 @@
 // Package teltonika implements the wire format of Teltonika GPS trackers: the IMEI handshake and
 // frames of TCP, and the datagrams of UDP. It decodes and encodes the records of codecs 8, 8
-// Extended and 16 and the commands of codecs 12 to 15. Its only I/O is the io.Reader of
-// [NewReader].
+// Extended and 16 and the commands of codecs 12 to 15.
 //
 //	r := teltonika.NewReader(conn, 0)
 //	imei, err := r.IMEI() // answer Accept or Refuse
@@ -78,9 +77,8 @@
 //	                    └──────────────────────────── length bytes ──────────────────────────┘
 //	server   0005       │ packet id u16 │ 01 │ AVL packet id u8 │ number of records taken over u8
 //
-// UDP has neither a handshake nor a CRC. Only UDP's own checksum protects a datagram, and
-// nothing proves its sender. The body is that of a frame. The byte 01 has no meaning and is not
-// read.
+// UDP has neither a handshake nor a CRC. Only UDP's own checksum protects a datagram, and nothing
+// proves its sender. The body is that of a frame. The byte 01 has no meaning.
 //
 // # Errors
 //

@@ -8,9 +8,8 @@ import (
 	"slices"
 )
 
-// NewElements returns an IO section with the given elements, for encoding. It returns ErrEncode
-// for an unknown Size, a Value that does not fit in its Size, Bytes with a length other than
-// Size, or more than 65,535 elements.
+// NewElements returns ErrEncode for an unknown Size, a Value or Bytes that do not fit it, or more
+// than 65,535 elements.
 func NewElements(list ...Element) (Elements, error) {
 	if len(list) > math.MaxUint16 {
 		return Elements{}, fmt.Errorf("%w: %d elements in a record", ErrEncode, len(list))
@@ -27,12 +26,11 @@ func NewElements(list ...Element) (Elements, error) {
 	return Elements{wire: wire, layout: l, n: uint16(n)}, nil
 }
 
-// AppendFrame appends a whole frame, preamble to CRC, with the records encoded in codec 8, 8E or
-// 16. Sizes are not capped.
+// AppendFrame appends a frame of codec 8, 8E or 16, preamble to CRC, of any size.
 //
 // It returns ErrUnknownCodec for other codecs, and ErrEncode if the codec cannot carry a record
-// (ids above 255 or variable length in codec 8, a generation type outside codec 16) or if there
-// are more than 255 records. With an error dst is returned unchanged.
+// (ids above 255 or variable length in codec 8, a generation type outside codec 16) or if there are
+// more than 255. With an error dst is returned unchanged.
 func AppendFrame(dst []byte, c Codec, records ...Record) ([]byte, error) {
 	start := len(dst)
 	out, err := AppendBody(append(dst, make([]byte, header)...), c, records...)
@@ -42,23 +40,20 @@ func AppendFrame(dst []byte, c Codec, records ...Record) ([]byte, error) {
 	return seal(out, start), nil
 }
 
-// AppendEnvelope appends a frame around any body, with the right length and CRC even for an
-// invalid one.
+// AppendEnvelope appends a frame around any body, even an invalid one.
 func AppendEnvelope(dst, body []byte) []byte {
 	start := len(dst)
 	dst = append(dst, make([]byte, header)...)
 	return seal(append(dst, body...), start)
 }
 
-// seal fills in the length of the frame that begins at start and appends its CRC.
 func seal(dst []byte, start int) []byte {
 	body := dst[start+header:]
 	binary.BigEndian.PutUint32(dst[start+4:], uint32(len(body)))
 	return binary.BigEndian.AppendUint32(dst, uint32(CRC(body)))
 }
 
-// AppendBody appends a frame's body, codec id to second count, as taken by [Batch.Decode]. It
-// returns the errors of [AppendFrame].
+// AppendBody appends a frame's body, with the errors of [AppendFrame].
 //
 // If a record has a 16-byte element, or came from a frame with that group, all records get the
 // group. A decoded body therefore encodes to the same bytes.
@@ -81,7 +76,7 @@ func AppendBody(dst []byte, c Codec, records ...Record) ([]byte, error) {
 	return append(out, byte(len(records))), nil
 }
 
-// AppendAck appends the server's answer to a frame: the number of records taken over.
+// AppendAck appends the answer to a frame: the number of records taken over.
 func AppendAck(dst []byte, records int) []byte {
 	return binary.BigEndian.AppendUint32(dst, uint32(records))
 }
@@ -114,8 +109,6 @@ func appendRecord(dst []byte, r *Record, l layout) ([]byte, error) {
 	return dst, err
 }
 
-// appendGroups appends the elements for which the layout has a group, and returns their number.
-// It walks all elements twice per group: a record has few.
 func appendGroups(dst []byte, elements iter.Seq[Element], l layout) (out []byte, total int, err error) {
 	for _, size := range groupSizes {
 		if !l.hasGroup(size) {
@@ -164,8 +157,6 @@ func appendElement(dst []byte, e Element, l layout) ([]byte, error) {
 	return dst, nil
 }
 
-// appendNumber appends a number of two bytes if wide, else of one. what is its name in the error
-// if it does not fit.
 func appendNumber(dst []byte, n int, wide bool, what string) ([]byte, error) {
 	switch {
 	case wide && n <= math.MaxUint16:

@@ -10,10 +10,9 @@ const (
 
 const imeiDigits = 15
 
-// IMEI reads the handshake, skipping keep-alive bytes before it, and returns the 15 digits. It
-// returns ErrHandshake at the first wrong byte, so that it does not wait for a port scanner whose
-// first two bytes announce 18,245 more. The caller bounds the whole handshake with one read
-// deadline.
+// IMEI reads the handshake, skipping keep-alive bytes before it. It returns ErrHandshake at the
+// first wrong byte, so that it does not wait for a port scanner whose first two bytes announce
+// 18,245 more. The caller bounds it with one read deadline.
 func (r *Reader) IMEI() (string, error) {
 	if err := r.begin(); err != nil {
 		return "", err
@@ -39,7 +38,7 @@ func (r *Reader) IMEI() (string, error) {
 	return imei, nil
 }
 
-// AppendIMEI appends a device's handshake. It returns ErrEncode if imei is not 15 digits.
+// AppendIMEI appends a device's handshake, or returns ErrEncode if imei is not 15 digits.
 func AppendIMEI(dst []byte, imei string) ([]byte, error) {
 	if _, err := ParseIMEI(imei); err != nil {
 		return dst, err
@@ -47,8 +46,8 @@ func AppendIMEI(dst []byte, imei string) ([]byte, error) {
 	return append(append(dst, 0, imeiDigits), imei...), nil
 }
 
-// LuhnValid reports whether the last digit of an IMEI is the check digit of the others. Some real
-// devices fail this: use it for counting, not for refusing. Anything but digits is invalid.
+// LuhnValid checks an IMEI's last digit. Some real devices fail this: count them, do not refuse
+// them.
 func LuhnValid(imei string) bool {
 	sum := 0
 	for i := range len(imei) {
@@ -56,8 +55,7 @@ func LuhnValid(imei string) bool {
 		if d < 0 || d > 9 {
 			return false
 		}
-		// Every second digit from the right, starting next to the check digit, counts double. A
-		// two-digit double counts as the sum of its digits.
+		// From the right, every second digit counts double; of a two-digit double the sum counts.
 		if (len(imei)-i)%2 == 0 {
 			if d *= 2; d > 9 {
 				d -= 9
@@ -68,12 +66,11 @@ func LuhnValid(imei string) bool {
 	return len(imei) > 0 && sum%10 == 0
 }
 
-// IMEI is a device's identity as in codecs 14 and 15: a leading 0 and 15 digits, two per byte.
-// Equal values (==) are the same device. The zero value is 15 zeros, which no device has.
+// IMEI has a leading 0 and 15 digits, two per byte. Equal values are the same device. Zero is 15
+// zeros, which no device has.
 type IMEI [8]byte
 
-// ParseIMEI parses 15 ASCII digits, as returned by [Reader.IMEI]. It returns ErrEncode for
-// anything else.
+// ParseIMEI returns ErrEncode for anything but 15 ASCII digits.
 func ParseIMEI(s string) (IMEI, error) {
 	m, ok := parseIMEI(s)
 	if !ok {
@@ -82,8 +79,7 @@ func ParseIMEI(s string) (IMEI, error) {
 	return m, nil
 }
 
-// String returns the 15 digits. For a value from outside this package it may return other
-// characters.
+// String returns digits, unless the value is from outside this package.
 func (m IMEI) String() string { return string(m.appendDigits(nil)) }
 
 func parseIMEI[T string | []byte](digits T) (m IMEI, ok bool) {
@@ -95,7 +91,6 @@ func parseIMEI[T string | []byte](digits T) (m IMEI, ok bool) {
 		if d < '0' || d > '9' {
 			return IMEI{}, false
 		}
-		// The leading 0 takes the upper half of the first byte.
 		m[(i+1)/2] |= (d - '0') << (4 * (i % 2))
 	}
 	return m, true

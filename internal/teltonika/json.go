@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// AppendDegrees appends a coordinate in 1e-7 degrees as decimal degrees with exactly seven
-// decimals. Nothing is rounded: -1 is "-0.0000001".
+// AppendDegrees appends 1e-7 degrees as decimal degrees with exactly seven decimals: -1 is
+// "-0.0000001".
 func AppendDegrees(dst []byte, e7 int32) []byte {
 	v := int64(e7)
 	if v < 0 {
@@ -21,18 +21,16 @@ func AppendDegrees(dst []byte, e7 int32) []byte {
 	return dst
 }
 
-// maxSafe is 2^53. From there on a reader that parses JSON numbers as doubles gets another
-// number.
+// maxSafe: from there on a reader that parses JSON numbers as doubles gets another number.
 const maxSafe = 1 << 53
 
-// fewElements bounds the ids that are compared one by one. Records seen in the field have fewer
-// than a hundred.
+// fewElements is above the elements of records seen in the field.
 const fewElements = 128
 
-// AppendJSON appends the elements as one JSON object in wire order, keyed by id in decimal.
-// Values are unsigned integers, and from 2^53 up strings of digits. Values of 16 bytes or of
-// variable length are strings of lower-case hex. If an id occurs twice, only the first is
-// written, so that every JSON parser reads the same.
+// AppendJSON appends one JSON object in wire order, keyed by id in decimal. Values are unsigned
+// integers, from 2^53 up strings of digits; those of 16 bytes or of variable length are strings of
+// lower-case hex. Of an id that occurs twice only the first is written, so that every JSON parser
+// reads the same.
 func (s Elements) AppendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
 	for e := range s.distinct {
@@ -41,15 +39,15 @@ func (s Elements) AppendJSON(dst []byte) []byte {
 	return closeObject(dst)
 }
 
-// AppendWidths appends one JSON object with the ids that AppendJSON writes as integers, keyed by
-// their width on the wire in bytes: {"1":[239,21],"4":[72]}. A reader needs the width to extend a
-// sign. Ids in no list have values of 16 bytes or of variable length, written as hex.
+// AppendWidths appends one JSON object with the ids that AppendJSON writes as integers, by their
+// width on the wire in bytes: {"1":[239,21],"4":[72]}. A reader needs it to extend a sign. Other
+// ids have values in hex.
 func (s Elements) AppendWidths(dst []byte) []byte {
 	dst = append(dst, '{')
 	width := byte(0)
 	for e := range s.distinct {
 		if e.Size == SizeNX || e.Size == 16 {
-			break // these come last
+			break
 		}
 		if e.Size != width {
 			dst = closeList(dst, width)
@@ -62,8 +60,7 @@ func (s Elements) AppendWidths(dst []byte) []byte {
 	return closeObject(closeList(dst, width))
 }
 
-// closeList ends the list of a width, in which a comma follows every id. Width 0 means no list
-// yet.
+// closeList takes width 0 if there is no list yet.
 func closeList(dst []byte, width byte) []byte {
 	if width == 0 {
 		return dst
@@ -72,7 +69,6 @@ func closeList(dst []byte, width byte) []byte {
 	return append(dst, ',')
 }
 
-// distinct walks the first element of each id.
 func (s Elements) distinct(yield func(Element) bool) {
 	if s.Len() > fewElements {
 		s.distinctOfMany(yield)
@@ -92,9 +88,8 @@ func (s Elements) distinct(yield func(Element) bool) {
 	}
 }
 
-// distinctOfMany is distinct for any number of elements. Comparing every pair would cost tens of
-// milliseconds for a hostile frame of 32 KiB. A bit per id costs 8 KiB of stack instead, too much
-// for ordinary records.
+// distinctOfMany: comparing every pair would cost tens of milliseconds for a hostile frame of 32
+// KiB. A bit per id costs 8 KiB of stack instead, too much for ordinary records.
 func (s Elements) distinctOfMany(yield func(Element) bool) {
 	var seen [1 << 16 / 64]uint64
 	for e := range s.All() {
@@ -109,7 +104,6 @@ func (s Elements) distinctOfMany(yield func(Element) bool) {
 	}
 }
 
-// closeObject ends an object in which a comma follows every member.
 func closeObject(dst []byte) []byte {
 	if last := len(dst) - 1; dst[last] == ',' {
 		dst[last] = '}'
@@ -118,7 +112,6 @@ func closeObject(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendJSON appends one member and a comma.
 func (e Element) appendJSON(dst []byte) []byte {
 	dst = append(dst, '"')
 	dst = strconv.AppendUint(dst, uint64(e.ID), 10)

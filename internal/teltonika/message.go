@@ -7,11 +7,10 @@ import (
 	"math"
 )
 
-// MessageType is the kind of a message. Devices may send any type, for example from a serial
-// port, and all are passed on.
+// MessageType may be any.
 type MessageType byte
 
-// Types with a meaning documented by the vendor.
+// The vendor documents these.
 const (
 	TypeCommand  MessageType = 0x05 // server to device; devices have sent it in codec 13
 	TypeResponse MessageType = 0x06 // device to server
@@ -19,29 +18,26 @@ const (
 	TypeNACK     MessageType = 0x11 // codec 14, device to server: not executed, another IMEI's
 )
 
-// Message is a command, an answer to one, or data forwarded from a device's serial port.
+// Message is a command, an answer, or data from a device's serial port.
 type Message struct {
 	Type      MessageType
-	Timestamp uint32 // Unix seconds; codecs 13 and 15 only, else 0
-	IMEI      IMEI   // codecs 14 and 15 only, else the zero value
+	Timestamp uint32 // Unix seconds; codecs 13 and 15 only
+	IMEI      IMEI   // codecs 14 and 15 only
 	Text      []byte // as received: not trimmed, possibly binary
 }
 
-// Messages is a view of the messages of one frame, already checked. The walk decodes them, so
-// that a frame costs the same for any number of messages. They are valid as long as the body. The
-// zero value has none.
+// Messages is a checked view of a frame's messages, valid as long as the body. The walk decodes
+// them, so a frame costs the same for any number.
 type Messages struct {
 	Codec Codec
 	wire  []byte // the messages, without the counts
 	n     int
 }
 
-// DecodeMessages decodes a frame's body, codec id to second count, of codec 12, 13, 14 or 15. The
-// messages must fill the body exactly, and an IMEI must be a leading 0 and 15 digits. It
-// allocates nothing.
+// DecodeMessages decodes a body of codec 12, 13, 14 or 15, which the messages must fill exactly. An
+// IMEI must be a leading 0 and 15 digits. It allocates nothing.
 //
-// It returns ErrUnknownCodec (also for the codecs of records), ErrCount or ErrMalformed, and no
-// messages; see the package comment for the server's reaction.
+// It returns ErrUnknownCodec (also for the codecs of records), ErrCount or ErrMalformed.
 func DecodeMessages(body []byte) (Messages, error) {
 	codec, n, data, err := openBody(body, Codec.IsCommand)
 	if err != nil {
@@ -60,11 +56,10 @@ func DecodeMessages(body []byte) (Messages, error) {
 	return Messages{Codec: codec, wire: data, n: n}, nil
 }
 
-// Len returns the number of messages. In practice it is 1.
+// Len is 1 in practice.
 func (s Messages) Len() int { return s.n }
 
-// All walks the messages in wire order. Message.Text is a view. The walk stops early, without a
-// panic, if a view was used for too long and its bytes have changed.
+// All walks in wire order. It stops early, without a panic, if the view's bytes have changed.
 func (s Messages) All() iter.Seq[Message] {
 	return func(yield func(Message) bool) {
 		p := s.wire
@@ -79,10 +74,9 @@ func (s Messages) All() iter.Seq[Message] {
 
 func (c Codec) hasTimestamp() bool { return c == Codec13 || c == Codec15 }
 
-// hasIMEI reports whether the codec's messages have an IMEI, after the timestamp if any.
 func (c Codec) hasIMEI() bool { return c == Codec14 || c == Codec15 }
 
-// takeMessage reads one message. It returns a fault as text, as Batch.decode does.
+// takeMessage returns a fault as text, as Batch.decode does.
 func takeMessage(p []byte, c Codec) (m Message, rest []byte, why string) {
 	if len(p) < 5 {
 		return Message{}, nil, "too few bytes for a type and a size"
@@ -114,12 +108,12 @@ func takeMessage(p []byte, c Codec) (m Message, rest []byte, why string) {
 	return m, rest, ""
 }
 
-// AppendMessages appends a whole frame, preamble to CRC, with the messages encoded in codec 12,
-// 13, 14 or 15, for either direction. Sizes are not capped. Devices expect one message per frame.
+// AppendMessages appends a frame of codec 12, 13, 14 or 15, preamble to CRC, for either direction
+// and of any size. Devices expect one message per frame.
 //
-// It returns ErrUnknownCodec for other codecs, and ErrEncode if the codec cannot carry a message
-// (a timestamp in codec 12 or 14, an IMEI in codec 12 or 13), if an IMEI is not digits, or if
-// there are more than 255 messages. With an error dst is returned unchanged.
+// It returns ErrUnknownCodec for other codecs, and ErrEncode if the codec cannot carry a message (a
+// timestamp in codec 12 or 14, an IMEI in codec 12 or 13), if an IMEI is not digits, or if there
+// are more than 255. With an error dst is returned unchanged.
 func AppendMessages(dst []byte, c Codec, messages ...Message) ([]byte, error) {
 	if !c.IsCommand() {
 		return dst, fmt.Errorf("%w %v", ErrUnknownCodec, c)

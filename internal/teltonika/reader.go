@@ -8,26 +8,24 @@ import (
 )
 
 const (
-	// DefaultMaxBody is the default cap on a frame's declared length. Trackers document 1,280 bytes,
-	// but 255 records of codec 8E need at least 9,693, and serial data and cameras send more.
+	// DefaultMaxBody is above the 1,280 bytes that trackers document: 255 records of codec 8E need
+	// at least 9,693, and serial data and cameras send more.
 	DefaultMaxBody = 32 << 10
 
 	header   = 8          // preamble and length
 	overhead = header + 4 // and CRC
 	minBody  = 3          // codec id and the two counts
 
-	// firstBuffer fits the largest frame that trackers document. Every connection costs that much.
-	// The buffer grows only for a larger frame, once its bytes have really arrived.
+	// firstBuffer fits the largest frame that trackers document. Every connection costs it.
 	firstBuffer = 1536
 
-	// keptBuffer is the largest buffer that a connection keeps between frames.
+	// keptBuffer is the most that a connection keeps between frames.
 	keptBuffer = 8 << 10
 
 	keepAlive = 0xFF
 )
 
-// Frame is a frame with verified length and CRC. Its slices are views, valid until the Reader's
-// next method call.
+// Frame is verified by length and CRC. Its slices are views, valid until the Reader's next call.
 type Frame struct {
 	Codec Codec
 	Count byte   // of records, to acknowledge, unverified; of messages if Codec.IsCommand
@@ -42,8 +40,7 @@ type Frame struct {
 // returns the same error. An error of the source is passed on, an end within a frame as
 // io.ErrUnexpectedEOF. It loses nothing: after a timeout the same call may be repeated.
 //
-// A device needs two deadlines: a long one until a frame begins, a short one until it is
-// complete.
+// A device needs two deadlines:
 //
 //	for {
 //		conn.SetReadDeadline(now.Add(idle))    // renewed by keep-alives, since Await returns after them
@@ -60,26 +57,24 @@ type Reader struct {
 	src    io.Reader
 	max    int
 	buf    []byte
-	lo, hi int   // buf[lo:hi] has arrived and is not consumed
-	fault  error // the framing error that ended the stream
+	lo, hi int   // buf[lo:hi] is not consumed
+	fault  error // final framing error
 }
 
-// NewReader returns a Reader of src that refuses frames with a declared length above maxBody; 0
-// means DefaultMaxBody.
+// NewReader refuses frames with a declared length above maxBody; 0 means DefaultMaxBody.
 func NewReader(src io.Reader, maxBody int) *Reader {
 	return &Reader{src: src, max: cmp.Or(maxBody, DefaultMaxBody), buf: make([]byte, firstBuffer)}
 }
 
-// Buffered returns the number of bytes read that belong to no returned frame.
+// Buffered returns the number of unparsed bytes.
 func (r *Reader) Buffered() int { return r.hi - r.lo }
 
-// Unparsed returns the bytes read that belong to no returned frame: after a framing error, the
-// beginning of the bad data. It is a view, valid until the next method call.
+// Unparsed returns what was read and belongs to no returned frame: after a framing error, the
+// beginning of the bad data. It is a view, valid until the next call.
 func (r *Reader) Unparsed() []byte { return r.buf[r.lo:r.hi] }
 
-// Await waits for a sign of life at a frame boundary. It returns true once a frame has begun, for
-// Next to read, and false after keep-alive bytes alone. It does not read if a frame has begun in
-// the buffer.
+// Await waits for a sign of life at a frame boundary. It returns true once a frame has begun, and
+// false after keep-alive bytes alone. It does not read if a frame has begun in the buffer.
 func (r *Reader) Await() (started bool, err error) {
 	if r.fault != nil {
 		return false, r.fault
@@ -101,8 +96,8 @@ func (r *Reader) begin() error {
 	}
 }
 
-// Next reads one frame, skipping keep-alive bytes before it. It returns ErrPreamble, ErrTooLong
-// or ErrTooShort at the first wrong byte, without reading on, and ErrCRC after the whole frame.
+// Next reads a frame, skipping keep-alive bytes before it. It returns ErrPreamble, ErrTooLong or
+// ErrTooShort at the first wrong byte, without reading on, and ErrCRC after the whole frame.
 func (r *Reader) Next() (Frame, error) {
 	if err := r.begin(); err != nil {
 		return Frame{}, err
@@ -143,7 +138,7 @@ func (r *Reader) fail(sentinel error, format string, args ...any) error {
 	return r.fault
 }
 
-// have reads until n bytes are buffered. n is at most max + overhead.
+// have's n is at most max + overhead.
 func (r *Reader) have(n int) error {
 	for idle := 0; r.hi-r.lo < n; {
 		r.makeRoom()
@@ -165,9 +160,8 @@ func (r *Reader) have(n int) error {
 	return nil
 }
 
-// makeRoom frees at least one byte at the end of the buffer. The buffer doubles only when one
-// frame fills it: a declared length costs nothing until its bytes arrive. An empty large buffer
-// is released.
+// makeRoom doubles the buffer only when one frame fills it: a declared length costs nothing until
+// its bytes arrive. An empty large buffer is released.
 func (r *Reader) makeRoom() {
 	if r.lo == r.hi {
 		r.lo, r.hi = 0, 0

@@ -5,40 +5,38 @@ import (
 	"iter"
 )
 
-// Record is one position report with the device's inputs at that time. Without a satellite fix a
-// device repeats its last position with angle, satellites and speed 0.
+// Record is a position report. Without a satellite fix a device repeats its last position with
+// angle, satellites and speed 0.
 type Record struct {
 	Timestamp  uint64 // Unix milliseconds
-	Longitude  int32  // in 1e-7 degrees, east positive
-	Latitude   int32  // in 1e-7 degrees, north positive
+	Longitude  int32  // 1e-7 degrees, east positive
+	Latitude   int32  // 1e-7 degrees, north positive
 	Altitude   int16  // metres above sea level
 	Angle      uint16 // degrees from north, clockwise
 	Speed      uint16 // km/h
 	Event      uint16 // id of the element that caused the record, 0 if none did
 	Priority   byte   // 0 low, 1 high, 2 panic; others are passed on
 	Satellites byte
-	Generation byte // the device's reason for the record; codec 16 only, else 0
+	Generation byte // codec 16 only: the device's reason for the record
 	IO         Elements
 }
 
-// Element is one input, output or sensor value. The meaning of an id, and whether its value is
-// signed, depends on the device's model and is not on the wire.
+// Element is an input, output or sensor value. Its meaning and sign depend on the device's model.
 type Element struct {
 	ID    uint16
-	Size  byte   // of the value on the wire: 1, 2, 4, 8, 16 bytes, or SizeNX
+	Size  byte   // on the wire: 1, 2, 4, 8, 16 bytes, or SizeNX
 	Value uint64 // for sizes 1 to 8, unsigned
 	Bytes []byte // for size 16 and SizeNX
 }
 
-// SizeNX is the Size of an element of variable length, which may be zero bytes.
+// SizeNX is of variable length, which may be zero bytes.
 const SizeNX = 0
 
-// groupSizes lists the groups in wire order: see layout.hasGroup.
+// groupSizes is in wire order: see layout.hasGroup.
 var groupSizes = [...]int{1, 2, 4, 8, 16, SizeNX}
 
-// Elements is a view of a record's IO section, already checked. The walk decodes the elements, so
-// that a record costs the same for any number of them. The zero value has none. Decoded Elements
-// are valid as long as the body.
+// Elements is a checked view of an IO section, valid as long as the body. The walk decodes them, so
+// a record costs the same for any number.
 type Elements struct {
 	wire   []byte // the groups, without event and total
 	layout layout
@@ -48,9 +46,8 @@ type Elements struct {
 // Len returns the number of elements.
 func (s Elements) Len() int { return int(s.n) }
 
-// All walks the elements in wire order: by size, variable length last. Element.Bytes is a view.
-// The walk stops early, without a panic, if a view was used for too long and its bytes have
-// changed.
+// All walks in wire order: by size, variable length last. It stops early, without a panic, if the
+// view's bytes have changed.
 func (s Elements) All() iter.Seq[Element] {
 	return func(yield func(Element) bool) { s.each(yield) }
 }
@@ -101,8 +98,6 @@ func (s Elements) each(yield func(Element) bool) {
 	}
 }
 
-// measure returns the size of an IO section of this layout and its number of elements, or false
-// if it does not fit in p. It allocates nothing.
 func (l layout) measure(p []byte) (used, elements int, ok bool) {
 	whole := len(p)
 	idWidth := 1
@@ -142,7 +137,6 @@ func (l layout) measure(p []byte) (used, elements int, ok bool) {
 	return whole - len(p), elements, true
 }
 
-// take reads one number, of two bytes if wide, else of one.
 func take(p []byte, wide bool) (n uint16, rest []byte, ok bool) {
 	switch {
 	case wide && len(p) >= 2:

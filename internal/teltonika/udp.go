@@ -7,30 +7,29 @@ import (
 )
 
 const (
-	// datagramHeader is the size of the part before the body: length, packet id, the unused byte,
-	// AVL packet id, and the IMEI.
+	// datagramHeader: length, packet id, the unused byte, AVL packet id, and the IMEI.
 	datagramHeader = 2 + 2 + 1 + 1 + 2 + imeiDigits
 
 	datagramAck = 7
 
-	// unused is sent as the byte that the vendor documents as not usable. It is not read.
+	// unused is not read: the vendor documents it so.
 	unused = 0x01
 )
 
 // Datagram is a device's UDP packet: its IMEI and a frame's body.
 type Datagram struct {
-	PacketID    uint16 // the device's number of the packet; the answer repeats it
-	AVLPacketID byte   // the device's number of Body; the answer repeats it
+	PacketID    uint16 // the answer repeats it
+	AVLPacketID byte   // the answer repeats it
 	IMEI        IMEI
 	Codec       Codec  // first byte of Body
-	Count       byte   // second byte of Body: the number of records to acknowledge, unverified
-	Body        []byte // codec id to second count, for [Batch.Decode]; a view into the packet
+	Count       byte   // second: records to acknowledge, unverified
+	Body        []byte // for [Batch.Decode]; a view into the packet
 }
 
-// DecodeDatagram decodes the payload of one UDP packet, which holds exactly one datagram, but not
-// its body. It allocates nothing. It returns ErrDatagram, and no answer is due, if the length is
-// not the packet's, the IMEI is not 000F and 15 ASCII digits, or the body has no room for codec
-// id and two counts. Only UDP's own checksum protects the packet.
+// DecodeDatagram decodes a UDP packet, which holds exactly one datagram, but not its body. It
+// allocates nothing. It returns ErrDatagram, and no answer is due, if the length is not the
+// packet's, the IMEI is not 000F and 15 ASCII digits, or the body has no room for codec id and two
+// counts.
 func DecodeDatagram(packet []byte) (Datagram, error) {
 	if len(packet) < datagramHeader+minBody {
 		return Datagram{}, fmt.Errorf("%w: %d bytes", ErrDatagram, len(packet))
@@ -52,9 +51,8 @@ func DecodeDatagram(packet []byte) (Datagram, error) {
 	}, nil
 }
 
-// AppendDatagram appends a datagram around any body, as made by [AppendBody]. It ignores Codec
-// and Count, which are in Body. It returns ErrEncode and the unchanged dst if the IMEI is not
-// digits or the length does not fit in 16 bits.
+// AppendDatagram ignores Codec and Count, which are in Body. It returns ErrEncode and the unchanged
+// dst if the IMEI is not digits or the length does not fit in 16 bits.
 func AppendDatagram(dst []byte, d Datagram) ([]byte, error) {
 	length := datagramHeader - 2 + len(d.Body)
 	if length > math.MaxUint16 {
@@ -70,23 +68,22 @@ func AppendDatagram(dst []byte, d Datagram) ([]byte, error) {
 	return append(dst, d.Body...), nil
 }
 
-// DatagramAck is the server's answer to a datagram. If it is missing or has the wrong count, the
-// device sends the datagram again.
+// DatagramAck is the answer. Without it, or with the wrong count, the device sends again.
 type DatagramAck struct {
-	PacketID    uint16 // of the datagram
-	AVLPacketID byte   // of the datagram
-	Accepted    byte   // number of records taken over
+	PacketID    uint16
+	AVLPacketID byte
+	Accepted    byte // records taken over
 }
 
-// AppendDatagramAck appends the payload of the UDP packet that answers a datagram.
+// AppendDatagramAck appends the answer's payload.
 func AppendDatagramAck(dst []byte, a DatagramAck) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, datagramAck-2)
 	dst = binary.BigEndian.AppendUint16(dst, a.PacketID)
 	return append(dst, unused, a.AVLPacketID, a.Accepted)
 }
 
-// DecodeDatagramAck decodes an answer on the device's side. It returns ErrDatagram if the packet
-// does not have 7 bytes or declares another length.
+// DecodeDatagramAck returns ErrDatagram if the packet does not have 7 bytes or declares another
+// length.
 func DecodeDatagramAck(packet []byte) (DatagramAck, error) {
 	if len(packet) != datagramAck {
 		return DatagramAck{}, fmt.Errorf("%w: an answer of %d bytes", ErrDatagram, len(packet))

@@ -14,11 +14,11 @@ var headsLua string
 
 var headsScript = redis.NewScript(headsLua)
 
-// HeadsPage is the number of records per call of Heads: at most a millisecond of Redis' time.
+// HeadsPage is at most a millisecond of Redis' time.
 const HeadsPage = 200
 
-// Heads returns up to most records of a stream, without fields of more than 256 bytes. order is
-// XRANGE or XREVRANGE, of from and to. Errors are go-redis'.
+// Heads returns up to most records, without fields of more than 256 bytes. order is XRANGE or
+// XREVRANGE, of from and to.
 func Heads(
 	ctx context.Context, client redis.UniversalClient, key, order, from, to string, most int,
 ) ([]redis.XMessage, error) {

@@ -11,17 +11,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Minute is what a fleet had and did in the minute before At.
+// Minute is what a fleet had and did in the minute before At.
 type Minute struct {
-	At         time.Time // by the server's clock
-	Entries    int64     // in the registry
-	Registered int64     // sockets; -1: unknown
+	At         time.Time // the server's clock
+	Entries    int64
+	Registered int64 // sockets; -1: unknown
 }
 
-// Minutes is how many are kept, more or less: those of an hour, and of leaders that overlap.
+// Minutes is enough for an hour, and for leaders that overlap.
 const Minutes = 120
 
-// AddMinute adds a minute that ends now.
+// AddMinute adds one that ends now.
 func AddMinute(ctx context.Context, client redis.UniversalClient, key string, m Minute) error {
 	v := []any{"entries", m.Entries}
 	if m.Registered >= 0 {
@@ -34,7 +34,7 @@ func AddMinute(ctx context.Context, client redis.UniversalClient, key string, m 
 	return nil
 }
 
-// ReadMinutes returns the minutes of the hour before now, oldest first. Invalid ones are left out.
+// ReadMinutes returns the hour before now, oldest first, without invalid ones.
 func ReadMinutes(ctx context.Context, client redis.UniversalClient, key string, now time.Time) ([]Minute, error) {
 	since := strconv.FormatInt(now.Add(-time.Hour).UnixMilli(), 10)
 	page, err := Heads(ctx, client, key, "XREVRANGE", "+", since, Minutes)

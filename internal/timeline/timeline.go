@@ -19,38 +19,38 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Kind is the kind of an event.
+// Kind is what happened.
 type Kind string
 
-// Other versions of a program may write other kinds.
+// Other versions may write others.
 const (
-	Term     Kind = "term"      // Instance began to lead
-	Eviction Kind = "eviction"  // Instance's leftovers were swept
-	Alive    Kind = "alive"     // Instance lives, after it was dead
-	Death    Kind = "death"     // Instance fell silent
-	Left     Kind = "left"      // Instance left in good order
-	Hold     Kind = "hold"      // deletes are held, for Reason
-	HoldOver Kind = "hold_over" // the hold for Reason is over
-	Pause    Kind = "pause"     // Who paused, for Why
-	Resume   Kind = "resume"    // the pause was ended, or expired
-	Resign   Kind = "resign"    // Instance gave up the lease
+	Term     Kind = "term"     // Instance began to lead
+	Eviction Kind = "eviction" // Instance's entries were swept
+	Alive    Kind = "alive"    // Instance lives, after it was dead
+	Death    Kind = "death"    // fell silent
+	Left     Kind = "left"     // in good order
+	Hold     Kind = "hold"     // for Reason
+	HoldOver Kind = "hold_over"
+	Pause    Kind = "pause"  // Who paused, for Why
+	Resume   Kind = "resume" // ended, or expired
+	Resign   Kind = "resign" // gave up the lease
 )
 
-// An Event is one event.
+// Event is something that happened to a fleet.
 type Event struct {
 	ID       string    `json:"id"` // fixed; an eviction that continues is reported again under its id
-	At       time.Time `json:"at"` // by the server's clock
+	At       time.Time `json:"at"` // the server's clock
 	Kind     Kind      `json:"kind"`
-	Instance string    `json:"instance,omitempty"` // the instance that it is about
-	By       string    `json:"by,omitempty"`       // the replica that did it or saw it
-	Epoch    uint64    `json:"epoch,omitempty"`    // of the term in which it happened; 0: unknown
-	Sweep    string    `json:"sweep,omitempty"`    // of an eviction
-	Count    int       `json:"count,omitempty"`    // entries evicted; for a term, partitions
-	Reason   string    `json:"reason,omitempty"`   // of a hold
-	Who      string    `json:"who,omitempty"`      // of a pause or its end
-	Why      string    `json:"why,omitempty"`      // of a pause
-	Until    time.Time `json:"until,omitzero"`     // of a pause; zero: until resumed
-	Sentence string    `json:"sentence"`           // in plain words, added by a reader
+	Instance string    `json:"instance,omitempty"`
+	By       string    `json:"by,omitempty"`     // did it or saw it
+	Epoch    uint64    `json:"epoch,omitempty"`  // 0: unknown
+	Sweep    string    `json:"sweep,omitempty"`  // of an eviction
+	Count    int       `json:"count,omitempty"`  // entries; for a term, partitions
+	Reason   string    `json:"reason,omitempty"` // of a hold
+	Who      string    `json:"who,omitempty"`    // of a pause or its end
+	Why      string    `json:"why,omitempty"`
+	Until    time.Time `json:"until,omitzero"` // zero: until resumed
+	Sentence string    `json:"sentence"`       // added by a reader
 	// Found means that it was so when a term began, and may have been reported before.
 	Found bool `json:"-"`
 }
@@ -59,8 +59,8 @@ const most = 1000
 
 const longest = 200
 
-// Add adds events, in one round trip. Events without At happen now. ID, Epoch, Sweep, Count and
-// Sentence are not stored. After an error some may have been added.
+// Add makes one round trip. Events without At happen now. ID, Epoch, Sweep, Count and Sentence are
+// not stored. After an error some may have been added.
 func Add(ctx context.Context, client redis.UniversalClient, key string, events ...Event) error {
 	p := client.Pipeline()
 	for _, e := range events {
@@ -99,8 +99,7 @@ func ms(at time.Time) string {
 	return strconv.FormatInt(at.UnixMilli(), 10)
 }
 
-// Read returns the newest events after the one with this id, oldest first. Invalid fields are
-// empty.
+// Read returns the newest events after this id, oldest first. Invalid fields are empty.
 func Read(ctx context.Context, client redis.UniversalClient, key, after string) ([]Event, error) {
 	var page []redis.XMessage
 	for from := "+"; len(page) < most; from = "(" + page[len(page)-1].ID {

@@ -29,29 +29,29 @@ var groups = struct {
 
 type group struct {
 	key
-	born    time.Time // when the first member joined
+	born    time.Time // first member's joining
 	members int       // guarded by groups
 
 	mu    sync.Mutex
-	round *round // being filled; nil: none
+	round *round // being filled
 }
 
 type round struct {
 	client redis.UniversalClient
 	pipe   redis.Pipeliner
 	asked  int
-	until  time.Time     // when to send it at the latest
+	until  time.Time     // at the latest
 	wait   *time.Timer   // fires at until
-	all    chan struct{} // closed when every member has asked
-	closed bool          // whether all is closed
-	done   chan struct{} // closed when it was answered
+	all    chan struct{} // every member has asked
+	closed bool          // all is
+	done   chan struct{} // answered
 	err    error         // if nothing was answered; otherwise each command has its own
 }
 
-// Member is one participant of a group.
+// Member belongs to a group.
 type Member struct{ group *group }
 
-// Join adds a member to the group of a client and purpose. Leave removes it.
+// Join adds a member to a client's group for a purpose.
 func Join(client redis.UniversalClient, purpose string) *Member {
 	groups.Lock()
 	defer groups.Unlock()
@@ -65,7 +65,7 @@ func Join(client redis.UniversalClient, purpose string) *Member {
 	return &Member{g}
 }
 
-// Leave ends a membership. Call it once.
+// Leave may be called once.
 func (m *Member) Leave() {
 	groups.Lock()
 	defer groups.Unlock()
@@ -74,21 +74,20 @@ func (m *Member) Leave() {
 	}
 }
 
-// Turns returns the time until the next turn of members that meet at this interval. All turns count
-// from when the first member joined.
+// Turns returns the time until the next turn of members that meet at this interval.
 func (m *Member) Turns(every time.Duration) (next time.Duration) {
 	return m.TurnAfter(0, every)
 }
 
-// TurnAfter returns the time until the first turn that is more than d away.
+// TurnAfter returns the time until the first turn more than d away.
 func (m *Member) TurnAfter(d, every time.Duration) (next time.Duration) {
 	return d + every - (time.Since(m.group.born)+d)%every
 }
 
 // Do sends the commands that fill adds, with those of the other members, as soon as each member has
 // asked, or the within of one of them has passed; at least half of the time until ctx's deadline is
-// left for the answers. The commands hold the answers; Do's error is one that no command has, such
-// as a refused connection. The first member's deadline bounds everybody's wait.
+// left for the answers. The commands hold the answers; Do's error is one that no command has. The
+// first member's deadline bounds everybody's wait.
 func (m *Member) Do(ctx context.Context, within time.Duration, fill func(redis.Pipeliner)) error {
 	g := m.group
 	groups.Lock()
@@ -144,21 +143,21 @@ func (r *round) send(ctx context.Context) {
 		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 		defer cancel()
 	}
-	if cmds := r.pipe.Cmds(); len(cmds) == 1 { // a single command needs no pipeline
+	if cmds := r.pipe.Cmds(); len(cmds) == 1 { // needs no pipeline
 		r.err = r.client.Process(ctx, cmds[0])
 		return
 	}
 	r.err = Exec(ctx, r.pipe)
 }
 
-// Answered reports whether an error is a server's answer, rather than the lack of one.
+// Answered reports whether an error is a server's answer.
 func Answered(err error) bool {
 	_, is := errors.AsType[redis.Error](err)
 	return is
 }
 
-// Exec executes a pipeline. Its error is one that no command has, such as a refused connection;
-// each command then looks answered.
+// Exec returns an error that no command has, such as a refused connection; each command then looks
+// answered.
 func Exec(ctx context.Context, pipe redis.Pipeliner) error {
 	cmds, err := pipe.Exec(ctx)
 	for _, cmd := range cmds {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits for d and reports true, or false as soon as ctx ends.
+// For returns true after d, or false as soon as ctx ends.
 func For(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -21,7 +21,7 @@ func For(ctx context.Context, d time.Duration) bool {
 // Backoff waits twice as long each time, within bounds.
 type Backoff struct{ first, most, next time.Duration }
 
-// Between returns a Backoff that waits for first at first, and never for more than most.
+// Between returns a Backoff from first to most.
 func Between(first, most time.Duration) *Backoff { return &Backoff{first, most, first} }
 
 // Wait waits as For does.
@@ -31,5 +31,5 @@ func (b *Backoff) Wait(ctx context.Context) bool {
 	return For(ctx, pause)
 }
 
-// Reset has the next Wait be as short as the first.
+// Reset makes the next Wait as short as the first.
 func (b *Backoff) Reset() { b.next = b.first }

@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// flips are the operators and their replacements. For orders the border moves and the direction
-// stays: the border is what tests miss.
+// flips moves the border of orders and keeps their direction: the border is what tests miss.
 var flips = map[token.Token]token.Token{
 	token.EQL: token.NEQ, token.NEQ: token.EQL,
 	token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR,
@@ -148,7 +147,7 @@ func (w *walk) statements(list []ast.Stmt) {
 	}
 }
 
-// results replaces each result of a return with the zero value of its type.
+// results replaces each result of a return with its zero value.
 func (w *walk) results(ret *ast.ReturnStmt) {
 	var types []ast.Expr
 	for _, n := range slices.Backward(w.path) {
@@ -211,7 +210,6 @@ func (w *walk) zero(t ast.Expr) string {
 	return "*new(" + w.text(t) + ")"
 }
 
-// skip reports whether nothing in a node is changed.
 func (w *walk) skip(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.GenDecl: // constants, types, imports
@@ -223,7 +221,7 @@ func (w *walk) skip(n ast.Node) bool {
 	case *ast.AssignStmt:
 		call, ok := n.Rhs[0].(*ast.CallExpr)
 		return strings.Contains(w.text(n), "slog.") || ok && (w.logs(call) || w.isFailpoint(call))
-	case *ast.BlockStmt: // containing only logs
+	case *ast.BlockStmt: // only logs
 		return len(n.List) > 0 && !slices.ContainsFunc(n.List, func(s ast.Stmt) bool { return !w.skip(s) })
 	case *ast.SwitchStmt: // likewise
 		return n.Init == nil && w.onlyLogs(n.Body)
@@ -237,7 +235,6 @@ func (w *walk) skip(n ast.Node) bool {
 
 func (w *walk) asksForLog(n *ast.IfStmt) bool { return n.Else == nil && w.skip(n.Body) }
 
-// onlyLogs reports whether each case of a switch does nothing but log.
 func (w *walk) onlyLogs(body *ast.BlockStmt) bool {
 	return !slices.ContainsFunc(body.List, func(s ast.Stmt) bool {
 		clause, ok := s.(*ast.CaseClause)
@@ -258,7 +255,6 @@ func (w *walk) skipCall(call *ast.CallExpr) bool {
 		fun == "errors.New" || fun == "fmt.Errorf"
 }
 
-// isFailpoint reports whether a call does nothing in an ordinary build.
 func (w *walk) isFailpoint(call *ast.CallExpr) bool {
 	return strings.HasPrefix(w.text(call.Fun), "failpoint.")
 }
@@ -270,7 +266,7 @@ func (w *walk) logs(call *ast.CallExpr) bool {
 	return does && strings.Contains(of, "log") || name == "log"
 }
 
-// chosen reports whether somebody chose a number: it counts seconds, for instance.
+// chosen by somebody: it counts seconds, for instance.
 func (w *walk) chosen() bool {
 	b, ok := w.path[len(w.path)-1].(*ast.BinaryExpr)
 	return ok && (strings.HasPrefix(w.text(b.X), "time.") || strings.HasPrefix(w.text(b.Y), "time."))
@@ -291,7 +287,6 @@ func isNumber(e ast.Expr) bool {
 	return ok && lit.Kind != token.STRING
 }
 
-// besideError reports whether a node is a result of a return that also has an error.
 func (w *walk) besideError(n ast.Expr) bool {
 	ret, ok := w.parent(0).(*ast.ReturnStmt)
 	if !ok || ret.Results[len(ret.Results)-1] == n {
@@ -314,7 +309,6 @@ func (w *walk) isSentinel(name *ast.Ident) bool {
 	return ok && v.Pkg() != nil && v.Parent() == v.Pkg().Scope() && v.Type().String() == "error"
 }
 
-// foundNotNil reports whether the present return runs only if a variable is not nil.
 func (w *walk) foundNotNil(name string) bool {
 	want := name + " != nil"
 	var asks func(cond ast.Expr) bool
@@ -332,7 +326,7 @@ func (w *walk) foundNotNil(name string) bool {
 	return false
 }
 
-// parent returns an ancestor of the present node: 0 its parent, 1 that one's parent.
+// parent is an ancestor: 0 the parent, 1 that one's parent.
 func (w *walk) parent(above int) ast.Node {
 	if above >= len(w.path) {
 		return nil
@@ -340,14 +334,12 @@ func (w *walk) parent(above int) ast.Node {
 	return w.path[len(w.path)-1-above]
 }
 
-// isLeastTime reports whether a number is the border in a comparison of durations.
 func (w *walk) isLeastTime(n ast.Expr) bool {
 	b, ok := w.parent(0).(*ast.BinaryExpr)
 	return ok && isOrder(b.Op) && isType(w.info.TypeOf(n), "time.Duration")
 }
 
-// isClockTime reports whether an expression is a time, or a duration, from the clock. Compared
-// with zero it may have been set to zero: that border can be hit.
+// isClockTime: compared with zero it may have been set to zero, and that border can be hit.
 func (w *walk) isClockTime(e, beside ast.Expr) bool {
 	t := w.info.TypeOf(e)
 	isTime := isType(t, "time.Duration") || isType(t, "time.Time")

@@ -10,7 +10,6 @@ import (
 )
 
 var (
-	// luaToken is a comment, a string, a name, a number, an operator.
 	luaToken = regexp.MustCompile(`--[^\n]*|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|` +
 		`@?[A-Za-z_]\w*|\d+(?:\.\d+)?|[=~<>]=|\.\.+|\S`)
 
@@ -19,21 +18,20 @@ var (
 		"+": "-", "-": "+", "*": "/", "/": "*", "true": "false", "false": "true", "not": "",
 	}
 
-	// luaKept matches lines that are not dropped: they declare, or belong to the lines around them.
+	// luaKept lines declare, or belong to the lines around them.
 	luaKept = regexp.MustCompile(
 		`^\s*($|--|(local|function|else|elseif|end|for|while)\b|return redis\.error_reply)`)
 
-	// luaFirst matches the text before the 1 of string.sub(s, 1, n).
+	// luaFirst precedes the 1 of string.sub(s, 1, n).
 	luaFirst = regexp.MustCompile(`string\.sub\([^()]*,\s*$`)
 
-	// luaBlank matches placeholders, replaced by Go code before Redis sees the script.
+	// luaBlank is replaced by Go code before Redis sees the script.
 	luaBlank = regexp.MustCompile(`@[a-z]+`)
 )
 
-// luaMutants lists the changes of a Lua file: an operator is flipped, a whole number is changed
-// by one, a condition is negated, a line that is a statement is dropped. Strings, including the
-// names of commands, stay as they are. So does the 1 of string.sub(s, 1, n), because Lua treats 0
-// the same.
+// luaMutants flips operators, changes whole numbers by one, negates conditions and drops
+// statements. Strings, including the names of commands, stay. So does the 1 of string.sub(s, 1, n),
+// because Lua treats 0 the same.
 func luaMutants(src string) ([]mutant, error) {
 	if err := luaParses(src); err != nil {
 		return nil, err
@@ -69,7 +67,6 @@ func luaMutants(src string) ([]mutant, error) {
 	return found, nil
 }
 
-// luaParses checks only that a text is Lua; its tests decide whether it makes sense.
 func luaParses(src string) error {
 	if _, err := parse.Parse(strings.NewReader(luaBlank.ReplaceAllString(src, "0")), ""); err != nil {
 		return fmt.Errorf("not Lua: %w", err)

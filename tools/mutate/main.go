@@ -2,8 +2,7 @@
 // changes that no test notices. No source file is touched: the compiler gets the changed text
 // through go build's -overlay.
 //
-// The sample is random. A seed and the same sources give the same sample. goMutants and
-// luaMutants describe the changes, runner.try what counts as noticed. Each survivor needs a
+// The sample is random; a seed and the same sources give the same one. Each survivor needs a
 // person's judgement: either a test is missing, or the change has no consequence.
 package main
 
@@ -24,11 +23,10 @@ import (
 	"time"
 )
 
-// enough is the share of mutants that the tests have to notice.
+// enough is the least share that tests have to notice.
 const enough = 0.95
 
-// core is the code to change, with the tests to run after the package's own: those of dependent
-// packages, the quick ones first.
+// core has the tests of dependent packages, the quick ones first.
 var core = []target{
 	{dir: "lease", dependents: []string{"janitor"}},
 	{dir: "guard", dependents: []string{"registry", "janitor", "cmd/ingest/internal/commands"}},
@@ -47,9 +45,9 @@ type mutant struct {
 	target     target
 	file       string // relative to the root
 	line       int
-	start, end int    // bytes of the file to replace
-	text       string // their replacement
-	from, to   string // the change for a person
+	start, end int    // bytes to replace
+	text       string // replacement
+	from, to   string // for a person
 	around     string // the line that contains it
 }
 
@@ -165,7 +163,6 @@ func around(text string, at int) string {
 	return strings.TrimSpace(before[strings.LastIndex(before, "\n")+1:] + first)
 }
 
-// short shortens a text, to one line.
 func short(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if runes := []rune(s); len(runes) > 90 {
@@ -185,14 +182,13 @@ type verdict string
 
 const (
 	caught   verdict = "caught"
-	timedOut verdict = "time-out" // noticed as well: the tests did not end
+	timedOut verdict = "time-out" // noticed as well
 	survived verdict = "SURVIVED"
 	unfit    verdict = "unfit" // does not compile: another one is drawn
 	broken   verdict = "stopped"
 )
 
-// sample tries mutants in their order until n of them were fit to be tested. The choice does not
-// depend on jobs.
+// sample tries mutants in order until n were fit. The choice does not depend on jobs.
 func sample(
 	ctx context.Context, all []mutant, n, jobs int, out io.Writer, try func(context.Context, mutant) result,
 ) (results []result) {
@@ -221,7 +217,7 @@ func sample(
 	var workers sync.WaitGroup
 	for range jobs {
 		workers.Go(func() {
-			for range places { // a place is kept until something fit is found for it
+			for range places { // kept until something fit is found
 				for m, ok := draw(); ok; m, ok = draw() {
 					if r := try(ctx, m); r.verdict == broken {
 						return
@@ -237,7 +233,7 @@ func sample(
 	return results
 }
 
-// judge prints the survivors and reports whether the tests noticed enough.
+// judge prints the survivors, and whether the tests noticed enough.
 func judge(out io.Writer, results []result) error {
 	count := map[verdict]int{}
 	var survivors []string

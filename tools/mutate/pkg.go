@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// pkg is the Go files of a package, with the known names and types.
+// pkg knows names and types as far as possible.
 type pkg struct {
 	fset  *token.FileSet
 	files map[string]*ast.File
@@ -24,8 +24,7 @@ type pkg struct {
 	clock map[types.Object]bool // variables read from the clock
 }
 
-// newPkg parses files and resolves their types, as far as possible without packages that cannot
-// be imported.
+// newPkg resolves types as far as possible without packages that cannot be imported.
 func newPkg(texts map[string]string, imports types.Importer) (*pkg, error) {
 	p := &pkg{
 		fset: token.NewFileSet(), files: map[string]*ast.File{}, texts: texts,
@@ -64,7 +63,6 @@ func (p *pkg) findClock(n ast.Node) bool {
 	return true
 }
 
-// asksClock reports whether an expression involves the clock.
 func (p *pkg) asksClock(e ast.Expr) (asks bool) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		name, ok := n.(*ast.Ident)
@@ -80,7 +78,7 @@ func (p *pkg) isClock(o types.Object) bool {
 		ok && slices.Contains([]string{"time.Now", "time.Since", "time.Until"}, f.FullName())
 }
 
-// exported returns an importer of a package's imports, from the compiler's export data.
+// exported imports from the compiler's export data.
 func exported(root, dir string) (types.Importer, error) {
 	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}}={{.Export}}", "./"+dir)
 	list.Dir = root

@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// slower limits how many times slower a mutant may make tests. Beyond that, and the runner's
-// patience, they hang.
+// slower is how many times slower a mutant may make tests. Beyond that, and the runner's patience,
+// they hang.
 const slower = 4
 
 type runner struct {
 	root, temp string
 	patience   time.Duration
-	usual      map[string]time.Duration // time of a package's tests unchanged
+	usual      map[string]time.Duration // a package's tests unchanged
 }
 
 // newRunner runs the tests unchanged: one that fails already would count as noticing everything.
@@ -71,10 +71,9 @@ func (r *runner) unchanged(ctx context.Context, dir string) error {
 
 func (r *runner) close() { _ = os.RemoveAll(r.temp) }
 
-// try tests a mutant with the tests of its package, then with those of dependent packages, until
-// one fails. A failure counts if one of the failed tests fails a second time, without the others:
-// a flaky test does not count. A crash outside of any test counts at once, and so do tests that
-// do not end.
+// try runs the tests of the mutant's package, then of dependent packages, until one fails. A
+// failure counts if one of the failed tests fails again without the others: a flaky test does not
+// count. A crash outside of any test counts at once, and so do tests that do not end.
 func (r *runner) try(ctx context.Context, m mutant) result {
 	begun := time.Now()
 	res := result{mutant: m, verdict: survived}
@@ -110,8 +109,7 @@ func (r *runner) try(ctx context.Context, m mutant) result {
 	return res
 }
 
-// again reports whether one of the tests fails a second time. A crash without a test's name
-// counts as it is.
+// A crash without a test's name counts as it is.
 func (r *runner) again(ctx context.Context, dir, pkg, tests string) bool {
 	if tests == "" {
 		return true
@@ -120,8 +118,7 @@ func (r *runner) again(ctx context.Context, dir, pkg, tests string) bool {
 	return err != nil || outcome != passed
 }
 
-// overlay creates a folder with the changed file, and the list that makes go build use it in
-// place of the original.
+// overlay lists the changed file for go build.
 func (r *runner) overlay(m mutant) (dir string, err error) {
 	dir, err = os.MkdirTemp(r.temp, "mutant-")
 	if err != nil {
@@ -154,9 +151,9 @@ const (
 
 var failure = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
-// test builds and runs the tests of a package, or only some of them (A|B), with the overlay of
-// dir if there is one, and names those that failed. An error means that they do not compile. They
-// leave nothing behind: their temporary files are in dir, their servers die with them.
+// test runs a package's tests, or some of them (A|B), with the overlay of dir if there is one, and
+// names those that failed. An error means that they do not compile. They leave nothing behind:
+// their temporary files are in dir, their servers die with them.
 func (r *runner) test(ctx context.Context, dir, pkg, only string) (o outcome, tests string, err error) {
 	binary := filepath.Join(dir, strings.ReplaceAll(pkg, "/", "_")+".test")
 	if _, err := os.Stat(binary); err != nil {
@@ -174,7 +171,7 @@ func (r *runner) test(ctx context.Context, dir, pkg, only string) (o outcome, te
 	// In case the tests' own limit does not end them.
 	ctx, cancel := context.WithTimeout(ctx, limit+r.patience)
 	defer cancel()
-	// Most tests of the core spend their time waiting, so more of them run at once than there are
+	// Most tests of the core spend their time waiting, so more run at once than there are
 	// processors.
 	args := []string{"-test.short", "-test.failfast", "-test.parallel=8", "-test.timeout=" + limit.String()}
 	if only != "" {
@@ -206,8 +203,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// sources lists the files of a package that are part of it on this system: Go, and the Lua that it
-// embeds.
+// sources are Go, and the Lua that it embeds, on this system.
 func sources(root, dir string) (files []string, err error) {
 	const names = `{{range .GoFiles}}{{.}} {{end}}{{range .EmbedFiles}}{{.}} {{end}}`
 	list := exec.Command("go", "list", "-f", names, "./"+dir)

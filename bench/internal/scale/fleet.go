@@ -7,49 +7,47 @@ import (
 )
 
 const (
-	// maxPartition is how many entries a partition should have at most: moving its slot to another
-	// master blocks the source for the whole move.
+	// maxPartition: moving a slot to another master blocks the source for the whole move.
 	maxPartition = 100_000
-	// leastPartitions is the minimum of a Cluster, so that masters can be added.
+	// leastPartitions lets a Cluster add masters.
 	leastPartitions = 16
-	// fullSeats and leastSeats are how many contend first: see package partition.
+	// fullSeats and leastSeats contend first: see package partition.
 	fullSeats, leastSeats = 32, 3
-	// busy and healing are the load that a master should have at most, in cores: in the steady
-	// state, and while owners restore everything.
+	// Most cores of a master in the steady state, and while owners restore everything.
 	busy, healing = 0.5, 0.8
-	// The limits of the registry and the janitor, see there.
+	// Limits of the registry and the janitor.
 	batch = 500
 	page  = 1000
 	tenth = 10 // beats until every claim is checked
 	slice = 500
 	looks = 1 // full readings of the roster in a heartbeat interval
 	burst = time.Second / 2
-	// fullScanShare and longestGap bound full scans that find nothing.
+	// Of full scans that find nothing.
 	fullScanShare = 0.0005
 	longestGap    = 15 * time.Minute
 )
 
-// Fleet is the fleet to calculate for. Zero means the default, if there is one.
+// Fleet takes defaults for zeros.
 type Fleet struct {
-	Devices    int // entries of the registry
-	Replicas   int // holding them
+	Devices    int // entries
+	Replicas   int // of devices
 	Partitions int // a power of two; default: 1 if one server will do, else see Partitions
 	Masters    int // default: see Masters
 	Contenders int // first in line for each partition's lease; default 32 in all, 3 at least
 
-	Interval, TTL time.Duration // of heartbeats; default 30 s and three times that
+	Interval, TTL time.Duration // 30 s and three times that by default
 	LeaseTTL      time.Duration // default 15 s
 	Scan          time.Duration // JANITOR_INTERVAL, default 60 s: see scanEvery
-	Share         float64       // of a server's time, for all its sweeps; default 0.25
-	RTT           time.Duration // of the network, default 0.2 ms
+	Share         float64       // of a server's time, for all sweeps; default 0.25
+	RTT           time.Duration // default 0.2 ms
 
-	// Per second, in the whole fleet.
-	Registrations float64 // of devices that change their replica; see moving
+	// A second, in all.
+	Registrations float64 // to another replica; see moving
 	Lookups       float64
-	Records       float64 // of telemetry, spread over all masters
+	Records       float64 // telemetry, spread over all masters
 }
 
-// WithDefaults fills in missing values.
+// WithDefaults fills in zeros.
 func (f Fleet) WithDefaults(p Prices) Fleet {
 	f.Replicas = max(1, f.Replicas)
 	f.Interval = cmp.Or(f.Interval, 30*time.Second)
@@ -70,8 +68,7 @@ func (f Fleet) WithDefaults(p Prices) Fleet {
 	return f
 }
 
-// Partitions returns the least power of two, from 16 on, with at most 100,000 entries a
-// partition.
+// Partitions returns the least power of two, from 16 on, with at most 100,000 entries in each.
 func Partitions(devices int) int {
 	n := leastPartitions
 	for devices > n*maxPartition {
@@ -80,11 +77,10 @@ func Partitions(devices int) int {
 	return n
 }
 
-// Load returns the work of all masters in the steady state, in cores, assuming that they are busy
-// enough to keep their caches warm: the formula of docs/scale.md.
+// Load returns the work of all masters in the steady state, in cores, with warm caches: the formula
+// of docs/scale.md.
 func Load(p Prices, f Fleet) float64 { return sum(loads(p, f)) }
 
-// loads is Load by purpose.
 func loads(p Prices, f Fleet) map[string]float64 {
 	r, n, parts := float64(f.Replicas), float64(f.Devices), float64(f.Partitions)
 	trips := math.Min(parts, math.Max(1, float64(f.Masters))) // of a replica's beats
@@ -111,32 +107,28 @@ func loads(p Prices, f Fleet) map[string]float64 {
 	return us
 }
 
-// scanEvery is the time from one full scan of a partition to the next while nothing is amiss.
 func (f Fleet) scanEvery(p Prices) time.Duration {
 	once := micros(float64(f.Devices) / float64(f.Partitions) / page * p.trip(Entries, page))
 	return max(f.Scan, min(time.Duration(float64(once)/fullScanShare), longestGap))
 }
 
-// counting is a leader's check that nothing is amiss: the size of each index of r replicas.
+// counting asks for the size of each of r replicas' indexes.
 func counting(p Prices, r float64) float64 { return math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0) }
 
-// vouching is a replica's question with each beat: what the last full scan met of it.
+// vouching asks, with each beat, what the last full scan met of a replica.
 func vouching(p Prices) float64 { return p.us(Get, 0) + p.us(Left, 0) }
 
-// checking is a comparison of this many claims with the entries.
 func checking(p Prices, claims float64) float64 {
 	return math.Max(1, claims/batch)*p.trip(Check, 0) + claims*p.each(Check)
 }
 
-// moving is the extra cost of a registration if another replica held the device: that replica is
-// notified, looks, and releases its own.
+// moving is added if another replica held the device: it is told, looks, and releases its own.
 func moving(p Prices) float64 { return p.us(Tell, 0) + p.trip(Check, 1) + p.trip(Release, 1) }
 
-// ticking is a contender's work with each tick: the witness, the holder, the pause, its own
-// heartbeat.
+// ticking reads and writes the witness, the holder, the pause and its own heartbeat.
 func ticking(p Prices) float64 { return p.trip(Tick, 0) + 5*p.us(Get, 0) }
 
-// ranking is a replica's occasional look at the contenders of each partition.
+// ranking looks at a partition's contenders.
 func ranking(p Prices, r float64) float64 {
 	return p.trip(Get, 0) + r*p.each(Members) + math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0)
 }
@@ -145,11 +137,11 @@ func (f Fleet) ranksEvery() time.Duration {
 	return (f.TTL - f.Interval) / 2 * time.Duration(max(1, f.Replicas/10))
 }
 
-// spared is the cost of a reserve's tick, which only reads, as a share of a contender's.
+// spared is what a reserve's tick, which only reads, costs beside a contender's.
 const spared = 0.4
 
-// reading is a reserve's look at all partitions every GAP/2, and at the leases once a TTL: a
-// pipeline a master each.
+// reading looks at all partitions every GAP/2, and at the leases once a TTL: a pipeline a master
+// each.
 func (f Fleet) reading(p Prices) float64 {
 	return f.pipelines(p) + float64(f.Partitions)*(spared*p.us(Tick, 0)+5*p.us(Get, 0))
 }
@@ -162,7 +154,7 @@ func (f Fleet) pipelines(p Prices) float64 {
 	return float64(min(f.Partitions, max(1, f.Masters))) * p.us(Trip, 0)
 }
 
-// share is the limit of one partition's sweeps: see package partition.
+// share is one partition's: see package partition.
 func (f Fleet) share() float64 {
 	if f.Partitions == 1 {
 		return f.Share
@@ -170,17 +162,16 @@ func (f Fleet) share() float64 {
 	return math.Max(0.005, math.Min(f.Share, f.Share*3/float64(f.Partitions)))
 }
 
-// asking is a look at the lease: value, time left, epoch.
+// asking looks at the lease: value, time left, epoch.
 func asking(p Prices) float64 { return p.trip(Get, 0) + 2*p.us(Get, 0) }
 
-// fullReading asks for the remaining life of each of r replicas.
+// fullReading asks for the remaining life of r replicas.
 func fullReading(p Prices, r float64) float64 {
 	return math.Ceil(r/slice)*p.us(Trip, 0) + p.us(Members, 0) + r*p.each(Members) + r*p.us(Left, 0)
 }
 
-// Masters returns how many masters the fleet needs to keep each below half a core in the steady
-// state, and below 0.8 cores while all entries are restored within one interval. That is 1, or at
-// least 3, because Redis Cluster has no fewer.
+// Masters returns how many keep each below half a core in the steady state, and below 0.8 while all
+// entries are restored within one interval: 1, or at least 3, because Redis Cluster has no fewer.
 func Masters(p Prices, f Fleet) int {
 	enough := func(masters int) bool {
 		f.Masters = masters
@@ -196,8 +187,7 @@ func Masters(p Prices, f Fleet) int {
 	return n
 }
 
-// Healing returns the work of all masters beside Load, in cores, for one interval after all
-// entries were lost.
+// Healing is added to Load for one interval after all entries were lost.
 func Healing(p Prices, f Fleet) float64 {
 	claims := float64(f.Devices) / float64(f.Replicas) / float64(f.Partitions)
 	calls := math.Ceil(claims / batch)
@@ -205,7 +195,7 @@ func Healing(p Prices, f Fleet) float64 {
 	return float64(f.Replicas) * float64(f.Partitions) * each / 1e6 / f.Interval.Seconds()
 }
 
-// Memory returns the size of all keys, in bytes.
+// Memory returns the size of all keys in bytes.
 func Memory(p Prices, f Fleet) float64 {
 	n, pairs := float64(f.Devices), float64(f.Replicas)*float64(f.Partitions)
 	indexed := p.Bytes[IndexBytes]
@@ -215,7 +205,7 @@ func Memory(p Prices, f Fleet) float64 {
 	return n*(p.Bytes[EntryBytes]+indexed) + pairs*p.Bytes[BeatBytes] + math.Min(n, pairs)*p.Bytes[IndexKeyBytes]
 }
 
-// Blocked returns how long a master stalls while the slot of one partition is moved away.
+// Blocked returns how long a master stalls while one partition's slot is moved away.
 func Blocked(p Prices, f Fleet) time.Duration {
 	return micros(p.us(Move, float64(f.Devices)/float64(f.Partitions)))
 }

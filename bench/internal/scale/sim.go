@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// Scenario is what happens to a running fleet. The zero Scenario is the steady state.
+// Scenario is the steady state if it is zero.
 type Scenario struct {
-	For    time.Duration // how long to watch the steady state; else until the fleet has recovered
-	Deaths int           // replicas that die at the same time; their devices do not come back
-	Flush  bool          // FLUSHALL on all masters: owners restore their entries
+	For    time.Duration // to watch the steady state; else until the fleet has recovered
+	Deaths int           // at the same time; their devices do not come back
+	Flush  bool          // on all masters: owners restore their entries
 	Storm  bool          // an empty registry, and all devices register at once
 }
 
-// Result is the outcome. Masters are in no particular order.
+// Result has no order of masters.
 type Result struct {
-	Took   time.Duration   // time watched, or until recovery
-	CPU    []time.Duration // of each master, in that time
+	Took   time.Duration   // watched, or until recovery
+	CPU    []time.Duration // by master
 	By     map[string]time.Duration
-	Waited time.Duration // the longest that a call waited for its turn
-	Late   int           // calls that took longer than their callers wait, and would have failed
+	Waited time.Duration // the longest wait for a turn
+	Late   int           // calls that their callers would have given up
 }
 
-// Total returns the CPU of all masters.
+// Total sums up the CPU of all masters.
 func (r Result) Total() (total time.Duration) {
 	for _, cpu := range r.CPU {
 		total += cpu
@@ -32,7 +32,7 @@ func (r Result) Total() (total time.Duration) {
 	return total
 }
 
-// Busiest returns the CPU of the busiest master.
+// Busiest returns the busiest master's CPU.
 func (r Result) Busiest() (most time.Duration) {
 	for _, cpu := range r.CPU {
 		most = max(most, cpu)
@@ -61,12 +61,11 @@ var kinds = []string{
 }
 
 const (
-	// How long a caller waits for an answer.
 	beatPatience, callPatience = 2e6, 3e6 // µs
-	fluid                      = 1e4      // µs; even load is served in portions of this size
+	fluid                      = 1e4      // µs; even load is served in such portions
 )
 
-// sim is one run. Times are µs since its beginning.
+// sim counts µs since its beginning.
 type sim struct {
 	p       Prices
 	f       Fleet
@@ -75,25 +74,24 @@ type sim struct {
 	number  uint64
 	from    float64 // earlier work is not counted
 	masters []master
-	writers map[[2]int]int // by replica and partition, while a call is under way: devices that wait
+	writers map[[2]int]int // waiting devices by replica and partition, while a call is under way
 	leaders []leader       // by partition
 
 	busy     map[kind]float64
-	ended    float64 // when the scenario's last task was done
-	open     int     // tasks that are not done yet
+	ended    float64 // last task done
+	open     int     // tasks not done
 	storming int     // 1: writers are among them
 	result   Result
 }
 
 type master struct{ free, busy float64 }
 
-// leader paces the sweeps of one partition: see package pacing.
 type leader struct {
 	paid, putOff float64
-	dead         []int // unswept entries of each owner
+	dead         []int // unswept entries by owner
 }
 
-// Simulate plays a scenario. It is deterministic.
+// Simulate plays a scenario, and is deterministic.
 func Simulate(p Prices, f Fleet, sc Scenario) Result {
 	s := &sim{
 		p: p, f: f.WithDefaults(p), rng: rand.New(rand.NewPCG(15, 15)), busy: map[kind]float64{},
@@ -140,7 +138,7 @@ func (s *sim) at(when float64, do func(now float64)) {
 	heap.Push(&s.events, event{when, s.number, do})
 }
 
-// every repeats do once a period, starting at a random time within the first.
+// every starts at a random time within the first period.
 func (s *sim) every(period func() float64, do func(now float64)) {
 	var again func(now float64)
 	again = func(now float64) {
@@ -152,7 +150,7 @@ func (s *sim) every(period func() float64, do func(now float64)) {
 
 func always(d time.Duration) func() float64 { return func() float64 { return us(d) } }
 
-// call gives a master work that arrives now, and returns when its answer arrives.
+// call gives a master work, and returns when its answer arrives.
 func (s *sim) call(m int, now float64, k kind, work, patience float64) (back float64) {
 	server := &s.masters[m]
 	begins := math.Max(now, server.free)
@@ -169,7 +167,6 @@ func (s *sim) call(m int, now float64, k kind, work, patience float64) (back flo
 	return server.free + us(s.f.RTT)
 }
 
-// master returns the master of a partition; parts is how many partitions a master has.
 func (s *sim) master(partition int) int { return partition % s.f.Masters }
 
 func (s *sim) parts(m int) float64 {
@@ -180,12 +177,10 @@ func (s *sim) parts(m int) float64 {
 	return float64(n)
 }
 
-// claims is how many devices a replica holds in a partition.
 func (s *sim) claims() float64 {
 	return float64(s.f.Devices) / float64(s.f.Replicas) / float64(s.f.Partitions)
 }
 
-// fleet starts all periodic work.
 func (s *sim) fleet() {
 	for range s.f.Replicas {
 		if s.f.Partitions > 1 {
@@ -224,15 +219,14 @@ func (s *sim) fleet() {
 	}
 }
 
-// random calls do rate times a second, at random times.
 func (s *sim) random(rate float64, do func(now float64)) {
 	if rate > 0 {
 		s.every(func() float64 { return s.rng.ExpFloat64() / rate * 1e6 }, do)
 	}
 }
 
-// beat is a replica's beat in all partitions of a master, in one pipeline, and the comparison of
-// a tenth of its claims there.
+// beat beats in all partitions of a master, in one pipeline, and compares a tenth of a replica's
+// claims there.
 func (s *sim) beat(m int, now float64) {
 	parts := s.parts(m)
 	back := s.call(m, now, beats, s.p.us(Trip, 0)+parts*(s.p.us(Beat, 0)+vouching(s.p)), beatPatience)
@@ -242,7 +236,7 @@ func (s *sim) beat(m int, now float64) {
 	s.at(now+us(s.f.Interval), func(now float64) { s.beat(m, now) })
 }
 
-// contend makes a partition's leader tick and renew, and the others tick and look.
+// contend makes the leader tick and renew, and the others tick and look.
 func (s *sim) contend(p int) {
 	m, gap := s.master(p), us(s.f.TTL-s.f.Interval)/2
 	do := func(work float64) func(now float64) {
@@ -266,7 +260,6 @@ func (s *sim) read(p int) {
 	s.every(always(s.f.Interval/looks), func(now float64) { s.call(m, now, readings, work, 0) })
 }
 
-// scanFrom reads the rest of a partition's entries, a page at a time.
 func (s *sim) scanFrom(p int, now, left float64) {
 	if left < 1 {
 		return
@@ -275,7 +268,7 @@ func (s *sim) scanFrom(p int, now, left float64) {
 	s.paced(p, now, scans, s.p.trip(Entries, n), func(now float64) { s.scanFrom(p, now, left-n) })
 }
 
-// paced makes a call of a partition's leader as soon as its share of Redis' time allows that.
+// paced waits until the leader's share of Redis' time allows a call.
 func (s *sim) paced(p int, now float64, k kind, work float64, then func(now float64)) {
 	l, spare := &s.leaders[p], (1-s.f.share())*us(burst)
 	if now-l.paid >= us(burst) {
@@ -297,8 +290,7 @@ func (s *sim) paced(p int, now float64, k kind, work float64, then func(now floa
 	begin(now)
 }
 
-// register makes a replica write n devices of a partition. Devices that arrive while its call is
-// under way share the next one.
+// register writes n devices. Devices that arrive during a replica's call share the next one.
 func (s *sim) register(replica, p, n int, now float64) {
 	key := [2]int{replica, p}
 	waiting, under := s.writers[key]
@@ -332,8 +324,7 @@ func (s *sim) storm() {
 	}
 }
 
-// die ends the heartbeats of this many replicas, each in all partitions of a master at once, and
-// makes the leaders sweep their entries.
+// die ends the heartbeats of this many replicas, each in all partitions of a master at once.
 func (s *sim) die(now float64, deaths int) {
 	for range deaths {
 		for p := range s.f.Partitions {
@@ -350,7 +341,6 @@ func (s *sim) die(now float64, deaths int) {
 	}
 }
 
-// sweep makes a partition's leader evict the rest of an owner's entries, then those of the next.
 func (s *sim) sweep(p int, now float64, left int) {
 	if left > 0 {
 		n := float64(min(left, batch))
@@ -369,8 +359,7 @@ func (s *sim) sweep(p int, now float64, left int) {
 	})
 }
 
-// flush makes every replica discover the loss at its next beat and restore its entries: in each
-// round a batch of each partition is compared, then written.
+// flush lets each replica notice at its next beat, and then compare and write in batches.
 func (s *sim) flush(now float64) {
 	for range s.f.Replicas {
 		phase := now + s.rng.Float64()*us(s.f.Interval)
@@ -400,7 +389,7 @@ func (s *sim) heal(m int, now, left float64) {
 
 func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// event is something that happens; of two at the same time, the one scheduled first goes first.
+// Of two events at the same time, the one scheduled first goes first.
 type event struct {
 	at     float64
 	number uint64
@@ -415,10 +404,8 @@ func (e events) Less(i, j int) bool {
 }
 func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 
-// Push is part of heap.Interface.
 func (e *events) Push(x any) { *e = append(*e, x.(event)) }
 
-// Pop is part of heap.Interface.
 func (e *events) Pop() any {
 	last := len(*e) - 1
 	x := (*e)[last]

@@ -16,17 +16,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An Authority signs certificates.
+// Authority signs certificates.
 type Authority struct {
-	// Cert is its own.
 	Cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// New returns an Authority that vouches for itself.
+// New makes a root.
 func New(t *testing.T, name string) *Authority { return made(t, name, nil) }
 
-// Under returns an Authority for which a vouches.
+// Under makes an Authority for which a vouches.
 func (a *Authority) Under(t *testing.T, name string) *Authority { return made(t, name, a) }
 
 func made(t *testing.T, name string, by *Authority) *Authority {
@@ -43,8 +42,8 @@ func made(t *testing.T, name string, by *Authority) *Authority {
 	return a
 }
 
-// Device returns a certificate that names a device as its common name, for an hour from now on,
-// unless change makes it another one. A NotAfter that it sets moves NotBefore, too.
+// Device returns a certificate with a device as its common name, for an hour from now on, unless
+// change makes it another one. A NotAfter that it sets moves NotBefore, too.
 func (a *Authority) Device(t *testing.T, imei string, change ...func(*x509.Certificate)) *tls.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
@@ -57,12 +56,12 @@ func (a *Authority) Device(t *testing.T, imei string, change ...func(*x509.Certi
 	return &tls.Certificate{Certificate: [][]byte{a.sign(t, template, key).Raw}, PrivateKey: key}
 }
 
-// Itself returns the Authority's own certificate, for a peer to show.
+// Itself returns the Authority's certificate for a peer to show.
 func (a *Authority) Itself() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{a.Cert.Raw}, PrivateKey: a.key}
 }
 
-// PEM returns the Authority's certificate as files have it.
+// PEM returns the Authority's certificate.
 func (a *Authority) PEM() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Cert.Raw}))
 }

@@ -1,9 +1,8 @@
 // Package cli has command lines: commands, their settings and help, and exit statuses.
 //
-// A setting has one name: HEARTBEAT_TTL in the environment is --heartbeat-ttl as a flag, and a
-// flag wins. A malformed value is a fault, and never a silent default. All faults are reported
-// together, so that an operator corrects a deployment once. No error, help text or log line
-// repeats any part of a secret's value.
+// HEARTBEAT_TTL in the environment is --heartbeat-ttl as a flag, and a flag wins. A malformed value
+// is a fault, and never a silent default. All faults are reported together. No error, help text or
+// log line repeats any part of a secret's value.
 //
 // The exit status is 0 on success, including a graceful stop; 1 after a failure at run time; 2 if
 // arguments or settings are wrong; 3 if the answer to a question is no.
@@ -33,18 +32,17 @@ import (
 // Exit statuses.
 const (
 	ExitOK     = 0 // stopped as asked
-	ExitFailed = 1 // a failure at run time
+	ExitFailed = 1 // at run time
 	ExitUsage  = 2 // wrong arguments or settings
 	ExitNo     = 3 // the answer is no
 )
 
-// ErrNo is returned by a command whose answer to a question, printed on stdout, is no.
+// ErrNo is the answer no, which is printed on stdout.
 var ErrNo = errors.New("cli: the answer is no")
 
-// ErrSaid is returned by a command that failed and has printed the reason on stderr itself.
+// ErrSaid is a failure whose reason is printed on stderr.
 var ErrSaid = errors.New("cli: the reason was said")
 
-// errVersion: --version was given.
 var errVersion = errors.New("cli: version asked for")
 
 // Run carries out a command.
@@ -54,38 +52,36 @@ type Run func(ctx context.Context, stdout, stderr io.Writer) error
 type Command struct {
 	// Name is the full name: "ingest simulate".
 	Name string
-	// About is the beginning of -h, without a line break at its end.
+	// About begins -h, without a line break at its end.
 	About string
-	// Arguments describes in -h the arguments after the flags; empty: none are allowed.
+	// Arguments describes the arguments after the flags in -h; empty: none are allowed.
 	Arguments string
 	// Mixed allows flags between and after the arguments too, up to "--".
-	Mixed bool
-	// Settings are those of the command.
+	Mixed    bool
 	Settings []Setting
-	// Inherited are further settings, which -h does not show.
+	// Inherited settings are not in -h.
 	Inherited []Setting
-	// Prefixes are of variables: one that begins so without being a setting is a fault.
+	// Prefixes are reserved: a variable with one that is not a setting is a fault.
 	Prefixes []string
-	// Prepare, if not nil, changes the arguments and the environment before they are read.
+	// Prepare, if not nil, changes arguments and environment before they are read.
 	Prepare func(args, environ []string) (newArgs, newEnviron []string, err error)
-	// Check adds faults, with [Input.Fault], of arguments and of settings that are only wrong in
-	// combination.
+	// Check adds faults of arguments and of settings that are only wrong in combination.
 	Check func(in *Input)
-	// Run carries out the command until it is done or ctx ends. Logs and complaints go to stderr.
+	// Run ends when ctx does. Logs and complaints go to stderr.
 	Run Run
-	// Notes are the end of -h: the exit statuses, above all.
+	// Notes end -h, with the exit statuses.
 	Notes string
-	// Commands are the program's, called by the last word of their names.
+	// Commands are called by the last word of their names.
 	Commands []*Command
 
 	shown   []slog.Attr
-	exposed []string // flags that were given a secret
+	exposed []string // flags given a secret
 }
 
-// Main runs a program and ends the process with its exit status. SIGINT and SIGTERM end the
-// context; a second one, half a second later or more, ends the process at once.
+// Main ends the process with the exit status. SIGINT and SIGTERM end the context; a second one,
+// half a second later or more, ends the process at once.
 func Main(c *Command) {
-	// Whatever go-redis would print reaches us as errors, which are counted or logged.
+	// What go-redis would print reaches us as errors.
 	logging.Disable()
 
 	ctx, stop := context.WithCancel(context.Background())
@@ -99,12 +95,11 @@ func Main(c *Command) {
 	os.Exit(c.Execute(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
-// echo is how long after the first signal another one is the same request: timeout(1), a shell's
-// Ctrl-C and supervisors signal the process and then its group.
+// echo is how long another signal is the same request: timeout(1), a shell's Ctrl-C and supervisors
+// signal the process and then its group.
 const echo = 500 * time.Millisecond
 
-// insisted calls stop at the first signal, and returns at the next one, ignoring echoes of the
-// first.
+// insisted ignores echoes.
 func insisted(signals <-chan os.Signal, stop func()) {
 	<-signals
 	first := time.Now()
@@ -116,12 +111,10 @@ func insisted(signals <-chan os.Signal, stop func()) {
 	}
 }
 
-// commandName matches mistyped commands that may be repeated; anything else might be a URL with a
-// password.
+// commandName matches what may be repeated; anything else might be a URL with a password.
 var commandName = regexp.MustCompile(`^[A-Za-z][A-Za-z_-]{0,20}$`)
 
-// Execute runs the command, or the subcommand that the first argument names. It returns the exit
-// status.
+// Execute runs the command, or the one that the first argument names.
 func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && len(c.Commands) > 0 && commandName.MatchString(args[0]) {
 		for _, sub := range c.Commands {
@@ -163,7 +156,7 @@ func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, s
 		return ExitNo
 	}
 	if !errors.Is(err, ErrSaid) {
-		// The text may contain an operator's own words, and each of its lines is a separate error.
+		// The text may contain an operator's own words; its lines are separate errors.
 		lines := strings.Split(err.Error(), "\n")
 		for i, line := range lines {
 			lines[i] = printable.Text(line)
@@ -173,8 +166,8 @@ func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, s
 	return ExitFailed
 }
 
-// Shown returns the settings that [Command.Load] stored, for a log: without secrets.
+// Shown returns what [Command.Load] stored, for a log: without secrets.
 func (c *Command) Shown() []slog.Attr { return c.shown }
 
-// Exposed returns the flags that were given a secret, where every user of the machine can read it.
+// Exposed returns flags that were given a secret, where every user of the machine can read it.
 func (c *Command) Exposed() []string { return c.exposed }

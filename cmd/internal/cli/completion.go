@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Completion is the command that prints a shell's completion script for c: its commands and their
-// flags. It must be one of c's commands.
+// Completion prints a shell's completion script for c, whose command it must be.
 func Completion(c *Command) *Command {
 	shells := map[string]func(*Command) string{"bash": bash, "zsh": zsh, "fish": fish}
 	shell := ""
@@ -52,7 +51,6 @@ func (c *Command) words() (all []string) {
 	return all
 }
 
-// arguments are the words that a command accepts, if it accepts only these: a|b|c.
 func (c *Command) arguments() []string {
 	if !strings.Contains(c.Arguments, "|") || strings.ToLower(c.Arguments) != c.Arguments {
 		return nil

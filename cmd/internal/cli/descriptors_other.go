@@ -4,5 +4,5 @@ package cli
 
 import "math"
 
-// OpenFiles is how many files this process may open. On this system the limit is unknown.
+// OpenFiles returns a bound, since the limit is unknown on this system.
 func OpenFiles() int { return math.MaxInt }

@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// OpenFiles is how many files this process may open. The runtime has raised the limit as far as
-// possible.
+// OpenFiles returns the limit, which the runtime has raised as far as possible.
 func OpenFiles() int {
 	var l syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil || uint64(l.Cur) > math.MaxInt {

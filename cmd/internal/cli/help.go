@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ShowHelp is the Run of a program that does nothing without a command: it prints the text of -h.
+// ShowHelp is the Run of a program without one.
 func (c *Command) ShowHelp(_ context.Context, stdout, _ io.Writer) error {
 	_, err := io.WriteString(stdout, c.help())
 	return err

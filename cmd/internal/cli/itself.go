@@ -9,8 +9,7 @@ import (
 )
 
 // Itself returns commands of the running program, for a demonstration that starts it. These
-// settings are taken out of the environment: they are meant for the program, and not for those
-// that it starts.
+// settings are meant for the program, and not for those that it starts.
 func Itself(settings []Setting, environ []string) (func(args ...string) *exec.Cmd, error) {
 	binary, err := os.Executable()
 	if err != nil {

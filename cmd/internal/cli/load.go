@@ -15,7 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/near"
 )
 
-// Faults are all faults of the settings, one line each, with the setting and the expected value.
+// Faults are one line each, with the setting and the expected value.
 type Faults []string
 
 // Error puts each fault on a line of its own.
@@ -23,7 +23,6 @@ func (f Faults) Error() string {
 	return "settings: " + strconv.Itoa(len(f)) + " wrong:\n  " + strings.Join(f, "\n  ")
 }
 
-// value is the text of a setting, and where an operator finds it.
 type value struct {
 	text, from string
 	wrong      bool
@@ -38,24 +37,24 @@ type Input struct {
 	faults Faults
 }
 
-// Given reports whether all of these settings were given.
+// Given reports whether these settings were given.
 func (in *Input) Given(names ...string) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return in.given[n] == nil })
 }
 
-// Understood reports whether all of these settings have a valid value.
+// Understood reports whether these settings are valid.
 func (in *Input) Understood(names ...string) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return in.given[n] != nil && in.given[n].wrong })
 }
 
-// Fault adds one fault.
+// Fault adds a fault.
 func (in *Input) Fault(format string, args ...any) {
 	in.faults = append(in.faults, fmt.Sprintf(format, args...))
 }
 
-// Load reads the settings from arguments and from an environment in the form of os.Environ, and
-// stores them. A flag wins. An empty variable counts as not set, because compose files and charts
-// produce those. The error is [flag.ErrHelp], or [Faults] with everything that is wrong.
+// Load stores the settings of arguments and of an environment in the form of os.Environ. A flag
+// wins. An empty variable counts as not set, because compose files and charts produce those. The
+// error is [flag.ErrHelp], or [Faults] with everything that is wrong.
 func (c *Command) Load(args, environ []string) error {
 	if c.Prepare != nil {
 		var err error
@@ -103,8 +102,7 @@ func (c *Command) Load(args, environ []string) error {
 	return nil
 }
 
-// repeated is how a refused value appears in a fault. Secrets are left out, and so is anything
-// that might be a secret in the wrong place.
+// repeated leaves out secrets, and anything that might be a secret in the wrong place.
 func (s Setting) repeated(v string) string {
 	switch {
 	case v == "" && s.Required:
@@ -127,8 +125,7 @@ func (s Setting) inLog(v string) string {
 	return v
 }
 
-// hasPassword reports whether a URL, or a list of keywords as PostgreSQL takes it, has a
-// password.
+// hasPassword also takes PostgreSQL's keywords.
 func hasPassword(text string) bool {
 	u, err := url.Parse(text)
 	if err == nil && u.User != nil {
@@ -139,8 +136,8 @@ func hasPassword(text string) bool {
 	return strings.Contains(text, "password=")
 }
 
-// serviceLink matches the variables that Kubernetes sets in every pod for a service of any name.
-// A service called "ingest" or "janitor" must not keep a replica from starting.
+// serviceLink matches what Kubernetes sets in every pod for a service: one called "ingest" must not
+// keep a replica from starting.
 var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|` +
 	`_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
 
@@ -159,12 +156,10 @@ func (c *Command) fromEnviron(in *Input, rows []Setting, environ []string) {
 	}
 }
 
-// flagName matches mistyped flags that may be repeated in a fault; anything else might be a URL
-// with a password.
+// flagName matches what may be repeated in a fault; anything else might be a URL with a password.
 var flagName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
 
-// fromArgs reads flags by package flag, which stops at a fault; fromArgs continues after it. The
-// error is [flag.ErrHelp] or errVersion.
+// fromArgs continues where package flag stops at a fault.
 func (c *Command) fromArgs(in *Input, rows []Setting, args []string) error {
 	fs := flag.NewFlagSet(c.Name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // its complaints repeat values
@@ -183,7 +178,7 @@ func (c *Command) fromArgs(in *Input, rows []Setting, args []string) error {
 		before := len(rest)
 		err := fs.Parse(rest)
 		rest = fs.Args()
-		at := len(args) - len(rest) // arguments read
+		at := len(args) - len(rest)
 		switch {
 		case errors.Is(err, flag.ErrHelp):
 			return err
@@ -216,7 +211,7 @@ func (c *Command) fromArgs(in *Input, rows []Setting, args []string) error {
 			meant = ", did you mean --" + meant + "?"
 		}
 		in.Fault("%s: no such flag%s; %s -h lists them", shown, meant, c.Name)
-		// Its value, if it has one, is not a fault of its own.
+		// Its value is not a fault of its own.
 		if !hasValue && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 			rest = rest[1:]
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
-// Columns writes rows in columns. Line breaks inside a cell are escaped.
+// Columns escapes line breaks inside a cell.
 func Columns(w io.Writer, rows ...[]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {

@@ -13,37 +13,34 @@ import (
 
 // Setting is a row of a command's table.
 type Setting struct {
-	// Name is the variable's. The flag derives from it: HEARTBEAT_TTL is --heartbeat-ttl. A name in
-	// lower case is a flag alone.
+	// Name is the variable's; in lower case it is a flag alone.
 	Name string
 	// Default is in the syntax of a value. If it is empty nothing is stored.
 	Default string
-	// Meaning is for -h and the page, Consequence for the page alone: what an operator should know
-	// before a change. Both are Markdown.
+	// Meaning is for -h and the page, Consequence for the page alone. Both are Markdown.
 	Meaning, Consequence string
 	// Required settings have no default.
 	Required bool
-	// Secret means that the value appears in no fault and no log.
+	// Secret values appear in no fault and no log.
 	Secret bool
-	// Bare means that the value is the secret itself, and not a URL that may contain one.
+	// Bare values are the secret itself, and not a URL that may contain one.
 	Bare bool
 	// Switch means that the flag alone is true.
 	Switch bool
-	// Value parses and stores a text. Its error states the expected form, and does not repeat the
-	// text.
+	// Value parses and stores a text. Its error states the expected form, and repeats nothing.
 	Value func(text string) error
-	// Shown, if not nil, is its value in logs after it was stored.
+	// Shown, if not nil, is its value in logs.
 	Shown func() string
-	// Check, if not nil, adds faults in combination with other settings, after all were stored.
+	// Check, if not nil, adds faults in combination, after all settings were stored.
 	Check func(in *Input)
 }
 
-// Off is the value of an address where nobody listens.
+// Off is an address where nobody listens.
 const Off = "off"
 
 func (s Setting) isFlagAlone() bool { return s.Name == strings.ToLower(s.Name) }
 
-// Flag is the setting's name on the command line, without dashes.
+// Flag returns the flag without dashes.
 func (s Setting) Flag() string { return strings.ReplaceAll(strings.ToLower(s.Name), "_", "-") }
 
 func flags(rows []Setting) (names []string) {
@@ -53,7 +50,6 @@ func flags(rows []Setting) (names []string) {
 	return names
 }
 
-// defaultText is the default as shown by help and page.
 func (s Setting) defaultText() string {
 	switch {
 	case s.Required:
@@ -77,7 +73,7 @@ func Text(p *string, checks ...func(string) error) func(string) error {
 	}
 }
 
-// Prefix accepts a prefix for the names of keys. It leaves a Cluster a hash tag at most.
+// Prefix accepts a prefix of keys, with one hash tag at most.
 func Prefix(p *string) func(string) error {
 	return Text(p, func(v string) error {
 		unprintable := func(r rune) bool { return r <= ' ' || r > '~' }
@@ -105,7 +101,7 @@ func File(p *string, name string, read func(path string) error) Setting {
 	}
 }
 
-// NotBoth adds a fault if both of these settings were given.
+// NotBoth adds a fault if both were given.
 func (in *Input) NotBoth(one, other string) {
 	if in.Given(one, other) {
 		in.Fault("%s and %s: expected one of the two, got both", one, other)
@@ -128,7 +124,7 @@ func Number[T int | int64 | uint64](p *T, least, most T) func(string) error {
 func Share(p *float64, least float64) func(string) error {
 	return func(v string) error {
 		f, err := strconv.ParseFloat(v, 64)
-		if err != nil || !(f >= least && f <= 1) { // written so that NaN fails
+		if err != nil || !(f >= least && f <= 1) { // NaN fails
 			return fmt.Errorf("a number from %v to 1", least)
 		}
 		*p = f
@@ -171,7 +167,7 @@ func Bool(p *bool) func(string) error {
 	}
 }
 
-// OneOf accepts one of these words, at least two.
+// OneOf accepts one of at least two words.
 func OneOf(p *string, words ...string) func(string) error {
 	last := len(words) - 1
 	return Text(p, func(v string) error {
@@ -195,7 +191,7 @@ func AddressOrOff(p *string) func(string) error {
 	})
 }
 
-// CheckAddress returns nil for host:port and :port, else the expected form.
+// CheckAddress accepts host:port and :port.
 func CheckAddress(v string) error {
 	_, port, err := net.SplitHostPort(v)
 	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil {
@@ -204,7 +200,7 @@ func CheckAddress(v string) error {
 	return nil
 }
 
-// Seed is the row of a seed, which is random unless given.
+// Seed returns the row of a seed, random unless given.
 func Seed(p *uint64) Setting {
 	return Setting{
 		Name: "seed", Default: "drawn", Meaning: "number that decides what is drawn",
@@ -219,10 +215,10 @@ func Seed(p *uint64) Setting {
 	}
 }
 
-// Secret is a string that prints only whether it is set, so that a struct with it can be logged.
+// Secret may be logged: it prints only whether it is set.
 type Secret string
 
-// String reports only whether the secret is set.
+// String hides the secret.
 func (s Secret) String() string {
 	if s == "" {
 		return "(empty)"
@@ -230,8 +226,8 @@ func (s Secret) String() string {
 	return "(set)"
 }
 
-// GoString keeps %#v from printing what String hides.
+// GoString is for %#v.
 func (s Secret) GoString() string { return s.String() }
 
-// MarshalText keeps JSON and other encoders from writing what String hides.
+// MarshalText is for JSON and other encoders.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// IsTerminal reports whether w is a screen, on which a line can be overwritten.
+// IsTerminal reports whether a line of w can be overwritten.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// archive is filled in by git archive: describe, commit, its time. In a checkout it is not.
+// archive is filled in by git archive: describe, commit, its time.
 //
 //go:embed archive.txt
 var archive string
 
-// Version returns the version recorded in the build: the module's, in a checkout with the
-// revision. In the sources of an archive, which has no history, it is the version that git
-// archive wrote there. It is "unknown" without modules.
+// Version returns the module's version, in a checkout with the revision, or what git archive wrote
+// into the sources, or "unknown".
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -40,6 +39,6 @@ func versionOf(built, archive string) string {
 	case err != nil || len(commit) < 12:
 		return built
 	}
-	// Without an earlier tag, the go command names a version like this.
+	// As the go command names a version without an earlier tag.
 	return "v0.0.0-" + time.Unix(seconds, 0).UTC().Format("20060102150405") + "-" + commit[:12]
 }

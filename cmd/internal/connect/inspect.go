@@ -26,15 +26,13 @@ var (
 	errNoCluster = errors.New("connect: REDIS_URL names a Redis Cluster, and the server is in none")
 )
 
-// How often the server is asked for its settings: until it has answered once, and afterwards,
-// since an operator or a failover may change them.
+// An operator or a failover may change the server's settings.
 const (
 	inspectFirst = 2 * time.Second
 	inspectAgain = time.Minute
 	inspectCall  = 2 * time.Second
 )
 
-// unverified is the warning about a TLS connection that anybody on the way can read and change.
 const unverified = "Redis' certificate is not checked, so anybody on the way can read and change all that " +
 	"is sent: take skip_verify=true out of REDIS_URL, and set REDIS_TLS_CA_FILE"
 
@@ -45,12 +43,12 @@ type Inspector struct {
 
 	mu       sync.Mutex
 	warnings []string
-	off      []string // checks that need values which the server does not report
+	off      []string // checks without the values that they need
 }
 
-// Inspect asks the server once. The error means that the server must not be used: it is a node of
-// a Cluster that [Open] did not recognise, or of none although a Cluster was named. A server
-// that does not answer is not an error.
+// Inspect asks the server once. The error means that it must not be used: it is a node of a Cluster
+// that [Open] did not recognise, or of none although a Cluster was named. A server that does not
+// answer is not an error.
 func Inspect(ctx context.Context, clients *Clients, log *slog.Logger) (*Inspector, error) {
 	i := &Inspector{clients: clients, log: log}
 	if clients.Embedded != "" {
@@ -60,7 +58,7 @@ func Inspect(ctx context.Context, clients *Clients, log *slog.Logger) (*Inspecto
 	return i, err
 }
 
-// Run repeats Inspect's check until ctx ends. It returns the same errors.
+// Run repeats the check until ctx ends, with the same errors.
 func (i *Inspector) Run(ctx context.Context) error {
 	for {
 		answered, err := i.ask(ctx)
@@ -77,22 +75,21 @@ func (i *Inspector) Run(ctx context.Context) error {
 	}
 }
 
-// RedisStatus is about the server.
+// RedisStatus describes the server.
 type RedisStatus struct {
-	// Server is its name, without credentials.
+	// Server has no credentials.
 	Server string `json:"server"`
-	// Embedded means that it runs inside this process, for trying out.
+	// Embedded is for trying out.
 	Embedded bool `json:"embedded"`
 	// Reachable means that the last heartbeat landed and no later one failed.
 	Reachable bool `json:"reachable"`
-	// Warnings are about risks of this server for the registry, or that it is the embedded one.
+	// Warnings are risks for the registry.
 	Warnings []string `json:"warnings,omitempty"`
-	// ChecksOff are the checks that this server rules out, because it does not report what they
-	// need.
+	// ChecksOff need what this server does not report.
 	ChecksOff []string `json:"checks_off,omitempty"`
 }
 
-// Status returns what is known about the server.
+// Status returns what is known.
 func (i *Inspector) Status(reachable bool) RedisStatus {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -104,7 +101,6 @@ func (i *Inspector) Status(reachable bool) RedisStatus {
 	return s
 }
 
-// ask asks once, keeps the findings, and logs new ones. The error ends the program.
 func (i *Inspector) ask(ctx context.Context) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectCall)
 	defer cancel()
@@ -136,7 +132,7 @@ func (i *Inspector) ask(ctx context.Context) (answered bool, err error) {
 	}
 	if len(off) > 0 && !slices.Equal(off, i.off) {
 		level := slog.LevelWarn
-		if i.clients.Embedded != "" { // already warned about
+		if i.clients.Embedded != "" {
 			level = slog.LevelInfo
 		}
 		i.log.Log(ctx, level, "checks are off, since this Redis does not report what they need",
@@ -159,13 +155,12 @@ func (i *Inspector) askServer(ctx context.Context) (warnings, off []string, err 
 	return warnings, off, nil
 }
 
-// inCluster reports whether a server is a node of a Redis Cluster by its own account.
 func inCluster(info map[string]string) bool {
 	return info["cluster_enabled"] == "1" || info["redis_mode"] == "cluster"
 }
 
-// askMasters asks every master of a Cluster, since any may hold the keys that matter, now or
-// later. Masters that do not answer are skipped.
+// askMasters asks all: any may hold the keys that matter, now or later. Those that do not answer
+// are skipped.
 func askMasters(ctx context.Context, c *redis.ClusterClient) (warnings, off []string, err error) {
 	var (
 		mu       sync.Mutex
@@ -201,7 +196,6 @@ func askMasters(ctx context.Context, c *redis.ClusterClient) (warnings, off []st
 	return warnings, off, err
 }
 
-// judge returns what about a server puts the registry at risk, and the checks that it rules out.
 func judge(info map[string]string) (warnings, off []string) {
 	policy, limit := info["maxmemory_policy"], info["maxmemory"]
 	if policy != "" && policy != "noeviction" && limit != "" && limit != "0" {

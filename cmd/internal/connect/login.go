@@ -18,10 +18,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/replies"
 )
 
-// loginFiles name the files with a program's credentials for Redis; "" is none.
 type loginFiles struct{ password, ca, cert, key string }
 
-// Table returns the rows about Redis, REDIS_URL first.
+// Table returns the rows, REDIS_URL first.
 func (r *Redis) Table() []cli.Setting {
 	return append([]cli.Setting{
 		{Name: "REDIS_URL", Secret: true, Required: true,
@@ -100,8 +99,7 @@ func (r *Redis) password() string {
 	return ""
 }
 
-// Secrets returns the passwords in the URL and in the password's file, for a writer that must let
-// none through.
+// Secrets returns the passwords, for a writer that must let none through.
 func (r *Redis) Secrets() (all []string) {
 	all = append(all, r.password())
 	if r.Sentinel != nil {
@@ -120,16 +118,15 @@ func (r *Redis) tls() bool {
 		r.Cluster != nil && r.Cluster.TLSConfig != nil
 }
 
-// unverified reports whether the URL asks for TLS without a check of Redis' certificate.
 func (r *Redis) unverified() bool {
 	skips := func(c *tls.Config) bool { return c != nil && c.InsecureSkipVerify }
 	return r.Single != nil && skips(r.Single.TLSConfig) || r.Sentinel != nil && skips(r.Sentinel.TLSConfig) ||
 		r.Cluster != nil && skips(r.Cluster.TLSConfig)
 }
 
-// login is the files' content, as last read. The zero value is none.
+// login is what the files last had.
 type login struct {
-	password func() string // nil: that of the URL
+	password func() string // nil: the URL's
 	tls      func() *material
 }
 
@@ -138,9 +135,8 @@ type material struct {
 	pair  *tls.Certificate
 }
 
-// openLogin reads the files. If the Files are watched, later contents are used once Redis has let
-// a connection in with them; until then the former ones are kept. So it does not matter whether a
-// password is changed in the file or on the server first.
+// openLogin reads the files. Later contents are used once Redis has let a connection in with them,
+// so it does not matter whether a password is changed in the file or on the server first.
 //
 // Open connections keep their credentials, as Redis allows. go-redis could also send AUTH on them
 // (StreamingCredentialsProvider), but a connection that waits for that is useless meanwhile, and
@@ -188,7 +184,7 @@ func openLogin(target *Redis) (l login, watched []reload.Watched, err error) {
 	return l, watched, nil
 }
 
-// try opens a connection, to each master of a Cluster. nil: Redis let it in.
+// try opens a connection, to each master of a Cluster.
 func (r Redis) try(ctx context.Context, l login) error {
 	client := r.client(l, false, tryTimeout, 1)
 	defer client.Close() // nothing is left unsent
@@ -206,7 +202,6 @@ func (r Redis) try(ctx context.Context, l login) error {
 	return ping(ctx, client)
 }
 
-// tryTimeout bounds each step of a try.
 const tryTimeout = 2 * time.Second
 
 func (f loginFiles) pki() (paths []string) {
@@ -238,7 +233,7 @@ func (f loginFiles) material(texts []string) (*material, error) {
 	return m, nil
 }
 
-// credentials are for a client's options; nil without a file. The name is the URL's.
+// credentials returns nil without a file.
 func (l login) credentials(user string) func(context.Context) (string, string, error) {
 	if l.password == nil {
 		return nil
@@ -246,7 +241,7 @@ func (l login) credentials(user string) func(context.Context) (string, string, e
 	return func(context.Context) (string, string, error) { return user, l.password(), nil }
 }
 
-// dialer is for a client's options; nil without files: go-redis' own will do. base is the URL's.
+// dialer returns nil where go-redis' own will do.
 func (l login) dialer(base *tls.Config, timeout time.Duration, mostReply int64) replies.DialFunc {
 	plain := &net.Dialer{KeepAliveConfig: dialKeepAlive}
 	if l.tls == nil || base == nil {
@@ -272,6 +267,6 @@ func (l login) dialer(base *tls.Config, timeout time.Duration, mostReply int64) 
 	}, mostReply)
 }
 
-// dialKeepAlive is go-redis' own setting.
+// dialKeepAlive is go-redis' own.
 var dialKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second,
 	Count: 3}

@@ -1,8 +1,7 @@
 // Package connect makes a program's clients of Redis from its settings, and inspects the server.
 //
-// REDIS_URL has no default: a misspelt variable must not start a replica that is alone with a
-// Redis of its own. That one has to be named, as [EmbeddedRedis]. No error or log line repeats a
-// URL's password.
+// REDIS_URL has no default: a misspelt variable must not start a replica that is alone with a Redis
+// of its own. No error or log line repeats a URL's password.
 package connect
 
 import (
@@ -25,24 +24,23 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// EmbeddedRedis is the REDIS_URL for a server inside the process. It is for trying out: all data
-// is lost when the process ends, no other machine sees it, and it reports neither memory nor
-// evictions nor a run id, so that the checks that need those are off.
+// EmbeddedRedis names a server inside the process, for trying out: its data is lost at the end, no
+// other machine sees it, and the checks that need memory, evictions or a run id are off.
 const EmbeddedRedis = "embedded"
 
-// EmbeddedNotice appears in log and status wherever the embedded server is in use.
+// EmbeddedNotice is logged and shown where that server is in use.
 const EmbeddedNotice = "embedded Redis: for trying out only; nothing survives a restart, " +
 	"and no other machine can join"
 
-// Redis is the Redis to use: one of the three, or the embedded server. The zero value names none.
+// Redis is one of these three, or the embedded server.
 type Redis struct {
-	// Single is a server with one address.
+	// Single has one address.
 	Single *redis.Options
-	// Sentinel is a server that sentinels monitor and fail over.
+	// Sentinel has sentinels that fail over.
 	Sentinel *redis.FailoverOptions
-	// Cluster is a Redis Cluster, named by some of its nodes.
+	// Cluster is named by some of its nodes.
 	Cluster *redis.ClusterOptions
-	// MostReply is how many bytes a reply may have; 0: no bound.
+	// MostReply bounds a reply's bytes; 0: no bound.
 	MostReply int64
 	// Within bounds a call, unless the URL does; 0: ten seconds.
 	Within time.Duration
@@ -53,10 +51,10 @@ type Redis struct {
 	files     loginFiles
 }
 
-// Embedded reports whether the server inside the process was named.
+// Embedded reports whether the embedded server was named.
 func (r Redis) Embedded() bool { return r.embedded }
 
-// String names the server without its credentials, for logs and status.
+// String returns no credentials.
 func (r Redis) String() string {
 	switch {
 	case r.Single != nil:
@@ -72,11 +70,10 @@ func (r Redis) String() string {
 	return "none"
 }
 
-// Parse reads a REDIS_URL: a URL or [EmbeddedRedis]. Its errors state the expected form and
-// repeat nothing of the URL.
+// Parse reads a REDIS_URL. Its errors state the expected form and repeat nothing of it.
 func (r *Redis) Parse(raw string) error {
 	files, within := r.files, r.Within
-	defer func() { r.files, r.Within = files, within }() // they are other settings
+	defer func() { r.files, r.Within = files, within }() // other settings
 	switch raw {
 	case "":
 		return errors.New("the URL of your Redis, such as redis://host:6379/0; for trying out " +
@@ -86,7 +83,7 @@ func (r *Redis) Parse(raw string) error {
 		return nil
 	}
 	u, err := url.Parse(raw)
-	if err != nil || strings.ContainsRune(raw, '#') { // a fragment would be ignored
+	if err != nil || strings.ContainsRune(raw, '#') { // it would be ignored
 		// The parser's own error repeats the URL, password and all.
 		return errors.New("a URL such as redis://user:password@host:6379/0, " +
 			"special characters of the password escaped")
@@ -153,8 +150,8 @@ func (r *Redis) parseSentinel(raw string) error {
 	return nil
 }
 
-// detail adds the library's reason to the expected form, but only if the URL can hold no secret:
-// a password with an unescaped character may be in any part of a URL, and so in any reason.
+// detail adds the library's reason only if the URL can hold no secret: a password with an unescaped
+// character may be in any part of it.
 func detail(raw, expected string, err error) error {
 	if strings.ContainsRune(raw, '@') || strings.Contains(raw, "%40") || strings.Contains(raw, "password") {
 		return errors.New(expected + " (the reason is withheld, as it may repeat the password)")
@@ -162,18 +159,15 @@ func detail(raw, expected string, err error) error {
 	return errors.New(expected + " (" + err.Error() + ")")
 }
 
-// Deadlines of a client, unless the URL sets its own. A read may take as long as an
-// acknowledgement may be delayed. A call that should take less has a context, and the client
-// honours it.
+// A read may take as long as an acknowledgement may be delayed; shorter calls have a context.
 const (
 	dialTimeout = 3 * time.Second
 	ioTimeout   = 10 * time.Second
 )
 
-// client makes a client with the options of the URL, with these exceptions: no retries, since a
-// retried write may run twice; contexts honoured; deadlines everywhere. A control client has the
-// options of package lease, and deadlines of at most within. Any other has a pool of its own size
-// if pool is not 0.
+// client makes a client of the URL's options, but: no retries, since a retried write may run twice;
+// contexts honoured; deadlines everywhere. A control client has the options of package lease, and
+// deadlines of at most within. Any other has a pool of its own size if pool is not 0.
 func (r Redis) client(l login, control bool, within time.Duration, pool int) redis.UniversalClient {
 	io := cmp.Or(r.Within, ioTimeout)
 	deadlines := func(dial *time.Duration, others ...*time.Duration) {
@@ -234,17 +228,17 @@ func (r Redis) client(l login, control bool, within time.Duration, pool int) red
 	return redis.NewClient(&o)
 }
 
-// Clients are a program's clients of Redis. An unused client opens no connection.
+// Clients open no connection while unused.
 type Clients struct {
 	Data     redis.UniversalClient // for the load
 	Control  redis.UniversalClient // for lease, ticks and heartbeats: no load can starve it
 	Blocking redis.UniversalClient // for reads that wait, which hold up only each other
 
-	Server   string // its name, without credentials
-	Embedded string // the embedded server's address; "": not embedded
+	Server   string // without credentials
+	Embedded string // its address, if used
 	// Unverified means that Redis' certificate is not checked.
 	Unverified bool
-	// Files have the clients' credentials. Unless they are watched, the first contents stay in use.
+	// Files have the credentials. Unwatched, their first contents stay in use.
 	Files []reload.Watched
 
 	mini *miniredis.Miniredis
@@ -253,36 +247,32 @@ type Clients struct {
 // EmbeddedAt precedes the embedded server's address in its name.
 const EmbeddedAt = "embedded at "
 
-// blockingPool is enough for one reader, and for a connection that is abandoned.
 const blockingPool = 2
 
 // blockingReply is several times the largest page of a waiting read.
 const blockingReply = 1 << 20
 
 // Open makes the clients, and starts the embedded server if it was named. Calls of the control
-// client have deadlines of at most within. A server with one address is asked once whether it is
-// a node of a Cluster, for two seconds at most. If it is, *named names that Cluster afterwards. A
-// server that does not answer is not an error: [Inspect] finds out later. The error is of a file,
-// or of the embedded server.
+// client have deadlines of at most within. If a server with one address reports within two seconds
+// that it is a node of a Cluster, *named names that Cluster afterwards. A server that does not
+// answer is not an error: [Inspect] finds out later. The error is of a file, or of the embedded
+// server.
 func Open(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
 	clients, _, err := open(ctx, named, within, inspectCall)
 	return clients, err
 }
 
-// Once is [Open] for a program that asks something and ends, so that nothing finds out
-// later what its server is. Therefore it also fails if the server does not answer in time whether
-// it is a node of a Cluster, unless this user may not ask.
+// Once is [Open] for a program that ends before [Inspect] finds out. It fails if the server does
+// not report in time whether it is a node of a Cluster, unless this user may not ask.
 func Once(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
 	clients, unknown, err := open(ctx, named, within, cmp.Or(named.Within, ioTimeout))
 	if err != nil || unknown == nil || redis.IsPermissionError(unknown) {
 		return clients, err
 	}
-	_ = clients.Close() // nothing is left unsent
+	_ = clients.Close()
 	return nil, fmt.Errorf("connect: ask Redis whether it is a node of a Cluster: %w", unknown)
 }
 
-// open is Open with the time to ask. unknown is why the server's membership of a Cluster is
-// not known.
 func open(
 	ctx context.Context, named *Redis, within, asks time.Duration,
 ) (c *Clients, unknown, err error) {
@@ -311,10 +301,10 @@ func open(
 	return c, unknown, nil
 }
 
-// runClock makes TTLs run until the server ends. Without it no heartbeat expires, and nothing
-// dead is swept. Time passes between two commands, as in Redis, and by one clock: the rest of a
-// TTL must not run by the monotonic one. Otherwise PEXPIRETIME of one key changes from call to
-// call, and entries that look changed are not swept either.
+// runClock makes TTLs run: without it no heartbeat expires, and nothing dead is swept. Time passes
+// between two commands, as in Redis, and by one clock: the rest of a TTL must not run by the
+// monotonic one. Otherwise PEXPIRETIME of one key changes from call to call, and entries that look
+// changed are not swept either.
 func runClock(mini *miniredis.Miniredis) {
 	wall := func() time.Time { return time.Now().Round(0) }
 	mini.SetTime(wall())
@@ -333,8 +323,7 @@ func runClock(mini *miniredis.Miniredis) {
 	}()
 }
 
-// recognise makes r name the Cluster that its server belongs to. The error is why the server did
-// not answer that.
+// recognise makes r name its server's Cluster, or returns why the server did not answer.
 func (r *Redis) recognise(ctx context.Context, l login, within time.Duration) error {
 	if r.ifCluster == nil {
 		return nil
@@ -342,7 +331,7 @@ func (r *Redis) recognise(ctx context.Context, l login, within time.Duration) er
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	client := r.client(l, false, within, 1)
-	defer client.Close() // nothing is left unsent
+	defer client.Close()
 	text, err := client.Info(ctx).Result()
 	if err == nil && inCluster(parseInfo(text)) {
 		r.Cluster, r.Single, r.ifCluster = r.ifCluster, nil, nil

@@ -15,19 +15,15 @@ import (
 )
 
 const (
-	// aboutEvery is how often a replica publishes its description in Redis; a leader, whose
-	// description has its passes' outcomes, does so more often.
+	// A leader's description has its passes' outcomes.
 	aboutEvery, aboutLeader = 30 * time.Second, 10 * time.Second
-	// aboutTTL is the description's TTL.
-	aboutTTL = 5 * time.Minute
-	// longPass is the time after which a pass' progress is published. The leader does that at most
-	// once in aboutLook.
+	aboutTTL                = 5 * time.Minute
+	// After a longPass a pass' progress is published, once in aboutLook at most.
 	longPass, aboutLook = time.Second, time.Second
 	aboutCall           = stopTimeout / 2 // it must not hold up a stop
 )
 
-// Each replica's page shows all replicas, so each publishes its description in Redis, repeatedly
-// until ctx ends.
+// tell publishes this replica's description: each replica's page shows all replicas.
 func (s *HTTP) tell(ctx context.Context) {
 	failing := streak.New(s.cfg.Logger, "this replica cannot say in Redis what it is",
 		"this replica says in Redis what it is", "key", s.cfg.Layout.About("ID"), "allow", "SET")
@@ -88,8 +84,7 @@ func (s *HTTP) about(st Status) inspect.About {
 	return a
 }
 
-// reachable returns an address where others may reach a listener at addr. A listener on all
-// interfaces gets the machine's own address, or else its host name.
+// reachable takes the machine's own address, or else its host name, for all interfaces.
 func reachable(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {

@@ -19,8 +19,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// action is the handling of an administrator's request. do gets the given parameters, all of them
-// known, and returns the answer. Each may be given "who" asks, for the log.
+// do gets known parameters only. Each action also takes "who" asks, for the log.
 type action struct {
 	known []string
 	do    func(ctx context.Context, p url.Values) (any, error)
@@ -41,7 +40,6 @@ func (s *HTTP) actions() map[string]action {
 	}
 }
 
-// admin passes a request on to a if it carries the token, and writes the result of a.
 func (s *HTTP) admin(a action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		wanted := s.cfg.Tokens()
@@ -77,7 +75,7 @@ func (s *HTTP) admin(a action) http.Handler {
 	})
 }
 
-// admitted reports whether a request carries the token. If not, it has answered.
+// admitted answers a request without the token itself.
 func (s *HTTP) admitted(w http.ResponseWriter, r *http.Request, wanted []string) bool {
 	given := r.Header.Values("Authorization")
 	looked, right := true, false
@@ -99,8 +97,8 @@ func (s *HTTP) admitted(w http.ResponseWriter, r *http.Request, wanted []string)
 	return right
 }
 
-// isToken reports whether a request has one of the tokens. It compares hashes, and with every
-// token, so that the time depends neither on a token's length nor on which one is right.
+// isToken compares hashes, and with every token, so that the time depends neither on a token's
+// length nor on which one is right.
 func isToken(given, wanted []string) bool {
 	scheme, token, _ := strings.Cut(given[0], " ")
 	got, right := sha256.Sum256([]byte(token)), 0
@@ -136,7 +134,7 @@ func (s *HTTP) sweep(ctx context.Context, p url.Values) (_ any, err error) {
 	return done, err
 }
 
-// swept is the result of a sweep: with the program's own results, as JSON.
+// swept adds the program's own results, in JSON.
 type swept struct {
 	reports []janitor.Report
 	more    map[string]any
@@ -167,12 +165,10 @@ func (s *HTTP) pause(ctx context.Context, p url.Values) (_ any, err error) {
 	return map[string]any{"paused": pause}, s.cfg.Janitor.Pause(ctx, pause)
 }
 
-// mostParams is how many bytes of parameters a request's body may have.
 const mostParams = 64 << 10
 
-// params returns a request's parameters, from the query and a form or JSON object in the body. It
-// refuses a parameter that is unknown or given twice, and any other kind of body: an ignored
-// dry_run would be a real sweep.
+// params takes the query and a form or JSON object in the body. It refuses a parameter that is
+// unknown or given twice, and any other kind of body: an ignored dry_run would be a real sweep.
 func params(w http.ResponseWriter, r *http.Request, known []string) (url.Values, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, mostParams)
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -206,7 +202,7 @@ func params(w http.ResponseWriter, r *http.Request, known []string) (url.Values,
 	return r.Form, nil
 }
 
-// addJSON adds the members of one JSON object. A member that occurs twice is added twice.
+// addJSON adds repeated members as often as they occur.
 func addJSON(to url.Values, body io.Reader) error {
 	var tokens []json.Token
 	d := json.NewDecoder(body)

@@ -17,14 +17,12 @@ import (
 )
 
 const (
-	// mostFinds is how many devices are looked up at once; others wait.
 	mostFinds = 8
-	// findCall and whyCall bound an answer, including the wait for its turn: why reads the whole
-	// eviction log.
+	// findCall and whyCall include the wait for a turn: why reads the whole eviction log.
 	findCall, whyCall = 5 * time.Second, 15 * time.Second
-	// mostWhys is how many keys why may be asked about at once, including those waiting.
+	// mostWhys includes the keys that wait.
 	mostWhys = 32
-	// longestKey is the longest key that can be asked about: an id in the registry has as many bytes.
+	// longestKey is that of an id in the registry.
 	longestKey = 1024
 )
 
@@ -32,10 +30,10 @@ type questions struct {
 	reader  *inspect.Reader
 	ctx     context.Context // ends when the server stops; set before the first request
 	finds   *semaphore.Weighted
-	asked   *semaphore.Weighted // keys asked about, read or waiting: their clients may have left
+	asked   *semaphore.Weighted // keys read or waiting: their clients may have left
 	whys    *semaphore.Weighted // one log is read at a time
 	doctors *semaphore.Weighted
-	same    singleflight.Group // concurrent questions about the same key share an answer
+	same    singleflight.Group // for the same key
 }
 
 func newQuestions(r *inspect.Reader) *questions {
@@ -54,7 +52,6 @@ func (q *questions) end() {
 	_ = q.doctors.Acquire(ctx, 1)
 }
 
-// find is GET /api/v1/devices/{imei}.
 func (q *questions) find(w http.ResponseWriter, req *http.Request) {
 	imei := req.PathValue("imei")
 	if !askable(imei) {
@@ -79,7 +76,6 @@ func (q *questions) find(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// doctor is GET /api/v1/doctor. Concurrent requests share an answer.
 func (q *questions) doctor(w http.ResponseWriter, req *http.Request) {
 	p, err := params(w, req, []string{"expect"})
 	if err != nil {
@@ -109,11 +105,10 @@ func (q *questions) doctor(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 		answer(w, http.StatusOK, a.Val)
-	case <-req.Context().Done(): // nobody reads an answer
+	case <-req.Context().Done():
 	}
 }
 
-// why is GET /api/v1/why?key=.
 func (q *questions) why(w http.ResponseWriter, req *http.Request) {
 	p, err := params(w, req, []string{"key"})
 	if err != nil {
@@ -128,12 +123,11 @@ func (q *questions) why(w http.ResponseWriter, req *http.Request) {
 	answer(w, http.StatusOK, found)
 }
 
-// tellWhy answers why, for HTTP and for the page.
 func (q *questions) tellWhy(ctx context.Context, key string) (inspect.Why, error) {
 	if !askable(key) {
 		return inspect.Why{}, badRequest("key: expected an IMEI, or the name of a key that a rule sweeps")
 	}
-	// It continues for the others who wait, even if the first to ask leaves.
+	// It continues for the others who wait.
 	answers := q.same.DoChan("why "+key, func() (any, error) {
 		if !q.asked.TryAcquire(1) {
 			return nil, errBusy
@@ -151,15 +145,13 @@ func (q *questions) tellWhy(ctx context.Context, key string) (inspect.Why, error
 	case a := <-answers:
 		found, _ := a.Val.(inspect.Why)
 		return found, a.Err
-	case <-ctx.Done(): // nobody reads an answer
+	case <-ctx.Done():
 		return inspect.Why{}, context.Cause(ctx)
 	}
 }
 
-// errBusy: too many others are asking.
 var errBusy = errors.New("console: the eviction log is being read for others; ask again later")
 
-// askable reports whether a key of that name can be asked about.
 func askable(key string) bool {
 	return key != "" && len(key) <= longestKey && utf8.ValidString(key) &&
 		!strings.ContainsFunc(key, unicode.IsControl)

@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// connections bounds the open connections of an HTTP server. At the bound a new one replaces the
-// one that has waited longest for a request, or else the one that has been answered longest. So
-// idle and slow clients can neither keep a probe out nor use up the descriptors that the rest of
-// the program needs.
+// connections bounds an HTTP server's open connections. At the bound a new one replaces the one
+// that has waited longest for a request, or else been answered longest. So idle and slow clients
+// can neither keep a probe out nor use up the descriptors that the rest of the program needs.
 type connections struct {
 	most int
 
@@ -41,7 +40,6 @@ func bound(server *http.Server, most int) {
 	})
 }
 
-// changed is http.Server.ConnState.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	var surplus net.Conn
 	c.mu.Lock()
@@ -69,7 +67,7 @@ func (c *connections) answers(conn net.Conn, is bool) {
 	}
 }
 
-// least returns the connection to close to make room. The caller holds mu.
+// The caller holds mu.
 func (c *connections) least() (conn net.Conn) {
 	var least *connection
 	for at, o := range c.open {

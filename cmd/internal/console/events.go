@@ -15,18 +15,15 @@ import (
 )
 
 const (
-	// mostViewers is how many may watch one replica at once.
 	mostViewers = 100
 	// slowViewer is how long a viewer may take to read a message.
 	slowViewer = 5 * time.Second
-	// aliveEvery is the longest silence towards a viewer.
 	aliveEvery = 15 * time.Second
 	// viewerRetry is how soon a viewer returns after its stream has ended.
 	viewerRetry = 2 * time.Second
 )
 
-// teller makes a viewer's messages. It gets the viewer's last reading, or nil, and the present one,
-// and returns nothing if there is nothing new.
+// teller makes a message from the viewer's last reading, or nil, and the present one; nil: no news.
 type teller func(last, now *reading) []byte
 
 // viewers serves server-sent events. Those of GET /api/v1/events, by [tellFleet]:
@@ -48,9 +45,9 @@ type viewer struct {
 	end  context.CancelFunc
 }
 
-// enter makes room for one more viewer by ending the oldest of the network with most viewers, so
-// that nobody can take all places and keep others out. The page of an ended viewer reconnects by
-// itself. enter returns nil if too many are still on their way out.
+// enter makes room by ending the oldest viewer of the network with most, so that nobody can take
+// all places and keep others out. Its page reconnects by itself. enter returns nil if too many are
+// still on their way out.
 func (v *viewers) enter(remote string, end context.CancelFunc) *viewer {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -85,7 +82,7 @@ func (v *viewers) leave(one *viewer) {
 	}
 }
 
-// serve streams to each request the messages of a teller of its own.
+// serve makes a teller for each request.
 func (v *viewers) serve(tells func(*http.Request) teller) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) { v.stream(w, req, tells(req)) }
 }
@@ -152,7 +149,6 @@ func (v *viewers) next(ctx context.Context, last *reading) (*reading, error) {
 	return v.fleet.after(ctx, last.n)
 }
 
-// tellFleet is the teller of GET /api/v1/events.
 func tellFleet(last, r *reading) []byte {
 	switch {
 	case r.err != nil && last != nil && last.err != nil:
@@ -165,7 +161,7 @@ func tellFleet(last, r *reading) []byte {
 	return r.first()
 }
 
-// event formats one event of the stream; it returns nothing without data.
+// event is nil without data.
 func event(name string, data []byte) []byte {
 	if data == nil {
 		return nil

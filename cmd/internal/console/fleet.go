@@ -18,23 +18,22 @@ import (
 )
 
 const (
-	// fleetEvery is the shortest time between two readings of the fleet, however many clients ask.
+	// fleetEvery is the time between two readings, however many clients ask.
 	fleetEvery = time.Second
-	// fleetCall bounds one such reading.
-	fleetCall = 5 * time.Second
-	// minutesEvery is how many readings share one of the minutes.
+	fleetCall  = 5 * time.Second
+	// minutesEvery readings share one of the minutes.
 	minutesEvery = 5
 )
 
-// fleetStatus is the answer of GET /api/v1/fleet, and a viewer's first message.
+// fleetStatus is GET /api/v1/fleet, and a viewer's first message.
 type fleetStatus struct {
 	inspect.Status
-	Replica self `json:"replica"` // the replica that answers
-	// Whole means that Instances is complete. Otherwise it has the changed ones, and Gone the ids of
-	// vanished ones.
+	Replica self `json:"replica"` // the one that answers
+	// Whole means that Instances is complete. Otherwise it has the changed ones, and Gone the
+	// vanished.
 	Whole bool     `json:"whole"`
 	Gone  []string `json:"gone,omitempty"`
-	// Problems are those of the fleet, the worst first, and then those of the answering replica.
+	// Problems has the fleet's, the worst first, and then the answering replica's.
 	Problems []inspect.Problem `json:"problems"`
 }
 
@@ -43,42 +42,42 @@ type self struct {
 	Program  string `json:"program"`
 	Version  string `json:"version"`
 	Address  string `json:"address"`
-	Admin    bool   `json:"admin"` // requests that change something are possible, with the token
+	Admin    bool   `json:"admin"` // changes are possible, with the token
 
 	problems []inspect.Problem // of this replica alone
 }
 
-// timelineStatus is the answer of GET /api/v1/timeline.
+// timelineStatus is GET /api/v1/timeline.
 type timelineStatus struct {
 	Now    time.Time        `json:"now"`
 	Events []timeline.Event `json:"events"` // the newest first
 }
 
-// reading is one look at the fleet, shared by all clients. It is immutable.
+// reading is shared by all clients, and immutable.
 type reading struct {
-	n      int // its number, from 1
+	n      int // from 1
 	at     time.Time
-	err    error // Redis could not be asked; the rest is then void
+	err    error // Redis could not be asked; the rest is void
 	status inspect.Status
 	events []timeline.Event
-	// minutes are what the leaders counted in the last hour, the oldest first.
+	// The last hour as leaders counted it, oldest first.
 	minutes []timeline.Minute
-	// The messages for a viewer who has seen the reading before: nil if nothing changed.
+	// For a viewer who has seen the reading before; nil: no changes.
 	changes, news []byte
 
-	// The texts, each made once, so that an answer to a slow reader costs no memory of its own.
+	// Each made once, so that a slow reader costs no memory of its own.
 	first, next, fleetText, timelineText func() []byte
-	parts                                *sync.Map // of the page: see part
+	parts                                *sync.Map // see part
 }
 
-// fleet reads the fleet for all clients. Nothing is read while nobody asks.
+// fleet is read for all clients, and only while somebody asks.
 type fleet struct {
 	watch  *inspect.Watch
 	client redis.UniversalClient
 	key    string // of the minutes
 	self   func() self
-	ctx    context.Context // ends when the server stops; set before the first request
-	turn   chan struct{}   // holds one token: its holder may read
+	ctx    context.Context // ends with the server; set before the first request
+	turn   chan struct{}   // holds a token: its holder may read
 	last   atomic.Pointer[reading]
 }
 
@@ -102,8 +101,7 @@ func (f *fleet) now(ctx context.Context) (*reading, error) {
 	return f.after(ctx, n)
 }
 
-// after returns a reading with a number above n as soon as there is one. One of the waiting
-// callers reads for all of them. The error is ctx'.
+// after waits for a reading above n. One of the waiting callers reads for all. The error is ctx'.
 func (f *fleet) after(ctx context.Context, n int) (*reading, error) {
 	select {
 	case <-f.turn:
@@ -125,8 +123,7 @@ func (f *fleet) after(ctx context.Context, n int) (*reading, error) {
 	return r, nil
 }
 
-// read reads the fleet. It ends with the server, not with the request that wanted it, because
-// others wait for it too.
+// read ends with the server, not with the request that wanted it: others wait for it too.
 func (f *fleet) read(last *reading) *reading {
 	ctx, cancel := context.WithTimeout(f.ctx, fleetCall)
 	defer cancel()
@@ -154,8 +151,8 @@ func (f *fleet) read(last *reading) *reading {
 	return r
 }
 
-// counted returns the minutes of the last hour. They are read again once a few seconds; a user who
-// may not read them, or a key of another type, leaves the chart without them.
+// counted reads the minutes once a few seconds; without the right, or with a key of another type,
+// the chart lacks them.
 func (f *fleet) counted(ctx context.Context, last *reading, now time.Time) ([]timeline.Minute, error) {
 	if last != nil && last.err == nil && last.n%minutesEvery != 0 {
 		return last.minutes, nil
@@ -188,8 +185,7 @@ func (f *fleet) told(s inspect.Status) fleetStatus {
 	return fleetStatus{Status: s, Replica: who, Problems: append(s.Problems(), who.problems...)}
 }
 
-// difference returns the changes from a status to the next, and whether there are any. The
-// passing of time is not a change.
+// difference returns the changes, and whether there are any. The passing of time is none.
 func (f *fleet) difference(before, now inspect.Status) (fleetStatus, bool) {
 	d := f.told(now)
 	d.Instances = []inspect.Instance{}
@@ -210,7 +206,7 @@ func (f *fleet) difference(before, now inspect.Status) (fleetStatus, bool) {
 	return d, changed
 }
 
-// head is the part of a status beside instances, without values that change as time passes.
+// head has neither instances nor values that change as time passes.
 func head(s inspect.Status) []byte {
 	s.Now, s.Instances, s.Witness.LastTick = time.Time{}, nil, time.Time{}
 	if s.Leader != nil {
@@ -243,7 +239,6 @@ func (f *fleet) serve(says func(r *reading) []byte) http.HandlerFunc {
 	}
 }
 
-// away returns why Redis could not be asked; nil: it could.
 func (r *reading) away() error {
 	if r.err == nil {
 		return nil

@@ -11,30 +11,29 @@ import (
 )
 
 const (
-	// guessPause is how long an address waits after a wrong token until its next one is checked.
+	// guessPause passes between two checks of an address' wrong tokens.
 	guessPause = time.Second
-	// guessesInAll is how many wrong ones are checked in a guessPause, over all addresses that have
-	// not shown the right one lately. It is more than one, so that one address keeps no other out.
+	// guessesInAll is how many wrong tokens are checked in a guessPause, over all addresses that
+	// have not shown the right one lately. One address alone must not keep the others out.
 	guessesInAll = 10
-	// guessQuiet is the pause after which a wrong token is logged again.
+	// After guessQuiet a wrong token is logged again.
 	guessQuiet = time.Minute
-	// trustedFor is how long an address is trusted after showing the right one.
-	trustedFor = time.Hour
-	// mostTrusted is how many such addresses are remembered.
+	// trustedFor is how long the right token is remembered.
+	trustedFor  = time.Hour
 	mostTrusted = 100
 )
 
-// guesses bounds how often a wrong administrator's token is checked. The zero value is ready.
+// guesses bounds how often a wrong administrator's token is checked.
 type guesses struct {
 	mu      sync.Mutex
-	refused map[netip.Prefix]time.Time // in the last guessPause
-	trusted map[netip.Prefix]time.Time // since when, mostTrusted at most
+	refused map[netip.Prefix]time.Time // lately
+	trusted map[netip.Prefix]time.Time // since when
 	last    time.Time                  // of a refusal
 }
 
-// look checks a peer's token, unless too many were wrong: then looked is false.
+// look refuses to check a peer's token after too many wrong ones.
 func (g *guesses) look(remote string, now time.Time, isRight func() bool) (looked, right bool) {
-	g.mu.Lock() // also during the comparison: concurrent tokens are checked one by one
+	g.mu.Lock() // also during the comparison: one by one
 	defer g.mu.Unlock()
 	for at, when := range g.refused {
 		if age := now.Sub(when); age >= guessPause || age < 0 {
@@ -58,13 +57,13 @@ func (g *guesses) look(remote string, now time.Time, isRight func() bool) (looke
 	return true, true
 }
 
-// trust remembers an address that has the token. The caller holds mu.
+// The caller holds mu.
 func (g *guesses) trust(at netip.Prefix, now time.Time) {
 	if g.trusted == nil {
 		g.trusted = map[netip.Prefix]time.Time{}
 	}
 	if _, known := g.trusted[at]; !known && len(g.trusted) >= mostTrusted {
-		for other := range g.trusted { // any one
+		for other := range g.trusted {
 			delete(g.trusted, other)
 			break
 		}
@@ -72,7 +71,7 @@ func (g *guesses) trust(at netip.Prefix, now time.Time) {
 	g.trusted[at] = now
 }
 
-// log logs a refusal, if it is the first in a while.
+// log logs the first refusal in a while.
 func (g *guesses) log(r *http.Request, now time.Time, log *slog.Logger) {
 	g.mu.Lock()
 	quiet := g.last.IsZero() || now.Sub(g.last) >= guessQuiet

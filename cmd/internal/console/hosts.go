@@ -19,7 +19,7 @@ func (s *HTTP) asked(mux *http.ServeMux) http.Handler {
 	for pattern := range s.cfg.Routes {
 		open = append(open, pattern)
 	}
-	own, _ := os.Hostname() // "": it has none
+	own, _ := os.Hostname()
 	names := append([]string{own}, s.cfg.Hosts...)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOwn(r.Host, names) {
@@ -36,8 +36,7 @@ func (s *HTTP) asked(mux *http.ServeMux) http.Handler {
 // private are the ends of names that nobody can register.
 var private = []string{".localhost", ".local", ".internal", ".lan", ".home.arpa", ".svc", ".test", ".invalid"}
 
-// isOwn reports whether a request with this Host may be answered: an address, a name that nobody
-// can register in the DNS, or one of names.
+// isOwn allows an address, a name that nobody can register in the DNS, or one of names.
 func isOwn(host string, names []string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

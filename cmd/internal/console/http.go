@@ -1,5 +1,4 @@
-// Package console is a program's HTTP side: the page, status, health, metrics, and the requests
-// that change something.
+// Package console is a program's HTTP side.
 package console
 
 import (
@@ -24,7 +23,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// administered is the part of a [janitor.Janitor] that the administrator's requests need.
+// administered is a [janitor.Janitor].
 type administered interface {
 	Sweep(ctx context.Context, req janitor.Request) ([]janitor.Report, error)
 	Pause(ctx context.Context, p janitor.Pause) error
@@ -32,47 +31,41 @@ type administered interface {
 	Resign(ctx context.Context) error
 }
 
-// HTTPConfig configures an HTTP. All fields are required unless noted otherwise.
+// HTTPConfig requires all fields unless noted otherwise.
 type HTTPConfig struct {
-	// Addr is where to listen.
 	Addr string
 	// OperatorAddr serves everything except Routes, which then are at Addr alone. Empty: at Addr.
 	OperatorAddr string
-	// Program is its name, for people.
-	Program string
-	// Client reads the fleet whose keys Layout names, and publishes this replica's description
-	// there. It is nil without a fleet.
+	Program      string
+	// Client reads the fleet that Layout names, and publishes this replica's description there;
+	// nil: there is no fleet.
 	Client redis.UniversalClient
 	Layout guard.Layout
-	// Status is called at each request.
 	Status func() Stated
 	// Page is the program's part of the status page, as templates of its status: "program" is its
 	// name, "facts" are further lines at the top (dt and dd), "details" precede the janitor's.
 	// Empty: none.
 	Page string
-	// Answers are further GET requests, by path; their results are written as JSON. May be nil.
+	// Answers are further GET requests, by path, answered in JSON. May be nil.
 	Answers map[string]func() any
 	// Routes are the program's own requests, by pattern of [http.ServeMux]. May be nil.
-	Routes map[string]http.Handler
-	// Janitor carries out the requests that change something.
+	Routes  map[string]http.Handler
 	Janitor administered
-	// Swept adds the program's own results to the answer of a sweep. It is called before the sweep,
-	// and the function it returns afterwards. nil: nothing is added.
+	// Swept adds the program's results to a sweep's: it is called before, and the function that it
+	// returns after. nil: nothing is added.
 	Swept func() func() map[string]any
-	// Tokens returns the administrator's current bearer tokens; nil or none: those requests are off.
+	// Tokens returns the administrator's current tokens; none: those requests are off.
 	Tokens func() []string
-	// Hosts are further host names that this server answers; "*" means any.
+	// Hosts are further names of this server; "*": any.
 	Hosts []string
 	// MaxConns bounds the open connections of each address; default 128. It is lowered to a quarter
 	// of the limit of open files.
 	MaxConns int
-	// Metrics is the source of /metrics.
-	Metrics prometheus.Gatherer
-	Logger  *slog.Logger
+	Metrics  prometheus.Gatherer
+	Logger   *slog.Logger
 }
 
-// HTTP is a program's HTTP side: metrics, health, status and the few requests that change
-// something.
+// HTTP answers these requests:
 //
 //	GET  /                 status page
 //	GET  /api/v1/status    the same as JSON: a [Status], and the program's additions
@@ -91,13 +84,12 @@ type HTTPConfig struct {
 //	POST /api/v1/resume    ends the pause
 //	POST /api/v1/resign    gives up the lease, on the leader
 //
-// The POSTs need the administrator's bearer token. Their parameters come in the query, as a form,
-// or as a JSON object. Unknown ones are refused, since a mistyped dry_run would be a real sweep.
-// Errors are JSON: {"error": "..."}; a replica that does not lead answers 409 and adds {"leader":
-// "..."}.
+// The POSTs need the administrator's bearer token. Parameters come in the query, as a form, or as a
+// JSON object. Unknown ones are refused, since a mistyped dry_run would be a real sweep. Errors are
+// JSON: {"error": "..."}; a replica that does not lead answers 409 and adds {"leader": "..."}.
 type HTTP struct {
 	cfg      HTTPConfig
-	fronts   []front // of HTTP_ADDR, and of OPERATOR_ADDR if that differs
+	fronts   []front // a second one for OPERATOR_ADDR, if it differs
 	operator http.Handler
 	template *template.Template
 	address  string // for others
@@ -113,14 +105,13 @@ const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = 30 * time.Second
 	sweepTimeout = 15 * time.Minute // a pass over a large registry
-	stopTimeout  = time.Second      // for answers under way when the server stops
+	stopTimeout  = time.Second      // answers under way
 	idleTimeout  = 2 * time.Minute
 	mostHeader   = 16 << 10 // bytes
-	mostConns    = 128      // default of HTTPConfig.MaxConns
+	mostConns    = 128
 )
 
-// ListenHTTP opens the listeners, so that an address in use is known at once. Nothing is answered
-// before Run.
+// ListenHTTP opens the listeners, so that an address in use is known at once. Run answers requests.
 func ListenHTTP(ctx context.Context, cfg HTTPConfig) (*HTTP, error) {
 	s := newHTTP(cfg)
 	if err := s.listen(ctx); err != nil {
@@ -185,7 +176,7 @@ func newHTTP(cfg HTTPConfig) *HTTP {
 
 func (*HTTP) healthz(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") }
 
-// readyz answers whether the replica is ready. The reason why it is not may name servers.
+// The reason of readyz may name servers.
 func (s *HTTP) readyz(withReason bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		switch st := s.cfg.Status().common(); {
@@ -203,8 +194,8 @@ func noSuchPage(w http.ResponseWriter, r *http.Request) {
 	fail(w, http.StatusNotFound, "no such page: "+r.URL.Path)
 }
 
-// Run answers requests until ctx ends, then gives those under way a second. No goroutine of its
-// own outlives it. The error is nil after ctx ended; otherwise it is why the listener failed.
+// Run answers requests until ctx ends, then gives those under way a second. No goroutine of its own
+// outlives it. It returns nil after ctx ended, or why the listener failed.
 func (s *HTTP) Run(ctx context.Context) error {
 	s.cfg.Logger.Info("serving HTTP", "addr", s.Addr())
 	if len(s.fronts) > 1 {
@@ -245,8 +236,7 @@ func answer(w http.ResponseWriter, code int, v any) {
 	write(w, code, "application/json", body)
 }
 
-// indented is v as readable JSON; nil if v has a NaN or a type unknown to JSON, which is a fault
-// of the program.
+// indented is nil if v has a NaN or a type unknown to JSON, which is a fault of the program.
 func indented(v any) []byte {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -255,25 +245,24 @@ func indented(v any) []byte {
 	return printable.JSON(text)
 }
 
-// write writes an answer that must not be cached.
 func write(w http.ResponseWriter, code int, kind string, body []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // a client that has gone needs no answer
+	_, _ = w.Write(body) // a client may have gone
 	_, _ = w.Write([]byte{'\n'})
 }
 
 type problem struct {
 	Error string `json:"error"`
-	// Leader is set on a replica that does not lead: the leader, "" if there is none.
+	// Leader is set on a replica that does not lead; "": nobody leads.
 	Leader *string `json:"leader,omitempty"`
 }
 
 func fail(w http.ResponseWriter, code int, text string) { answer(w, code, problem{Error: text}) }
 
-// badRequest is a client's error, in words for the client.
+// badRequest is for the client.
 type badRequest string
 
 func (e badRequest) Error() string { return string(e) }

@@ -14,16 +14,14 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// aMinute is how often a leader counts, for the chart of the page.
 const aMinute = time.Minute
 
-// counter counts what a fleet registers.
 type counter struct {
 	at   time.Time         // of the last count; zero: none in this term
-	seen map[string]uint64 // registrations of each life, as last reported
+	seen map[string]uint64 // registrations of each life
 }
 
-// count records every minute what the fleet has and did, while this replica leads, until ctx ends.
+// count writes what the fleet has and did while this replica leads.
 func (s *HTTP) count(ctx context.Context) {
 	key := s.cfg.Layout.Minutes()
 	failing := streak.New(s.cfg.Logger, "cannot write the minutes; the page's chart will lack them",
@@ -45,7 +43,7 @@ func (s *HTTP) count(ctx context.Context) {
 		if err == nil || inspect.Refused(err) || redis.HasErrorPrefix(err, "WRONGTYPE ") {
 			failing.Note(err)
 		}
-		c.at = time.Now() // also after a failure: once a minute is enough
+		c.at = time.Now() // also after a failure
 	}
 }
 
@@ -73,8 +71,7 @@ func (s *HTTP) countOnce(ctx context.Context, c *counter) error {
 	return timeline.AddMinute(ctx, s.cfg.Client, s.cfg.Layout.Minutes(), m)
 }
 
-// described returns the description that each instance last published. Instances without one are
-// left out.
+// described leaves out instances without a description.
 func (s *HTTP) described(ctx context.Context, all []inspect.Instance) (map[string]inspect.About, error) {
 	told := make(map[string]inspect.About, len(all))
 	for page := range slices.Chunk(all, 100) {
@@ -91,8 +88,8 @@ func (s *HTTP) described(ctx context.Context, all []inspect.Instance) (map[strin
 	return told, nil
 }
 
-// registered returns the registrations since the last count, or -1 at the first. An instance is
-// counted from its start, or from when it was first seen.
+// registered is since the last count, or -1 at the first. An instance is counted from its start, or
+// from when it was first seen.
 func (c *counter) registered(all []inspect.Instance, told map[string]inspect.About) int64 {
 	sum, seen := int64(0), make(map[string]uint64, len(told))
 	for _, in := range all {

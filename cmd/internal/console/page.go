@@ -18,18 +18,15 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// pageFiles are the page: templates, and what a browser asks for beside it.
-//
 //go:embed page
 var pageFiles embed.FS
 
-// pagePolicy lets a browser run and show only this replica's own files: no script or style inside
-// the page, whatever somebody wrote into Redis.
+// pagePolicy allows a browser only this replica's own files: no script or style inside the page,
+// whatever somebody wrote into Redis.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// pageTemplate renders a pageView, including the program's own part of a [Status]. It needs
-// nothing from elsewhere.
+// pageTemplate renders a pageView, and needs nothing from elsewhere.
 var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"ago": ago, "span": span, "seconds": seconds, "count": count, "sweeping": sweeping, "leader": leader,
 	"percent": func(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }, "slowed": slowed,
@@ -44,11 +41,11 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	},
 }).ParseFS(pageFiles, "page/*.html"))
 
-// look is what a viewer wants to see of the instances.
+// look is a viewer's choice of instances.
 type look struct {
-	Match string // only those with this in their id or version
-	Odd   bool   // only those that need a look
-	All   bool   // however many there are
+	Match string // in their id or version
+	Odd   bool   // only those to look at
+	All   bool   // however many
 }
 
 func lookOf(r *http.Request) look {
@@ -65,10 +62,9 @@ type pageView struct {
 	Look     look
 	Fleet    *inspect.Status // nil: unknown
 	Problems []inspect.Problem
-	Timeline []timeline.Event // the newest first
+	Timeline []timeline.Event // newest first
 	minutes  []timeline.Minute
 
-	// Asked is the key searched for.
 	Asked    string
 	Why      inspect.Why
 	AskError string
@@ -85,14 +81,13 @@ func (s *HTTP) page(w http.ResponseWriter, r *http.Request) {
 	s.show(w, "page.html", v)
 }
 
-// why answers a search of the page.
 func (s *HTTP) why(w http.ResponseWriter, r *http.Request) {
 	var v pageView
 	s.ask(r, &v)
 	s.show(w, "why", v)
 }
 
-// ask looks up the key that a request asks about, if any.
+// ask looks up the key that a request has, if any.
 func (s *HTTP) ask(r *http.Request, v *pageView) {
 	var err error
 	if v.Asked = r.URL.Query().Get("key"); v.Asked != "" && s.questions != nil {
@@ -102,8 +97,7 @@ func (s *HTTP) ask(r *http.Request, v *pageView) {
 	}
 }
 
-// view returns the page's content as of a reading of the fleet; nil: there is none, for this
-// reason.
+// view shows a reading of the fleet; nil: there is none, for this reason.
 func (s *HTTP) view(r *reading, err error, wanted look) pageView {
 	own := s.cfg.Status()
 	v := pageView{Own: own, Base: own.common(), Look: wanted}
@@ -144,7 +138,7 @@ func (s *HTTP) show(w http.ResponseWriter, name string, v any) {
 	write(w, http.StatusOK, "text/html; charset=utf-8", body)
 }
 
-// rendered executes a template. It logs an error, which is a fault of the program.
+// rendered logs an error, which is a fault of the program.
 func (s *HTTP) rendered(name string, v any) ([]byte, error) {
 	var body bytes.Buffer
 	if err := s.template.ExecuteTemplate(&body, name, v); err != nil {
@@ -154,10 +148,9 @@ func (s *HTTP) rendered(name string, v any) ([]byte, error) {
 	return printable.HTML(body.Bytes()), nil
 }
 
-// verdict is a state in words, and its class on the page: good, warn or bad.
+// Class is good, warn or bad.
 type verdict struct{ Class, Text string }
 
-// outcome describes how a pass ended, and why it was held.
 func outcome(o janitor.Outcome, reason string) verdict {
 	switch o {
 	case janitor.Done:
@@ -184,11 +177,9 @@ func leader(s Stated) verdict {
 	return verdict{"good", j.Leader + " leads"}
 }
 
-// unheard reports whether this replica has not listened to Redis at all: in a large fleet, three
-// do.
+// In a large fleet, only three replicas listen.
 func unheard(w janitor.WitnessStatus) bool { return w.LastTick.IsZero() && w.Error == "" }
 
-// sweeping describes whether anything may be swept now, and if not, why.
 func sweeping(j janitor.Status) verdict {
 	w := j.Witness
 	switch {
@@ -210,8 +201,7 @@ func sweeping(j janitor.Status) verdict {
 	return verdict{"good", "allowed: Redis has been listened to without a hold"}
 }
 
-// pause describes the author, reason and end of a pause. A key written by hand offers only its
-// text, and may have an expiry.
+// A key written by hand has only its text, and perhaps an expiry.
 func pause(p *janitor.Pause) string {
 	if p.Who == "" {
 		return "paused: " + p.Why
@@ -247,7 +237,7 @@ func ago(now, t time.Time) string {
 
 func seconds(s float64) string { return span(time.Duration(s * float64(time.Second))) }
 
-// span formats a duration with two units at most.
+// span uses two units at most.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Second:

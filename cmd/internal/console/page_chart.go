@@ -11,8 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
-// The chart's measures. Entries are above, then registrations, which grow up from the axis, and
-// evictions, which hang down from it.
+// From above: entries, registrations, which grow up from the axis, and evictions, which hang down.
 const (
 	chartWidth  = 600.0
 	entriesTop  = 6.0
@@ -22,13 +21,12 @@ const (
 	barsDown    = 34.0
 	barWidth    = 8.0
 	minuteWide  = chartWidth / 60
-	leastBar    = 2.5 // of what happened at all
+	leastBar    = 2.5 // of anything at all
 )
 
-// chart is the last hour, minute by minute.
 type chart struct {
 	Entries    int64
-	Counted    bool // somebody counts registrations
+	Counted    bool // registrations
 	Registered int64
 	Evicted    int
 	Deaths     int
@@ -38,7 +36,7 @@ type chart struct {
 
 	Holds      []box
 	Grid       []float64
-	Area, Line string // the entries, as paths
+	Area, Line string // entries
 	Bars       []box
 	Marks      []mark
 	Times      []string
@@ -54,7 +52,6 @@ type mark struct {
 	X            float64
 }
 
-// Chart draws the last hour.
 func (v pageView) Chart() chart {
 	now := v.Fleet.Now
 	c := chart{Entries: v.Fleet.Entries}
@@ -66,7 +63,7 @@ func (v pageView) Chart() chart {
 		}
 	}
 	events := slices.Clone(v.Timeline)
-	slices.Reverse(events) // the oldest first
+	slices.Reverse(events) // oldest first
 	c.holds(events, now, v.Fleet.Hold)
 	c.entries(v.minutes, now)
 	c.registrations(v.minutes, now)
@@ -77,14 +74,12 @@ func (v pageView) Chart() chart {
 	return c
 }
 
-// x is where a time lies.
 func x(now, at time.Time) float64 {
 	return tenth(chartWidth * (1 - min(1, max(0, now.Sub(at).Hours()))))
 }
 
 func tenth(f float64) float64 { return math.Round(10*f) / 10 }
 
-// holds shades when nothing was deleted.
 func (c *chart) holds(events []timeline.Event, now time.Time, present *inspect.Hold) {
 	open := map[string]timeline.Event{}
 	shade := func(e timeline.Event, from, to time.Time) {
@@ -123,7 +118,7 @@ func (c *chart) holds(events []timeline.Event, now time.Time, present *inspect.H
 	}
 }
 
-// entries draws the registry's size. Where nobody counted, the line is interrupted.
+// entries interrupts the line where nobody counted.
 func (c *chart) entries(minutes []timeline.Minute, now time.Time) {
 	minutes = append(slices.Clone(minutes), timeline.Minute{At: now, Entries: c.Entries, Registered: -1})
 	most := int64(1)
@@ -154,7 +149,7 @@ func (c *chart) entries(minutes []timeline.Minute, now time.Time) {
 	}
 }
 
-// registrations draws bars by their square root: an ordinary minute shows beside a storm.
+// registrations draws square roots: an ordinary minute shows beside a storm.
 func (c *chart) registrations(minutes []timeline.Minute, now time.Time) {
 	most := int64(1)
 	for _, m := range minutes {
@@ -176,7 +171,7 @@ func (c *chart) registrations(minutes []timeline.Minute, now time.Time) {
 	}
 }
 
-// evictions stacks the owners that lost entries in a minute.
+// evictions stacks the owners of a minute.
 func (c *chart) evictions(events []timeline.Event, now time.Time) {
 	type minute struct {
 		sum int
@@ -209,7 +204,6 @@ func (c *chart) evictions(events []timeline.Event, now time.Time) {
 	}
 }
 
-// marks draws deaths and terms.
 func (c *chart) marks(events []timeline.Event, now time.Time) {
 	for _, e := range events {
 		at := x(now, e.At)

@@ -20,17 +20,17 @@ import (
 	"github.com/rollcall-redis/rollcall/docs"
 )
 
-// markdown renders the documentation as HTML, and omits HTML in it.
+// markdown omits HTML in a page.
 var markdown = goldmark.New(goldmark.WithExtensions(extension.Table),
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()))
 
-// repository is the target of links that leave the documentation.
+// repository is where links out of the documentation lead.
 const repository = "https://github.com/rollcall-redis/rollcall/blob/main/"
 
-// upwards finds links that leave a page's folder.
+// upwards matches links out of a page's folder.
 var upwards = regexp.MustCompile(`href="\.\./[^"#]*`)
 
-// headingIDs names headings as GitHub does, since links in the pages rely on that.
+// headingIDs names headings as GitHub does: links in the pages rely on that.
 type headingIDs struct{}
 
 func (headingIDs) Generate(heading []byte, _ ast.NodeKind) []byte {
@@ -49,12 +49,11 @@ func (headingIDs) Put([]byte) {}
 
 type docPage struct {
 	Title string
-	Root  string // the way to the replica's own page
+	Root  string // to the replica's own page
 	Body  template.HTML
 }
 
-// doc serves the documentation of this version, so that a runbook is available without the
-// internet. Headings have the ids that GitHub gives them. /docs/ itself is the index.
+// doc serves the documentation of this version: runbooks without the internet.
 func (s *HTTP) doc(w http.ResponseWriter, r *http.Request) {
 	name := cmp.Or(strings.TrimPrefix(r.URL.Path, "/docs/"), "README.md")
 	text, err := fs.ReadFile(docs.Files, name)

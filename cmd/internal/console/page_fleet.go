@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// problems are those of this replica alone.
+// problems returns this replica's own.
 func (s Status) problems() (found []inspect.Problem) {
 	if s.NotReady != "" {
 		found = append(found, inspect.Problem{Name: "not_ready", Level: inspect.Warning,
@@ -31,7 +31,7 @@ func (s Status) problems() (found []inspect.Problem) {
 		}
 	}
 	for _, text := range s.Redis.Warnings {
-		if text == connect.EmbeddedNotice { // chosen on purpose, and shown in the part about this replica
+		if text == connect.EmbeddedNotice { // chosen on purpose, and shown with this replica
 			continue
 		}
 		found = append(found, inspect.Problem{Name: "redis:" + text, Level: inspect.Warning, Sentence: text})
@@ -53,7 +53,7 @@ func unanswered(err error) inspect.Problem {
 	return p
 }
 
-// Title is the state in a word, for the browser's tab.
+// Title is the text of the browser's tab.
 func (v pageView) Title() string {
 	text := "well · "
 	switch {
@@ -65,7 +65,7 @@ func (v pageView) Title() string {
 	return text + v.Base.Instance + " · Rollcall"
 }
 
-// Names lists the problems' names: a change means news for a person.
+// Names lists the problems: a change is news for a person.
 func (v pageView) Names() string {
 	var all []string
 	for _, p := range v.Problems {
@@ -74,7 +74,6 @@ func (v pageView) Names() string {
 	return strings.Join(all, " ")
 }
 
-// Verdict is the state of the fleet in a sentence.
 func (v pageView) Verdict() verdict {
 	switch {
 	case v.Fleet == nil:
@@ -91,15 +90,15 @@ func (v pageView) Verdict() verdict {
 	return verdict{class, fmt.Sprintf("%d things need a look", len(v.Problems))}
 }
 
-// Few reports whether there is room for more beneath the instances.
+// Few reports whether there is room beneath the instances.
 func (v pageView) Few() bool { return v.Fleet == nil || len(v.Fleet.Instances) <= fewRows }
 
 const fewRows = 15
 
-// justStarted is how long the usual troubles of a start do not count as problems.
+// justStarted is how long the usual troubles of a start are no problems.
 const justStarted = 30 * time.Second
 
-// starting reports whether the fleet has just started, and shows nothing but that.
+// starting reports whether the fleet has just started, and has no other problem.
 func (v pageView) starting() bool {
 	for _, in := range v.Fleet.Instances {
 		if !in.Alive || in.Started.IsZero() || v.Fleet.Now.Sub(in.Started) > justStarted {
@@ -120,7 +119,6 @@ func (v pageView) starting() bool {
 	return true
 }
 
-// ClassOf is the class of a problem on the page.
 func (v pageView) ClassOf(p inspect.Problem) string {
 	switch {
 	case v.Fleet != nil && v.starting():
@@ -146,7 +144,7 @@ func (v pageView) Acting() string {
 	return "Pause and resume work here. Only the leader sweeps and resigns:"
 }
 
-// Elsewhere is the leader if that is another replica.
+// Elsewhere returns another replica that leads.
 func (v pageView) Elsewhere() *replicaLink {
 	if v.Fleet == nil || v.Fleet.Leader == nil || v.Fleet.Leads(v.Base.Instance) != "" {
 		return nil
@@ -155,7 +153,7 @@ func (v pageView) Elsewhere() *replicaLink {
 	return &l
 }
 
-// mostOwners bounds the ids that the form of a sweep suggests.
+// mostOwners bounds a form's suggestions.
 const mostOwners = 200
 
 func owners(s *inspect.Status) (ids []string) {
@@ -173,7 +171,7 @@ func sweepNames(s *inspect.Status) (names []string) {
 	return slices.Compact(names)
 }
 
-// term is a leader's term: people know it by its start.
+// People know a term by its start.
 type term struct {
 	Epoch uint64
 	Since string
@@ -220,7 +218,6 @@ func unled(p *inspect.Partitions) string {
 	return "nobody leads " + inspect.Numbers(p.Unled)
 }
 
-// held describes why deletes are held, and in which partitions if there are several.
 func held(s inspect.Status) string {
 	if s.Partitions == nil || len(s.Partitions.Holds) == 0 || s.Hold.Reason == "paused" {
 		return s.Hold.Reason
@@ -232,11 +229,10 @@ func held(s inspect.Status) string {
 	return strings.Join(all, ", ")
 }
 
-// replicaLink names an instance, and its own page if its address can be reached.
+// replicaLink has no URL if the instance's address cannot be reached.
 type replicaLink struct{ Instance, URL string }
 
-// hostAndPort is an address that can be reached, unless it is unspecified. It comes from Redis,
-// where anybody may have written it.
+// An address comes from Redis, where anybody may have written it.
 var (
 	hostAndPort = regexp.MustCompile(`(?i)^(\[[0-9a-f:.]+\]|[\w.-]+):\d+$`)
 	unspecified = regexp.MustCompile(`^(\[::\]|0\.0\.0\.0):`)
@@ -250,7 +246,7 @@ func newReplicaLink(instance, address string) replicaLink {
 	return l
 }
 
-// oddity ranks instances: those to look at come first.
+// oddity ranks first what to look at.
 func oddity(s *inspect.Status, in inspect.Instance) int {
 	switch {
 	case !in.Alive:
@@ -263,18 +259,17 @@ func oddity(s *inspect.Status, in inspect.Instance) int {
 	return 3
 }
 
-// instanceList is the table of instances.
 type instanceList struct {
 	Rows   []instanceRow
 	More   bool   // not all instances are shown, or more than usual
-	Shown  string // how many of how many are shown
+	Shown  string // how many of how many
 	Button string
 }
 
-// mostRows is how many instances are shown unless a viewer wants all.
+// mostRows are shown unless a viewer wants all.
 const mostRows = 50
 
-// List is the table of the instances that the viewer wants to see.
+// List returns the instances that the viewer wants.
 func (v pageView) List() instanceList {
 	s := v.Fleet
 	var wanted []inspect.Instance
@@ -308,7 +303,7 @@ func (v pageView) List() instanceList {
 	return l
 }
 
-// natural compares ids so that ingest-10 comes after ingest-9.
+// natural puts ingest-10 after ingest-9.
 func natural(a, b string) int {
 	for a != "" && b != "" {
 		x, y := leadingNumber(a), leadingNumber(b)
@@ -337,13 +332,13 @@ type instanceRow struct {
 	Link      replicaLink
 	Remarks   string
 	Devices   string
-	Share     float64 // of the most devices that an instance has, in percent
+	Share     float64 // in percent of the largest
 	Life      float64
 	Left      string
 	Beat      string
 	Running   string
 	Version   string
-	Short     string // the version, briefly
+	Short     string // version
 }
 
 func newInstanceRow(s *inspect.Status, in inspect.Instance, own string, most int64) instanceRow {
@@ -382,7 +377,6 @@ func newInstanceRow(s *inspect.Status, in inspect.Instance, own string, most int
 	return row
 }
 
-// beaten formats when an instance last beat; "" if that is not known.
 func beaten(now, at time.Time) string {
 	switch age := now.Sub(at); {
 	case at.IsZero():
@@ -394,7 +388,7 @@ func beaten(now, at time.Time) string {
 	}
 }
 
-// coarse formats how long something has been running, in one unit.
+// coarse uses one unit.
 func coarse(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -407,7 +401,7 @@ func coarse(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }
 
-// shortVersion is a version in a few letters: of an untagged commit, its hash.
+// shortVersion is an untagged commit's hash.
 func shortVersion(v string) string {
 	if hash, build := inspect.Commit(v); hash != "" {
 		return hash[:7] + strings.Replace(build, "+dirty", "+", 1)

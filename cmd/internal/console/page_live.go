@@ -7,27 +7,25 @@ import (
 	"time"
 )
 
-// pageParts are the templates of live.html, and the part about this replica. Each is one element
-// whose id is its name.
+// pageParts are templates of one element each, whose id is its name.
 var pageParts = []string{"state", "list", "hour", "events", "passes", "acting", "owners", "names", "own"}
 
-// manyRows is how many instances are too many for a browser to renew each second, and manyEvery how
-// often it is asked to instead.
+// manyRows are too many for a browser to renew each second.
 const (
 	manyRows  = 200
 	manyEvery = 5 * time.Second
 )
 
-// partsNews is a message to a page: event "parts".
+// partsNews is the event "parts".
 type partsNews struct {
 	Now time.Time `json:"now"`
-	// Error is why Redis cannot be asked. Parts then has only what this replica knows by itself.
+	// Error is why Redis cannot be asked. Parts then is what this replica knows by itself.
 	Error string `json:"error,omitempty"`
-	// Parts are the elements that have changed, in HTML.
+	// Parts are changed elements, in HTML.
 	Parts []string `json:"parts"`
 }
 
-// tellPage returns the teller that sends a page the parts that have changed.
+// tellPage sends a page the parts that have changed.
 func (s *HTTP) tellPage(r *http.Request) teller {
 	wanted, told := lookOf(r), map[string]string{}
 	failed, listed := false, time.Time{}
@@ -68,8 +66,8 @@ func (s *HTTP) tellPage(r *http.Request) teller {
 	}
 }
 
-// part returns a part of the page in HTML; "" after an error, which render has logged. It is
-// rendered once for all who want to see the same.
+// part is rendered once for all who want to see the same; "" after an error, which render has
+// logged.
 func (r *reading) part(wanted look, name string, render func() ([]byte, error)) string {
 	type key struct {
 		look
@@ -85,7 +83,6 @@ func (r *reading) part(wanted look, name string, render func() ([]byte, error)) 
 	return one.(func() string)()
 }
 
-// partOf is what a part is made of.
 func partOf(view pageView, part string) any {
 	if part == "own" {
 		return view.Own

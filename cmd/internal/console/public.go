@@ -11,8 +11,7 @@ import (
 	"github.com/sourcegraph/conc"
 )
 
-// public separates the program's own requests from the operator's: HTTPConfig.Addr then has only
-// these and health.
+// public serves the program's own requests and health, apart from the operator's.
 func (s *HTTP) public() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, handler := range s.cfg.Routes {
@@ -29,7 +28,7 @@ type front struct {
 	http *http.Server
 }
 
-// listen opens the listeners, HTTP_ADDR first.
+// listen opens HTTP_ADDR first.
 func (s *HTTP) listen(ctx context.Context) error {
 	open := func(setting, addr string, handler http.Handler) error {
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
@@ -70,7 +69,7 @@ func (s *HTTP) server(handler http.Handler) *http.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    mostHeader,
-		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug), // faults of peers
+		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug), // peers' faults
 	}
 	bound(server, s.cfg.MaxConns)
 	return server
@@ -82,15 +81,15 @@ func (s *HTTP) Addr() string { return s.fronts[0].ln.Addr().String() }
 // OperatorAddr is the address of status, page and admin, as bound.
 func (s *HTTP) OperatorAddr() string { return s.fronts[len(s.fronts)-1].ln.Addr().String() }
 
-// Close closes the listeners, if Run has not.
+// Close is for when Run has not begun.
 func (s *HTTP) Close() {
 	for _, f := range s.fronts {
 		_ = f.ln.Close()
 	}
 }
 
-// serve answers at each listener until ctx ends or one fails. Requests end with ctx too, or a
-// requested sweep would outlast it.
+// serve returns when ctx ends or a listener fails. Requests end with ctx too, or a requested sweep
+// would outlast it.
 func (s *HTTP) serve(ctx context.Context) error {
 	serving, failed := context.WithCancel(ctx)
 	defer failed()

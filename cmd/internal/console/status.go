@@ -9,25 +9,24 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Status is the common part of each program's status: what this replica knows of itself, and of
-// the fleet from Redis' last answers. It does not need Redis to answer now. Times are of this
-// process' clock unless noted otherwise. A program embeds it in its own status.
+// Status is what this replica knows of itself, and of the fleet from Redis' last answers; Redis
+// need not answer now. Times are of this process' clock unless noted otherwise. A program embeds it
+// in its own status.
 type Status struct {
-	// Instance is this replica's id, as in entries of the registry.
+	// Instance is this replica's id.
 	Instance string `json:"instance"`
-	// Version is the program's.
-	Version string `json:"version"`
-	// Time is now, Started the start of the process.
+	Version  string `json:"version"`
+	// Started is when the process began.
 	Time    time.Time `json:"time"`
 	Started time.Time `json:"started"`
-	// Ready is the answer of /readyz, NotReady the reason if it is no.
+	// NotReady is the reason if it is not.
 	Ready    bool   `json:"ready"`
 	NotReady string `json:"not_ready,omitempty"`
 	// HTTPAddr is the address that was asked, as bound.
 	HTTPAddr string `json:"http_addr"`
-	// Admin means that requests that change something are possible, with the token.
+	// Admin means that changes are possible, with the token.
 	Admin bool `json:"admin"`
-	// Files are the settings kept in files, which are reread.
+	// Files are settings that are reread.
 	Files []reload.Status `json:"files,omitempty"`
 
 	Redis    connect.RedisStatus `json:"redis"`
@@ -35,13 +34,12 @@ type Status struct {
 	Janitor  janitor.Status      `json:"janitor"`
 }
 
-// Stated is a program's status: Status, or a struct that embeds it.
+// Stated is Status, or a struct that embeds it.
 type Stated interface{ common() Status }
 
 func (s Status) common() Status { return s }
 
-// Judge fills in Redis and the readiness of a program that only sweeps, which needs nothing else.
-// The reason calls the program by its kind.
+// Judge fills in Redis and the readiness of a program that only sweeps, called kind in the reason.
 func (s *Status) Judge(kind string, i *connect.Inspector, draining bool) {
 	failing, fails := s.Registry.Failing["heartbeat"]
 	never := s.Registry.LastBeat.IsZero()

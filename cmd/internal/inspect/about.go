@@ -11,23 +11,23 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// About is a replica's description of itself in Redis, under guard.Layout.About. Missing fields are
-// unknown: programs of other versions may write others.
+// About is a replica's description of itself, under guard.Layout.About. Missing fields are unknown:
+// programs of other versions may write others.
 type About struct {
-	Boot     string `json:"boot"` // the boot token of the life that wrote it
+	Boot     string `json:"boot"`
 	Program  string `json:"program"`
 	Version  string `json:"version"`
 	Address  string `json:"address"`
 	Interval string `json:"interval"`
 	TTL      string `json:"ttl"`
-	// Registered is the number of registrations in this life.
+	// Registered counts this life's registrations.
 	Registered uint64 `json:"registered,omitempty"`
 	// Passes are a leader's last ones, UnderWay those that run for more than a second.
 	Passes   []janitor.Report   `json:"passes,omitempty"`
 	UnderWay []janitor.Progress `json:"under_way,omitempty"`
 }
 
-// of reports whether the life that wrote heartbeat h may have written a. An older program with the
+// of reports whether the life that wrote heartbeat h may have written a: an older program with the
 // same id writes no description, and must not get that of a newer one.
 func (a About) of(h Heartbeat) bool {
 	return !h.Alive || !h.Boot.IsZero() && bootTime(a.Boot).Equal(h.Boot)
@@ -35,13 +35,12 @@ func (a About) of(h Heartbeat) bool {
 
 func (a About) replica(id string) Replica {
 	p := Replica{Instance: id, Version: a.Version, Address: a.Address, Passes: a.Passes}
-	p.Interval, _ = time.ParseDuration(a.Interval) // zero, unknown, if invalid
+	p.Interval, _ = time.ParseDuration(a.Interval)
 	p.TTL, _ = time.ParseDuration(a.TTL)
 	return p
 }
 
-// settings returns the settings of a live replica from its description or else from its heartbeat,
-// which is less exact on a slow network; 0: unknown.
+// settings prefers a description to a heartbeat, which is less exact on a slow network; 0: unknown.
 func (h Heartbeat) settings(now time.Time, a About) (ttl, interval time.Duration) {
 	ttl = h.ttl(now)
 	if !h.Alive || ttl <= 0 || !a.of(h) {
@@ -53,11 +52,9 @@ func (h Heartbeat) settings(now time.Time, a About) (ttl, interval time.Duration
 
 const longestAbout = 16 << 10
 
-// mostAbouts bounds the bytes of descriptions that one reading reads, except for its last page.
-// Real ones have less than 1 KiB, a leader's a few.
+// mostAbouts bounds the bytes of one reading. Real ones have less than 1 KiB, a leader's a few.
 const mostAbouts = 1 << 20
 
-// aboutPage is how many descriptions one call reads.
 const aboutPage = 100
 
 func clip(text string) string {
@@ -65,8 +62,8 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), longest)], "")
 }
 
-// Abouts reads the replicas' descriptions. Missing and invalid ones are left out, or all of them if
-// this user may not read them. Of many it reads only the first.
+// Abouts leaves out missing and invalid descriptions, and all if this user may not read them. Of
+// many it reads only the first.
 func (r *Reader) Abouts(ctx context.Context, ids []string) (map[string]About, error) {
 	all := make(map[string]About, len(ids))
 	bytes := 0

@@ -10,8 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Led reports whether a replica leads and has begun its term, in each partition if there are
-// several, and returns a sentence about it.
+// Led reports whether a replica leads each partition and has begun its term, with a sentence.
 func (r *Reader) Led(ctx context.Context) (bool, string, error) {
 	return r.inEach(ctx, (*Reader).led, "each of %d partitions has a leader")
 }
@@ -21,16 +20,10 @@ type answer struct {
 	sentence string
 }
 
-// inEach reports whether the answer is yes in each partition, and returns the sentence of the first
-// that answers no, or of the only one.
 func (r *Reader) inEach(
 	ctx context.Context, ask func(*Reader, context.Context) (bool, string, error), all string,
 ) (bool, string, error) {
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return false, "", err
-	}
-	to, err := r.reach(ctx, parts)
+	parts, to, err := r.reachParts(ctx)
 	if err != nil {
 		return false, "", err
 	}
@@ -82,14 +75,10 @@ func (r *Reader) led(ctx context.Context) (bool, string, error) {
 }
 
 // Converged reports whether the registry is true and will stay so: a replica leads, nothing holds
-// deletes, and the owner of each entry lives. It reads the whole registry.
-func (r *Reader) Converged(ctx context.Context) (bool, string, error) {
-	return r.ConvergedTo(ctx, 0)
-}
-
-// ConvergedTo also requires at least so many entries, since a fleet that lost most of them has
-// converged too. The sentence has the evictions of the last hour.
-func (r *Reader) ConvergedTo(ctx context.Context, atLeast int) (bool, string, error) {
+// deletes, the owner of each entry lives, and there are atLeast entries, since a fleet that lost
+// most of them has converged too. The sentence has the evictions of the last hour. It reads the
+// whole registry.
+func (r *Reader) Converged(ctx context.Context, atLeast int) (bool, string, error) {
 	yes, sentence, err := r.inEach(ctx, (*Reader).converged,
 		"in each of %d partitions each entry names a living owner")
 	if err != nil || !yes {
@@ -122,8 +111,6 @@ func (r *Reader) ConvergedTo(ctx context.Context, atLeast int) (bool, string, er
 	return true, sentence, nil
 }
 
-// evictedLately returns how many entries were evicted in the last hour, as far as Status reads
-// back.
 func (r *Reader) evictedLately(ctx context.Context, parts []*Reader) (n int, err error) {
 	now, err := parts[0].now(ctx)
 	if err != nil {
@@ -215,8 +202,8 @@ func (r *Reader) gone(ctx context.Context, id string) (bool, string, error) {
 	return true, "nothing is left of " + id, nil
 }
 
-// Owner reports whether an instance lives in any partition, and whether anything of it is known. If
-// the registry is too large to count, it is taken to be known.
+// Owner reports whether an instance lives in any partition, and whether anything of it is known,
+// which it is taken to be if the registry is too large to count.
 func (r *Reader) Owner(ctx context.Context, id string) (known, alive bool, err error) {
 	parts, err := r.parts(ctx)
 	if err != nil {

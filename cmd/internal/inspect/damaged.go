@@ -16,11 +16,9 @@ type Damaged struct {
 	Must string `json:"must_be"`
 
 	level   Level
-	follows string // the consequence
+	follows string
 }
 
-// types lists the keys of a partition to check, each with its type, and the severity and
-// consequence of another one.
 func (r *Reader) types() []Damaged {
 	k := r.keys
 	return []Damaged{
@@ -35,7 +33,6 @@ func (r *Reader) types() []Damaged {
 	}
 }
 
-// damaged looks at the fleet's own keys too if their server answers.
 func (r *Reader) damaged(ctx context.Context, fleet bool) (found []Damaged, err error) {
 	types := r.types()
 	if !fleet {

@@ -1,7 +1,6 @@
 // Package inspect answers an operator's questions about a fleet from Redis alone: who leads, who
 // lives, who holds a device, why an entry is gone or still exists, whether this Redis is fit. It
-// only reads. It has no terminal and no HTTP: the tool, the HTTP interface and the page show the
-// same answers.
+// only reads. The tool, the HTTP interface and the page show the same answers.
 //
 //	r := inspect.New(client, guard.Layout{})
 //	status, err := r.Status(ctx)
@@ -10,6 +9,5 @@
 // All times are the server's. Unreadable data is an error, and data that Redis lacks is left empty;
 // neither is guessed.
 //
-// An answer combines several reads, between which an entry may change. It is true of one such
-// instant.
+// An answer combines several reads, between which an entry may change.
 package inspect

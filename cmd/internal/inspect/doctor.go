@@ -15,7 +15,7 @@ type Level string
 // The levels.
 const (
 	OK      Level = "ok"
-	Warning Level = "warning" // works, but needs attention; or the check could not decide
+	Warning Level = "warning" // works, but needs attention; or undecided
 	Wrong   Level = "wrong"   // does not work, or will not for long
 )
 
@@ -26,7 +26,7 @@ type Check struct {
 	Sentence string `json:"sentence"`
 }
 
-// Diagnosis is the result of Doctor.
+// Diagnosis is what Doctor found.
 type Diagnosis struct {
 	OK     bool    `json:"ok"`
 	Checks []Check `json:"checks"`
@@ -36,13 +36,13 @@ type Diagnosis struct {
 type patient struct {
 	*Reader
 	server Server
-	status Status // of the fleet; for one partition, with that partition's own leader, hold and witness
+	status Status // for one partition, with its own leader, hold and witness
 
-	expect int    // how many replicas are to live; 0: it is not known
-	of     []int  // the partitions that it represents
-	master string // the address of their server, on a Redis Cluster
+	expect int // living replicas; 0: not known
+	of     []int
+	master string // on a Redis Cluster: an address
 	fleet  *Reader
-	// fleetAway: the server of the fleet's own keys does not answer.
+	// The server of the fleet's own keys does not answer.
 	fleetAway bool
 	servers   []*patient
 }
@@ -81,22 +81,18 @@ var ofFleet = []check{
 	{"passes", checkPasses},
 }
 
-// Doctor checks whether this Redis is fit and the fleet is sound. It changes nothing. It only fails
-// if the server does not answer: all else is a finding.
+// Doctor checks whether this Redis is fit and the fleet is sound. It changes nothing, and only
+// fails if the server does not answer: all else is a finding.
 func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) { return r.DoctorOf(ctx, 0) }
 
-// DoctorOf is Doctor of a fleet in which so many replicas are to live; 0: any number.
+// DoctorOf also checks the number of living replicas, unless expect is 0.
 func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 	if _, cluster := r.client.(*redis.ClusterClient); !cluster { // any node of one would be asked
 		if err := r.client.Ping(ctx).Err(); err != nil && !Refused(err) {
 			return Diagnosis{}, fmt.Errorf("inspect: ping: %w", err) // a refused PING has its own line
 		}
 	}
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return Diagnosis{}, err
-	}
-	to, err := r.reach(ctx, parts)
+	parts, to, err := r.reachParts(ctx)
 	if err != nil {
 		return Diagnosis{}, err
 	}
@@ -148,7 +144,7 @@ func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
 	return d, ctx.Err()
 }
 
-// checkOf names the check to which a problem belongs, if that has another name.
+// checkOf names a problem's check, if that is another name.
 var checkOf = map[string]string{
 	"nobody_leads": "leader", "leader_silent": "leader", "term_not_begun": "leader", "lease_without_ttl": "lease",
 	"log_lost": "log", "unheard": "witness", "cut": "roster", "silent": "heartbeats", "silent_in": "heartbeats",

@@ -127,7 +127,6 @@ func checkReplicas(_ context.Context, p *patient) (found, error) {
 	}
 }
 
-// checkPasses leaves out the passes in Problems, which doctor adds.
 func checkPasses(_ context.Context, p *patient) (found, error) {
 	if len(p.status.Passes) == 0 {
 		return fine("none is known")

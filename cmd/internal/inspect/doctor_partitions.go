@@ -17,8 +17,7 @@ var ofPartitions = []check{
 	{"partitions", checkPartitions}, {"masters", checkMasters}, {"size", checkSize},
 }
 
-// askEach runs a check on several patients, and returns the worst finding with its partitions. A
-// check that cannot decide is a warning.
+// askEach returns the worst finding. A check that cannot decide is a warning.
 func askEach(ctx context.Context, c check, patients []*patient) found {
 	one := func(p *patient) found {
 		f, err := c.ask(ctx, p)
@@ -118,7 +117,6 @@ func checkPartitions(_ context.Context, p *patient) (found, error) {
 	return fine("%d, as %s says; %s", of.Count, p.fleet.keys.Partitions(), or(few(texts), "nobody leads any"))
 }
 
-// uneven is how many partitions beyond its share a master may have.
 const uneven = 1
 
 func checkMasters(ctx context.Context, p *patient) (found, error) {

@@ -11,8 +11,6 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// neededRights lists commands that packages lease, guard, registry and janitor use, one for each
-// right.
 func neededRights(keys guard.Layout) [][]string {
 	var (
 		entry, beat  = keys.Registry(), keys.Heartbeat("x")
@@ -57,7 +55,6 @@ func neededRights(keys guard.Layout) [][]string {
 	}
 }
 
-// user returns the name with which this client logs in; "": the default one.
 func (r *Reader) user() string {
 	switch c := r.client.(type) {
 	case *redis.Client:
@@ -68,7 +65,7 @@ func (r *Reader) user() string {
 	return ""
 }
 
-// mayScript checks a right without running the command, for users who may not run ACL DRYRUN.
+// mayScript is for users who may not run ACL DRYRUN.
 const mayScript = `
 if not redis.acl_check_cmd then return -1 end
 return redis.acl_check_cmd(unpack(ARGV)) and 1 or 0`
@@ -139,8 +136,6 @@ func missing(user string, command []string) Check {
 	}
 }
 
-// pattern returns the rule that lets a user use the key or the channel of a command, for ACL
-// SETUSER.
 func pattern(command, on string) string {
 	key, named := strings.CutPrefix(on, " on ")
 	if !named {
@@ -150,7 +145,7 @@ func pattern(command, on string) string {
 	if command == "publish" || command == "subscribe" {
 		mark = "&"
 	}
-	if id, ok := strings.CutSuffix(key, ":x"); ok { // an instance's
+	if id, ok := strings.CutSuffix(key, ":x"); ok {
 		key = id + ":*"
 	}
 	return " '" + mark + key + "'"

@@ -214,8 +214,7 @@ func checkClock(ctx context.Context, p *patient) (found, error) {
 	return fine("it differs by less than %s from this machine's", Short(clockWarn+took))
 }
 
-// checkDatabase looks for the fleet's keys in the server's other databases: replicas that write
-// there form another fleet.
+// Replicas that write to another database form another fleet.
 func checkDatabase(ctx context.Context, p *patient) (found, error) {
 	c, ok := p.client.(*redis.Client)
 	if !ok {
@@ -253,10 +252,9 @@ func checkDatabase(ctx context.Context, p *patient) (found, error) {
 	return fine("%d, and no other has keys of these names", c.Options().DB)
 }
 
-// divided is the layout of a registry of ingest in partitions.
+// divided is the layout of ingest in partitions.
 var divided = guard.Layout{Prefix: "{rollcall}:"}
 
-// beside returns the number of partitions of a divided fleet beside this one, which is not.
 func (p *patient) beside(ctx context.Context) int {
 	if p.keys.Prefix != "" || p.fleetAway {
 		return 0

@@ -11,24 +11,18 @@ import (
 // Event is an event of a fleet's past.
 type Event struct {
 	timeline.Event
-	// Lasted is how long a hold, a pause or a silence lasted; "": it has not ended, or its end is
-	// unknown.
+	// Lasted is how long a hold, a pause or a silence lasted; "": so far, or unknown.
 	Lasted string `json:"lasted,omitempty"`
 }
 
-// mostPast bounds the events of Events; the stream of the timeline has about a thousand, the
-// eviction log the rest.
+// mostPast: the timeline's stream has about a thousand, the eviction log the rest.
 const mostPast = 25 * mostEvents
 
 // Events returns what happened since then, oldest first, as far back as Redis keeps it: terms and
 // evictions from the eviction log, and about a thousand deaths, goodbyes, holds and pauses. With an
 // [UnreadError], or if this user may not read them, it lacks what could not be read.
 func (r *Reader) Events(ctx context.Context, since time.Time) ([]Event, error) {
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	to, err := r.reach(ctx, parts)
+	parts, to, err := r.reachParts(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +47,6 @@ func (r *Reader) Events(ctx context.Context, since time.Time) ([]Event, error) {
 	return events, to.err()
 }
 
-// ends has the kind of the event that ends one of a kind that lasts.
 var ends = map[timeline.Kind]timeline.Kind{
 	timeline.Hold: timeline.HoldOver, timeline.Pause: timeline.Resume, timeline.Death: timeline.Alive,
 }

@@ -10,24 +10,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// faultsKey is the hash in which gateways store the last fault of each device.
 const faultsKey = "telemetry:teltonika:faults"
 
-// longestFault is how many bytes of a fault are read; what gateways store is shorter.
+// longestFault exceeds what gateways store.
 const longestFault = 4096
 
-// Fault is what was last wrong with what a device sent.
+// Fault is what a device last sent wrong.
 type Fault struct {
 	At    time.Time `json:"at"`
 	Kind  string    `json:"kind"`
 	Error string    `json:"error"`
-	Bytes string    `json:"bytes"` // hex, of the frame's beginning
+	Bytes string    `json:"bytes"` // hex of the frame's beginning
 	Peer  string    `json:"peer"`
 }
 
-// fault reads the last fault of a device; nil: there is none, or this user may not see it. unknown
-// is the end of a sentence if its key is on another server of a Redis Cluster, which does not
-// answer.
+// unknown ends a sentence if the key is on a server of a Redis Cluster that does not answer.
 func (r *Reader) fault(ctx context.Context, imei string) (f *Fault, unknown string, err error) {
 	within, cancel := ctx, context.CancelFunc(func() {})
 	if r.single {

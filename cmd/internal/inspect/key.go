@@ -13,11 +13,8 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// isDevice reports whether an id is an IMEI, and so not the name of a key.
 func isDevice(id string) bool { return len(id) == 15 && strings.Trim(id, "0123456789") == "" }
 
-// rulesPasses returns the last full passes of the worker's rules by name, none if this user may
-// only read the registry's keys.
 func (r *Reader) rulesPasses(ctx context.Context) (map[string]janitor.Report, error) {
 	passes, err := orphan.ReadPasses(ctx, r.client, r.keys)
 	if Refused(err) {
@@ -145,8 +142,6 @@ var mirrorKeys = []struct{ prefix, is string }{
 	{"availability:", "a note that is recreated automatically"},
 }
 
-// mirrored describes a key of availability's mirror, or the state of a mitra there; "" if id is
-// neither.
 func (r *Reader) mirrored(ctx context.Context, id string, now time.Time) (string, error) {
 	for _, k := range mirrorKeys {
 		if !strings.HasPrefix(id, r.keys.Prefix+k.prefix) {

@@ -14,28 +14,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Record of the eviction log is an evicted batch, or the beginning of a term.
+// Record is an evicted batch, or the beginning of a term.
 type Record struct {
 	ID string `json:"id"` // <epoch>-<n>, in its partition
-	// Partition is the one whose log has it; nil if there is only one.
+	// Partition is nil if there is only one.
 	Partition *int `json:"partition,omitempty"`
 
 	At     time.Time `json:"at,omitzero"`
 	Epoch  uint64    `json:"epoch"`
 	Leader string    `json:"leader"`
-	// Term is the lease's token if the record begins a term; the fields below are then empty.
+	// Term is the lease's token where a term begins; the fields below are then empty.
 	Term    string   `json:"term,omitempty"`
 	Owner   string   `json:"owner,omitempty"`
 	Sweep   string   `json:"sweep,omitempty"`
 	Count   int      `json:"count"`
-	Reowned int      `json:"reowned,omitempty"` // of items kept because they named somebody else
+	Reowned int      `json:"reowned,omitempty"` // kept: they named somebody else
 	Items   []string `json:"items,omitempty"`
 }
 
 // meanwhile exceeds the duration of a reading, whose clock is read first.
 const meanwhile = 10 * time.Second
 
-// began returns when a term began, by its epoch, unless that is well ahead of the clock.
+// began returns nothing for an epoch that is well ahead of the clock.
 func began(epoch uint64, now time.Time) (t time.Time) {
 	at := time.UnixMicro(int64(epoch))
 	switch {
@@ -49,7 +49,7 @@ func began(epoch uint64, now time.Time) (t time.Time) {
 
 func epochOf(id string) uint64 {
 	epoch, _, _ := strings.Cut(id, "-")
-	n, _ := strconv.ParseUint(epoch, 10, 64) // 0 if it is not a number
+	n, _ := strconv.ParseUint(epoch, 10, 64)
 	return n
 }
 
@@ -80,10 +80,9 @@ func (r *Reader) record(m redis.XMessage, now time.Time) Record {
 	return rec
 }
 
-// itemFields are the fields in which the project's sweeps list deleted items.
 var itemFields = []string{"imeis", "keys", "intents", "mitras", "commands"}
 
-// logPage is the number of records per call: about a megabyte at most, with the default batch.
+// logPage is about a megabyte at most, with the default batch.
 const logPage = 100
 
 func (r *Reader) newest(ctx context.Context, from string, size int, now time.Time) iter.Seq2[Record, error] {
@@ -107,14 +106,13 @@ func (r *Reader) newest(ctx context.Context, from string, size int, now time.Tim
 	}
 }
 
-// newest merges the logs of these partitions, newest first. from has the record of each partition
-// to begin with; nil: the newest.
+// newest merges logs, from these ids backwards; nil: the end.
 func newest(ctx context.Context, parts []*Reader, from []string, now time.Time) iter.Seq2[Record, error] {
 	if len(parts) == 1 {
 		return parts[0].newest(ctx, "+", logPage, now)
 	}
 	return func(yield func(Record, error) bool) {
-		size := max(2, logPage/len(parts)) // so that all together are about one page
+		size := max(2, logPage/len(parts)) // all together are about one page
 		var logs []source
 		for k, part := range parts {
 			begin := "+"
@@ -159,11 +157,11 @@ type source struct {
 	next func() (Record, error, bool)
 }
 
-// A Filter selects records of the log. Empty fields match all.
+// Filter selects records; empty fields match all.
 type Filter struct {
 	Owner, Sweep string
 	Since        time.Time
-	Limit        int // only the newest so many; 0: all
+	Limit        int // the newest; 0: all
 }
 
 func (f Filter) wants(r Record) bool {
@@ -176,14 +174,10 @@ func (r *Reader) Log(ctx context.Context, f Filter) ([]Record, error) {
 	return records, err
 }
 
-// LogUpTo is Log, and returns the end of the log, for LogAfter. With an [UnreadError] the records
-// are those of the partitions that answer.
+// LogUpTo also returns the end of the log, for LogAfter. With an [UnreadError] the records are
+// those of the partitions that answer.
 func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end string, err error) {
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	to, err := r.reach(ctx, parts)
+	parts, to, err := r.reachParts(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -225,7 +219,7 @@ func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end s
 
 const endOf = " "
 
-// unreadEnd is the end of a log whose server did not answer. It is followed from its return on.
+// unreadEnd marks a log whose server did not answer. It is followed from the server's return on.
 const unreadEnd = "?"
 
 func newestID(ctx context.Context, part *Reader) (string, error) {
@@ -244,11 +238,7 @@ func newestID(ctx context.Context, part *Reader) (string, error) {
 func (r *Reader) LogAfter(
 	ctx context.Context, end string, f Filter,
 ) (records []Record, newEnd string, err error) {
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return nil, end, err
-	}
-	to, err := r.reach(ctx, parts)
+	parts, to, err := r.reachParts(ctx)
 	if err != nil {
 		return nil, end, err
 	}

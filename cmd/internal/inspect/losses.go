@@ -10,21 +10,20 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
-// Lately is how long what happened remains a problem.
+// Lately is how long an event remains a problem.
 const Lately = 10 * time.Minute
 
 // Loss is an instance that lately fell silent without a goodbye, or lost entries to an eviction.
 type Loss struct {
 	Instance string `json:"instance"`
-	// At is when it fell silent, or when the first of its entries was evicted.
+	// At is when it fell silent, or its first entry was evicted.
 	At time.Time `json:"at"`
-	// Silent: it was seen to fall silent. Otherwise nobody knew it, or since when it is silent.
+	// Silent is false if nobody knows since when it is silent.
 	Silent  bool `json:"silent"`
-	Evicted int  `json:"evicted"`        // of its entries
-	Back    bool `json:"back,omitempty"` // it lives again
+	Evicted int  `json:"evicted"`
+	Back    bool `json:"back,omitempty"`
 }
 
-// losses returns the instances that were lost lately, the newest first.
 func (w *Watch) losses(now time.Time) (found []Loss) {
 	by := map[string]*Loss{}
 	of := func(e timeline.Event) *Loss {

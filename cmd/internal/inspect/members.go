@@ -11,15 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Member is a server of Redis, and its own description.
+// Member is a server of Redis, as it describes itself.
 type Member struct {
-	Server string // its address
-	Info   string // INFO
-	Config string // CONFIG GET of settings that hold no secret, a line each; "": this user may not ask
-	Error  string // the reason if it did not answer, or ""
+	Server string
+	Info   string
+	Config string // settings, a line each; "": this user may not ask
+	Error  string
 }
 
-// harmless are the settings that Members asks for. None of them is, or may hold, a secret.
+// harmless settings hold no secrets.
 var harmless = []string{
 	"activedefrag", "appendfsync", "appendonly", "busy-reply-threshold", "client-output-buffer-limit",
 	"cluster-allow-reads-when-down", "cluster-node-timeout", "cluster-replica-validity-factor",
@@ -29,7 +29,7 @@ var harmless = []string{
 	"slowlog-log-slower-than", "stop-writes-on-bgsave-error", "tcp-keepalive", "timeout",
 }
 
-// Members asks the server, or each of a Redis Cluster with its replicas, about itself.
+// Members asks the server, or each of a Redis Cluster with its replicas.
 func (r *Reader) Members(ctx context.Context) []Member {
 	c, ok := r.client.(*redis.ClusterClient)
 	if !ok {
@@ -69,7 +69,7 @@ func member(ctx context.Context, client redis.UniversalClient, name string) (m M
 	for i, setting := range harmless {
 		asked[i] = p.ConfigGet(ctx, setting)
 	}
-	_, _ = p.Exec(ctx) // a user without the right to ask still has INFO
+	_, _ = p.Exec(ctx) // without that right there is still INFO
 	for _, c := range asked {
 		for _, setting := range slices.Sorted(maps.Keys(c.Val())) {
 			m.Config += fmt.Sprintf("%s %s\n", setting, c.Val()[setting])

@@ -16,43 +16,43 @@ import (
 	"github.com/rollcall-redis/rollcall/partition"
 )
 
-// Partitions describes the partitions of a registry that has several.
+// Partitions describes a registry that has several.
 type Partitions struct {
 	Count   int     `json:"count"`
 	Leaders []Leads `json:"leaders"`
 	Unled   []int   `json:"unled,omitempty"`
-	// Unheard are those where nobody observes Redis.
+	// Unheard partitions are observed by nobody.
 	Unheard []int           `json:"unheard,omitempty"`
-	Holds   []PartitionHold `json:"holds,omitempty"` // by reason, except a pause, which holds all
-	Worst   int             `json:"worst"`           // the one that Witness and Hold describe
-	Largest int             `json:"largest"`         // the one with the most entries
+	Holds   []PartitionHold `json:"holds,omitempty"` // by reason; a pause holds all
+	Worst   int             `json:"worst"`           // of Witness and Hold
+	Largest int             `json:"largest"`         // by entries
 	Most    int64           `json:"most_entries"`
-	// Looked is the number of partitions in which the instances were read, if not all. Devices are
-	// then unknown.
+	// Looked is the number of partitions in which instances were read, if not all. Devices are then
+	// unknown.
 	Looked int `json:"looked,omitempty"`
-	// Unread are those whose server does not answer. Nothing else counts them.
+	// Unread partitions are on servers that do not answer. Nothing else counts them.
 	Unread []int `json:"unread,omitempty"`
 
-	forever []int // whose leases never expire
-	logLost []int // whose leader leads without an eviction log
+	forever []int // lease never expires
+	logLost []int // leader without an eviction log
 	passes  map[string][]janitor.Report
 }
 
 // Leads lists an instance's partitions.
 type Leads struct {
 	Instance   string `json:"instance"`
-	Address    string `json:"address,omitempty"` // of its HTTP server; "": unknown
+	Address    string `json:"address,omitempty"` // of its HTTP server, if known
 	Partitions []int  `json:"partitions"`
 }
 
 // PartitionHold lists the partitions held for a reason.
 type PartitionHold struct {
 	Reason     string    `json:"reason"`
-	Until      time.Time `json:"until,omitzero"` // when the last of these ends
+	Until      time.Time `json:"until,omitzero"` // the last one's end
 	Partitions []int     `json:"partitions"`
 }
 
-// Leads describes what an instance leads; "": nothing.
+// Leads describes what an instance leads.
 func (s *Status) Leads(instance string) string {
 	switch which := s.Partitions.Leads(instance); {
 	case len(which) > 0:
@@ -63,7 +63,7 @@ func (s *Status) Leads(instance string) string {
 	return ""
 }
 
-// Leads returns the partitions that an instance leads.
+// Leads returns what an instance leads.
 func (p *Partitions) Leads(instance string) []int {
 	if p == nil {
 		return nil
@@ -118,8 +118,8 @@ func named(partitions []int) string {
 	return "partitions " + Numbers(partitions)
 }
 
-// parts returns a Reader for each partition, by number. It is r itself if the keys have no hash
-// tag, or this user may not read the number of partitions.
+// parts is r itself if the keys have no hash tag, or this user may not read the number of
+// partitions.
 func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 	if r.single || !r.keys.OneSlot() {
 		return []*Reader{r}, nil
@@ -159,10 +159,10 @@ func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 	return parts, nil
 }
 
-// really returns the number of partitions that the fleet has, where Redis has n. It is another one
-// only on evidence that somebody overwrote it: the first partition of n has no witness, and that of
-// the other number was heard lately. An old witness may be that of a former fleet, and one that
-// cannot be read proves nothing.
+// really returns the fleet's number of partitions, where Redis has n. It is another one only on
+// evidence that somebody overwrote it: the first partition of n has no witness, and that of the
+// other number was heard lately. An old witness may be that of a former fleet, and one that cannot
+// be read proves nothing.
 func (r *Reader) really(ctx context.Context, n int) int {
 	if known := r.divided.Load(); known != nil && len(*known) == n {
 		return n
@@ -186,7 +186,6 @@ func (r *Reader) really(ctx context.Context, n int) int {
 	return n
 }
 
-// overwritten returns the problem of a number that is not the fleet's, as last found.
 func (r *Reader) overwritten(parts int) *Problem {
 	n := r.foreign.Load()
 	if n == 0 {
@@ -201,7 +200,6 @@ func (r *Reader) overwritten(parts int) *Problem {
 		"a-key-that-somebody-overwrote"}
 }
 
-// count bounds the call on a Redis Cluster, where others may answer if this server does not.
 func (r *Reader) count(ctx context.Context) (int, error) {
 	if _, ok := r.client.(*redis.ClusterClient); ok {
 		var cancel context.CancelFunc

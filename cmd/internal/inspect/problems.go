@@ -9,18 +9,18 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// A Problem is something wrong with a fleet, or worth knowing, and its remedy.
+// Problem is something wrong, or worth knowing, with its remedy.
 type Problem struct {
-	// Name is short and fixed while the problem lasts; the sentence may count down.
+	// Name is fixed while the problem lasts; the sentence may count down.
 	Name     string `json:"name"`
 	Level    Level  `json:"level"`
 	Sentence string `json:"sentence"`
 	Do       string `json:"do,omitempty"`
-	// Runbook is the heading in docs/runbook.md, or "".
+	// Runbook is a heading in docs/runbook.md.
 	Runbook string `json:"runbook,omitempty"`
 }
 
-// Problems returns the problems that a status shows, the worst first; empty if there are none.
+// Problems has the worst first, and is never nil.
 func (s Status) Problems() []Problem {
 	wrong, warnings := []Problem{}, []Problem{}
 	if s.Partitions != nil {
@@ -109,7 +109,7 @@ func (s Status) Problems() []Problem {
 	return append(wrong, warnings...)
 }
 
-// heldAlone reports whether a rule of its own holds a pass, rather than a hold of the whole fleet.
+// heldAlone tells a rule's own hold from one of the whole fleet.
 func (s Status) heldAlone(p janitor.Report) bool {
 	_, ofFleet := holdMeaning[p.Reason]
 	if p.Reason == "mass_failure" { // both know it
@@ -118,7 +118,6 @@ func (s Status) heldAlone(p janitor.Report) bool {
 	return !ofFleet && p.Reason != "paused" && p.Reason != "pause_unknown"
 }
 
-// unfit returns what is wrong with the server, by the checks of doctor.
 func (s Status) unfit() (wrong []Problem) {
 	if full := s.Full(); full != "" {
 		wrong = append(wrong, Problem{"memory", Wrong, full + ".", "Give it memory, or trim telemetry.",
@@ -136,7 +135,7 @@ func (s Status) unfit() (wrong []Problem) {
 	return wrong
 }
 
-// inStatus are the checks of a server that need nothing but its INFO.
+// inStatus checks need nothing but INFO.
 var inStatus = []string{"version", "role", "policy", "memory"}
 
 const logLost = "The eviction log is lost: nobody can tell what was evicted before"
@@ -144,7 +143,7 @@ const logLost = "The eviction log is lost: nobody can tell what was evicted befo
 const logLostDo = "Find what deleted it: DEL, or a maxmemory-policy that evicts keys. " +
 	"Sweeping goes on, and the next eviction or term begins a new log."
 
-// LogLost reports whether somebody leads and the eviction log, which had that term, is gone.
+// LogLost reports whether the eviction log, which had the present term, is gone.
 func (s Status) LogLost() bool {
 	return s.Leader != nil && s.Leader.LogLost || s.Partitions != nil && len(s.Partitions.logLost) > 0
 }
@@ -210,7 +209,7 @@ func (s Status) silent() []Problem {
 		do = "What is left is swept when sweeping resumes, unless its owner comes back first."
 	}
 	text := list(ids, "is silent", "are silent")
-	if devices > 0 { // else the registry is too large to count for this
+	if devices > 0 { // else the registry is too large to count
 		text += fmt.Sprintf("; devices still in %s: %d",
 			map[bool]string{true: "its name", false: "their names"}[len(ids) == 1], devices)
 	}

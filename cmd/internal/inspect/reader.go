@@ -17,19 +17,19 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/keyless"
 )
 
-// A Reader reads one fleet. It is safe for concurrent use.
+// Reader reads one fleet. It is safe for concurrent use.
 type Reader struct {
 	client redis.UniversalClient
 	keys   guard.Layout
 
-	divided atomic.Pointer[[]*Reader] // one per partition, as last found
-	foreign atomic.Int64              // the number of partitions that somebody overwrote with; 0: none
+	divided atomic.Pointer[[]*Reader] // one per partition
+	foreign atomic.Int64              // the number that somebody overwrote theirs with; 0: none
 	number  int
-	single  bool        // it is of one partition only
+	single  bool        // of one partition
 	whole   atomic.Bool // this user may GET, but not GETRANGE
 }
 
-// New returns a Reader of the fleet with this layout. The caller keeps the client.
+// New returns a Reader. The caller keeps the client.
 func New(client redis.UniversalClient, layout guard.Layout) *Reader {
 	return &Reader{client: client, keys: layout}
 }
@@ -37,7 +37,7 @@ func New(client redis.UniversalClient, layout guard.Layout) *Reader {
 // Layout returns the names of the keys.
 func (r *Reader) Layout() guard.Layout { return r.keys }
 
-// at returns a client of the server that has the fleet's keys, for commands without a key.
+// at is a client of the server with the fleet's keys, for commands without a key.
 func (r *Reader) at(ctx context.Context) (redis.UniversalClient, error) {
 	at, err := keyless.At(ctx, r.client, r.keys.Witness())
 	if err != nil {
@@ -58,7 +58,7 @@ func (r *Reader) now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// nowSoon is now, bounded where the other partitions may answer although this one does not.
+// Other partitions may answer although this one does not.
 func (r *Reader) nowSoon(ctx context.Context) (time.Time, error) {
 	if r.single {
 		var cancel context.CancelFunc
@@ -68,7 +68,7 @@ func (r *Reader) nowSoon(ctx context.Context) (time.Time, error) {
 	return r.now(ctx)
 }
 
-// exec sends a pipeline. Keys that are absent, or of another type, have empty answers.
+// exec leaves answers about absent or mistyped keys empty.
 func exec(ctx context.Context, p redis.Pipeliner, what string) error {
 	cmds, err := p.Exec(ctx)
 	for _, c := range cmds {
@@ -82,11 +82,11 @@ func exec(ctx context.Context, p redis.Pipeliner, what string) error {
 	return nil
 }
 
-// A Heartbeat is an instance's heartbeat.
+// Heartbeat is what an instance last wrote.
 type Heartbeat struct {
 	Alive     bool
-	Beat      time.Time     // when it was written; zero: not in the value
-	Boot      time.Time     // when this life of the instance began; zero: not in the value
+	Beat      time.Time     // zero: not in the value
+	Boot      time.Time     // this life's begin; zero: not in the value
 	ExpiresIn time.Duration // 0: never
 }
 
@@ -140,8 +140,7 @@ func (r *Reader) beginning(
 	return p.GetRange(ctx, key, 0, longest-1)
 }
 
-// readsWhole reports whether to try again: users with an older list of rights may not GETRANGE, and
-// from now on strings are read as a whole.
+// readsWhole reports whether to try again: older lists of rights have no GETRANGE.
 func (r *Reader) readsWhole(err error) bool {
 	return Refused(err) && r.whole.CompareAndSwap(false, true)
 }
@@ -169,11 +168,10 @@ func bootTime(token string) (t time.Time) {
 
 const pageSize = 1000
 
-// mostRoster is how many instances are looked at: more are on a roster only where somebody else
-// wrote them.
+// mostRoster is exceeded only if somebody else writes the roster.
 const mostRoster = 2_000
 
-// mostNames bounds the bytes of their ids. A replica's own id has a few dozen.
+// mostNames bounds the bytes of ids. A replica's own has a few dozen.
 const mostNames = 256 << 10
 
 func (r *Reader) roster(ctx context.Context) (ids []string, cut int64, err error) {
@@ -208,7 +206,7 @@ func (r *Reader) roster(ctx context.Context) (ids []string, cut int64, err error
 
 func is(c *redis.BoolSliceCmd) bool { return len(c.Val()) == 1 && c.Val()[0] }
 
-// texts sends a pipeline of GETs and returns the values, "" for absent or mistyped keys.
+// texts are "" for absent or mistyped keys.
 func texts(ctx context.Context, p redis.Pipeliner, what string) ([]string, error) {
 	cmds, err := p.Exec(ctx)
 	values := make([]string, len(cmds))

@@ -9,21 +9,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// wrongType reports whether the server answered that a key is of another type. Such a key must not
-// hide all the others.
+// wrongType: such a key must not hide all the others.
 func wrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 
-// Refused reports whether the server answered that a command is not allowed, or unknown.
+// Refused reports whether the server does not allow a command, or does not know it.
 func Refused(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) &&
 		(strings.HasPrefix(answer.Error(), "NOPERM") || strings.HasPrefix(answer.Error(), "ERR unknown"))
 }
 
-// otherReply matches go-redis' errors about a reply that Redis never gives.
 var otherReply = regexp.MustCompile(`redis: (?:can't parse (?:.* reply: |reply=)?|invalid reply: )(".*")`)
 
-// NoRedis returns the reply, quoted, of a server that is not a Redis; "" for any other error.
+// NoRedis quotes the reply of a server that is not a Redis; "" for any other error.
 func NoRedis(err error) string {
 	if m := otherReply.FindStringSubmatch(fmt.Sprint(err)); m != nil {
 		return m[1]

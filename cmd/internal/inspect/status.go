@@ -17,16 +17,16 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// Status is the state of a fleet at one time.
+// Status is a fleet's state at one time.
 type Status struct {
 	Now       time.Time  `json:"now"`
 	Leader    *Leader    `json:"leader"`
-	Hold      *Hold      `json:"hold"` // null: nothing holds deletes
+	Hold      *Hold      `json:"hold"`
 	Witness   Witness    `json:"witness"`
-	Heard     bool       `json:"heard"` // somebody observes Redis
+	Heard     bool       `json:"heard"`
 	Entries   int64      `json:"entries"`
 	Instances []Instance `json:"instances"`
-	Sweeps    []Last     `json:"sweeps"` // the last eviction of each, from the log
+	Sweeps    []Last     `json:"sweeps"` // last evictions
 	// Passes are the leader's last ones, UnderWay those that run for more than a second.
 	Passes   []janitor.Report   `json:"passes,omitempty"`
 	UnderWay []janitor.Progress `json:"under_way,omitempty"`
@@ -35,42 +35,40 @@ type Status struct {
 	// first, Hold and Witness those of the worst (but Witness.Evicted is the sum), and Heard means
 	// that each is observed.
 	Partitions *Partitions `json:"partitions,omitempty"`
-	// Cut is how many further instances rosters list, which were not read.
+	// Cut is how many instances on rosters were not read.
 	Cut int64 `json:"cut,omitempty"`
-	// Losses are the instances that were lost within the last ten minutes, the newest first.
+	// Losses happened within the last ten minutes, the newest first.
 	Losses []Loss `json:"lost_lately,omitempty"`
 	// Overwritten is set if the number of partitions in Redis is not the fleet's.
 	Overwritten *Problem `json:"-"`
-	// Damaged are keys of the wrong type.
+	// Damaged keys are of the wrong type.
 	Damaged []Damaged `json:"damaged,omitempty"`
-	// Unreadable are entries that nobody can judge, among the first 10,000: they are kept for ever.
+	// Unreadable entries can be judged by nobody, and are kept for ever. The first 10,000 are
+	// looked at.
 	Unreadable []string `json:"unreadable,omitempty"`
-	// Unread are servers of a Redis Cluster that do not answer. The other fields lack
-	// their part.
+	// Unread servers of a Redis Cluster do not answer. The other fields lack their part.
 	Unread []Unread `json:"unread,omitempty"`
-	// Unanswered are replicas that did not answer, with the error.
+	// Unanswered lists replicas that did not answer, with the errors.
 	Unanswered []string `json:"unanswered,omitempty"`
 }
 
-// Leader is the holder of the lease.
+// Leader holds the lease.
 type Leader struct {
 	Instance string    `json:"instance"`
 	Since    time.Time `json:"since,omitzero"`
-	Epoch    uint64    `json:"epoch"`   // 0: its term has not begun yet, or has no number any more
-	Address  string    `json:"address"` // of its HTTP server; "": unknown
-	// ExpiresIn is the time until the lease expires if not renewed; "": never.
+	Epoch    uint64    `json:"epoch"` // 0: its term has not begun yet, or has no number any more
+	Address  string    `json:"address"`
+	// ExpiresIn is "" if the lease never expires.
 	ExpiresIn string `json:"expires_in"`
-	// LogLost: it leads, and the eviction log, which had its term, is gone.
+	// LogLost means that the eviction log, which had its term, is gone.
 	LogLost bool `json:"log_lost,omitempty"`
 
 	silent bool
 }
 
-// begun reports whether its term has begun.
 func (l *Leader) begun() bool { return l.Epoch > 0 || l.LogLost }
 
-// LeaderSilent describes a leader without a heartbeat, and what follows; "" if it has one, or
-// nobody leads.
+// LeaderSilent describes a leader without a heartbeat, and what follows.
 func (s Status) LeaderSilent() string {
 	l := s.Leader
 	if l == nil || s.Partitions != nil || l.ExpiresIn == "" || !l.silent {
@@ -82,8 +80,8 @@ func (s Status) LeaderSilent() string {
 // Instance is a running replica, or one that left something.
 type Instance struct {
 	ID string `json:"id"`
-	// Devices is the number in its index, or without one the number of entries that name it; -1:
-	// unknown, because the registry is too large to count for this.
+	// Devices is the size of its index, or else the number of entries that name it; -1: unknown,
+	// because the registry is too large to count.
 	Devices   int64     `json:"devices"`
 	Alive     bool      `json:"alive"`
 	LastBeat  time.Time `json:"last_beat,omitzero"`
@@ -94,20 +92,19 @@ type Instance struct {
 	Program   string    `json:"program,omitempty"`
 	Version   string    `json:"version"`
 	Address   string    `json:"address"`
-	// BadIndex: its index is of another type, and left alone.
+	// BadIndex is of another type, and left alone.
 	BadIndex bool `json:"bad_index,omitempty"`
-	// Old: a plain writer, without boot token or not on the roster: an owner that heals nothing.
+	// Old is a plain writer, without boot token or not on the roster, which heals nothing.
 	Old bool `json:"old,omitempty"`
-	// Differs describes settings that differ from the fleet's, or the partitions where it has no
-	// heartbeat.
+	// Differs describes settings unlike the fleet's, or the partitions without heartbeat.
 	Differs string `json:"differs,omitempty"`
-	// SilentIn are the partitions without its heartbeat, if others have one.
+	// SilentIn are partitions without its heartbeat, if others have one.
 	SilentIn []int `json:"silent_in,omitempty"`
 
-	life float64 // share of the heartbeat's life that is left, 0 to 1
+	life float64
 }
 
-// Life returns the share of the heartbeat's life that is left, 0 to 1; 0 also if unknown.
+// Life is the share of the heartbeat's life that is left, 0 to 1; 0 also if unknown.
 func (i Instance) Life() float64 { return i.life }
 
 // Late reports whether a living instance has missed a beat: the next one is due after an interval,
@@ -116,14 +113,14 @@ func (i Instance) Life() float64 { return i.life }
 func (s *Status) Late(i Instance) bool {
 	interval, err := time.ParseDuration(i.Interval)
 	if err != nil {
-		ttl, _ := time.ParseDuration(i.TTL) // 0, unknown, if invalid
+		ttl, _ := time.ParseDuration(i.TTL)
 		interval = ttl / 3
 	}
 	return i.Alive && interval > 0 && !i.LastBeat.IsZero() && s.Now.Sub(i.LastBeat) > interval*3/2 &&
 		s.Full() == ""
 }
 
-// Same reports whether nothing has changed except by the passing of time.
+// Same ignores the passing of time.
 func (i Instance) Same(as Instance) bool {
 	i.ExpiresIn, i.life = as.ExpiresIn, as.life
 	return reflect.DeepEqual(i, as)
@@ -139,7 +136,7 @@ type Last struct {
 	Count  int       `json:"count"`
 }
 
-// Server has values of INFO; empty: not reported.
+// Server is from INFO; empty: not reported.
 type Server struct {
 	Version   string `json:"version"`
 	Role      string `json:"role"`
@@ -151,9 +148,8 @@ type Server struct {
 	info map[string]string
 }
 
-// Status reads the state of a fleet, and what happened to it lately. It costs a few round trips,
-// and one per thousand instances, in each partition. Of several partitions, the heartbeats of as
-// many are read as fit into mostBeats.
+// Status costs a few round trips, and one per thousand instances, in each partition. Of several,
+// the heartbeats of as many are read as fit into mostBeats.
 func (r *Reader) Status(ctx context.Context) (Status, error) { return r.Watch().Status(ctx) }
 
 func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
@@ -183,9 +179,9 @@ func (r *Reader) isSilent(ctx context.Context, id string) (bool, error) {
 	return n == 0, nil
 }
 
-// begunEpoch returns the epoch of the holder's term, or 0 if the term has not begun. Until the log
-// has the term's first record, the stored epoch may be the previous term's; if somebody has
-// overwritten it, only the log is right. If the log is lost, what the holder reports decides.
+// begunEpoch returns 0 if the holder's term has not begun. Until the log has the term's first
+// record, the stored epoch may be the previous term's; if somebody has overwritten it, only the log
+// is right. If the log is lost, what the holder reports decides.
 func (r *Reader) begunEpoch(
 	ctx context.Context, h lease.Holder, silent bool, now time.Time,
 ) (epoch uint64, logLost bool, err error) {
@@ -267,8 +263,7 @@ func (r *Reader) termOf(ctx context.Context, epoch uint64, now time.Time) (strin
 // countUpTo bounds the entries that Status reads to count owners without an index or roster entry.
 const countUpTo = 10 * pageSize
 
-// settle replaces the witness' settings with the majority's: the last to tick may be the odd one
-// out.
+// settle prefers the majority's settings: the last to tick may be the odd one out.
 func (w *Witness) settle(beats map[string]beat, abouts map[string]About) {
 	var ttls, intervals []time.Duration
 	for id, b := range beats {
@@ -288,7 +283,7 @@ func (w *Witness) settle(beats map[string]beat, abouts map[string]About) {
 	}
 }
 
-// most returns the value that more than half, and at least two, share, or 0.
+// most returns what more than half, and at least two, share, or 0.
 func most(all []time.Duration) time.Duration {
 	if len(all) < 2 {
 		return 0
@@ -306,23 +301,20 @@ func most(all []time.Duration) time.Duration {
 	return middle
 }
 
-// near reports whether two durations are equal, within the precision of a heartbeat's TTL.
+// near allows for the precision of a heartbeat's TTL.
 func near(got, want time.Duration) bool { return (got - want).Abs() <= want/20 }
 
-// sampled is what a scan of the registry, or of its beginning, found.
 type sampled struct {
-	counted    map[string]int // entries by owner
-	unreadable []string       // the entries that nobody can judge, up to mostUnreadable
-	whole      bool           // all entries were scanned
+	counted    map[string]int // by owner
+	unreadable []string       // up to mostUnreadable
+	whole      bool
 }
 
-// mostUnreadable bounds the entries that are named because nobody can judge them.
 const mostUnreadable = 20
 
-// mostInstanceID is the longest id that a leader takes for one.
+// mostInstanceID is the longest that a leader takes for one.
 const mostInstanceID = 256
 
-// judgeable reports whether an entry names what can be an instance.
 func judgeable(owner string) bool {
 	return owner != "" && len(owner) <= mostInstanceID && utf8.ValidString(owner) &&
 		!strings.ContainsFunc(owner, unicode.IsControl)
@@ -336,7 +328,7 @@ func (r *Reader) sample(ctx context.Context, upTo int) (sampled, error) {
 		if wrongType(err) {
 			return s, nil
 		}
-		if Refused(err) { // doctor names the right; the other parts of the status are still of use
+		if Refused(err) { // doctor names the right; the rest is still of use
 			s.whole = false
 			return s, nil
 		}
@@ -390,11 +382,10 @@ func (r *Reader) server(ctx context.Context) (Server, error) {
 
 func (s Server) full() bool { return s.MaxMemory > 0 && s.Memory >= s.MaxMemory }
 
-// evicts reports whether Redis deletes keys rather than refuse writes when its memory is full.
 func (s Server) evicts() bool { return s.Policy != "" && s.Policy != "noeviction" }
 
-// full reports whether Redis refuses writes because its memory is full. Where ticks are refused,
-// what was used when INFO was read may be a little less.
+// full also counts nearly full where ticks are refused: when INFO was read, a little less may have
+// been used.
 func (s Status) full() bool {
 	const nearly = 0.98
 	r := s.Redis
@@ -402,7 +393,7 @@ func (s Status) full() bool {
 	return !r.evicts() && (r.full() || !s.Heard && near)
 }
 
-// Full returns a sentence about a Redis whose memory is full; "": it is not.
+// Full returns a sentence if the memory is full.
 func (s Status) Full() string {
 	if !s.full() {
 		return ""
@@ -415,7 +406,7 @@ func (s Status) Full() string {
 	return text
 }
 
-// A Replica is a replica's description of itself.
+// Replica describes a replica.
 type Replica struct {
 	Instance, Version, Address string
 	Interval, TTL              time.Duration
@@ -423,10 +414,10 @@ type Replica struct {
 	Passes                     []janitor.Report
 }
 
-// elsewhere is the remark on a replica that answers by HTTP and has no trace in this Redis.
+// elsewhere is the remark on a replica that answers by HTTP.
 const elsewhere = "not in this Redis, or cut off from it"
 
-// Add adds a replica's description.
+// Add adds a description.
 func (s *Status) Add(p Replica) {
 	i := slices.IndexFunc(s.Instances, func(in Instance) bool { return in.ID == p.Instance })
 	if i < 0 {

@@ -14,8 +14,7 @@ import (
 
 const mostBeats = 20_000
 
-// A survey assembles a status from each partition. On later readings, partitions whose instances
-// are not due keep their earlier values.
+// survey assembles a status. Partitions whose instances are not due keep their earlier values.
 type survey struct {
 	*Reader
 	parts  []*Reader
@@ -23,11 +22,11 @@ type survey struct {
 	sweeps []Last
 	looks  []look
 	number int // of the last reading, from 1
-	next   int // the partition whose instances are due next
+	next   int
 }
 
 type look struct {
-	unread  bool // its server does not answer, and all else is empty
+	unread  bool // no answer, and all else is empty
 	now     time.Time
 	asked   time.Time // when now was read, by the local clock
 	witness Witness
@@ -36,13 +35,13 @@ type look struct {
 	entries int64
 	damaged []Damaged
 
-	// Its instances, as of the reading with this number; 0: never.
+	// the reading; 0: none
 	read      int
-	beatsAt   time.Time // the server's clock when the heartbeats were read
+	beatsAt   time.Time // by the server's clock
 	sampledAt time.Time
 	sampled
 	roster  []string
-	cut     int64 // further ids on the roster
+	cut     int64
 	beats   map[string]Heartbeat
 	indexes map[string]index
 }
@@ -56,7 +55,7 @@ func newSurvey(r *Reader, parts []*Reader) *survey {
 	return &survey{Reader: r, parts: parts, looks: make([]look, len(parts))}
 }
 
-// read reads those partitions that answer. now is the server's clock of a single one.
+// read takes, in now, the server's clock of a single partition.
 func (s *survey) read(
 	ctx context.Context, to reached, now time.Time,
 	abouts func(ctx context.Context, ids []string) (map[string]About, error),
@@ -333,11 +332,11 @@ func (s *survey) partitions(worst int) *Partitions {
 }
 
 type beat struct {
-	Heartbeat           // of the first partition that has one
-	now       time.Time // the clock of that partition's server, when it was read
+	Heartbeat           // the first
+	now       time.Time // its server's clock
 	any       bool
-	oldest    time.Time     // the last beat, in the partition where that is oldest
-	least     time.Duration // life left where that is shortest; 0: never expires
+	oldest    time.Time     // last beat, at the oldest
+	least     time.Duration // life left; 0: never expires
 	silentIn  []int
 }
 

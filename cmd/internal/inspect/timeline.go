@@ -60,7 +60,7 @@ func sentence(e timeline.Event) string {
 
 const headsPage = timeline.HeadsPage
 
-// heads returns a page of records without their lists: XRANGE or XREVRANGE of from and to.
+// heads returns records without their lists.
 func (r *Reader) heads(ctx context.Context, order, from, to string, now time.Time) ([]Record, error) {
 	return r.headsUpTo(ctx, headsPage, order, from, to, now)
 }

@@ -18,27 +18,26 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/keyless"
 )
 
-// reachTimeout bounds the call that finds out whether one server of several answers.
+// reachTimeout bounds the question whether one server of several answers.
 const reachTimeout = 2 * time.Second
 
-// probeTimeout bounds each of the calls that guess the number of partitions, ten at most.
+// probeTimeout is for each of ten calls at most.
 const probeTimeout = 500 * time.Millisecond
 
-// Unread is a server of a Redis Cluster that does not answer, and the keys that it has.
+// Unread is a server of a Redis Cluster that does not answer, and its keys.
 type Unread struct {
-	Server     string `json:"server"`     // its address; "": the Cluster names none
-	Partitions []int  `json:"partitions"` // of the registry
-	// Fleet: it has the fleet's own keys: pause, timeline, the replicas' descriptions.
+	Server     string `json:"server"` // "": the Cluster names none
+	Partitions []int  `json:"partitions"`
+	// Fleet is set if it has pause, timeline and the replicas' descriptions.
 	Fleet bool   `json:"fleet,omitempty"`
 	Error string `json:"error"`
 }
 
-// UnreadError is the error of an answer that lacks some partitions. The rest of the answer is
-// valid.
+// UnreadError means that the answer is valid and lacks some partitions.
 type UnreadError struct {
 	Servers []Unread
 
-	about string // the part of the answer that is missing; "": no single part
+	about string // the missing part, if it is one
 }
 
 func (e *UnreadError) Error() string {
@@ -49,7 +48,7 @@ func (e *UnreadError) Error() string {
 	return "inspect: " + e.about + strings.Join(texts, "; ")
 }
 
-// Sentence names the server, its error, and the keys that it has.
+// Sentence names the server, its error, and its keys.
 func (u Unread) Sentence() string {
 	where := "Redis at " + u.Server
 	if u.Server == "" {
@@ -70,16 +69,23 @@ func (u Unread) Sentence() string {
 	return text
 }
 
-// reached is which of several partitions answer. Of a single one all is nil but parts.
+// reached has parts alone if there is a single one.
 type reached struct {
-	parts  []*Reader   // that answer
+	parts  []*Reader
 	nows   []time.Time // by number; zero without an answer
-	asked  []time.Time // by number: when nows was read, by the local clock
+	asked  []time.Time // likewise, by the local clock
 	unread []Unread
-	fleet  bool // the fleet's own keys can be read
+	fleet  bool // its own keys answer
 }
 
-// reach asks the servers of several partitions for the time. It fails if none answers.
+func (r *Reader) reachParts(ctx context.Context) (parts []*Reader, to reached, err error) {
+	if parts, err = r.parts(ctx); err == nil {
+		to, err = r.reach(ctx, parts)
+	}
+	return parts, to, err
+}
+
+// reach fails if no server answers.
 func (r *Reader) reach(ctx context.Context, parts []*Reader) (reached, error) {
 	if len(parts) == 1 {
 		return reached{parts: parts, fleet: true}, nil
@@ -128,7 +134,6 @@ func (r *Reader) reach(ctx context.Context, parts []*Reader) (reached, error) {
 	return found, nil
 }
 
-// err is nil if all partitions answer.
 func (f reached) err() error {
 	if len(f.parts) == 0 || len(f.unread) == 0 {
 		return nil
@@ -136,8 +141,6 @@ func (f reached) err() error {
 	return &UnreadError{Servers: f.unread}
 }
 
-// unreadOf replaces the error of an id's partition by one that names each server that does not
-// answer, if that partition's is one of them.
 func (r *Reader) unreadOf(ctx context.Context, id string, part *Reader, parts []*Reader, err error) error {
 	to, unknown := r.reach(ctx, parts)
 	if unknown != nil || to.answers(part) {
@@ -146,12 +149,10 @@ func (r *Reader) unreadOf(ctx context.Context, id string, part *Reader, parts []
 	return to.lacking(id, part)
 }
 
-// lacking is the error of a question about an id whose partition does not answer.
 func (f reached) lacking(id string, part *Reader) error {
 	return &UnreadError{f.unread, fmt.Sprintf("%s is of partition %d, which cannot be read: ", id, part.number)}
 }
 
-// answers reports whether a partition answers.
 func (f reached) answers(part *Reader) bool { return slices.Contains(f.parts, part) }
 
 // Away returns a sentence for each master of a Redis Cluster that does not answer.
@@ -177,8 +178,6 @@ func (r *Reader) Away(ctx context.Context) (away []string) {
 	return away
 }
 
-// address returns the address of the server that has the keys, as the Cluster's other nodes know
-// it.
 func (r *Reader) address(ctx context.Context) string {
 	at, err := keyless.At(ctx, r.client, r.keys.Witness())
 	if node, ok := at.(*redis.Client); ok && err == nil {
@@ -194,8 +193,7 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// probe counts the partitions by the keys that each has, for when the server with the number does
-// not answer.
+// probe counts partitions by their keys, if the server with the number does not answer.
 func (r *Reader) probe(ctx context.Context) (int, bool) {
 	c, ok := r.client.(*redis.ClusterClient)
 	if !ok {

@@ -13,19 +13,19 @@ import (
 
 // Verification counts inconsistencies.
 type Verification struct {
-	Entries    int `json:"entries"`     // of the registry, as scanned
-	Dead       int `json:"dead"`        // entries whose owner has no heartbeat
-	NotIndexed int `json:"not_indexed"` // entries that their owner's index lacks
+	Entries    int `json:"entries"`     // as scanned
+	Dead       int `json:"dead"`        // the owner has no heartbeat
+	NotIndexed int `json:"not_indexed"` // missing in their owner's index
 	// members of an index whose entry names another owner, or does not exist
 	NotEntries int `json:"not_entries"`
-	// Unreadable is the number of entries that nobody can judge: their owner is not an instance, or
-	// they are too long. UnreadableEntries names the first of the former kind.
+	// Unreadable entries can be judged by nobody: their owner is not an instance, or they are too
+	// long. UnreadableEntries names the first of the former kind.
 	Unreadable        int          `json:"unreadable"`
 	UnreadableEntries []string     `json:"unreadable_entries,omitempty"`
 	Owners            []OwnerCount `json:"owners"`
 }
 
-// OwnerCount is the part of one owner.
+// OwnerCount has the counts of one owner.
 type OwnerCount struct {
 	Owner      string `json:"owner"`
 	Alive      bool   `json:"alive"`
@@ -37,7 +37,7 @@ type OwnerCount struct {
 type verification struct {
 	owners     map[string]*OwnerCount
 	unreadable int
-	named      []string // of the unreadable
+	named      []string
 }
 
 func newVerification() *verification { return &verification{owners: map[string]*OwnerCount{}} }
@@ -57,11 +57,7 @@ func (v *verification) of(owner string) *OwnerCount {
 // if it has a heartbeat in each partition that has something of it. With an [UnreadError], all else
 // was counted.
 func (r *Reader) Verify(ctx context.Context) (Verification, error) {
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return Verification{}, err
-	}
-	to, err := r.reach(ctx, parts)
+	parts, to, err := r.reachParts(ctx)
 	if err != nil {
 		return Verification{}, err
 	}
@@ -145,7 +141,6 @@ func (r *Reader) verify(ctx context.Context) (Verification, error) {
 	return all, nil
 }
 
-// pages calls read with the cursor that it last returned, until that is 0 again.
 func pages(read func(cursor uint64) (next uint64, err error)) error {
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		var err error

@@ -11,31 +11,31 @@ import (
 )
 
 const (
-	serverEvery = 10 * time.Second // INFO, and a sample of the registry
-	aboutEvery  = 10 * time.Second // the replicas' descriptions, except the leader's
-	aboutTries  = 3                // tries in that time for a replica without one
+	serverEvery = 10 * time.Second // INFO, a sample of the registry
+	aboutEvery  = 10 * time.Second // the leader's is read each time
+	aboutTries  = 3                // if it has none
 )
 
-// A Watch reads one fleet repeatedly: rarely what seldom changes, and of the logs only new records.
+// Watch reads one fleet repeatedly: rarely what seldom changes, and of the logs only new records.
 // It is for one goroutine at a time.
 type Watch struct {
 	*Reader
-	reading  int // the number of the last one
+	reading  int
 	survey   *survey
 	serverAt time.Time
 	known    map[string]About
-	asked    map[string]int // tries for each replica since askedAt
+	asked    map[string]int // tries since askedAt
 	askedAt  time.Time
 
-	back time.Duration // how far events go back
-	most int           // how many there are at most
+	back time.Duration
+	most int
 
-	logs   []string // ids of the newest records read, by partition; "": none
+	logs   []string // newest ids, by partition
 	stream string
 	last   map[string]Last
 	events []event
-	untold error           // why the timeline could not be read; the rest is true, and doctor reports it
-	paused *timeline.Event // the current pause according to events
+	untold error // the rest is true, and doctor reports it
+	paused *timeline.Event
 }
 
 type event struct {
@@ -58,11 +58,7 @@ func (w *Watch) forget() {
 // Status is Reader.Status, but its values of the server, and of owners on no roster, may be ten
 // seconds old. Several partitions may take a few calls.
 func (w *Watch) Status(ctx context.Context) (Status, error) {
-	parts, err := w.parts(ctx)
-	if err != nil {
-		return Status{}, err
-	}
-	to, err := w.reach(ctx, parts)
+	parts, to, err := w.reachParts(ctx)
 	if err != nil {
 		return Status{}, err
 	}
@@ -104,7 +100,7 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 		}
 		delete(w.asked, l.leader.Instance)
 		if l.leader.Epoch > 0 && k < len(w.logs) && epochOf(w.logs[k]) > l.leader.Epoch {
-			w.forget() // the log was lost with the epochs, and restarts with lower ones
+			w.forget() // lost with the epochs, it restarts with lower ones
 		}
 	}
 	return s, nil
@@ -129,7 +125,7 @@ func (w *Watch) aboutsSeldom(ctx context.Context, ids []string) (map[string]Abou
 	return w.known, nil
 }
 
-// Timeline returns the events of the last hour, oldest first, as of the last Status.
+// Timeline returns the last hour's events, oldest first, as of the last Status.
 func (w *Watch) Timeline() []timeline.Event { return w.since(0) }
 
 // New returns the events that the last Status found or changed.
@@ -145,8 +141,8 @@ func (w *Watch) since(reading int) (found []timeline.Event) {
 	return found
 }
 
-// logMost bounds the records of the log per reading. The first reads at least logLeast, to find
-// each sweep's last eviction.
+// logMost bounds a reading's records. The first reads at least logLeast, to find each sweep's last
+// eviction.
 const logMost, logLeast = 20 * headsPage, 2 * headsPage
 
 func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
@@ -262,10 +258,9 @@ func (w *Watch) recorded(rec Record, now time.Time) {
 	w.add(e, now)
 }
 
-// oneEviction is how long batches of one owner in one term are merged into one event.
 const oneEviction = 5 * time.Minute
 
-// happened adds an event of the timeline, unless another leader has reported it already.
+// Another leader may have reported an event already.
 func (w *Watch) happened(e timeline.Event, now time.Time) {
 	known, several := false, len(w.survey.parts) > 1
 	for _, o := range slices.Backward(w.events) {

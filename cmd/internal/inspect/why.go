@@ -16,20 +16,20 @@ import (
 // Found is the location of a device.
 type Found struct {
 	ID    string `json:"id"`
-	Owner string `json:"owner"` // "": nobody holds it
+	Owner string `json:"owner"` // "": nobody
 	Alive bool   `json:"alive"`
-	// Since is when this life of the owner began, LastBeat its last beat; zero: unknown.
+	// Since is the owner's start, LastBeat its last beat; zero: unknown.
 	Since    time.Time `json:"since,omitzero"`
 	LastBeat time.Time `json:"last_beat,omitzero"`
-	// Partition is the device's; nil: there is one.
+	// Partition is nil if there is one.
 	Partition *int `json:"partition,omitempty"`
-	// Fault is what was last wrong with what the device sent; nil: nothing is known.
+	// Fault is what the device last sent wrong, if known.
 	Fault *Fault `json:"fault,omitempty"`
-	// Sentence is all of this in plain words.
+	// Sentence is all of this in words.
 	Sentence string `json:"sentence"`
 }
 
-// Find returns the owner of a device, and whether it lives.
+// Find returns a device's owner, and whether it lives.
 func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	fleet := r
 	parts, err := r.parts(ctx)
@@ -64,8 +64,6 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	return f, nil
 }
 
-// refusing explains an absent entry if Redis refuses registrations, and is "" otherwise or if that
-// is unknown.
 func (r *Reader) refusing(ctx context.Context) string {
 	server, err := r.server(ctx)
 	if err != nil || !(Status{Redis: server}).full() {
@@ -109,29 +107,29 @@ type Verdict string
 
 // The verdicts.
 const (
-	Kept    Verdict = "kept"    // it exists, and nothing suggests that it will be deleted
-	Evicted Verdict = "evicted" // a sweep deleted it; see the newest record
+	Kept    Verdict = "kept"    // nothing suggests that it will be deleted
+	Evicted Verdict = "evicted" // see the newest record
 	WillGo  Verdict = "will_go" // its owner is silent, and a sweep will delete it
-	Unknown Verdict = "unknown" // it does not exist, and no record explains that
+	Unknown Verdict = "unknown" // no entry, and no record explains that
 )
 
 // Why explains an entry or key.
 type Why struct {
 	ID       string  `json:"id"`
 	Verdict  Verdict `json:"verdict"`
-	Owner    string  `json:"owner"` // of the entry, or of the newest record, or ""
+	Owner    string  `json:"owner"` // or of the newest record
 	Alive    bool    `json:"alive"`
 	Sentence string  `json:"sentence"`
 	Hold     *Hold   `json:"hold"`
-	// Partition is the device's; nil if there is only one.
+	// Partition is nil if there is one.
 	Partition *int `json:"partition,omitempty"`
-	// Records of the eviction log that name it, newest first, without their items.
+	// Records are those that name it, newest first, without items.
 	Records []Record `json:"records"`
-	// Marks are from rules that have found it an orphan but not deleted it yet.
+	// Marks are from rules that find it an orphan and have not deleted it yet.
 	Marks []orphan.Mark `json:"marks,omitempty"`
-	// Bin is where it lies if a rule with a bin deleted it, or nil.
+	// Bin is where a rule put it.
 	Bin *orphan.Binned `json:"bin,omitempty"`
-	// Unread are servers of a Redis Cluster that do not answer. Hold and Records lack their part.
+	// Unread servers of a Redis Cluster do not answer. Hold and Records lack their part.
 	Unread []Unread `json:"unread,omitempty"`
 }
 
@@ -235,8 +233,7 @@ func reach(oldest, now time.Time) string {
 	return "the log goes back to " + Ago(now.Sub(oldest))
 }
 
-// reconnected is the time after an eviction in which the device may have come back and left again,
-// without a trace in the log.
+// After reconnected the device may have come back and left again, without a trace in the log.
 const reconnected = time.Minute
 
 func evicted(rec Record, owner Heartbeat, now time.Time) string {
@@ -258,7 +255,7 @@ func evicted(rec Record, owner Heartbeat, now time.Time) string {
 	return text
 }
 
-// quickly is how soon an indexed entry is deleted: the leader checks once a second.
+// The leader checks indexed entries once a second.
 const quickly = 2 * time.Second
 
 func (r *Reader) dying(

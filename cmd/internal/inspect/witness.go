@@ -10,39 +10,39 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// A Hold is the reason why nothing is deleted.
+// Hold is why nothing is deleted.
 type Hold struct {
 	// Reason is one of the runbook's: gap, restarted, redis_evicting, redis_refusing, settings,
 	// self_check, mass_failure; or paused.
 	Reason string `json:"reason"`
-	// Until is when it ends; zero: when it is resumed.
+	// Until is zero if a resume ends it.
 	Until time.Time `json:"until,omitzero"`
 	Since time.Time `json:"since,omitzero"` // unknown for a pause
 	Who   string    `json:"who,omitempty"`
 	Why   string    `json:"why,omitempty"`
-	// Sentence has the reason in plain words, and the remedy.
+	// Sentence has the reason and the remedy.
 	Sentence string `json:"sentence"`
-	// Runbook is the heading of docs/runbook.md.
+	// Runbook is a heading of docs/runbook.md.
 	Runbook string `json:"runbook"`
-	// Young: the whole fleet has just started, so nothing is wrong.
+	// Young is a fleet that has just started: nothing is wrong.
 	Young bool `json:"young,omitempty"`
 }
 
-// Witness is how long Redis has been observed, according to its record.
+// Witness is how long Redis has been observed.
 type Witness struct {
 	Since    time.Time     `json:"since,omitzero"` // without a hold
 	LastTick time.Time     `json:"last_tick,omitzero"`
 	LastHold time.Time     `json:"last_hold,omitzero"`
 	Reason   string        `json:"reason,omitempty"`
 	Evicted  uint64        `json:"evicted_total"`
-	TTL      time.Duration `json:"-"` // of the majority, or of the last to tick; 0: unknown
+	TTL      time.Duration `json:"-"` // the majority's, or the last to tick's
 	Interval time.Duration `json:"-"`
 
 	gap, need time.Duration
 	disagreed time.Time
 }
 
-// heard reports whether the last tick is younger than GAP. It may be slightly newer than now.
+// heard allows for a tick slightly newer than now.
 func (w Witness) heard(now time.Time) bool {
 	since := now.Sub(w.LastTick)
 	return !w.LastTick.IsZero() && since <= w.gap && since > -clockWarn
@@ -67,7 +67,7 @@ func (r *Reader) witness(ctx context.Context) (Witness, error) {
 	return w, nil
 }
 
-// hold returns the current hold, or nil. A pause comes first, since it ends last.
+// hold prefers a pause, since it ends last.
 func (r *Reader) hold(ctx context.Context, w Witness, now time.Time) (*Hold, error) {
 	pause, left, err := r.pause(ctx)
 	if err != nil {
@@ -115,11 +115,9 @@ var holdMeaning = map[string]string{
 		"check whether they are alive, and the network",
 }
 
-// longestPause is how many bytes of a pause are read.
 const longestPause = 64 << 10
 
-// pause returns the present pause, or nil, and how long it lasts; 0: until it is resumed. Any value
-// written by hand is a pause too.
+// pause returns 0 for a pause until it is resumed. Any value written by hand is one too.
 func (r *Reader) pause(ctx context.Context) (*janitor.Pause, time.Duration, error) {
 	key := r.keys.Paused()
 	p := r.client.Pipeline()

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// Short formats a duration for people, in seconds, and below ten in tenths of a second: 4.2s,
-// 2m13s, 3h5m, 4d2h.
+// Short formats a duration for people: 4.2s, 2m13s, 3h5m, 4d2h.
 func Short(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -24,7 +23,7 @@ func Short(d time.Duration) string {
 	return strings.TrimSuffix(fmt.Sprintf("%dd%dh", hours/24, hours%24), "0h")
 }
 
-// span formats a duration for programs, in Go's syntax, as precisely as Short.
+// span is for programs: Go's syntax, as precise as Short.
 func span(d time.Duration) string {
 	if d < 24*time.Hour {
 		return Short(d)
@@ -53,11 +52,10 @@ func Ago(d time.Duration) string {
 	return Short(d) + " ago"
 }
 
-// pseudo matches the version that Go derives from a commit without a tag.
+// pseudo is the version that Go derives from a commit without a tag.
 var pseudo = regexp.MustCompile(`^v\d+\.\d+\.\d+-(?:.*\.)?\d{14}-([0-9a-f]{8,})(\+.*)?$`)
 
-// Commit returns the hash in the version of a commit without a tag, of eight digits or more, and
-// what follows it, such as "+dirty"; "" for other versions.
+// Commit returns its hash and what follows it, such as "+dirty".
 func Commit(version string) (hash, build string) {
 	if m := pseudo.FindStringSubmatch(version); m != nil {
 		return m[1], m[2]

@@ -9,11 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A Line is one line of a log.
+// Line is one of a log.
 type Line map[string]any
 
-// Lines reads a log. Each line has to be JSON, with a time, a level, a message and instance, each
-// once.
+// Lines requires JSON, with a time, a level, a message and instance, each once.
 func Lines(t testing.TB, log, instance string) (lines []Line) {
 	t.Helper()
 	for text := range strings.Lines(log) {
@@ -30,7 +29,7 @@ func Lines(t testing.TB, log, instance string) (lines []Line) {
 	return lines
 }
 
-// Calm is Lines of a log without warnings and errors.
+// Calm requires no warnings and errors.
 func Calm(t testing.TB, log, instance string) (lines []Line) {
 	t.Helper()
 	lines = Lines(t, log, instance)
@@ -40,7 +39,7 @@ func Calm(t testing.TB, log, instance string) (lines []Line) {
 	return lines
 }
 
-// Has returns the first line with a message, and fails without one.
+// Has requires a line with this message, and returns the first.
 func Has(t testing.TB, lines []Line, message string) Line {
 	t.Helper()
 	for _, line := range lines {

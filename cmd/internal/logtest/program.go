@@ -13,8 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/process"
 )
 
-// Program starts the test binary anew, as the program that env makes of it and with nothing else in
-// its environment, and ends it with the test.
+// Program starts the test binary anew, as the program that env, its whole environment, makes of it.
 func Program(t testing.TB, env []string, args ...string) *process.Process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
@@ -25,7 +24,7 @@ func Program(t testing.TB, env []string, args ...string) *process.Process {
 	return p
 }
 
-// Await waits for a message in a program's log, for as long as patience.
+// Await waits for a message in a program's log.
 func Await(t testing.TB, p *process.Process, patience time.Duration, message string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Contains(p.Log(), `"msg":"`+message+`"`) },

@@ -14,14 +14,14 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 )
 
-// Base are the settings of every program that serves.
+// Base has the settings of every program that serves.
 type Base struct {
 	Redis         connect.Redis
-	InstanceID    string // chosen by Serving if none was given
-	Unique        bool   // it was chosen so: no other process has had it
+	InstanceID    string // chosen by Serving if not given
+	Unique        bool   // chosen so: no other process has had it
 	HTTPAddr      string
-	HTTPHosts     []string   // further host names that HTTP answers
-	AdminToken    cli.Secret // as at the start; empty: requests that change something are off
+	HTTPHosts     []string   // further names
+	AdminToken    cli.Secret // at the start; empty: nothing can be changed
 	ShutdownGrace time.Duration
 	LogLevel      slog.Level
 	LogFormat     string
@@ -29,7 +29,7 @@ type Base struct {
 	adminTokenFile string
 }
 
-// Table returns the rows of the base, which are stored in b.
+// Table returns the rows, which are stored in b.
 func (b *Base) Table() []cli.Setting {
 	return slices.Concat(b.Redis.Table(), []cli.Setting{
 		{Name: "INSTANCE_ID", Value: cli.Text(&b.InstanceID, instanceID),
@@ -106,8 +106,8 @@ func (b *Base) TokenTable() []cli.Setting {
 	}
 }
 
-// Tokens returns a function for the administrator's current tokens, up to two, and the file to
-// watch if they are in one.
+// Tokens returns the administrator's current tokens, up to two, and the file to watch if they are
+// in one.
 func (b *Base) Tokens() (now func() []string, file []reload.Watched, err error) {
 	if b.adminTokenFile == "" {
 		var tokens []string
@@ -123,7 +123,6 @@ func (b *Base) Tokens() (now func() []string, file []reload.Watched, err error) 
 	return f.Get, []reload.Watched{f}, nil
 }
 
-// tokenLines parses the tokens in a file: one or two lines.
 func tokenLines(texts []string) ([]string, error) {
 	tokens := strings.Split(strings.TrimRight(texts[0], "\r\n"), "\n")
 	if len(tokens) > 2 {
@@ -138,8 +137,8 @@ func tokenLines(texts []string) ([]string, error) {
 	return tokens, nil
 }
 
-// instanceID accepts names that are safe in a key, in the lease's value (where a slash follows)
-// and in a metric's label.
+// instanceID accepts what is safe in a key, in the lease's value (where a slash follows) and in a
+// metric's label.
 func instanceID(v string) error {
 	const allowed = "0123456789-_.:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	if len(v) > 128 || strings.Trim(v, allowed) != "" {
@@ -148,11 +147,11 @@ func instanceID(v string) error {
 	return nil
 }
 
-// leastToken is the fewest characters of a token that cannot be guessed.
+// leastToken: fewer characters can be guessed.
 const leastToken = 16
 
-// token accepts tokens that a client can send in an Authorization header. Otherwise a trailing
-// line break from a secrets file would lock every administrator out.
+// token accepts what an Authorization header can carry. A trailing line break from a secrets file
+// would lock every administrator out.
 func token(v string) error {
 	if len(v) < leastToken {
 		return fmt.Errorf("at least %d characters, so that nobody guesses it; "+

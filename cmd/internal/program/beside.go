@@ -17,13 +17,12 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 )
 
-// besideTime bounds the question to the program that has an address.
 const besideTime = 5 * time.Second
 
-// Beside extends the error of an address in use with the flags to type for a second replica: a
-// free address in place of each that is in use, and the other's embedded Redis if both would be
-// on one. more are addresses beside HTTP_ADDR, by setting. typed is a command with %s for flags.
-// Any other error is returned unchanged.
+// Beside extends the error of an address in use with the flags to type for a second replica: free
+// addresses, and the other's embedded Redis if both would be on one. more are addresses beside
+// HTTP_ADDR, by setting. typed is a command with %s for flags. Any other error is returned
+// unchanged.
 func (b *Base) Beside(ctx context.Context, err error, typed string, more ...[2]string) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
@@ -45,7 +44,7 @@ func (b *Base) Beside(ctx context.Context, err error, typed string, more ...[2]s
 	return fmt.Errorf("%w; to run beside the program that has it: "+typed, err, strings.Join(flags, " "))
 }
 
-// freeAddress returns addr if it is free, else one with a higher port.
+// freeAddress counts the port up.
 func freeAddress(ctx context.Context, addr string) string {
 	host, text, err := net.SplitHostPort(addr)
 	port, bad := strconv.Atoi(text)
@@ -62,8 +61,7 @@ func freeAddress(ctx context.Context, addr string) string {
 	return addr
 }
 
-// embeddedOf returns the address of the Redis embedded in the program at an HTTP address; "" if
-// there is none.
+// embeddedOf asks the program at an HTTP address.
 func embeddedOf(ctx context.Context, addr string) string {
 	if host, port, _ := net.SplitHostPort(addr); host == "" {
 		addr = net.JoinHostPort("127.0.0.1", port)

@@ -1,7 +1,5 @@
-// Package program is what programs that serve have in common: their settings ([Base]), how they
-// log start and end ([Serving]), and how their parts stop one after the other ([Parts]). Below it
-// are package cli with commands and settings, package connect with clients of Redis, and package
-// console with HTTP. A program supplies its table of settings and a function that serves:
+// Package program is what programs that serve have in common: their settings ([Base]), how they log
+// start and end ([Serving]), and how their parts stop one after the other ([Parts]):
 //
 //	func main() { cli.Main(command()) }
 //

@@ -9,8 +9,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// CheckHeartbeat refuses a TTL that a lost beat or two would use up. It belongs in the Check of
-// settings with these two names.
+// CheckHeartbeat refuses a TTL that a lost beat or two would use up.
 func CheckHeartbeat(in *cli.Input, interval, ttl time.Duration) {
 	if in.Understood("HEARTBEAT_TTL", "HEARTBEAT_INTERVAL") && ttl < 3*interval {
 		in.Fault("HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: "+
@@ -18,19 +17,17 @@ func CheckHeartbeat(in *cli.Input, interval, ttl time.Duration) {
 	}
 }
 
-// ControlDeadline bounds each of the control client's steps, so that a call that hangs leaves
-// time for another within the shortest period that depends on it: a heartbeat's interval, a third
-// of the lease, half of the witness' GAP.
+// ControlDeadline leaves time for another call, after one that hangs, within the shortest period
+// that depends on it: a heartbeat's interval, a third of the lease, half of the witness' GAP.
 func ControlDeadline(interval, ttl, leaseTTL time.Duration) time.Duration {
 	gap := (ttl - interval) / 2
 	return min(interval, leaseTTL/3, gap/2) * 9 / 10
 }
 
-// acceptedPoll is the time between two checks whether Redis accepts this replica.
 const acceptedPoll = 20 * time.Millisecond
 
-// Accepted is a part that begins when the first heartbeat has landed, or Redis does not answer.
-// While Redis refuses this replica the part could only report that again.
+// Accepted begins a part when the first heartbeat has landed, or Redis does not answer. While Redis
+// refuses this replica the part could only report that again.
 func Accepted(
 	status func() registry.Status, run func(context.Context) error,
 ) func(context.Context) error {

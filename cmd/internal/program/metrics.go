@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Metrics returns a registry that has the metrics of the Go runtime and of the process.
+// Metrics returns a registry with the metrics of the Go runtime and of the process.
 func Metrics() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(),

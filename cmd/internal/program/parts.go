@@ -12,27 +12,26 @@ import (
 
 var errOverrun = errors.New("program: not stopped within SHUTDOWN_GRACE")
 
-// Parts are the long-running pieces of a program. They begin together and are stopped one after
-// the other. The methods are for one goroutine.
+// Parts begin together and are stopped one after the other. The methods are for one goroutine.
 type Parts struct {
-	ctx   context.Context // ends when all are to stop
+	ctx   context.Context // until all are to stop
 	grace time.Duration
 	log   *slog.Logger
 
 	parts    []*part
-	failed   chan error // the first failure
+	failed   chan error // holds the first
 	stopping time.Time
 }
 
 type part struct {
 	name string
-	ctx  context.Context // ends when the part is to stop
+	ctx  context.Context // until the part is to stop
 	stop context.CancelFunc
-	done chan struct{} // closed when it has ended
-	err  error         // valid then
+	done chan struct{} // ended
+	err  error         // valid when done
 }
 
-// NewParts makes Parts that run until ctx ends, and then have the grace to stop.
+// NewParts gives parts this grace to stop once ctx ends.
 func NewParts(ctx context.Context, grace time.Duration, log *slog.Logger) *Parts {
 	return &Parts{ctx: ctx, grace: grace, log: log, failed: make(chan error, 1)}
 }
@@ -53,8 +52,7 @@ func (p *Parts) Go(name string, run func(context.Context) error) {
 	}()
 }
 
-// Wait returns when the context of NewParts has ended or a part has failed. Then the grace
-// begins.
+// Wait returns, and the grace begins, when the context of NewParts has ended or a part has failed.
 func (p *Parts) Wait() {
 	select {
 	case <-p.ctx.Done():
@@ -65,8 +63,8 @@ func (p *Parts) Wait() {
 	p.stopping = time.Now()
 }
 
-// Stop stops these parts. It waits until all parts stopped so far have ended, or this many tenths
-// of the grace are over, and returns the names of parts still running.
+// Stop stops these parts. It waits until all stopped so far have ended, or this many tenths of the
+// grace are over, and returns the names of those still running.
 func (p *Parts) Stop(tenths int, names ...string) (left []string) {
 	until := p.stopping.Add(p.grace * time.Duration(tenths) / 10)
 	over, cancel := context.WithDeadline(context.WithoutCancel(p.ctx), until)
@@ -100,7 +98,7 @@ func (one *part) ended() bool {
 	}
 }
 
-// End returns why parts have failed, and which have not stopped; nil if all is well.
+// End returns why parts have failed, and which have not stopped.
 func (p *Parts) End() error {
 	left := p.Stop(10)
 	var errs []error

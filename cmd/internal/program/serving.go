@@ -10,7 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Serving returns the Run of a program that serves: it logs how the program begins and ends.
+// Serving logs how the program begins and ends.
 func Serving(c *cli.Command, b *Base, serve func(context.Context, *slog.Logger) error) cli.Run {
 	return func(ctx context.Context, _, stderr io.Writer) error {
 		options := &slog.HandlerOptions{Level: b.LogLevel}

@@ -11,8 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 )
 
-// Tables requires that a page has the code's settings, between the lines `<!-- begin NAME -->`
-// and `<!-- end NAME -->`. With update it writes them there. Links of settings begin at docs/.
+// Tables requires the code's settings between a page's lines `<!-- begin NAME -->` and `<!-- end
+// NAME -->`, or with update writes them. Links of settings begin at docs/.
 func Tables(t testing.TB, page string, update bool, tables map[string][]cli.Setting) {
 	t.Helper()
 	raw, err := os.ReadFile(page)

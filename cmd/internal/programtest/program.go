@@ -1,5 +1,4 @@
-// Package programtest runs one of our programs within a test's own process, asks its HTTP
-// listener, and compares a page with its settings.
+// Package programtest runs one of our programs within a test's own process.
 package programtest
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
-// A Program is one run.
+// Program is one run.
 type Program struct {
 	T    testing.TB
 	Stop context.CancelFunc // as a signal does
@@ -26,8 +25,7 @@ type Program struct {
 	code chan int
 }
 
-// Start runs a program: run gets the arguments, and returns the exit status. The end of the test
-// stops it. Its log becomes part of the test's if that failed.
+// Start runs a program until the test ends. Its log becomes part of the test's if that failed.
 func Start(
 	t testing.TB, run func(ctx context.Context, args []string, stdout, stderr io.Writer) int, args ...string,
 ) *Program {
@@ -38,7 +36,7 @@ func Start(
 	go func() { p.code <- run(ctx, args, io.Discard, p.Log) }()
 	t.Cleanup(func() {
 		cancel()
-		p.code <- <-p.code // wait, whether or not the test has
+		p.code <- <-p.code // whether or not the test has waited
 		if t.Failed() {
 			t.Log(p.Log.String())
 		}
@@ -46,10 +44,10 @@ func Start(
 	return p
 }
 
-// Addr is the address in the log line with this message; "" if there is none.
+// Addr returns the address in the log line with this message.
 func (p *Program) Addr(message string) string { return process.Said(p.Log.String(), message, "addr") }
 
-// Serves waits until HTTP is open.
+// Serves waits for HTTP.
 func (p *Program) Serves() {
 	p.T.Helper()
 	p.Await(func() bool {
@@ -58,7 +56,7 @@ func (p *Program) Serves() {
 	}, "HTTP is open")
 }
 
-// Ends waits for the program's end and returns its exit status.
+// Ends waits for the exit status.
 func (p *Program) Ends() (status int) {
 	p.T.Helper()
 	select {
@@ -76,10 +74,10 @@ func (p *Program) Await(what func() bool, name ...any) {
 	waittest.Until(p.T, 20*time.Millisecond, what, name...)
 }
 
-// Client keeps no connection open, since those would look like leaks.
+// Client keeps no connection open: it would look like a leak.
 var Client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// Ask makes a request, with a bearer token and a body in JSON if these are given.
+// Ask takes an optional bearer token and a body in JSON.
 func (p *Program) Ask(token, method, path, body string) (resp *http.Response, answer string) {
 	p.T.Helper()
 	req, err := http.NewRequestWithContext(p.T.Context(), method, "http://"+p.HTTP+path, strings.NewReader(body))
@@ -98,7 +96,7 @@ func (p *Program) Ask(token, method, path, body string) (resp *http.Response, an
 	return resp, string(raw)
 }
 
-// Post asks for an action.
+// Post asks for an action, without a body.
 func (p *Program) Post(path, token string) (code int, body string) {
 	p.T.Helper()
 	resp, body := p.Ask(token, http.MethodPost, path, "")
@@ -112,7 +110,7 @@ func (p *Program) Get(path string) (code int, body string) {
 	return resp.StatusCode, body
 }
 
-// Status returns the answer of /api/v1/status, in the program's own type.
+// Status returns the program's own type.
 func Status[S any](p *Program) (s S) {
 	p.T.Helper()
 	code, body := p.Get("/api/v1/status")

@@ -1,5 +1,5 @@
-// Package reload keeps the contents of files: it reads them at start, and again when they change.
-// A password can be changed without a restart.
+// Package reload reads files at start, and again when they change, so that a password changes
+// without a restart.
 //
 //	password, err := reload.Open("REDIS_PASSWORD_FILE", reload.Line, path)
 //	w, err := reload.New(reload.Config{Files: []reload.Watched{password}, Logger: log})
@@ -8,16 +8,14 @@
 //
 // # Accepted values
 //
-// It compares contents, not times or inodes, so a file may be replaced in any way: by renaming,
-// by swapping a symbolic link above it as in a Kubernetes volume, or in place. A missing, empty
-// or malformed value is not accepted: the former one is kept, a warning is logged once, and a
-// metric shows it. A file that is written in place may be read half-way through. So a new value
-// has to be present at two looks, or prove itself instead, see [File.Prove]: a server refuses
-// half a password.
+// It compares contents, not times or inodes, so a file may be replaced in any way: by renaming, by
+// swapping a symbolic link above it as in a Kubernetes volume, or in place. For a missing, empty or
+// malformed value the former one is kept, a warning is logged once, and a metric shows it. A file
+// that is written in place may be read half-way through. So a new value has to be present at two
+// looks, or prove itself ([File.Prove]): a server refuses half a password.
 //
-// Several paths of one File are one value. They are read one after the other, so a swap in
-// between can combine parts that do not belong together. parse has to notice, and the next look
-// reads them again.
+// The files of one value are read one after the other, so a swap in between can combine parts that
+// do not belong together: parse has to notice.
 package reload
 
 import (
@@ -32,10 +30,9 @@ import (
 	"time"
 )
 
-// most is the largest file that is read, in bytes.
 const most = 1 << 20
 
-// A File is a value kept in files. Safe for concurrent use.
+// File is a value kept in files. It is safe for concurrent use.
 type File[T any] struct {
 	setting string
 	paths   []string
@@ -45,14 +42,14 @@ type File[T any] struct {
 	seen []string // at the last look, which alone uses it
 
 	mu    sync.Mutex
-	texts []string // that value was parsed from
+	texts []string // of value
 	value T
-	since time.Time // when value was accepted
+	since time.Time // accepted
 	err   error     // of the last look
 }
 
-// Open reads a value. setting names it in errors, logs and metrics. parse converts the files'
-// contents; its error must not repeat them.
+// Open reads a value. setting names it in errors, logs and metrics. parse must not repeat the
+// files' contents in its error.
 func Open[T any](setting string, parse func(texts []string) (T, error), paths ...string) (*File[T], error) {
 	f := &File[T]{setting: setting, paths: paths, parse: parse}
 	texts, value, err := f.read()
@@ -63,8 +60,8 @@ func Open[T any](setting string, parse func(texts []string) (T, error), paths ..
 	return f, nil
 }
 
-// Prove makes every new value pass try before it is accepted. On an error the former one is kept,
-// and the new one is tried again at the next look. It must be called before the File is watched.
+// Prove makes every new value pass try before it is accepted, at each look until it does. Call it
+// before the File is watched.
 func (f *File[T]) Prove(try func(context.Context, T) error) { f.prove = try }
 
 // Get returns the value accepted last.
@@ -74,7 +71,6 @@ func (f *File[T]) Get() T {
 	return f.value
 }
 
-// look reads the files, and accepts the value if it is new and good.
 func (f *File[T]) look(ctx context.Context) (taken bool, err error) {
 	taken, err = f.take(ctx)
 	f.mu.Lock()
@@ -125,8 +121,7 @@ func (f *File[T]) status() Status {
 	return s
 }
 
-// contents reads a file. The error does not repeat the path: somebody may have put the password
-// itself in its place.
+// contents keeps the path out of its error: somebody may have put the password itself there.
 func contents(path string) (string, error) {
 	text, err := readFile(path)
 	var at *os.PathError
@@ -150,12 +145,12 @@ func readFile(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer file.Close() // nothing was written
+	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, most+1))
 	return string(text), err
 }
 
-// Line parses a File's value from the only line of its only file, without the line break.
+// Line returns the only line of a File's only file, without the line break.
 func Line(texts []string) (string, error) {
 	line := strings.TrimRight(texts[0], "\r\n")
 	if strings.ContainsAny(line, "\r\n\x00") {
@@ -164,7 +159,7 @@ func Line(texts []string) (string, error) {
 	return line, nil
 }
 
-// Read returns the value of a File that nobody watches, for a check of settings.
+// Read reads a value that nobody watches, to check settings.
 func Read[T any](parse func(texts []string) (T, error), paths ...string) (T, error) {
 	f := &File[T]{paths: paths, parse: parse}
 	_, value, err := f.read()

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	every    = time.Second     // from one look at all files to the next
+	every    = time.Second     // from look to look
 	lookTime = 3 * time.Second // for one File
 )
 
@@ -22,13 +22,12 @@ type Watched interface {
 	status() Status
 }
 
-// Status is the status of a File.
+// Status is the state of a File.
 type Status struct {
-	// Setting is its name.
 	Setting string `json:"setting"`
-	// Since is when the value in use was accepted, by this process' clock.
+	// Since is when the value in use was accepted.
 	Since time.Time `json:"since"`
-	// Error is why the files' present contents are not in use.
+	// Error is why the present contents are not in use.
 	Error string `json:"error,omitempty"`
 }
 
@@ -36,10 +35,10 @@ type Status struct {
 type Config struct {
 	Files      []Watched
 	Logger     *slog.Logger
-	Registerer prometheus.Registerer // nil: no metrics are registered
+	Registerer prometheus.Registerer // may be nil
 }
 
-// A Watcher rereads files.
+// Watcher rereads files.
 type Watcher struct {
 	files   []Watched
 	streaks []*streak.Streak
@@ -48,7 +47,7 @@ type Watcher struct {
 	failing *prometheus.GaugeVec
 }
 
-// New returns a Watcher. The error is the registerer's.
+// New returns a Watcher, or the registerer's error.
 func New(c Config) (*Watcher, error) {
 	w := &Watcher{
 		files: c.Files, log: c.Logger,
@@ -91,7 +90,7 @@ func (w *Watcher) look(ctx context.Context, f Watched, s *streak.Streak) {
 	within, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	taken, err := f.look(within)
-	if ctx.Err() != nil { // the try was abandoned
+	if ctx.Err() != nil { // abandoned
 		return
 	}
 	s.Note(err)
@@ -112,7 +111,7 @@ func (w *Watcher) show(f Watched) {
 	w.failing.WithLabelValues(st.Setting).Set(failing)
 }
 
-// Status returns the status of each File.
+// Status returns the state of each File.
 func (w *Watcher) Status() []Status {
 	all := make([]Status, len(w.files))
 	for i, f := range w.files {

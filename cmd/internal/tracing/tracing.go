@@ -5,8 +5,8 @@
 //	defer traces.Close()
 //	... janitor.Config{StartSpan: traces.StartSpan()}
 //
-// Without an endpoint Start returns nil. All methods of nil work and do nothing: no hook is set,
-// no handler wrapped, no goroutine started. Errors are logged, and stop nobody.
+// Without an endpoint Start returns nil, whose methods do nothing. Errors are logged, and stop
+// nobody.
 package tracing
 
 import (
@@ -32,29 +32,28 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
-// closeTime is how long a stopping program waits for its last spans to be accepted.
+// closeTime is spent on the last spans.
 const closeTime = time.Second
 
-// scope names the producer of the spans.
 const scope = "github.com/rollcall-redis/rollcall"
 
-// Config describes the sender. All fields are required.
+// Config requires all fields.
 type Config struct {
-	Program  string // the service's name, unless OTEL_SERVICE_NAME is set
+	Program  string // unless OTEL_SERVICE_NAME is set
 	Version  string
 	Instance string
 	Logger   *slog.Logger
 }
 
-// Tracing sends spans; a nil Tracing sends none.
+// Tracing sends no spans if it is nil.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	log      *slog.Logger
 }
 
-// Start reads OpenTelemetry's variables, as its SDK does, and begins to send spans. It returns
-// nil if they name no endpoint, or an unusable one; the log names the faulty variable.
+// Start reads OpenTelemetry's variables, as its SDK does. It returns nil if they name no endpoint,
+// or an unusable one; the log names the faulty variable.
 func Start(ctx context.Context, c Config) *Tracing {
 	endpoint := endpoint()
 	if endpoint == "" {
@@ -80,7 +79,7 @@ func Start(ctx context.Context, c Config) *Tracing {
 		attribute.String("service.version", c.Version),
 		attribute.String("service.instance.id", c.Instance),
 	), resource.WithFromEnv()) // the last one wins
-	if err != nil { // it contains everything that could be parsed
+	if err != nil { // it contains all that could be parsed
 		c.Logger.Warn("OpenTelemetry complains", "error", err)
 	}
 	send := &sender{
@@ -96,7 +95,6 @@ func Start(ctx context.Context, c Config) *Tracing {
 		log:    c.Logger}
 }
 
-// endpoint returns the URL for traces; "": none.
 func endpoint() string {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") ||
 		os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
@@ -114,8 +112,8 @@ func first(names ...string) string {
 	return ""
 }
 
-// usable returns the endpoint without credentials. The error is about what this program cannot
-// do; the exporter would silently use its default instead.
+// usable returns the endpoint without credentials, or an error where the exporter would silently
+// use its default.
 func usable(endpoint string) (shown string, err error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -136,8 +134,7 @@ func usable(endpoint string) (shown string, err error) {
 	}
 }
 
-// isHeader reports whether the exporter understands a header. Otherwise it would print the whole
-// value on stderr.
+// isHeader: the exporter would print a header that it does not understand on stderr, value and all.
 func isHeader(text string) bool {
 	name, value, found := strings.Cut(text, "=")
 	name = strings.TrimSpace(name)
@@ -148,7 +145,7 @@ func isHeader(text string) bool {
 	return found && name != "" && !strings.ContainsFunc(name, odd) && err == nil
 }
 
-// Close sends the remaining spans, and waits for that for a second at most.
+// Close sends the remaining spans, for a second at most.
 func (t *Tracing) Close() {
 	if t == nil {
 		return
@@ -160,7 +157,7 @@ func (t *Tracing) Close() {
 	}
 }
 
-// StartSpan returns the hook for spans that parts of a program take; nil: none.
+// StartSpan returns the hook that parts of a program take.
 func (t *Tracing) StartSpan() func(context.Context, string, ...slog.Attr) (context.Context, func(error, ...slog.Attr)) {
 	if t == nil {
 		return nil
@@ -185,10 +182,10 @@ func (t *Tracing) start(ctx context.Context, name string, attrs ...slog.Attr) (c
 	}
 }
 
-// quiet is the attribute of a span of no interest. Such a span is not sent.
+// quiet spans are of no interest, and not sent.
 const quiet = "quiet"
 
-// attributes converts attributes to OpenTelemetry's. Durations become seconds.
+// attributes converts durations to seconds.
 func attributes(attrs []slog.Attr) []attribute.KeyValue {
 	all := make([]attribute.KeyValue, len(attrs))
 	for i, a := range attrs {
@@ -209,8 +206,7 @@ func attributes(attrs []slog.Attr) []attribute.KeyValue {
 	return all
 }
 
-// Handler makes a span of each request that h answers, named by its route. The span is part of
-// the caller's trace, if the request has one.
+// Handler makes a span of each request, named by its route, in the caller's trace if it has one.
 func (t *Tracing) Handler(h http.Handler) http.Handler {
 	if t == nil {
 		return h
@@ -257,8 +253,7 @@ func (l loud) OnEnd(s sdktrace.ReadOnlySpan) {
 	l.SpanProcessor.OnEnd(s)
 }
 
-// sender logs when sending begins to fail, and when it works again. It hides failures from the
-// SDK, which would report each.
+// sender logs when sending begins to fail, and works again. The SDK would report each failure.
 type sender struct {
 	sdktrace.SpanExporter
 	sends *streak.Streak

@@ -8,8 +8,7 @@ import (
 	"os"
 )
 
-// Dashboard is a dashboard as Grafana stores it. Of its schema, version 39, only the parts used
-// by the dashboard here are known.
+// Dashboard is as Grafana stores it: of its schema, version 39, only the parts used here are known.
 type Dashboard struct {
 	UID                  string     `json:"uid"`
 	Title                string     `json:"title"`
@@ -32,13 +31,13 @@ type Dashboard struct {
 	Panels               []Panel    `json:"panels"`
 }
 
-// Range is the time range shown.
+// Range is the time shown.
 type Range struct {
 	From string `json:"from"`
 	To   string `json:"to"`
 }
 
-// Link is one at the head of a dashboard.
+// Link is at the head of a dashboard.
 type Link struct {
 	Type        string   `json:"type"`
 	Title       string   `json:"title"`
@@ -52,7 +51,7 @@ type Link struct {
 	KeepTime    bool     `json:"keepTime"`
 }
 
-// Noted are the annotations.
+// Noted has the annotations.
 type Noted struct {
 	List []Annotation `json:"list"`
 }
@@ -74,8 +73,7 @@ type Templating struct {
 	List []Variable `json:"list"`
 }
 
-// Variable is a variable of a dashboard. Query is text for a data source, and a struct for a
-// query.
+// Variable has text as Query for a data source, and a struct for a query.
 type Variable struct {
 	Name        string          `json:"name"`
 	Label       string          `json:"label"`
@@ -96,13 +94,13 @@ type Variable struct {
 	SkipURLSync bool            `json:"skipUrlSync"`
 }
 
-// Datasource is a data source by its uid.
+// Datasource is named by its uid.
 type Datasource struct {
 	Type string `json:"type"`
 	UID  string `json:"uid"`
 }
 
-// Panel is a panel or a row. A closed row contains its panels, an open row is followed by them.
+// Panel may be a row. A closed row contains its panels, an open row is followed by them.
 type Panel struct {
 	ID              int             `json:"id"`
 	Type            string          `json:"type"`
@@ -118,7 +116,7 @@ type Panel struct {
 	Panels          []Panel         `json:"panels"`
 }
 
-// GridPos is a place on a grid of 24 columns.
+// GridPos is on a grid of 24 columns.
 type GridPos struct {
 	X int `json:"x"`
 	Y int `json:"y"`
@@ -126,7 +124,7 @@ type GridPos struct {
 	H int `json:"h"`
 }
 
-// FieldConfig configures the display of values.
+// FieldConfig is how values are displayed.
 type FieldConfig struct {
 	Defaults  Defaults   `json:"defaults"`
 	Overrides []struct{} `json:"overrides"`
@@ -142,7 +140,7 @@ type Defaults struct {
 	Custom     json.RawMessage `json:"custom"`
 }
 
-// Thresholds are where the colour changes. The first has no value.
+// Thresholds change the colour. The first has no value.
 type Thresholds struct {
 	Mode  string `json:"mode"`
 	Steps []struct {
@@ -162,7 +160,7 @@ type Target struct {
 	Range        *bool      `json:"range"`
 }
 
-// Read reads a dashboard from a file.
+// Read reads a dashboard.
 func Read(file string) (d Dashboard, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -176,7 +174,7 @@ func Read(file string) (d Dashboard, err error) {
 	return d, nil
 }
 
-// All returns the panels and rows, including those in closed rows.
+// All returns panels and rows, including those in closed rows.
 func (d Dashboard) All() (all []Panel) {
 	for _, p := range d.Panels {
 		all = append(all, p)

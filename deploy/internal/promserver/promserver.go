@@ -24,21 +24,20 @@ import (
 var ErrLate = errors.New("promserver: waited in vain")
 
 const (
-	patience = time.Minute // for what usually takes a second, on a busy machine
+	patience = time.Minute // usually a second
 	poll     = 20 * time.Millisecond
 )
 
-// Config configures a Prometheus. Bin, Dir and Every are required.
+// Config requires Bin, Dir and Every.
 type Config struct {
-	Bin   string        // folder with the program; see scripts/prometheus
-	Dir   string        // folder of its own, for configuration, data and log
-	Addr  string        // where it listens; empty: on a free port of the loopback interface
-	Every time.Duration // between two scrapes, and between two evaluations of the rules
+	Bin   string        // program's folder; see scripts/prometheus
+	Dir   string        // of its own, for configuration, data and log
+	Addr  string        // empty: a free port of the loopback interface
+	Every time.Duration // between scrapes, and between evaluations
 	Rules []string      // files
 }
 
-// Server is a running Prometheus. It ends with [process.Process.Kill], or with this process at
-// the latest.
+// Server is a running Prometheus. It ends with this process at the latest.
 type Server struct {
 	*process.Process
 	URL string
@@ -47,8 +46,8 @@ type Server struct {
 	jobs string
 }
 
-// Start starts a Prometheus without targets, and returns when it serves. Errors are ErrLate, the
-// cause of ctx, and Prometheus' own.
+// Start returns when Prometheus serves, without targets yet. Errors are ErrLate, the cause of ctx,
+// and Prometheus' own.
 func Start(ctx context.Context, c Config) (*Server, error) {
 	s := &Server{jobs: filepath.Join(c.Dir, "jobs.json")}
 	// JSON is YAML. A file of targets is read again when it changes.
@@ -106,7 +105,7 @@ func (s *Server) serves(ctx context.Context) error {
 	return nil
 }
 
-// Scrape sets the targets: addresses, as host:port, by job.
+// Scrape sets the targets, as host:port by job.
 func (s *Server) Scrape(jobs map[string][]string) error {
 	groups := []any{}
 	for job, addrs := range jobs {

@@ -13,13 +13,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// File is a file of Prometheus' rules; only alerts are known.
+// File has Prometheus' rules, alerts only.
 type File struct {
 	Groups []Group `json:"groups"`
 }
 
-// Group is a group of alerts of one program, named rollcall-PROGRAM, or of all programs, named
-// rollcall.
+// Group belongs to one program, as rollcall-PROGRAM, or to all, as rollcall.
 type Group struct {
 	Name  string  `json:"name"`
 	Rules []Alert `json:"rules"`
@@ -34,7 +33,7 @@ type Alert struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// Read reads a file strictly: anything but an alert is an error.
+// Read fails on anything but an alert.
 func Read(file string) (f File, err error) {
 	text, err := os.ReadFile(file)
 	if err == nil {
@@ -46,7 +45,7 @@ func Read(file string) (f File, err error) {
 	return f, nil
 }
 
-// Of keeps the alerts of some programs, and those of all programs.
+// Of keeps some programs' alerts, and those of all.
 func (f File) Of(programs ...string) File {
 	return File{slices.DeleteFunc(slices.Clone(f.Groups), func(g Group) bool {
 		return g.Name != "rollcall" &&
@@ -56,7 +55,7 @@ func (f File) Of(programs ...string) File {
 
 var window = regexp.MustCompile(`\[[0-9a-z]+\]`)
 
-// Faster divides all times of all alerts by ratio. The error names one that is not a time.
+// Faster divides all times by ratio. The error names one that is not a time.
 func (f File) Faster(ratio int) (faster File, err error) {
 	for _, g := range f.Groups {
 		g.Rules = slices.Clone(g.Rules)
@@ -85,7 +84,7 @@ func shorter(d string, ratio int) (string, error) {
 	return model.Duration(time.Duration(long) / time.Duration(ratio)).String(), err
 }
 
-// Write writes a file that Prometheus reads.
+// Write writes a file for Prometheus.
 func (f File) Write(file string) error {
 	text, err := json.Marshal(f) // JSON is YAML
 	if err == nil {

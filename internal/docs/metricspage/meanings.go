@@ -1,9 +1,8 @@
 package metricspage
 
-// A meaning is what an operator has to know about a metric and the code does not contain.
+// meaning is what an operator has to know about a metric and the code does not contain.
 type meaning struct{ normal, otherwise string }
 
-// meanings are joined with the metrics of the code by name.
 var meanings = map[string]meaning{
 	"settings_file_taken_timestamp_seconds": {
 		"When the process started, or the file last changed",

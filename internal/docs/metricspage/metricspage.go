@@ -15,17 +15,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// page is relative to the folder of a package; Check takes the way to the root.
+// page is relative to the root.
 const page = "docs/reference/metrics.md"
 
-// A metric is one family as the program registers it.
+// metric is as the program registers it.
 type metric struct {
 	name, kind, help string
 	labels           []string
-	values           map[string][]string // of each label, as far as they exist before anything happens
+	values           map[string][]string // by label, if they exist from the start
 }
 
-// A Recorder is a registerer that keeps every collector, so that [Check] can describe it.
+// Recorder keeps every collector for [Check].
 type Recorder struct {
 	*prometheus.Registry
 	all []prometheus.Collector
@@ -52,8 +52,8 @@ func (r *Recorder) MustRegister(all ...prometheus.Collector) {
 // NewRecorder returns an empty Recorder.
 func NewRecorder() *Recorder { return &Recorder{Registry: prometheus.NewRegistry()} }
 
-// Check compares the section of docs/reference/metrics.md with that title with the metrics of the
-// recorder, or writes it if update is set. root is the path of the repository's root.
+// Check compares the page's section of that title with the recorder's metrics, or writes it. root
+// is the way to the repository's root.
 func Check(t *testing.T, root, title string, r *Recorder, update bool) {
 	t.Helper()
 	var b strings.Builder
@@ -80,21 +80,20 @@ func Check(t *testing.T, root, title string, r *Recorder, update bool) {
 	require.NoError(t, os.WriteFile(root+page, []byte(whole), 0o644))
 }
 
-// Values returns the values of a label of a metric that exist before anything happens.
+// Values returns a label's values that exist from the start.
 func (r *Recorder) Values(t *testing.T, metric, label string) []string {
 	t.Helper()
 	_, values := r.gathered(t)
 	return values[metric][label]
 }
 
-// Names returns the names of all metrics that the page must show, sorted.
+// Names returns all metrics that the page must show, sorted.
 func Names() []string {
 	return slices.Sorted(maps.Keys(meanings))
 }
 
 var described = regexp.MustCompile(`fqName: "([^"]*)", help: "(.*)", unit: .*, constLabels: {(.*)}, variableLabels: {(.*)}}`)
 
-// metrics lists what a recorder was given, by name.
 func (r *Recorder) metrics(t *testing.T) []metric {
 	t.Helper()
 	kinds, values := r.gathered(t)
@@ -132,7 +131,7 @@ func (r *Recorder) metrics(t *testing.T) []metric {
 	return all
 }
 
-// gathered returns the kind and the label values of each metric that has a series already.
+// gathered metrics have a series already.
 func (r *Recorder) gathered(t *testing.T) (kinds map[string]string, values map[string]map[string][]string) {
 	t.Helper()
 	families, err := r.Gather()

@@ -10,24 +10,22 @@ import (
 // Command is a command as a device received it.
 type Command struct {
 	Codec teltonika.Codec
-	IMEI  string // codec 14: the addressed device; else empty
+	IMEI  string // codec 14: the addressed device
 	Text  string
 }
 
 // Received is data from a server: the answer to a frame of records, or a frame of commands.
 type Received struct {
-	// Acked is the number in the answer; 0 with commands.
+	// Acked is 0 with commands.
 	Acked int
 	// Commands holds the messages of type 5 in a frame of codec 12 or 14.
 	Commands []Command
 }
 
-// Receive waits for data from the server, or until ctx ends. It has no timeout of its own,
-// because a server may have nothing to send for an hour. If ctx ends in the middle of a frame,
-// nothing is lost: the next call continues there. Messages other than commands are skipped.
+// Receive waits for data until ctx ends: a server may have nothing to send for an hour. The next
+// call continues in the middle of a frame. Messages other than commands are skipped.
 //
-// An answer and a frame both begin with four bytes, which are zero in a frame. An answer of zero
-// records, due only after a frame without records, is therefore taken for the beginning of a
+// A frame begins with four zero bytes, so an answer of zero records is taken for the beginning of a
 // frame.
 //
 // Errors are [ErrNotConnected], io.EOF after the server has closed, the cause of ctx, those of
@@ -41,8 +39,8 @@ func (d *Device) Receive(ctx context.Context) (Received, error) {
 	return r, d.wrap("receive", err)
 }
 
-// Executes returns a real device's reaction to a command: an answer with the given text in the
-// command's own codec, or a refusal if the command names another device.
+// Executes returns a real device's reaction to a command: an answer in its codec, or a refusal if
+// it names another device.
 func (d *Device) Executes(c Command, text string) teltonika.Message {
 	m := teltonika.Message{Type: teltonika.TypeResponse, Text: []byte(text)}
 	if c.Codec == teltonika.Codec14 {
@@ -67,9 +65,8 @@ func (d *Device) Answer(ctx context.Context, c Command, text string) error {
 type Say func(teltonika.Codec, teltonika.Message) error
 
 // Obey reads commands from the present socket and sends answer's messages for each, in the
-// command's codec; with none the device stays silent. It returns nil when ctx ends, or else the
-// error that broke the socket. Meanwhile nobody else may use that socket, but it may be closed,
-// or left by [Device.Connect].
+// command's codec. It returns nil when ctx ends, or else the error that broke the socket. Meanwhile
+// nobody else may use that socket, but it may be closed, or left by [Device.Connect].
 func (d *Device) Obey(ctx context.Context, answer func(Command) []teltonika.Message) error {
 	return d.Follow(ctx, func(c Command, say Say) error {
 		for _, m := range answer(c) {
@@ -81,8 +78,8 @@ func (d *Device) Obey(ctx context.Context, answer func(Command) []teltonika.Mess
 	})
 }
 
-// Follow is Obey for a device that sends any number of frames at any time: it calls follow for
-// each command, and reads no other command before follow returns. An error of follow ends Follow.
+// Follow is Obey for a device that sends any number of frames at any time: follow is called for
+// each command in turn. An error of follow ends Follow.
 func (d *Device) Follow(ctx context.Context, follow func(Command, Say) error) error {
 	s := d.socket()
 	if s == nil {

@@ -6,13 +6,12 @@
 //	...
 //	acked, err := d.Send(ctx, teltonika.Codec8, device.NewTrack(seed).Next(3)...)
 //
-// [Device] is one tracker. [Fleet] is a number of them, and records where each of their sockets
-// is. [Track] derives positions from nothing but a seed, so that a test can predict the contents
-// of a stream exactly.
+// [Track] derives positions from nothing but a seed, so that a test can predict the contents of a
+// stream exactly.
 //
-// A real device that has lost its network forgets its socket without closing it, and comes back
-// on a new one. A Device does the same: connecting again leaves the former socket open and silent
-// until [Device.DropStale]. No method leaves a goroutine behind.
+// A real device that has lost its network forgets its socket, and comes back on a new one. A Device
+// does the same: connecting again leaves the former socket open and silent until
+// [Device.DropStale]. No method leaves a goroutine behind.
 package device
 
 import (
@@ -30,40 +29,37 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// ErrNotConnected is returned by methods that need a socket if the device has none.
+// ErrNotConnected means that the device has no socket.
 var ErrNotConnected = errors.New("device: not connected")
 
-// Options of a Device. The zero value is ready for use.
+// Options of a Device may be zero.
 type Options struct {
-	// Timeout bounds every exchange with the server, in addition to the caller's context. Real
-	// devices wait 30 s, the default; a test that expects no answer sets less.
+	// Timeout bounds every exchange. Real devices wait 30 s, the default.
 	Timeout time.Duration
 }
 
-// Device is one tracker. At most one goroutine at a time may use its present socket; meanwhile
-// others may call the closing methods.
+// Device is one tracker. One goroutine at a time may use its present socket; others may call the
+// closing methods.
 type Device struct {
 	imei string
 	opt  Options
 
-	mu      sync.Mutex // guards the fields below
-	present *socket    // nil: none
-	stale   []*socket  // forgotten by the device, and still open
+	mu      sync.Mutex
+	present *socket
+	stale   []*socket // forgotten, still open
 }
 
-// New returns a device that has not connected yet. It accepts any IMEI, since a test may want a
-// bad one.
+// New accepts any IMEI, since a test may want a bad one.
 func New(imei string, opt Options) *Device {
 	opt.Timeout = cmp.Or(opt.Timeout, 30*time.Second)
 	return &Device{imei: imei, opt: opt}
 }
 
-// IMEI returns the IMEI for the device's handshake.
+// IMEI returns the IMEI for the handshake.
 func (d *Device) IMEI() string { return d.imei }
 
-// Connect opens a socket to addr and shakes hands. If the server refuses, it closes the new
-// socket and returns false without an error. Otherwise the new socket becomes the present one,
-// and the former stays open as stale.
+// Connect shakes hands on a new socket. If the server refuses, it returns false without an error.
+// Otherwise that becomes the present one, and the former stays open as stale.
 func (d *Device) Connect(ctx context.Context, addr string) (accepted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opt.Timeout)
 	defer cancel()
@@ -85,8 +81,8 @@ func (d *Device) Connect(ctx context.Context, addr string) (accepted bool, err e
 	return true, nil
 }
 
-// Send sends the records as one frame and returns the number that the server acknowledged. After
-// an error the server may have stored them all the same: a real device then sends them again.
+// Send returns the number of records that the server acknowledged. After an error the server may
+// have stored them all the same: a real device then sends them again.
 func (d *Device) Send(
 	ctx context.Context, codec teltonika.Codec, records ...teltonika.Record,
 ) (acked int, err error) {
@@ -104,11 +100,11 @@ func (d *Device) SendRaw(ctx context.Context, raw []byte) error {
 	return d.wrap("send", d.exchange(ctx, raw, nil))
 }
 
-// KeepAlive sends the one byte that a parked device sends to keep its socket open.
+// KeepAlive sends what a parked device sends.
 func (d *Device) KeepAlive(ctx context.Context) error { return d.SendRaw(ctx, []byte{0xFF}) }
 
-// WaitClosed returns nil once the server has closed the present socket, properly or with a reset.
-// It returns an error if that takes too long, or if the server sends something instead.
+// WaitClosed returns nil once the server has closed the present socket, properly or with a reset,
+// and an error if it sends something instead.
 func (d *Device) WaitClosed(ctx context.Context) error {
 	err := d.exchange(ctx, nil, make([]byte, 1))
 	switch {
@@ -136,7 +132,6 @@ func (d *Device) socket() *socket {
 	return d.present
 }
 
-// wrap adds the device and the failed action to an error; nil stays nil.
 func (d *Device) wrap(what string, err error) error {
 	if err == nil {
 		return nil
@@ -144,8 +139,7 @@ func (d *Device) wrap(what string, err error) error {
 	return fmt.Errorf("device %s: %s: %w", d.imei, what, err)
 }
 
-// HalfOpen forgets the present socket without closing it, as a device does that has lost power or
-// coverage: the server keeps a socket on which nothing ever arrives again.
+// HalfOpen forgets the present socket without closing it.
 func (d *Device) HalfOpen() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -160,12 +154,12 @@ func (d *Device) DropStale() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.stale {
-		_ = s.Close() // nothing is unsent, and nobody needs the error
+		_ = s.Close() // nothing is unsent
 	}
 	d.stale = nil
 }
 
-// Close closes every socket of the device, present and stale. The device can connect again.
+// Close closes every socket. The device can connect again.
 func (d *Device) Close() {
 	d.HalfOpen()
 	d.DropStale()

@@ -9,22 +9,19 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// Fleet is a number of devices, and records the address at which each holds its present socket:
-// compare a registry with [Fleet.Where].
-//
-// It is safe for concurrent use. Calls for one device are serialized; different devices do not
-// wait for each other.
+// Fleet records where each of its devices has its present socket. It is safe for concurrent use;
+// different devices do not wait for each other.
 type Fleet struct{ slots []slot }
 
 type slot struct {
 	mu    sync.Mutex // held while the device is used
 	dev   *Device
 	track *Track
-	at    atomic.Pointer[string] // address of its present socket; nil: none
+	at    atomic.Pointer[string] // of its present socket; nil: none
 }
 
-// NewFleet returns n devices whose IMEIs count up from first, a number of up to 15 digits; they
-// are zero-padded to 15. Device i drives the track of seed i.
+// NewFleet returns n devices whose IMEIs count up from first, zero-padded to 15 digits. Device i
+// drives the track of seed i.
 func NewFleet(n int, first uint64, opt Options) *Fleet {
 	f := &Fleet{slots: make([]slot, n)}
 	for i := range f.slots {
@@ -37,15 +34,14 @@ func NewFleet(n int, first uint64, opt Options) *Fleet {
 // Len returns the number of devices.
 func (f *Fleet) Len() int { return len(f.slots) }
 
-// IMEI returns the IMEI of device i.
+// IMEI returns that of device i.
 func (f *Fleet) IMEI(i int) string { return f.slots[i].dev.IMEI() }
 
-// Device returns device i, for anything beyond the fleet's methods. The fleet does not see
-// changes to the present socket made there.
+// Device returns device i. The fleet does not see changes to the present socket made there.
 func (f *Fleet) Device(i int) *Device { return f.slots[i].dev }
 
-// Move connects device i to addr, its new place. The former socket stays open until
-// [Fleet.DropStale]. Refusal is an error, and after an error the device is where it was.
+// Move connects device i to addr. The former socket stays open until [Fleet.DropStale]. Refusal is
+// an error, and after an error the device is where it was.
 func (f *Fleet) Move(ctx context.Context, i int, addr string) error {
 	s := &f.slots[i]
 	s.mu.Lock()
@@ -61,8 +57,8 @@ func (f *Fleet) Move(ctx context.Context, i int, addr string) error {
 	return nil
 }
 
-// Report sends the next n records of device i's track in codec 8 and returns them. It returns an
-// error if another number was acknowledged; the records have then been sent, and perhaps stored.
+// Report sends the next n records of device i's track in codec 8. An error if another number was
+// acknowledged leaves open whether they are stored.
 func (f *Fleet) Report(ctx context.Context, i, n int) ([]teltonika.Record, error) {
 	s := &f.slots[i]
 	s.mu.Lock()
@@ -78,7 +74,7 @@ func (f *Fleet) Report(ctx context.Context, i, n int) ([]teltonika.Record, error
 // DropStale closes the sockets that device i has moved away from.
 func (f *Fleet) DropStale(i int) { f.slots[i].dev.DropStale() }
 
-// Leave closes all sockets of device i, which then has no place.
+// Leave closes all sockets of device i.
 func (f *Fleet) Leave(i int) {
 	f.slots[i].mu.Lock()
 	defer f.slots[i].mu.Unlock()
@@ -90,8 +86,7 @@ func (s *slot) leave() {
 	s.at.Store(nil)
 }
 
-// Lost closes every socket to addr, whose server has died. It returns their devices, in order,
-// which then have no place.
+// Lost closes every socket to addr, whose server has died, and returns their devices in order.
 func (f *Fleet) Lost(addr string) (devices []int) {
 	for i := range f.slots {
 		s := &f.slots[i]
@@ -105,7 +100,7 @@ func (f *Fleet) Lost(addr string) (devices []int) {
 	return devices
 }
 
-// Where returns the address of every device that has a present socket, by IMEI.
+// Where returns each present socket's address by IMEI.
 func (f *Fleet) Where() map[string]string {
 	where := make(map[string]string, len(f.slots))
 	for i := range f.slots {
@@ -116,7 +111,7 @@ func (f *Fleet) Where() map[string]string {
 	return where
 }
 
-// CloseAll closes all sockets of all devices.
+// CloseAll closes every device's sockets.
 func (f *Fleet) CloseAll() {
 	for i := range f.slots {
 		f.Leave(i)

@@ -12,20 +12,19 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// socket is a connection, with the part of an answer or frame that has arrived.
+// socket has, in part, what has arrived of an answer or frame.
 type socket struct {
 	net.Conn
 	part []byte
 }
 
 const (
-	answerSize   = 4 // of the answer to a frame of records
-	headerSize   = 8 // of a frame: preamble and length
-	trailerSize  = 4 // of a frame: CRC
+	answerSize   = 4 // number of records
+	headerSize   = 8 // preamble and length
+	trailerSize  = 4 // CRC
 	smallestBody = 3 // codec id and two counts
 )
 
-// exchange writes out, then fills in. It ends when ctx does.
 func (s *socket) exchange(ctx context.Context, out, in []byte) error {
 	return s.interruptible(ctx, func() error {
 		if _, err := s.Write(out); err != nil {
@@ -36,7 +35,6 @@ func (s *socket) exchange(ctx context.Context, out, in []byte) error {
 	})
 }
 
-// receive waits for a complete answer or frame: see [Device.Receive].
 func (s *socket) receive(ctx context.Context) (r Received, err error) {
 	err = s.interruptible(ctx, func() error {
 		for r.Acked == 0 && len(r.Commands) == 0 {
@@ -49,7 +47,6 @@ func (s *socket) receive(ctx context.Context) (r Received, err error) {
 	return r, err
 }
 
-// interruptible runs do, and interrupts the socket when ctx ends.
 func (s *socket) interruptible(ctx context.Context, do func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -73,7 +70,7 @@ func (s *socket) interruptible(ctx context.Context, do func() error) error {
 	return err
 }
 
-// next reads an answer or a frame, and nothing beyond it: another method may read the next bytes.
+// next reads nothing beyond an answer or a frame: another method may read the next bytes.
 func (s *socket) next(r *Received) error {
 	if err := s.have(answerSize); err != nil {
 		return err
@@ -105,7 +102,7 @@ func (s *socket) next(r *Received) error {
 	}
 	for m := range messages.All() {
 		switch {
-		case m.Type != teltonika.TypeCommand: // servers do not send those
+		case m.Type != teltonika.TypeCommand:
 		case messages.Codec == teltonika.Codec12:
 			r.Commands = append(r.Commands, Command{Codec: messages.Codec, Text: string(m.Text)})
 		case messages.Codec == teltonika.Codec14:

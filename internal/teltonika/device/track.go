@@ -6,19 +6,15 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// Epoch is the time of every track's first record, in Unix milliseconds. It is fixed, so that a
-// test can name its records.
+// Epoch is the time of every track's first record, in Unix milliseconds.
 const Epoch = 1_700_000_000_000
 
-// Step is the time between two records of a track, in milliseconds.
+// Step is between two records, in milliseconds.
 const Step = 10_000
 
-// Track makes the records of a vehicle that drives around a town. Tracks with the same seed have
-// the same records. A track's records all have different times, so IMEI and time identify a
-// record. All codecs can carry them. A Track is not safe for concurrent use.
-//
-// A copy of a Track is a bookmark: it continues from the original's position at the time of the
-// copy.
+// Track makes the records of a vehicle that drives around a town, the same for the same seed, for
+// any codec. IMEI and time identify a record. A copy is a bookmark. It is not safe for concurrent
+// use.
 type Track struct {
 	src      rand.PCG
 	next     uint64
@@ -54,8 +50,7 @@ func (t *Track) step() teltonika.Record {
 	t.speed = min(max(t.speed+rnd.IntN(31)-14, 0), 130)
 	metres := t.speed * (Step / 1000) * 10 / 36
 	t.odometer += uint64(metres)
-	// Straight along one axis: motion enough for a stream, and no floating point that could differ
-	// between machines.
+	// Straight along one axis: no floating point that could differ between machines.
 	along := int32(metres * 90) // a metre is about 90 units of 1e-7 degrees of latitude
 	switch t.angle / 90 {
 	case 0:

@@ -7,14 +7,13 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 )
 
-// backlog is the data that a device stored before the start. It keeps a bookmark of the track per
-// frame and makes the records when the frame is due: they would take many times as much memory.
+// backlog keeps a bookmark of the track per frame and makes the records when the frame is due: they
+// would take many times as much memory.
 type backlog struct {
 	marks []device.Track // oldest first
 	left  int            // records
 }
 
-// store drives n records along the track and keeps them.
 func (b *backlog) store(track *device.Track, n int) {
 	if n == 0 {
 		return
@@ -28,7 +27,7 @@ func (b *backlog) store(track *device.Track, n int) {
 	}
 }
 
-// take removes the newest frame and returns its records, newest first, or none.
+// take removes the newest frame and returns its records, newest first.
 func (b *backlog) take() []teltonika.Record {
 	if b.left == 0 {
 		return nil

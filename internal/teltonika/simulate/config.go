@@ -11,51 +11,48 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// Limits of a Config.
 const (
-	// MostDevices is the most devices with distinct IMEIs in one fleet.
+	// MostDevices is the most in one fleet.
 	MostDevices = 1_000_000
-	// MostBacklog is the most records that a real device can store.
+	// MostBacklog is what a real device can store.
 	MostBacklog = 192_000
-	// MostRecords is the most records of a track in the frame of 1,280 bytes that trackers document.
+	// MostRecords fit in the frame of 1,280 bytes that trackers document.
 	MostRecords = 10
 
 	// MostFirstIMEI leaves room to count up.
 	MostFirstIMEI = 99_999_999_999_999 - MostDevices
 
-	firstIMEI = 35_630_704_000_000 // fourteen digits; the fifteenth is the check digit
+	firstIMEI = 35_630_704_000_000 // the fifteenth digit is the check digit
 )
 
-// Config describes a fleet. Its zero value has no devices and no targets, which New refuses.
+// Config describes a fleet.
 type Config struct {
-	// Devices is the number of trackers, 1 to MostDevices.
+	// Devices is 1 to MostDevices.
 	Devices int
-	// Targets are the addresses for devices, host:port; each connection draws one of them.
+	// Targets are host:port; each connection draws one of them.
 	Targets []string
 	// Interval is the time between two frames of a device. Default 10 s.
 	Interval time.Duration
-	// Records is the number of records in a punctual frame, 1 to MostRecords. Default 1.
+	// Records are in a punctual frame, 1 to MostRecords. Default 1.
 	Records int
 	// Codec of the frames: 8, 8E or 16. Default 8.
 	Codec teltonika.Codec
-	// Backlog is the number of records stored by each device at the start, up to MostBacklog.
+	// Backlog is the number of records stored by each device at the start.
 	Backlog int
 	// HalfOpen is the probability, 0 to 1, that a device loses coverage at a frame.
 	HalfOpen float64
-	// Seed decides all draws.
-	Seed uint64
-	// FirstIMEI is the first fourteen digits of the first device's IMEI; the next devices count up.
-	// Default 35630704000000. Two fleets on one registry need different ones.
+	Seed     uint64
+	// FirstIMEI is fourteen digits; the next devices count up. Default 35630704000000. Two fleets
+	// on one registry need different ones.
 	FirstIMEI uint64
-	// LadderUnit is the length of a minute on the ladder of reconnects. Default 1 min.
+	// LadderUnit is a minute on the ladder of reconnects. Default 1 min.
 	LadderUnit time.Duration
-	// Timeout is how long a device waits for a connection, a handshake or an acknowledgement.
-	// Default 30 s.
+	// Timeout bounds a connection, a handshake or an acknowledgement. Default 30 s.
 	Timeout time.Duration
 	// Ramp is the time within which devices are switched on. Default Interval, 10 s at most.
 	Ramp time.Duration
-	// Acknowledged, if not nil, is called for each acknowledged frame, on any goroutine, with the
-	// device's IMEI and the frame's records, which it may keep.
+	// Acknowledged, if not nil, is called for each frame, on any goroutine. It may keep the
+	// records.
 	Acknowledged func(imei string, records []teltonika.Record)
 }
 
@@ -70,8 +67,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check returns the faults of devices and targets. Callers check the other fields: see "ingest
-// simulate".
+// check leaves the other fields to callers: see "ingest simulate".
 func (c Config) check() error {
 	var errs []error
 	if c.Devices < 1 || c.Devices > MostDevices {
@@ -89,7 +85,7 @@ func (c Config) check() error {
 	return errors.Join(errs...)
 }
 
-// Sockets returns the most sockets that such a fleet has open at once, including forgotten ones.
+// Sockets returns the most that such a fleet has open at once, including forgotten ones.
 func (c Config) Sockets() int {
 	if c.HalfOpen > 0 {
 		return 2 * c.Devices
@@ -97,7 +93,6 @@ func (c Config) Sockets() int {
 	return c.Devices
 }
 
-// imeiOf returns the IMEI of device i, with its check digit.
 func imeiOf(first uint64, i int) string {
 	digits := fmt.Sprintf("%014d", first+uint64(i))
 	for check := byte('0'); check <= '9'; check++ {

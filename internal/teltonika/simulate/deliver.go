@@ -9,8 +9,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// deliver writes the frame in flight until it is acknowledged. After an error the socket is given
-// up; the frame stays.
+// deliver gives up the socket after an error; the frame stays.
 func (t *tracker) deliver(ctx context.Context) error {
 	lost := t.lose.Swap(false) || rand.New(&t.src).Float64() < t.fleet.cfg.HalfOpen
 	if lost && t.one(2) {
@@ -65,8 +64,7 @@ func (t *tracker) write(ctx context.Context) error {
 	return t.dev.SendRaw(ctx, frame)
 }
 
-// answer waits for the server's answer to a frame and returns its number. It answers commands
-// that come before it.
+// answer returns the server's number, and answers commands that come before it.
 func (t *tracker) answer(ctx context.Context) (int, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, t.fleet.cfg.Timeout, errNoAnswer)
 	defer cancel()

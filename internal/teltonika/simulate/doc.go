@@ -1,13 +1,12 @@
 // Package simulate is a fleet of Teltonika trackers that behave like real ones, ten thousand of
-// them in a process. Use it to try out a gateway, to load one, and to show the effect on a
-// registry:
+// them in a process:
 //
 //	fleet, err := simulate.New(simulate.Config{Devices: 100, Targets: []string{"127.0.0.1:5027"}})
 //	...
 //	go fleet.Run(ctx) // until ctx ends
 //	fmt.Println(fleet.Counts().Records, "records acknowledged")
 //
-// Each device is a [device.Device]. This package adds the devices' own behaviour.
+// Each device is a [device.Device]; this package adds its own behaviour.
 //
 // # A device's life
 //
@@ -24,10 +23,10 @@
 //	   │     │                       the coverage ───┼─┘
 //	   └─────┴───────────────────────────────────────┘
 //
-// One frame is in flight. It is kept until the server answers with its number of records, even
-// across reconnects: a frame that was written before is written again byte by byte, and counted
-// as re-sent. If no answer comes within Config.Timeout, the socket is closed. If the answer has
-// another number, the frame is repeated on the same socket, at most four times.
+// One frame is in flight. It is kept until the server answers with its number of records, and
+// written again byte by byte, even across reconnects. Without an answer within Config.Timeout, the
+// socket is closed. After another number, the frame is repeated on the same socket, at most four
+// times.
 //
 // A frame is due every Config.Interval, with or without a socket. After a time without one,
 // frames have up to ten records. The records of Config.Backlog were stored before the start. They
@@ -50,13 +49,13 @@
 //
 // # Determinism
 //
-// IMEIs count up and do not depend on the seed. A device's records, in order, and everything that
-// it draws depend only on the seed and the device's number. The timing of events depends on the
-// server, and so does the frame that each one hits. Records have the times of [device.Track],
-// which begin at a fixed time: IMEI and time identify a record, in every run with the same seed.
+// A device's records, in order, and everything that it draws depend only on the seed and the
+// device's number. The timing of events depends on the server, and so does the frame that each one
+// hits. Records have the times of [device.Track], which begin at a fixed time: IMEI and time
+// identify a record, in every run with the same seed.
 //
 // # Cost
 //
-// A device is one goroutine, one socket (two after lost coverage) and about fifteen kilobytes.
-// Nothing else has a goroutine. A backlog costs about six bytes per record.
+// A device is one goroutine, one socket (two after lost coverage) and about fifteen kilobytes. A
+// backlog costs about six bytes per record.
 package simulate

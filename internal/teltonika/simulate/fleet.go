@@ -9,7 +9,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 )
 
-// Fleet is a number of simulated devices. Its methods are safe for concurrent use.
+// Fleet is safe for concurrent use.
 type Fleet struct {
 	cfg      Config
 	trackers []tracker
@@ -17,8 +17,7 @@ type Fleet struct {
 	counter
 }
 
-// New returns a fleet that is not yet switched on. Its error names everything wrong with the
-// Config.
+// New returns a fleet that is not switched on yet, or an error with every fault of the Config.
 func New(cfg Config) (*Fleet, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -37,8 +36,8 @@ func New(cfg Config) (*Fleet, error) {
 	return f, nil
 }
 
-// Run switches the devices on, runs them until ctx ends, and then closes all sockets. It leaves
-// no goroutine behind, and may be called once. It returns nil: failures are counted and retried.
+// Run may be called once. When ctx ends it closes all sockets and returns nil: failures are counted
+// and retried. It leaves no goroutine behind.
 func (f *Fleet) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for i := range f.trackers {
@@ -48,16 +47,15 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return nil
 }
 
-// SetTargets changes the targets of new connections; existing ones stay. Without addresses it
-// changes nothing.
+// SetTargets changes the targets of new connections. Without addresses it changes nothing.
 func (f *Fleet) SetTargets(addrs ...string) {
 	if len(addrs) > 0 {
 		f.targets.Store(&addrs)
 	}
 }
 
-// LoseCoverage makes n connected devices lose coverage when their next frame is due. It returns
-// the number of devices found for it.
+// LoseCoverage makes n connected devices lose coverage when their next frame is due, or as many as
+// it finds.
 func (f *Fleet) LoseCoverage(n int) (asked int) {
 	for i := range f.trackers {
 		if t := &f.trackers[i]; asked < n && t.at.Load() != nil && t.lose.CompareAndSwap(false, true) {
@@ -67,7 +65,7 @@ func (f *Fleet) LoseCoverage(n int) (asked int) {
 	return asked
 }
 
-// DropStale closes the sockets left behind without coverage, as networks eventually do.
+// DropStale closes the sockets left behind without coverage.
 func (f *Fleet) DropStale() {
 	for i := range f.trackers {
 		f.trackers[i].dev.DropStale()

@@ -15,17 +15,16 @@ import (
 
 // One in this many.
 const (
-	splitFrames     = 20 // frames are written in pieces
-	coalescedFrames = 20 // frames are written together with a keep-alive
-	keptAlive       = 4  // pauses have a keep-alive in their middle
+	splitFrames     = 20 // in pieces
+	coalescedFrames = 20 // with a keep-alive
+	keptAlive       = 4  // pauses have a keep-alive
 )
 
 const (
-	mostRepeats = 4                     // of a frame on one socket
-	splitPause  = 20 * time.Millisecond // at most, between two pieces of a frame
+	mostRepeats = 4                     // on one socket
+	splitPause  = 20 * time.Millisecond // at most, between two pieces
 )
 
-// Reasons for giving up a socket.
 var (
 	errCoverage = errors.New("simulate: coverage lost")
 	errMismatch = errors.New("simulate: acknowledged with another number, again and again")
@@ -33,7 +32,7 @@ var (
 	errRefused  = errors.New("simulate: refused")
 )
 
-// tracker is one device. Only its own goroutine uses it, except for at and lose.
+// tracker is used by its own goroutine alone, except for at and lose.
 type tracker struct {
 	fleet   *Fleet
 	dev     *device.Device
@@ -42,23 +41,21 @@ type tracker struct {
 	stored  backlog
 	flight  flight
 	ladder  ladder
-	due     time.Time // next frame
+	due     time.Time
 	keep    time.Time // next keep-alive, if before due
 	greeted bool      // it was accepted once
 
-	at   atomic.Pointer[string] // connected target, or nil
-	lose atomic.Bool            // its coverage, at the next frame
+	at   atomic.Pointer[string] // connected target
+	lose atomic.Bool            // coverage, at the next frame
 }
 
-// flight is the unacknowledged frame, if frame is set.
 type flight struct {
 	frame   []byte
 	records []teltonika.Record
-	written bool // at least once
-	backlog bool // it is part of the backlog
+	written bool
+	backlog bool
 }
 
-// one draws an event with the odds of one in n.
 func (t *tracker) one(n int) bool { return rand.New(&t.src).IntN(n) == 0 }
 
 func (t *tracker) within(d time.Duration) time.Duration {
@@ -111,8 +108,7 @@ func (t *tracker) connect(ctx context.Context) error {
 	return nil
 }
 
-// leave gives up the socket. If coverage was lost, the server must not notice, so the socket
-// stays open.
+// leave keeps the socket open after lost coverage: the server must not notice.
 func (t *tracker) leave(why error) {
 	t.at.Store(nil)
 	lost := errors.Is(why, errCoverage)
@@ -127,11 +123,10 @@ func (t *tracker) leave(why error) {
 		return
 	}
 	t.ladder.reset()  // nobody refused it
-	t.dev.DropStale() // of the last loss: the late close, and at most two sockets per device
+	t.dev.DropStale() // the late close, and at most two sockets per device
 	t.dev.HalfOpen()
 }
 
-// serve runs the device on its socket, and returns the reason for its end.
 func (t *tracker) serve(ctx context.Context) error {
 	for {
 		if t.flight.frame == nil && !t.load() {
@@ -146,8 +141,7 @@ func (t *tracker) serve(ctx context.Context) error {
 	}
 }
 
-// load makes the next frame, from due records or else from the backlog. It returns false if both
-// are empty.
+// load makes the next frame, from due records or else from the backlog.
 func (t *tracker) load() bool {
 	cfg := &t.fleet.cfg
 	var records []teltonika.Record
@@ -194,13 +188,12 @@ func (t *tracker) rest(ctx context.Context) error {
 	return nil
 }
 
-// rungs holds the documented waits before each attempt to connect, in minutes; the last repeats.
+// rungs: the documented waits before each attempt to connect, in minutes; the last repeats.
 var rungs = [...]int{0, 1, 1, 2, 2, 4, 6, 8, 10}
 
-// ladder counts the attempts since the last one that led to an acknowledgement.
+// ladder counts the attempts since the last acknowledgement.
 type ladder int
 
-// climb returns the wait before the next attempt.
 func (l *ladder) climb(minute time.Duration) time.Duration {
 	rung := rungs[*l]
 	*l = min(*l+1, ladder(len(rungs)-1))

@@ -15,12 +15,10 @@ import (
 // View runs a fleet and displays its progress.
 type View struct {
 	Fleet *Fleet
-	// Out receives the lines.
-	Out io.Writer
+	Out   io.Writer
 	// Terminal rewrites one line, every second; otherwise a new line is written every ten seconds.
 	Terminal bool
-	// Routable, if not nil, returns the number of connected devices that can be found. It is called
-	// once per line and at the end.
+	// Routable, if not nil, returns the number of connected devices that can be found.
 	Routable func(context.Context) (int, error)
 
 	began  time.Time
@@ -29,17 +27,17 @@ type View struct {
 	width  int       // of the last line
 }
 
-// Run runs the fleet and shows its progress until ctx ends, then writes a summary. It returns an
-// error if nothing could connect at all, or if the summary could not be written.
+// Run shows the fleet's progress until ctx ends, then writes a summary. It returns an error if
+// nothing could connect at all, or if the summary could not be written.
 func (v *View) Run(ctx context.Context) error {
 	began := time.Now()
-	// The fleet keeps running until the last query of Redis.
+	// The fleet runs until the last query of Redis.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = v.Fleet.Run(running) // returns nil
+		_ = v.Fleet.Run(running)
 	}()
 	v.progress(ctx)
 	c, took, routable := v.Fleet.Counts(), time.Since(began), -1
@@ -78,18 +76,17 @@ func (v *View) progress(ctx context.Context) {
 	}
 }
 
-// show writes a line, over the last one on a terminal.
 func (v *View) show(line string) {
 	if !v.Terminal {
 		fmt.Fprintln(v.Out, line)
 		return
 	}
-	fmt.Fprintf(v.Out, "\r%-*s", v.width, line) // blanks hide the rest of a longer line
+	fmt.Fprintf(v.Out, "\r%-*s", v.width, line) // the width hides a longer line
 	v.width = len(line)
 }
 
-// routable formats the registry's part of a line. It must query Redis before the fleet's counts
-// are read, so that routable devices never outnumber connected ones.
+// routable must query Redis before the fleet's counts are read, so that routable devices never
+// outnumber connected ones.
 func (v *View) routable(ctx context.Context) string {
 	if v.Routable == nil {
 		return ""
@@ -101,7 +98,6 @@ func (v *View) routable(ctx context.Context) string {
 	return fmt.Sprintf("  routable %d", n)
 }
 
-// line formats the fleet's state, and its activity since the last line.
 func (v *View) line(now time.Time, c Counts, routable string) string {
 	var b strings.Builder
 	seconds := max(now.Sub(v.at).Seconds(), 1e-9)
@@ -119,7 +115,7 @@ func (v *View) line(now time.Time, c Counts, routable string) string {
 	return b.String()
 }
 
-// summary writes a fleet's totals as a table. A negative routable is unknown.
+// A negative routable is unknown.
 func summary(w io.Writer, c Counts, took time.Duration, routable int) error {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {

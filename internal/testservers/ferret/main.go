@@ -3,10 +3,9 @@
 //
 //	ferret [-listen 127.0.0.1:0] [-dir FOLDER]
 //
-// Once it serves, it prints its URI to standard output, in one line. It ends on SIGTERM, on an
-// interrupt, and when its standard input ends, so it does not outlive the program at the other
-// end of that pipe. It ends at once, even with open connections. It logs errors to standard
-// error, but not warnings, which concern each command that FerretDB does not support.
+// Once it serves, it prints its URI. It ends at once on SIGTERM, on an interrupt, and when its
+// standard input ends, so it does not outlive the program at the other end of that pipe. It does
+// not log warnings, which concern each command that FerretDB does not support.
 //
 // It has no users or passwords, and listens only on loopback addresses. It ignores read concern
 // and read preference: there is a single copy of the data.

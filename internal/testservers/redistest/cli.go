@@ -13,9 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// CLI returns the path of the redis-cli (or valkey-cli) that belongs to the server that all tests
-// run on. A server from scripts/redis is started by a script, with its own libraries; the same
-// script, with the other program's name, starts redis-cli.
+// CLI returns the redis-cli (or valkey-cli) of the usual server. A server from scripts/redis is
+// started by a script, with its own libraries; so is its redis-cli.
 func CLI(t testing.TB) string {
 	t.Helper()
 	server, err := findBinary()
@@ -39,7 +38,7 @@ func CLI(t testing.TB) string {
 	return path
 }
 
-// Version returns the make and version of the server that all tests run on, as "Redis 7.0.15".
+// Version returns its make and version, as "Redis 7.0.15".
 func Version() (string, error) {
 	server, err := findBinary()
 	if err != nil {

@@ -20,20 +20,20 @@ const (
 	nodeCalls = 2 * time.Second
 )
 
-// Cluster is a test's own Redis Cluster.
+// Cluster is a test's own.
 type Cluster struct {
 	// Nodes are the masters, each with an equal share of the slots, in order; then a replica of the
-	// first master, of the second, and so on, then further replicas in the same order.
+	// first master, of the second, and so on, then further replicas likewise.
 	Nodes []*Server
 
 	t       testing.TB
 	args    []string
-	clients []*redis.Client // of Nodes
+	clients []*redis.Client
 }
 
-// StartCluster starts a Redis Cluster with that many masters, each with that many replicas, and
-// returns once every node reports that all is well. That takes Redis two seconds. A node counts
-// as failed after two seconds as well. args are as for [Start], and may change that:
+// StartCluster starts masters, each with that many replicas, and returns once every node reports
+// that all is well, after two seconds. A node counts as failed after two seconds as well, unless
+// args change that:
 //
 //	redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
 func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
@@ -61,7 +61,7 @@ func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster 
 	return c
 }
 
-// Add starts another master, without slots, and returns once every node knows it.
+// Add starts another master, without slots, that every node knows.
 func (c *Cluster) Add() *Server {
 	c.t.Helper()
 	c.start()
@@ -70,7 +70,6 @@ func (c *Cluster) Add() *Server {
 	return c.Nodes[len(c.Nodes)-1]
 }
 
-// start starts another node, which knows no others.
 func (c *Cluster) start() *redis.Client {
 	c.t.Helper()
 	s := start(c.t, "", true, c.args)
@@ -82,8 +81,7 @@ func (c *Cluster) start() *redis.Client {
 	return n
 }
 
-// meet makes every node meet all others, so that nobody has to wait for gossip, and returns once
-// they have met.
+// meet makes every node meet all others: nobody waits for gossip.
 func (c *Cluster) meet() {
 	c.t.Helper()
 	for i, n := range c.clients {
@@ -115,8 +113,8 @@ func (c *Cluster) AwaitOK() {
 	})
 }
 
-// Options returns fresh options of a client, with all nodes as seeds, contexts honoured, and a
-// reload of the slot map frequent enough to see a failover. go-redis' retries are on.
+// Options returns fresh options: all nodes as seeds, contexts honoured, the slot map reloaded often
+// enough to see a failover. go-redis' retries are on.
 func (c *Cluster) Options() *redis.ClusterOptions {
 	o := &redis.ClusterOptions{
 		ContextTimeoutEnabled: true, DialerRetries: 1, DialTimeout: nodeCalls,
@@ -128,14 +126,14 @@ func (c *Cluster) Options() *redis.ClusterOptions {
 	return o
 }
 
-// Client returns a new client made from Options. It is closed with the test.
+// Client is closed with the test.
 func (c *Cluster) Client() *redis.ClusterClient {
 	client := redis.NewClusterClient(c.Options())
 	c.t.Cleanup(func() { _ = client.Close() })
 	return client
 }
 
-// URL returns a REDIS_URL for the Cluster.
+// URL returns a REDIS_URL.
 func (c *Cluster) URL() string {
 	var others []string
 	for _, n := range c.Nodes[1:] {
@@ -144,7 +142,7 @@ func (c *Cluster) URL() string {
 	return "redis://" + c.Nodes[0].Addr() + "?" + strings.Join(others, "&")
 }
 
-// ID returns the id of a node.
+// ID returns a node's id.
 func (c *Cluster) ID(of *Server) string {
 	c.t.Helper()
 	id, err := c.client(of).Do(c.t.Context(), "CLUSTER", "MYID").Text()
@@ -152,7 +150,7 @@ func (c *Cluster) ID(of *Server) string {
 	return id
 }
 
-// Owner returns the master of a key, according to the nodes that answer.
+// Owner returns a key's master, by the nodes that answer.
 func (c *Cluster) Owner(key string) *Server {
 	c.t.Helper()
 	slot, err := c.Slot(key), error(nil)
@@ -166,7 +164,6 @@ func (c *Cluster) Owner(key string) *Server {
 	return nil
 }
 
-// ownerOf returns the address of a slot's master, according to one node.
 func ownerOf(ctx context.Context, n *redis.Client, slot int) (addr string, err error) {
 	shards, err := n.ClusterShards(ctx).Result()
 	if err != nil {
@@ -187,7 +184,7 @@ func ownerOf(ctx context.Context, n *redis.Client, slot int) (addr string, err e
 	return "", fmt.Errorf("slot %d has no master", slot)
 }
 
-// Slot returns the slot of a key.
+// Slot returns a key's slot.
 func (c *Cluster) Slot(key string) int {
 	c.t.Helper()
 	for _, n := range c.clients {
@@ -199,8 +196,8 @@ func (c *Cluster) Slot(key string) int {
 	return 0
 }
 
-// BeginMove starts moving the slot of a key to another master, without any keys. The returned
-// function moves all keys, and returns once every live node knows the new owner.
+// BeginMove starts moving a key's slot to another master, without any keys. The returned function
+// moves all keys, and returns once every live node knows the new owner.
 func (c *Cluster) BeginMove(key string, to *Server) (finish func()) {
 	c.t.Helper()
 	ctx, slot := c.t.Context(), c.Slot(key)
@@ -233,7 +230,7 @@ func (c *Cluster) BeginMove(key string, to *Server) (finish func()) {
 	}
 }
 
-// MoveKey moves one key while its slot is being moved.
+// MoveKey moves one key meanwhile.
 func (c *Cluster) MoveKey(key string, to *Server) {
 	c.t.Helper()
 	require.NoError(c.t, c.migrate(c.t.Context(), c.client(c.Owner(key)), to, key))
@@ -243,8 +240,7 @@ func (c *Cluster) migrate(ctx context.Context, from *redis.Client, to *Server, k
 	return from.Migrate(ctx, "127.0.0.1", strconv.Itoa(to.p.port), key, 0, nodeCalls).Err()
 }
 
-// TakeOver makes a replica a master at once, without asking the others (CLUSTER FAILOVER
-// TAKEOVER).
+// TakeOver makes a replica a master without asking the others (CLUSTER FAILOVER TAKEOVER).
 func (c *Cluster) TakeOver(replica *Server) {
 	c.t.Helper()
 	n := c.client(replica)
@@ -277,7 +273,6 @@ func (c *Cluster) node(addr string) *Server {
 	return nil
 }
 
-// await calls ask for every live node until each has succeeded.
 func (c *Cluster) await(what string, ask func(n *redis.Client, i int) error) {
 	c.t.Helper()
 	late := time.Now().Add(agreeIn)

@@ -1,5 +1,4 @@
-// Package redistest gives tests the Redis they need: a process of the real server, the in-process
-// imitation, or the same cases on both.
+// Package redistest gives tests the Redis they need.
 //
 //   - [Start]: the test's own redis-server, to stop, kill, restart and fill. [StartNamed] takes
 //     another version or make than the one that all tests run on.
@@ -13,14 +12,12 @@
 //   - [Fake]: miniredis inside a testing/synctest bubble, where a day of expiring keys takes
 //     milliseconds.
 //
-// Packages that use it need a TestMain that calls [Main], which stops the shared server and fails
-// the package if goroutines are left.
+// Packages that use it need a TestMain that calls [Main].
 //
-// The server comes from REDIS_SERVER in the environment, or else is redis-server on the PATH, or
-// else is in .cache/redis below the module's root, where "make redis" puts it. It must be 7.0 or
-// newer. A missing server fails a test; it never skips one.
+// The server comes from REDIS_SERVER, or is redis-server on the PATH, or in .cache/redis below the
+// module's root, where "make redis" puts it. It must be 7.0 or newer. A missing server fails a
+// test; it never skips one.
 //
-// This package only touches servers that it started: it listens on 127.0.0.1 only, an answering
-// server must report the process id that was started, and the server is ended by that process. On
-// Linux the kernel kills it when the test binary dies, however that happens.
+// This package only touches servers that it started: an answering server must report the process id
+// that was started. On Linux the kernel kills it when the test binary dies, however that happens.
 package redistest

@@ -11,19 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Fake starts a miniredis that works inside a testing/synctest bubble and returns the options of
-// its clients. It ends with the test. In a bubble, keys expire and TIME advances by the bubble's
-// clock. Clients are created and closed in the bubble too; closing them is the test's job. A test
-// may wrap the Dialer to inject faults.
+// Fake starts a miniredis that works inside a testing/synctest bubble, where keys expire and TIME
+// advances by the bubble's clock. Clients are created and closed in the bubble too; closing them is
+// the test's job. A test may wrap the Dialer to inject faults.
 //
-// There is no socket, because synctest does not count waiting on one as idle, so its clock would
-// not advance.
+// There is no socket: synctest does not count waiting on one as idle, so its clock would not
+// advance.
 func Fake(t testing.TB) *redis.Options {
 	_, o := FakeServer(t)
 	return o
 }
 
-// FakeServer is Fake with the server itself, for tests that watch or change its answers.
+// FakeServer also returns the server, for tests that watch or change its answers.
 func FakeServer(t testing.TB) (*miniredis.Miniredis, *redis.Options) {
 	t.Helper()
 	m := miniredis.NewMiniRedis()
@@ -37,8 +36,7 @@ func FakeServer(t testing.TB) (*miniredis.Miniredis, *redis.Options) {
 
 	return m, &redis.Options{
 		// Never dialled, but an IP literal anyway: go-redis resolves names, and the resolver's
-		// goroutines would outlive the bubble and affect the next one. Nothing listens there if
-		// somebody drops the Dialer.
+		// goroutines would outlive the bubble and affect the next one.
 		Addr:       "127.0.0.1:1",
 		MaxRetries: -1, ContextTimeoutEnabled: true,
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -74,7 +72,7 @@ func newOutbox(c net.Conn) *outbox {
 	return o
 }
 
-// Write copies b to the buffer and returns at once.
+// Write never blocks.
 func (o *outbox) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -8,13 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Garbled is a hook that changes the answers of scripts, like a proxy or a server that is not
-// Redis.
+// Garbled is a hook that changes scripts' answers, like a proxy or a server that is not Redis.
 type Garbled struct {
 	change atomic.Pointer[func([]any) []any]
 }
 
-// Set changes each list that a script returns from now on.
+// Set is for each list that a script returns from now on.
 func (g *Garbled) Set(change func([]any) []any) { g.change.Store(&change) }
 
 // DialHook changes nothing.
@@ -40,7 +39,7 @@ func (g *Garbled) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Garblings returns changes of the length, and for each of n values, of its type.
+// Garblings change the length, and of each of n values the type.
 func Garblings(n int) (all []func([]any) []any) {
 	all = append(all,
 		func(v []any) []any { return v[:len(v)-1] },

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// Ports are drawn below the ephemeral range (32768 and up on Linux, 49152 on macOS). In that
-	// range an outgoing connection could take the port of a server that is down, and a client that
-	// keeps dialling a dead loopback port sooner or later connects to itself.
+	// Below the ephemeral range (32768 and up on Linux, 49152 on macOS): there an outgoing
+	// connection could take the port of a server that is down, and a client that keeps dialling a
+	// dead loopback port sooner or later connects to itself.
 	firstPort, ports = 20000, 10000
 
 	portTries = 50
-	readyIn   = 2 * time.Minute // includes loading a large append-only file on a busy machine
+	readyIn   = 2 * time.Minute // loads a large append-only file on a busy machine
 	pollEvery = 5 * time.Millisecond
 	logName   = "redis.log"
 	logTail   = 8 << 10 // bytes of the log shown by a failed test
@@ -38,29 +38,28 @@ var (
 	errExited    = errors.New("redistest: redis-server ended")
 )
 
-// server is one redis-server. Its port and folder survive restarts.
+// server keeps its port and folder through restarts.
 type server struct {
 	binary string
 	dir    string
 	args   []string
 	port   int
-	bus    int    // the port for a Cluster's node traffic; 0: not a Cluster
-	conf   string // a Sentinel's configuration file; "": not a Sentinel
+	bus    int    // a Cluster's node traffic; 0: not a Cluster
+	conf   string // a Sentinel's configuration file
 	// holds are UDP ports with the same numbers. Redis does not use them, so they reserve the
 	// numbers among test binaries even while the server is down.
 	holds []net.PacketConn
 
-	mu   sync.Mutex       // guards the fields that change with a restart
-	life *process.Process // the present process, or the last; nil before the first
+	mu   sync.Mutex       // guards what changes with a restart
+	life *process.Process // the present process, or the last
 }
 
-// launch starts a server on a port of its choice; a node of a Cluster takes two. It keeps its
-// files in dir. An empty binary means the server that all tests run on.
+// launch chooses the port; a node of a Cluster takes two. An empty binary means the usual server.
 func launch(binary, dir string, node bool, args []string) (p *server, err error) {
 	return (&server{binary: binary, dir: dir, args: args}).launch(node)
 }
 
-// launch starts a server like this one, which must not be used any more.
+// launch's like must not be used any more.
 func (like *server) launch(node bool) (p *server, err error) {
 	binary := like.binary
 	if binary == "" {
@@ -85,7 +84,6 @@ func (like *server) launch(node bool) (p *server, err error) {
 	return nil, fmt.Errorf("redistest: no free port after %d tries: %w", portTries, err)
 }
 
-// reserve draws a port that no other test binary has reserved.
 func (p *server) reserve() (port int, err error) {
 	port = firstPort + rand.IntN(ports)
 	hold, err := net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
@@ -117,7 +115,6 @@ func (p *server) start() error {
 	return p.awaitReady()
 }
 
-// awaitReady polls until this very process answers PING.
 func (p *server) awaitReady() error {
 	tick, late := time.NewTicker(pollEvery), time.NewTimer(readyIn)
 	defer tick.Stop()
@@ -142,9 +139,8 @@ func (p *server) awaitReady() error {
 	}
 }
 
-// probe checks the server's identity and whether it serves. It uses a plain socket because a
-// go-redis pool backs off for a second after a refused dial. Ready with an error means a server
-// that serves but must not be used.
+// probe uses a plain socket because a go-redis pool backs off for a second after a refused dial.
+// Ready with an error means a server that serves but must not be used.
 func (p *server) probe() (ready bool, err error) {
 	conn, err := net.DialTimeout("tcp", p.addr(), time.Second)
 	if err != nil {
@@ -190,7 +186,7 @@ func (p *server) present() *process.Process {
 	return p.life
 }
 
-// kill ends the present process, even a stopped one, and returns once it has ended.
+// kill ends even a stopped process.
 func (p *server) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,7 +195,6 @@ func (p *server) kill() {
 	}
 }
 
-// close ends the process for good and releases its ports.
 func (p *server) close() (err error) {
 	p.kill()
 	for _, hold := range p.holds {
@@ -213,8 +208,7 @@ func (p *server) log() string {
 	return text[max(0, len(text)-logTail):]
 }
 
-// Servers left by scripts/redis, "scripts/redis 8" and "scripts/redis valkey", below the module's
-// root.
+// From scripts/redis, "scripts/redis 8" and "scripts/redis valkey", below the module's root.
 const (
 	cached  = ".cache/redis/redis-server"
 	cached8 = ".cache/redis8/redis-server"
@@ -223,8 +217,8 @@ const (
 
 var errNoBinary = errors.New("redistest: no redis-server found: run \"make redis\", or set REDIS_SERVER")
 
-// findBinary returns the redis-server to start. REDIS_SERVER is binding: if it cannot be run,
-// nothing else is tried, because a test could pass on a different server than the one requested.
+// findBinary tries nothing but REDIS_SERVER if that is set: a test could pass on a different server
+// than the one requested.
 func findBinary() (string, error) {
 	if named := os.Getenv("REDIS_SERVER"); named != "" {
 		path, err := exec.LookPath(named)
@@ -239,7 +233,6 @@ func findBinary() (string, error) {
 	return findCached(cached)
 }
 
-// findNewest returns the Redis 8 named by REDIS8_SERVER or in the cache, or "".
 func findNewest() string {
 	named := os.Getenv("REDIS8_SERVER")
 	if named == "" {
@@ -248,7 +241,6 @@ func findNewest() string {
 	return named
 }
 
-// findValkey returns the Valkey named by VALKEY_SERVER, on the PATH, or in the cache, or "".
 func findValkey() string {
 	named := os.Getenv("VALKEY_SERVER")
 	if named == "" {
@@ -260,8 +252,7 @@ func findValkey() string {
 	return named
 }
 
-// findCached looks next to every go.mod from the working directory upwards: go test runs in the
-// package's folder, and the examples are modules within ours.
+// findCached looks next to every go.mod upwards: go test runs in the package's folder.
 func findCached(name string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// SentinelName is the Sentinels' name of the server that they watch.
+// SentinelName is the Sentinels' name of their server.
 const SentinelName = "rollcall"
 
 const downAfter = 2 * time.Second
 
-// StartSentinels starts that many Sentinels for the server at addr and its replicas, and returns
-// once each knows the others and that many replicas. A server that does not answer for two
-// seconds is down; more than half of the Sentinels have to agree on that.
+// StartSentinels starts Sentinels for the server at addr, and returns once each knows the others
+// and that many replicas. A server that does not answer for two seconds is down; more than half of
+// the Sentinels have to agree on that.
 func StartSentinels(t testing.TB, sentinels int, addr string, replicas int) []*Server {
 	t.Helper()
 	host, port, err := net.SplitHostPort(addr)
@@ -47,8 +47,7 @@ func StartSentinels(t testing.TB, sentinels int, addr string, replicas int) []*S
 	return all
 }
 
-// SentinelMaster returns the master's address according to a Sentinel, or "" if it does not
-// answer.
+// SentinelMaster returns the master's address by a Sentinel; "": it does not answer.
 func SentinelMaster(t testing.TB, sentinel *Server) string {
 	t.Helper()
 	c := redis.NewSentinelClient(sentinel.Options())

@@ -16,43 +16,40 @@ import (
 // redials is longer than go-redis takes to notice that its pool was closed.
 const redials = 2 * time.Second
 
-// Server is a redis-server process that this package started. Its methods fail the test that it
-// was created for, so those that act must be called from that test's goroutine.
+// Server is a redis-server. Its methods fail the test that it was created for, so those that act
+// must be called from that test's goroutine.
 type Server struct {
 	t      testing.TB
 	p      *server
 	shared bool
 }
 
-// Start starts a redis-server for this test on a free loopback port and returns once it answers.
-// It persists nothing unless args enable it, as in
+// Start starts a redis-server for this test on a free loopback port and returns once it answers. It
+// persists nothing unless args, redis-server's command line, say so:
 //
 //	redistest.Start(t, "--appendonly", "yes")
 //
-// args are redis-server's command line and override the defaults. The server and its folder are
-// removed with the test; a failed test shows the end of its log.
+// The server and its folder are removed with the test; a failed test shows the end of its log.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return StartNamed(t, "", args...)
 }
 
-// StartNamed is [Start] for a server of another version or make. binary is its path; the
-// environment's servers are ignored.
+// StartNamed is [Start] for another version or make: a path; the environment's servers are ignored.
 func StartNamed(t testing.TB, binary string, args ...string) *Server {
 	t.Helper()
 	return start(t, binary, false, args)
 }
 
-// StartNewest is [Start] for features that Redis 7 lacks. It uses the Redis 8 named by
-// REDIS8_SERVER or left in the cache by scripts/redis 8, or else the server that all other tests
-// run on.
+// StartNewest is [Start] for features that Redis 7 lacks: on the Redis 8 named by REDIS8_SERVER or
+// left in the cache by scripts/redis 8, or else the usual server.
 func StartNewest(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, findNewest(), false, args)
 }
 
-// Makes returns [Start] for a Redis and, if one is found, for a Valkey: named by VALKEY_SERVER,
-// on the PATH, or left in the cache by "scripts/redis valkey".
+// Makes has [Start] for a Redis and, if one is found, for a Valkey: named by VALKEY_SERVER, on the
+// PATH, or left in the cache by "scripts/redis valkey".
 func Makes() map[string]func(t testing.TB, args ...string) *Server {
 	makes := map[string]func(testing.TB, ...string) *Server{"Redis": Start}
 	if binary := findValkey(); binary != "" {
@@ -79,58 +76,57 @@ func launched(t testing.TB, like *server, node bool) *Server {
 	return &Server{t: t, p: p}
 }
 
-// Addr returns host and port, which survive restarts.
+// Addr survives restarts.
 func (s *Server) Addr() string { return s.p.addr() }
 
-// Options returns fresh options as the packages here require: no retries, contexts honoured.
+// Options are fresh: no retries, contexts honoured.
 func (s *Server) Options() *redis.Options { return options(s.Addr()) }
 
 func options(addr string) *redis.Options {
 	return &redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true}
 }
 
-// Client returns a new client with go-redis' defaults, including retries, for a test's own access
-// to the server. It is closed with the test, which may also close it earlier.
+// Client has go-redis' defaults, including retries, for a test's own access. It is closed with the
+// test, which may also close it earlier.
 func (s *Server) Client() *redis.Client { return newClient(s.t, &redis.Options{Addr: s.Addr()}) }
 
-// Dir returns the server's working folder, which contains its append-only file.
+// Dir has the append-only file.
 func (s *Server) Dir() string { return s.p.dir }
 
-// PID returns the server's process id, or its last one.
+// PID returns the present process' id, or the last one's.
 func (s *Server) PID() int { return s.p.present().PID() }
 
 // Stop freezes the server (SIGSTOP): connections stay open, nothing is answered, and only the
-// kernel accepts new ones. It returns once that is in effect.
+// kernel accepts new ones.
 func (s *Server) Stop() {
 	s.t.Helper()
 	s.ownOnly()
 	require.NoError(s.t, s.p.present().Stop())
 }
 
-// Cont resumes a stopped server (SIGCONT).
+// Cont ends Stop.
 func (s *Server) Cont() {
 	s.t.Helper()
 	s.ownOnly()
 	require.NoError(s.t, s.p.present().Cont())
 }
 
-// Kill ends the server without a chance to save (SIGKILL) and returns once it has ended. An
-// append-only server has written to disk whatever it had acknowledged.
+// Kill ends the server without a chance to save (SIGKILL). An append-only server has written
+// whatever it had acknowledged.
 func (s *Server) Kill() {
 	s.t.Helper()
 	s.ownOnly()
 	s.p.kill()
 }
 
-// Restart kills the server if it is running, and starts it again on the same port and folder,
-// where it loads what was persisted. It returns once the server answers.
+// Restart starts the server again on the same port and folder, where it loads what was persisted.
+// It returns once the server answers.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
 	require.NoError(s.t, s.p.start())
 }
 
-// ownOnly keeps a test from stopping the server that other tests use.
 func (s *Server) ownOnly() {
 	s.t.Helper()
 	if s.shared {
@@ -140,7 +136,7 @@ func (s *Server) ownOnly() {
 
 func newClient(t testing.TB, o *redis.Options) *redis.Client {
 	c := redis.NewClient(o)
-	t.Cleanup(func() { _ = c.Close() }) // fails only if the test has already closed it
+	t.Cleanup(func() { _ = c.Close() }) // the test may have closed it
 	return c
 }
 
@@ -151,9 +147,8 @@ var common struct {
 	err    error // of the only attempt: another one would not fare better
 }
 
-// Shared returns the test binary's one real server, started by the first call and stopped by
-// [Main]. Other tests use it too: use only keys under a [Prefix], change no settings, flush
-// nothing.
+// Shared returns the test binary's one real server. Other tests use it too: use only keys under a
+// [Prefix], change no settings, flush nothing.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	common.Lock()
@@ -190,8 +185,7 @@ func stopShared() error {
 }
 
 // Main is the body of a package's TestMain: it runs the tests, stops the shared server and fails
-// the package if a goroutine is left. It does not return. m is a *testing.M, or a wrapper that
-// cleans up more.
+// the package if a goroutine is left. It does not return.
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 func Main(m interface{ Run() (code int) }) {

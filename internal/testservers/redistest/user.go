@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// User returns the rules of an ACL user from a documentation page: the arguments of `redis-cli
-// ACL SETUSER name` there, with the password PASSWORD.
+// User has an ACL user's rules from a page: the arguments of `redis-cli ACL SETUSER name` there,
+// with the password PASSWORD.
 func User(t testing.TB, page, name string) (rules []any) {
 	t.Helper()
 	text, err := os.ReadFile(page)

@@ -11,17 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// World is one server that a suite runs on.
+// World is a server for a suite.
 type World struct {
-	Client  *redis.Client  // made from Options; closed with the subtest
-	Options *redis.Options // for further clients, may be changed
+	Client  *redis.Client  // from Options; closed with the subtest
+	Options *redis.Options // fresh, for further clients
 	Prefix  string         // the subtest's own, ends in ':'
-	Real    bool           // a redis-server, not miniredis
+	Real    bool           // not miniredis
 }
 
-// Worlds runs the cases as the subtests "real", on the shared redis-server, and "miniredis", on a
-// server of its own whose keys expire in real time. The function may call t.Parallel. Worlds
-// needs [Main], as [Shared] does.
+// Worlds runs the subtests "real", on the shared redis-server, and "miniredis", on a server of its
+// own whose keys expire in real time. The function may call t.Parallel.
 func Worlds(t *testing.T, cases func(t *testing.T, w World)) {
 	t.Helper()
 	t.Run("real", func(t *testing.T) {
@@ -36,8 +35,8 @@ func Worlds(t *testing.T, cases func(t *testing.T, w World)) {
 	})
 }
 
-// OnReal runs the cases only on the shared redis-server, in parallel with other tests. On
-// miniredis the time at which a key expires (PEXPIRETIME) changes by a millisecond now and then.
+// OnReal runs in parallel on the shared redis-server. On miniredis the time at which a key expires
+// (PEXPIRETIME) changes by a millisecond now and then.
 func OnReal(t *testing.T, cases func(t *testing.T, w World)) {
 	t.Helper()
 	t.Parallel()
@@ -50,8 +49,8 @@ func newWorld(t *testing.T, o *redis.Options, isReal bool) World {
 	return World{Client: newClient(t, &own), Options: o, Prefix: Prefix(t), Real: isReal}
 }
 
-// Prefix returns a key prefix that no other call returns. It contains the test's name, has no
-// characters with a meaning in patterns or hash tags, and ends in ':'.
+// Prefix returns a unique one with the test's name, without characters that patterns or hash tags
+// know, and with ':' at its end.
 func Prefix(t testing.TB) string {
 	name := strings.Map(func(r rune) rune {
 		switch {

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Patience bounds the waits of tests; nothing ever takes that long.
+// Patience bounds waits; nothing ever takes that long.
 const Patience = 2 * time.Minute
 
-// Becomes polls cond until it is true, or returns false after Patience.
+// Becomes returns false after Patience.
 func Becomes(every time.Duration, cond func() bool) bool {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -23,9 +23,8 @@ func Becomes(every time.Duration, cond func() bool) bool {
 	return true
 }
 
-// Until is Becomes, and fails the test with what if it is too late. cond runs on the test's own
-// goroutine and may require: with testify's Eventually a failed requirement ends another goroutine,
-// and the test waits in vain.
+// Until fails the test with what. cond runs on the test's own goroutine and may require: with
+// testify's Eventually a failed requirement ends another goroutine, and the test waits in vain.
 func Until(t testing.TB, every time.Duration, cond func() bool, what ...any) {
 	t.Helper()
 	if !Becomes(every, cond) {

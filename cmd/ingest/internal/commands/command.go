@@ -13,10 +13,10 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Status is the kind of an outcome, see the package comment.
+// Status is the kind of an outcome: see the package comment.
 type Status string
 
-// The statuses of an outcome.
+// Statuses.
 const (
 	Answered     Status = "answered"
 	NotConnected Status = "not_connected"
@@ -28,38 +28,33 @@ const (
 	Invalid      Status = "invalid"
 )
 
-// MaybeAnswered is Answered for an outcome marked ambiguous in the stream: its text may be, or
-// contain, something other than the answer.
+// MaybeAnswered is Answered for an outcome marked ambiguous in the stream.
 const MaybeAnswered Status = "answered, ambiguous"
 
 const (
 	maxID, maxText = 128, 1024
-	// maxIMEI bounds the part of an invalid imei that is kept: the outcome repeats it.
+	// maxIMEI bounds the part of an invalid imei that the outcome repeats.
 	maxIMEI = 32
-	// lifetime is the default of a command's expires, maxLifetime its bound, and the default of a
-	// queued one's.
+	// maxLifetime bounds a command's expires, and is a queued one's default.
 	lifetime, maxLifetime = time.Minute, 24 * time.Hour
-	// responsesMost caps the stream of outcomes, approximately: 21 MB of usual answers (100 bytes),
-	// 170 MB of the longest (1,280 bytes), measured on Redis 7.0.
+	// responsesMost is 21 MB of usual answers (100 bytes), 170 MB of the longest (1,280 bytes),
+	// measured on Redis 7.0.
 	responsesMost = 100_000
-	// group is the consumer group of every stream of commands, and consumer its only member. A
-	// restarted instance finds its pending entries under the same names.
+	// A restarted instance finds its pending entries under the same names.
 	group, consumer = "rollcall", "instance"
 )
 
 func outboundPrefix(l registry.Layout) string { return l.Prefix + "commands:outbound:" }
 
-// Outbound returns the key of the stream of commands for devices that an instance holds.
+// Outbound returns the key of the stream of commands for an instance's devices.
 func Outbound(l registry.Layout, instance string) string { return outboundPrefix(l) + instance }
 
-// Queue returns the key of the stream of commands that wait for their devices, wherever those
-// connect.
+// Queue returns the key of the stream of commands that wait for their devices.
 func Queue(l registry.Layout) string { return l.Prefix + "commands:queue" }
 
 // Responses returns the key of the stream of outcomes.
 func Responses(l registry.Layout) string { return l.Prefix + "commands:responses" }
 
-// state returns the key of a command's mark, and later its outcome.
 func state(l registry.Layout, id string) string { return l.Prefix + "commands:state:" + id }
 
 // Command is a text to be sent to a device.
@@ -69,7 +64,7 @@ type Command struct {
 	Text    string
 	Codec   int // 12 or 14; 0: 12
 	Expires time.Time
-	// Queue lets the command wait for its device in the queue while the device is away.
+	// Queue lets the command wait while its device is away.
 	Queue bool
 }
 
@@ -80,7 +75,6 @@ type Outcome struct {
 	Text               string
 }
 
-// field returns a field of an entry, or "".
 func field(m redis.XMessage, name string) string {
 	s, _ := m.Values[name].(string)
 	return s
@@ -95,10 +89,10 @@ func outcome(m redis.XMessage) Outcome {
 }
 
 type entry struct {
-	stream string // its key
+	stream string
 	at     string // id in the stream
 	Command
-	fault error     // why it is invalid; if set, only ID and IMEI are meaningful, as sent
+	fault error     // if set, only ID and IMEI are meaningful, as sent
 	due   time.Time // in the queue: when to ask Redis for its outcome
 }
 
@@ -111,7 +105,7 @@ var (
 func (r *Reader) parse(stream string, m redis.XMessage) entry {
 	e, fault := read(m, stream == r.queue)
 	e.stream = stream
-	if e.fault = fault; fault != nil { // it will not be sent: drop fields that may be large
+	if e.fault = fault; fault != nil { // will not be sent: drop fields that may be large
 		e.Text, e.IMEI = "", strings.Clone(e.IMEI[:min(len(e.IMEI), maxIMEI)])
 	}
 	return e
@@ -164,7 +158,7 @@ func read(m redis.XMessage, queued bool) (entry, error) {
 	return e, nil
 }
 
-// validID accepts strings that need no escaping in a key, a log line or JSON.
+// validID accepts what needs no escaping in a key, a log line or JSON.
 func validID(s string) bool {
 	hidden := func(r rune) bool { return r <= ' ' || r > '~' }
 	return s != "" && len(s) <= maxID && !strings.ContainsFunc(s, hidden)

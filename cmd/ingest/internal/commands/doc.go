@@ -8,14 +8,13 @@
 //
 //	janitor.Config{Sweeps: []janitor.Sweeper{commands.NewSweep(layout)}, ...}
 //
-// Each instance has a stream. All share the stream of outcomes:
+// Each instance has a stream; all share that of outcomes:
 //
 //	backend ── XADD ──► commands:outbound:{instance} ──► the instance ──► the device's newest socket
 //	   ▲                                                       │
 //	   └── XREAD ◄── commands:responses ◄── outcome and XACK ──┘   or the janitor's sweep, if it is dead
 //
-// One more stream, commands:queue, has the commands that wait for their devices. Each instance
-// sends those of the devices that connect to it.
+// One more stream, commands:queue, has the commands that wait for devices, wherever those connect.
 //
 // A command is an entry in the stream of the instance that the registry names for its device, or in
 // the queue:
@@ -51,15 +50,14 @@
 // than the first, the registry is asked just before. When an instance restarts, it answers
 // instance_lost for pending entries that its earlier life marked.
 //
-// An id has at most one outcome. One step checks that none exists, adds it, and removes the entry
-// from its stream, so entries in a stream have no outcome yet. Mark and outcome are kept in
-// commands:state:{id} until an hour after expires. An entry is removed without an outcome of its
-// own if its id has an outcome or is marked for another entry.
+// An id has at most one outcome: one step checks that none exists, adds it, and removes the entry
+// from its stream. Mark and outcome are kept in commands:state:{id} until an hour after expires. An
+// entry is removed without an outcome of its own if its id has an outcome or is marked for another
+// entry.
 //
 // If its instance lives, a command has its outcome by shortly after expires; otherwise the janitor
 // adds it once the instance's heartbeat has expired. Commands for one device are written in stream
-// order, one at a time, with three seconds between an answer and the next command. Package gateway
-// describes when an answer could be taken for another command's.
+// order, one at a time, with three seconds between an answer and the next command.
 //
 // A queued command stays in the queue until its outcome. It is marked there too, as a pending entry
 // of the group: queue and mark are one key, and no instance sends what has a mark. An instance that
@@ -71,22 +69,20 @@
 //
 // Commands for one device do not delay others. Up to 16 may wait for a device and 10,000 at an
 // instance; once half of these places are taken, one per device. The queue has as many places for
-// the whole fleet. Further commands are answered busy at once. Memory is therefore bounded: some
-// 100 MB, and some 1,600 bytes for an outcome.
+// the whole fleet. Further commands are answered busy at once. This bounds memory to some 100 MB,
+// and some 1,600 bytes for an outcome.
 //
 // The sweep acts only on a missing heartbeat, under the witness. The janitor's guard checks it
 // again on the server, in the step that answers and removes the commands. A missing roster entry,
-// index or registry entry condemns no command. Only empty streams are deleted. Only an outcome's
-// text relies on an absence: a command without a mark was not sent, while a mark would still
-// exist.
+// index or registry entry condemns no command. Only an outcome's text relies on an absence: a
+// command without a mark was not sent, while a mark would still exist.
 //
 // # Not guaranteed
 //
 // Only Redis has the queue: what a FLUSHALL or a failover loses of it is gone without an outcome.
 //
-// Commands get no outcome if a backend trims or deletes their stream, or Redis loses it. A
-// command may be written twice if Redis loses a mark, in a failover or by eviction, just when the
-// instance restarts. If the instance died, the outcome may wrongly report that the command was
-// not sent. The stream of outcomes is capped at about 100,000: some 20 MB of usual answers, 170
-// MB of the longest.
+// Commands get no outcome if a backend trims or deletes their stream, or Redis loses it. A command
+// may be written twice if Redis loses a mark, in a failover or by eviction, just when the instance
+// restarts. If the instance died, the outcome may wrongly report that the command was not sent. The
+// stream of outcomes is capped at about 100,000.
 package commands

@@ -15,7 +15,6 @@ import (
 
 var errStopping = errors.New("commands: the instance stops")
 
-// refusal is Redis' reason for not permitting a command.
 type refusal struct {
 	status Status
 	text   string
@@ -23,9 +22,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return "commands: " + string(r.status) }
 
-// conclude adds the outcome of a command. It retries until that succeeds or work ends. A command
-// that the queue can never take is not_connected: otherwise it would keep the device's others
-// waiting.
+// conclude retries until the outcome is added or work ends. A command that the queue can never take
+// would keep the device's others waiting: it is not_connected.
 func (r *Reader) conclude(work context.Context, e entry, status Status, text string) {
 	for pause := wait.Between(pauseFirst, pauseMost); ; {
 		err := r.tryConclude(work, e, status, text)
@@ -49,7 +47,7 @@ func (r *Reader) conclude(work context.Context, e entry, status Status, text str
 	}
 }
 
-// tryConclude adds an outcome and counts it. The script refuses a second outcome for an id.
+// tryConclude adds an outcome, unless the id has one, and counts it.
 func (r *Reader) tryConclude(work context.Context, e entry, status Status, text string) error {
 	limit := callTime
 	if work.Err() != nil { // shutdown has no time for a slow Redis
@@ -91,8 +89,7 @@ func (r *Reader) tryConclude(work context.Context, e entry, status Status, text 
 	return nil
 }
 
-// send sends a command if Redis permits it. It returns the outcome, or a verdict that has no
-// outcome. ctx ends when the instance stops, work when commands under way must end too.
+// send returns the outcome, or a verdict that has none. work outlives ctx.
 func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 	status, text, unsent := r.trySend(ctx, work, e)
 	switch {
@@ -104,8 +101,7 @@ func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 	return verdictQueued, text
 }
 
-// trySend returns the outcome, and whether the command could be sent elsewhere or later instead:
-// nothing was written, and it has not expired.
+// trySend returns the outcome, and whether the command could still be sent elsewhere or later.
 func (r *Reader) trySend(ctx, work context.Context, e entry) (_ Status, text string, unsent bool) {
 	answer, err := r.cfg.Devices.Command(work, gateway.Command{
 		IMEI: e.IMEI, Codec: e.codec(), Text: []byte(e.Text), Expires: e.Expires,
@@ -135,8 +131,7 @@ func (r *Reader) trySend(ctx, work context.Context, e entry) (_ Status, text str
 	return NotConnected, detail(err, gateway.ErrNotConnected), true
 }
 
-// answerMost bounds an answer in an outcome, in bytes. Trackers document this limit for a whole
-// frame, so only a device that violates it is cut.
+// answerMost is what trackers document for a whole frame: only a device that violates it is cut.
 const answerMost = 1280
 
 func cut(answer []byte) string {
@@ -146,12 +141,11 @@ func cut(answer []byte) string {
 	return string(answer[:answerMost]) + fmt.Sprintf(" [cut: the answer has %d bytes]", len(answer))
 }
 
-// detail returns an error's text without its sentinel.
 func detail(err, sentinel error) string {
 	return strings.TrimPrefix(err.Error(), sentinel.Error()+": ")
 }
 
-// permit asks Redis whether a command may be written now, until Redis answers or waiting ends.
+// permit asks Redis until it answers or waiting ends.
 func (r *Reader) permit(ctx, waiting context.Context, e entry) (time.Duration, error) {
 	for pause := wait.Between(pauseFirst, pauseMost); ; {
 		if ctx.Err() != nil {
@@ -166,14 +160,13 @@ func (r *Reader) permit(ctx, waiting context.Context, e entry) (time.Duration, e
 			}
 			return left, refused(verdict, owner)
 		}
-		// Redis is asked at least once, even after waiting has ended: expires is by its clock.
+		// At least once, even after waiting has ended: expires is by Redis' clock.
 		if !pause.Wait(waiting) {
 			return 0, context.Cause(waiting)
 		}
 	}
 }
 
-// refused returns the error for a verdict of take.lua.
 func refused(verdict, owner string) error {
 	switch verdict {
 	case verdictSend:
@@ -185,5 +178,5 @@ func refused(verdict, owner string) error {
 	case verdictLost:
 		return &refusal{InstanceLost, ""} // conclude.lua has the text
 	}
-	return &refusal{Status(verdict), ""} // without an outcome: see tryConclude
+	return &refusal{Status(verdict), ""} // no outcome: see tryConclude
 }

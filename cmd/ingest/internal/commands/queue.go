@@ -15,29 +15,26 @@ import (
 )
 
 const (
-	// waitingMost bounds the queue of the whole fleet. Each instance keeps a copy of it in memory:
-	// some 12 MB at most.
+	// waitingMost bounds the fleet's queue. Each instance has a copy of it: some 12 MB at most.
 	waitingMost = 10_000
-	// lookTime is how often the queue is read on from where the last reading ended. It is read from
-	// its start every Config.Answer: other instances remove entries.
-	lookTime = time.Second
-	// pagesMost bounds the pages of one look.
+	// lookTime is how often the queue is read on. Its start is read again every Config.Answer:
+	// other instances remove entries.
+	lookTime  = time.Second
 	pagesMost = 2 * waitingMost / readMost
 )
 
-// waiting is this instance's copy of the queue. The Reader's mu guards what is not followQueue's
-// own.
+// waiting is this instance's copy of the queue.
 type waiting struct {
 	devices map[string][]entry // by IMEI, in the queue's order
 	count   int
-	look    chan struct{} // something changed: look at once
+	look    chan struct{} // holds a token: look at once
 
-	// followQueue's own.
-	from    string // for XRANGE: where to read on; "-": the start
+	// followQueue's own; the Reader's mu guards the rest.
+	from    string // position for XRANGE
 	began   time.Time
-	skew    time.Duration   // by how much Redis' clock is ahead of this one
-	whole   bool            // the queue was read to its end once
-	overdue map[string]bool // entries that somebody sent long ago
+	skew    time.Duration   // how far Redis' clock is ahead of this one
+	whole   bool            // read to its end once
+	overdue map[string]bool // entries sent long ago
 }
 
 func newWaiting() waiting {
@@ -54,11 +51,8 @@ func (r *Reader) Waiting() int {
 // overdue is how long after a command was sent its instance should have reported an outcome.
 func (r *Reader) overdue() time.Duration { return 2 * r.cfg.Answer }
 
-// same compares entries of any streams.
 func (e entry) same(other entry) bool { return e.stream == other.stream && e.at == other.at }
 
-// followQueue sends the queue's commands to devices that are connected here, and adds outcomes of
-// commands that expired, until ctx ends.
 func (r *Reader) followQueue(ctx, work context.Context) {
 	for ctx.Err() == nil {
 		err := r.readQueue(ctx)
@@ -77,7 +71,6 @@ func (r *Reader) followQueue(ctx, work context.Context) {
 	}
 }
 
-// readQueue reads the entries that were added since, or from time to time all of them.
 func (r *Reader) readQueue(ctx context.Context) error {
 	w := &r.waiting
 	if time.Since(w.began) >= r.cfg.Answer {
@@ -111,12 +104,11 @@ func (r *Reader) readQueue(ctx context.Context) error {
 	return nil
 }
 
-// beginQueue begins to read the queue from its start.
 func (r *Reader) beginQueue(ctx context.Context) error {
 	w := &r.waiting
 	least := r.overdue()
 	if !w.whole {
-		least = 0 // what an earlier life sent is overdue now
+		least = 0 // an earlier life's are overdue
 	}
 	call, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -143,7 +135,6 @@ func (r *Reader) beginQueue(ctx context.Context) error {
 	return nil
 }
 
-// page reads a page of the queue.
 func (r *Reader) page(ctx context.Context) ([]redis.XMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -154,7 +145,7 @@ func (r *Reader) page(ctx context.Context) ([]redis.XMessage, error) {
 	return page, err
 }
 
-// cutPage reads a page of any size, with only what a command may have.
+// cutPage reads a page of any size, without what no command may have.
 func (r *Reader) cutPage(ctx context.Context) (page []redis.XMessage, err error) {
 	out, err := waitingScript.Run(ctx, r.cfg.Client, []string{r.queue}, r.waiting.from, readMost, maxText).Slice()
 	for _, item := range out {
@@ -171,7 +162,7 @@ func (r *Reader) cutPage(ctx context.Context) (page []redis.XMessage, err error)
 	return page, err
 }
 
-// admit adds an entry to the copy, or returns why it must not wait.
+// admit returns why an entry must not wait.
 func (r *Reader) admit(e entry) (refused Status, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +181,6 @@ func (r *Reader) admit(e entry) (refused Status, text string) {
 	return "", ""
 }
 
-// ahead returns the entries that wait for a device.
 func (r *Reader) ahead(e entry) (entries []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,7 +190,7 @@ func (r *Reader) ahead(e entry) (entries []string) {
 	return entries
 }
 
-// forget removes an entry from the copy after its outcome, and lets the next one be sent.
+// forget removes an entry after its outcome, and lets the next one be sent.
 func (r *Reader) forget(e entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,7 +211,6 @@ func (r *Reader) forget(e entry) {
 	}
 }
 
-// serveQueue begins to send each ready device's first command, and adds outcomes that are due.
 func (r *Reader) serveQueue(ctx, work context.Context) {
 	send, due := r.turn(time.Now())
 	for _, e := range send {
@@ -234,8 +223,7 @@ func (r *Reader) serveQueue(ctx, work context.Context) {
 	settles.Wait()
 }
 
-// turn returns each ready device's first command, and up to a page of others that are due.
-// Commands that are being sent from here are neither.
+// turn returns each ready device's first command, and others that are due.
 func (r *Reader) turn(now time.Time) (send, due []entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -24,19 +24,14 @@ import (
 )
 
 const (
-	// readMost is the most entries per read, refusalsMost the most concurrent refusals.
 	readMost, refusalsMost = 100, 16
-	// deviceMost bounds the commands that wait for one device, outstandingMost those for all
-	// devices. Further ones are answered busy at once, so that devices that take no commands delay
-	// no others. Once half of all places are taken, a device has one. With three seconds of quiet
-	// after each answer, 16 commands still fit into a command's default minute. A command costs 6 to
-	// 10 KiB, all of them 100 MB at most.
+	// Further commands are answered busy at once, so that devices that take none delay no others;
+	// once half of all places are taken, a device has one. With three seconds of quiet after each
+	// answer, 16 commands fit into their default minute. A command costs 6 to 10 KiB, all of them
+	// 100 MB at most.
 	deviceMost, outstandingMost = 16, 10_000
-	// blockTime is how long a read blocks, and thus how long a silently dead connection goes
-	// unnoticed.
-	blockTime = 30 * time.Second
-	// callTime bounds a call to Redis; pauseFirst and pauseMost are the shortest and longest pause
-	// between two tries.
+	// blockTime is also how long a silently dead connection goes unnoticed.
+	blockTime             = 30 * time.Second
 	callTime              = 5 * time.Second
 	pauseFirst, pauseMost = 50 * time.Millisecond, 5 * time.Second
 )
@@ -44,38 +39,36 @@ const (
 // Labels of ingest_commands_total beside the statuses of outcomes.
 const (
 	countQueued    = "queued"    // moved to the queue, since the device was away
-	countDuplicate = "duplicate" // id already has an outcome or another entry: removed without one
-	countUnusable  = "unusable"  // no usable id: removed without an outcome
+	countDuplicate = "duplicate" // the id has an outcome or another entry: removed without one
+	countUnusable  = "unusable"  // no usable id: removed without one
 )
 
-// Devices sends commands to this instance's sockets. A gateway.Gateway does.
+// Devices is a gateway.Gateway.
 type Devices interface {
-	// Command sends a command and returns the answer: see gateway.Gateway.Command.
+	// Command returns the device's answer.
 	Command(ctx context.Context, c gateway.Command) ([]byte, error)
-	// Ready reports whether a device's socket here takes commands: see gateway.Gateway.Ready.
+	// Ready reports whether a device's socket here takes commands.
 	Ready(imei string) bool
 }
 
 // Config configures a Reader.
 type Config struct {
-	// Instance names the stream, Layout the keys.
 	Instance string
 	Layout   registry.Layout
-	// Devices receives the commands.
-	Devices Devices
-	// Lookup returns the instance that holds a device: registry.Registry.Lookup.
+	Devices  Devices
+	// Lookup is registry.Registry.Lookup.
 	Lookup func(ctx context.Context, imei string) (registry.Owner, error)
-	// Client writes marks and outcomes. It must honour contexts. The Reader does not close it.
+	// Client must honour contexts. The Reader does not close it.
 	Client redis.UniversalClient
 	// Blocking is for blocking reads only, which would delay other calls. Run closes it, since
-	// contexts do not end a blocking read. After guard.ErrTooLarge the reader reads one entry at a
-	// time, cut to the size of a command.
+	// contexts do not end a blocking read. After guard.ErrTooLarge entries are read one by one, cut
+	// to the size of a command.
 	Blocking redis.UniversalClient
-	// Drain is how long commands under way may still be answered after Run's context has ended; 0
-	// means a second.
+	// Drain is how long commands under way may be answered after Run's context has ended; 0 means a
+	// second.
 	Drain time.Duration
-	// Answer is how long a device may take to answer a command with Queue; 0 means a minute. If its
-	// instance reports no outcome in twice that time, another one adds instance_lost.
+	// Answer is how long a device may take to answer a command with Queue; 0 means a minute. After
+	// twice that time without an outcome, another instance adds instance_lost.
 	Answer time.Duration
 	// Logger defaults to slog.Default. A nil Registerer registers no metrics.
 	Logger     *slog.Logger
@@ -96,12 +89,12 @@ type Reader struct {
 	senders sync.WaitGroup
 
 	mu          sync.Mutex
-	outstanding int                // commands in queues
+	outstanding int
 	queues      map[string][]entry // by IMEI; each has a goroutine, which sends the first entry
 	waiting     waiting
 }
 
-// New returns a Reader, or an error that names the required settings. It does not talk to Redis.
+// New does not talk to Redis. Its error names the required settings.
 func New(cfg Config) (*Reader, error) {
 	if cfg.Instance == "" || cfg.Devices == nil || cfg.Lookup == nil ||
 		cfg.Client == nil || cfg.Blocking == nil {
@@ -139,9 +132,8 @@ func (r *Reader) Outstanding() int {
 }
 
 // Run reads commands until ctx ends. It then answers instance_lost for commands that are not yet
-// written, and waits up to Config.Drain for the answers of the others. Unread commands are left
-// to this instance's next life, or to the sweep. Run blocks, leaves no goroutine behind, and
-// returns nil.
+// written, and waits up to Config.Drain for the answers of the others. Unread commands are left to
+// this instance's next life, or to the sweep. Run leaves no goroutine behind, and returns nil.
 func (r *Reader) Run(ctx context.Context) error {
 	wake := context.AfterFunc(ctx, func() { _ = r.cfg.Blocking.Close() })
 	defer wake()
@@ -171,8 +163,7 @@ func (r *Reader) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow reads the stream until a read fails: first entries that are pending from an earlier life
-// or a lost reply, then new ones.
+// follow begins with entries that are pending from an earlier life or a lost reply.
 func (r *Reader) follow(ctx, work context.Context) error {
 	call, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -187,7 +178,7 @@ func (r *Reader) follow(ctx, work context.Context) error {
 		}
 		page, err := read(ctx, from)
 		if errors.Is(err, guard.ErrTooLarge) && !large {
-			from, large = "0", true // the unread entries are pending now: read them one by one
+			from, large = "0", true // the unread ones are pending now: read them one by one
 			continue
 		}
 		if err != nil {
@@ -207,10 +198,9 @@ func (r *Reader) follow(ctx, work context.Context) error {
 	}
 }
 
-// newEntries is XREADGROUP's position after all entries ever delivered.
 const newEntries = ">"
 
-// read returns the next entries. It waits for new ones, and returns none after blockTime.
+// read waits for new entries, and returns none after blockTime.
 func (r *Reader) read(ctx context.Context, from string) ([]redis.XMessage, error) {
 	limit, block := callTime, time.Duration(-1)
 	if from == newEntries {
@@ -231,8 +221,8 @@ func (r *Reader) read(ctx context.Context, from string) ([]redis.XMessage, error
 	return streams[0].Messages, nil
 }
 
-// begin queues commands, in order for each device, and concludes invalid or surplus entries at
-// once. If ctx ends it returns false, and entries without an outcome stay in the stream.
+// begin queues commands, and concludes invalid or surplus ones at once. If ctx ends it returns
+// false, and entries without an outcome stay in the stream.
 func (r *Reader) begin(ctx, work context.Context, page []redis.XMessage) bool {
 	refusals := pool.New().WithMaxGoroutines(refusalsMost)
 	for _, m := range page {
@@ -246,7 +236,6 @@ func (r *Reader) begin(ctx, work context.Context, page []redis.XMessage) bool {
 	return ctx.Err() == nil
 }
 
-// enqueue adds a command to its device's queue, or returns why not.
 func (r *Reader) enqueue(ctx, work context.Context, e entry) (refused Status, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -273,8 +262,7 @@ func (r *Reader) enqueue(ctx, work context.Context, e entry) (refused Status, te
 	return "", ""
 }
 
-// serve sends a device's commands one by one until none are left. The first one stays in the
-// queue until it has its outcome.
+// serve keeps a device's first command in the queue until it has its outcome.
 func (r *Reader) serve(ctx, work context.Context, e entry) {
 	for more := true; more; {
 		status, text := r.send(ctx, work, e)
@@ -283,7 +271,6 @@ func (r *Reader) serve(ctx, work context.Context, e entry) {
 	}
 }
 
-// next removes a device's first command, and returns the next one.
 func (r *Reader) next(imei string) (e entry, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -297,7 +284,7 @@ func (r *Reader) next(imei string) (e entry, more bool) {
 	return rest[0], true
 }
 
-// leave deletes the stream if it is empty. If that fails, the sweep deletes it.
+// leave deletes an empty stream. If it fails, the sweep does.
 func (r *Reader) leave(work context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), time.Second)
 	defer cancel()

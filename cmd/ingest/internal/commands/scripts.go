@@ -81,9 +81,8 @@ const (
 )
 
 // take marks a command as sent, if it may be sent now. If the registry names another instance, a
-// half-open socket may be left here of a device that has moved. The scripts see the entries of the
-// first partition only, so the others are asked before. A queued command needs an entry that names
-// this instance.
+// half-open socket may be left here. The scripts see the entries of the first partition only, so
+// the others are asked before. A queued command needs an entry that names this instance.
 func (r *Reader) take(
 	ctx context.Context, e entry,
 ) (verdict string, left time.Duration, owner string, err error) {
@@ -117,8 +116,7 @@ func (r *Reader) take(
 	return "", 0, "", fmt.Errorf("commands: unexpected answer %v", out)
 }
 
-// fetch reads the next entry, of any size, cut to the size of a command. After the last entry it
-// returns none.
+// fetch reads the next entry, of any size, cut to the size of a command.
 func (r *Reader) fetch(ctx context.Context, from string) ([]redis.XMessage, error) {
 	keys := []string{r.stream}
 	out, err := fetchScript.Run(ctx, r.cfg.Client, keys, group, consumer, from, maxText).StringSlice()
@@ -138,7 +136,7 @@ func (r *Reader) fetch(ctx context.Context, from string) ([]redis.XMessage, erro
 	return []redis.XMessage{m}, nil
 }
 
-// add adds an outcome, and returns the one that was added.
+// add returns the outcome that was added.
 func (r *Reader) add(ctx context.Context, e entry, status Status, text string) (string, error) {
 	keys := []string{state(r.layout, e.ID), e.stream, Responses(r.layout)}
 	ambiguous := 0

@@ -15,33 +15,30 @@ import (
 )
 
 const (
-	// lag is how long the registry may take to name a device's new instance, beat the time between
-	// two lookups meanwhile.
+	// lag is how long the registry may take to name a device's new instance, which is looked up
+	// every beat.
 	lag, beat = 3 * time.Second, 100 * time.Millisecond
-	// grace is how long Send waits for the outcome after the command has expired; a queued one may
-	// have been sent just before, by an instance that died.
+	// A queued command may have been sent just before it expired, by an instance that died.
 	grace, queueGrace = 5 * time.Second, 4 * lifetime
 )
 
-// ErrNoOutcome is returned by Send if a command gets no outcome in time, because its instance is
-// dead or stopped. If it is dead, the janitor's sweep will answer instance_lost.
+// ErrNoOutcome means that the instance is dead or stopped. If it is dead, the janitor's sweep will
+// answer instance_lost.
 var ErrNoOutcome = errors.New("commands: no outcome in time")
 
 // Sender sends commands and waits for their outcomes.
 type Sender struct {
-	// Client should not retry by itself: an entry that is added twice is a duplicate, harmless but
-	// noisy.
+	// Client should not retry by itself: an entry added twice is a duplicate, harmless but noisy.
 	Client redis.UniversalClient
 	Layout registry.Layout
-	// Lookup returns the instance that holds a device: registry.Registry.Lookup.
+	// Lookup is registry.Registry.Lookup.
 	Lookup func(ctx context.Context, imei string) (registry.Owner, error)
 }
 
 // Send sends a command to the instance that the registry names for its device, and waits for the
-// outcome. If that is not_connected because the device has moved, Send tries the new instance,
-// until the command expires. Each try has a new id, since an id has one outcome. An empty ID is
-// replaced by a random one. A zero Expires means a minute from now. With Queue, the command waits
-// for its device wherever that connects: Send asks no registry, and a zero Expires means a day.
+// outcome. If the device has moved, Send tries the new instance, each time with a new id, until the
+// command expires. An empty ID is replaced by a random one. A zero Expires means a minute from now;
+// with Queue, for which Send asks no registry, a day.
 //
 // Errors: registry.ErrNotRegistered, ErrNoOutcome, the cause of ctx' end, or Redis' own.
 func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
@@ -90,7 +87,6 @@ func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
 	}
 }
 
-// once adds a command to a stream, and waits for its outcome.
 func (s *Sender) once(ctx context.Context, stream string, c Command) (Outcome, error) {
 	last, err := s.Client.XRevRangeN(ctx, Responses(s.Layout), "+", "-", 1).Result()
 	if err != nil {
@@ -128,8 +124,7 @@ func (s *Sender) once(ctx context.Context, stream string, c Command) (Outcome, e
 	}
 }
 
-// elsewhere returns a living instance other than not that the registry names for the device. The
-// registry may name it only some time after the device has moved.
+// elsewhere returns a living instance other than not. The registry may name it only a while later.
 func (s *Sender) elsewhere(ctx context.Context, c Command, not string) (_ registry.Owner, moved bool) {
 	ctx, cancel := context.WithDeadline(ctx, c.Expires)
 	defer cancel()

@@ -16,21 +16,19 @@ import (
 
 type sweep struct{ layout registry.Layout }
 
-// NewSweep returns the sweep "commands", for janitor.Config.Sweeps. It scans for streams of
-// commands and judges their owners by heartbeat. For dead owners it answers the commands with
-// instance_lost and deletes the streams.
+// NewSweep returns the sweep "commands", for janitor.Config.Sweeps: it answers instance_lost to the
+// commands of owners without heartbeat, and deletes their streams.
 func NewSweep(l registry.Layout) janitor.Sweeper { return sweep{l} }
 
 func (sweep) Name() string { return "commands" }
 
-// Interval selects the full scan's interval.
 func (sweep) Interval() time.Duration { return 0 }
 
 func (s sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	prefix := outboundPrefix(s.layout)
 	pattern := literal.Replace(prefix) + "*"
-	// A cursor is valid on one server only, so all calls use the same one. If the keys' slot moves
-	// meanwhile, the next pass finds the streams that this one misses.
+	// A cursor is valid on one server only. If the keys' slot moves meanwhile, the next pass finds
+	// the streams that this one misses.
 	at, err := keyless.At(ctx, p.Client(), prefix)
 	if err != nil {
 		return err
@@ -50,10 +48,8 @@ func (s sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	}
 }
 
-// literal escapes the special characters of a SCAN pattern.
 var literal = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// page judges the owners of a page of streams, and sweeps the dead ones.
 func (s sweep) page(ctx context.Context, p *janitor.Pass, keys []string) error {
 	var owners []string
 	for _, key := range keys {
@@ -84,7 +80,6 @@ func (s sweep) page(ctx context.Context, p *janitor.Pass, keys []string) error {
 	return nil
 }
 
-// owner answers all commands in a dead instance's stream.
 func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 	// Not earlier: a pass with nothing to sweep is not held.
 	if err := p.CheckHeld(ctx); err != nil {
@@ -115,10 +110,10 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 	}
 }
 
-// named is an entry of a stream; id is its command's, empty if unusable.
+// named is an entry and its command's id, empty if unusable.
 type named struct{ at, id string }
 
-// names reads a page of ids, without the commands' texts.
+// names reads no texts.
 func (sweep) names(ctx context.Context, p *janitor.Pass, stream, from string) (found []named, err error) {
 	out, err := namesScript.RunRO(ctx, p.Client(), []string{stream}, from, p.BatchSize(), maxID).StringSlice()
 	for pair := range slices.Chunk(out, 2) {

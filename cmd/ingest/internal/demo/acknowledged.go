@@ -13,13 +13,11 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// record identifies a record: a device's records all have different times.
 type record struct {
 	imei string
 	at   uint64 // Unix milliseconds
 }
 
-// acknowledged holds the records that devices have seen acknowledged.
 type acknowledged struct {
 	mu      sync.Mutex
 	records map[record]struct{}
@@ -35,8 +33,8 @@ func (a *acknowledged) add(imei string, records []teltonika.Record) {
 	}
 }
 
-// compare checks the records against the telemetry stream. It returns how many were acknowledged,
-// how many of them are missing from the stream, and how many entries repeat a record.
+// compare returns how many records were acknowledged, how many of them are missing from the
+// telemetry stream, and how many entries repeat a record.
 func (a *acknowledged) compare(
 	ctx context.Context, client redis.UniversalClient,
 ) (acked, missing, twice int, err error) {

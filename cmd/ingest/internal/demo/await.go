@@ -10,12 +10,10 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// askEvery is the time between two queries whether the leader may sweep.
 const askEvery = time.Second
 
-// await reads Redis until the condition holds, and returns that state. Meanwhile it reports holds
-// on sweeping. It returns ErrLate, the cause of ctx, or the error of a replica that ended by
-// itself.
+// await reads Redis until the condition holds, and returns that state. It returns ErrLate, the
+// cause of ctx, or the error of a replica that ended by itself.
 func (d *demo) await(ctx context.Context, what string, holds func(*state) bool) (state, error) {
 	until := time.Now().Add(d.pace.Patience)
 	var asked time.Time
@@ -44,7 +42,7 @@ func (d *demo) await(ctx context.Context, what string, holds func(*state) bool) 
 	}
 }
 
-// sayHold asks the leader whether it may sweep, and reports a new hold.
+// sayHold reports that the leader's sweeping is held anew.
 func (d *demo) sayHold(ctx context.Context, leader string) {
 	r := d.called(leader)
 	if r == nil {
@@ -63,7 +61,6 @@ func (d *demo) sayHold(ctx context.Context, leader string) {
 	}
 }
 
-// event is awaited, in any order with others.
 type event struct {
 	what  string
 	holds func(*state) bool
@@ -71,7 +68,7 @@ type event struct {
 	done  bool
 }
 
-// awaitAll waits until all events have happened, and reports each as it does.
+// awaitAll reports each event as it happens, in any order.
 func (d *demo) awaitAll(ctx context.Context, events []event) error {
 	var waiting []string
 	_, err := d.await(ctx, "the events of this step", func(s *state) bool {

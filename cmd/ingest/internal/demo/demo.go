@@ -17,7 +17,6 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Errors of Run, which wraps them.
 var (
 	// ErrDiverged means that the registry or the stream differs from the expected state.
 	ErrDiverged = errors.New("demo: not converged")
@@ -31,34 +30,31 @@ var (
 type Config struct {
 	// Command returns a replica's process. Run adds settings to its environment.
 	Command func(args ...string) *exec.Cmd
-	// Redis is the replicas' server. Control is another client of it, with options that are safe for
-	// a lease: see [lease.Options].
+	// Redis is the replicas' server. Control is another client of it, safe for a lease: see
+	// [lease.Options].
 	Redis, Control redis.UniversalClient
-	// RedisURL is the URL of Redis for the replicas.
-	RedisURL string
-	// RedisName is its name in the timeline.
-	RedisName string
-	// Out receives the timeline.
+	RedisURL       string
+	RedisName      string
+	// Out receives the timeline, in which RedisName names the server.
 	Out io.Writer
 	// Dir is the parent of the folder for the replicas' logs. Default: the system's temporary
 	// folder.
 	Dir string
 	// Devices is the size of the fleet. Default 300.
 	Devices int
-	// Seed seeds the fleet.
-	Seed uint64
-	// Pace sets the demo's speed. Default [Leisurely].
+	Seed    uint64
+	// Default [Leisurely].
 	Pace Pace
 }
 
-// Pace holds the demo's timings.
+// Pace has a demo's timings.
 type Pace struct {
 	Beat, TTL       time.Duration // HEARTBEAT_INTERVAL, HEARTBEAT_TTL
 	Interval, Lease time.Duration // JANITOR_INTERVAL, JANITOR_LEASE_TTL
 	Frame           time.Duration // between two frames of a device
 	// a minute on the ladder of reconnects, longer than the sweep of a dead replica takes
 	Minute   time.Duration
-	Calm     time.Duration // between two steps, so that a reader can follow
+	Calm     time.Duration // between two steps, for the reader
 	Patience time.Duration // for any expected event
 }
 
@@ -77,10 +73,10 @@ type demo struct {
 	dir       string // the replicas' logs
 	fleet     *simulate.Fleet
 	acked     *acknowledged
-	elector   *lease.Elector // never runs; only reports the leader
+	elector   *lease.Elector // never runs; reports the leader
 	began     time.Time
-	heldUntil time.Time  // end of the hold last reported
-	all       []*replica // replicas ever started
+	heldUntil time.Time
+	all       []*replica // ever started
 }
 
 // Run plays the demo and judges the result. It returns nil if everything converged exactly, or

@@ -1,6 +1,5 @@
-// Package demo shows Rollcall at work in a minute: replicas of the real program, a fleet of
-// simulated trackers, a leader that is killed, a replica that joins, one that is stopped, and the
-// registry recovering after each.
+// Package demo shows Rollcall at work in a minute, with replicas of the real program and a fleet of
+// simulated trackers.
 //
 // # The steps
 //
@@ -11,8 +10,7 @@
 //	the end                            ─► the registry is compared with the sockets, one by one
 //
 // Only the actions and their order are scripted. Every figure on the timeline is measured, by
-// reading Redis every few milliseconds, and each step waits for the events it announces. If that
-// takes longer than Config.Patience, the demo ends.
+// reading Redis every few milliseconds, and each step waits for the events it announces.
 //
 // # The verdict
 //

@@ -16,22 +16,21 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// replica is a process of the real program.
 type replica struct {
 	*process.Process
 	id      string
-	leaving bool   // it was asked to end
-	devices string // address for devices
+	leaving bool   // asked to end
+	devices string // address
 	http    string
 }
 
 const (
-	pollEvery = 20 * time.Millisecond // between two reads of Redis or of a log
+	pollEvery = 20 * time.Millisecond // of Redis or of a log
 	askTime   = time.Second           // bounds a request to a replica
 )
 
-// launch starts a replica and waits until it serves devices. It returns ErrLate, the cause of
-// ctx, or the replica's own complaint.
+// launch waits until the replica serves devices. It returns ErrLate, the cause of ctx, or the
+// replica's own complaint.
 func (d *demo) launch(ctx context.Context, id string) (*replica, error) {
 	cmd := d.cfg.Command()
 	p := d.pace
@@ -61,7 +60,6 @@ func (d *demo) launch(ctx context.Context, id string) (*replica, error) {
 	return r, nil
 }
 
-// complaint returns the end of the log, as an error.
 func (r *replica) complaint() error {
 	text := r.Log()
 	return fmt.Errorf("demo: %s has ended: %s", r.id, text[max(0, len(text)-1000):])
@@ -70,7 +68,6 @@ func (r *replica) complaint() error {
 // asker keeps no connections, so that none remains to a replica that is killed.
 var asker = &http.Client{Timeout: askTime, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// janitor returns the status of the replica's janitor, or false if it does not answer.
 func (r *replica) janitor(ctx context.Context) (janitor.Status, bool) {
 	var s console.Status
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.http+"/api/v1/status", nil)
@@ -86,12 +83,11 @@ func (r *replica) janitor(ctx context.Context) (janitor.Status, bool) {
 	return s.Janitor, err == nil
 }
 
-// running returns the replicas that were not asked to end.
+// running omits the replicas that were asked to end.
 func (d *demo) running() []*replica {
 	return slices.DeleteFunc(slices.Clone(d.all), func(r *replica) bool { return r.leaving })
 }
 
-// called finds a replica by id, or returns nil.
 func (d *demo) called(id string) *replica {
 	if i := slices.IndexFunc(d.all, func(r *replica) bool { return r.id == id }); i >= 0 {
 		return d.all[i]
@@ -99,7 +95,6 @@ func (d *demo) called(id string) *replica {
 	return nil
 }
 
-// balance directs new connections to the running replicas.
 func (d *demo) balance() {
 	var addrs []string
 	for _, r := range d.running() {

@@ -16,17 +16,15 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// state is a snapshot of Redis.
 type state struct {
 	leader  string // holder of the lease, or ""
 	epoch   uint64
 	entries map[string]string // IMEI -> instance
 	roster  []string
-	alive   map[string]bool     // heartbeat exists, for all replicas ever started
-	indexes map[string][]string // likewise, the reverse index
+	alive   map[string]bool     // heartbeat exists; of all replicas ever started
+	indexes map[string][]string // likewise
 }
 
-// read takes a snapshot in two round trips. It returns go-redis' errors.
 func (d *demo) read(ctx context.Context) (s state, err error) {
 	holder, err := d.elector.Holder(ctx)
 	if err != nil {
@@ -53,7 +51,6 @@ func (d *demo) read(ctx context.Context) (s state, err error) {
 	return s, nil
 }
 
-// naming returns how many entries name an instance.
 func (s *state) naming(id string) (n int) {
 	for _, owner := range s.entries {
 		if owner == id {
@@ -63,14 +60,13 @@ func (s *state) naming(id string) (n int) {
 	return n
 }
 
-// left reports whether an instance has left no trace in Redis.
+// left reports whether nothing in Redis names an instance.
 func (s *state) left(id string) bool {
 	return s.naming(id) == 0 && !s.alive[id] && !slices.Contains(s.roster, id) && len(s.indexes[id]) == 0
 }
 
-// truth maps each device to the replica that holds its socket.
 func (d *demo) truth() map[string]string {
-	// by address; if two replicas had the same port, the later one wins
+	// If two replicas had the same port, the later one wins.
 	instances := make(map[string]string)
 	for _, r := range d.all {
 		instances[r.devices] = r.id
@@ -84,8 +80,7 @@ func (d *demo) truth() map[string]string {
 
 func (d *demo) allRoutable(s *state) bool { return d.routable(s) == d.cfg.Devices }
 
-// routable counts the devices that a router finds at the right replica, which is alive and not
-// about to end.
+// routable counts the devices that a router finds at the right replica, alive and not about to end.
 func (d *demo) routable(s *state) (n int) {
 	for imei, id := range d.truth() {
 		if r := d.called(id); s.entries[imei] == id && s.alive[id] && r != nil && !r.leaving {
@@ -95,7 +90,6 @@ func (d *demo) routable(s *state) (n int) {
 	return n
 }
 
-// swept counts an instance's evicted entries in the log.
 func (d *demo) swept(ctx context.Context, id string) (n int, err error) {
 	batches, err := d.cfg.Redis.XRange(ctx, d.keys.Log(), "-", "+").Result()
 	if err != nil {
@@ -114,7 +108,6 @@ func (d *demo) swept(ctx context.Context, id string) (n int, err error) {
 	return n, nil
 }
 
-// wrong returns the differences between a snapshot and the truth.
 func (d *demo) wrong(s *state) []string {
 	var ids []string
 	for _, r := range d.running() {
@@ -123,7 +116,6 @@ func (d *demo) wrong(s *state) []string {
 	return differences(s, d.truth(), d.cfg.Devices, ids)
 }
 
-// differences describes every difference between a snapshot and the truth.
 func differences(s *state, truth map[string]string, devices int, running []string) (found []string) {
 	wrong := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	if len(truth) != devices {
@@ -166,7 +158,7 @@ func differences(s *state, truth map[string]string, devices int, running []strin
 	return found
 }
 
-// ours lists the fleet's keys on this Redis, without those of individual instances.
+// ours omits the keys of individual instances.
 func (d *demo) ours() []string {
 	k := d.keys
 	return []string{
@@ -176,7 +168,7 @@ func (d *demo) ours() []string {
 	}
 }
 
-// free returns ErrOccupied, with the keys, if a fleet uses this Redis, or go-redis' error.
+// free returns ErrOccupied, with the keys, if a fleet uses this Redis.
 func (d *demo) free(ctx context.Context) error {
 	var taken []string
 	for _, key := range d.ours() {
@@ -195,15 +187,13 @@ func (d *demo) free(ctx context.Context) error {
 }
 
 const (
-	cleanTime = 5 * time.Second // bounds clean
-	// quietReads is how many consecutive deletes must find nothing: Redis may still have to read
-	// commands of a killed replica.
+	cleanTime = 5 * time.Second
+	// quietReads: Redis may still have to read commands of a killed replica.
 	quietReads = 10
 )
 
-// clean removes everything that the demo's replicas have written. None runs any more. If another
-// instance has come to this Redis meanwhile, it shares the keys: clean leaves them and returns
-// ErrOccupied.
+// clean removes everything that the demo's replicas have written. If another instance has come to
+// this Redis meanwhile, it shares the keys: clean leaves them and returns ErrOccupied.
 func (d *demo) clean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
 	defer cancel()

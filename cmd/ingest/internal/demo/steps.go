@@ -12,10 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// differencesShown bounds the differences in ErrDiverged's text.
 const differencesShown = 10
 
-// play runs the steps in order, and judges the result.
 func (d *demo) play(ctx context.Context) (err error) {
 	if d.fleet, err = simulate.New(simulate.Config{
 		Devices: d.cfg.Devices, Targets: []string{"127.0.0.1:1"}, Interval: d.pace.Frame, Seed: d.cfg.Seed,
@@ -59,7 +57,6 @@ func (d *demo) launchFirst(ctx context.Context) error {
 	return nil
 }
 
-// gather lets the fleet connect.
 func (d *demo) gather(ctx context.Context) error {
 	began := time.Now()
 	d.say("%d trackers are switched on; each reports every %v", d.cfg.Devices, d.pace.Frame)
@@ -83,7 +80,7 @@ func (d *demo) gather(ctx context.Context) error {
 	return err
 }
 
-// killLeader kills the leader. The balancer notices a little later.
+// killLeader lets the balancer notice a little later.
 func (d *demo) killLeader(ctx context.Context) error {
 	const says = "KILLED the leader %s: %d entries name it, and nobody is there"
 	return d.endLeader(ctx, says, d.pace.Lease/3, func(r *replica) error {
@@ -92,8 +89,7 @@ func (d *demo) killLeader(ctx context.Context) error {
 	})
 }
 
-// stopLeader stops the leader, as a deployment does. The leader turns unready, and the balancer
-// notices at once.
+// stopLeader acts as a deployment: the leader turns unready, and the balancer notices at once.
 func (d *demo) stopLeader(ctx context.Context) error {
 	const says = "STOPPED the leader %s gracefully: it holds %d devices"
 	return d.endLeader(ctx, says, 0, func(r *replica) error {
@@ -102,7 +98,6 @@ func (d *demo) stopLeader(ctx context.Context) error {
 	})
 }
 
-// endLeader ends the leader, and waits until its entries and devices are elsewhere.
 func (d *demo) endLeader(
 	ctx context.Context, says string, notice time.Duration, end func(*replica) error,
 ) error {
@@ -150,7 +145,6 @@ func (d *demo) endLeader(
 	})
 }
 
-// addReplica starts another replica, and moves devices to it.
 func (d *demo) addReplica(ctx context.Context) error {
 	r, err := d.launch(ctx, fmt.Sprintf("replica-%d", len(d.all)+1))
 	if err != nil {
@@ -174,7 +168,6 @@ func (d *demo) addReplica(ctx context.Context) error {
 	return nil
 }
 
-// closeLate ends the half-open sockets, and waits until Redis is still right afterwards.
 func (d *demo) closeLate(ctx context.Context) error {
 	began := time.Now()
 	d.fleet.DropStale()
@@ -186,7 +179,6 @@ func (d *demo) closeLate(ctx context.Context) error {
 	return err
 }
 
-// judge compares Redis with the sockets once everything is at rest.
 func (d *demo) judge(ctx context.Context) error {
 	var found []string
 	s, err := d.await(ctx, "the registry is the truth", func(s *state) bool {
@@ -214,7 +206,6 @@ func (d *demo) judge(ctx context.Context) error {
 	return nil
 }
 
-// sayEntries reports how many entries name each replica, and which one leads.
 func (d *demo) sayEntries(s *state) {
 	var parts []string
 	for _, r := range d.running() {

@@ -11,33 +11,27 @@ import (
 )
 
 const (
-	// manyUnidentified bounds open sockets without an IMEI. A device sends its IMEI at once, so only
-	// an attack has more of them.
+	// manyUnidentified is for attacks: a device sends its IMEI at once.
 	manyUnidentified = 4096
-	// spared is how long the only such socket of an address is safe: a device on a slow radio needs
-	// a second or two for its IMEI and its first frame.
+	// spared is how long an address' only such socket is safe: a slow radio needs a second or two.
 	spared = 3 * time.Second
-	// manyRegistrations bounds concurrent registrations. Without Redis each takes a second: 100,000
-	// devices that connect together all get their answer within 25 s. They give up at 30.
+	// manyRegistrations take a second without Redis, so 100,000 devices get their answer within 25
+	// s. They give up at 30.
 	manyRegistrations = 4096
-	// reports is how many frames prove that a device reports: its socket is never closed to make
-	// room.
+	// reports is how many frames make a socket safe from being closed to make room.
 	reports = 3
 	// newcomers is a divisor: in a full replica one address may hold 1/32 of the sockets with
-	// newcomers, the devices that have sent a frame and do not report yet.
-	newcomers = 32
-	// quietNewcomer is how long a newcomer's socket may be silent in a full replica.
+	// newcomers.
+	newcomers     = 32
 	quietNewcomer = 10 * time.Minute
-	// lookAgain is the longest pause before a full replica looks for room again: a socket that was
-	// closed to make room may be in the middle of its registration.
+	// lookAgain bounds the pause of a full replica: a closed socket may be in the middle of its
+	// registration.
 	lookAgain = 100 * time.Millisecond
-	// manyEnding is how many sockets that were closed to make room may still be ending when their
-	// places are taken. One that is registering takes up to a second, and a flood brings thousands
-	// in that time. Their descriptors are free at once.
+	// manyEnding bounds the closed sockets that are still ending: one that is registering takes up
+	// to a second, and a flood brings thousands in that time. Their descriptors are free at once.
 	manyEnding = 1024
 )
 
-// A standing is how far a socket has proved itself.
 type standing int
 
 const (
@@ -47,10 +41,8 @@ const (
 	proven                       // a device that reports
 )
 
-// admission keeps new sockets out of each other's way. Sockets earn their slots with frames. To
-// make room, admission closes a socket of the lowest standing: the oldest from the address with
-// the most of them. So a flood from few addresses displaces itself, and never a device that
-// reports. Registrations are queued, and none is refused.
+// admission makes room as Config.MaxConns describes, so that a flood from few addresses displaces
+// itself, and never a device that reports. Registrations are queued, and none is refused.
 type admission struct {
 	most  int           // bound of sockets without an IMEI
 	share int           // bound of newcomers per address
@@ -59,7 +51,7 @@ type admission struct {
 
 	mu     sync.Mutex
 	crowds [proven]*crowd
-	ending int // sockets that have not ended though others have their places
+	ending int // not ended, though others have their places
 }
 
 func newAdmission(conns, unidentified, registrations int) *admission {
@@ -97,10 +89,9 @@ func (a *admission) reported(s *session, n int) {
 	}
 }
 
-// leave removes a socket that has ended. Further calls do nothing.
+// leave may be called again.
 func (a *admission) leave(s *session) { a.rise(s, proven, netip.Prefix{}) }
 
-// rise moves a socket to the end of a crowd.
 func (a *admission) rise(s *session, to standing, from netip.Prefix) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -117,8 +108,7 @@ func (a *admission) rise(s *session, to standing, from netip.Prefix) {
 	}
 }
 
-// wait returns once there is room for another socket without an IMEI, or when ctx ends. It closes
-// surplus ones.
+// wait returns once there is room for another socket without an IMEI, or when ctx ends.
 func (a *admission) wait(ctx context.Context) {
 	for a.count(unidentified) >= a.most {
 		s, left := a.least(unidentified, unidentified)
@@ -127,16 +117,14 @@ func (a *admission) wait(ctx context.Context) {
 			s.end(endCrowded)
 			continue
 		}
-		a.sleep(ctx, left)
+		a.pause(ctx, left, nil)
 		if ctx.Err() != nil {
 			return
 		}
 	}
 }
 
-// take takes a slot for an open socket. While none is free it closes the socket that deserves its
-// slot least and takes that slot, or waits if none may be closed. It returns false when ctx has
-// ended.
+// take takes a slot, if need be the least deserving socket's. It returns false when ctx has ended.
 func (a *admission) take(ctx context.Context, slots chan struct{}) bool {
 	for {
 		select {
@@ -153,23 +141,16 @@ func (a *admission) take(ctx context.Context, slots chan struct{}) bool {
 			}
 			left = lookAgain
 		}
-		timer := time.NewTimer(left)
-		select {
-		case slots <- struct{}{}:
-			timer.Stop()
+		if a.pause(ctx, left, slots) {
 			return true
-		case <-timer.C:
-		case <-a.room: // a socket that was safe may be open to closing now
-			timer.Stop()
-		case <-ctx.Done():
-			timer.Stop()
+		}
+		if ctx.Err() != nil {
 			return false
 		}
 	}
 }
 
-// vacate passes a closed socket's slot on. It returns false if the socket has ended, or too many
-// others are still ending.
+// vacate passes a closed socket's slot on, unless it has ended or too many others are ending.
 func (a *admission) vacate(s *session) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -181,7 +162,6 @@ func (a *admission) vacate(s *session) bool {
 	return true
 }
 
-// ended frees the slot of a socket that has ended, unless it was passed on.
 func (a *admission) ended(s *session, slots chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -192,8 +172,7 @@ func (a *admission) ended(s *session, slots chan struct{}) {
 	<-slots
 }
 
-// least returns the socket of these standings that deserves its place least. If none may be
-// closed yet, it returns how long to wait.
+// least returns the least deserving socket, or how long to wait for one.
 func (a *admission) least(from, to standing) (_ *session, left time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -218,17 +197,20 @@ func (a *admission) least(from, to standing) (_ *session, left time.Duration) {
 	return nil, left
 }
 
-func (a *admission) sleep(ctx context.Context, d time.Duration) {
+// pause waits for d, until a socket leaves or rises, or for a slot, which it takes; nil has none.
+func (a *admission) pause(ctx context.Context, d time.Duration, slots chan<- struct{}) (taken bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
+	case slots <- struct{}{}:
+		return true
 	case <-timer.C:
 	case <-a.room:
 	case <-ctx.Done():
 	}
+	return false
 }
 
-// networkOf is peer.Network for addresses that may be nil.
 func networkOf(addr net.Addr) netip.Prefix {
 	if addr == nil {
 		return netip.Prefix{}

@@ -19,37 +19,34 @@ import (
 const Allowed = "devices:allowed"
 
 const (
-	// askTime bounds a query to Redis. askAgain is the pause before the next query about a device
-	// with no known answer.
+	// askAgain is the pause before the next query about a device with no known answer.
 	askTime, askAgain = time.Second, time.Second
-	// undecidedTime is how long a device waits for Redis' verdict. The device gives up after 30 s.
+	// undecidedTime is short of the 30 s after which a device gives up.
 	undecidedTime = 25 * time.Second
 	// recheckTime is the time between two checks of the connected devices.
 	recheckTime = time.Minute
-	// askPage is the most devices per query: Redis answers it within a millisecond.
-	askPage = 1000
-	// manyKnown bounds the remembered devices.
+	// askPage takes Redis less than a millisecond.
+	askPage   = 1000
 	manyKnown = 100_000
 )
 
 type verdict uint8
 
 const (
-	unsure  verdict = iota // Redis is unavailable, and nothing is remembered
-	member                 // in the set
-	unknown                // absent from a set that could be read
+	unsure verdict = iota // Redis is unavailable, and nothing is remembered
+	member
+	unknown
 )
 
-// authority decides which devices may be served: the members of a set in Redis. It asks at each
-// handshake, so that changes apply at once and nothing has to expire. Concurrent handshakes share
-// a query. While Redis cannot answer, former members are served from memory. Only members are
-// remembered, so that invented IMEIs cannot fill it.
+// authority allows the members of a set in Redis. It asks at each handshake, so changes apply at
+// once and nothing has to expire. While Redis cannot answer, former members are served from memory.
+// Only members are remembered, so invented IMEIs cannot fill it.
 type authority struct {
 	client   redis.UniversalClient
 	set      string
 	asks     *streak.Streak
 	failures prometheus.Counter
-	known    map[string]struct{} // members by Redis' last answer; only run's goroutine uses it
+	known    map[string]struct{} // by Redis' last answer; for run's goroutine
 	asked    chan struct{}       // holds a token while waiting is not empty
 
 	mu      sync.Mutex
@@ -72,9 +69,8 @@ func newAuthority(
 	}
 }
 
-// decide returns nil if the device may be served, errUnknownDevice if not, and errUndecided if
-// that is still unknown when the device's patience or ctx ends. A nil authority allows every
-// device.
+// decide also returns errUnknownDevice, or errUndecided if the device's patience or ctx ends first.
+// A nil authority allows every device.
 func (a *authority) decide(ctx context.Context, imei string) error {
 	if a == nil {
 		return nil
@@ -111,8 +107,6 @@ func (a *authority) question(ctx context.Context, imei string) verdict {
 	}
 }
 
-// run answers questions until ctx ends. Connected devices that have left the set are expelled
-// within a recheckTime.
 func (a *authority) run(ctx context.Context, connected func() []string, expel func(imei string)) {
 	recheck := time.NewTicker(recheckTime)
 	defer recheck.Stop()
@@ -128,8 +122,7 @@ func (a *authority) run(ctx context.Context, connected func() []string, expel fu
 	}
 }
 
-// answer answers all questions. After a failure it stops asking Redis, so that remembered devices
-// are served at once.
+// answer stops asking Redis after a failure, so that remembered devices are served at once.
 func (a *authority) answer(ctx context.Context) {
 	a.mu.Lock()
 	all := a.waiting
@@ -151,7 +144,6 @@ func (a *authority) answer(ctx context.Context) {
 	}
 }
 
-// judge remembers Redis' answer about a device, or recalls the last one if Redis did not answer.
 func (a *authority) judge(imei string, is bool, err error) verdict {
 	_, known := a.known[imei]
 	switch {
@@ -164,7 +156,7 @@ func (a *authority) judge(imei string, is bool, err error) verdict {
 		return unknown
 	}
 	if !known && len(a.known) >= manyKnown {
-		for other := range a.known { // any one
+		for other := range a.known {
 			delete(a.known, other)
 			break
 		}
@@ -173,8 +165,7 @@ func (a *authority) judge(imei string, is bool, err error) verdict {
 	return member
 }
 
-// recheck expels connected devices that have left the set. Between pages it answers questions
-// about new devices. A failure expels no device: the next recheck asks again.
+// recheck expels devices that have left the set. A failure expels none.
 func (a *authority) recheck(ctx context.Context, imeis []string, expel func(string)) {
 	for page := range slices.Chunk(imeis, askPage) {
 		are, err := a.ask(ctx, page)

@@ -16,9 +16,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// ParseClientCAs makes a pool for Config.ClientCAs from certificates in PEM, ignoring text
-// between them. A damaged or truncated certificate is an error, and so is none at all: a pool
-// must not lack an authority because only half of a file was read.
+// ParseClientCAs makes a pool for Config.ClientCAs from certificates in PEM. None, or a damaged
+// one, is an error: a pool must not lack an authority because only half of a file was read.
 func ParseClientCAs(text string) (*x509.CertPool, error) {
 	pool, rest := x509.NewCertPool(), []byte(text)
 	n := 0
@@ -46,8 +45,7 @@ func ParseClientCAs(text string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// verifyDevice returns nil if the first certificate is currently valid as a client's under these
-// authorities. The others may be intermediates.
+// verifyDevice takes the first certificate for the client's; the others may be intermediates.
 func verifyDevice(certs []*x509.Certificate, cas *x509.CertPool) error {
 	if len(certs) == 0 {
 		return fmt.Errorf("%w: none came", errCertificate)
@@ -69,7 +67,6 @@ func names(cert *x509.Certificate, imei string) bool {
 	return cert.Subject.CommonName == imei || slices.Contains(cert.DNSNames, imei)
 }
 
-// clientCAs returns nil if devices need no certificate.
 func (g *Gateway) clientCAs() *x509.CertPool {
 	if g.cfg.ClientCAs == nil {
 		return nil
@@ -77,8 +74,7 @@ func (g *Gateway) clientCAs() *x509.CertPool {
 	return g.cfg.ClientCAs()
 }
 
-// checkCertificate returns an error if the device had to show a certificate and it names another
-// device. The TLS handshake has verified it.
+// checkCertificate compares the name: the TLS handshake has verified the rest.
 func (s *session) checkCertificate(imei string) error {
 	certs, asked := s.certificates()
 	if !asked || len(certs) > 0 && names(certs[0], imei) {
@@ -92,8 +88,7 @@ func (s *session) checkCertificate(imei string) error {
 	return err
 }
 
-// certificates returns the device's certificates, and whether one was required. During the TLS
-// handshake it would block: call it later.
+// certificates blocks during the TLS handshake: call it later.
 func (s *session) certificates() (certs []*x509.Certificate, asked bool) {
 	conn, overTLS := s.conn.(*tls.Conn)
 	if !overTLS || s.g.cfg.ClientCAs == nil {
@@ -102,14 +97,11 @@ func (s *session) certificates() (certs []*x509.Certificate, asked bool) {
 	return conn.ConnectionState().PeerCertificates, true
 }
 
-// vouched reports whether the device needs no certificate, or its certificate is still valid.
 func (s *session) vouched() bool {
 	certs, asked := s.certificates()
 	return !asked || verifyDevice(certs, s.g.clientCAs()) == nil
 }
 
-// recheckCertificates closes the sockets of devices that have lost their authority, within a
-// second of a change of the authorities.
 func (g *Gateway) recheckCertificates(ctx context.Context) {
 	last := g.clientCAs()
 	for wait.For(ctx, certificateAge) {
@@ -126,19 +118,16 @@ func (g *Gateway) recheckCertificates(ctx context.Context) {
 	}
 }
 
-// refusalPause is the least time between two log lines about refused certificates.
 const refusalPause = time.Minute
 
-// refusals logs devices that are refused for their certificates. It limits the lines, since
-// anybody can cause them.
+// refusals limits the log lines about refused certificates, since anybody can cause them.
 type refusals struct {
 	mu      sync.Mutex
 	last    time.Time // logged line
 	skipped int       // since then
 }
 
-// log logs a refusal, or counts it for the next line. imei is empty if the device did not send
-// one.
+// log takes an empty imei if the device did not send one.
 func (r *refusals) log(s *session, imei string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +141,6 @@ func (r *refusals) log(s *session, imei string, err error) {
 	r.last, r.skipped = now, 0
 }
 
-// subject returns the names in a certificate, shortened and in printable ASCII.
 func subject(cert *x509.Certificate) string {
 	const most = 3
 	all := append([]string{cert.Subject.CommonName}, cert.DNSNames...)

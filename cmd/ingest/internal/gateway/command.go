@@ -13,21 +13,18 @@ import (
 var (
 	// ErrNotConnected means that nothing was written to the device.
 	ErrNotConnected = errors.New("gateway: not connected")
-	// ErrUnanswered means that the command was written, and the socket ended or time ran out before
-	// the answer. The device may have executed it.
+	// ErrUnanswered means that the command was written, and the device may have executed it.
 	ErrUnanswered = errors.New("gateway: no answer")
-	// ErrWrongDevice means that the device at the socket is not the one addressed. It has not
+	// ErrWrongDevice means that another device than the one addressed is at the socket. It has not
 	// executed the command.
 	ErrWrongDevice = errors.New("gateway: wrong device")
-	// ErrAmbiguous accompanies an answer that may be something else: data of a serial port, or the
-	// rest of another command's answer. The text is everything that may be the answer, a line each.
+	// ErrAmbiguous accompanies everything that may be the answer, a line each: see the package
+	// comment.
 	ErrAmbiguous = errors.New("gateway: ambiguous answer")
 )
 
-// quietTime is how long a socket must be quiet after an answer before the next command is
-// written. A device writes an answer's frames back to back, and only the network can separate
-// them. Three seconds cover a segment that TCP had to send three times, after one second and
-// after two more.
+// quietTime covers a segment that TCP had to send three times, after one second and after two more:
+// only the network can separate an answer's frames.
 const quietTime = 3 * time.Second
 
 // Command is a command for a device.
@@ -35,24 +32,23 @@ type Command struct {
 	IMEI  string
 	Codec teltonika.Codec // 12 or 14
 	Text  []byte
-	// Expires is the last time, by this process' clock, at which the session may begin to write it.
+	// Expires, by this process' clock, is the last time to begin to write it.
 	Expires time.Time
 	// Permit is called once, when the command can be written. It returns the time allowed for an
-	// answer. If it returns an error, nothing is written. Its context ends at Expires.
+	// answer, or an error: then nothing is written. Its context ends at Expires.
 	Permit func(context.Context) (time.Duration, error)
 }
 
-// commandState is a session's command state, guarded by the session's mu.
+// commandState is guarded by the session's mu.
 type commandState struct {
-	pending  *pendingCommand // nil if no command is under way
-	accepted bool            // a frame was acknowledged: the device takes commands from now on
-	answered time.Time       // time of the device's last answer
-	written  bool            // a command was written
-	unsure   uint8           // bits: see bitOf; cleared only by a new socket
+	pending  *pendingCommand // nil: none
+	accepted bool            // a frame was acknowledged: the device takes commands now
+	answered time.Time
+	written  bool
+	unsure   uint8 // bits: see bitOf; cleared only by a new socket
 }
 
-// bitOf returns a codec's bit in unsure. It is set after an unexpected response in the codec or
-// an unanswered command: later responses may then not answer the pending command.
+// bitOf returns a codec's bit in unsure.
 func bitOf(codec teltonika.Codec) uint8 {
 	if codec == teltonika.Codec14 {
 		return 2
@@ -60,17 +56,16 @@ func bitOf(codec teltonika.Codec) uint8 {
 	return 1
 }
 
-// pendingCommand is a command on its way through a session. A session has at most one.
 type pendingCommand struct {
 	codec teltonika.Codec
 	imei  teltonika.IMEI
 	frame []byte
 	ready chan struct{} // closed when the session takes commands
-	done  chan struct{} // closed when the device has answered or the socket has ended
+	done  chan struct{} // closed at the answer or the socket's end
 
 	// Guarded by the session's mu.
 	permitted bool  // to be written at the next frame boundary with nothing unread
-	written   bool  // the session has begun to write it
+	written   bool  // begun
 	unsure    bool  // responses may be something other than the answer
 	failed    error // why the session began to write and sent nothing
 	answered  bool
@@ -80,20 +75,15 @@ type pendingCommand struct {
 	heard chan struct{} // closed at the first response, if unsure
 }
 
-// candidates bounds the bytes of possible answers that are returned. All of them are stored as
-// messages.
+// candidates bounds the bytes of possible answers that are returned; all are stored as messages.
 const candidates = 8 << 10
 
 // Command sends a command to its device's newest socket here and returns the text of the answer's
-// first frame. It waits until a frame of that session has been acknowledged and the socket has
-// been quiet for three seconds after an earlier answer. Then it calls Permit and writes the
-// command, but never between a frame of records and its acknowledgement. A socket has one command
-// under way at a time. If a response could be something other than the answer, Command returns
-// all responses within three seconds, with ErrAmbiguous: see the package comment.
+// first frame.
 //
-// Nothing was written if the error is ErrNotConnected, Permit's own, or, before Permit was
-// called, context.DeadlineExceeded or the cause of ctx's end. The other errors are ErrUnanswered,
-// also if ctx ends later, and ErrWrongDevice.
+// Nothing was written if the error is ErrNotConnected, Permit's own, or, before Permit was called,
+// context.DeadlineExceeded or the cause of ctx's end. The other errors are ErrUnanswered, also if
+// ctx ends later, ErrWrongDevice, and, beside all responses within three seconds, ErrAmbiguous.
 func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 	waiting, cancel := context.WithDeadline(ctx, c.Expires)
 	defer cancel()
@@ -111,8 +101,7 @@ func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 	return s.exchange(ctx, o)
 }
 
-// place assigns a command to its device's newest socket and waits until it may be written there.
-// If the socket ends first, place tries the next one.
+// place tries the device's next socket if the newest ends first.
 func (g *Gateway) place(ctx context.Context, c Command) (*session, *pendingCommand, error) {
 	for {
 		o, err := newPendingCommand(c)
@@ -137,8 +126,8 @@ func (g *Gateway) place(ctx context.Context, c Command) (*session, *pendingComma
 	}
 }
 
-// Ready reports whether a device has a socket here that takes commands, and is not known to have
-// a newer one at another replica.
+// Ready reports whether a device has a socket here that takes commands, and no newer one that is
+// known at another replica.
 func (g *Gateway) Ready(imei string) bool {
 	s := g.newestSocket(imei)
 	if s == nil {
@@ -167,8 +156,8 @@ func newPendingCommand(c Command) (*pendingCommand, error) {
 	return o, nil
 }
 
-// addCommand makes o the pending command unless there already is one. If the session has ended,
-// it closes o.done.
+// addCommand returns false if another command is pending. If the session has ended, it closes
+// o.done.
 func (s *session) addCommand(o *pendingCommand) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +175,6 @@ func (s *session) addCommand(o *pendingCommand) bool {
 	return true
 }
 
-// acceptCommands is called after each acknowledgement.
 func (s *session) acceptCommands() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,8 +184,6 @@ func (s *session) acceptCommands() {
 	s.commands.accepted = true
 }
 
-// awaitTurn waits until the session takes commands and has been quiet for long enough. It returns
-// the cause if ctx ends.
 func (s *session) awaitTurn(ctx context.Context, o *pendingCommand) (ended bool, err error) {
 	select { // ignores ctx: Redis' clock decides whether time is left
 	case <-o.ready:
@@ -226,7 +212,6 @@ func (s *session) awaitTurn(ctx context.Context, o *pendingCommand) (ended bool,
 	}
 }
 
-// unquiet returns how long the socket must still be quiet before the next command.
 func (s *session) unquiet() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +226,6 @@ func (s *session) withdraw(o *pendingCommand) {
 	}
 }
 
-// exchange lets the session write a command and waits for the answer until ctx ends.
 func (s *session) exchange(ctx context.Context, o *pendingCommand) ([]byte, error) {
 	s.permit(o)
 	why := "the socket ended"
@@ -252,7 +236,7 @@ func (s *session) exchange(ctx context.Context, o *pendingCommand) ([]byte, erro
 	case <-ctx.Done():
 		why = "its time was up"
 	}
-	s.withdraw(o) // the command can no longer get an answer
+	s.withdraw(o) // it can no longer get an answer
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -271,7 +255,6 @@ func (s *session) exchange(ctx context.Context, o *pendingCommand) ([]byte, erro
 	return nil, fmt.Errorf("%w: %s; the device may have executed it", ErrUnanswered, why)
 }
 
-// listen collects possible answers for as long as a socket is quiet between two commands.
 func (s *session) listen(ctx context.Context, o *pendingCommand) {
 	timer := time.NewTimer(s.g.cfg.Quiet)
 	defer timer.Stop()
@@ -292,8 +275,8 @@ func (s *session) permit(o *pendingCommand) {
 	}
 }
 
-// takeCommand returns the pending command if the session's goroutine must write it now. Data that
-// has already arrived does not answer the command and is read first. The caller holds mu.
+// takeCommand returns the pending command if it must be written now: data that has already arrived
+// does not answer it. The caller holds mu.
 func (s *session) takeCommand() *pendingCommand {
 	o := s.commands.pending
 	if o == nil || !o.permitted || o.written {
@@ -307,8 +290,7 @@ func (s *session) takeCommand() *pendingCommand {
 	return o
 }
 
-// write sends a command. After an error the socket must end: half a command makes everything
-// after it unreadable for the device.
+// After an error of write the socket must end: half a command makes everything after it unreadable.
 func (s *session) write(o *pendingCommand) error {
 	n, err := s.send(o.frame)
 	if err != nil && n == 0 {
@@ -324,10 +306,8 @@ func (s *session) write(o *pendingCommand) error {
 
 // takeAnswer passes a message to the pending command if it is the answer, or may be: then it is
 // ambiguous. Only type 06 can be an answer. In codec 12 it names no command, so the first one is
-// the answer; in codec 14 it names its device. An unexpected response makes the socket unsure: it
-// is the rest of an answer, a late answer or the device's own data, and more may follow. Before
-// any command it is the device's own data, and the device will send such data on its next socket
-// too.
+// the answer; in codec 14 it names its device. Before any command it is the device's own data, and
+// the device will send such data on its next socket too.
 func (s *session) takeAnswer(codec teltonika.Codec, m teltonika.Message) (asked, ambiguous bool) {
 	nack := m.Type == teltonika.TypeNACK && codec == teltonika.Codec14
 	if codec != teltonika.Codec12 && codec != teltonika.Codec14 || m.Type != teltonika.TypeResponse && !nack {

@@ -7,14 +7,13 @@ import (
 	"time"
 )
 
-// crowd holds the sockets of one standing, by address.
 type crowd struct {
 	size int
 	of   map[netip.Prefix]*group
 	heap groups
 }
 
-// group holds the sockets of one address, in the order in which they reached this standing.
+// group has an address' sockets in the order in which they reached this standing.
 type group struct {
 	from    netip.Prefix
 	members *list.List // of *session
@@ -49,7 +48,7 @@ func (c *crowd) remove(s *session) {
 	heap.Fix(&c.heap, g.at)
 }
 
-// largest returns the group with the most members; among equals, the one with the oldest member.
+// largest prefers, among equals, the group with the oldest member.
 func (c *crowd) largest() *group {
 	if len(c.heap) == 0 {
 		return nil
@@ -59,7 +58,6 @@ func (c *crowd) largest() *group {
 
 func (g *group) oldest() *session { return g.members.Front().Value.(*session) }
 
-// groups is a heap, the largest first.
 type groups []*group
 
 func (h groups) Len() int { return len(h) }
@@ -76,13 +74,11 @@ func (h groups) Swap(i, j int) {
 	h[i].at, h[j].at = i, j
 }
 
-// Push is part of heap.Interface.
 func (h *groups) Push(g any) {
 	g.(*group).at = len(*h)
 	*h = append(*h, g.(*group))
 }
 
-// Pop is part of heap.Interface.
 func (h *groups) Pop() any {
 	last := len(*h) - 1
 	g := (*h)[last]

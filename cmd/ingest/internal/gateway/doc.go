@@ -1,5 +1,5 @@
-// Package gateway serves the sockets of Teltonika devices. It greets and registers a device,
-// stores its reports in Redis streams, and only then acknowledges them.
+// Package gateway serves the sockets of Teltonika devices: it registers a device, stores its
+// reports in Redis streams, and only then acknowledges them.
 //
 //	g, err := gateway.New(gateway.Config{
 //		Register: func(imei string) gateway.Claim { return reg.Register(imei) },
@@ -17,16 +17,14 @@
 //	              └─► 00, close       └─────────────────┼────────────────┘
 //	                                                    └─► close: no acknowledgement
 //
-// One goroutine serves a socket, one frame at a time. If Redis is slow, devices wait for
-// acknowledgements, so memory holds at most one frame per connection. After ten seconds without
-// Redis the socket is closed, and the device sends the frame again. Records are therefore stored
-// at least once, and a frame's records all or none.
+// One goroutine serves a socket, one frame at a time, so memory holds at most one frame per
+// connection. After ten seconds without Redis the socket is closed, and the device sends the frame
+// again. Records are therefore stored at least once, and a frame's records all or none.
 //
 // Frames in flight to Redis are bounded by the client's pipeline connections plus half of its
 // others; the rest serve the client's other users. Further frames wait undecoded, within the ten
-// seconds. A Redis Cluster counts connections per node, and the streams divide them: each stream
-// has at least one, and none takes another's. So a master that hangs delays only the devices
-// whose streams it holds.
+// seconds. On a Redis Cluster the streams divide each node's connections, so a master that hangs
+// delays only the devices whose streams it holds.
 //
 // # Streams
 //
@@ -49,14 +47,13 @@
 //
 // A frame becomes a dead letter once: repeats are acknowledged and not kept again. Each device is
 // limited to its share of the dead letters (see notes). Each kind of fault is logged once per
-// device, and a device's last fault is stored in a hash. docs/reference/telemetry.md describes all
-// entries.
+// device, and a device's last fault is stored in a hash (docs/reference/telemetry.md).
 //
 // A device may store 200 records or 32 KiB per second, with bursts of ten seconds' worth. A frame
-// beyond that waits at most 1.3 s, and so does its acknowledgement: the device sends no faster,
-// and loses nothing. A new socket has no burst allowance, and a frame that waits while its socket
-// is superseded is not stored, so reconnecting gains a device nothing at this replica. N devices
-// may store N times as much, and so may one device at N replicas.
+// beyond that waits at most 1.3 s, and so does its acknowledgement: the device sends no faster, and
+// loses nothing. A new socket has no burst allowance, and a frame that waits while its socket is
+// superseded is not stored, so reconnecting gains nothing at this replica. At N replicas one device
+// may store N times as much.
 //
 // # Commands
 //
@@ -74,14 +71,14 @@
 //     three seconds, with ErrAmbiguous. They are stored as messages too.
 //
 // So a frame of one answer is never taken for another command's without that mark, on two
-// conditions. A device answers on the command's socket. And if each command on a socket has had
-// one frame so far, a further frame arrives at most three seconds after the first. Otherwise the
-// next command may take that frame for its answer; its own answer is then a stray response, and
-// the socket is unsure. Only a new socket per command would prevent this, but a parked device may
-// stay away for an hour after its socket was closed.
+// conditions. A device answers on the command's socket. And if each command on a socket has had one
+// frame so far, a further frame arrives at most three seconds after the first. Otherwise the next
+// command may take that frame for its answer, and its own is then a stray response. Only a new
+// socket per command would prevent this, but a parked device may stay away for an hour after its
+// socket was closed.
 //
 // A device that sends responses before any command sends its own data, for example from a serial
-// port. The gateway remembers this for its later sockets. Use the other codec for commands to it.
+// port. The gateway remembers this for its later sockets. Use the other codec for it.
 //
 // # Messages
 //
@@ -91,9 +88,8 @@
 //
 // # Limits
 //
-// The streams are capped, approximately. Neither Redis nor the gateway counts trimmed entries
-// that were unread. Compare a consumer group's lag (XINFO GROUPS) with XLEN to see whether its
-// readers keep up.
+// The streams are capped, approximately. Neither Redis nor the gateway counts trimmed entries that
+// were unread. To see whether readers keep up, compare their group's lag (XINFO GROUPS) with XLEN.
 //
 // A device that registers with another replica leaves a half-open socket here. It is closed a
 // minute after this replica learns of it, unless the device speaks here first: then the other

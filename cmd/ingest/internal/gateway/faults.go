@@ -16,20 +16,16 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// FaultsSuffix is appended to the configured name of the record streams to name the hash with each
-// device's last fault.
+// FaultsSuffix ends the name of the hash of faults, after the record streams' configured name.
 const FaultsSuffix = ":faults"
 
 const (
-	// faultBytes is how many bytes of the frame a fault shows.
 	faultBytes = 256
-	// faultsMost bounds the hash of faults to some 9 MB.
+	// faultsMost are some 9 MB.
 	faultsMost = 10_000
-	// faultsAMinute bounds the faults logged and stored for all devices: any peer can invent
-	// devices.
+	// faultsAMinute bounds all devices' faults: any peer can invent devices.
 	faultsAMinute = 100
-	// faultAgain is the least age at which a device's stored fault is replaced by one of a kind seen
-	// before.
+	// faultAgain is the least age at which a fault of a kind seen before replaces the stored one.
 	faultAgain = time.Minute
 )
 
@@ -38,7 +34,7 @@ var faultLua string
 
 var faultScript = redis.NewScript(faultLua)
 
-// faultKinds maps errors to the names of their kinds. The index is the kind's bit in a note.
+// The index of a kind is its bit in a note.
 var faultKinds = []struct {
 	err  error
 	kind string
@@ -53,7 +49,7 @@ var faultKinds = []struct {
 	{errUnawaited, "unawaited"},
 }
 
-// Fault is the last fault in a device's data, as stored in JSON.
+// Fault is the last fault in a device's data.
 type Fault struct {
 	At    int64  `json:"at"` // unix ms
 	Kind  string `json:"kind"`
@@ -62,8 +58,7 @@ type Fault struct {
 	Peer  string `json:"peer"`
 }
 
-// faults shows operators the errors in devices' data: a log line per device and kind, and each
-// device's last fault in a hash. Nothing depends on either, so nobody waits for them.
+// faults shows operators the errors in devices' data. Nothing depends on it, so nobody waits.
 type faults struct {
 	client redis.UniversalClient
 	key    string
@@ -73,7 +68,7 @@ type faults struct {
 	queue  chan storedFault
 
 	mu    sync.Mutex
-	since time.Time // start of the current minute
+	since time.Time // of the current minute
 	count int       // faults in it
 }
 
@@ -153,7 +148,6 @@ func (f *faults) note(from origin, bit uint16, kind string, why error, frame []b
 	}
 }
 
-// may reports whether the limit of this minute permits another fault.
 func (f *faults) may(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

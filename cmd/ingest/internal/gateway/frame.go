@@ -9,15 +9,14 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// hasty is how many consecutive frames, each before the acknowledgement of the last, show that a
-// device does not wait for acknowledgements.
+// hasty consecutive early frames show that a device does not wait for acknowledgements.
 const hasty = 3
 
 // errUnawaited is the fault of a device that takes a frame for delivered once TCP has it.
 var errUnawaited = errors.New("gateway: frames come before the ones before them were acknowledged; " +
 	"the device loses what is under way when a connection ends")
 
-// handle stores a frame and acknowledges it. After an error the socket must be closed.
+// handle requires the socket to be closed after an error.
 func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 	codec, outcome := frame.Codec.String(), "acknowledged"
 	if !frame.Codec.HasRecords() && !frame.Codec.IsCommand() {
@@ -73,14 +72,12 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 }
 
 // mustRepeat reports whether an undecodable frame stays unacknowledged, because its number of
-// records is unknown. A repeat is already a dead letter and loses nothing. It is acknowledged
-// with the number that it announces; otherwise the device would repeat it for ever.
+// records is unknown. A repeat is already kept, and would come for ever.
 func (k kept) mustRepeat() bool {
 	unknown := errors.Is(k.fault, teltonika.ErrUnknownCodec) || errors.Is(k.fault, teltonika.ErrCount)
 	return unknown && !k.repeated
 }
 
-// noteHaste counts frames of records that came before the acknowledgement of their predecessor.
 func (s *session) noteHaste(frame teltonika.Frame) {
 	if !s.early {
 		s.hasty = 0

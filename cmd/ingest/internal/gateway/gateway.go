@@ -21,9 +21,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// Deadlines of a socket. Only firstFrame is configurable. Vendors and fleets dictate the others:
-// parked devices report hourly, and devices close their socket after 30 s without an
-// acknowledgement.
+// Vendors and fleets dictate all but firstFrame: parked devices report hourly, and devices close
+// their socket after 30 s without an acknowledgement.
 const (
 	handshakeTime = 15 * time.Second
 	completeTime  = 30 * time.Second
@@ -37,12 +36,11 @@ const (
 
 // Claim is a socket's hold on its device's registration.
 type Claim interface {
-	// Wait returns nil once the registration has landed, or an error if it failed or ctx ended. The
-	// socket is served in both cases.
+	// Wait returns nil once the registration has landed. The socket is served after an error too.
 	Wait(ctx context.Context) error
-	// FrameReceived records the arrival of a frame that must be acknowledged.
+	// FrameReceived records a frame that must be acknowledged.
 	FrameReceived()
-	// FrameAcked records that the acknowledgement was sent to the device.
+	// FrameAcked records that its acknowledgement was sent.
 	FrameAcked()
 	// Release gives the claim back. It never blocks.
 	Release()
@@ -52,42 +50,39 @@ type Claim interface {
 type Config struct {
 	// Register claims a device for this replica. It must not block.
 	Register func(imei string) Claim
-	// Client stores telemetry. It must not retry by itself (a retried write may run twice) and must
-	// honour contexts.
+	// Client must not retry by itself (a retried write may run twice) and must honour contexts.
 	Client redis.UniversalClient
 	// Stream names the telemetry stream; empty means [Stream]. Streams is their number, a power of
 	// two; 0 means one. With several, names have a hash tag: telemetry:{teltonika:16:05:21} is
-	// stream 5 of 16, named as by guard.Layout.Partition, for the devices with guard.PartitionOf 5.
+	// stream 5 of 16, for the devices with guard.PartitionOf 5.
 	Stream  string
 	Streams int
 	// Allowed names the set of IMEIs that may be served. If empty, every device may be.
 	Allowed string
-	// MaxLen is the approximate cap of all telemetry streams together, in entries, in equal parts; 0
-	// means a million. The message streams have the same cap, dead letters 10,000, or MaxLen if that
-	// is less.
+	// MaxLen is the approximate cap of all telemetry streams together, in entries; 0 means a
+	// million. The message streams have the same cap, dead letters 10,000, or MaxLen if that is
+	// less.
 	MaxLen int64
-	// MaxConns bounds open sockets. At the bound a new socket displaces one without an IMEI, or else
-	// one without a frame, or else one with fewer than three: the oldest from the address with the
-	// most of them. While none may be closed, new sockets wait in the kernel's backlog. 0 means
-	// 100,000.
+	// MaxConns bounds open sockets; 0 means 100,000. At the bound a new socket displaces one
+	// without an IMEI, or else one without a frame, or else one with fewer than three: the oldest
+	// from the address with the most of them. While none may be closed, new sockets wait in the
+	// kernel's backlog.
 	MaxConns int
 	// MaxUnidentified likewise bounds open sockets without an IMEI, among themselves. 0 means 4,096.
 	MaxUnidentified int
-	// FirstFrame is an accepted device's time for its first frame; later it may be silent for as
-	// long as a parked device. 0 means a minute.
+	// FirstFrame is an accepted device's time for its first frame; 0 means a minute.
 	FirstFrame time.Duration
 	// MaxRegistering bounds concurrent registrations; further devices wait. 0 means 4,096.
 	MaxRegistering int
-	// Quiet is how long a socket must be quiet after an answer before the next command is written; 0
-	// means 3 s. A later frame of the old answer may be taken for the next answer.
+	// Quiet is how long a socket must be quiet after an answer before the next command; 0 means 3
+	// s.
 	Quiet time.Duration
-	// Drain is how long sockets may take to finish their current frame once the gateway stops,
-	// before they are closed; 0 means 5 s. Messages get another quarter of it. A write that still
-	// waits for Redis ends ten seconds after it began, or when Client is closed.
+	// Drain is how long sockets may take to finish their current frame, once the gateway stops; 0
+	// means 5 s. Messages get another quarter of it. A write that still waits for Redis ends ten
+	// seconds after it began, or when Client is closed.
 	Drain time.Duration
-	// ClientCAs, if not nil, returns the authorities for device certificates, the same pool until it
-	// changes. Devices on an OverTLS listener must then present a certificate with their IMEI as
-	// common name or DNS name.
+	// ClientCAs, if not nil, returns the authorities for device certificates, the same pool until
+	// it changes. A certificate has the IMEI as common name or DNS name.
 	ClientCAs func() *x509.CertPool
 	// StartSpan, if not nil, is called for each registration: see janitor.Config. No attribute names
 	// the device.
@@ -109,18 +104,18 @@ type Gateway struct {
 	admission *admission
 	refusals  refusals
 	authority *authority    // nil: every device is served
-	slots     chan struct{} // one taken per open socket
+	slots     chan struct{} // one per open socket
 
 	stopping context.Context // ends when the gateway begins to drain
 	stop     context.CancelFunc
 	running  sync.WaitGroup // sessions
 
 	mu       sync.Mutex
-	sessions map[*session]struct{} // every open socket
-	newest   map[string]*session   // by IMEI
+	sessions map[*session]struct{}
+	newest   map[string]*session // by IMEI
 }
 
-// New makes a Gateway. Its error names the setting that is missing, negative or out of range.
+// New returns an error that names the setting that is missing, negative or out of range.
 func New(cfg Config) (*Gateway, error) {
 	if cfg.Register == nil || cfg.Client == nil {
 		return nil, errors.New("gateway: Config needs Register and Client")
@@ -170,10 +165,9 @@ func (g *Gateway) Connections() int {
 
 func (g *Gateway) draining() bool { return g.stopping.Err() != nil }
 
-// Serve accepts devices until ctx ends or a listener fails. Then it drains: it closes the
-// listeners, lets each socket finish its current frame, closes it and releases its claim. No
-// goroutine outlives Serve. It returns nil if ctx ended, or else the listener's error. A Gateway
-// serves once.
+// Serve accepts devices until ctx ends or a listener fails. Then it closes the listeners, lets each
+// socket finish its current frame, closes it and releases its claim. No goroutine outlives it. It
+// returns nil if ctx ended, or else the listener's error. A Gateway serves once.
 func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	accepting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -192,7 +186,6 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 		running.Go(func() { g.recheckCertificates(accepting) })
 	}
 	for _, ln := range lns {
-		// A second Close does no harm.
 		defer context.AfterFunc(accepting, func() { _ = ln.Close() })()
 		running.Go(func() {
 			err := g.accept(accepting, work, ln)
@@ -210,8 +203,6 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	return context.Cause(accepting)
 }
 
-// accept returns when ctx has ended or ln has failed for good. Per listener one accepted socket
-// may wait for its place; further ones wait in the backlog.
 func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 	pause := wait.Between(5*time.Millisecond, time.Second)
 	accepts := streak.New(g.cfg.Logger, "cannot accept devices, trying again", "devices are accepted again")
@@ -285,8 +276,7 @@ func (g *Gateway) open() []*session {
 }
 
 // claim registers the device and makes s its newest socket in one step, so that registry and
-// gateway agree on it. It closes the device's older socket, which is normally half open.
-// (registry.Config.OnSuperseded is not called in the same step.)
+// gateway agree on it. (registry.Config.OnSuperseded is not called in the same step.)
 func (g *Gateway) claim(s *session) Claim {
 	g.mu.Lock()
 	c := g.cfg.Register(s.imei)
@@ -299,9 +289,7 @@ func (g *Gateway) claim(s *session) Claim {
 	return c
 }
 
-// Displaced handles a device's registration with another replica, for
-// registry.Config.OnDisplaced. The socket here is most likely half open, and is closed unless the
-// device speaks within a minute. Displaced never blocks.
+// Displaced is for registry.Config.OnDisplaced. It never blocks.
 func (g *Gateway) Displaced(imei, owner string) {
 	if s := g.newestSocket(imei); s != nil {
 		g.cfg.Logger.Debug("device is at another replica", "imei", imei, "owner", owner)
@@ -309,7 +297,6 @@ func (g *Gateway) Displaced(imei, owner string) {
 	}
 }
 
-// newestSocket returns nil if the device has no socket here.
 func (g *Gateway) newestSocket(imei string) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -322,7 +309,6 @@ func (g *Gateway) devices() []string {
 	return slices.Collect(maps.Keys(g.newest))
 }
 
-// expel closes the socket of a device that has lost its permission.
 func (g *Gateway) expel(imei string) {
 	if s := g.newestSocket(imei); s != nil {
 		s.end(endUnknownDevice)

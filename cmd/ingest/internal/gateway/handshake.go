@@ -14,7 +14,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// handshakeOutcome returns the label for ingest_handshakes_total.
 func handshakeOutcome(err error) string {
 	switch {
 	case err == nil:
@@ -30,8 +29,7 @@ func handshakeOutcome(err error) string {
 	return "incomplete"
 }
 
-// greet reads the IMEI, registers the device and accepts it. It accepts the device without Redis
-// too: the registry heals later.
+// greet accepts the device without Redis too: the registry heals later.
 func (s *session) greet(ctx context.Context) error {
 	if err := s.within(handshakeTime, endRefused); err != nil {
 		return err
@@ -64,8 +62,6 @@ func (s *session) greet(ctx context.Context) error {
 	return s.answer([]byte{teltonika.Accept})
 }
 
-// prepare completes the TLS handshake and checks the PROXY header, on listeners that have them,
-// within the handshake's deadline.
 func (s *session) prepare() error {
 	conn := s.conn
 	encrypted, overTLS := conn.(*tls.Conn)
@@ -99,8 +95,8 @@ func (s *session) prepare() error {
 	return fmt.Errorf("%w: %w", errTLS, err)
 }
 
-// register waits for its turn, claims the device and waits up to a second for the claim to land.
-// Its turn ends before the answer is sent: a device that does not read it delays no other.
+// register gives up its turn before the answer is sent: a device that does not read it delays no
+// other.
 func (s *session) register(ctx context.Context, imei string) error {
 	select {
 	case s.g.admission.slots <- struct{}{}:
@@ -108,8 +104,8 @@ func (s *session) register(ctx context.Context, imei string) error {
 	case <-s.g.stopping.Done():
 		return errDraining
 	}
-	// The handshake may be stale, after waiting here, in the backlog of a full replica, or in a
-	// suspended one. If the device has given up meanwhile, its handshake elsewhere is newer.
+	// The handshake may be stale. If the device has given up meanwhile, its handshake elsewhere is
+	// newer.
 	if _, end := s.unread(); end {
 		return errGone
 	}

@@ -21,10 +21,9 @@ import (
 // keepAlive is sparing, since a probe wakes a parked device's radio.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Minute, Interval: 30 * time.Second, Count: 4}
 
-// deadPeer is how long a peer may fail to answer probes, or to acknowledge data, before it is
-// given up. Linux applies the latter limit to probes too, and then ignores their count: with a
-// shorter one, a single lost probe would end a parked device's socket. Without one, Linux
-// retransmits an answer for a quarter of an hour.
+// deadPeer is how long a peer may fail to answer probes or to acknowledge data. Linux applies the
+// latter limit to probes too, and then ignores their count: with a shorter one, a single lost probe
+// would end a parked device's socket. Without one, Linux retransmits for a quarter of an hour.
 var deadPeer = keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
 
 // Listen opens a socket for devices. Dead peers are noticed after seven minutes.
@@ -39,10 +38,9 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return lc.Listen(ctx, "tcp", addr)
 }
 
-// Proxied returns a listener for a load balancer that speaks the PROXY protocol. Connections must
-// come from a trusted address (CIDRs or single addresses) and begin with a PROXY header, of
-// either version; others are closed. A header can name any sender: only trusted proxies may be
-// able to reach ln from these addresses.
+// Proxied returns a listener for load balancers that speak the PROXY protocol. Connections without
+// a header, or not from a trusted address (CIDRs or single addresses), are closed. A header can
+// name any sender: only trusted proxies may be able to reach ln from these addresses.
 func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, error) {
 	policy, err := proxyproto.TrustProxyHeaderFromRanges(trusted)
 	if err != nil {
@@ -62,11 +60,11 @@ func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, erro
 	}, nil
 }
 
-// certificateAge is the greatest age of the certificate in memory when a device connects.
+// certificateAge is the greatest age of a certificate in memory when a device connects.
 const certificateAge = time.Second
 
-// Certificate is a TLS certificate and its key in two files. Changes of the files apply to the
-// next handshake, or a second later.
+// Certificate is a TLS certificate and its key in two files. Changes apply within a second; if the
+// files become unreadable, the former certificate stays, and a warning is logged.
 type Certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -77,8 +75,7 @@ type Certificate struct {
 	read time.Time
 }
 
-// LoadCertificate reads a certificate. If the files become unreadable later, it logs a warning
-// and keeps the former certificate.
+// LoadCertificate reads the files.
 func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
@@ -91,9 +88,8 @@ func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, 
 	}, nil
 }
 
-// OverTLS returns a listener for devices that speak TLS 1.2 or newer. With Config.ClientCAs each
-// device must show a certificate. ln may come from Proxied: the PROXY header is then outside of
-// TLS.
+// OverTLS returns a listener for TLS 1.2 or newer. ln may come from Proxied: the PROXY header is
+// then outside of TLS.
 func (g *Gateway) OverTLS(ln net.Listener, c *Certificate) net.Listener {
 	config := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -110,15 +106,13 @@ func (g *Gateway) OverTLS(ln net.Listener, c *Certificate) net.Listener {
 	return tls.NewListener(handshakes{ln}, config)
 }
 
-// mostHandshake bounds the bytes a device may send in its TLS handshake. Package tls would hold
-// 64 KiB of a hello and 256 KiB of certificates per socket, for peers that have proved nothing. A
-// device with a chain of three certificates sends less than 8 KiB.
+// mostHandshake bounds a TLS handshake: package tls would hold 64 KiB of a hello and 256 KiB of
+// certificates per socket, for peers that have proved nothing. A chain of three certificates is
+// below 8 KiB.
 const mostHandshake = 32 << 10
 
-// handshakes is a listener of sockets below TLS.
 type handshakes struct{ net.Listener }
 
-// Accept is part of net.Listener.
 func (h handshakes) Accept() (net.Conn, error) {
 	conn, err := h.Listener.Accept()
 	if err != nil {
@@ -127,15 +121,14 @@ func (h handshakes) Accept() (net.Conn, error) {
 	return &belowTLS{Conn: conn, left: mostHandshake}, nil
 }
 
-// belowTLS is a socket that fails if the peer sends more than mostHandshake bytes before the
-// handshake is over.
+// belowTLS fails if the peer sends more than mostHandshake bytes before the handshake is over.
 type belowTLS struct {
 	net.Conn
 	left int
-	over bool // the limit no longer applies
+	over bool
 }
 
-// Read is part of net.Conn. Only one goroutine at a time may call it.
+// One goroutine at a time.
 func (b *belowTLS) Read(p []byte) (int, error) {
 	if b.over {
 		return b.Conn.Read(p)
@@ -148,7 +141,6 @@ func (b *belowTLS) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// current returns the certificate in the files, or the last one that could be read.
 func (c *Certificate) current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,8 +156,8 @@ func (c *Certificate) current() *tls.Certificate {
 	return c.pair
 }
 
-// named formats an address for logs, as text like HTTP's peers: a JSON handler would write the
-// fields of a net.TCPAddr. addr may be nil.
+// named formats an address as text: a JSON handler would write the fields of a net.TCPAddr. addr
+// may be nil.
 func named(addr net.Addr) string {
 	if addr == nil {
 		return ""

@@ -20,25 +20,19 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// MessagesSuffix is appended to the name of a record stream to name the stream of its devices'
-// messages.
+// MessagesSuffix ends the name of a stream of messages, after its record stream's.
 const MessagesSuffix = ":messages"
 
 const (
-	// deviceWaits and allWait bound the bytes that wait for Redis, per device and overall. A device
-	// that sends a line a second fills its share in some eight minutes.
+	// A device that sends a line a second fills its share in some eight minutes.
 	deviceWaits, allWait = 128 << 10, 64 << 20
-	// messageCost is a message's cost in memory beyond its bytes.
-	messageCost = 192
-	// batchMost and batchBytes bound a batch, in messages and in bytes.
-	batchMost, batchBytes = 100, 256 << 10
-	// losersMost bounds the devices whose losses are counted individually.
-	losersMost = 1000
-	// messageFirst and messagePause are the first and the longest pause between two tries.
+	// messageCost is the memory that a message takes beyond its bytes.
+	messageCost                = 192
+	batchMost, batchBytes      = 100, 256 << 10
+	losersMost                 = 1000
 	messageFirst, messagePause = 50 * time.Millisecond, 5 * time.Second
 )
 
-// message is unsolicited data from a device in codecs 12 to 15, as far as is known.
 type message struct {
 	origin
 	received  time.Time
@@ -57,7 +51,7 @@ type message struct {
 
 func (m *message) cost() int { return messageCost + len(m.text) + len(m.frame.Raw) }
 
-// MessageCounts counts the messages of devices in this process.
+// MessageCounts counts this process' messages.
 type MessageCounts struct {
 	Waiting int              `json:"waiting"` // for Redis
 	Stored  int64            `json:"stored"`
@@ -65,8 +59,8 @@ type MessageCounts struct {
 	LostBy  map[string]int64 `json:"lost_by_device,omitempty"` // of the first thousand devices
 }
 
-// messages queues messages for Redis. They are neither acknowledged nor sent again, so they wait
-// here while Redis is away, in a bounded queue.
+// messages queues messages while Redis is away, in a bounded queue: they are neither acknowledged
+// nor sent again.
 type messages struct {
 	store   *store
 	metrics *metrics
@@ -95,7 +89,7 @@ func newMessages(s *store, m *metrics, log *slog.Logger) *messages {
 	return q
 }
 
-// Messages returns the counts of stored, lost and waiting messages.
+// Messages returns the counts.
 func (g *Gateway) Messages() MessageCounts { return g.messages.read() }
 
 func (q *messages) read() MessageCounts {
@@ -109,7 +103,7 @@ func (q *messages) read() MessageCounts {
 	return c
 }
 
-// add takes over a message, and never blocks.
+// add never blocks.
 func (q *messages) add(m *message) {
 	to := q.store.of(m.imei)
 	q.mu.Lock()
@@ -128,7 +122,7 @@ func (q *messages) add(m *message) {
 	}
 }
 
-// lose counts a message that is not stored. The caller holds mu.
+// The caller holds mu.
 func (q *messages) lose(m *message) {
 	q.counts.Lost++
 	q.metrics.lost.Inc()
@@ -159,8 +153,7 @@ func (q *messages) send(to *stream) {
 	}
 }
 
-// next returns the oldest messages of a stream. If it returns none, the stream no longer has a
-// sender.
+// next returns a stream's oldest messages. If it returns none, the stream has no sender any more.
 func (q *messages) next(to *stream) []*message {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -177,8 +170,7 @@ func (q *messages) next(to *stream) []*message {
 	return waiting[:n:n]
 }
 
-// remove removes the oldest n messages of a stream, which are stored or lost. With n = -1 it
-// removes all, and the sender ends.
+// remove takes -1 for all; then the sender ends.
 func (q *messages) remove(to *stream, n int, lost bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -204,8 +196,7 @@ func (q *messages) remove(to *stream, n int, lost bool) {
 	}
 }
 
-// close stores waiting messages, within the given time, and loses the rest. Nothing may be added
-// any more.
+// close loses what cannot be stored in time.
 func (q *messages) close(within time.Duration) {
 	timer := time.AfterFunc(within, q.abandon)
 	defer timer.Stop()
@@ -217,9 +208,8 @@ func (q *messages) close(within time.Duration) {
 	}
 }
 
-// takeMessages passes answers in a frame of codecs 12 to 15 to the pending command, and stores
-// possible messages. It never acknowledges the frame, and keeps an undecodable one as a dead
-// letter.
+// takeMessages passes answers to the pending command and stores the rest, an undecodable frame as a
+// dead letter.
 func (s *session) takeMessages(frame teltonika.Frame) {
 	now := time.Now()
 	found, err := teltonika.DecodeMessages(frame.Body)
@@ -251,8 +241,8 @@ func (s *session) takeMessages(frame teltonika.Frame) {
 	}
 }
 
-// messages writes messages to their stream in one transaction. After an error they are written
-// again, so entries with the same frame and record may exist twice.
+// messages writes one transaction. After an error it is written again, so entries with the same
+// frame and record may exist twice.
 func (b *buffer) messages(j job) error {
 	pipe := b.client.TxPipeline()
 	for _, m := range j.messages {
@@ -273,8 +263,8 @@ func (b *buffer) messages(j job) error {
 	return nil
 }
 
-// refused reports whether Redis refuses a dead letter for good: the key has another type, or this
-// user may not write it. One device's broken frame must not stop the messages of all.
+// refused reports whether Redis refuses a dead letter for good: one device's broken frame must not
+// stop the messages of all.
 func refused(err error) bool {
 	return redis.HasErrorPrefix(err, "WRONGTYPE ") || redis.HasErrorPrefix(err, "NOPERM ")
 }
@@ -300,7 +290,6 @@ func (m *message) values() []any {
 	return values
 }
 
-// printable reports whether a text is safe to print on a terminal, and not empty.
 func printable(text []byte) bool {
 	hidden := func(r rune) bool { return !unicode.IsPrint(r) && r != '\r' && r != '\n' && r != '\t' }
 	return len(text) > 0 && utf8.Valid(text) && !bytes.ContainsFunc(text, hidden)

@@ -8,12 +8,11 @@ import (
 const (
 	// manyNotes bounds the notes and their dead letters together.
 	manyNotes = 10_000
-	// shareMost bounds one device's dead letters in its stream.
 	shareMost = 100
 )
 
-// notes is the gateway's memory of devices whose sockets have ended. Ordinary devices need none.
-// At the bound an arbitrary note is forgotten: then a line is logged, or a frame kept, once more.
+// notes is the memory of odd devices whose sockets have ended. At the bound an arbitrary one is
+// forgotten: then a line is logged, or a frame kept, once more.
 type notes struct {
 	mu    sync.Mutex
 	of    map[string]*note // by IMEI
@@ -56,7 +55,6 @@ func (n *notes) change(imei string, do func(*note)) {
 	n.of[imei] = of
 }
 
-// talks returns the codecs in which a device has sent unsolicited responses.
 func (n *notes) talks(imei string) uint8 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -66,8 +64,7 @@ func (n *notes) talks(imei string) uint8 {
 	return 0
 }
 
-// letter returns the entry of a frame that is already a dead letter, or "". oldest is the entry
-// to delete before another is added, or "" if the device has not used up its share.
+// letter returns a frame's dead letter, and the one to delete if the device has used up its share.
 func (n *notes) letter(imei, frame string, share int) (entry, oldest string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

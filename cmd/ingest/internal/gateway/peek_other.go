@@ -9,5 +9,5 @@ import (
 
 func rawConn(net.Conn) syscall.RawConn { return nil }
 
-// peek cannot look without reading on this system. It reports that nothing has arrived.
+// On this system nobody can look without reading.
 func peek(syscall.RawConn) (bytes, end bool) { return false, false }

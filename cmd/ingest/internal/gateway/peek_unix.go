@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// peeker is one look at a socket. It is pooled, since a RawConn's callback lives on the heap.
+// peeker is pooled, since a RawConn's callback lives on the heap.
 type peeker struct {
 	look       func(fd uintptr)
 	bytes, end bool
@@ -26,7 +26,7 @@ var peekers = sync.Pool{New: func() any {
 	return p
 }}
 
-// rawConn returns the handle for peek, or nil if conn has none.
+// rawConn returns nil if conn has no handle for peek.
 func rawConn(conn net.Conn) syscall.RawConn {
 	if sc, ok := conn.(syscall.Conn); ok {
 		if raw, err := sc.SyscallConn(); err == nil {

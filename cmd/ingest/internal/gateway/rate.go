@@ -7,13 +7,12 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// rate limits how fast frames of one device are stored. A faster device waits for its
-// acknowledgements, so it sends no faster and loses nothing. After a refusal it would send the
-// same frame for ever.
+// rate makes a device wait for its acknowledgements. After a refusal it would send the same frame
+// for ever.
 type rate struct {
-	// The cost of one. A frame costs the larger of its records' cost and its bytes' cost.
+	// A frame costs the larger of its records' and its bytes' cost.
 	record, octet time.Duration
-	saved         time.Duration // the largest saving of a device that sent little
+	saved         time.Duration
 }
 
 // deviceRate is 200 records or 32 KiB a second, with bursts of ten seconds' worth. A real device
@@ -23,8 +22,7 @@ type rate struct {
 // wait less than five seconds for its acknowledgement.
 var deviceRate = rate{record: time.Second / 200, octet: time.Second / (32 << 10), saved: 10 * time.Second}
 
-// charge deducts a frame's cost from a socket's savings and returns the time up to which the
-// socket has paid. If that is in the future, the frame must wait for it.
+// charge returns the time up to which the socket has paid.
 func (r rate) charge(paid, now time.Time, records, octets int) time.Time {
 	if least := now.Add(-r.saved); paid.Before(least) {
 		paid = least
@@ -32,9 +30,7 @@ func (r rate) charge(paid, now time.Time, records, octets int) time.Time {
 	return paid.Add(max(time.Duration(records)*r.record, time.Duration(octets)*r.octet))
 }
 
-// pace waits until the frame may be stored. A socket begins without savings. If the gateway
-// closes it meanwhile, pace fails and the frame is not stored, so that a device gains nothing by
-// reconnecting. Draining ends the wait: each socket finishes its current frame.
+// pace waits until the frame may be stored, or until the gateway drains.
 func (s *session) pace(frame teltonika.Frame) error {
 	now := time.Now()
 	s.paid = s.g.rate.charge(s.paid, now, int(frame.Count), len(frame.Raw))

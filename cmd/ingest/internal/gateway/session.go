@@ -23,25 +23,25 @@ import (
 
 // Reasons for the end of a socket, as in ingest_disconnects_total.
 const (
-	endRefused       = "refused"        // no IMEI, or none in time
-	endUnknownDevice = "unknown_device" // not in the set of allowed devices
-	endUndecided     = "undecided"      // Redis did not answer in time whether it is in the set
-	endUntrusted     = "untrusted"      // not from a trusted proxy, on a listener for proxies
-	endProxy         = "proxy"          // from a trusted proxy, but without a PROXY header
-	endTLS           = "tls"            // no TLS handshake
-	endCertificate   = "certificate"    // missing, for another device, or not valid
-	endClosed        = "closed"         // by the device, between frames
-	endIdle          = "idle"           // silent for longer than parked devices are
-	endIncomplete    = "incomplete"     // a frame did not arrive whole in time
-	endFraming       = "framing"        // not a frame, or a wrong CRC
-	endUnknown       = "unknown"        // a frame with an unknown number of records
-	endStore         = "store"          // Redis did not take the records in time
-	endCrowded       = "crowded"        // to make room for another socket, see admission
-	endUnproven      = "unproven"       // an IMEI, but no frame in time
-	endSuperseded    = "superseded"     // the device has a newer socket here
-	endMoved         = "moved"          // a newer socket at another replica, and silence here
-	endDraining      = "draining"       // this replica is stopping
-	endNetwork       = "network"        // reset, unreachable
+	endRefused       = "refused" // no IMEI, or none in time
+	endUnknownDevice = "unknown_device"
+	endUndecided     = "undecided" // no answer from Redis in time
+	endUntrusted     = "untrusted" // not from a trusted proxy, on a listener for proxies
+	endProxy         = "proxy"     // from a trusted proxy, but without a PROXY header
+	endTLS           = "tls"
+	endCertificate   = "certificate" // missing, for another device, or not valid
+	endClosed        = "closed"      // by the device, between frames
+	endIdle          = "idle"        // silent for longer than parked devices are
+	endIncomplete    = "incomplete"  // a frame did not arrive whole in time
+	endFraming       = "framing"
+	endUnknown       = "unknown"    // unknown number of records
+	endStore         = "store"      // Redis did not take it in time
+	endCrowded       = "crowded"    // see admission
+	endUnproven      = "unproven"   // an IMEI, but no frame in time
+	endSuperseded    = "superseded" // the device has a newer socket here
+	endMoved         = "moved"      // newer socket at another replica, silence here
+	endDraining      = "draining"
+	endNetwork       = "network" // reset, unreachable
 )
 
 var (
@@ -56,7 +56,7 @@ var (
 	errEnded         = errors.New("gateway: the socket is to end")
 )
 
-// reasons maps errors to reasons. The first match wins: an error from Redis may wrap a socket's.
+// The first match wins: an error from Redis may wrap a socket's.
 var reasons = []struct {
 	err    error
 	reason string
@@ -74,28 +74,26 @@ var reasons = []struct {
 	{teltonika.ErrTooShort, endFraming}, {teltonika.ErrCRC, endFraming},
 }
 
-// session is one device socket. Its own goroutine runs serve.
 type session struct {
 	g     *Gateway
 	conn  net.Conn
-	under net.Conn        // the socket below conn: closing TLS would wait for the peer
+	under net.Conn        // below conn: closing TLS would wait for the peer
 	raw   syscall.RawConn // under's, for peek
 
 	// Only the session's goroutine uses these.
 	reader *teltonika.Reader
-	imei   string         // empty until the handshake
-	peer   string         // the device's address; empty until the handshake
-	claim  Claim          // nil until the handshake
-	cas    *x509.CertPool // Config.ClientCAs when the TLS handshake began
-	paid   time.Time      // the device has used up its rate until then: see rate.go
-	early  bool           // more data had arrived when the last frame of records was acknowledged
-	hasty  int            // consecutive early frames: see noteHaste
+	imei   string // empty until the handshake, like peer and claim
+	peer   string
+	claim  Claim
+	cas    *x509.CertPool // clientCAs when the TLS handshake began
+	paid   time.Time      // used up its rate until then
+	early  bool           // more had arrived when the last frame of records was acknowledged
+	hasty  int            // consecutive early frames
 	// If set, reads return only data that has already arrived, and nothing after this time.
 	lastRead time.Time
-	// Ends the span of the registration; nil if none is open.
-	endSpan func(error, ...slog.Attr)
+	endSpan  func(error, ...slog.Attr)
 
-	came    time.Time // when it was accepted
+	came    time.Time
 	firstBy time.Time // deadline of the first frame; zero until it is greeted
 
 	// These belong to admission, under its mu.
@@ -108,8 +106,8 @@ type session struct {
 	vacated  bool          // another socket has its slot
 	over     bool          // run has returned
 
-	ending   atomic.Pointer[string] // why the gateway ends the socket, if it does
-	accepted atomic.Bool            // the device has its answer to the handshake
+	ending   atomic.Pointer[string] // set by end
+	accepted atomic.Bool
 
 	mu     sync.Mutex
 	frames int  // with a right checksum, counted up to reports
@@ -130,10 +128,9 @@ func newSession(g *Gateway, conn net.Conn) *session {
 	return s
 }
 
-// Read reads from the device and counts the bytes.
 func (s *session) Read(p []byte) (int, error) {
 	if !s.lastRead.IsZero() {
-		until := time.Now() // TLS then returns what it has; others return nothing
+		until := time.Now() // TLS returns what it has; others nothing
 		if bytes, _ := peek(s.raw); bytes {
 			until = s.lastRead
 		}
@@ -156,8 +153,8 @@ func (s *session) send(p []byte) (int, error) {
 	return n, err
 }
 
-// answer sends a few bytes. A device that does not take even those in time is gone. The error
-// does not wrap the socket's own: a missed write deadline must not look like a silent device.
+// answer's error does not wrap the socket's own: a missed write deadline must not look like a
+// silent device.
 func (s *session) answer(p []byte) error {
 	if _, err := s.send(p); err != nil {
 		return fmt.Errorf("gateway: answer: %v", err)
@@ -201,7 +198,6 @@ func (s *session) reason(err error) string {
 	return endNetwork
 }
 
-// finish marks the session as ended. It returns the reason if the gateway closed the socket.
 func (s *session) finish() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,8 +208,8 @@ func (s *session) finish() string {
 	return s.endReason()
 }
 
-// end makes the session end its socket; other goroutines call it. The first reason wins. Without an
-// accepted device there is nothing to rescue, and the socket is closed at once.
+// end is called by other goroutines. The first reason wins. Without an accepted device there is
+// nothing to rescue.
 func (s *session) end(reason string) {
 	s.ending.CompareAndSwap(nil, &reason)
 	if s.accepted.Load() {
@@ -223,7 +219,6 @@ func (s *session) end(reason string) {
 	}
 }
 
-// endReason returns "" unless the gateway is ending the socket.
 func (s *session) endReason() string {
 	if why := s.ending.Load(); why != nil {
 		return *why
@@ -231,11 +226,9 @@ func (s *session) endReason() string {
 	return ""
 }
 
-// interrupt wakes the session if it is waiting for its device.
 func (s *session) interrupt() { _ = s.conn.SetReadDeadline(time.Now()) }
 
-// within sets the next read's deadline, and the reason to report if it passes. It fails after an
-// end or a drain, whose own deadline it would override.
+// within fails after an end or a drain, whose own deadline it would override.
 func (s *session) within(d time.Duration, late string) error {
 	s.late = late
 	if err := s.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
@@ -265,7 +258,6 @@ func (s *session) serve(ctx context.Context) error {
 	return err
 }
 
-// converse serves an accepted device, and returns the error that ends the socket.
 func (s *session) converse(ctx context.Context) error {
 	for {
 		command, err := s.rest()
@@ -302,8 +294,7 @@ func (s *session) converse(ctx context.Context) error {
 	}
 }
 
-// rescue stores the messages that have arrived when a socket ends, for whatever reason: unlike
-// records they are not sent again. It ignores devices that are not allowed.
+// rescue stores the messages that have arrived: unlike records they are not sent again.
 func (s *session) rescue() {
 	if why := s.endReason(); why == endUnknownDevice || why == endCertificate {
 		return
@@ -332,7 +323,7 @@ func (s *session) rest() (*pendingCommand, error) {
 	return nil, s.restWithin()
 }
 
-// restWithin sets the deadline of the wait for the device. The caller holds mu.
+// The caller holds mu.
 func (s *session) restWithin() error {
 	first := time.Until(s.firstBy)
 	switch {
@@ -365,8 +356,6 @@ func (s *session) endRest(spoke bool) (called bool) {
 	return called
 }
 
-// displace shortens the deadline for a sign of life, since the device is probably at another
-// replica.
 func (s *session) displace() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -379,7 +368,6 @@ func (s *session) displace() {
 	}
 }
 
-// unread reports, without waiting, whether bytes or the end have arrived and are not yet read.
 func (s *session) unread() (bytes, end bool) {
 	bytes, end = peek(s.raw)
 	bytes = bytes || s.reader.Buffered() > 0

@@ -8,13 +8,12 @@ import (
 
 func (s *session) beginSpan(ctx context.Context) {
 	if start := s.g.cfg.StartSpan; start != nil {
-		// named_after is the time before the span, and shows how fast the device was.
+		// named_after is the time before the span: how fast the device was.
 		_, s.endSpan = start(ctx, "registration", slog.Duration("named_after", time.Since(s.came)))
 	}
 }
 
-// greeted ends the registration's span once it has landed; if Redis is slow, that is after the
-// device's answer. err is why the device was not accepted.
+// greeted ends the span once the registration has landed, maybe after the device's answer.
 func (s *session) greeted(work context.Context, err error) {
 	end := s.endSpan
 	if end == nil { // tracing is off, or no IMEI came

@@ -16,29 +16,28 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// deadMost caps the dead letters of all streams together, more tightly than the records: one may
-// be 32 KiB of anything, from any peer that reaches the port. 10,000 take 650 MB at the very
-// most. A device's share of a stream is [shareMost], or a twentieth if the stream is shorter.
+// deadMost is tight: a dead letter may be 32 KiB from any peer that reaches the port, and 10,000
+// take 650 MB at the very most. A device's share of a stream is [shareMost], or a twentieth if the
+// stream is shorter.
 const deadMost = 10_000
 
-// store writes frames to Redis on its own goroutines. Decoding and go-redis need 8 KiB of stack,
-// and a goroutine keeps the stack it has grown. Sockets are many, and frames in flight few.
+// store writes frames on its own goroutines: decoding and go-redis need 8 KiB of stack, a goroutine
+// keeps the stack it has grown, and sockets are many.
 type store struct {
 	client  redis.UniversalClient
 	notes   *notes
 	streams []*stream
-	queues  []chan job // of the streams, without duplicates
+	queues  []chan job // without duplicates
 	writers sync.WaitGroup
 	results sync.Pool // of chan result
 }
 
-// stream is one stream of records, with its streams of messages and dead letters.
 type stream struct {
 	client           redis.UniversalClient
 	notes            *notes
 	name             string
 	maxLen, deadMost int64
-	share            int // most dead letters of one device
+	share            int
 	frames           chan job
 	buffers          sync.Pool // of *buffer
 }
@@ -48,13 +47,12 @@ type origin struct {
 	peer string // address and port
 }
 
-// job is a frame on its way to Redis, or a batch of messages.
 type job struct {
 	ctx context.Context
 	to  *stream
 	origin
 	frame    teltonika.Frame
-	messages []*message // if not nil, written instead of the frame
+	messages []*message // if set, instead of the frame
 	result   chan<- result
 }
 
@@ -63,17 +61,13 @@ type result struct {
 	err error // why it was not stored
 }
 
-// kept describes a frame that is in Redis.
 type kept struct {
 	records  int
-	fault    error // why the frame could not be decoded: it is a dead letter
-	repeated bool  // it already was a dead letter
+	fault    error // why it is a dead letter
+	repeated bool
 }
 
-// newStore makes a store of these streams. maxLen is the cap of all of them together.
-//
-// On a Redis Cluster each stream has its own writers, so that a master that hangs delays only the
-// devices whose streams it holds. On a single server writers are shared: separate ones would send
+// newStore gives each stream its own writers on a Redis Cluster. On a single server they would send
 // it more at once than [underWay] allows.
 func newStore(client redis.UniversalClient, names []string, maxLen int64) *store {
 	s := &store{client: client, notes: newNotes()}
@@ -94,7 +88,6 @@ func newStore(client redis.UniversalClient, names []string, maxLen int64) *store
 	return s
 }
 
-// part returns one stream's part of a cap, at least one entry.
 func part(most int64, streams int) int64 {
 	return (most + int64(streams) - 1) / int64(streams)
 }
@@ -114,7 +107,7 @@ func (s *store) start() {
 	}
 }
 
-// close ends the writers. keep must not be called any more.
+// After close, keep must not be called any more.
 func (s *store) close() {
 	for _, queue := range s.queues {
 		close(queue)
@@ -122,11 +115,10 @@ func (s *store) close() {
 	s.writers.Wait()
 }
 
-// underWay returns how many frames may be in flight to Redis at once, per server of a Cluster:
-// one for each pipeline connection, and one for half of the others, which a pipeline borrows when
-// its own are in use. The other half is for the client's other users: registry, janitor,
-// authority and commands. Otherwise a fleet that sends faster than Redis stores would keep them
-// waiting.
+// underWay returns how many frames may be in flight to Redis at once, per server of a Cluster: one
+// for each pipeline connection, and one for half of the others, which a pipeline borrows when its
+// own are in use. Otherwise a fleet that sends faster than Redis stores would keep the client's
+// other users waiting.
 func underWay(client redis.UniversalClient) int {
 	var shared, active, own int
 	switch c := client.(type) {
@@ -149,9 +141,8 @@ func (s *store) of(imei string) *stream {
 	return s.streams[guard.PartitionOf(imei, len(s.streams))]
 }
 
-// keep stores a frame: all of its records, or the raw frame if it has a fault. It gives up at
-// until. A frame that still waits for a writer then is not stored; after other errors it may be
-// stored.
+// keep stores a frame, decoded or not. One that still waits for a writer at until is not stored;
+// after other errors it may be.
 func (s *store) keep(
 	ctx context.Context, until time.Time, from origin, frame teltonika.Frame,
 ) (kept, error) {
@@ -193,14 +184,12 @@ func (b *buffer) write(j job) result {
 	return result{kept: kept{records: len(b.batch.Records)}, err: b.records(j)}
 }
 
-// rows are reusable XADDs.
 type rows struct {
 	rows []*row
 	cmds []redis.Cmder
 }
 
-// row is the XADD of one record. Its arguments point into the row, which makes it reusable
-// without allocations.
+// row is one record's XADD. Its arguments point into it, so it is reused without allocations.
 type row struct {
 	cmd               *redis.StringCmd
 	imei, peer, codec string
@@ -210,15 +199,14 @@ type row struct {
 	widths, frame     text
 }
 
-// text is a command argument passed to go-redis by pointer.
+// text is passed to go-redis by pointer.
 type text []byte
 
-// MarshalBinary implements encoding.BinaryMarshaler for go-redis.
 func (t *text) MarshalBinary() ([]byte, error) { return *t, nil }
 
-// newRow makes a row. Trimming is approximate: for an exact cap Redis would walk the stream's
-// oldest node on every record. Only codec 16 has a generation type, since Redis stores field
-// names once per node if entries have the same ones.
+// newRow trims approximately: for an exact cap Redis would walk the stream's oldest node on every
+// record. Only codec 16 has a generation type, since Redis stores field names once per node if
+// entries have the same ones.
 func (s *stream) newRow(typed bool) *row {
 	r := new(row)
 	args := []any{"xadd", s.name, "maxlen", "~", s.maxLen, "*",
@@ -242,9 +230,7 @@ func (r *rows) take(n int, more func() *row) ([]*row, []redis.Cmder) {
 	return r.rows[:n], r.cmds[:n]
 }
 
-// records adds all records of a frame to its stream in one transaction: all or none, in one round
-// trip. No records, no write. If the reply is lost, the device sends them again, and they may be
-// stored twice.
+// records makes one transaction. If the reply is lost, records may be stored twice.
 func (b *buffer) records(j job) error {
 	n := len(b.batch.Records)
 	if n == 0 {
@@ -272,8 +258,7 @@ func (b *buffer) records(j job) error {
 	return nil
 }
 
-// fill sets the rows' arguments to views into b.text. If it grows, earlier views keep the old
-// array, which no longer changes.
+// fill's views into b.text keep the old array if it grows.
 func (b *buffer) fill(rows []*row, j job) {
 	codec := b.batch.Codec.String()
 	buf := appendFrameID(b.text[:0], j.imei, j.frame.Body)
@@ -300,17 +285,14 @@ func (b *buffer) fill(rows []*row, j job) {
 	b.text = buf
 }
 
-// appendFrameID appends a frame's id, which is the same each time the device sends the frame. It
-// is 96 bits of a hash, in 16 characters; nobody can craft another frame with the same id.
+// appendFrameID appends 96 bits of a hash of the frame; nobody can craft another one with the same.
 func appendFrameID(dst []byte, imei string, body []byte) []byte {
 	whole := append(append(dst, imei...), body...)
 	sum := sha256.Sum256(whole[len(dst):])
 	return base64.RawURLEncoding.AppendEncode(whole[:len(dst)], sum[:12])
 }
 
-// dead keeps an undecodable frame, with the reason, for a person to look at. It does not add a
-// frame whose entry still exists. A device that has used up its share loses its oldest dead
-// letter.
+// dead keeps an undecodable frame, unless its entry still exists.
 func (b *buffer) dead(ctx context.Context, from origin, frame teltonika.Frame, fault error) result {
 	r := result{kept: kept{fault: fault}}
 	id := string(appendFrameID(nil, from.imei, frame.Body))

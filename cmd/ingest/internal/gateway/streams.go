@@ -6,19 +6,16 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Stream is the name of the record stream if there is only one. [DeadSuffix], appended, names its
-// stream of dead letters.
+// Stream is the name of the only record stream; [DeadSuffix] after it names its dead letters.
 const (
 	Stream     = "telemetry:teltonika"
 	DeadSuffix = ":dead"
 )
 
-// streams returns the names of n streams, a power of two. A device's records are in the stream
-// with the index guard.PartitionOf(imei, n).
+// streams returns the names of n streams, a power of two.
 //
-// A single stream is named base. With several, the part after base's last colon becomes a hash
-// tag, divided as by guard.Layout.Partition: telemetry:{teltonika:16:05:21}. This spreads the
-// streams evenly over the masters of a Redis Cluster. Their slots are not the slots of the
+// The part after base's last colon becomes a hash tag, divided as by guard.Layout.Partition. This
+// spreads the streams evenly over the masters of a Redis Cluster. Their slots are not those of the
 // registry's partitions, except by chance: a slot with a long stream takes long to move.
 func streams(base string, n int) []string {
 	if n == 1 {

@@ -7,8 +7,7 @@ import (
 
 const tcpUserTimeout = 0x12 // TCP_USER_TIMEOUT, missing from package syscall
 
-// setUserTimeout sets how long sent data may stay unacknowledged. Sockets inherit it from their
-// listener.
+// Sockets inherit the timeout from their listener.
 func setUserTimeout(fd uintptr, d time.Duration) error {
 	return syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(d.Milliseconds()))
 }

@@ -1,5 +1,4 @@
-// Package tracetest is a collector of OpenTelemetry for tests: an HTTP server that keeps the
-// spans it receives by OTLP.
+// Package tracetest collects OpenTelemetry's spans over OTLP for tests.
 package tracetest
 
 import (
@@ -17,13 +16,13 @@ import (
 	"testing"
 )
 
-// A Span is one that arrived.
+// Span is one that arrived.
 type Span struct {
 	Name, Trace, ID string
-	Parent          string // "": it is the first of its trace
+	Parent          string // "": the first of its trace
 	Links           []string
-	Server          bool // its kind
-	Failed          bool // its status
+	Server          bool
+	Failed          bool
 	Message         string
 	Attributes      map[string]any // string, bool, int64 or float64
 	Resource        map[string]any
@@ -38,7 +37,7 @@ type Collector struct {
 	raw   bytes.Buffer
 }
 
-// Start starts a collector, which ends with the test.
+// Start starts a collector for the test.
 func Start(t testing.TB) *Collector {
 	c := new(Collector)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +55,7 @@ func Start(t testing.TB) *Collector {
 	return c
 }
 
-// Spans returns the received spans with these names, or all if none are given.
+// Spans returns those with these names, or all.
 func (c *Collector) Spans(names ...string) (all []Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +67,7 @@ func (c *Collector) Spans(names ...string) (all []Span) {
 	return all
 }
 
-// Contains reports whether a text is anywhere in the received data.
+// Contains looks through all received data.
 func (c *Collector) Contains(text string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,8 +98,7 @@ func (c *Collector) take(r *http.Request) (err error) {
 	return nil
 }
 
-// read reads an ExportTraceServiceRequest of opentelemetry-proto. Its numbers are those of the
-// fields there.
+// read knows the field numbers of opentelemetry-proto's ExportTraceServiceRequest.
 func read(raw []byte) (spans []Span) {
 	for _, of := range message(raw)[1] {
 		group := message(of.bytes)
@@ -147,13 +145,12 @@ func attributes(all []field) map[string]any {
 	return values
 }
 
-// A field is a value of a protobuf message: bytes, or else a number.
+// field is bytes or a number of a protobuf message.
 type field struct {
 	bytes  []byte
 	number uint64
 }
 
-// fields are the values of a message by field number.
 type fields map[uint64][]field
 
 func (f fields) one(number uint64) (last field) {
@@ -163,7 +160,7 @@ func (f fields) one(number uint64) (last field) {
 	return last
 }
 
-// message reads one message. It panics on anything else.
+// message panics on anything else.
 func message(raw []byte) fields {
 	all := fields{}
 	uvarint := func() uint64 {
