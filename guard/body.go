@@ -7,8 +7,8 @@ type Body struct {
 	script *redis.Script
 }
 
-// NewBody appends a sweep's own Lua to the guard. When the body runs, the guard has already decided
-// that the leader may delete and that Batch.Owner is silent. The body can use:
+// NewBody appends a sweep's own Lua to the guard. When it runs, the guard has decided that the
+// leader may delete and that Batch.Owner is silent. The body can use:
 //
 //	KEYS[6], KEYS[7], ...     Batch.Keys
 //	ARGV[8], ARGV[9], ...     Batch.Items, distinct, at most MaxBatch
@@ -16,9 +16,9 @@ type Body struct {
 //	kind(key)                 the key's type as TYPE reports it, "none" if it does not exist
 //	refused(command, key, ..) nil, or the error to return if this user may not run the command
 //	record(deleted, reowned, name, list, note)
-//	                          writes the batch's log record: how many items will be deleted, how
-//	                          many now belong to somebody else, the deleted ones as a list called
-//	                          name, and an optional note: the answer's reason, also when repeated
+//	                          writes the log record: how many items will be deleted, how many now
+//	                          belong to somebody else, the deleted ones as a list called name, and
+//	                          an optional note: the answer's reason, also when repeated
 //	answer('DONE', deleted, reowned, reason)
 //	                          builds the script's result
 //

@@ -17,8 +17,8 @@
 //
 // In this order, see guard.lua:
 //
-//  1. Did this batch run before? If the log has its record, return the same answer and do nothing:
-//     its reply was lost.
+//  1. Did this batch run before? If the log has its record, its reply was lost: return the same
+//     answer and do nothing.
 //  2. Does the lease hold this term's token? Otherwise FENCED.
 //  3. Has the witness listened for the grace period without a hold, and does the leader's own
 //     heartbeat exist? Otherwise HELD.
@@ -34,23 +34,21 @@
 // # The witness
 //
 // Silence proves death only if somebody listened all the time. Every contender ticks: a small
-// script stores the server's time. Anything that makes silence worthless raises a hold (witness.lua
-// lists the reasons), and nothing is deleted for a grace period. All ticks share one record, so a
-// hold binds every leader.
+// script stores the server's time. Anything that makes silence worthless raises a hold (see
+// witness.lua), and nothing is deleted for a grace period. All ticks share one record, so a hold
+// binds every leader.
 //
 // # What is not guaranteed
 //
 //   - If the witness is deleted, or rolled back by a failover, a fleet with mixed settings forgets
 //     the larger ones until an owner that uses them beats again.
-//   - Checks that the server does not support (INFO refused, no evicted_keys) are off;
-//     Witness.ChecksOff lists them.
+//   - Checks that the server does not support are off; Witness.ChecksOff lists them.
 //   - An owner that the server turns away without counting it (a denied command, a failed TLS
 //     handshake) looks dead; see docs/reference/faults.md.
 //   - A failover may lose the newest batches after they were answered. Entries that come back are
-//     swept, recorded and counted again; a process that counts answers has counted the lost ones
-//     too.
-//   - While a slot of a Redis Cluster moves, Redis refuses commands with keys on both sides, and so
-//     every Tick: nothing is deleted. The witness does not notice if keys that had moved are lost
-//     and the move is cancelled, all within GAP and before their owners beat again.
+//     swept, recorded and counted again, also by processes that count answers.
+//   - While a slot of a Redis Cluster moves, every Tick is refused: nothing is deleted. The witness
+//     does not notice if keys that had moved are lost and the move is cancelled, all within GAP and
+//     before their owners beat again.
 //   - A body that deletes outside Redis is fenced only by its own use of the epoch.
 package guard

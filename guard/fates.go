@@ -12,17 +12,17 @@ import (
 // A Fate is what became of a batch.
 type Fate struct {
 	Answer
-	// Settled reports that Answer is final: Done with the number of deletes, or Fenced if the batch
-	// never ran. Otherwise the lease still holds the batch's token, and the batch may yet land.
+	// Settled reports that Answer is final: Done, or Fenced if the batch never ran. Otherwise the
+	// lease still holds the batch's token, and the batch may yet land.
 	Settled bool
-	// Trimmed reports that the log has nothing left of the batch's term, not even its opening
-	// record, so the outcome is lost.
+	// Trimmed reports that the log has lost the outcome: nothing is left of the batch's term, not
+	// even its opening record.
 	Trimmed bool
 }
 
-// Fates looks up what became of batches, in one round trip. Only their ID and Token are used. If
-// one record cannot be read, that batch is missing from the result and the error gives the reason.
-// If Redis fails, the result is empty: nothing is known of any batch.
+// Fates looks up batches by ID and Token, in one round trip. A batch whose record cannot be read is
+// missing from the result, and the error gives the reason. If Redis fails, the result is empty:
+// nothing is known of any batch.
 func (g *Guard) Fates(ctx context.Context, batches []Batch) (map[BatchID]Fate, error) {
 	if len(batches) == 0 {
 		return nil, nil

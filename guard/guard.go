@@ -28,11 +28,10 @@ func lua(names ...string) (text string) {
 	return text
 }
 
-// SettingsLua precedes scripts that send a heartbeat. It defines tell_grace; see settings.lua.
+// SettingsLua precedes scripts that send a heartbeat; see settings.lua.
 var SettingsLua = lua("settings")
 
-// ListenLua precedes scripts in which an owner listens as the guard does. It defines listen and
-// hold; see witness.lua.
+// ListenLua precedes scripts in which an owner listens as the guard does; see witness.lua.
 var ListenLua = lua("server", "settings", "witness")
 
 var (
@@ -54,14 +53,12 @@ type Verdict string
 const (
 	Done   Verdict = "DONE"   // deleted and recorded in the log, now or by an earlier attempt
 	Fenced Verdict = "FENCED" // the term is over: the lease was lost, or a newer term has begun
-	// not observed for long enough; Answer.Reason is the reason of the last hold
-	Held  Verdict = "HELD"
-	Alive Verdict = "ALIVE"
-	Stale Verdict = "STALE" // Open only: the log has a higher epoch; draw one above it
-	// Open only: the term opened in a new log; the old one is now Layout.LogAside
-	Aside Verdict = "ASIDE"
-	// Forget only: this user may not UNLINK the owner's sets
-	Refused Verdict = "REFUSED"
+	Held   Verdict = "HELD"   // not observed for long enough; Answer.Reason is the last hold's
+	Alive  Verdict = "ALIVE"
+	Stale  Verdict = "STALE" // Open only: the log has a higher epoch; draw one above it
+	// Open only: opened in a new log; the old one is now Layout.LogAside
+	Aside   Verdict = "ASIDE"
+	Refused Verdict = "REFUSED" // Forget only: this user may not UNLINK the owner's sets
 )
 
 // Lease is a leader's lease token and the epoch of its term.
@@ -75,7 +72,6 @@ type BatchID struct {
 	Epoch, N uint64
 }
 
-// String returns the id as in the eviction log: "<epoch>-<n>".
 func (id BatchID) String() string {
 	return fmt.Sprintf("%d-%d", id.Epoch, id.N)
 }
@@ -85,8 +81,8 @@ type Batch struct {
 	ID    BatchID
 	Token string // of the term ID.Epoch
 	Sweep string // the kind of sweep, for the log
-	// Owner is the instance judged dead; with a heartbeat it is ALIVE and the body does not run. ""
-	// judges nobody; the body must then find its own evidence.
+	// Owner is the instance judged dead. "" judges nobody; the body must then find its own
+	// evidence.
 	Owner string
 	Body  *Body
 	Keys  []string
@@ -112,8 +108,7 @@ type Guard struct {
 	leader          string
 }
 
-// New returns a guard for the instance leader. Only batches go through client. New does not talk to
-// Redis.
+// New returns a guard for the instance leader. Only batches go through client.
 func New(client, control redis.UniversalClient, layout Layout, t Timing, leader string) *Guard {
 	return &Guard{
 		client: client, control: control, layout: layout,
@@ -122,8 +117,8 @@ func New(client, control redis.UniversalClient, layout Layout, t Timing, leader 
 }
 
 // Open begins a term in the log. After Done or Aside no batch of an older term can delete. Stale:
-// the log already has the epoch newest; draw a higher one and open again. Fenced: the lease is
-// lost. After an error Open may be called again.
+// the log already has the epoch newest; draw a higher one and open again. After an error Open may
+// be called again.
 func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, err error) {
 	keys := []string{g.layout.Log(), g.layout.Lease(), g.layout.LogAside(l.Epoch)}
 	ctx = failpoint.HitPast(ctx, failpoint.Opening)
@@ -207,7 +202,7 @@ func (g *Guard) Hold(ctx context.Context, l Lease, notWithin time.Duration) (boo
 	return n == 1, nil
 }
 
-// CPU returns the processor time used by the registry's server, or an error if it is not reported.
+// CPU returns the processor time used by the registry's server.
 func (g *Guard) CPU(ctx context.Context) (used time.Duration, err error) {
 	out, err := cpuScript.RunRO(ctx, g.control, []string{g.layout.Witness()}).StringSlice()
 	for _, text := range out {

@@ -50,12 +50,9 @@ local function refused(...)
   end
 end
 
--- 5. record(deleted, reowned, name, list, note) writes the log record: the server's time (ms), the
--- number of deleted items and their list under `name` (JSON), the number of candidates that belong
--- to somebody else, and an optional `note`, which becomes the answer's reason if the batch is sent
--- again. Anything but nil is the script's result, to be returned at once: the id is not above the
--- newest, so a newer term has begun, or somebody wrote the largest possible id, and a new term sets
--- that log aside.
+-- 5. record(deleted, reowned, name, list, note) writes the log record; see NewBody. Anything but
+-- nil is the script's result, to be returned at once: the id is not above the newest, so a newer
+-- term has begun, or somebody wrote the largest possible id, and a new term sets that log aside.
 local function record(deleted, reowned, name, list, note)
   local no = refused('HINCRBY', KEYS[3], 'evicted_total', '1')
   if no then return no end

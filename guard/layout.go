@@ -5,17 +5,16 @@ import (
 	"strings"
 )
 
-// Layout names every key of the registry and the janitor, and is the only place that does. The zero
-// Layout gives the names that other services already read. Prefix keeps two fleets (or two tests)
-// on one Redis apart; all replicas and readers of a registry must use the same one.
+// Layout names every key of the registry and the janitor. The zero Layout gives the names that
+// other services already read. Prefix keeps two fleets on one Redis apart; all replicas and readers
+// of a registry must use the same one.
 type Layout struct {
 	Prefix string
 
 	whole string // of a partition: the prefix of the undivided layout
 }
 
-// OneSlot reports whether all keys share a slot of a Redis Cluster: Prefix has a hash tag, such as
-// "{rollcall}:".
+// OneSlot reports whether all keys share a slot of a Redis Cluster: Prefix has a hash tag.
 func (l Layout) OneSlot() bool {
 	_, tagged, open := strings.Cut(l.Prefix, "{")
 	tag, _, closed := strings.Cut(tagged, "}")
@@ -55,14 +54,13 @@ func (l Layout) Paused() string { return l.undivided() + "janitor:paused" }
 // Log is the eviction log: a stream with one record per guarded batch.
 func (l Layout) Log() string { return l.Prefix + "janitor:log" }
 
-// LogAside is what the leader of a term calls an eviction log that took no more records. Each term
-// has a name of its own, so that nothing set aside before is overwritten. It is for people.
+// LogAside is the name given to an eviction log that took no more records, for people. Each term
+// has its own, so that nothing set aside before is overwritten.
 func (l Layout) LogAside(epoch uint64) string {
 	return l.Log() + ":aside:" + strconv.FormatUint(epoch, 10)
 }
 
-// WitnessAside is what a tick calls a key of another type that it finds in the witness' place. It
-// is for people.
+// WitnessAside is the name given to a key of another type in the witness' place, for people.
 func (l Layout) WitnessAside(number uint64) string {
 	return l.Witness() + ":aside:" + strconv.FormatUint(number, 10)
 }
@@ -76,8 +74,7 @@ func (l Layout) Timeline() string { return l.undivided() + "janitor:timeline" }
 // Minutes is the stream of what the fleet had and did, minute by minute, for people.
 func (l Layout) Minutes() string { return l.undivided() + "janitor:minutes" }
 
-// Never is a key that nobody writes. Commands that name it are refused while the keys' slot moves
-// between two servers of a Redis Cluster.
+// Never is a key that nobody writes; see Guard.Tick.
 func (l Layout) Never() string { return l.Prefix + "janitor:never" }
 
 // Bye is the field of Witness for an instance that left in good order, but left entries behind.

@@ -11,19 +11,19 @@ import (
 // MostPartitions is the largest number of partitions of a fleet.
 const MostPartitions = 1024
 
-// PartitionOf returns the partition of an id: its CRC16 (XMODEM), which Redis Cluster also
-// uses for slots, modulo partitions. PartitionOf("352093081452251", 16) is 3.
+// PartitionOf returns the partition of an id: its CRC16 (XMODEM), as in Redis Cluster, modulo
+// partitions. PartitionOf("352093081452251", 16) is 3.
 func PartitionOf(id string, partitions int) int {
 	return int(slot.CRC16(id)) % partitions
 }
 
 // Partition returns the layout of partition k: a whole registry in a slot of its own. About,
-// Timeline and Paused are shared. With one partition it returns l itself.
+// Timeline, Minutes and Paused are shared. With one partition it returns l itself.
 //
-// The hash tag of l, which must have one, such as {rollcall}, becomes {rollcall:16:05:n}: the
-// number of partitions, k in at least two digits, and the smallest n from 0 on that puts the tag's
-// slot into the k-th of equal parts of the 16384 slots. That spreads partitions evenly over masters
-// with equal ranges. Layouts with different numbers of partitions share no keys.
+// The hash tag of l, such as {rollcall}, becomes {rollcall:16:05:n}: the number of partitions, k in
+// at least two digits, and the smallest n from 0 on that puts the tag's slot into the k-th of equal
+// parts of the 16384 slots. That spreads partitions evenly over masters with equal ranges. Layouts
+// with different numbers of partitions share no keys.
 func (l Layout) Partition(k, partitions int) Layout {
 	if partitions == 1 {
 		return l

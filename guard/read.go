@@ -16,8 +16,7 @@ var (
 	pageScript   = redis.NewScript(lua("page"))
 )
 
-// Fields returns the first 1024 bytes of each of these fields of a hash, or nil where there is
-// none.
+// Fields returns the first 1024 bytes of each field of a hash, nil where there is none.
 func Fields(ctx context.Context, client redis.UniversalClient, key string, fields ...string) ([]any, error) {
 	args := make([]any, len(fields))
 	for i, f := range fields {
@@ -30,14 +29,12 @@ func Fields(ctx context.Context, client redis.UniversalClient, key string, field
 	return found, err
 }
 
-// ErrTooLarge is in the chain of the error of a call whose reply the client refuses to read, for
-// example since its connections limit what they read. [HScan] and [SScan] then read less of each
-// page.
+// ErrTooLarge is wrapped by the error of a call whose reply the client refuses to read, for example
+// since its connections limit what they read.
 var ErrTooLarge = replies.ErrTooLarge
 
 const (
-	// longestName is the most bytes of an element of a page that a script reads, and smallPage how
-	// many of them it asks for at most.
+	// longestName is the most bytes of an element that page.lua reads, smallPage its largest COUNT.
 	longestName = 1024
 	smallPage   = 1000
 )
@@ -49,8 +46,8 @@ type Page struct {
 	Left  int      // elements that were too long to be read
 }
 
-// HScan reads a page of a hash. If the client refuses the page as [ErrTooLarge], a script reads it
-// again and leaves out elements that are longer than any name.
+// HScan reads a page of a hash. If the client refuses the page as [ErrTooLarge], a script reads
+// fewer elements, and leaves out those longer than any name.
 func HScan(ctx context.Context, c redis.UniversalClient, key string, cursor uint64, count int64) (Page, error) {
 	items, next, err := c.HScan(ctx, key, cursor, "", count).Result()
 	return readPage(ctx, c, "HSCAN", key, cursor, count, Page{Items: items, Next: next}, err)
@@ -62,7 +59,6 @@ func SScan(ctx context.Context, c redis.UniversalClient, key string, cursor uint
 	return readPage(ctx, c, "SSCAN", key, cursor, count, Page{Items: items, Next: next}, err)
 }
 
-// readPage returns the page, or reads it again by a script if the client refused the reply.
 func readPage(
 	ctx context.Context, c redis.UniversalClient, command, key string, cursor uint64, count int64, read Page, err error,
 ) (Page, error) {

@@ -12,7 +12,7 @@ import (
 // Witness is the result of a tick: how long Redis has been observed without a hold.
 type Witness struct {
 	Now       time.Time // by the server's clock
-	Since     time.Time // no hold since then, by the server's clock
+	Since     time.Time // no hold since then
 	Listening time.Duration
 	HeldFor   time.Duration // until deletes may begin; 0: they may
 	Reason    string
@@ -22,19 +22,17 @@ type Witness struct {
 	ChecksOff []string
 }
 
-// Tick listens, with one small script. Every contender ticks, leading or not, held or paused. The
-// script names a key that never exists, so that a Redis Cluster refuses it while the slot moves: it
-// refuses beats with keys on both servers, and the living would fall silent without a hold.
-//
-// Tick also adds this instance to the contenders.
+// Tick listens, and adds this instance to the contenders. Every contender ticks, leading or not,
+// held or paused. The script names a key that never exists, so that a Redis Cluster refuses it
+// while the slot moves: it refuses beats with keys on both servers, and the living would fall
+// silent without a hold.
 func (g *Guard) Tick(ctx context.Context) (Witness, error) {
 	return ticked(tickScript.Run(ctx, g.control, g.tickKeys(), g.gap, g.grace, g.leader, 0))
 }
 
-// TickIn adds a tick to a pipeline of the control client. The returned function must be called
-// after the pipeline has run, and returns what Tick does. If somebody with the same settings ticked
-// less than unless ago, the tick only reads the record: it neither queries the server's INFO nor
-// writes.
+// TickIn adds a tick to a pipeline of the control client. The returned function, called after the
+// pipeline has run, returns what Tick does. If somebody with the same settings ticked less than
+// unless ago, the tick only reads the record: no INFO, no write.
 func (g *Guard) TickIn(
 	ctx context.Context, pipe redis.Pipeliner, unless time.Duration,
 ) func() (Witness, error) {
@@ -53,7 +51,7 @@ func (g *Guard) tickKeys() []string {
 	return []string{l.Witness(), l.Roster(), l.Never(), l.Contenders(), aside}
 }
 
-// Withdraw removes this instance from the contenders: it no longer ticks.
+// Withdraw removes this instance from the contenders.
 func (g *Guard) Withdraw(ctx context.Context) error {
 	return g.control.SRem(ctx, g.layout.Contenders(), g.leader).Err()
 }
@@ -98,7 +96,7 @@ type Recorded struct {
 	LastHold time.Time
 	Reason   string
 	Evicted  uint64
-	// Gap and Grace are the settings of the latest tick, Largest is the largest Grace seen lately:
+	// Gap and Grace are the latest tick's settings. Largest is the largest Grace seen lately:
 	// deletes may begin when Redis has been observed for that long.
 	Gap, Grace, Largest time.Duration
 	Disagreed           time.Time // when two different settings were last seen

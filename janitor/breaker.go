@@ -7,8 +7,8 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// mostMet bounds the owners that the breaker knows without a roster, half of them silent, so that
-// leftovers of an old registry leave room for the living.
+// mostMet bounds the owners known without a roster, half of them silent, so that leftovers of an
+// old registry leave room for the living.
 const mostMet = 20_000
 
 // breaker records which owners lived when, and reports when implausibly many are silent. It has no
@@ -51,17 +51,22 @@ func newBreaker(t guard.Timing, interval time.Duration) *breaker {
 	return &breaker{timing: t, forget: t.TTL + 3*interval, owners: map[string]*seen{}}
 }
 
-func (b *breaker) missing(ids []string) (gone []string) {
+// absent returns the owners that are not among ids: those listed so far, and living others.
+func (b *breaker) absent(ids []string) (listed, others []string) {
 	there := make(map[string]bool, len(ids))
 	for _, id := range ids {
 		there[id] = true
 	}
 	for id, o := range b.owners {
-		if o.listed && !there[id] {
-			gone = append(gone, id)
+		switch {
+		case there[id]:
+		case o.listed:
+			listed = append(listed, id)
+		case o.fell.IsZero():
+			others = append(others, id)
 		}
 	}
-	return gone
+	return listed, others
 }
 
 // rosterRead takes a complete reading of the roster. byes are the silent owners that left in good
@@ -101,8 +106,8 @@ func (b *breaker) rosterRead(now time.Time, roster map[string]Liveness, byes map
 	b.prune(now)
 }
 
-// judged takes the liveness of one owner. The silence of an owner never seen alive is ignored,
-// since it may be old. Unreadable changes nothing.
+// judged ignores the silence of an owner never seen alive, since it may be old. Unreadable changes
+// nothing.
 func (b *breaker) judged(now time.Time, id string, liveness Liveness, bye bool) {
 	o := b.owners[id]
 	if o == nil {
@@ -143,19 +148,6 @@ func (b *breaker) beats(now time.Time, found map[string]Liveness, left map[strin
 			o.beats.read(now, left[id], b.timing)
 		}
 	}
-}
-
-func (b *breaker) unlisted(ids []string) (others []string) {
-	there := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		there[id] = true
-	}
-	for id, o := range b.owners {
-		if !o.listed && o.fell.IsZero() && !there[id] {
-			others = append(others, id)
-		}
-	}
-	return others
 }
 
 func (b *breaker) isLate(o *seen) bool { return o.fell.IsZero() && o.beats.overdue(b.timing) }

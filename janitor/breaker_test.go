@@ -166,7 +166,8 @@ func TestTheBreakerDoesNotTakeOurOwnSweepingForAGoodbye(t *testing.T) {
 // gone is what a look finds of owners that left the roster: silence, as after a goodbye.
 func gone(t *breaker, roster map[string]Liveness) map[string]Liveness {
 	left := map[string]Liveness{}
-	for _, id := range t.missing(slices.Collect(maps.Keys(roster))) {
+	missing, _ := t.absent(slices.Collect(maps.Keys(roster)))
+	for _, id := range missing {
 		left[id] = Dead
 	}
 	return left

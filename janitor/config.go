@@ -57,17 +57,16 @@ type Registry interface {
 
 // Config configures a Janitor. A zero number or duration selects the default.
 type Config struct {
-	// Client is used by sweeps to read and delete; usually the registry's. The janitor does not
-	// close it.
+	// Client is used by sweeps to read and delete; usually the registry's. The janitor closes no
+	// client.
 	Client redis.UniversalClient
 
 	// Control is used for the lease and the witness' ticks, with options such as lease.Options
-	// returns, so that a sweep cannot starve them; usually the registry's. The janitor does not
-	// close it.
+	// returns, so that a sweep cannot starve them; usually the registry's.
 	Control redis.UniversalClient
 
-	// Registry is this replica's own side. Its instance id names this contender. Nothing is deleted
-	// while its heartbeat is missing, so its Run must run beside the janitor's.
+	// Registry is this replica's own side. Nothing is deleted while its heartbeat is missing, so
+	// its Run must run beside the janitor's.
 	Registry Registry
 
 	// Interval is how often the registry's full scan checks whether it can find something, and then
@@ -79,40 +78,36 @@ type Config struct {
 	// LeaseTTL is how long the lease outlives a dead leader. Default 15 s.
 	LeaseTTL time.Duration
 
-	// ScanCount is the largest COUNT of a page; 20,000 would block other clients for 8 ms. Pages
-	// start at half of it, grow while they occupy Redis for less than half a millisecond, and
-	// shrink, down to 50, from a whole one. Default 1000.
+	// ScanCount is the largest COUNT of a page; 20,000 would block other clients for 8 ms. Default
+	// 1000.
 	ScanCount int
 
-	// DeleteBatch is the most items that one guarded script deletes. Batches grow and shrink like
-	// pages. Default 500, at most guard.MaxBatch.
+	// DeleteBatch is the most items that one guarded script deletes, at most guard.MaxBatch.
+	// Default 500.
 	DeleteBatch int
 
 	// ExistsConcurrency bounds concurrent liveness checks. Default 8.
 	ExistsConcurrency int
 
 	// RedisShare is the largest share of Redis' time that all sweeps together may take in any
-	// second, from LeastShare to 1, or less with several partitions. They take less, down to a
-	// fifth of it, while others suffer. Default 0.25.
+	// second, from LeastShare to 1, or less with several partitions. They take less, down to
+	// a fifth, while others suffer. Default 0.25.
 	RedisShare float64
 
 	// LogBytes is the approximate size, by MEMORY USAGE, to which the leader trims the eviction log
-	// after a pass that evicted something. If that is refused, the log keeps as many records as
-	// would fit if each had DeleteBatch items of 32 bytes; at least 100 in any case. Default 10 MB;
-	// negative: never trim.
+	// after a pass that evicted something. At least 100 records stay. Default 10 MB; negative:
+	// never trim.
 	LogBytes int64
 
 	// DryRun makes every pass judge and report but delete nothing. The quick way then reads a dead
-	// owner's index once per Interval, or on request, and repeats its findings in the reports
-	// between.
+	// owner's index once per Interval, or on request, and repeats its findings between.
 	DryRun bool
 
 	// Sweeps are run in addition to those of Registry.
 	Sweeps []Sweeper
 
 	// Contend, if not nil, returns whether this replica is among the first to contend for the lease
-	// and tick the witness, or a reserve; see lease.Config.Contend. A reserve reads the witness
-	// every GAP/2, and ticks if nobody else did lately.
+	// and tick the witness, or a reserve; see lease.Config.Contend.
 	Contend func() (after time.Duration, first bool)
 
 	// StartSpan, if not nil, is called at the start of a "term", its "open", a "pass" in it and a

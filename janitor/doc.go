@@ -1,6 +1,5 @@
-// Package janitor removes from Redis what dead replicas left. Every replica runs one; the holder of
-// a Redis lease sweeps. All contend and listen, so that silence means something; with
-// Config.Contend most do so at a lower cost.
+// Package janitor removes from Redis what dead replicas left. Every replica runs one and listens,
+// so that silence means something; the holder of a Redis lease sweeps.
 //
 //	ctl := redis.NewClient(lease.Options(opt)) // for the lease, ticks and heartbeats
 //	reg, err := registry.New(registry.Config{Client: rdb, Control: ctl})
@@ -27,15 +26,13 @@
 //	                                        once a pass
 //
 // The janitor knows instances and their heartbeats, but not what is swept. The registry brings two
-// sweeps, and Config.Sweeps adds others. Sweeper documents what counts as evidence.
+// sweeps, Config.Sweeps others. Sweeper documents what counts as evidence.
 //
 // A pass ends in one of four ways:
 //
 //	done    nothing is left to do
-//	held    silence is not evidence now (a hold of the witness), or sweeping is paused: nothing is
-//	        deleted, but the pass has not failed
-//	failed  Redis, or what the sweep queries, returned an error; the next pass is delayed more and
-//	        more
+//	held    silence is not evidence now (a hold of the witness), or sweeping is paused
+//	failed  Redis, or what the sweep queries, returned an error; the next pass is delayed
 //	lost    the term ended
 //
 // # Pace
@@ -57,15 +54,15 @@
 //
 // A batch whose reply was lost is sent again under its id before any other of its term, and the
 // server repeats its first answer. If the term ends first, the witness' ticks look its fate up in
-// the log. So teltonika_registry_janitor_evicted_total equals exactly what the server deleted for
-// this process once all fates are known (Status.Unsettled is 0).
+// the log. So Status.Evicted equals exactly what the server deleted for this process once all fates
+// are known (Status.Unsettled is 0).
 //
 // # The breaker
 //
 // If most owners fall silent at once without a goodbye, the fault is probably ours: the witness
-// restarts, at most once per 2 GRACE. See breaker for the rule. An owner stays on the roster until
-// its index was swept, or a full scan of this term found nothing of it: the next leader must know
-// which owners fell.
+// restarts, at most once per 2 GRACE; see breaker. An owner stays on the roster until its index was
+// swept, or a full scan of this term found nothing of it: the next leader must know which owners
+// fell.
 //
 // # What is not guaranteed
 //
@@ -73,15 +70,13 @@
 //   - A live owner that was silent for a whole TTL counts as dead. It heals when it beats again.
 //   - The breaker knows owners that write no roster only by full scans: the first of a term meets
 //     them all before it sweeps any.
-//   - If a fleet has two settings and somebody deletes the witness, the larger are forgotten.
-//   - A process that dies takes its counters along, and a log trimmed (Config.LogBytes) before a
-//     batch's fate is looked up leaves that batch uncounted here, which is logged. The log and its
-//     total stay exact.
+//   - A process that dies takes its counters along, and a log trimmed before a batch's fate is
+//     looked up leaves that batch uncounted here, which is logged. The log and its total stay
+//     exact.
 //   - The log keeps to Config.LogBytes only if Redis reports its size, otherwise to a number of
-//     records; if trimming is refused, it grows. WitnessStatus.ChecksOff lists this.
-//   - A delayed request whose batch was sent again and refused may land late. It is counted unless
-//     a hundred later batches were refused meanwhile.
+//     records; if trimming is refused, it grows.
+//   - A refused batch may land late, by a delayed request. It is counted unless a hundred later
+//     batches were refused meanwhile.
 //   - A key of another type in place of an index is logged and left alone. The full scan deletes
 //     its owner's entries.
-//   - A sweep that deletes outside Redis is fenced only by its own use of Pass.Epoch.
 package janitor

@@ -35,9 +35,9 @@ const (
 	maxInstanceID = 256
 )
 
-// heartbeats reads the owners' heartbeats, in slices, with bounded concurrency. left is the
-// remaining life of each heartbeat that expires. It fails only if nothing could be read: that means
-// Redis is down, not that one owner is odd. Owners in read were read a moment ago.
+// heartbeats also returns the remaining life of each heartbeat that expires. It fails only if
+// nothing could be read: that means Redis is down, not that one owner is odd. Owners in read were
+// read a moment ago.
 func (j *Janitor) heartbeats(ctx context.Context, owners []string, read map[string]heartbeat) (
 	answer map[string]Liveness, left map[string]time.Duration, err error,
 ) {
@@ -121,8 +121,7 @@ func heartbeatOf(pttl *redis.DurationCmd) heartbeat {
 	return heartbeat{}
 }
 
-// plausible reports whether id can be an instance id. Other entries have an unknown writer, and are
-// kept.
+// plausible: entries of other ids have an unknown writer, and are kept.
 func plausible(id string) bool {
 	return id != "" && len(id) <= maxInstanceID && utf8.ValidString(id) &&
 		!strings.ContainsFunc(id, unicode.IsControl)

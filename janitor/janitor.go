@@ -97,7 +97,7 @@ func New(c Config) (*Janitor, error) {
 }
 
 // Run contends for the lease and listens until ctx ends, then releases the lease and returns nil.
-// It blocks, and leaves no goroutine behind.
+// It leaves no goroutine behind.
 func (j *Janitor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -164,8 +164,7 @@ type asked struct {
 	ownBeat  *redis.IntCmd
 }
 
-// ask sends a tick; a reserve shares a pipeline with the other reserves of its client. err is an
-// error of the whole pipeline.
+// ask sends a tick; reserves of one client share a pipeline. err is an error of all of it.
 func (j *Janitor) ask(ctx context.Context, reserve bool) (a asked, err error) {
 	unless := time.Duration(0)
 	if reserve {
@@ -186,8 +185,8 @@ func (j *Janitor) ask(ctx context.Context, reserve bool) (a asked, err error) {
 	return a, err
 }
 
-// listenOnce ticks and, in the same pipeline, reads which instance leads and whether sweeping is
-// paused. A leader also checks its own heartbeat. Then listenOnce looks up batches of unknown fate.
+// listenOnce ticks and, in the same pipeline, reads who leads, a pause and the own heartbeat. Then
+// it looks up batches of unknown fate.
 func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
 	within := min(j.listener.gap/2, callTimeout)
 	begun := time.Now()
@@ -250,8 +249,7 @@ func (j *Janitor) begun(p *Pass) {
 	j.passes[p.report.Sweep] = p
 }
 
-// reported stores a pass' report. If nothing was due, it only replaces that of a pass that was held
-// or failed.
+// A pass that was not due replaces only the report of one that was held or failed.
 func (j *Janitor) reported(p *Pass) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// listener ticks the witness on every replica, leading or not, held or paused.
+// listener ticks the witness, leading or not, held or paused.
 type listener struct {
 	guard *guard.Guard
 	gap   time.Duration
@@ -46,9 +46,11 @@ func newListener(g *guard.Guard, gap time.Duration, log *slog.Logger) *listener 
 	}
 }
 
-func (l *listener) poke() {
+func (l *listener) poke() { nudge(l.wake) }
+
+func nudge(slot chan struct{}) {
 	select {
-	case l.wake <- struct{}{}:
+	case slot <- struct{}{}:
 	default:
 	}
 }
@@ -128,8 +130,7 @@ func (h heard) heldFor(now time.Time) (time.Duration, string) {
 	return max(0, h.witness.HeldFor-now.Sub(h.at)), h.witness.Reason
 }
 
-// listening returns how long Redis has been observed without a hold; 0 after a gap in this process'
-// ticks.
+// listening is 0 after a gap in this process' ticks.
 func (h heard) listening(now time.Time) time.Duration {
 	if now.Sub(h.at) > h.gap {
 		return 0

@@ -98,8 +98,8 @@ func newMetrics(sweeps []Sweeper) *metrics {
 	return m
 }
 
-// register registers the metrics with Config.Registerer, if there is one. Gauges are read from
-// Status at each scrape, so that a process that wakes from a pause never reports old values.
+// Gauges are read from Status at each scrape, so that a process that wakes from a pause never
+// reports old values.
 func (m *metrics) register(cfg Config, status func() Status, sweeps []Sweeper) error {
 	reg := cfg.Registerer
 	if reg == nil {

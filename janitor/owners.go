@@ -19,16 +19,14 @@ import (
 )
 
 const (
-	// maxJudged bounds a pass' memory of judged owners. Beyond it, which takes a registry full of
-	// rubbish, owners are read again.
+	// Beyond maxJudged, which takes a registry full of rubbish, a pass reads owners again.
 	maxJudged = 100_000
 	// rosterFresh is how long a reading of the roster is valid, unless one of its heartbeats
-	// expires earlier. Long passes refresh it too, for the breaker.
+	// expires earlier.
 	rosterFresh = time.Second
 )
 
-// owners reads the roster and its heartbeats, at most once a second, and feeds the breaker with
-// these and with all that sweeps learn.
+// owners reads the roster and its heartbeats, at most once a second, and feeds the breaker.
 type owners struct {
 	j     *Janitor
 	lease guard.Lease
@@ -57,8 +55,8 @@ func newOwners(j *Janitor, l guard.Lease) *owners {
 	}
 }
 
-// readRoster returns the roster with everybody's liveness, read at most a second ago and after the
-// latest expiry, and the earliest expiry of a heartbeat, zero if none expires.
+// readRoster returns the roster, read at most a second ago and after the latest expiry, and the
+// earliest expiry of a heartbeat, zero if none expires.
 func (o *owners) readRoster(ctx context.Context) (roster map[string]Liveness, expires time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,9 +66,9 @@ func (o *owners) readRoster(ctx context.Context) (roster map[string]Liveness, ex
 	return maps.Clone(o.roster), o.expires, nil
 }
 
-// known returns the result of readRoster without a read, or nil if a read is needed. While
-// everybody lives a reading is valid for an interval, since arrivals and goodbyes are announced. A
-// heartbeat or roster entry deleted by hand goes unnoticed that long.
+// known is readRoster without a read, or nil if one is needed. While everybody lives a reading is
+// valid for an interval, since arrivals and goodbyes are announced. A heartbeat or roster entry
+// deleted by hand goes unnoticed that long.
 func (o *owners) known() (roster map[string]Liveness, expires time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -105,8 +103,7 @@ func (o *owners) refresh(ctx context.Context, whole bool) error {
 	if err != nil {
 		return err
 	}
-	missing := o.breaker.missing(ids)
-	others := o.breaker.unlisted(ids)
+	missing, others := o.breaker.absent(ids)
 	found, left, err := o.j.heartbeats(ctx, slices.Concat(ids, missing, others), beats)
 	if err != nil {
 		return err
@@ -157,8 +154,7 @@ func (o *owners) hears(begun time.Time, roster map[string]Liveness, byes map[str
 	maps.DeleteFunc(o.silent, func(id string, _ time.Time) bool { return roster[id] != Dead })
 }
 
-// listen receives arrivals and goodbyes until ctx ends. While it cannot, the roster is read every
-// second.
+// While listen cannot receive arrivals and goodbyes, the roster is read every second.
 func (o *owners) listen(ctx context.Context) {
 	subscribe.Channel{
 		Client: o.j.cfg.Control, Name: o.j.layout.News(), Log: o.j.log,
@@ -197,9 +193,8 @@ func (o *owners) unchanged(ctx context.Context) bool {
 	return left == 0 && listed.Val() == int64(len(keys))
 }
 
-// members reads the ids on the roster in pages. While nothing changes, the first also reads the
-// known owners' heartbeats. A key of another type counts as an empty roster; full scans then find
-// the owners.
+// While nothing changes, the first page of members also brings the known owners' heartbeats. A key
+// of another type counts as an empty roster; full scans then find the owners.
 func (o *owners) members(ctx context.Context) (ids []string, read map[string]heartbeat, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -273,8 +268,7 @@ func (o *owners) goodbyes(ctx context.Context, found map[string]Liveness) (map[s
 	return byes, nil
 }
 
-// judged feeds the breaker with a sweep's findings; left is as in heartbeats. scanned: a full scan
-// met these owners.
+// judged feeds the breaker with a sweep's findings. scanned: a full scan met these owners.
 func (o *owners) judged(
 	ctx context.Context, found map[string]Liveness, left map[string]time.Duration, scanned bool,
 ) error {
@@ -306,16 +300,13 @@ func (o *owners) listed(id string) bool {
 	return there
 }
 
-// silentSince returns the owners on the roster that were silent at the last reading, and since
-// when.
 func (o *owners) silentSince() map[string]time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.silent)
 }
 
-// fell returns silentSince for one owner; a copy of all for each of a hundred thousand dead owners
-// would take minutes.
+// fell avoids a copy of all: for each of a hundred thousand dead owners that would take minutes.
 func (o *owners) fell(id string) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()

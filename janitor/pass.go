@@ -16,8 +16,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
-// A Sweeper is one kind of cleaning. During a term, the engine runs its passes one at a time, on
-// its interval and on demand.
+// A Sweeper is one kind of cleaning. During a term its passes run one at a time, on its interval
+// and on demand.
 //
 // Absence is not evidence. A set without a member, a hash without a field or a missing key condemns
 // nothing: it may have been lost with everybody alive. A sweep may act on
@@ -32,9 +32,8 @@ type Sweeper interface {
 	Name() string
 	// Interval is the time between the starts of two passes; 0 means Config.Interval.
 	Interval() time.Duration
-	// Run is one pass: it finds candidates, judges them and deletes the condemned. A HeldError
-	// makes the pass held, ErrFenced or the end of ctx lost, any other error failed; nil means
-	// done. ctx ends with the term.
+	// Run is one pass. A HeldError makes it held, ErrFenced or the end of ctx lost, any other error
+	// failed; nil means done. ctx ends with the term.
 	Run(ctx context.Context, p *Pass) error
 }
 
@@ -48,17 +47,17 @@ type FullScanner interface {
 
 // A Batch is a sweep's request to delete items in one guarded script.
 type Batch struct {
-	// Owner is the instance judged dead: the guard deletes only while it has no heartbeat. ""
-	// judges nobody: then neither liveness nor the mass-failure breaker protects the delete, and
-	// the Body must find its own evidence.
+	// Owner is the instance judged dead: the guard deletes only while it has no heartbeat. With ""
+	// neither liveness nor the mass-failure breaker protects the delete, and the Body must find its
+	// own evidence.
 	Owner string
-	Body  *guard.Body // deletes Items after the guard's checks
-	Keys  []string    // the body's own keys, in one Cluster slot
+	Body  *guard.Body
+	Keys  []string // the body's own keys, in one Cluster slot
 	// Items are distinct, 1 to Pass.BatchSize, and never more than Config.DeleteBatch.
 	Items []string
-	// Deleted, if not nil, is called once with the result: on the reply, or, if that was lost, when
-	// the batch's fate is known. Only Deleted, Reowned and Reason (the body's note) are set. It may
-	// be called on any goroutine.
+	// Deleted, if not nil, is called once with the result, on any goroutine: on the reply, or, if
+	// that was lost, when the batch's fate is known. Only Deleted, Reowned and Reason (the body's
+	// note) are set.
 	Deleted func(a guard.Answer)
 }
 
@@ -70,11 +69,11 @@ type Pass struct {
 	scan     FullScanStatus // Reason "": not a full scan
 	idle     bool           // the sweep's work was not due
 	recorded bool
-	spent    time.Duration // how long its calls occupied the server
-	paged    int           // size of the page that the current call reads, or 0
-	again    time.Time     // when to run the next pass, if before the interval is over
+	spent    time.Duration
+	paged    int // size of the page that the current call reads, or 0
+	again    time.Time
 
-	// deletes by dead owner, those after the first fromMost together
+	// by dead owner, those after the first fromMost together
 	from map[string]int
 
 	mu         sync.Mutex // guards the fields that Status reads: the counts of report, and these
@@ -108,17 +107,17 @@ func (p *Pass) Layout() guard.Layout { return p.t.j.layout }
 // Log is for messages to operators.
 func (p *Pass) Log() *slog.Logger { return p.t.j.log }
 
-// PageSize is the COUNT for the next page of a scan, at most Config.ScanCount. Call it inside the
-// Call that reads the page, whose duration sets the size of later pages: about half a millisecond.
+// PageSize is the COUNT for the next page of a scan. Call it inside the Call that reads the page,
+// whose duration sets the size of later pages.
 func (p *Pass) PageSize() int {
 	p.paged = p.t.pages.Get()
 	return p.paged
 }
 
-// BatchSize is the most items for the next batch. It follows the duration of earlier batches.
+// BatchSize is the most items for the next batch.
 func (p *Pass) BatchSize() int { return p.t.batches.Get() }
 
-// AddTotal adds to the number of elements that the pass will read, for Progress, if cheaply known.
+// AddTotal adds to the number of elements that the pass will read, for Progress.
 func (p *Pass) AddTotal(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,8 +144,7 @@ func (p *Pass) AddEvicted(n int) {
 	p.report.Evicted += n
 }
 
-// Skip counts candidates that were kept. Delete counts those that the guard kept; the sweep itself
-// counts unreadable ones, as SkipUnreadable.
+// Skip counts candidates that were kept.
 func (p *Pass) Skip(reason SkipReason, n int) {
 	if n == 0 {
 		return
@@ -170,8 +168,8 @@ func (p *Pass) CheckHeld(ctx context.Context) error {
 	return p.t.checkPaused(ctx, 0)
 }
 
-// Call makes one call to Redis for the sweep, with a deadline, once sweeping has rested enough.
-// Keep calls small (one page, one pipeline), and do not nest them.
+// Call makes one call to Redis, with a deadline, once sweeping has rested enough. Keep calls small
+// (one page, one pipeline), and do not nest them.
 func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) error {
 	p.paged = 0
 	return p.t.call(ctx, func(held time.Duration) {
@@ -228,9 +226,9 @@ func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, err
 	}
 }
 
-// Roster returns every instance on the roster with its liveness. It is read again every second or,
-// while all live, when a heartbeat may expire, an instance arrives or leaves, and once per
-// heartbeat interval. A pass that calls it runs again as soon as the next heartbeat may expire.
+// Roster returns every instance on the roster with its liveness, read at most a second ago or,
+// while nobody dies, comes or leaves, an interval. A pass that calls it runs again as soon as the
+// next heartbeat may expire.
 func (p *Pass) Roster(ctx context.Context) (roster map[string]Liveness, err error) {
 	if roster, p.again = p.t.owners.known(); roster != nil {
 		return roster, nil
@@ -248,15 +246,14 @@ func (p *Pass) Listed(id string) bool { return p.t.owners.listed(id) }
 // RunAgain requests the next pass of this sweep at a time before its interval is over.
 func (p *Pass) RunAgain(at time.Time) { p.again = at }
 
-// Silent returns the instances on the roster that are silent, and since when, as far as this term
-// knows.
+// Silent returns the silent instances on the roster, and since when, as far as this term knows.
 func (p *Pass) Silent() map[string]time.Time { return p.t.owners.silentSince() }
 
 // SilentSince returns one owner's time in Silent, or zero.
 func (p *Pass) SilentSince(id string) time.Time { return p.t.owners.fell(id) }
 
 // BeginFullScan announces that this pass will meet every owner, with a reason for metrics and
-// status. Liveness then feeds the mass-failure breaker. Only a FullScanner may call it.
+// status. Liveness then feeds the breaker. Only a FullScanner may call it.
 func (p *Pass) BeginFullScan(why string) { p.scan.Reason = why }
 
 // EndFullScan confirms that the pass has met every owner.
@@ -265,8 +262,7 @@ func (p *Pass) EndFullScan() { p.t.owners.metAll() }
 // NextFullScan sets when the next full scan is due at the latest.
 func (p *Pass) NextFullScan(by time.Time) { p.scan.NextBy = by }
 
-// NotDue marks a pass whose work was not due. It counts as done, but does not replace the last
-// report.
+// NotDue marks a pass whose work was not due. It is done, but does not replace the last report.
 func (p *Pass) NotDue() { p.idle = true }
 
 // Spent returns how long the pass' calls, without deletes, have occupied the server.
@@ -275,8 +271,8 @@ func (p *Pass) Spent() time.Duration { return p.spent }
 // LastHold returns the time of the last hold, by the server's clock; zero if unknown.
 func (p *Pass) LastHold() time.Time { return p.t.j.listener.heard().witness.LastHold }
 
-// Liveness returns whether each owner's heartbeat exists, read once a pass. An owner whose
-// heartbeat cannot be read is Unreadable: keep. Liveness fails only if nothing could be read.
+// Liveness returns whether each owner's heartbeat exists, read once a pass. Unreadable means keep.
+// Liveness fails only if nothing could be read.
 func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Liveness, error) {
 	var unknown []string
 	for _, id := range owners {

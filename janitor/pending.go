@@ -21,14 +21,11 @@ const refusedMost = 100
 //   - it was refused, and refusedMost later ones were too.
 //
 // So accounts are bounded. A term has at most one of unknown fate, since the reaper sends no other
-// batch meanwhile, and it is never dropped. If a refused batch whose account was dropped lands
-// late, this process does not count it; the log and its total do.
-//
-// Fates outlive terms, and so does pendingBatches.
+// batch meanwhile, and it is never dropped. Fates outlive terms, and so does pendingBatches.
 type pendingBatches struct {
 	guard *guard.Guard
 	done  func(b guard.Batch, a guard.Answer) // counts the deletes
-	lost  func(b guard.Batch)                 // is called if the outcome can no longer be known
+	lost  func(b guard.Batch)                 // the outcome can no longer be known
 
 	mu       sync.Mutex
 	accounts []*account // by id, oldest first
@@ -95,7 +92,7 @@ func (l *pendingBatches) recorded(b guard.Batch, a guard.Answer) {
 	}
 }
 
-// close closes an account, if open, and counts its deletes; a is nil if the batch did not land. The
+// close counts the deletes of an open account; a is nil if the batch did not land. The
 // caller holds mu.
 func (l *pendingBatches) close(id guard.BatchID, a *guard.Answer) {
 	i := slices.IndexFunc(l.accounts, func(acc *account) bool { return acc.batch.ID == id })

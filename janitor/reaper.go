@@ -26,7 +26,7 @@ var (
 )
 
 // A HeldError means that nothing may be deleted for now. Pass.CheckHeld and Pass.Delete return it,
-// and so should the sweep: the pass is then held, not failed.
+// and so should the sweep.
 type HeldError struct {
 	Reason string // a hold of the witness, "paused", or one of the sweep's own
 	Detail string // the cause as the sweep knows it, for Report.Error; may be empty
@@ -80,7 +80,7 @@ func (r *reaper) askPending(ctx context.Context) error {
 	return r.t.call(ctx, nil, r.askAgain)
 }
 
-// askAgain sends the pending batch again. Any answer settles it.
+// Any answer to askAgain settles the pending batch.
 func (r *reaper) askAgain(ctx context.Context) error {
 	b := r.pending.Load()
 	if b == nil {
@@ -95,8 +95,7 @@ func (r *reaper) askAgain(ctx context.Context) error {
 	return nil
 }
 
-// ask sends a batch, and leaves it pending if its fate is unknown. It opens an account before the
-// first try only.
+// ask leaves a batch pending if its fate is unknown. It opens an account before the first try only.
 func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(guard.Answer)) (guard.Answer, error) {
 	// A process that has just woken from a pause need not even ask.
 	if !r.t.term.Valid() {
@@ -155,7 +154,7 @@ func failedInside(err error) bool {
 	return strings.HasPrefix(text, "WRONGTYPE ") || strings.HasPrefix(text, "ERR ")
 }
 
-// serverError returns the server's error reply, or "" if err is anything else.
+// serverError returns "" unless err is a server's error reply.
 func serverError(err error) string {
 	if reply, ok := errors.AsType[redis.Error](err); ok {
 		return reply.Error()

@@ -31,17 +31,17 @@ func (e *NotLeaderError) Error() string {
 // An UnknownSweepError means that no sweep has this name.
 type UnknownSweepError struct {
 	Name  string
-	Known []string // the names of all sweeps
+	Known []string
 }
 
 func (e *UnknownSweepError) Error() string {
 	return fmt.Sprintf("janitor: no sweep is named %q; there are %s", e.Name, strings.Join(e.Known, ", "))
 }
 
-// Sweep runs one pass of each sweep, or of the named one, and returns their reports when all have
-// ended. It returns an UnknownSweepError on any replica, a NotLeaderError on one that does not lead
-// or ceases to, and ctx' cause if that ends first; the passes then end too. A pass that is held or
-// failed is not an error; its report has the reason.
+// Sweep runs one pass of each sweep, or of the named one, and returns their reports. It returns an
+// UnknownSweepError on any replica, a NotLeaderError on one that does not lead or ceases to, and
+// ctx' cause if that ends first; the passes then end too. A pass that is held or failed is not an
+// error.
 func (j *Janitor) Sweep(ctx context.Context, req Request) ([]Report, error) {
 	if err := j.checkNamed(req.Sweep); err != nil {
 		return nil, err
@@ -99,8 +99,7 @@ func (l *loop) demand(ctx context.Context, req Request) (Report, error) {
 }
 
 // Resign gives up the lease, and returns when the term's work has ended. This replica does not
-// contend for a lease TTL, so that another can win. If it does not lead, it returns a
-// NotLeaderError.
+// contend for a lease TTL, so that another can win. Unless it leads, it returns a NotLeaderError.
 func (j *Janitor) Resign(ctx context.Context) error {
 	t := j.termState.Load()
 	if t == nil || !t.term.Valid() {
@@ -145,8 +144,8 @@ func (j *Janitor) notLeader(ctx context.Context) error {
 	return &NotLeaderError{Leader: holder.Instance}
 }
 
-// Pause describes a pause. It is stored in Redis and holds every leader until it is resumed or
-// expires. The witness is ticked all the same.
+// Pause describes a pause. It holds every leader until it is resumed or expires. The witness is
+// ticked all the same.
 type Pause struct {
 	Who   string    `json:"who"`
 	Why   string    `json:"why"`
@@ -202,14 +201,12 @@ func (j *Janitor) readPause(ctx context.Context) (*Pause, error) {
 	return answer()
 }
 
-// askPause adds the question for a pause to a pipeline. The function that it returns is called when
-// that was executed, and returns what readPause does.
+// askPause adds readPause's question to a pipeline. The returned function is called after that ran.
 func askPause(ctx context.Context, pipe redis.Pipeliner, key string) func() (*Pause, error) {
 	is, text := pipe.Exists(ctx, key), pipe.GetRange(ctx, key, 0, longestPause-1)
 	return func() (*Pause, error) { return asPause(is, text) }
 }
 
-// asPause is what the answers mean.
 func asPause(is *redis.IntCmd, text *redis.StringCmd) (*Pause, error) {
 	if err := is.Err(); err != nil {
 		return nil, fmt.Errorf("janitor: read pause: %w", err)
@@ -247,9 +244,8 @@ func (j *Janitor) logPause(before, now *Pause) {
 
 func (p *Pause) same(q Pause) bool { return p.Who == q.Who && p.Why == q.Why && p.Until.Equal(q.Until) }
 
-// checkPaused returns a HeldError while sweeping is paused, by a reading at most fresh old. The
-// pause of a divided registry may be on another server: while that does not answer, nothing is
-// swept.
+// checkPaused accepts a reading at most fresh old. The pause of a divided registry may be on
+// another server: while that does not answer, nothing is swept.
 func (t *termState) checkPaused(ctx context.Context, fresh time.Duration) error {
 	t.pauseMu.Lock()
 	defer t.pauseMu.Unlock()

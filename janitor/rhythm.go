@@ -11,8 +11,7 @@ import (
 // fewer, a flapping network would hide the outage that follows.
 const habit = 3
 
-// rhythm is the history of one heartbeat, and decides whether its next beat is overdue. It has no
-// clock.
+// rhythm decides whether an owner's next beat is overdue. It has no clock.
 //
 // An owner is held to the fleet's timing until it is seen to use another. One reading cannot
 // distinguish a shorter TTL from an owner cut off a while ago: both count as overdue.
@@ -59,8 +58,7 @@ func (r *rhythm) lowest(passed, left time.Duration, t guard.Timing) time.Duratio
 
 func (r *rhythm) foreign(t guard.Timing) bool { return r.ttl > t.TTL || r.ttl < t.TTL-t.Interval }
 
-// overdue reports whether a beat was due before the last reading and has not come. Another TTL
-// scales everything.
+// Another TTL scales everything.
 func (r *rhythm) overdue(t guard.Timing) bool {
 	if r.at.IsZero() {
 		return false

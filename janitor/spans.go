@@ -10,8 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Each of these begins a span and returns the function that ends it. Call them only if
-// Config.StartSpan is set, so that without a tracer they cost nothing.
+// Call these only if Config.StartSpan is set, so that without a tracer they cost nothing.
 
 // often is the interval below which a pass that found nothing is quiet.
 const often = 10 * time.Second

@@ -26,7 +26,7 @@ type Status struct {
 	FullScan *FullScanStatus `json:"full_scan,omitempty"`
 	// Evicted is how many items this process has deleted; exact while Unsettled is 0.
 	Evicted uint64 `json:"evicted"`
-	// Unsettled is the number of batches sent whose fate is unknown.
+	// Unsettled is the number of batches of unknown fate.
 	Unsettled int `json:"unsettled"`
 }
 
@@ -65,7 +65,7 @@ type WitnessStatus struct {
 	Error     string   `json:"error,omitempty"`
 }
 
-// Status returns what this replica knows, without waiting for Redis.
+// Status returns the current state.
 func (j *Janitor) Status() Status {
 	now, h := time.Now(), j.listener.heard()
 	s := Status{
@@ -141,7 +141,7 @@ type Progress struct {
 	SecondsLeft float64 `json:"seconds_left"`
 }
 
-// Ratio is the completed fraction of the pass, 0 while the total is unknown.
+// Ratio is the completed fraction, 0 while the total is unknown.
 func (p Progress) Ratio() float64 {
 	if p.Total == 0 {
 		return 0
@@ -191,8 +191,8 @@ type Outcome string
 
 // The outcomes of a pass.
 const (
-	Done   Outcome = "done"   // nothing is left to do
-	Held   Outcome = "held"   // nothing may be deleted for now; see Report.Reason
+	Done   Outcome = "done"
+	Held   Outcome = "held"   // see Report.Reason
 	Failed Outcome = "failed" // see Report.Error
 	Lost   Outcome = "lost"   // the term ended, or the caller stopped waiting
 )
@@ -234,8 +234,7 @@ func known(reason string) string {
 	return heldOther
 }
 
-// news returns a message if the pass changed something or failed, or a hold began or ended.
-// Otherwise "".
+// news is "" unless the pass changed something or failed, or a hold began or ended.
 func (r *Report) news(last Outcome) string {
 	switch {
 	case r.Outcome == Failed:

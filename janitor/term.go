@@ -49,14 +49,14 @@ type termState struct {
 	batches *pacing.Size
 	loops   []*loop
 
-	fullScan atomic.Pointer[FullScanStatus] // the last one that succeeded; nil: none yet
+	fullScan atomic.Pointer[FullScanStatus] // of the last that succeeded, or nil
 
 	pauseMu   sync.Mutex // held during the read, which concurrent callers share
 	pauseRead time.Time
 	paused    bool
 
 	failing     outage // the term does not open, or no full scan succeeds
-	ownBeatGone outage // the own heartbeat is missing
+	ownBeatGone outage
 }
 
 type outage struct {
@@ -241,8 +241,8 @@ func (p *Pass) run(ctx context.Context, s Sweeper) error {
 	return p.trimLog(ctx)
 }
 
-// call makes one call to Redis when the pace allows it. took, if not nil, receives the time for
-// which a successful call occupied the server.
+// call makes one call to Redis when the pace allows it. took receives how long a successful call
+// occupied the server.
 func (t *termState) call(ctx context.Context, took func(held time.Duration),
 	f func(ctx context.Context) error,
 ) (err error) {
@@ -287,8 +287,8 @@ func (t *termState) checkProgress(failed bool) {
 	}
 }
 
-// checkOwnHeartbeat resigns while the own heartbeat is missing: such a leader deletes nothing, and
-// must not keep others from it.
+// checkOwnHeartbeat: a leader without a heartbeat deletes nothing, and must not keep others from
+// it.
 func (t *termState) checkOwnHeartbeat(there bool) {
 	// Longer than a heartbeat interval, within which one lost heartbeat is restored.
 	if gone := t.ownBeatGone.lasts(!there); gone > t.j.timing.Grace()/2 {
@@ -302,8 +302,7 @@ func (t *termState) resign(why string, since time.Duration) {
 	t.j.elector.Resign(t.j.cfg.LeaseTTL)
 }
 
-// loop runs the passes of one sweep in one term: the first at once, then on the interval, and on
-// demand.
+// loop runs the passes of one sweep in one term.
 type loop struct {
 	t         *termState
 	sweep     Sweeper
@@ -376,8 +375,8 @@ func (l *loop) pass(ctx context.Context, req Request) *Pass {
 	return p
 }
 
-// wait returns the time to the next pass: the interval from start to start, or less if the pass
-// asked for it. It grows with failures. After a hold it is at most the time until that can be over.
+// wait counts the interval from start to start, or less if the pass asked for it. It grows with
+// failures. After a hold it is at most the time until that can be over.
 func (l *loop) wait(p *Pass) time.Duration {
 	wait := max(l.interval-time.Since(p.report.Started), l.interval/10)
 	if !p.again.IsZero() {

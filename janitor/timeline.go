@@ -25,7 +25,7 @@ type notes struct {
 	key    string
 	by     string
 	writes *streak.Streak
-	died   func(owners int) // counts deaths; nil: nobody counts
+	died   func(owners int) // nil: nobody counts
 
 	wake chan struct{} // one slot
 	mu   sync.Mutex
@@ -51,7 +51,7 @@ func (n *notes) add(e timeline.Event) {
 	if full {
 		n.writes.Note(errNotesDropped)
 	}
-	n.nudge()
+	nudge(n.wake)
 }
 
 const notesTimeout, notesLast = 2 * time.Second, 200 * time.Millisecond
@@ -70,8 +70,7 @@ func (n *notes) run(ctx context.Context) {
 	}
 }
 
-// write writes the queued events, and requeues them on failure; after a lost reply they appear
-// twice.
+// write requeues the events on failure; after a lost reply they appear twice.
 func (n *notes) write(ctx context.Context, within time.Duration) bool {
 	n.mu.Lock()
 	due := n.due
@@ -96,7 +95,7 @@ func (n *notes) write(ctx context.Context, within time.Duration) bool {
 	n.due = append(due, n.due...)
 	n.due = n.due[:min(len(n.due), mostNoted)]
 	n.mu.Unlock()
-	n.nudge()
+	nudge(n.wake)
 	return false
 }
 
@@ -130,15 +129,7 @@ func (n *notes) newDeaths(ctx context.Context, due []timeline.Event) (count int)
 	return count
 }
 
-func (n *notes) nudge() {
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
-}
-
-// noteHold notes, on the leader and after a successful tick, that a hold began or ended. Only
-// listen calls it.
+// Only listen calls noteHold.
 func (j *Janitor) noteHold(leading bool) {
 	h := j.listener.heard()
 	switch w := h.witness; {

@@ -36,8 +36,8 @@ func trimStreaks(log *slog.Logger, records int64) (size, trim *streak.Streak) {
 	return size, trim
 }
 
-// trimLog trims the eviction log to the newest LogBytes; the server trims whole nodes. A missing
-// right does not fail the pass, whose work is done.
+// trimLog leaves the newest LogBytes; the server trims whole nodes. A missing right does not fail
+// the pass, whose work is done.
 func (p *Pass) trimLog(ctx context.Context) error {
 	j := p.t.j
 	if j.cfg.LogBytes < 0 {

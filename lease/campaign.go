@@ -15,11 +15,10 @@ import (
 )
 
 const (
-	// wakeJitter spreads the waiters that a release or an expiry wakes: all but the first find the
-	// lease held.
+	// wakeJitter spreads the waiters: all but the first find the lease held.
 	wakeJitter = 50 * time.Millisecond
-	// silence is the number of TTLs without a message after which a waiter checks its subscription.
-	// A missed release is noticed anyway when the lease can expire.
+	// silence is after how many TTLs without a message a waiter checks its subscription. A missed
+	// release is noticed anyway when the lease can expire.
 	silence = 4
 )
 
@@ -44,10 +43,9 @@ func (e *Elector) campaign(ctx context.Context) *Term {
 	return nil
 }
 
-// attempt reads the holder and takes the lease if it is free: one read, where trying blindly would
-// cost a write and a script. The read also shows whether an earlier attempt succeeded after all,
-// and whether the lease will ever expire. Without a term, attempt returns the time until the next
-// one.
+// attempt reads the holder first: trying blindly would cost a write and a script. The read also
+// shows whether an earlier attempt succeeded after all, and whether the lease will ever expire.
+// Without a term, attempt returns the time until the next one.
 func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	next := e.times.nextAttempt()
 	after, first := e.contend()
@@ -74,8 +72,8 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	case e.acquirePending != nil && h.Token == e.acquirePending.token:
 		l, err = e.adopt(ctx)
 	default:
-		// Nothing can change before the lease can expire, and subscribers hear of a release. So
-		// where many wait, each reads once in four fifths of a TTL. Redis rounds PTTL down.
+		// Subscribers hear of a release; nothing else changes before the lease can expire. Redis
+		// rounds PTTL down.
 		left := h.TTL + time.Millisecond + rand.N(wakeJitter-time.Millisecond)
 		if !first {
 			// Once a TTL with all others, and again soon after the lease can have expired.
@@ -96,8 +94,8 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	return term, next, err
 }
 
-// look reads the holder. Reserves of one client share a pipeline. After a failure a reserve reads
-// alone: on a Cluster, one slot without a server fails the whole pipeline.
+// look reads alone after a failure: on a Cluster, one slot without a server fails the whole
+// pipeline.
 func (e *Elector) look(ctx context.Context, first bool) (h Holder, held bool, err error) {
 	if first || e.lookAlone {
 		h, held, err = e.readHolder(ctx)
@@ -108,15 +106,14 @@ func (e *Elector) look(ctx context.Context, first bool) (h Holder, held bool, er
 	return h, held, err
 }
 
-// freeFor notes that the lease is free, and returns how much longer it must stay so before it is
-// taken. In all that is less than a TTL, the cool-down of an instance that resigned.
+// freeFor returns how much longer the lease must stay free before it is taken: in all less than a
+// TTL, the cool-down of an instance that resigned.
 func (e *Elector) freeFor(after time.Duration) time.Duration {
 	e.freeSince = cmp.Or(e.freeSince, time.Now())
 	return min(after, e.times.ttl()*2/3) - time.Since(e.freeSince)
 }
 
-// take acquires the lease with a fresh token. The end of ctx does not interrupt it: the outcome
-// would be unknown.
+// take is not interrupted by the end of ctx: the outcome would be unknown.
 func (e *Elector) take(ctx context.Context) (*lock, error) {
 	l := newLock(e.client, e.key, e.instance, e.times)
 	err := l.acquire(context.WithoutCancel(ctx), e.times.call())
@@ -129,8 +126,8 @@ func (e *Elector) take(ctx context.Context) (*lock, error) {
 	return l, err
 }
 
-// adopt takes over the lease that an earlier attempt won but whose reply was lost. Its age is
-// unknown, so it is extended and trusted from then on.
+// adopt takes over the lease of an earlier attempt whose reply was lost. Its age is unknown, so it
+// is extended and trusted from then on.
 func (e *Elector) adopt(ctx context.Context) (*lock, error) {
 	l := e.acquirePending
 	err := l.extend(context.WithoutCancel(ctx), e.times.call())
@@ -140,8 +137,8 @@ func (e *Elector) adopt(ctx context.Context) (*lock, error) {
 	return l, err
 }
 
-// begin draws the epoch and returns the term for a lease just won. It retries until the first
-// renewal is due, then gives up and releases the lease, as it does when ctx ends.
+// begin draws the epoch. It retries until the first renewal is due, or ctx ends; then it releases
+// the lease.
 func (e *Elector) begin(ctx context.Context, l *lock, w trustWindow) (*Term, error) {
 	failpoint.Hit(failpoint.Acquiring)
 	epoch, err := e.draw(ctx, w.budget(time.Now()), l.token, 0)
@@ -168,8 +165,7 @@ func (e *Elector) begin(ctx context.Context, l *lock, w trustWindow) (*Term, err
 	return term, nil
 }
 
-// pause waits for d, or until a holder releases, but at least until the cool-down is over. It
-// reports false once ctx has ended.
+// pause waits for d or a release, and for the cool-down. It reports false once ctx has ended.
 func (e *Elector) pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

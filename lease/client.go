@@ -15,7 +15,7 @@ import (
 var ErrUnsafeClient = errors.New("lease: unsafe client")
 
 const (
-	// callTimeout is just below a second, which suits every TTL of three seconds or more.
+	// callTimeout suits every TTL of three seconds or more.
 	callTimeout = 900 * time.Millisecond
 	// controlPool allows a renewal, a beat and a tick at the same time.
 	controlPool = 4
@@ -57,8 +57,8 @@ func Options(o *redis.Options) *redis.Options {
 	return &c
 }
 
-// FailoverOptions is [Options] for a server behind Sentinel. It also disables reading from
-// replicas, whose data may be old.
+// FailoverOptions is [Options] behind Sentinel. It also disables reads from replicas, whose data
+// may be old.
 func FailoverOptions(o *redis.FailoverOptions) *redis.FailoverOptions {
 	s := Options(&redis.Options{
 		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout,
@@ -144,8 +144,8 @@ func atMost(d time.Duration) time.Duration {
 
 // CheckClient returns nil if the client talks to one server or a Redis Cluster, does not retry,
 // honours contexts, caches nothing, and has deadlines, shorter than within if that is positive.
-// Otherwise the error wraps [ErrUnsafeClient] and lists every unsafe option. Not everything shows
-// in the options: a client behind Sentinel may read from replicas.
+// Otherwise the error wraps [ErrUnsafeClient] and lists every unsafe option. A client behind
+// Sentinel may still read from replicas: its options do not show that.
 func CheckClient(c redis.UniversalClient, within time.Duration) error {
 	switch c := c.(type) {
 	case nil:
@@ -178,8 +178,7 @@ func unsafe(errs []error, within time.Duration, maker string) error {
 	return fmt.Errorf("%w%s: %w", ErrUnsafeClient, hint, errors.Join(errs...))
 }
 
-// checkCluster checks options with the defaults of NewClusterClient applied: MaxRedirects -1 has
-// become 0.
+// checkCluster sees the defaults of NewClusterClient applied: MaxRedirects -1 has become 0.
 func checkCluster(o *redis.ClusterOptions, within time.Duration) error {
 	errs := checkOptions(&redis.Options{
 		MaxRetries: o.MaxRetries, ContextTimeoutEnabled: o.ContextTimeoutEnabled,
@@ -214,8 +213,8 @@ func checkCluster(o *redis.ClusterOptions, within time.Duration) error {
 	return unsafe(errs, within, "ClusterOptions")
 }
 
-// checkOptions checks options with the defaults of NewClient applied: MaxRetries -1 has become 0,
-// and so has a read or write deadline that is off.
+// checkOptions sees the defaults of NewClient applied: MaxRetries -1 has become 0, and so has a
+// read or write deadline that is off.
 func checkOptions(o *redis.Options, within time.Duration) (errs []error) {
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 

@@ -12,17 +12,17 @@
 //
 // # What is authoritative
 //
-// Redis is. The key holds `<instance>/<random>`, a token that names one attempt to win it. The
-// process with that token holds the lease. Renewal and release compare the token, never a name, so
-// a process can neither prolong nor end another's lease. Its own belief is only a trust window,
-// always shorter than the lease:
+// Redis is. The key holds `<instance>/<random>`, a token that names one attempt to win it; the
+// process with that token holds the lease. Renewal and release compare the token, so a process can
+// neither prolong nor end another's lease. Its own belief is a trust window, always shorter than
+// the lease:
 //
 //	trusted until = when the attempt that won or last renewed the lease began
 //	                + TTL - TTL/10
 //
-// The start is read from the monotonic clock before the request is sent, and the key's TTL starts
+// The start is read from the monotonic clock before the request is sent; the key's TTL starts
 // later, on the server. So the key outlives the window, however slow the reply. A tenth of the TTL
-// allows for clocks that run at different speeds.
+// allows for clocks of different speeds.
 //
 // # States
 //
@@ -38,66 +38,64 @@
 //	                                                          ▼ context ended
 //	                                                        Run returns
 //
-// Waiters hear of a release, so a waiter that sees a lease renewed every TTL/3 reads it again only
-// after four fifths of a TTL on average. It reads every TTL/5 ± 20 % while it is not subscribed,
-// after an error, and while the lease may never end.
+// Waiters hear of a release, so a waiter that sees a lease renewed every TTL/3 reads it again after
+// four fifths of a TTL on average. It reads every TTL/5 ± 20 % while not subscribed, after an
+// error, and while the lease may never end.
 //
 // # Reserves
 //
 // Where many contend, Config.Contend makes most of them reserves. A reserve reads the lease once a
-// TTL, in one pipeline with the other reserves of its client, and again within TTL/3 after the
-// lease can have expired. It takes a lease that it has seen free for TTL/3 to TTL/2, which lets the
-// first contenders go ahead. If they all die at once, a reserve leads within
+// TTL, in one pipeline with its client's other reserves, and again within TTL/3 after the lease can
+// have expired. It takes a lease that it has seen free for TTL/3 to TTL/2, also after a release, so
+// that the first contenders go ahead. If they all die at once, a reserve leads within
 //
 //	TTL (until the lease expires) + TTL/3 (until it looks) + TTL/2 = 11/6 TTL
 //
-// plus the time of its calls. A release wakes it too; it then takes the lease TTL/3 to TTL/2 later.
+// plus the time of its calls.
 //
 // # Leaving
 //
-// The order is always the same: cancel the term's context, join the work, release the lease.
-// Meanwhile the lease is renewed for at most one TTL, so that the successor does not start beside
-// the work; then it is left to expire, and Run keeps waiting. Work that has not returned a minute
-// after its term is the only thing logged as an error. A release is tried three times; if Redis
-// cannot be reached, the lease expires.
+// The order is: cancel the term's context, join the work, release the lease. Meanwhile the lease is
+// renewed for at most one TTL, so that no successor starts beside the work; then it is left to
+// expire, and Run keeps waiting. Only work that has not returned a minute after its term is logged
+// as an error. A release is tried three times; without Redis the lease expires.
 //
 // # The term's context
 //
 // It ends no later than the trust window, even if Redis hangs. [context.Cause] returns the reason:
-// [ErrLost], wrapping its cause, [ErrResigned], or the end of Run's own context. [Term.Valid] does
-// not depend on the timer, so a process that wakes from an hour's pause knows at once that it does
-// not lead.
+// [ErrLost], wrapping its cause, [ErrResigned], or the end of Run's own context. [Term.Valid] needs
+// no timer, so a process that wakes from an hour's pause finds at once that it does not lead.
 //
 // # The epoch
 //
-// Each term has a fencing number above that of every earlier term:
+// Each term has a fencing number above every earlier term's:
 //
 //	max(previous + 1, server time in µs, highest epoch met + 1)
 //
-// One script draws it, after checking that the lease still holds the term's token. If a failover
-// loses the stored number, server time and the electors' memory keep the numbers rising.
+// One script draws it, if the lease still holds the term's token. If a failover loses the stored
+// number, server time and the electors' memory keep the numbers rising.
 //
 // A number more than 366 days ahead of the server's clock, stored or remembered, is damage, as is
 // any other text. It is ignored, so that an overwritten key cannot end all terms. The price: if a
-// clock was ahead by more than that and is corrected, the numbers fall once. Code that relies on
-// the epoch should therefore also check the lease's token, as package guard does.
+// clock that far ahead is corrected, the numbers fall once. Code that relies on the epoch should
+// therefore also check the lease's token, as package guard does.
 //
 // # What is not guaranteed
 //
-// Two processes may believe that they lead at the same time: a failover may lose the key, an
-// operator may delete it, a process may be stopped between [Term.Valid] and acting, a machine's
-// monotonic clock may stop during suspend. This is rare and short. Actions that must never happen
-// twice, or late, need a check where they happen: of the token, in the same Redis, or of the epoch.
+// Two processes may believe that they lead: a failover may lose the key, an operator may delete it,
+// a process may be stopped between [Term.Valid] and acting, a machine's monotonic clock may stop
+// during suspend. Actions that must never happen twice, or late, need a check where they happen: of
+// the token, in the same Redis, or of the epoch.
 //
-// The TTL should be the same for all contenders. A live holder with a longer one keeps its lease,
-// because its expiry falls until it renews. A waiter caps a lease, of any type, at its own TTL only
-// if it has no expiry, or one that does not fall, for a whole TTL. A lease with a longer TTL whose
-// holder died, or that somebody wrote by hand, lasts for that TTL.
+// All contenders should have the same TTL. A live holder with a longer one keeps its lease, because
+// its expiry falls until it renews. A waiter caps a lease at its own TTL only if, for a whole TTL,
+// it has no expiry or one that does not fall. A lease with a longer TTL whose holder died, or that
+// somebody wrote by hand, lasts for that TTL.
 //
 // If the server's clock goes back, the remaining lease grows by as much, until a live holder
-// renews. If the holder died, a waiter that had seen the lease before caps it after a TTL if the
-// step was longer than twelve TTLs; after a shorter one the lease may last that much longer. If no
-// waiter saw it before the step, it lasts to its end, however distant.
+// renews. If the holder died, a waiter that saw the lease before caps it after a TTL if the step
+// was longer than twelve TTLs; after a shorter one the lease may last that much longer. If no
+// waiter saw it, it lasts to its end, however distant.
 //
 // On a Redis Cluster use [ClusterOptions]. Nobody can renew while the lease's slot moves, or until
 // a replica has replaced a dead master.

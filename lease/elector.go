@@ -40,20 +40,20 @@ type Config struct {
 
 	// Key holds the lease. The epoch is kept at `{<key>}:epoch`, and a release is announced on the
 	// channel `{<key>}:released`. A key of another type at Key or at the epoch's is renamed to
-	// `{<key>}:aside:<number>`. A key with a hash tag of its own gets `<key>:epoch`, `<key>:released`
-	// and `<key>:aside:<number>`. All are in one Cluster slot.
+	// `{<key>}:aside:<number>`. For a key with a hash tag of its own these have no further braces.
+	// All are in one Cluster slot.
 	Key string
 
 	// Instance names this process to operators and other contenders. It need not be unique.
 	Instance string
 
 	// TTL is how long the lease outlives its holder. A shorter one replaces a dead leader sooner,
-	// but shorter hitches of Redis lose it. All contenders should use the same. Default 15 s.
+	// but shorter hitches of Redis lose it. Default 15 s.
 	TTL time.Duration
 
-	// Contend, if set, is called before each attempt and must return at once. The lease must have
-	// been free for after, at most two thirds of a TTL, before it is taken. If first is false,
-	// after is ignored and this elector is a reserve; see "Reserves" in the package documentation.
+	// Contend, if set, is called before each attempt and must return at once. The lease is taken
+	// once it has been free for after, at most two thirds of a TTL. If first is false, after is
+	// ignored and this elector is a reserve; see "Reserves" in the package documentation.
 	Contend func() (after time.Duration, first bool)
 
 	// Logger defaults to slog.Default().
@@ -84,12 +84,12 @@ type Elector struct {
 	attempts   *streak.Streak
 	announces  *streak.Streak
 
-	reserveAfter time.Duration // how long a reserve waits for a free lease before taking it
+	reserveAfter time.Duration
 
 	// Only Run's goroutine uses these.
 	others         *together.Member // the reserves that share a read
 	lookAlone      bool
-	freeSince      time.Time // when the lease was first seen free; zero if it was held
+	freeSince      time.Time // zero if it was held
 	acquirePending *lock     // an acquire of unknown outcome; its token may yet appear
 	stuckWatch     stuckWatch
 
@@ -157,21 +157,15 @@ func slotPrefix(key string) (string, error) {
 }
 
 // Run campaigns, leads, and campaigns again, until ctx ends or lead fails. It blocks, and leaves no
-// goroutine behind.
+// goroutine behind. For each term it calls lead on a new goroutine, with the term's context. lead
+// must return when that ends; see "Leaving" in the package documentation. If lead
 //
-// For each term it calls lead on a new goroutine, with a context that ends with the term or with
-// ctx; see "The term's context" in the package documentation. lead must return when its context
-// ends: the lease is renewed for at most one more TTL, and Run waits for it.
+//   - returns nil, Run campaigns again after at least one retry interval, so that another may win.
+//   - returns an error while its context lives, Run returns it.
+//   - returns an error after its context has ended, it is logged, and Run continues.
+//   - panics, Run panics with a *panics.Recovered (of conc) that holds the value and its stack.
 //
-//   - lead returns nil: the lease is released, and Run campaigns again after at least one retry
-//     interval, so that another may win.
-//   - lead returns an error while its context lives: the lease is released, and Run returns the
-//     error.
-//   - lead returns an error after its context has ended: it is logged, and Run continues.
-//   - lead panics: the lease is released, and Run panics with a *panics.Recovered (of conc) that
-//     holds the value and its stack.
-//   - ctx ends: the term ends, the lease is released, and Run returns nil.
-//
+// In each case the lease is released first. If ctx ends, the term ends too, and Run returns nil.
 // While Run runs, a second call returns an error at once.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
 	if !e.running.CompareAndSwap(false, true) {
@@ -199,9 +193,9 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *
 	}
 }
 
-// Resign gives up the term, if any, and does not campaign for coolDown, counted from the release of
-// the lease, which follows the end of the work, or without a term from the call. After a term the
-// pause is at least one retry interval. Resign does not wait for the work.
+// Resign gives up the term, if any, without waiting for the work, and does not campaign for
+// coolDown, counted from the release of the lease, or without a term from the call. After a term
+// that is at least one retry interval.
 func (e *Elector) Resign(coolDown time.Duration) {
 	e.coolDown(coolDown)
 	e.mu.Lock()
@@ -212,8 +206,7 @@ func (e *Elector) Resign(coolDown time.Duration) {
 	}
 }
 
-// Term returns the current term and true, or false if this process does not lead. It is right even
-// in a process that has just woken from a pause.
+// Term returns the current term and true, or false if this process does not lead.
 func (e *Elector) Term() (*Term, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -234,8 +227,8 @@ func (e *Elector) install(t *Term) bool {
 	return true
 }
 
-// coolDownAgain restarts the term's cool-down at the release. Otherwise it could end before the
-// work is joined, or while the others hold back, and this process would win back the lease.
+// coolDownAgain restarts the cool-down at the release. Otherwise it could end before the work is
+// joined, or while the others hold back, and this process would win back the lease.
 func (e *Elector) coolDownAgain() {
 	e.mu.Lock()
 	d := max(e.resigned, e.times.retry())

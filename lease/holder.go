@@ -19,12 +19,12 @@ var capLua string
 
 var capScript = redis.NewScript(capLua)
 
-// mistyped stands for the value of a lease that is a key of another type. Nobody leads by such a
-// key. Contenders rename it once it has been there for a whole TTL.
+// mistyped replaces the value of a lease that is a key of another type. Nobody leads by such a key.
+// Contenders rename it after a whole TTL.
 const mistyped = "(a key of another type)"
 
 // longest is how many bytes are read of the lease and of the epoch. Somebody may have written more
-// than this process has room for.
+// than fits in memory.
 const longest = 1024
 
 // Holder is who holds the lease, as Redis has it.
@@ -35,8 +35,8 @@ type Holder struct {
 	Epoch    uint64        // the latest drawn: the holder's, unless it is just drawing one; 0: none
 }
 
-// Holder reads from Redis, in one round trip, who holds the lease. It returns the zero Holder if
-// nobody does, or go-redis' error.
+// Holder reads in one round trip who holds the lease. It returns the zero Holder if nobody does, or
+// go-redis' error.
 func (e *Elector) Holder(ctx context.Context) (Holder, error) {
 	h, held, err := e.readHolder(ctx)
 	if err != nil || !held {
@@ -45,8 +45,8 @@ func (e *Elector) Holder(ctx context.Context) (Holder, error) {
 	return h, nil
 }
 
-// HolderIn adds Holder's commands to a pipeline of the elector's client. The returned function
-// takes the result of together.Exec, and returns what Holder does.
+// HolderIn is [Elector.Holder] in a pipeline of the elector's client. The returned function takes
+// the result of together.Exec.
 func (e *Elector) HolderIn(ctx context.Context, pipe redis.Pipeliner) func(error) (Holder, error) {
 	answer := e.askHolder(ctx, pipe)
 	return func(err error) (Holder, error) {
@@ -68,8 +68,7 @@ func (e *Elector) readHolder(ctx context.Context) (h Holder, held bool, err erro
 	return h, held, err
 }
 
-// askHolder adds the question to a pipeline. If this user may not GETRANGE, the answer is an error
-// once, and GET is used from then on.
+// If this user may not GETRANGE, the answer is an error once, and GET is used from then on.
 func (e *Elector) askHolder(
 	ctx context.Context, pipe redis.Pipeliner,
 ) func(error) (h Holder, held bool, err error) {
@@ -83,12 +82,10 @@ func (e *Elector) askHolder(
 	}
 }
 
-// asideKey is a name to which a key of another type can be renamed.
 func (e *Elector) asideKey() string {
 	return e.aside + strconv.FormatInt(time.Now().UnixMicro(), 10)
 }
 
-// readTogether is readHolder in a pipeline with other electors.
 func (e *Elector) readTogether(ctx context.Context) (h Holder, held bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.times.call())
 	defer cancel()
@@ -102,8 +99,8 @@ func (e *Elector) readTogether(ctx context.Context) (h Holder, held bool, err er
 	return h, held, err
 }
 
-// ReadHolder reads from Redis, in one round trip, who holds the lease at key, for processes that do
-// not contend. If nobody does, held is false and only h.Epoch is set. Errors are go-redis'.
+// ReadHolder is [Elector.Holder] for processes that do not contend. If nobody holds the lease at
+// key, held is false and only h.Epoch is set.
 func ReadHolder(
 	ctx context.Context, client redis.UniversalClient, key string,
 ) (h Holder, held bool, err error) {
@@ -125,8 +122,7 @@ func ReadHolder(
 
 func notPermitted(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
-// askHolder adds the question to a pipeline. The function that it returns reads the answer, given
-// the error of together.Exec.
+// The returned function reads the answer, given the error of together.Exec.
 func askHolder(
 	ctx context.Context, p redis.Pipeliner, key, epochKey string, whole bool,
 ) func(error) (h Holder, held bool, err error) {
@@ -170,16 +166,15 @@ func instanceOf(token string) string {
 // stuckWatch watches for a lease that never expires. It uses neither clock nor Redis.
 type stuckWatch struct {
 	token string
-	since time.Time     // when it was first seen like this
-	last  time.Time     // when it was last seen like this
+	since time.Time     // when first seen like this
+	last  time.Time     // when last seen like this
 	left  time.Duration // what was left then; negative: no expiry
 	short string        // the value, if at most a TTL was left when last seen in order
 }
 
-// saw records an observation, and reports whether the lease has stood still for a whole TTL: always
-// the same value, and either no expiry or the same time left. If the time left falls, the lease
-// ends, however late; if it rises, a holder renews. Both restart the watch, as does half a TTL
-// without an observation.
+// saw reports whether the lease has stood still for a whole TTL: always the same value, and either
+// no expiry or the same time left. If the time left falls, the lease ends, however late; if it
+// rises, a holder renews. Both restart the watch, as does half a TTL without an observation.
 //
 // The exception is a long, falling time left that was short before. No renewal can have done that:
 // the server's clock went back, and a holder that does not renew for a TTL is gone.
@@ -200,8 +195,8 @@ func (v *stuckWatch) saw(h Holder, now time.Time, times timings) bool {
 	return now.Sub(v.since) >= times.ttl()
 }
 
-// capStuck gives another's lease this elector's TTL when it would not end, if it still holds the
-// value that was watched. A key of another type is renamed.
+// capStuck caps a lease that would not end, if it still holds the value that was watched. A key of
+// another type is renamed.
 func (e *Elector) capStuck(ctx context.Context, h Holder) error {
 	if !e.stuckWatch.saw(h, time.Now(), e.times) {
 		return nil

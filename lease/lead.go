@@ -61,8 +61,8 @@ func (e *Elector) keep(t *Term, done, stop <-chan struct{}) {
 	}
 }
 
-// renew renews once, and reports false once the term is over. A failure with unknown outcome does
-// not end the term: it is retried until the trust window ends.
+// renew reports false once the term is over. A failure with unknown outcome does not end it: the
+// renewal is retried until the trust window ends.
 func (e *Elector) renew(t *Term) bool {
 	begun := time.Now()
 	budget := t.window.budget(begun)
@@ -70,8 +70,7 @@ func (e *Elector) renew(t *Term) bool {
 		return t.renewed(begun) // false: it ends the term
 	}
 	failpoint.Hit(failpoint.Renewing)
-	// The end of the term's context does not interrupt it: the release that follows must not
-	// overtake a renewal.
+	// The end of the term's context does not interrupt it: the release must not overtake a renewal.
 	err := t.lock.extend(context.WithoutCancel(t.ctx), budget)
 	switch {
 	case err == nil:
@@ -82,7 +81,7 @@ func (e *Elector) renew(t *Term) bool {
 		return false
 	}
 	level := slog.LevelDebug
-	if t.renewalFailed(err) { // logging the first of a row is enough
+	if t.renewalFailed(err) { // only the first of a row
 		level = slog.LevelInfo
 	}
 	e.log.Log(t.ctx, level, "lease renewal failed; retrying",
@@ -90,8 +89,8 @@ func (e *Elector) renew(t *Term) bool {
 	return true
 }
 
-// leave ends the term in this order: cancel, join, release. Releasing first would let a successor
-// begin while the work goes on. It returns the result of Run for the work.
+// leave cancels, joins, releases, in this order: releasing first would let a successor begin while
+// the work goes on.
 func (e *Elector) leave(ctx context.Context, t *Term, w *work) error {
 	t.end(ErrResigned) // only counts if nothing else has ended it: lead returned
 	defer t.close()
@@ -113,8 +112,8 @@ func (e *Elector) leave(ctx context.Context, t *Term, w *work) error {
 	return nil
 }
 
-// join waits for the work. Unless the term was lost it keeps the lease meanwhile, for at most a
-// TTL: endless work must not keep everybody else from leading.
+// join waits for the work. Unless the term was lost it keeps the lease, for at most a TTL: endless
+// work must not keep everybody else from leading.
 func (e *Elector) join(t *Term, w *work) {
 	left := time.Now()
 	if !t.lost() {
@@ -143,8 +142,8 @@ func (e *Elector) release(ctx context.Context, t *Term) {
 		t.gone = errors.Is(e.unlock(ctx, t.lock), errNotMine)
 	}
 	if t.lost() {
-		// Already reported. The release was still worth a try: a server that only paused may hold
-		// the lease for this term.
+		// Already reported. The release was worth a try: a server that only paused may hold the
+		// lease for this term.
 		return
 	}
 	e.coolDownAgain()
@@ -155,8 +154,8 @@ func (e *Elector) release(ctx context.Context, t *Term) {
 	e.report(Released, t, context.Cause(t.ctx))
 }
 
-// unlock releases the lease with a few bounded tries, even if ctx has ended, and wakes the waiters.
-// It returns nil, errNotMine, or the last error, which it logs.
+// unlock releases the lease in a few bounded tries, even if ctx has ended, and wakes the waiters.
+// It logs the last error.
 func (e *Elector) unlock(ctx context.Context, l *lock) error {
 	ctx = context.WithoutCancel(ctx)
 	var err error

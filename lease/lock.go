@@ -17,9 +17,8 @@ import (
 // the outcome is unknown.
 var errNotMine = errors.New("lease: held by another, or expired")
 
-// lock is one token and redsync's mutex for it. It adds what redsync lacks:
+// lock is one token and redsync's mutex for it, for one goroutine. It adds what redsync lacks:
 //
-//   - It is used by one goroutine only; the mutex does not lock itself.
 //   - One token serves one acquire. redsync follows a failed acquire with a script that deletes the
 //     token, so a reused token could delete itself.
 //   - Every call has a deadline; redsync's Extend and Unlock have none.
@@ -42,8 +41,8 @@ func newLock(c redis.UniversalClient, key, instance string, times timings) *lock
 			redsync.WithTries(1),
 			redsync.WithValue(token), // compared by extend and release
 			redsync.WithGenValueFunc(func() (string, error) { return token, nil }), // written by acquire
-			// The contexts passed in bound each call; redsync's own bound, by default 5 % of the
-			// expiry, must not be shorter.
+			// redsync's own bound, by default 5 % of the expiry, must not be shorter than the
+			// contexts.
 			redsync.WithTimeoutFactor(1),
 			// redsync too must treat a reply after the trust window as a failure.
 			redsync.WithDriftFactor(float64(times.margin())/float64(times.ttl())),
@@ -62,8 +61,7 @@ func (l *lock) extend(ctx context.Context, within time.Duration) error {
 	return l.call(ctx, within, "extend", l.mutex.ExtendContext)
 }
 
-// release deletes the lease if it holds the token. The context must be alive: Unlock with a
-// cancelled one leaves the lease behind.
+// release needs a live context: Unlock with a cancelled one leaves the lease behind.
 func (l *lock) release(ctx context.Context, within time.Duration) error {
 	return l.call(ctx, within, "release", l.mutex.UnlockContext)
 }
@@ -90,13 +88,12 @@ func (l *lock) call(ctx context.Context, within time.Duration, op string,
 // pool stops redsync from cleaning up. After an acquire of unknown outcome redsync would at once
 // send the script that deletes the token. If both requests are delayed, this elector may find that
 // it holds the lease and lead, and then the late script deletes it. So pool cancels the attempt's
-// context as soon as SETNX fails, and the script is never sent.
+// context as soon as SETNX fails.
 type pool struct {
 	redsyncredis.Pool
 	abandon context.CancelFunc // ends the current call
 }
 
-// Get implements redsync's Pool.
 func (p *pool) Get(ctx context.Context) (redsyncredis.Conn, error) {
 	c, err := p.Pool.Get(ctx)
 	return conn{Conn: c, pool: p}, err
@@ -107,7 +104,6 @@ type conn struct {
 	pool *pool
 }
 
-// SetNX implements redsync's Conn.
 func (c conn) SetNX(name, value string, expiry time.Duration) (bool, error) {
 	ok, err := c.Conn.SetNX(name, value, expiry)
 	if err != nil {

@@ -27,14 +27,13 @@ var (
 	ErrResigned = errors.New("lease: resigned")
 )
 
-// Term is one unbroken holding of the lease. Its methods are safe for concurrent use, also after it
-// has ended.
+// Term is one unbroken holding of the lease. Its methods are safe for concurrent use, also after
+// its end.
 type Term struct {
 	elector *Elector
 	epoch   atomic.Uint64
 
-	// ctx is passed to lead, and the term ends when it does. end cancels it with a cause; only the
-	// first counts.
+	// The term ends when ctx does. end cancels it with a cause; only the first counts.
 	ctx context.Context
 	end context.CancelCauseFunc
 
@@ -45,7 +44,7 @@ type Term struct {
 	// Only Run's goroutine writes window and failed, holding mu; it reads them without.
 	mu     sync.Mutex
 	window trustWindow
-	failed error       // why the last renewal failed, or nil
+	failed error       // of the last renewal, or nil
 	alarm  *time.Timer // ends the term with the trust window, whatever Redis does
 }
 
@@ -59,8 +58,7 @@ func newTerm(ctx context.Context, e *Elector, l *lock, w trustWindow, epoch uint
 	return t
 }
 
-// Epoch returns the term's fencing number, above that of every earlier term. [Term.Redraw] raises
-// it.
+// Epoch returns the term's fencing number. [Term.Redraw] raises it.
 func (t *Term) Epoch() uint64 { return t.epoch.Load() }
 
 // Token returns the lease's value while this term holds it, `<instance>/<random>`.
@@ -70,8 +68,7 @@ func (t *Term) Token() string { return t.lock.token }
 // false once the term's context has ended.
 func (t *Term) Valid() bool { return t.Remaining() > 0 }
 
-// Remaining returns how long the term can be relied on if no further renewal succeeds; 0 if it is
-// over.
+// Remaining returns how long the term can be relied on without a further renewal; 0 if it is over.
 func (t *Term) Remaining() time.Duration {
 	if t.ctx.Err() != nil {
 		return 0
@@ -81,10 +78,10 @@ func (t *Term) Remaining() time.Duration {
 	return t.window.left(time.Now())
 }
 
-// Redraw draws a new epoch within the same term, higher than its current one and than above, for a
-// leader that has met a higher epoch. An above more than 366 days ahead of the server's clock is
-// damage, and ignored. If the lease is lost, Redraw ends the term and returns an error that wraps
-// [ErrLost]. After any other error the epoch is unchanged and Redraw may be called again.
+// Redraw draws a new epoch within the term, higher than its current one and than above, for a
+// leader that has met a higher one. An above that is damage is ignored. If the lease is lost,
+// Redraw ends the term and returns an error that wraps [ErrLost]. After any other error the epoch
+// is unchanged and Redraw may be called again.
 func (t *Term) Redraw(ctx context.Context, above uint64) (uint64, error) {
 	within := min(t.elector.times.call(), t.Remaining())
 	epoch, err := t.elector.draw(ctx, within, t.Token(), max(above, t.Epoch()))
@@ -101,8 +98,8 @@ func (t *Term) Redraw(ctx context.Context, above uint64) (uint64, error) {
 
 func (t *Term) lost() bool { return errors.Is(context.Cause(t.ctx), ErrLost) }
 
-// expire is called by the alarm. Renewals move the window but not the alarm: if it fires early it
-// resets itself, so that a renewal and the alarm cannot miss each other.
+// expire is the alarm. Renewals move the window only: if it fires early it resets itself, so that a
+// renewal and the alarm cannot miss each other.
 func (t *Term) expire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,8 +118,7 @@ func (t *Term) expired() error {
 	return fmt.Errorf("%w: not renewed for %s: %w", ErrLost, since, t.failed)
 }
 
-// renewed extends the window after a renewal that began at begun. If the reply came too late it
-// ends the term and reports false.
+// renewed extends the window. If the reply came too late it ends the term and reports false.
 func (t *Term) renewed(begun time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,9 +145,8 @@ func (t *Term) close() {
 	t.alarm.Stop()
 }
 
-// draw draws an epoch higher than above and all that this elector has met; see epoch.lua. It
-// returns errNotMine if the lease does not hold the token. After any other error an epoch may have
-// been drawn that nobody will use.
+// draw returns an epoch higher than above and all that this elector has met, or errNotMine if the
+// lease does not hold the token. After any other error an epoch may be drawn that nobody will use.
 func (e *Elector) draw(
 	ctx context.Context, within time.Duration, token string, above uint64,
 ) (uint64, error) {

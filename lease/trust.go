@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// timings is a lease's TTL, and derives all durations from it in one place, so that their relations
-// hold for every TTL: after a lost renewal the trust window (9/10) leaves time for several more,
-// and after one that hangs for as long as it may (1/3, so 2/3 are gone) still for another.
+// timings is a lease's TTL. All durations derive from it here, so that their relations hold for
+// every TTL: after a lost renewal the trust window (9/10) leaves time for several more, and after
+// one that hangs for as long as it may (1/3, so 2/3 are gone) still for another.
 type timings time.Duration
 
 func (c timings) ttl() time.Duration    { return time.Duration(c) }
@@ -24,12 +24,12 @@ func (c timings) distant() time.Duration { return 10 * c.ttl() }
 
 func (c timings) reserveTurn() time.Duration { return c.ttl() / 3 }
 
-// reserveAfter is how long a lease must have been free before a reserve takes it: long enough for
-// the first to take it, random to separate reserves, and with reserveTurn less than the TTL after
-// which somebody must lead.
+// reserveAfter is how long a lease must be free before a reserve takes it: long enough for the
+// first to take it, random to separate reserves, and with reserveTurn less than the TTL after which
+// somebody must lead.
 func (c timings) reserveAfter() time.Duration { return c.ttl()/3 + rand.N(c.ttl()/6) }
 
-// nextAttempt spreads attempts by ± 20 %, to separate waiters that began together.
+// nextAttempt separates waiters that began together.
 func (c timings) nextAttempt() time.Duration {
 	return c.retry()*4/5 + rand.N(c.retry()*2/5+1)
 }
@@ -46,12 +46,11 @@ func (w trustWindow) left(now time.Time) time.Duration { return max(0, w.until()
 
 func (w trustWindow) renewAt() time.Time { return w.since.Add(w.times.renew()) }
 
-// budget limits a call that begins now: a reply after the window is useless.
+// budget: a reply after the window is useless.
 func (w trustWindow) budget(now time.Time) time.Duration { return min(w.times.call(), w.left(now)) }
 
-// renewed returns the window after a renewal that began at begun and was answered now. It counts
-// from the request, so that a slow reply gains nothing. A late reply does not reopen the window
-// (false): another may have held the lease meanwhile.
+// renewed counts from the request, so that a slow reply gains nothing. A late reply does not reopen
+// the window (false): another may have held the lease meanwhile.
 func (w trustWindow) renewed(begun, now time.Time) (trustWindow, bool) {
 	if w.left(now) == 0 {
 		return w, false

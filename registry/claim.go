@@ -18,8 +18,8 @@ var ErrIDTooLong = errors.New("registry: the id of a socket has more than 1024 b
 // ErrReleased is returned by Claim.Wait if the claim, or Run, ended before the registration landed.
 var ErrReleased = errors.New("registry: claim was released")
 
-// A Claim is a socket's hold on the registration of its id. It is usable from the moment Register
-// returns, whatever Redis does. Only Wait blocks. All methods are safe for concurrent use.
+// A Claim is a socket's hold on the registration of its id, whatever Redis does. Only Wait blocks.
+// All methods are safe for concurrent use.
 type Claim struct {
 	r      *Registry
 	made   time.Time
@@ -38,10 +38,10 @@ type Claim struct {
 
 // Register claims an id for this instance: the newest claim of an id wins, even on the same
 // replica. It never fails: the registration is written in the background, and healed later if Redis
-// is down. An id is one socket, and any string of up to 1024 bytes. A longer one counts as a failed
-// registration, and Wait returns ErrIDTooLong. A claim made after Run ended is over at once.
+// is down. An id of more than 1024 bytes counts as a failed registration. A claim made after Run
+// ended is over at once.
 //
-// If the new claim supersedes an older one of this replica, Claim.Superseded of that is closed, and
+// If the claim supersedes an older one of this replica, that one's Superseded is closed, and
 // Register calls Config.OnSuperseded with it before it returns. If the id registers a third time
 // before the caller has filed its socket under the new claim, OnSuperseded gets a claim without a
 // socket: it must remember that, and the caller must check for it. Claim.Superseded needs neither.
@@ -101,9 +101,9 @@ func (c *Claim) Wait(ctx context.Context) error {
 }
 
 // Superseded is closed once the id has registered again on this replica: close this claim's socket.
-// An id is one socket; for several sockets of one user register ids such as "user|device". A claim
-// that is superseded before its socket is known has the channel closed too, so that nothing needs
-// to be remembered. Other replicas do not close it; see Config.OnDisplaced.
+// For several sockets of one user register ids such as "user|device". A claim superseded before its
+// socket is known has the channel closed too. Other replicas do not close it; see
+// Config.OnDisplaced.
 func (c *Claim) Superseded() <-chan struct{} {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
@@ -116,7 +116,7 @@ func (c *Claim) Superseded() <-chan struct{} {
 	return c.superseded
 }
 
-// supersede is called once. The caller holds mu.
+// supersede is called once, with mu held.
 func (c *Claim) supersede() {
 	c.older = true
 	if c.superseded != nil {
@@ -124,8 +124,8 @@ func (c *Claim) supersede() {
 	}
 }
 
-// Release hands the id back. It never blocks, needs no context, and may be called again. It
-// changes nothing unless the claim is the newest of its id.
+// Release hands the id back. It may be called again. It changes nothing unless the claim is the
+// newest of its id.
 func (c *Claim) Release() {
 	r := c.r
 	r.mu.Lock()
@@ -137,9 +137,8 @@ func (c *Claim) Release() {
 }
 
 // FrameReceived reports a frame of the other end on this claim's socket. It has the entry checked,
-// at most once a second; a frame too soon causes a check within a second and interval/10. So a lost
-// entry is back at the next frame. The frame may also complete the evidence against a foreign
-// claim.
+// at most once a second, so that a lost entry is back at the next frame; a frame too soon causes a
+// check within a second and interval/10. It may also complete the evidence against a foreign claim.
 func (c *Claim) FrameReceived() {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()

@@ -41,8 +41,7 @@ type Config struct {
 	// lease.Options (behind Sentinel lease.FailoverOptions). Required. See ErrClientsDiffer.
 	Control redis.UniversalClient
 	// Instance names this replica: at most 200 bytes of printable UTF-8, without spaces and "/". If
-	// empty, it is the host name and a random part, unique per process start. If it is fixed, the
-	// newest process of that name wins, and hands back what its former life left.
+	// empty, it is UniqueInstance(). If it is fixed, the newest process of that name wins.
 	Instance string
 	// Unique means that no earlier process had this Instance: Run then does not look for a former
 	// life. An empty Instance is unique.
@@ -58,9 +57,8 @@ type Config struct {
 	// Drain is how long Run keeps beating after its context ended, waiting for claims to be
 	// released (default 10s).
 	Drain time.Duration
-	// OnSuperseded, if set, is called with a claim whose id has registered again here: close
-	// its socket. Register calls it; see there for a claim whose socket is not known yet. It must
-	// not call Register, and may be called concurrently.
+	// OnSuperseded, if set, is called by Register (see there) with a claim whose id has registered
+	// again here: close its socket. It must not call Register, and may be called concurrently.
 	OnSuperseded func(older *Claim)
 	// OnDisplaced, if set, is called for an id held here that another instance, owner, heard
 	// later: most likely the socket here is half open. Find out, by a minute of silence for
@@ -75,9 +73,9 @@ type Config struct {
 	OnDisplaced func(id, owner string)
 	// OnReconciled, if set, is called when all that this replica holds is in Redis again, after
 	// Redis may have lost entries, a call failed, or an entry was put back. Put back then what you
-	// keep in Redis beside the entries, such as an index of them by user: it may be lost too. After
-	// a second loss within one interval it is called when that is over. It must not block, and may
-	// be called concurrently; partitions call it one by one.
+	// keep in Redis beside the entries, such as an index by user: it may be lost too. After a
+	// second loss within one interval it is called when that is over. It must not block, and may be
+	// called concurrently; partitions call it one by one.
 	OnReconciled func()
 	// NoReverseIndex saves the index's memory (61 bytes an entry). Only the full scan then sweeps a
 	// dead owner.
@@ -86,8 +84,7 @@ type Config struct {
 	// With a nil Registerer, metrics are counted but not registered.
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-	// Namespace, if set, prefixes the metrics: <namespace>_registry_failures_total,
-	// _registry_devices and _registry_healed_total.
+	// Namespace, if set, prefixes the metrics: <namespace>_registry_failures_total.
 	Namespace string
 }
 
@@ -134,8 +131,8 @@ func validInstance(id string) bool {
 	return id != "" && len(id) <= 200 && utf8.ValidString(id) && !strings.ContainsFunc(id, bad)
 }
 
-// UniqueInstance returns the value that replaces an empty Config.Instance, for callers that need it
-// before New: the host's name and eight random hex digits.
+// UniqueInstance returns the value that replaces an empty Config.Instance: the host's name and
+// eight random hex digits.
 func UniqueInstance() string {
 	host, err := os.Hostname()
 	if err != nil || !validInstance(host) || len(host) > 64 {

@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// ownRounds: in one of this many rounds an owner checks all its claims, whatever a scan vouches
-	// for.
+	// ownRounds: see checkTenth.
 	ownRounds = 4
 	// remembered is the number of earlier digests kept: one per interval/10, so at least ten
 	// intervals.
@@ -63,9 +62,9 @@ func (v *vouched) compare(text string, d digest.Digest, began time.Time) {
 
 func (v *vouched) forget() { v.last, v.agreed = "", [digest.Parts]bool{} }
 
-// checkTenth checks the next tenth of the claims that are believed to be registered; turn counts
-// the tenths. It skips those that a full scan vouches for, except in one of ownRounds rounds: a
-// faulty leader can delay the discovery of a loss, but not prevent it.
+// checkTenth checks a tenth of the standing claims, except those that a full scan vouches for; in
+// one of ownRounds rounds it checks all: a faulty leader can delay the discovery of a loss, but not
+// prevent it.
 func (t *table) checkTenth(turn int) {
 	all := turn/shards%ownRounds == 0
 	for _, h := range t.shards[turn%shards] {
@@ -87,8 +86,7 @@ func (r *Registry) askScanned(ctx context.Context, pipe redis.Pipeliner) scanWor
 	return scanWord{text: pipe.Get(ctx, key), left: pipe.PTTL(ctx, key)}
 }
 
-// readScanned takes the answer. Findings that were not read, or cannot be, vouch for nothing. The
-// caller holds mu.
+// Findings that were not read, or cannot be, vouch for nothing. The caller holds mu.
 func (r *Registry) readScanned(word scanWord, now time.Time) {
 	v := &r.table.vouched
 	if word.text == nil || word.text.Err() != nil || word.left.Err() != nil || word.left.Val() <= 0 {

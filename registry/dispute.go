@@ -17,9 +17,8 @@ const (
 	// tellAgain is the shortest time between two calls of Config.OnDisplaced for a claim whose
 	// id was not heard meanwhile.
 	tellAgain = 5 * time.Minute
-	// toldPrefix starts a message about ids in dispute: the sender's id and pairs follow (see
-	// compare). Any other message is a list of ids that another owner has taken over; see
-	// owner.lua.
+	// toldPrefix starts a message about ids in dispute; see compare. Any other message is a list of
+	// ids that another owner has taken over; see owner.lua.
 	toldPrefix = "/"
 	// heardWord, in place of the pairs, starts the ids that the sender was asked about and deals
 	// with. Older versions ignore such a message.
@@ -27,8 +26,7 @@ const (
 	askTimeout = time.Second
 )
 
-// A dispute is about an id held here whose entry names another instance. Most likely one of the
-// two sockets is half open, and a silent client does not show which.
+// A dispute is about an id held here whose entry names another instance.
 type dispute struct {
 	owner   string
 	asked   time.Time
@@ -39,8 +37,7 @@ type dispute struct {
 
 type displacement struct{ id, owner string }
 
-// isForeign records that the entry of a held id names another instance. Only proof takes it
-// back.
+// isForeign: only proof takes the entry back.
 func (t *table) isForeign(h *holding, owner string, now time.Time) {
 	if h.dispute == nil || h.dispute.owner != owner {
 		t.set(h, contested)
@@ -89,15 +86,9 @@ func (t *table) displace(h *holding, owner string, now time.Time) {
 	}
 }
 
-// compare compares another owner's message, pairs of the ms since it heard an id and the id,
-// with this owner's records. The owner that heard an id later most likely has the open socket.
-//
-//   - Not held here: hand back any entry that names this instance.
-//   - Heard earlier here: have the socket here checked.
-//   - Heard later here: send the other owner the same message (later), unless this owner asked
-//     about the id: an answer gets no answer.
-//
-// The caller confirms the first two to the other owner, with the ids in heard.
+// compare compares another owner's message with this owner's records; see "Two owners of one id" in
+// the package documentation. The caller sends the ids heard later here, and confirms those in
+// heard.
 func (t *table) compare(other string, pairs []string, now time.Time) (later []*Claim, heard []string) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		theirs, err := strconv.ParseInt(pairs[i], 10, 64)
@@ -189,8 +180,8 @@ func (r *Registry) told(ctx context.Context, words []string) {
 	nudge(r.table.talk)
 }
 
-// talk asks other owners about ids in dispute and answers their questions, until ctx ends.
-// Writes do not wait for it. A question that could not be sent is repeated after an interval.
+// talk asks other owners about ids in dispute and answers their questions. A question that could
+// not be sent is repeated after an interval.
 func (r *Registry) talk(ctx context.Context) error {
 	for {
 		select {

@@ -31,15 +31,14 @@
 // To follow one id, read in this order:
 //
 //   - claim.go: the calls of a socket.
-//   - table.go: this replica's ids, each in one of ten states. The table does no I/O and has no
-//     clock. batch.go decides what to write next and records the outcome; dispute.go handles
-//     entries that name another instance; index.go compares with the reverse index.
+//   - table.go: this replica's ids, each in one of ten states, without I/O or a clock. batch.go
+//     decides what to write next and records the outcome; dispute.go handles entries that name
+//     another instance; index.go compares with the reverse index.
 //   - writer.go, heartbeat.go and reconcile.go: the loops around the table. They call the scripts
 //     (scripts.go, starting with owner.lua).
-//   - internal/sweeps: the leader's work when an owner is dead. The quick way (quickway.go) and the
-//     full scan (fullscan.go) find and judge; batcher.go passes full batches to
-//     janitor.Pass.Delete, where guard.lua checks again before evict.lua deletes. The full scan
-//     vouches for the claims of owners by digests (internal/digest).
+//   - internal/sweeps: the leader's work when an owner is dead. quickway.go and fullscan.go find
+//     and judge; batcher.go passes full batches to janitor.Pass.Delete, where guard.lua checks
+//     again before evict.lua deletes.
 //
 // The writer writes one batch at a time, so operations on one id never overlap. An operation is
 // decided when its batch is made, from the newest claim: a burst of opens and closes becomes one
@@ -62,11 +61,10 @@
 // # Two owners of one id
 //
 // An owner that overwrites an entry notifies the former owner (PUBLISH on the channel named like
-// its heartbeat), which then checks the entry. An id held here whose entry names another
-// instance is in dispute: most likely one of the two sockets is half open, and a silent client does
-// not show which. So this owner asks the other on its channel: "/<own id>", then pairs of the ms
-// since it heard an id (a frame, or the handshake) and the id. Spaces, control characters, "%"
-// and a leading "/" in an id are escaped as in a URL.
+// its heartbeat), which then checks the entry. An id held here whose entry names another instance
+// is in dispute: most likely one of the two sockets is half open, and a silent client does not show
+// which. So this owner asks the other on its channel: "/<own id>", then pairs of the ms since it
+// heard an id (a frame, or the handshake) and the id, as a word (words.go).
 //
 // The owner that heard the id earlier calls Config.OnDisplaced. If the asked owner heard it
 // later, it answers in the same form; an answer gets no answer. An owner that does not hold the
@@ -100,18 +98,17 @@
 //
 // # Memory while Redis is down
 //
-// A released id is forgotten at once if Redis was never asked to write it. Others are
-// remembered until they are taken out. While writes fail, at most 10,000 more of them are
-// remembered than ids are held (or as many as were, if more). Each beat then searches for the
-// entries of forgotten ones, in the index (with NoReverseIndex, in the registry), until no write of
-// unknown fate can land any more.
+// A released id is forgotten at once if Redis was never asked to write it, otherwise when it is
+// taken out. While writes fail, at most 10,000 more of them are remembered than ids are held (or as
+// many as were, if more). Each beat then searches for the entries of forgotten ones, in the index
+// (with NoReverseIndex, in the registry), until no write of unknown fate can land any more.
 //
 // # One id, one life
 //
 // At start a process draws a boot token from the server, above that of any earlier life, even if
-// the server's clock went back. Every script compares it: the newest boot wins. An older process
-// ends with ErrSuperseded, writes nothing more and hands nothing back. The new one hands back what
-// its former life left.
+// the server's clock went back. Every script compares it: the newest boot wins, and hands back what
+// its former life left. An older process ends with ErrSuperseded, writes nothing more and hands
+// nothing back.
 //
 // # What is guaranteed, and what is not
 //

@@ -35,8 +35,8 @@ func (r *Registry) recovered(op string) {
 	}
 }
 
-// logFailure logs that an operation has begun to fail, at debug level if another one already fails
-// for the same reason. The caller holds mu.
+// logFailure logs at debug level if another operation already fails for the same reason. The caller
+// holds mu.
 func (r *Registry) logFailure(op string, err error) {
 	level, text := slog.LevelWarn, "registry operation failed; sockets are still served, retrying"
 	switch {

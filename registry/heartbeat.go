@@ -36,8 +36,8 @@ var (
 	errNoTelling = errors.New("NOPERM this user may not PUBLISH on the channels of heartbeats' names")
 )
 
-// beats draws the boot token, then beats every interval, and retries failures every interval/10. At
-// each tenth it also calls retry. The partitions of one replica beat together, see beatTogether.
+// beats draws the boot token, then beats every interval. It retries failures every interval/10, and
+// then also calls retry.
 func (r *Registry) beats(ctx context.Context) error {
 	r.others = together.Join(r.cfg.Control, "beats")
 	defer r.others.Leave()
@@ -252,8 +252,7 @@ func (r *Registry) retry() {
 	r.reconcileAll(now)
 }
 
-// goodbye ends this life gracefully, see goodbye.lua. After a few failed tries it lets the
-// heartbeat expire.
+// After a few failed tries goodbye lets the heartbeat expire.
 func (r *Registry) goodbye(ctx context.Context) error {
 	r.mu.Lock()
 	booted, left := r.boot != "", r.table.held()+r.table.count[releasing]

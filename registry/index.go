@@ -34,8 +34,7 @@ func (t *table) named(id string, pass uint64) {
 	}
 }
 
-// compareIndex compares the index with the claims after a scan. pass is the scan's number, and
-// begun the value of batches before it.
+// begun is the value of batches before the scan with number pass.
 func (t *table) compareIndex(pass, begun uint64) {
 	for _, h := range t.holdings {
 		// A scan finds the members that were there from its start to its end; it may miss later

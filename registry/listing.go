@@ -13,10 +13,9 @@ import (
 )
 
 // LookupMany returns the owners of many ids. An id that nobody holds is missing from the map. It
-// reads the entries, a call for each 1,000, and then the heartbeats of the instances that they
-// name: in the same call as the last entries if earlier look-ups have found them alive, otherwise,
-// and on a Redis Cluster, in one more. So unlike Lookup, it may report an owner that died, or lost
-// the id, between the two.
+// reads the entries, 1,000 a call, and then the heartbeats of their owners: with the last entries
+// if earlier look-ups have found them alive, otherwise, and on a Redis Cluster, in one more call.
+// So unlike Lookup, it may report an owner that died, or lost the id, between the two.
 // Errors are Redis' and are counted.
 func (r *Registry) LookupMany(ctx context.Context, ids []string) (map[string]Owner, error) {
 	owners, err := r.lookupMany(ctx, ids)
@@ -123,8 +122,8 @@ func (m *met) note(live map[string]bool) {
 	}
 }
 
-// Owners returns every instance that has registered and is not swept yet, sorted, and whether it is
-// alive. Plain writers, which write entries without a roster, are missing.
+// Owners returns every instance that has registered and is not swept yet, sorted. Plain writers,
+// which write no roster, are missing.
 func (r *Registry) Owners(ctx context.Context) ([]Owner, error) {
 	var instances []string
 	for cursor := uint64(0); ; {
@@ -152,10 +151,9 @@ func (r *Registry) Owners(ctx context.Context) ([]Owner, error) {
 	return owners, nil
 }
 
-// Holdings yields the ids whose entries name an instance, page by page: each call of Redis reads
-// about 500, half a millisecond of its time. It reads the instance's reverse index, and so nothing
-// of an owner that keeps none (NoReverseIndex, a plain writer). An id that is registered or
-// released meanwhile may be missing, or yielded twice. An error ends it.
+// Holdings yields the ids whose entries name an instance, about 500 a call. It reads the instance's
+// reverse index, and so nothing of an owner that keeps none (NoReverseIndex, a plain writer). An id
+// that is registered or released meanwhile may be missing, or yielded twice. An error ends it.
 func (r *Registry) Holdings(ctx context.Context, instance string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for cursor := uint64(0); ; {

@@ -62,8 +62,7 @@ func newMetrics(cfg Config, claimed func() float64) (*metrics, error) {
 	return m, nil
 }
 
-// evictedFrom counts a dead owner's entries. It drops series that have not grown for an hour and,
-// beyond the bound, the oldest.
+// evictedFrom drops series that have not grown for an hour and, beyond the bound, the oldest.
 func (m *metrics) evictedFrom(owner string, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// If the entry of a held id names a dead instance, it is overwritten without evidence, even if
-// the sweep is held, paused, or never runs. heal.lua checks the guard's own conditions. Its
-// attempts also listen: without janitors, an owner may take over after a grace period.
+// If the entry of a held id names a dead instance, it is overwritten without evidence. heal.lua
+// checks the guard's own conditions. Its attempts also listen: without janitors, an owner may take
+// over after a grace period.
 
 func (t *table) silent(owner string, claims []*Claim, silent bool) {
 	for _, c := range claims {

@@ -83,8 +83,8 @@ func (s *restoring) checked() bool {
 	return s.last == nil || s.last.Value.(*holding).at != s.last
 }
 
-// tellReconciled calls Config.OnReconciled if that is owed and everything held is in Redis. The
-// writer asks after each batch, since on a busy replica some write is always under way.
+// The writer calls tellReconciled after each batch, since on a busy replica some write is always
+// under way.
 func (r *Registry) tellReconciled() {
 	now := time.Now()
 	s := &r.restoring

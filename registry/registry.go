@@ -50,7 +50,7 @@ type Registry struct {
 	// toldRefusal has the ops that were refused since they began to fail.
 	toldRefusal map[string]bool
 	healed      uint64
-	claimed     uint64 // claims made
+	claimed     uint64
 	// Taken over from dead instances and not yet logged; when that was last logged.
 	outlived     int
 	toldOutlived time.Time
@@ -72,8 +72,7 @@ type Registry struct {
 	checkFails bool
 }
 
-// New checks the configuration and returns a Registry that does nothing yet. It does not talk to
-// Redis.
+// New checks the configuration. It does not talk to Redis.
 func New(cfg Config) (*Registry, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -103,16 +102,14 @@ func New(cfg Config) (*Registry, error) {
 
 // Sweeps returns the registry's two sweeps, for the janitor. "owners", the quick way, sweeps a
 // silent instance through its reverse index, within a second or two. "registry", the full scan,
-// checks once an interval whether it can find something; if so it reads every entry, and evicts
-// those that the index missed.
+// reads every entry if it can find something, and evicts those that the index missed.
 func (r *Registry) Sweeps() []janitor.Sweeper { return sweeps.New(r.metrics.evictedFrom) }
 
 // Run beats and writes until ctx ends, then keeps beating until every claim is released and nothing
 // holds the heartbeat, or the drain time is over, deregisters and returns nil. It returns
-// ErrSuperseded as soon as it finds a newer process with the same instance id, and ErrClientsDiffer
-// if the two clients are not at the same place. If a callback of Config panics, so does Run: a
-// replica without one of its parts would look alive and register nothing. It leaves no goroutine
-// behind. Call it once.
+// ErrSuperseded or ErrClientsDiffer as soon as it finds one. If a callback of Config panics, so
+// does Run: a replica without one of its parts would look alive and register nothing. It leaves no
+// goroutine behind. Call it once.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -158,8 +155,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	return err
 }
 
-// join waits for the parts of Run. If one panicked, so does join, and nobody waits for the
-// registry.
+// join panics if a part of Run did. Nobody then waits for the registry.
 func (r *Registry) join(parts *pool.ContextPool) {
 	defer close(r.ended)
 	defer closeOnce(r.started)
@@ -180,8 +176,6 @@ func (r *Registry) HoldHeartbeat() (release func()) {
 	})
 }
 
-// drained waits until nothing holds the heartbeat and every claim is released and written, or the
-// drain time is over.
 func (r *Registry) drained(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, r.cfg.Drain)
 	defer cancel()

@@ -91,8 +91,8 @@ type holding struct {
 	shard, place int
 }
 
-// A table is this replica's knowledge of its ids. It does no I/O and has no clock; its queues,
-// asks and displaced collect work. Registry.mu guards it.
+// A table is this replica's knowledge of its ids. Its queues, asks and displaced collect work.
+// Registry.mu guards it.
 type table struct {
 	id            string
 	interval, ttl time.Duration
@@ -113,7 +113,7 @@ type table struct {
 	displaced      []displacement
 	outliveAt      time.Time // when the next heal over dead instances may be tried
 
-	count     [states]int   // ids by state; count[forgotten] is unused
+	count     [states]int   // by state
 	stand     digest.Digest // of the standing ids
 	vouched   vouched
 	indexed   int       // ids believed to be in the index

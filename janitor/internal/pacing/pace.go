@@ -21,8 +21,7 @@
 //
 // Throttle: during sweeps, ten small calls a second are measured. Each halves the share, down to a
 // fifth, while they are slower than usual or a live owner's heartbeat is late. Afterwards it
-// recovers within five seconds. A latency that lasts for about five minutes becomes the usual one.
-// It is unknown before ten small calls.
+// recovers within five seconds.
 package pacing
 
 import (
@@ -88,9 +87,9 @@ func New(c Config) *Pace {
 	return &Pace{cfg: c, turn: make(chan struct{}, 1), throttle: t, part: 1}
 }
 
-// Enter waits until a call may begin. The caller makes one call and then calls leave, once. leave
-// returns how long the call occupied the server: its duration without the latency of a small call
-// and the time spent waiting for a processor. The error is the cause of ctx' end.
+// Enter waits until a call may begin. The caller makes one call and then calls leave, once, which
+// returns how long the call occupied the server: without the latency of a small call and the wait
+// for a processor. The error is the cause of ctx' end.
 func (p *Pace) Enter(ctx context.Context) (leave func() (held time.Duration), err error) {
 	select {
 	case p.turn <- struct{}{}:

@@ -22,8 +22,7 @@ type Size struct {
 	slow int // consecutive slow calls
 }
 
-// NewSize returns a Size of at most most. It starts with half, from which one can see whether most
-// is too much.
+// NewSize returns a Size of half of most, from which one can see whether most is too much.
 func NewSize(most int) *Size {
 	s := &Size{most: most, now: most}
 	s.halve()

@@ -45,14 +45,14 @@ const (
 	usualAfter = 5 * time.Minute
 )
 
-// latency is the latency of small calls, and whether it is unusual. It has no clock.
+// latency is the latency of small calls. It has no clock.
 type latency struct {
 	last       []time.Duration
 	now, usual time.Duration // upper quartile of the last, and its usual value; 0: unknown
 	at         time.Time     // when usual was set
 }
 
-// saw takes the duration of a small call. The usual falls at once, and rises slowly.
+// saw lets the usual fall at once, and rise slowly.
 func (l *latency) saw(at time.Time, took time.Duration) {
 	if l.last = append(l.last, took); len(l.last) < samples {
 		return
@@ -75,10 +75,9 @@ type heartbeats struct {
 // and the life left at the last reading.
 type life struct{ most, left time.Duration }
 
-// overdue takes the remaining life of the heartbeats, and reports whether a live owner's is late. A
-// punctual heartbeat always has at least its TTL less the interval left; one with less, by more
-// than two retries, has missed a beat. For one interval that concerns Redis; an owner that is
-// silent for longer is dying. Owners not in left are forgotten.
+// overdue reports whether a live owner's heartbeat is late. A punctual one always has at least its
+// TTL less the interval left; one with less, by more than two retries, has missed a beat. For one
+// interval that concerns Redis; an owner that is silent for longer is dying.
 //
 // If Redis' clock goes back, or an owner returns with a lower TTL, a life longer than the TTL was
 // seen. The next beat, or the one after, corrects that: the TTL is at most the life left plus the

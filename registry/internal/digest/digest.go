@@ -1,5 +1,5 @@
-// Package digest has digests of sets of entries. A leader's full scan publishes them, to vouch for
-// the claims of owners.
+// Package digest has digests of sets of entries, with which a leader's full scan vouches for the
+// claims of owners.
 package digest
 
 import (
@@ -16,8 +16,8 @@ import (
 // one of them incomparable.
 const Parts = 16
 
-// A Digest is the set of an owner's entries: for each part, the sum of the hashes of its IMEIs.
-// Equal digests mean equal sets, except with a probability of 2^-64.
+// A Digest is the set of an owner's entries: for each part, the sum of the hashes of its ids. Equal
+// digests mean equal sets, except with a probability of 2^-64.
 type Digest [Parts]uint64
 
 // Part returns the part of an id.

@@ -39,7 +39,6 @@ func (*fullScan) Name() string { return "registry" }
 
 func (*fullScan) Interval() time.Duration { return 0 }
 
-// FullScans marks it as a janitor.FullScanner.
 func (*fullScan) FullScans() {}
 
 func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
@@ -105,8 +104,8 @@ func (w *scan) over(ctx context.Context) {
 	p.NextFullScan(d.begun.Add(gap))
 }
 
-// walk goes through the hash once. A cursor is valid only on the server that issued it: if that was
-// replaced, walk returns errRestarted.
+// A cursor is valid only on the server that issued it: if that was replaced, walk returns
+// errRestarted.
 func (w *scan) walk(ctx context.Context) error {
 	p := w.p
 	server, err := w.serverID(ctx)
@@ -239,8 +238,7 @@ func (w *scan) leave(owner string) {
 	}
 }
 
-// serverID reads the run id of the server that has the registry; "" if it is not offered, which
-// disables the check.
+// serverID is "" if the server does not offer it, which disables the check.
 func (w *scan) serverID(ctx context.Context) (id string, err error) {
 	err = w.p.Call(ctx, func(ctx context.Context) error {
 		keys := []string{w.p.Layout().Registry()}

@@ -22,26 +22,24 @@ type met struct {
 func (w *scan) publish(ctx context.Context, expiry time.Duration) {
 	p, which := w.p, rand.Uint64()
 	for page, err := range p.SetPages(ctx, p.Layout().Roster()) {
-		if err != nil {
-			p.Log().Debug("could not publish the findings of the full scan", "error", err)
-			return
-		}
-		err := p.Call(ctx, func(ctx context.Context) error {
-			_, err := p.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
-				for _, id := range page {
-					var f digest.Finding
-					if m := w.met[id]; m != nil && !m.listed {
-						continue // it arrived during the scan
-					} else if m != nil {
-						f = m.Finding
+		if err == nil {
+			err = p.Call(ctx, func(ctx context.Context) error {
+				_, err := p.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
+					for _, id := range page {
+						var f digest.Finding
+						if m := w.met[id]; m != nil && !m.listed {
+							continue // it arrived during the scan
+						} else if m != nil {
+							f = m.Finding
+						}
+						f.Took, f.Expiry, f.Scan = w.took, expiry, which
+						pipe.Set(ctx, p.Layout().Scanned(id), f.String(), expiry)
 					}
-					f.Took, f.Expiry, f.Scan = w.took, expiry, which
-					pipe.Set(ctx, p.Layout().Scanned(id), f.String(), expiry)
-				}
-				return nil
+					return nil
+				})
+				return err
 			})
-			return err
-		})
+		}
 		if err != nil {
 			p.Log().Debug("could not publish the findings of the full scan", "error", err)
 			return
