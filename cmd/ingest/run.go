@@ -71,8 +71,9 @@ func (r *replica) checkDivided(ctx context.Context) error {
 	}
 }
 
-// divided returns an error if the fleet's registry is divided and this replica's is not: nobody would
-// find its devices. A registry with a prefix detects this itself. Unless known, Redis did not say.
+// divided returns an error if the fleet's registry is divided and this replica's is not: nobody
+// would find its devices. A registry with a prefix detects this itself. Unless known, Redis did not
+// say.
 func (r *replica) divided(ctx context.Context) (known bool, err error) {
 	if r.registry.Layout() == divided {
 		return true, nil
