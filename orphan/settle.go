@@ -25,9 +25,8 @@ type settlement struct {
 	Forget bool   `json:"forget,omitempty"`
 }
 
-// settle ends intents whose outcome is known.
 func (x *pass) settle(ctx context.Context, intents []intent, went map[string]bool) error {
-	stays := map[string]bool{} // candidates with a related key that stays
+	stays := map[string]bool{}
 	for _, i := range intents {
 		stays[i.Name] = stays[i.Name] || i.Related && !went[i.ID]
 	}
@@ -71,7 +70,7 @@ func (x *pass) settleSome(ctx context.Context, items []string) error {
 		Items:   items,
 		Deleted: func(a guard.Answer) { x.set.removed(x.rule, a) },
 	})
-	x.AddCondemned(-len(items)) // already counted when they were intended
+	x.AddCondemned(-len(items))
 	if err != nil {
 		return fmt.Errorf("orphan: settle: %w", err)
 	}
@@ -81,7 +80,7 @@ func (x *pass) settleSome(ctx context.Context, items []string) error {
 	return nil
 }
 
-// settleLeft finds the outcome of the intents that an earlier pass left, and ends them.
+// settleLeft ends the intents that an earlier pass left.
 func (x *pass) settleLeft(ctx context.Context) error {
 	key := intentsKey(x.Layout(), x.r.Rule)
 	byServer := map[*server][]intent{}
@@ -141,7 +140,7 @@ func (x *pass) settleLeft(ctx context.Context) error {
 }
 
 // settleGone settles the intents of removed rules. Their bin periods are unknown, so moved keys
-// stay in a bin for as long as Redis would keep them without an entry.
+// stay for as long as Redis would keep them without an entry.
 func (x *pass) settleGone(ctx context.Context) error {
 	gone, err := x.rulesGone(ctx)
 	if err != nil {
