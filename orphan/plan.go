@@ -26,6 +26,7 @@ type Finding struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
+// A Plan is a look at all candidates of a rule.
 type Plan struct {
 	Rule     string         `json:"rule"`
 	Held     string         `json:"held,omitempty"` // reference_lost, source

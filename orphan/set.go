@@ -21,6 +21,7 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
+// Config configures a Set.
 type Config struct {
 	Rules []rules.Rule
 	// Client is the janitor's, and not closed here.
@@ -163,6 +164,7 @@ func (s *Set) passed(r *Result) {
 	}
 }
 
+// A Result is what one pass of a rule did.
 type Result struct {
 	Rule     string
 	Category string
@@ -190,7 +192,7 @@ type Result struct {
 	Left int
 }
 
-// A pass whose Coverage is not Complete marks nothing.
+// Coverage of the servers by a pass. One that is not Complete marks nothing.
 type Coverage struct {
 	Masters  int  `json:"masters"` // read to the end
 	Of       int  `json:"of"`      // that exist

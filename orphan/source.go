@@ -7,6 +7,7 @@ type Source interface {
 	// Documents reads at most 500 documents by _id, and returns those found, with the requested fields
 	// that exist. An error means that nothing is known. The implementation sets the deadline.
 	Documents(ctx context.Context, q Query) (map[string]Document, error)
+	// Empty reports whether a collection has no documents.
 	Empty(ctx context.Context, collection string) (bool, error)
 }
 

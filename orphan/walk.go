@@ -209,7 +209,7 @@ func (x *pass) findRelated(ctx context.Context, of map[string]*candidate) error 
 	return err
 }
 
-// addRelated returns the bytes added. It stops when there is no room.
+// addRelated returns the bytes added. It stops once the room is used up.
 func (c *candidate) addRelated(keys []string, room int64) (added int64) {
 	before := c.weight
 	for _, key := range keys {
