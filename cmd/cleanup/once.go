@@ -17,14 +17,14 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// once connects, calls do with the settings' rules or only the named one, and disconnects. It
-// involves no janitor, so nothing is deleted.
+// once calls do with the settings' rules or only the named one. It involves no janitor, so nothing
+// is deleted.
 func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) error) (err error) {
 	clients, err := connect.Open(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = clients.Close() }() // nothing is left to send
+	defer func() { _ = clients.Close() }()
 	chosen := s.rules
 	if rule != "" {
 		chosen = slices.DeleteFunc(slices.Clone(chosen), func(r rules.Rule) bool { return r.Name != rule })
@@ -62,7 +62,7 @@ func checkOnce(in *cli.Input, s *settings, rule string) {
 	}
 }
 
-// counts formats numbers by name, sorted by name: "alive 3, young 1".
+// counts formats like "alive 3, young 1".
 func counts(of map[string]int) string {
 	var all []string
 	for name, n := range of {
@@ -135,13 +135,13 @@ func showWhy(w io.Writer, found []orphan.Finding) error {
 	return nil
 }
 
-// inBins calls do with the bins. It needs neither rules nor their database.
+// inBins needs neither rules nor their database.
 func inBins(ctx context.Context, s *settings, do func(orphan.Bins) error) error {
 	clients, err := connect.Open(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = clients.Close() }() // nothing is left to send
+	defer func() { _ = clients.Close() }()
 	return do(orphan.Bins{Client: clients.Data, Layout: s.layout()})
 }
 
