@@ -58,16 +58,12 @@ func (x *pass) askAgain(ctx context.Context, found []*finding) error {
 
 func (x *pass) clocks(ctx context.Context) (clocks, error) {
 	all := make(clocks, len(x.servers.masters))
-	for i := range x.servers.masters {
-		s := &x.servers.masters[i]
-		err := x.Call(ctx, func(ctx context.Context) error {
-			at, err := serverTime(ctx, *s)
-			all[s.addr] = at
-			return err
-		})
+	for _, s := range x.servers.masters {
+		at, err := now(ctx, x.Pass, s)
 		if err != nil {
 			return nil, err
 		}
+		all[s.addr] = at
 	}
 	return all, nil
 }

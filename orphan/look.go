@@ -267,20 +267,15 @@ func (l *looking) parents(ctx context.Context) error {
 		if !f.alone {
 			continue
 		}
-		q := question{f: f, args: []string{"EXISTS", f.key}}
-		if l.candidates == nil {
-			if f.rest == nil { // else the rule itself removed it, perhaps as the last member
-				asked = append(asked, question{f: f, args: q.args, told: func(answer *redis.Cmd) {
-					if replyText(answer) != ":1" {
-						f.keep(unknown, "%s is not there, which it is missing from", f.key)
-					}
-				}})
-			}
-			q.args = l.membership(f)
-			if l.Members.Hash != "" {
-				q.args = []string{"HEXISTS", f.key, f.member}
-			}
+		// With a rest, the rule itself removed it, perhaps as the last member.
+		if l.candidates == nil && f.rest == nil {
+			asked = append(asked, question{f: f, args: []string{"EXISTS", f.key}, told: func(answer *redis.Cmd) {
+				if replyText(answer) != ":1" {
+					f.keep(unknown, "%s is not there, which it is missing from", f.key)
+				}
+			}})
 		}
+		q := question{f: f, args: claimant{l.rule, &f.candidate}.presence()}
 		q.told = func(answer *redis.Cmd) {
 			if there := replyText(answer); f.verdict == "" && there != "_" && there != ":0" {
 				f.keep(absent, "its parent is there")

@@ -78,14 +78,13 @@ type claimant struct {
 }
 
 func (c claimant) presence() []string {
-	f := &finding{candidate: *c.candidate}
 	switch {
 	case c.rule.candidates != nil:
 		return []string{"EXISTS", c.key}
 	case c.rule.Members.Hash != "":
 		return []string{"HEXISTS", c.key, c.member}
 	}
-	return c.rule.membership(f)
+	return c.rule.membership(&finding{candidate: *c.candidate})
 }
 
 // unclaimed drops related keys that belong to an existing candidate of another rule. The answers

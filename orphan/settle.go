@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -101,11 +100,7 @@ func (x *pass) settleLeft(ctx context.Context) error {
 	for s, intents := range byServer {
 		for part := range slices.Chunk(intents, reapOf) {
 			// Read the clock first: if it is past Until, a key found in place afterwards stays there.
-			var at time.Time
-			err := x.Call(ctx, func(ctx context.Context) (err error) {
-				at, err = serverTime(ctx, *s)
-				return err
-			})
+			at, err := now(ctx, x.Pass, *s)
 			if err != nil {
 				return err
 			}

@@ -13,7 +13,7 @@ import (
 
 const columns = `s.mitra_id::text, s.version, s.is_online, s.is_active, s.active_sessions, s.seen, s.judged`
 
-// A row's fields are nil if there is no state.
+// A row without a state has nil fields.
 type row struct {
 	id             *string
 	version        *int64
