@@ -37,7 +37,7 @@ func (k keys) all(more ...string) []string {
 //go:embed *.lua
 var files embed.FS
 
-// bodyKeys is the index of a guarded body's first key; see guard.NewBody.
+// bodyKeys is a guarded body's first key; see guard.NewBody.
 const bodyKeys = 6
 
 // lua joins files after keys.lua. The five keys begin at KEYS[from].

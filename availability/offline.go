@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Reasons why nobody goes offline for silence, beside the janitor's.
+// Reasons to hold, beside the janitor's.
 const (
 	heldUnseeded    = "unseeded"
 	heldListening   = "listening"

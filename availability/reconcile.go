@@ -16,7 +16,7 @@ import (
 var errEmptySource = errors.New(
 	"availability: the source has no states at all, and Redis has: check DATABASE_URL; nothing is removed")
 
-// driftNamed limits the mitras logged per kind and reconciliation. All are counted.
+// driftNamed limits the mitras logged per kind. All are counted.
 const driftNamed = 20
 
 const scanOf = 1000

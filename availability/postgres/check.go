@@ -77,7 +77,7 @@ func (s *Source) Check(ctx context.Context) error {
 	return err
 }
 
-// unseen finds ways to change rows of the three tables without firing statement triggers.
+// unseen finds ways to change rows without firing statement triggers.
 const unseen = `
 WITH RECURSIVE tables (base, rel, child) AS (
 	SELECT name, to_regclass(name)::oid, false
@@ -122,5 +122,5 @@ func (s *Source) Unseen(ctx context.Context) (ways []string, err error) {
 	return ways, nil
 }
 
-// Stat returns statistics of the connections, except the feed's.
+// Stat excludes the feed's connection.
 func (s *Source) Stat() *pgxpool.Stat { return s.pool.Stat() }

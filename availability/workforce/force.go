@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// mostRetry bounds the pause before a request is repeated.
+// mostRetry bounds the pause before a retry.
 const mostRetry = time.Second
 
 // Force is a simulated workforce. Its methods are safe for concurrent use.

@@ -15,7 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// View runs a workforce and shows its progress.
+// View runs a workforce and shows it.
 type View struct {
 	Force *Force
 	Out   io.Writer

@@ -26,9 +26,9 @@ var errNotAsked = errors.New("the answer has a document that was not asked for: 
 // whole numbers as int64, others as float64, bool, dates as time.Time in UTC. Any other value, and
 // text over 64 KiB, is returned as its [bson.Type], which bounds the result.
 //
-// If q has ObjectIDs, an id that is not one is an error, and nothing is read. They are not case
-// sensitive, and returned as given. A dotted field leads through documents; one inside an array is
-// missing. The finds of one question have no order and no common snapshot.
+// If q has ObjectIDs, any other id is an error, and nothing is read. They are not case sensitive,
+// and returned as given. A dotted field leads through documents; one inside an array is missing.
+// The finds of one question have no order and no common snapshot.
 func (s *Source) Documents(ctx context.Context, q orphan.Query) (map[string]orphan.Document, error) {
 	keys := make([]any, len(q.IDs)) // string or bson.ObjectID
 	for i, id := range q.IDs {

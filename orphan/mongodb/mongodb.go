@@ -27,8 +27,7 @@ var _ orphan.Source = (*Source)(nil)
 // An Option is a setting of a Source.
 type Option func(*Source)
 
-// Timeout bounds each find, including the wait for a server; each 500 ids take one. Default 5 s,
-// also if d is not positive.
+// Timeout bounds each find, with the wait for a server. Default 5 s, also if d is not positive.
 func Timeout(d time.Duration) Option { return func(s *Source) { s.timeout = d } }
 
 // A Source reads one database. It is safe for concurrent use.
@@ -111,8 +110,8 @@ func (s *Source) Ping(ctx context.Context) error {
 	})
 }
 
-// Empty reports whether a collection has no documents or does not exist. It reads one _id rather
-// than rely on statistics.
+// Empty reports whether a collection has no documents or does not exist. It relies on no
+// statistics.
 func (s *Source) Empty(ctx context.Context, collection string) (empty bool, err error) {
 	err = s.within(ctx, collection, func(ctx context.Context) error {
 		if err := s.primary(ctx); err != nil {

@@ -38,8 +38,8 @@ type Server struct {
 	addr string
 }
 
-// Start starts a server on a free loopback port, and returns once it answers. The server and its
-// data are removed with the test. It is FerretDB even if MONGODB_URI is set.
+// Start returns once a FerretDB answers, on a free loopback port, even if MONGODB_URI is set. It is
+// removed with the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s, err := launch()
@@ -101,7 +101,7 @@ func (s *Server) Database() *DB {
 	return s.Namesake(newName())
 }
 
-// Namesake creates a database named like another server's, to serve as its older state.
+// Namesake creates a database named like another server's, as its older state.
 func (s *Server) Namesake(name string) *DB {
 	s.t.Helper()
 	return newDB(s.t, "mongodb://"+s.addr, name, false)
@@ -109,7 +109,6 @@ func (s *Server) Namesake(name string) *DB {
 
 func newName() string { return fmt.Sprintf("rollcall_test_%x", rand.Uint64()) }
 
-// patience is for things that take milliseconds, on a busy machine.
 const patience = 30 * time.Second
 
 // A DB is a test's own database.

@@ -28,7 +28,7 @@ type Proxy struct {
 	finds    []bson.Raw
 	most     int // bytes of the largest answer to a find
 	rewrites [][2]string
-	conns    map[net.Conn]bool // both sides; nil once closed
+	conns    map[net.Conn]bool // nil once closed
 }
 
 // NewProxy starts a proxy for an address, until the test ends.
@@ -65,7 +65,7 @@ func (p *Proxy) Hits() int {
 	return p.hits
 }
 
-// Finds returns the answered finds, as commands. A getMore counts as another one.
+// Finds returns the answered finds and getMores.
 func (p *Proxy) Finds() []bson.Raw {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,15 +97,15 @@ func (p *Proxy) Release() {
 	}
 }
 
-// Cut sends the first half of each answer and closes the connection, until Release. It spares the
-// next spare answers.
+// Cut sends half of each answer and closes the connection, until Release, after the next spare
+// answers.
 func (p *Proxy) Cut(spare int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = len(p.finds) + spare
 }
 
-// Rewrite replaces bytes in all further messages, both ways, by others of the same length.
+// Rewrite replaces bytes in further messages, both ways, by as many others.
 func (p *Proxy) Rewrite(from, to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,8 +115,7 @@ func (p *Proxy) Rewrite(from, to string) {
 	p.rewrites = append(p.rewrites, [2]string{from, to})
 }
 
-// Retarget closes present connections and sends further ones to another server, such as an older
-// state of the database.
+// Retarget closes present connections and sends further ones to another server.
 func (p *Proxy) Retarget(to string) {
 	p.mu.Lock()
 	p.to = to
@@ -217,8 +216,8 @@ func (p *Proxy) strike(find bson.Raw, answer []byte) ([]byte, error) {
 	return answer, nil
 }
 
-// command returns the document of an OP_MSG, which follows header, flags and section kind. For
-// other messages the result does not look like a find.
+// command returns the document of an OP_MSG, after header, flags and section kind. For other
+// messages it is not a find.
 func command(m []byte) bson.Raw { return m[min(len(m)-4, headerSize+4+1):] }
 
 // isFind looks at the first key, which is the command's name.
