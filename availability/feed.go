@@ -153,6 +153,7 @@ func (f *feed) askTime(ctx context.Context) (time.Time, error) {
 	return at, nil
 }
 
+// check seeds the mirror if it is not whole, or was seeded before the connection began.
 func (f *feed) check(ctx context.Context) error {
 	f.compared = false
 	now, err := f.askTime(ctx)
@@ -211,7 +212,7 @@ func (f *feed) seededAt(ctx context.Context, now time.Time) (string, error) {
 	defer cancel()
 	pipe := f.rdb.Pipeline()
 	seeded, brought := pipe.Get(short, f.keys.seeded()), pipe.HGet(short, f.keys.breaker(), heartbeatsAt)
-	_, _ = pipe.Exec(short)
+	_, _ = pipe.Exec(short) // each command has its own error
 	at, err := seeded.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		f.failed(err)
@@ -233,6 +234,7 @@ func (m *Mirror) broughtAt(at time.Time) {
 	m.brought = at
 }
 
+// begun is only for follow's goroutine.
 func (m *Mirror) begun() {
 	select {
 	case <-m.ready:

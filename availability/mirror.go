@@ -189,7 +189,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 	var work conc.WaitGroup
 	for _, part := range []func(context.Context){m.listen, m.follow, m.keepSettings, m.keepRepaired} {
 		work.Go(func() {
-			defer cancel()
+			defer cancel() // if it panics
 			part(ctx)
 		})
 	}

@@ -54,7 +54,7 @@ func (o *offline) Interval() time.Duration { return o.c.OfflineInterval }
 
 // Run ends on any error; mitras without a mark then stay online.
 func (o *offline) Run(ctx context.Context, p *janitor.Pass) error {
-	if p.Owner() != "" {
+	if p.Owner() != "" { // mitras have no owner
 		return nil
 	}
 	why := ""
@@ -190,6 +190,7 @@ func (x *offlinePass) noteNotRequired(ctx context.Context) error {
 // checkRequired holds the sweep until heartbeats have been required for as long as a mitra may be
 // silent: before, no app had to send any.
 func (x *offlinePass) checkRequired(ctx context.Context) error {
+	// They became required at most one pass after the stored time.
 	return x.holdUntil(ctx, notRequired, 0, x.c.OfflineInterval+x.stale, heldListening)
 }
 
@@ -249,11 +250,12 @@ func (x *offlinePass) moment(ctx context.Context, field string) (time.Time, erro
 		x.metrics.badKeys.WithLabelValues("availability:offline", rebuilt).Inc()
 		x.Log().Warn("a moment that the sweep noted makes no sense: it holds for as long as it can have meant",
 			"key", x.keys.breaker(), "field", field, "value", text[:min(len(text), 40)])
-		at = math.MaxInt64
+		at = math.MaxInt64 // holdUntil replaces it with the latest possible moment
 	}
 	return time.UnixMilli(at), nil
 }
 
+// condemn judges the silent again, under the guard.
 func (x *offlinePass) condemn(ctx context.Context) error {
 	stale := strconv.FormatInt(x.stale.Milliseconds(), 10)
 	if len(x.silent) > condemnMost {

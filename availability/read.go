@@ -49,6 +49,7 @@ type MitraStatus struct {
 	Fresh     bool      // not silent for too long, or silence means nothing now
 }
 
+// findPage is how many mitras one script reads while other calls wait.
 const findPage = 1000
 
 // read asks Redis, or if it cannot answer, the source: at most Config.Fallbacks at once. While
@@ -151,7 +152,7 @@ func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Availab
 		return Answer[[]Available]{}, err
 	}
 	return read(ctx, m, "find_available", func(context.Context) ([]Available, error) {
-		found, err := m.scanAvailable(ctx, s, limit)
+		found, err := m.scanAvailable(ctx, s, limit) // each page has its own timeout
 		if err != nil {
 			return nil, err
 		}
@@ -179,6 +180,7 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Av
 		seen map[string]bool // nil for one page
 		n    int
 	)
+	// Request the next page while reading this one.
 	ask := func(cursor string) <-chan *redis.Cmd {
 		asked := make(chan *redis.Cmd, 1)
 		go func() {

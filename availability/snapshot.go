@@ -78,7 +78,7 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 	if age < snapshotServed {
 		return last.answer(FromStale), nil
 	}
-	var enough <-chan time.Time
+	var enough <-chan time.Time // never, if there is nothing else to return
 	if !last.at.IsZero() {
 		timer := time.NewTimer(m.patience)
 		defer timer.Stop()
@@ -118,7 +118,7 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 		stored, err := m.storedSnapshot(ctx)
 		if err == nil {
 			if mine {
-				_ = m.rdb.Del(ctx, m.keys.computing()).Err()
+				_ = m.rdb.Del(ctx, m.keys.computing()).Err() // otherwise it expires
 			}
 			return stored, nil
 		}

@@ -256,7 +256,7 @@ func (b Bins) findOld(ctx context.Context, rule string, ids map[string]bool, fou
 		}
 		for i := 0; i+1 < len(page); i += 2 {
 			e, err := readOld(rule, page[i], page[i+1])
-			if err == nil && ids[e.ID] {
+			if err == nil && ids[e.ID] { // an unreadable entry matches none
 				found[rule+"/"+e.ID] = e
 				delete(ids, e.ID)
 			}

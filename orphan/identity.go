@@ -21,7 +21,7 @@ func (l *looking) identify(ctx context.Context) error {
 			if keys[key] == nil {
 				names = append(names, key)
 			}
-			if !slices.Contains(keys[key], f) {
+			if !slices.Contains(keys[key], f) { // two patterns found it, or SCAN returned it twice
 				keys[key] = append(keys[key], f)
 			}
 		}

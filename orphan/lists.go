@@ -36,7 +36,7 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 	var asked []question
 	for _, key := range sorted(lengths) {
 		asked = append(asked, question{args: []string{"LLEN", key}, told: func(answer *redis.Cmd) {
-			lengths[key], _ = answer.Int64()
+			lengths[key], _ = answer.Int64() // LPOS reports another type
 		}})
 	}
 	if err := l.ask(ctx, asked); err != nil {

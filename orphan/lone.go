@@ -189,7 +189,7 @@ func (x *pass) restOf(f *finding) raw {
 		r = &rest{Meaning: x.meaning, Values: rawValues(f.values), At: f.at.UnixMilli()}
 	}
 	text, err := json.Marshal(r)
-	if err != nil {
+	if err != nil { // a struct of texts and a number
 		panic(err)
 	}
 	return raw(text)

@@ -95,7 +95,7 @@ func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 	}
 	for _, n := range askEach(ctx, others, nodeTimeout, ask) {
 		if n.err == nil {
-			n.client = nil
+			n.client = nil // it is closed
 			all[n.id] = n
 		}
 	}

@@ -81,7 +81,7 @@ func (c claimant) presence() []string {
 	switch {
 	case c.rule.candidates != nil:
 		return []string{"EXISTS", c.key}
-	case c.rule.Members.Hash != "":
+	case c.rule.Members.Hash != "": // its value is not needed
 		return []string{"HEXISTS", c.key, c.member}
 	}
 	return c.rule.membership(&finding{candidate: *c.candidate})

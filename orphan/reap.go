@@ -155,7 +155,7 @@ func (x *pass) reapSome(ctx context.Context, page []*candidate) error {
 	var s script
 	for _, f := range same {
 		first, left := x.firstStep(f)
-		if len(left) > 0 {
+		if len(left) > 0 { // they depend on whether it was deleted
 			if err := x.follow(ctx, f, first, left); err != nil {
 				return err
 			}

@@ -25,7 +25,7 @@ func (x *pass) names() []string {
 // leave leaves ripe candidates to the next pass, which begins after the janitor's pause.
 func (x *pass) leave(names ...string) {
 	x.r.Kept[capped] += len(names)
-	if x.r.DryRun {
+	if x.r.DryRun { // nothing is deleted, so no room is made
 		x.lookAgain(len(names))
 		return
 	}

@@ -69,7 +69,7 @@ func (x *pass) settleSome(ctx context.Context, items []string) error {
 		Items:   items,
 		Deleted: func(a guard.Answer) { x.set.removed(x.rule, a) },
 	})
-	x.AddCondemned(-len(items))
+	x.AddCondemned(-len(items)) // counted when they were intended
 	if err != nil {
 		return fmt.Errorf("orphan: settle: %w", err)
 	}

@@ -80,7 +80,7 @@ type pass struct {
 
 // Run runs a full pass each interval and on request, otherwise a look at marked candidates.
 func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
-	if p.Owner() != "" {
+	if p.Owner() != "" { // candidates have none
 		return nil
 	}
 	begun := time.Now()

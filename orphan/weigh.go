@@ -59,7 +59,7 @@ func (l *looking) weigh(ctx context.Context, found map[string]*identity, keys []
 		if !id.exists || id.kind == "string" || id.beyond != "" {
 			continue
 		}
-		samples := "0"
+		samples := "0" // all
 		if id.size > wholeElements {
 			samples = "5"
 		}

@@ -158,7 +158,7 @@ func (s *Source) CountOnline(ctx context.Context) (n int, err error) {
 // idOf is invalid if id is not a UUID.
 func idOf(id string) (u pgtype.UUID) {
 	if len(id) == len("00000000-0000-0000-0000-000000000000") {
-		_ = u.Scan(id)
+		_ = u.Scan(id) // stays invalid on error
 	}
 	return u
 }

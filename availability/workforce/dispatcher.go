@@ -163,7 +163,7 @@ func (d *dispatcher) give(ctx context.Context, id, mitra, what string) bool {
 			}
 		})
 		return true
-	case status == 0:
+	case status == 0: // ctx has ended
 		return false
 	}
 	d.force.count(func(c *Counts) { c.Full++ })

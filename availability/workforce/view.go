@@ -32,7 +32,7 @@ func (v *View) Run(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = v.Force.Run(ctx)
+		_ = v.Force.Run(ctx) // returns nil
 	}()
 	v.progress(ctx)
 	<-ended

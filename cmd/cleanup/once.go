@@ -24,7 +24,7 @@ func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) er
 	if err != nil {
 		return err
 	}
-	defer func() { _ = clients.Close() }()
+	defer func() { _ = clients.Close() }() // nothing is left to send
 	chosen := s.rules
 	if rule != "" {
 		chosen = slices.DeleteFunc(slices.Clone(chosen), func(r rules.Rule) bool { return r.Name != rule })
@@ -141,7 +141,7 @@ func inBins(ctx context.Context, s *settings, do func(orphan.Bins) error) error 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = clients.Close() }()
+	defer func() { _ = clients.Close() }() // nothing is left to send
 	return do(orphan.Bins{Client: clients.Data, Layout: s.layout()})
 }
 

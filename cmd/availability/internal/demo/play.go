@@ -39,7 +39,7 @@ func (d *demo) play(ctx context.Context) error {
 	var work conc.WaitGroup
 	defer work.Wait()
 	defer stop()
-	work.Go(func() { _ = d.force.Run(ctx) })
+	work.Go(func() { _ = d.force.Run(ctx) }) // returns nil
 	work.Go(func() { d.watch(ctx) })
 	d.say("%d mitras go online, 50 customers poll once a second, 10 sessions a second begin", d.cfg.Mitras)
 	for _, step := range []func(context.Context) error{

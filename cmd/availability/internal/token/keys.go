@@ -109,7 +109,7 @@ func (k *keySet) run(ctx context.Context) error {
 		if !wait.For(ctx, pause) {
 			return nil
 		}
-		_ = k.read(ctx)
+		_ = k.read(ctx) // logs its own errors
 	}
 }
 

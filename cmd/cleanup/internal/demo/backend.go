@@ -192,6 +192,6 @@ func (b *backend) open(ctx context.Context) error {
 
 func (b *backend) close() {
 	for _, channel := range b.rooms {
-		_ = channel.Close()
+		_ = channel.Close() // the connection may be gone with its server
 	}
 }
