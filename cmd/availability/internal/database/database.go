@@ -139,8 +139,8 @@ func (d *Database) note(err error) {
 	}
 }
 
-// Prepare migrates, or checks that somebody has, until that succeeds. It fails only if the server answers and refuses,
-// so that retrying would not help.
+// Prepare migrates, or checks that somebody has, until that succeeds. It fails only if the server
+// answers and refuses, so that retrying would not help.
 func (d *Database) Prepare(ctx context.Context) error {
 	for first := true; ; first = false {
 		err := d.prepareOnce(ctx)
