@@ -13,38 +13,36 @@ import (
 // applyOf limits the states per script, which blocks Redis for some milliseconds.
 const applyOf = 500
 
-// The modes of apply.lua.
+// Modes of apply.lua.
 const (
 	newer   = "newer"
 	heal    = "heal"
 	compare = "compare"
 )
 
-// The kinds of drift.
+// Kinds of drift.
 const (
-	Behind  = "behind"  // Redis had an older version
-	Differs = "differs" // Redis had something else at the same version
-	Ahead   = "ahead"   // Redis had a newer version: the source lost commits
-	Unknown = "unknown" // Redis had a mitra unknown to the source
+	Behind  = "behind"
+	Differs = "differs" // at the same version
+	Ahead   = "ahead"   // the source lost commits
+	Unknown = "unknown" // the source has no such mitra
 	Base    = "base"    // the source's state did not match its base tables
 )
 
 const (
-	// heard does not count as drift: the source stores heartbeats that Redis could not accept.
+	// not drift: the source stores heartbeats that Redis could not accept
 	heard = "heard"
-	// alive is a mitra whom the source set offline for silence although Redis received a heartbeat
-	// after that decision.
+	// set offline for silence, although Redis received a heartbeat after that decision
 	alive = "alive"
 )
 
-// unequal is a mitra whose state in Redis differs from the source's.
 type unequal struct {
 	id      string
-	version int64 // Redis' if the kind is Ahead, otherwise the source's
+	version int64 // Redis' if Ahead, else the source's
 	kind    string
 }
 
-// isoMS is the format of a heartbeat. Later times are larger strings.
+// Later times are larger strings.
 const isoMS = "2006-01-02T15:04:05.000Z"
 
 func formatSeen(at time.Time) string {
@@ -54,7 +52,6 @@ func formatSeen(at time.Time) string {
 	return at.UTC().Format(isoMS)
 }
 
-// parseSeen returns the time of a heartbeat, or zero if text is not one.
 func parseSeen(text string) time.Time {
 	at, err := time.Parse(isoMS, text)
 	if err != nil || len(text) != len(isoMS) {
@@ -63,8 +60,7 @@ func parseSeen(text string) time.Time {
 	return at
 }
 
-// apply applies states to Redis in one of the modes and returns the ones that differed. Readers
-// see the states of one script, up to applyOf, change at once.
+// apply returns the states that differed. Readers see up to applyOf change at once.
 func (m *Mirror) apply(ctx context.Context, mode string, states ...State) ([]unequal, error) {
 	var found []unequal
 	for len(states) > 0 {
@@ -98,9 +94,8 @@ func (m *Mirror) apply(ctx context.Context, mode string, states ...State) ([]une
 	return found, nil
 }
 
-// deliver applies committed states and resolves contradictions: it outbids a Redis that has
-// versions of lost commits, and sets mitras online again who are alive. It returns how many
-// states were new to Redis.
+// deliver applies committed states, outbids versions of lost commits, and revives who is alive. It
+// counts states new to Redis.
 func (m *Mirror) deliver(ctx context.Context, states ...State) (brought int, err error) {
 	found, err := m.apply(ctx, newer, states...)
 	if err != nil {
@@ -135,10 +130,9 @@ func (m *Mirror) settleFound(ctx context.Context, found []unequal) (brought int,
 	return brought, err
 }
 
-// overbid raises versions above Redis' for mitras whose version the source lost, or issued twice,
-// so that Redis has a different state at the same version. It asks the source once more first:
-// since it was read, it may have taken the version, and a writer may have applied it. overbid
-// returns the new states and the ids that were lost.
+// overbid raises versions above Redis' for mitras whose version the source lost or issued twice. It
+// first asks the source again, which may have taken the version meanwhile. It returns the new
+// states and the lost ids.
 func (m *Mirror) overbid(ctx context.Context, ahead []unequal) (states []State, lost []string, err error) {
 	if len(ahead) == 0 {
 		return nil, nil, nil
@@ -170,8 +164,7 @@ func (m *Mirror) overbid(ctx context.Context, ahead []unequal) (states []State, 
 	return states, lost, nil
 }
 
-// revive sets mitras online again whose heartbeat was acknowledged after the source judged them
-// silent, and returns their states.
+// revive is for heartbeats acknowledged after the judgement.
 func (m *Mirror) revive(ctx context.Context, ids []string) ([]State, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -192,9 +185,8 @@ func bit(b bool) int {
 	return 0
 }
 
-// applied applies a writer's committed states to Redis, best effort: the change is committed
-// whatever happens here, and the feed delivers what did not arrive. It survives ctx, and takes a
-// second at most.
+// applied is best effort: the change is committed whatever happens here, and the feed delivers what
+// did not arrive. It survives ctx, and takes a second at most.
 func (m *Mirror) applied(ctx context.Context, states ...State) {
 	failpoint.Hit(failpoint.Applying)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)

@@ -10,17 +10,16 @@ import (
 	"time"
 )
 
-// The outcomes for a key that holds something the mirror did not store.
+// Outcomes for a key with something that the mirror did not store.
 const (
-	rebuilt = "rebuilt" // recreated by the source, or by the replica that computes, seeds or sweeps
-	kept    = "kept"    // it may belong to somebody else
+	rebuilt = "rebuilt" // by the source, or by the replica that computes, seeds or sweeps
+	kept    = "kept"    // it may be somebody else's
 )
 
-// heartbeatAhead is how far ahead the clock that dated a heartbeat may have been, as in
-// heard.lua.
+// heartbeatAhead is how far ahead a heartbeat's clock may have been, as in heard.lua.
 const heartbeatAhead = 24 * time.Hour
 
-// computingAtMost is longer than any computation marks itself as running.
+// computingAtMost exceeds any computation's mark.
 const computingAtMost = time.Minute
 
 const (
@@ -30,7 +29,7 @@ const (
 
 var badKinds = map[string]string{"bad_capacity": capacityKeys, "bad_heartbeat": heartbeatKeys}
 
-// sharedKeys are the keys of fit.lua, in its order, without the prefix.
+// sharedKeys are those of fit.lua, in its order, without prefix.
 var sharedKeys = []string{
 	"mitras:online", "mitras:deactivated", "mitras:version", "mitras:condemned", "mitras:seeded",
 	"mitras:seeding", "availability:snapshot", "availability:snapshot:computing", "availability:offline",
@@ -52,9 +51,8 @@ func (m *Mirror) keptKey(kind, key, is string) {
 var errKept = errors.New("availability: a key is of another type and may be somebody's: " +
 	"move it, or choose another prefix")
 
-// fit checks the keys that all mitras share, because one of the wrong type would fail every
-// script. Keys that belonged to the mirror are unlinked and recreated. The error lists the
-// others, and the mirror stays as it is until somebody decides.
+// fit checks the shared keys, because one of the wrong type would fail every script. The mirror's
+// are made again. The error lists the others, about which somebody must decide.
 func (f *feed) fit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()

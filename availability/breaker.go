@@ -20,12 +20,11 @@ const (
 	opensAgain = time.Second // until one trial call
 )
 
-// refusals are error codes of a server that refuses some calls, mostly writes, and serves others.
+// refusals are errors of a server that refuses some calls, mostly writes, and serves others.
 var refusals = []string{"OOM", "READONLY", "MISCONF", "NOREPLICAS", "WRONGTYPE", "UNREADABLE"}
 
-// breaker blocks calls to a server that keeps failing. We use sony/gobreaker because it has no
-// dependencies, whereas failsafe-go brings in gRPC and its API still changes. The only other
-// thing we need is a semaphore.
+// breaker is sony/gobreaker because it has no dependencies; failsafe-go brings in gRPC and its API
+// still changes. The only other need is a semaphore.
 type breaker struct {
 	*gobreaker.TwoStepCircuitBreaker[any]
 }
@@ -34,14 +33,13 @@ func newBreaker(name string) breaker {
 	return breaker{gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		Name: name, Timeout: opensAgain,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= tripsAfter },
-		// A caller that left or ran out of time proves nothing about the server. Any answer is a
-		// success.
+		// A caller that left or ran out of time proves nothing about the server.
 		IsExcluded:   func(err error) bool { return errors.Is(err, context.Canceled) },
 		IsSuccessful: func(err error) bool { return err == nil || answered(err) },
 	})}
 }
 
-// answered reports whether an error is a definite answer from the server.
+// answered reports whether the server has definitely answered.
 func answered(err error) bool {
 	for _, known := range []error{
 		errUnseeded, redis.Nil, ErrNotFound, ErrTaken, ErrFull, ErrInactive, ErrNotOnline,

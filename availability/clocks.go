@@ -6,25 +6,24 @@ import (
 )
 
 const (
-	// skewLeast is the smallest difference between two clocks that is corrected. Heartbeats are
-	// copied both ways each minute, so a correction that changed with each answer would make them
-	// slightly younger each time.
+	// smaller differences stay: heartbeats are copied both ways each minute, so a correction that
+	// changed with each answer would make them younger each time
 	skewLeast = time.Second
-	// skewMoves is how far a new measurement must be from the correction in use to replace it.
+	// a new measurement must differ by this much to replace the correction
 	skewMoves = 500 * time.Millisecond
-	// answerWithin is the slowest answer whose time is used: slower ones are too inexact.
+	// times of slower answers are too inexact
 	answerWithin = 500 * time.Millisecond
 )
 
-// clocks compares two clocks: the mirror's server dates heartbeats, and the source dates
-// everything it stores. This process's own clock only measures durations, so it may be wrong.
+// clocks compares the mirror's server, which dates heartbeats, with the source, which dates all
+// that it stores. This process's clock only measures durations, so it may be wrong.
 type clocks struct {
 	mu             sync.Mutex
 	mirror, source answer
-	skew           time.Duration // how far the source's clock is ahead, as used for the correction
+	skew           time.Duration // how far the source's clock is ahead, as corrected
 }
 
-// answer is a reading of a remote clock, and our time when it was taken.
+// answer is a remote clock's time, and ours at that moment.
 type answer struct{ there, here time.Time }
 
 func (a answer) at(then time.Time) time.Time { return a.there.Add(then.Sub(a.here)) }
@@ -53,7 +52,7 @@ func (c *clocks) said(which *answer, begun, there time.Time) {
 	}
 }
 
-// toMirror converts a time of the source to the mirror's clock. Zero stays zero.
+// toMirror converts a time of the source. Zero stays zero.
 func (c *clocks) toMirror(at time.Time) time.Time {
 	if at.IsZero() {
 		return at
@@ -69,7 +68,7 @@ func (c *clocks) toSource(at time.Time) time.Time {
 	return at.Add(c.skew)
 }
 
-// sourceNow returns the source's time, or our own until the source has answered once.
+// sourceNow is our own time until the source has answered.
 func (c *clocks) sourceNow() time.Time {
 	now := time.Now()
 	c.mu.Lock()
@@ -80,9 +79,8 @@ func (c *clocks) sourceNow() time.Time {
 	return c.source.at(now)
 }
 
-// judgedBefore returns the oldest sign of life at the source that still counts, by the source's
-// clock. now is the mirror's time. It uses the earlier of two estimates, which keeps more mitras
-// online.
+// judgedBefore returns the oldest sign of life at the source that still counts, by its clock. now
+// is the mirror's time. The earlier of two estimates keeps more mitras online.
 func (c *clocks) judgedBefore(now time.Time, stale time.Duration) time.Time {
 	cutoff := c.toSource(now)
 	if own := c.sourceNow(); own.Before(cutoff) {

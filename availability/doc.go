@@ -1,6 +1,6 @@
-// Package availability answers who can take work now: which workers (mitras) are online, active,
-// recently heard from and below their capacity. Postgres is the durable truth. Redis, or Valkey,
-// holds a mirror that serves thousands of reads a minute and takes the heartbeats.
+// Package availability answers which workers (mitras) can take work now: online, active, recently
+// heard from and below their capacity. Postgres is the durable truth. Redis, or Valkey, holds a
+// mirror that serves reads and takes the heartbeats.
 //
 //	m, err := availability.New(availability.Config{Source: source, Client: rdb, Control: ctl})
 //	jan, err := janitor.New(janitor.Config{Client: rdb, Control: ctl, Registry: reg, Sweeps: m.Sweeps()})
@@ -16,51 +16,43 @@
 //  1. Postgres has one state row per mitra. Triggers keep it, under its row lock. Every change
 //     takes a version. State rows are never deleted.
 //  2. The version is the order. One script applies states to Redis, each only if its version is
-//     newer. Writers commit in Postgres first and apply right after, best effort: failures are
-//     counted.
+//     newer. Writers commit in Postgres first and apply right after, best effort.
 //  3. A feed repairs within a second what was missed: it returns rows whose transaction it has
-//     not seen. It waits for nobody else. While it cannot be read, reads ask Postgres first.
-//     Anything that ends its connection starts another life of Postgres: everything is repaired
-//     and compared. If Redis is ahead because commits were lost, the feed outbids it, as does
-//     each writer that notices. Reconciliation compares both sides now and then, and counts drift
-//     by kind before it heals it.
+//     not seen, and waits for nobody. While it cannot be read, reads ask Postgres first. Anything
+//     that ends its connection starts another life of Postgres: everything is repaired and
+//     compared. If Redis is ahead because commits were lost, the feed and each writer that
+//     notices outbid it. Reconciliation compares both sides now and then, and counts drift.
 //  4. Whole or not: `mitras:seeded` exists only after a complete seed whose token survived.
 //     Without it every read falls back to Postgres.
 //  5. A heartbeat is never invented. Judging starts only once the engine's witness has listened
 //     for stale_after, and heartbeats have been required that long. Nobody is judged unless
 //     stale_after is longer than the pause between two heartbeats.
 //  6. Auto-offline is a sweep of package janitor: mitras are condemned in Redis under the guard,
-//     flipped in one transaction that is conditional on the version, then applied. Redis has the
-//     last word: if a mark was lost, a heartbeat that Redis accepts after the judgement reverses
-//     it.
+//     flipped in one transaction that is conditional on the version, then applied. If a mark was
+//     lost, a heartbeat that Redis accepts after the judgement reverses it.
 //  7. Accepting a session is a conditional statement under the row lock: overbooking is
-//     impossible. A session keeps its place while its customer pays for more time: Extend changes
-//     no state.
+//     impossible. A session keeps its place while its customer pays for more time.
 //
 // # What is not guaranteed
 //
 //   - A read may be outdated when it arrives. Only the source decides, in Accept and Reroute.
 //   - While neither a writer nor the feed reaches Redis, readers see old states.
-//   - A reroute is applied in one step. If another writer changes one of the two mitras at the
-//     same moment, that mitra's newer state may arrive first. Until the reroute's own step,
-//     readers see the session with both mitras or with neither: for milliseconds, or for a Tick
-//     if that step is lost.
-//   - Heartbeats that Redis loses are lost. The witness notices, and nobody is judged before
+//   - If another writer changes one of a reroute's two mitras at the same moment, readers see the
+//     session with both mitras or with neither, for milliseconds or at worst a Tick.
+//   - Heartbeats that Redis loses are lost. The witness notices: nobody is judged before
 //     stale_after has passed. The source's heartbeats are up to HeartbeatInterval old.
 //   - A mitra whose judgement is reversed was offline in Postgres for the length of that commit.
 //   - After BeatNotOnline an app must go online again, even if its mitra is not set offline after
 //     all: the mark stays until then.
-//   - Clocks: each replica compares Redis' time with the source's and corrects differences of a
-//     second or more. Its own clock dates nothing. A heartbeat from a clock that was up to a day
-//     ahead counts until that time is reached; one further ahead is ignored.
-//   - A Redis that evicts keys loses parts of the mirror while `mitras:seeded` may remain, so its
+//   - Each replica corrects differences of a second or more between Redis' clock and the source's.
+//     Its own dates nothing. A heartbeat from a clock up to a day ahead counts until that time;
+//     one further ahead is ignored.
+//   - A Redis that evicts keys may lose parts of the mirror but not `mitras:seeded`, so its
 //     maxmemory-policy must be noeviction. Reconciliation finds what is missing.
 //   - A writer that was frozen while the source lost commits may apply a lost state. It remains
 //     until a newer version or a reconciliation.
-//   - While the mirror is not whole, a heartbeat of any id is kept and creates a key: the caller
-//     checks the id.
+//   - While the mirror is not whole, a heartbeat of any id is kept: the caller checks the id.
 //   - When stale_after is shortened, mitras without a recent enough heartbeat are silent at once.
 //     When require_ping is turned on, the same holds for reads; going offline waits.
-//   - Nobody looks for counters and heartbeats of an id that is in no set and no hash, and nobody
-//     reads them.
+//   - Counters and heartbeats of an id that is in no set and no hash stay, unread.
 package availability

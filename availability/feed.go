@@ -14,26 +14,25 @@ import (
 
 const repairAgain = time.Second
 
-// feed keeps the mirror. It belongs to follow's goroutine. It waits for nobody's settings, and
-// uses no connection that callers use.
+// feed belongs to follow's goroutine. It waits for nobody's settings, and shares no connection with
+// callers.
 type feed struct {
 	*Mirror
 	cursor  Cursor
-	life    *[2]string // last life read, and its connection; nil before the first read
-	reading bool       // the last read succeeded: the cursor is current
-	// newSince is the server's time, formatted like a heartbeat: a seeding that began before it is
-	// too old. Empty until the server has been asked.
+	life    *[2]string // last life and connection; nil before the first read
+	reading bool
+	// the server's time, formatted like a heartbeat, before which a seeding is too old; "" until asked
 	newSince string
 	untrue   string   // time of a seeding that proves nothing
 	left     []string // keys that fit left alone
 	compared bool     // Redis has what the source had when its life, or the connection, began
 	away     bool     // Redis did not answer the last look
-	sawWhole bool     // the mirror was whole on this connection to Redis
+	sawWhole bool     // on this connection to Redis
 }
 
 func (f *feed) connected() { f.newSince, f.sawWhole = "", false }
 
-// failed notes a failed call to Redis. Without an answer, the server may be a different one.
+// failed notes that without an answer, the server may be a different one.
 func (f *feed) failed(err error) {
 	f.newSince, f.away = "", true
 	if !together.Answered(err) {
@@ -41,7 +40,7 @@ func (f *feed) failed(err error) {
 	}
 }
 
-// follow keeps the mirror until ctx ends. It looks at each tick, and at once after a reconnect.
+// follow looks at each tick and after a reconnect.
 func (m *Mirror) follow(ctx context.Context) {
 	f := &feed{Mirror: m}
 	m.upToDate(time.Now()) // time for the first look
@@ -66,8 +65,7 @@ func (m *Mirror) follow(ctx context.Context) {
 	}
 }
 
-// look reads the feed, applies it to Redis, and seeds if the mirror is not whole. The cursor
-// moves only once everything has arrived.
+// look moves the cursor only once everything has arrived.
 func (f *feed) look(ctx context.Context) error {
 	begun := time.Now()
 	if f.away { // otherwise each look would read everything that changes meanwhile
@@ -75,7 +73,7 @@ func (f *feed) look(ctx context.Context) error {
 			return errors.Join(err, f.readLife(ctx))
 		}
 	}
-	// Read before seeding: the next look reads what changes during the seeding.
+	// Read before seeding: the next look reads what changes during it.
 	feedErr := f.read(ctx)
 	if err := f.check(ctx); err != nil {
 		return errors.Join(feedErr, err)
@@ -88,8 +86,8 @@ func (f *feed) look(ctx context.Context) error {
 
 func (f *feed) read(ctx context.Context) error {
 	f.reading = false
-	// Give up soon on a connection whose peer vanished: the source may have started another life,
-	// which others write to. A larger backlog is compared page by page.
+	// Give up soon on a connection whose peer vanished: others may write to another life. A larger
+	// backlog is compared page by page.
 	short, cancel := context.WithTimeout(ctx, 2*f.patience)
 	defer cancel()
 	begun := time.Now()
@@ -108,7 +106,7 @@ func (f *feed) read(ctx context.Context) error {
 		f.failed(err)
 		return err
 	}
-	if f.cursor == (Cursor{}) { // only a seeding from now on contains what changed before
+	if f.cursor == (Cursor{}) { // only a seeding from now on contains earlier changes
 		f.newSince = ""
 	}
 	f.cursor, f.reading = next, true
@@ -116,8 +114,7 @@ func (f *feed) read(ctx context.Context) error {
 	return nil
 }
 
-// readLife reads only the source's life. States are repaired whether or not Redis answers,
-// because reads return them while it does not.
+// readLife is for repairs while Redis does not answer: reads return those states.
 func (f *feed) readLife(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, 2*f.patience)
 	defer cancel()
@@ -129,8 +126,8 @@ func (f *feed) readLife(ctx context.Context) error {
 	return nil
 }
 
-// lives notes the source's life. A new life may have lost commits that Redis still has, or its
-// states may not match its tables.
+// lives notes a new life: it may lack commits that Redis has, or its states may not match its
+// tables.
 func (f *feed) lives(next Cursor) {
 	life := [2]string{next.Life, next.Connection}
 	if f.life != nil && life != *f.life {
@@ -175,8 +172,7 @@ func (f *feed) check(ctx context.Context) error {
 		return err
 	}
 	if begins {
-		// A seeding in the future predates a step back of the server's clock. It proves nothing, now or
-		// later.
+		// A seeding in the future predates a step back of the server's clock. It never proves anything.
 		if f.untrue = ""; at > f.newSince {
 			f.untrue = at
 		}
@@ -209,8 +205,8 @@ func (f *feed) check(ctx context.Context) error {
 	return nil
 }
 
-// seededAt returns the time of the current seeding, or "" if there is none. It also stores when
-// heartbeats were last copied to the source, unless that time is implausible.
+// seededAt returns the time of the current seeding, or "". It also stores when heartbeats were last
+// copied to the source, unless implausible.
 func (f *feed) seededAt(ctx context.Context, now time.Time) (string, error) {
 	short, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
@@ -238,7 +234,7 @@ func (m *Mirror) broughtAt(at time.Time) {
 	m.brought = at
 }
 
-// begun closes ready once. Only follow's goroutine calls it.
+// begun is only for follow's goroutine.
 func (m *Mirror) begun() {
 	select {
 	case <-m.ready:
@@ -247,23 +243,21 @@ func (m *Mirror) begun() {
 	}
 }
 
-// upToDate notes that Redis has everything the source had committed by then; zero means nobody
-// follows the source.
+// upToDate notes that Redis has all that the source had committed by then; zero: nobody follows the
+// source.
 func (m *Mirror) upToDate(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.upTo, m.uncompared = at, false
 }
 
-// otherLife notes that Redis may be ahead of the source until everything has been compared.
 func (m *Mirror) otherLife() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.uncompared = true
 }
 
-// behind returns how long Redis may have missed commits of the source. Zero means it has them all,
-// except those that the current look is reading.
+// behind returns how long Redis may have missed commits; zero: it has all but the current look's.
 func (m *Mirror) behind() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -277,9 +271,8 @@ func (m *Mirror) behind() time.Duration {
 	return 0
 }
 
-// keepRepaired repairs the source's states after each start of another life, because a restore,
-// or a TRUNCATE that no trigger saw, leaves them wrong. The feed delivers the changes without
-// waiting for it.
+// keepRepaired repairs the source's states after each start of another life: a restore, or a
+// TRUNCATE that no trigger saw, leaves them wrong. The feed does not wait for it.
 func (m *Mirror) keepRepaired(ctx context.Context) {
 	for {
 		select {

@@ -9,8 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// keys names the mirror's keys. Other services read them, so all but the layout's prefix is
-// fixed. Scripts build the keys of one mitra from them, see keys.lua.
+// keys names the mirror's keys. Other services read them, so only the layout's prefix may vary.
+// keys.lua builds those of one mitra.
 type keys struct{ guard.Layout }
 
 func (k keys) online() string      { return k.Prefix + "mitras:online" }
@@ -27,7 +27,7 @@ func (k keys) snapshot() string  { return k.Prefix + "availability:snapshot" }
 func (k keys) computing() string { return k.Prefix + "availability:snapshot:computing" }
 func (k keys) breaker() string   { return k.Prefix + "availability:offline" }
 
-// invalidate is the channel that announces a changed setting by its name.
+// invalidate is the channel that announces changed settings by name.
 func (k keys) invalidate() string { return k.Prefix + "config:invalidate" }
 
 func (k keys) all(more ...string) []string {
@@ -37,10 +37,10 @@ func (k keys) all(more ...string) []string {
 //go:embed *.lua
 var files embed.FS
 
-// bodyKeys is the index of a guarded body's first key; see guard.NewBody.
+// bodyKeys is a guarded body's first key; see guard.NewBody.
 const bodyKeys = 6
 
-// lua joins keys.lua and the named files. The five keys begin at KEYS[from].
+// lua joins files after keys.lua. The five keys begin at KEYS[from].
 func lua(from int, names ...string) string {
 	text := fmt.Sprintf("local from = %d\n", from) + file("keys")
 	for _, name := range names {
@@ -52,7 +52,7 @@ func lua(from int, names ...string) string {
 func file(name string) string {
 	text, err := files.ReadFile(name + ".lua")
 	if err != nil {
-		panic(err) // impossible: the files are embedded
+		panic(err)
 	}
 	return string(text)
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// voidMarks returns marks of an outdated version: they cannot be carried out, yet they refuse
+// voidMarks returns marks of an outdated version: they cannot be carried out, yet refuse
 // heartbeats.
 func voidMarks(those []Condemned, states []State, flipped []string) (marks []any) {
 	for _, s := range states {
@@ -19,7 +19,7 @@ func voidMarks(those []Condemned, states []State, flipped []string) (marks []any
 	return marks
 }
 
-// lift removes marks, given as pairs of mitra and value, each only if its value is unchanged.
+// lift removes pairs of mitra and value that are unchanged.
 func (x *offlinePass) lift(ctx context.Context, marks []any) error {
 	if x.DryRun() {
 		return nil

@@ -9,16 +9,15 @@ import (
 )
 
 const (
-	// breakerLeast is the smallest number of mitras online for which the breaker trips.
+	// mitras online below which the breaker never trips
 	breakerLeast = 20
 	breakerHolds = time.Minute
 )
 
 // overdue returns the silence from which the breaker counts a mitra. Apps ping out of step, so
-// mitras that are cut off together fall silent one by one, over the pause between two pings. When
-// the first is silent, the last has been quiet for StaleAfter less that pause. But a punctual app
-// must never be overdue, so with a StaleAfter below two pauses, part of the wave is not counted
-// yet when its first mitras go offline.
+// mitras cut off together fall silent one by one, over a pause between two pings. When the first is
+// silent, the last has been quiet for StaleAfter less that pause. A punctual app must never be
+// overdue, so a StaleAfter below two pauses misses part of the wave.
 func overdue(s Settings) time.Duration {
 	return max(s.StaleAfter-s.PingInterval, s.PingInterval)
 }
@@ -30,8 +29,8 @@ func (x *offlinePass) checkBreaker(ctx context.Context) error {
 func (x *offlinePass) holds() time.Duration { return max(x.stale, breakerHolds) }
 
 // breaker holds the sweep if a mitra is silent and most mitras online are silent or overdue: the
-// fault is more likely ours than theirs. It does so once: mitras that are still silent after the
-// hold may go offline, and the next hold needs a pass with fewer of them in between.
+// fault is more likely ours. It does so once: those still silent after the hold may go offline, and
+// the next hold needs a pass with fewer of them in between.
 func (x *offlinePass) breaker(ctx context.Context) error {
 	until, err := x.moment(ctx, heldUntil)
 	if err != nil {

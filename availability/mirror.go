@@ -28,36 +28,33 @@ const (
 	defaultHeartbeatInterval = time.Minute
 	defaultFallbacks         = 8
 
-	// callTimeout bounds each call to Redis that somebody waits for. Reads fall back after it.
+	// bounds each call to Redis that somebody waits for; reads then fall back
 	callTimeout = time.Second
 )
 
 // Config configures a Mirror. Zero numbers and durations mean the default.
 type Config struct {
-	// Source is the durable truth.
 	Source Source
 
-	// Client is used for reads, heartbeats and states. It must not retry: see lease.CheckClient. The
-	// Mirror does not close it.
+	// Client serves reads, heartbeats and states. It must not retry: see lease.CheckClient. Neither
+	// client is closed here.
 	Client redis.UniversalClient
 
-	// Control subscribes to `config:invalidate`, with options from lease.Options. The Mirror does
-	// not close it.
+	// Control subscribes to `config:invalidate`, with options from lease.Options.
 	Control redis.UniversalClient
 
-	// Layout has the prefix of all keys and of the channel, and must be the registry's and the
-	// janitor's. On a Redis Cluster it needs a hash tag: scripts build keys, so all must be in one
-	// slot.
+	// Layout must be the registry's and the janitor's. On a Cluster it needs a hash tag: scripts build
+	// keys, so all are in one slot.
 	Layout guard.Layout
 
-	// Tick is the pause between two reads of the source's feed. A change that no writer delivered
-	// takes that long, plus the duration of the source's longest transaction. Default 250 ms.
+	// Tick between two reads of the feed. A change that no writer delivered takes that long, plus the
+	// source's longest transaction. Default 250 ms.
 	Tick time.Duration
 
-	// ReconcileInterval is the time between two comparisons of all states. Default 5 m.
+	// ReconcileInterval between two comparisons of all states. Default 5 m.
 	ReconcileInterval time.Duration
 
-	// OfflineInterval is the time between two searches for silent mitras. Default 30 s.
+	// OfflineInterval between two searches for silent mitras. Default 30 s.
 	OfflineInterval time.Duration
 
 	// HeartbeatInterval is how old the source's heartbeats may get. Default 60 s.
@@ -66,12 +63,12 @@ type Config struct {
 	// Fallbacks limits concurrent reads from the source while Redis cannot answer. Default 8.
 	Fallbacks int
 
-	Logger     *slog.Logger          // default slog.Default()
-	Registerer prometheus.Registerer // nil: no metrics
+	Logger     *slog.Logger // default slog.Default()
+	Registerer prometheus.Registerer
 }
 
-// A Mirror copies the source's states to Redis and answers from there. Create it with New, then
-// Run it. It is safe for concurrent use.
+// A Mirror copies the source's states to Redis and answers from there. It is safe for concurrent
+// use.
 type Mirror struct {
 	c       Config
 	source  Source
@@ -83,36 +80,36 @@ type Mirror struct {
 	patience time.Duration // callTimeout, except in tests on a slow machine
 	janitors guard.Layout  // c.Layout, except in tests with two leaders at once
 
-	applying, feeding, settling, sensible *streak.Streak // what may fail for a while
+	applying, feeding, settling, sensible *streak.Streak
 
-	redis, truth breaker // for calls to Redis, and for reads from the source
+	redis, truth breaker // calls to Redis; reads from the source
 	fallbacks    *semaphore.Weighted
 	computing    singleflight.Group
 
 	ready       chan struct{} // closed once this process has seen the mirror whole
-	reconnected chan struct{} // nudges: reconnected to Redis
+	reconnected chan struct{} // nudges
 
 	settings     atomic.Pointer[Settings]
-	settingsRead atomic.Uint64 // reads of settings that have begun
+	settingsRead atomic.Uint64
 
 	clocks  clocks
 	repairs chan struct{} // nudges: the source has another life
 
-	mu         sync.Mutex // guards the fields below
+	mu         sync.Mutex // for the fields below
 	health     Health
 	upTo       time.Time // Redis has what the source had committed by then; zero: nobody follows it
 	uncompared bool      // Redis may be ahead of the source: ignore upTo
 	brought    time.Time // when heartbeats were last copied to the source; zero: unknown
-	kept       time.Time // when Redis last accepted a heartbeat from this process, initially its start
-	settingsOf uint64    // the number, in settingsRead, of the read that settings came from
+	kept       time.Time // when Redis last accepted a heartbeat from this process, or its start
+	settingsOf uint64    // the read that settings came from
 
-	settingsFailed   error // last failure of a first read; nil: settings are known, or unasked
+	settingsFailed   error // of the last first read; nil: settings are known, or unasked
 	settingsFailedAt time.Time
 
-	snapshot lastSnapshot // the last one known to this process
+	snapshot lastSnapshot
 }
 
-// New returns a Mirror, or everything that is wrong with the configuration. It makes no calls.
+// New returns a Mirror, or all that is wrong with the configuration. It makes no calls.
 func New(c Config) (*Mirror, error) {
 	c.Tick = cmp.Or(c.Tick, defaultTick)
 	c.ReconcileInterval = cmp.Or(c.ReconcileInterval, defaultReconcileInterval)
@@ -184,15 +181,15 @@ func (c Config) check() error {
 	return errors.Join(errs...)
 }
 
-// Run seeds the mirror, reads the feed and listens for changed settings until ctx ends, then
-// returns nil, leaving no goroutine. Every replica runs one.
+// Run keeps the mirror and the settings until ctx ends, on every replica. It returns nil, and
+// leaves no goroutine.
 func (m *Mirror) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var work conc.WaitGroup
 	for _, part := range []func(context.Context){m.listen, m.follow, m.keepSettings, m.keepRepaired} {
 		work.Go(func() {
-			defer cancel() // if it panics; otherwise ctx has ended
+			defer cancel() // if it panics
 			part(ctx)
 		})
 	}
@@ -200,32 +197,29 @@ func (m *Mirror) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready is closed once this process has seen the mirror whole and seeded since it began. A
-// program may wait for it, as long as it likes, before it opens its listener: until then reads
-// fall back.
+// Ready is closed once this process has seen the mirror whole and seeded since it began. Until then
+// reads fall back.
 func (m *Mirror) Ready() <-chan struct{} { return m.ready }
 
 // Health is a Mirror's state, for operators.
 type Health struct {
 	Whole     bool           // at the last look
-	LookedAt  time.Time      // time of the last look; zero: Redis has not answered yet
+	LookedAt  time.Time      // the last look; zero: Redis has not answered yet
 	FeedAt    time.Time      // when the feed was last read and applied
 	Behind    time.Duration  // how long Redis may have missed the source's commits; 0: it has them all
-	FeedError string         // "": the last look succeeded
-	Drift     map[string]int // found by the last reconciliation, by kind
-	DriftAt   time.Time      // time of that reconciliation; zero: none by this process
-	Unseen    []string       // how the source's tables may change without their states, as of then
-	Redis     string         // Redis' circuit breaker: closed, half-open, open
-	Source    string         // the source's circuit breaker
-	// SettingsError reports why settings cannot be read, or which make no sense; "": they are
-	// current.
+	FeedError string         // of the last look
+	Drift     map[string]int // of the last reconciliation, by kind
+	DriftAt   time.Time      // zero: none by this process
+	Unseen    []string       // see Source.Unseen; as of then
+	Redis     string         // circuit breaker: closed, half-open, open
+	Source    string         // the same
+	// SettingsError is why settings cannot be read, or which make no sense; "": they are current.
 	SettingsError string
-	// Offline is why nobody goes offline for silence now; "": they do, or this replica does not
-	// lead.
+	// Offline is why nobody goes offline for silence; "": they do, or this replica does not lead.
 	Offline string
 }
 
-// Health returns the mirror's current state.
+// Health returns the mirror's state.
 func (m *Mirror) Health() Health {
 	behind := m.behind()
 	m.mu.Lock()
@@ -242,7 +236,6 @@ func (m *Mirror) note(change func(h *Health)) {
 	change(&m.health)
 }
 
-// nudge wakes the receiver of a channel with one slot.
 func nudge(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -16,47 +16,43 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Reasons why nobody goes offline for silence, in addition to the janitor's.
+// Reasons to hold, beside the janitor's.
 const (
 	heldUnseeded    = "unseeded"
-	heldListening   = "listening" // heartbeats have not been heard for as long as a mitra may be silent
+	heldListening   = "listening"
 	heldMassFailure = "mass_failure"
-	heldSettings    = "stale_after_too_short" // no longer than the pause between two heartbeats of an app
-	heldSenseless   = "settings"              // a setting makes no sense
+	heldSettings    = "stale_after_too_short" // not above the pause between two heartbeats of an app
+	heldSenseless   = "settings"
 	offSettings     = "require_ping is off"
 )
 
 const (
-	// condemnMost limits the mitras that one pass condemns. One transaction sets them offline, all
-	// or none, and locks their rows.
+	// per pass: one transaction sets them offline, all or none, and locks their rows
 	condemnMost = 5000
-	// settleWithin bounds that transaction: it may have to wait, for example while a table is
-	// altered.
+	// for that transaction, which may have to wait while a table is altered
 	settleWithin = 10 * time.Second
-	// settleTries limits the tries when mitras come back during that transaction.
+	// if mitras come back during that transaction
 	settleTries = 3
-	// heldUntil is the field of the breaker's hash with the end of its hold, in Unix ms.
-	heldUntil = "held_until"
-	// notRequired is the field with the time a pass last found heartbeats not required, in Unix ms.
-	notRequired = "not_required"
-	// heartbeatsAt is the field with the start of the last pass that copied all heartbeats to the
-	// source, in Unix ms.
+	// Fields of the breaker's hash (Unix ms): the end of its hold, when a pass last found heartbeats
+	// not required, and when the last complete copy of them to the source began.
+	heldUntil    = "held_until"
+	notRequired  = "not_required"
 	heartbeatsAt = "heartbeats_at"
 )
 
-// errMarks means that a mark changed: a mitra came back, or Redis lost the mark.
+// errMarks: a mitra came back, or Redis lost the mark.
 var errMarks = errors.New("availability: marks changed while mitras were set offline")
 
-// offline is the sweep that sets silent mitras offline. Redis judges silence, under the guard:
-// the verdict is a mark with the version, and from then on heartbeats are refused. The source
-// carries it out if it still has that version and no later sign of life. If a sweep dies in
-// between, the next one, on any replica, carries out its marks.
+// offline sets silent mitras offline. Redis judges silence, under the guard: a mark with the
+// version, from which on heartbeats are refused. The source carries it out if it still has that
+// version and no later sign of life. If a sweep dies in between, the next one, on any replica,
+// carries out its marks.
 type offline struct{ *Mirror }
 
 func (o *offline) Name() string            { return "availability_offline" }
 func (o *offline) Interval() time.Duration { return o.c.OfflineInterval }
 
-// Run is one pass. Any error ends it, and mitras without a mark then stay online.
+// Run ends on any error; mitras without a mark then stay online.
 func (o *offline) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() != "" { // mitras have no owner
 		return nil
@@ -81,7 +77,7 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 	if err := o.checkLayout(p); err != nil {
 		return err
 	}
-	settings, err := o.readSettings(ctx) // never cached ones: turning it off has to work at once
+	settings, err := o.readSettings(ctx) // never cached: turning it off has to work at once
 	if errors.Is(err, ErrSetting) {      // nobody goes offline because of a value that nobody chose
 		return &janitor.HeldError{Reason: heldSenseless}
 	}
@@ -111,7 +107,7 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 	if err := x.checkBreaker(ctx); err != nil {
 		return err
 	}
-	if err := x.settle(ctx); err != nil { // marks left by earlier passes
+	if err := x.settle(ctx); err != nil { // of earlier passes
 		return err
 	}
 	if err := x.find(ctx); err != nil {
@@ -136,16 +132,16 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 type offlinePass struct {
 	*offline
 	*janitor.Pass
-	stale   time.Duration // how long a mitra may be silent
+	stale   time.Duration
 	overdue time.Duration // silence that the breaker counts
 
 	now    time.Time // the server's, on the first page
 	online int
-	late   int // overdue or silent
+	late   int
 	silent []string
 	left   []string // the source could have set them offline, but did not
 
-	flipped int // set offline by this pass
+	flipped int
 }
 
 func (x *offlinePass) find(ctx context.Context) error {
@@ -192,14 +188,14 @@ func (x *offlinePass) noteNotRequired(ctx context.Context) error {
 }
 
 // checkRequired holds the sweep until heartbeats have been required for as long as a mitra may be
-// silent. Before that, no app had to send any.
+// silent: before, no app had to send any.
 func (x *offlinePass) checkRequired(ctx context.Context) error {
-	// They became required one pass after the stored time at the latest.
+	// They became required at most one pass after the stored time.
 	return x.holdUntil(ctx, notRequired, 0, x.c.OfflineInterval+x.stale, heldListening)
 }
 
 // holdUntil holds the sweep until the stored moment plus more. A moment later than now plus ahead
-// dates from before the server's clock went back, and is replaced by that latest possible one.
+// predates a step back of the server's clock, and is replaced by that latest possible one.
 func (x *offlinePass) holdUntil(
 	ctx context.Context, field string, ahead, more time.Duration, reason string,
 ) error {
@@ -237,8 +233,6 @@ func (x *offlinePass) noteMoment(ctx context.Context, field string, at time.Time
 	return nil
 }
 
-// moment returns a field of the breaker's hash, or zero if it is not set. The breaker holds until
-// heldUntil, which is removed once more than half of the mitras were not silent on the last pass.
 func (x *offlinePass) moment(ctx context.Context, field string) (time.Time, error) {
 	var text string
 	err := x.Call(ctx, func(ctx context.Context) (err error) {
@@ -261,7 +255,7 @@ func (x *offlinePass) moment(ctx context.Context, field string) (time.Time, erro
 	return time.UnixMilli(at), nil
 }
 
-// condemn judges the silent mitras again, under the guard, and marks them.
+// condemn judges the silent again, under the guard.
 func (x *offlinePass) condemn(ctx context.Context) error {
 	stale := strconv.FormatInt(x.stale.Milliseconds(), 10)
 	if len(x.silent) > condemnMost {
@@ -286,7 +280,7 @@ func (x *offlinePass) condemn(ctx context.Context) error {
 	return nil
 }
 
-// settle carries out all marks or none: if one mark vanished, Redis may have lost others too.
+// settle carries out all marks or none: if one vanished, Redis may have lost others too.
 func (x *offlinePass) settle(ctx context.Context) error {
 	if x.DryRun() {
 		return nil
@@ -337,9 +331,9 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 }
 
 // carryOut sets the condemned offline in the source, in one transaction, and copies the result to
-// Redis, which removes the marks. If the source has a later sign of life, the mark stays until
-// the mitra goes online again or that sign is too old too. If somebody holds the row, it stays
-// until the next pass. Reconciliation removes marks of unknown mitras.
+// Redis, which removes the marks. If the source has a later sign of life, the mark stays until the
+// mitra goes online again or that sign is too old too; if somebody holds the row, until the next
+// pass. Reconciliation removes marks of unknown mitras.
 func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	now, err := x.serverTime(ctx, x.Call)
 	if err != nil {
@@ -369,16 +363,15 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	if err != nil {
 		return err
 	}
-	// A heartbeat that was acknowledged during the commit overrules it.
+	// A heartbeat acknowledged during the commit overrules it.
 	_, err = x.settleFound(ctx, found)
 	return errors.Join(err, x.lift(ctx, voidMarks(those, states, flipped)))
 }
 
-// snapshotOutdated is announced when the snapshot counts mitras who have gone offline since.
+// snapshotOutdated is published when it counts mitras who have gone offline since.
 const snapshotOutdated = "availability:snapshot"
 
-// outdate drops the snapshot on every replica if anybody went offline. It is best effort, because
-// the snapshot expires anyway.
+// outdate drops the snapshot on every replica, best effort: it expires anyway.
 func (x *offlinePass) outdate(ctx context.Context) {
 	if x.flipped == 0 {
 		return

@@ -16,7 +16,7 @@ import (
 // An Origin is where an answer came from.
 type Origin string
 
-// The origins of answers.
+// Origins of answers.
 const (
 	FromValkey   Origin = "valkey"
 	FromPostgres Origin = "postgres" // Redis cannot answer, or the mirror is not whole
@@ -41,20 +41,20 @@ type Available struct {
 
 // MitraStatus is what the mirror knows about one mitra.
 type MitraStatus struct {
-	Version   int64 // of its state; 0: unknown
+	Version   int64 // 0: unknown
 	Online    bool
 	Active    bool
 	Sessions  int
-	Heartbeat time.Time // the last one; zero: none known
+	Heartbeat time.Time // zero: none known
 	Fresh     bool      // not silent for too long, or silence means nothing now
 }
 
 // findPage is how many mitras one script reads while other calls wait.
 const findPage = 1000
 
-// read asks Redis, and if Redis cannot answer, the source: at most Config.Fallbacks at once.
-// While Redis may have missed commits of the source, read asks the source as well. If that fails,
-// it returns Redis' answer; its Age is how long Redis may have missed commits.
+// read asks Redis, or if it cannot answer, the source: at most Config.Fallbacks at once. While
+// Redis may have missed commits, the source's answer wins; without one, Redis' has that time as its
+// Age.
 func read[T any](ctx context.Context, m *Mirror, op string,
 	fromRedis, fromSource func(ctx context.Context) (T, error),
 ) (Answer[T], error) {
@@ -92,7 +92,6 @@ func read[T any](ctx context.Context, m *Mirror, op string,
 	return Answer[T]{}, fmt.Errorf("%w: redis: %w; source: %w", ErrUnavailable, redisErr, err)
 }
 
-// fallback asks the source through its circuit breaker, once one of the Fallbacks is free.
 func (m *Mirror) fallback(ctx context.Context, ask func() error) error {
 	waiting, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
@@ -103,8 +102,7 @@ func (m *Mirror) fallback(ctx context.Context, ask func() error) error {
 	return m.truth.do(ctx, ask)
 }
 
-// askBehind asks the source while Redis has a possibly outdated answer, so it waits no longer
-// than for Redis.
+// askBehind has an answer already, so it waits no longer than for Redis.
 func (m *Mirror) askBehind(ctx context.Context, ask func(ctx context.Context) error) error {
 	short, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
@@ -115,7 +113,7 @@ func (m *Mirror) askBehind(ctx context.Context, ask func(ctx context.Context) er
 	return m.truth.do(ctx, func() error { return ask(short) })
 }
 
-// stale returns how long (ms) a mitra may be silent, for the scripts; 0: silence does not matter.
+// stale is in ms, for the scripts; 0: silence does not matter.
 func (s Settings) stale() int64 {
 	if !s.RequirePing {
 		return 0
@@ -123,12 +121,11 @@ func (s Settings) stale() int64 {
 	return s.StaleAfter.Milliseconds()
 }
 
-// cutoff returns the oldest sign of life at the source that still counts, or zero if silence
-// means nothing or freshness is unknown. The leader copies heartbeats to the source, so the
-// cutoff counts from the last copy; a mitra whose row was locked then has one from a
-// HeartbeatInterval before. Once Redis has accepted no heartbeat for as long as a mitra may be
-// silent, heartbeats go to the source, and the cutoff counts from now. That allows for replicas
-// that do reach Redis, whose heartbeats are copied up to two HeartbeatIntervals later.
+// cutoff returns the oldest sign of life at the source that still counts, or zero if silence means
+// nothing or freshness is unknown. It counts from the leader's last copy of heartbeats, less a
+// HeartbeatInterval for rows locked then. Once Redis has accepted no heartbeat for as long as a
+// mitra may be silent, they go to the source, and it counts from now, less two HeartbeatIntervals
+// for replicas that do reach Redis.
 func (m *Mirror) cutoff(s Settings) time.Time {
 	if !s.RequirePing {
 		return time.Time{}
@@ -148,8 +145,7 @@ func (m *Mirror) cutoff(s Settings) time.Time {
 }
 
 // FindAvailable returns mitras who are online, active, not silent and have room, the least busy
-// first; limit 0 returns all. Each page of a thousand is consistent in itself. The answer may be
-// outdated when it arrives: Accept decides.
+// first; limit 0 returns all. Each page of a thousand is consistent in itself. Only Accept decides.
 func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Available], error) {
 	s, err := m.Settings(ctx)
 	if err != nil {
@@ -174,16 +170,14 @@ func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Availab
 	})
 }
 
-// scanAvailable reads the least busy mitras of all pages and returns the least busy first. If the
-// set changes meanwhile, it may contain a mitra twice, which is reported once. Each page gets the
-// timeout of one call, all together ten times that.
+// scanAvailable reports a mitra once, even if a changing set returns it twice.
 func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Available, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*m.patience)
 	defer cancel()
 	var (
 		keys = m.keys.all(m.keys.Witness())
-		free = map[int64][]string{} // by their sessions
-		seen map[string]bool        // only used with more than one page
+		free = map[int64][]string{}
+		seen map[string]bool // nil for one page
 		n    int
 	)
 	// Request the next page while reading this one.
@@ -236,7 +230,7 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Av
 	return all, nil
 }
 
-// CountOnline returns how many mitras are online, including silent and deactivated ones.
+// CountOnline includes silent and deactivated mitras.
 func (m *Mirror) CountOnline(ctx context.Context) (Answer[int], error) {
 	return read(ctx, m, "count_online", func(ctx context.Context) (int, error) {
 		pipe := m.rdb.TxPipeline()
@@ -258,8 +252,7 @@ func (m *Mirror) Status(ctx context.Context, id string) (Answer[MitraStatus], er
 	return m.status(ctx, "status", id)
 }
 
-// Reachable reports whether a mitra is online, active and not silent. An unknown mitra is not
-// reachable.
+// Reachable reports whether a mitra is online, active and not silent; false if unknown.
 func (m *Mirror) Reachable(ctx context.Context, id string) (Answer[bool], error) {
 	a, err := m.status(ctx, "reachable", id)
 	if errors.Is(err, ErrNotFound) {

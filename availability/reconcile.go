@@ -12,32 +12,30 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// errEmptySource: a source without any state is more likely the wrong database than the end of
-// all mitras.
+// errEmptySource: a source without any state is more likely the wrong database.
 var errEmptySource = errors.New(
 	"availability: the source has no states at all, and Redis has: check DATABASE_URL; nothing is removed")
 
-// driftNamed limits how many mitras per kind one reconciliation logs. All are counted.
+// driftNamed limits the mitras logged per kind. All are counted.
 const driftNamed = 20
 
 const scanOf = 1000
 
-// caller makes one small call to Redis, either directly or at a sweep's pace.
 type caller func(ctx context.Context, f func(ctx context.Context) error) error
 
 func directly(ctx context.Context, f func(ctx context.Context) error) error { return f(ctx) }
 
-// reconciliation compares Redis with the source, both ways. It reads Redis first and the source
-// later, so a mitra that is only in Redis cannot be a change under way.
+// reconciliation compares both ways. It reads Redis first and the source later, so a mitra that is
+// only in Redis cannot be a change under way.
 type reconciliation struct {
 	*Mirror
 	mode string                      // compare, or heal: differences are work, not drift
-	page func(context.Context) error // called before each page; may be nil
+	page func(context.Context) error // before each page; may be nil
 	call caller
 
-	inRedis map[string]string // id -> version, "" without one
-	states  int               // number of states in the source
-	found   map[string]int    // by kind
+	inRedis map[string]string // id -> version, or ""
+	states  int
+	found   map[string]int
 }
 
 func (r *reconciliation) run(ctx context.Context) error {
@@ -118,8 +116,7 @@ func (r *reconciliation) scan(ctx context.Context,
 	}
 }
 
-// comparePages compares all states of the source and returns those to look at again. It removes
-// the mitras it meets from inRedis.
+// comparePages returns states to look at again, and removes all states from inRedis.
 func (r *reconciliation) comparePages(ctx context.Context) (again []State, err error) {
 	for after := ""; ; {
 		if r.page != nil {
@@ -167,8 +164,8 @@ func (r *reconciliation) bring(
 	return found, err
 }
 
-// heal corrects states that still differ from the source's at the first look. States that have
-// changed since are not drift: they are on their way.
+// heal corrects states that still differ as at the first look. Those that changed since are not
+// drift: they are on their way.
 func (r *reconciliation) heal(ctx context.Context, states []State) error {
 	for part := range slices.Chunk(states, applyOf) {
 		found, err := r.bring(ctx, heal, part)
@@ -214,8 +211,8 @@ func (r *reconciliation) outbid(ctx context.Context, ahead []unequal) error {
 	return err
 }
 
-// removeUnknowns removes mitras that the source does not know. Mitras that were missing from a
-// page because they are new have a state by now: state rows are never deleted.
+// removeUnknowns removes mitras that the source does not know. New ones that a page missed have a
+// state by now.
 func (r *reconciliation) removeUnknowns(ctx context.Context) error {
 	for part := range slices.Chunk(slices.Sorted(maps.Keys(r.inRedis)), applyOf) {
 		states, err := r.source.States(ctx, part)
@@ -250,7 +247,7 @@ func (r *reconciliation) removeUnknowns(ctx context.Context) error {
 	return nil
 }
 
-// whole returns errUnseeded if the mirror is not whole: somebody emptied it, which is not drift.
+// whole returns errUnseeded if somebody emptied the mirror, which is not drift.
 func (r *reconciliation) whole(ctx context.Context) error {
 	err := r.call(ctx, func(ctx context.Context) error { return r.rdb.Get(ctx, r.keys.seeded()).Err() })
 	if errors.Is(err, redis.Nil) {
@@ -262,7 +259,6 @@ func (r *reconciliation) whole(ctx context.Context) error {
 	return nil
 }
 
-// drifted counts and logs a drifted state. During a seeding nothing is drift.
 func (r *reconciliation) drifted(kind, id string) {
 	r.found[kind]++
 	if r.mode == heal {
@@ -274,11 +270,10 @@ func (r *reconciliation) drifted(kind, id string) {
 	}
 }
 
-// nameUnseen logs how the base tables may change without their states. The comparison continues
-// if that cannot be found out.
+// nameUnseen logs how the base tables may change without their states.
 func (m *Mirror) nameUnseen(ctx context.Context) {
 	ways, err := m.source.Unseen(ctx)
-	if ctx.Err() != nil { // shutting down
+	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
@@ -292,8 +287,7 @@ func (m *Mirror) nameUnseen(ctx context.Context) {
 	m.note(func(h *Health) { h.Unseen = ways })
 }
 
-// reconcile compares everything, counts drift and heals it. While the mirror is not whole, it
-// returns errUnseeded and leaves the work to the seeding.
+// reconcile leaves a mirror that is not whole to the seeding: errUnseeded.
 func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, int, error) {
 	r := &reconciliation{Mirror: m, mode: compare, found: map[string]int{}, call: call}
 	if err := r.whole(ctx); err != nil {
@@ -317,8 +311,6 @@ func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, in
 	return r.found, r.states, err
 }
 
-// repair makes the source correct the states that do not match its tables. It counts and logs
-// them, and returns their ids.
 func (m *Mirror) repair(ctx context.Context, found map[string]int) (ids []string, err error) {
 	repaired, err := m.source.Repair(ctx)
 	if err != nil {

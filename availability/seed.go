@@ -16,8 +16,8 @@ var (
 	errEmptied    = errors.New("availability: Redis was emptied while it was seeded, or that took too long")
 )
 
-// seed makes the mirror whole and returns when it began, by the server's clock. It compares both
-// ways like a reconciliation; an empty server is just the simplest case.
+// seed makes the mirror whole and returns when it began, by the server's clock. An empty server is
+// the simplest case of a reconciliation.
 func (m *Mirror) seed(ctx context.Context) (at string, err error) {
 	token := rand.Text()
 	if at, err = m.seeding(ctx, "begin", token); err != nil {

@@ -13,18 +13,16 @@ import (
 )
 
 const (
-	// settingsFresh is how long settings are used before they are read again without an
-	// announcement.
+	// without an announcement
 	settingsFresh = 10 * time.Second
-	// settingsAgain is the pause after a failed first read, during which everybody gets that
-	// failure.
+	// after a failed first read; everybody gets that failure meanwhile
 	settingsAgain = time.Second
-	// silence is the time without a message after which the subscription is tested.
+	// without a message, after which the subscription is tested
 	silence = 5 * time.Second
 )
 
-// Settings returns what an administrator may change, read at most ten seconds ago while the
-// source answers. It fails only if the source has never answered.
+// Settings returns what an administrator may change, read at most ten seconds ago while the source
+// answers. It fails only if the source has never answered.
 func (m *Mirror) Settings(ctx context.Context) (Settings, error) {
 	if s := m.settings.Load(); s != nil {
 		return *s, nil
@@ -43,8 +41,8 @@ func (m *Mirror) Settings(ctx context.Context) (Settings, error) {
 	}
 }
 
-// firstSettings asks the source like any read that falls back. Concurrent callers share one call,
-// and its failure for another second, so that they do not all hit a recovering source at once.
+// firstSettings shares one call, and its failure for another second, so that callers do not all hit
+// a recovering source.
 func (m *Mirror) firstSettings(ctx context.Context) (s Settings, err error) {
 	m.mu.Lock()
 	failed, at := m.settingsFailed, m.settingsFailedAt
@@ -64,7 +62,7 @@ func (m *Mirror) firstSettings(ctx context.Context) (s Settings, err error) {
 	return s, err
 }
 
-// readSettings asks the source. It also returns settings with ErrSetting.
+// readSettings returns settings with ErrSetting, too.
 func (m *Mirror) readSettings(ctx context.Context) (Settings, error) {
 	read := m.settingsRead.Add(1)
 	s, err := m.source.Settings(ctx)
@@ -73,7 +71,7 @@ func (m *Mirror) readSettings(ctx context.Context) (Settings, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	newest := read > m.settingsOf // otherwise a later call has newer ones and has reported them
+	newest := read > m.settingsOf // a later call has newer ones and has reported them
 	if newest && ctx.Err() == nil {
 		m.noteSettings(err)
 	}
@@ -87,8 +85,7 @@ func (m *Mirror) readSettings(ctx context.Context) (Settings, error) {
 	return s, err
 }
 
-// keepSettings reads the settings periodically until ctx ends. It has its own goroutine, so
-// locked settings delay nobody else.
+// keepSettings has its own goroutine, so locked settings delay nobody else.
 func (m *Mirror) keepSettings(ctx context.Context) {
 	for {
 		pause := settingsFresh
@@ -106,7 +103,7 @@ func newSensible(log *slog.Logger) *streak.Streak {
 		"nobody goes offline for silence meanwhile", "all settings make sense")
 }
 
-// noteSettings reports what is wrong with the newest settings. The caller holds mu.
+// noteSettings requires mu.
 func (m *Mirror) noteSettings(err error) {
 	m.health.SettingsError = textOf(err)
 	if err != nil && !errors.Is(err, ErrSetting) {
@@ -124,8 +121,8 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// PutSetting changes one of the four settings, by its name in app_config, and announces it to
-// every replica. If the announcement is lost, the change takes up to ten seconds.
+// PutSetting changes a setting, by its name in app_config, on all replicas: at once, or if the
+// announcement is lost within ten seconds.
 func (m *Mirror) PutSetting(ctx context.Context, name string, value any) error {
 	if err := m.source.PutSetting(ctx, name, value); err != nil {
 		return fmt.Errorf("availability: setting %s: %w", name, err)
@@ -149,8 +146,8 @@ func (m *Mirror) invalidated(ctx context.Context) {
 	}
 }
 
-// listen receives changed settings. A renewed subscription means that the connection to Redis had
-// ended: the server may be a different one.
+// listen receives changed settings. A renewed subscription means that the connection had ended: the
+// server may be a different one.
 func (m *Mirror) listen(ctx context.Context) {
 	again := false
 	subscribe.Channel{

@@ -16,17 +16,14 @@ import (
 )
 
 const (
-	// snapshotLasts is how long a snapshot is valid, for all replicas together.
+	// for all replicas together
 	snapshotLasts = 10 * time.Second
-	// snapshotServed is the greatest age of a snapshot that is served while a new one is computed.
-	// If nobody has polled for longer, the next poll waits for the new one.
+	// greatest age that is served while a new one is computed; older, the next poll waits for that
 	snapshotServed = snapshotLasts + callTimeout
-	// computingLasts is how long others wait before they compute, in case the computing replica has
-	// died or failed.
+	// how long others wait in case the computing replica has died or failed
 	computingLasts  = 3 * time.Second
 	computingWithin = 30 * time.Second
-	// askedAgain is the pause between two looks for a snapshot that another replica computes.
-	askedAgain = 25 * time.Millisecond
+	askedAgain      = 25 * time.Millisecond
 )
 
 // A Snapshot reports whether anybody can take work now, and how many can.
@@ -38,10 +35,10 @@ type Snapshot struct {
 type lastSnapshot struct {
 	Snapshot
 	from Origin
-	at   time.Time // of its computation; zero: there is none
-	// unstored: Redis did not accept it, so this process serves its own while it is valid.
+	at   time.Time
+	// Redis did not accept it: this process serves its own while it is valid
 	unstored bool
-	// generation counts how often a snapshot was dropped because settings had changed.
+	// how often changed settings dropped a snapshot
 	generation int
 }
 
@@ -49,10 +46,9 @@ func (s lastSnapshot) answer(from Origin) Answer[Snapshot] {
 	return Answer[Snapshot]{s.Snapshot, from, time.Since(s.at)}
 }
 
-// Snapshot returns the snapshot that all replicas share. However many ask, one replica computes
-// it about every ten seconds; meanwhile the last one is served, as FromStale, for one more
-// second. If neither Redis nor the source answers, Snapshot returns the last one known to this
-// process, however old.
+// Snapshot is shared by all replicas. One computes it about every ten seconds; meanwhile the last
+// one is served, as FromStale, for one more second. If neither Redis nor the source answers, it is
+// the last one known to this process, however old.
 func (m *Mirror) Snapshot(ctx context.Context) (Answer[Snapshot], error) {
 	a, err := m.snapshotFor(ctx)
 	origin := string(a.From)
@@ -70,10 +66,10 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 	}
 	last := m.lastSnapshot()
 	age := time.Since(last.at)
-	if (last.unstored || !errors.Is(err, redis.Nil)) && age < snapshotLasts { // this process has its own
+	if (last.unstored || !errors.Is(err, redis.Nil)) && age < snapshotLasts {
 		return last.answer(last.from), nil
 	}
-	// Do not wait for one that was requested under older settings.
+	// Do not wait for one requested under older settings.
 	computed := m.computing.DoChan(strconv.Itoa(last.generation), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), computingWithin)
 		defer cancel()
@@ -104,7 +100,6 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 	}
 }
 
-// computeSnapshot computes a snapshot, or waits for a replica that is already computing one.
 func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnapshot, error) {
 	token := rand.Text()
 	var mine bool
@@ -119,7 +114,7 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 		if err != nil { // Redis is down, or accepts no writes
 			break
 		}
-		// Another replica may have stored one since this process looked.
+		// Another replica may have stored one meanwhile.
 		stored, err := m.storedSnapshot(ctx)
 		if err == nil {
 			if mine {
@@ -149,14 +144,13 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 	return s, nil
 }
 
-// computingOn keeps a computation's token, so that no other replica starts one, until it is
-// cancelled.
+// computingOn keeps a computation's token, so that no other replica starts one.
 func (m *Mirror) computingOn(ctx context.Context, token string) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var work conc.WaitGroup
 	work.Go(func() {
 		for wait.For(ctx, computingLasts/3) {
-			_, _ = m.snapshotStep(ctx, token, "") // without it the token expires, and two compute
+			_, _ = m.snapshotStep(ctx, token, "") // otherwise two compute
 		}
 	})
 	return func() {
@@ -165,8 +159,8 @@ func (m *Mirror) computingOn(ctx context.Context, token string) (stop func()) {
 	}
 }
 
-// snapshotStep stores a snapshot that was computed under a token, or keeps the token if text is
-// "". It reports whether the token was still set.
+// snapshotStep stores a snapshot computed under a token, or keeps the token if text is "". It
+// reports whether the token was still set.
 func (m *Mirror) snapshotStep(ctx context.Context, token, text string) (stood bool, err error) {
 	keys := []string{m.keys.snapshot(), m.keys.computing()}
 	err = m.redis.do(ctx, func() error {
@@ -179,8 +173,6 @@ func (m *Mirror) snapshotStep(ctx context.Context, token, text string) (stood bo
 	return stood, err
 }
 
-// storeSnapshot stores a snapshot unless its computation was cancelled, and reports whether Redis
-// has it.
 func (m *Mirror) storeSnapshot(ctx context.Context, token string, s Snapshot) bool {
 	text, err := json.Marshal(s)
 	stood := false
@@ -193,8 +185,7 @@ func (m *Mirror) storeSnapshot(ctx context.Context, token string, s Snapshot) bo
 	return stood && err == nil
 }
 
-// storedSnapshot returns the snapshot in Redis, which becomes the last one known to this process,
-// or redis.Nil.
+// storedSnapshot returns redis.Nil if Redis has none. One from Redis becomes the last known.
 func (m *Mirror) storedSnapshot(ctx context.Context) (lastSnapshot, error) {
 	generation := m.lastSnapshot().generation
 	s := lastSnapshot{from: FromValkey, generation: generation}

@@ -9,8 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Sweeps returns the work that one replica at a time does for all, as sweeps of package janitor:
-// auto-offline, copying heartbeats to the source, and reconciliation. Two at once do no harm.
+// Sweeps returns the work that one replica at a time does for all: auto-offline, copying heartbeats
+// to the source, and reconciliation. Two at once do no harm.
 func (m *Mirror) Sweeps() []janitor.Sweeper {
 	return []janitor.Sweeper{
 		&offline{Mirror: m},
@@ -19,7 +19,7 @@ func (m *Mirror) Sweeps() []janitor.Sweeper {
 	}
 }
 
-// sweep is a sweep that deletes nothing, so it needs neither witness nor guard.
+// sweep deletes nothing, so it needs neither witness nor guard.
 type sweep struct {
 	*Mirror
 	name     string
@@ -70,7 +70,7 @@ func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 		beats := make([]Heartbeat, 0, len(ids))
 		for i, value := range values {
 			text, ok := value.(string)
-			if !ok { // none yet
+			if !ok {
 				continue
 			}
 			if at := parseSeen(text); at.IsZero() || at.After(begun.Add(heartbeatAhead)) {
@@ -108,7 +108,7 @@ func (m *Mirror) serverTime(ctx context.Context, call caller) (now time.Time, er
 	return now, nil
 }
 
-// clock returns the time of the mirror's server, which dates heartbeats and seedings.
+// clock is the mirror's server's, which dates heartbeats and seedings.
 func (m *Mirror) clock(ctx context.Context) (time.Time, error) {
 	t, err := clockScript.Run(ctx, m.rdb, []string{m.keys.seeded()}).Int64Slice()
 	if err != nil {
@@ -120,8 +120,8 @@ func (m *Mirror) clock(ctx context.Context) (time.Time, error) {
 	return time.Unix(t[0], t[1]*1000), nil
 }
 
-// checkLayout refuses a janitor with another prefix. The mirror would not know its witness, and
-// nobody would ever be judged.
+// checkLayout refuses a janitor whose witness the mirror would not know: nobody would ever be
+// judged.
 func (m *Mirror) checkLayout(p *janitor.Pass) error {
 	if p.Layout() != m.janitors {
 		return fmt.Errorf("availability: the janitor has the prefix %q, and the mirror %q: "+

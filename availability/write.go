@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// The writers. Each commits in the source first and returns its result, then updates Redis, best
-// effort. Any error other than those of Source means that the outcome of the change is unknown.
+// Each writer commits in the source first, then updates Redis, best effort. After any error that is
+// not named, the outcome is unknown.
 
-// Online sets a mitra online. It is also a sign of life if it was online before. ErrNotFound,
-// ErrInactive.
+// Online sets a mitra online, and is a sign of life if it was. ErrNotFound, ErrInactive.
 func (m *Mirror) Online(ctx context.Context, id string) (State, error) {
 	return m.wrote(ctx)(m.source.SetOnline(ctx, id, true))
 }
@@ -27,8 +26,7 @@ func (m *Mirror) Activate(ctx context.Context, id string) (State, error) {
 	return m.wrote(ctx)(m.source.SetActive(ctx, id, true))
 }
 
-// Deactivate stops a mitra from working: its sign-in sessions are revoked and its heartbeats
-// refused. ErrNotFound.
+// Deactivate revokes a mitra's sign-in sessions and refuses its heartbeats. ErrNotFound.
 func (m *Mirror) Deactivate(ctx context.Context, id string) (State, error) {
 	return m.wrote(ctx)(m.source.SetActive(ctx, id, false))
 }
@@ -42,8 +40,8 @@ func (m *Mirror) wrote(ctx context.Context) func(State, error) (State, error) {
 	}
 }
 
-// Accept gives a session that is searching to a mitra that has room. The source decides, so no
-// mitra ever has more sessions than allowed. ErrNotFound, ErrTaken, ErrFull, ErrInactive.
+// Accept gives a searching session to a mitra that has room. The source decides, so no mitra ever
+// has more sessions than allowed. ErrNotFound, ErrTaken, ErrFull, ErrInactive.
 func (m *Mirror) Accept(ctx context.Context, session, mitra string) (Session, error) {
 	settings, err := m.Settings(ctx)
 	if err != nil {
@@ -52,8 +50,8 @@ func (m *Mirror) Accept(ctx context.Context, session, mitra string) (Session, er
 	return m.moved(ctx)(m.source.Accept(ctx, session, mitra, settings.MaxCustomers))
 }
 
-// Reroute moves a session to another mitra that has room. No reader sees it with both mitras, or
-// with neither. ErrNotFound, ErrTaken, ErrFull, ErrInactive.
+// Reroute moves a session to another mitra that has room, in one step. ErrNotFound, ErrTaken,
+// ErrFull, ErrInactive.
 func (m *Mirror) Reroute(ctx context.Context, session, mitra string) (Session, error) {
 	settings, err := m.Settings(ctx)
 	if err != nil {
@@ -62,9 +60,8 @@ func (m *Mirror) Reroute(ctx context.Context, session, mitra string) (Session, e
 	return m.moved(ctx)(m.source.Reroute(ctx, session, mitra, settings.MaxCustomers))
 }
 
-// Extend makes a session wait while its customer pays for more time, or run again once paid. Its
-// mitra has as many sessions as before. Extend succeeds if the session is already in that state.
-// ErrNotFound, ErrTaken.
+// Extend makes a session wait while its customer pays for more time, or run again once paid. It
+// keeps its place, and succeeds if already in that state. ErrNotFound, ErrTaken.
 func (m *Mirror) Extend(ctx context.Context, session string, paid bool) (Session, error) {
 	return m.moved(ctx)(m.source.Extend(ctx, session, paid))
 }
@@ -74,7 +71,7 @@ func (m *Mirror) End(ctx context.Context, session string) (Session, error) {
 	return m.moved(ctx)(m.source.End(ctx, session, "completed"))
 }
 
-// Cancel ends a session that was cancelled. ErrNotFound, ErrTaken.
+// Cancel ends a cancelled session. ErrNotFound, ErrTaken.
 func (m *Mirror) Cancel(ctx context.Context, session string) (Session, error) {
 	return m.moved(ctx)(m.source.End(ctx, session, "cancelled"))
 }
@@ -84,8 +81,7 @@ func (m *Mirror) Expire(ctx context.Context, session string) (Session, error) {
 	return m.moved(ctx)(m.source.End(ctx, session, "expired"))
 }
 
-// EndAs ends a session with one of the source's own statuses, such as ended. ErrNotFound,
-// ErrTaken, ErrStatus.
+// EndAs ends a session with one of the source's own statuses. ErrNotFound, ErrTaken, ErrStatus.
 func (m *Mirror) EndAs(ctx context.Context, session, status string) (Session, error) {
 	return m.moved(ctx)(m.source.End(ctx, session, status))
 }
@@ -102,20 +98,18 @@ func (m *Mirror) moved(ctx context.Context) func(Session, []State, error) (Sessi
 // A Beat is the outcome of a heartbeat.
 type Beat string
 
-// The outcomes of a heartbeat.
+// Outcomes of a heartbeat.
 const (
 	BeatKept Beat = "kept"
-	// BeatUnseeded: kept, but the mirror is not whole and cannot determine whether the mitra is
-	// online. Call Status to find out: it asks the source.
+	// kept, but the mirror is not whole: Status asks the source whether the mitra is online
 	BeatUnseeded Beat = "unseeded"
-	// BeatNotOnline: the mitra is offline, or is being set offline for its silence. The app has to
-	// go online again.
+	// offline, or being set offline for silence: the app has to go online again
 	BeatNotOnline   Beat = "not_online"
 	BeatDeactivated Beat = "deactivated"
 )
 
-// Heartbeat takes a sign of life. It costs one round trip to Redis and none to the source. After
-// an error, it is unknown whether the heartbeat was kept.
+// Heartbeat costs one round trip to Redis and none to the source. After an error, it is unknown
+// whether it was kept.
 func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
 	id = strings.ToLower(id)
 	var beat string
@@ -141,9 +135,8 @@ func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
 }
 
 // HeartbeatAtSource takes a sign of life when Redis cannot: after an error of Heartbeat, or
-// BeatUnseeded. The source dates it and its feed delivers it to Redis within a second, for the
-// replicas that read there. ErrNotFound. After any other error, it is unknown whether it was
-// kept.
+// BeatUnseeded. The source dates it, and its feed delivers it within a second. ErrNotFound; after
+// any other error, it is unknown whether it was kept.
 func (m *Mirror) HeartbeatAtSource(ctx context.Context, id string) (Beat, error) {
 	_, err := m.source.Beat(ctx, strings.ToLower(id))
 	switch {

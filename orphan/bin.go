@@ -29,31 +29,29 @@ var (
 	dropScript    = redis.NewScript(dropText)
 )
 
-// Bins reads and restores what the rules of one worker moved aside. It needs no rules: each entry
-// records how to put it back.
+// Bins reads and restores what the rules of one worker moved aside. It needs no rules.
 type Bins struct {
 	Client redis.UniversalClient // the caller's
 	Layout guard.Layout          // of the worker's own keys
 }
 
-// Binned is one thing in a bin: a key, or a member.
+// Binned is a key or member in a bin.
 type Binned struct {
 	ID      string    `json:"id"` // for Restore
 	Rule    string    `json:"rule"`
-	Name    string    `json:"name"`             // the candidate that it was removed with
-	Key     string    `json:"key"`              // its original name
+	Name    string    `json:"name"` // candidate that it was removed with
+	Key     string    `json:"key"`
 	Member  string    `json:"member,omitempty"` // of Key
 	Removed time.Time `json:"removed,omitzero"`
 	Until   time.Time `json:"until,omitzero"` // when the bin drops it
-	// Pass is when the removing pass began, by the server's clock: the same for all it removed.
+	// Pass is when the removing pass began, by the server's clock.
 	Pass time.Time `json:"pass,omitzero"`
 }
 
-// Restored is what Restore did with one id.
+// Restored is the outcome of Restore for one id.
 type Restored struct {
 	Binned
-	Fate Fate `json:"fate"`
-	// Sentence describes the fate in plain words.
+	Fate     Fate   `json:"fate"`
 	Sentence string `json:"sentence"`
 }
 
@@ -62,21 +60,21 @@ type Fate string
 
 // The fates.
 const (
-	Back     Fate = "restored" // it exists again
-	InUse    Fate = "in_use"   // the name is in use again; the entry stays in the bin
-	Expired  Fate = "expired"  // it would have expired by now; the entry stays in the bin
-	Dropped  Fate = "dropped"  // the bin has already dropped it: its time is over
-	NoType   Fate = "no_type"  // an older version did not record the type of a member's key; the entry stays in the bin
-	NotThere Fate = "unknown"  // no bin has it: it was restored before, or never existed
+	Back     Fate = "restored"
+	InUse    Fate = "in_use"  // the name is in use; the entry stays in the bin
+	Expired  Fate = "expired" // it would have expired by now; the entry stays in the bin
+	Dropped  Fate = "dropped" // its time in the bin is over
+	NoType   Fate = "no_type" // an older version did not record the key's type; the entry stays in the bin
+	NotThere Fate = "unknown" // in no bin: restored before, or never existed
 )
 
-// binned is an entry of a bin, as delete.lua writes it. Entries of an old bin have no Until.
+// binned is an entry of a bin, as delete.lua writes it.
 type binned struct {
 	ID      string  `json:"id"`
 	Name    string  `json:"name"`
 	Key     raw     `json:"key"`
 	Member  *raw    `json:"member,omitempty"`
-	By      string  `json:"by,omitempty"` // the command that removed the member: ZREM, SREM, HDEL
+	By      string  `json:"by,omitempty"` // ZREM, SREM, HDEL
 	Aside   raw     `json:"aside"`
 	Expires float64 `json:"expires"` // ms; -1: never
 	At      float64 `json:"at"`
@@ -84,7 +82,7 @@ type binned struct {
 	Until   float64 `json:"until,omitempty"`
 
 	rule string
-	old  string // its element in an old bin
+	old  string
 }
 
 func (b binned) shown() Binned {
@@ -99,7 +97,6 @@ func (b binned) shown() Binned {
 	return shown
 }
 
-// now returns the time of the bins' server.
 func (b Bins) now(ctx context.Context) (time.Time, error) {
 	servers, err := masters(ctx, b.Client)
 	if err != nil {
@@ -112,7 +109,6 @@ func (b Bins) now(ctx context.Context) (time.Time, error) {
 	return serverTime(ctx, home)
 }
 
-// pageOfBin bounds the entries that one call reads or deletes.
 const pageOfBin = 500
 
 // rules returns the given rule, or for "" every rule that ever had a pass.
@@ -124,9 +120,8 @@ func (b Bins) rules(ctx context.Context, rule string) ([]string, error) {
 	return sorted(passes), err
 }
 
-// All iterates over everything that can be restored, of one rule or of all (""), unordered and
-// page by page. Concurrent changes may show, and an entry may appear twice. An error ends the
-// iteration; the last one names unreadable entries.
+// All iterates over everything that can be restored, of one rule or of all (""), unordered. An
+// entry may appear twice. An error ends the iteration; the last one names unreadable entries.
 func (b Bins) All(ctx context.Context, rule string) iter.Seq2[Binned, error] {
 	return func(yield func(Binned, error) bool) {
 		at, err := b.now(ctx)
@@ -196,8 +191,7 @@ func readOld(rule, text, until string) (e binned, err error) {
 	return e, nil
 }
 
-// List lists everything that can be restored, of one rule or of all (""), oldest first. With an
-// error it returns the entries that it could read.
+// List is All, oldest first. With an error it returns the entries that it could read.
 func (b Bins) List(ctx context.Context, rule string) ([]Binned, error) {
 	all, met := []Binned{}, map[string]bool{}
 	var failed error
@@ -217,11 +211,10 @@ func (b Bins) List(ctx context.Context, rule string) ([]Binned, error) {
 	return all, failed
 }
 
-// find looks up ids. For old bins it reads the whole bin.
 func (b Bins) find(ctx context.Context, ids []string) (map[string]binned, error) {
 	byRule := map[string][]string{}
 	for _, id := range ids {
-		// Passes may be lost, and with them the list of rules, so take the rule from the id.
+		// The list of rules may be lost with the passes, so take the rule from the id.
 		if i := strings.LastIndexByte(id, '/'); i > 0 {
 			byRule[id[:i]] = append(byRule[id[:i]], id[i+1:])
 		}
@@ -272,9 +265,9 @@ func (b Bins) findOld(ctx context.Context, rule string, ids map[string]bool, fou
 	return nil
 }
 
-// Restore puts back the entries with these ids, with their expiry, and returns the fate of each
-// in the same order. It overwrites nothing. With an error of Redis it returns the results so far.
-// If an entry only stays in its bin, Restore continues with the others.
+// Restore puts back the entries with these ids, with their expiry, and returns the fate of each in
+// the same order. It overwrites nothing. With an error of Redis it returns the results so far; an
+// entry that only stays in its bin does not end it.
 func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 	at, err := b.now(ctx)
 	if err != nil {
@@ -300,7 +293,7 @@ func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 		}
 		all = append(all, r)
 		if r.Fate == Back || r.Fate == Dropped {
-			// If this fails, the entry is stale for a while; nothing depends on it.
+			// If this fails, the entry is stale; nothing depends on it.
 			if err := b.forget(ctx, e.rule, []binned{e}); err != nil && stays == nil {
 				stays = fmt.Errorf("orphan: the entry of %s stays in its bin: %w", id, err)
 			}

@@ -7,30 +7,28 @@ import (
 	"time"
 )
 
-// heldUntil is the state's field for the end of the breaker's hold (ms).
-const heldUntil = "held_until"
+// Fields of the rule's state.
+const (
+	heldUntil  = "held_until"  // end of the breaker's hold (ms)
+	unmarked   = "unmarked"    // condemned candidates without a mark in the last full pass
+	heardSince = "heard_since" // start of the witness's listening (ms) in the last pass
+)
 
-// unmarked is the state's field for the number of condemned candidates without a mark in the last
-// full pass.
-const unmarked = "unmarked"
-
-// breaker holds the rule if more than half of the candidates that could be condemned for the
-// first time were. It records the hold before it writes the marks, which a later pass no longer
-// counts as new.
+// breaker holds the rule if more than half of the candidates that could be newly condemned were. It
+// records the hold before it writes the marks, which a later pass no longer counts as new.
 func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 	if !full || x.DryRun() { // only full passes find new ones
 		return nil, nil
 	}
-	// Candidates that the last full pass could not mark are not new either. Only their number is
-	// known.
+	// Candidates that the last full pass could not mark are not new. Only their number is known.
 	before, _ := strconv.Atoi(x.notes.state[unmarked])
 	newly := max(0, x.newly-before)
 	state := map[string]string{}
 	if n := x.r.Kept[noMark]; n != before {
 		state[unmarked] = strconv.Itoa(n)
 	}
-	// No others could have been condemned for the first time: neither known orphans, nor candidates
-	// that no sign of life decides about.
+	// Neither known orphans nor candidates that no sign of life decides about could have been newly
+	// condemned.
 	of := x.r.Kept[alive] + newly
 	if of >= breakerLeast && newly > of/2 {
 		at, err := now(ctx, x.Pass, x.home)
@@ -48,9 +46,6 @@ func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 	}
 	return held, note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), state, nil)
 }
-
-// heardSince is the state's field for the start of the witness's listening (ms) in the last pass.
-const heardSince = "heard_since"
 
 // notOfLater backdates timestamps left in the future when the server's clock was set back; they
 // would count until it catches up. It returns the end of the breaker's hold.

@@ -6,21 +6,19 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// A candidate is one key, or one member, that a rule is about.
 type candidate struct {
-	key    string // the candidate itself, or the key whose member it is
+	key    string // or the key whose member it is
 	member string
-	// alone: the key or member does not exist; only related keys were found.
+	// the key or member does not exist; only related keys were found
 	alone   bool
-	values  map[string]string // of the variables in its name
-	related []string          // related keys found by a pattern that ends in '*'
-	weight  int64             // about so many bytes their names take
-	more    bool              // there may be other related keys
-	part    bool              // it is about these related keys alone, and about no other
-	rest    *rest             // its parent has gone by the rule itself, and this was left; nil: not known
+	values  map[string]string
+	related []string // related keys found by a pattern that ends in '*'
+	weight  int64    // of their names, in bytes
+	more    bool     // there may be more related keys
+	part    bool     // it covers only these related keys
+	rest    *rest    // left by the rule that deleted its parent; nil: unknown
 }
 
-// name is what reports, marks and the log call a candidate. Bytes that are not text are spelled.
 func (c *candidate) name() string {
 	if c.member != "" {
 		return rules.Spell(c.key) + " " + rules.Spell(c.member)
@@ -28,9 +26,8 @@ func (c *candidate) name() string {
 	return rules.Spell(c.key)
 }
 
-// ours reports whether the variables match Only and are none of the words of Not, and a member has
-// the form of Members.As. readValue judges the variables of Bind, once the value is read. The
-// member "" has no form, since its name could not be distinguished from its key's.
+// ours reports whether the name fits Only, Not and Members.As. readValue judges bound variables.
+// The member "" never fits, since its name would equal its key's.
 func (r *rule) ours(c *candidate) bool {
 	for name := range c.values {
 		if _, bound := r.bind[name]; !bound && !r.Fits(name, c.values[name]) {
@@ -47,8 +44,7 @@ func (r *rule) ours(c *candidate) bool {
 	return true
 }
 
-// ofKey makes the candidate of a key that a scan has found; nil if the rule is not about it. A
-// related key stands for its parent, which is to be looked for.
+// ofKey returns the candidate of a scanned key, or nil. A related key stands for its parent.
 func (r *rule) ofKey(key string) *candidate {
 	if r.candidates != nil {
 		if values, ok := r.candidates.Match(key); ok {
@@ -73,8 +69,8 @@ func (r *rule) ofKey(key string) *candidate {
 	return nil
 }
 
-// named gives a candidate that is known by its related key the name of its parent. It reports false
-// if that name has other values than the related key: no look would ever judge such a parent.
+// named names the parent of a related key. It returns false if that name yields other values than
+// the related key: no look would ever judge such a parent.
 func (r *rule) named(c *candidate) (ok bool) {
 	var parent map[string]string
 	if r.candidates != nil {
@@ -101,18 +97,16 @@ func (r *rule) named(c *candidate) (ok bool) {
 	return ok
 }
 
-// ofMember makes the candidate of a member of a key; nil: the rule is not about the key.
 func (r *rule) ofMember(key, member string) *candidate {
 	values, ok := r.container.Match(key)
 	if !ok {
 		return nil
 	}
-	parts, _ := r.member.Match(member) // of another form it lacks variables: see ours
+	parts, _ := r.member.Match(member) // if it has another form it lacks variables: see ours
 	maps.Copy(values, parts)
 	return &candidate{key: key, member: member, values: values}
 }
 
-// ofName makes the candidate that a mark names.
 func (r *rule) ofName(name string) *candidate {
 	if r.candidates == nil {
 		for i := range len(name) {

@@ -10,9 +10,8 @@ import (
 )
 
 // subscribers counts the subscribers of channels, on all nodes of a Cluster including replicas,
-// since each node knows only its own, or on a plain client's server. Pattern subscribers are not
-// counted. An error means that a node did not answer, so that nothing is known; remove a node
-// that is gone for good with CLUSTER FORGET.
+// since each node knows only its own. Pattern subscribers do not count. An error means that nothing
+// is known; CLUSTER FORGET removes a node that is gone for good.
 func subscribers(
 	ctx context.Context, client redis.UniversalClient, channels []string,
 ) (map[string]int64, error) {
@@ -43,12 +42,11 @@ func subscribers(
 	return sum, nil
 }
 
-// channelsMatch reports whether any node of a Cluster has a channel with subscribers that matches
-// a pattern. An error means that none was found, and that a node did not answer.
+// channelsMatch reports whether any node has a channel with subscribers that matches a pattern. An
+// error means that none was found and a node did not answer.
 //
-// It asks for the likely channels first, see likelyChannels. If none has subscribers, nodes list
-// all matches, which blocks a Redis with 100,000 channels for 45 ms; no command stops at the
-// first match.
+// It asks for the likely channels first: listing all matches blocks a Redis with 100,000 channels
+// for 45 ms, and no command stops at the first match.
 func channelsMatch(
 	ctx context.Context, client redis.UniversalClient, pattern string, likely ...string,
 ) (bool, error) {
@@ -92,8 +90,7 @@ func channelsMatch(
 	return false, nil
 }
 
-// likelyChannels replaces a pattern's only '*' by each name, such as fields of the hash that the
-// channels belong to. Other patterns have none.
+// likelyChannels replaces a pattern's only '*' by each name. Other patterns have none.
 func likelyChannels(pattern string, names []string) (channels []string) {
 	before, after, ok := strings.Cut(pattern, "*")
 	if !ok || strings.ContainsAny(before+after, `*?[\`) {

@@ -11,46 +11,42 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// maxMarks is the most marks of a rule, in units of Rule.Cap.
 const maxMarks = 10
 
-// rule is a Rule with its templates read.
 type rule struct {
 	rules.Rule
-	candidates *rules.Template   // of Keys; nil: the candidates are members
-	container  *rules.Template   // whose members they are: of Members; nil: the candidates are keys
-	member     *rules.Template   // of Members.As: what a candidate's name in it is
-	premises   []*rules.Template // of UnlessLost, as far as they have variables: one candidate relies on them
-	exact      []*rules.Template // of Related, without a '*'
-	wild       []*rules.Template // of Related, with one
+	candidates *rules.Template   // of Keys; nil: candidates are members
+	container  *rules.Template   // of Members; nil: candidates are keys
+	member     *rules.Template   // of Members.As
+	premises   []*rules.Template // of UnlessLost, those with variables
+	exact      []*rules.Template // of Related, without '*'
+	wild       []*rules.Template // of Related, with '*'
 	bind       map[string]fieldPath
 	life       []sign
 	over       *sign
-	age        *rules.Template // of MinAge.Key
-	fields     []fieldPath     // of the candidate's own value that are read at all
-	others     []*rule         // of the same Set
-	meaning    string          // another one where the rule judges otherwise: marks of before do not count
+	age        *rules.Template
+	fields     []fieldPath // of the candidate's value that are read
+	others     []*rule     // of the same Set
+	meaning    string      // digest of all that judges; a mark made with another one does not count
 }
 
-// fieldPath leads to a field of a value: "player.id".
+// fieldPath is dotted: "player.id".
 type fieldPath string
 
 func toPath(field string) fieldPath { return fieldPath(strings.TrimPrefix(field, ".")) }
 
-// sign is a Sign, or an Evidence, with its templates read.
 type sign struct {
 	kind   string // exists, field, time, member, score, channel, value, missing, no_expiry, mongo
 	key    *rules.Template
-	of     *rules.Template // the field or the member; of mongo: the id
-	holds  string          // the type of key: set, zset, list or hash; of exists: ""
-	in     []string        // of value
-	unit   string          // of score and time
+	of     *rules.Template // of mongo: the id
+	holds  string          // type of the key; of exists: ""
+	in     []string
+	unit   string
 	within time.Duration
-	field  fieldPath // of value and missing
+	field  fieldPath
 	mongo  *rules.Mongo
 }
 
-// compile reads the templates of a rule that validate has found nothing wrong with.
 func compile(of rules.Rule) (r *rule, err error) {
 	r = &rule{Rule: of, bind: map[string]fieldPath{}}
 	read := func(text string) *rules.Template {
@@ -131,7 +127,6 @@ func compile(of rules.Rule) (r *rule, err error) {
 	return r, err
 }
 
-// literals are references with the names that their templates stand for.
 func literals(refs []rules.Reference) []rules.Reference {
 	refs = slices.Clone(refs)
 	for i := range refs {
@@ -151,7 +146,6 @@ func literals(refs []rules.Reference) []rules.Reference {
 	return refs
 }
 
-// signs are those of life, and that of the end.
 func (r *rule) signs() []sign {
 	if r.over == nil {
 		return r.life
@@ -186,7 +180,6 @@ func compileSign(s rules.Sign, read func(string) *rules.Template) sign {
 	}
 }
 
-// collections are those that the rule asks the Source about, each once.
 func (r *rule) collections() []string {
 	names := map[string]bool{}
 	for _, s := range r.signs() {
@@ -197,11 +190,9 @@ func (r *rule) collections() []string {
 	return sorted(names)
 }
 
-// sorted are the keys of a map, in their order.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// objectIDs reports whether the ids of a mongo sign are ObjectIDs: its template is one variable,
-// which Only declares as one.
+// objectIDs reports whether the sign's template is one variable that Only declares an ObjectID.
 func (r *rule) objectIDs(s *sign) bool {
 	v := s.of.Variables()
 	return len(v) == 1 && s.of.String() == "{"+v[0]+"}" && r.Only[v[0]] == "objectid"

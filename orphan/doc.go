@@ -1,7 +1,6 @@
 // Package orphan deletes keys that point at nothing, by rule: reservations of rooms that are
-// gone, members of a queue that nobody waits in, state of matches that a database has as
-// finished. The rules become sweeps of package janitor, under the same guard as everything else
-// that Rollcall deletes. Package rules has the language; what is called Rule here is its Rule.
+// gone, members of a queue that nobody waits in. The rules, of package rules, become sweeps of
+// package janitor, under the same guard as everything else that Rollcall deletes.
 //
 //	all, err := rules.Parse(yaml)          // or Go structs; all faults at once, with their lines
 //	set, err := orphan.New(orphan.Config{Rules: all, Client: rdb, Source: mongo, Layout: layout})
@@ -11,7 +10,7 @@
 //
 // # What may condemn
 //
-// Absence is not evidence. A candidate is deleted only if all of this holds:
+// Absence is not evidence. A candidate is deleted only if:
 //
 //  1. Its evidence is positive (Rule.GoneIf: a document states that it finished an hour ago), or it
 //     lasts: no sign of life (Rule.KeepIf) for the whole of Rule.Grace.
@@ -21,26 +20,23 @@
 //  4. It can be read. Anything else is kept, and counted as unreadable.
 //  5. Few fall at once. A pass deletes at most Rule.Cap candidates. If more than half of at least
 //     20 candidates are newly condemned, the rule is held once, for a grace period, with reason
-//     mass_failure. Only candidates that could be newly condemned count: those that show a sign
-//     of life, and those that have just lost it. A backlog of known orphans does not count.
+//     mass_failure. A backlog of known orphans does not count.
 //  6. The guard agrees: lease, fence, witness, log record; see package guard.
-//  7. No other rule of the Set keeps it. A candidate of several rules must be condemned by all of
-//     them. A related key that is a candidate of another rule is left to that rule. One that
-//     another rule relates to its own candidate stays as long as that candidate exists.
-//
-// Missing documents, and databases or nodes that do not answer, keep the candidate.
+//  7. No other rule of the Set keeps it. All rules that cover a candidate must condemn it. A
+//     related key that is another rule's candidate is left to that rule. One that another rule
+//     relates to its own candidate stays as long as that candidate exists.
 //
 // # The evidence of absence
 //
-// A candidate is condemned by a chain of looks. All find no sign of life and the same thing, the
-// first and the last are at least Rule.Grace apart, and no gap between two is too long. The last
-// look comes right before the delete. All times are the server's.
+// A chain of looks condemns a candidate. All find no sign of life and the same thing, the first and
+// the last are at least Rule.Grace apart, and no gap is too long. The last look comes right before
+// the delete. All times are the server's.
 //
 // Looks are planned A apart: the shorter of the grace and Config.Interval, but at least a second
 // and 1/50 of the interval. A gap is too long above A + max(A, 1s). A sign that lapses for less
 // than a grace therefore condemns nothing, unless the looks at both ends fall into two lapses.
-// Only full passes meet a key without its parent, so A is the interval there. A grace may be
-// shorter than the interval: marked candidates are looked at between full passes.
+// Between two full passes the sweep looks only at marked candidates. Only full passes meet a key
+// without its parent, so A is the interval there.
 //
 // The chain ends, and the grace starts again with the next look, if
 //
@@ -54,58 +50,47 @@
 //
 // A pass held by mass_failure still looks at marked candidates. A look counts for A + max(A, 1s),
 // at least 5 s, by the server's clock; the deleting script refuses an older one. If the last look
-// takes longer than half a second, as with large values, its signs are asked again at its end,
-// and it counts from then.
+// takes longer than half a second, its signs are asked again at its end, and it counts from then.
 //
 // # What a sign is
 //
-// A sign is a question about one candidate to a key, a field, a member, a channel, the
-// candidate's own value, or a document. It has three answers: alive, not alive and unknown, which
-// keeps the candidate. An error counts as unknown, as does a missing field, or a time before
-// September 2001 or after 2286: zero values are not statements. A sign's name needs a variable.
+// A sign is a question to a key, a field, a member, a channel, the candidate's own value, or a
+// document. Its answer is alive, not alive or unknown, which keeps the candidate. Unknown are an
+// error, a missing document or field, no answer, and a time before September 2001 or after 2286:
+// zero values are not statements. A sign's name needs a variable.
 //
-// An age is a sign too. An age taken from an expiry relies on an assumption about the writer, so
-// such a candidate must also be condemned for MinAge.Over.
+// An age is a sign too. One taken from an expiry relies on an assumption about the writer, so the
+// candidate must also be condemned for MinAge.Over.
 //
 // # The same thing
 //
-// A thing is compared by the type, expiry and content of its key. That includes the expiries of a
+// A thing is compared by the type, expiry and content of its key, including the expiries of a
 // hash's fields, the scores of a sorted set, and the groups and pending entries of a stream. A
-// member is compared by its score or value, and the expiry of a field. Up to 64 KiB or 512
-// elements are compared whole in the deleting script. Each look reads larger values whole, in
-// pieces of that size; the script then compares type, expiry, size, both ends, and pending
-// entries. A stream that a consumer has read within two graces is in use. Beyond 8192 pieces, 64
-// groups or 1,000 consumers, or if its type is unknown, a candidate cannot be compared: it is
-// kept, with reason large.
+// member is compared by its score or value, and the expiry of a field. The deleting script
+// compares up to 64 KiB or 512 elements whole. Each look reads larger values in pieces of that
+// size; the script then compares type, expiry, size, both ends, and pending entries. A stream
+// that a consumer has read within two graces is in use. Beyond 8192 pieces, 64 groups or 1,000
+// consumers, or if its type is unknown, a candidate is kept, with reason large.
 //
 // # A pass
 //
-//	SCAN or ZSCAN ──► look, in pipelines ──► marks in Redis ──► look again ──► guard ──► compare, delete
-//	   paged         each command's answer      first seen,      the ripe,      one       every answer
-//	                 is an observation          fingerprint      Cap at most    batch     must be as seen
-//
-// A look sends read commands, and records each with its answer: an observation. Only Go code
-// decides what the answers mean. The deleting script sends the same commands again, and deletes a
-// candidate only if every answer is unchanged, in one atomic step with the delete. So rules have
-// only one evaluator, and nothing can happen between the last look and the delete.
-//
-// Between two full passes the sweep looks only at marked candidates, as soon as their grace is
-// over.
+// A look records read commands with their answers: observations. Only Go code judges them. The
+// deleting script repeats the commands, and deletes a candidate only if every answer is unchanged,
+// in one atomic step. So rules have only one evaluator, and nothing can happen between the last
+// look and the delete.
 //
 // # Marks
 //
 // Each rule has a hash of marks: candidate -> first look of the chain (the server's ms),
-// fingerprint. The rule's state records when the last looks ended. Both survive a change of
-// leader. A candidate that shows a sign of life is unmarked before anything else happens. A rule
-// has at most ten times Rule.Cap marks; further candidates wait, and are counted as kept, reason
-// marks.
+// fingerprint. They survive a change of leader. A candidate that shows a sign of life is unmarked
+// before anything else happens. A rule has at most ten times Rule.Cap marks; further candidates
+// wait, and are kept, with reason marks.
 //
 // # Related keys
 //
-// Rule.Related is deleted with its parent: as many keys as one script may take in the same step,
-// and the others in later steps. Until all are deleted, Redis keeps a rest, which records the
-// values that the rule read in the parent, and that it was counted. Related keys without their
-// parent are found too: with a rest they belong to it, otherwise they are a candidate of their
+// Rule.Related is deleted with its parent: as many keys as fit in one script in the same step, the
+// others later. Until all are deleted, Redis keeps a rest: the values that the rule read in the
+// parent, which was counted. Related keys without a parent or a rest are a candidate of their
 // own, judged by the same signs.
 //
 // # Walks and bins
@@ -117,22 +102,20 @@
 //
 // Every master is scanned separately. A pass that has not read all of them, or during which slots
 // moved, condemns nothing. Marks, log and guard are on one server, so Layout.Prefix has a hash
-// tag. Candidates on other servers are deleted in three steps: the guard's server records the
-// intent, the key's own server compares and moves it away within two seconds of the look, and the
-// intent is settled and counted. The first rule of the Set also settles the intents of removed
-// rules. The things they moved away stay in their bin for seven days.
+// tag. Candidates are deleted in three steps: the guard's server records the intent, the key's own
+// server compares and moves it away within two seconds of the look, and the intent is settled and
+// counted. The first rule of the Set also settles intents of removed rules, whose things stay in
+// their bin for seven days.
 //
 // # What is not guaranteed
 //
-//   - A rule is only as good as its signs: a live thing that shows none of them is an orphan to
-//     it.
 //   - A thing that is made anew with the same content and expiry is the same thing. So is a large
 //     value that is changed in the middle between the last look and the delete.
 //   - The deleting script does not ask documents, channels and pieces of large values again.
-//   - At most 10,000 related keys that only a pattern finds are deleted with a candidate. The
-//     others are deleted later, and counted with it.
+//   - At most 10,000 related keys that only a pattern finds are deleted with a candidate, the
+//     others later, counted with it.
 //   - On a Cluster, a sign on another server than the candidate's may come back within the two
-//     seconds. A thing deleted then can be restored, if the rule has a bin.
-//   - The embedded server, which is for trying out, does not delete a candidate that is not text.
+//     seconds. A bin can restore a thing deleted then.
+//   - The embedded server, for trying out, does not delete a candidate that is not text.
 //   - It needs Redis 7: PEXPIRETIME.
 package orphan

@@ -10,13 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// dropOf bounds the things dropped in one step. Redis frees each in the background, however
-// large.
 const dropOf = 100
 
-// dropBins drops things that have been in the rule's bin for long enough. Nothing there expires,
-// because Redis would free it at once and block everybody. The first rule also empties the bins
-// of removed rules.
+// dropBins drops things whose time in the bin is over. Nothing there expires, because Redis would
+// free it at once and block everybody. The first rule also empties the bins of removed rules.
 func (x *pass) dropBins(ctx context.Context) error {
 	gone, err := x.rulesGone(ctx)
 	if err != nil {
@@ -36,8 +33,7 @@ func (x *pass) dropBins(ctx context.Context) error {
 	return nil
 }
 
-// rulesGone returns removed rules that have had passes. Only full passes of the first rule look
-// after them; others get none.
+// rulesGone returns removed rules that had passes: only in full passes of the first rule.
 func (x *pass) rulesGone(ctx context.Context) (gone []string, err error) {
 	if !x.r.Full || x.set.rules[0] != x.rule {
 		return nil, nil
@@ -52,12 +48,10 @@ func (x *pass) rulesGone(ctx context.Context) (gone []string, err error) {
 	return slices.DeleteFunc(gone, x.set.has), nil
 }
 
-// dueSome reads some entries whose time is over, skipping the first `left`, and counts the
-// unreadable.
+// dueSome skips the first `left` entries, and counts the unreadable.
 type dueSome func(ctx context.Context, rule, until string, left int64) (entries []binned, unread int64, err error)
 
-// dropDue drops all entries whose time is over. Unreadable ones stay, as their things cannot be
-// found.
+// dropDue leaves unreadable entries, as their things cannot be found.
 func (x *pass) dropDue(ctx context.Context, rule, until string, due dueSome) error {
 	for left := int64(0); ; {
 		entries, unread, err := due(ctx, rule, until, left)
@@ -74,7 +68,6 @@ func (x *pass) dropDue(ctx context.Context, rule, until string, due dueSome) err
 	}
 }
 
-// unread logs an unreadable entry, once per full pass.
 func (x *pass) unread(key, entry string, err error) {
 	if x.r.Full {
 		x.Log().Warn("entry of a bin cannot be read, and stays until somebody deletes it",
@@ -98,7 +91,7 @@ func (x *pass) due(ctx context.Context, rule, until string, left int64) (entries
 		return err
 	})
 	for i, text := range texts {
-		e := binned{ID: ids[i]} // the entry is missing: it was restored, and only half forgotten
+		e := binned{ID: ids[i]} // it was restored, and only half forgotten
 		if text, ok := text.(string); ok {
 			var no error
 			if e, no = readEntry(rule, text); no != nil {

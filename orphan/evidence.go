@@ -10,35 +10,30 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// Fields of a rule's state: when a pass last looked at all marked candidates, and when one last
-// looked at all candidates. Both are "<ms> <meaning of the rule>", by the server's clock. A pass
-// that breaks off deletes them.
+// Fields of a rule's state: when a pass last looked at all marked candidates, and at all
+// candidates, as "<server's ms> <meaning of the rule>". A pass that breaks off deletes them.
 const (
 	lookedMarked = "looked"
 	lookedAll    = "looked_all"
 )
 
-// never is the time since a look that did not happen.
 const never = time.Duration(math.MaxInt64)
 
 const (
-	// leastEvidence is how long a look counts at least at the delete: the calls in between take time.
+	// a look counts at least this long at the delete: the calls in between take time
 	leastEvidence = 5 * time.Second
-	// clockStep is the largest difference between two clocks that is not taken for a step of one.
+	// a larger difference between two clocks is a step of one
 	clockStep = 2 * time.Second
-	// shortest is the part of an interval that the janitor leaves between two passes at least.
+	// the janitor leaves at least 1/50 of an interval between two passes
 	shortest = 50
 )
 
-// apart is the time between looks at a candidate that has to be condemned for the grace.
 func (s *Set) apart(grace time.Duration) time.Duration {
 	return min(s.c.Interval, max(grace, rules.LeastGrace, s.c.Interval/shortest))
 }
 
-// longest is the longest time without a look for looks that are this far apart.
 func longest(apart time.Duration) time.Duration { return apart + max(apart, time.Second) }
 
-// unwatched reports whether nobody looked at the candidate for too long since its mark was made.
 func (x *pass) unwatched(f *finding, m mark) bool {
 	apart := x.set.apart(x.graceOf(f))
 	if f.alone {
@@ -47,8 +42,8 @@ func (x *pass) unwatched(f *finding, m mark) bool {
 	return m.at.Before(x.began) && x.since(f) > longest(apart)
 }
 
-// since is how long ago a look at the candidate ended: without its parent, only full passes meet
-// it.
+// since is how long ago a look at the candidate ended. Only full passes meet one without its
+// parent.
 func (x *pass) since(f *finding) time.Duration {
 	if f.alone {
 		return x.sinceAll
@@ -56,8 +51,8 @@ func (x *pass) since(f *finding) time.Duration {
 	return x.sinceMarked
 }
 
-// readLooks reads how long ago the last looks ended. A look of another rule, or of a rule that
-// meant something else, is none; neither is one that ends after now, or before a look that failed.
+// readLooks reads how long ago the last looks ended. A look does not count if the rule meant
+// something else, if it ends in the future, or if a later look failed.
 func (x *pass) readLooks(at time.Time) {
 	since := func(field string) time.Duration {
 		text, meaning, _ := strings.Cut(x.notes.state[field], " ")
@@ -78,7 +73,6 @@ func (x *pass) readLooks(at time.Time) {
 	}
 }
 
-// longestGrace is the longest time that a candidate of the rule has to be condemned.
 func (r *rule) longestGrace() time.Duration {
 	if r.MinAge != nil && (r.MinAge.IfMissing != "" || r.MinAge.FromTTL > 0) {
 		return max(r.Grace, r.MinAge.Over)
@@ -86,11 +80,8 @@ func (r *rule) longestGrace() time.Duration {
 	return r.Grace
 }
 
-// A moment is one by two clocks.
 type moment struct{ server, own time.Time }
 
-// stepped reports whether the server's clock went otherwise than this process' own since it was
-// read last.
 func (s *sweep) stepped(at time.Time) bool {
 	was := s.moment
 	s.moment = moment{at, time.Now()}
@@ -98,7 +89,6 @@ func (s *sweep) stepped(at time.Time) bool {
 	return !was.server.IsZero() && off.Abs() > clockStep
 }
 
-// looked notes that the pass has looked at all marked candidates, or at all candidates.
 func (x *pass) looked(ctx context.Context, full bool) error {
 	if x.DryRun() {
 		return nil
@@ -115,7 +105,7 @@ func (x *pass) looked(ctx context.Context, full bool) error {
 	switch {
 	case full:
 		set[lookedAll] = text
-	case x.sinceMarked == never: // what ended the other evidence has ended this, too
+	case x.sinceMarked == never: // the gap ended this evidence, too
 		unset = []string{lookedAll}
 	}
 	if err := note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), set, unset); err != nil {
@@ -125,8 +115,8 @@ func (x *pass) looked(ctx context.Context, full bool) error {
 	return nil
 }
 
-// brokenOff ends the evidence, for this process and for the next leader: the pass did not look at
-// what is marked. If that cannot be noted, the last look gets too old by itself.
+// brokenOff ends the evidence, for this process and the next leader, if the pass did not look at
+// everything marked. If that cannot be recorded, the last look gets too old by itself.
 func (x *pass) brokenOff(ctx context.Context) {
 	if x.complete || x.DryRun() {
 		return
@@ -138,7 +128,6 @@ func (x *pass) brokenOff(ctx context.Context) {
 	_ = note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), nil, []string{lookedMarked, lookedAll})
 }
 
-// need is the time that a candidate has to be condemned, and the reason to keep it until then.
 type need struct {
 	grace time.Duration
 	why   string
@@ -151,7 +140,6 @@ func (x *pass) needs(f *finding) need {
 	return need{x.graceOf(f), waiting}
 }
 
-// ripens notes what is condemned since some time: it is ripe, or will be.
 func (x *pass) ripens(c *candidate, n need, since time.Duration) {
 	if wait := n.grace - since; wait > 0 {
 		x.r.Kept[n.why]++
@@ -165,8 +153,8 @@ func (x *pass) ripens(c *candidate, n need, since time.Duration) {
 	x.ripe[c.name()] = c
 }
 
-// graceOf is how long a candidate has to stay condemned, by all rules that are about it. Related
-// keys that are found after it has gone may also belong to a new one in the making.
+// graceOf is the grace by all rules that cover the candidate. Related keys whose parent was deleted
+// may also belong to a new one in the making, so theirs is longer.
 func (x *pass) graceOf(f *finding) time.Duration {
 	grace := max(x.graceFor(f), f.othersGrace)
 	if f.alone && f.rest != nil {
@@ -175,7 +163,6 @@ func (x *pass) graceOf(f *finding) time.Duration {
 	return grace
 }
 
-// graceFor is how long a candidate has to stay condemned by this rule.
 func (r *rule) graceFor(f *finding) time.Duration {
 	if f.firstSeen || f.doubted {
 		return max(r.Grace, r.MinAge.Over)
@@ -183,16 +170,15 @@ func (r *rule) graceFor(f *finding) time.Duration {
 	return r.Grace
 }
 
-// lookAgain wants another look while n candidates are condemned that do not go for now: else their
-// evidence would end.
+// lookAgain requests another look before the evidence of n condemned candidates ends.
 func (x *pass) lookAgain(n int) {
 	if n > 0 {
 		x.wake(x.set.apart(x.Grace))
 	}
 }
 
-// mayTake is how long after the looks the pass still begins to delete this one. The next pass must
-// look at the others again before their evidence ends.
+// mayTake is how long after the looks the pass still begins a delete. The next pass must look at
+// the others before their evidence ends.
 func (x *pass) mayTake(c *candidate) time.Duration {
 	if c.alone { // each full pass costs a walk
 		return x.set.c.Interval
@@ -200,7 +186,7 @@ func (x *pass) mayTake(c *candidate) time.Duration {
 	return x.set.apart(x.Grace) / 2
 }
 
-// proof is what ripe.lua wants of a candidate.
+// proof is a candidate's evidence for ripe.lua.
 type proof struct {
 	Name    string `json:"name"`
 	Mark    string `json:"mark"`

@@ -9,13 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// identify takes the fingerprints of undecided candidates, and finds the keys to delete with
-// each. Those that nothing decides about are condemned.
 func (l *looking) identify(ctx context.Context) error {
 	if err := l.measureMembers(ctx); err != nil {
 		return err
 	}
-	keys := map[string][]*finding{} // keys that are part of a candidate's fingerprint
+	keys := map[string][]*finding{}
 	var names []string
 	var asked, expiring []question
 	for f := range l.undecided {
@@ -100,8 +98,8 @@ func (l *looking) identify(ctx context.Context) error {
 	return nil
 }
 
-// fingerprint identifies a candidate and the rule that judged it. It leaves out related keys that
-// a pattern found, unless there is nothing else.
+// fingerprint identifies a candidate and the rule that judged it. It omits related keys that a
+// pattern found, unless there is nothing else.
 func (l *looking) fingerprint(f *finding) string {
 	var s strings.Builder
 	s.WriteString(l.meaning + "\n")
@@ -132,7 +130,7 @@ func (f *finding) expiry(answer *redis.Cmd) {
 	}
 }
 
-// Up to these sizes values are compared whole, above them by size and by parts.
+// Larger values are compared by size and by parts.
 const (
 	wholeBytes    = 64 << 10
 	wholeElements = 512
@@ -142,9 +140,9 @@ type identity struct {
 	exists       bool
 	kind         string
 	size         int64
-	memory       int64 // of all elements, estimated
+	memory       int64 // estimated
 	observations []observation
-	pieces       string // a digest of its whole content, if it is large
+	pieces       string // digest of all content, if large
 	used         string // why it is in use; "": no evidence
 	beyond       string // why it cannot be compared; "": it can
 }
@@ -153,7 +151,6 @@ var sizeOf = map[string]string{
 	"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD", "stream": "XLEN",
 }
 
-// identities reads type, expiry, size, and the value: whole, or parts of a large one.
 func (l *looking) identities(ctx context.Context, keys []string) (map[string]*identity, error) {
 	found := make(map[string]*identity, len(keys))
 	var asked []question

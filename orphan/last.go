@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// slowLook is how long a look may take before its signs are asked again: a fraction of
-// evidenceFor and of leastEvidence.
+// slowLook is a fraction of evidenceFor and of leastEvidence.
 const slowLook = 500 * time.Millisecond
 
-// clocks are the times of all servers before a look, by address.
+// clocks are the times of the servers, by address.
 type clocks map[string]time.Time
 
 // lookLast is the look before a delete. A look counts for a short time from when its signs are
-// asked, and reading a large value can take longer. It then asks the signs again after the read;
-// otherwise the deleting script would always refuse that value.
+// asked. If reading a large value takes longer, the signs are asked again after it; otherwise the
+// deleting script would always refuse that value.
 func (x *pass) lookLast(ctx context.Context, page []*candidate) ([]*finding, clocks, error) {
 	before, err := x.clocks(ctx)
 	if err != nil {
@@ -31,8 +30,7 @@ func (x *pass) lookLast(ctx context.Context, page []*candidate) ([]*finding, clo
 	return found, after, x.askAgain(ctx, found)
 }
 
-// askAgain asks the signs of the condemned again. Their looks count from now, unless a sign is
-// alive.
+// askAgain lets the looks count from now, unless a sign is alive.
 func (x *pass) askAgain(ctx context.Context, found []*finding) error {
 	var page []*candidate
 	var of []*finding
@@ -60,16 +58,12 @@ func (x *pass) askAgain(ctx context.Context, found []*finding) error {
 
 func (x *pass) clocks(ctx context.Context) (clocks, error) {
 	all := make(clocks, len(x.servers.masters))
-	for i := range x.servers.masters {
-		s := &x.servers.masters[i]
-		err := x.Call(ctx, func(ctx context.Context) error {
-			at, err := serverTime(ctx, *s)
-			all[s.addr] = at
-			return err
-		})
+	for _, s := range x.servers.masters {
+		at, err := now(ctx, x.Pass, s)
 		if err != nil {
 			return nil, err
 		}
+		all[s.addr] = at
 	}
 	return all, nil
 }

@@ -8,15 +8,14 @@ import (
 )
 
 const (
-	// mostList is how many elements of a list are compared with a candidate: about 0.4 ms of Redis'
-	// time.
+	// about 0.4 ms of Redis' time for LPOS
 	mostList = 10_000
-	// elementBytes is how many bytes of an answer take as long as an element that is compared.
+	// bytes of an answer that take as long as one compared element
 	elementBytes = 8
 )
 
-// lists asks Redis for an element of a list. LPOS visits the elements one by one, so it is bounded.
-// A list that is longer can show a candidate, but not that it lacks one.
+// lists looks for elements of lists. LPOS visits elements one by one, so it is bounded: a longer
+// list can show a candidate, but not that it lacks one.
 func (l *looking) lists(ctx context.Context, s *sign) error {
 	type place struct {
 		f       *finding
@@ -43,7 +42,7 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 	if err := l.ask(ctx, asked); err != nil {
 		return err
 	}
-	// The deleting script asks in the same order: a list that has grown does not reach LPOS there.
+	// The deleting script asks in the same order, so a list that has grown does not reach LPOS there.
 	var short, found []question
 	for _, p := range places {
 		if lengths[p.key] <= mostList {
@@ -79,7 +78,6 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 	return l.ask(ctx, found)
 }
 
-// isShort asks whether a list is still short enough for LPOS to have seen all of it.
 func isShort(f *finding, key string) question {
 	return question{f: f, args: []string{"LINDEX", key, strconv.Itoa(mostList)}, told: func(answer *redis.Cmd) {
 		switch is := replyText(answer); {

@@ -8,7 +8,7 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// lives counts the keys that the signs of life of a rule are about.
+// lives counts the keys that match each sign of life.
 type lives struct {
 	of    []sign
 	count []int
@@ -16,7 +16,6 @@ type lives struct {
 
 func (r *rule) lives() *lives { return &lives{of: r.life, count: make([]int, len(r.life))} }
 
-// templates are those of the keys with variables.
 func (l *lives) templates() (all []*rules.Template) {
 	for _, s := range l.of {
 		if l.isKey(s) && len(s.key.Variables()) > 0 {
@@ -38,11 +37,10 @@ func (l *lives) met(key string) {
 	}
 }
 
-// silence reports the signs that nothing in the server could show.
 type silence struct{ cautions, notes []string }
 
-// silent names the signs that nothing in the server could show, of any candidate. It may be so for
-// a while, where the rules name the place elsewhere too; else it may be a slip.
+// silent returns the signs that nothing on the server could show for any candidate: a note if the
+// rules name the place elsewhere too, else a caution, as it may be a slip.
 func (l *lives) silent(
 	ctx context.Context, r *rule, c caller, places map[string]string,
 ) (found silence, err error) {
@@ -83,14 +81,12 @@ func (l *lives) silent(
 	return found, nil
 }
 
-// othersCandidates reports whether these keys are another rule's candidates.
 func (r *rule) othersCandidates(t *rules.Template) bool {
 	return slices.ContainsFunc(r.others, func(other *rule) bool {
 		return other.candidates != nil && other.candidates.Glob() == t.Glob()
 	})
 }
 
-// typesOfKeys asks for the types of candidates that are keys.
 func (r *rule) typesOfKeys(ctx context.Context, c caller, page []*candidate) (map[string]string, error) {
 	var keys []string
 	for _, one := range page {

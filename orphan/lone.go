@@ -8,28 +8,26 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Related keys without their parent turn up one by one, all over the keyspace. A full pass
-// gathers them by parent first, since only all of them together identify such a candidate.
+// Related keys without their parent turn up all over the keyspace. A full pass gathers them by
+// parent first, since only all of them together identify such a candidate.
 
-// lone are the candidates without parents that a walk has found: marked ones first, and a sample
-// of the others if their names would take too much memory.
+// lone has the candidates without parents that a walk has found: marked ones first, and a sample of
+// the others if their names would take too much memory.
 type lone struct {
 	*lottery
 	all map[string]*candidate
-	// counted are candidates that are decided or got no place, by lottery number: a walk meets each
-	// as many times as it has related keys.
+	// counted has the lottery numbers of candidates that are decided or got no place: a walk meets
+	// each as often as it has related keys.
 	counted map[uint64]bool
 }
 
-// mostCounted bounds the memory of counted. Candidates beyond it are looked at each time,
-// uncounted.
+// mostCounted bounds memory. Candidates beyond it are looked at each time, uncounted.
 const mostCounted = 200_000
 
 func newLone() lone { return lone{newLottery(), map[string]*candidate{}, map[uint64]bool{}} }
 
 func (l *lone) done(name string) bool { return l.counted[l.number(name)] }
 
-// once reports whether a candidate has yet to be counted, and counts it.
 func (l *lone) once(name string) bool {
 	if l.done(name) || len(l.counted) >= mostCounted {
 		return false
@@ -38,8 +36,6 @@ func (l *lone) once(name string) bool {
 	return true
 }
 
-// gather drops candidates whose parent exists, or that show a sign of life. More related keys of
-// the others may follow.
 func (x *pass) gather(ctx context.Context, candidates []*candidate) error {
 	var page []*candidate
 	for _, c := range candidates {
@@ -87,7 +83,6 @@ func (x *pass) gather(ctx context.Context, candidates []*candidate) error {
 	return x.note(ctx, nil, unset)
 }
 
-// gatherMarked remembers related keys of a marked candidate, which may be ripe.
 func (x *pass) gatherMarked(c *candidate) {
 	was := x.marked[c.name()]
 	if was == nil {
@@ -114,7 +109,6 @@ func (x *pass) gatherLone(c *candidate, marked bool) {
 	l.shrink(x)
 }
 
-// shrink takes places away until the names of related keys have room.
 func (l *lone) shrink(x *pass) {
 	for l.Len() > x.mayMark() || x.roomForNames() < 0 && l.Len() > 1 {
 		out := l.lose()
@@ -126,8 +120,6 @@ func (l *lone) shrink(x *pass) {
 	}
 }
 
-// lookAtLone looks at candidates without parents and all their related keys, as many as one look
-// may remember.
 func (x *pass) lookAtLone(ctx context.Context) error {
 	var page []*candidate
 	keys := 0
@@ -145,17 +137,17 @@ func (x *pass) lookAtLone(ctx context.Context) error {
 	return x.judge(ctx, page)
 }
 
-// A rest records a candidate that was deleted before its related keys. They are not counted
-// again, and need the values that the rule read in it.
+// A rest records a candidate that was deleted before its related keys. They are not counted again,
+// and need the values that the rule read in it.
 type rest struct {
-	Meaning string         `json:"meaning"` // of the rule that deleted it
+	Meaning string         `json:"meaning"`
 	Values  map[string]raw `json:"values"`
 	At      int64          `json:"at"` // ms
 
 	met bool // a full pass has met a key of it
 }
 
-// restsKey is a hash: name of the candidate -> JSON of its rest.
+// restsKey is a hash: candidate's name -> JSON of its rest.
 func restsKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:rests:" + rule }
 
 func (x *pass) readRests(ctx context.Context) error {
@@ -203,8 +195,8 @@ func (x *pass) restOf(f *finding) raw {
 	return raw(text)
 }
 
-// known reports whether the rule in its present form already found the parent an orphan, so that
-// its values and age need not be read again.
+// known reports whether the rule in its present form already condemned the parent, so that its
+// values and age need not be read.
 func (l *looking) known(f *finding) bool { return f.rest != nil && f.rest.Meaning == l.meaning }
 
 // forgetRests deletes rests whose keys a full pass has not met, or whose parent exists again and

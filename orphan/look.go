@@ -13,72 +13,66 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// A caller makes calls to Redis on behalf of a look: a janitor.Pass, or a plan.
 type caller interface {
 	Call(ctx context.Context, f func(ctx context.Context) error) error
 	Client() redis.UniversalClient
 	PageSize() int
 }
 
-// Bounds of one pipeline: about 0.3 ms of Redis' time. Redis answers all of a short one before it
-// hears anybody else.
+// Bounds of one pipeline: about 0.3 ms of Redis' time. Redis serves nobody else during it.
 const (
 	pipelined = 500       // commands
-	answers   = 256 << 10 // bytes of answers, as far as that is known before
+	answers   = 256 << 10 // bytes of answers, as far as known
 )
 
-// Longer values are not read: one answer would hold the server up, and the fields of a hash are
-// compared whole at the delete.
+// Longer values are not read: one answer would hold the server up, and a hash's fields are compared
+// whole at the delete.
 const (
 	mostValue = 4 << 20
 	mostField = 256 << 10
-	// shortBytes: a value shorter than this is read without being measured first.
+	// shorter values are read without being measured first
 	shortBytes = 512
 )
 
-// Verdicts of a look about a candidate. All but condemned keep, and are reasons of
-// orphan_kept_total.
+// Verdicts of a look. All but condemned keep, and are reasons of orphan_kept_total.
 const (
 	condemned  = "condemned"
-	alive      = "alive"      // it has a sign of life, or the evidence is that it is not over
-	young      = "young"      // not older than MinAge.Over
+	alive      = "alive" // a sign of life, or evidence that it is not over
+	young      = "young"
 	unreadable = "unreadable" // Read does not fit, or its age cannot be read
 	unknown    = "unknown"    // a sign or the evidence has no answer
 	foreign    = "foreign"    // its name does not fit Only, or its type is not Type
-	absent     = "absent"     // it is gone, or its parent exists after all
-	large      = "large"      // it is too large to find out whether it is the same
+	absent     = "absent"     // gone, or its parent exists
+	large      = "large"      // too large to compare
 )
 
-// errSource wraps an error of the Source.
 var errSource = errors.New("orphan: source does not answer")
 
-// errClock ends a pass by whose times nothing can be judged.
 var errClock = errors.New("orphan: the server's clock was set during the pass")
 
-// A finding is the result of a look at one candidate.
 type finding struct {
 	candidate
-	verdict string    // "" while nothing is decided
-	why     []string  // for people: each sign, and what it answered
-	at      time.Time // when the look began, by the server's clock
+	verdict string    // "": undecided
+	why     []string  // each sign and its answer
+	at      time.Time // start of the look, by the server's clock
 
 	size      int64          // of a hash's field (bytes)
-	value     map[string]any // what the candidate holds, as far as the rule reads it
+	value     map[string]any // fields that the rule reads
 	lacks     map[fieldPath]bool
 	firstSeen bool  // its age counts from its mark
-	doubted   bool  // so it does because its age is known by its expiry alone
-	expires   int64 // of a field of a hash: when it expires (ms); 0: never
-	// othersGrace is how long other rules that are about it want it condemned.
+	doubted   bool  // so does this one's: its age comes from its expiry
+	expires   int64 // of a hash's field (ms); 0: never
+	// of other rules that cover it
 	othersGrace time.Duration
-	// Of a condemned one: what it was, what was asked, and the keys that go with it.
+	// Of a condemned one:
 	fingerprint  string
 	observations []observation
-	pieces       []string // of what is large: a digest of each key
+	pieces       []string // of large values: a digest of each key
 	gone         []string
-	keyed        map[string][]observation // see byKey
+	keyed        map[string][]observation
 }
 
-// itself is the candidate without what was found about it, which takes much more memory.
+// itself drops the findings, which take much more memory.
 func (f *finding) itself() *candidate {
 	c := f.candidate
 	return &c
@@ -100,7 +94,6 @@ func (f *finding) isWithout(field fieldPath) {
 	f.lacks[field] = true
 }
 
-// looking is one look at a page of candidates.
 type looking struct {
 	*rule
 	caller
@@ -108,15 +101,14 @@ type looking struct {
 	page   []*finding
 }
 
-// look judges candidates, 500 at most, by the time of the server. After an error nothing is known
-// about them.
+// look judges at most 500 candidates, by the server's time. After an error nothing is known.
 func (r *rule) look(
 	ctx context.Context, c caller, source Source, home server, page []*candidate,
 ) ([]*finding, error) {
 	return r.lookFor(ctx, c, source, home, page, (*looking).identify)
 }
 
-// glance is a look that does not read the candidates: those without a sign of life stay undecided.
+// glance does not read the candidates: those without a sign of life stay undecided.
 func (r *rule) glance(
 	ctx context.Context, c caller, source Source, home server, page []*candidate,
 ) ([]*finding, error) {
@@ -135,7 +127,6 @@ func (r *rule) lookFor(
 	return found, l.hearOthers(ctx, home, then...)
 }
 
-// lookAlone is a look that ignores other rules.
 func (r *rule) lookAlone(
 	ctx context.Context,
 	c caller,
@@ -174,7 +165,6 @@ func (r *rule) lookAlone(
 	return l.page, nil
 }
 
-// now is the time of the server that has the worker's own keys.
 func now(ctx context.Context, c caller, home server) (at time.Time, err error) {
 	err = c.Call(ctx, func(ctx context.Context) error {
 		at, err = serverTime(ctx, home)
@@ -183,15 +173,13 @@ func now(ctx context.Context, c caller, home server) (at time.Time, err error) {
 	return at, err
 }
 
-// question is a command about one candidate, and what is done with its answer.
 type question struct {
 	f    *finding
 	args []string
 	told func(answer *redis.Cmd)
-	size int64 // of the answer (bytes); 0: it is small
+	size int64 // of the answer (bytes); 0: small
 }
 
-// pipelines cuts questions into pipelines.
 func pipelines(questions []question) (parts [][]question) {
 	from, size := 0, int64(0)
 	for i, q := range questions {
@@ -206,8 +194,7 @@ func pipelines(questions []question) (parts [][]question) {
 	return parts
 }
 
-// ask sends the commands of all candidates that are not decided, in pipelines. What Redis answers
-// with an error is an answer.
+// ask sends the commands in pipelines. An error reply from Redis is an answer.
 func (l *looking) ask(ctx context.Context, questions []question) error {
 	for _, part := range pipelines(questions) {
 		var cmds []redis.Cmder
@@ -237,7 +224,7 @@ func (l *looking) ask(ctx context.Context, questions []question) error {
 	return nil
 }
 
-// observe is ask of what the deleting script has to ask again.
+// observe is ask for commands that the deleting script repeats.
 func (l *looking) observe(ctx context.Context, questions []question) error {
 	for i, q := range questions {
 		questions[i].told = func(answer *redis.Cmd) {
@@ -254,7 +241,6 @@ func observed(args []string, answer *redis.Cmd) observation {
 	return observation{args: args, answer: replyText(answer), bytes: bytesOf(answer)}
 }
 
-// undecided are the candidates that nothing has decided about yet.
 func (l *looking) undecided(yield func(*finding) bool) {
 	for _, f := range l.page {
 		if f.verdict == "" && !yield(f) {
@@ -263,8 +249,7 @@ func (l *looking) undecided(yield func(*finding) bool) {
 	}
 }
 
-// expand makes the name that a template stands for. A candidate that lacks a variable is
-// unreadable.
+// expand fills in a template. A candidate that lacks a variable is unreadable.
 func (l *looking) expand(f *finding, t *rules.Template) (string, bool) {
 	name, ok := t.Expand(f.values)
 	if ok {
@@ -274,28 +259,23 @@ func (l *looking) expand(f *finding, t *rules.Template) (string, bool) {
 	return "", false
 }
 
-// parents leaves out candidates whose parent exists after all, which is judged by itself. A member
-// can be missing only from a key that exists.
+// parents drops candidates whose parent exists, which is judged by itself. A member can be missing
+// only from a key that exists.
 func (l *looking) parents(ctx context.Context) error {
 	var asked []question
 	for f := range l.undecided {
 		if !f.alone {
 			continue
 		}
-		q := question{f: f, args: []string{"EXISTS", f.key}}
-		if l.candidates == nil {
-			if f.rest == nil { // else the rule itself has taken it out, perhaps as the last one
-				asked = append(asked, question{f: f, args: q.args, told: func(answer *redis.Cmd) {
-					if replyText(answer) != ":1" {
-						f.keep(unknown, "%s is not there, which it is missing from", f.key)
-					}
-				}})
-			}
-			q.args = l.membership(f)
-			if l.Members.Hash != "" { // its value is not wanted
-				q.args = []string{"HEXISTS", f.key, f.member}
-			}
+		// With a rest, the rule itself removed it, perhaps as the last member.
+		if l.candidates == nil && f.rest == nil {
+			asked = append(asked, question{f: f, args: []string{"EXISTS", f.key}, told: func(answer *redis.Cmd) {
+				if replyText(answer) != ":1" {
+					f.keep(unknown, "%s is not there, which it is missing from", f.key)
+				}
+			}})
 		}
+		q := question{f: f, args: claimant{l.rule, &f.candidate}.presence()}
 		q.told = func(answer *redis.Cmd) {
 			if there := replyText(answer); f.verdict == "" && there != "_" && there != ":0" {
 				f.keep(absent, "its parent is there")
@@ -306,7 +286,6 @@ func (l *looking) parents(ctx context.Context) error {
 	return l.observe(ctx, asked)
 }
 
-// membership asks whether a member exists.
 func (r *rule) membership(f *finding) []string {
 	switch {
 	case r.Members.ZSet != "":
@@ -317,7 +296,6 @@ func (r *rule) membership(f *finding) []string {
 	return []string{"HGET", f.key, f.member}
 }
 
-// types leaves candidates of another type than Type alone.
 func (l *looking) types(ctx context.Context) error {
 	var asked []question
 	for f := range l.undecided {

@@ -6,11 +6,11 @@ import (
 	"math"
 )
 
-// A lottery shares out scarce places in a different order each time. In the order of SCAN, the
-// same names would always win.
+// A lottery shares out scarce places in a different order each time. In SCAN's order the same names
+// would always win.
 type lottery struct {
 	seed    maphash.Seed
-	cut     uint64 // this number and those above have lost
+	cut     uint64 // this number and higher ones have lost
 	tickets []ticket
 }
 
@@ -19,15 +19,13 @@ type ticket struct {
 	name   string
 }
 
-// first is the number of a name that takes precedence over all others.
 const first = 0
 
 func newLottery() *lottery { return &lottery{seed: maphash.MakeSeed(), cut: math.MaxUint64} }
 
-// number is the same for each entry of a name.
 func (l *lottery) number(name string) uint64 { return max(first+1, maphash.String(l.seed, name)) }
 
-// enter gives a new name a place, unless its number has already lost.
+// enter gives a new name a place, unless its number has lost.
 func (l *lottery) enter(name string, number uint64) bool {
 	if number >= l.cut {
 		return false
@@ -36,7 +34,6 @@ func (l *lottery) enter(name string, number uint64) bool {
 	return true
 }
 
-// lose takes back the place with the highest number.
 func (l *lottery) lose() (name string) {
 	t := heap.Pop(l).(ticket)
 	l.cut = max(first+1, min(l.cut, t.number))

@@ -19,14 +19,13 @@ var noteText string
 
 var noteScript = redis.NewScript(noteText)
 
-// A mark records when a candidate was first found condemned, and its identity then.
 type mark struct {
 	at    time.Time // by the server's clock
-	print string    // its fingerprint
-	alone bool      // its parent was gone
+	print string
+	alone bool
 }
 
-// text is the value in Redis: `<ms> <fingerprint>`, and ` alone` if the parent was gone.
+// text is `<ms> <fingerprint>`, and ` alone` if the parent was gone.
 func (m mark) text() string {
 	s := strconv.FormatInt(m.at.UnixMilli(), 10) + " " + m.print
 	if m.alone {
@@ -39,34 +38,31 @@ func parseMark(text string) (m mark) {
 	at, rest, _ := strings.Cut(text, " ")
 	ms, err := strconv.ParseInt(at, 10, 64)
 	if err != nil {
-		return mark{} // not ours: it gets a time before any hold, so it never counts
+		return mark{} // not ours: a time before any hold, so it never counts
 	}
 	m.at = time.UnixMilli(ms)
 	m.print, m.alone = strings.CutSuffix(rest, " alone")
 	return m
 }
 
-// A rule's own keys, beside the janitor's.
 func marksKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:marks:" + rule }
 func stateKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:state:" + rule }
 
-// binnedKey is a hash, id -> JSON, of a rule's bin; dropsKey is a sorted set of its ids, by the
-// time (ms) when the bin drops them.
+// binnedKey is a hash, id -> JSON; dropsKey is a sorted set of its ids, by the time (ms) to drop
+// them.
 func binnedKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:binned:" + rule }
 func dropsKey(l guard.Layout, rule string) string  { return l.Prefix + "orphan:drops:" + rule }
 
 // oldBinKey is the bin of older versions: a sorted set of JSON. The keys that it names expire.
 func oldBinKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:bin:" + rule }
 
-// notes is the state of a rule that Redis keeps between passes.
 type notes struct {
 	marks map[string]mark
-	since time.Time // the start of the witness's listening
-	// Marks made before valid do not count. It is since, or when a reference was lost or a server of a
-	// Cluster changed: data may have been lost then.
+	since time.Time // start of the witness's listening
+	// Marks made before valid do not count: data may have been lost then. It is since, or when a
+	// reference was lost or a server of a Cluster changed.
 	valid time.Time
-	// state has held_until, unmarked, lost_at, heard_since, servers, and since when each reference
-	// is absent.
+	// state has held_until, unmarked, lost_at, heard_since, servers, and gone_since of each reference.
 	state map[string]string
 }
 
@@ -87,15 +83,11 @@ func readNotes(ctx context.Context, c caller, l guard.Layout, rule string) (*not
 		n.since, n.valid = time.UnixMilli(since), time.UnixMilli(max(since, lost))
 		return nil
 	})
-	for cursor, first := uint64(0), true; err == nil && (first || cursor != 0); first = false {
-		var page []string
-		err = c.Call(ctx, func(ctx context.Context) (err error) {
-			page, cursor, err = c.Client().HScan(ctx, marksKey(l, rule), cursor, "", int64(c.PageSize())).Result()
-			return err
+	if err == nil {
+		err = eachField(ctx, c, marksKey(l, rule), func(name, text string) error {
+			n.marks[name] = parseMark(text)
+			return nil
 		})
-		for i := 0; i+1 < len(page); i += 2 {
-			n.marks[page[i]] = parseMark(page[i+1])
-		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("orphan: marks of rule %q: %w", rule, err)

@@ -32,7 +32,7 @@ func newMetrics() *metrics {
 	}
 }
 
-// begin creates the series used by alerts before they first count.
+// begin lets alerts see 0 before the first count.
 func (m *metrics) begin(r *rule) {
 	m.removed.WithLabelValues(r.Name)
 	m.keys.WithLabelValues(r.Name)

@@ -27,7 +27,6 @@ func rawValues(values map[string]string) map[string]raw {
 	return all
 }
 
-// MarshalJSON writes bytes that are not UTF-8 as they are.
 func (r raw) MarshalJSON() ([]byte, error) {
 	quoted := []byte{'"'}
 	err := eachStretch([]byte(r), func(stretch []byte, valid bool) error {
@@ -44,7 +43,6 @@ func (r raw) MarshalJSON() ([]byte, error) {
 	return append(quoted, '"'), err
 }
 
-// UnmarshalJSON reads what MarshalJSON, or cjson, has written.
 func (r *raw) UnmarshalJSON(quoted []byte) error {
 	if len(quoted) < 2 || quoted[0] != '"' {
 		return fmt.Errorf("want a text, not %.40s", quoted)
@@ -64,7 +62,6 @@ func (r *raw) UnmarshalJSON(quoted []byte) error {
 	return err
 }
 
-// eachStretch cuts text into stretches that are UTF-8, and bytes that are not.
 func eachStretch(text []byte, do func(stretch []byte, valid bool) error) error {
 	for len(text) > 0 {
 		n := 0

@@ -16,33 +16,29 @@ import (
 	"github.com/sourcegraph/conc/pool"
 )
 
-// nodeTimeout bounds the questions to one node of a Cluster, so that one that hangs does not hold
-// up a pass.
+// nodeTimeout keeps one node that hangs from holding up a pass.
 const nodeTimeout = 2 * time.Second
 
-// againTimeout replaces nodeTimeout while the evidence of a look is ageing.
+// againTimeout is shorter, as the evidence of a look is ageing.
 const againTimeout = evidenceFor / 4
 
-// A node is one node of a Cluster, master or replica, with its answer.
 type node[T any] struct {
 	id, addr string
 	client   *redis.Client // nil: unknown to go-redis
-	members  []member      // of the Cluster, as this node knows them
+	members  []member      // as this node knows them
 	said     T
-	err      error // it did not answer; then only id and addr are set
+	err      error // then only id and addr are set
 }
 
-// A member is a line of CLUSTER NODES.
 type member struct {
 	id, addr string
-	self     int // 1: the node that reported this line; 0: another
+	self     int // 1: this node reported the line; 0: another
 	epoch    uint64
-	slots    [][2]int // from, to
-	moves    []string // slots in migration; each node reports only its own
+	slots    [][2]int
+	moves    []string // in migration; each node reports only its own
 	claim    string
 }
 
-// claim is the node's own view of its slots.
 func (n node[T]) claim() string {
 	for _, m := range n.members {
 		if m.self > 0 {
@@ -52,11 +48,11 @@ func (n node[T]) claim() string {
 	return ""
 }
 
-// askNodes asks every node that any node knows, replicas included, and returns them in the order
-// of their ids, silent ones with an error. Its own error means that none answered.
+// askNodes asks every node that any node knows, replicas included, and returns them by id, silent
+// ones with an error. Its own error means that none answered.
 //
-// The list of go-redis lacks failed replicas and masters without slots, and its ForEach functions
-// return one error for all.
+// go-redis' list lacks failed replicas and masters without slots, and its ForEach functions return
+// one error for all.
 func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 	ask func(context.Context, redis.UniversalClient) (T, error),
 ) ([]node[T], error) {
@@ -65,8 +61,8 @@ func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 		return nil, fmt.Errorf("orphan: nodes of the Cluster: %w", err)
 	}
 	var errs []error
-	all := map[string]node[T]{} // by id
-	asked := map[string]error{} // by address
+	all := map[string]node[T]{}
+	asked := map[string]error{}
 	for _, n := range askEach(ctx, listed, nodeTimeout, ask) {
 		asked[n.addr] = n.err
 		if n.err != nil {
@@ -86,7 +82,7 @@ func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 				continue
 			}
 			silent := node[T]{id: m.id, addr: m.addr, err: asked[m.addr]}
-			if silent.err == nil { // go-redis has no client for it
+			if silent.err == nil {
 				silent.err = fmt.Errorf("node %s at %s did not answer", m.id, m.addr)
 				o := *n.client.Options()
 				o.Addr, o.MinIdleConns = m.addr, 0
@@ -108,8 +104,8 @@ func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 	return nodes, nil
 }
 
-// listClients returns the nodes known to go-redis, which refreshes its list from random nodes.
-// While it knows none yet, a node that hangs must not end this, hence the retries.
+// listClients retries: go-redis refreshes its list from random nodes, and one that hangs must not
+// end this while it knows none.
 func listClients(ctx context.Context, c *redis.ClusterClient) (all []*redis.Client, err error) {
 	for range 3 {
 		var mu sync.Mutex
@@ -152,7 +148,6 @@ func askEach[T any](ctx context.Context, clients []*redis.Client, within time.Du
 	return p.Wait()
 }
 
-// parseNodes parses an answer of CLUSTER NODES, and finds its sender.
 func parseNodes(text string) (all []member, self string, err error) {
 	for line := range strings.Lines(text) {
 		m, flags, err := parseMember(line)

@@ -12,29 +12,27 @@ import (
 // Odd is a candidate that looks unlike the others of its rule, and may match it by mistake.
 type Odd struct {
 	Name    string `json:"name"`
-	Verdict string `json:"verdict,omitempty"` // of the plan
+	Verdict string `json:"verdict,omitempty"`
 	Why     string `json:"why"`
 }
 
-// Bounds of the memory for one rule's candidates.
 const (
 	mostShapes = 512
-	mostOdd    = 20 // shown per rule
+	mostOdd    = 20
 )
 
-// aspect is one property of a candidate: its type, or the form or length of one variable.
+// aspect is a candidate's type, or the form or length of one variable.
 type aspect struct{ of, looks string }
 
 type shapes struct {
 	total int
-	all   map[aspect][]Odd // the first with each aspect
-	kept  bool             // whether all includes the last one added
+	all   map[aspect][]Odd
+	kept  bool // all includes the last one added
 	count map[aspect]int
 }
 
 func newShapes() *shapes { return &shapes{all: map[aspect][]Odd{}, count: map[aspect]int{}} }
 
-// add counts one candidate. The type is "" if it is unknown.
 func (s *shapes) add(c *candidate, kind, verdict string) {
 	s.total++
 	s.kept = false
@@ -57,7 +55,7 @@ func (s *shapes) add(c *candidate, kind, verdict string) {
 	}
 }
 
-// plainer are forms of values; each includes those before it.
+// Each form includes those before it.
 var plainer = []string{"a word", "text", "text with a ':'"}
 
 func looks(value string) string {

@@ -11,12 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// Rules of one Set may be about the same keys. A key that one of them keeps is not deleted by
-// another: a candidate of several rules has to be condemned by all of them, and a related key that
-// is a candidate of another rule is left to that one. A related key of several rules stays as long
-// as a candidate of another one that it belongs to exists.
+// Rules of one Set may cover the same keys; doc.go states what then applies.
 
-// meet makes rules known to one another.
 func meet(rules []*rule) {
 	for _, r := range rules {
 		for _, other := range rules {
@@ -27,14 +23,13 @@ func meet(rules []*rule) {
 	}
 }
 
-// anothers reports whether a key is a candidate of another rule, or holds the candidates of one.
+// anothers reports whether a key is another rule's candidate, or holds its candidates.
 func (r *rule) anothers(key string) bool {
 	return slices.ContainsFunc(r.others, func(other *rule) bool {
 		return other.candidate(key) != nil || other.holds(key)
 	})
 }
 
-// holds reports whether the rule's candidates are members of this key.
 func (r *rule) holds(key string) bool {
 	if r.container == nil {
 		return false
@@ -43,7 +38,6 @@ func (r *rule) holds(key string) bool {
 	return ok
 }
 
-// candidate makes the candidate of a key; nil: the rule is not about it.
 func (r *rule) candidate(key string) *candidate {
 	if r.candidates == nil {
 		return nil
@@ -55,7 +49,6 @@ func (r *rule) candidate(key string) *candidate {
 	return nil
 }
 
-// same is the other rule's candidate that is the same thing; nil: there is none.
 func (r *rule) same(f *finding) *candidate {
 	if f.member == "" {
 		return r.candidate(f.key)
@@ -69,7 +62,7 @@ func (r *rule) same(f *finding) *candidate {
 	return nil
 }
 
-// claimants are candidates of other rules that a related key belongs to, too.
+// claimants are candidates of other rules that a related key also belongs to.
 func (r *rule) claimants(key string) (all []claimant) {
 	for _, other := range r.others {
 		if c := other.ofKey(key); c != nil && c.alone && other.ours(c) {
@@ -79,26 +72,23 @@ func (r *rule) claimants(key string) (all []claimant) {
 	return all
 }
 
-// A claimant is a candidate of a rule.
 type claimant struct {
 	rule *rule
 	*candidate
 }
 
-// presence asks whether the candidate exists.
 func (c claimant) presence() []string {
-	f := &finding{candidate: *c.candidate}
 	switch {
 	case c.rule.candidates != nil:
 		return []string{"EXISTS", c.key}
-	case c.rule.Members.Hash != "": // its value is not wanted
+	case c.rule.Members.Hash != "": // its value is not needed
 		return []string{"HEXISTS", c.key, c.member}
 	}
-	return c.rule.membership(f)
+	return c.rule.membership(&finding{candidate: *c.candidate})
 }
 
-// unclaimed leaves out related keys that belong to an existing candidate of another rule, too. The
-// answers are part of what the others are: a candidate that comes later keeps its keys.
+// unclaimed drops related keys that belong to an existing candidate of another rule. The answers
+// become observations: a candidate that comes later keeps its keys.
 func (l *looking) unclaimed(ctx context.Context, names []string, keys map[string][]*finding) ([]string, error) {
 	claimed := map[string]bool{}
 	var asked []question
@@ -125,8 +115,8 @@ func (l *looking) unclaimed(ctx context.Context, names []string, keys map[string
 	return slices.DeleteFunc(names, func(key string) bool { return claimed[key] }), nil
 }
 
-// belongs reports whether a related key is its candidate's alone. One whose name would be read with
-// other values, as that of a member with a ':', could as well be somebody else's.
+// belongs is false for a name that parses into other values, as with a member that has a ':': it
+// could be somebody else's.
 func (r *rule) belongs(t *rules.Template, key string, f *finding) bool {
 	values, ok := t.Match(key)
 	if !ok || r.anothers(key) {
@@ -140,8 +130,8 @@ func (r *rule) belongs(t *rules.Template, key string, f *finding) bool {
 	return true
 }
 
-// hearOthers keeps what another rule does not condemn, or in a glance: what shows it a sign of
-// life. Its answers are looked at again at the delete, too.
+// hearOthers keeps what another rule does not condemn, or in a glance what shows it a sign of life.
+// Its questions are asked again at the delete.
 func (l *looking) hearOthers(ctx context.Context, home server, then ...func(*looking, context.Context) error) error {
 	for _, other := range l.others {
 		var page []*candidate
@@ -183,7 +173,7 @@ func (l *looking) hearOthers(ctx context.Context, home server, then ...func(*loo
 	return nil
 }
 
-// isLost returns the place that the rule relies on and that does not exist; "" if all exist.
+// isLost returns a lost place that the rule relies on, or "".
 func (r *rule) isLost(ctx context.Context, l *looking) (string, error) {
 	refs, err := r.references(ctx, l.caller, &notes{state: map[string]string{}}, time.Time{})
 	if err != nil || refs.lost != "" {

@@ -17,18 +17,16 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// Values too large for one command are read in pieces, so that none blocks the server for long.
-// The fingerprint covers all pieces; the deleting script compares only the parts named by
-// identities.
+// Values too large for one command are read in pieces, so that none blocks the server for long. The
+// fingerprint covers all pieces; the deleting script compares only the parts named by identities.
 const (
 	pieceBytes    = wholeBytes
 	pieceElements = wholeElements
-	// mostPieces of a key are 512 MiB of text, or 4 million elements. Larger keys are kept.
-	mostPieces   = 8192
-	piecesAtOnce = 8
-	// of a stream
+	// 512 MiB of text, or 4 million elements
+	mostPieces    = 8192
+	piecesAtOnce  = 8
 	mostGroups    = 64
-	mostConsumers = 1000 // of all groups together
+	mostConsumers = 1000 // in all groups
 )
 
 func (l *looking) pieces(ctx context.Context, key string, id *identity) error {
@@ -58,9 +56,9 @@ type pieces struct {
 	*looking
 	key string
 	id  *identity
-	sum hash.Hash // of everything that has an order
-	// bag sums the digests of unordered elements: even a read makes the server go on rehashing,
-	// after which SCAN returns them in another order.
+	sum hash.Hash
+	// sum of digests of unordered elements: even a read makes the server go on rehashing, after which
+	// SCAN returns them in another order
 	bag [2]uint64
 }
 
@@ -70,7 +68,7 @@ func (p *pieces) add(told func(*redis.Cmd), args ...string) question {
 		if text[0] == '-' {
 			p.id.beyond = text[1:]
 		}
-		if elements, ok := answer.Val().([]any); ok { // independent of the number of elements in a piece
+		if elements, ok := answer.Val().([]any); ok { // independent of the piece's size
 			text = ""
 			for _, element := range elements {
 				text += valueText(element) + "\n"
@@ -105,7 +103,7 @@ func (p *pieces) ranges(ctx context.Context, step int64, command string, more ..
 	return nil
 }
 
-// scan reads by cursor, for a hash with its fields' expiries. An element has that many texts.
+// scan reads by cursor, with the expiries of a hash's fields. An element has that many texts.
 func (p *pieces) scan(ctx context.Context, texts int, command string) error {
 	cursor := "0"
 	for range mostPieces {
@@ -161,8 +159,7 @@ func (p *pieces) expiries(ctx context.Context, page []any, elements []string) er
 	}}})
 }
 
-// stream reads data that changes with every entry and every group. Entries themselves never
-// change.
+// stream reads what changes with every entry and group. Entries never change.
 func (p *pieces) stream(ctx context.Context) error {
 	var groups []string
 	err := p.ask(ctx, []question{
@@ -204,8 +201,7 @@ func (p *pieces) consumers(answer *redis.Cmd) {
 	}
 }
 
-// fieldExpiries asks when fields of hashes expire. Older servers lack the command; without a
-// Cluster they are asked only once.
+// fieldExpiries asks a server outside a Cluster only once if it lacks the command.
 func (l *looking) fieldExpiries(ctx context.Context, asked []question) error {
 	offered := true
 	for i, q := range asked {
@@ -227,7 +223,6 @@ func (l *looking) fieldExpiries(ctx context.Context, asked []question) error {
 	return l.ask(ctx, asked)
 }
 
-// pairs returns names and values, whichever protocol they came in.
 func pairs(reply any) map[string]any {
 	all := map[string]any{}
 	switch v := reply.(type) {

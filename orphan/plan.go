@@ -17,29 +17,29 @@ import (
 // A Finding is the result of a look at one candidate.
 type Finding struct {
 	Rule    string   `json:"rule"`
-	Name    string   `json:"name"`          // the key, or the key and its member
-	Related []string `json:"related"`       // keys that would be deleted with it
+	Name    string   `json:"name"`
+	Related []string `json:"related"`       // would be deleted with it
 	Verdict string   `json:"verdict"`       // condemned, alive, young, unreadable, unknown, foreign
 	Why     []string `json:"why"`           // each sign and its answer
-	Odd     string   `json:"odd,omitempty"` // how it differs from the rule's other candidates
-	// Since is when it was first found condemned, according to its mark; zero: it has none.
+	Odd     string   `json:"odd,omitempty"` // how it differs from the rule's others
+	// Since is when it was first found condemned; zero: it has no mark.
 	Since time.Time `json:"since,omitzero"`
 }
 
-// A Plan is the result of a look at all candidates of a rule.
+// A Plan is a look at all candidates of a rule.
 type Plan struct {
 	Rule     string         `json:"rule"`
-	Held     string         `json:"held,omitempty"` // reference_lost, source: why nothing would be deleted
+	Held     string         `json:"held,omitempty"` // reference_lost, source
 	Detail   string         `json:"detail,omitempty"`
 	Scanned  int            `json:"scanned"`
 	Verdicts map[string]int `json:"verdicts"`
-	Findings []Finding      `json:"findings"` // condemned ones, at most limit, the odd ones first
-	Odd      []Odd          `json:"odd"`      // candidates that do not look like the others
+	Findings []Finding      `json:"findings"` // condemned ones, at most limit, odd ones first
+	Odd      []Odd          `json:"odd"`
 	Coverage Coverage       `json:"coverage"`
 }
 
-// Plan looks once at every candidate of each rule, and writes nothing. It does not use the
-// janitor, its lease or its pace: it takes as much of Redis' time as it can get.
+// Plan looks once at every candidate of each rule, and writes nothing. It uses neither the
+// janitor's lease nor its pace: it takes all of Redis' time that it can get.
 func (s *Set) Plan(ctx context.Context, limit int) ([]Plan, error) {
 	plans := make([]Plan, len(s.rules))
 	return plans, s.together("plan", func(i int, r *rule, c caller, board boarding) error {
@@ -47,11 +47,9 @@ func (s *Set) Plan(ctx context.Context, limit int) ([]Plan, error) {
 	})
 }
 
-// boarding joins a walk for the keys of a rule, and of more templates.
 type boarding func(servers *topology, more ...*rules.Template) *rider
 
-// together calls do for all rules at once, so that they share one walk. It returns the error of
-// the first failed rule in their order.
+// together runs do for all rules at once, so that they share one walk.
 func (s *Set) together(
 	what string, do func(i int, r *rule, c caller, board boarding) error,
 ) error {
@@ -146,7 +144,7 @@ func (s *Set) plan(
 	return nil
 }
 
-// oddFirst puts the odd ones first. all has the condemned candidates that may be odd.
+// all has the condemned ones that may be odd.
 func (p *Plan) oddFirst(odd []Odd, all map[string]Finding, limit int) {
 	p.Odd = slices.Clip(append([]Odd{}, odd...))
 	var first []Finding
@@ -161,7 +159,6 @@ func (p *Plan) oddFirst(odd []Odd, all map[string]Finding, limit int) {
 	p.Findings = p.Findings[:min(limit, len(p.Findings))]
 }
 
-// planHeld sets the reason why a pass would be held, if any.
 func (s *Set) planHeld(ctx context.Context, r *rule, c caller, n *notes, at time.Time, p *Plan) error {
 	refs, err := r.references(ctx, c, n, at)
 	if err != nil {
@@ -193,8 +190,8 @@ func (r *rule) finding(f *finding, n *notes) Finding {
 	}
 }
 
-// Explain looks at one key now, or at one member (its key, a space, and the member), spelled as in
-// reports, and returns the finding of each rule that covers it, or none if no rule does.
+// Explain looks at one key or member (key, space, member), spelled as in reports, and returns the
+// finding of each rule that covers it.
 func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 	c := plainly{s.c.Client}
 	servers, err := masters(ctx, s.c.Client)

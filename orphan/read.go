@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// readValues reads what the candidates hold, as far as the rule needs it, and binds variables.
 func (l *looking) readValues(ctx context.Context) error {
 	if l.Read == "" {
 		return nil
@@ -44,7 +43,7 @@ func (l *looking) readValues(ctx context.Context) error {
 				q.args = append(q.args, string(at))
 			}
 			if len(l.fields) == 0 {
-				q.args = []string{"HLEN", f.key} // it is asked for its type alone
+				q.args = []string{"HLEN", f.key}
 			}
 		}
 		if l.Members != nil {
@@ -65,8 +64,8 @@ func (l *looking) readValues(ctx context.Context) error {
 	return l.observe(ctx, whole)
 }
 
-// readShort reads the values shorter than shortBytes, which most are, in one call each, and returns
-// the other candidates. An empty answer may also mean that the key is missing.
+// readShort reads short values, which most are, in one call each, and returns the other candidates.
+// An empty answer may also mean that the key is missing.
 func (l *looking) readShort(ctx context.Context, of []*finding) (rest []*finding, err error) {
 	asked := make([]question, 0, len(of))
 	for _, f := range of {
@@ -83,13 +82,12 @@ func (l *looking) readShort(ctx context.Context, of []*finding) (rest []*finding
 	return rest, l.ask(ctx, asked)
 }
 
-// measure asks how long what is read of the candidates is.
 func (l *looking) measure(ctx context.Context, of []*finding) (map[*finding]int64, error) {
 	sizes := make(map[*finding]int64, len(of))
 	var asked []question
 	for _, f := range of {
 		told := func(answer *redis.Cmd) {
-			n, _ := answer.Int64() // of another type: that is found out when it is read
+			n, _ := answer.Int64() // another type is found out by the read
 			sizes[f] += n
 		}
 		switch {
@@ -163,7 +161,7 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 	}
 }
 
-// field is a field of a candidate's value. A hash has no fields in fields.
+// field is a field of a candidate's value. A hash's fields are not nested.
 func (l *looking) field(f *finding, at fieldPath) string {
 	if l.Read == "hash" {
 		text, _ := f.value[string(at)].(string)
@@ -172,7 +170,6 @@ func (l *looking) field(f *finding, at fieldPath) string {
 	return fieldOf(f.value, at)
 }
 
-// text is what a condition compares; false: there is nothing that it could compare.
 func (l *looking) text(f *finding, at fieldPath) (text string, ok bool) {
 	if l.Read == "hash" {
 		text, ok = f.value[string(at)].(string)

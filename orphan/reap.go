@@ -21,17 +21,17 @@ var deleteText string
 
 var deleteBody = guard.NewBody(sameText + ripeText + deleteText)
 
-// Bounds of one script, which blocks the server while it runs.
+// Bounds of one script, which blocks the server.
 const (
-	reapOf   = 50   // candidates
+	reapOf   = 50
 	stepOf   = 50   // keys to delete
 	stepCost = 1500 // µs, estimated
-	binCost  = 20   // µs for a key that moves into a bin
-	askCost  = 3    // µs for a command that is sent again
+	binCost  = 20   // µs for a key moved into a bin
+	askCost  = 3    // µs for a repeated command
 	hashRate = 200  // bytes of an answer per µs
 )
 
-// cost estimates the time (µs) to send these commands again.
+// cost estimates the time (µs) to repeat these commands.
 func cost(seen []observation) (cost int) {
 	for _, o := range seen {
 		cost += askCost + o.bytes/hashRate
@@ -53,7 +53,7 @@ type item struct {
 	Pass     int64   `json:"pass"`
 }
 
-// reap deletes ripe candidates, after another look at each and at the references.
+// reap looks again at each candidate and at the references.
 func (x *pass) reap(ctx context.Context) error {
 	names := x.names()
 	if len(names) == 0 {
@@ -77,7 +77,6 @@ func (x *pass) reap(ctx context.Context) error {
 	return x.reapAll(ctx, names)
 }
 
-// reapAll deletes page by page, while this pass's looks are recent.
 func (x *pass) reapAll(ctx context.Context, names []string) error {
 	most := pageOf
 	if x.servers.owner != nil { // evidence expires soon
@@ -110,8 +109,8 @@ func (x *pass) reapAll(ctx context.Context, names []string) error {
 	return reapPage()
 }
 
-// withRelated adds to ripe candidates the related keys that only a pattern finds. It needs a walk
-// for candidates that had no mark yet when the full pass met those keys.
+// withRelated adds the related keys that only a pattern finds. It needs a walk for candidates that
+// had no mark when the full pass met those keys.
 func (x *pass) withRelated(ctx context.Context, names []string) error {
 	if len(x.wild) == 0 {
 		return nil
@@ -156,7 +155,7 @@ func (x *pass) reapSome(ctx context.Context, page []*candidate) error {
 	var s script
 	for _, f := range same {
 		first, left := x.firstStep(f)
-		if len(left) > 0 { // they depend on whether it was deleted itself
+		if len(left) > 0 { // they depend on whether it was deleted
 			if err := x.follow(ctx, f, first, left); err != nil {
 				return err
 			}
@@ -169,15 +168,13 @@ func (x *pass) reapSome(ctx context.Context, page []*candidate) error {
 	return x.send(ctx, &s)
 }
 
-// A move is one candidate's part in one script.
 type move struct {
 	item
 	seen []observation
 	keys []string
 }
 
-// firstStep returns the step that deletes the candidate itself with as many related keys as fit,
-// and the related keys left over.
+// firstStep deletes the candidate itself with as many related keys as fit.
 func (x *pass) firstStep(f *finding) (s move, left []string) {
 	s.item = item{proof: x.proofOf(f), Counts: 1, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli()}
 	if f.rest != nil {
@@ -197,7 +194,7 @@ func (x *pass) firstStep(f *finding) (s move, left []string) {
 	return s, left
 }
 
-// take takes as many of a finding's keys as fit in one step, at least one.
+// take takes as many keys as fit in one step, at least one.
 func (x *pass) take(f *finding, keys []string) (taken, left []string) {
 	each := 1
 	if x.Bin > 0 {
@@ -214,7 +211,6 @@ func (x *pass) take(f *finding, keys []string) (taken, left []string) {
 	return append([]string{}, keys...), nil
 }
 
-// byKey returns the observations that identify each key.
 func (f *finding) byKey() map[string][]observation {
 	if f.keyed == nil {
 		f.keyed = map[string][]observation{}
@@ -236,7 +232,7 @@ func (f *finding) without(keys []string) []observation {
 	return slices.DeleteFunc(slices.Clone(f.observations), func(o observation) bool { return leave[o.of] })
 }
 
-// only returns the observations that identify these keys, or no key to be deleted.
+// only returns the observations that identify these keys, or no key to delete.
 func (f *finding) only(keys []string) []observation {
 	of := f.byKey()
 	seen := slices.Clone(of[""])
@@ -246,8 +242,8 @@ func (f *finding) only(keys []string) []observation {
 	return seen
 }
 
-// follow deletes a candidate with more related keys than one script may take, and then those in
-// steps: each only if it has not changed since before, and no sign of life has appeared.
+// follow deletes a candidate with more related keys than fit in one script, and then those in
+// steps: each only if it is unchanged and no sign of life has appeared.
 func (x *pass) follow(ctx context.Context, f *finding, first move, left []string) error {
 	var s script
 	if err := x.add(ctx, &s, f, first); err != nil {
@@ -261,7 +257,7 @@ func (x *pass) follow(ctx context.Context, f *finding, first move, left []string
 		return err
 	}
 	whole := !f.more
-	if f.alone { // its parent was gone already, so the look still holds
+	if f.alone { // its parent was already gone, so the look still holds
 		later := *f
 		later.gone = left
 		_, err := x.takeRest(ctx, f, &later, whole, true)
@@ -282,8 +278,7 @@ func (x *pass) follow(ctx context.Context, f *finding, first move, left []string
 	return nil
 }
 
-// takeRest deletes related keys that a look has found, in steps, and returns whether all that was
-// related to the candidate is deleted so far. The last step deletes its rest.
+// takeRest returns whether all that was related is deleted so far. The last step deletes its rest.
 func (x *pass) takeRest(ctx context.Context, f, later *finding, whole, last bool) (bool, error) {
 	var s script
 	for keys := later.gone; len(keys) > 0; {
@@ -317,7 +312,6 @@ func (x *pass) takeRest(ctx context.Context, f, later *finding, whole, last bool
 	return whole, nil
 }
 
-// leftRest reports whether a candidate was deleted and left its rest.
 func (x *pass) leftRest(ctx context.Context, f *finding) (went bool, err error) {
 	err = x.Call(ctx, func(ctx context.Context) (err error) {
 		went, err = x.Client().HExists(ctx, restsKey(x.Layout(), x.r.Rule), f.name()).Result()
@@ -327,7 +321,7 @@ func (x *pass) leftRest(ctx context.Context, f *finding) (went bool, err error) 
 }
 
 // lookAtRest looks at some related keys of a deleted candidate, or returns nil if none may be
-// deleted. It leaves out those that changed, which are found later without their parent.
+// deleted. Changed ones are left to be found without their parent.
 func (x *pass) lookAtRest(ctx context.Context, f *finding, keys []string) (*finding, clocks, error) {
 	c := f.candidate
 	c.alone, c.part, c.related = true, true, keys
@@ -360,16 +354,15 @@ func (x *pass) lookAtRest(ctx context.Context, f *finding, keys []string) (*find
 	return later, clocks, nil
 }
 
-// A script is one call of the deleting script.
 type script struct {
 	items   []string
 	keys    []string
-	cost, n int // of its items, and the number of keys to delete
+	cost, n int
 	follows int
 	first   *finding
 }
 
-// add adds a step to a script, which it sends first if both are too much for one.
+// add sends the script first if both are too much for one.
 func (x *pass) add(ctx context.Context, s *script, f *finding, next move) error {
 	each := 1
 	if x.Bin > 0 {
@@ -413,7 +406,7 @@ func (x *pass) send(ctx context.Context, s *script) error {
 		Body: deleteBody, Keys: append(own, slices.Compact(sent.keys)...), Items: sent.items,
 		Deleted: func(a guard.Answer) { x.set.removed(x.rule, a) },
 	})
-	x.AddCondemned(-sent.follows) // follow-ups were counted with their candidate
+	x.AddCondemned(-sent.follows) // counted with their candidate
 	if err != nil {
 		return err
 	}
@@ -445,7 +438,7 @@ func (r *rule) removal() string {
 	return "HDEL"
 }
 
-// asked returns observations in the format of delete.lua, and adds their keys to the script's.
+// asked returns observations in delete.lua's format, and adds their keys to the script's.
 func asked(seen []observation, keys []string) ([][]raw, []string) {
 	all := make([][]raw, len(seen))
 	for i, o := range seen {

@@ -13,13 +13,11 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Tools that have only the server's address can read the state of rules without the rules.
-
-// passesKey is a hash of the last full pass of each rule that ever had one: rule -> JSON.
+// passesKey is a hash: rule -> JSON of its last full pass. Tools read it without the rules.
 func passesKey(l guard.Layout) string { return l.Prefix + "orphan:passes" }
 
-// ReadPasses returns how the last full pass of each rule ended, by the rules' names. Outcome ""
-// means that the first one is under way. Removed rules are included.
+// ReadPasses returns how the last full pass of each rule ended, removed rules included. Outcome ""
+// means that the first one is under way.
 func ReadPasses(
 	ctx context.Context, client redis.UniversalClient, l guard.Layout,
 ) (map[string]janitor.Report, error) {
@@ -38,15 +36,15 @@ func ReadPasses(
 	return all, nil
 }
 
-// A Mark records that a rule found a key, or a member, condemned.
+// A Mark records that a rule found a key or member condemned.
 type Mark struct {
 	Rule  string    `json:"rule"`
-	Since time.Time `json:"since"` // first found condemned, by the server's clock
-	// Reports: the rule only reports and does not delete.
+	Since time.Time `json:"since"` // by the server's clock
+	// the rule only reports
 	Reports bool `json:"reports,omitempty"`
 }
 
-// ReadMarks returns the marks of a name in all rules: a key, or a key, a space and a member.
+// ReadMarks returns the marks of a key, or of a key, a space and a member, in all rules.
 func ReadMarks(
 	ctx context.Context, client redis.UniversalClient, l guard.Layout, name string,
 ) ([]Mark, error) {

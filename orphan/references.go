@@ -13,25 +13,22 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// goneSince is the field of a rule's state with the time since which none of these keys exists. The
-// keys are in its name, so that a rule that was changed begins anew.
+// goneSince names the field for the time since which none of these keys exists. The keys are in it,
+// so that a changed rule begins anew.
 func goneSince(keys []string) string { return "gone_since:" + strings.Join(keys, " ") }
 
-// lostAt is the field of a rule's state with the last time that a reference was lost (ms).
-const lostAt = "lost_at"
+const (
+	lostAt      = "lost_at" // last loss of a reference (ms)
+	serversWere = "servers" // that the last pass met
+)
 
-// serversWere is the field of a rule's state with the servers of a Cluster that the last pass met.
-const serversWere = "servers"
-
-// references is what a look at the references of a rule found.
 type references struct {
-	lost     string            // which is lost, for people; "": none
-	premises []observation     // what has to be so at the delete, too
-	set      map[string]string // into the rule's state
+	lost     string
+	premises []observation     // must hold at the delete, too
+	set      map[string]string // in the rule's state
 	unset    []string
 }
 
-// references checks that the places that the rule relies on exist, by the server's time at.
 func (r *rule) references(ctx context.Context, c caller, n *notes, at time.Time) (*references, error) {
 	found := &references{set: map[string]string{}}
 	exists := func(key string) (there bool, err error) {
@@ -78,7 +75,6 @@ func (r *rule) references(ctx context.Context, c caller, n *notes, at time.Time)
 	return found, nil
 }
 
-// gone notes since when none of a reference's keys exists, and returns which is lost.
 func (found *references) gone(ref rules.Reference, field string, there bool, n *notes, at time.Time) string {
 	was, noted := n.state[field]
 	switch {
@@ -106,7 +102,6 @@ func (found *references) gone(ref rules.Reference, field string, there bool, n *
 	return ""
 }
 
-// premised keeps candidates that rely on a key of their own which does not exist.
 func (l *looking) premised(ctx context.Context) error {
 	for _, t := range l.premises {
 		var asked []question
@@ -126,12 +121,11 @@ func (l *looking) premised(ctx context.Context) error {
 	return nil
 }
 
-// likelyFields is how many fields of a hash are asked for first when a channel is looked for.
 const likelyFields = 100
 
-// contradicts reports whether the hash has fields while no channel has a subscriber.
+// contradicts reports a hash with fields while no channel has a subscriber.
 func contradicts(ctx context.Context, c caller, ref *rules.Channels) (string, error) {
-	var some []string // of the hash's fields: those are likely to have a channel
+	var some []string // fields of the hash, likely to have a channel
 	hash := ref.When.HashNotEmpty
 	err := c.Call(ctx, func(ctx context.Context) (err error) {
 		some, err = c.Client().HRandField(ctx, hash, likelyFields).Result()
@@ -151,7 +145,7 @@ func contradicts(ctx context.Context, c caller, ref *rules.Channels) (string, er
 	return fmt.Sprintf("%s is not empty, and no channel matches %s", hash, ref.Pattern), nil
 }
 
-// plainly makes calls without a pace: of an operator's question.
+// plainly makes calls without a pace, for an operator.
 type plainly struct{ client redis.UniversalClient }
 
 func (p plainly) Client() redis.UniversalClient { return p.client }
@@ -163,7 +157,6 @@ func (plainly) Call(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// inTurn is plainly for some who ask at the same time: one call at a time.
 type inTurn struct {
 	plainly
 	turn *sync.Mutex

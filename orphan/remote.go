@@ -28,11 +28,11 @@ import (
 // A pass begins with the intents that an earlier one left: it settles those that were carried
 // out, and drops those that were not and no longer can be.
 
-// evidenceFor is how long a look counts, by the clock of the server that holds the key.
+// evidenceFor is how long a look counts, by the clock of the key's server.
 const evidenceFor = 2 * time.Second
 
-// awayFor is how long a moved key is kept beyond its time in the bin if nobody settles or drops
-// it, because the server at home has forgotten it. Redis then frees it at once, however large.
+// awayFor is added to a moved key's time in the bin, in case home forgets it and nobody settles or
+// drops it. Redis then frees it at once, however large.
 const awayFor = 7 * 24 * time.Hour
 
 //go:embed same.lua
@@ -55,19 +55,18 @@ var (
 
 func intentsKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:intents:" + rule }
 
-// An intent is one key, or one member, that is about to be deleted.
 type intent struct {
 	ID     string `json:"id"`
-	Name   string `json:"name"` // of the candidate
+	Name   string `json:"name"`
 	Counts int    `json:"counts"`
-	// First is the intent that must be carried out before this one.
+	// must be carried out before this one
 	First   string `json:"first,omitempty"`
 	Key     raw    `json:"key"`
-	Member  []raw  `json:"member,omitempty"` // the command that removes it
+	Member  []raw  `json:"member,omitempty"` // command that removes it
 	Aside   raw    `json:"aside"`
-	Until   int64  `json:"until"` // the last ms at which it may be deleted, by its server's clock
+	Until   int64  `json:"until"` // last ms for the delete, by its server's clock
 	Expires int64  `json:"expires"`
-	Pass    int64  `json:"pass"` // when the pass began (ms)
+	Pass    int64  `json:"pass"` // start of the pass (ms)
 	// Related: counted with an earlier candidate. Last: nothing is left after it.
 	Related bool    `json:"related,omitempty"`
 	Last    bool    `json:"last,omitempty"`
@@ -85,8 +84,8 @@ func aside(id, key string) string {
 
 const asideBegin = "orphan:bin:"
 
-// remotely deletes condemned candidates on a Cluster with their related keys, in rounds, as a
-// look counts only for a short time. clocks were read before the look.
+// remotely deletes condemned candidates and their related keys in rounds, as a look counts only for
+// a short time. clocks were read before the look.
 func (x *pass) remotely(ctx context.Context, found []*finding, clocks clocks) error {
 	for len(found) > 0 {
 		n, keys := 0, 0
@@ -99,7 +98,7 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks clocks) er
 			if d := x.departureOf(f, clocks); d != nil {
 				round = append(round, d)
 			} else {
-				x.r.Kept[unknown]++ // it has no new name in its own slot
+				x.r.Kept[unknown]++ // no new name in its slot
 			}
 		}
 		went, err := x.depart(ctx, round)
@@ -125,17 +124,16 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks clocks) er
 	return nil
 }
 
-// A departure is the part of one candidate that is deleted in one round.
 type departure struct {
 	f       *finding
-	follows bool // the candidate itself has been deleted
+	follows bool // the candidate itself was deleted
 	intents []intent
-	left    []string // related keys for later rounds
-	whole   bool     // all known related keys have been deleted so far, or are in intents or left
+	left    []string
+	whole   bool // all known related keys are deleted, in intents or in left
 }
 
-// departureOf starts with the candidate itself and some related keys, or returns nil if it cannot
-// be deleted. Related keys follow only once the candidate is away: if it changed, they stay.
+// departureOf starts with the candidate, or returns nil if it cannot be deleted. Related keys
+// follow only once it is away: if it changed, they stay.
 func (x *pass) departureOf(f *finding, clocks clocks) *departure {
 	d := &departure{f: f, whole: !f.more}
 	keys := f.gone
@@ -167,8 +165,7 @@ func (x *pass) departureOf(f *finding, clocks clocks) *departure {
 	return d
 }
 
-// add adds the intent of one key or member. It skips observations of other keys to delete, which
-// may be away already.
+// add skips observations of other keys to delete, which may be away already.
 func (d *departure) add(x *pass, key string, member []string, clocks clocks) {
 	id := fmt.Sprintf("%s-%d-%d", x.r.Rule, x.Epoch(), x.sweep.intents)
 	x.sweep.intents++
@@ -184,7 +181,7 @@ func (d *departure) add(x *pass, key string, member []string, clocks clocks) {
 		Related: len(d.intents) > 0 || d.follows,
 		Until:   clocks[s.addr].Add(x.set.evidence).UnixMilli(), Pass: x.began.UnixMilli(), Seen: [][]raw{},
 	}
-	own := len(d.intents) == 0 && !d.follows // it is the candidate
+	own := len(d.intents) == 0 && !d.follows
 	for _, o := range f.observations {
 		if o.args[0] == "PUBSUB" || o.of != "" && o.of != key || slot.Of(o.args[1]) != slot.Of(key) {
 			continue
@@ -203,7 +200,6 @@ func (d *departure) add(x *pass, key string, member []string, clocks clocks) {
 	d.intents = append(d.intents, each)
 }
 
-// depart carries out one round, and returns which intents were carried out.
 func (x *pass) depart(ctx context.Context, round []*departure) (went map[string]bool, err error) {
 	if len(round) == 0 {
 		return nil, nil
@@ -222,8 +218,7 @@ func (x *pass) depart(ctx context.Context, round []*departure) (went map[string]
 		x.Log().Warn("servers have changed behind the last look, and nothing more goes", "rule", x.r.Rule, "error", err)
 		return nil, nil
 	}
-	// On one server this is one step with the delete. Here it at least comes after the look that
-	// found no sign of life.
+	// On one server this is one step with the delete. Here it comes after the last look.
 	for _, o := range x.premises {
 		there := int64(0)
 		err := x.Call(ctx, func(ctx context.Context) (err error) {
@@ -281,7 +276,7 @@ func (x *pass) intend(ctx context.Context, round []*departure) (noted []intent, 
 		Keys:  []string{marksKey(layout, rule), restsKey(layout, rule), intentsKey(layout, rule)},
 		Items: items,
 	})
-	x.AddCondemned(-follows) // follow-ups are counted with their candidate
+	x.AddCondemned(-follows) // counted with their candidate
 	if err != nil {
 		return nil, err
 	}
@@ -313,7 +308,7 @@ func (x *pass) intend(ctx context.Context, round []*departure) (noted []intent, 
 	return all, nil
 }
 
-// carryOut moves candidates away, then the related keys of the ones that it moved, and settles all.
+// carryOut moves candidates away, then the related keys of moved ones, and settles all.
 func (x *pass) carryOut(ctx context.Context, intents []intent) (went map[string]bool, err error) {
 	went = map[string]bool{"": true}
 	for _, later := range []bool{false, true} {
@@ -330,7 +325,6 @@ func (x *pass) carryOut(ctx context.Context, intents []intent) (went map[string]
 	return went, x.settle(ctx, intents, went)
 }
 
-// moveAway has the servers move unchanged keys, one small call each.
 func (x *pass) moveAway(ctx context.Context, intents []intent, went map[string]bool) error {
 	keep := (x.Bin + awayFor).Milliseconds()
 	for _, i := range intents {
@@ -391,7 +385,6 @@ func (x *pass) followRemotely(ctx context.Context, d *departure) error {
 	return nil
 }
 
-// binned returns the bin's entry for an intent that was carried out, and when it ends (ms).
 func (i intent) binned(keep, evidence time.Duration) ([]byte, int64, error) {
 	at := i.Until - evidence.Milliseconds()
 	b := binned{

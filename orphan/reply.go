@@ -12,16 +12,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An observation is a read command and its answer. The deleting script sends the command again,
-// and requires the same answer.
+// An observation is a read command and its answer. The deleting script repeats the command, and
+// requires the same answer.
 type observation struct {
 	args   []string
-	answer string // as replyText and delete.lua write it
-	bytes  int    // length of the answer
-	of     string // the key that it helps to identify; "": none
+	answer string // in replyText's and delete.lua's format
+	bytes  int
+	of     string // key that it identifies; "": none
 }
 
-// shown is the longest text stored as it is; of longer ones the SHA-1 is stored.
 const shown = 40
 
 // replyText formats an answer in the same way as delete.lua:
@@ -81,7 +80,6 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// bytesOf estimates the length of an answer.
 func bytesOf(cmd *redis.Cmd) int {
 	var of func(value any) int
 	of = func(value any) (n int) {

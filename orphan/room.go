@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// names returns the names of ripe candidates, oldest mark first, up to the cap.
 func (x *pass) names() []string {
 	names := slices.SortedFunc(maps.Keys(x.ripe), func(a, b string) int {
 		if c := x.notes.marks[a].at.Compare(x.notes.marks[b].at); c != 0 {
@@ -23,8 +22,7 @@ func (x *pass) names() []string {
 	return names
 }
 
-// leave leaves ripe candidates to the next pass. It begins at once, apart from the pause of a
-// fiftieth of the interval that the janitor puts between passes.
+// leave leaves ripe candidates to the next pass, which begins after the janitor's pause.
 func (x *pass) leave(names ...string) {
 	x.r.Kept[capped] += len(names)
 	if x.r.DryRun { // nothing is deleted, so no room is made
@@ -37,9 +35,8 @@ func (x *pass) leave(names ...string) {
 	}
 }
 
-// makeRoom pulls the next full pass forward if condemned candidates have no mark and marked ones
-// were deleted: others could otherwise get no mark before the interval is over. It does so, too,
-// if the cap leaves candidates without a parent, which only a full pass meets.
+// makeRoom pulls the next full pass forward: if deletes freed marks for condemned candidates
+// without one, or if the cap leaves candidates without a parent, which only a full pass meets.
 func (x *pass) makeRoom() {
 	without := x.withoutMark()
 	x.r.Left = x.r.Kept[capped] + without
@@ -52,7 +49,6 @@ func (x *pass) makeRoom() {
 	}
 }
 
-// withoutMark is the number of condemned candidates without a mark in the last full pass.
 func (x *pass) withoutMark() int {
 	if x.r.Full || x.notes == nil {
 		return x.r.Kept[noMark]

@@ -14,30 +14,29 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
-// A server is a Redis server with keys: the only one, or a master of a Cluster. Commands without
-// a key (SCAN, TIME, INFO) must use its own client: a Cluster's client sends them to any node.
+// A server is the only Redis server, or a master of a Cluster. Commands without a key (SCAN, TIME,
+// INFO) must use its own client: a Cluster's client sends them to any node.
 type server struct {
 	client redis.UniversalClient
-	addr   string // for the log; "": the only server
-	life   string // its run id, which changes with each restart; "": it reports none
-	claim  string // its node id, config epoch and slots, as it reports them; "": not a Cluster
+	addr   string // "": the only server
+	life   string // run id, which changes with each restart; "": none reported
+	claim  string // its own report of id, config epoch and slots; "": not a Cluster
 }
 
-// A topology is a snapshot of the servers, taken before and after a pass's scans. They met every
-// key that existed throughout if the first has no fault and has not changed.
+// A topology is a snapshot of the servers. Scans between two met every key that existed throughout
+// if the first has no fault and the second is unchanged.
 type topology struct {
-	masters []server // those that answered and have slots
-	of      int      // number of masters that exist
-	// fault is nil if every key is on one of the masters, and none is migrating.
+	masters []server // that answered and have slots
+	of      int
+	// nil if every key is on one of the masters, and none is migrating
 	fault error
-	// owner maps each slot of a Cluster to an index into masters; -1: its owner did not answer.
+	// slot of a Cluster -> index into masters; -1: its owner did not answer
 	owner []int
-	// answered are the nodes of a Cluster that answered, replicas included.
+	// nodes of a Cluster, replicas included
 	answered []*redis.Client
 }
 
-// masters finds the server of a plain client, or every master of a Cluster. An error means that
-// nothing is known.
+// masters returns an error if nothing is known.
 func masters(ctx context.Context, client redis.UniversalClient) (*topology, error) {
 	if c, ok := client.(*redis.ClusterClient); ok {
 		nodes, err := askNodes(ctx, c, lifeOf)
@@ -53,8 +52,8 @@ func masters(ctx context.Context, client redis.UniversalClient) (*topology, erro
 	return &topology{masters: []server{{client: client, life: life}}, of: 1}, nil
 }
 
-// again asks only the nodes of a Cluster that answered before. If a node has since taken
-// another's slots and does not answer, the nodes that voted for it reveal that.
+// again asks only the nodes that answered before. If a silent node has since taken another's slots,
+// the nodes that voted for it reveal that.
 func (t *topology) again(ctx context.Context) *topology {
 	nodes := askEach(ctx, t.answered, againTimeout, lifeOf)
 	nodes = slices.DeleteFunc(nodes, func(n node[string]) bool { return n.err != nil })
@@ -74,12 +73,12 @@ func (t *topology) again(ctx context.Context) *topology {
 	return newTopology(nodes)
 }
 
-// newTopology merges the nodes' views. A slot belongs to the reported owner with the highest
-// epoch, as in Redis itself, but only if that node claims it, too.
+// newTopology merges the nodes' views. A slot belongs to the reported owner with the highest epoch,
+// as in Redis itself, but only if that node claims it, too.
 func newTopology(nodes []node[string]) *topology {
 	t := &topology{owner: make([]int, slot.Count)}
 	var faults []error
-	has := make([]member, slot.Count) // the owner of each slot; zero: none
+	has := make([]member, slot.Count)
 	for _, n := range nodes {
 		if n.err == nil && n.client != nil {
 			t.answered = append(t.answered, n.client)
@@ -99,7 +98,7 @@ func newTopology(nodes []node[string]) *topology {
 		}
 	}
 
-	known := map[string]int{} // index into masters of each owner; -1: it did not answer
+	known := map[string]int{} // owner's index into masters; -1: it did not answer
 	uncovered := 0
 	for slot, m := range has {
 		i, met := known[m.id]
@@ -133,7 +132,6 @@ func newTopology(nodes []node[string]) *topology {
 	return t
 }
 
-// at returns the server of a key, or nil if it did not answer.
 func (t *topology) at(key string) *server {
 	i := 0
 	if t.owner != nil {
@@ -145,8 +143,8 @@ func (t *topology) at(key string) *server {
 	return &t.masters[i]
 }
 
-// changed returns an error if the servers differ later: a slot has moved, a master has failed
-// over or does not answer, or a server was restarted.
+// changed returns an error if a slot has moved, a master has failed over or does not answer, or a
+// server was restarted.
 func (t *topology) changed(later *topology) error {
 	lives := func(t *topology) map[string]string {
 		all := make(map[string]string, len(t.masters))
@@ -167,7 +165,6 @@ func (t *topology) changed(later *topology) error {
 	return nil
 }
 
-// digest differs whenever changed returns an error.
 func (t *topology) digest() string {
 	all := make([]string, len(t.masters))
 	for i, s := range t.masters {
@@ -185,7 +182,6 @@ func serverTime(ctx context.Context, s server) (time.Time, error) {
 	return now, nil
 }
 
-// lifeOf returns a server's run id, or "" if it does not offer one.
 func lifeOf(ctx context.Context, client redis.UniversalClient) (string, error) {
 	info, err := client.Info(ctx, "server").Result()
 	if err != nil {

@@ -24,35 +24,35 @@ import (
 // Config configures a Set.
 type Config struct {
 	Rules []rules.Rule
-	// Client serves the sweeps' reads and deletes. It is the janitor's, and not closed here.
+	// Client is the janitor's, and not closed here.
 	Client redis.UniversalClient
 	Source Source       // nil: rules that ask MongoDB are refused
-	Layout guard.Layout // of this worker's own keys; the same as the registry's and the janitor's
+	Layout guard.Layout // the same as the registry's and the janitor's
 
-	// Interval is the time between two full passes of a rule. Default 5 m.
+	// Interval between two full passes of a rule. Default 5 m.
 	Interval time.Duration
 
-	// Passed, if set, is called with the result of each pass, from any goroutine.
+	// Passed, if set, receives the result of each pass, from any goroutine.
 	Passed func(Result)
 
-	Logger     *slog.Logger          // default slog.Default()
-	Registerer prometheus.Registerer // nil: metrics are not registered
+	Logger     *slog.Logger // default slog.Default()
+	Registerer prometheus.Registerer
 }
 
-// A Set is a list of checked rules, ready to run. It is safe for concurrent use.
+// A Set is a list of checked rules. It is safe for concurrent use.
 type Set struct {
 	c        Config
 	rules    []*rule
-	holdFor  time.Duration // minimum hold of the breaker
-	evidence time.Duration // how long a look counts
+	holdFor  time.Duration // of the breaker, at least
+	evidence time.Duration
 	metrics  *metrics
 	walks    walks
-	names    atomic.Int64 // bytes of the names of related keys, in all passes
+	names    atomic.Int64 // bytes of related keys' names, in all passes
 
 	mu    sync.Mutex
 	stats Stats
-	due   map[string]time.Time // when the next full pass of each rule is due
-	asked map[string]Result    // the last requested pass of each rule
+	due   map[string]time.Time
+	asked map[string]Result
 }
 
 const defaultInterval = 5 * time.Minute
@@ -99,7 +99,7 @@ func New(c Config) (*Set, error) {
 	return s, nil
 }
 
-// Sweeps returns one sweep for the janitor per rule, with the rule's name.
+// Sweeps returns one sweep per rule, with the rule's name.
 func (s *Set) Sweeps() []janitor.Sweeper {
 	sweeps := make([]janitor.Sweeper, len(s.rules))
 	for i, r := range s.rules {
@@ -112,8 +112,8 @@ func (s *Set) has(name string) bool {
 	return slices.ContainsFunc(s.rules, func(r *rule) bool { return r.Name == name })
 }
 
-// nextDue returns when the full pass after one of this rule is due: an interval later, or
-// together with another rule's, so that they share their walk.
+// nextDue returns when the next full pass is due: an interval later, or together with another
+// rule's, so that they share their walk.
 func (s *Set) nextDue(rule string, begun time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,50 +164,48 @@ func (s *Set) passed(r *Result) {
 	}
 }
 
-// A Result is what one pass of a rule found and did.
+// A Result is what one pass of a rule did.
 type Result struct {
 	Rule     string
 	Category string
 	Outcome  janitor.Outcome
-	Reason   string // of a held pass: reference_lost, source, mass_failure, or a hold of the janitor
-	Detail   string // of a held or failed pass: what is lost, or the error
-	// Full: the pass read all candidates. Passes in between look at marked candidates as soon as a
-	// grace is over, and make most deletes.
+	Reason   string // if held: reference_lost, source, mass_failure, or a hold of the janitor
+	Detail   string // if held or failed
+	// Full: the pass read all candidates. Passes in between look only at marked ones, and make most
+	// deletes.
 	Full     bool
 	DryRun   bool // also if the rule does not set delete
 	Started  time.Time
 	Duration time.Duration
 
-	Scanned   int            // candidates looked at
-	Condemned int            // by the last look of this pass
-	Removed   int            // candidates deleted
-	Keys      int            // keys and members deleted, including related ones
-	Kept      map[string]int // candidates kept, by reason
+	Scanned   int
+	Condemned int // by this pass's last look
+	Removed   int
+	Keys      int // keys and members, related ones included
+	Kept      map[string]int
 	Coverage  Coverage
 
-	Waiting int // condemned candidates whose grace is not over
-	// Until is when the first of these graces ends, by the clock of this process; zero: none waits.
+	Waiting int // condemned; their grace is not over
+	// Until is when the first of these graces ends, by this process's clock; zero: none.
 	Until time.Time
-	// Left is the number of condemned candidates that the cap leaves to later passes, which begin at
-	// once: see Rule.Cap.
+	// Left is how many condemned candidates the cap leaves to later passes, which begin at once.
 	Left int
 }
 
-// Coverage is how much of the servers a pass has read. A pass that is not Complete marks nothing.
+// Coverage of the servers by a pass. One that is not Complete marks nothing.
 type Coverage struct {
-	Masters  int  `json:"masters"` // masters read to the end
-	Of       int  `json:"of"`      // masters that exist
+	Masters  int  `json:"masters"` // read to the end
+	Of       int  `json:"of"`      // that exist
 	Complete bool `json:"complete"`
 }
 
-// answer keeps the result of a requested pass for Asked.
 func (s *Set) answer(r *Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked[r.Rule] = *r
 }
 
-// Asked returns the last requested pass of each rule if it began at or after since, dry runs
+// Asked returns the last requested pass of each rule that began at or after since, dry runs
 // included.
 func (s *Set) Asked(since time.Time) (passes []Result) {
 	s.mu.Lock()
@@ -220,15 +218,15 @@ func (s *Set) Asked(since time.Time) (passes []Result) {
 	return passes
 }
 
-// Stats are the removals of this process since it began.
+// Stats are the removals of this process.
 type Stats struct {
-	Categories   map[string]uint64 // candidates deleted, by Rule.Category
-	Rules        map[string]uint64 // the same, by Rule.Name
-	Keys         uint64            // keys and members deleted, including related ones
+	Categories   map[string]uint64 // candidates, by Rule.Category
+	Rules        map[string]uint64 // candidates, by Rule.Name
+	Keys         uint64            // keys and members, related ones included
 	CategoryKeys map[string]uint64 // the same, by Rule.Category
 }
 
-// Stats returns this process's removals. One with a lost reply counts once its outcome is known.
+// Stats counts a delete with a lost reply once its outcome is known.
 func (s *Set) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

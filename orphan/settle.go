@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -25,9 +24,8 @@ type settlement struct {
 	Forget bool   `json:"forget,omitempty"`
 }
 
-// settle ends intents whose outcome is known.
 func (x *pass) settle(ctx context.Context, intents []intent, went map[string]bool) error {
-	stays := map[string]bool{} // candidates with a related key that stays
+	stays := map[string]bool{}
 	for _, i := range intents {
 		stays[i.Name] = stays[i.Name] || i.Related && !went[i.ID]
 	}
@@ -71,7 +69,7 @@ func (x *pass) settleSome(ctx context.Context, items []string) error {
 		Items:   items,
 		Deleted: func(a guard.Answer) { x.set.removed(x.rule, a) },
 	})
-	x.AddCondemned(-len(items)) // already counted when they were intended
+	x.AddCondemned(-len(items)) // counted when they were intended
 	if err != nil {
 		return fmt.Errorf("orphan: settle: %w", err)
 	}
@@ -81,7 +79,7 @@ func (x *pass) settleSome(ctx context.Context, items []string) error {
 	return nil
 }
 
-// settleLeft finds the outcome of the intents that an earlier pass left, and ends them.
+// settleLeft ends the intents that an earlier pass left.
 func (x *pass) settleLeft(ctx context.Context) error {
 	key := intentsKey(x.Layout(), x.r.Rule)
 	byServer := map[*server][]intent{}
@@ -102,11 +100,7 @@ func (x *pass) settleLeft(ctx context.Context) error {
 	for s, intents := range byServer {
 		for part := range slices.Chunk(intents, reapOf) {
 			// Read the clock first: if it is past Until, a key found in place afterwards stays there.
-			var at time.Time
-			err := x.Call(ctx, func(ctx context.Context) (err error) {
-				at, err = serverTime(ctx, *s)
-				return err
-			})
+			at, err := now(ctx, x.Pass, *s)
 			if err != nil {
 				return err
 			}
@@ -141,7 +135,7 @@ func (x *pass) settleLeft(ctx context.Context) error {
 }
 
 // settleGone settles the intents of removed rules. Their bin periods are unknown, so moved keys
-// stay in a bin for as long as Redis would keep them without an entry.
+// stay for as long as Redis would keep them without an entry.
 func (x *pass) settleGone(ctx context.Context) error {
 	gone, err := x.rulesGone(ctx)
 	if err != nil {

@@ -10,50 +10,46 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// walks shares walks through the keyspace. SCAN makes Redis visit every key, whatever the
-// pattern, so all passes that need key names at the same time read them from one walk.
+// walks shares walks through the keyspace: SCAN makes Redis visit every key, whatever its pattern.
 //
-// Nobody owns a walk. A rider without keys reads the next page itself if nobody else is reading,
-// so a rider that fails or leaves stops no other. Nobody joins a walk that has begun: SCAN only
-// guarantees keys that exist from its beginning to its end.
+// Nobody owns a walk. A rider without keys reads the next page itself if nobody else is reading, so
+// one that fails or leaves stops no other. Nobody joins a walk that has begun: SCAN only guarantees
+// keys that exist from its beginning to its end.
 type walks struct {
 	mu       sync.Mutex
-	coming   int           // passes that have begun, but not joined their walk yet
-	boarding *walk         // waits for those; nil: nobody has joined one
-	running  *walk         // nil: none
-	news     chan struct{} // closed when any of this changes, or any state of a walk
+	coming   int // passes that have not joined their walk yet
+	boarding *walk
+	running  *walk
+	news     chan struct{} // closed when any of this, or of a walk, changes
 }
 
 // gatherFor bounds the wait for passes that have begun, which may be waiting for a database.
 const gatherFor = time.Second
 
-// backlog is the number of keys that may wait for a rider before the walk pauses.
+// backlog is how many keys may wait for a rider before the walk pauses.
 const backlog = 2 * pageOf
 
-// A walk is one SCAN of all masters.
 type walk struct {
 	servers *topology
 	since   time.Time // when the first rider joined
 	riders  []*rider
-	byBegin map[string][]*rider // by prefix of the names; set when the walk begins
-	lengths []int               // of these prefixes
-	pattern string              // for SCAN
-	at      int                 // index of the master being read
+	byBegin map[string][]*rider // by prefix; set when the walk begins
+	lengths []int
+	pattern string
+	at      int
 	cursor  uint64
-	reading bool // a rider is reading a page
+	reading bool
 }
 
-// A rider is one pass on a walk.
 type rider struct {
 	*walks
 	walk   *walk
-	begins []string // prefixes of the names that it wants
-	glob   string   // matches all of them
-	keys   []string // read, but not taken yet
+	begins []string
+	glob   string
+	keys   []string // read, but not taken
 }
 
-// expect announces a pass that will join a walk. Call the result when it has joined or no longer
-// will; further calls do nothing.
+// expect announces a pass that will join a walk. Call the result when it has, or will not.
 func (w *walks) expect() (arrived func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,7 +62,7 @@ func (w *walks) expect() (arrived func()) {
 	})
 }
 
-// announce wakes all waiters. The lock is held.
+// announce requires the lock.
 func (w *walks) announce() {
 	if w.news != nil {
 		close(w.news)
@@ -74,8 +70,7 @@ func (w *walks) announce() {
 	w.news = make(chan struct{})
 }
 
-// join boards the next walk, for the keys of some templates, or a separate one if the Cluster has
-// changed since.
+// join boards the next walk, or a separate one if the Cluster has changed since.
 func (w *walks) join(servers *topology, templates []*rules.Template) *rider {
 	if len(templates) == 0 {
 		return nil
@@ -99,7 +94,6 @@ func (w *walks) join(servers *topology, templates []*rules.Template) *rider {
 	return d
 }
 
-// leave gets off, at any stage of the walk.
 func (d *rider) leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -119,7 +113,7 @@ func (d *rider) leave() {
 	d.announce()
 }
 
-// eachKey reads the keys that the rider wants, and gets off. A nil rider wants none.
+// eachKey leaves the walk. A nil rider has no keys.
 func (d *rider) eachKey(ctx context.Context, c caller, page func([]string) error) error {
 	if d == nil {
 		return nil
@@ -136,7 +130,7 @@ func (d *rider) eachKey(ctx context.Context, c caller, page func([]string) error
 	}
 }
 
-// next returns keys with the rider's prefixes, some repeatedly, or none at the end of the walk.
+// next returns keys, some repeatedly, or none at the end of the walk.
 func (d *rider) next(ctx context.Context, c caller) ([]string, error) {
 	for {
 		d.mu.Lock()
@@ -174,8 +168,8 @@ func (d *rider) next(ctx context.Context, c caller) ([]string, error) {
 	}
 }
 
-// turn reports whether the rider reads the next page, or else how long to wait for news at most.
-// The lock is held.
+// turn reports whether the rider reads the next page, or how long it may wait. It requires the
+// lock.
 func (d *rider) turn() (read bool, wait time.Duration) {
 	w := d.walk
 	wait = time.Hour
@@ -257,7 +251,6 @@ func commonBegin(a, b string) string {
 	return a
 }
 
-// globOf returns one pattern for SCAN that matches all templates.
 func globOf(templates []*rules.Template) string {
 	if len(templates) == 1 {
 		return templates[0].Glob()

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// signs looks for signs of life, one after the other: most candidates are decided by the first.
+// signs goes on with undecided candidates: most are decided by the first sign.
 func (l *looking) signs(ctx context.Context) error {
 	for i := range l.life {
 		s := &l.life[i]
@@ -28,7 +28,7 @@ func (l *looking) signs(ctx context.Context) error {
 			})
 		case "value":
 			for f := range l.undecided {
-				if l.known(f) { // the field has gone with its parent
+				if l.known(f) { // the field was deleted with its parent
 					continue
 				}
 				switch text, ok := l.text(f, s.field); {
@@ -52,7 +52,6 @@ func (l *looking) signs(ctx context.Context) error {
 	return nil
 }
 
-// places asks Redis for a key, a field or a member.
 func (l *looking) places(ctx context.Context, s *sign) error {
 	if s.holds == "list" {
 		return l.lists(ctx, s)
@@ -92,7 +91,7 @@ func (l *looking) places(ctx context.Context, s *sign) error {
 	return l.shortly(ctx, asked)
 }
 
-// shortly asks for fields of hashes that are short enough to be times. A longer one keeps.
+// shortly reads fields that are short enough to be times. A longer one keeps.
 func (l *looking) shortly(ctx context.Context, fields []question) error {
 	var sizes, short []question
 	for _, q := range fields {
@@ -133,7 +132,6 @@ func (l *looking) place(f *finding, s *sign, what string, answer *redis.Cmd) {
 	}
 }
 
-// channels asks all nodes for subscribers.
 func (l *looking) channels(ctx context.Context, s *sign) error {
 	var names []string
 	of := map[string][]*finding{}
@@ -174,9 +172,9 @@ func (l *looking) channels(ctx context.Context, s *sign) error {
 	return nil
 }
 
-// documents asks the Source, and reports for each candidate whether all conditions hold. A missing
-// document and an undecided field keep the candidate. In evidence of an end, another condition that
-// fails is the better reason to keep it, and comes first.
+// documents reports for each candidate whether all conditions hold. A missing document and an
+// undecided field keep it. In evidence of an end, a condition that fails is the better reason, and
+// comes first.
 func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, hold bool)) error {
 	of := map[string][]*finding{}
 	q := Query{Collection: s.mongo.Collection, ObjectIDs: l.objectIDs(s)}
@@ -222,7 +220,6 @@ func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, 
 	return nil
 }
 
-// evidence looks for the proof that something is over.
 func (l *looking) evidence(ctx context.Context) error {
 	s := l.over
 	if s == nil {
@@ -282,7 +279,6 @@ func (l *looking) evidence(ctx context.Context) error {
 	return l.observe(ctx, asked)
 }
 
-// ages keeps what is young.
 func (l *looking) ages(ctx context.Context) error {
 	a := l.MinAge
 	if a == nil {
@@ -342,7 +338,7 @@ func (l *looking) ages(ctx context.Context) error {
 				case at < 0:
 					f.keep(unreadable, "it has no expiry")
 				default:
-					// Another writer may give it another expiry. So it is old only once it was seen for that time.
+					// Another writer may set another expiry, so it must have been seen for that long.
 					f.doubted = true
 					old(f, a.FromTTL-time.UnixMilli(at).Sub(f.at))
 				}
@@ -374,10 +370,8 @@ func (l *looking) ages(ctx context.Context) error {
 	return l.observe(ctx, missing)
 }
 
-// mostTime is how many bytes the text of a time has at most.
 const mostTime = 64
 
-// withoutAge asks whether the key of an age is missing or empty.
 func (l *looking) withoutAge(f *finding, key string) question {
 	return question{f: f, args: []string{"EXISTS", key}, told: func(answer *redis.Cmd) {
 		switch is := replyText(answer); {

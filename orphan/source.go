@@ -2,11 +2,10 @@ package orphan
 
 import "context"
 
-// A Source reads documents from a database. Package mongodb has one.
+// A Source reads documents from a database, as package mongodb does.
 type Source interface {
-	// Documents reads at most 500 documents by their _id. The result has those found, with the
-	// requested fields that exist. An error means that nothing is known. The call has a deadline of
-	// its own.
+	// Documents reads at most 500 documents by _id, and returns those found, with the requested fields
+	// that exist. An error means that nothing is known. The implementation sets the deadline.
 	Documents(ctx context.Context, q Query) (map[string]Document, error)
 	// Empty reports whether a collection has no documents.
 	Empty(ctx context.Context, collection string) (bool, error)
@@ -16,10 +15,10 @@ type Source interface {
 type Query struct {
 	Collection string
 	IDs        []string
-	ObjectIDs  bool     // the IDs are ObjectIDs, in hexadecimal; false: they are text
+	ObjectIDs  bool     // IDs are hexadecimal ObjectIDs; else text
 	Fields     []string // dotted
 }
 
-// A Document has the requested fields of one document, by dotted name: string, int64, float64,
-// bool, time.Time, or another type that no condition matches.
+// A Document has the requested fields by dotted name: string, int64, float64, bool, time.Time, or
+// another type that no condition matches.
 type Document map[string]any

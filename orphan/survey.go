@@ -10,27 +10,25 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// A Survey is what a rule meets on a live server: whether it fits the keys.
+// A Survey is how a rule fits the keys of a live server.
 type Survey struct {
 	Rule string `json:"rule"`
-	// Candidates by the type of their keys, in the words of TYPE; members by that of their key.
+	// Candidates are counted by the TYPE of their key.
 	Candidates map[string]int `json:"candidates"`
-	Samples    []string       `json:"samples"` // the first candidates
-	// Places are the keys without a variable that the rule looks at, and their types; none: there is
-	// no such key.
+	Samples    []string       `json:"samples"`
+	// Places are the keys without a variable that the rule looks at, and their types.
 	Places map[string]string `json:"places"`
-	// Odd are candidates that do not look like the others.
-	Odd []Odd `json:"odd"`
-	// Cautions are what should be looked at before the rule deletes anything.
+	Odd    []Odd             `json:"odd"`
+	// Cautions need a look before the rule deletes anything.
 	Cautions []string `json:"cautions"`
-	// Wrong is what keeps the rule from working.
+	// Wrong keeps the rule from working.
 	Wrong []string `json:"wrong"`
-	// Notes may be meant so.
+	// Notes may be intended.
 	Notes []string `json:"notes"`
 }
 
-// Survey looks at the types of what each rule is about. It reads no values and writes nothing. Its
-// SCANs walk through all keys, as fast as Redis lets them.
+// Survey reads types but no values, and writes nothing. It scans all keys, as fast as Redis lets
+// it.
 func (s *Set) Survey(ctx context.Context, samples int) ([]Survey, error) {
 	servers, err := masters(ctx, s.c.Client)
 	if err != nil {
@@ -70,7 +68,7 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 	}
 	if is, one := v.Places[r.oneContainer()]; one && is != none && is != r.Members.Kind() {
 		v.Wrong = append(v.Wrong, lost...)
-		return v, nil // its members cannot be read
+		return v, nil
 	}
 	related, foreign, own := 0, 0, 0
 	lives, forms := r.lives(), newShapes()
@@ -125,7 +123,7 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 	}
 	if len(v.Candidates) > 0 {
 		v.Wrong = append(v.Wrong, lost...)
-	} else { // there is nothing that the rule would look for there
+	} else { // nothing would be looked for there
 		v.Notes = append(v.Notes, lost...)
 	}
 	r.judge(&v, related)
@@ -142,7 +140,6 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 	return v, nil
 }
 
-// judge notes what about the candidates does not fit the rule.
 func (r *rule) judge(v *Survey, related int) {
 	total := 0
 	for is, n := range v.Candidates {
@@ -168,16 +165,13 @@ func (r *rule) judge(v *Survey, related int) {
 	}
 }
 
-// none is the answer of TYPE if a key does not exist.
 const none = "none"
 
-// A place is a key without a variable, and what the rule takes it for.
 type place struct {
-	kind  string // "": of any type
-	vital bool   // the rule is held while it does not exist
+	kind  string // "": any type
+	vital bool   // the rule is held without it
 }
 
-// oneContainer is the one key that has all candidates; "": there is none, or there are many.
 func (r *rule) oneContainer() string {
 	if r.container == nil {
 		return ""
@@ -185,7 +179,6 @@ func (r *rule) oneContainer() string {
 	return rules.Literal(r.container.String())
 }
 
-// places are the keys without a variable that the rule looks at.
 func (r *rule) places() map[string]place {
 	all := map[string]place{}
 	add := func(t *rules.Template, kind string) {
@@ -215,7 +208,6 @@ func (r *rule) places() map[string]place {
 	return all
 }
 
-// typesOf asks for the types of keys.
 func typesOf(ctx context.Context, c caller, keys []string) (types map[string]string, err error) {
 	types = make(map[string]string, len(keys))
 	if len(keys) == 0 {

@@ -21,36 +21,33 @@ const (
 	heldMassFailure = "mass_failure"
 )
 
-// Reasons to keep a condemned candidate for now, beside those of a look.
+// Reasons to keep a condemned candidate for now.
 const (
-	waiting = "waiting" // its grace is not over
+	waiting = "waiting"
 	noMark  = "marks"   // the rule has its maximum of marks
 	capped  = "cap"     // the pass has deleted its maximum
-	changed = "changed" // it has changed since the look
+	changed = "changed" // since the look
 )
 
-// breakerLeast is the fewest candidates at which the breaker holds, if more than half were newly
-// condemned.
+// breakerLeast is the fewest candidates at which the breaker holds.
 const breakerLeast = 20
 
-// sweep is a rule as a sweep of the janitor.
 type sweep struct {
 	*rule
 	set *Set
 
-	epoch    uint64    // of the last pass
-	intents  uint64    // number of intents of this process, for their ids
-	nextFull time.Time // when the next full pass is due
-	said     string    // the hold that was logged last
-	// blind: the last pass broke off before it had looked at everything marked.
+	epoch    uint64
+	intents  uint64 // of this process, for their ids
+	nextFull time.Time
+	said     string
+	// the last pass broke off before it had looked at everything marked
 	blind  bool
-	moment moment // when the server's clock was last read
+	moment moment // of the last reading of the server's clock
 }
 
 func (s *sweep) Name() string            { return s.rule.Name }
 func (s *sweep) Interval() time.Duration { return s.set.c.Interval }
 
-// pass is one pass of a sweep.
 type pass struct {
 	*sweep
 	*janitor.Pass
@@ -59,31 +56,29 @@ type pass struct {
 	servers *topology
 	home    server // has the worker's own keys
 	notes   *notes
-	began   time.Time             // by the server's clock
-	unseen  map[string]bool       // marks whose candidate a full pass has not met
-	lone    lone                  // candidates without parents, to be looked at with all their related keys
-	marked  map[string]*candidate // related keys of marked candidates, as far as a full pass met them
-	// nameBytes is the size of the names of related keys.
+	began   time.Time       // by the server's clock
+	unseen  map[string]bool // marks whose candidate a full pass has not met
+	lone    lone
+	marked  map[string]*candidate // related keys of marked candidates that a full pass met
+	// of related keys
 	nameBytes int64
-	gathered  map[string]bool   // candidates whose related keys, if any, are in marked
-	rests     map[string]*rest  // by the name of the deleted candidate
-	unsure    unsure            // condemned candidates that need a mark
-	fresh     map[string]string // new marks, written once the pass itself is judged
-	newly     int               // candidates that were condemned and had no mark
-	heldFor   time.Duration     // how long the breaker will go on holding the rule
-	// Time since the end of the last look at everything marked, and of the last one at all
-	// candidates.
+	gathered  map[string]bool // candidates whose related keys, if any, are in marked
+	rests     map[string]*rest
+	unsure    unsure
+	fresh     map[string]string // marks to be written once the pass itself is judged
+	newly     int               // condemned without a mark
+	heldFor   time.Duration     // rest of the breaker's hold
+	// Since the end of the last look at everything marked, and at all candidates.
 	sinceMarked, sinceAll time.Duration
-	complete              bool                  // the pass has looked at everything marked, and recorded that
-	lookedAt              time.Time             // when it had done so, by the clock of this process
-	ripe                  map[string]*candidate // candidates whose grace is over
-	premises              []observation         // of the references: must still hold at the delete
-	again                 time.Time             // when the next grace is over; zero: none waits
-	walkAgain             bool                  // at once, for something that only a full pass meets
+	complete              bool      // looked at everything marked, and recorded
+	lookedAt              time.Time // when it had done so, by this process's clock
+	ripe                  map[string]*candidate
+	premises              []observation // of the references: must still hold at the delete
+	again                 time.Time     // end of the next grace; zero: none
+	walkAgain             bool          // at once, for something that only a full pass meets
 }
 
-// Run runs one pass: a full one each interval and on request, otherwise a look at marked
-// candidates.
+// Run runs a full pass each interval and on request, otherwise a look at marked candidates.
 func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() != "" { // candidates have none
 		return nil
@@ -118,7 +113,7 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 		err = &janitor.HeldError{Reason: heldSource, Detail: err.Error()}
 	}
 	if full && !shown && err != nil && !heldByRule(err) {
-		s.nextFull = time.Time{} // the next one is full, whenever it comes
+		s.nextFull = time.Time{}
 	} else {
 		x.makeRoom()
 		next := s.nextFull
@@ -187,7 +182,6 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 	return x.dropBins(ctx)
 }
 
-// begin reads the rule's state, and holds the rule if a place that it relies on is lost.
 func (x *pass) begin(ctx context.Context) (err error) {
 	if err := x.readServers(ctx); err != nil {
 		return err
@@ -246,9 +240,9 @@ func homeOf(t *topology, l guard.Layout) (server, error) {
 	return server{}, fmt.Errorf("orphan: the server of %s does not answer: %w", l.Log(), t.fault)
 }
 
-// checkServers invalidates all marks if a Cluster's servers have changed since the previous pass:
-// a server that was restarted or failed over may have forgotten a sign of life. The witness
-// listens only to the server at home.
+// checkServers invalidates all marks if a Cluster's servers have changed since the previous pass: a
+// server that was restarted or failed over may have forgotten a sign of life. The witness listens
+// only to the server at home.
 func (x *pass) checkServers(ctx context.Context, at time.Time) error {
 	if x.servers.owner == nil {
 		return nil
@@ -267,7 +261,6 @@ func (x *pass) checkServers(ctx context.Context, at time.Time) error {
 		map[string]string{serversWere: is, lostAt: strconv.FormatInt(at.UnixMilli(), 10)}, nil)
 }
 
-// checkReferences holds the rule while a reference is lost, or the source does not answer.
 func (x *pass) checkReferences(ctx context.Context, at time.Time) error {
 	refs, err := x.references(ctx, x.Pass, x.notes, at)
 	if err != nil {
@@ -292,7 +285,6 @@ func (x *pass) checkReferences(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// emptyCollection returns one of the rule's collections that is empty, or "".
 func (r *rule) emptyCollection(ctx context.Context, source Source) (string, error) {
 	for _, collection := range r.collections() {
 		empty, err := source.Empty(ctx, collection)
@@ -306,7 +298,7 @@ func (r *rule) emptyCollection(ctx context.Context, source Source) (string, erro
 	return "", nil
 }
 
-// hold ends the pass as held. A reason is logged once, until it changes or the rule works again.
+// hold logs a reason once, until it changes or the rule works again.
 func (x *pass) hold(reason, detail string) error {
 	if said := reason + detail; x.said != said {
 		x.said = said
@@ -316,8 +308,7 @@ func (x *pass) hold(reason, detail string) error {
 	return &janitor.HeldError{Reason: reason, Detail: detail}
 }
 
-// lookAtMarks looks only at marked candidates. Those without a parent wait for a full pass, which
-// finds their related keys.
+// lookAtMarks leaves candidates without a parent to a full pass, which finds their related keys.
 func (x *pass) lookAtMarks(ctx context.Context) error {
 	var page []*candidate
 	for name, m := range x.notes.marks {
@@ -348,8 +339,8 @@ func (x *pass) page(ctx context.Context, candidates []*candidate) error {
 	return x.judge(ctx, others)
 }
 
-// judge looks at candidates, and unmarks all that are not condemned as before. It leaves new
-// marks to the end of the pass: a failing pass must not hide from the breaker how many are new.
+// judge unmarks all that are not condemned as before. It leaves new marks to the end of the pass: a
+// failing pass must not hide from the breaker how many are new.
 func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
 	if len(candidates) == 0 {
 		return nil
@@ -363,7 +354,7 @@ func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
 		name := f.name()
 		m, has := x.notes.marks[name]
 		if f.verdict == absent && f.alone {
-			continue // it represents a parent that is looked at separately
+			continue // its parent is looked at separately
 		}
 		delete(x.unseen, name)
 		x.r.Scanned++
@@ -403,7 +394,6 @@ func (x *pass) wake(d time.Duration) {
 	}
 }
 
-// note writes marks, except in a dry run.
 func (x *pass) note(ctx context.Context, set map[string]string, unset []string) error {
 	if x.DryRun() {
 		return nil
@@ -411,7 +401,7 @@ func (x *pass) note(ctx context.Context, set map[string]string, unset []string) 
 	return note(ctx, x.Pass, marksKey(x.Layout(), x.r.Rule), set, unset)
 }
 
-// compareServers reads the servers again. If some did not answer, or any changed, the pass is
+// compareServers reads the servers again: if some did not answer, or any changed, the pass is
 // incomplete and condemns nothing.
 func (x *pass) compareServers(ctx context.Context) error {
 	before := x.servers
@@ -426,7 +416,6 @@ func (x *pass) compareServers(ctx context.Context) error {
 	return nil
 }
 
-// end judges the pass itself: did it read everything, and does it condemn too much?
 func (x *pass) end(ctx context.Context, full bool) error {
 	if err := x.compareServers(ctx); err != nil || !x.r.Coverage.Complete {
 		return err

@@ -5,12 +5,11 @@ import (
 	"slices"
 )
 
-// mostMarks bounds the marks of a rule, whatever its cap.
 const mostMarks = 100_000
 
-// unsure are condemned candidates without a valid mark, perhaps more than there are marks left.
-// One that changed since it was marked draws again; otherwise busy candidates would hold all
-// marks for ever.
+// unsure has condemned candidates without a valid mark, perhaps more than there are marks left. One
+// that changed since it was marked draws again; otherwise busy candidates would hold all marks for
+// ever.
 type unsure struct {
 	*lottery
 	all map[string]want
@@ -46,8 +45,7 @@ func (x *pass) wantMark(f *finding) {
 	}
 }
 
-// giveMarks gives out the free marks. It returns candidates that lose an invalid mark and get no
-// other.
+// giveMarks returns candidates that lose an invalid mark and get no other.
 func (x *pass) giveMarks() (lost []string) {
 	taken := len(x.notes.marks)
 	for name := range x.unsure.all {

@@ -28,11 +28,11 @@ func readJSON(text string) map[string]any {
 	return object
 }
 
-// integer is a number that all who write JSON write alike.
+// integer is a number that all JSON writers write alike.
 var integer = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 
-// fieldOf is the text of a field; "" if there is none, or if writers of JSON differ about it: it is
-// neither text nor integer, or it holds half a surrogate pair.
+// fieldOf is the text of a field, or "" if JSON writers differ about it: it is neither text nor
+// integer, or holds half a surrogate pair.
 func fieldOf(object map[string]any, at fieldPath) string {
 	if _, is := valueOf(object, at).(bool); is {
 		return ""
@@ -41,7 +41,7 @@ func fieldOf(object map[string]any, at fieldPath) string {
 	return text
 }
 
-// textOf is what a field is compared as, also true and false. It returns false if there is none.
+// textOf is what a field is compared as, booleans included.
 func textOf(object map[string]any, at fieldPath) (text string, ok bool) {
 	switch v := valueOf(object, at).(type) {
 	case string:
@@ -57,7 +57,6 @@ func textOf(object map[string]any, at fieldPath) (text string, ok bool) {
 	return text, true
 }
 
-// valueOf is what a field holds; nil: there is none.
 func valueOf(object map[string]any, at fieldPath) any {
 	name, rest, deeper := strings.Cut(string(at), ".")
 	if !deeper {
@@ -78,11 +77,10 @@ func lacks(object map[string]any, at fieldPath) bool {
 	return is && lacks(inner, fieldPath(rest))
 }
 
-// longText is the longest text of a field that is looked at (bytes). It is for names and states; a
-// longer one counts as missing.
+// longText (bytes) is enough for names and states; a longer text counts as missing.
 const longText = 4 << 10
 
-// leaves returns the values of an object at some paths. The rest of it could be of any size.
+// leaves keeps only some paths, as the rest could be of any size.
 func leaves(object map[string]any, paths []fieldPath) map[string]any {
 	kept := map[string]any{}
 	for _, at := range paths {
@@ -113,14 +111,14 @@ func leaves(object map[string]any, paths []fieldPath) map[string]any {
 	return kept
 }
 
-// Only times between these are believed, so that a rating, or seconds in the place of milliseconds,
-// is not taken for a time.
+// Only times between these are believed: a rating, or seconds instead of milliseconds, is not a
+// time.
 var (
-	earliest = time.Date(2001, 9, 9, 1, 46, 40, 0, time.UTC) // a thousand million seconds
+	earliest = time.Date(2001, 9, 9, 1, 46, 40, 0, time.UTC) // 10^9 seconds
 	latest   = time.Date(2286, 11, 20, 17, 46, 40, 0, time.UTC)
 )
 
-// readTime reads a number of milliseconds or seconds since 1970, or ISO 8601 with its zone.
+// Unit iso is ISO 8601 with its zone.
 func readTime(text, unit string) (time.Time, bool) {
 	if unit == "iso" {
 		at, err := time.Parse(time.RFC3339Nano, text)
@@ -134,14 +132,14 @@ func readTime(text, unit string) (time.Time, bool) {
 		f *= 1000
 	}
 	if !(f >= float64(earliest.UnixMilli()) && f < float64(latest.UnixMilli())) {
-		return time.Time{}, false // also one that no int64 holds
+		return time.Time{}, false // also one beyond int64
 	}
 	return time.UnixMilli(int64(f)), true
 }
 
 func believed(at time.Time) bool { return !at.Before(earliest) && at.Before(latest) }
 
-// hold reports whether no condition of m fails, and the first undecided field; "": there is none.
+// hold reports whether no condition of m fails, and the first undecided field, or "".
 func hold(m *rules.Mongo, d Document, now time.Time) (hold bool, caution string) {
 	hold = true
 	for _, c := range m.All {
@@ -155,7 +153,7 @@ func hold(m *rules.Mongo, d Document, now time.Time) (hold bool, caution string)
 	return hold, caution
 }
 
-// holds reports whether a document meets the condition; known is false if its field has no answer.
+// holds returns known false if the field has no answer.
 func holds(c rules.Condition, d Document, now time.Time) (holds, known bool) {
 	value, there := d[c.Field]
 	if !there {
@@ -163,7 +161,7 @@ func holds(c rules.Condition, d Document, now time.Time) (holds, known bool) {
 	}
 	if c.Before > 0 {
 		at, ok := value.(time.Time)
-		known = ok && believed(at) // a zero time stands for none, in whatever language it was written
+		known = ok && believed(at) // a zero time means none, in whatever language it was written
 		return known && !at.Add(c.Before).After(now), known
 	}
 	var text string

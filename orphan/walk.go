@@ -11,16 +11,14 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// pageOf is how many candidates are looked at together.
 const pageOf = pipelined
 
-// walk meets every candidate of a rule, in pages; some more than once. It stops at the first error.
-// The rider is of join, for the rule's templates.
+// walk meets every candidate of a rule, some more than once.
 func (r *rule) walk(ctx context.Context, c caller, d *rider, page func([]*candidate) error) error {
 	return r.walkAll(ctx, c, d, func(string) {}, page)
 }
 
-// walkAll is walk, and names each key that the rider is given.
+// walkAll is walk, and names each key that the rider reads.
 func (r *rule) walkAll(
 	ctx context.Context, c caller, d *rider, met func(key string), page func([]*candidate) error,
 ) error {
@@ -71,7 +69,6 @@ func (r *rule) walkAll(
 	return page(joined(found))
 }
 
-// templates are those of the keys that a walk looks for: of candidates, and of what is related.
 func (r *rule) templates() (all []*rules.Template) {
 	if r.candidates != nil {
 		all = append(all, r.candidates)
@@ -82,7 +79,7 @@ func (r *rule) templates() (all []*rules.Template) {
 	return slices.Concat(all, r.exact, r.wild)
 }
 
-// joined makes one candidate of all the related keys of one parent that does not exist.
+// joined merges the related keys of one missing parent.
 func joined(page []*candidate) (all []*candidate) {
 	parents := map[string]*candidate{}
 	for _, c := range page {
@@ -101,8 +98,8 @@ func joined(page []*candidate) (all []*candidate) {
 	return all
 }
 
-// many reports whether the candidates are members of many keys. One of another type is somebody
-// else's, and one with a space in its name too: in a mark its member would have no clear beginning.
+// many reports whether candidates are members of many keys. Those of another type, or with a space
+// in their name, are somebody else's: in a mark the member would have no clear beginning.
 func (r *rule) many() bool { return r.container != nil && len(r.container.Variables()) > 0 }
 
 func (r *rule) walkMembers(ctx context.Context, c caller, key string, page func([]*candidate) error) error {
@@ -127,16 +124,14 @@ func (r *rule) walkMembers(ctx context.Context, c caller, key string, page func(
 	return nil
 }
 
-// members are those of a key, page by page.
 type members struct {
 	*rule
 	key   string
-	most  int64 // that one page has
-	named bool  // of a hash, names alone are asked for: Redis 7.4 and newer can
+	most  int64
+	named bool // HSCAN NOVALUES: Redis 7.4
 }
 
-// membersAtOnce is how many members one command answers with at most: their names, and the values
-// of fields, can be of any size.
+// membersAtOnce bounds the members in one answer, whose names and values can be of any size.
 func (r *rule) membersAtOnce(ctx context.Context, c caller, key string) (int64, error) {
 	id, size := identity{}, "SCARD"
 	switch {
@@ -154,10 +149,9 @@ func (r *rule) membersAtOnce(ctx context.Context, c caller, key string) (int64, 
 	return id.step(), err
 }
 
-// scan reads one page.
 func (m *members) scan(ctx context.Context, c caller, cursor uint64) (some []*candidate, next uint64, err error) {
 	var found []string
-	each, client, size := 2, c.Client(), min(m.most, int64(c.PageSize())) // a member, and its score or value
+	each, client, size := 2, c.Client(), min(m.most, int64(c.PageSize()))
 	switch {
 	case m.Members.ZSet != "":
 		found, next, err = client.ZScan(ctx, m.key, cursor, "", size).Result()
@@ -180,24 +174,21 @@ func (m *members) scan(ctx context.Context, c caller, cursor uint64) (some []*ca
 	return some, next, err
 }
 
-// Bounds of what is remembered of the names of related keys.
+// Bounds of the remembered names of related keys.
 const (
-	mostRelated = 10_000   // of one candidate: what is left of more is found without its parent, later
-	mostNames   = 32 << 20 // bytes, of all candidates of all rules
-	nameCost    = 48       // bytes that a name takes beside its text
+	mostRelated = 10_000   // of one candidate: the others are found later, without their parent
+	mostNames   = 32 << 20 // bytes, of all rules
+	nameCost    = 48       // bytes beside its text
 	unbounded   = 1 << 40
 )
 
-// roomForNames is how many more bytes of names may be remembered.
 func (x *pass) roomForNames() int64 { return mostNames - x.set.names.Load() }
 
-// holdNames notes that the pass holds so many bytes of names more, or less.
 func (x *pass) holdNames(bytes int64) {
 	x.nameBytes += bytes
 	x.set.names.Add(bytes)
 }
 
-// findRelated finds the related keys that only a pattern knows, of these candidates.
 func (x *pass) findRelated(ctx context.Context, of map[string]*candidate) error {
 	d := x.set.walks.join(x.servers, x.wild)
 	err := d.eachKey(ctx, x.Pass, func(keys []string) error {
@@ -218,8 +209,7 @@ func (x *pass) findRelated(ctx context.Context, of map[string]*candidate) error 
 	return err
 }
 
-// addRelated adds keys, as long as there is room for their names, and returns how many more bytes
-// they take.
+// addRelated returns the bytes added. It stops once the room is used up.
 func (c *candidate) addRelated(keys []string, room int64) (added int64) {
 	before := c.weight
 	for _, key := range keys {
@@ -236,8 +226,7 @@ func (c *candidate) addRelated(keys []string, room int64) (added int64) {
 	return c.weight - before
 }
 
-// tidy puts the related keys into one order, whatever that of SCAN is, each once, and leaves out
-// what are too many.
+// tidy sorts the related keys, and drops duplicates and those beyond mostRelated.
 func (c *candidate) tidy() {
 	slices.Sort(c.related)
 	c.related = slices.Compact(c.related)

@@ -10,9 +10,9 @@ import (
 
 // Elements can have any size, and a command takes time in proportion to its answer.
 const (
-	wholeMemory = 256 << 10 // of a collection that is compared whole
-	stepMemory  = 256 << 10 // of the elements that one command returns, estimated
-	mostMemory  = 4 << 20   // of a collection of few elements: one may be nearly all of it
+	wholeMemory = 256 << 10 // collection compared whole
+	stepMemory  = 256 << 10 // elements of one command, estimated
+	mostMemory  = 4 << 20   // collection of few elements: one may be nearly all of it
 )
 
 // groups excludes streams with many readers: each command about them, even MEMORY USAGE, counts
@@ -80,16 +80,14 @@ func (id *identity) heavy() bool {
 	return id.kind != "string" && id.size <= wholeElements && id.memory > mostMemory || id.memory/max(1, id.size) > mostMemory
 }
 
-// step is the maximum number of elements that one command returns.
 func (id *identity) step() int64 {
 	return max(1, min(pieceElements, stepMemory*id.size/max(1, id.memory)))
 }
 
-// each estimates the memory of n elements.
 func (id *identity) each(n int64) int64 { return id.memory / max(1, id.size) * n }
 
-// parts returns commands that read parts of a large value. SCAN begins with the same elements
-// while the collection is unchanged, and nearly always with others after a change.
+// parts returns commands that read parts of a large value. SCAN begins with the same elements while
+// the collection is unchanged, and nearly always with others after a change.
 func (id *identity) parts(key string) [][]string {
 	n := id.inPart()
 	text := strconv.FormatInt(n, 10)
@@ -111,7 +109,6 @@ func (id *identity) parts(key string) [][]string {
 
 func (id *identity) inPart() int64 { return min(128, id.step()) }
 
-// measureMembers keeps members of a hash whose values are too large to be compared.
 func (l *looking) measureMembers(ctx context.Context) error {
 	if l.Members == nil || l.Members.Hash == "" {
 		return nil

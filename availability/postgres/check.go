@@ -10,11 +10,10 @@ import (
 )
 
 // ErrLacking means that the schema is incomplete. Migrate creates what no migration has created
-// yet. Anything dropped or disabled since must be restored by hand: availability migrate lists
-// it.
+// yet. Anything dropped or disabled since must be restored by hand.
 var ErrLacking = errors.New("postgres: the schema lacks")
 
-// schemaLacks lists missing objects that migrations create. A disabled trigger counts as missing.
+// schemaLacks counts a disabled trigger as missing.
 const schemaLacks = `
 WITH wanted (kind, name, missing) AS (
 	SELECT 'relation', name, to_regclass(name) IS NULL FROM unnest(ARRAY['mitras', 'mitra_online_status',
@@ -66,7 +65,7 @@ WITH wanted (kind, name, missing) AS (
 		WHERE attrelid = to_regclass('mitras') AND attname = 'display_name' AND NOT attisdropped))
 SELECT coalesce(array_agg(kind || ' ' || name ORDER BY kind, name), '{}') FROM wanted WHERE missing`
 
-// Check verifies the schema for those who may not migrate. ErrLacking lists what is missing.
+// Check is for those who may not migrate. ErrLacking lists what is missing.
 func (s *Source) Check(ctx context.Context) error {
 	var lacking []string
 	err := s.within(ctx, "check", func(ctx context.Context) error {
@@ -78,7 +77,7 @@ func (s *Source) Check(ctx context.Context) error {
 	return err
 }
 
-// unseen finds ways to change rows of the three tables without firing their statement triggers.
+// unseen finds ways to change rows without firing statement triggers.
 const unseen = `
 WITH RECURSIVE tables (base, rel, child) AS (
 	SELECT name, to_regclass(name)::oid, false
@@ -107,7 +106,7 @@ found (way) AS (
 		WHERE current_setting('session_replication_role') = 'replica')
 SELECT coalesce(array_agg(way ORDER BY way), '{}') FROM found`
 
-// Unseen implements [availability.Source]. It also lists what the schema lacks.
+// Unseen also lists what the schema lacks.
 func (s *Source) Unseen(ctx context.Context) (ways []string, err error) {
 	err = s.within(ctx, "unseen", func(ctx context.Context) error {
 		return s.pool.QueryRow(ctx, unseen).Scan(&ways)
@@ -123,5 +122,5 @@ func (s *Source) Unseen(ctx context.Context) (ways []string, err error) {
 	return ways, nil
 }
 
-// Stat returns statistics of the connections, except the feed's.
+// Stat excludes the feed's connection.
 func (s *Source) Stat() *pgxpool.Stat { return s.pool.Stat() }

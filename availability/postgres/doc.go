@@ -9,17 +9,16 @@
 //
 // The service's own tables are the truth: mitras, mitra_online_status, mitra_online_logs,
 // chat_sessions, auth_sessions, app_config. Triggers keep one row per mitra in
-// mitra_availability, in the transaction of each change, whoever makes it. [Source.Migrate]
-// creates what is missing.
+// mitra_availability, in the transaction of each change, whoever makes it.
 //
 // # What is guaranteed
 //
-// A returned state is committed, at the latest together with the change it is returned for. Two
-// changes of a mitra never have the same version, and the later one has the higher version.
+// A returned state is committed, at the latest with the change. No two changes of a mitra have the
+// same version, and the later one has the higher.
 //
-// A mitra is never given more sessions than allowed: sessions are counted in their table, and the
-// limit is read, under the lock of the mitra's state. Nobody sees a session that changes hands
-// with both mitras, or with neither.
+// A mitra never gets more sessions than allowed: they are counted in their table, and the limit
+// is read, under the lock of the mitra's state. Nobody sees a session that changes hands with
+// both mitras, or with neither.
 //
 // Writers lock in one order and do not deadlock with each other. If they deadlock with other
 // statements, or cannot be serialized with them, they are tried again, up to five times in all.
@@ -27,8 +26,6 @@
 // # What is not guaranteed
 //
 // A writer that is cut off, or runs out of time, may still have changed everything. Calling it
-// again does no harm: it leaves finished work alone.
-//
-// Rows that change without a trigger leave states wrong until [Source.Repair] runs.
-// [Source.Unseen] lists how that can happen.
+// again does no harm. Rows that change without a trigger leave states wrong until [Source.Repair]
+// runs. [Source.Unseen] lists how that can happen.
 package postgres

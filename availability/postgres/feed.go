@@ -15,17 +15,15 @@ import (
 )
 
 const (
-	// feedWaits is how long the feed waits for a table lock; keepWaits is how long the other calls
-	// that keep the mirror wait for a table or row lock.
+	// the feed waits this long for a table lock; other calls that keep the mirror for any lock
 	feedWaits        = 200 * time.Millisecond
 	keepWaits        = time.Second
 	lockNotAvailable = "55P03"
 	nameKey          = "rollcall.name"
-	// forEver is the lifetime of the feed's connection, because its end ends a life.
+	// the end of the feed's connection ends a life
 	forEver = 100 * 365 * 24 * time.Hour
 )
 
-// own creates a pool of conns connections that callers do not use.
 func own(ctx context.Context, c *pgxpool.Config, conns int32, waits time.Duration) (*pgxpool.Pool, error) {
 	c = c.Copy()
 	c.MaxConns, c.MinConns, c.MinIdleConns = conns, 0, 0
@@ -38,10 +36,10 @@ func own(ctx context.Context, c *pgxpool.Config, conns int32, waits time.Duratio
 	return pgxpool.NewWithConfig(ctx, c)
 }
 
-// life ends with anything that may lose commits or bring in others. It covers the server's start,
-// its timeline, and its statistics, which crash recovery resets; and the database and the tables
-// with their partitions, which a restore or a TRUNCATE creates anew. Anything else ends the
-// feed's connection. None of it takes a lock.
+// life ends with anything that may lose commits or bring in others: the server's start, its
+// timeline, its statistics, which crash recovery resets; the database and the tables with their
+// partitions, which a restore or a TRUNCATE creates anew. Anything else ends the feed's connection.
+// None of it takes a lock.
 const life = `to_hex(hashtextextended(concat_ws(' ', left(pg_walfile_name(pg_current_wal_lsn()), 8),
 	extract(epoch FROM pg_postmaster_start_time()), extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()),
 	(SELECT oid FROM pg_database WHERE datname = current_database()),
@@ -51,9 +49,9 @@ const life = `to_hex(hashtextextended(concat_ws(' ', left(pg_walfile_name(pg_cur
 	   FROM unnest(ARRAY['mitra_availability', 'mitras', 'mitra_online_status', 'chat_sessions']) AS t (name),
 	        LATERAL (SELECT to_regclass(t.name)::oid) AS r (oid))), 0))`
 
-// feedSQL reads states that were not visible at a cursor: its Xmin, Snapshot and Life.
-// changed_xid identifies a whole transaction, so a snapshot decides whether it is visible. An id
-// that this server has not reached yet comes from a restore and is ignored.
+// feedSQL reads states that were not visible at a cursor: its Xmin, Snapshot and Life. changed_xid
+// identifies a whole transaction, so a snapshot decides whether it is visible. An id that this
+// server has not reached yet comes from a restore and is ignored.
 const feedSQL = `
 	WITH now AS MATERIALIZED (
 		SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin, pg_snapshot_xmax(pg_current_snapshot()) AS xmax,
@@ -67,17 +65,17 @@ const feedSQL = `
 		            AND NOT pg_visible_in_snapshot(changed_xid, (SELECT since FROM now))
 		       ELSE true END) s ON true`
 
-// unseenColumns are the columns of a state without those from mitra_online_status.
+// unseenColumns omits those from mitra_online_status.
 const unseenColumns = `s.mitra_id::text, s.version, s.is_online, s.is_active, greatest(s.active_sessions, 0),
 	NULL::timestamptz, NULL::timestamptz`
 
-// Feed implements [availability.Source]. It returns each change once, when it is committed,
-// however long other transactions stay open. After a restart of the server, a crash recovery, a
-// change of the primary, a restore, or any other end of its connection, it returns everything:
-// transactions may have been lost, and their ids reused. It refuses a standby.
+// Feed returns each change once, when committed, however long other transactions stay open. After a
+// restart of the server, a crash recovery, a change of the primary, a restore, or any other end of
+// its connection, it returns everything: transactions may have been lost, and their ids reused. It
+// refuses a standby.
 //
 // While somebody has locked mitra_online_status, states come without their last sign of life, and
-// the cursor does not move, so they come again.
+// again later: the cursor does not move.
 func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
 	states []availability.State, now availability.Cursor, err error,
 ) {

@@ -10,32 +10,31 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// A Mitra is a row of the administrator's list.
+// A Mitra is a row of the list.
 type Mitra struct {
 	availability.State
-	Name *string // display_name; nil: it has none
-	// LastOnline and LastOffline are when it last went online and offline; zero: never, or not a
-	// valid time.
+	Name *string // display_name; nil: none
+	// LastOnline and LastOffline are zero for never, or not a valid time.
 	LastOnline, LastOffline time.Time
 }
 
 // A Listing selects and orders mitras.
 type Listing struct {
 	Online *bool  // nil: both
-	ByName bool   // by display_name, those without one first; otherwise by id
-	After  string // the last id of the previous page; empty: from the beginning
+	ByName bool   // by display_name, those without one first; else by id
+	After  string // the last id of the previous page, or ""
 	Limit  int
 }
 
-// listed are the columns of a Mitra. A time beyond the range of a JSON timestamp is null.
+// listed has null for a time beyond the range of a JSON timestamp.
 const listed = columns + `, m.display_name::text,
 	CASE WHEN o.last_online_at BETWEEN '0001-01-02' AND '9999-12-30' THEN o.last_online_at::timestamptz END,
 	CASE WHEN o.last_offline_at BETWEEN '0001-01-02' AND '9999-12-30' THEN o.last_offline_at::timestamptz END
 	FROM mitras m JOIN mitra_availability_state s ON s.mitra_id = m.id
 	LEFT JOIN mitra_online_status o ON o.mitra_id = m.id`
 
-// List returns existing mitras for an administrator. Each order has an index, as does the
-// selection of online mitras. ErrNotFound: ByName needs the mitra After, which no longer exists.
+// List returns existing mitras for an administrator. Each order has an index, as does the selection
+// of online mitras. ErrNotFound: ByName needs the mitra After, which no longer exists.
 func (s *Source) List(ctx context.Context, l Listing) (page []Mitra, err error) {
 	after := idOf(l.After)
 	args := []any{after, l.Limit}

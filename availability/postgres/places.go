@@ -5,9 +5,8 @@ import (
 	"sync"
 )
 
-// A place bounds how many callers of writers have a connection at once for the same session or
-// mitra. A row that somebody has locked keeps its own callers waiting, and leaves connections for
-// everybody else's.
+// A place bounds how many writers have a connection at once for the same session or mitra, so that
+// a locked row leaves connections for everybody else's.
 type place struct {
 	what string
 	id   [16]byte
@@ -24,9 +23,8 @@ type places struct {
 	of map[place]*seats
 }
 
-// take returns once it has a seat in each of these places, or with ctx's error. To prevent
-// deadlocks, places of one kind of what always precede those of another, with at most one place
-// per kind.
+// take returns once it has a seat in each place, or with ctx's error. To prevent deadlocks, places
+// of one kind of what always precede those of another, with at most one per kind.
 func (p *places) take(ctx context.Context, those []place) (leave func(), err error) {
 	var left []func()
 	leave = func() {
@@ -70,8 +68,7 @@ func (p *places) takeOne(ctx context.Context, one place) (leave func(), err erro
 	}
 }
 
-// ofSession returns the places of a call that changes a session, and may give it to a mitra.
-// Whatever locks the mitra's rows, half of the connections stay free.
+// ofSession leaves half of the connections free, whatever locks the mitra's rows.
 func (s *Source) ofSession(session [16]byte, mitra ...[16]byte) []place {
 	those := []place{{"session", session, 1}}
 	for _, id := range mitra {

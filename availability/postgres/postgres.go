@@ -25,7 +25,7 @@ const (
 	defaultTimeout = 5 * time.Second
 	longer         = 12 // times the timeout
 	tries          = 5
-	firstPause     = 10 * time.Millisecond // before the second try; doubles each time
+	firstPause     = 10 * time.Millisecond // doubles each time
 	lockTries      = 300                   // once a second
 )
 
@@ -37,36 +37,33 @@ var _ availability.Source = (*Source)(nil)
 // An Option is a setting of a Source.
 type Option func(*Source)
 
-// Timeout bounds each call except Migrate, including its retries. Repair, Feed and Page, which
-// may have much to read, get twelve times as much. Default, also if d is not positive: 5 s.
+// Timeout bounds each call except Migrate, with retries. Repair, Feed and Page get twelve times as
+// much. Default, also if d is not positive: 5 s.
 func Timeout(d time.Duration) Option { return func(s *Source) { s.timeout = d } }
 
-// Password sets the function that returns the password of each new connection, instead of the
-// URL's, so a changed password needs no restart. now must be safe for concurrent use, and fast.
+// Password replaces the URL's for each new connection, so a changed one needs no restart. now must
+// be safe for concurrent use, and fast.
 func Password(now func() string) Option { return func(s *Source) { s.password = now } }
 
-// A Source reads and writes one database. It is safe for concurrent use.
+// A Source is an [availability.Source] on one database, safe for concurrent use.
 type Source struct {
 	pool    *pgxpool.Pool // for callers
 	keep    *pgxpool.Pool // for the other calls that keep the mirror
 	feed    *pgxpool.Pool // a single connection
 	timeout time.Duration
 	places  places // of writers
-	half    int    // half of the callers' connections
+	half    int    // of the callers' connections
 
 	password func() string // nil: the URL's
 
 	mu   sync.Mutex
-	good map[string]string // the last valid value of each setting
+	good map[string]string // last valid value of each setting
 }
 
-// Open returns a Source for the database at url. It does not wait for the server: see
-// [Source.Migrate]. The tables are those of the first schema in search_path. The URL's
-// pool_max_conns limits the connections: by default 4, or one per CPU if that is more. Calls that
-// keep the mirror have extra connections: one for Feed, and two for Page, States, Outbid and
-// Revive. They wait for no writer, however many there are.
-//
-// Errors do not contain the URL's password.
+// Open does not wait for the server: see [Source.Migrate]. The tables are those of the first schema
+// in search_path. The URL's pool_max_conns limits the connections: by default 4, or one per CPU if
+// that is more. Calls that keep the mirror have more and wait for no writer: one for Feed, two for
+// the others. Errors do not contain the URL's password.
 func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -106,17 +103,16 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	return s, nil
 }
 
-// Close closes the connections. It waits for calls in progress.
+// Close waits for calls in progress.
 func (s *Source) Close() {
 	s.pool.Close()
 	s.keep.Close()
 	s.feed.Close()
 }
 
-// Migrate creates what is missing in the database: the tables if necessary, and the states with
-// their triggers. It needs the rights to create in the schema and to create triggers on the
-// tables. The first time, nobody can write to the tables meanwhile. availability_migrations
-// records its work. If several run at once, one does the work and the others wait.
+// Migrate creates what is missing: the tables if necessary, and the states with their triggers. It
+// needs the rights to create in the schema and triggers on the tables. The first time, nobody can
+// write to the tables meanwhile. If several run at once, the others wait.
 func (s *Source) Migrate(ctx context.Context) (err error) {
 	defer func() { err = wrap("migrate", err) }()
 	files, err := fs.Sub(migrations, "migrations")
@@ -138,14 +134,13 @@ func (s *Source) Migrate(ctx context.Context) (err error) {
 	return errors.Join(err, p.Close()) // which closes db
 }
 
-// within runs f with the timeout of one call. It retries f if the server rolled it back because
-// of others, so f must change nothing but the database.
+// within retries f if the server rolled it back because of others, so f must change nothing but the
+// database.
 func (s *Source) within(ctx context.Context, what string, f func(context.Context) error) error {
 	return again(ctx, s.timeout, what, f)
 }
 
-// withinLong is within for calls that may read a lot. It needs a timeout too, against connections
-// whose peer vanished.
+// withinLong bounds long reads too, against connections whose peer vanished.
 func (s *Source) withinLong(ctx context.Context, what string, f func(context.Context) error) error {
 	return again(ctx, longer*s.timeout, what, f)
 }
@@ -166,7 +161,7 @@ func again(ctx context.Context, d time.Duration, what string, f func(context.Con
 	}
 }
 
-// undone reports whether the server rolled back a transaction that may succeed if retried.
+// undone means a deadlock or a serialization failure.
 func undone(err error) bool {
 	var refused *pgconn.PgError
 	return errors.As(err, &refused) && (refused.Code == "40P01" || refused.Code == "40001")

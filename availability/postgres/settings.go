@@ -12,8 +12,7 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// settings parse JSON values, each into its field. migrations/00001_tables.sql stores the
-// defaults.
+// settings parse JSON values. migrations/00001_tables.sql has the defaults.
 var settings = map[string]func(*availability.Settings, []byte) error{
 	"max_customers_per_mitra": func(s *availability.Settings, v []byte) error {
 		return number(v, 0, func(n int) { s.MaxCustomers = n })
@@ -34,7 +33,7 @@ var settings = map[string]func(*availability.Settings, []byte) error{
 	},
 }
 
-// most is the largest value of a setting: three years in seconds.
+// most is three years in seconds.
 const most = 100_000_000
 
 var errNoRow = errors.New("app_config has no row of it")
@@ -78,8 +77,7 @@ func (s *Source) Settings(ctx context.Context) (availability.Settings, error) {
 	return s.understand(values)
 }
 
-// understand parses settings from their rows. A row that is invalid or missing does not
-// invalidate the others, and does not replace its last valid value.
+// understand keeps the last valid value of a row that is invalid or missing.
 func (s *Source) understand(values map[string]string) (availability.Settings, error) {
 	read := availability.Settings{
 		MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second,
@@ -98,14 +96,13 @@ func (s *Source) understand(values map[string]string) (availability.Settings, er
 		}
 		bad = append(bad, fmt.Errorf("%w: %s: %w", availability.ErrSetting, name, err))
 		if last, known := s.good[name]; known {
-			_ = settings[name](&read, []byte(last)) // was valid before
+			_ = settings[name](&read, []byte(last))
 		}
 	}
 	return read, errors.Join(bad...)
 }
 
-// PutSetting implements [availability.Source]. It refuses values that Settings could not read,
-// with ErrSetting.
+// PutSetting refuses values that Settings could not read.
 func (s *Source) PutSetting(ctx context.Context, name string, value any) error {
 	read, known := settings[name]
 	if !known {

@@ -13,7 +13,7 @@ import (
 
 const columns = `s.mitra_id::text, s.version, s.is_online, s.is_active, s.active_sessions, s.seen, s.judged`
 
-// A row is a state as read. Its fields are nil if there is none.
+// A row without a state has nil fields.
 type row struct {
 	id             *string
 	version        *int64
@@ -42,8 +42,6 @@ func (r *row) appendTo(states []availability.State) []availability.State {
 	return append(states, st)
 }
 
-// query returns the states that a statement selects. Its columns are those of a state, optionally
-// preceded by more.
 func query(
 	ctx context.Context,
 	pool *pgxpool.Pool,
@@ -58,7 +56,6 @@ func query(
 	return scan(rows, nil, more...)
 }
 
-// scan reads states and calls each, which may be nil, with each id.
 func scan(rows pgx.Rows, each func(id string), more ...any) (states []availability.State, err error) {
 	defer rows.Close()
 	for rows.Next() {
@@ -94,8 +91,8 @@ func (s *Source) States(ctx context.Context, ids []string) (states []availabilit
 	return states, err
 }
 
-// Repair implements [availability.Source]. It counts all running sessions; meanwhile, changes of
-// states that it found wrong have to wait.
+// Repair counts all running sessions; meanwhile, changes of states that it found wrong have to
+// wait.
 func (s *Source) Repair(ctx context.Context) (repaired []availability.Repaired, err error) {
 	err = s.withinLong(ctx, "repair", func(ctx context.Context) error {
 		rows, err := s.pool.Query(ctx, `SELECT id::text, was, became FROM availability_repair()`)
@@ -108,8 +105,7 @@ func (s *Source) Repair(ctx context.Context) (repaired []availability.Repaired, 
 	return repaired, err
 }
 
-// Outbid implements [availability.Source]. A mitra that never existed gets a state that is
-// offline and not active. Ids that are not UUIDs get none.
+// Outbid gives a mitra that never existed a state that is offline and not active.
 func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (
 	states []availability.State, err error,
 ) {
@@ -128,8 +124,7 @@ func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (
 	return states, err
 }
 
-// Revive implements [availability.Source]. It skips mitras who went online, or were set offline
-// again, since that judgement.
+// Revive skips mitras who went online, or were set offline again, since.
 func (s *Source) Revive(ctx context.Context, ids []string) (states []availability.State, err error) {
 	err = s.within(ctx, "revive", func(ctx context.Context) error {
 		states, err = query(ctx, s.keep, `SELECT `+columns+` FROM availability_revive($1) s`, []any{idsOf(ids)})
@@ -138,7 +133,7 @@ func (s *Source) Revive(ctx context.Context, ids []string) (states []availabilit
 	return states, err
 }
 
-// Available implements [availability.Source]. A limit that is not positive means no limit.
+// Available takes a limit that is not positive for none.
 func (s *Source) Available(ctx context.Context, cutoff time.Time, most, limit int) (
 	states []availability.State, err error,
 ) {
@@ -152,7 +147,7 @@ func (s *Source) Available(ctx context.Context, cutoff time.Time, most, limit in
 	return states, err
 }
 
-// CountOnline implements [availability.Source]. It includes mitras that are not active.
+// CountOnline includes mitras that are not active.
 func (s *Source) CountOnline(ctx context.Context) (n int, err error) {
 	err = s.within(ctx, "count online", func(ctx context.Context) error {
 		return s.pool.QueryRow(ctx, `SELECT count(*) FROM mitra_availability WHERE is_online`).Scan(&n)
@@ -160,7 +155,7 @@ func (s *Source) CountOnline(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// idOf converts an id to the database's type; the result is invalid if it is not a UUID.
+// idOf is invalid if id is not a UUID.
 func idOf(id string) (u pgtype.UUID) {
 	if len(id) == len("00000000-0000-0000-0000-000000000000") {
 		_ = u.Scan(id) // stays invalid on error
@@ -178,7 +173,6 @@ func idsOf(ids []string) []pgtype.UUID {
 	return known
 }
 
-// momentOf converts a time to the database's type; zero becomes null.
 func momentOf(at time.Time) pgtype.Timestamptz {
 	return pgtype.Timestamptz{Time: at, Valid: !at.IsZero()}
 }

@@ -23,12 +23,10 @@ var outcomes = map[string]error{
 	"offline":  availability.ErrNotOnline,
 }
 
-// returned are the columns of a state that a writer f returns.
 const returned = `(f.state).mitra_id::text, (f.state).version, (f.state).is_online, (f.state).is_active,
 	(f.state).active_sessions, (f.state).seen, (f.state).judged`
 
-// write runs a writer in these places; its first column is the outcome. It returns states with a
-// refusal too, because the caller assumed different ones.
+// write returns states with a refusal too, because the caller assumed different ones.
 func (s *Source) write(ctx context.Context, what string, in []place, sql string, args []any, more ...any) (
 	states []availability.State, err error,
 ) {
@@ -52,9 +50,8 @@ func (s *Source) write(ctx context.Context, what string, in []place, sql string,
 	return states, refusal
 }
 
-// SetOnline implements [availability.Source]. Going online is a sign of life and takes a version,
-// even if the mitra is already online. A mitra that is not active gets ErrInactive, but may go
-// offline.
+// SetOnline true takes a version even if the mitra is online. A mitra that is not active gets
+// ErrInactive, but may go offline.
 func (s *Source) SetOnline(ctx context.Context, id string, online bool) (availability.State, error) {
 	if !online {
 		return s.set(ctx, "set offline", "availability_set_offline", id)
@@ -67,8 +64,8 @@ func (s *Source) SetActive(ctx context.Context, id string, active bool) (availab
 	return s.set(ctx, "set active", "availability_set_active", id, active)
 }
 
-// Beat implements [availability.Source]. If the mitra is being changed, for example by an
-// auto-offline that is about to commit, it waits up to a second and goes by the result.
+// Beat waits, if the mitra is being changed, as by an auto-offline about to commit, up to a second
+// and goes by the result.
 func (s *Source) Beat(ctx context.Context, id string) (availability.State, error) {
 	return s.set(ctx, "heartbeat", "availability_beat", id)
 }
@@ -93,8 +90,8 @@ func (s *Source) set(
 	return st, err
 }
 
-// Accept implements [availability.Source]. With ErrFull, ErrTaken and ErrInactive it returns the
-// mitra's state. Accepting a session that the mitra already has succeeds.
+// Accept returns the mitra's state also with ErrFull, ErrTaken and ErrInactive. Accepting again
+// succeeds.
 func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (
 	availability.Session, []availability.State, error,
 ) {
@@ -110,10 +107,9 @@ func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (
 	return availability.Session{ID: which.String(), MitraID: who.String(), Status: "active"}, states, nil
 }
 
-// End implements [availability.Source]. The status may be anything the table accepts, except one
-// in which a session runs or waits for somebody. With ErrTaken it returns the state of the mitra
-// that had the session. Ending a session again with the same status is not an error. ErrStatus
-// means that the table's enum, domain or constraint does not allow the word.
+// End takes any status that the table accepts, except one in which a session runs or waits; else
+// ErrStatus. With ErrTaken it returns the state of the mitra that had the session. Ending a session
+// again with the same status succeeds.
 func (s *Source) End(ctx context.Context, session, status string) (
 	availability.Session, []availability.State, error,
 ) {
@@ -139,16 +135,14 @@ func (s *Source) End(ctx context.Context, session, status string) (
 	return ended, states, nil
 }
 
-// noSuchStatus reports whether a table refused a word: not in its enum, too long, or against a
-// constraint.
+// noSuchStatus: not in the enum, too long, or against a constraint.
 func noSuchStatus(err error) bool {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && slices.Contains([]string{"22P02", "22001", "23514"}, refused.Code)
 }
 
-// Extend implements [availability.Source]. It returns the state of the mitra that has the
-// session, which it does not change. If the customer does not pay but has time left, the session
-// runs again as if paid.
+// Extend returns the mitra's state, which it does not change. If the customer does not pay but has
+// time left, the session runs again as if paid.
 func (s *Source) Extend(ctx context.Context, session string, paid bool) (
 	availability.Session, []availability.State, error,
 ) {
@@ -171,8 +165,8 @@ func (s *Source) Extend(ctx context.Context, session string, paid bool) (
 	return extended, states, nil
 }
 
-// Reroute implements [availability.Source]. It returns the states of both mitras, also with
-// ErrFull and ErrInactive. Rerouting to the mitra that already has the session succeeds.
+// Reroute returns the states of both mitras, also with ErrFull and ErrInactive. Rerouting to the
+// same mitra succeeds.
 func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (
 	availability.Session, []availability.State, error,
 ) {
@@ -190,13 +184,12 @@ func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (
 	return availability.Session{ID: which.String(), MitraID: who.String(), Status: *status}, states, nil
 }
 
-// idleInTransaction bounds how long a process that froze between the change and the commit can
-// hold its locks. The server then ends its connection and rolls the change back.
+// idleInTransaction bounds how long a process that froze before the commit can hold its locks. The
+// server then ends its connection and rolls the change back.
 const idleInTransaction = 10 * time.Second
 
-// AutoOffline implements [availability.Source]. It calls confirm once per try, and retries a try
-// that the server rolled back. While confirm runs, accepts wait. A mitra whose row is locked is
-// left as it is, and the others are flipped.
+// AutoOffline calls confirm once per try, and retries a try that the server rolled back. While
+// confirm runs, accepts wait. A mitra whose row is locked is left as it is.
 func (s *Source) AutoOffline(
 	ctx context.Context, those []availability.Condemned, cutoff time.Time, confirm func() error,
 ) (states []availability.State, flipped []string, err error) {
@@ -234,9 +227,8 @@ func (s *Source) AutoOffline(
 	return states, flipped, nil
 }
 
-// MirrorHeartbeats implements [availability.Source]. It skips mitras that are being changed at
-// this moment: their heartbeats have to come again. It takes no version, and creates no row for a
-// mitra that was never online.
+// MirrorHeartbeats skips mitras that are being changed: their heartbeats have to come again. It
+// takes no version, and creates no row for a mitra that was never online.
 func (s *Source) MirrorHeartbeats(ctx context.Context, those []availability.Heartbeat) (n int, err error) {
 	ids, moments := make([]pgtype.UUID, 0, len(those)), make([]time.Time, 0, len(those))
 	for _, h := range those {

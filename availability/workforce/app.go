@@ -16,22 +16,21 @@ type app struct {
 	src   rand.PCG // used only by run's goroutine
 	book
 
-	fate sync.Mutex         // guards the fields below
+	fate sync.Mutex         // for the fields below
 	die  context.CancelFunc // nil while the app is dead
 	back chan struct{}      // closed when it comes back
 }
 
-// chance reports whether an event of probability p happens. After Quiet none does.
+// chance is false after Quiet.
 func (a *app) chance(p float64) bool {
 	return p > 0 && !a.force.isQuiet() && rand.New(&a.src).Float64() < p
 }
 
-// about returns a random duration between half and one and a half of d.
+// about returns half to one and a half of d.
 func (a *app) about(d time.Duration) time.Duration {
 	return d/2 + time.Duration(rand.New(&a.src).Int64N(int64(d)+1))
 }
 
-// run lives the app's lives, one after the other, until ctx ends.
 func (a *app) run(ctx context.Context) {
 	ramp := time.Duration(rand.New(&a.src).Int64N(int64(a.force.cfg.Ramp) + 1))
 	if !wait.For(ctx, ramp) {
@@ -64,7 +63,7 @@ func (a *app) run(ctx context.Context) {
 	}
 }
 
-// kill ends the app without a goodbye. It returns false if the app was already dead.
+// kill returns false if the app was already dead.
 func (a *app) kill() bool {
 	a.fate.Lock()
 	defer a.fate.Unlock()
@@ -92,8 +91,7 @@ func (a *app) revive() bool {
 	}
 }
 
-// live goes online, sends heartbeats and rests until the app dies. It reports whether that was by
-// chance.
+// live runs one life, and reports whether it ended by chance.
 func (a *app) live(ctx context.Context) (drawn bool) {
 	for a.turn(ctx, true) {
 		switch a.work(ctx) {
@@ -110,7 +108,7 @@ func (a *app) live(ctx context.Context) (drawn bool) {
 	return false
 }
 
-// turn goes online or offline and returns once that is acknowledged, or false if ctx has ended.
+// turn returns once going online or offline is acknowledged, or false if ctx has ended.
 func (a *app) turn(ctx context.Context, online bool) bool {
 	if ctx.Err() != nil {
 		return false

@@ -8,15 +8,15 @@ import (
 // State is what an app is doing.
 type State int
 
-// The states of an app.
+// States of an app.
 const (
 	Starting State = iota
 	Up             // online or about to be, and sends heartbeats
 	Resting        // offline, or about to be
-	Dead           // sends nothing
+	Dead
 )
 
-// span is the time within which the server did something; open spans have not ended.
+// span is when the server may have done something; open spans have not ended.
 type span struct {
 	from, to time.Time
 	open     bool
@@ -27,7 +27,6 @@ func (s span) has(at time.Time) bool { return !at.Before(s.from) && (s.open || !
 // sign is an acknowledged sign of life, in µs.
 type sign struct{ sent, got int64 }
 
-// book is what an app knows about itself.
 type book struct {
 	mu     sync.Mutex
 	state  State
@@ -43,7 +42,6 @@ func (b *book) turns(s State) {
 	b.state = s
 }
 
-// asks notes that the app requests to go online or offline.
 func (b *book) asks(online bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,8 +78,7 @@ func (b *book) told() {
 	b.online, b.sure = false, false
 }
 
-// expected returns whether the app has to be online once everything is at rest. sure is false
-// while that is unknown.
+// expected returns whether the app has to be online once everything is at rest.
 func (b *book) expected() (online, sure bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -112,8 +109,8 @@ func (b *book) wasAsked(at time.Time) bool {
 	return false
 }
 
-// silentFor returns how long before at the last sign of life was sent that had been acknowledged
-// by then; ok is false if there was none.
+// silentFor returns how long before at the last sign of life was sent that had been acknowledged by
+// then; false if none.
 func (b *book) silentFor(at time.Time) (silence time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -17,9 +17,9 @@ import (
 
 const (
 	tokenLasts = time.Hour
-	// mostProblem is how much of a refusal's text is kept, in bytes.
+	// bytes kept of a refusal's text
 	mostProblem = 2000
-	// idleConns per replica: each app has about one open request.
+	// per replica: each app has about one open request
 	idleConns = 200
 )
 
@@ -40,7 +40,6 @@ func refused(err error) int {
 	return 0
 }
 
-// An answer records when a request was sent and answered, and where the answer came from.
 type answer struct {
 	sent, got time.Time
 	source    string // Availability-Source
@@ -73,9 +72,8 @@ func (c *client) token(who identity) (string, error) {
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(c.secret)
 }
 
-// do sends a request to one replica after the other until one answers. Its error is a refusal, or
-// means that the outcome of the request is unknown. The answer's body is decoded into into,
-// unless that is nil.
+// do tries one replica after the other until one answers. Its error is a refusal, or means that the
+// outcome is unknown.
 func (c *client) do(
 	ctx context.Context, who identity, method, path string, body, into any,
 ) (a answer, err error) {
@@ -122,7 +120,7 @@ func (c *client) try(
 	a.got, a.source = time.Now(), reply.Header.Get("Availability-Source")
 	switch {
 	case reply.StatusCode >= 300:
-		text, _ := io.ReadAll(io.LimitReader(reply.Body, mostProblem)) // whatever was read is enough
+		text, _ := io.ReadAll(io.LimitReader(reply.Body, mostProblem))
 		said := &refusal{reply.StatusCode, strings.TrimSpace(string(text))}
 		if reply.StatusCode >= 500 {
 			return a, errors.New(said.Error()) // the outcome is unknown
@@ -139,7 +137,7 @@ func (c *client) try(
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// mitra sends an app's request: heartbeat, online or offline.
+// mitra sends heartbeat, online or offline.
 func (c *client) mitra(ctx context.Context, id, what string) (answer, error) {
 	return c.do(ctx, identity{id, "mitra"}, http.MethodPost, "/api/v1/mitra/"+what, nil, nil)
 }

@@ -15,37 +15,35 @@ const MostMitras = 100_000
 
 // Config configures a workforce. Mitras, Targets, Secret and Backend are required.
 type Config struct {
-	// Mitras is the number of mitras, 1 to MostMitras.
+	// Mitras is 1 to MostMitras.
 	Mitras int
-	// Targets are replicas, as http://host:port. Requests take turns among them.
+	// Targets are replicas, as http://host:port, used in turn.
 	Targets []string
 	// Secret signs tokens, by HS256.
-	Secret []byte
-	// Backend is the rest of the service.
+	Secret  []byte
 	Backend Backend
-	// Interval is the time between two heartbeats of an app. Default 30 s.
+	// Interval between two heartbeats of an app. Default 30 s.
 	Interval time.Duration
-	// Sessions is how many sessions begin per second. Default 0: none.
+	// Sessions that begin per second. Default none.
 	Sessions float64
-	// SessionLasts is a session's average duration. Default 1 min.
+	// SessionLasts is the average. Default 1 min.
 	SessionLasts time.Duration
-	// Polls is how many polls customers send per second. Default 0.
+	// Polls by customers per second. Default none.
 	Polls float64
-	// Rest is the probability, 0 to 1, that an app goes offline at a heartbeat, for about RestFor,
-	// which defaults to five intervals.
+	// Rest is the probability that an app goes offline at a heartbeat, for about RestFor, by default
+	// five intervals.
 	Rest    float64
 	RestFor time.Duration
-	// Die is the probability, 0 to 1, that an app dies without a goodbye at a heartbeat. It comes
-	// back after about DeadFor, which defaults to ten intervals.
+	// Die is the probability that an app dies at a heartbeat, for about DeadFor, by default ten
+	// intervals.
 	Die     float64
 	DeadFor time.Duration
-	// Seed determines the random choices.
-	Seed uint64
+	Seed    uint64
 	// Timeout of a request. Default 5 s.
 	Timeout time.Duration
 	// Ramp is the period over which apps start. Default Interval, at most 10 s.
 	Ramp time.Duration
-	// Transport carries requests. Default: its own, with net/http's settings.
+	// Transport's default has net/http's settings.
 	Transport http.RoundTripper
 }
 
@@ -53,9 +51,9 @@ type Config struct {
 type Backend interface {
 	// AddMitras creates mitras that may work. Existing ones stay as they are.
 	AddMitras(ctx context.Context, ids []string) error
-	// Search creates a session that is searching. An existing one stays as it is.
+	// Search creates a searching session. An existing one stays as it is.
 	Search(ctx context.Context, session string) error
-	// Session returns the mitra who has a session, "" if nobody, and its status.
+	// Session returns a session's mitra, or "", and its status.
 	Session(ctx context.Context, session string) (mitra, status string, err error)
 }
 
@@ -69,8 +67,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check validates the required fields. Callers that set the others validate those: see
-// "availability simulate".
+// check leaves the other fields to those who set them: see "availability simulate".
 func (c Config) check() error {
 	var errs []error
 	if c.Mitras < 1 || c.Mitras > MostMitras {

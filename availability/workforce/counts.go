@@ -10,25 +10,25 @@ import (
 // Counts is what a workforce has done so far, and its present state.
 type Counts struct {
 	Mitras                int
-	Online, Resting, Dead int // mitras now, as the apps know; the rest are between states
+	Online, Resting, Dead int // now, as the apps know; the rest are between states
 
-	Heartbeats  int // acknowledged
-	InPostgres  int // heartbeats answered with the help of Postgres, because Redis alone could not
+	Heartbeats  int
+	InPostgres  int // heartbeats for which Redis alone could not answer
 	NotOnline   int // heartbeats with that answer
 	Deactivated int // requests with that answer
-	WentOnline  int // acknowledged
-	WentOffline int // acknowledged
+	WentOnline  int
+	WentOffline int
 
-	Accepted, Rerouted, Ended int // sessions, acknowledged
+	Accepted, Rerouted, Ended int // sessions
 	Running                   int // sessions that mitras have, as the dispatcher knows
 	Full                      int // refused accepts and reroutes
 	Unserved                  int // sessions for which no mitra was found
 
-	Polls   int            // answered polls of customers
+	Polls   int
 	Answers map[string]int // to customers and the dispatcher, by Availability-Source
 
 	Failed      int              // requests without an answer, or with a failure
-	Beat        simulate.Latency // of acknowledged heartbeats
+	Beat        simulate.Latency // of heartbeats
 	LastFailure error
 }
 
@@ -51,7 +51,7 @@ func (c *counter) answered(a answer) {
 	c.count(func(c *Counts) { c.Answers[a.source]++ })
 }
 
-// Counts returns what the workforce has done so far.
+// Counts are as of now.
 func (f *Force) Counts() Counts {
 	f.mu.Lock()
 	c := f.now

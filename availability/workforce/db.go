@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// DB is the Backend on the tables that availability/postgres migrates. It inserts only ids, and
-// the status of a session: other columns need a default.
+// DB is the Backend on the tables that availability/postgres migrates. It inserts only ids and
+// statuses: other columns need a default.
 type DB struct{ Pool *pgxpool.Pool }
 
 // AddMitras implements [Backend].

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// offered is how many mitras the dispatcher requests at once.
+	// mitras requested at once
 	offered = 10
-	// rounds is how often it tries before it gives a session up.
+	// tries before it gives a session up
 	rounds = 20
-	// One in rerouted sessions is moved to another mitra.
+	// one in so many sessions moves to another mitra
 	rerouted = 4
 )
 
@@ -64,7 +64,7 @@ func (d *dispatcher) nothing(session string) {
 	delete(d.unsure, session)
 }
 
-// run starts sessions until ctx ends or Quiet is called, and returns once none is in progress.
+// run returns once no session is in progress.
 func (d *dispatcher) run(ctx context.Context) {
 	if d.force.cfg.Sessions <= 0 {
 		return
@@ -76,7 +76,7 @@ func (d *dispatcher) run(ctx context.Context) {
 	}
 }
 
-// rest waits, and reports whether something new may begin afterwards.
+// rest reports whether something new may begin after the pause.
 func (d *dispatcher) rest(ctx context.Context, pause time.Duration) bool {
 	select {
 	case <-time.After(pause):
@@ -88,8 +88,7 @@ func (d *dispatcher) rest(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// session runs one session from start to end. It finishes any change that it has begun, even
-// after Quiet.
+// session finishes what it has begun, even after Quiet.
 func (d *dispatcher) session(ctx context.Context, id string) {
 	for {
 		err := d.force.cfg.Backend.Search(ctx, id)
@@ -147,7 +146,7 @@ func (d *dispatcher) place(ctx context.Context, id, what string) bool {
 	return false
 }
 
-// give retries until it gets an answer, and reports whether the mitra has the session.
+// give reports whether the mitra has the session.
 func (d *dispatcher) give(ctx context.Context, id, mitra, what string) bool {
 	if ctx.Err() != nil {
 		return false
@@ -189,7 +188,7 @@ func (d *dispatcher) end(ctx context.Context, id string) {
 	how := []string{"completed", "completed", "cancelled", "expired"}[d.draw(4)]
 	status, _ := d.ask(ctx, id, "end", map[string]string{"status": how})
 	if status != http.StatusOK {
-		return // the session stays unsure, so Differences never becomes empty
+		return // it stays unsure, so Differences never becomes empty
 	}
 	d.mu.Lock()
 	s := d.sessions[id]
@@ -198,8 +197,8 @@ func (d *dispatcher) end(ctx context.Context, id string) {
 	d.force.count(func(c *Counts) { c.Ended++ })
 }
 
-// ask sends a request until it gets an answer, and returns that status: 200 or a refusal's, or 0
-// if ctx has ended. unknown means that the outcome of an earlier try is not known.
+// ask sends a request until it gets an answer: 200 or a refusal, or 0 if ctx has ended. unknown
+// means that an earlier try may have been carried out.
 func (d *dispatcher) ask(
 	ctx context.Context, id, what string, body map[string]string,
 ) (status int, unknown bool) {

@@ -1,5 +1,5 @@
-// Package workforce simulates mitras, and the dispatcher and customers who look for them. It
-// sends requests to replicas of the program availability over HTTP, as real ones do:
+// Package workforce simulates mitras, a dispatcher and customers, who send requests to replicas of
+// the program availability over HTTP:
 //
 //	force, err := workforce.New(workforce.Config{Mitras: 100, Targets: urls, Secret: s, Backend: db})
 //	...
@@ -21,18 +21,13 @@
 //	go offline    nothing is sent ──── comes back ────────┤
 //	   └──────────────────────────────────────────────────┘
 //
-// A request without an answer, or with a server failure as its answer, is sent again to another
-// replica. Each of these requests may be repeated.
-//
-// A dispatcher finds mitras for sessions, as the rest of a service would: it gives each session
-// to an available mitra, moves some sessions to another one, and ends them. Customers poll
-// whether anybody is available.
+// A request without an answer, or with a server failure, is sent again to another replica. The
+// dispatcher gives each session to an available mitra, moves some to another one, and ends them.
+// Customers poll whether anybody is available.
 //
 // # What is known
 //
-// Each app keeps a book of what was acknowledged to it, and when. [Truth] compares these books
-// with Postgres and Redis. It compares their times with the servers' times, so its verdict is
+// Each app keeps a book of what was acknowledged to it, and when: 16 bytes per heartbeat. [Truth]
+// compares the books with Postgres and Redis, and their times with the servers', so its verdict is
 // only valid if their clocks differ by far less than `stale_after_seconds`.
-//
-// A heartbeat takes 16 bytes of the book for as long as the simulation runs.
 package workforce

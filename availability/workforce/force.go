@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// mostRetry is the longest pause before a failed request is repeated.
+// mostRetry bounds the pause before a retry.
 const mostRetry = time.Second
 
 // Force is a simulated workforce. Its methods are safe for concurrent use.
@@ -25,14 +25,13 @@ type Force struct {
 	dispatcher dispatcher
 	retry      time.Duration
 
-	quiet     chan struct{} // once closed, nothing new begins, and apps only send heartbeats
+	quiet     chan struct{} // closed by Quiet
 	quietOnce sync.Once
 
 	counter
 }
 
-// New returns a workforce that has not started. Its error lists everything that is wrong with the
-// Config.
+// New returns a workforce that has not started, or all that is wrong with the Config.
 func New(cfg Config) (*Force, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -64,17 +63,17 @@ func uuid(src rand.Source) string {
 		a>>32, a>>16&0xffff, a&0xfff, 0x8000|b>>48&0x3fff, b&0xffffffffffff)
 }
 
-// SetTargets changes where requests go from now on.
+// SetTargets changes where requests go.
 func (f *Force) SetTargets(targets ...string) {
 	targets = slices.Clone(targets)
 	f.client.targets.Store(&targets)
 }
 
-// IDs returns the ids of all mitras.
+// IDs returns all mitras.
 func (f *Force) IDs() []string { return slices.Sorted(maps.Keys(f.byID)) }
 
-// Run creates the mitras and runs them until ctx ends. It leaves no goroutine, and may be called
-// only once. It always returns nil: failures are counted and retried.
+// Run creates the mitras and runs them until ctx ends, once. It leaves no goroutine and returns
+// nil.
 func (f *Force) Run(ctx context.Context) error {
 	defer f.client.close()
 	for {
@@ -119,8 +118,7 @@ func (f *Force) customer(ctx context.Context, i, of int) {
 	}
 }
 
-// Quiet prevents anything new: apps that are online send heartbeats, the others stay as they are,
-// and so do sessions. Anything in progress is completed.
+// Quiet prevents anything new except heartbeats. Anything in progress is completed.
 func (f *Force) Quiet() { f.quietOnce.Do(func() { close(f.quiet) }) }
 
 func (f *Force) isQuiet() bool {
@@ -132,8 +130,8 @@ func (f *Force) isQuiet() bool {
 	}
 }
 
-// Kill ends n apps that know they are online, or all of them if there are fewer, without a
-// goodbye. It returns their ids. They stay dead until Revive.
+// Kill ends up to n apps that know they are online, without a goodbye, and returns them. They stay
+// dead until Revive.
 func (f *Force) Kill(n int) []string {
 	var killed []string
 	for _, i := range rand.Perm(len(f.apps)) {
@@ -141,8 +139,7 @@ func (f *Force) Kill(n int) []string {
 			break
 		}
 		a := &f.apps[i]
-		// An app that has just asked to rest dies too, but is not returned: its silence may not be what
-		// sets it offline.
+		// One that has just asked to rest dies too, but is not returned: silence may not set it offline.
 		if online, sure := a.expected(); online && sure && a.kill() && a.settled() {
 			killed = append(killed, a.id)
 		}
@@ -160,8 +157,7 @@ func (f *Force) Revive(ids ...string) (n int) {
 	return n
 }
 
-// Unsure returns how many apps and sessions wait for an answer, so that their correct state is
-// unknown.
+// Unsure counts apps and sessions that wait for an answer: their correct state is unknown.
 func (f *Force) Unsure() (n int) {
 	for i := range f.apps {
 		if _, sure := f.apps[i].expected(); !sure {

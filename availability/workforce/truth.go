@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Truth compares a workforce with Postgres and Redis. It only reads.
+// Truth compares a workforce with the stores. It only reads.
 type Truth struct {
 	Force  *Force
 	DB     *pgxpool.Pool
@@ -22,7 +22,7 @@ type Truth struct {
 
 const page = 500
 
-// InRedis returns how many mitras are online in Redis.
+// InRedis counts mitras online in Redis.
 func (t *Truth) InRedis(ctx context.Context) (int, error) {
 	n, err := t.Redis.SCard(ctx, t.Prefix+"mitras:online").Result()
 	if err != nil {
@@ -31,7 +31,7 @@ func (t *Truth) InRedis(ctx context.Context) (int, error) {
 	return int(n), nil
 }
 
-// InPostgres returns how many mitras are online in Postgres.
+// InPostgres counts mitras online in Postgres.
 func (t *Truth) InPostgres(ctx context.Context) (n int, err error) {
 	err = t.DB.QueryRow(ctx, `SELECT count(*) FROM mitra_online_status WHERE is_online`).Scan(&n)
 	if err != nil {
@@ -44,18 +44,17 @@ type place struct {
 	online   bool
 	sessions int
 	version  int64
-	marked   bool // in Redis: marked by an auto-offline in progress
+	marked   bool // by an auto-offline in progress
 }
 
 type sides struct {
 	postgres, redis             map[string]place
 	sessions                    map[string]Session // in Postgres
 	onlineRedis, onlinePostgres int                // including mitras that are not ours
-	most                        int                // session limit of one mitra
+	most                        int                // of one mitra
 }
 
-// Differences describes where the apps, Postgres and Redis disagree; it is empty if they agree.
-// While anything is in progress there are some.
+// Differences lists where apps and stores disagree, as they do while anything is in progress.
 func (t *Truth) Differences(ctx context.Context) ([]string, error) {
 	s, err := t.read(ctx)
 	if err != nil {
@@ -102,8 +101,7 @@ func (f *Force) differences(s *sides) (found []string) {
 	return found
 }
 
-// known returns the sessions with an acknowledged state, and those whose state may have changed
-// since.
+// known returns acknowledged sessions, and those that may have changed since.
 func (f *Force) known() (sessions map[string]Session, unsure map[string]bool) {
 	d := &f.dispatcher
 	d.mu.Lock()
@@ -227,7 +225,7 @@ func (t *Truth) Offlined(ctx context.Context, since time.Time) ([]Offlined, erro
 	return all, nil
 }
 
-// offlined judges a line of the log; ok is false if the app asked for it itself.
+// offlined is false if the app asked for it.
 func (f *Force) offlined(id string, at time.Time) (o Offlined, ok bool) {
 	a := f.byID[id]
 	if a == nil || a.wasAsked(at) {
@@ -240,8 +238,8 @@ func (f *Force) offlined(id string, at time.Time) (o Offlined, ok bool) {
 	return Offlined{id, at, silent}, true
 }
 
-// Overruled returns those who were set offline less than staleAfter after an acknowledged sign of
-// life. There must be none.
+// Overruled returns those set offline less than staleAfter after an acknowledged sign of life.
+// There must be none.
 func Overruled(all []Offlined, staleAfter time.Duration) []Offlined {
 	return slices.DeleteFunc(slices.Clone(all), func(o Offlined) bool { return o.Silent >= staleAfter })
 }

@@ -15,19 +15,18 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// View runs a workforce and shows its progress.
+// View runs a workforce and shows it.
 type View struct {
 	Force *Force
-	// Out receives the lines.
-	Out io.Writer
-	// Terminal: overwrite a single line every second; otherwise write a line every ten seconds.
+	Out   io.Writer
+	// Terminal overwrites one line every second; else a line comes every ten.
 	Terminal bool
-	// Truth adds to each line how many are online in the stores; nil: not shown.
+	// Truth adds who is online in the stores; may be nil.
 	Truth *Truth
 }
 
-// Run runs the workforce and shows its progress until ctx ends, then writes a summary. It fails
-// if nobody could go online at all, or if the summary could not be written.
+// Run shows the workforce's progress until ctx ends, then a summary. It fails if nobody could go
+// online.
 func (v *View) Run(ctx context.Context) error {
 	began := time.Now()
 	ended := make(chan struct{})
@@ -57,7 +56,7 @@ func (v *View) progress(ctx context.Context) {
 		stores := v.stores(ctx)
 		now, c := time.Now(), v.Force.Counts()
 		line := fmt.Sprintf("%5.0fs  %s", now.Sub(began).Seconds(), Line(&c, &before, now.Sub(at), stores))
-		if ctx.Err() == nil { // otherwise the summary is enough
+		if ctx.Err() == nil {
 			v.show(line)
 		}
 		at, before = now, c
@@ -67,8 +66,7 @@ func (v *View) progress(ctx context.Context) {
 	}
 }
 
-// over starts a line that replaces the last one and that a terminal cuts at its right edge; whole
-// ends it.
+// over starts a line that replaces the last, cut at the right edge; whole ends it.
 const over, whole = "\r\x1b[K\x1b[?7l", "\x1b[?7h"
 
 func (v *View) show(line string) {
@@ -88,8 +86,7 @@ func (v *View) stores(ctx context.Context) string {
 	return v.Truth.Stores(ctx)
 }
 
-// Stores describes how many are online in Redis and in Postgres, with "?" for one that does not
-// answer.
+// Stores describes how many are online in Redis and in Postgres; "?": no answer.
 func (t *Truth) Stores(ctx context.Context) string {
 	said := func(n int, err error) string {
 		if err != nil {
@@ -100,8 +97,8 @@ func (t *Truth) Stores(ctx context.Context) string {
 	return ", Valkey " + said(t.InRedis(ctx)) + ", Postgres " + said(t.InPostgres(ctx))
 }
 
-// Line describes what a workforce is doing, and what it has done since before. stores follows the
-// number of apps that are online.
+// Line describes what a workforce does, and has done since before. stores follows the number of
+// apps that are online.
 func Line(c, before *Counts, since time.Duration, stores string) string {
 	var b strings.Builder
 	seconds := max(since.Seconds(), 1e-9)
@@ -123,7 +120,6 @@ func Line(c, before *Counts, since time.Duration, stores string) string {
 	return b.String()
 }
 
-// answers lists how many answers came from each source since before.
 func answers(now, before map[string]int) string {
 	var parts []string
 	for _, source := range slices.Sorted(maps.Keys(now)) {

@@ -35,13 +35,12 @@ pinged was set offline, 1 if not or interrupted, 2 on wrong arguments.`,
 }
 
 const (
-	// With fewer mitras, the apps that die at once are too large a share: nobody would be set offline
-	// for a minute.
+	// With fewer, the apps that die at once are too large a share: nobody would be set offline for a
+	// minute.
 	leastDemo = 100
 	mostDemo  = 5000 // each pings every two seconds
 )
 
-// printed is the setting for a path that a script prints.
 func printed(name, what string, p *string) cli.Setting {
 	given := func(v string) error {
 		if v == "" {

@@ -1,7 +1,6 @@
 // Availability answers who can take work now: which workers (mitras) are online, active, recently
-// heard from and below their capacity. It answers from a mirror in Redis or Valkey, keeps that
-// mirror equal to PostgreSQL, takes heartbeats, and sets silent mitras offline. Without a command
-// it serves; "availability -h" lists every setting.
+// heard from and below their capacity. Without a command it serves; "availability -h" lists every
+// setting.
 package main
 
 import (

@@ -11,7 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 )
 
-// migrate is for a role that may create objects, when the service's role may not.
+// migrate is for a role that may create objects, when the service's may not.
 func migrate() *cli.Command {
 	s := new(settings)
 	return &cli.Command{
@@ -53,7 +53,7 @@ if it does not, 2 on wrong arguments.`,
 	}
 }
 
-// lookBehind repairs states that were made wrong by rows no trigger saw, and lists how such rows
+// lookBehind repairs states that are wrong because of rows no trigger saw, and lists how such rows
 // can appear.
 func lookBehind(ctx context.Context, source *postgres.Source, stdout io.Writer) error {
 	repaired, err := source.Repair(ctx)

@@ -37,7 +37,7 @@ func (s *settings) databasePasswordRow() cli.Setting {
 	return row
 }
 
-// databasePassword returns the password in the file, as last read; nil without a file.
+// databasePassword is as last read; nil without a file.
 func (s *settings) databasePassword() (now func() string, files []reload.Watched, err error) {
 	if s.databasePasswordFile == "" {
 		return nil, nil, nil
@@ -67,7 +67,7 @@ func (s *settings) jwtSecretRow() cli.Setting {
 	return row
 }
 
-// secrets returns the secrets of tokens, as last read; nil if there are none.
+// secrets of tokens are as last read; nil if there are none.
 func (s *settings) secrets() (now func() []string, files []reload.Watched, err error) {
 	switch {
 	case s.jwtSecretFile != "":
@@ -82,7 +82,6 @@ func (s *settings) secrets() (now func() []string, files []reload.Watched, err e
 	return nil, nil, nil
 }
 
-// secretLines returns the secrets in a file, one per line.
 func secretLines(texts []string) (secrets []string, err error) {
 	for line := range strings.Lines(texts[0]) {
 		if line = strings.TrimRight(line, "\r\n"); line == "" {

@@ -46,8 +46,8 @@ type replica struct {
 	draining atomic.Bool
 }
 
-// serve is a replica's whole life: it assembles the parts, serves until ctx ends or a part fails,
-// and stops everything. It returns nil if ctx ended and everything stopped within the grace.
+// serve is a replica's whole life. It returns nil if ctx ended and everything stopped within the
+// grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	r := &replica{settings: s, log: log, began: time.Now(), metrics: program.Metrics()}
 	r.traces = tracing.Start(ctx, tracing.Config{
@@ -58,7 +58,7 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.clients.Close()) }()
-	if err := s.tagged(); err != nil { // only now is it known whether a single address belongs to a Cluster
+	if err := s.tagged(); err != nil { // only now is it known whether an address is a Cluster's
 		return err
 	}
 	password, files, err := s.databasePassword()
@@ -80,12 +80,11 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	return r.run(ctx)
 }
 
-// mostConns limits connections to HTTP_ADDR from apps and gateways. Each costs about 20 kB.
+// mostConns limits connections to HTTP_ADDR, of about 20 kB each.
 const mostConns = 4096
 
-// assemble creates a replica's parts. It asks Redis once whether it is usable, if it answers. The
-// HTTP listener comes last, so that an address in use is found before anything has begun.
-// assemble watches the given files and those of other secrets.
+// assemble asks Redis once whether it is usable, if it answers. The HTTP listener comes last, so
+// that an address in use is found before anything has begun. The given files are watched.
 func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err error) {
 	s, log := r.settings, r.log
 	if r.inspector, err = connect.Inspect(ctx, r.clients, log); err != nil {
@@ -102,7 +101,7 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 		return err
 	}
 	metrics := r.metrics
-	// No Registerer: the registry's metrics are about devices, and there are none here.
+	// No Registerer: the registry's metrics are about devices.
 	r.registry, err = registry.New(registry.Config{
 		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
 		Layout:            s.layout(),
@@ -161,9 +160,9 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 // seedWait is how long requests wait for the first seeding before reads fall back.
 const seedWait = 5 * time.Second
 
-// run serves until ctx ends or a part fails, then stops every part within its share of the grace.
-// HTTP ends first, because its requests need all the others. The janitor joins its passes and
-// releases the lease. The registry sends heartbeats until then, and deregisters last.
+// run stops every part within its share of the grace. HTTP ends first, because its requests need
+// all the others. The janitor joins its passes and releases the lease. The registry sends
+// heartbeats until then, and deregisters last.
 func (r *replica) run(ctx context.Context) error {
 	parts := program.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("tokens", r.tokens.Run)

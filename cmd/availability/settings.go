@@ -19,7 +19,6 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// settings of a replica. The table explains each.
 type settings struct {
 	program.Base
 
@@ -29,7 +28,7 @@ type settings struct {
 	jwks                   cli.Secret // may contain a password, or a key in its query
 	jwtAudience, jwtIssuer string
 	migrate                string // on or off
-	operatorAddr           string // empty: the same as HTTPAddr
+	operatorAddr           string // empty: HTTPAddr
 	endings                map[string]string
 
 	offlineInterval, reconcileInterval, mirrorInterval time.Duration
@@ -46,7 +45,6 @@ var prefixes = []string{
 	"JWT_AUDIENCE", "JWT_ISSUER", "SESSION_END_",
 }
 
-// table's order is that of the help.
 func (s *settings) table() []cli.Setting {
 	base := s.Base.Table()
 	for i := range base {
@@ -206,7 +204,7 @@ func (s *settings) check(in *cli.Input) {
 	}
 }
 
-// tagged returns an error if the prefix lacks the hash tag that a Redis Cluster needs.
+// tagged: a Redis Cluster needs a hash tag.
 func (s *settings) tagged() error {
 	if s.Redis.Cluster == nil || s.layout().OneSlot() {
 		return nil

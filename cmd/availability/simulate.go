@@ -27,7 +27,6 @@ type simulation struct {
 	redis    connect.Redis
 }
 
-// simulate is "availability simulate": it runs a workforce until ctx ends or its time is up.
 func simulate() *cli.Command {
 	s := new(simulation)
 	return &cli.Command{
@@ -101,12 +100,11 @@ func (s *simulation) parseTargets(v string) error {
 	return nil
 }
 
-// rate parses a number of events per second.
 func rate(p *float64) func(string) error {
 	const most = 10_000
 	return func(v string) error {
 		f, err := strconv.ParseFloat(v, 64)
-		if err != nil || !(f >= 0 && f <= most) { // written so that NaN fails
+		if err != nil || !(f >= 0 && f <= most) { // false for NaN
 			return fmt.Errorf("a number from 0 to %d", most)
 		}
 		*p = f
@@ -114,7 +112,7 @@ func rate(p *float64) func(string) error {
 	}
 }
 
-// show runs the workforce and shows it. It fails only if nobody could go online at all.
+// show fails only if nobody could go online at all.
 func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 	c := s.cfg
 	if s.duration > 0 {

@@ -23,34 +23,32 @@ type replicaStatus struct {
 	Counts   api.Counts      `json:"counts"`
 }
 
-// mirrorStatus describes the mirror in Redis.
 type mirrorStatus struct {
 	// Whole: reads are answered from Redis. It was whole at LookedAt, and Redis answers.
 	Whole    bool      `json:"whole"`
 	LookedAt time.Time `json:"looked_at,omitzero"`
-	// FeedAt is when the feed was last read and copied to Redis, FeedError why it was not.
+	// FeedAt is when the feed was last read and copied to Redis, FeedError why not.
 	FeedAt    time.Time `json:"feed_at,omitzero"`
 	FeedError string    `json:"feed_error,omitempty"`
-	// FeedBehind is how long (s) Redis may have missed commits of Postgres, so that reads ask
-	// Postgres as well. 0: it has them all.
+	// FeedBehind is how long (s) Redis may have missed commits, so that reads ask Postgres as well.
 	FeedBehind float64 `json:"feed_behind_seconds"`
-	// Drift is the result of the last comparison on this replica, by kind.
+	// Drift is by kind, of this replica's last comparison.
 	Drift   map[string]int `json:"drift,omitempty"`
 	DriftAt time.Time      `json:"drift_at,omitzero"`
-	// Unseen describes how rows may change without a trigger, as of that comparison.
+	// Unseen is how rows may change without a trigger, as of then.
 	Unseen []string `json:"unseen,omitempty"`
-	// SettingsError is why settings cannot be read, or which make no sense. Meanwhile the last good
-	// values apply, or defaults.
+	// SettingsError is why settings cannot be read, or which make no sense: last good values or
+	// defaults apply.
 	SettingsError string `json:"settings_error,omitempty"`
-	// RedisBreaker and PostgresBreaker are closed, half-open or open, which blocks all calls.
+	// Breakers are closed, half-open or open, which blocks all calls.
 	RedisBreaker    string `json:"redis_breaker"`
 	PostgresBreaker string `json:"postgres_breaker"`
 	// OfflineHeld is why the leader sets nobody offline now.
 	OfflineHeld string `json:"offline_held,omitempty"`
 }
 
-// answeredFor is how long one answered read proves that reads work. There is one every two
-// seconds, and a failing one takes a few.
+// answeredFor is how long a read proves that reads work. There is one every two seconds; a failing
+// one takes a few.
 const answeredFor = 15 * time.Second
 
 func (r *replica) mirrorStatus(reachable bool) mirrorStatus {
@@ -65,7 +63,7 @@ func (r *replica) mirrorStatus(reachable bool) mirrorStatus {
 	}
 }
 
-// status returns what this replica knows without asking anybody.
+// status asks nobody.
 func (r *replica) status() replicaStatus {
 	st := replicaStatus{
 		Status: console.Status{
@@ -86,15 +84,15 @@ func (r *replica) status() replicaStatus {
 	st.Redis = r.inspector.Status(!failing && !st.Registry.LastBeat.IsZero())
 	st.Mirror = r.mirrorStatus(st.Redis.Reachable)
 	if !st.Janitor.Leading {
-		st.Mirror.OfflineHeld = "" // from a former term
+		st.Mirror.OfflineHeld = "" // of a former term
 	}
 	st.NotReady = r.notReady(&st)
 	st.Ready = st.NotReady == ""
 	return st
 }
 
-// notReady returns why this replica cannot answer, or "" if it can. The evidence is a periodic
-// read of its own, which either Redis or PostgreSQL may answer.
+// notReady returns why this replica cannot answer, or "". The evidence is a periodic read of its
+// own, which either Redis or PostgreSQL may answer.
 func (r *replica) notReady(st *replicaStatus) string {
 	switch {
 	case r.draining.Load():

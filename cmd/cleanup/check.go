@@ -14,14 +14,14 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// samples is how many candidates of each rule check shows.
+// samples of each rule.
 const samples = 3
 
 // many is the least number of candidates for which a common result means something.
 const many = 5
 
-// most is the least number of candidates for which the worker suspects the signs if more than
-// half of them are condemned.
+// most is the least number of candidates at which the worker holds a rule if more than half are
+// condemned.
 const most = 20
 
 func check() *cli.Command {
@@ -86,8 +86,8 @@ the living needs a look: a caution, or a candidate that is odd.`,
 	}
 }
 
-// showChecks writes the findings, and returns how many are wrong and how many doubtful. A rule's
-// survey and plan have the same index.
+// showChecks returns how many findings are wrong and doubtful. A rule's survey and plan have the
+// same index.
 func showChecks(
 	w io.Writer, surveys []orphan.Survey, plans []orphan.Plan, warnings, remarks []string,
 ) (wrong, doubtful int, err error) {

@@ -1,7 +1,6 @@
-// Cleanup deletes orphaned keys of any application from Redis, by rules: reservations of rooms
-// that no longer exist, state of matches that a database has as finished. Without a command it
-// serves, on the Redis at REDIS_URL; "cleanup -h" lists every setting. "cleanup check" and
-// "cleanup plan" report what the rules would do, and write nothing.
+// Cleanup deletes orphaned keys of any application from Redis, by rules. Without a command it
+// serves, on the Redis at REDIS_URL; "cleanup -h" lists every setting. "cleanup check" and "cleanup
+// plan" report what the rules would do, and write nothing.
 package main
 
 import (

@@ -17,8 +17,8 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// once connects, calls do with the settings' rules or only the named one, and disconnects. It
-// involves no janitor, so nothing is deleted.
+// once calls do with the settings' rules or only the named one. It involves no janitor, so nothing
+// is deleted.
 func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) error) (err error) {
 	clients, err := connect.Open(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
@@ -62,7 +62,7 @@ func checkOnce(in *cli.Input, s *settings, rule string) {
 	}
 }
 
-// counts formats numbers by name, sorted by name: "alive 3, young 1".
+// counts formats like "alive 3, young 1".
 func counts(of map[string]int) string {
 	var all []string
 	for name, n := range of {
@@ -135,7 +135,7 @@ func showWhy(w io.Writer, found []orphan.Finding) error {
 	return nil
 }
 
-// inBins calls do with the bins. It needs neither rules nor their database.
+// inBins needs neither rules nor their database.
 func inBins(ctx context.Context, s *settings, do func(orphan.Bins) error) error {
 	clients, err := connect.Open(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {

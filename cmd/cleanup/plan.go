@@ -60,7 +60,6 @@ second look, one grace later. It takes all settings of cleanup too.`,
 	}
 }
 
-// showPlans writes what would be deleted, what is held, and the sums in the last line.
 func showPlans(w io.Writer, plans []orphan.Plan, warnings ...string) error {
 	rows := [][]string{{"RULE", "CONDEMNED", "RELATED", "SINCE", "WHY"}}
 	sums, scanned := map[string]int{}, 0

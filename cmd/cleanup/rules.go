@@ -11,7 +11,6 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// listRules is "cleanup rules".
 func listRules() *cli.Command {
 	var name string
 	return &cli.Command{

@@ -38,16 +38,16 @@ type worker struct {
 	janitor   *janitor.Janitor
 	files     *reload.Watcher
 
-	contends atomic.Bool // the janitor is running: it contends for the lease, or leads
+	contends atomic.Bool // the janitor runs: it contends for the lease, or leads
 	draining atomic.Bool
 }
 
-// mostMemory is where the runtime starts collecting garbage more often, because a pass over large
-// values leaves much of it.
+// mostMemory makes the runtime collect garbage more often above it: a pass over large values leaves
+// much.
 const mostMemory = 96 << 20
 
-// serve is a worker's whole life: it assembles the parts, serves until ctx ends or a part fails,
-// and stops everything. It returns nil if ctx ended and everything stopped within the grace.
+// serve is a worker's whole life. It returns nil if ctx ended and everything stopped within the
+// grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(mostMemory)
@@ -72,8 +72,8 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	return w.run(ctx)
 }
 
-// assemble creates a worker's parts. It asks Redis once whether it is usable, if it answers. The
-// HTTP listener comes last, so that an address in use is found before anything has begun.
+// assemble asks Redis once whether it is usable, if it answers. The HTTP listener comes last, so
+// that an address in use is found before anything has begun.
 func (w *worker) assemble(ctx context.Context) (err error) {
 	s, log := w.settings, w.log
 	if w.inspector, err = connect.Inspect(ctx, w.clients, log); err != nil {
@@ -83,9 +83,8 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 		log.Warn("a rule could be safer", "warning", text)
 	}
 	metrics := program.Metrics()
-	// No Registerer: the registry's metrics are about devices, and there are none here. Its two
-	// sweeps are about devices too: they cost a small call per heartbeat interval, and one per
-	// interval.
+	// No Registerer: the registry's metrics are about devices. So are its two sweeps, which cost a
+	// small call per heartbeat interval, and one per interval.
 	w.registry, err = registry.New(registry.Config{
 		Client: w.clients.Data, Control: w.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
 		Layout:            s.layout(),
@@ -149,9 +148,9 @@ func (w *worker) swept() func() map[string]any {
 	}
 }
 
-// run serves until ctx ends or a part fails, then stops every part within its share of the grace.
-// The janitor joins its passes and releases the lease (4/10). The registry sends heartbeats until
-// then, and deregisters (2/10). HTTP shows all of that, and ends last.
+// run stops every part within its share of the grace. The janitor joins its passes and releases the
+// lease (4/10). The registry sends heartbeats until then, and deregisters (2/10). HTTP shows all of
+// that, and ends last.
 func (w *worker) run(ctx context.Context) error {
 	parts := program.NewParts(ctx, w.settings.ShutdownGrace, w.log)
 	parts.Go("http", w.http.Run)

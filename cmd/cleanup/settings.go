@@ -18,7 +18,6 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// settings of a worker. The table explains each.
 type settings struct {
 	program.Base
 
@@ -32,13 +31,12 @@ type settings struct {
 	heartbeatInterval, heartbeatTTL time.Duration
 	leaseTTL                        time.Duration
 
-	rules []rules.Rule // from rulesFile, or the built-in ones; set by check
+	rules []rules.Rule // from rulesFile, or built in; set by check
 }
 
 // prefixes of our own variables: one of these without a setting was mistyped.
 var prefixes = []string{"CLEANUP_", "HEARTBEAT_"}
 
-// table's order is that of the help.
 func (s *settings) table() []cli.Setting {
 	return slices.Concat(s.Base.Table(), []cli.Setting{
 		{Name: "RULES", Value: cli.Text(&s.rulesFile),
@@ -148,10 +146,9 @@ func (s *settings) readRules() (err error) {
 	return rules.Validate(s.rules, s.layout())
 }
 
-// pack begins the name of a pack in RULES.
 const pack = "pack:"
 
-// rulesOf reads the rules of a pack, or of a file; from nowhere those for Colyseus.
+// rulesOf reads a pack, or a file; from "" the rules for Colyseus.
 func rulesOf(source string) ([]rules.Rule, error) {
 	if name, packed := strings.CutPrefix(cmp.Or(source, pack+"colyseus"), pack); packed {
 		text, ok := rules.Pack(name)

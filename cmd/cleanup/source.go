@@ -10,27 +10,23 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/mongodb"
 )
 
-// source is MongoDB, and remembers whether the last call succeeded, for the status.
+// source remembers whether the last call succeeded, for the status.
 type source struct {
 	db *mongodb.Source
 
 	mu     sync.Mutex
-	last   time.Time // when it last answered; zero: never
-	failed error     // the last call's error
+	last   time.Time // when it last answered
+	failed error
 }
 
-// mongoStatus is MongoDB's part of the status.
 type mongoStatus struct {
-	// Asked: some rules ask it.
 	Asked bool `json:"asked"`
-	// LastAnswer is when it last answered this process; only a leader asks.
+	// LastAnswer is to this process; only a leader asks.
 	LastAnswer time.Time `json:"last_answer,omitzero"`
-	// Error is why the last call failed.
-	Error string `json:"error,omitempty"`
+	Error      string    `json:"error,omitempty"`
 }
 
-// openSource connects if a rule asks MongoDB, and otherwise returns nil. It does not wait for the
-// server.
+// openSource returns nil if no rule asks MongoDB. It does not wait for the server.
 func openSource(s *settings) (*source, error) {
 	if len(asksMongoDB(s.rules)) == 0 {
 		return nil, nil

@@ -22,7 +22,7 @@ type workerStatus struct {
 	Stats   cycles.Stats        `json:"stats"`
 }
 
-// status returns what this worker knows without asking anybody.
+// status asks nobody.
 func (w *worker) status() workerStatus {
 	st := workerStatus{
 		Status: console.Status{

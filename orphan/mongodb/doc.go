@@ -11,18 +11,13 @@
 // cut off and has not noticed answers for some seconds from its own data.
 //
 // A server that ignores read concern, such as FerretDB, gives no such guarantee. A database
-// restored from a backup looks like the present one.
-//
-// An answer is complete or an error. A document missing from an answer was not found by that
-// read, which is not evidence of anything.
+// restored from a backup looks like the present one. An answer is complete or an error. A missing
+// document was not found by that read, which is not evidence of anything.
 //
 // # What it costs the server
 //
-// Each 500 ids cost a find by _id with only the requested fields, on at most 4 connections. The
-// driver opens one more to each server of the set, to monitor it. The server does not know the
-// deadline: a find that was given up here may continue there for as long as 500 look-ups by _id
-// take.
-//
-// The user needs the right to find in the rules' collections, as role read on the database
+// Each 500 ids cost a find by _id with only the requested fields, on at most 4 connections, plus
+// one to monitor each server. The server does not know the deadline: a find that was given up
+// here may continue there for 500 look-ups by _id. The user needs the right to find, as role read
 // grants.
 package mongodb

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	batch    = 500 // ids in one find
+	batch    = 500 // ids per find
 	longText = 64 << 10
 	idField  = "_id"
 )
@@ -22,19 +22,15 @@ const (
 var errNotAsked = errors.New("the answer has a document that was not asked for: " +
 	"does the collection ignore case (a collation)?")
 
-// Documents returns the documents of q that exist, each with the fields that it has: text as
-// string, whole numbers as int64, others as float64, bool, dates as time.Time in UTC. Any other
-// value, and text of more than 64 KiB, is returned as its [bson.Type], so that the result is
-// bounded whatever the documents hold.
+// Documents returns the documents of q that exist, with the fields that they have: text as string,
+// whole numbers as int64, others as float64, bool, dates as time.Time in UTC. Any other value, and
+// text over 64 KiB, is returned as its [bson.Type], which bounds the result.
 //
-// If q has ObjectIDs, an id that is not an ObjectID is an error, and nothing is read. ObjectIDs
-// are not case sensitive; the result has them as they were given.
-//
-// A dotted field leads through documents; a field inside an array is missing.
-//
+// If q has ObjectIDs, any other id is an error, and nothing is read. They are not case sensitive,
+// and returned as given. A dotted field leads through documents; one inside an array is missing.
 // The finds of one question have no order and no common snapshot.
 func (s *Source) Documents(ctx context.Context, q orphan.Query) (map[string]orphan.Document, error) {
-	keys := make([]any, len(q.IDs)) // in the database's form: string or bson.ObjectID
+	keys := make([]any, len(q.IDs)) // string or bson.ObjectID
 	for i, id := range q.IDs {
 		keys[i] = id
 		if q.ObjectIDs {
@@ -80,7 +76,7 @@ func (s *Source) find(ctx context.Context, q orphan.Query, keys []any, found map
 	if err != nil {
 		return err
 	}
-	defer cursor.Close(ctx) // on an error the server drops the cursor later
+	defer cursor.Close(ctx) // after an error the server drops the cursor later
 	for cursor.Next(ctx) {
 		raw := cursor.Current
 		if err := raw.Validate(); err != nil {
@@ -95,7 +91,7 @@ func (s *Source) find(ctx context.Context, q orphan.Query, keys []any, found map
 		}
 		doc := make(orphan.Document, len(q.Fields))
 		for _, f := range q.Fields {
-			if v, err := raw.LookupErr(strings.Split(f, ".")...); err == nil { // otherwise the field is missing
+			if v, err := raw.LookupErr(strings.Split(f, ".")...); err == nil {
 				doc[f] = value(v)
 			}
 		}
@@ -104,7 +100,6 @@ func (s *Source) find(ctx context.Context, q orphan.Query, keys []any, found map
 	return cursor.Err()
 }
 
-// value converts a field's value; see Documents.
 func value(v bson.RawValue) any {
 	switch v.Type {
 	case bson.TypeString:

@@ -27,11 +27,10 @@ var _ orphan.Source = (*Source)(nil)
 // An Option is a setting of a Source.
 type Option func(*Source)
 
-// Timeout bounds each find, including the wait for a server. A question of more than 500 ids
-// takes several finds. Default 5 s, also if d is not positive.
+// Timeout bounds each find, with the wait for a server. Default 5 s, also if d is not positive.
 func Timeout(d time.Duration) Option { return func(s *Source) { s.timeout = d } }
 
-// A Source reads documents of one database. It is safe for concurrent use.
+// A Source reads one database. It is safe for concurrent use.
 type Source struct {
 	client  *mongo.Client
 	db      *mongo.Database
@@ -39,11 +38,9 @@ type Source struct {
 	timeout time.Duration
 }
 
-// Connect creates a Source for the database in the URI. It does not wait for the server, and
-// returns no error if there is none; see [Source.Ping]. With mongodb+srv:// it looks up the host
-// in the DNS.
-//
-// Errors do not contain the URI, which may hold a password.
+// Connect creates a Source for the database in the URI. It does not wait for the server; see
+// [Source.Ping]. With mongodb+srv:// it looks up the host in the DNS. Errors do not contain the
+// URI, which may hold a password.
 func Connect(uri string, opts ...Option) (*Source, error) {
 	parsed, err := connstring.ParseAndValidate(uri)
 	if err != nil {
@@ -72,13 +69,13 @@ func Connect(uri string, opts ...Option) (*Source, error) {
 	return s, nil
 }
 
-// clientOptions returns the URI's options, but overrides those that the guarantees depend on.
+// clientOptions overrides those options that the guarantees depend on.
 func clientOptions(uri string) *options.ClientOptions {
 	o := options.Client().ApplyURI(uri).
 		SetReadConcern(readconcern.Majority()).
 		SetReadPreference(readpref.Primary()).
 		SetMaxPoolSize(connections).
-		SetServerMonitoringMode(options.ServerMonitoringModePoll) // saves a connection to each server
+		SetServerMonitoringMode(options.ServerMonitoringModePoll) // saves a connection per server
 	if o.AppName == nil {
 		o.SetAppName("rollcall")
 	}
@@ -95,7 +92,7 @@ func badURI(err error) error {
 		"written as %XX, and options of the driver after a '?'")
 }
 
-// Close closes the connections. It waits for running finds until ctx ends, and then aborts them.
+// Close waits for running finds until ctx ends, and then aborts them.
 func (s *Source) Close(ctx context.Context) error {
 	if err := s.client.Disconnect(ctx); err != nil && !errors.Is(err, mongo.ErrClientDisconnected) {
 		return fmt.Errorf("mongodb: close: %w", err)
@@ -113,8 +110,8 @@ func (s *Source) Ping(ctx context.Context) error {
 	})
 }
 
-// Empty reports whether a collection has no documents or does not exist. It reads one document's
-// _id rather than rely on statistics.
+// Empty reports whether a collection has no documents or does not exist. It relies on no
+// statistics.
 func (s *Source) Empty(ctx context.Context, collection string) (empty bool, err error) {
 	err = s.within(ctx, collection, func(ctx context.Context) error {
 		if err := s.primary(ctx); err != nil {
@@ -131,7 +128,7 @@ func (s *Source) Empty(ctx context.Context, collection string) (empty bool, err 
 	return empty && err == nil, err
 }
 
-// within runs f with the deadline of one find, and adds advice for the operator to its error.
+// within bounds f, and adds advice for the operator to its error.
 func (s *Source) within(ctx context.Context, what string, f func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -141,7 +138,7 @@ func (s *Source) within(ctx context.Context, what string, f func(context.Context
 	if err == nil {
 		return nil
 	}
-	if ctx.Err() != nil { // ended by the caller, not the server's fault
+	if ctx.Err() != nil { // not the server's fault
 		return fmt.Errorf("mongodb: %s: %w", what, err)
 	}
 	hint := ""
@@ -159,7 +156,6 @@ func (s *Source) within(ctx context.Context, what string, f func(context.Context
 	return fmt.Errorf("mongodb: %s: %s%w", what, hint, err)
 }
 
-// Error codes of MongoDB.
 const (
 	codeUnauthorized         = 13
 	codeAuthenticationFailed = 18
@@ -168,8 +164,7 @@ const (
 var errNotPrimary = errors.New("this server is not the primary, and directConnection=true keeps the driver " +
 	"from looking for it: remove that from the URI, or name the primary")
 
-// primary checks for the primary where the driver does not: on a direct connection it treats any
-// server as one.
+// primary checks direct connections, where the driver treats any server as the primary.
 func (s *Source) primary(ctx context.Context) error {
 	if !s.direct {
 		return nil

@@ -9,7 +9,6 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// judgement checks the signs of life, and the evidence.
 func (c *checker) judgement() {
 	r := c.rule
 	if len(r.KeepIf) == 0 && !c.given(path(Fault{Index: c.index, Field: "keep_if"})) && r.GoneIf == nil {
@@ -51,8 +50,8 @@ func (c *checker) judgement() {
 	}
 }
 
-// lacks checks evidence that is something which the candidate does not have. Its writer may be in
-// the middle of writing it, so it has to stay like that.
+// lacks checks evidence that is an absence. A writer may be in the middle of filling it in, so it
+// has to last.
 func (c *checker) lacks(r Rule) {
 	e := r.GoneIf
 	if e.Missing != "" {
@@ -69,7 +68,7 @@ func (c *checker) lacks(r Rule) {
 	}
 }
 
-// pair checks a key and what is looked for in it. One of both has to be about the candidate.
+// pair checks a key and what is looked for in it: one of them needs a variable.
 func (c *checker) pair(at, key, keyText, of, ofText string) {
 	k, o := c.named(at+"."+key, keyText), c.named(at+"."+of, ofText)
 	if k != nil && o != nil && len(k.Variables())+len(o.Variables()) == 0 {
@@ -77,7 +76,6 @@ func (c *checker) pair(at, key, keyText, of, ofText string) {
 	}
 }
 
-// condition checks a document, or a field of the candidate's value.
 func (c *checker) condition(at string, m *Mongo, v *Value) {
 	if v != nil {
 		c.value(at+".value.field", v.Field)
@@ -91,7 +89,6 @@ func (c *checker) condition(at string, m *Mongo, v *Value) {
 	}
 }
 
-// lost checks the places that the rule relies on.
 func (c *checker) lost() {
 	for i, ref := range c.rule.UnlessLost {
 		at := fmt.Sprintf("unless_lost[%d]", i)
@@ -121,7 +118,6 @@ func (c *checker) lost() {
 	}
 }
 
-// age checks how the candidate's age is known.
 func (c *checker) age() {
 	a := c.rule.MinAge
 	if a == nil {
@@ -160,7 +156,6 @@ func (c *checker) age() {
 	}
 }
 
-// related checks the keys that go too, and that the rule does not delete what it relies on.
 func (c *checker) related() {
 	r := c.rule
 	deleted := map[string]pattern{}
@@ -227,14 +222,14 @@ func (c *checker) related() {
 }
 
 // spare checks that no rule deletes a key that another relies on: to that one, all candidates would
-// look dead. A key with a variable is about one of them, and may well be a candidate here.
+// look dead. A key with a variable is about one candidate, and may well be a candidate here.
 func spare(all []checker) {
 	type deletion struct {
 		by  *checker
 		at  string
 		end string
 	}
-	// By the text that names begin with: rules are many, and few of them are about one key.
+	// by the text that names begin with: rules are many, and few are about one key
 	deletions := map[string][]deletion{}
 	for i := range all {
 		for _, at := range sorted(all[i].deleted) {
@@ -268,7 +263,6 @@ func spare(all []checker) {
 	}
 }
 
-// only is what a fault adds about a variable that may hold ':'.
 func only(c *checker, name string) string {
 	if c.holds(name) == inValue {
 		return ", and in only what it looks like"
@@ -276,8 +270,7 @@ func only(c *checker, name string) string {
 	return ""
 }
 
-// Literal returns the name that a template without variables stands for. It is empty if the text is
-// no such template.
+// Literal returns the name that a template without variables stands for; empty for another text.
 func Literal(text string) string {
 	if t, err := ParseTemplate(text, false); err == nil && len(t.Variables()) == 0 {
 		return t.Prefix()
@@ -285,8 +278,8 @@ func Literal(text string) string {
 	return ""
 }
 
-// takes reports whether the rule could delete a key that a rule relies on. It deletes no candidate
-// of another type than Type, or than what Read can read, and none whose variables are words of Not.
+// takes reports whether the rule could delete the key. It deletes no candidate of another type than
+// Type or Read's, and none with a word of Not.
 func (c *checker) takes(at string, ref reference) bool {
 	kind := cmp.Or(c.rule.Type, c.rule.ReadType())
 	switch {
@@ -303,7 +296,6 @@ func (c *checker) takes(at string, ref reference) bool {
 // anything is the value of a variable that may have any.
 const anything = "\x00"
 
-// read reads a key of the reference as a candidate.
 func (c *checker) read(ref reference) (values map[string]string, ok bool) {
 	values = map[string]string{}
 	for _, name := range ref.t.Variables() {
@@ -313,7 +305,6 @@ func (c *checker) read(ref reference) (values map[string]string, ok bool) {
 	return c.keys.Match(name)
 }
 
-// exclude is what a fault adds about a candidate that Not could leave out.
 func (c *checker) exclude(at string, ref reference) string {
 	if at != "keys" {
 		return ""
@@ -327,8 +318,8 @@ func (c *checker) exclude(at string, ref reference) string {
 	return ""
 }
 
-// spared reports whether a key of the reference, as a candidate, has one of the words of Not. Its
-// variables hold no ':', so whatever they are, they are the same parts of the name.
+// spared reports whether a key of the reference, as a candidate, has a word of Not. Its variables
+// hold no ':', so they are the same parts of the name whatever they are.
 func (c *checker) spared(ref reference) bool {
 	is, ok := c.read(ref)
 	if !ok || ref.open {
@@ -342,19 +333,18 @@ func (c *checker) spared(ref reference) bool {
 	return false
 }
 
-// A reference is a key that a rule relies on.
 type reference struct {
-	field   string // where the rule names it
-	text    string // its template
+	field   string
+	text    string
 	t       *Template
-	kind    string // its type; "": not known
+	kind    string // "": unknown
 	pattern pattern
-	open    bool // a variable of it can hold ':'
+	open    bool // a variable can hold ':'
 	score   bool // it only gives a candidate's score
-	lost    bool // it is in unless_lost
+	lost    bool // of unless_lost
 }
 
-// references are the keys whose content proves to the rule that a candidate is alive.
+// references returns the keys that prove a candidate alive.
 func (c *checker) references() (refs []reference) {
 	add := func(kind, text, format string, args ...any) {
 		if t, err := ParseTemplate(text, false); err == nil {
@@ -398,7 +388,6 @@ func (c *checker) references() (refs []reference) {
 	return refs
 }
 
-// limits checks the numbers.
 func (c *checker) limits() {
 	r := c.rule
 	if r.Grace > 0 && r.Grace < LeastGrace && r.GoneIf == nil {
@@ -453,7 +442,7 @@ func (c *checker) own(at string, t *Template, own map[string]pattern) {
 	}
 }
 
-// beginsOtherwise reports whether Not excludes what the name has before its first ':'.
+// beginsOtherwise reports whether Not excludes the name's text before its first ':'.
 func (c *checker) beginsOtherwise(t *Template, name string) bool {
 	word, _, ok := strings.Cut(name, ":")
 	return ok && len(t.parts) > 1 && t.parts[0].variable && strings.HasPrefix(t.parts[1].text, ":") &&

@@ -9,18 +9,16 @@ import (
 
 // A Fault is one thing wrong with a rule.
 type Fault struct {
-	Index int    // of the rule, from 0; -1: not about a rule
-	Rule  string // its name, if it has one
-	Field string // dotted, such as keep_if[1].field.hash; empty: the rule as a whole
-	Line  int    // of the YAML; 0: the rule came as a Go struct
-	Text  string // what is wrong, and what is expected
+	Index int // of the rule; -1: not about a rule
+	Rule  string
+	Field string // dotted: keep_if[1].field.hash; empty: the whole rule
+	Line  int    // of the YAML; 0: a Go struct
+	Text  string
 }
 
-// Faults are all faults, sorted by line. Parse and Validate return them as their error, as does New
-// of package orphan.
+// Faults are sorted by line. Parse, Validate and orphan.New return them as their error.
 type Faults []Fault
 
-// Error has one line for each fault.
 func (f Faults) Error() string {
 	lines := make([]string, len(f))
 	for i, fault := range f {
@@ -48,7 +46,6 @@ func (f Fault) String() string {
 	return s.String() + f.Text
 }
 
-// orNil returns the faults as an error, sorted, or nil if there are none.
 func (f Faults) orNil() error {
 	if len(f) == 0 {
 		return nil

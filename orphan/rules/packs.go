@@ -9,7 +9,7 @@ import (
 //go:embed packs/*.yaml
 var packs embed.FS
 
-// Packs returns the names of the packs: rules that are ready, for keys of a library.
+// Packs returns the names of the packs: ready rules for a library's keys.
 func Packs() (names []string) {
 	files, err := packs.ReadDir("packs")
 	if err != nil {
@@ -21,13 +21,12 @@ func Packs() (names []string) {
 	return names
 }
 
-// Pack returns the YAML of a pack, with comments, or false if there is none of this name.
+// Pack returns the YAML of a pack, or false if it does not exist.
 func Pack(name string) (text []byte, ok bool) {
 	text, err := packs.ReadFile("packs/" + name + ".yaml")
 	return text, err == nil
 }
 
-// packed returns the rules of all packs.
 var packed = sync.OnceValue(func() (rules []Rule) {
 	for _, name := range Packs() {
 		rules = append(rules, parsed(name)...)

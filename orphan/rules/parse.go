@@ -17,9 +17,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/near"
 )
 
-// Parse reads rules: one YAML document {rules: [...]}. It checks all that Validate does, except
-// which keys are Rollcall's own, and returns all faults at once, with their lines, as a Faults
-// error. Defaults are not filled in.
+// Parse reads one YAML document {rules: [...]}. It checks all that Validate does, except for
+// Rollcall's own keys, and returns a Faults error. Defaults are not filled in.
 func Parse(text []byte) ([]Rule, error) {
 	d := decoder{lines: map[string]int{}}
 	var doc struct {
@@ -45,29 +44,27 @@ func Parse(text []byte) ([]Rule, error) {
 }
 
 // A decoder fills Go values from YAML nodes. It is stricter than the library: each field is known
-// and given once, each value has the wanted type, and it continues after a fault. Paths
-// are such as rules[0].keep_if[1].exists.
+// and given once, each value has the wanted type, and it continues after a fault. Paths look like
+// rules[0].keep_if[1].exists.
 type decoder struct {
-	lines  map[string]int // path -> line, of all that is given
+	lines  map[string]int // path -> line
 	faults []located
 }
 
-// located is a fault at a path.
 type located struct {
 	path    string
 	line    int
 	text    string
-	unknown bool // a field that there is not
+	unknown bool
 }
 
 func (d *decoder) fault(path string, format string, args ...any) {
 	d.faults = append(d.faults, located{path: path, line: d.line(path), text: fmt.Sprintf(format, args...)})
 }
 
-// isGiven reports whether the YAML has this path.
 func (d *decoder) isGiven(path string) bool { return d.lines[path] > 0 }
 
-// line returns the line of a path, or else of the innermost part that is given.
+// line returns the line of a path, or of its innermost part that is given.
 func (d *decoder) line(path string) int {
 	for {
 		if line := d.lines[path]; line > 0 {
@@ -81,8 +78,8 @@ func (d *decoder) line(path string) int {
 	}
 }
 
-// explains reports whether f is likely just the consequence of a fault of the YAML: one at the same
-// place, or a field unknown there. With keep_iff refused, the rule has no keep_if.
+// explains reports whether f likely follows from a fault of the YAML at the same place, or from an
+// unknown field there: with keep_iff refused, the rule has no keep_if.
 func (d *decoder) explains(f Fault) bool {
 	at := path(f)
 	return slices.ContainsFunc(d.faults, func(l located) bool {
@@ -91,7 +88,6 @@ func (d *decoder) explains(f Fault) bool {
 	})
 }
 
-// path is the place of a fault in the document.
 func path(f Fault) string {
 	if f.Index < 0 {
 		return f.Field
@@ -101,7 +97,6 @@ func path(f Fault) string {
 
 var inRule = regexp.MustCompile(`^rules\[(\d+)\]\.?(.*)$`)
 
-// named are the decoder's faults, with the names of their rules.
 func (d *decoder) named(rules []Rule) (faults Faults) {
 	for _, l := range d.faults {
 		f := Fault{Index: -1, Field: l.path, Line: l.line, Text: l.text}
@@ -116,7 +111,7 @@ func (d *decoder) named(rules []Rule) (faults Faults) {
 
 var syntaxLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
-// document is the root of the only document of a text; nil with a fault.
+// document returns the root of the only document, or nil with a fault.
 func (d *decoder) document(text []byte) *yaml.Node {
 	in := yaml.NewDecoder(bytes.NewReader(text))
 	var doc, more yaml.Node
@@ -149,7 +144,7 @@ var (
 	durationText = regexp.MustCompile(`^[+-]?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`)
 )
 
-// value reads a node into a value. Where it cannot, it leaves a fault, and the value as it is.
+// value leaves a fault, and the value as it is, if it cannot read the node.
 func (d *decoder) value(node *yaml.Node, path string, into reflect.Value) {
 	if d.lines[path] == 0 {
 		d.lines[path] = node.Line
@@ -194,8 +189,8 @@ func (d *decoder) value(node *yaml.Node, path string, into reflect.Value) {
 	}
 }
 
-// fields reads a mapping. Of gives the value of a key, and what to do once it is read; if the value
-// is not valid, the field does not exist.
+// fields reads a mapping. of returns the value of a key, not valid for an unknown field, and what
+// to do once it is read.
 func (d *decoder) fields(
 	node *yaml.Node, path string, of func(key string) (element reflect.Value, done func()), names []string,
 ) {
@@ -233,7 +228,6 @@ func (d *decoder) fields(
 	}
 }
 
-// scalar reads a text, a duration, a number, or true and false.
 func (d *decoder) scalar(node *yaml.Node, path string, into reflect.Value) {
 	tag := node.ShortTag()
 	switch {
@@ -273,10 +267,8 @@ func (d *decoder) scalar(node *yaml.Node, path string, into reflect.Value) {
 	}
 }
 
-// dotted adds a name to a path.
 func dotted(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
 
-// field is the field of a struct with this name in YAML; not valid: there is none.
 func field(of reflect.Value, name string) reflect.Value {
 	for i := range of.NumField() {
 		if tagName(of.Type().Field(i)) == name {
@@ -286,13 +278,11 @@ func field(of reflect.Value, name string) reflect.Value {
 	return reflect.Value{}
 }
 
-// tagName is the name of a field in YAML.
 func tagName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 	return name
 }
 
-// names are the names of a struct's fields in YAML.
 func names(of reflect.Type) (names []string) {
 	for f := range of.Fields() {
 		names = append(names, tagName(f))
@@ -300,7 +290,6 @@ func names(of reflect.Type) (names []string) {
 	return names
 }
 
-// likely proposes the name that a wrong one is likely meant to be, or else all names.
 func likely(wrong string, names []string) string {
 	if meant := near.Name(wrong, names, 2); meant != "" {
 		return fmt.Sprintf("; is it %s?", meant)

@@ -2,18 +2,17 @@ package rules
 
 import "slices"
 
-// A pattern is what names can look like: a template, or text with a '*' at its end.
+// A pattern is the form of names: a template, or text with a '*' at its end.
 type pattern []step
 
-// A step takes one byte of a name; or, where it repeats, any number of bytes.
+// A step takes one byte, or if it repeats any number.
 type step struct {
-	one     byte       // this byte
-	of      *[256]bool // or else one of these
+	one     byte
+	of      *[256]bool // or one of these
 	repeats bool
 }
 
-// The bytes that the value of a variable can hold: a part of a key; the form in Rule.Only;
-// anything.
+// Bytes that a variable can hold: in a part of a key, with a form of Rule.Only, anything.
 var (
 	inKey   = allBut(":{}")
 	inOnly  = allOf("0123456789abcdefABCDEF-")
@@ -36,7 +35,7 @@ func allOf(text string) *[256]bool {
 	return &set
 }
 
-// textPattern is one name, or with open all names that begin with it.
+// textPattern is one name, or if open all names with that prefix.
 func textPattern(text string, open bool) (p pattern) {
 	for i := range len(text) {
 		p = append(p, step{one: text[i]})
@@ -47,7 +46,6 @@ func textPattern(text string, open bool) (p pattern) {
 	return p
 }
 
-// begin is the text that all names begin with.
 func (p pattern) begin() string {
 	var text []byte
 	for _, s := range p {
@@ -59,7 +57,6 @@ func (p pattern) begin() string {
 	return string(text)
 }
 
-// end is the text that all names end with.
 func (p pattern) end() string {
 	first := len(p)
 	for first > 0 && p[first-1].fixed() {
@@ -68,7 +65,6 @@ func (p pattern) end() string {
 	return p[first:].begin()
 }
 
-// pattern returns the form of the template's names, with the bytes that each variable can hold.
 func (t *Template) pattern(holds func(variable string) *[256]bool) (p pattern) {
 	for _, part := range t.parts {
 		if !part.variable {
@@ -87,11 +83,10 @@ func (t *Template) pattern(holds func(variable string) *[256]bool) (p pattern) {
 	return p
 }
 
-// fixed reports whether the step takes exactly one byte, and always the same.
 func (s step) fixed() bool { return s.of == nil && !s.repeats }
 
-// meets reports whether a name can look like both patterns. Rules are many, and most of their
-// patterns differ in the text that they begin or end with.
+// meets reports whether a name can fit both patterns. Most patterns differ in their fixed ends, so
+// those are compared first.
 func (p pattern) meets(q pattern) bool {
 	for len(p) > 0 && len(q) > 0 && p[0].fixed() && q[0].fixed() {
 		if p[0].one != q[0].one {
@@ -108,7 +103,6 @@ func (p pattern) meets(q pattern) bool {
 	return p.meetsInside(q)
 }
 
-// meetsInside walks through both at once.
 func (p pattern) meetsInside(q pattern) bool {
 	type place struct{ p, q int }
 	seen := make([]bool, (len(p)+1)*(len(q)+1))
@@ -124,7 +118,7 @@ func (p pattern) meetsInside(q pattern) bool {
 		if at.p == len(p) && at.q == len(q) {
 			return true
 		}
-		after := at // the place after one byte that both take
+		after := at // after one byte that both take
 		both := at.p < len(p) && at.q < len(q) && p[at.p].shares(q[at.q])
 		if at.p < len(p) {
 			if p[at.p].repeats {
@@ -147,7 +141,6 @@ func (p pattern) meetsInside(q pattern) bool {
 	return false
 }
 
-// shares reports whether both steps can take the same byte.
 func (s step) shares(t step) bool {
 	if s.of == nil {
 		return t.takes(s.one)
@@ -173,13 +166,12 @@ func (s step) takes(b byte) bool {
 	return s.of[b]
 }
 
-// clear reports whether two sets of values never make the same name: the text between a variable
-// and the next one, or a '*', begins with a byte that the variable cannot hold. If not, it returns
-// the variable.
+// clear reports whether two sets of values never make the same name: the text after a variable
+// begins with a byte that the variable cannot hold. If not, it returns the variable.
 func (t *Template) clear(holds func(variable string) *[256]bool) (unclear string, ok bool) {
 	for i, p := range t.parts {
 		last := i == len(t.parts)-1
-		open := t.rest || i < len(t.parts)-2 // something of any length comes later
+		open := t.rest || i < len(t.parts)-2 // something of any length follows
 		switch {
 		case !p.variable || !open:
 		case last, holds(p.text)[t.parts[i+1].text[0]]:
@@ -189,8 +181,8 @@ func (t *Template) clear(holds func(variable string) *[256]bool) (unclear string
 	return "", true
 }
 
-// crosses reports whether both templates can make one name of different values of own, the
-// variables of a candidate, which both have. Both are clear.
+// crosses reports whether both templates, which are clear, can make one name of different values of
+// own, a candidate's variables.
 func (t *Template) crosses(other *Template, holds func(variable string) *[256]bool, own []string) bool {
 	if !t.pattern(holds).meets(other.pattern(holds)) {
 		return false
@@ -200,8 +192,8 @@ func (t *Template) crosses(other *Template, holds func(variable string) *[256]bo
 	return !ends || !endsToo || !slices.Equal(one, two)
 }
 
-// upToValues returns the parts up to the last variable of own, and whether the end of its value
-// shows in a name: by a byte that it cannot hold, or by the end of the name.
+// upToValues returns the parts up to the last variable of own, and whether its value has a visible
+// end: a byte that it cannot hold, or the end of the name.
 func (t *Template) upToValues(
 	holds func(variable string) *[256]bool, own []string,
 ) (parts []part, ends bool) {

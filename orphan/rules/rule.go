@@ -7,67 +7,62 @@ import (
 	"time"
 )
 
-// A Rule defines which keys, or which members of a key, can be orphans, and the conditions under
-// which one is deleted. Its YAML has the names of the tags; see schema.json. Durations are written
-// as Go does: 10m, 3600s.
+// A Rule defines which keys, or members of a key, can be orphans, and when one is deleted. Its YAML
+// has the names of the tags; see schema.json. Durations are as in Go: 10m, 3600s.
 //
-// Names of keys are templates: "match:{match}:ratings". A variable in braces stands for one or
-// more characters other than ':' and braces, and not the first one of the text after it; all
-// variables of Keys, As and Bind are known to the signs. "{{" and "}}" are braces, also in names
-// without variables. Only Related may end in a '*'.
+// Names of keys are templates: "match:{match}:ratings". A variable stands for one or more
+// characters other than ':' and braces, and not the first one of the text after it. Signs know all
+// variables of Keys, As and Bind. "{{" and "}}" are braces, also in names without variables. Only
+// Related may end in a '*'.
 type Rule struct {
 	// Name appears in reports, metrics and the log: lower-case letters, digits, '-' and '_'.
 	Name string `yaml:"name"`
-	// Category is the name in the worker's statistics under which what went is summed. Default: Name.
+	// Category sums removals in the worker's statistics. Default: Name.
 	Category string `yaml:"category,omitempty"`
 	// Delete: false only reports.
 	Delete bool `yaml:"delete,omitempty"`
 
-	// Keys is the template of candidates that are keys. Either Keys or Members.
-	Keys string `yaml:"keys,omitempty"`
-	// Members are candidates that are members of a key.
+	// Keys is the template of candidate keys. Either Keys or Members.
+	Keys    string   `yaml:"keys,omitempty"`
 	Members *Members `yaml:"members,omitempty"`
-	// Only lists what a variable has to look like: objectid, uuid, integer, or hex for at least 8
-	// hexadecimal digits. Another candidate is somebody else's.
+	// Only lists a variable's form: objectid, uuid, integer, or hex for at least 8 hexadecimal digits.
+	// Another candidate is somebody else's.
 	Only map[string]string `yaml:"only,omitempty"`
 
-	// Not lists words that a variable is not: a candidate with one of them is somebody else's.
+	// Not lists words that a variable is not. A candidate with one is somebody else's.
 	Not map[string][]string `yaml:"not,omitempty"`
-	// Type is the type that a candidate key has: string, hash, list, set, zset or stream. One of
-	// another type is somebody else's.
+	// Type of a candidate key: string, hash, list, set, zset or stream. One of another type is
+	// somebody else's.
 	Type string `yaml:"type,omitempty"`
 
 	// Read is the content of a candidate key, or of a field of Members.Hash: json, hash or text. Any
-	// other content is unreadable. Empty: it is not read, and its fingerprint is made by its type.
+	// other content is unreadable. Empty: it is not read, and its type decides how it is compared.
 	Read string `yaml:"read,omitempty"`
-	// Bind gives variables a field of the value: ".roomId", ".player.id"; or with read: text the
-	// whole value: ".". One that is missing, empty, or neither text nor number makes the candidate
-	// unreadable.
+	// Bind gives variables a field of the value: ".roomId", ".player.id"; or with read: text the whole
+	// value: ".". If it is missing, empty, or neither text nor number, the candidate is unreadable.
 	Bind map[string]string `yaml:"bind,omitempty"`
 
-	// KeepIf are signs of life. One that shows keeps the candidate, and so does one without an answer.
+	// KeepIf are signs of life. One that shows, or has no answer, keeps the candidate.
 	KeepIf []Sign `yaml:"keep_if,omitempty"`
-	// GoneIf is positive evidence, without which the candidate is kept. At least one of KeepIf and
-	// GoneIf.
+	// GoneIf is positive evidence, without which the candidate is kept. KeepIf, GoneIf or both.
 	GoneIf *Evidence `yaml:"gone_if,omitempty"`
 	// UnlessLost has to hold, or the whole rule is held: reference_lost.
 	UnlessLost []Reference `yaml:"unless_lost,omitempty"`
 	// MinAge keeps candidates that are younger.
 	MinAge *Age `yaml:"min_age,omitempty"`
-	// Grace is for how long a candidate has to be condemned, by the server's clock. Default 60s, with
+	// Grace is how long a candidate has to be condemned, by the server's clock. Default 60s, with
 	// GoneIf 0.
 	Grace time.Duration `yaml:"grace,omitempty"`
 
-	// Related are templates of keys that go with the candidate. A '*' at the end stands for anything.
+	// Related are templates of keys deleted with the candidate. A final '*' stands for anything.
 	Related []string `yaml:"related,omitempty"`
-	// Bin is how long removed keys are kept, from where Restore puts them back. 0: they are deleted.
+	// Bin is how long removed keys can be restored. 0: they are deleted.
 	Bin time.Duration `yaml:"bin,omitempty"`
 	// Cap is the most candidates that one pass removes. Default 1000.
 	Cap int `yaml:"cap,omitempty"`
 }
 
-// WithDefaults returns the rule with what it leaves out filled in: Category, Cap, and Grace unless
-// it has GoneIf.
+// WithDefaults fills in Category, Cap, and Grace unless it has GoneIf.
 func (r Rule) WithDefaults() Rule {
 	r.Category = cmp.Or(r.Category, r.Name)
 	r.Cap = cmp.Or(r.Cap, defaultCap)
@@ -77,8 +72,7 @@ func (r Rule) WithDefaults() Rule {
 	return r
 }
 
-// Fits reports whether a variable may have this value: it has the form in Only, and is none of the
-// words of Not.
+// Fits reports whether a variable may have this value, by Only and Not.
 func (r Rule) Fits(variable, value string) bool {
 	form, has := r.Only[variable]
 	return (!has || HasForm(value, form)) && !slices.Contains(r.Not[variable], value)
@@ -91,13 +85,13 @@ var forms = map[string]*regexp.Regexp{
 	"hex":      regexp.MustCompile(`^[0-9a-fA-F]{8,}$`),
 }
 
-// HasForm reports whether a value has this form of Rule.Only. It is false for any other form.
+// HasForm reports whether a value has this form of Rule.Only; false for an unknown form.
 func HasForm(value, form string) bool {
 	is, known := forms[form]
 	return known && is.MatchString(value)
 }
 
-// ReadType returns the type of the keys that Read can read. It is empty if Read is.
+// ReadType returns the type of key that Read can read, or "".
 func (r Rule) ReadType() string {
 	switch r.Read {
 	case "json", "text":
@@ -108,21 +102,21 @@ func (r Rule) ReadType() string {
 	return ""
 }
 
-// Members are the members of sorted sets, the members of sets, or the fields of hashes. Exactly one
-// of ZSet, Set and Hash: one key, or with variables all that match and are of that type.
+// Members are members of sorted sets or sets, or fields of hashes. Exactly one of ZSet, Set and
+// Hash: one key, or with variables all that match and have the type.
 type Members struct {
 	ZSet string `yaml:"zset,omitempty"`
 	Set  string `yaml:"set,omitempty"`
 	Hash string `yaml:"hash,omitempty"`
-	// As is the variable that a member's name becomes, which may hold any character; or a template of
-	// the name, such as "{host}:{pid}". Members of another form are left alone.
+	// As is the variable that a member's name becomes, with any character; or a template of the name,
+	// such as "{host}:{pid}". Members of another form are left alone.
 	As string `yaml:"as"`
 }
 
-// Key returns the template of the key that has the members.
+// Key returns the template of the members' key.
 func (m Members) Key() string { return m.ZSet + m.Set + m.Hash }
 
-// Kind returns the type of that key: zset, hash or set.
+// Kind returns the type of that key.
 func (m Members) Kind() string {
 	switch {
 	case m.ZSet != "":
@@ -133,28 +127,28 @@ func (m Members) Kind() string {
 	return "set"
 }
 
-// A Sign is one sign of life. Exactly one of its fields. Texts are templates.
+// A Sign has exactly one field. Texts are templates.
 type Sign struct {
 	Exists string  `yaml:"exists,omitempty"` // this key exists
-	Field  *Field  `yaml:"field,omitempty"`  // a hash has this field
-	Member *Member `yaml:"member,omitempty"` // a set, sorted set or list has this member
-	// a sorted set has this member, scored within the last Within
+	Field  *Field  `yaml:"field,omitempty"`  // a hash has it
+	Member *Member `yaml:"member,omitempty"` // a set, sorted set or list has it
+	// scored within the last Within
 	Score   *Score `yaml:"score,omitempty"`
-	Channel string `yaml:"channel,omitempty"` // this channel has subscribers, on any node
-	Value   *Value `yaml:"value,omitempty"`   // a field of the candidate's own value is one of these
-	Mongo   *Mongo `yaml:"mongo,omitempty"`   // a document exists, and all its conditions hold
+	Channel string `yaml:"channel,omitempty"` // has subscribers, on any node
+	Value   *Value `yaml:"value,omitempty"`   // the candidate's own value has it
+	Mongo   *Mongo `yaml:"mongo,omitempty"`   // the document exists, and meets all conditions
 }
 
-// Field is a field of a hash. With Unit and Within its value is a time, not longer ago than Within.
+// Field is a field of a hash. With Unit and Within its value is a time, at most Within ago.
 type Field struct {
 	Hash   string        `yaml:"hash"`
 	Field  string        `yaml:"field"`
-	Unit   string        `yaml:"unit,omitempty"` // ms or s, since 1970, or iso: ISO 8601 with its zone
+	Unit   string        `yaml:"unit,omitempty"` // ms or s since 1970, or iso: ISO 8601 with its zone
 	Within time.Duration `yaml:"within,omitempty"`
 }
 
-// Member is a member of a set, of a sorted set or of a list: exactly one of Set, ZSet and List. A
-// list longer than 10,000 elements never proves that it lacks a member.
+// Member has exactly one of Set, ZSet and List. A list longer than 10,000 elements never proves
+// that it lacks a member.
 type Member struct {
 	Set  string `yaml:"set,omitempty"`
 	ZSet string `yaml:"zset,omitempty"`
@@ -162,32 +156,32 @@ type Member struct {
 	Of   string `yaml:"of"`
 }
 
-// Score is a member whose score is a time.
+// Score is a member scored by a time.
 type Score struct {
 	ZSet   string        `yaml:"zset"`
 	Of     string        `yaml:"of"`
-	Unit   string        `yaml:"unit"` // of the score: ms or s, since 1970
+	Unit   string        `yaml:"unit"` // ms or s, since 1970
 	Within time.Duration `yaml:"within"`
 }
 
-// Value is a condition on the candidate's own value, which Read has read.
+// Value is a condition on what Read reads.
 type Value struct {
 	Field string   `yaml:"field"` // as in Rule.Bind
 	In    []string `yaml:"in"`
 }
 
-// Evidence proves that something is over. Exactly one of its fields.
+// Evidence that something is over has exactly one field.
 type Evidence struct {
 	Mongo *Mongo `yaml:"mongo,omitempty"`
 	Value *Value `yaml:"value,omitempty"`
 	// Missing is a field that the candidate's value lacks, as in Rule.Bind.
 	Missing string `yaml:"missing,omitempty"`
-	// NoExpiry: the candidate has no expiry. It must stay unchanged for the grace.
+	// NoExpiry: the candidate has no expiry, and stays unchanged for the grace.
 	NoExpiry bool `yaml:"no_expiry,omitempty"`
 }
 
 // Mongo is a document, found by its _id, that meets all conditions. The id is an ObjectID if
-// Rule.Only declares its variable as one, and text otherwise.
+// Rule.Only declares its variable as one, else text.
 type Mongo struct {
 	Collection string      `yaml:"collection"`
 	ID         string      `yaml:"id"`
@@ -201,43 +195,41 @@ type Condition struct {
 	Before time.Duration `yaml:"before,omitempty"` // a time at least so long ago
 }
 
-// A Reference is a place that a rule relies on. Exactly one of its fields, with OrFor beside
-// ExistsAny.
+// A Reference is a place that a rule relies on. Exactly one field, with OrFor beside ExistsAny.
 type Reference struct {
-	// this key exists; with variables, it is asked for each candidate, and those without it are kept
+	// with variables, it is asked for each candidate, and those without it are kept
 	Exists    string   `yaml:"exists,omitempty"`
-	ExistsAny []string `yaml:"exists_any,omitempty"` // one of these exists
-	// OrFor: it holds, too, once none of ExistsAny has existed for this time, by the server's clock
-	// and without a hold in between.
+	ExistsAny []string `yaml:"exists_any,omitempty"`
+	// OrFor: also holds once none of ExistsAny has existed for this time, by the server's clock and
+	// without a hold in between.
 	OrFor    time.Duration `yaml:"or_for,omitempty"`
 	Channels *Channels     `yaml:"channels,omitempty"`
 }
 
-// Channels contradict a hash: while the hash has fields, some channel has to match the pattern.
+// Channels contradict a hash: while the hash has fields, some channel has to match Pattern.
 type Channels struct {
 	Pattern string `yaml:"pattern"`
 	When    When   `yaml:"when"`
 }
 
-// When is the condition under which Channels are looked for.
+// When is the condition of Channels.
 type When struct {
 	HashNotEmpty string `yaml:"hash_not_empty"`
 }
 
 // An Age is how a candidate's age is known. One of FromTTL, Key, Field, Score.
 type Age struct {
-	Over time.Duration `yaml:"over"` // candidates that are not older than this are kept
-	// FromTTL: the expiry that its writer gives it; the age is this less what is left. Other
-	// writers may give it another: so it has to be condemned for Over, too. One without an
-	// expiry is unreadable.
+	Over time.Duration `yaml:"over"` // candidates that are not older are kept
+	// FromTTL is the expiry that its writer gives it; the age is this less what is left. Other writers
+	// may give another, so it has to be condemned for Over, too. Without an expiry it is unreadable.
 	FromTTL time.Duration `yaml:"from_ttl,omitempty"`
-	// Key: a key whose value is the time, in Unit.
+	// Key holds the time, in Unit.
 	Key string `yaml:"key,omitempty"`
-	// Field: a field of the candidate's value that is the time, in Unit.
+	// Field of the candidate's value holds the time, in Unit.
 	Field string `yaml:"field,omitempty"`
-	// Score: the score of the member is the time, in Unit.
+	// Score: the member's score is the time, in Unit.
 	Score bool   `yaml:"score,omitempty"`
-	Unit  string `yaml:"unit,omitempty"` // ms or s, since 1970, or iso: ISO 8601 with its zone
-	// IfMissing: first_seen takes the time of the mark where Key does not exist. Empty: unreadable.
+	Unit  string `yaml:"unit,omitempty"` // as in Field
+	// IfMissing: first_seen takes the time of the mark if Key does not exist. Empty: unreadable.
 	IfMissing string `yaml:"if_missing,omitempty"`
 }

@@ -2,12 +2,12 @@ package rules
 
 import "strings"
 
-// A library keeps its jobs in several places. A rule that knows only some of them takes jobs that
-// live in the others: the first mistake that everybody makes.
+// A library keeps its jobs in several places. A rule that knows only some of them deletes jobs that
+// live in the others: the mistake that everybody makes first.
 type library struct {
-	name, begin, end string   // of a job's key, or of the hash that has the jobs
-	places           []string // after begin and the queue
-	finished         []string // those of jobs with a time when they finished
+	name, begin, end string // of a job's key, or of the hash of jobs
+	places           []string
+	finished         []string // of jobs with a time when they finished
 }
 
 var jobQueues = []library{
@@ -19,7 +19,6 @@ var jobQueues = []library{
 	{"Bee-Queue", "bq:", "jobs", []string{"succeeded", "failed", "delayed", "waiting", "active"}, nil},
 }
 
-// libraries warns of rules about a library's keys that take what lives.
 func (s *subject) libraries() {
 	for _, l := range jobQueues {
 		s.states(l)
@@ -33,7 +32,6 @@ func (s *subject) libraries() {
 	}
 }
 
-// matches reports whether a key can be a candidate.
 func (s *subject) matches(key string) bool {
 	values, ok := s.keys.Match(key)
 	for name, value := range values {
@@ -42,7 +40,6 @@ func (s *subject) matches(key string) bool {
 	return ok
 }
 
-// states warns of a rule about jobs that leaves out places where they can be.
 func (s *subject) states(l library) {
 	text, end := s.rule.Keys, ""
 	if m := s.rule.Members; m != nil {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// ownStems begin the names of Rollcall's own keys, behind any prefix.
+// ownStems are what Rollcall's own names begin with, after any prefix.
 var ownStems = []string{"connections:", "instance:", "instances:", "janitor:", "orphan:"}
 
-// ownNames are Rollcall's own keys without their prefix; those that end in ':' are open.
+// ownNames are Rollcall's own keys without prefix; those that end in ':' are open.
 var ownNames = []string{
 	"connections:registry", "instances:roster",
 	"instance:heartbeat:", "instance:devices:", "instance:scanned:", "instance:about:",
@@ -34,11 +34,11 @@ var ownName = func() *regexp.Regexp {
 	return regexp.MustCompile(`(?s)(^|[` + regexp.QuoteMeta(beforeStem) + `])(` + strings.Join(all, "|") + `)$`)
 }()
 
-// LooksOwn reports whether a key could be one of a Rollcall fleet, whatever its prefix.
+// LooksOwn reports whether a key could be a Rollcall fleet's, whatever its prefix.
 func LooksOwn(key string) bool { return ownName.MatchString(key) }
 
-// spelled is the beginning of Rollcall's own names that the template itself has, behind any prefix;
-// "": none. A variable that could have it is another matter: nearly every template could then.
+// spelled returns the stem that the template's own text has, after any prefix. Variables do not
+// count: nearly every template's could be one.
 func (t *Template) spelled() string {
 	for i, p := range t.parts {
 		for _, stem := range ownStems {
@@ -57,7 +57,6 @@ func (t *Template) spelled() string {
 	return ""
 }
 
-// otherFleet warns of keys of a Rollcall with whatever prefix.
 func (s *subject) otherFleet() {
 	look := func(at, text string) {
 		t, err := ParseTemplate(text, true)
@@ -84,7 +83,6 @@ func (s *subject) otherFleet() {
 
 var inBraces = regexp.MustCompile(`\{[a-zA-Z][a-zA-Z0-9_]*\}`)
 
-// plain checks that a text which takes no variables has none.
 func (c *checker) plain(at string, texts ...string) {
 	for _, text := range texts {
 		if name := inBraces.FindString(text); name != "" {
@@ -93,7 +91,6 @@ func (c *checker) plain(at string, texts ...string) {
 	}
 }
 
-// values checks the texts that stand for themselves.
 func (c *checker) values() {
 	check := func(at string, v *Value, m *Mongo) {
 		if v != nil {
@@ -133,7 +130,6 @@ func (c *checker) values() {
 	}
 }
 
-// spelling warns of names that were surely meant otherwise.
 func (s *subject) spelling() {
 	s.eachText(func(at, text string) {
 		if strings.TrimSpace(text) != text {
@@ -153,10 +149,9 @@ func (s *subject) spelling() {
 	})
 }
 
-// ofWorkers finds keys that each Rollcall writes for itself.
 var ofWorkers = regexp.MustCompile(`(^|[` + regexp.QuoteMeta(beforeStem) + `])(janitor|orphan):`)
 
-// idle warns of places in unless_lost that a Rollcall keeps alive by itself.
+// idle warns of places in unless_lost that a Rollcall itself keeps alive.
 func (s *subject) idle() {
 	for i, ref := range s.rule.UnlessLost {
 		for _, text := range append([]string{ref.Exists}, ref.ExistsAny...) {
@@ -167,7 +162,6 @@ func (s *subject) idle() {
 	}
 }
 
-// eachText names each text of the rule that is a template.
 func (s *subject) eachText(look func(at, text string)) {
 	r := s.rule
 	look("keys", r.Keys)
@@ -196,7 +190,6 @@ func (s *subject) eachText(look func(at, text string)) {
 	}
 }
 
-// signTexts are the templates of a sign.
 func signTexts(s Sign) []string {
 	texts := []string{s.Exists, s.Channel}
 	if s.Field != nil {
@@ -214,7 +207,6 @@ func signTexts(s Sign) []string {
 	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
 
-// windows warns of times too short to protect anything.
 func (s *subject) windows() {
 	r := s.rule
 	if r.Grace > 0 && r.Grace < LeastGrace && r.GoneIf != nil {

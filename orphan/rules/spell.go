@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// spelledByte is a byte as templates, marks, reports and the log spell it where it is not text.
+// spelledByte is a byte that is not text, in templates, marks, reports and the log.
 var spelledByte = regexp.MustCompile(`\\x[0-9a-fA-F]{2}`)
 
-// isText reports whether a name can be written as it is, so that Unspell reads it back.
+// isText reports whether Unspell reads the name back as it is.
 func isText(name string) bool {
 	for i := range len(name) {
 		if name[i] < ' ' || name[i] == 0x7f {
@@ -20,7 +20,7 @@ func isText(name string) bool {
 	return utf8.ValidString(name) && (!strings.Contains(name, `\x`) || !spelledByte.MatchString(name))
 }
 
-// Spell writes a name as text that only this name has: control characters, and bytes that are not
+// Spell writes a name as text that no other name has: control characters, and bytes that are not
 // UTF-8, become \xff. So does the backslash of a name that has \xff itself.
 func Spell(name string) string {
 	if isText(name) {
@@ -40,7 +40,7 @@ func Spell(name string) string {
 	return s.String()
 }
 
-// Unspell returns the name that a text spells.
+// Unspell reverses Spell.
 func Unspell(text string) string {
 	if !strings.Contains(text, `\x`) {
 		return text

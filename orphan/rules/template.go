@@ -13,23 +13,22 @@ import (
 type Template struct {
 	text  string
 	parts []part
-	rest  bool // it ends in a '*'
+	rest  bool // it ends in '*'
 }
 
-// A part is a variable, or plain text.
 type part struct {
 	text     string
 	variable bool
-	ends     string // of a variable: the characters that it cannot hold
+	ends     string // of a variable: characters that it cannot hold
 }
 
-// noVariable are the characters that no variable holds.
+// noVariable has the characters that no variable holds.
 const noVariable = ":{}"
 
 var variableName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]*$`)
 
-// ParseTemplate reads a template. If rest is set, a '*' at its end stands for anything. The error
-// quotes the text, and has no prefix.
+// ParseTemplate reads a template. If rest is set, a final '*' stands for anything. The error quotes
+// the text, and has no prefix.
 func ParseTemplate(text string, rest bool) (*Template, error) {
 	t := &Template{text: text}
 	if text == "" {
@@ -78,9 +77,9 @@ func ParseTemplate(text string, rest bool) (*Template, error) {
 	return t.With(nil), nil
 }
 
-// With sets what the variables cannot hold, given Rule.Only, and returns the template itself. A
-// variable ends where the next text begins: {client} of "{client}.reply" holds no dot, or it would
-// take names with that text twice. The form that only demands does the same.
+// With sets what the variables cannot hold, given Rule.Only, and returns the template. A variable
+// ends where the next text begins: {client} of "{client}.reply" holds no dot, or it would take
+// names with that text twice. A form of Only does the same.
 func (t *Template) With(only map[string]string) *Template {
 	for i := range t.parts {
 		p := &t.parts[i]
@@ -93,14 +92,14 @@ func (t *Template) With(only map[string]string) *Template {
 	return t
 }
 
-// String returns the text that the template was read from.
+// String returns the parsed text.
 func (t *Template) String() string { return t.text }
 
 // Open reports whether the template ends in a '*'.
 func (t *Template) Open() bool { return t.rest }
 
-// Whole returns the template of a member's whole name, which may hold any character. It returns nil
-// if as is more than the name of a variable.
+// Whole returns the template of a member's whole name, with any characters, or nil if as is more
+// than a variable's name.
 func Whole(as string) *Template {
 	if !variableName.MatchString(as) {
 		return nil
@@ -108,7 +107,7 @@ func Whole(as string) *Template {
 	return &Template{text: as, parts: []part{{text: as, variable: true}}}
 }
 
-// Variables returns the names of the variables, each once, in their order.
+// Variables returns the variables, each once, in order.
 func (t *Template) Variables() (names []string) {
 	for _, p := range t.parts {
 		if p.variable && !slices.Contains(names, p.text) {
@@ -118,7 +117,7 @@ func (t *Template) Variables() (names []string) {
 	return names
 }
 
-// Expand puts values in, as they are. It returns false if one is missing.
+// Expand fills values in. It returns false if one is missing.
 func (t *Template) Expand(values map[string]string) (name string, ok bool) {
 	var s strings.Builder
 	for _, p := range t.parts {
@@ -133,10 +132,10 @@ func (t *Template) Expand(values map[string]string) (name string, ok bool) {
 	return s.String(), true
 }
 
-// Match reads the variables out of a name. It returns false if the name does not have the form of
-// the template. A variable that is used twice has to have one value.
+// Match reads the variables out of a name, or returns false if it has another form. A variable used
+// twice has one value.
 func (t *Template) Match(name string) (values map[string]string, ok bool) {
-	// Most names that a scan meets are somebody else's.
+	// Most names in a scan are somebody else's.
 	if !strings.HasPrefix(name, t.Prefix()) || !strings.HasSuffix(name, t.suffix()) {
 		return nil, false
 	}
@@ -157,8 +156,7 @@ func (t *Template) Match(name string) (values map[string]string, ok bool) {
 	return values, true
 }
 
-// matches reads the values of the parts from i on out of the rest of a name. A variable takes as
-// much as it can.
+// matches continues from part i. A variable takes as much as it can.
 func (t *Template) matches(i int, name string, found *[]string) bool {
 	if i == len(t.parts) {
 		return name == "" || t.rest
@@ -191,7 +189,6 @@ func (t *Template) Prefix() string {
 	return t.parts[0].text
 }
 
-// suffix is the text after the last variable; "" before a '*'.
 func (t *Template) suffix() string {
 	if last := len(t.parts) - 1; !t.rest && last >= 0 && !t.parts[last].variable {
 		return t.parts[last].text

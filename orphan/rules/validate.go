@@ -13,20 +13,18 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// DefaultGrace is Rule.Grace of a rule that leaves it out and has no GoneIf. LeastGrace is the
-// shortest that such a rule may ask for.
+// DefaultGrace and LeastGrace are of rules without GoneIf.
 const (
 	DefaultGrace = time.Minute
 	LeastGrace   = time.Second
 )
 
-// Other defaults of a rule, and the most that it may ask for.
 const (
 	defaultCap   = 1000
 	mostCap      = 100_000
 	leastBin     = time.Minute
 	leastLacking = time.Minute
-	leastEnd     = 5 // characters of a name that begins with a variable
+	leastEnd     = 5 // of a name that begins with a variable
 )
 
 var (
@@ -35,15 +33,15 @@ var (
 	valueField   = regexp.MustCompile(`^(\.|(\.[^.]+)+)$`)
 )
 
-// Validate returns all that is wrong with rules as a Faults error. No rule may be about the keys of
-// this Rollcall, which own names.
+// Validate returns all that is wrong with rules as a Faults error. No rule may be about this
+// Rollcall's keys, which own names.
 func Validate(rules []Rule, own guard.Layout) error {
 	faults := check(rules, func(string) bool { return false })
 	return append(faults, checkOwn(rules, own)...).orNil()
 }
 
-// check finds all that is wrong with rules, except whose keys they are about. given reports
-// which paths the YAML has: an explicit zero value is not the same as none.
+// check is Validate without checkOwn. given reports which paths the YAML has: an explicit zero
+// value differs from none.
 func check(rules []Rule, given func(path string) bool) (faults Faults) {
 	first := map[string]int{}
 	all := make([]checker, len(rules))
@@ -72,23 +70,21 @@ func check(rules []Rule, given func(path string) bool) (faults Faults) {
 	return faults
 }
 
-// A checker finds what is wrong with one rule.
 type checker struct {
 	rule   Rule
 	index  int
 	given  func(path string) bool
 	faults Faults
-	keys   *Template // of Rule.Keys; nil: there is none, or it is faulty
-	// container is of Rule.Members; nil: there is none, or it is faulty
+	keys   *Template // of Rule.Keys; nil: none, or faulty
+	// of Rule.Members; nil: none, or faulty
 	container *Template
-	member    *Template          // of Members.As; nil: there is none, or it is faulty
-	deleted   map[string]pattern // what the rule deletes, by the field that names it
-	unknown   bool               // the variables are not known, for a fault that is already found
+	member    *Template          // of Members.As; nil: none, or faulty
+	deleted   map[string]pattern // by the field that names it
+	unknown   bool               // a fault that is already found hides the variables
 }
 
 func reflectOf(v any) reflect.Value { return reflect.ValueOf(v) }
 
-// sorted are the keys of a map, in their order.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 func (c *checker) fault(field, format string, args ...any) {
@@ -96,14 +92,13 @@ func (c *checker) fault(field, format string, args ...any) {
 		Fault{Index: c.index, Rule: c.rule.Name, Field: field, Text: fmt.Sprintf(format, args...)})
 }
 
-// has reports whether a field is given, perhaps with a fault of its own.
+// has reports whether a field is given, faulty or not.
 func (c *checker) has(field string, v reflect.Value) bool {
 	empty := v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
 	return !empty || c.given(path(Fault{Index: c.index, Field: field}))
 }
 
-// walk checks what follows from the types: a field without omitempty is required, and a duration is
-// not negative.
+// walk checks types: a field without omitempty is required, and a duration is not negative.
 func (c *checker) walk(at string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -129,7 +124,7 @@ func (c *checker) walk(at string, v reflect.Value) {
 	}
 }
 
-// oneOf checks that exactly one of some fields is given; of all fields, if it names none.
+// oneOf checks that exactly one of some fields is given; by default of all.
 func (c *checker) oneOf(at string, of any, fields ...string) {
 	v := reflect.ValueOf(of)
 	if len(fields) == 0 {
@@ -147,7 +142,6 @@ func (c *checker) oneOf(at string, of any, fields ...string) {
 	}
 }
 
-// among checks that a text is one of some.
 func (c *checker) among(at, text string, choice ...string) {
 	if text != "" && !slices.Contains(choice, text) {
 		c.fault(at, "want %s, not %q", strings.Join(choice, " or "), text)
@@ -164,7 +158,6 @@ func (c *checker) identity() {
 	}
 }
 
-// candidates checks what the rule is about, and how it is read.
 func (c *checker) candidates() {
 	r := c.rule
 	c.oneOf("", r, "keys", "members")
@@ -215,7 +208,6 @@ func (c *checker) candidates() {
 	}
 }
 
-// as reads what a member's name is: a variable, or a template with some.
 func (c *checker) as(text string) {
 	const at = "members.as"
 	if c.member = Whole(text); c.member == nil {
@@ -247,7 +239,6 @@ func (c *checker) variable(at, name string) {
 	}
 }
 
-// variables are those that a signs' template may have.
 func (c *checker) variables() (names []string) {
 	if c.keys != nil {
 		names = c.keys.Variables()
@@ -269,7 +260,6 @@ func (c *checker) known(at string, names ...string) {
 	}
 }
 
-// holds returns the bytes that a variable can hold.
 func (c *checker) holds(name string) *[256]bool {
 	switch {
 	case c.rule.Only[name] != "":
@@ -282,8 +272,7 @@ func (c *checker) holds(name string) *[256]bool {
 	return inValue
 }
 
-// template reads a template, where rest is set with a '*' at its end; nil: there is none, or it is
-// faulty.
+// template returns nil for an empty or faulty text. rest permits a '*' at its end.
 func (c *checker) template(at, text string, rest bool) *Template {
 	if text == "" {
 		return nil
@@ -337,8 +326,7 @@ func (c *checker) holder(at, text string) {
 	}
 }
 
-// sign reads a template that is about the candidate. All its variables are known; it has one at
-// least.
+// sign reads a template that is about the candidate: it has a variable, and all are known.
 func (c *checker) sign(at, text string) *Template {
 	t := c.named(at, text)
 	if t != nil && len(t.Variables()) == 0 {
@@ -347,7 +335,6 @@ func (c *checker) sign(at, text string) *Template {
 	return t
 }
 
-// named reads a template whose variables are known.
 func (c *checker) named(at, text string) *Template {
 	t := c.template(at, text, false)
 	if t != nil {
@@ -356,14 +343,12 @@ func (c *checker) named(at, text string) *Template {
 	return t
 }
 
-// fixed reads a template without variables.
 func (c *checker) fixed(at, text string) {
 	if t := c.template(at, text, false); t != nil && len(t.Variables()) > 0 {
 		c.fault(at, "%q: want one key, without variables", text)
 	}
 }
 
-// value checks a path into the candidate's value.
 func (c *checker) value(at, field string) {
 	switch {
 	case c.rule.Read == "":

@@ -11,21 +11,20 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Shorter times than these are surely a slip.
+// Shorter times are surely a slip.
 const (
 	leastOrFor  = time.Minute
 	leastWithin = 2 * time.Second
 )
 
-// Warnings returns sentences about rules that are legal, and could delete what lives, or what was
-// not meant.
+// Warnings returns sentences about legal rules that could delete what lives, or what was not meant.
 func Warnings(rules []Rule) []string {
 	warnings, _ := review(rules)
 	return warnings
 }
 
-// Notes returns sentences about rules that endanger nothing: something that is dead may stay, or
-// one protection has to do alone.
+// Notes returns sentences about rules that endanger nothing: something dead may stay, or one
+// protection has to do alone.
 func Notes(rules []Rule) []string {
 	_, notes := review(rules)
 	return notes
@@ -72,18 +71,16 @@ func review(rules []Rule) (warnings, notes []string) {
 	return warnings, notes
 }
 
-// A subject is a rule that is warned of.
 type subject struct {
 	checker
 	refs    []reference
 	related []*Template
 	signs   []lifeKey
 	looks   map[*Template]pattern
-	// warn of what could delete the living, note what cannot
+	// warn of danger to the living, else note
 	warn, note func(format string, args ...any)
 }
 
-// lifeKey is a key with a variable that a sign of life looks at.
 type lifeKey struct {
 	field string
 	t     *Template
@@ -147,7 +144,6 @@ func (s *subject) places() {
 	}
 }
 
-// statements warns of conditions that hold of what may be alive.
 func (s *subject) statements() {
 	r := s.rule
 	for i, sign := range r.KeepIf {
@@ -170,7 +166,7 @@ func (s *subject) statements() {
 	}
 }
 
-// names notes that related keys of members that could be somebody else's stay.
+// names notes that related keys which could be somebody else's stay.
 func (s *subject) names() {
 	m := s.rule.Members
 	if m != nil && Whole(m.As) != nil && s.rule.Only[m.As] == "" && len(s.related) > 0 {
@@ -179,7 +175,6 @@ func (s *subject) names() {
 	}
 }
 
-// fleet warns of keys that a Rollcall fleet has under its default names.
 func (s *subject) fleet() {
 	faults := checkOwn([]Rule{s.rule}, guard.Layout{})
 	if len(faults) == 0 {
@@ -190,7 +185,6 @@ func (s *subject) fleet() {
 	}
 }
 
-// beside warns of what two rules do to each other.
 func (s *subject) beside(other *subject) {
 	name := fmt.Sprintf("rules[%d] %q", other.index, other.rule.Name)
 	if s.index < other.index && s.sameCandidates(other) {
@@ -211,11 +205,11 @@ func (s *subject) beside(other *subject) {
 			}
 		}
 		tell := s.warn
-		if s.rule.GoneIf != nil { // it is deleted on evidence that something is over
+		if s.rule.GoneIf != nil { // deleted on evidence that something is over
 			tell = s.note
 		}
 		if slices.ContainsFunc(other.related, func(o *Template) bool { return o.text == t.text }) {
-			continue // it goes with the candidates of both
+			continue // it is deleted with the candidates of both
 		}
 		for _, sign := range other.signs {
 			if s.meets(t, other, sign.t) {
@@ -235,7 +229,6 @@ func (s *subject) beside(other *subject) {
 	}
 }
 
-// sameCandidates reports whether one thing can be a candidate of both.
 func (s *subject) sameCandidates(other *subject) bool {
 	if s.keys == nil || other.keys == nil {
 		m, o := s.rule.Members, other.rule.Members
@@ -248,10 +241,9 @@ func (s *subject) sameCandidates(other *subject) bool {
 	return s.meets(s.keys, other, other.keys)
 }
 
-// meets reports whether a name can look like a template of each.
 func (s *subject) meets(t *Template, other *subject, o *Template) bool {
 	if !strings.HasPrefix(t.Prefix(), o.Prefix()) && !strings.HasPrefix(o.Prefix(), t.Prefix()) {
-		return false // there are many rules, and few of them are about one key
+		return false // rules are many, and few are about one key
 	}
 	if !strings.HasSuffix(t.suffix(), o.suffix()) && !strings.HasSuffix(o.suffix(), t.suffix()) {
 		return false

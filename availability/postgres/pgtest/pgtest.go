@@ -6,13 +6,11 @@
 //
 // Packages that use it need a TestMain that calls [Main].
 //
-// POSTGRES_BIN names the folder with the programs: "make test" sets it and scripts/postgres
-// prints it. Without it, they come from the PATH, or else from the project's cache. A missing
-// server fails a test; it never skips one.
+// POSTGRES_BIN names the folder with the programs, which scripts/postgres prints. Without it, they
+// come from the PATH, or else from the project's cache. A missing server fails a test.
 //
 // A server listens on a socket in a private folder, and on no port. Committed data survives a
-// killed server, but not a power failure: nothing is synced to disk. For root it runs as the user
-// nobody, since PostgreSQL refuses to run as root.
+// kill, but not a power failure: nothing is synced to disk. For root it runs as the user nobody.
 package pgtest
 
 import (
@@ -35,14 +33,14 @@ import (
 // patience is for things that take milliseconds, on a busy machine.
 const patience = 2 * time.Minute
 
-// A DB is a test's own database. It is removed with the test.
+// A DB is a test's own database.
 type DB struct {
 	*pgxpool.Pool        // a superuser's, for the test's own reads
-	Name          string // of the database; roles that a test creates need it as a prefix, to be unique
+	Name          string // roles that a test creates need it as a prefix, to be unique
 	URL           string // for the code under test, as a superuser
 }
 
-// As returns the database's URL for another role.
+// As returns the URL for another role.
 func (d *DB) As(role string) string {
 	c := d.Config().ConnConfig
 	return urlOf(role, c.Host, d.Name)
@@ -52,8 +50,7 @@ func urlOf(role, folder, name string) string {
 	return fmt.Sprintf("postgres://%s@/%s?host=%s", role, name, folder)
 }
 
-// Database creates an empty database on the test binary's one server. Other tests use that server
-// at the same time.
+// Database creates an empty database on the test binary's one server.
 func Database(t testing.TB) *DB {
 	t.Helper()
 	return shared(t).borrowed(t, "template0")
@@ -69,7 +66,7 @@ type Template struct {
 	err  error
 }
 
-// Database creates a copy of the template on the test binary's one server.
+// Database creates a copy on the test binary's one server.
 func (tmpl *Template) Database(t testing.TB) *DB {
 	t.Helper()
 	p := shared(t)
@@ -83,7 +80,6 @@ func (tmpl *Template) Database(t testing.TB) *DB {
 	return p.borrowed(t, tmpl.name)
 }
 
-// database creates a database that is removed with the server.
 func (p *server) database(t testing.TB, template string) *DB {
 	t.Helper()
 	name, err := p.create(t.Context(), template)
@@ -95,7 +91,7 @@ func (p *server) database(t testing.TB, template string) *DB {
 	return db
 }
 
-// borrowed creates a database that is removed with a test, before the server is.
+// borrowed creates a database that is removed before the server is.
 func (p *server) borrowed(t testing.TB, template string) *DB {
 	t.Helper()
 	db := p.database(t, template)
@@ -124,7 +120,7 @@ func (p *server) exec(ctx context.Context, sql string) error {
 
 var common struct {
 	sync.Mutex
-	inMain bool // Main will stop it
+	inMain bool
 	p      *server
 	err    error // of the only attempt
 }
@@ -143,8 +139,8 @@ func shared(t testing.TB) *server {
 	return common.p
 }
 
-// Main is the body of a package's TestMain: it calls [redistest.Main] and also stops this
-// package's server. It does not return.
+// Main is the body of a TestMain: [redistest.Main] that also stops this package's server. It does
+// not return.
 func Main(m *testing.M) {
 	common.Lock()
 	common.inMain = true

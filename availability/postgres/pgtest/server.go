@@ -25,18 +25,18 @@ const (
 	superuser = "rollcall"
 	nobody    = 65534
 	pollEvery = 5 * time.Millisecond
-	logTail   = 8 << 10 // bytes of the log shown by a failed test
+	logTail   = 8 << 10 // bytes shown by a failed test
 	cached    = ".cache/postgres/bin"
 )
 
-// A Server is a PostgreSQL server started for one test. Its methods fail that test.
+// A Server belongs to one test. Its methods fail that test.
 type Server struct {
 	t testing.TB
 	p *server
 }
 
-// Start starts a server for this test and returns once it answers. The server is removed with the
-// test; a failed test shows the end of its log. Settings override the defaults here, for example
+// Start returns once the test's server answers. It is removed with the test; a failed test shows
+// the end of its log. Settings override the defaults, for example
 //
 //	pgtest.Start(t, "synchronous_commit=off") // a kill loses the latest commits
 func Start(t testing.TB, settings ...string) *Server {
@@ -44,8 +44,8 @@ func Start(t testing.TB, settings ...string) *Server {
 	return start(t, "", settings)
 }
 
-// StartOn starts a server for this test on a copy from [Server.Copy] or [Server.RestartOn], which
-// belongs to the new server from then on.
+// StartOn is Start on a copy from [Server.Copy] or [Server.RestartOn], which belongs to the new
+// server from then on.
 func StartOn(t testing.TB, copied string, settings ...string) *Server {
 	t.Helper()
 	return start(t, copied, settings)
@@ -64,23 +64,22 @@ func start(t testing.TB, copied string, settings []string) *Server {
 	return &Server{t: t, p: p}
 }
 
-// Database creates an empty database on the server.
+// Database creates an empty database.
 func (s *Server) Database() *DB {
 	s.t.Helper()
 	return s.p.database(s.t, "template0")
 }
 
-// URL returns the URL of a database on the server, for its superuser.
+// URL returns a database's URL, for the superuser.
 func (s *Server) URL(database string) string { return s.p.url(database) }
 
-// PID returns the server's process id, or its last one.
+// PID is the server's, or its last one.
 func (s *Server) PID() int { return s.p.life.PID() }
 
-// Dir returns the folder of the server's socket.
+// Dir returns the folder of the socket.
 func (s *Server) Dir() string { return s.p.dir }
 
-// Stop freezes the server with all its connections (SIGSTOP). It answers nothing any more; only
-// the kernel accepts new connections.
+// Stop freezes the server with its connections (SIGSTOP). Only the kernel accepts new ones.
 func (s *Server) Stop() {
 	s.t.Helper()
 	require.NoError(s.t, s.p.life.Stop()) // first, so that no further process appears
@@ -98,22 +97,21 @@ func (s *Server) Cont() {
 	require.NoError(s.t, s.p.life.Cont())
 }
 
-// Kill ends the server and all its connections at once (SIGKILL), even a frozen one.
+// Kill ends the server and its connections (SIGKILL), even frozen ones.
 func (s *Server) Kill() {
 	s.t.Helper()
 	s.p.kill()
 }
 
-// Restart kills the server if it is running, and starts it again with its data and its URL. It
-// returns once the server answers.
+// Restart kills the server if it runs, and starts it again with its data and URL, until it answers.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.p.kill()
 	require.NoError(s.t, s.p.start())
 }
 
-// Standby starts another server for this test that replicates this one, which needs Replicated
-// among its settings. It is read-only until promoted.
+// Standby starts a server that replicates this one, which needs Replicated. It is read-only until
+// promoted.
 func (s *Server) Standby(settings ...string) *Server {
 	s.t.Helper()
 	copied := s.Copy()
@@ -126,7 +124,7 @@ func (s *Server) Standby(settings ...string) *Server {
 	return StartOn(s.t, copied, slices.Concat(Replicated, settings)...)
 }
 
-// Detach disconnects a standby from its primary: it does not get further commits.
+// Detach disconnects a standby from its primary.
 func (s *Server) Detach() {
 	s.t.Helper()
 	for _, sql := range []string{"ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"} {
@@ -146,8 +144,7 @@ func (s *Server) Promote() {
 // Replicated are the settings of a server that others may replicate.
 var Replicated = []string{"wal_level=replica", "max_wal_senders=4"}
 
-// Copy returns a copy of the data at one instant, like a disk backup. The server is frozen
-// meanwhile, unless it was killed. The copy is removed with the server.
+// Copy returns a copy of the data at one instant, which is removed with the server.
 func (s *Server) Copy() (copied string) {
 	s.t.Helper()
 	if s.p.life.Runs() {
@@ -159,9 +156,8 @@ func (s *Server) Copy() (copied string) {
 	return copied
 }
 
-// RestartOn kills the server if it is running, and starts it again on a copy: later commits are
-// lost, as in a failover to a lagging replica. It returns the server's previous data, as another
-// copy. The copy that it starts from stays unchanged.
+// RestartOn is Restart on a copy: later commits are lost, as in a failover to a lagging replica. It
+// returns a copy of the previous data.
 func (s *Server) RestartOn(copied string) (lost string) {
 	s.t.Helper()
 	s.p.kill()
@@ -173,7 +169,7 @@ func (s *Server) RestartOn(copied string) (lost string) {
 	return lost
 }
 
-// Log returns the server's log since it was created, across restarts.
+// Log returns the log across restarts.
 func (s *Server) Log() string {
 	s.t.Helper()
 	var all strings.Builder
@@ -185,9 +181,8 @@ func (s *Server) Log() string {
 	return all.String()
 }
 
-// server is one cluster. Its folder survives restarts.
 type server struct {
-	bin, dir string // dir holds the socket, data and log
+	bin, dir string // socket, data and log
 	settings []string
 	life     *process.Process // the present process, or the last; nil before the first
 	lives    int
@@ -231,15 +226,13 @@ func (p *server) initialize(copied string) error {
 	return nil
 }
 
-// copyOf copies a data folder whose server is frozen or not running.
 func (p *server) copyOf(data string) (copied string, err error) {
 	p.copies++
 	copied = filepath.Join(p.dir, fmt.Sprintf("copy%d", p.copies))
 	return copied, copyTo(data, copied)
 }
 
-// copyTo preserves owners and permissions, which a server checks, and removes the pid file of a
-// running server.
+// copyTo preserves owners and permissions, which a server checks, and removes the pid file.
 func copyTo(from, to string) error {
 	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
 		return fmt.Errorf("pgtest: copy: %w\n%s", err, out)
@@ -250,9 +243,8 @@ func copyTo(from, to string) error {
 	return nil
 }
 
-// command runs one of PostgreSQL's programs as a user that it accepts. On Linux the program gets
-// SIGQUIT when the thread that started it ends; a server then ends its connections and shared
-// memory too.
+// command runs a program as a user that it accepts. On Linux it gets SIGQUIT when the thread that
+// started it ends; a server then ends its connections and shared memory too.
 func (p *server) command(program string, args ...string) (*exec.Cmd, error) {
 	argv := append([]string{filepath.Join(p.bin, program)}, args...)
 	if runtime.GOOS == "linux" {
@@ -268,7 +260,7 @@ func (p *server) command(program string, args ...string) (*exec.Cmd, error) {
 		return nil, fmt.Errorf("pgtest: %w", err)
 	}
 	cmd := exec.Command(path, argv[1:]...)
-	cmd.Dir = p.dir // the user nobody may not be able to read the current one
+	cmd.Dir = p.dir // nobody may not be able to read the current one
 	return cmd, nil
 }
 
@@ -294,7 +286,7 @@ func (p *server) start() error {
 	return p.awaitReady()
 }
 
-// awaitReady connects until the server answers. No other server has a socket in our folder.
+// awaitReady connects: no other server has a socket in our folder.
 func (p *server) awaitReady() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -315,8 +307,8 @@ func (p *server) awaitReady() error {
 	}
 }
 
-// kill ends the server and its connections, and returns once all are gone: a new server could not
-// take over shared memory that any of them still uses.
+// kill returns once all connections are gone: a new server could not take over shared memory that
+// any of them still uses.
 func (p *server) kill() {
 	if !p.life.Runs() {
 		return
@@ -331,8 +323,8 @@ func (p *server) kill() {
 	}
 }
 
-// close ends the cluster for good and removes it. A killed server leaves shared memory that only
-// another start can remove.
+// close removes the cluster. A killed server leaves shared memory that only another start can
+// remove.
 func (p *server) close() (err error) {
 	if p.life != nil {
 		if !p.life.Runs() && p.life.ExitCode() < 0 {
@@ -355,8 +347,7 @@ func (p *server) close() (err error) {
 	return errors.Join(err, os.RemoveAll(p.dir))
 }
 
-// backends returns the processes of the server's connections and helpers. They are only visible
-// on Linux.
+// backends returns the processes of connections and helpers, on Linux only.
 func (p *server) backends() (pids []int) {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.life.PID()))
 	for field := range strings.FieldsSeq(string(text)) {
@@ -367,7 +358,6 @@ func (p *server) backends() (pids []int) {
 	return pids
 }
 
-// zombie reports whether a process has ended but has not been waited for.
 func zombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")
@@ -386,8 +376,8 @@ func (p *server) log() string {
 
 var errNoPrograms = errors.New("pgtest: no PostgreSQL: set POSTGRES_BIN to what scripts/postgres prints")
 
-// findPrograms returns the folder of initdb and postgres. POSTGRES_BIN is binding: if it lacks
-// them, nothing else is tried.
+// findPrograms returns the folder of initdb and postgres. If POSTGRES_BIN lacks them, nothing else
+// is tried.
 func findPrograms() (string, error) {
 	if named := os.Getenv("POSTGRES_BIN"); named != "" {
 		if !hasPrograms(named) {

@@ -6,9 +6,9 @@
 //
 // Packages that use it need a TestMain that calls [Main].
 //
-// The server is FerretDB, from the program in FERRET_SERVER: "make test" sets it and
-// scripts/ferret prints it. If MONGODB_URI names a real server, databases are created and dropped
-// there. Without either, a test is skipped; "make test" fails if one is.
+// The server is FerretDB, from the program in FERRET_SERVER, which scripts/ferret prints. If
+// MONGODB_URI names a real server, databases are created and dropped there. Without either, a
+// test is skipped; "make test" fails if one is.
 package mongotest
 
 import (
@@ -31,15 +31,15 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// A Server is a FerretDB process that this package started.
+// A Server is a FerretDB process of this package.
 type Server struct {
 	t    testing.TB
 	p    *process.Process
 	addr string
 }
 
-// Start starts a server for this test on a free loopback port, and returns once it answers. The
-// server and its data are removed with the test. It is FerretDB even if MONGODB_URI is set.
+// Start returns once a FerretDB answers, on a free loopback port, even if MONGODB_URI is set. It is
+// removed with the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s, err := launch()
@@ -82,7 +82,7 @@ func launch() (*Server, error) {
 	return &Server{p: p, addr: said.Host}, nil
 }
 
-// Addr returns the server's address, as host:port.
+// Addr is host:port.
 func (s *Server) Addr() string { return s.addr }
 
 // Kill ends the server, which removes its data.
@@ -95,13 +95,13 @@ func (s *Server) Kill() {
 	s.p.Kill()
 }
 
-// Database creates a database on this server. It is removed with the server.
+// Database creates a database, which is removed with the server.
 func (s *Server) Database() *DB {
 	s.t.Helper()
 	return s.Namesake(newName())
 }
 
-// Namesake creates a database named like another server's, to serve as its older state.
+// Namesake creates a database named like another server's, as its older state.
 func (s *Server) Namesake(name string) *DB {
 	s.t.Helper()
 	return newDB(s.t, "mongodb://"+s.addr, name, false)
@@ -109,12 +109,11 @@ func (s *Server) Namesake(name string) *DB {
 
 func newName() string { return fmt.Sprintf("rollcall_test_%x", rand.Uint64()) }
 
-// patience is for things that take milliseconds, on a busy machine.
 const patience = 30 * time.Second
 
-// A DB is a test's own database, which is removed with the test.
+// A DB is a test's own database.
 type DB struct {
-	*mongo.Database        // for the test to write to
+	*mongo.Database        // the test writes to it
 	URI             string // for the code under test
 }
 
@@ -146,14 +145,13 @@ func newDB(t testing.TB, server, name string, drop bool) *DB {
 
 var common struct {
 	sync.Mutex
-	inMain bool // Main will stop it
+	inMain bool
 	uri    string
 	server *Server // nil if MONGODB_URI is used
 	err    error   // of the only attempt
 }
 
-// Database creates a database on the test binary's one server. Other tests use that server at the
-// same time.
+// Database creates a database on the test binary's one server, and drops it after the test.
 func Database(t testing.TB) *DB {
 	t.Helper()
 	common.Lock()
@@ -172,8 +170,8 @@ func Database(t testing.TB) *DB {
 	return newDB(t, common.uri, newName(), true)
 }
 
-// Main is the body of a package's TestMain: it calls [redistest.Main] and also stops this
-// package's server. It does not return.
+// Main is the body of a TestMain: [redistest.Main] that also stops this package's server. It does
+// not return.
 func Main(m *testing.M) {
 	common.Lock()
 	common.inMain = true

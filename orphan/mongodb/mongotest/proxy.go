@@ -14,25 +14,24 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Proxy forwards messages between a client and a server, and understands MongoDB's protocol.
-// Its faults affect answers to finds; the driver's own monitoring of the server continues as
-// usual.
+// A Proxy forwards messages between client and server. Its faults affect answers to finds, not the
+// driver's monitoring.
 type Proxy struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 
-	mu       sync.Mutex // guards the fields below
+	mu       sync.Mutex // for the fields below
 	to       string
 	hold     chan struct{} // answers wait until it is closed; may be nil
-	cut      int           // answers are cut after this many answered finds; negative: none
+	cut      int           // after this many answered finds; negative: never
 	hits     int
 	finds    []bson.Raw
-	most     int // bytes in the largest answer to a find
+	most     int // bytes of the largest answer to a find
 	rewrites [][2]string
-	conns    map[net.Conn]bool // of both sides; nil once closed
+	conns    map[net.Conn]bool // nil once closed
 }
 
-// NewProxy starts a proxy for an address. It is closed with the test.
+// NewProxy starts a proxy for an address, until the test ends.
 func NewProxy(t testing.TB, to string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -56,7 +55,7 @@ func NewProxy(t testing.TB, to string) *Proxy {
 	return p
 }
 
-// Addr returns the address for clients, as host:port.
+// Addr is host:port, for clients.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Hits returns how many answers a fault has affected.
@@ -66,28 +65,28 @@ func (p *Proxy) Hits() int {
 	return p.hits
 }
 
-// Finds returns the answered finds, as commands. Each getMore counts as another one.
+// Finds returns the answered finds and getMores.
 func (p *Proxy) Finds() []bson.Raw {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.finds)
 }
 
-// Largest returns the size in bytes of the largest answer to a find.
+// Largest returns the bytes of the largest answer to a find.
 func (p *Proxy) Largest() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.most
 }
 
-// Hold withholds answers until Release, so that they come late or never.
+// Hold withholds answers until Release.
 func (p *Proxy) Hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hold = make(chan struct{})
 }
 
-// Release ends Hold and Cut, and forwards withheld answers. It may be called at any time.
+// Release ends Hold and Cut, and forwards withheld answers.
 func (p *Proxy) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,16 +97,15 @@ func (p *Proxy) Release() {
 	}
 }
 
-// Cut sends the first half of each answer and closes the connection, until Release. It spares the
-// next spare answers.
+// Cut sends half of each answer and closes the connection, until Release, after the next spare
+// answers.
 func (p *Proxy) Cut(spare int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = len(p.finds) + spare
 }
 
-// Rewrite replaces bytes in all further messages, in both directions, by others of the same
-// length.
+// Rewrite replaces bytes in further messages, both ways, by as many others.
 func (p *Proxy) Rewrite(from, to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,8 +115,7 @@ func (p *Proxy) Rewrite(from, to string) {
 	p.rewrites = append(p.rewrites, [2]string{from, to})
 }
 
-// Retarget sends further connections to another server and closes the present ones. The client's
-// database becomes a different one, perhaps that of yesterday.
+// Retarget closes present connections and sends further ones to another server.
 func (p *Proxy) Retarget(to string) {
 	p.mu.Lock()
 	p.to = to
@@ -137,7 +134,7 @@ func (p *Proxy) closeAll(forGood bool) {
 	}
 }
 
-// add registers a connection, or returns false if the proxy is closed.
+// add returns false if the proxy is closed.
 func (p *Proxy) add(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,8 +153,8 @@ func (p *Proxy) remove(c net.Conn) {
 	delete(p.conns, c)
 }
 
-// serve handles one connection. This package's clients wait for an answer before they ask again,
-// so it forwards one request and its answer at a time.
+// serve forwards one request and its answer at a time: this package's clients wait for an answer
+// before they ask again.
 func (p *Proxy) serve(client net.Conn) {
 	defer p.remove(client)
 	p.mu.Lock()
@@ -196,7 +193,7 @@ func (p *Proxy) serve(client net.Conn) {
 
 const (
 	headerSize = 16
-	longest    = 64 << 20 // more than any server sends
+	longest    = 64 << 20
 )
 
 var errCut = errors.New("cut")
@@ -219,11 +216,11 @@ func (p *Proxy) strike(find bson.Raw, answer []byte) ([]byte, error) {
 	return answer, nil
 }
 
-// command returns a message's document. In an OP_MSG it follows the header, flags, and section
-// kind. For other messages the result is bytes that do not look like a find.
+// command returns the document of an OP_MSG, after header, flags and section kind. For other
+// messages it is not a find.
 func command(m []byte) bson.Raw { return m[min(len(m)-4, headerSize+4+1):] }
 
-// isFind reports whether a command is a find or a getMore: its first key is its name.
+// isFind looks at the first key, which is the command's name.
 func isFind(c bson.Raw) bool {
 	return bytes.HasPrefix(c[4:], []byte("\x02find\x00")) || bytes.HasPrefix(c[4:], []byte("\x12getMore\x00"))
 }
@@ -237,7 +234,6 @@ func (p *Proxy) rewritten(m []byte) []byte {
 	return m
 }
 
-// message reads one message of MongoDB's protocol, which begins with its length.
 func message(from io.Reader) ([]byte, error) {
 	head := make([]byte, headerSize)
 	if _, err := io.ReadFull(from, head); err != nil {

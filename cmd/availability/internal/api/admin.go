@@ -34,7 +34,6 @@ const (
 	mostMitras    = 1000
 )
 
-// mitras lists mitras from Postgres, ordered by id or name.
 func (a *API) mitras(c *call) error {
 	asked, err := listing(c)
 	if err != nil {
@@ -87,7 +86,6 @@ func listing(c *call) (l postgres.Listing, err error) {
 	return l, nil
 }
 
-// countOnline is for an administrator's dashboard.
 func (a *API) countOnline(c *call) error {
 	if _, err := c.query(); err != nil {
 		return err
@@ -102,7 +100,7 @@ func (a *API) countOnline(c *call) error {
 	}{n.Value})
 }
 
-// mitraList is one page. Next is the `after` of the next page, or empty on the last one.
+// mitraList is one page. Next is the `after` of the next page, or empty.
 type mitraList struct {
 	Mitras []listed `json:"mitras"`
 	Next   string   `json:"next,omitempty"`

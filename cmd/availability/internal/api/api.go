@@ -26,10 +26,10 @@ import (
 //go:embed openapi.yaml
 var openAPI []byte
 
-// A Source is the mirror's source, with what administrators see in addition to states.
+// A Source is the mirror's source, with more for administrators.
 type Source interface {
 	availability.Source
-	// List returns the page of mitras that a Listing selects.
+	// List returns the page that a Listing selects.
 	List(ctx context.Context, l postgres.Listing) ([]postgres.Mitra, error)
 	// Mitra returns one mitra.
 	Mitra(ctx context.Context, id string) (postgres.Mitra, error)
@@ -43,17 +43,17 @@ var Endings = map[string]string{
 // Config configures an API. Fields are required unless they name a default.
 type Config struct {
 	Mirror *availability.Mirror
-	// Source is the mirror's source. It is used for data that only Postgres has, and for heartbeats
-	// that Redis cannot accept.
+	// Source is the mirror's, for data that only Postgres has, and heartbeats that Redis cannot
+	// accept.
 	Source Source
-	// Endings maps each word that ends a session to the status that is stored; default [Endings].
+	// Endings maps each word that ends a session to the stored status; default [Endings].
 	Endings    map[string]string
 	Tokens     *token.Verifier
-	Logger     *slog.Logger          // default slog.Default()
-	Registerer prometheus.Registerer // nil: no metrics
+	Logger     *slog.Logger // default slog.Default()
+	Registerer prometheus.Registerer
 }
 
-// API answers requests. Create it with New.
+// API answers requests.
 type API struct {
 	mirror  *availability.Mirror
 	source  Source
@@ -116,14 +116,13 @@ func wrongMethodFor(methods []string) func(c *call) error {
 	}
 }
 
-// Patterns returns the patterns under which to mount an API in a mux.
+// Patterns returns where to mount an API in a mux.
 func (*API) Patterns() []string { return []string{"/api/v1/", openAPIPath} }
 
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
 const openAPIPath = "/openapi.yaml"
 
-// A route is one operation of the API.
 type route struct {
 	method, path string
 	who          []token.UserType // nil: everybody, without a token
@@ -159,7 +158,6 @@ func (a *API) routes() []route {
 	}
 }
 
-// handler serves a route: it checks the caller, and answers refusals.
 func (a *API) handler(r route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx, cancel := lasting(req.Context())
@@ -180,7 +178,7 @@ func (a *API) answer(c *call, r route) error {
 	if err := a.admit(c, r); err != nil {
 		return err
 	}
-	if r.method == http.MethodGet && r.who != nil { // otherwise a body with parameters would be ignored
+	if r.method == http.MethodGet && r.who != nil { // a body with parameters would be ignored
 		if err := c.empty(); err != nil {
 			return err
 		}
@@ -206,25 +204,23 @@ func (a *API) admit(c *call, r route) (err error) {
 	return nil
 }
 
-// patience bounds one request's wait for a turn at the source.
+// patience bounds a request's wait for a turn at the source.
 const patience = time.Second
 
-// lasts is how long a request continues after its client has gone or its replica stops, so that a
-// change in progress gets a known outcome. It is less than the time a stopping server gives its
-// requests.
+// lasts is how long a request goes on after its client has gone or its replica stops, so that a
+// change gets a known outcome. A stopping server gives its requests more.
 const lasts = 800 * time.Millisecond
 
-// lasting returns a context that ends lasts after its parent.
 func lasting(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
 	stop := context.AfterFunc(parent, func() { time.AfterFunc(lasts, cancel) })
 	return ctx, func() { stop(); cancel() }
 }
 
-// canceled reports whether err means nothing but that the request has ended.
+// canceled means only that the request has ended.
 func canceled(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && errors.Is(err, context.Canceled)
 }
 
-// Description returns the OpenAPI document of the API.
+// Description returns the OpenAPI document.
 func Description() []byte { return slices.Clone(openAPI) }

@@ -20,10 +20,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
-// mostBody is the longest body, in bytes.
 const mostBody = 64 << 10
 
-// A call is one request and its answer.
 type call struct {
 	*http.Request
 	w      http.ResponseWriter
@@ -31,7 +29,7 @@ type call struct {
 	code   int // of the answer; 0: none yet
 }
 
-// write writes an answer that must not be cached.
+// write forbids caching.
 func (c *call) write(code int, kind string, body []byte) {
 	h := c.w.Header()
 	if kind != "" {
@@ -58,7 +56,6 @@ func (c *call) noContent() error {
 	return nil
 }
 
-// from sets the origin of an answer, and its age.
 func (c *call) from(origin availability.Origin, age time.Duration) {
 	c.w.Header().Set("Availability-Source", string(origin))
 	c.w.Header().Set("Age", strconv.Itoa(int(age/time.Second)))
@@ -72,8 +69,8 @@ func (c *call) id(name string) (string, error) {
 	return id, nil
 }
 
-// body reads one JSON object into the struct that v points to. It refuses unknown and repeated
-// members, and any query parameters, which a client may have meant as members.
+// body reads one JSON object. It refuses unknown and repeated members, and query parameters, which
+// a client may have meant as members.
 func (c *call) body(v any) error {
 	kind, _, err := mime.ParseMediaType(c.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -89,7 +86,6 @@ func (c *call) body(v any) error {
 	return badBody(err)
 }
 
-// noBody refuses parameters, and any body except an empty object.
 func (c *call) noBody() error {
 	if _, err := c.query(); err != nil {
 		return err
@@ -97,7 +93,6 @@ func (c *call) noBody() error {
 	return c.empty()
 }
 
-// empty refuses any body except an empty object.
 func (c *call) empty() error {
 	raw, err := c.read()
 	if err == nil && len(bytes.TrimSpace(raw)) > 0 {
@@ -106,8 +101,7 @@ func (c *call) empty() error {
 	return badBody(err)
 }
 
-// errBody replaces the connection's error for a body that did not arrive, because that contains
-// addresses.
+// errBody replaces the connection's error, which contains addresses.
 var errBody = errors.New("it did not arrive whole in time")
 
 func (c *call) read() ([]byte, error) {
@@ -131,7 +125,7 @@ func badBody(err error) error {
 	return badRequest.because("body: %s", err)
 }
 
-// query returns the parameters. It refuses unknown and repeated ones.
+// query refuses unknown and repeated parameters.
 func (c *call) query(known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
@@ -149,7 +143,6 @@ func (c *call) query(known ...string) (url.Values, error) {
 	return q, nil
 }
 
-// number returns a parameter of the query, or otherwise if it is not given.
 func number(q url.Values, name string, least, most, otherwise int) (int, error) {
 	if !q.Has(name) {
 		return otherwise, nil

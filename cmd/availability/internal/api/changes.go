@@ -18,25 +18,24 @@ type changes struct {
 }
 
 const (
-	// changesFor is how long the times of a version are used. Going online or offline takes a
-	// version, so this only delays a statement that sets nothing but a time.
+	// how long a version's times are used: going online or offline takes a version, so this only
+	// delays a statement that sets nothing but a time
 	changesFor = 5 * time.Minute
-	// mostChanges bounds each of the two generations of cached times, some 100 bytes per mitra.
+	// in each of two generations, some 100 bytes per mitra
 	mostChanges = 50_000
-	// changesAgain is the pause after Postgres did not answer, so that polls do not each wait for
-	// it.
+	// after Postgres did not answer, so that polls do not each wait for it
 	changesAgain = time.Second
 )
 
-// knownChanges are the times of one version of a mitra; nil: Postgres has no such mitra.
+// knownChanges are nil if Postgres has no such mitra.
 type knownChanges struct {
 	*changes
 	version int64
 	at      time.Time
 }
 
-// changesCache asks Postgres for a mitra's times once per version, so that an app that polls its
-// status costs Postgres nothing until the mitra's state changes.
+// changesCache asks once per version, so that an app that polls its status costs Postgres nothing
+// until the mitra's state changes.
 type changesCache struct {
 	source Source
 	asking *semaphore.Weighted
@@ -52,7 +51,7 @@ func newChangesCache(source Source) *changesCache {
 	}
 }
 
-// of returns the times of a mitra at this version, or nil if Postgres cannot be asked.
+// of returns nil if Postgres cannot be asked.
 func (k *changesCache) of(ctx context.Context, id string, version int64) *changes {
 	found, known := k.known(id, version)
 	if known {
@@ -82,7 +81,7 @@ func (k *changesCache) of(ctx context.Context, id string, version int64) *change
 	return found
 }
 
-// known returns the times, and whether to use them without asking Postgres.
+// known also reports whether to do without Postgres.
 func (k *changesCache) known(id string, version int64) (*changes, bool) {
 	now := time.Now()
 	k.mu.Lock()
@@ -106,7 +105,7 @@ func (k *changesCache) keep(id string, found knownChanges) {
 	k.recent[id] = found
 }
 
-// failed stops others from asking for a while, unless the caller merely went away.
+// failed stops others for a while, unless the caller merely went away.
 func (k *changesCache) failed(err error) {
 	if errors.Is(err, context.Canceled) {
 		return

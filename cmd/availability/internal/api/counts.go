@@ -13,8 +13,7 @@ import (
 
 // Counts are the numbers of mitras, as last read.
 type Counts struct {
-	// Online is how many are online, Available how many can take work. At is when that was read,
-	// zero if never, and Source where the answer came from.
+	// At is when Online and Available were read, zero if never.
 	Online    int                 `json:"online"`
 	Available int                 `json:"available"`
 	At        time.Time           `json:"at,omitzero"`
@@ -37,7 +36,7 @@ func (a *API) Counts() Counts {
 	return a.counting.known
 }
 
-// Run counts mitras, for status and metrics, until ctx ends. Then it returns nil.
+// Run counts mitras, for status and metrics, until ctx ends.
 func (a *API) Run(ctx context.Context) error {
 	for {
 		found := a.count(ctx)

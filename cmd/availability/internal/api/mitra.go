@@ -9,11 +9,11 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// heartbeatsAtSource limits concurrent heartbeats to the source.
+// heartbeatsAtSource limits concurrent ones.
 const heartbeatsAtSource = 8
 
-// heartbeat takes a sign of life in one round trip to Redis. If Redis cannot accept it, or does
-// not know whether the mitra is online, heartbeat asks the source.
+// heartbeat costs one round trip to Redis. If Redis cannot accept it, or does not know whether the
+// mitra is online, it asks the source.
 func (a *API) heartbeat(c *call) error {
 	if err := c.noBody(); err != nil {
 		return err
@@ -40,9 +40,9 @@ func (c *call) beat(beat availability.Beat) error {
 	return c.noContent()
 }
 
-// unseededHeartbeat answers a heartbeat that Redis kept without knowing the mitra: if Redis is
-// emptied while the mitra is set offline, it knows nothing of either. If the source cannot
-// answer, the heartbeat counts as kept anyway.
+// unseededHeartbeat answers a heartbeat that Redis kept without knowing the mitra: if it is emptied
+// while the mitra is set offline, it knows neither. If the source cannot answer, the heartbeat
+// counts as kept.
 func (a *API) unseededHeartbeat(c *call) error {
 	err := a.heartbeatAtSource(c)
 	if err != nil && problemOf(err).kind == unavailable {
@@ -51,9 +51,9 @@ func (a *API) unseededHeartbeat(c *call) error {
 	return err
 }
 
-// heartbeatAtSource stores a heartbeat in the source. This replica may be the only one that Redis
-// does not answer, and others would set the mitra offline for its silence. It asks only the
-// source, because a Redis that accepts no writes may return outdated states.
+// heartbeatAtSource: this replica may be the only one that Redis does not answer, and others would
+// set the mitra offline. It asks only the source, because a Redis that accepts no writes may return
+// outdated states.
 func (a *API) heartbeatAtSource(c *call) error {
 	waiting, cancel := context.WithTimeout(c.Context(), patience)
 	defer cancel()
@@ -102,10 +102,9 @@ type mitraStatus struct {
 	Sessions      int        `json:"active_session_count"`
 	LastHeartbeat *time.Time `json:"last_heartbeat_at"`
 	// Reachable: online, active, and not silent for too long.
-	Reachable bool `json:"reachable"`
-	// PingSeconds is the interval of the app's heartbeats.
-	PingSeconds int `json:"heartbeat_cadence_seconds"`
-	// changes is nil if Postgres cannot be asked now.
+	Reachable   bool `json:"reachable"`
+	PingSeconds int  `json:"heartbeat_cadence_seconds"`
+	// nil if Postgres cannot be asked now
 	*changes
 }
 
@@ -131,7 +130,6 @@ func (a *API) status(c *call) error {
 	})
 }
 
-// moment returns nil for the zero time.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -48,7 +48,6 @@ var kinds = []kind{
 	wrongMethod, badRequest, badSetting, tooLarge, wrongType, unavailable,
 }
 
-// A problemError is a refused request.
 type problemError struct {
 	kind
 	detail string
@@ -67,7 +66,6 @@ type problemBody struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// known maps errors of package availability that are refusals.
 var known = []struct {
 	is     error
 	kind   kind
@@ -80,11 +78,11 @@ var known = []struct {
 	{availability.ErrStatus, badRequest, "status: the table of sessions does not take it"},
 }
 
-// fateUnknown is the detail for a change that got no answer.
+// fateUnknown: the change got no answer.
 const fateUnknown = "a change may have been made, or not; to ask again does no harm"
 
-// problemOf maps an error. An unknown error means that nobody could answer, or that the outcome
-// of a change is unknown. Its text may contain server names, so it is not shown.
+// problemOf takes an unknown error to mean that nobody could answer, or that a change's outcome is
+// unknown. Its text may contain server names, so it is not shown.
 func problemOf(err error) *problemError {
 	if p, ok := errors.AsType[*problemError](err); ok {
 		return p
@@ -109,7 +107,7 @@ func problemOf(err error) *problemError {
 	return &problemError{unavailable, fateUnknown}
 }
 
-// retryAfter is how many seconds a client should wait after a 503.
+// seconds, after a 503
 const retryAfter = "1"
 
 func (a *API) refuse(c *call, err error) {
@@ -145,7 +143,7 @@ func challenge(p *problemError) string {
 	return fmt.Sprintf(`Bearer error="invalid_token", error_description=%q`, p.detail)
 }
 
-// againAfter is the time without a failed request after which recovery is logged.
+// againAfter without a failed request, recovery is logged.
 const againAfter = 10 * time.Second
 
 // answering logs when requests stop being answered, and when they are again. While Postgres is

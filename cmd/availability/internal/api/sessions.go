@@ -24,7 +24,6 @@ func (a *API) snapshot(c *call) error {
 
 const mostAvailable = 1_000_000
 
-// available returns who can take work now, the least busy first.
 func (a *API) available(c *call) error {
 	q, err := c.query("limit")
 	if err != nil {
@@ -40,7 +39,7 @@ func (a *API) available(c *call) error {
 	}
 	c.from(found.From, found.Age)
 	if found.Value == nil {
-		found.Value = []availability.Available{} // [] instead of null in JSON
+		found.Value = []availability.Available{}
 	}
 	return c.answer(found.Value)
 }
@@ -97,7 +96,6 @@ func (a *API) end(c *call) error {
 	return c.answer(s)
 }
 
-// extend makes a session wait for the payment of more time, or run again.
 func (a *API) extend(c *call) error {
 	session, err := c.id("id")
 	if err != nil {
@@ -119,8 +117,6 @@ func (a *API) extend(c *call) error {
 	return c.answer(s)
 }
 
-// reachable answers whether a mitra is online, active and not silent. An unknown mitra is not
-// reachable.
 func (a *API) reachable(c *call) error {
 	id, err := c.id("id")
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package database is cmd/availability's PostgreSQL: prepared at the start, watched, and with
-// metrics of its connections.
+// Package database is cmd/availability's PostgreSQL: prepared at the start, and watched.
 package database
 
 import (
@@ -23,15 +22,14 @@ import (
 
 // Config configures a Database. URL is required.
 type Config struct {
-	URL        string        // of the database
-	Password   func() string // the current password, instead of the URL's; nil: the URL's
-	Migrate    bool          // create what the schema lacks; false: only check it
+	URL        string
+	Password   func() string // the current one; nil: the URL's
+	Migrate    bool          // create what the schema lacks; else check it
 	Logger     *slog.Logger
-	Registerer prometheus.Registerer // nil: no metrics
+	Registerer prometheus.Registerer
 }
 
-// A Database is the source of a mirror. It remembers whether the last call succeeded, for the
-// status: every replica reads the feed at each tick.
+// A Database remembers whether the last call succeeded: every replica reads the feed at each tick.
 type Database struct {
 	*postgres.Source
 	migrate   bool
@@ -39,39 +37,36 @@ type Database struct {
 	tried     chan struct{} // closed after the first attempt to prepare the schema
 
 	mu       sync.Mutex
-	last     time.Time // when it last answered; zero: never
-	failed   error     // the last call's error
-	prepared bool      // the schema is complete
+	last     time.Time // when it last answered
+	failed   error
+	prepared bool
 }
 
 // Status is PostgreSQL's part of the status.
 type Status struct {
 	// Answers: the last call succeeded, and not long ago.
-	Answers bool `json:"answers"`
-	// LastAnswer is when it last answered.
+	Answers    bool      `json:"answers"`
 	LastAnswer time.Time `json:"last_answer,omitzero"`
 	// Error is why the last call failed.
 	Error string `json:"error,omitempty"`
 	// Prepared: the migration has run, or with MIGRATE=off, the schema was found complete.
 	Prepared bool `json:"prepared"`
-	// Connections counts open connections, Busy those in use; Most is their limit.
+	// Connections counts open ones, Busy those in use, Most is the limit.
 	Connections int32 `json:"connections"`
 	Busy        int32 `json:"busy"`
 	Most        int32 `json:"most"`
 }
 
 const (
-	// prepareAgain is the pause between two attempts to prepare the schema.
+	// between two attempts to prepare the schema
 	prepareAgain = time.Second
-	// triedWithin is how long others wait for the first attempt, which hangs if the server is
-	// frozen.
+	// others wait this long for the first attempt, which hangs if the server is frozen
 	triedWithin = 2 * time.Second
-	// answersFor is how long a success proves that PostgreSQL answers. A frozen server fails no
-	// calls.
+	// how long a success proves that PostgreSQL answers: a frozen server fails no calls
 	answersFor = 5 * time.Second
 )
 
-// Open creates the connection pool. It does not wait for the server.
+// Open does not wait for the server.
 func Open(ctx context.Context, c Config) (*Database, error) {
 	var opts []postgres.Option
 	if c.Password != nil {
@@ -96,7 +91,7 @@ func Open(ctx context.Context, c Config) (*Database, error) {
 	return d, nil
 }
 
-// Try connects with this password instead of the URL's. It returns nil if PostgreSQL accepts it.
+// Try returns nil if PostgreSQL accepts this password instead of the URL's.
 func Try(ctx context.Context, url, password string) error {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -110,7 +105,7 @@ func Try(ctx context.Context, url, password string) error {
 	return conn.Close(ctx)
 }
 
-// Feed calls the source and notes the result.
+// Feed notes the result.
 func (d *Database) Feed(ctx context.Context, since availability.Cursor) (
 	[]availability.State, availability.Cursor, error,
 ) {
@@ -119,15 +114,14 @@ func (d *Database) Feed(ctx context.Context, since availability.Cursor) (
 	return states, now, err
 }
 
-// Page calls the source and notes the result, because nobody reads the feed during a seeding.
+// Page notes the result, because nobody reads the feed during a seeding.
 func (d *Database) Page(ctx context.Context, after string, limit int) ([]availability.State, error) {
 	states, err := d.Source.Page(ctx, after, limit)
 	d.note(err)
 	return states, err
 }
 
-// CountOnline calls the source and notes the result. It is called every few seconds, even while
-// the feed waits for a frozen Redis.
+// CountOnline notes the result: it is called even while the feed waits for a frozen Redis.
 func (d *Database) CountOnline(ctx context.Context) (int, error) {
 	n, err := d.Source.CountOnline(ctx)
 	d.note(err)
@@ -145,8 +139,8 @@ func (d *Database) note(err error) {
 	}
 }
 
-// Prepare migrates, or checks that somebody has, until that succeeds. It returns an error only if
-// the server answers and refuses, so that retrying would not help.
+// Prepare migrates, or checks that somebody has, until that succeeds. It fails only if the server
+// answers and refuses, so that retrying would not help.
 func (d *Database) Prepare(ctx context.Context) error {
 	for first := true; ; first = false {
 		err := d.prepareOnce(ctx)
@@ -174,8 +168,8 @@ func (d *Database) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// WhenTried returns a part that starts after the first attempt to prepare the schema, whatever
-// its result, or after a while: requests that Redis can answer do not wait for PostgreSQL.
+// WhenTried delays run until the first attempt to prepare the schema has ended, or for a while:
+// requests that Redis can answer do not wait for PostgreSQL.
 func (d *Database) WhenTried(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		timer := time.NewTimer(triedWithin)
@@ -202,8 +196,7 @@ func (d *Database) prepareOnce(ctx context.Context) error {
 	return err
 }
 
-// hopeless reports whether an operator has to act: a password, database, right or table is wrong
-// or missing.
+// hopeless: a password, database, right or table is wrong or missing.
 func hopeless(err error) bool {
 	if errors.Is(err, postgres.ErrLacking) {
 		return true
@@ -219,7 +212,7 @@ func hopeless(err error) bool {
 	return false
 }
 
-// Status returns PostgreSQL's status without calling it.
+// Status does not call PostgreSQL.
 func (d *Database) Status() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()

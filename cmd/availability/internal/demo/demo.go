@@ -24,32 +24,30 @@ import (
 
 // Errors of Run, wrapped.
 var (
-	// ErrDiverged: at the end, Redis, Postgres and the apps do not agree.
+	// at the end, Redis, Postgres and the apps do not agree
 	ErrDiverged = errors.New("availabilitydemo: not converged")
-	// ErrOverruled: somebody was set offline too soon after an acknowledged heartbeat.
+	// set offline too soon after an acknowledged heartbeat
 	ErrOverruled = errors.New("availabilitydemo: set offline in spite of a heartbeat")
-	// ErrLate: something that should have happened did not.
+	// something that should have happened did not
 	ErrLate = errors.New("availabilitydemo: waited in vain")
 )
 
 // Config configures a demo. Fields are required unless they name a default.
 type Config struct {
-	// Command returns the command of a replica, which reads its settings from the environment that
-	// Run adds.
+	// Command returns the command of a replica, for which Run adds the environment.
 	Command func(args ...string) *exec.Cmd
 	// Postgres is the folder of initdb and postgres, RedisServer a program.
 	Postgres, RedisServer string
 	// Out receives the timeline.
 	Out io.Writer
-	// Mitras is the number of mitras. Default 300.
+	// Mitras by default is 300.
 	Mitras int
-	// Seed of the workforce.
-	Seed uint64
-	// Pace is the speed of everything. Default [Leisurely].
+	Seed   uint64
+	// Pace by default is [Leisurely].
 	Pace Pace
 }
 
-// Pace has the demo's time settings.
+// Pace has the demo's times.
 type Pace struct {
 	Stale     time.Duration // stale_after_seconds, in whole seconds
 	Ping      time.Duration // between two pings of an app
@@ -59,7 +57,7 @@ type Pace struct {
 	Calm      time.Duration // between two steps, so that a reader can follow
 }
 
-// Leisurely is slow enough to read along; the demo takes about a minute.
+// Leisurely is slow enough to read along: about a minute.
 var Leisurely = Pace{
 	Stale: 6 * time.Second, Ping: 2 * time.Second, Beat: time.Second, TTL: 4 * time.Second,
 	Lease: 3 * time.Second, Compare: 5 * time.Second, Calm: 3 * time.Second,
@@ -90,7 +88,7 @@ type demo struct {
 	cfg     Config
 	pace    Pace
 	began   time.Time
-	dir     string // the folder for everything
+	dir     string
 	secret  string // signs tokens
 	pg      *postgres
 	db      *pgxpool.Pool
@@ -100,14 +98,14 @@ type demo struct {
 	force   *workforce.Force
 	truth   *workforce.Truth
 
-	mu  sync.Mutex // guards the fields below, and Out
-	all []*replica // every replica ever started
+	mu  sync.Mutex // for the fields below, and Out
+	all []*replica // ever started
 }
 
-// Run plays the demo and judges its end. It returns nil if everything agrees; otherwise
-// ErrDiverged, ErrOverruled, ErrLate, why a server or a replica ended, or the cause of ctx. When
-// it returns, all its processes have ended. After an error it keeps the logs in a folder that the
-// timeline names, unless ctx has ended.
+// Run plays the demo and judges its end. It returns nil if everything agrees; else ErrDiverged,
+// ErrOverruled, ErrLate, why a server or a replica ended, or the cause of ctx. All its processes
+// have ended by then. After an error it keeps the logs in a folder that the timeline names, unless
+// ctx has ended.
 func Run(ctx context.Context, cfg Config) (err error) {
 	cfg.Mitras, cfg.Pace = cmp.Or(cfg.Mitras, 300), cmp.Or(cfg.Pace, Leisurely)
 	d := &demo{cfg: cfg, pace: cfg.Pace, began: time.Now(), secret: rand.Text() + rand.Text()}
@@ -117,7 +115,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() {
 		if err == nil || ctx.Err() != nil {
-			_ = os.RemoveAll(d.dir) // any rest is in the system's temporary folder
+			_ = os.RemoveAll(d.dir)
 			return
 		}
 		d.say("all logs are in %s", d.dir)
@@ -165,7 +163,6 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return err
 }
 
-// prepare creates the schema and shortens its timings.
 func (d *demo) prepare(ctx context.Context) error {
 	schema, err := source.Open(ctx, d.pg.url())
 	if err != nil {

@@ -78,7 +78,6 @@ func (d *demo) allOnline(ctx context.Context) error {
 	return err
 }
 
-// kill stops apps without a goodbye.
 func (d *demo) kill() (since time.Time, ids []string) {
 	since = time.Now()
 	ids = d.force.Kill(silentApps)
@@ -185,7 +184,6 @@ func (d *demo) postgresRestarts(ctx context.Context) error {
 	return err
 }
 
-// changedByHand deactivates a mitra by SQL, and activates it again.
 func (d *demo) changedByHand(ctx context.Context) error {
 	id := d.force.IDs()[0]
 	for _, active := range []bool{false, true} {
@@ -207,7 +205,6 @@ func (d *demo) changedByHand(ctx context.Context) error {
 	return nil
 }
 
-// driftAppears changes a key by hand, and waits until a comparison corrects it.
 func (d *demo) driftAppears(ctx context.Context) error {
 	var id string
 	err := d.until(ctx, "somebody online", func(ctx context.Context) (bool, error) {
@@ -234,7 +231,6 @@ func (d *demo) driftAppears(ctx context.Context) error {
 	return nil
 }
 
-// drift describes the leader's last comparison, if it is recent enough.
 func (d *demo) drift(ctx context.Context, since time.Time) string {
 	r := d.leader(ctx)
 	if r == nil {
@@ -251,7 +247,6 @@ func (d *demo) drift(ctx context.Context, since time.Time) string {
 	return ": a comparison has found drift: " + strings.Join(kinds, ", ")
 }
 
-// judge revives the dead apps, lets everything come to rest, and compares.
 func (d *demo) judge(ctx context.Context) error {
 	d.say("%d dead apps come BACK", d.force.Revive(d.force.IDs()...))
 	err := d.until(ctx, "all to be alive", func(context.Context) (bool, error) {
@@ -279,8 +274,7 @@ func (d *demo) judge(ctx context.Context) error {
 	return nil
 }
 
-// overruled returns everybody who was set offline without asking for it, or ErrOverruled if one
-// of them had pinged.
+// overruled fails if anybody who was set offline without asking had pinged.
 func (d *demo) overruled(ctx context.Context) ([]workforce.Offlined, error) {
 	all, err := d.truth.Offlined(ctx, d.began)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/process"
 )
 
-// replica is a process of the real program.
 type replica struct {
 	*process.Process
 	id     string
@@ -21,7 +20,7 @@ type replica struct {
 	killed atomic.Bool  // by the demo
 }
 
-// url returns the address where it serves, or "" before that.
+// url is "" until it serves.
 func (r *replica) url() string {
 	addr, _ := r.addr.Load().(string)
 	if addr == "" {
@@ -47,7 +46,6 @@ func (d *demo) launch(ctx context.Context, id string) (*replica, error) {
 	})
 }
 
-// kill ends a replica without a graceful stop.
 func (r *replica) kill() {
 	r.killed.Store(true)
 	r.Kill()
@@ -80,7 +78,7 @@ func (d *demo) balance() (targets []string) {
 	return targets
 }
 
-// leader returns the replica that holds the lease, or nil if none does or Redis does not answer.
+// leader returns nil if none leads or Redis does not answer.
 func (d *demo) leader(ctx context.Context) *replica {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -96,7 +94,6 @@ func (d *demo) leader(ctx context.Context) *replica {
 	return nil
 }
 
-// status is the part of a replica's status that the demo reads.
 type status struct {
 	Mirror struct {
 		Whole       bool           `json:"whole"`

@@ -25,7 +25,7 @@ const (
 	poll      = 20 * time.Millisecond
 )
 
-// postgres is a cluster in a folder. It listens on a socket in that folder, and on no port.
+// postgres listens on a socket in its folder, and on no port.
 type postgres struct {
 	bin, dir string
 	life     *process.Process
@@ -48,8 +48,8 @@ func startPostgres(ctx context.Context, bin, dir string) (*postgres, error) {
 	return p, p.start(ctx)
 }
 
-// command runs one of PostgreSQL's programs, as the user nobody if we are root. On Linux it ends
-// with the demo, even if the demo is killed.
+// command runs as nobody if we are root. On Linux the program ends with the demo, even if that is
+// killed.
 func (p *postgres) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	argv := append([]string{filepath.Join(p.bin, program)}, args...)
 	if runtime.GOOS == "linux" {
@@ -61,7 +61,7 @@ func (p *postgres) command(ctx context.Context, program string, args ...string) 
 		argv = append(prefix, argv...)
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Dir = p.dir // the user nobody may not be able to read the current one
+	cmd.Dir = p.dir // nobody may not be able to read the current one
 	return cmd
 }
 
@@ -83,7 +83,6 @@ func (p *postgres) start(ctx context.Context) (err error) {
 	})
 }
 
-// stop ends the server and with it all connections.
 func (p *postgres) stop() {
 	if p.life == nil || !p.life.Runs() {
 		return
@@ -100,7 +99,7 @@ func (p *postgres) data() string { return filepath.Join(p.dir, "data") }
 
 func (p *postgres) url() string { return "postgres://" + superuser + "@/postgres?host=" + p.dir }
 
-// startRedis starts a server on a socket below dir, and also returns its URL.
+// startRedis listens on a socket below dir, whose URL it returns.
 func startRedis(ctx context.Context, binary, dir string) (p *process.Process, url string, err error) {
 	socket := filepath.Join(dir, "redis.sock")
 	cmd := exec.Command(binary, "--port", "0", "--unixsocket", socket, "--dir", dir,

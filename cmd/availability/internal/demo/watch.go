@@ -75,7 +75,6 @@ func (d *demo) until(ctx context.Context, what string, happened func(context.Con
 	}
 }
 
-// agreed waits until the apps, Redis and Postgres agree. Its error lists the differences.
 func (d *demo) agreed(ctx context.Context) error {
 	var found []string
 	err := d.until(ctx, "all to agree", func(ctx context.Context) (bool, error) {
@@ -90,8 +89,7 @@ func (d *demo) agreed(ctx context.Context) error {
 	return err
 }
 
-// silence waits until all of these are offline in Postgres and in Redis, and prints how long
-// after their last heartbeat that was.
+// silence waits until all of these are offline in both stores.
 func (d *demo) silence(ctx context.Context, since time.Time, ids []string) error {
 	gone := make(map[string]time.Duration)
 	err := d.until(ctx, "the dead to be set offline", func(ctx context.Context) (bool, error) {

@@ -1,6 +1,6 @@
-// Package exact reads JSON objects with case-sensitive, unique member names. encoding/json
-// ignores case when it matches the fields of a struct, and takes the last of two members with the
-// same name, whereas a filter in front of us may have read the first.
+// Package exact reads JSON objects with case-sensitive, unique member names. encoding/json ignores
+// case, and takes the last of two members with the same name, whereas a filter in front of us may
+// have read the first.
 package exact
 
 import (
@@ -15,11 +15,11 @@ import (
 	"unicode/utf8"
 )
 
-// errObject is an error for the sender, like all others of this package.
+// errObject, like all errors here, is for the sender.
 var errObject = errors.New("expected one JSON object")
 
 // Object returns the members of one JSON object. It refuses text that is not UTF-8, and repeated
-// names in any object, however deep.
+// names at any depth.
 func Object(raw []byte) (map[string]json.RawMessage, error) {
 	if !utf8.Valid(raw) {
 		return nil, errors.New("expected UTF-8")
@@ -39,10 +39,9 @@ func Object(raw []byte) (map[string]json.RawMessage, error) {
 
 type level struct {
 	names map[string]bool // seen so far; nil in an array
-	name  bool            // the next token is a member's name
+	name  bool            // the next token is a name
 }
 
-// once returns an error if an object in a valid JSON text repeats a name.
 func once(raw []byte) error {
 	var levels []level
 	for d := json.NewDecoder(bytes.NewReader(raw)); ; {
@@ -64,7 +63,7 @@ func once(raw []byte) error {
 			}
 			levels[top].names[text], levels[top].name = true, false
 			continue
-		case top >= 0: // a value
+		case top >= 0:
 			levels[top].name = levels[top].names != nil
 		}
 		switch token {
@@ -76,8 +75,8 @@ func once(raw []byte) error {
 	}
 }
 
-// Unmarshal stores one JSON object in the struct that v points to. It refuses everything Object
-// refuses, and members that match no field's tag.
+// Unmarshal stores one JSON object in the struct that v points to. It also refuses members that
+// match no field's tag.
 func Unmarshal(raw []byte, v any) error {
 	members, err := Object(raw)
 	if err != nil {

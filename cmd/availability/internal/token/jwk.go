@@ -15,12 +15,11 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/exact"
 )
 
-// leastRSA is the smallest RSA key, in bits: RFC 7518, section 3.3.
+// leastRSA is in bits: RFC 7518, section 3.3.
 const leastRSA = 2048
 
-// keys are the keys of a JWKS that verify signatures.
 type keys struct {
-	all    int // number of keys in the set, whatever their use
+	all    int // keys in the set, whatever their use
 	verify []verifyKey
 }
 
@@ -30,11 +29,11 @@ type verifyKey struct {
 	key      jwt.VerificationKey
 }
 
-// errNoKey: no key in this set fits the token, but another set may have one.
+// errNoKey: another set may have one that fits.
 var errNoKey = &RefusedError{"no key fits: JWT_JWKS has none with this kid and algorithm"}
 
-// parseKeys parses a JWKS. A set without keys is valid: an issuer revokes all keys that way. As
-// RFC 7517, section 5 requires, it skips keys that it does not understand.
+// parseKeys accepts a set without keys: an issuer revokes all keys that way. As RFC 7517, section 5
+// requires, it skips keys that it does not understand.
 func parseKeys(raw []byte) (*keys, error) {
 	set, err := exact.Object(raw)
 	if err != nil {
@@ -53,7 +52,7 @@ func parseKeys(raw []byte) (*keys, error) {
 	return read, nil
 }
 
-// parseKey returns a key that may verify signatures: its own use, key_ops and alg must allow it.
+// parseKey accepts a key only if its use, key_ops and alg allow verifying.
 func parseKey(raw []byte) (verifyKey, bool) {
 	all, err := exact.Object(raw)
 	if err != nil {
@@ -87,7 +86,6 @@ func parseKey(raw []byte) (verifyKey, bool) {
 	return verifyKey{says.KID, alg, jwk.Key()}, true
 }
 
-// algorithm returns the accepted algorithm that fits a key, or "".
 func algorithm(key any) string {
 	switch key := key.(type) {
 	case *rsa.PublicKey:
@@ -111,8 +109,7 @@ func (k *keys) usable() error {
 	return nil
 }
 
-// of returns the keys that a token may be signed with. The token must name its key unless the set
-// has only one.
+// of requires that a token names its key, unless the set has only one.
 func (k *keys) of(t *jwt.Token) (any, error) {
 	given, ok := t.Header["kid"]
 	kid, isText := given.(string)

@@ -21,18 +21,18 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// Config defines which tokens are accepted. At least one of Secrets and JWKS is required.
+// Config requires at least one of Secrets and JWKS.
 type Config struct {
-	// Secrets returns the current secrets for HS256, each of at least LeastSecret bytes. A token may
-	// be signed with any of them. nil: HS256 is refused.
+	// Secrets returns the current secrets for HS256, each of at least LeastSecret bytes; any of them
+	// may sign. nil: HS256 is refused.
 	Secrets func() []string
-	JWKS    string // a file or an http(s) URL with public keys; empty: none
+	JWKS    string // file or http(s) URL; empty: none
 
-	Audience string // required in aud; empty: aud is ignored
-	Issuer   string // required as iss; empty: iss is ignored
+	Audience string // required in aud, if set
+	Issuer   string // required as iss, if set
 
-	Refresh time.Duration // pause between two reads of the JWKS; default 5 m
-	Again   time.Duration // pause after a failure, and least pause between any two reads; default 5 s
+	Refresh time.Duration // between two reads of the JWKS; default 5 m
+	Again   time.Duration // after a failure, and least pause between any two reads; default 5 s
 	Logger  *slog.Logger  // default slog.Default()
 }
 
@@ -43,7 +43,6 @@ const (
 	mostKeys       = 1 << 20 // bytes
 )
 
-// keySet holds the keys of a JWKS, as last read.
 type keySet struct {
 	from           string
 	refresh, again time.Duration
@@ -52,9 +51,9 @@ type keySet struct {
 
 	keys atomic.Pointer[keys] // nil: never read
 
-	reads singleflight.Group // concurrent callers share one read
-	last  time.Time          // end of the last one
-	life  context.Context    // of reads, which outlive their callers
+	reads singleflight.Group
+	last  time.Time       // end of the last one
+	life  context.Context // of reads, which outlive their callers
 	end   context.CancelFunc
 }
 
@@ -68,7 +67,7 @@ func openKeys(ctx context.Context, c Config) (*keySet, error) {
 			"keys of JWT_JWKS cannot be read: the last known ones apply", "keys of JWT_JWKS are read again"),
 		using: streak.New(log,
 			"JWT_JWKS has no usable key: tokens that need one are refused", "JWT_JWKS has a usable key again"),
-		// A transport of its own, so that closing it does not close other connections.
+		// Closing a transport of its own closes no other connections.
 		client: &http.Client{Timeout: fetchTimeout, CheckRedirect: sameServer, Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true,
 		}},
@@ -83,7 +82,7 @@ func openKeys(ctx context.Context, c Config) (*keySet, error) {
 
 func (k *keySet) isURL() bool { return IsURL(k.from) }
 
-// IsURL reports whether a JWKS is a URL instead of a file.
+// IsURL reports whether a JWKS is a URL; else it is a file.
 func IsURL(jwks string) bool {
 	return strings.HasPrefix(jwks, "https://") || strings.HasPrefix(jwks, "http://")
 }
@@ -100,7 +99,6 @@ func Shown(jwks string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// run rereads the keys until ctx ends.
 func (k *keySet) run(ctx context.Context) error {
 	defer k.end()
 	for {
@@ -115,7 +113,7 @@ func (k *keySet) run(ctx context.Context) error {
 	}
 }
 
-// read reads the keys unless somebody has just tried. Concurrent callers share one read.
+// read is shared by concurrent callers, and does nothing right after another.
 func (k *keySet) read(ctx context.Context) error {
 	done := k.reads.DoChan("", func() (any, error) {
 		if time.Since(k.last) < k.again {
@@ -149,7 +147,7 @@ func (k *keySet) load(ctx context.Context) (*keys, error) {
 	return parseKeys(raw)
 }
 
-// withoutURL drops the URL from an error: it may contain a password, or a key in its query.
+// withoutURL drops the URL, which may contain a password, or a key in its query.
 func withoutURL(err error) error {
 	if of, ok := errors.AsType[*url.Error](err); ok {
 		return withoutURL(of.Err)
@@ -189,8 +187,7 @@ func sameServer(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// find returns the keys that fit a token. If none does, it reads the set again, but no more often
-// than every k.again.
+// find reads the set again if no key fits, at most every k.again.
 func (k *keySet) find(ctx context.Context, t *jwt.Token) (any, error) {
 	found, err := k.known(t)
 	if errors.Is(err, errNoKey) || errors.Is(err, ErrNoKeys) {

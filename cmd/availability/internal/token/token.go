@@ -1,15 +1,15 @@
-// Package token verifies the JSON Web Tokens that callers of an HTTP API send.
+// Package token verifies the JSON Web Tokens of an HTTP API's callers.
 //
 //	v, err := token.New(ctx, token.Config{Secrets: secrets, JWKS: "https://auth.example/jwks.json"})
-//	go v.Run(ctx)                                    // refreshes the keys of JWKS
+//	go v.Run(ctx)                                    // refreshes keys
 //	caller, err := v.Verify(ctx, r.Header.Get("Authorization"))
 //
 // A token needs a signature by one of the configured algorithms: HS256 with a secret, or RS256,
 // ES256 or EdDSA with a key of the JWKS. It needs `exp`, `sub` and `userType`, and `aud` and
-// `iss` if they are configured. The subject of a mitra is a UUID.
+// `iss` if they are configured. A mitra's subject is a UUID.
 //
 // Names of claims and header parameters are case-sensitive and must not be repeated (RFC 7519,
-// section 4). A header with `crit` is refused, because no extension is supported.
+// section 4). A header with `crit` is refused.
 package token
 
 import (
@@ -44,15 +44,14 @@ type Caller struct {
 	Type    UserType
 }
 
-// Errors of Verify in addition to *RefusedError.
+// Errors of Verify beside *RefusedError.
 var (
-	// ErrNone: the request has no token.
 	ErrNone = errors.New("token: no bearer token")
-	// ErrNoKeys: the keys could never be read, so the token cannot be checked.
+	// the keys could never be read, so the token cannot be checked
 	ErrNoKeys = errors.New("token: keys of JWT_JWKS cannot be had")
 )
 
-// A RefusedError is why a token is not accepted, in words for the caller.
+// A RefusedError is why a token is not accepted, for the caller.
 type RefusedError struct{ Reason string }
 
 func (e *RefusedError) Error() string { return "token: " + e.Reason }
@@ -63,10 +62,9 @@ func refused(format string, args ...any) error {
 
 const hs256 = "HS256"
 
-// asymmetric lists the accepted algorithms of a JWKS's keys.
 var asymmetric = []string{"RS256", "ES256", "EdDSA"}
 
-// LeastSecret is the shortest secret for HS256, in bytes: RFC 7518, section 3.2.
+// LeastSecret is in bytes: RFC 7518, section 3.2.
 const LeastSecret = 32
 
 // A Verifier verifies tokens. It is safe for concurrent use.
@@ -81,8 +79,7 @@ type Verifier struct {
 
 type claims = jwt.MapClaims // a struct would ignore the case of names
 
-// New returns a Verifier. It fails on a wrong configuration and an unreadable file, but not if a
-// URL does not answer.
+// New fails on a wrong configuration and an unreadable file, but not if a URL does not answer.
 func New(ctx context.Context, c Config) (*Verifier, error) {
 	v := &Verifier{secrets: c.Secrets}
 	if c.Secrets != nil {
@@ -114,7 +111,7 @@ func New(ctx context.Context, c Config) (*Verifier, error) {
 	return v, nil
 }
 
-// Run refreshes the keys until ctx ends. Then it returns nil.
+// Run refreshes the keys until ctx ends.
 func (v *Verifier) Run(ctx context.Context) error {
 	if v.keys == nil {
 		<-ctx.Done()
@@ -123,8 +120,7 @@ func (v *Verifier) Run(ctx context.Context) error {
 	return v.keys.run(ctx)
 }
 
-// Verify returns the caller whose token is in an Authorization header. The error is ErrNone,
-// ErrNoKeys or a *RefusedError.
+// Verify takes an Authorization header. The error is ErrNone, ErrNoKeys or a *RefusedError.
 func (v *Verifier) Verify(ctx context.Context, authorization string) (Caller, error) {
 	scheme, text, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") || text == "" {
@@ -143,7 +139,7 @@ func (v *Verifier) Verify(ctx context.Context, authorization string) (Caller, er
 	return caller(c)
 }
 
-// exact refuses tokens that repeat a name in the header or claims, or require extensions.
+// exact refuses repeated names in header or claims, and required extensions.
 func (v *Verifier) exact(t *jwt.Token) error {
 	for part := range strings.SplitSeq(t.Raw[:strings.LastIndexByte(t.Raw, '.')], ".") {
 		raw, err := v.parser.DecodeSegment(part)
@@ -176,8 +172,7 @@ func (v *Verifier) keyFor(ctx context.Context, t *jwt.Token) (any, error) {
 	return v.keys.find(ctx, t)
 }
 
-// reason returns why a token was refused, without the library's text, which may repeat parts of
-// the token.
+// reason omits the library's text, which may repeat parts of the token.
 func (v *Verifier) reason(err error, c claims) error {
 	if errors.Is(err, ErrNoKeys) {
 		return ErrNoKeys
@@ -204,7 +199,6 @@ func (v *Verifier) reason(err error, c claims) error {
 	return refused("this is no JSON Web Token")
 }
 
-// missing names a required claim that is missing.
 func (v *Verifier) missing(c claims) string {
 	for _, name := range v.required {
 		if c[name] == nil {
@@ -217,8 +211,7 @@ func (v *Verifier) missing(c claims) string {
 // mostDate is the last second of the year 9999.
 const mostDate = 253402300799
 
-// caller checks our own claims, and that dates are in range: the library turns larger numbers
-// into arbitrary times.
+// caller checks our own claims, and dates: the library turns larger numbers into arbitrary times.
 func caller(c claims) (Caller, error) {
 	for _, name := range []string{"exp", "nbf"} {
 		if at, ok := c[name].(float64); ok && (at < 0 || at > mostDate) {
@@ -243,7 +236,7 @@ func caller(c claims) (Caller, error) {
 	return Caller{id, Mitra}, nil
 }
 
-// UUID returns text in lower case if it is a UUID in its usual form of 36 characters.
+// UUID returns text in lower case if it is a UUID of 36 characters.
 func UUID(text string) (string, bool) {
 	if len(text) != 36 {
 		return "", false

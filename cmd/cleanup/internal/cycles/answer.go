@@ -11,19 +11,18 @@ import (
 type Asked struct {
 	Rule      string          `json:"rule"`
 	Outcome   janitor.Outcome `json:"outcome"`
-	Reason    string          `json:"reason,omitempty"` // of a held pass
+	Reason    string          `json:"reason,omitempty"`
 	Detail    string          `json:"detail,omitempty"`
 	DryRun    bool            `json:"dryRun"`
 	Condemned int             `json:"condemned"`
 	Removed   int             `json:"removed"`
-	// Waiting are condemned and will be removed after their grace, the first of them at
-	// WaitingUntil.
+	// Waiting will be removed after their grace, the first at WaitingUntil; nil: none.
 	Waiting      int        `json:"waiting"`
-	WaitingUntil *time.Time `json:"waitingUntil"` // nil: none is waiting
-	LeftOverCap  int        `json:"leftOverCap"`  // condemned, but left to the passes that follow at once
+	WaitingUntil *time.Time `json:"waitingUntil"`
+	LeftOverCap  int        `json:"leftOverCap"` // left to the passes that follow at once
 }
 
-// Answer sums up requested passes. The sums have the same names as each rule's numbers.
+// Answer sums up requested passes, by the names of each rule's numbers.
 func Answer(passes []orphan.Result) map[string]any {
 	rules, condemned, waiting, left := []Asked{}, 0, 0, 0
 	var first *time.Time

@@ -1,9 +1,9 @@
-// Package cycles sums up the work of package orphan's rules in one worker, cycle by cycle, for
-// the log, the metrics, GET /api/v1/stats and the status page.
+// Package cycles sums up a worker's passes of package orphan's rules, for the log, the metrics, GET
+// /api/v1/stats and the status page.
 //
-// A cycle is one full pass of every rule, whatever its outcome: a held pass is a pass. A pass
-// that was lost with its term does not count. Each cycle is logged. It is counted if at least one
-// rule is done: while all are held, nothing is cleaned up.
+// A cycle is one full pass of every rule, whatever its outcome, except one lost with its term. Each
+// cycle is logged. It counts if at least one rule is done: while all are held, nothing is cleaned
+// up.
 package cycles
 
 import (
@@ -25,26 +25,26 @@ import (
 // Config of Cycles. All fields except Registerer are required.
 type Config struct {
 	Rules []rules.Rule
-	// Removed returns what this process has removed so far: the Stats method of an orphan.Set.
+	// Removed is the Stats method of an orphan.Set.
 	Removed    func() orphan.Stats
 	Logger     *slog.Logger
-	Registerer prometheus.Registerer // nil: no metrics
+	Registerer prometheus.Registerer
 }
 
-// Cycles counts cycles. It is safe for concurrent use.
+// Cycles is safe for concurrent use.
 type Cycles struct {
 	cfg     Config
 	metrics *metrics
 
 	mu     sync.Mutex
-	passes map[string]orphan.Result // of the present cycle: the last pass of each rule that has had one
-	last   map[string]orphan.Result // the last pass of each rule
+	passes map[string]orphan.Result // of the present cycle
+	last   map[string]orphan.Result // of each rule
 	before orphan.Stats             // at the end of the last cycle
-	ended  time.Time                // end of the last cycle that counts; zero: never
+	ended  time.Time                // of the last cycle that counts
 	runs   uint64                   // cycles that count
 }
 
-// New returns Cycles. It fails if metrics cannot be registered.
+// New fails if metrics cannot be registered.
 func New(c Config) (*Cycles, error) {
 	m, err := newMetrics(c)
 	if err != nil {
@@ -55,8 +55,8 @@ func New(c Config) (*Cycles, error) {
 	}, nil
 }
 
-// Passed records a pass of a rule, for orphan.Config's Passed. It ignores passes that are not
-// full; what they remove is part of the current cycle.
+// Passed is for orphan.Config. It ignores passes that are not full; what they remove is part of the
+// current cycle.
 func (c *Cycles) Passed(r orphan.Result) {
 	if !r.Full {
 		return
@@ -84,8 +84,8 @@ func (c *Cycles) Passed(r orphan.Result) {
 	}
 }
 
-// busy returns how long at least one pass was running. Rules run in parallel, and one that was
-// requested alone may have run minutes before the others.
+// busy returns how long at least one pass was running: rules run in parallel, and one requested
+// alone may have run minutes before.
 func busy(passes []orphan.Result) (total time.Duration) {
 	slices.SortFunc(passes, func(a, b orphan.Result) int { return a.Started.Compare(b.Started) })
 	var until time.Time
@@ -161,22 +161,21 @@ const (
 	byRule           = "byRule"
 )
 
-// Reserved returns the names that no category may have, because Stats uses them for something
-// else.
+// Reserved returns Stats' own names, which no category may have.
 func Reserved() []string { return []string{totalKeysRemoved, byRule} }
 
 // Stats is the body of GET /api/v1/stats.
 type Stats struct {
 	IsRunning   bool       `json:"isRunning"`
 	LastCleanup *time.Time `json:"lastCleanup"` // end of the last cycle; nil: none yet
-	// TotalCleanupsRun is the number of cycles in this process in which a rule was done.
+	// TotalCleanupsRun counts cycles in which a rule was done.
 	TotalCleanupsRun uint64 `json:"totalCleanupsRun"`
-	// Cumulative is what this process has removed: orphans by category; as totalKeysRemoved, keys
-	// and members, including related ones; as byRule, orphans by rule.
+	// Cumulative has what this process has removed: orphans by category; as totalKeysRemoved, keys and
+	// members, related ones included; as byRule, orphans by rule.
 	Cumulative map[string]any `json:"cumulativeStats"`
 }
 
-// Stats returns what this process has done so far.
+// Stats are this process's.
 func (c *Cycles) Stats(running bool) Stats {
 	now := c.cfg.Removed()
 	s := Stats{IsRunning: running, Cumulative: map[string]any{totalKeysRemoved: now.Keys}}
@@ -198,27 +197,27 @@ func (c *Cycles) Stats(running bool) Stats {
 	return s
 }
 
-// RuleStatus is a rule's last full pass in this process, for the status.
+// RuleStatus is a rule's last full pass here.
 type RuleStatus struct {
 	Rule     string          `json:"rule"`
 	Category string          `json:"category"`
-	Delete   bool            `json:"delete"`            // false: it only reports
-	Started  time.Time       `json:"started,omitzero"`  // zero: no pass yet
-	Outcome  janitor.Outcome `json:"outcome,omitempty"` // "": no pass yet
-	Reason   string          `json:"reason,omitempty"`  // of a held pass
-	Detail   string          `json:"detail,omitempty"`  // what is lost, or the error
+	Delete   bool            `json:"delete"`           // false: it only reports
+	Started  time.Time       `json:"started,omitzero"` // zero: no pass yet
+	Outcome  janitor.Outcome `json:"outcome,omitempty"`
+	Reason   string          `json:"reason,omitempty"` // if held
+	Detail   string          `json:"detail,omitempty"` // what is lost, or the error
 	DryRun   bool            `json:"dry_run"`
 	Seconds  float64         `json:"seconds"`
 	Scanned  int             `json:"scanned"`
 	// Condemned counts the pass's last look, Removed the whole pass.
 	Condemned int             `json:"condemned"`
 	Removed   int             `json:"removed"`
-	Kept      map[string]int  `json:"kept,omitempty"` // by reason
+	Kept      map[string]int  `json:"kept,omitempty"`
 	Coverage  orphan.Coverage `json:"coverage"`
-	Total     uint64          `json:"removed_total"` // orphans removed by this process, in all passes
+	Total     uint64          `json:"removed_total"` // orphans, by this process
 }
 
-// Rules returns the last pass of each rule, in the rules' order.
+// Rules returns the last pass of each rule, in order.
 func (c *Cycles) Rules() []RuleStatus {
 	removed := c.cfg.Removed()
 	c.mu.Lock()

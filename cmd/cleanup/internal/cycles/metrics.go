@@ -26,7 +26,7 @@ func newMetrics(c Config) (*metrics, error) {
 			Name: "cleanup_cycles_total",
 			Help: "Cycles: each rule has had one full pass, and at least one of them was not held.",
 		}),
-		// A vector without labels: a plain gauge would show 1970 until the first cycle.
+		// A plain gauge would show 1970 until the first cycle.
 		ended: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "cleanup_last_cycle_timestamp_seconds", Help: "When this process last finished a cycle.",
 		}, nil),

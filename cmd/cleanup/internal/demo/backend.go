@@ -13,15 +13,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// backend is the part of a game backend that is in Redis and MongoDB.
+// backend is a game backend in Redis and MongoDB.
 type backend struct {
 	rdb redis.UniversalClient
 	db  *mongo.Database
 
-	rooms    map[string]*redis.PubSub // living rooms by id; each holds its channel
+	rooms    map[string]*redis.PubSub // living ones; each holds its channel
 	unlisted []string                 // living rooms missing from the listing
-	living   map[string]bool          // keys and members that must stay
-	orphans  map[string]bool          // keys and members that must be removed
+	living   map[string]bool          // must stay
+	orphans  map[string]bool          // must be removed
 }
 
 func newBackend(rdb redis.UniversalClient, db *mongo.Database) *backend {
@@ -35,10 +35,10 @@ const (
 	queue   = "queue:elo"
 )
 
-// member names a member of a sorted set in the same form as a key.
+// member has the form of a key.
 func member(key, name string) string { return key + " " + name }
 
-// room opens a room with reserved seats. A room that dies leaves them behind.
+// room reserves seats, which it leaves behind if it dies.
 func (b *backend) room(ctx context.Context, id string, seats int, dies bool) error {
 	channel := b.rdb.Subscribe(ctx, "$"+id)
 	if _, err := channel.Receive(ctx); err != nil {
@@ -66,8 +66,8 @@ func (b *backend) mark(dies bool, keys ...string) {
 	}
 }
 
-// kill simulates the death of a room's process: its channel closes, and another process removes
-// it from the listing.
+// kill is the death of a room's process: its channel closes, and another process removes it from
+// the listing.
 func (b *backend) kill(ctx context.Context, id string) error {
 	if err := b.rooms[id].Close(); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (b *backend) list(ctx context.Context) error {
 	return nil
 }
 
-// waits puts a user in the queue. The score is the user's rating.
+// waits puts a user in the queue, scored by rating.
 func (b *backend) waits(ctx context.Context, user string, rating float64, since time.Time, left bool) error {
 	joined := "queue:joinedAt:" + user
 	b.mark(left, member(queue, user), joined)
@@ -100,7 +100,7 @@ func (b *backend) waits(ctx context.Context, user string, rating float64, since 
 	return b.rdb.Set(ctx, joined, since.UnixMilli(), 0).Err()
 }
 
-// match writes a match, and its document unless the status is empty.
+// match writes no document if the status is empty.
 func (b *backend) match(ctx context.Context, status string, ended time.Time, over bool) error {
 	id := bson.NewObjectID()
 	if status != "" {
@@ -122,7 +122,7 @@ func (b *backend) match(ctx context.Context, status string, ended time.Time, ove
 	return nil
 }
 
-// bot writes the state of a bot, which is deployed unless it crashed.
+// bot is deployed unless it crashed.
 func (b *backend) bot(ctx context.Context, id string, crashed bool) error {
 	key := "bots:state:" + id
 	b.mark(crashed, key)
@@ -153,7 +153,6 @@ func (b *backend) there(ctx context.Context) (map[string]bool, error) {
 	return all, err
 }
 
-// open fills the backend with what lives and what will leak.
 func (b *backend) open(ctx context.Context) error {
 	now := time.Now()
 	steps := []func() error{

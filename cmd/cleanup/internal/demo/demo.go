@@ -28,23 +28,22 @@ import (
 
 // Errors of Run, wrapped.
 var (
-	// ErrWrong: something that lives was removed, or an orphan is left.
+	// something that lives was removed, or an orphan is left
 	ErrWrong = errors.New("cleanupdemo: not exactly the orphans went")
-	// ErrLate: something that should have happened did not.
+	// something that should have happened did not
 	ErrLate = errors.New("cleanupdemo: waited in vain")
 )
 
 // Config configures a demo. All fields are required.
 type Config struct {
-	// Command returns the command of a worker, which reads its settings from the environment that
-	// Run adds.
+	// Command returns the command of a worker, for which Run adds the environment.
 	Command func(args ...string) *exec.Cmd
-	// Ferret is the path of a program that speaks MongoDB's protocol, as printed by scripts/ferret.
+	// Ferret is the program that scripts/ferret prints.
 	Ferret string
-	// Redis is empty and used by nobody else; RedisURL is its URL for the worker.
+	// Redis is empty and used by nobody else; RedisURL is the worker's.
 	Redis    redis.UniversalClient
 	RedisURL string
-	Out      io.Writer // receives the timeline
+	Out      io.Writer
 }
 
 const (
@@ -64,9 +63,8 @@ type demo struct {
 	http    string
 }
 
-// Run plays the demo and judges its end. It returns nil if exactly the orphans were removed;
-// otherwise ErrWrong, ErrLate, the cause of ctx, or what failed. When it returns, all its
-// processes have ended.
+// Run plays the demo and judges its end. It returns nil if exactly the orphans were removed; else
+// ErrWrong, ErrLate, the cause of ctx, or what failed. All its processes have ended by then.
 func Run(ctx context.Context, cfg Config) (err error) {
 	d := &demo{cfg: cfg, began: time.Now()}
 	if d.dir, err = os.MkdirTemp("", "rollcall-cleanup-demo-"); err != nil {
@@ -77,7 +75,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 			d.worker.Kill()
 		}
 		if err == nil || ctx.Err() != nil {
-			_ = os.RemoveAll(d.dir) // any rest is in the system's temporary folder
+			_ = os.RemoveAll(d.dir)
 			return
 		}
 		d.say("the worker's log is in %s", d.dir)
@@ -105,7 +103,6 @@ func (d *demo) say(format string, args ...any) {
 	fmt.Fprintf(d.cfg.Out, "%5.1fs  %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// startFerret starts the database, and waits until it has printed its address.
 func (d *demo) startFerret() (*process.Process, error) {
 	p, err := process.Start(exec.Command(d.cfg.Ferret), process.Options{Talk: true, OwnGroup: true})
 	if err != nil {
@@ -191,7 +188,6 @@ func (d *demo) status(ctx context.Context) (s status, ok bool) {
 	return s, json.NewDecoder(answer.Body).Decode(&s) == nil
 }
 
-// start starts the worker, and waits until it serves.
 func (d *demo) start(ctx context.Context, environ []string) (err error) {
 	cmd := d.cfg.Command()
 	cmd.Env = append(cmd.Env, environ...)
@@ -220,8 +216,7 @@ func (d *demo) stop() error {
 	return nil
 }
 
-// left returns the orphans that still exist, sorted, or ErrWrong if something that lives does
-// not.
+// left returns the remaining orphans, or ErrWrong if something that lives does not.
 func (d *demo) left(ctx context.Context) (left []string, err error) {
 	there, err := d.backend.there(ctx)
 	if err != nil {

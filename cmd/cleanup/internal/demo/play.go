@@ -84,8 +84,8 @@ func (d *demo) plan(ctx context.Context, environ []string) error {
 	return nil
 }
 
-// watch follows the worker until all orphans are gone, and for some cycles more. The rooms are
-// listed again once only reservations are left.
+// watch follows the worker until all orphans are gone, and for some cycles more. Rooms are listed
+// again once only reservations are left.
 func (d *demo) watch(ctx context.Context) error {
 	b := d.backend
 	said := map[string]string{}

@@ -1,7 +1,5 @@
-// Package apitest compares answers of the HTTP API with its OpenAPI document. It is for tests.
-//
-// OpenAPI 3.1 describes bodies by JSON Schema 2020-12, so a validator for that is enough. The
-// document itself is checked against the published schema of OpenAPI documents.
+// Package apitest compares answers of the HTTP API with its OpenAPI document. OpenAPI 3.1 describes
+// bodies by JSON Schema 2020-12, so a validator for that is enough.
 package apitest
 
 import (
@@ -61,7 +59,7 @@ func (d *Document) Problems() []any {
 	return at.([]any)
 }
 
-// at returns the value at a path of names, following references.
+// at follows references.
 func (d *Document) at(names ...string) any {
 	var v any = d.doc
 	for _, name := range names {
@@ -82,7 +80,7 @@ func (d *Document) resolved(v any) any {
 	return v
 }
 
-// operation returns the matching path of the document and its operation, or nil.
+// operation returns the matching path and its operation, or nil.
 func (d *Document) operation(method, path string) (template string, of map[string]any) {
 	for template := range d.doc["paths"].(map[string]any) {
 		pattern := regexp.MustCompile(`\\\{\w+\\\}`).ReplaceAllString(regexp.QuoteMeta(template), `[^/]+`)
@@ -94,8 +92,8 @@ func (d *Document) operation(method, path string) (template string, of map[strin
 	return "", nil
 }
 
-// Check requires that the document allows an answer. A request without an operation must be
-// refused with a problem.
+// Check requires that the document allows an answer. A request without an operation must be refused
+// with a problem.
 func (d *Document) Check(t testing.TB, req *http.Request, resp *http.Response, body []byte) {
 	t.Helper()
 	what := fmt.Sprintf("%s %s: %d %s", req.Method, req.URL, resp.StatusCode, body)
@@ -141,7 +139,6 @@ func (d *Document) checkHeader(t testing.TB, what string, values []string, names
 	d.valid(t, what, value, append(names, "schema")...)
 }
 
-// valid requires that text is JSON that matches a schema of the document.
 func (d *Document) valid(t testing.TB, what string, text []byte, names ...string) {
 	t.Helper()
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
