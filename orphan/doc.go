@@ -74,6 +74,10 @@
 //
 // # A pass
 //
+//	SCAN or ZSCAN ──► look, in pipelines ──► marks in Redis ──► look again ──► guard ──► compare, delete
+//	   paged         each command's answer      first seen,      the ripe,      one       every answer
+//	                 is an observation          fingerprint      Cap at most    batch     must be as seen
+//
 // A look records read commands with their answers: observations. Only Go code judges them. The
 // deleting script repeats the commands, and deletes a candidate only if every answer is unchanged,
 // in one atomic step. So rules have only one evaluator, and nothing can happen between the last
@@ -109,6 +113,8 @@
 //
 // # What is not guaranteed
 //
+//   - A rule is only as good as its signs: a live thing that shows none of them is an orphan to
+//     it.
 //   - A thing that is made anew with the same content and expiry is the same thing. So is a large
 //     value that is changed in the middle between the last look and the delete.
 //   - The deleting script does not ask documents, channels and pieces of large values again.
