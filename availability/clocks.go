@@ -24,22 +24,35 @@ type clocks struct {
 	skew           time.Duration // how far the source's clock is ahead, as used for the correction
 }
 
+// asleep returns how much further the wall clock moved than the monotonic one, which stops while a
+// machine is suspended. It is as large, either way, if somebody set the wall clock.
+func asleep(from, to time.Time) time.Duration {
+	return to.Round(0).Sub(from.Round(0)) - to.Sub(from)
+}
+
+// age returns the time from at to now, including any suspension.
+func age(at, now time.Time) time.Duration { return now.Sub(at) + max(0, asleep(at, now)) }
+
 // answer is a reading of a remote clock, and our time when it was taken.
 type answer struct{ there, here time.Time }
 
 func (a answer) at(then time.Time) time.Time { return a.there.Add(then.Sub(a.here)) }
 
-func (c *clocks) mirrorSaid(begun, there time.Time) { c.said(&c.mirror, begun, there) }
-func (c *clocks) sourceSaid(begun, there time.Time) { c.said(&c.source, begun, there) }
+func (c *clocks) mirrorSaid(begun, there time.Time) { c.said(&c.mirror, &c.source, begun, there) }
+func (c *clocks) sourceSaid(begun, there time.Time) { c.said(&c.source, &c.mirror, begun, there) }
 
-func (c *clocks) said(which *answer, begun, there time.Time) {
-	took := time.Since(begun)
+func (c *clocks) said(which, other *answer, begun, there time.Time) {
+	now := time.Now()
+	took := now.Sub(begun)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if there.IsZero() || took > answerWithin {
+	if there.IsZero() || took > answerWithin || asleep(begun, now).Abs() > skewMoves {
 		return
 	}
 	*which = answer{there, begun.Add(took / 2)}
+	if asleep(other.here, which.here).Abs() > skewMoves { // the time between the two is unknown
+		*other = answer{}
+	}
 	if c.mirror.there.IsZero() || c.source.there.IsZero() {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -35,6 +36,50 @@ func TestTwoClocksAreComparedWhateverOursSays(t *testing.T) {
 	var c clocks
 	require.Zero(t, c.toMirror(time.Time{}))
 	require.WithinDuration(t, time.Now(), c.sourceNow(), time.Minute, "nobody has answered yet")
+}
+
+// slept returns a time of ours from before this machine was suspended for d: only the wall clock has
+// moved since. Its seconds start at bit 30 of the first word.
+func slept(at time.Time, d time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&at)) -= uint64(d/time.Second) << 30
+	return at
+}
+
+func TestClocksAreNotComparedAcrossASuspendedMachine(t *testing.T) {
+	t.Parallel()
+	for name, said := range map[string][2]func(*clocks, time.Time, time.Time){
+		"the source answers first":    {(*clocks).sourceSaid, (*clocks).mirrorSaid},
+		"the mirror answers first":    {(*clocks).mirrorSaid, (*clocks).sourceSaid},
+		"only one answers, and again": {(*clocks).sourceSaid, (*clocks).sourceSaid},
+	} {
+		var c clocks
+		before := time.Now()
+		c.mirrorSaid(before, before)
+		c.sourceSaid(before, before)
+		c.mirror.here, c.source.here = slept(c.mirror.here, time.Hour), slept(c.source.here, time.Hour)
+		woken := before.Add(time.Hour)
+		for _, said := range said {
+			said(&c, time.Now(), woken)
+			require.Equal(t, woken, c.toMirror(woken), name)
+		}
+		c.mirrorSaid(time.Now(), woken)
+		c.sourceSaid(time.Now(), woken.Add(3*time.Minute))
+		require.WithinDuration(t, woken, c.toMirror(woken.Add(3*time.Minute)), time.Second, name)
+	}
+	var c clocks
+	c.mirrorSaid(time.Now(), time.Now())
+	c.sourceSaid(slept(time.Now(), time.Hour), time.Now().Add(-time.Hour))
+	require.Zero(t, c.skew, "it answered before the machine slept, and was read afterwards")
+}
+
+func TestWhatIsKnownAgesWhileTheMachineIsSuspended(t *testing.T) {
+	t.Parallel()
+	m := &Mirror{c: Config{Tick: defaultTick}, patience: callTimeout}
+	m.upToDate(time.Now())
+	require.Zero(t, m.behind())
+	m.upToDate(slept(time.Now(), time.Hour))
+	require.GreaterOrEqual(t, m.behind(), time.Hour, "the source may have changed meanwhile")
+	require.GreaterOrEqual(t, lastSnapshot{at: slept(time.Now(), time.Hour)}.answer(FromStale).Age, time.Hour)
 }
 
 // skewed is a pass of everything with a source whose clock is another.

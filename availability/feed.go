@@ -270,7 +270,7 @@ func (m *Mirror) behind() time.Duration {
 	if m.upTo.IsZero() {
 		return 0
 	}
-	since := time.Since(m.upTo)
+	since := age(m.upTo, time.Now())
 	if m.uncompared || since > max(m.patience, 4*m.c.Tick) {
 		return max(since, 1)
 	}

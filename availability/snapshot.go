@@ -46,7 +46,7 @@ type lastSnapshot struct {
 }
 
 func (s lastSnapshot) answer(from Origin) Answer[Snapshot] {
-	return Answer[Snapshot]{s.Snapshot, from, time.Since(s.at)}
+	return Answer[Snapshot]{s.Snapshot, from, age(s.at, time.Now())}
 }
 
 // Snapshot returns the snapshot that all replicas share. However many ask, one replica computes
@@ -69,8 +69,8 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 		return stored.answer(FromValkey), nil
 	}
 	last := m.lastSnapshot()
-	age := time.Since(last.at)
-	if (last.unstored || !errors.Is(err, redis.Nil)) && age < snapshotLasts { // this process has its own
+	old := age(last.at, time.Now())
+	if (last.unstored || !errors.Is(err, redis.Nil)) && old < snapshotLasts { // this process has its own
 		return last.answer(last.from), nil
 	}
 	// Do not wait for one that was requested under older settings.
@@ -79,7 +79,7 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 		defer cancel()
 		return m.computeSnapshot(ctx, last.generation)
 	})
-	if age < snapshotServed {
+	if old < snapshotServed {
 		return last.answer(FromStale), nil
 	}
 	var enough <-chan time.Time // never, if there is nothing else to return
