@@ -66,6 +66,9 @@ func parseSeen(text string) time.Time {
 // apply applies states to Redis in one of the modes and returns the ones that differed. Readers
 // see the states of one script, up to applyOf, change at once.
 func (m *Mirror) apply(ctx context.Context, mode string, states ...State) ([]unequal, error) {
+	if err := m.clocks.check(); err != nil && len(states) > 0 {
+		return nil, err
+	}
 	var found []unequal
 	for len(states) > 0 {
 		n := min(len(states), applyOf)

@@ -1,6 +1,7 @@
 package availability
 
 import (
+	"errors"
 	"sync"
 	"time"
 )
@@ -22,7 +23,10 @@ type clocks struct {
 	mu             sync.Mutex
 	mirror, source answer
 	skew           time.Duration // how far the source's clock is ahead, as used for the correction
+	compared       bool          // skew was measured
 }
+
+var errUncompared = errors.New("availability: the clocks of Redis and the source are not compared yet")
 
 // asleep returns how much further the wall clock moved than the monotonic one, which stops while a
 // machine is suspended. It is as large, either way, if somebody set the wall clock.
@@ -46,7 +50,8 @@ func (c *clocks) said(which, other *answer, begun, there time.Time) {
 	took := now.Sub(begun)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if there.IsZero() || took > answerWithin || asleep(begun, now).Abs() > skewMoves {
+	// Nothing converts a time before the first comparison, so a slow answer is better than none.
+	if there.IsZero() || took > answerWithin && c.compared || asleep(begun, now).Abs() > skewMoves {
 		return
 	}
 	*which = answer{there, begun.Add(took / 2)}
@@ -56,6 +61,7 @@ func (c *clocks) said(which, other *answer, begun, there time.Time) {
 	if c.mirror.there.IsZero() || c.source.there.IsZero() {
 		return
 	}
+	c.compared = true
 	measured := c.source.there.Sub(c.mirror.at(c.source.here))
 	switch {
 	case (measured - c.skew).Abs() <= skewMoves:
@@ -64,6 +70,16 @@ func (c *clocks) said(which, other *answer, begun, there time.Time) {
 	default:
 		c.skew = measured
 	}
+}
+
+// check returns errUncompared until times can be converted.
+func (c *clocks) check() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.compared {
+		return errUncompared
+	}
+	return nil
 }
 
 // toMirror converts a time of the source to the mirror's clock. Zero stays zero.

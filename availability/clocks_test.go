@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 func TestTwoClocksAreComparedWhateverOursSays(t *testing.T) {
@@ -258,4 +259,39 @@ func TestAReplicaThatNeverReachedRedisAgesToo(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(-4*time.Minute), m.cutoff(s), time.Minute)
 	m.kept = time.Now()
 	require.Zero(t, m.cutoff(s), "it is not known what pings there were")
+}
+
+func TestNoTimeIsConvertedBeforeTheClocksAreCompared(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		source := newFake(State{ID: "a", Active: true, Online: true, Version: 1, Seen: time.Now().Add(time.Hour)})
+		source.skew = time.Hour
+		r := newRig(t, w, source, slowly)
+		r.clocks.compared = false
+		l := r.leads(w.Options, r.c.Layout, false)
+		require.NoError(t, w.Client.SAdd(t.Context(), r.keys.online(), "a").Err())
+		require.NoError(t, w.Client.Set(t.Context(), r.keys.heartbeat("a"), formatSeen(time.Now()), 0).Err())
+		_, err := r.apply(t.Context(), newer, source.state("a"))
+		require.ErrorIs(t, err, errUncompared)
+		reports := l.sweep("")
+		for _, sweep := range l.Sweeps() {
+			name, report := sweep.Name(), reports[sweep.Name()]
+			require.Equal(t, janitor.Failed, report.Outcome, name)
+			require.Contains(t, report.Error, errUncompared.Error(), name)
+		}
+		r.run()
+		require.WithinDuration(t, time.Now(), l.mirrored("a").Seen, time.Minute, "the first states of the feed are converted")
+		require.WithinDuration(t, time.Now().Add(time.Hour), source.state("a").Seen, time.Minute)
+	})
+}
+
+func TestTheFirstComparisonMayBeSlow(t *testing.T) {
+	t.Parallel()
+	var c clocks
+	c.mirrorSaid(time.Now(), time.Now())
+	require.Error(t, c.check())
+	c.sourceSaid(time.Now().Add(-2*time.Second), time.Now().Add(time.Hour))
+	require.NoError(t, c.check(), "it is better than none")
+	require.WithinDuration(t, time.Now().Add(time.Hour), c.toSource(time.Now()), 2*time.Second)
+	c.sourceSaid(time.Now(), time.Now().Add(time.Hour))
+	require.WithinDuration(t, time.Now().Add(time.Hour), c.toSource(time.Now()), skewMoves, "a quick one is taken as soon as there is one")
 }

@@ -43,8 +43,8 @@ func (f *feed) failed(err error) {
 
 // follow keeps the mirror until ctx ends. It looks at each tick, and at once after a reconnect.
 func (m *Mirror) follow(ctx context.Context) {
-	f := &feed{Mirror: m}
-	m.upToDate(time.Now()) // time for the first look
+	f := &feed{Mirror: m, away: true} // the clocks are compared before the first states are applied
+	m.upToDate(time.Now())            // time for the first look
 	defer m.upToDate(time.Time{})
 	timer := time.NewTimer(0)
 	defer timer.Stop()
