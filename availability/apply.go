@@ -62,6 +62,9 @@ func parseSeen(text string) time.Time {
 
 // apply returns the states that differed. Readers see up to applyOf change at once.
 func (m *Mirror) apply(ctx context.Context, mode string, states ...State) ([]unequal, error) {
+	if err := m.clocks.check(); err != nil && len(states) > 0 {
+		return nil, err
+	}
 	var found []unequal
 	for len(states) > 0 {
 		n := min(len(states), applyOf)

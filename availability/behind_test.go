@@ -139,6 +139,37 @@ func TestReadsAskTheSourceWhileTheFeedDoesNotKnow(t *testing.T) {
 	})
 }
 
+// A Redis that takes no writes keeps refusing somebody who has gone online, or was activated, since.
+func TestNobodyIsRefusedAHeartbeatForWhatIsNoLongerTrue(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		for name, was := range map[Beat]State{
+			BeatNotOnline:   {ID: "a", Version: 1, Active: true},
+			BeatDeactivated: {ID: "a", Version: 1, Online: true},
+		} {
+			source := newFake(was)
+			r := newRig(t, w, source)
+			r.seeded()
+			now := online("a")
+			now.Version = 2
+			source.put(now)
+			beats := func(want Beat) {
+				t.Helper()
+				got, err := r.Heartbeat(t.Context(), "a")
+				require.NoError(t, err)
+				require.Equal(t, want, got)
+			}
+			r.upToDate(time.Now())
+			beats(name)
+			require.Equal(t, now, source.state("a"), "nobody is asked: it arrives within a second")
+			r.upToDate(time.Now().Add(-time.Hour))
+			beats(BeatKept)
+			require.Greater(t, source.state("a").Version, now.Version, "the source has it")
+			r.failing("Beat")
+			beats(name)
+		}
+	})
+}
+
 func TestTheFeedWaitsForNoSettings(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))

@@ -1,6 +1,7 @@
 package availability
 
 import (
+	"errors"
 	"sync"
 	"time"
 )
@@ -21,6 +22,15 @@ type clocks struct {
 	mu             sync.Mutex
 	mirror, source answer
 	skew           time.Duration // how far the source's clock is ahead, as corrected
+	compared       bool          // skew was measured
+}
+
+var errUncompared = errors.New("availability: the clocks of Redis and the source are not compared yet")
+
+// asleep returns how much further the wall clock moved than the monotonic one, which stops while a
+// machine is suspended. It is as large, either way, if somebody set the wall clock.
+func asleep(from, to time.Time) time.Duration {
+	return to.Round(0).Sub(from.Round(0)) - to.Sub(from)
 }
 
 // answer is a remote clock's time, and ours at that moment.
@@ -28,20 +38,26 @@ type answer struct{ there, here time.Time }
 
 func (a answer) at(then time.Time) time.Time { return a.there.Add(then.Sub(a.here)) }
 
-func (c *clocks) mirrorSaid(begun, there time.Time) { c.said(&c.mirror, begun, there) }
-func (c *clocks) sourceSaid(begun, there time.Time) { c.said(&c.source, begun, there) }
+func (c *clocks) mirrorSaid(begun, there time.Time) { c.said(&c.mirror, &c.source, begun, there) }
+func (c *clocks) sourceSaid(begun, there time.Time) { c.said(&c.source, &c.mirror, begun, there) }
 
-func (c *clocks) said(which *answer, begun, there time.Time) {
-	took := time.Since(begun)
+func (c *clocks) said(which, other *answer, begun, there time.Time) {
+	now := time.Now()
+	took := now.Sub(begun)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if there.IsZero() || took > answerWithin {
+	// Nothing converts a time before the first comparison, so a slow answer is better than none.
+	if there.IsZero() || took > answerWithin && c.compared || asleep(begun, now).Abs() > skewMoves {
 		return
 	}
 	*which = answer{there, begun.Add(took / 2)}
+	if asleep(other.here, which.here).Abs() > skewMoves { // the time between the two is unknown
+		*other = answer{}
+	}
 	if c.mirror.there.IsZero() || c.source.there.IsZero() {
 		return
 	}
+	c.compared = true
 	measured := c.source.there.Sub(c.mirror.at(c.source.here))
 	switch {
 	case (measured - c.skew).Abs() <= skewMoves:
@@ -50,6 +66,16 @@ func (c *clocks) said(which *answer, begun, there time.Time) {
 	default:
 		c.skew = measured
 	}
+}
+
+// check returns errUncompared until times can be converted.
+func (c *clocks) check() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.compared {
+		return errUncompared
+	}
+	return nil
 }
 
 // toMirror converts a time of the source. Zero stays zero.

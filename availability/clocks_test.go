@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 func TestTwoClocksAreComparedWhateverOursSays(t *testing.T) {
@@ -35,6 +37,50 @@ func TestTwoClocksAreComparedWhateverOursSays(t *testing.T) {
 	var c clocks
 	require.Zero(t, c.toMirror(time.Time{}))
 	require.WithinDuration(t, time.Now(), c.sourceNow(), time.Minute, "nobody has answered yet")
+}
+
+// slept returns a time of ours from before this machine was suspended for d: only the wall clock has
+// moved since. Its seconds start at bit 30 of the first word.
+func slept(at time.Time, d time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&at)) -= uint64(d/time.Second) << 30
+	return at
+}
+
+func TestClocksAreNotComparedAcrossASuspendedMachine(t *testing.T) {
+	t.Parallel()
+	for name, said := range map[string][2]func(*clocks, time.Time, time.Time){
+		"the source answers first":    {(*clocks).sourceSaid, (*clocks).mirrorSaid},
+		"the mirror answers first":    {(*clocks).mirrorSaid, (*clocks).sourceSaid},
+		"only one answers, and again": {(*clocks).sourceSaid, (*clocks).sourceSaid},
+	} {
+		var c clocks
+		before := time.Now()
+		c.mirrorSaid(before, before)
+		c.sourceSaid(before, before)
+		c.mirror.here, c.source.here = slept(c.mirror.here, time.Hour), slept(c.source.here, time.Hour)
+		woken := before.Add(time.Hour)
+		for _, said := range said {
+			said(&c, time.Now(), woken)
+			require.Equal(t, woken, c.toMirror(woken), name)
+		}
+		c.mirrorSaid(time.Now(), woken)
+		c.sourceSaid(time.Now(), woken.Add(3*time.Minute))
+		require.WithinDuration(t, woken, c.toMirror(woken.Add(3*time.Minute)), time.Second, name)
+	}
+	var c clocks
+	c.mirrorSaid(time.Now(), time.Now())
+	c.sourceSaid(slept(time.Now(), time.Hour), time.Now().Add(-time.Hour))
+	require.Zero(t, c.skew, "it answered before the machine slept, and was read afterwards")
+}
+
+func TestWhatIsKnownAgesWhileTheMachineIsSuspended(t *testing.T) {
+	t.Parallel()
+	m := &Mirror{c: Config{Tick: defaultTick}, patience: callTimeout}
+	m.upToDate(time.Now())
+	require.Zero(t, m.behind())
+	m.upToDate(slept(time.Now(), time.Hour))
+	require.GreaterOrEqual(t, m.behind(), time.Hour, "the source may have changed meanwhile")
+	require.GreaterOrEqual(t, lastSnapshot{at: slept(time.Now(), time.Hour)}.answer(FromStale).Age, time.Hour)
 }
 
 // skewed is a pass of everything with a source whose clock is another.
@@ -213,4 +259,39 @@ func TestAReplicaThatNeverReachedRedisAgesToo(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(-4*time.Minute), m.cutoff(s), time.Minute)
 	m.kept = time.Now()
 	require.Zero(t, m.cutoff(s), "it is not known what pings there were")
+}
+
+func TestNoTimeIsConvertedBeforeTheClocksAreCompared(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		source := newFake(State{ID: "a", Active: true, Online: true, Version: 1, Seen: time.Now().Add(time.Hour)})
+		source.skew = time.Hour
+		r := newRig(t, w, source, slowly)
+		r.clocks.compared = false
+		l := r.leads(w.Options, r.c.Layout, false)
+		require.NoError(t, w.Client.SAdd(t.Context(), r.keys.online(), "a").Err())
+		require.NoError(t, w.Client.Set(t.Context(), r.keys.heartbeat("a"), formatSeen(time.Now()), 0).Err())
+		_, err := r.apply(t.Context(), newer, source.state("a"))
+		require.ErrorIs(t, err, errUncompared)
+		reports := l.sweep("")
+		for _, sweep := range l.Sweeps() {
+			name, report := sweep.Name(), reports[sweep.Name()]
+			require.Equal(t, janitor.Failed, report.Outcome, name)
+			require.Contains(t, report.Error, errUncompared.Error(), name)
+		}
+		r.run()
+		require.WithinDuration(t, time.Now(), l.mirrored("a").Seen, time.Minute, "the first states of the feed are converted")
+		require.WithinDuration(t, time.Now().Add(time.Hour), source.state("a").Seen, time.Minute)
+	})
+}
+
+func TestTheFirstComparisonMayBeSlow(t *testing.T) {
+	t.Parallel()
+	var c clocks
+	c.mirrorSaid(time.Now(), time.Now())
+	require.Error(t, c.check())
+	c.sourceSaid(time.Now().Add(-2*time.Second), time.Now().Add(time.Hour))
+	require.NoError(t, c.check(), "it is better than none")
+	require.WithinDuration(t, time.Now().Add(time.Hour), c.toSource(time.Now()), 2*time.Second)
+	c.sourceSaid(time.Now(), time.Now().Add(time.Hour))
+	require.WithinDuration(t, time.Now().Add(time.Hour), c.toSource(time.Now()), skewMoves, "a quick one is taken as soon as there is one")
 }

@@ -42,8 +42,8 @@ func (f *feed) failed(err error) {
 
 // follow looks at each tick and after a reconnect.
 func (m *Mirror) follow(ctx context.Context) {
-	f := &feed{Mirror: m}
-	m.upToDate(time.Now()) // time for the first look
+	f := &feed{Mirror: m, away: true} // the clocks are compared before the first states are applied
+	m.upToDate(time.Now())            // time for the first look
 	defer m.upToDate(time.Time{})
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -264,7 +264,7 @@ func (m *Mirror) behind() time.Duration {
 	if m.upTo.IsZero() {
 		return 0
 	}
-	since := time.Since(m.upTo)
+	since := wait.Age(m.upTo, time.Now())
 	if m.uncompared || since > max(m.patience, 4*m.c.Tick) {
 		return max(since, 1)
 	}

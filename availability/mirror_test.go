@@ -57,6 +57,7 @@ func TestOnAClusterAllIsInOneSlot(t *testing.T) {
 	})
 	require.NoError(t, err)
 	ctx := t.Context()
+	m.clocks.compared = true
 	_, err = m.seed(ctx)
 	require.NoError(t, err)
 	beat, err := m.Heartbeat(ctx, "a")

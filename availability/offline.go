@@ -1,6 +1,7 @@
 package availability
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func (o *offline) Run(ctx context.Context, p *janitor.Pass) error {
 var errNotRequired = errors.New(offSettings)
 
 func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
-	if err := o.checkLayout(p); err != nil {
+	if err := cmp.Or(o.checkLayout(p), o.clocks.check()); err != nil {
 		return err
 	}
 	settings, err := o.readSettings(ctx) // never cached: turning it off has to work at once

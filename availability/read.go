@@ -134,7 +134,7 @@ func (m *Mirror) cutoff(s Settings) time.Time {
 	brought, kept := m.brought, m.kept
 	m.mu.Unlock()
 	var cutoff time.Time
-	if !brought.IsZero() {
+	if !brought.IsZero() && m.clocks.check() == nil {
 		cutoff = m.clocks.toSource(brought).Add(-s.StaleAfter - m.c.HeartbeatInterval)
 	}
 	aged := m.clocks.sourceNow().Add(-s.StaleAfter - 2*m.c.HeartbeatInterval)

@@ -114,7 +114,7 @@ func TestSilenceIsNotJudgedBeforeItWasListenedToForLongEnough(t *testing.T) {
 
 func TestTheSourceJudgesSilenceFromWhenHeartbeatsWereLastBroughtToIt(t *testing.T) {
 	t.Parallel()
-	m := &Mirror{c: Config{HeartbeatInterval: time.Minute}, kept: time.Now()}
+	m := &Mirror{c: Config{HeartbeatInterval: time.Minute}, kept: time.Now(), clocks: clocks{compared: true}}
 	s := Settings{StaleAfter: 2 * time.Minute, RequirePing: true}
 	require.Zero(t, m.cutoff(s), "it is not known what pings there were")
 	m.brought = time.Now().Add(-time.Hour) // nobody has brought them for an hour, and Redis takes them

@@ -53,7 +53,7 @@ func newRig(t *testing.T, w redistest.World, source *fake, change ...func(*Confi
 	}
 	m, err := New(c)
 	require.NoError(t, err)
-	m.patience = time.Minute
+	m.patience, m.clocks.compared = time.Minute, true // for parts that run without the feed
 	return &rig{t, m, source, w.Client}
 }
 

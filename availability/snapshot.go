@@ -43,7 +43,7 @@ type lastSnapshot struct {
 }
 
 func (s lastSnapshot) answer(from Origin) Answer[Snapshot] {
-	return Answer[Snapshot]{s.Snapshot, from, time.Since(s.at)}
+	return Answer[Snapshot]{s.Snapshot, from, wait.Age(s.at, time.Now())}
 }
 
 // Snapshot is shared by all replicas. One computes it about every ten seconds; meanwhile the last
@@ -65,8 +65,8 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 		return stored.answer(FromValkey), nil
 	}
 	last := m.lastSnapshot()
-	age := time.Since(last.at)
-	if (last.unstored || !errors.Is(err, redis.Nil)) && age < snapshotLasts {
+	old := wait.Age(last.at, time.Now())
+	if (last.unstored || !errors.Is(err, redis.Nil)) && old < snapshotLasts {
 		return last.answer(last.from), nil
 	}
 	// Do not wait for one requested under older settings.
@@ -75,7 +75,7 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 		defer cancel()
 		return m.computeSnapshot(ctx, last.generation)
 	})
-	if age < snapshotServed {
+	if old < snapshotServed {
 		return last.answer(FromStale), nil
 	}
 	var enough <-chan time.Time // never, if there is nothing else to return

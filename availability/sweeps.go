@@ -1,6 +1,7 @@
 package availability
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() != "" || p.DryRun() { // mitras have no owner
 		return nil
 	}
-	if err := s.checkLayout(p); err != nil {
+	if err := cmp.Or(s.checkLayout(p), s.clocks.check()); err != nil {
 		return err
 	}
 	return s.run(ctx, p)

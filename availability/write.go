@@ -108,8 +108,9 @@ const (
 	BeatDeactivated Beat = "deactivated"
 )
 
-// Heartbeat costs one round trip to Redis and none to the source. After an error, it is unknown
-// whether it was kept.
+// Heartbeat costs one round trip to Redis and none to the source, except that nobody is refused by
+// a Redis that may have missed commits: then the source decides, if it answers. After an error, it
+// is unknown whether it was kept.
 func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
 	id = strings.ToLower(id)
 	var beat string
@@ -125,12 +126,23 @@ func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
 		m.metrics.heartbeats.WithLabelValues("error").Inc()
 		return "", fmt.Errorf("availability: heartbeat: %w", err)
 	}
-	m.metrics.heartbeats.WithLabelValues(beat).Inc()
-	if Beat(beat) == BeatKept {
+	switch Beat(beat) {
+	case BeatKept:
 		m.mu.Lock()
 		m.kept = time.Now()
 		m.mu.Unlock()
+	case BeatNotOnline, BeatDeactivated:
+		if m.behind() > 0 {
+			_ = m.askBehind(ctx, func(ctx context.Context) error { // otherwise Redis' answer stands
+				now, err := m.HeartbeatAtSource(ctx, id)
+				if err == nil {
+					beat = string(now)
+				}
+				return err
+			})
+		}
 	}
+	m.metrics.heartbeats.WithLabelValues(beat).Inc()
 	return Beat(beat), nil
 }
 

@@ -220,7 +220,7 @@ var mutants = []mutant{
 		edits: []edit{
 			{disputeGo, "\t\tt.set(h, foreign)\n", "\t\tt.set(h, proven)\n"},
 			// there is no frame that could be fresh
-			{disputeGo, "if age(h.claim.heard, now) < fresh {", "if true {"},
+			{disputeGo, "if wait.Age(h.claim.heard, now) < fresh {", "if true {"},
 		},
 		scenario: "HealOfTheFormerOwner",
 		checks:   []string{"C3"},
@@ -236,7 +236,7 @@ var mutants = []mutant{
 		name: "EvidenceNeverAges",
 		what: "evidence counts for as long as it takes, also after a heal that failed",
 		edits: []edit{
-			{disputeGo, "if age(h.claim.heard, now) < fresh {", "if true {"},
+			{disputeGo, "if wait.Age(h.claim.heard, now) < fresh {", "if true {"},
 			{tableGo, "\tcase s.disputed():\n\t\treturn contested\n", ""},
 		},
 		scenario: "EvidenceFromBeforeAnOutage",

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // batchSize bounds one script to about 0.5 ms of the server's time.
@@ -65,7 +67,7 @@ func (t *table) next(now time.Time) (b batch) {
 		switch {
 		case c == nil:
 			b.release = append(b.release, op{h: h})
-		case untried && age(c.made, now) < fresh:
+		case untried && wait.Age(c.made, now) < fresh:
 			b.register = append(b.register, op{h: h, claim: c})
 		case urgent && t.proof(h, now):
 			b.heal = append(b.heal, op{h: h, claim: c, seen: h.dispute.owner})

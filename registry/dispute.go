@@ -11,6 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/keyless"
 	"github.com/rollcall-redis/rollcall/internal/subscribe"
 	"github.com/rollcall-redis/rollcall/internal/together"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 const (
@@ -72,7 +73,7 @@ func (t *table) proof(h *holding, now time.Time) bool {
 	if h.state != proven {
 		return false
 	}
-	if age(h.claim.heard, now) < fresh {
+	if wait.Age(h.claim.heard, now) < fresh {
 		return true
 	}
 	t.set(h, foreign)
@@ -102,7 +103,7 @@ func (t *table) compare(other string, pairs []string, now time.Time) (later []*C
 			heard = append(heard, pairs[i+1])
 			continue
 		}
-		ours := age(h.claim.heard, now).Milliseconds()
+		ours := wait.Age(h.claim.heard, now).Milliseconds()
 		asked := h.dispute != nil && h.dispute.owner == other
 		if asked {
 			h.dispute.unheard = false
@@ -233,7 +234,7 @@ func (r *Registry) ages(claims []*Claim) []byte {
 	now := time.Now()
 	for _, c := range claims {
 		if c.h.claim == c {
-			msg = fmt.Appendf(msg, " %d %s", age(c.heard, now).Milliseconds(), word(c.h.id))
+			msg = fmt.Appendf(msg, " %d %s", wait.Age(c.heard, now).Milliseconds(), word(c.h.id))
 		}
 	}
 	return msg

@@ -5,6 +5,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // If the entry of a held id names a dead instance, it is overwritten without evidence. heal.lua
@@ -48,7 +50,7 @@ func (r *Registry) overDead(ops []op) (keys []string, args []any) {
 		}
 	}
 	r.mu.Lock()
-	beats := age(r.lastBeat, time.Now()) < r.cfg.HeartbeatTTL/2
+	beats := wait.Age(r.lastBeat, time.Now()) < r.cfg.HeartbeatTTL/2
 	r.mu.Unlock()
 	timing := r.Timing()
 	return keys, []any{timing.Gap().Milliseconds(), timing.Grace().Milliseconds(), beats}

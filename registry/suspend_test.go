@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // suspended returns the time after a machine was suspended at now for d: only the wall clock moves.
@@ -20,8 +22,8 @@ func TestEvidenceAgesWhileTheMachineIsSuspended(t *testing.T) {
 	begun := time.Now()
 	woken := suspended(t, begun, time.Minute)
 	require.Zero(t, woken.Sub(begun), "the monotonic clock stands still")
-	require.Equal(t, time.Minute, age(begun, woken))
-	require.Equal(t, time.Second, age(begun, suspended(t, begun.Add(time.Second), -time.Minute)), "a clock that is set back")
+	require.Equal(t, time.Minute, wait.Age(begun, woken))
+	require.Equal(t, time.Second, wait.Age(begun, suspended(t, begun.Add(time.Second), -time.Minute)), "a clock that is set back")
 
 	t.Run("a handshake", func(t *testing.T) {
 		d := newTimed()

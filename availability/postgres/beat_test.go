@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -124,6 +125,31 @@ func TestAJudgementIsTakenBackUnlessTheMitraHasSpokenSince(t *testing.T) {
 		"it went online, and offline": func(id string) {
 			for _, online := range []bool{true, false} {
 				_, err := w.src.SetOnline(ctx, id, online)
+				require.NoError(t, err)
+			}
+		},
+		"it went online, and SQL sets it offline": func(id string) {
+			_, err := w.src.SetOnline(ctx, id, true)
+			require.NoError(t, err)
+			w.exec("UPDATE mitra_online_status SET is_online = false WHERE mitra_id = $1", id)
+		},
+		"SQL sets it online, and offline": func(id string) {
+			w.exec("UPDATE mitra_online_status SET is_online = true WHERE mitra_id = $1", id)
+			w.exec("UPDATE mitra_online_status SET is_online = false WHERE mitra_id = $1", id)
+		},
+		"SQL sets it offline once more": func(id string) {
+			w.exec("UPDATE mitra_online_status SET is_online = false WHERE mitra_id = $1", id)
+		},
+		"no trigger saw it go online, and offline": func(id string) {
+			for _, online := range []bool{true, false} {
+				tx := w.begin()
+				for _, sql := range []string{"SET LOCAL session_replication_role = replica",
+					fmt.Sprintf("UPDATE mitra_online_status SET is_online = %v WHERE mitra_id = '%s'", online, id)} {
+					_, err := tx.Exec(ctx, sql)
+					require.NoError(t, err)
+				}
+				require.NoError(t, tx.Commit(ctx))
+				_, err := w.src.Repair(ctx)
 				require.NoError(t, err)
 			}
 		},

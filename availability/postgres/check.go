@@ -61,6 +61,10 @@ WITH wanted (kind, name, missing) AS (
 		WHERE tgrelid = to_regclass('auth_sessions') AND tgname = 'availability_sign_in'
 			AND tgenabled IN ('O', 'A'))
 	UNION ALL
+	SELECT 'trigger', 'availability_unjudged on mitra_availability', NOT EXISTS (SELECT FROM pg_trigger
+		WHERE tgrelid = to_regclass('mitra_availability') AND tgname = 'availability_unjudged'
+			AND tgenabled IN ('O', 'A'))
+	UNION ALL
 	SELECT 'column', 'display_name of mitras', NOT EXISTS (SELECT FROM pg_attribute
 		WHERE attrelid = to_regclass('mitras') AND attname = 'display_name' AND NOT attisdropped))
 SELECT coalesce(array_agg(kind || ' ' || name ORDER BY kind, name), '{}') FROM wanted WHERE missing`

@@ -31,7 +31,7 @@ func TestMigrationsRunOnceHoweverManyStartAtOnce(t *testing.T) {
 	wait.Wait()
 	w := world{DB: db, t: t, src: open(t, db.URL)}
 	require.NoError(t, w.src.Migrate(t.Context()))
-	require.Equal(t, 7, one[int](w, "SELECT count(*) FROM availability_migrations WHERE version_id > 0"))
+	require.Equal(t, 8, one[int](w, "SELECT count(*) FROM availability_migrations WHERE version_id > 0"))
 	w.mitra()
 	w.requireTruth()
 }
@@ -323,6 +323,10 @@ func TestADatabaseOfBeforeTheLastMigrationIsNamed(t *testing.T) {
 	}
 	exec("DELETE FROM availability_migrations WHERE version_id >= 5; DROP FUNCTION availability_room")
 	require.ErrorContains(t, src.Check(ctx), "function availability_room")
+	require.NoError(t, src.Migrate(ctx))
+	require.NoError(t, src.Check(ctx))
+	exec("DELETE FROM availability_migrations WHERE version_id >= 8; DROP FUNCTION availability_unjudged CASCADE")
+	require.ErrorContains(t, src.Check(ctx), "trigger availability_unjudged on mitra_availability")
 	require.NoError(t, src.Migrate(ctx))
 	require.NoError(t, src.Check(ctx))
 }

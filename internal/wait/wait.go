@@ -1,4 +1,4 @@
-// Package wait has the one way in which the packages here let time pass.
+// Package wait has the one way in which the packages here let time pass, and measure what has passed.
 package wait
 
 import (

@@ -310,7 +310,9 @@ func (w *world) rests() {
 		w.look()
 	}
 	var found []string
-	for over := w.patience(within + time.Second); ; <-time.After(pollEvery) {
+	// Others wait for a replica that was killed or cut off while it seeded.
+	seeding := max(0, w.rdb.PTTL(context.Background(), "mitras:seeding").Val())
+	for over := w.patience(seeding + within + time.Second); ; <-time.After(pollEvery) {
 		w.deleteKept()
 		if found = w.differences(); len(found) == 0 {
 			break
@@ -402,7 +404,10 @@ func (w *world) differences() (found []string) {
 		}
 	}
 	if w.rdb.Exists(ctx, "mitras:seeded").Val() == 0 {
-		note("the mirror is not whole")
+		note("the mirror is not whole; the mark of a seeding lasts %s", w.rdb.PTTL(ctx, "mitras:seeding").Val())
+		for _, r := range w.replicas {
+			note("%s: %+v", r.name, r.Health())
+		}
 	}
 	if rows.Err() != nil {
 		note("%v", rows.Err())
