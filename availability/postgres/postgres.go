@@ -64,7 +64,8 @@ type Source struct {
 // [Source.Migrate]. The tables are those of the first schema in search_path. The URL's
 // pool_max_conns limits the connections: by default 4, or one per CPU if that is more. Calls that
 // keep the mirror have extra connections: one for Feed, and two for Page, States, Outbid and
-// Revive. They wait for no writer, however many there are.
+// Revive. They wait for no writer, however many there are. Among several hosts in the URL, each
+// connection finds the primary.
 //
 // Errors do not contain the URL's password.
 func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
@@ -77,6 +78,9 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	}
 	// Columns may be timestamps without time zone, which are in UTC.
 	config.ConnConfig.RuntimeParams["timezone"] = "UTC"
+	if config.ConnConfig.ValidateConnect == nil { // what a standby answers may be old
+		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
+	}
 	s := &Source{good: map[string]string{}, places: places{of: map[place]*seats{}}}
 	for _, set := range opts {
 		set(s)
