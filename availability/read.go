@@ -115,12 +115,13 @@ func (m *Mirror) askBehind(ctx context.Context, ask func(ctx context.Context) er
 	return m.truth.do(ctx, func() error { return ask(short) })
 }
 
-// judges reports whether silence matters to reads: heartbeats are required, and have been for as
-// long as a mitra may be silent. Before that, no app had to send any.
+// judges reports whether silence matters to reads, as to auto-offline: heartbeats are required, and
+// have been for as long as a mitra may be silent, because before that no app had to send any; and
+// that is longer than the pause between two of them.
 func (m *Mirror) judges(s Settings) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return s.RequirePing && time.Since(m.required) >= s.StaleAfter
+	return s.RequirePing && s.StaleAfter > s.PingInterval && time.Since(m.required) >= s.StaleAfter
 }
 
 // stale returns how long (ms) a mitra may be silent, for the scripts; 0: silence does not matter.

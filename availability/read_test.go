@@ -122,6 +122,12 @@ func TestSilenceIsNotJudgedBeforeItWasListenedToForLongEnough(t *testing.T) {
 		r.required = r.required.Add(-s.StaleAfter)
 		finds(2, "it could have been heard by now")
 		require.NotZero(t, r.cutoff(s))
+
+		r.source.settings.StaleAfter = s.PingInterval
+		s, err = r.readSettings(t.Context())
+		require.NoError(t, err)
+		finds(3, "even punctual apps are silent for so long")
+		require.Zero(t, r.cutoff(s))
 	})
 }
 
