@@ -28,6 +28,7 @@ type feed struct {
 	compared bool     // Redis has what the source had when its life, or the connection, began
 	away     bool     // Redis did not answer the last look
 	sawWhole bool     // on this connection to Redis
+	server   string   // the life of Redis' server; "" if it is not known
 }
 
 func (f *feed) connected() { f.newSince, f.sawWhole = "", false }
@@ -143,12 +144,18 @@ func (f *feed) askTime(ctx context.Context) (time.Time, error) {
 	short, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
 	begun := time.Now()
-	at, err := f.clock(short)
+	at, server, err := f.clock(short)
 	if err != nil {
 		f.failed(err)
 		return at, fmt.Errorf("availability: ask for the time: %w", err)
 	}
 	f.away = false
+	// The client renews a connection that ended between two calls without a word. A server that was
+	// restarted, or promoted, has what it had at some earlier time.
+	if f.server != "" && server != f.server {
+		f.connected()
+	}
+	f.server = server
 	f.clocks.mirrorSaid(begun, at)
 	return at, nil
 }

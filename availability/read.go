@@ -113,9 +113,18 @@ func (m *Mirror) askBehind(ctx context.Context, ask func(ctx context.Context) er
 	return m.truth.do(ctx, func() error { return ask(short) })
 }
 
+// judges reports whether silence matters to reads, as to auto-offline: heartbeats are required, and
+// have been for as long as a mitra may be silent, because before that no app had to send any; and
+// that is longer than the pause between two of them.
+func (m *Mirror) judges(s Settings) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return s.RequirePing && s.StaleAfter > s.PingInterval && time.Since(m.required) >= s.StaleAfter
+}
+
 // stale is in ms, for the scripts; 0: silence does not matter.
-func (s Settings) stale() int64 {
-	if !s.RequirePing {
+func (m *Mirror) stale(s Settings) int64 {
+	if !m.judges(s) {
 		return 0
 	}
 	return s.StaleAfter.Milliseconds()
@@ -127,7 +136,7 @@ func (s Settings) stale() int64 {
 // mitra may be silent, they go to the source, and it counts from now, less two HeartbeatIntervals
 // for replicas that do reach Redis.
 func (m *Mirror) cutoff(s Settings) time.Time {
-	if !s.RequirePing {
+	if !m.judges(s) {
 		return time.Time{}
 	}
 	m.mu.Lock()
@@ -186,7 +195,7 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Av
 		go func() {
 			short, done := context.WithTimeout(ctx, m.patience)
 			defer done()
-			asked <- findPageScript.Run(short, m.rdb, keys, cursor, findPage, s.MaxCustomers, s.stale(),
+			asked <- findPageScript.Run(short, m.rdb, keys, cursor, findPage, s.MaxCustomers, m.stale(s),
 				limit)
 		}()
 		return asked
@@ -285,7 +294,7 @@ func (m *Mirror) status(ctx context.Context, op, id string) (Answer[MitraStatus]
 }
 
 func (m *Mirror) statusHere(ctx context.Context, id string, s Settings) (MitraStatus, error) {
-	out, err := statusScript.Run(ctx, m.rdb, m.keys.all(m.keys.Witness()), id, s.stale()).Slice()
+	out, err := statusScript.Run(ctx, m.rdb, m.keys.all(m.keys.Witness()), id, m.stale(s)).Slice()
 	if err != nil {
 		return MitraStatus{}, unseeded(err)
 	}

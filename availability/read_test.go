@@ -109,6 +109,25 @@ func TestSilenceIsNotJudgedBeforeItWasListenedToForLongEnough(t *testing.T) {
 		_, err := r.readSettings(t.Context())
 		require.NoError(t, err)
 		finds(3, "silence does not matter")
+
+		r.broughtAt(time.Now())
+		r.source.settings.RequirePing = true
+		s, err := r.readSettings(t.Context())
+		require.NoError(t, err)
+		finds(3, "no app had to ping before")
+		status, err := r.Status(t.Context(), "silent")
+		require.NoError(t, err)
+		require.True(t, status.Value.Fresh)
+		require.Zero(t, r.cutoff(s), "nor does the source judge")
+		r.required = r.required.Add(-s.StaleAfter)
+		finds(2, "it could have been heard by now")
+		require.NotZero(t, r.cutoff(s))
+
+		r.source.settings.StaleAfter = s.PingInterval
+		s, err = r.readSettings(t.Context())
+		require.NoError(t, err)
+		finds(3, "even punctual apps are silent for so long")
+		require.Zero(t, r.cutoff(s))
 	})
 }
 

@@ -218,3 +218,23 @@ func TestASeedingOfATimeToComeTellsNothing(t *testing.T) {
 		require.True(t, r.Health().Whole)
 	})
 }
+
+// A client renews connections that have ended without an error, and then asks a server that has gone
+// back to what it had saved.
+func TestAServerThatWasRestartedIsSeededThoughNoCallFailed(t *testing.T) {
+	t.Parallel()
+	server, ctx := redistest.Start(t), t.Context()
+	r := newRig(t, redistest.World{Options: server.Options(), Client: server.Client()}, newFake(online("a")))
+	f := &feed{Mirror: r.Mirror}
+	require.NoError(t, f.look(ctx))
+	require.NoError(t, r.client.Save(ctx).Err())
+	_, err := r.Offline(ctx, "a")
+	require.NoError(t, err)
+	require.NoError(t, f.look(ctx))
+	require.False(t, r.mirrored("a").Online)
+	server.Restart()
+	r.eventually(func() bool { return r.rdb.Ping(ctx).Err() == nil }, "a new connection")
+	require.True(t, r.mirrored("a").Online, "it has what it had saved")
+	require.NoError(t, f.look(ctx))
+	r.same()
+}

@@ -80,6 +80,9 @@ func (m *Mirror) readSettings(ctx context.Context) (Settings, error) {
 	}
 	if newest {
 		m.settingsOf = read
+		if was := m.settings.Load(); was != nil && !was.RequirePing && s.RequirePing {
+			m.required = time.Now()
+		}
 		m.settings.Store(&s)
 	}
 	return s, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -100,7 +101,7 @@ func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 
 func (m *Mirror) serverTime(ctx context.Context, call caller) (now time.Time, err error) {
 	err = call(ctx, func(ctx context.Context) (err error) {
-		now, err = m.clock(ctx)
+		now, _, err = m.clock(ctx)
 		return err
 	})
 	if err != nil {
@@ -109,16 +110,19 @@ func (m *Mirror) serverTime(ctx context.Context, call caller) (now time.Time, er
 	return now, nil
 }
 
-// clock is the mirror's server's, which dates heartbeats and seedings.
-func (m *Mirror) clock(ctx context.Context) (time.Time, error) {
-	t, err := clockScript.Run(ctx, m.rdb, []string{m.keys.seeded()}).Int64Slice()
+// clock is the mirror's server's, which dates heartbeats and seedings. life is the id of this life
+// of the server, or "" if that may not be read.
+func (m *Mirror) clock(ctx context.Context) (now time.Time, life string, err error) {
+	t, err := clockScript.Run(ctx, m.rdb, []string{m.keys.seeded()}).StringSlice()
 	if err != nil {
-		return time.Time{}, err
+		return now, "", err
 	}
-	if len(t) != 2 {
-		return time.Time{}, fmt.Errorf("unexpected answer %v", t)
+	if len(t) != 3 {
+		return now, "", fmt.Errorf("unexpected answer %v", t)
 	}
-	return time.Unix(t[0], t[1]*1000), nil
+	second, err := strconv.ParseInt(t[0], 10, 64)
+	micro, microErr := strconv.ParseInt(t[1], 10, 64)
+	return time.Unix(second, micro*1000), t[2], errors.Join(err, microErr)
 }
 
 // checkLayout refuses a janitor whose witness the mirror would not know: nobody would ever be

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -139,4 +140,31 @@ func TestAServerThatIsBackAfterItsEndIsReadFromTheBeginning(t *testing.T) {
 		return err == nil && len(states) == len(ids) && now.Life != at.Life
 	}, patience, 5*time.Millisecond)
 	w.requireTruth()
+}
+
+// A standby may be hours behind, and what it says would pass for the truth.
+func TestNobodyAsksAStandby(t *testing.T) {
+	t.Parallel()
+	ctx, server := t.Context(), pgtest.Start(t, pgtest.Replicated...)
+	w := world{DB: server.Database(), t: t}
+	require.NoError(t, open(t, w.URL).Migrate(ctx))
+	id := w.mitra()
+	standby := server.Standby().URL(w.Name)
+
+	alone, err := postgres.Open(ctx, standby)
+	require.NoError(t, err)
+	t.Cleanup(alone.Close)
+	_, err = alone.CountOnline(ctx)
+	require.ErrorContains(t, err, "standby")
+	require.Error(t, alone.Check(ctx))
+
+	_, folder, _ := strings.Cut(w.URL, "host=")
+	both := open(t, standby+","+folder)
+	_, err = both.SetOnline(ctx, id, true)
+	require.NoError(t, err, "the primary is found, wherever it stands in the URL")
+	n, err := both.CountOnline(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	_, _, err = both.Feed(ctx, availability.Cursor{})
+	require.NoError(t, err)
 }

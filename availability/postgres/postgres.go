@@ -63,7 +63,8 @@ type Source struct {
 // Open does not wait for the server: see [Source.Migrate]. The tables are those of the first schema
 // in search_path. The URL's pool_max_conns limits the connections: by default 4, or one per CPU if
 // that is more. Calls that keep the mirror have more and wait for no writer: one for Feed, two for
-// the others. Errors do not contain the URL's password.
+// the others. Among several hosts in the URL, each connection finds the primary. Errors do not
+// contain the URL's password.
 func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -74,6 +75,9 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	}
 	// Columns may be timestamps without time zone, which are in UTC.
 	config.ConnConfig.RuntimeParams["timezone"] = "UTC"
+	if config.ConnConfig.ValidateConnect == nil { // what a standby answers may be old
+		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
+	}
 	s := &Source{good: map[string]string{}, places: places{of: map[place]*seats{}}}
 	for _, set := range opts {
 		set(s)

@@ -1,4 +1,4 @@
-// Package wait has the one way in which the packages here let time pass, and measure what has passed.
+// Package wait lets time pass, and measures what has passed, in one way for all packages here.
 package wait
 
 import (
