@@ -146,15 +146,21 @@ var settingsPages = map[string]string{
 	"janitor": "janitor.md",
 }
 
+func settingsTable(t *testing.T, page, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/" + page)
+	require.NoError(t, err)
+	_, table, ok := strings.Cut(string(text), "<!-- begin "+name+" -->")
+	require.True(t, ok)
+	table, _, ok = strings.Cut(table, "<!-- end "+name+" -->")
+	require.True(t, ok)
+	return table
+}
+
 // settings are those of a program, and what each is if it is not set.
 func settings(t *testing.T, program string) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/" + settingsPages[program])
-	require.NoError(t, err)
-	_, table, ok := strings.Cut(string(text), "<!-- begin "+program+" -->")
-	require.True(t, ok)
-	table, _, ok = strings.Cut(table, "<!-- end "+program+" -->")
-	require.True(t, ok)
+	table := settingsTable(t, settingsPages["ingest"], "every program") + settingsTable(t, settingsPages[program], program)
 	all := map[string]string{"GOMEMLIMIT": "empty"} // the runtime's
 	for _, row := range regexp.MustCompile("(?m)^\\| `([A-Z0-9_]+)`<br>`[^`]+` \\| ([^|]+) \\|").FindAllStringSubmatch(table, -1) {
 		all[row[1]] = strings.Trim(row[2], "`")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 )
 
@@ -17,7 +18,8 @@ var update = flag.Bool("update", false, "write the tables into the settings page
 func TestTheSettingsPageHasTheTablesOfTheCode(t *testing.T) {
 	t.Parallel()
 	programtest.Tables(t, "../../docs/reference/settings.md", *update, map[string][]cli.Setting{
-		"ingest": new(settings).table(), "ingest simulate": new(simulation).table(),
+		programtest.EveryProgram: new(program.Base).Table(),
+		"ingest":                 new(settings).table(), "ingest simulate": new(simulation).table(),
 	})
 }
 

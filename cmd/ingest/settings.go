@@ -64,14 +64,13 @@ func (s *settings) table() []cli.Setting {
 		{Name: "INGEST_ADDR", Default: ":5027", Value: cli.AddressOrOff(&s.ingestAddr),
 			Meaning: "Where devices connect. `off`: not in plain; with INGEST_TLS_ADDR and " +
 				"INGEST_PROXY_ADDR off too: no device sockets, only the janitor.",
-			Consequence: "The last one that names an IMEI here is that device, and gets its commands: see " +
-				"[devices.md](devices.md#who-is-a-device)."},
+			Consequence: "[The last one that names an IMEI](devices.md#who-is-a-device) is that device, and " +
+				"gets its commands."},
 		{Name: "INGEST_MAX_CONNS", Default: "100000",
 			Value: cli.Number(&s.ingestMaxConns, 1, 10_000_000),
 			Meaning: "Most device sockets at once. A further one takes the place of one that sent no frame, " +
 				"or waits in the kernel's backlog.",
-			Consequence: "More than the limit of open files (`ulimit -Hn`) less 256 allows is lowered to " +
-				"that, with a log line: a replica without a free descriptor could not dial Redis."},
+			Consequence: "Lowered to the limit of open files (`ulimit -Hn`) less 256, with a log line."},
 		{Name: "INGEST_FIRST_FRAME", Default: "1m",
 			Value:   cli.Duration(&s.ingestFirstFrame, time.Second, time.Hour),
 			Meaning: "How long a device may take for its first frame once it was accepted.",
@@ -83,10 +82,9 @@ func (s *settings) table() []cli.Setting {
 				"names an IMEI gets its commands."},
 		{Name: "INGEST_TLS_CERT", Value: cli.Text(&s.ingestTLSCert),
 			Meaning: "File of the certificate and its intermediates, in PEM.",
-			Consequence: "Looked at once a second while devices connect, and read again when it has " +
-				"changed; no restart. Files that cannot be read, or are not a pair, leave the old ones " +
-				"in use, with a warning; at start they are an error. Sockets that are open keep what " +
-				"they began with."},
+			Consequence: "Read again within a second of a change, without a restart. Files that cannot be " +
+				"read, or are not a pair, leave the old ones in use, with a warning; at start they " +
+				"are an error. Open sockets keep what they began with."},
 		{Name: "INGEST_TLS_KEY", Value: cli.Text(&s.ingestTLSKey),
 			Meaning: "File of its key, in PEM; read again as the certificate is."},
 		{Name: "INGEST_TLS_CLIENT_CA", Value: cli.Text(&s.ingestTLSClientCA),
@@ -94,16 +92,13 @@ func (s *settings) table() []cli.Setting {
 				"a device that connects by TLS must show a certificate with its IMEI as common name or as a " +
 				"DNS name. Empty: devices are not asked for one.",
 			Consequence: "Other devices are refused, and counted as `certificate`. Read again when it has " +
-				"changed, no restart; a damaged or empty file leaves the old one in use, with a warning and " +
-				"`settings_file_failing`. Sockets of devices for which no authority in it vouches any more are " +
-				"closed. **Never** leave INGEST_ADDR on once all devices have certificates: without one, " +
-				"anybody can be any device there. See " +
-				"[devices.md](devices.md#device-certificates)."},
+				"changed, without a restart. **Never** leave INGEST_ADDR on once all devices have " +
+				"certificates. See [devices.md](devices.md#device-certificates)."},
 		{Name: "INGEST_PROXY_ADDR", Default: cli.Off, Value: cli.AddressOrOff(&s.ingestProxyAddr),
 			Meaning: "Where load balancers connect that put a PROXY header before each connection, so " +
 				"that logs show the device's address. `off`: nowhere.",
-			Consequence: "Version 2 of the header, or 1 if it comes in one packet, as the specification " +
-				"requires. A connection without one is closed."},
+			Consequence: "Version 2 of the header, or 1 if it comes in one packet. A connection without one is " +
+				"closed."},
 		{Name: "INGEST_PROXY_TRUSTED", Value: s.trusted,
 			Meaning: "Addresses of these load balancers, CIDRs separated by commas.",
 			Consequence: "Connections from elsewhere are closed, and counted as `untrusted`. **Never** " +
@@ -132,10 +127,9 @@ func (s *settings) table() []cli.Setting {
 			Value: cli.Duration(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "How often the leader asks whether a full scan, the scan of the whole registry, can " +
 				"find something. It scans if so.",
-			Consequence: "How long dead entries that no index has outlive their owner. A full scan that " +
-				"can find nothing is put off until it costs 0.05 % of a core, for 15 minutes at most: see " +
-				"[timings](timings.md#when-a-full-scan-runs). The quick way, once a second and whenever a " +
-				"heartbeat ends, does not depend on it."},
+			Consequence: "How long dead entries that no index has outlive their owner. A full scan that can " +
+				"find nothing [is put off](timings.md#when-a-full-scan-runs). The quick way, once a " +
+				"second and whenever a heartbeat ends, does not depend on it."},
 		{Name: "JANITOR_INTERVAL_MS", Value: cli.Milliseconds(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "The same in milliseconds, for deployments that set it so. Both: refused."},
 		{Name: "JANITOR_LEASE_TTL", Default: "15s",
@@ -145,9 +139,8 @@ func (s *settings) table() []cli.Setting {
 				"Redis (a term ends after 9/10 of it without a renewal). Should be the same everywhere."},
 		{Name: "JANITOR_SCAN_COUNT", Default: "1000", Value: cli.Number(&s.janitorScanCount, 1, 20_000),
 			Meaning: "Most entries a page of a scan. At most 20000.",
-			Consequence: "A term begins with half of it. Pages grow while one does not hold Redis for longer " +
-				"than half a millisecond, and get smaller, down to 50, where they hold it for a whole one. " +
-				"More: fewer round trips, if Redis is quick enough."},
+			Consequence: "A term begins with half of it. Pages grow while one holds Redis for less than half a " +
+				"millisecond, and get smaller, down to 50, above a whole one."},
 		{Name: "JANITOR_DELETE_BATCH", Default: "500", Value: cli.Number(&s.janitorDeleteBatch, 1, 1000),
 			Meaning:     "Most entries a guarded delete. At most 1000.",
 			Consequence: "Batches change as pages do."},
@@ -157,11 +150,9 @@ func (s *settings) table() []cli.Setting {
 			Consequence: "Matters with thousands of replicas."},
 		{Name: "JANITOR_REDIS_SHARE", Default: "0.25", Value: s.share,
 			Meaning: "Most of Redis' time that sweeping may take, over any second, all sweeps together.",
-			Consequence: "The first half of a second's share is taken without rest, so that the death of " +
-				"a small owner is over at once; from then on the leader rests after each call. It slows " +
-				"down by itself, down to a fifth of this, while others suffer. Higher sweeps a large " +
-				"death sooner. 1: as fast as it can while nothing suffers. At least 0.005: with less a " +
-				"full scan of a million entries would not end before the leader gives up."},
+			Consequence: "The first half of a second's share is taken without rest; from then on the leader " +
+				"rests after each call. It slows down by itself, down to a fifth of this, while " +
+				"others suffer. 1: as fast as it can while nothing suffers. At least 0.005."},
 		{Name: "JANITOR_DRY_RUN", Default: "false", Switch: true, Value: cli.Bool(&s.janitorDryRun),
 			Meaning: "The leader judges and reports, and deletes nothing.",
 			Consequence: "It holds only while *this* replica leads: set it on all. **Never** forget it: " +
@@ -169,23 +160,19 @@ func (s *settings) table() []cli.Setting {
 		{Name: "REGISTRY_REVERSE_INDEX", Default: "true", Switch: true,
 			Value:   cli.Bool(&s.reverseIndex),
 			Meaning: "Keeps the set of devices of each instance.",
-			Consequence: "`false` saves that memory: a dead owner is then swept by the full scan alone, " +
-				"up to one `JANITOR_INTERVAL` later, and some losses take ten heartbeat intervals to " +
-				"heal instead of one."},
+			Consequence: "`false` saves that memory: a dead owner is then swept by the full scan alone, up to " +
+				"one `JANITOR_INTERVAL` later, and some losses take ten heartbeat intervals to heal."},
 		{Name: "REGISTRY_PARTITIONS", Default: auto, Value: powerOfTwo(&s.partitions),
 			Meaning: "How many partitions the registry has, a power of two: 1 to 1024. `auto`: 16 on a " +
 				"Redis Cluster, else 1.",
-			Consequence: "Each has its own slot, leader and witness; aim at 100,000 devices in each at " +
-				"most. With more than one, and on a Cluster, the names of all keys but `telemetry:*` and " +
-				"`devices:allowed` begin with `{rollcall}:`, or its partitions' tags. **Never** change " +
-				"it in a fleet that runs: a replica with another number ends. See [scale.md](scale.md)."},
+			Consequence: "Each has its own slot, leader and witness; aim at 100,000 devices in each at most. " +
+				"[Names of keys](redis.md#keys) then have a prefix. **Never** change it in a fleet " +
+				"that runs: a replica with another number ends. See [scale.md](scale.md)."},
 		{Name: "TELEMETRY_STREAMS", Default: auto, Value: powerOfTwo(&s.telemetryStreams),
 			Meaning: "Over how many streams telemetry is spread by IMEI, a power of two: 1 to 1024. " +
 				"`auto`: as many as partitions on a Redis Cluster, else 1.",
-			Consequence: "One is `telemetry:teltonika`. Of more, each has a slot of its own, and " +
-				"consumers read all of them: [their names](devices.md#several-streams). **Never** change " +
-				"it before your consumers read the new ones too. Replicas with different numbers harm " +
-				"nothing else."},
+			Consequence: "Consumers read [all of them](devices.md#several-streams). **Never** change it before " +
+				"your consumers read the new ones too."},
 		{Name: "TELEMETRY_MAXLEN", Default: "1000000", Value: cli.Number(&s.telemetryMaxLen, 1, 1e12),
 			Meaning: "Approximate cap of telemetry, in entries, of all streams together; each has an " +
 				"equal part of it. Dead letters: at most 10,000, or this if it is less.",

@@ -48,10 +48,9 @@ func (r *Redis) fileTable() []cli.Setting {
 	})
 	password.Meaning = "File of Redis' password; the user stays in the URL: `redis://rollcall@host:6379/0`. " +
 		"With Sentinel it is the servers' password, not the sentinels'."
-	password.Consequence = "Read again within a second of a change, without a restart. A new password is used once " +
-		"Redis has accepted it. Until then, and while the file cannot be read, the old one stays in use, with " +
-		"a warning and `settings_file_failing`; at start an unreadable file is an error. Open connections " +
-		"stay open. [How to rotate a password](runbook.md#rotate-a-password)."
+	password.Consequence = "Read again within a second of a change, without a restart, and used once Redis has " +
+		"accepted it. Until then the old one stays in use, with a warning and `settings_file_failing`; at " +
+		"start an unreadable file is an error. [How to rotate a password](runbook.md#rotate-a-password)."
 	password.Check = func(in *cli.Input) {
 		if f.password != "" && in.Understood("REDIS_URL") && (r.Embedded() || r.password() != "") {
 			in.Fault("REDIS_PASSWORD_FILE: expected a REDIS_URL of a server, without a password")
@@ -63,8 +62,7 @@ func (r *Redis) fileTable() []cli.Setting {
 	ca.Consequence = "With `rediss://` only. Read again as the password is."
 	cert := cli.File(&f.cert, "REDIS_TLS_CERT_FILE", readable)
 	cert.Meaning = "File of the client's certificate, in PEM, for a Redis that asks for one."
-	cert.Consequence = "With `rediss://` only. Read again, together with its key, as the password is. " +
-		"Connections that are open keep what they began with."
+	cert.Consequence = "With `rediss://` only. Read again, together with its key, as the password is."
 	key := cli.File(&f.key, "REDIS_TLS_KEY_FILE", readable)
 	key.Meaning = "File of its key, in PEM."
 	ca.Check = func(in *cli.Input) {

@@ -35,11 +35,10 @@ func (b *Base) Table() []cli.Setting {
 		{Name: "INSTANCE_ID", Value: cli.Text(&b.InstanceID, instanceID),
 			Meaning: "Names this replica in the registry. Empty: host name and a random part, new at " +
 				"every start.",
-			Consequence: "If you fix it (StatefulSet), the newest process of that name wins, and reads " +
-				"the whole registry once at its start, to hand back what its former life left there: " +
-				"half a second of Redis' time for a million entries, once for each replica. At most 128 " +
-				"letters, digits, `-`, `_`, `.` or `:`. **Never** give two running replicas the same " +
-				"one: each start ends the other."},
+			Consequence: "If you fix it (StatefulSet), the newest process of that name wins, and reads the " +
+				"whole registry once at its start: half a second of Redis' time for a million " +
+				"entries. At most 128 letters, digits, `-`, `_`, `.` or `:`. **Never** give two " +
+				"running replicas the same one: each start ends the other."},
 		{Name: "HTTP_ADDR", Default: "127.0.0.1:8080", Value: cli.Address(&b.HTTPAddr),
 			Meaning: "Where metrics, health, status and admin are served, in plain HTTP.",
 			Consequence: "In a container set `:8080`, or neither probes nor Prometheus reach it. " +
@@ -48,8 +47,8 @@ func (b *Base) Table() []cli.Setting {
 			Meaning: "Host names of page, status and admin, separated by commas: those of an Ingress or " +
 				"proxy in front. Addresses, names without a dot, the host's own name and names " +
 				"that nobody can register (`.svc`, `.internal`, `.local`) need not be named. `*`: any name.",
-			Consequence: "A request by another name has status 421. Otherwise a page elsewhere could have " +
-				"its own name lead here, and read in your browser what this replica shows."},
+			Consequence: "A request by another name has status 421, so that no page elsewhere can read in your " +
+				"browser what this replica shows."},
 	}, b.TokenTable(), []cli.Setting{
 		{Name: "SHUTDOWN_GRACE", Default: "10s",
 			Value: cli.Duration(&b.ShutdownGrace, 100*time.Millisecond, 10*time.Minute),

@@ -3,16 +3,19 @@ package programtest
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 )
 
 // Tables requires the code's settings between a page's lines `<!-- begin NAME -->` and `<!-- end
-// NAME -->`, or with update writes them. Links of settings begin at docs/.
+// NAME -->`, except those that EveryProgram has in the same words; with update it writes them.
+// Links of settings begin at docs/.
 func Tables(t testing.TB, page string, update bool, tables map[string][]cli.Setting) {
 	t.Helper()
 	raw, err := os.ReadFile(page)
@@ -28,6 +31,9 @@ func Tables(t testing.TB, page string, update bool, tables map[string][]cli.Sett
 		require.True(t, found, begin)
 		_, after, found := strings.Cut(rest, end)
 		require.True(t, found, end)
+		if name != EveryProgram {
+			rows = slices.DeleteFunc(slices.Clone(rows), shared())
+		}
 		want = before + begin + "\n" + strings.ReplaceAll(cli.Markdown(rows), "](", link) + "\n" + end + after
 	}
 	if update {
@@ -36,4 +42,17 @@ func Tables(t testing.TB, page string, update bool, tables map[string][]cli.Sett
 	}
 	require.True(t, want == string(raw), "%s is not what the code says: renew it with go test -run %s -update",
 		page, t.Name())
+}
+
+// EveryProgram is the table of docs/reference/settings.md to which the other tables link.
+const EveryProgram = "every program"
+
+// shared reports whether a setting is in the table of EveryProgram.
+func shared() func(cli.Setting) bool {
+	line := func(s cli.Setting) string { return cli.Markdown([]cli.Setting{s}) }
+	every := make(map[string]bool)
+	for _, s := range new(program.Base).Table() {
+		every[line(s)] = true
+	}
+	return func(s cli.Setting) bool { return every[line(s)] }
 }
