@@ -139,7 +139,8 @@ func TestReadsAskTheSourceWhileTheFeedDoesNotKnow(t *testing.T) {
 	})
 }
 
-// A Redis that takes no writes keeps refusing somebody who has gone online, or was activated, since.
+// A Redis that takes no writes keeps refusing somebody who has gone online, or was activated,
+// since.
 func TestNobodyIsRefusedAHeartbeatForWhatIsNoLongerTrue(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		for name, was := range map[Beat]State{

@@ -39,8 +39,8 @@ func TestTwoClocksAreComparedWhateverOursSays(t *testing.T) {
 	require.WithinDuration(t, time.Now(), c.sourceNow(), time.Minute, "nobody has answered yet")
 }
 
-// slept returns a time of ours from before this machine was suspended for d: only the wall clock has
-// moved since. Its seconds start at bit 30 of the first word.
+// slept returns a time of ours from before this machine was suspended for d: only the wall clock
+// has moved since. Its seconds start at bit 30 of the first word.
 func slept(at time.Time, d time.Duration) time.Time {
 	*(*uint64)(unsafe.Pointer(&at)) -= uint64(d/time.Second) << 30
 	return at

@@ -18,8 +18,8 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// A process of Postgres is killed, as by the OOM killer: it recovers, without its last commits, whose
-// versions it gives again.
+// A process of Postgres is killed, as by the OOM killer: it recovers, without its last commits,
+// whose versions it gives again.
 func TestNoWriteIsIgnoredAfterACrashRecoveryThatLostCommits(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

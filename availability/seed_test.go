@@ -219,8 +219,8 @@ func TestASeedingOfATimeToComeTellsNothing(t *testing.T) {
 	})
 }
 
-// A client renews connections that have ended without an error, and then asks a server that has gone
-// back to what it had saved.
+// A client renews connections that have ended without an error, and then asks a server that has
+// gone back to what it had saved.
 func TestAServerThatWasRestartedIsSeededThoughNoCallFailed(t *testing.T) {
 	t.Parallel()
 	server, ctx := redistest.Start(t), t.Context()

@@ -5,7 +5,6 @@ package docs
 import (
 	"flag"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,9 +25,6 @@ import (
 
 // update writes the pages instead of comparing them.
 var update = flag.Bool("update", false, "write the pages that are made from code and reports")
-
-// renew is what a failing test tells the reader to run.
-const renew = "renew it by: go test ./internal/docs/ -update"
 
 // clients returns clients of a Redis that is never asked.
 func clients(t *testing.T) (rdb, ctl *redis.Client) {
@@ -76,18 +72,6 @@ func holdReasons(t *testing.T) []string {
 	_, err = janitor.New(janitor.Config{Client: rdb, Control: ctl, Registry: reg, Registerer: r})
 	require.NoError(t, err)
 	return r.Values(t, "janitor_held_total", "reason")
-}
-
-// same compares a page with what it should be, or writes it.
-func same(t *testing.T, page, want string) {
-	t.Helper()
-	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
-		return
-	}
-	have, err := os.ReadFile(page)
-	require.NoError(t, err)
-	require.Equal(t, want, string(have), "%s is out of date; %s", page, renew)
 }
 
 // registering are the packages whose metrics docs/reference/metrics.md lists. Each has a test that

@@ -107,7 +107,7 @@ func newWorld(t *testing.T, s *servers, seed uint64) *world {
 		w.sourceAhead = w.redisAhead
 	}
 	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
-	require.NoError(t, s.rdb.Save(t.Context()).Err()) // a restart must not bring back another world's instances
+	require.NoError(t, s.rdb.Save(t.Context()).Err())        // a restart must not bring back another world's instances
 	require.NoError(t, s.rdb.ScriptFlush(t.Context()).Err()) // lines put others before them
 	require.NoError(t, s.copyDatabase(t.Context(), template, present))
 	w.connect()
