@@ -5,6 +5,7 @@ package docs
 import (
 	"flag"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
