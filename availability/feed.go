@@ -213,12 +213,13 @@ func (f *feed) check(ctx context.Context) error {
 }
 
 // seededAt returns the time of the current seeding, or "". It also stores when heartbeats were last
-// copied to the source, unless implausible.
+// copied to the source, and when they were last not required, unless implausible.
 func (f *feed) seededAt(ctx context.Context, now time.Time) (string, error) {
 	short, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
 	pipe := f.rdb.Pipeline()
 	seeded, brought := pipe.Get(short, f.keys.seeded()), pipe.HGet(short, f.keys.breaker(), heartbeatsAt)
+	free := pipe.HGet(short, f.keys.breaker(), notRequired)
 	_, _ = pipe.Exec(short) // each command has its own error
 	at, err := seeded.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -227,6 +228,9 @@ func (f *feed) seededAt(ctx context.Context, now time.Time) (string, error) {
 	}
 	if ms, err := brought.Int64(); err == nil && time.UnixMilli(ms).Before(now.Add(heartbeatAhead)) {
 		f.broughtAt(time.UnixMilli(ms))
+	}
+	if ms, err := free.Int64(); err == nil && !time.UnixMilli(ms).After(now) {
+		f.freeFor(now.Sub(time.UnixMilli(ms)))
 	}
 	return at, nil
 }
@@ -239,6 +243,17 @@ func (m *Mirror) broughtAt(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.brought = at
+}
+
+// freeFor notes for how long heartbeats have been required at most, as a replica that began
+// afterwards did not see it: the leader noted ago that they were not, as it does each
+// OfflineInterval.
+func (m *Mirror) freeFor(ago time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at := time.Now().Add(m.c.OfflineInterval - ago); at.After(m.required) {
+		m.required = at
+	}
 }
 
 // begun is only for follow's goroutine.

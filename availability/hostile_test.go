@@ -153,11 +153,32 @@ func TestSilenceWhilePingsWereNotRequiredIsNoSilence(t *testing.T) {
 		require.Equal(janitor.Held, l.offline().Outcome)
 		require.Equal(heldListening, l.Health().Offline)
 		require.Empty(l.source.flips)
+		s, err := l.readSettings(t.Context())
+		require.NoError(err)
+		l.required = time.Time{} // as in a replica that began afterwards
+		require.True(l.judges(s))
+		require.NoError((&feed{Mirror: l.Mirror}).look(t.Context()))
+		require.False(l.judges(s))
 		// Long ago it was required.
 		at := time.Now().Add(-never - 2*l.source.settings.StaleAfter).UnixMilli()
 		require.NoError(l.client.HSet(t.Context(), l.keys.breaker(), notRequired, at).Err())
 		require.Equal(1, l.offline().Evicted)
 		require.Len(l.source.flips, 1)
+		l.required = time.Time{}
+		require.NoError((&feed{Mirror: l.Mirror}).look(t.Context()))
+		require.True(l.judges(s))
+	})
+}
+
+func TestASettingThatCannotBeReadAgainIsNotAnsweredAsItWas(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, newFake())
+		_, err := r.Settings(t.Context())
+		require.NoError(t, err)
+		r.failing("Settings")
+		require.ErrorContains(t, r.PutSetting(t.Context(), "stale_after_seconds", 77), "stale_after_seconds is stored, but")
+		r.source.fault = func(string) error { return nil }
+		require.NoError(t, r.PutSetting(t.Context(), "stale_after_seconds", 77))
 	})
 }
 

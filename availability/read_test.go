@@ -342,7 +342,7 @@ func TestASnapshotOfOlderSettingsIsDropped(t *testing.T) {
 func TestASnapshotThatWasComputedUnderOlderSettingsIsNotStored(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
-		once := sync.OnceFunc(func() { r.invalidated(context.Background()) })
+		once := sync.OnceFunc(func() { _ = r.invalidated(context.Background()) })
 		r.source.fault = func(op string) error { // the mirror is not whole, so the source is asked
 			if op == "Available" {
 				once()

@@ -125,28 +125,33 @@ func textOf(err error) string {
 }
 
 // PutSetting changes a setting, by its name in app_config, on all replicas: at once, or if the
-// announcement is lost within ten seconds.
+// announcement is lost within ten seconds. It also fails if the setting is stored but cannot be
+// read again: this replica then has the old one.
 func (m *Mirror) PutSetting(ctx context.Context, name string, value any) error {
 	if err := m.source.PutSetting(ctx, name, value); err != nil {
 		return fmt.Errorf("availability: setting %s: %w", name, err)
 	}
-	m.invalidated(ctx)
+	readErr := m.invalidated(ctx)
 	if err := m.rdb.Publish(ctx, m.keys.invalidate(), name).Err(); err != nil {
 		m.log.Warn("a changed setting is not announced: replicas see it within ten seconds",
 			"setting", name, "error", err)
 	}
+	if readErr != nil && !errors.Is(readErr, ErrSetting) {
+		return fmt.Errorf("availability: setting %s is stored, but not read again: %w", name, readErr)
+	}
 	return nil
 }
 
-func (m *Mirror) invalidated(ctx context.Context) {
+func (m *Mirror) invalidated(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*m.patience)
 	defer cancel()
-	_, _ = m.readSettings(ctx) // logs its own errors; keepSettings tries again
+	_, readErr := m.readSettings(ctx) // logs its own errors; keepSettings tries again
 	m.dropSnapshot()
 	// A replica that is computing one finds its token gone and stores nothing.
 	if err := m.rdb.Del(ctx, m.keys.snapshot(), m.keys.computing()).Err(); err != nil {
 		m.log.Debug("an old snapshot stays until it expires", "error", err)
 	}
+	return readErr
 }
 
 // listen receives changed settings. A renewed subscription means that the connection had ended: the
@@ -160,7 +165,7 @@ func (m *Mirror) listen(ctx context.Context) {
 			if name == snapshotOutdated { // the publisher has deleted it
 				m.dropSnapshot()
 			} else {
-				m.invalidated(ctx)
+				_ = m.invalidated(ctx)
 			}
 		},
 		Subscribed: func(begun bool) {
@@ -171,7 +176,7 @@ func (m *Mirror) listen(ctx context.Context) {
 				nudge(m.reconnected)
 			}
 			again = true
-			m.invalidated(ctx) // a message may have been missed
+			_ = m.invalidated(ctx) // a message may have been missed
 		},
 		Log: m.log,
 	}.Run(ctx)
