@@ -35,7 +35,7 @@ type verdict uint8
 const (
 	unsure verdict = iota // Redis is unavailable, and nothing is remembered
 	member
-	unknown
+	unknown // absent from a set that could be read
 )
 
 // authority allows the members of a set in Redis. It asks at each handshake, so changes apply at
