@@ -266,7 +266,7 @@ func TestNoTimeIsConvertedBeforeTheClocksAreCompared(t *testing.T) {
 		source := newFake(State{ID: "a", Active: true, Online: true, Version: 1, Seen: time.Now().Add(time.Hour)})
 		source.skew = time.Hour
 		r := newRig(t, w, source, slowly)
-		r.clocks.compared = false
+		r.clocks.compared, r.patience = false, 300*time.Millisecond
 		l := r.leads(w.Options, r.c.Layout, false)
 		require.NoError(t, w.Client.SAdd(t.Context(), r.keys.online(), "a").Err())
 		require.NoError(t, w.Client.Set(t.Context(), r.keys.heartbeat("a"), formatSeen(time.Now()), 0).Err())

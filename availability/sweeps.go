@@ -1,13 +1,13 @@
 package availability
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -36,7 +36,7 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() != "" || p.DryRun() { // mitras have no owner
 		return nil
 	}
-	if err := cmp.Or(s.checkLayout(p), s.clocks.check()); err != nil {
+	if err := s.check(ctx, p); err != nil {
 		return err
 	}
 	return s.run(ctx, p)
@@ -123,6 +123,20 @@ func (m *Mirror) clock(ctx context.Context) (now time.Time, life string, err err
 	second, err := strconv.ParseInt(t[0], 10, 64)
 	micro, microErr := strconv.ParseInt(t[1], 10, 64)
 	return time.Unix(second, micro*1000), t[2], errors.Join(err, microErr)
+}
+
+// check waits for the first comparison of the clocks, which follow makes as soon as both servers
+// answer.
+func (m *Mirror) check(ctx context.Context, p *janitor.Pass) error {
+	if err := m.checkLayout(p); err != nil {
+		return err
+	}
+	for end := time.Now().Add(2 * m.patience); ; {
+		err := m.clocks.check()
+		if err == nil || time.Now().After(end) || !wait.For(ctx, m.c.Tick) {
+			return err
+		}
+	}
 }
 
 // checkLayout refuses a janitor whose witness the mirror would not know: nobody would ever be
