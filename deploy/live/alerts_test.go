@@ -80,7 +80,7 @@ func TestEveryAlertFiresAlone(t *testing.T) {
 	for _, name := range names {
 		report.WriteString(lines[name])
 	}
-	t.Logf("for docs/monitoring.md:\n%s", report.String())
+	t.Logf("all alerts:\n%s", report.String())
 }
 
 // play returns how long the alert took, from the fault on.
