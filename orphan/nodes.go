@@ -105,7 +105,7 @@ func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 }
 
 // listClients retries: go-redis refreshes its list from random nodes, and one that hangs must not
-// end this while it knows none.
+// end this.
 func listClients(ctx context.Context, c *redis.ClusterClient) (all []*redis.Client, err error) {
 	for range 3 {
 		var mu sync.Mutex

@@ -17,8 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// Values too large for one command are read in pieces, so that none blocks the server for long. The
-// fingerprint covers all pieces; the deleting script compares only the parts named by identities.
+// Values too large for one command are read in pieces, so that none blocks the server for long.
 const (
 	pieceBytes    = wholeBytes
 	pieceElements = wholeElements

@@ -84,8 +84,8 @@ func aside(id, key string) string {
 
 const asideBegin = "orphan:bin:"
 
-// remotely deletes condemned candidates and their related keys in rounds, as a look counts only for
-// a short time. clocks were read before the look.
+// remotely goes in rounds, as a look counts only for a short time. clocks were read before the
+// look.
 func (x *pass) remotely(ctx context.Context, found []*finding, clocks clocks) error {
 	for len(found) > 0 {
 		n, keys := 0, 0
@@ -239,7 +239,7 @@ func (x *pass) depart(ctx context.Context, round []*departure) (went map[string]
 	return x.carryOut(ctx, noted)
 }
 
-// intend records the intents of a round, and returns those recorded: candidates must be ripe.
+// intend returns the intents that were recorded: candidates must be ripe.
 func (x *pass) intend(ctx context.Context, round []*departure) (noted []intent, err error) {
 	var items []string
 	follows := 0

@@ -18,7 +18,6 @@ func (r *rule) walk(ctx context.Context, c caller, d *rider, page func([]*candid
 	return r.walkAll(ctx, c, d, func(string) {}, page)
 }
 
-// walkAll is walk, and names each key that the rider reads.
 func (r *rule) walkAll(
 	ctx context.Context, c caller, d *rider, met func(key string), page func([]*candidate) error,
 ) error {

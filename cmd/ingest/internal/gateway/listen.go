@@ -63,8 +63,8 @@ func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, erro
 // certificateAge is the greatest age of a certificate in memory when a device connects.
 const certificateAge = time.Second
 
-// Certificate is a TLS certificate and its key in two files. Changes apply within a second; if the
-// files become unreadable, the former certificate stays, and a warning is logged.
+// Certificate is a TLS certificate and its key in two files. Changes apply within a second; while
+// the files are unreadable, the former certificate stays, and a warning is logged.
 type Certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger

@@ -115,10 +115,9 @@ func (s *store) close() {
 	s.writers.Wait()
 }
 
-// underWay returns how many frames may be in flight to Redis at once, per server of a Cluster: one
-// for each pipeline connection, and one for half of the others, which a pipeline borrows when its
-// own are in use. Otherwise a fleet that sends faster than Redis stores would keep the client's
-// other users waiting.
+// underWay returns how many frames may be in flight to Redis at once, per server of a Cluster. A
+// pipeline borrows other connections when its own are in use; half of those are left to the
+// client's other users.
 func underWay(client redis.UniversalClient) int {
 	var shared, active, own int
 	switch c := client.(type) {
@@ -230,7 +229,6 @@ func (r *rows) take(n int, more func() *row) ([]*row, []redis.Cmder) {
 	return r.rows[:n], r.cmds[:n]
 }
 
-// records makes one transaction. If the reply is lost, records may be stored twice.
 func (b *buffer) records(j job) error {
 	n := len(b.batch.Records)
 	if n == 0 {
