@@ -25,8 +25,8 @@ import (
 //	away    on the key's own server: move it aside if it is as the look saw it, within evidenceFor
 //	settle  at home, under the guard: end the intent, and count it once
 //
-// A pass begins with the intents that an earlier one left: it settles those that were carried
-// out, and drops those that were not and no longer can be.
+// A pass begins with the intents that an earlier one left: it settles those that were carried out,
+// and drops those that no longer can be.
 
 // evidenceFor is how long a look counts, by the clock of the key's server.
 const evidenceFor = 2 * time.Second

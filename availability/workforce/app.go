@@ -63,7 +63,6 @@ func (a *app) run(ctx context.Context) {
 	}
 }
 
-// kill returns false if the app was already dead.
 func (a *app) kill() bool {
 	a.fate.Lock()
 	defer a.fate.Unlock()
@@ -91,8 +90,8 @@ func (a *app) revive() bool {
 	}
 }
 
-// live runs one life, and reports whether it ended by chance.
 func (a *app) live(ctx context.Context) (drawn bool) {
+	// live runs one life, and reports whether it ended by chance.
 	for a.turn(ctx, true) {
 		switch a.work(ctx) {
 		case Dead:

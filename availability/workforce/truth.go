@@ -101,7 +101,6 @@ func (f *Force) differences(s *sides) (found []string) {
 	return found
 }
 
-// known returns acknowledged sessions, and those that may have changed since.
 func (f *Force) known() (sessions map[string]Session, unsure map[string]bool) {
 	d := &f.dispatcher
 	d.mu.Lock()
@@ -225,8 +224,8 @@ func (t *Truth) Offlined(ctx context.Context, since time.Time) ([]Offlined, erro
 	return all, nil
 }
 
-// offlined is false if the app asked for it.
 func (f *Force) offlined(id string, at time.Time) (o Offlined, ok bool) {
+	// offlined is false if the app asked for it.
 	a := f.byID[id]
 	if a == nil || a.wasAsked(at) {
 		return o, false

@@ -74,7 +74,7 @@ func (m *moment) answers() bool {
 }
 
 // succeeds returns the entries that the command overwrites in a step in which its owner listened:
-// that is how owners succeed the dead.
+// owners succeed the dead that way.
 func (m *moment) succeeds() (taken []change) {
 	if m.record != nil || m.command[0] != "HSET" || m.key() != m.facts.Layout.Registry() || !m.witnesses("last") {
 		return nil
@@ -105,7 +105,7 @@ func (m *moment) heartbeatOf(key string) (id string, is bool) {
 	return strings.CutPrefix(key, m.facts.Layout.Heartbeat(""))
 }
 
-// witnesses takes "last" for a tick, "since" for a hold.
+// "last" shows a tick, "since" a hold.
 func (m *moment) witnesses(field string) bool {
 	return slices.ContainsFunc(m.event.Commands, func(c history.Command) bool {
 		return c[0] == "HSET" && c[1] == m.facts.Layout.Witness() && history.Option(c[2:], field) != ""

@@ -45,9 +45,9 @@ type viewer struct {
 	end  context.CancelFunc
 }
 
-// enter makes room by ending the oldest viewer of the network with most, so that nobody can take
-// all places and keep others out. Its page reconnects by itself. enter returns nil if too many are
-// still on their way out.
+// enter makes room by ending the oldest viewer of the network with most, so that nobody can keep
+// others out. Its page reconnects by itself. enter returns nil if too many are still on their way
+// out.
 func (v *viewers) enter(remote string, end context.CancelFunc) *viewer {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -82,7 +82,6 @@ func (v *viewers) leave(one *viewer) {
 	}
 }
 
-// serve makes a teller for each request.
 func (v *viewers) serve(tells func(*http.Request) teller) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) { v.stream(w, req, tells(req)) }
 }
@@ -141,7 +140,6 @@ func (v *viewers) stream(w http.ResponseWriter, req *http.Request, tell teller) 
 	}
 }
 
-// next returns the reading after last, or the present one for a new viewer.
 func (v *viewers) next(ctx context.Context, last *reading) (*reading, error) {
 	if last == nil {
 		return v.fleet.now(ctx)

@@ -70,7 +70,7 @@ type reading struct {
 	parts                                *sync.Map // see part
 }
 
-// fleet is read for all clients, and only while somebody asks.
+// fleet is read only while somebody asks.
 type fleet struct {
 	watch  *inspect.Watch
 	client redis.UniversalClient
@@ -90,7 +90,7 @@ func newFleet(r *inspect.Reader, client redis.UniversalClient, who func() self) 
 	return f
 }
 
-// now returns a reading that is at most fleetEvery old. The error is ctx'.
+// The reading is at most fleetEvery old. The error is ctx'.
 func (f *fleet) now(ctx context.Context) (*reading, error) {
 	n := 0
 	if r := f.last.Load(); r != nil {
@@ -123,7 +123,7 @@ func (f *fleet) after(ctx context.Context, n int) (*reading, error) {
 	return r, nil
 }
 
-// read ends with the server, not with the request that wanted it: others wait for it too.
+// read ends with the server, not with a request: others wait for it too.
 func (f *fleet) read(last *reading) *reading {
 	ctx, cancel := context.WithTimeout(f.ctx, fleetCall)
 	defer cancel()
@@ -185,7 +185,7 @@ func (f *fleet) told(s inspect.Status) fleetStatus {
 	return fleetStatus{Status: s, Replica: who, Problems: append(s.Problems(), who.problems...)}
 }
 
-// difference returns the changes, and whether there are any. The passing of time is none.
+// The passing of time is no difference.
 func (f *fleet) difference(before, now inspect.Status) (fleetStatus, bool) {
 	d := f.told(now)
 	d.Instances = []inspect.Instance{}

@@ -100,7 +100,6 @@ type HTTP struct {
 	questions *questions
 }
 
-// Bounds on what a client may make the server wait for or hold.
 const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = 30 * time.Second
@@ -111,7 +110,7 @@ const (
 	mostConns    = 128
 )
 
-// ListenHTTP opens the listeners, so that an address in use is known at once. Run answers requests.
+// ListenHTTP opens the listeners: an address in use is known at once. Run answers requests.
 func ListenHTTP(ctx context.Context, cfg HTTPConfig) (*HTTP, error) {
 	s := newHTTP(cfg)
 	if err := s.listen(ctx); err != nil {
@@ -194,8 +193,8 @@ func noSuchPage(w http.ResponseWriter, r *http.Request) {
 	fail(w, http.StatusNotFound, "no such page: "+r.URL.Path)
 }
 
-// Run answers requests until ctx ends, then gives those under way a second. No goroutine of its own
-// outlives it. It returns nil after ctx ended, or why the listener failed.
+// Run answers requests until ctx ends, then gives those under way a second. No goroutine outlives
+// it. It returns nil after ctx ended, or why the listener failed.
 func (s *HTTP) Run(ctx context.Context) error {
 	s.cfg.Logger.Info("serving HTTP", "addr", s.Addr())
 	if len(s.fronts) > 1 {
@@ -236,8 +235,8 @@ func answer(w http.ResponseWriter, code int, v any) {
 	write(w, code, "application/json", body)
 }
 
-// indented is nil if v has a NaN or a type unknown to JSON, which is a fault of the program.
 func indented(v any) []byte {
+	// indented is nil if v has a NaN or a type unknown to JSON, which is a fault of the program.
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return nil

@@ -82,7 +82,7 @@ func (d *Device) Connect(ctx context.Context, addr string) (accepted bool, err e
 }
 
 // Send returns the number of records that the server acknowledged. After an error the server may
-// have stored them all the same: a real device then sends them again.
+// have stored them all the same.
 func (d *Device) Send(
 	ctx context.Context, codec teltonika.Codec, records ...teltonika.Record,
 ) (acked int, err error) {

@@ -47,7 +47,6 @@ func (r *Reader) conclude(work context.Context, e entry, status Status, text str
 	}
 }
 
-// tryConclude adds an outcome, unless the id has one, and counts it.
 func (r *Reader) tryConclude(work context.Context, e entry, status Status, text string) error {
 	limit := callTime
 	if work.Err() != nil { // shutdown has no time for a slow Redis
@@ -101,7 +100,7 @@ func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 	return verdictQueued, text
 }
 
-// trySend returns the outcome, and whether the command could still be sent elsewhere or later.
+// unsent: it could still be sent elsewhere or later.
 func (r *Reader) trySend(ctx, work context.Context, e entry) (_ Status, text string, unsent bool) {
 	answer, err := r.cfg.Devices.Command(work, gateway.Command{
 		IMEI: e.IMEI, Codec: e.codec(), Text: []byte(e.Text), Expires: e.Expires,

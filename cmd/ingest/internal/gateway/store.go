@@ -16,13 +16,13 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// deadMost is tight: a dead letter may be 32 KiB from any peer that reaches the port, and 10,000
-// take 650 MB at the very most. A device's share of a stream is [shareMost], or a twentieth if the
-// stream is shorter.
+// deadMost is tight: any peer that reaches the port may send 32 KiB, and 10,000 such letters take
+// 650 MB at most. A device's share of a stream is [shareMost], or a twentieth if the stream is
+// shorter.
 const deadMost = 10_000
 
-// store writes frames on its own goroutines: decoding and go-redis need 8 KiB of stack, a goroutine
-// keeps the stack it has grown, and sockets are many.
+// store writes frames on its own goroutines: decoding and go-redis need 8 KiB of stack, which a
+// goroutine keeps, and sockets are many.
 type store struct {
 	client  redis.UniversalClient
 	notes   *notes
