@@ -28,7 +28,7 @@ type About struct {
 }
 
 // of reports whether the life that wrote heartbeat h may have written a: an older program with the
-// same id writes no description, and must not get that of a newer one.
+// same id writes none, and must not get a newer one's.
 func (a About) of(h Heartbeat) bool {
 	return !h.Alive || !h.Boot.IsZero() && bootTime(a.Boot).Equal(h.Boot)
 }

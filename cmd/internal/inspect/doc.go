@@ -6,8 +6,8 @@
 //	status, err := r.Status(ctx)
 //	why, err := r.Why(ctx, "356307042441013")
 //
-// All times are the server's. Unreadable data is an error, and data that Redis lacks is left empty;
-// neither is guessed.
+// All times are the server's. Unreadable data is an error, and missing data is left empty; neither
+// is guessed.
 //
 // An answer combines several reads, between which an entry may change.
 package inspect

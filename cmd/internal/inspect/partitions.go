@@ -161,8 +161,8 @@ func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 
 // really returns the fleet's number of partitions, where Redis has n. It is another one only on
 // evidence that somebody overwrote it: the first partition of n has no witness, and that of the
-// other number was heard lately. An old witness may be that of a former fleet, and one that cannot
-// be read proves nothing.
+// other number was heard lately. An old witness may be a former fleet's, and an unreadable one
+// proves nothing.
 func (r *Reader) really(ctx context.Context, n int) int {
 	if known := r.divided.Load(); known != nil && len(*known) == n {
 		return n

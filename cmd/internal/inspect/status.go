@@ -107,9 +107,9 @@ type Instance struct {
 // Life is the share of the heartbeat's life that is left, 0 to 1; 0 also if unknown.
 func (i Instance) Life() float64 { return i.life }
 
-// Late reports whether a living instance has missed a beat: the next one is due after an interval,
-// or, if that is unknown, after at most a third of its TTL. Nobody is late while Redis is full:
-// beats then keep heartbeats alive without a new time.
+// Late reports whether a living instance has missed a beat, due after an interval, or, if that is
+// unknown, a third of its TTL. Nobody is late while Redis is full: beats then keep heartbeats alive
+// without a new time.
 func (s *Status) Late(i Instance) bool {
 	interval, err := time.ParseDuration(i.Interval)
 	if err != nil {
@@ -180,8 +180,8 @@ func (r *Reader) isSilent(ctx context.Context, id string) (bool, error) {
 }
 
 // begunEpoch returns 0 if the holder's term has not begun. Until the log has the term's first
-// record, the stored epoch may be the previous term's; if somebody has overwritten it, only the log
-// is right. If the log is lost, what the holder reports decides.
+// record, the stored epoch may be the previous term's; if it was overwritten, only the log is
+// right. If the log is lost, the holder's report decides.
 func (r *Reader) begunEpoch(
 	ctx context.Context, h lease.Holder, silent bool, now time.Time,
 ) (epoch uint64, logLost bool, err error) {

@@ -52,10 +52,9 @@ func (v *verification) of(owner string) *OwnerCount {
 }
 
 // Verify scans the whole registry and all indexes: about a microsecond of Redis' time per entry, in
-// pages of a thousand. The fleet keeps running, so recent changes may count as inconsistent, and
-// scans may repeat entries: run it again before acting on small numbers. An owner counts as alive
-// if it has a heartbeat in each partition that has something of it. With an [UnreadError], all else
-// was counted.
+// pages of a thousand. Recent changes may count as inconsistent, and scans may repeat entries: run
+// it again before acting on small numbers. An owner counts as alive if it has a heartbeat in each
+// partition that has something of it. With an [UnreadError], all else was counted.
 func (r *Reader) Verify(ctx context.Context) (Verification, error) {
 	parts, to, err := r.reachParts(ctx)
 	if err != nil {

@@ -9,9 +9,9 @@
 // [Track] derives positions from nothing but a seed, so that a test can predict the contents of a
 // stream exactly.
 //
-// A real device that has lost its network forgets its socket, and comes back on a new one. A Device
-// does the same: connecting again leaves the former socket open and silent until
-// [Device.DropStale]. No method leaves a goroutine behind.
+// A device that has lost its network forgets its socket, and comes back on a new one: connecting
+// again leaves the former socket open and silent until [Device.DropStale]. No method leaves a
+// goroutine behind.
 package device
 
 import (
