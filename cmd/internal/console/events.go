@@ -26,12 +26,8 @@ const (
 // teller makes a message from the viewer's last reading, or nil, and the present one; nil: no news.
 type teller func(last, now *reading) []byte
 
-// viewers serves server-sent events. Those of GET /api/v1/events, by [tellFleet]:
-//
-//	event: fleet     a fleetStatus: first the whole, then what changed, at most once a second
-//	event: timeline  a timelineStatus: first the last hour, then what is new or has changed, by id
-//	event: failed    Redis cannot be asked: {"error": "..."}; a whole fleet follows when it answers
-//	event: alive     nothing has changed for 15 s
+// viewers serves server-sent events. docs/reference/http.md lists those of GET /api/v1/events, made
+// by [tellFleet].
 type viewers struct {
 	fleet *fleet
 

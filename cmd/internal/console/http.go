@@ -65,28 +65,9 @@ type HTTPConfig struct {
 	Logger   *slog.Logger
 }
 
-// HTTP answers these requests:
-//
-//	GET  /                 status page
-//	GET  /api/v1/status    the same as JSON: a [Status], and the program's additions
-//	GET  /api/v1/fleet     the whole fleet, from Redis: an inspect.Status, and the answering replica
-//	GET  /api/v1/timeline  the events of the last hour
-//	GET  /api/v1/events    both, live: server-sent events
-//	GET  /api/v1/devices/{imei}  the holder of a device: an inspect.Found
-//	GET  /api/v1/why       why an entry is gone, or still here; ?key=
-//	GET  /api/v1/doctor    whether Redis is fit and the fleet is sound: an inspect.Diagnosis; ?expect=N
-//	GET  /metrics          Prometheus
-//	GET  /healthz          200 while the process works, whatever Redis does
-//	GET  /readyz           200 when the program can do its work here, else 503 and why
-//	POST /api/v1/sweep     one pass of each sweep now, on the leader; ?dry_run=true, ?owner=ID,
-//	                       ?sweep=NAME for one of them
-//	POST /api/v1/pause     holds every leader; who, why, and for=1h or until=RFC3339, or neither
-//	POST /api/v1/resume    ends the pause
-//	POST /api/v1/resign    gives up the lease, on the leader
-//
-// The POSTs need the administrator's bearer token. Parameters come in the query, as a form, or as a
-// JSON object. Unknown ones are refused, since a mistyped dry_run would be a real sweep. Errors are
-// JSON: {"error": "..."}; a replica that does not lead answers 409 and adds {"leader": "..."}.
+// HTTP answers the requests of docs/reference/http.md: the status page, what a program and its
+// fleet know as JSON, metrics, health and an administrator's POSTs. Unknown parameters are refused,
+// since a mistyped dry_run would be a real sweep.
 type HTTP struct {
 	cfg      HTTPConfig
 	fronts   []front // a second one for OPERATOR_ADDR, if it differs

@@ -37,8 +37,8 @@ type Sender struct {
 
 // Send sends a command to the instance that the registry names for its device, and waits for the
 // outcome. If the device has moved, Send tries the new instance, each time with a new id, until the
-// command expires. An empty ID is replaced by a random one. A zero Expires means the default. With
-// Queue, Send asks no registry.
+// command expires. An empty ID is replaced by a random one. A zero Expires means a minute from now;
+// with Queue, for which Send asks no registry, a day.
 //
 // Errors: registry.ErrNotRegistered, ErrNoOutcome, the cause of ctx' end, or Redis' own.
 func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
