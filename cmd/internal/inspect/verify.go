@@ -13,9 +13,9 @@ import (
 
 // Verification counts inconsistencies.
 type Verification struct {
-	Entries    int `json:"entries"`     // as scanned
-	Dead       int `json:"dead"`        // the owner has no heartbeat
-	NotIndexed int `json:"not_indexed"` // missing in their owner's index
+	Entries    int `json:"entries"` // as scanned
+	Dead       int `json:"dead"`    // the owner has no heartbeat
+	NotIndexed int `json:"not_indexed"`
 	// members of an index whose entry names another owner, or does not exist
 	NotEntries int `json:"not_entries"`
 	// Unreadable entries can be judged by nobody: their owner is not an instance, or they are too
