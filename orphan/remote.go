@@ -18,8 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// On a Cluster the fence, the marks and the log are on one server ("home"), and the keys to
-// delete on others, so a delete has three steps:
+// The steps of a delete on a Cluster, where fence, marks and log are on one server ("home"):
 //
 //	intend  at home, under the guard: record the intent, also in the log
 //	away    on the key's own server: move it aside if it is as the look saw it, within evidenceFor

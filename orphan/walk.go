@@ -78,7 +78,6 @@ func (r *rule) templates() (all []*rules.Template) {
 	return slices.Concat(all, r.exact, r.wild)
 }
 
-// joined merges the related keys of one missing parent.
 func joined(page []*candidate) (all []*candidate) {
 	parents := map[string]*candidate{}
 	for _, c := range page {

@@ -25,15 +25,12 @@ const (
 	minutesEvery = 5
 )
 
-// fleetStatus is GET /api/v1/fleet, and a viewer's first message.
+// fleetStatus is GET /api/v1/fleet, and a viewer's first message: see docs/reference/http.md.
 type fleetStatus struct {
 	inspect.Status
-	Replica self `json:"replica"` // the one that answers
-	// Whole means that Instances is complete. Otherwise it has the changed ones, and Gone the
-	// vanished.
-	Whole bool     `json:"whole"`
-	Gone  []string `json:"gone,omitempty"`
-	// Problems has the fleet's, the worst first, and then the answering replica's.
+	Replica  self              `json:"replica"`
+	Whole    bool              `json:"whole"`
+	Gone     []string          `json:"gone,omitempty"`
 	Problems []inspect.Problem `json:"problems"`
 }
 
@@ -42,7 +39,7 @@ type self struct {
 	Program  string `json:"program"`
 	Version  string `json:"version"`
 	Address  string `json:"address"`
-	Admin    bool   `json:"admin"` // changes are possible, with the token
+	Admin    bool   `json:"admin"`
 
 	problems []inspect.Problem // of this replica alone
 }
@@ -50,7 +47,7 @@ type self struct {
 // timelineStatus is GET /api/v1/timeline.
 type timelineStatus struct {
 	Now    time.Time        `json:"now"`
-	Events []timeline.Event `json:"events"` // the newest first
+	Events []timeline.Event `json:"events"`
 }
 
 // reading is shared by all clients, and immutable.

@@ -60,7 +60,6 @@ func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, erro
 	}, nil
 }
 
-// certificateAge is the greatest age of a certificate in memory when a device connects.
 const certificateAge = time.Second
 
 // Certificate is a TLS certificate and its key in two files. Changes apply within a second; while
