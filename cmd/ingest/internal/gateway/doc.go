@@ -65,9 +65,9 @@
 //
 // # Messages
 //
-// Devices do not repeat messages. While Redis is away, they wait in a queue that is bounded per
-// device and overall; the excess is counted as lost, by device. If Redis' reply is lost, they are
-// written again with the same frame and record.
+// Devices do not repeat messages, so they wait while Redis is away, within the bounds of
+// docs/reference/telemetry.md. If Redis' reply is lost, they are written again with the same frame
+// and record.
 //
 // # Limits
 //
