@@ -53,9 +53,9 @@
 //
 // # Not guaranteed
 //
-// What a FLUSHALL or a failover loses of the queue is gone without an outcome.
+// Queued commands that a FLUSHALL or a failover loses get no outcome.
 //
-// Commands get no outcome if a backend trims or deletes their stream, or Redis loses it. A command
-// may be written twice if Redis loses a mark, in a failover or by eviction, just when the instance
-// restarts. If the instance died, the outcome may wrongly report that the command was not sent.
+// Nor do commands whose stream a backend trims or deletes, or Redis loses. A command may be written
+// twice if Redis loses a mark, in a failover or by eviction, just when the instance restarts. If
+// the instance died, the outcome may wrongly report that the command was not sent.
 package commands
