@@ -1,6 +1,6 @@
 // Package orphan deletes keys that point at nothing, by rule: reservations of rooms that are gone,
 // members of a queue that nobody waits in. The rules, of package rules, become sweeps of package
-// janitor, under its guard.
+// janitor, under the same guard as everything else that Rollcall deletes.
 //
 //	all, err := rules.Parse(yaml)          // or Go structs; all faults at once, with their lines
 //	set, err := orphan.New(orphan.Config{Rules: all, Client: rdb, Source: mongo, Layout: layout})
@@ -99,7 +99,7 @@
 // # Walks and bins
 //
 // Rules that look at the same time share one SCAN. Nothing in a bin expires: a later pass unlinks
-// it, except an entry that cannot be read, which is logged.
+// it once its time is over. An entry that cannot be read is logged and stays.
 //
 // # A Cluster
 //

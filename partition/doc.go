@@ -63,7 +63,8 @@
 //   - A pause holds all partitions.
 //   - If Redis loses the number of partitions, and a replica with another number starts before one
 //     of the others has restored it (within a heartbeat TTL), that replica runs. The others log an
-//     error. Nothing is deleted wrongly: the two share no keys.
+//     error, and readers with the old number do not find its sockets. Nothing is deleted wrongly:
+//     the two share no keys.
 //   - janitor.Config.RedisShare is divided by the number of partitions per master, assuming an even
 //     spread.
 //   - An answer about all partitions (Status) is not of one instant.

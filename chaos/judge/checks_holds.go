@@ -2,7 +2,7 @@ package judge
 
 import "time"
 
-// c4Holds is C4 for holds that the witness may have missed. It relies on the server's own history:
+// c4Holds is C4 for holds that the witness may have missed, by the server's own history:
 //
 //   - the server's counters restarted (Facts.Restarts), which loses everything they had counted;
 //   - so many owners fell silent at once that more likely the witness missed their heartbeats.

@@ -37,7 +37,7 @@
 //     and then every 10 minutes, without jitter, as on real devices. It restarts after an
 //     acknowledgement and after lost coverage, but not after a handshake, or devices would
 //     ceaselessly call a server that accepts and then closes.
-//   - Each connection draws its target anew, as through a balancer.
+//   - Each connection draws its target anew.
 //   - Losing coverage (Config.HalfOpen, or [Fleet.LoseCoverage]) leaves a socket that nobody
 //     closes, and the device comes back on a new one. The old socket is closed at the next loss
 //     of coverage, or at the end. Half of the losses hit a frame whose answer is under way.
