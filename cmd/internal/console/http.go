@@ -58,8 +58,8 @@ type HTTPConfig struct {
 	Tokens func() []string
 	// Hosts are further names of this server; "*": any.
 	Hosts []string
-	// MaxConns bounds the open connections of each address; default 128. It is lowered to a quarter
-	// of the limit of open files.
+	// MaxConns bounds the open connections of each address; default 128, and a quarter of the limit of
+	// open files at most.
 	MaxConns int
 	Metrics  prometheus.Gatherer
 	Logger   *slog.Logger

@@ -25,8 +25,8 @@ const (
 	firstIMEI = 35_630_704_000_000 // the fifteenth digit is the check digit
 )
 
-// Config describes a fleet. docs/reference/settings.md explains the fields, which are flags of ingest
-// simulate, and their defaults.
+// Config describes a fleet. docs/reference/settings.md explains the fields, which are flags of
+// ingest simulate, and their defaults.
 type Config struct {
 	Devices    int
 	Targets    []string
