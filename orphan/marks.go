@@ -25,7 +25,7 @@ type mark struct {
 	alone bool
 }
 
-// `<ms> <fingerprint>`, and ` alone` if the parent was gone.
+// text is `<ms> <fingerprint>`, and ` alone` if the parent was gone.
 func (m mark) text() string {
 	s := strconv.FormatInt(m.at.UnixMilli(), 10) + " " + m.print
 	if m.alone {

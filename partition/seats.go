@@ -115,9 +115,8 @@ func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which
 	}
 }
 
-func (s *seats) overdue() time.Duration { return s.beats.Interval * 3 / 2 }
-
 // overdue is how long after its last beat a replica counts as living.
+func (s *seats) overdue() time.Duration { return s.beats.Interval * 3 / 2 }
 
 // living returns a partition's punctual contenders, and removes those without a heartbeat, which
 // their next tick would add again.

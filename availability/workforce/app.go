@@ -90,8 +90,8 @@ func (a *app) revive() bool {
 	}
 }
 
+// live runs one life, and reports whether it ended by chance.
 func (a *app) live(ctx context.Context) (drawn bool) {
-	// live runs one life, and reports whether it ended by chance.
 	for a.turn(ctx, true) {
 		switch a.work(ctx) {
 		case Dead:

@@ -224,8 +224,8 @@ func (t *Truth) Offlined(ctx context.Context, since time.Time) ([]Offlined, erro
 	return all, nil
 }
 
+// offlined is false if the app asked for it.
 func (f *Force) offlined(id string, at time.Time) (o Offlined, ok bool) {
-	// offlined is false if the app asked for it.
 	a := f.byID[id]
 	if a == nil || a.wasAsked(at) {
 		return o, false

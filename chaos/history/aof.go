@@ -223,8 +223,8 @@ func (p *parser) command() (Command, error) {
 	}
 }
 
+// bulk keeps each word once: histories repeat them over and over.
 func (p *parser) bulk() (string, error) {
-	// bulk keeps each word once: histories repeat them over and over.
 	line, err := p.line()
 	if err != nil {
 		return "", err

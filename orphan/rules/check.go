@@ -441,8 +441,8 @@ func (c *checker) own(at string, t *Template, own map[string]pattern) {
 	}
 }
 
+// beginsOtherwise reports whether Not excludes the name's text before its first ':'.
 func (c *checker) beginsOtherwise(t *Template, name string) bool {
-	// beginsOtherwise reports whether Not excludes the name's text before its first ':'.
 	word, _, ok := strings.Cut(name, ":")
 	return ok && len(t.parts) > 1 && t.parts[0].variable && strings.HasPrefix(t.parts[1].text, ":") &&
 		c.holds(t.parts[0].text) == inKey && slices.Contains(c.rule.Not[t.parts[0].text], word)

@@ -267,8 +267,8 @@ func (s *sim) scanFrom(p int, now, left float64) {
 	s.paced(p, now, scans, s.p.trip(Entries, n), func(now float64) { s.scanFrom(p, now, left-n) })
 }
 
+// paced waits until the leader's share of Redis' time allows a call.
 func (s *sim) paced(p int, now float64, k kind, work float64, then func(now float64)) {
-	// paced waits until the leader's share of Redis' time allows a call.
 	l, spare := &s.leaders[p], (1-s.f.share())*us(burst)
 	if now-l.paid >= us(burst) {
 		l.putOff = now + us(burst)

@@ -216,8 +216,8 @@ func answer(w http.ResponseWriter, code int, v any) {
 	write(w, code, "application/json", body)
 }
 
+// indented is nil if v has a NaN or a type unknown to JSON, which is a fault of the program.
 func indented(v any) []byte {
-	// indented is nil if v has a NaN or a type unknown to JSON, which is a fault of the program.
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return nil

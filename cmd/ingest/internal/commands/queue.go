@@ -47,9 +47,8 @@ func (r *Reader) Waiting() int {
 	return r.waiting.count
 }
 
-func (r *Reader) overdue() time.Duration { return 2 * r.cfg.Answer }
-
 // overdue is how long after a command was sent its instance should have reported an outcome.
+func (r *Reader) overdue() time.Duration { return 2 * r.cfg.Answer }
 
 func (e entry) same(other entry) bool { return e.stream == other.stream && e.at == other.at }
 
