@@ -100,7 +100,7 @@ func (c *conn) judge(v *value, flush func() bool) (send []byte, ok bool) {
 	return send, true
 }
 
-// A push answers no request.
+// answered finds the request that a value answers; a push answers none.
 func (c *conn) answered(v *value) (e expected) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -201,7 +201,7 @@ func params(w http.ResponseWriter, r *http.Request, known []string) (url.Values,
 	return r.Form, nil
 }
 
-// Repeated members are added as often as they occur.
+// addJSON adds repeated members as often as they occur.
 func addJSON(to url.Values, body io.Reader) error {
 	var tokens []json.Token
 	d := json.NewDecoder(body)

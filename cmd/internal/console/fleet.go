@@ -182,7 +182,7 @@ func (f *fleet) told(s inspect.Status) fleetStatus {
 	return fleetStatus{Status: s, Replica: who, Problems: append(s.Problems(), who.problems...)}
 }
 
-// The passing of time is no difference.
+// difference ignores the passing of time.
 func (f *fleet) difference(before, now inspect.Status) (fleetStatus, bool) {
 	d := f.told(now)
 	d.Instances = []inspect.Instance{}

@@ -134,7 +134,7 @@ func (s *HTTP) show(w http.ResponseWriter, name string, v any) {
 	write(w, http.StatusOK, "text/html; charset=utf-8", body)
 }
 
-// An error is a fault of the program.
+// rendered logs an error, which is a fault of the program.
 func (s *HTTP) rendered(name string, v any) ([]byte, error) {
 	var body bytes.Buffer
 	if err := s.template.ExecuteTemplate(&body, name, v); err != nil {

@@ -100,7 +100,7 @@ func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 	return verdictQueued, text
 }
 
-// unsent: it could still be sent elsewhere or later.
+// trySend returns the outcome, and whether the command could still be sent elsewhere or later.
 func (r *Reader) trySend(ctx, work context.Context, e entry) (_ Status, text string, unsent bool) {
 	answer, err := r.cfg.Devices.Command(work, gateway.Command{
 		IMEI: e.IMEI, Codec: e.codec(), Text: []byte(e.Text), Expires: e.Expires,
