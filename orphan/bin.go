@@ -68,7 +68,6 @@ const (
 	NotThere Fate = "unknown" // in no bin: restored before, or never existed
 )
 
-// binned is an entry of a bin, as delete.lua writes it.
 type binned struct {
 	ID      string  `json:"id"`
 	Name    string  `json:"name"`
@@ -191,7 +190,7 @@ func readOld(rule, text, until string) (e binned, err error) {
 	return e, nil
 }
 
-// List is All, oldest first. With an error it returns the entries that it could read.
+// List is All, oldest first. With an error it returns the readable entries.
 func (b Bins) List(ctx context.Context, rule string) ([]Binned, error) {
 	all, met := []Binned{}, map[string]bool{}
 	var failed error
@@ -266,8 +265,8 @@ func (b Bins) findOld(ctx context.Context, rule string, ids map[string]bool, fou
 }
 
 // Restore puts back the entries with these ids, with their expiry, and returns the fate of each in
-// the same order. It overwrites nothing. With an error of Redis it returns the results so far; an
-// entry that only stays in its bin does not end it.
+// the same order. It overwrites nothing. With an error of Redis it returns the results so far;
+// an entry that only stays in its bin does not end it.
 func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 	at, err := b.now(ctx)
 	if err != nil {

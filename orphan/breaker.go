@@ -14,8 +14,7 @@ const (
 	heardSince = "heard_since" // start of the witness's listening (ms) in the last pass
 )
 
-// breaker holds the rule if more than half of the candidates that could be newly condemned were. It
-// records the hold before it writes the marks, which a later pass no longer counts as new.
+// breaker records the hold before the marks, which a later pass no longer counts as new.
 func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 	if !full || x.DryRun() { // only full passes find new ones
 		return nil, nil

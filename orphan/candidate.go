@@ -69,8 +69,8 @@ func (r *rule) ofKey(key string) *candidate {
 	return nil
 }
 
-// named names the parent of a related key. It returns false if that name yields other values than
-// the related key: no look would ever judge such a parent.
+// named names the parent of a related key, unless that name yields other values than the related
+// key: no look would ever judge such a parent.
 func (r *rule) named(c *candidate) (ok bool) {
 	var parent map[string]string
 	if r.candidates != nil {

@@ -1,6 +1,6 @@
-// Package orphan deletes keys that point at nothing, by rule: reservations of rooms that are
-// gone, members of a queue that nobody waits in. The rules, of package rules, become sweeps of
-// package janitor, under the same guard as everything else that Rollcall deletes.
+// Package orphan deletes keys that point at nothing, by rule: reservations of rooms that are gone,
+// members of a queue that nobody waits in. The rules, of package rules, become sweeps of package
+// janitor, under the same guard as everything else that Rollcall deletes.
 //
 //	all, err := rules.Parse(yaml)          // or Go structs; all faults at once, with their lines
 //	set, err := orphan.New(orphan.Config{Rules: all, Client: rdb, Source: mongo, Layout: layout})
@@ -17,7 +17,7 @@
 //  2. The place that it is missing from is itself alive (Rule.UnlessLost). Otherwise the rule is
 //     held, with reason reference_lost.
 //  3. It is the same thing all that time.
-//  4. It can be read. Anything else is kept, and counted as unreadable.
+//  4. It can be read: anything else is kept as unreadable.
 //  5. Few fall at once. A pass deletes at most Rule.Cap candidates. If more than half of at least
 //     20 candidates are newly condemned, the rule is held once, for a grace period, with reason
 //     mass_failure. A backlog of known orphans does not count.
@@ -56,11 +56,11 @@
 //
 // A sign is a question to a key, a field, a member, a channel, the candidate's own value, or a
 // document. Its answer is alive, not alive or unknown, which keeps the candidate. Unknown are an
-// error, a missing document or field, no answer, and a time before September 2001 or after 2286:
-// zero values are not statements. A sign's name needs a variable.
+// error, a missing document or field, no answer, and a time before September 2001 or after 2286,
+// since a zero value states nothing. A sign's name needs a variable.
 //
-// An age is a sign too. One taken from an expiry relies on an assumption about the writer, so the
-// candidate must also be condemned for MinAge.Over.
+// An age is a sign too. One taken from an expiry assumes how its writer sets it, so the candidate
+// must also be condemned for MinAge.Over.
 //
 // # The same thing
 //
@@ -80,15 +80,14 @@
 //
 // A look records read commands with their answers: observations. Only Go code judges them. The
 // deleting script repeats the commands, and deletes a candidate only if every answer is unchanged,
-// in one atomic step. So rules have only one evaluator, and nothing can happen between the last
-// look and the delete.
+// in one atomic step: nothing can happen between the last look and the delete.
 //
 // # Marks
 //
 // Each rule has a hash of marks: candidate -> first look of the chain (the server's ms),
 // fingerprint. They survive a change of leader. A candidate that shows a sign of life is unmarked
-// before anything else happens. A rule has at most ten times Rule.Cap marks; further candidates
-// wait, and are kept, with reason marks.
+// before anything else happens. A rule has at most ten times Rule.Cap marks; further candidates are
+// kept, with reason marks.
 //
 // # Related keys
 //
@@ -105,16 +104,14 @@
 // # A Cluster
 //
 // Every master is scanned separately. A pass that has not read all of them, or during which slots
-// moved, condemns nothing. Marks, log and guard are on one server, so Layout.Prefix has a hash
-// tag. Candidates are deleted in three steps: the guard's server records the intent, the key's own
+// moved, condemns nothing. Marks, log and guard are on one server, so Layout.Prefix has a hash tag.
+// Candidates are deleted in three steps: the guard's server records the intent, the key's own
 // server compares and moves it away within two seconds of the look, and the intent is settled and
-// counted. The first rule of the Set also settles intents of removed rules, whose things stay in
-// their bin for seven days.
+// counted. Things of removed rules stay in their bin for seven days.
 //
 // # What is not guaranteed
 //
-//   - A rule is only as good as its signs: a live thing that shows none of them is an orphan to
-//     it.
+//   - A live thing that shows none of a rule's signs is an orphan to it.
 //   - A thing that is made anew with the same content and expiry is the same thing. So is a large
 //     value that is changed in the middle between the last look and the delete.
 //   - The deleting script does not ask documents, channels and pieces of large values again.

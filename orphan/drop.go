@@ -12,8 +12,8 @@ import (
 
 const dropOf = 100
 
-// dropBins drops things whose time in the bin is over. Nothing there expires, because Redis would
-// free it at once and block everybody. The first rule also empties the bins of removed rules.
+// dropBins drops things whose time in the bin is over. If they expired, Redis would free them at
+// once and block everybody. The first rule also empties the bins of removed rules.
 func (x *pass) dropBins(ctx context.Context) error {
 	gone, err := x.rulesGone(ctx)
 	if err != nil {

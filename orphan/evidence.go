@@ -177,7 +177,7 @@ func (x *pass) lookAgain(n int) {
 	}
 }
 
-// mayTake is how long after the looks the pass still begins a delete. The next pass must look at
+// mayTake is how long after the looks the pass still begins a delete: the next pass must look at
 // the others before their evidence ends.
 func (x *pass) mayTake(c *candidate) time.Duration {
 	if c.alone { // each full pass costs a walk
@@ -186,7 +186,6 @@ func (x *pass) mayTake(c *candidate) time.Duration {
 	return x.set.apart(x.Grace) / 2
 }
 
-// proof is a candidate's evidence for ripe.lua.
 type proof struct {
 	Name    string `json:"name"`
 	Mark    string `json:"mark"`

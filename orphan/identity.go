@@ -130,7 +130,6 @@ func (f *finding) expiry(answer *redis.Cmd) {
 	}
 }
 
-// Larger values are compared by size and by parts.
 const (
 	wholeBytes    = 64 << 10
 	wholeElements = 512

@@ -11,9 +11,8 @@ const slowLook = 500 * time.Millisecond
 // clocks are the times of the servers, by address.
 type clocks map[string]time.Time
 
-// lookLast is the look before a delete. A look counts for a short time from when its signs are
-// asked. If reading a large value takes longer, the signs are asked again after it; otherwise the
-// deleting script would always refuse that value.
+// lookLast is the look before a delete. Its signs are asked again after a large value that took
+// long to read: otherwise the deleting script would always refuse that value.
 func (x *pass) lookLast(ctx context.Context, page []*candidate) ([]*finding, clocks, error) {
 	before, err := x.clocks(ctx)
 	if err != nil {

@@ -14,8 +14,7 @@ const (
 	elementBytes = 8
 )
 
-// lists looks for elements of lists. LPOS visits elements one by one, so it is bounded: a longer
-// list can show a candidate, but not that it lacks one.
+// LPOS visits elements one by one, so it is bounded: a longer list cannot show that it lacks one.
 func (l *looking) lists(ctx context.Context, s *sign) error {
 	type place struct {
 		f       *finding

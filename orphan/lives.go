@@ -8,7 +8,6 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// lives counts the keys that match each sign of life.
 type lives struct {
 	of    []sign
 	count []int

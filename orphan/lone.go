@@ -137,8 +137,7 @@ func (x *pass) lookAtLone(ctx context.Context) error {
 	return x.judge(ctx, page)
 }
 
-// A rest records a candidate that was deleted before its related keys. They are not counted again,
-// and need the values that the rule read in it.
+// A rest: see Related keys in the package comment.
 type rest struct {
 	Meaning string         `json:"meaning"`
 	Values  map[string]raw `json:"values"`
@@ -147,7 +146,7 @@ type rest struct {
 	met bool // a full pass has met a key of it
 }
 
-// restsKey is a hash: candidate's name -> JSON of its rest.
+// A hash: candidate's name -> JSON of its rest.
 func restsKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:rests:" + rule }
 
 func (x *pass) readRests(ctx context.Context) error {
@@ -195,8 +194,8 @@ func (x *pass) restOf(f *finding) raw {
 	return raw(text)
 }
 
-// known reports whether the rule in its present form already condemned the parent, so that its
-// values and age need not be read.
+// known reports whether the rule in its present form already condemned the parent, whose values and
+// age then need not be read.
 func (l *looking) known(f *finding) bool { return f.rest != nil && f.rest.Meaning == l.meaning }
 
 // forgetRests deletes rests whose keys a full pass has not met, or whose parent exists again and

@@ -72,7 +72,7 @@ type finding struct {
 	keyed        map[string][]observation
 }
 
-// itself drops the findings, which take much more memory.
+// itself drops the findings, which take much memory.
 func (f *finding) itself() *candidate {
 	c := f.candidate
 	return &c

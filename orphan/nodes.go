@@ -48,8 +48,8 @@ func (n node[T]) claim() string {
 	return ""
 }
 
-// askNodes asks every node that any node knows, replicas included, and returns them by id, silent
-// ones with an error. Its own error means that none answered.
+// askNodes asks every node that any node knows, replicas included; silent ones have an error. Its
+// own error means that none answered.
 //
 // go-redis' list lacks failed replicas and masters without slots, and its ForEach functions return
 // one error for all.
@@ -105,7 +105,7 @@ func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 }
 
 // listClients retries: go-redis refreshes its list from random nodes, and one that hangs must not
-// end this while it knows none.
+// end this.
 func listClients(ctx context.Context, c *redis.ClusterClient) (all []*redis.Client, err error) {
 	for range 3 {
 		var mu sync.Mutex

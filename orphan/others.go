@@ -11,8 +11,6 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// Rules of one Set may cover the same keys; doc.go states what then applies.
-
 func meet(rules []*rule) {
 	for _, r := range rules {
 		for _, other := range rules {
@@ -62,7 +60,6 @@ func (r *rule) same(f *finding) *candidate {
 	return nil
 }
 
-// claimants are candidates of other rules that a related key also belongs to.
 func (r *rule) claimants(key string) (all []claimant) {
 	for _, other := range r.others {
 		if c := other.ofKey(key); c != nil && c.alone && other.ours(c) {

@@ -17,8 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// Values too large for one command are read in pieces, so that none blocks the server for long. The
-// fingerprint covers all pieces; the deleting script compares only the parts named by identities.
+// Values too large for one command are read in pieces, so that none blocks the server for long.
 const (
 	pieceBytes    = wholeBytes
 	pieceElements = wholeElements
@@ -186,8 +185,7 @@ func (p *pieces) stream(ctx context.Context) error {
 	return p.ask(ctx, asked)
 }
 
-// consumers treats a stream as in use if a consumer has read it lately. A read changes only the
-// idle time, which differs in every look anyway.
+// A consumer's read changes only its idle time, which differs in every look anyway.
 func (p *pieces) consumers(answer *redis.Cmd) {
 	all, err := answer.Slice()
 	if err != nil {

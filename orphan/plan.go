@@ -144,7 +144,6 @@ func (s *Set) plan(
 	return nil
 }
 
-// all has the condemned ones that may be odd.
 func (p *Plan) oddFirst(odd []Odd, all map[string]Finding, limit int) {
 	p.Odd = slices.Clip(append([]Odd{}, odd...))
 	var first []Finding

@@ -53,7 +53,6 @@ type item struct {
 	Pass     int64   `json:"pass"`
 }
 
-// reap looks again at each candidate and at the references.
 func (x *pass) reap(ctx context.Context) error {
 	names := x.names()
 	if len(names) == 0 {
@@ -174,7 +173,6 @@ type move struct {
 	keys []string
 }
 
-// firstStep deletes the candidate itself with as many related keys as fit.
 func (x *pass) firstStep(f *finding) (s move, left []string) {
 	s.item = item{proof: x.proofOf(f), Counts: 1, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli()}
 	if f.rest != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// passesKey is a hash: rule -> JSON of its last full pass. Tools read it without the rules.
+// A hash: rule -> JSON of its last full pass. Tools read it without the rules.
 func passesKey(l guard.Layout) string { return l.Prefix + "orphan:passes" }
 
 // ReadPasses returns how the last full pass of each rule ended, removed rules included. Outcome ""

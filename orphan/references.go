@@ -13,8 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// goneSince names the field for the time since which none of these keys exists. The keys are in it,
-// so that a changed rule begins anew.
+// The keys are in the field's name, so that a changed rule begins anew.
 func goneSince(keys []string) string { return "gone_since:" + strings.Join(keys, " ") }
 
 const (
@@ -145,7 +144,6 @@ func contradicts(ctx context.Context, c caller, ref *rules.Channels) (string, er
 	return fmt.Sprintf("%s is not empty, and no channel matches %s", hash, ref.Pattern), nil
 }
 
-// plainly makes calls without a pace, for an operator.
 type plainly struct{ client redis.UniversalClient }
 
 func (p plainly) Client() redis.UniversalClient { return p.client }

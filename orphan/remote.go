@@ -18,15 +18,14 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// On a Cluster the fence, the marks and the log are on one server ("home"), and the keys to
-// delete on others, so a delete has three steps:
+// The steps of a delete on a Cluster, where fence, marks and log are on one server ("home"):
 //
 //	intend  at home, under the guard: record the intent, also in the log
 //	away    on the key's own server: move it aside if it is as the look saw it, within evidenceFor
 //	settle  at home, under the guard: end the intent, and count it once
 //
-// A pass begins with the intents that an earlier one left: it settles those that were carried
-// out, and drops those that were not and no longer can be.
+// A pass begins with the intents that an earlier one left: it settles those that were carried out,
+// and drops those that no longer can be.
 
 // evidenceFor is how long a look counts, by the clock of the key's server.
 const evidenceFor = 2 * time.Second
@@ -84,8 +83,8 @@ func aside(id, key string) string {
 
 const asideBegin = "orphan:bin:"
 
-// remotely deletes condemned candidates and their related keys in rounds, as a look counts only for
-// a short time. clocks were read before the look.
+// remotely goes in rounds, as a look counts only for a short time. clocks were read before the
+// look.
 func (x *pass) remotely(ctx context.Context, found []*finding, clocks clocks) error {
 	for len(found) > 0 {
 		n, keys := 0, 0
@@ -239,7 +238,7 @@ func (x *pass) depart(ctx context.Context, round []*departure) (went map[string]
 	return x.carryOut(ctx, noted)
 }
 
-// intend records the intents of a round, and returns those recorded: candidates must be ripe.
+// intend returns the intents that were recorded: candidates must be ripe.
 func (x *pass) intend(ctx context.Context, round []*departure) (noted []intent, err error) {
 	var items []string
 	follows := 0

@@ -22,7 +22,6 @@ func (x *pass) names() []string {
 	return names
 }
 
-// leave leaves ripe candidates to the next pass, which begins after the janitor's pause.
 func (x *pass) leave(names ...string) {
 	x.r.Kept[capped] += len(names)
 	if x.r.DryRun { // nothing is deleted, so no room is made

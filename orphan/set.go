@@ -39,7 +39,7 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// A Set is a list of checked rules. It is safe for concurrent use.
+// A Set is a list of checked rules, safe for concurrent use.
 type Set struct {
 	c        Config
 	rules    []*rule

@@ -79,7 +79,6 @@ func (x *pass) settleSome(ctx context.Context, items []string) error {
 	return nil
 }
 
-// settleLeft ends the intents that an earlier pass left.
 func (x *pass) settleLeft(ctx context.Context) error {
 	key := intentsKey(x.Layout(), x.r.Rule)
 	byServer := map[*server][]intent{}

@@ -12,9 +12,9 @@ import (
 
 // walks shares walks through the keyspace: SCAN makes Redis visit every key, whatever its pattern.
 //
-// Nobody owns a walk. A rider without keys reads the next page itself if nobody else is reading, so
-// one that fails or leaves stops no other. Nobody joins a walk that has begun: SCAN only guarantees
-// keys that exist from its beginning to its end.
+// A rider without keys reads the next page itself if nobody else is reading, so one that fails or
+// leaves stops no other. Nobody joins a walk that has begun: SCAN only guarantees keys that exist
+// from its beginning to its end.
 type walks struct {
 	mu       sync.Mutex
 	coming   int // passes that have not joined their walk yet

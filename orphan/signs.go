@@ -172,9 +172,8 @@ func (l *looking) channels(ctx context.Context, s *sign) error {
 	return nil
 }
 
-// documents reports for each candidate whether all conditions hold. A missing document and an
-// undecided field keep it. In evidence of an end, a condition that fails is the better reason, and
-// comes first.
+// documents reports for each candidate whether all conditions hold. In evidence of an end, a
+// condition that fails is the better reason to keep, and comes first.
 func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, hold bool)) error {
 	of := map[string][]*finding{}
 	q := Query{Collection: s.mongo.Collection, ObjectIDs: l.objectIDs(s)}

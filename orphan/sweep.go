@@ -241,8 +241,8 @@ func homeOf(t *topology, l guard.Layout) (server, error) {
 }
 
 // checkServers invalidates all marks if a Cluster's servers have changed since the previous pass: a
-// server that was restarted or failed over may have forgotten a sign of life. The witness listens
-// only to the server at home.
+// server that was restarted or failed over may have forgotten a sign of life, and the witness
+// listens only to the server at home.
 func (x *pass) checkServers(ctx context.Context, at time.Time) error {
 	if x.servers.owner == nil {
 		return nil

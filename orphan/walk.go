@@ -18,7 +18,6 @@ func (r *rule) walk(ctx context.Context, c caller, d *rider, page func([]*candid
 	return r.walkAll(ctx, c, d, func(string) {}, page)
 }
 
-// walkAll is walk, and names each key that the rider reads.
 func (r *rule) walkAll(
 	ctx context.Context, c caller, d *rider, met func(key string), page func([]*candidate) error,
 ) error {
@@ -79,7 +78,6 @@ func (r *rule) templates() (all []*rules.Template) {
 	return slices.Concat(all, r.exact, r.wild)
 }
 
-// joined merges the related keys of one missing parent.
 func joined(page []*candidate) (all []*candidate) {
 	parents := map[string]*candidate{}
 	for _, c := range page {

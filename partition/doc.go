@@ -1,5 +1,5 @@
 // Package partition divides one registry over many slots of a Redis Cluster, so that it can outgrow
-// one server. To its users it is one registry.
+// one server.
 //
 //	reg, err := partition.NewRegistry(registry.Config{
 //		Client: rdb, Control: ctl, Layout: registry.Layout{Prefix: "{rollcall}:"},
@@ -16,17 +16,16 @@
 // A partition is a whole registry in one slot, under a hash tag of its own, so the guarantees of
 // packages registry, janitor and guard hold for each. No decision spans partitions.
 //
-// guard.PartitionOf and guard.Layout.Partition document an id's partition and its keys, for
-// readers in other languages. With one partition the keys are those of the layout itself, and this
-// package only decides who contends.
+// guard.PartitionOf and guard.Layout.Partition document an id's partition and its keys. With one
+// partition the keys are those of the layout itself, and this package only decides who contends.
 //
 // # The number of partitions
 //
 // It is a power of two, and Redis keeps it in the string guard.Layout.Partitions. A replica with
-// another number ends with ErrPartitionsDiffer; its entries are never found and do no harm, since
-// the number is part of each hash tag. To change the number: stop every replica, delete that
-// string, and start them with the new number. The keys of the old number may then be deleted. A
-// single partition without a hash tag ignores the string.
+// another number ends with ErrPartitionsDiffer; its entries do no harm, since the number is part of
+// each hash tag. To change the number: stop every replica, delete that string, and start them with
+// the new number. The old keys may then be deleted. A single partition without a hash tag ignores
+// the string.
 //
 // # Who leads what
 //

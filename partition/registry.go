@@ -73,8 +73,7 @@ func labelled(r prometheus.Registerer, k, partitions int) prometheus.Registerer 
 }
 
 // Run runs each partition's Registry until one fails or ctx ends. It returns ErrPartitionsDiffer if
-// the fleet has another number of partitions, which it cannot detect for a single partition without
-// a hash tag in Layout.Prefix.
+// the fleet has another number of partitions.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancel(ctx)
 	defer end()

@@ -33,7 +33,6 @@ const (
 	most = 20_000
 )
 
-// seats decides who contends first, and which leases are given up.
 type seats struct {
 	client   redis.UniversalClient
 	layouts  []guard.Layout
@@ -63,8 +62,8 @@ func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
 	return s
 }
 
-// contend is janitor.Config.Contend: the first ranks contend first, the others are reserves. A
-// lower rank comes a moment later, and so does a replica that already leads more than its share.
+// contend is janitor.Config.Contend: a lower rank comes a moment later, and so does a replica that
+// already leads more than its share.
 func (s *seats) contend(partition int) func() (time.Duration, bool) {
 	partitions := len(s.rank)
 	return func() (time.Duration, bool) {
@@ -200,7 +199,7 @@ func weight(id string, partition int) uint64 {
 
 func fair(partitions, peers int) int { return (partitions + peers - 1) / peers }
 
-// excess returns the leases beyond this replica's share plus one, for which most others rank before
+// excess returns the leases beyond this replica's share plus one for which most others rank before
 // it.
 func (s *seats) excess() []int {
 	s.mu.Lock()

@@ -63,7 +63,6 @@ func (a *app) run(ctx context.Context) {
 	}
 }
 
-// kill returns false if the app was already dead.
 func (a *app) kill() bool {
 	a.fate.Lock()
 	defer a.fate.Unlock()

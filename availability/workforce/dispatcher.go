@@ -120,7 +120,6 @@ func (d *dispatcher) session(ctx context.Context, id string) {
 	d.end(ctx, id)
 }
 
-// place gives a session to an available mitra, or returns false if nobody takes it.
 func (d *dispatcher) place(ctx context.Context, id, what string) bool {
 	for range rounds {
 		ids, a, err := d.force.client.available(ctx, d.id, offered)
@@ -146,7 +145,6 @@ func (d *dispatcher) place(ctx context.Context, id, what string) bool {
 	return false
 }
 
-// give reports whether the mitra has the session.
 func (d *dispatcher) give(ctx context.Context, id, mitra, what string) bool {
 	if ctx.Err() != nil {
 		return false
@@ -197,8 +195,8 @@ func (d *dispatcher) end(ctx context.Context, id string) {
 	d.force.count(func(c *Counts) { c.Ended++ })
 }
 
-// ask sends a request until it gets an answer: 200 or a refusal, or 0 if ctx has ended. unknown
-// means that an earlier try may have been carried out.
+// ask sends a request until it gets an answer, or 0 once ctx has ended. unknown means that an
+// earlier try may have been carried out.
 func (d *dispatcher) ask(
 	ctx context.Context, id, what string, body map[string]string,
 ) (status int, unknown bool) {

@@ -22,8 +22,8 @@
 //	   └──────────────────────────────────────────────────┘
 //
 // A request without an answer, or with a server failure, is sent again to another replica. The
-// dispatcher gives each session to an available mitra, moves some to another one, and ends them.
-// Customers poll whether anybody is available.
+// dispatcher gives each session to an available mitra, moves some, and ends them. Customers poll
+// whether anybody is available.
 //
 // # What is known
 //

@@ -130,8 +130,7 @@ func (f *Force) isQuiet() bool {
 	}
 }
 
-// Kill ends up to n apps that know they are online, without a goodbye, and returns them. They stay
-// dead until Revive.
+// Kill ends up to n apps that know they are online, without a goodbye, and returns them.
 func (f *Force) Kill(n int) []string {
 	var killed []string
 	for _, i := range rand.Perm(len(f.apps)) {

@@ -101,7 +101,6 @@ func (f *Force) differences(s *sides) (found []string) {
 	return found
 }
 
-// known returns acknowledged sessions, and those that may have changed since.
 func (f *Force) known() (sessions map[string]Session, unsure map[string]bool) {
 	d := &f.dispatcher
 	d.mu.Lock()

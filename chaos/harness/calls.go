@@ -74,7 +74,6 @@ func IsServed(r proxy.Request) bool {
 	return !slices.Contains([]string{"HELLO", "AUTH", "CLIENT", "SELECT", "PING", "QUIT", "RESET"}, r[0])
 }
 
-// known has redsync's scripts, the registry's, and those seen in full.
 var known = struct {
 	sync.Mutex
 	names map[string]string

@@ -12,11 +12,10 @@
 //	h, err := history.Read(e.Parts...)
 //	v := judge.Judge(h, e.Facts(e.Alive(nil)))
 //
-// Each [Replica] connects through a [Proxy] of its own, and takes orders at failpoints
-// ([Failpoints]). A [LoadProcess] is a process of the registry package without sockets, for volume.
-// A [Member] is a replica without sockets in the test's own process, for tests that need many. An
-// observer keeps asking which instance holds some of the devices. Environment records every socket,
-// outage and death ([Environment.Facts]).
+// Each [Replica] connects through a [Proxy] of its own, and takes orders at [Failpoints]. A
+// [LoadProcess] is a process of the registry package without sockets, for volume; a [Member] is one
+// in the test's own process, for tests that need many. Environment records every socket, outage and
+// death ([Environment.Facts]).
 //
 // A test binary that starts load processes becomes one itself if [AsLoadProcess] is set: its
 // TestMain then calls [RunLoad].

@@ -23,8 +23,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// These cannot be shorter: a busy machine may not run a process for a second or two, and a
-// heartbeat that late must not count as a death.
+// A busy machine may not run a process for a second or two, and a heartbeat that late must not
+// count as a death: these cannot be shorter.
 const (
 	Interval        = 2 * time.Second
 	TTL             = 6 * time.Second
@@ -91,7 +91,7 @@ func New(
 	return w
 }
 
-// Serve starts Redis. A fault's setup may start another kind.
+// Serve starts Redis, perhaps of another kind for a fault's setup.
 func (w *Environment) Serve(args ...string) {
 	w.Server = redistest.Start(w.T, args...)
 	w.Client = w.Server.Client()

@@ -122,7 +122,7 @@ func (d *Fleet) MayClose(i int) {
 	d.maybe[d.IMEI(i)] = true
 }
 
-// ends returns when a socket that ends now was last known to be open. The caller holds d.mu.
+// The caller holds d.mu.
 func (d *Fleet) ends(imei string) time.Time {
 	if d.maybe[imei] {
 		return d.sure[imei]
@@ -180,8 +180,8 @@ func (d *Fleet) Live() map[string]string {
 	return where
 }
 
-// unregistered is how long a device waits for an answer at least if its registration did not land:
-// a faster answer is a confirmation.
+// A device waits at least this long for an answer if its registration did not land: a faster answer
+// is a confirmation.
 const unregistered = 900 * time.Millisecond
 
 // History returns every socket and every confirmed registration.

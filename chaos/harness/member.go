@@ -23,7 +23,7 @@ const (
 	memberTTL      = 3 * time.Second
 )
 
-// Member is a replica without sockets in this process.
+// Member is a replica without sockets.
 type Member struct {
 	*registry.Registry
 	Janitor *janitor.Janitor

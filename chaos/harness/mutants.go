@@ -132,8 +132,8 @@ func (s Mutants) tests(m Mutant) []string {
 }
 
 // Run demands that each mutant is noticed. One that does not compile, or ends in another way, is
-// not caught. Both suite and package pass without changes, and a control run without the further
-// removals shows that those were not noticed.
+// not caught. Both suite and package pass without changes, and a control run shows that the further
+// removals alone were not noticed.
 func (s Mutants) Run(t *testing.T) {
 	for _, m := range s.All {
 		t.Run(m.Name, func(t *testing.T) {

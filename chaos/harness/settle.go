@@ -68,7 +68,7 @@ func (w *Environment) Registered(others int) {
 	})
 }
 
-// Agrees asks for sizes first: it is called often, and there may be many entries.
+// Agrees asks for sizes first, as it is called often.
 func (w *Environment) Agrees(truth map[string]string, alive []string) bool {
 	ctx := w.T.Context()
 	held := make(map[string]int64)

@@ -22,8 +22,7 @@ import (
 // the server.
 //
 // A folder can be read while its server runs, and after it was killed: an incomplete event at the
-// end is left out. A server that was restarted on its file cuts off such an end and continues in
-// the file.
+// end is left out, as a restarted server cuts it off.
 func Read(parts ...string) (h History, err error) {
 	for i, path := range parts {
 		info, err := os.Stat(path)
@@ -80,7 +79,7 @@ func SetAside(dir, to string) error {
 // ErrRewritten means that a snapshot replaced the beginning.
 var ErrRewritten = errors.New("history: the append-only file was rewritten, its history is gone")
 
-// readFolder: the content of the first part, or an empty one in a second folder, begins a life.
+// readFolder: the first part's content, or an empty one in a second folder, begins a life.
 func readFolder(dir string, another bool) (h History, err error) {
 	dir = filepath.Join(dir, appendOnlyDir)
 	manifest, err := os.ReadFile(filepath.Join(dir, "appendonly.aof.manifest"))
@@ -247,7 +246,7 @@ func (p *parser) bulk() (string, error) {
 	return word, nil
 }
 
-// line is valid until the next one is read.
+// The line is valid until the next one is read.
 func (p *parser) line() ([]byte, error) {
 	line, err := p.r.ReadSlice('\n')
 	p.offset += int64(len(line))

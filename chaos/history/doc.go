@@ -17,8 +17,7 @@
 //
 // A test marks its own changes to the keyspace with a SET of [FaultKey] in the same MULTI. A
 // restart without an append-only file, or a failover, gives the server another memory. Such a life
-// is a part of its own, and begins with an event of [LifeCommand] that writes the server's content
-// at that point. A server that continues in its own file needs no such event.
+// is a part of its own, and begins with an event of [LifeCommand].
 //
 // # Limits
 //

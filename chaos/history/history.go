@@ -19,12 +19,11 @@ type Event struct {
 type History []Event
 
 // FaultKey signs a change by the harness: a SET of this key to a word for the fault, in the same
-// MULTI. The code under test is not judged by such an event.
+// MULTI.
 const FaultKey = "chaos:fault"
 
 // LifeCommand begins an event for a new life of the server, with another memory than the last. The
-// event's other commands write the content with which it began. Redis does not know it: [Read]
-// inserts it.
+// event's other commands write its first content. Redis does not know it: [Read] inserts it.
 const LifeCommand = "ROLLCALL.LIFE"
 
 // Fault returns the harness' word for its fault.

@@ -86,7 +86,6 @@ func EpochKey(lease string) string { return "{" + lease + "}:epoch" }
 
 var errArguments = errors.New("history: arguments not understood")
 
-// effects has every command that the services write with.
 var effects = map[string]func(k *Keyspace, key string, args []string) error{
 	"DEL":    (*Keyspace).del,
 	"UNLINK": (*Keyspace).del,

@@ -20,8 +20,8 @@ type conclusion struct {
 	ambiguous    bool
 }
 
-// OfItself is data that devices send unasked, as serial ports do. Nothing on the wire distinguishes
-// it from an answer. It is not part of another command's answer.
+// OfItself is data that devices send unasked, as serial ports do. It is not part of another
+// command's answer, though nothing on the wire distinguishes it.
 const OfItself = "data of the device itself"
 
 func newC9() *c9 { return &c9{asked: make(map[string]string), outcome: make(map[string]conclusion)} }

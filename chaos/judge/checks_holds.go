@@ -2,7 +2,7 @@ package judge
 
 import "time"
 
-// c4Holds is C4 for holds that the witness may have missed. It relies on the server's own history:
+// c4Holds is C4 for holds that the witness may have missed, by the server's own history:
 //
 //   - the server's counters restarted (Facts.Restarts), which loses everything they had counted;
 //   - so many owners fell silent at once that more likely the witness missed their heartbeats.
@@ -90,8 +90,8 @@ func (c *c4Holds) judges(m *moment) {
 }
 
 // fallen counts the owners that fell silent within the last TTL, were found silent by a new leader,
-// or were overdue when the leader last looked, and all owners that can be known. Where a leader may
-// not know yet, it counts in its favour.
+// or were overdue when the leader last looked, and all owners that can be known. A leader that may
+// not know yet is favoured.
 func (c *c4Holds) fallen(m *moment) (fallen, known int) {
 	ago := m.now.Add(-m.facts.HeartbeatTTL)
 	for id, o := range c.owners {
@@ -129,8 +129,8 @@ func (c *c4Holds) after(m *moment) {
 	}
 }
 
-// struck: an owner that lost its heartbeat to the harness or to a new life of the server has not
-// fallen silent.
+// An owner that lost its heartbeat to the harness or to a new life of the server has not fallen
+// silent.
 func (c *c4Holds) struck(m *moment) {
 	for id, o := range c.owners {
 		if there := m.state.Exists(m.facts.Layout.Heartbeat(id)); !there && o.fell.IsZero() {

@@ -203,7 +203,7 @@ func (c *c5) after(m *moment) {
 	}
 }
 
-// compares ignores the commands' ids: the stream's entries do not show them here.
+// compares ignores the commands' ids, which the stream's entries do not show here.
 func (c *c5) compares(m *moment, gone []string, said int) {
 	text, commands := m.record.fields["commands"]
 	if !commands {
@@ -226,7 +226,6 @@ func (c *c5) compares(m *moment, gone []string, said int) {
 	}
 }
 
-// struck takes over the total as the harness or a new life left it.
 func (c *c5) struck(m *moment) {
 	witness := m.facts.Layout.Witness()
 	if !m.life && !slices.ContainsFunc(m.event.Commands, func(cmd history.Command) bool {

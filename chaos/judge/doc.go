@@ -9,9 +9,9 @@
 //
 // # The authority
 //
-// The server is the authority. Reports of the code under test are not evidence: a script that was
-// sent again because its reply was lost answers that it deleted nothing, though it deleted ten.
-// Only the simulated devices know where their sockets are ([Socket]).
+// The server is the authority, and the simulated devices for their sockets ([Socket]). Reports of
+// the code under test are not evidence: a script that was sent again because its reply was lost
+// answers that it deleted nothing, though it deleted ten.
 //
 // # How it is judged
 //
@@ -20,8 +20,7 @@
 //	                                                                terms, bounds, the last state
 //
 // [Judge] plays the history into a model of the keyspace. Before each command every check sees the
-// state at that instant, so that "the heartbeat was absent when the entry was deleted" is a
-// look-up, not an inference. The checks:
+// state at that instant: an absent heartbeat is a look-up, not an inference. The checks:
 //
 //	C1  at each eviction the owner's heartbeat is absent and the entry names the owner judged
 //	C2  no entry of a live socket is evicted while its owner has refreshed within the last TTL;
@@ -49,22 +48,21 @@
 // An eviction is an HDEL in one MULTI with a batch's log record. Time is the server's: each
 // eviction carries a tick of the witness, each beat the time at which it was written. An event
 // without a time happened between its neighbours, and is a violation only if it is one at any
-// instant between them. An unknown command on a key of ours is reported: a judge that skips what it
-// does not understand would find everything in order. For the same reason each check has bad
-// histories of its own that it, and no other, must reject.
+// instant between them. An unknown command on a key of ours is reported, since a judge that skips
+// it would find everything in order. Each check has bad histories of its own that it, and no other,
+// must reject.
 //
 // # Exempt from judgement
 //
 // An event with [history.FaultKey] is played but not judged. The state that it leaves (log,
 // witness, total, a heartbeat) is accepted, and judgement resumes with the next event. An owner
 // whose heartbeat was deleted that way is exempt from C2 until it has beaten again. A new life of
-// the server ([history.LifeCommand]) is played the same way. The checks forget nothing through it:
-// an epoch of an earlier life must not be drawn again.
+// the server ([history.LifeCommand]) is played the same way. An epoch of an earlier life must still
+// not be drawn again.
 //
 // # Runs are kept
 //
-// [Save] writes facts and history of a run to a folder, and go run ./chaos/rejudge judges it
-// again with all checks.
+// [Save] writes a run to a folder, and go run ./chaos/rejudge judges it again.
 //
 // # Limits
 //

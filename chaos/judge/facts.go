@@ -27,11 +27,11 @@ type Facts struct {
 	Held []Outage `json:",omitempty"`
 	// Deaths are judged by C6.
 	Deaths []Death `json:",omitempty"`
-	// Slack is what a busy machine may add to a bound. Sweeping is for sweeps slowed down so that
-	// faults hit them midway.
+	// Slack is what a busy machine may add to a bound. Sweeping is for slowed sweeps, which faults hit
+	// midway.
 	Slack    time.Duration `json:",omitempty"`
 	Sweeping time.Duration `json:",omitempty"`
-	// Lookups are observations, and Acks confirmed registrations, for C8.
+	// Lookups are observations, and Acks confirmed registrations.
 	Lookups []Lookup `json:",omitempty"`
 	Acks    []Lookup `json:",omitempty"`
 	// Executed is for C9; nil: nobody recorded it.

@@ -74,7 +74,7 @@ func (m *moment) answers() bool {
 }
 
 // succeeds returns the entries that the command overwrites in a step in which its owner listened:
-// that is how owners succeed the dead.
+// owners succeed the dead that way.
 func (m *moment) succeeds() (taken []change) {
 	if m.record != nil || m.command[0] != "HSET" || m.key() != m.facts.Layout.Registry() || !m.witnesses("last") {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// LateWrite is how long a registration may land after the device has left: it is made within a
-// second of the handshake, in a call of at most three.
+// LateWrite is how long a registration may land after the device has left: made within a second of
+// the handshake, in a call of at most three.
 const LateWrite = 5 * time.Second
 
 // outages are disjoint and in order.
@@ -88,7 +88,7 @@ func (l *late) mayWrite(m *moment, s *Socket) bool {
 
 // mayRelease reports whether an ended socket may be released now though another is open on the same
 // instance. An instance never does both at once, but a call that it gave up in an outage can land
-// after later ones.
+// later.
 func (l *late) mayRelease(m *moment, imei, instance string) bool {
 	return slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool {
 		if s.Instance != instance || !s.endedBy(m.now) {

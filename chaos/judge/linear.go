@@ -12,11 +12,9 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// linearPatience bounds the search for one device.
 const linearPatience = time.Minute
 
-// c8 knows the order of writes, but the time of each only within bounds. A look-up saw the entry at
-// some instant between its call and its return, and so did a confirmed registration.
+// c8 knows the order of writes, but the time of each only within bounds.
 type c8 struct {
 	passive
 	seen map[string][]porcupine.Operation

@@ -37,7 +37,7 @@ func Spans(h history.History, f *Facts) []Span {
 
 // stamp returns the time that the event itself carries: of a beat, of the witness' tick, of the
 // lease's expiry. Values written by hand or copied from a former life prove nothing, and an end
-// that is rewritten unchanged carries no time.
+// rewritten unchanged carries no time.
 func stamp(e *history.Event, f *Facts, ends map[string]string) (at time.Time) {
 	if e.Life() || e.Fault() != "" {
 		return time.Time{}

@@ -25,8 +25,8 @@ var (
 	wireAbort   = []byte("-EXECABORT Transaction discarded because of previous errors.\r\n")
 )
 
-// judge applies the rules to a request. It returns the bytes for the server, and false if the
-// connection is lost. It calls flush before it waits or lets anything be lost.
+// judge returns the bytes for the server, and false if the connection is lost. It calls flush
+// before it waits or lets anything be lost.
 func (c *conn) judge(v *value, flush func() bool) (send []byte, ok bool) {
 	e, send := expected{}, v.raw
 	if v.kind != '*' {
@@ -134,7 +134,6 @@ func (c *conn) answered(v *value) (e expected) {
 	return e
 }
 
-// carry returns false if the bytes get no further.
 func (c *conn) carry(w way, p []byte) bool {
 	if len(p) == 0 || c.silent.Load() {
 		return true
@@ -199,7 +198,7 @@ func (c *conn) carry(w way, p []byte) bool {
 	return true
 }
 
-// flowing waits while the proxy is held, and returns false if it has ended.
+// flowing waits while the proxy is held, and returns false once it has ended.
 func (c *conn) flowing(w way) bool {
 	for {
 		rules, _ := c.proxy.present()

@@ -11,10 +11,9 @@
 //	require.Zero(t, p.NotUnderstood())
 //
 // Faults apply to the whole proxy or to requests, including those queued in a transaction, MULTI
-// and EXEC. To lose a transaction's answer, lose that of EXEC. That is why it is not toxiproxy,
-// which knows bytes only. A [Rule] counts its real hits, and a [Score] the server's answers, so
-// neither relies on the code under test. A request that the proxy has taken arrives even if the
-// client has abandoned it or is dead.
+// and EXEC. To lose a transaction's answer, lose that of EXEC. (toxiproxy knows bytes only.) A
+// [Rule] counts its real hits, and a [Score] the server's answers: neither relies on the code under
+// test. A request that the proxy has taken arrives even if the client has abandoned it or is dead.
 //
 // It understands RESP 2 and 3. A connection with anything else becomes a plain pipe, and is
 // counted.

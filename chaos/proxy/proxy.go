@@ -51,8 +51,7 @@ func New(t *testing.T, to string) *Proxy {
 // Addr returns the address for the client.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// NotUnderstood counts the connections that became a plain pipe, to which no rule applies. A test
-// that relies on rules or counts requires none.
+// NotUnderstood counts the connections that became a plain pipe, to which no rule applies.
 func (p *Proxy) NotUnderstood() int { return int(p.unclear.Load()) }
 
 // close loses anything held back, and leaves no goroutine.
@@ -100,7 +99,6 @@ func (p *Proxy) Retarget(to string) int {
 	return p.Reset()
 }
 
-// add returns false if the proxy has ended.
 func (p *Proxy) add(c *conn, server *net.TCPConn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,8 +178,8 @@ func (c *conn) notUnderstood() {
 // bufferSize exceeds the longest line of RESP, a length or an error.
 const bufferSize = 64 << 10
 
-// requests carries whole requests, so that one that is held back is complete when the replica dies.
-// The server learns of the connection's end last.
+// requests carries whole requests: one that is held back is complete when the replica dies. The
+// server learns of the connection's end last.
 func (c *conn) requests() {
 	defer func() { _ = c.server.CloseWrite() }()
 	in := bufio.NewReaderSize(c.replica, bufferSize)

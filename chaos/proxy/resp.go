@@ -40,10 +40,9 @@ func (v *value) request() Request {
 	return r
 }
 
-// null is past the end of every value.
 var null = [2]int{1 << 62, 1 << 62}
 
-// read replaces this value with the next one. On errNotRESP raw has the bytes read.
+// On errNotRESP raw has the bytes read.
 func (v *value) read(r *bufio.Reader) error {
 	v.raw, v.words = v.raw[:0], v.words[:0]
 	return v.more(r, true)

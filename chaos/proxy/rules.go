@@ -124,7 +124,7 @@ func (p *Proxy) HalfOpen() *Rule { return p.rule(&Rule{act: actSilence, ways: bo
 func (p *Proxy) Refuse() *Rule { return p.rule(&Rule{act: actRefuse}) }
 
 // HoldNext holds back the next request that matches, and everything after it on its connection.
-// Once released it reaches the server, even if the replica is stopped or dead.
+// Once released it reaches the server, even if the replica is dead.
 func (p *Proxy) HoldNext(match func(Request) bool) (caught <-chan Request, release func()) {
 	r := p.rule(&Rule{act: actHold, match: match, left: 1, Caught: make(chan Request, 1)})
 	return r.Caught, r.End
@@ -162,10 +162,9 @@ func (p *Proxy) DelayEach(match func(Request) bool, d time.Duration) *Rule {
 }
 
 // AnswerWith answers the next n requests (negative: all) that match with an error, such as "LOADING
-// Redis is loading the dataset in memory". The server gets a PING in place of each, whose answer is
-// exchanged, so that the order is kept. In a transaction the command is refused, nothing is
-// executed, and EXEC is answered EXECABORT, as by a server. MULTI, EXEC and DISCARD themselves are
-// never refused.
+// Redis is loading the dataset in memory". The server gets a PING in place of each, to keep the
+// order. In a transaction the command is refused, nothing is executed, and EXEC is answered
+// EXECABORT, as by a server. MULTI, EXEC and DISCARD themselves are never refused.
 func (p *Proxy) AnswerWith(match func(Request) bool, err string, n int) *Rule {
 	return p.rule(&Rule{act: actAnswer, match: match, left: n, error: []byte("-" + err + "\r\n")})
 }

@@ -35,8 +35,7 @@ func (c Codec) String() string {
 // HasRecords reports whether the codec carries records.
 func (c Codec) HasRecords() bool { return c == Codec8 || c == Codec8E || c == Codec16 }
 
-// IsCommand reports whether the codec carries commands or their answers, which are never
-// acknowledged.
+// IsCommand reports whether the codec carries commands or their answers.
 func (c Codec) IsCommand() bool { return c >= Codec12 && c <= Codec15 }
 
 // Returned errors wrap one of these: see the package comment.

@@ -19,8 +19,8 @@ type Batch struct {
 // can be trusted.
 //
 // A body that does not fit its codec is tried once more with a group of 16-byte values after the
-// 8-byte group of every record. Some firmwares send that group, and only the number of bytes
-// shows it. The documented form is tried first, so a documented frame is never misread.
+// 8-byte group of every record. Some firmwares send that group, and only the number of bytes shows
+// it. The documented form is tried first, so a documented frame is never misread.
 //
 // After ErrUnknownCodec (also for command codecs), ErrCount or ErrMalformed there are no records.
 // Codec is 0 if it is unknown.
@@ -85,7 +85,6 @@ func (b *Batch) decode(p []byte, n int, l layout) (why string) {
 		}
 		r.IO = Elements{wire: p[:used:used], layout: l, n: total}
 		p = p[used:]
-		// The slice grows with decoded records only: a declared count costs nothing.
 		b.Records = append(b.Records, r)
 	}
 	if len(p) != 0 {

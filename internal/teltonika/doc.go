@@ -23,9 +23,8 @@
 //	                        ◄───────────  u32: number of records taken over
 //	FF                      ───────────►  keep-alive at any frame boundary, even before the IMEI: no answer
 //
-// One frame is in flight at a time. Without an answer, or with a wrong number in it, the device
-// sends the frame again, so records arrive at least once. After a gap in coverage they often
-// arrive newest first.
+// One frame is in flight at a time. Without an answer, or with a wrong number, the device sends the
+// frame again: records arrive at least once, and after a gap in coverage often newest first.
 //
 // # The frame
 //
@@ -56,20 +55,19 @@
 //	  14    both                  05 command, 06 answer, 11 not executed, since the IMEI is another's
 //	  15    device to server      any
 //
-// A server never acknowledges a frame of codecs 12 to 15 ([Codec.IsCommand]). A device answers a
-// command with a frame of the same codec, or not at all. An answer does not name its command.
-// Therefore a server:
+// A server never acknowledges a frame of codecs 12 to 15. A device answers a command in its codec,
+// or not at all, and the answer does not name the command. Therefore a server:
 //
 //   - sends the first command only after it has acknowledged a frame of the session, and never
 //     while a frame of records waits for its answer: the device reads those four bytes first;
-//   - has one command outstanding per socket. After an unanswered command, a late answer looks
-//     like the answer to the next command;
+//   - has one command outstanding per socket, and knows that a late answer looks like one to the
+//     next command;
 //   - expects unsolicited frames of codecs 12, 13 and 15. Devices forward the data of a serial
 //     port.
 //
-// In the vendor's only example of codec 13 the timestamp has eight bytes of milliseconds, in the
-// vendor's table four bytes. This package follows the table: it reads the example as a time in
-// 1970 and a text with four extra bytes in front.
+// The vendor's only example of codec 13 has a timestamp of eight bytes of milliseconds, the
+// vendor's table four bytes. This package follows the table, and reads the example as a time in
+// 1970 and a text with four extra bytes.
 //
 // # UDP
 //
@@ -77,8 +75,8 @@
 //	                    └──────────────────────────── length bytes ──────────────────────────┘
 //	server   0005       │ packet id u16 │ 01 │ AVL packet id u8 │ number of records taken over u8
 //
-// UDP has neither a handshake nor a CRC. Only UDP's own checksum protects a datagram, and nothing
-// proves its sender. The body is that of a frame. The byte 01 has no meaning.
+// Only UDP's own checksum protects a datagram, and nothing proves its sender. The body is that of a
+// frame. The byte 01 has no meaning.
 //
 // # Errors
 //
@@ -93,9 +91,9 @@
 //	ErrMalformed                 keep Frame.Raw as a dead letter, then acknowledge Frame.Count:
 //	                             otherwise the device repeats the frame for ever and sends nothing newer
 //
-// A frame without records is valid and is answered with the number 0. If [DecodeMessages] returns
-// one of the last three errors, no answer is due: the CRC was right, and the device does not
-// repeat the frame. Keep it as a dead letter and read on.
+// A frame without records is answered with the number 0. If [DecodeMessages] returns one of the
+// last three errors, no answer is due, and the device does not repeat the frame: keep it as a dead
+// letter and read on.
 //
 // UDP has no socket to close. Without an answer the device sends again.
 //
@@ -104,9 +102,9 @@
 //
 // # Memory
 //
-// No memory is sized by a count or length that a peer declares: buffers grow as bytes arrive, up
-// to the cap on a frame. Records, messages and datagrams are views into these bytes. The steady
-// state allocates nothing. No input makes this package panic.
+// Buffers grow as bytes arrive, up to the cap on a frame, and never by what a peer declares.
+// Records, messages and datagrams are views into these bytes. The steady state allocates nothing.
+// No input makes this package panic.
 //
 // Sources: Teltonika wiki, "Teltonika Data Sending Protocols"; each frame in
 // testdata/vectors.json names its own.

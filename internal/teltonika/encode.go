@@ -56,7 +56,7 @@ func seal(dst []byte, start int) []byte {
 // AppendBody appends a frame's body, with the errors of [AppendFrame].
 //
 // If a record has a 16-byte element, or came from a frame with that group, all records get the
-// group. A decoded body therefore encodes to the same bytes.
+// group: a decoded body encodes to the same bytes.
 func AppendBody(dst []byte, c Codec, records ...Record) ([]byte, error) {
 	if !c.HasRecords() {
 		return dst, fmt.Errorf("%w %v", ErrUnknownCodec, c)

@@ -11,8 +11,8 @@ const (
 const imeiDigits = 15
 
 // IMEI reads the handshake, skipping keep-alive bytes before it. It returns ErrHandshake at the
-// first wrong byte, so that it does not wait for a port scanner whose first two bytes announce
-// 18,245 more. The caller bounds it with one read deadline.
+// first wrong byte, and so does not wait for a port scanner whose first two bytes announce 18,245
+// more. One read deadline bounds it.
 func (r *Reader) IMEI() (string, error) {
 	if err := r.begin(); err != nil {
 		return "", err
@@ -66,8 +66,7 @@ func LuhnValid(imei string) bool {
 	return len(imei) > 0 && sum%10 == 0
 }
 
-// IMEI has a leading 0 and 15 digits, two per byte. Equal values are the same device. Zero is 15
-// zeros, which no device has.
+// IMEI has a leading 0 and 15 digits, two per byte. Zero is 15 zeros, which no device has.
 type IMEI [8]byte
 
 // ParseIMEI returns ErrEncode for anything but 15 ASCII digits.

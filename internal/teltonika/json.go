@@ -29,8 +29,8 @@ const fewElements = 128
 
 // AppendJSON appends one JSON object in wire order, keyed by id in decimal. Values are unsigned
 // integers, from 2^53 up strings of digits; those of 16 bytes or of variable length are strings of
-// lower-case hex. Of an id that occurs twice only the first is written, so that every JSON parser
-// reads the same.
+// lower-case hex. Of an id that occurs twice only the first is written: every JSON parser reads the
+// same.
 func (s Elements) AppendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
 	for e := range s.distinct {

@@ -27,7 +27,7 @@ type Message struct {
 }
 
 // Messages is a checked view of a frame's messages, valid as long as the body. The walk decodes
-// them, so a frame costs the same for any number.
+// them: a frame costs the same for any number.
 type Messages struct {
 	Codec Codec
 	wire  []byte // the messages, without the counts
@@ -35,7 +35,7 @@ type Messages struct {
 }
 
 // DecodeMessages decodes a body of codec 12, 13, 14 or 15, which the messages must fill exactly. An
-// IMEI must be a leading 0 and 15 digits. It allocates nothing.
+// IMEI must be a leading 0 and 15 digits.
 //
 // It returns ErrUnknownCodec (also for the codecs of records), ErrCount or ErrMalformed.
 func DecodeMessages(body []byte) (Messages, error) {
@@ -108,8 +108,8 @@ func takeMessage(p []byte, c Codec) (m Message, rest []byte, why string) {
 	return m, rest, ""
 }
 
-// AppendMessages appends a frame of codec 12, 13, 14 or 15, preamble to CRC, for either direction
-// and of any size. Devices expect one message per frame.
+// AppendMessages appends a frame of codec 12, 13, 14 or 15, preamble to CRC, of any size. Devices
+// expect one message per frame.
 //
 // It returns ErrUnknownCodec for other codecs, and ErrEncode if the codec cannot carry a message (a
 // timestamp in codec 12 or 14, an IMEI in codec 12 or 13), if an IMEI is not digits, or if there

@@ -160,8 +160,7 @@ func (r *Reader) have(n int) error {
 	return nil
 }
 
-// makeRoom doubles the buffer only when one frame fills it: a declared length costs nothing until
-// its bytes arrive. An empty large buffer is released.
+// makeRoom doubles the buffer only when one frame fills it. An empty large buffer is released.
 func (r *Reader) makeRoom() {
 	if r.lo == r.hi {
 		r.lo, r.hi = 0, 0

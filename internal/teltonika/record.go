@@ -35,8 +35,8 @@ const SizeNX = 0
 // groupSizes is in wire order: see layout.hasGroup.
 var groupSizes = [...]int{1, 2, 4, 8, 16, SizeNX}
 
-// Elements is a checked view of an IO section, valid as long as the body. The walk decodes them, so
-// a record costs the same for any number.
+// Elements is a checked view of an IO section, valid as long as the body. The walk decodes them: a
+// record costs the same for any number.
 type Elements struct {
 	wire   []byte // the groups, without event and total
 	layout layout

@@ -27,9 +27,8 @@ type Datagram struct {
 }
 
 // DecodeDatagram decodes a UDP packet, which holds exactly one datagram, but not its body. It
-// allocates nothing. It returns ErrDatagram, and no answer is due, if the length is not the
-// packet's, the IMEI is not 000F and 15 ASCII digits, or the body has no room for codec id and two
-// counts.
+// returns ErrDatagram if the length is not the packet's, the IMEI is not 000F and 15 ASCII digits,
+// or the body has no room for codec id and two counts.
 func DecodeDatagram(packet []byte) (Datagram, error) {
 	if len(packet) < datagramHeader+minBody {
 		return Datagram{}, fmt.Errorf("%w: %d bytes", ErrDatagram, len(packet))

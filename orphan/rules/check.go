@@ -270,7 +270,7 @@ func only(c *checker, name string) string {
 	return ""
 }
 
-// Literal returns the name that a template without variables stands for; empty for another text.
+// Literal returns the name that a template without variables stands for, or "".
 func Literal(text string) string {
 	if t, err := ParseTemplate(text, false); err == nil && len(t.Variables()) == 0 {
 		return t.Prefix()
@@ -319,7 +319,7 @@ func (c *checker) exclude(at string, ref reference) string {
 }
 
 // spared reports whether a key of the reference, as a candidate, has a word of Not. Its variables
-// hold no ':', so they are the same parts of the name whatever they are.
+// hold no ':', so the parts of the name are the same whatever they are.
 func (c *checker) spared(ref reference) bool {
 	is, ok := c.read(ref)
 	if !ok || ref.open {
@@ -344,7 +344,6 @@ type reference struct {
 	lost    bool // of unless_lost
 }
 
-// references returns the keys that prove a candidate alive.
 func (c *checker) references() (refs []reference) {
 	add := func(kind, text, format string, args ...any) {
 		if t, err := ParseTemplate(text, false); err == nil {

@@ -1,6 +1,5 @@
 // Package rules is the language of rules about orphans: the fields of a rule, its YAML, and checks
-// for what is wrong or dangerous. Package orphan makes sweeps of rules. Nothing here
-// connects to a server.
+// for what is wrong or dangerous. Package orphan makes sweeps of rules.
 //
 //	all, err := rules.Parse(yaml)          // all faults at once, with their lines, as Faults
 //	err = rules.Validate(all, layout)      // also whether they are about Rollcall's own keys
@@ -16,5 +15,5 @@
 //
 // Validate refuses rules that could delete what they or others rely on, and Warnings names those
 // that could meet. Both compare templates as patterns: the bytes that each variable can hold, and
-// the text between. They never look at keys.
+// the text between.
 package rules

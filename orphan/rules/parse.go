@@ -111,7 +111,6 @@ func (d *decoder) named(rules []Rule) (faults Faults) {
 
 var syntaxLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
-// document returns the root of the only document, or nil with a fault.
 func (d *decoder) document(text []byte) *yaml.Node {
 	in := yaml.NewDecoder(bytes.NewReader(text))
 	var doc, more yaml.Node

@@ -3,7 +3,7 @@ package rules
 import "strings"
 
 // A library keeps its jobs in several places. A rule that knows only some of them deletes jobs that
-// live in the others: the mistake that everybody makes first.
+// live in the others.
 type library struct {
 	name, begin, end string // of a job's key, or of the hash of jobs
 	places           []string

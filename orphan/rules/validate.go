@@ -124,7 +124,7 @@ func (c *checker) walk(at string, v reflect.Value) {
 	}
 }
 
-// oneOf checks that exactly one of some fields is given; by default of all.
+// oneOf's default is all fields.
 func (c *checker) oneOf(at string, of any, fields ...string) {
 	v := reflect.ValueOf(of)
 	if len(fields) == 0 {
@@ -291,7 +291,6 @@ func (c *checker) template(at, text string, rest bool) *Template {
 	return t
 }
 
-// deletes reads a template of keys that can be deleted.
 func (c *checker) deletes(at, text string, rest bool) *Template {
 	t := c.template(at, text, rest)
 	if t == nil || len(t.Prefix()) >= 2 {
@@ -309,7 +308,6 @@ func (c *checker) deletes(at, text string, rest bool) *Template {
 	return nil
 }
 
-// holder reads the template of keys that hold candidates.
 func (c *checker) holder(at, text string) {
 	t := c.template(at, text, false)
 	if t == nil {

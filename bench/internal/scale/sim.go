@@ -236,7 +236,6 @@ func (s *sim) beat(m int, now float64) {
 	s.at(now+us(s.f.Interval), func(now float64) { s.beat(m, now) })
 }
 
-// contend makes the leader tick and renew, and the others tick and look.
 func (s *sim) contend(p int) {
 	m, gap := s.master(p), us(s.f.TTL-s.f.Interval)/2
 	do := func(work float64) func(now float64) {
@@ -324,7 +323,6 @@ func (s *sim) storm() {
 	}
 }
 
-// die ends the heartbeats of this many replicas, each in all partitions of a master at once.
 func (s *sim) die(now float64, deaths int) {
 	for range deaths {
 		for p := range s.f.Partitions {

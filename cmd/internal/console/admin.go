@@ -97,8 +97,8 @@ func (s *HTTP) admitted(w http.ResponseWriter, r *http.Request, wanted []string)
 	return right
 }
 
-// isToken compares hashes, and with every token, so that the time depends neither on a token's
-// length nor on which one is right.
+// isToken compares hashes, and with every token: the time depends neither on a token's length nor
+// on which one is right.
 func isToken(given, wanted []string) bool {
 	scheme, token, _ := strings.Cut(given[0], " ")
 	got, right := sha256.Sum256([]byte(token)), 0
@@ -134,7 +134,6 @@ func (s *HTTP) sweep(ctx context.Context, p url.Values) (_ any, err error) {
 	return done, err
 }
 
-// swept adds the program's own results, in JSON.
 type swept struct {
 	reports []janitor.Report
 	more    map[string]any

@@ -43,8 +43,8 @@ func newQuestions(r *inspect.Reader) *questions {
 	}
 }
 
-// end waits a while until no log is being read. The context has ended; a silent Redis then holds
-// up the reading goroutine for whyCall at most.
+// end waits until no log is being read. The context has ended; a silent Redis then holds up the
+// reading goroutine for whyCall at most.
 func (q *questions) end() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), stopTimeout)
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 )
 
 // connections bounds an HTTP server's open connections. At the bound a new one replaces the one
-// that has waited longest for a request, or else been answered longest. So idle and slow clients
-// can neither keep a probe out nor use up the descriptors that the rest of the program needs.
+// that has waited longest for a request, or else been answered longest: idle and slow clients can
+// neither keep a probe out nor use up the program's descriptors.
 type connections struct {
 	most int
 

@@ -26,12 +26,8 @@ const (
 // teller makes a message from the viewer's last reading, or nil, and the present one; nil: no news.
 type teller func(last, now *reading) []byte
 
-// viewers serves server-sent events. Those of GET /api/v1/events, by [tellFleet]:
-//
-//	event: fleet     a fleetStatus: first the whole, then what changed, at most once a second
-//	event: timeline  a timelineStatus: first the last hour, then what is new or has changed, by id
-//	event: failed    Redis cannot be asked: {"error": "..."}; a whole fleet follows when it answers
-//	event: alive     nothing has changed for 15 s
+// viewers serves server-sent events. docs/reference/http.md lists those of GET /api/v1/events, made
+// by [tellFleet].
 type viewers struct {
 	fleet *fleet
 
@@ -45,9 +41,9 @@ type viewer struct {
 	end  context.CancelFunc
 }
 
-// enter makes room by ending the oldest viewer of the network with most, so that nobody can take
-// all places and keep others out. Its page reconnects by itself. enter returns nil if too many are
-// still on their way out.
+// enter makes room by ending the oldest viewer of the network with most, so that nobody can keep
+// others out. Its page reconnects by itself. enter returns nil if too many are still on their way
+// out.
 func (v *viewers) enter(remote string, end context.CancelFunc) *viewer {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -82,7 +78,6 @@ func (v *viewers) leave(one *viewer) {
 	}
 }
 
-// serve makes a teller for each request.
 func (v *viewers) serve(tells func(*http.Request) teller) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) { v.stream(w, req, tells(req)) }
 }
@@ -141,7 +136,6 @@ func (v *viewers) stream(w http.ResponseWriter, req *http.Request, tell teller) 
 	}
 }
 
-// next returns the reading after last, or the present one for a new viewer.
 func (v *viewers) next(ctx context.Context, last *reading) (*reading, error) {
 	if last == nil {
 		return v.fleet.now(ctx)

@@ -25,15 +25,12 @@ const (
 	minutesEvery = 5
 )
 
-// fleetStatus is GET /api/v1/fleet, and a viewer's first message.
+// fleetStatus is GET /api/v1/fleet, and a viewer's first message: see docs/reference/http.md.
 type fleetStatus struct {
 	inspect.Status
-	Replica self `json:"replica"` // the one that answers
-	// Whole means that Instances is complete. Otherwise it has the changed ones, and Gone the
-	// vanished.
-	Whole bool     `json:"whole"`
-	Gone  []string `json:"gone,omitempty"`
-	// Problems has the fleet's, the worst first, and then the answering replica's.
+	Replica  self              `json:"replica"`
+	Whole    bool              `json:"whole"`
+	Gone     []string          `json:"gone,omitempty"`
 	Problems []inspect.Problem `json:"problems"`
 }
 
@@ -42,7 +39,7 @@ type self struct {
 	Program  string `json:"program"`
 	Version  string `json:"version"`
 	Address  string `json:"address"`
-	Admin    bool   `json:"admin"` // changes are possible, with the token
+	Admin    bool   `json:"admin"`
 
 	problems []inspect.Problem // of this replica alone
 }
@@ -50,7 +47,7 @@ type self struct {
 // timelineStatus is GET /api/v1/timeline.
 type timelineStatus struct {
 	Now    time.Time        `json:"now"`
-	Events []timeline.Event `json:"events"` // the newest first
+	Events []timeline.Event `json:"events"`
 }
 
 // reading is shared by all clients, and immutable.
@@ -70,7 +67,7 @@ type reading struct {
 	parts                                *sync.Map // see part
 }
 
-// fleet is read for all clients, and only while somebody asks.
+// fleet is read only while somebody asks.
 type fleet struct {
 	watch  *inspect.Watch
 	client redis.UniversalClient
@@ -90,7 +87,7 @@ func newFleet(r *inspect.Reader, client redis.UniversalClient, who func() self) 
 	return f
 }
 
-// now returns a reading that is at most fleetEvery old. The error is ctx'.
+// The reading is at most fleetEvery old. The error is ctx'.
 func (f *fleet) now(ctx context.Context) (*reading, error) {
 	n := 0
 	if r := f.last.Load(); r != nil {
@@ -123,7 +120,7 @@ func (f *fleet) after(ctx context.Context, n int) (*reading, error) {
 	return r, nil
 }
 
-// read ends with the server, not with the request that wanted it: others wait for it too.
+// read ends with the server, not with a request: others wait for it too.
 func (f *fleet) read(last *reading) *reading {
 	ctx, cancel := context.WithTimeout(f.ctx, fleetCall)
 	defer cancel()
@@ -185,7 +182,7 @@ func (f *fleet) told(s inspect.Status) fleetStatus {
 	return fleetStatus{Status: s, Replica: who, Problems: append(s.Problems(), who.problems...)}
 }
 
-// difference returns the changes, and whether there are any. The passing of time is none.
+// difference ignores the passing of time.
 func (f *fleet) difference(before, now inspect.Status) (fleetStatus, bool) {
 	d := f.told(now)
 	d.Instances = []inspect.Instance{}

@@ -11,9 +11,9 @@ import (
 )
 
 // asked refuses requests by names that are not this server's. A page elsewhere can point its own
-// name here (DNS rebinding), and then a browser lets it read all that this server answers. It
-// cannot do that with an address, or with a name that its owner has not registered. Health, and
-// the program's public requests, are answered under any name.
+// name here (DNS rebinding), and a browser then lets it read all answers. It cannot do that with an
+// address, or with a name that its owner has not registered. Health, and the program's public
+// requests, are answered under any name.
 func (s *HTTP) asked(mux *http.ServeMux) http.Handler {
 	open := []string{"GET /healthz", "GET /readyz"}
 	for pattern := range s.cfg.Routes {
@@ -36,7 +36,6 @@ func (s *HTTP) asked(mux *http.ServeMux) http.Handler {
 // private are the ends of names that nobody can register.
 var private = []string{".localhost", ".local", ".internal", ".lan", ".home.arpa", ".svc", ".test", ".invalid"}
 
-// isOwn allows an address, a name that nobody can register in the DNS, or one of names.
 func isOwn(host string, names []string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

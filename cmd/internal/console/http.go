@@ -58,35 +58,16 @@ type HTTPConfig struct {
 	Tokens func() []string
 	// Hosts are further names of this server; "*": any.
 	Hosts []string
-	// MaxConns bounds the open connections of each address; default 128. It is lowered to a quarter
-	// of the limit of open files.
+	// MaxConns bounds the open connections of each address; default 128, and a quarter of the limit of
+	// open files at most.
 	MaxConns int
 	Metrics  prometheus.Gatherer
 	Logger   *slog.Logger
 }
 
-// HTTP answers these requests:
-//
-//	GET  /                 status page
-//	GET  /api/v1/status    the same as JSON: a [Status], and the program's additions
-//	GET  /api/v1/fleet     the whole fleet, from Redis: an inspect.Status, and the answering replica
-//	GET  /api/v1/timeline  the events of the last hour
-//	GET  /api/v1/events    both, live: server-sent events
-//	GET  /api/v1/devices/{imei}  the holder of a device: an inspect.Found
-//	GET  /api/v1/why       why an entry is gone, or still here; ?key=
-//	GET  /api/v1/doctor    whether Redis is fit and the fleet is sound: an inspect.Diagnosis; ?expect=N
-//	GET  /metrics          Prometheus
-//	GET  /healthz          200 while the process works, whatever Redis does
-//	GET  /readyz           200 when the program can do its work here, else 503 and why
-//	POST /api/v1/sweep     one pass of each sweep now, on the leader; ?dry_run=true, ?owner=ID,
-//	                       ?sweep=NAME for one of them
-//	POST /api/v1/pause     holds every leader; who, why, and for=1h or until=RFC3339, or neither
-//	POST /api/v1/resume    ends the pause
-//	POST /api/v1/resign    gives up the lease, on the leader
-//
-// The POSTs need the administrator's bearer token. Parameters come in the query, as a form, or as a
-// JSON object. Unknown ones are refused, since a mistyped dry_run would be a real sweep. Errors are
-// JSON: {"error": "..."}; a replica that does not lead answers 409 and adds {"leader": "..."}.
+// HTTP answers the requests of docs/reference/http.md: the status page, what a program and its
+// fleet know as JSON, metrics, health and an administrator's POSTs. Unknown parameters are refused,
+// since a mistyped dry_run would be a real sweep.
 type HTTP struct {
 	cfg      HTTPConfig
 	fronts   []front // a second one for OPERATOR_ADDR, if it differs
@@ -100,7 +81,6 @@ type HTTP struct {
 	questions *questions
 }
 
-// Bounds on what a client may make the server wait for or hold.
 const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = 30 * time.Second
@@ -111,7 +91,7 @@ const (
 	mostConns    = 128
 )
 
-// ListenHTTP opens the listeners, so that an address in use is known at once. Run answers requests.
+// ListenHTTP opens the listeners: an address in use is known at once. Run answers requests.
 func ListenHTTP(ctx context.Context, cfg HTTPConfig) (*HTTP, error) {
 	s := newHTTP(cfg)
 	if err := s.listen(ctx); err != nil {
@@ -194,8 +174,8 @@ func noSuchPage(w http.ResponseWriter, r *http.Request) {
 	fail(w, http.StatusNotFound, "no such page: "+r.URL.Path)
 }
 
-// Run answers requests until ctx ends, then gives those under way a second. No goroutine of its own
-// outlives it. It returns nil after ctx ended, or why the listener failed.
+// Run answers requests until ctx ends, then gives those under way a second. No goroutine outlives
+// it. It returns nil after ctx ended, or why the listener failed.
 func (s *HTTP) Run(ctx context.Context) error {
 	s.cfg.Logger.Info("serving HTTP", "addr", s.Addr())
 	if len(s.fronts) > 1 {

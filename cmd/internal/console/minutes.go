@@ -71,7 +71,6 @@ func (s *HTTP) countOnce(ctx context.Context, c *counter) error {
 	return timeline.AddMinute(ctx, s.cfg.Client, s.cfg.Layout.Minutes(), m)
 }
 
-// described leaves out instances without a description.
 func (s *HTTP) described(ctx context.Context, all []inspect.Instance) (map[string]inspect.About, error) {
 	told := make(map[string]inspect.About, len(all))
 	for page := range slices.Chunk(all, 100) {

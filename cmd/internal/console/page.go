@@ -21,12 +21,10 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-// pagePolicy allows a browser only this replica's own files: no script or style inside the page,
-// whatever somebody wrote into Redis.
+// pagePolicy allows a browser only this replica's own files, whatever somebody wrote into Redis.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// pageTemplate renders a pageView, and needs nothing from elsewhere.
 var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"ago": ago, "span": span, "seconds": seconds, "count": count, "sweeping": sweeping, "leader": leader,
 	"percent": func(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }, "slowed": slowed,
@@ -41,7 +39,6 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	},
 }).ParseFS(pageFiles, "page/*.html"))
 
-// look is a viewer's choice of instances.
 type look struct {
 	Match string // in their id or version
 	Odd   bool   // only those to look at
@@ -87,7 +84,6 @@ func (s *HTTP) why(w http.ResponseWriter, r *http.Request) {
 	s.show(w, "why", v)
 }
 
-// ask looks up the key that a request has, if any.
 func (s *HTTP) ask(r *http.Request, v *pageView) {
 	var err error
 	if v.Asked = r.URL.Query().Get("key"); v.Asked != "" && s.questions != nil {

@@ -246,7 +246,6 @@ func newReplicaLink(instance, address string) replicaLink {
 	return l
 }
 
-// oddity ranks first what to look at.
 func oddity(s *inspect.Status, in inspect.Instance) int {
 	switch {
 	case !in.Alive:
@@ -266,7 +265,6 @@ type instanceList struct {
 	Button string
 }
 
-// mostRows are shown unless a viewer wants all.
 const mostRows = 50
 
 // List returns the instances that the viewer wants.

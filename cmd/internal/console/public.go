@@ -49,9 +49,9 @@ func (s *HTTP) listen(ctx context.Context) error {
 	return open("OPERATOR_ADDR", s.cfg.OperatorAddr, s.operator)
 }
 
-// once closes the connection after a chunked request. If it also had a Content-Length, which is
-// no longer visible here, a gateway may see its end elsewhere: the bytes after it would be a
-// request that the gateway has not inspected (RFC 9112, section 6.1).
+// once closes the connection after a chunked request. If it also had a Content-Length, which is no
+// longer visible here, a gateway may see its end elsewhere: it has not inspected the bytes after it
+// (RFC 9112, section 6.1).
 func once(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 {

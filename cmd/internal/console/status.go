@@ -9,23 +9,17 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Status is what this replica knows of itself, and of the fleet from Redis' last answers; Redis
-// need not answer now. Times are of this process' clock unless noted otherwise. A program embeds it
-// in its own status.
+// Status is what this replica knows of itself, and of the fleet from Redis' last answers, by this
+// process' clock: see docs/reference/http.md. A program embeds it in its own status.
 type Status struct {
-	// Instance is this replica's id.
-	Instance string `json:"instance"`
-	Version  string `json:"version"`
-	// Started is when the process began.
-	Time    time.Time `json:"time"`
-	Started time.Time `json:"started"`
-	// NotReady is the reason if it is not.
-	Ready    bool   `json:"ready"`
-	NotReady string `json:"not_ready,omitempty"`
-	// HTTPAddr is the address that was asked, as bound.
-	HTTPAddr string `json:"http_addr"`
-	// Admin means that changes are possible, with the token.
-	Admin bool `json:"admin"`
+	Instance string    `json:"instance"`
+	Version  string    `json:"version"`
+	Time     time.Time `json:"time"`
+	Started  time.Time `json:"started"`
+	Ready    bool      `json:"ready"`
+	NotReady string    `json:"not_ready,omitempty"`
+	HTTPAddr string    `json:"http_addr"`
+	Admin    bool      `json:"admin"`
 	// Files are settings that are reread.
 	Files []reload.Status `json:"files,omitempty"`
 

@@ -14,21 +14,19 @@ import (
 // About is a replica's description of itself, under guard.Layout.About. Missing fields are unknown:
 // programs of other versions may write others.
 type About struct {
-	Boot     string `json:"boot"`
-	Program  string `json:"program"`
-	Version  string `json:"version"`
-	Address  string `json:"address"`
-	Interval string `json:"interval"`
-	TTL      string `json:"ttl"`
-	// Registered counts this life's registrations.
-	Registered uint64 `json:"registered,omitempty"`
-	// Passes are a leader's last ones, UnderWay those that run for more than a second.
-	Passes   []janitor.Report   `json:"passes,omitempty"`
-	UnderWay []janitor.Progress `json:"under_way,omitempty"`
+	Boot       string             `json:"boot"`
+	Program    string             `json:"program"`
+	Version    string             `json:"version"`
+	Address    string             `json:"address"`
+	Interval   string             `json:"interval"`
+	TTL        string             `json:"ttl"`
+	Registered uint64             `json:"registered,omitempty"`
+	Passes     []janitor.Report   `json:"passes,omitempty"`
+	UnderWay   []janitor.Progress `json:"under_way,omitempty"`
 }
 
 // of reports whether the life that wrote heartbeat h may have written a: an older program with the
-// same id writes no description, and must not get that of a newer one.
+// same id writes none, and must not get a newer one's.
 func (a About) of(h Heartbeat) bool {
 	return !h.Alive || !h.Boot.IsZero() && bootTime(a.Boot).Equal(h.Boot)
 }

@@ -76,8 +76,7 @@ func (r *Reader) led(ctx context.Context) (bool, string, error) {
 
 // Converged reports whether the registry is true and will stay so: a replica leads, nothing holds
 // deletes, the owner of each entry lives, and there are atLeast entries, since a fleet that lost
-// most of them has converged too. The sentence has the evictions of the last hour. It reads the
-// whole registry.
+// most of them has converged too. It reads the whole registry.
 func (r *Reader) Converged(ctx context.Context, atLeast int) (bool, string, error) {
 	yes, sentence, err := r.inEach(ctx, (*Reader).converged,
 		"in each of %d partitions each entry names a living owner")

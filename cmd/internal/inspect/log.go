@@ -16,9 +16,8 @@ import (
 
 // Record is an evicted batch, or the beginning of a term.
 type Record struct {
-	ID string `json:"id"` // <epoch>-<n>, in its partition
-	// Partition is nil if there is only one.
-	Partition *int `json:"partition,omitempty"`
+	ID        string `json:"id"` // <epoch>-<n>, in its partition
+	Partition *int   `json:"partition,omitempty"`
 
 	At     time.Time `json:"at,omitzero"`
 	Epoch  uint64    `json:"epoch"`

@@ -18,20 +18,16 @@ import (
 
 // Partitions describes a registry that has several.
 type Partitions struct {
-	Count   int     `json:"count"`
-	Leaders []Leads `json:"leaders"`
-	Unled   []int   `json:"unled,omitempty"`
-	// Unheard partitions are observed by nobody.
+	Count   int             `json:"count"`
+	Leaders []Leads         `json:"leaders"`
+	Unled   []int           `json:"unled,omitempty"`
 	Unheard []int           `json:"unheard,omitempty"`
-	Holds   []PartitionHold `json:"holds,omitempty"` // by reason; a pause holds all
-	Worst   int             `json:"worst"`           // of Witness and Hold
-	Largest int             `json:"largest"`         // by entries
+	Holds   []PartitionHold `json:"holds,omitempty"`
+	Worst   int             `json:"worst"`   // of Witness and Hold
+	Largest int             `json:"largest"` // by entries
 	Most    int64           `json:"most_entries"`
-	// Looked is the number of partitions in which instances were read, if not all. Devices are then
-	// unknown.
-	Looked int `json:"looked,omitempty"`
-	// Unread partitions are on servers that do not answer. Nothing else counts them.
-	Unread []int `json:"unread,omitempty"`
+	Looked  int             `json:"looked,omitempty"`
+	Unread  []int           `json:"unread,omitempty"`
 
 	forever []int // lease never expires
 	logLost []int // leader without an eviction log
@@ -41,14 +37,14 @@ type Partitions struct {
 // Leads lists an instance's partitions.
 type Leads struct {
 	Instance   string `json:"instance"`
-	Address    string `json:"address,omitempty"` // of its HTTP server, if known
+	Address    string `json:"address,omitempty"`
 	Partitions []int  `json:"partitions"`
 }
 
 // PartitionHold lists the partitions held for a reason.
 type PartitionHold struct {
 	Reason     string    `json:"reason"`
-	Until      time.Time `json:"until,omitzero"` // the last one's end
+	Until      time.Time `json:"until,omitzero"`
 	Partitions []int     `json:"partitions"`
 }
 
@@ -161,8 +157,8 @@ func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 
 // really returns the fleet's number of partitions, where Redis has n. It is another one only on
 // evidence that somebody overwrote it: the first partition of n has no witness, and that of the
-// other number was heard lately. An old witness may be that of a former fleet, and one that cannot
-// be read proves nothing.
+// other number was heard lately. An old witness may be a former fleet's, and an unreadable one
+// proves nothing.
 func (r *Reader) really(ctx context.Context, n int) int {
 	if known := r.divided.Load(); known != nil && len(*known) == n {
 		return n

@@ -16,8 +16,7 @@ type Problem struct {
 	Level    Level  `json:"level"`
 	Sentence string `json:"sentence"`
 	Do       string `json:"do,omitempty"`
-	// Runbook is a heading in docs/runbook.md.
-	Runbook string `json:"runbook,omitempty"`
+	Runbook  string `json:"runbook,omitempty"`
 }
 
 // Problems has the worst first, and is never nil.

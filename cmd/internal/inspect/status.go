@@ -19,49 +19,36 @@ import (
 
 // Status is a fleet's state at one time.
 type Status struct {
-	Now       time.Time  `json:"now"`
-	Leader    *Leader    `json:"leader"`
-	Hold      *Hold      `json:"hold"`
-	Witness   Witness    `json:"witness"`
-	Heard     bool       `json:"heard"`
-	Entries   int64      `json:"entries"`
-	Instances []Instance `json:"instances"`
-	Sweeps    []Last     `json:"sweeps"` // last evictions
-	// Passes are the leader's last ones, UnderWay those that run for more than a second.
-	Passes   []janitor.Report   `json:"passes,omitempty"`
-	UnderWay []janitor.Progress `json:"under_way,omitempty"`
-	Redis    Server             `json:"redis"`
-	// Partitions is nil if there is only one. With several, Leader and Redis are those of the
-	// first, Hold and Witness those of the worst (but Witness.Evicted is the sum), and Heard means
-	// that each is observed.
-	Partitions *Partitions `json:"partitions,omitempty"`
-	// Cut is how many instances on rosters were not read.
-	Cut int64 `json:"cut,omitempty"`
-	// Losses happened within the last ten minutes, the newest first.
-	Losses []Loss `json:"lost_lately,omitempty"`
+	Now        time.Time          `json:"now"`
+	Leader     *Leader            `json:"leader"`
+	Hold       *Hold              `json:"hold"`
+	Witness    Witness            `json:"witness"`
+	Heard      bool               `json:"heard"`
+	Entries    int64              `json:"entries"`
+	Instances  []Instance         `json:"instances"`
+	Sweeps     []Last             `json:"sweeps"`
+	Passes     []janitor.Report   `json:"passes,omitempty"`
+	UnderWay   []janitor.Progress `json:"under_way,omitempty"`
+	Redis      Server             `json:"redis"`
+	Partitions *Partitions        `json:"partitions,omitempty"`
+	Cut        int64              `json:"cut,omitempty"`
+	Losses     []Loss             `json:"lost_lately,omitempty"`
 	// Overwritten is set if the number of partitions in Redis is not the fleet's.
-	Overwritten *Problem `json:"-"`
-	// Damaged keys are of the wrong type.
-	Damaged []Damaged `json:"damaged,omitempty"`
-	// Unreadable entries can be judged by nobody, and are kept for ever. The first 10,000 are
-	// looked at.
-	Unreadable []string `json:"unreadable,omitempty"`
-	// Unread servers of a Redis Cluster do not answer. The other fields lack their part.
-	Unread []Unread `json:"unread,omitempty"`
-	// Unanswered lists replicas that did not answer, with the errors.
-	Unanswered []string `json:"unanswered,omitempty"`
+	Overwritten *Problem  `json:"-"`
+	Damaged     []Damaged `json:"damaged,omitempty"`
+	Unreadable  []string  `json:"unreadable,omitempty"`
+	Unread      []Unread  `json:"unread,omitempty"`
+	Unanswered  []string  `json:"unanswered,omitempty"`
 }
 
 // Leader holds the lease.
 type Leader struct {
-	Instance string    `json:"instance"`
-	Since    time.Time `json:"since,omitzero"`
-	Epoch    uint64    `json:"epoch"` // 0: its term has not begun yet, or has no number any more
-	Address  string    `json:"address"`
-	// ExpiresIn is "" if the lease never expires.
-	ExpiresIn string `json:"expires_in"`
-	// LogLost means that the eviction log, which had its term, is gone.
-	LogLost bool `json:"log_lost,omitempty"`
+	Instance  string    `json:"instance"`
+	Since     time.Time `json:"since,omitzero"`
+	Epoch     uint64    `json:"epoch"` // 0: its term has not begun yet, or has no number any more
+	Address   string    `json:"address"`
+	ExpiresIn string    `json:"expires_in"`
+	LogLost   bool      `json:"log_lost,omitempty"`
 
 	silent bool
 }
@@ -79,9 +66,7 @@ func (s Status) LeaderSilent() string {
 
 // Instance is a running replica, or one that left something.
 type Instance struct {
-	ID string `json:"id"`
-	// Devices is the size of its index, or else the number of entries that name it; -1: unknown,
-	// because the registry is too large to count.
+	ID        string    `json:"id"`
 	Devices   int64     `json:"devices"`
 	Alive     bool      `json:"alive"`
 	LastBeat  time.Time `json:"last_beat,omitzero"`
@@ -92,14 +77,12 @@ type Instance struct {
 	Program   string    `json:"program,omitempty"`
 	Version   string    `json:"version"`
 	Address   string    `json:"address"`
-	// BadIndex is of another type, and left alone.
-	BadIndex bool `json:"bad_index,omitempty"`
+	BadIndex  bool      `json:"bad_index,omitempty"`
 	// Old is a plain writer, without boot token or not on the roster, which heals nothing.
 	Old bool `json:"old,omitempty"`
 	// Differs describes settings unlike the fleet's, or the partitions without heartbeat.
-	Differs string `json:"differs,omitempty"`
-	// SilentIn are partitions without its heartbeat, if others have one.
-	SilentIn []int `json:"silent_in,omitempty"`
+	Differs  string `json:"differs,omitempty"`
+	SilentIn []int  `json:"silent_in,omitempty"`
 
 	life float64
 }
@@ -107,9 +90,9 @@ type Instance struct {
 // Life is the share of the heartbeat's life that is left, 0 to 1; 0 also if unknown.
 func (i Instance) Life() float64 { return i.life }
 
-// Late reports whether a living instance has missed a beat: the next one is due after an interval,
-// or, if that is unknown, after at most a third of its TTL. Nobody is late while Redis is full:
-// beats then keep heartbeats alive without a new time.
+// Late reports whether a living instance has missed a beat, due after an interval, or, if that is
+// unknown, a third of its TTL. Nobody is late while Redis is full: beats then keep heartbeats alive
+// without a new time.
 func (s *Status) Late(i Instance) bool {
 	interval, err := time.ParseDuration(i.Interval)
 	if err != nil {
@@ -180,8 +163,8 @@ func (r *Reader) isSilent(ctx context.Context, id string) (bool, error) {
 }
 
 // begunEpoch returns 0 if the holder's term has not begun. Until the log has the term's first
-// record, the stored epoch may be the previous term's; if somebody has overwritten it, only the log
-// is right. If the log is lost, what the holder reports decides.
+// record, the stored epoch may be the previous term's; if it was overwritten, only the log is
+// right. If the log is lost, the holder's report decides.
 func (r *Reader) begunEpoch(
 	ctx context.Context, h lease.Holder, silent bool, now time.Time,
 ) (epoch uint64, logLost bool, err error) {

@@ -26,11 +26,10 @@ const probeTimeout = 500 * time.Millisecond
 
 // Unread is a server of a Redis Cluster that does not answer, and its keys.
 type Unread struct {
-	Server     string `json:"server"` // "": the Cluster names none
+	Server     string `json:"server"`
 	Partitions []int  `json:"partitions"`
-	// Fleet is set if it has pause, timeline and the replicas' descriptions.
-	Fleet bool   `json:"fleet,omitempty"`
-	Error string `json:"error"`
+	Fleet      bool   `json:"fleet,omitempty"`
+	Error      string `json:"error"`
 }
 
 // UnreadError means that the answer is valid and lacks some partitions.

@@ -13,9 +13,9 @@ import (
 
 // Verification counts inconsistencies.
 type Verification struct {
-	Entries    int `json:"entries"`     // as scanned
-	Dead       int `json:"dead"`        // the owner has no heartbeat
-	NotIndexed int `json:"not_indexed"` // missing in their owner's index
+	Entries    int `json:"entries"` // as scanned
+	Dead       int `json:"dead"`    // the owner has no heartbeat
+	NotIndexed int `json:"not_indexed"`
 	// members of an index whose entry names another owner, or does not exist
 	NotEntries int `json:"not_entries"`
 	// Unreadable entries can be judged by nobody: their owner is not an instance, or they are too
@@ -52,10 +52,9 @@ func (v *verification) of(owner string) *OwnerCount {
 }
 
 // Verify scans the whole registry and all indexes: about a microsecond of Redis' time per entry, in
-// pages of a thousand. The fleet keeps running, so recent changes may count as inconsistent, and
-// scans may repeat entries: run it again before acting on small numbers. An owner counts as alive
-// if it has a heartbeat in each partition that has something of it. With an [UnreadError], all else
-// was counted.
+// pages of a thousand. Recent changes may count as inconsistent, and scans may repeat entries: run
+// it again before acting on small numbers. An owner counts as alive if it has a heartbeat in each
+// partition that has something of it. With an [UnreadError], all else was counted.
 func (r *Reader) Verify(ctx context.Context) (Verification, error) {
 	parts, to, err := r.reachParts(ctx)
 	if err != nil {

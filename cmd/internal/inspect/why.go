@@ -15,18 +15,14 @@ import (
 
 // Found is the location of a device.
 type Found struct {
-	ID    string `json:"id"`
-	Owner string `json:"owner"` // "": nobody
-	Alive bool   `json:"alive"`
-	// Since is the owner's start, LastBeat its last beat; zero: unknown.
-	Since    time.Time `json:"since,omitzero"`
-	LastBeat time.Time `json:"last_beat,omitzero"`
-	// Partition is nil if there is one.
-	Partition *int `json:"partition,omitempty"`
-	// Fault is what the device last sent wrong, if known.
-	Fault *Fault `json:"fault,omitempty"`
-	// Sentence is all of this in words.
-	Sentence string `json:"sentence"`
+	ID        string    `json:"id"`
+	Owner     string    `json:"owner"`
+	Alive     bool      `json:"alive"`
+	Since     time.Time `json:"since,omitzero"`
+	LastBeat  time.Time `json:"last_beat,omitzero"`
+	Partition *int      `json:"partition,omitempty"`
+	Fault     *Fault    `json:"fault,omitempty"`
+	Sentence  string    `json:"sentence"`
 }
 
 // Find returns a device's owner, and whether it lives.
@@ -115,22 +111,17 @@ const (
 
 // Why explains an entry or key.
 type Why struct {
-	ID       string  `json:"id"`
-	Verdict  Verdict `json:"verdict"`
-	Owner    string  `json:"owner"` // or of the newest record
-	Alive    bool    `json:"alive"`
-	Sentence string  `json:"sentence"`
-	Hold     *Hold   `json:"hold"`
-	// Partition is nil if there is one.
-	Partition *int `json:"partition,omitempty"`
-	// Records are those that name it, newest first, without items.
-	Records []Record `json:"records"`
-	// Marks are from rules that find it an orphan and have not deleted it yet.
-	Marks []orphan.Mark `json:"marks,omitempty"`
-	// Bin is where a rule put it.
-	Bin *orphan.Binned `json:"bin,omitempty"`
-	// Unread servers of a Redis Cluster do not answer. Hold and Records lack their part.
-	Unread []Unread `json:"unread,omitempty"`
+	ID        string         `json:"id"`
+	Verdict   Verdict        `json:"verdict"`
+	Owner     string         `json:"owner"`
+	Alive     bool           `json:"alive"`
+	Sentence  string         `json:"sentence"`
+	Hold      *Hold          `json:"hold"`
+	Partition *int           `json:"partition,omitempty"`
+	Records   []Record       `json:"records"`
+	Marks     []orphan.Mark  `json:"marks,omitempty"`
+	Bin       *orphan.Binned `json:"bin,omitempty"`
+	Unread    []Unread       `json:"unread,omitempty"`
 }
 
 // Why explains why a device's entry, or a key that a rule sweeps, exists or not. It reads the whole

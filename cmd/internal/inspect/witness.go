@@ -14,18 +14,14 @@ import (
 type Hold struct {
 	// Reason is one of the runbook's: gap, restarted, redis_evicting, redis_refusing, settings,
 	// self_check, mass_failure; or paused.
-	Reason string `json:"reason"`
-	// Until is zero if a resume ends it.
-	Until time.Time `json:"until,omitzero"`
-	Since time.Time `json:"since,omitzero"` // unknown for a pause
-	Who   string    `json:"who,omitempty"`
-	Why   string    `json:"why,omitempty"`
-	// Sentence has the reason and the remedy.
-	Sentence string `json:"sentence"`
-	// Runbook is a heading of docs/runbook.md.
-	Runbook string `json:"runbook"`
-	// Young is a fleet that has just started: nothing is wrong.
-	Young bool `json:"young,omitempty"`
+	Reason   string    `json:"reason"`
+	Until    time.Time `json:"until,omitzero"`
+	Since    time.Time `json:"since,omitzero"` // unknown for a pause
+	Who      string    `json:"who,omitempty"`
+	Why      string    `json:"why,omitempty"`
+	Sentence string    `json:"sentence"`
+	Runbook  string    `json:"runbook"`
+	Young    bool      `json:"young,omitempty"`
 }
 
 // Witness is how long Redis has been observed.

@@ -29,7 +29,7 @@ type Received struct {
 // frame.
 //
 // Errors are [ErrNotConnected], io.EOF after the server has closed, the cause of ctx, those of
-// [teltonika.Reader.Next] and [teltonika.DecodeMessages] for a bad frame, and the network's.
+// [teltonika.Reader.Next] and [teltonika.DecodeMessages], and the network's.
 func (d *Device) Receive(ctx context.Context) (Received, error) {
 	s := d.socket()
 	if s == nil {
@@ -65,8 +65,8 @@ func (d *Device) Answer(ctx context.Context, c Command, text string) error {
 type Say func(teltonika.Codec, teltonika.Message) error
 
 // Obey reads commands from the present socket and sends answer's messages for each, in the
-// command's codec. It returns nil when ctx ends, or else the error that broke the socket. Meanwhile
-// nobody else may use that socket, but it may be closed, or left by [Device.Connect].
+// command's codec. It returns nil when ctx ends, or else the error that broke the socket, which
+// nobody else may use meanwhile, except to close it or leave it by [Device.Connect].
 func (d *Device) Obey(ctx context.Context, answer func(Command) []teltonika.Message) error {
 	return d.Follow(ctx, func(c Command, say Say) error {
 		for _, m := range answer(c) {

@@ -9,9 +9,9 @@
 // [Track] derives positions from nothing but a seed, so that a test can predict the contents of a
 // stream exactly.
 //
-// A real device that has lost its network forgets its socket, and comes back on a new one. A Device
-// does the same: connecting again leaves the former socket open and silent until
-// [Device.DropStale]. No method leaves a goroutine behind.
+// A device that has lost its network forgets its socket, and comes back on a new one: connecting
+// again leaves the former socket open and silent until [Device.DropStale]. No method leaves a
+// goroutine behind.
 package device
 
 import (
@@ -82,7 +82,7 @@ func (d *Device) Connect(ctx context.Context, addr string) (accepted bool, err e
 }
 
 // Send returns the number of records that the server acknowledged. After an error the server may
-// have stored them all the same: a real device then sends them again.
+// have stored them all the same.
 func (d *Device) Send(
 	ctx context.Context, codec teltonika.Codec, records ...teltonika.Record,
 ) (acked int, err error) {

@@ -9,8 +9,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// Fleet records where each of its devices has its present socket. It is safe for concurrent use;
-// different devices do not wait for each other.
+// Fleet records where each of its devices has its present socket. It is safe for concurrent use.
 type Fleet struct{ slots []slot }
 
 type slot struct {

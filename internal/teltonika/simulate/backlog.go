@@ -7,8 +7,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 )
 
-// backlog keeps a bookmark of the track per frame and makes the records when the frame is due: they
-// would take many times as much memory.
+// backlog keeps a bookmark of the track per frame: the records would take many times as much
+// memory.
 type backlog struct {
 	marks []device.Track // oldest first
 	left  int            // records
@@ -27,7 +27,6 @@ func (b *backlog) store(track *device.Track, n int) {
 	}
 }
 
-// take removes the newest frame and returns its records, newest first.
 func (b *backlog) take() []teltonika.Record {
 	if b.left == 0 {
 		return nil

@@ -25,30 +25,20 @@ const (
 	firstIMEI = 35_630_704_000_000 // the fifteenth digit is the check digit
 )
 
-// Config describes a fleet.
+// Config describes a fleet. docs/reference/settings.md explains the fields, which are flags of
+// ingest simulate, and their defaults.
 type Config struct {
-	// Devices is 1 to MostDevices.
-	Devices int
-	// Targets are host:port; each connection draws one of them.
-	Targets []string
-	// Interval is the time between two frames of a device. Default 10 s.
-	Interval time.Duration
-	// Records are in a punctual frame, 1 to MostRecords. Default 1.
-	Records int
-	// Codec of the frames: 8, 8E or 16. Default 8.
-	Codec teltonika.Codec
-	// Backlog is the number of records stored by each device at the start.
-	Backlog int
-	// HalfOpen is the probability, 0 to 1, that a device loses coverage at a frame.
-	HalfOpen float64
-	Seed     uint64
-	// FirstIMEI is fourteen digits; the next devices count up. Default 35630704000000. Two fleets
-	// on one registry need different ones.
-	FirstIMEI uint64
-	// LadderUnit is a minute on the ladder of reconnects. Default 1 min.
+	Devices    int
+	Targets    []string
+	Interval   time.Duration
+	Records    int
+	Codec      teltonika.Codec
+	Backlog    int
+	HalfOpen   float64
+	Seed       uint64
+	FirstIMEI  uint64
 	LadderUnit time.Duration
-	// Timeout bounds a connection, a handshake or an acknowledgement. Default 30 s.
-	Timeout time.Duration
+	Timeout    time.Duration
 	// Ramp is the time within which devices are switched on. Default Interval, 10 s at most.
 	Ramp time.Duration
 	// Acknowledged, if not nil, is called for each frame, on any goroutine. It may keep the

@@ -23,22 +23,21 @@
 //	   │     │                       the coverage ───┼─┘
 //	   └─────┴───────────────────────────────────────┘
 //
-// One frame is in flight. It is kept until the server answers with its number of records, and
-// written again byte by byte, even across reconnects. Without an answer within Config.Timeout, the
-// socket is closed. After another number, the frame is repeated on the same socket, at most four
-// times.
+// One frame is in flight. It is the same until the server answers with its number of records, even
+// across reconnects. Without an answer within Config.Timeout, the socket is closed. After another
+// number, the frame is repeated on it, at most four times.
 //
-// A frame is due every Config.Interval, with or without a socket. After a time without one,
-// frames have up to ten records. The records of Config.Backlog were stored before the start. They
-// are sent whenever no frame is due, without a pause between frames, newest first.
+// A frame is due every Config.Interval, with or without a socket. After a time without one, frames
+// have up to ten records. Config.Backlog is sent whenever no frame is due, without a pause between
+// frames, newest first.
 //
 // # Habits
 //
 //   - The ladder of reconnects is the documented one: at once, then after 1, 1, 2, 2, 4, 6, 8, 10
 //     and then every 10 minutes, without jitter, as on real devices. It restarts after an
-//     acknowledgement and after lost coverage, but not after a handshake: otherwise devices would
+//     acknowledgement and after lost coverage, but not after a handshake, or devices would
 //     ceaselessly call a server that accepts and then closes.
-//   - Each connection draws its target anew, as through a balancer in front of replicas.
+//   - Each connection draws its target anew.
 //   - Losing coverage (Config.HalfOpen, or [Fleet.LoseCoverage]) leaves a socket that nobody
 //     closes, and the device comes back on a new one. The old socket is closed at the next loss
 //     of coverage, or at the end. Half of the losses hit a frame whose answer is under way.
@@ -50,9 +49,8 @@
 // # Determinism
 //
 // A device's records, in order, and everything that it draws depend only on the seed and the
-// device's number. The timing of events depends on the server, and so does the frame that each one
-// hits. Records have the times of [device.Track], which begin at a fixed time: IMEI and time
-// identify a record, in every run with the same seed.
+// device's number. The timing of events, and the frame that each one hits, depend on the server.
+// IMEI and time ([device.Track]) identify a record, in every run with the same seed.
 //
 // # Cost
 //

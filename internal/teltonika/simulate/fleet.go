@@ -37,7 +37,7 @@ func New(cfg Config) (*Fleet, error) {
 }
 
 // Run may be called once. When ctx ends it closes all sockets and returns nil: failures are counted
-// and retried. It leaves no goroutine behind.
+// and retried.
 func (f *Fleet) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for i := range f.trackers {

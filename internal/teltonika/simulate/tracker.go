@@ -141,7 +141,6 @@ func (t *tracker) serve(ctx context.Context) error {
 	}
 }
 
-// load makes the next frame, from due records or else from the backlog.
 func (t *tracker) load() bool {
 	cfg := &t.fleet.cfg
 	var records []teltonika.Record
@@ -188,7 +187,7 @@ func (t *tracker) rest(ctx context.Context) error {
 	return nil
 }
 
-// rungs: the documented waits before each attempt to connect, in minutes; the last repeats.
+// The documented waits before each attempt to connect, in minutes; the last repeats.
 var rungs = [...]int{0, 1, 1, 2, 2, 4, 6, 8, 10}
 
 // ladder counts the attempts since the last acknowledgement.

@@ -54,9 +54,9 @@ func FakeServer(t testing.TB) (*miniredis.Miniredis, *redis.Options) {
 }
 
 // outbox is the server's end of a net.Pipe, with a buffer like a socket's. Without one, a server
-// whose reply nobody reads yet stops reading, while a client that is still writing a pipeline
-// does not read either. Both would wait for the write to time out, which is immediate by a
-// bubble's clock.
+// whose reply nobody reads yet stops reading, while a client that is still writing a pipeline does
+// not read either: both would wait for the write to time out, which is immediate by a bubble's
+// clock.
 type outbox struct {
 	net.Conn
 	mu      sync.Mutex

@@ -46,8 +46,8 @@ type server struct {
 	port   int
 	bus    int    // a Cluster's node traffic; 0: not a Cluster
 	conf   string // a Sentinel's configuration file
-	// holds are UDP ports with the same numbers. Redis does not use them, so they reserve the
-	// numbers among test binaries even while the server is down.
+	// holds are UDP ports with the same numbers, which Redis does not use: they reserve the numbers
+	// among test binaries even while the server is down.
 	holds []net.PacketConn
 
 	mu   sync.Mutex       // guards what changes with a restart

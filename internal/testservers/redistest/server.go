@@ -48,8 +48,8 @@ func StartNewest(t testing.TB, args ...string) *Server {
 	return start(t, findNewest(), false, args)
 }
 
-// Makes has [Start] for a Redis and, if one is found, for a Valkey: named by VALKEY_SERVER, on the
-// PATH, or left in the cache by "scripts/redis valkey".
+// Makes has [Start] for a Redis and, if one is found, for a Valkey: VALKEY_SERVER, on the PATH, or
+// in the cache by "scripts/redis valkey".
 func Makes() map[string]func(t testing.TB, args ...string) *Server {
 	makes := map[string]func(testing.TB, ...string) *Server{"Redis": Start}
 	if binary := findValkey(); binary != "" {
@@ -96,8 +96,7 @@ func (s *Server) Dir() string { return s.p.dir }
 // PID returns the present process' id, or the last one's.
 func (s *Server) PID() int { return s.p.present().PID() }
 
-// Stop freezes the server (SIGSTOP): connections stay open, nothing is answered, and only the
-// kernel accepts new ones.
+// Stop freezes the server (SIGSTOP): connections stay open, and only the kernel accepts new ones.
 func (s *Server) Stop() {
 	s.t.Helper()
 	s.ownOnly()
@@ -111,16 +110,14 @@ func (s *Server) Cont() {
 	require.NoError(s.t, s.p.present().Cont())
 }
 
-// Kill ends the server without a chance to save (SIGKILL). An append-only server has written
-// whatever it had acknowledged.
+// Kill ends the server (SIGKILL). An append-only server has written whatever it had acknowledged.
 func (s *Server) Kill() {
 	s.t.Helper()
 	s.ownOnly()
 	s.p.kill()
 }
 
-// Restart starts the server again on the same port and folder, where it loads what was persisted.
-// It returns once the server answers.
+// Restart starts the server again on the same port and folder. It returns once the server answers.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()

@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Status is the kind of an outcome: see the package comment.
+// Status is the kind of an outcome: see docs/commands.md.
 type Status string
 
 // Statuses.

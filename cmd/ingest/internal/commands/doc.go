@@ -17,31 +17,8 @@
 // One more stream, commands:queue, has the commands that wait for devices, wherever those connect.
 //
 // A command is an entry in the stream of the instance that the registry names for its device, or in
-// the queue:
-//
-//	id       1 to 128 visible ASCII characters, chosen by the sender, never used before
-//	imei     15 digits
-//	text     1 to 1024 bytes
-//	codec    12, the default, or 14: the device compares the IMEI with its own before it executes
-//	expires  unix ms, at most a day ahead; by default a minute after the entry's own time,
-//	         in the queue a day
-//	queue    true: moves to the queue instead of becoming not_connected
-//
-// An outcome is an entry of commands:responses with the fields id, imei, instance, text and
-// status:
-//
-//	answered       text is the first frame of the answer, cut after 1,280 bytes. With the field
-//	               ambiguous (true), text is everything within three seconds of the first frame
-//	               that may be the answer, a line each: the device also sends its own data in
-//	               that codec, or an earlier command was not answered
-//	not_connected  the device is not here, and nothing was written to it; text may name its instance
-//	busy           too many commands wait, for the device or at the instance; nothing was written
-//	wrong_device   codec 14: the socket belongs to another device, which did not execute the command
-//	timeout        written, but not answered before expires or the end of the socket; the device
-//	               may have executed it
-//	expired        expires passed before it could be written
-//	instance_lost  the instance stopped or died; text states whether it may have been written
-//	invalid        the entry is not a command; text gives the reason
+// the queue. An outcome is an entry of commands:responses. docs/commands.md lists the fields of
+// both, and what each status means.
 //
 // # Guarantees
 //
@@ -50,39 +27,35 @@
 // than the first, the registry is asked just before. When an instance restarts, it answers
 // instance_lost for pending entries that its earlier life marked.
 //
-// An id has at most one outcome: one step checks that none exists, adds it, and removes the entry
-// from its stream. Mark and outcome are kept in commands:state:{id} until an hour after expires. An
-// entry is removed without an outcome of its own if its id has an outcome or is marked for another
-// entry.
+// An id has at most one outcome: one step checks that none exists, adds it, and removes the entry.
+// Mark and outcome are kept in commands:state:{id} until an hour after expires. A second entry with
+// the same id is removed without an outcome.
 //
-// If its instance lives, a command has its outcome by shortly after expires; otherwise the janitor
-// adds it once the instance's heartbeat has expired. Commands for one device are written in stream
-// order, one at a time, with three seconds between an answer and the next command.
+// A living instance adds the outcome by shortly after expires; for a dead one the janitor does,
+// once its heartbeat has expired. Commands for one device are written in stream order, one at a
+// time, with three seconds between an answer and the next command.
 //
-// A queued command stays in the queue until its outcome. It is marked there too, as a pending entry
-// of the group: queue and mark are one key, and no instance sends what has a mark. An instance that
-// has written nothing removes its own mark. Every instance may add an outcome where there is
-// evidence: expired if Redis' clock is past expires and nobody sent the command; busy if Redis
-// counts enough entries; instance_lost if it was sent more than two minutes ago, or by an earlier
-// life of the same instance. Only the instance that the registry names for a device marks its
-// commands.
+// A queued command stays in the queue until its outcome. Its mark is a pending entry of the group:
+// queue and mark are one key, and no instance sends what has a mark. An instance that has written
+// nothing removes its own. Every instance may add an outcome where there is evidence: expired if
+// Redis' clock is past expires and nobody sent the command; busy if Redis counts enough entries;
+// instance_lost if it was sent more than two minutes ago, or by an earlier life of the same
+// instance. Only the instance that the registry names for a device marks its commands.
 //
-// Commands for one device do not delay others. Up to 16 may wait for a device and 10,000 at an
+// Commands for one device do not delay others: up to 16 may wait for a device and 10,000 at an
 // instance; once half of these places are taken, one per device. The queue has as many places for
-// the whole fleet. Further commands are answered busy at once. This bounds memory to some 100 MB,
-// and some 1,600 bytes for an outcome.
+// the whole fleet. Further commands are answered busy at once. An outcome takes some 1,600 bytes.
 //
-// The sweep acts only on a missing heartbeat, under the witness. The janitor's guard checks it
-// again on the server, in the step that answers and removes the commands. A missing roster entry,
-// index or registry entry condemns no command. Only an outcome's text relies on an absence: a
-// command without a mark was not sent, while a mark would still exist.
+// The sweep acts only on a missing heartbeat, under the witness. The guard checks it again on the
+// server, in the step that answers and removes the commands. A missing roster entry, index or
+// registry entry condemns no command. Only an outcome's text relies on an absence: a command
+// without a mark was not sent, while a mark would still exist.
 //
 // # Not guaranteed
 //
-// Only Redis has the queue: what a FLUSHALL or a failover loses of it is gone without an outcome.
+// Queued commands that a FLUSHALL or a failover loses get no outcome.
 //
-// Commands get no outcome if a backend trims or deletes their stream, or Redis loses it. A command
-// may be written twice if Redis loses a mark, in a failover or by eviction, just when the instance
-// restarts. If the instance died, the outcome may wrongly report that the command was not sent. The
-// stream of outcomes is capped at about 100,000.
+// Nor do commands whose stream a backend trims or deletes, or Redis loses. A command may be written
+// twice if Redis loses a mark, in a failover or by eviction, just when the instance restarts. If
+// the instance died, the outcome may wrongly report that the command was not sent.
 package commands

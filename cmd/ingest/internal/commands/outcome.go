@@ -47,7 +47,6 @@ func (r *Reader) conclude(work context.Context, e entry, status Status, text str
 	}
 }
 
-// tryConclude adds an outcome, unless the id has one, and counts it.
 func (r *Reader) tryConclude(work context.Context, e entry, status Status, text string) error {
 	limit := callTime
 	if work.Err() != nil { // shutdown has no time for a slow Redis

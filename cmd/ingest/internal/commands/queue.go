@@ -15,15 +15,14 @@ import (
 )
 
 const (
-	// waitingMost bounds the fleet's queue. Each instance has a copy of it: some 12 MB at most.
+	// Each instance has a copy of the fleet's queue: some 12 MB at most.
 	waitingMost = 10_000
-	// lookTime is how often the queue is read on. Its start is read again every Config.Answer:
-	// other instances remove entries.
+	// lookTime is how often the queue is read on. Its start is read again every Config.Answer: other
+	// instances remove entries.
 	lookTime  = time.Second
 	pagesMost = 2 * waitingMost / readMost
 )
 
-// waiting is this instance's copy of the queue.
 type waiting struct {
 	devices map[string][]entry // by IMEI, in the queue's order
 	count   int
@@ -190,7 +189,6 @@ func (r *Reader) ahead(e entry) (entries []string) {
 	return entries
 }
 
-// forget removes an entry after its outcome, and lets the next one be sent.
 func (r *Reader) forget(e entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

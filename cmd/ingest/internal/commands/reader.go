@@ -25,10 +25,8 @@ import (
 
 const (
 	readMost, refusalsMost = 100, 16
-	// Further commands are answered busy at once, so that devices that take none delay no others;
-	// once half of all places are taken, a device has one. With three seconds of quiet after each
-	// answer, 16 commands fit into their default minute. A command costs 6 to 10 KiB, all of them
-	// 100 MB at most.
+	// With three seconds of quiet after each answer, 16 commands fit into their default minute. A
+	// command costs 6 to 10 KiB, all of them 100 MB at most.
 	deviceMost, outstandingMost = 16, 10_000
 	// blockTime is also how long a silently dead connection goes unnoticed.
 	blockTime             = 30 * time.Second

@@ -82,7 +82,7 @@ const (
 
 // take marks a command as sent, if it may be sent now. If the registry names another instance, a
 // half-open socket may be left here. The scripts see the entries of the first partition only, so
-// the others are asked before. A queued command needs an entry that names this instance.
+// the others are asked before.
 func (r *Reader) take(
 	ctx context.Context, e entry,
 ) (verdict string, left time.Duration, owner string, err error) {
@@ -136,7 +136,6 @@ func (r *Reader) fetch(ctx context.Context, from string) ([]redis.XMessage, erro
 	return []redis.XMessage{m}, nil
 }
 
-// add returns the outcome that was added.
 func (r *Reader) add(ctx context.Context, e entry, status Status, text string) (string, error) {
 	keys := []string{state(r.layout, e.ID), e.stream, Responses(r.layout)}
 	ambiguous := 0
@@ -163,7 +162,6 @@ func (r *Reader) add(ctx context.Context, e entry, status Status, text string) (
 	return script.Run(ctx, r.cfg.Client, keys, args...).Text()
 }
 
-// drop removes an entry that can have no outcome.
 func (r *Reader) drop(ctx context.Context, e entry) (verdict string, err error) {
 	var deleted *redis.IntCmd
 	_, err = r.cfg.Client.TxPipelined(ctx, func(p redis.Pipeliner) error {

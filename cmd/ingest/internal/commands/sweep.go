@@ -16,8 +16,7 @@ import (
 
 type sweep struct{ layout registry.Layout }
 
-// NewSweep returns the sweep "commands", for janitor.Config.Sweeps: it answers instance_lost to the
-// commands of owners without heartbeat, and deletes their streams.
+// NewSweep returns the sweep "commands", for janitor.Config.Sweeps.
 func NewSweep(l registry.Layout) janitor.Sweeper { return sweep{l} }
 
 func (sweep) Name() string { return "commands" }

@@ -41,8 +41,8 @@ const (
 	proven                       // a device that reports
 )
 
-// admission makes room as Config.MaxConns describes, so that a flood from few addresses displaces
-// itself, and never a device that reports. Registrations are queued, and none is refused.
+// admission makes room as Config.MaxConns describes: a flood from few addresses displaces itself,
+// and never a device that reports. Registrations are queued, none is refused.
 type admission struct {
 	most  int           // bound of sockets without an IMEI
 	share int           // bound of newcomers per address
@@ -78,7 +78,7 @@ func (a *admission) enter(s *session) {
 	a.crowds[unidentified].add(s, networkOf(s.under.RemoteAddr()), s.came)
 }
 
-// identified records that a socket has sent an IMEI, and its address as given by a proxy.
+// identified reads the address again: a proxy's header may have named another.
 func (a *admission) identified(s *session) { a.rise(s, unproven, networkOf(s.conn.RemoteAddr())) }
 
 func (a *admission) reported(s *session, n int) {

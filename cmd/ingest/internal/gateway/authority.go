@@ -23,8 +23,7 @@ const (
 	askTime, askAgain = time.Second, time.Second
 	// undecidedTime is short of the 30 s after which a device gives up.
 	undecidedTime = 25 * time.Second
-	// recheckTime is the time between two checks of the connected devices.
-	recheckTime = time.Minute
+	recheckTime   = time.Minute
 	// askPage takes Redis less than a millisecond.
 	askPage   = 1000
 	manyKnown = 100_000
@@ -39,8 +38,8 @@ const (
 )
 
 // authority allows the members of a set in Redis. It asks at each handshake, so changes apply at
-// once and nothing has to expire. While Redis cannot answer, former members are served from memory.
-// Only members are remembered, so invented IMEIs cannot fill it.
+// once. While Redis cannot answer, former members are served from memory. Only members are
+// remembered, so invented IMEIs cannot fill it.
 type authority struct {
 	client   redis.UniversalClient
 	set      string

@@ -48,7 +48,6 @@ type commandState struct {
 	unsure   uint8 // bits: see bitOf; cleared only by a new socket
 }
 
-// bitOf returns a codec's bit in unsure.
 func bitOf(codec teltonika.Codec) uint8 {
 	if codec == teltonika.Codec14 {
 		return 2
@@ -69,13 +68,13 @@ type pendingCommand struct {
 	unsure    bool  // responses may be something other than the answer
 	failed    error // why the session began to write and sent nothing
 	answered  bool
-	text      []byte // the answer, or if unsure all that may be the answer, a line each
+	text      []byte // if unsure, all that may be the answer: see ErrAmbiguous
 	refused   error  // the answer shows that the device is a different one
 
 	heard chan struct{} // closed at the first response, if unsure
 }
 
-// candidates bounds the bytes of possible answers that are returned; all are stored as messages.
+// candidates bounds the bytes of possible answers that are returned.
 const candidates = 8 << 10
 
 // Command sends a command to its device's newest socket here and returns the text of the answer's
@@ -275,8 +274,7 @@ func (s *session) permit(o *pendingCommand) {
 	}
 }
 
-// takeCommand returns the pending command if it must be written now: data that has already arrived
-// does not answer it. The caller holds mu.
+// takeCommand returns the pending command if it must be written now. The caller holds mu.
 func (s *session) takeCommand() *pendingCommand {
 	o := s.commands.pending
 	if o == nil || !o.permitted || o.written {
@@ -305,9 +303,8 @@ func (s *session) write(o *pendingCommand) error {
 }
 
 // takeAnswer passes a message to the pending command if it is the answer, or may be: then it is
-// ambiguous. Only type 06 can be an answer. In codec 12 it names no command, so the first one is
-// the answer; in codec 14 it names its device. Before any command it is the device's own data, and
-// the device will send such data on its next socket too.
+// ambiguous. Only type 06 can be an answer; in codec 14 it names its device. Before any command it
+// is the device's own data.
 func (s *session) takeAnswer(codec teltonika.Codec, m teltonika.Message) (asked, ambiguous bool) {
 	nack := m.Type == teltonika.TypeNACK && codec == teltonika.Codec14
 	if codec != teltonika.Codec12 && codec != teltonika.Codec14 || m.Type != teltonika.TypeResponse && !nack {

@@ -53,8 +53,8 @@ type Config struct {
 	// Client must not retry by itself (a retried write may run twice) and must honour contexts.
 	Client redis.UniversalClient
 	// Stream names the telemetry stream; empty means [Stream]. Streams is their number, a power of
-	// two; 0 means one. With several, names have a hash tag: telemetry:{teltonika:16:05:21} is
-	// stream 5 of 16, for the devices with guard.PartitionOf 5.
+	// two; 0 means one. telemetry:{teltonika:16:05:21} is stream 5 of 16, for the devices with
+	// guard.PartitionOf 5.
 	Stream  string
 	Streams int
 	// Allowed names the set of IMEIs that may be served. If empty, every device may be.
@@ -166,8 +166,8 @@ func (g *Gateway) Connections() int {
 func (g *Gateway) draining() bool { return g.stopping.Err() != nil }
 
 // Serve accepts devices until ctx ends or a listener fails. Then it closes the listeners, lets each
-// socket finish its current frame, closes it and releases its claim. No goroutine outlives it. It
-// returns nil if ctx ended, or else the listener's error. A Gateway serves once.
+// socket finish its current frame, and releases its claim. No goroutine outlives it. It returns nil
+// or the listener's error. A Gateway serves once.
 func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	accepting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -275,8 +275,7 @@ func (g *Gateway) open() []*session {
 	return slices.Collect(maps.Keys(g.sessions))
 }
 
-// claim registers the device and makes s its newest socket in one step, so that registry and
-// gateway agree on it. (registry.Config.OnSuperseded is not called in the same step.)
+// claim registers the device and makes s its newest socket in one step: registry and gateway agree.
 func (g *Gateway) claim(s *session) Claim {
 	g.mu.Lock()
 	c := g.cfg.Register(s.imei)

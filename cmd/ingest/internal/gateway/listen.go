@@ -40,7 +40,7 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 
 // Proxied returns a listener for load balancers that speak the PROXY protocol. Connections without
 // a header, or not from a trusted address (CIDRs or single addresses), are closed. A header can
-// name any sender: only trusted proxies may be able to reach ln from these addresses.
+// name any sender: only proxies may be able to reach ln from these addresses.
 func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, error) {
 	policy, err := proxyproto.TrustProxyHeaderFromRanges(trusted)
 	if err != nil {
@@ -60,11 +60,10 @@ func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, erro
 	}, nil
 }
 
-// certificateAge is the greatest age of a certificate in memory when a device connects.
 const certificateAge = time.Second
 
-// Certificate is a TLS certificate and its key in two files. Changes apply within a second; if the
-// files become unreadable, the former certificate stays, and a warning is logged.
+// Certificate is a TLS certificate and its key in two files. Changes apply within a second; while
+// the files are unreadable, the former certificate stays, and a warning is logged.
 type Certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -106,9 +105,8 @@ func (g *Gateway) OverTLS(ln net.Listener, c *Certificate) net.Listener {
 	return tls.NewListener(handshakes{ln}, config)
 }
 
-// mostHandshake bounds a TLS handshake: package tls would hold 64 KiB of a hello and 256 KiB of
-// certificates per socket, for peers that have proved nothing. A chain of three certificates is
-// below 8 KiB.
+// mostHandshake bounds a TLS handshake: package tls would hold 320 KiB per socket, for peers that
+// have proved nothing. A chain of three certificates is below 8 KiB.
 const mostHandshake = 32 << 10
 
 type handshakes struct{ net.Listener }

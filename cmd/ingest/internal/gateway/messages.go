@@ -59,8 +59,7 @@ type MessageCounts struct {
 	LostBy  map[string]int64 `json:"lost_by_device,omitempty"` // of the first thousand devices
 }
 
-// messages queues messages while Redis is away, in a bounded queue: they are neither acknowledged
-// nor sent again.
+// messages queues messages while Redis is away.
 type messages struct {
 	store   *store
 	metrics *metrics
@@ -241,8 +240,7 @@ func (s *session) takeMessages(frame teltonika.Frame) {
 	}
 }
 
-// messages writes one transaction. After an error it is written again, so entries with the same
-// frame and record may exist twice.
+// messages writes one transaction.
 func (b *buffer) messages(j job) error {
 	pipe := b.client.TxPipeline()
 	for _, m := range j.messages {

@@ -15,11 +15,10 @@ type rate struct {
 	saved         time.Duration
 }
 
-// deviceRate is 200 records or 32 KiB a second, with bursts of ten seconds' worth. A real device
-// is slower: a frame of 1,280 bytes has 10 to 20 records, and the next one leaves after the
-// acknowledgement, a tenth of a second later on a good network. A full memory of 192,000 records
-// is delivered in 16 minutes. A frame waits at most 1.3 s (255 records); no device can be set to
-// wait less than five seconds for its acknowledgement.
+// deviceRate is above what real devices send: a frame of 1,280 bytes has 10 to 20 records, and the
+// next one leaves after the acknowledgement, a tenth of a second later on a good network. A full
+// memory of 192,000 records is delivered in 16 minutes. A frame waits at most 1.3 s (255 records);
+// no device can be set to wait less than five seconds for its acknowledgement.
 var deviceRate = rate{record: time.Second / 200, octet: time.Second / (32 << 10), saved: 10 * time.Second}
 
 // charge returns the time up to which the socket has paid.

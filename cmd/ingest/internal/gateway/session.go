@@ -346,7 +346,6 @@ func (s *session) reported() {
 	}
 }
 
-// endRest reports whether a command ended the rest.
 func (s *session) endRest(spoke bool) (called bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

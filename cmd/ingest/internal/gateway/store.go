@@ -16,13 +16,13 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// deadMost is tight: a dead letter may be 32 KiB from any peer that reaches the port, and 10,000
-// take 650 MB at the very most. A device's share of a stream is [shareMost], or a twentieth if the
-// stream is shorter.
+// deadMost is tight: any peer that reaches the port may send 32 KiB, and 10,000 such letters take
+// 650 MB at most. A device's share of a stream is [shareMost], or a twentieth if the stream is
+// shorter.
 const deadMost = 10_000
 
-// store writes frames on its own goroutines: decoding and go-redis need 8 KiB of stack, a goroutine
-// keeps the stack it has grown, and sockets are many.
+// store writes frames on its own goroutines: decoding and go-redis need 8 KiB of stack, which a
+// goroutine keeps, and sockets are many.
 type store struct {
 	client  redis.UniversalClient
 	notes   *notes
@@ -115,10 +115,9 @@ func (s *store) close() {
 	s.writers.Wait()
 }
 
-// underWay returns how many frames may be in flight to Redis at once, per server of a Cluster: one
-// for each pipeline connection, and one for half of the others, which a pipeline borrows when its
-// own are in use. Otherwise a fleet that sends faster than Redis stores would keep the client's
-// other users waiting.
+// underWay returns how many frames may be in flight to Redis at once, per server of a Cluster. A
+// pipeline borrows other connections when its own are in use; half of those are left to the
+// client's other users.
 func underWay(client redis.UniversalClient) int {
 	var shared, active, own int
 	switch c := client.(type) {
@@ -230,7 +229,6 @@ func (r *rows) take(n int, more func() *row) ([]*row, []redis.Cmder) {
 	return r.rows[:n], r.cmds[:n]
 }
 
-// records makes one transaction. If the reply is lost, records may be stored twice.
 func (b *buffer) records(j job) error {
 	n := len(b.batch.Records)
 	if n == 0 {

@@ -15,8 +15,8 @@ const (
 // streams returns the names of n streams, a power of two.
 //
 // The part after base's last colon becomes a hash tag, divided as by guard.Layout.Partition. This
-// spreads the streams evenly over the masters of a Redis Cluster. Their slots are not those of the
-// registry's partitions, except by chance: a slot with a long stream takes long to move.
+// spreads the streams evenly over a Redis Cluster, in other slots than the registry's partitions: a
+// slot with a long stream takes long to move.
 func streams(base string, n int) []string {
 	if n == 1 {
 		return []string{base}
