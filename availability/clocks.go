@@ -46,8 +46,12 @@ func (c *clocks) said(which, other *answer, begun, there time.Time) {
 	took := now.Sub(begun)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if there.IsZero() {
+		c.compared = true
+		return
+	}
 	// Nothing converts a time before the first comparison, so a slow answer is better than none.
-	if there.IsZero() || took > answerWithin && c.compared || asleep(begun, now).Abs() > skewMoves {
+	if took > answerWithin && c.compared || asleep(begun, now).Abs() > skewMoves {
 		return
 	}
 	*which = answer{there, begun.Add(took / 2)}

@@ -284,6 +284,15 @@ func TestNoTimeIsConvertedBeforeTheClocksAreCompared(t *testing.T) {
 	})
 }
 
+func TestASourceWithoutAClockDatesByTheMirrors(t *testing.T) {
+	t.Parallel()
+	var c clocks
+	c.sourceSaid(time.Now(), time.Time{})
+	require.NoError(t, c.check())
+	now := time.Now()
+	require.Equal(t, now, c.toSource(now))
+}
+
 func TestTheFirstComparisonMayBeSlow(t *testing.T) {
 	t.Parallel()
 	var c clocks

@@ -47,7 +47,7 @@ type Cursor struct {
 	Life, Connection string
 	// Snapshot lists the visible transactions from Xmin on.
 	Snapshot string
-	// At is the source's clock.
+	// At is the source's clock; zero if it dates by the mirror's.
 	At time.Time
 }
 
