@@ -7,8 +7,6 @@ import { Table, batchSize, now, unword, word } from './table.js';
 
 const maxKey = 1024; // bytes
 const toldPrefix = '/', heardWord = 'heard';
-// Their failures do not mean that Redis lost anything: if it did, the next beat finds out.
-const harmless = new Set(['connection', 'listen', 'talk', 'compare']);
 
 /** SupersededError ends an owner: a newer process has its instance id. */
 export class SupersededError extends Error {
@@ -73,8 +71,6 @@ export class Owner extends EventEmitter {
   #pumping = null;
   #timer = null;
   #ticking = null;
-  #comparing = null;
-  #starting = null;
   #stopping = null;
   #failing = new Map();
   #end;
@@ -88,12 +84,9 @@ export class Owner extends EventEmitter {
     this.#o = o;
     this.#random = String(randomInt(2 ** 48 - 1) % 1e10).padStart(10, '0');
     this.instance = o.instance;
-    const changed = (err) => {
-      if (err) this.#fail('connection', err);
-      else if (this.#data.up && this.#control.up) this.#recovered('connection');
-    };
-    this.#data = new Connection(o.redis, o.interval, changed);
-    this.#control = new Connection(o.redis, o.interval, changed);
+    const failed = (err) => this.#fail('connection', err);
+    this.#data = new Connection(o.redis, failed);
+    this.#control = new Connection(o.redis, failed);
     this.table = new Table(o.instance, o.interval, o.ttl);
     this.table.wake = () => this.#pump();
     this.table.talk = () => setImmediate(() => this.#talk());
@@ -115,12 +108,9 @@ export class Owner extends EventEmitter {
   #heartbeat(instance) { return this.#key('instance:heartbeat:' + instance); }
 
   /** start draws the boot token and begins to beat. It returns after the first attempt, reached or not. */
-  start() {
-    return (this.#starting ??= this.#start());
-  }
-
-  async #start() {
-    await Promise.all([this.#data.open(), this.#control.open(), this.#listen()]);
+  async start() {
+    await Promise.all([this.#data.open(), this.#control.open()]);
+    if (this.listenerCount('displaced') > 0) await this.#listen();
     let due = 0, turn = 0;
     const tick = async () => {
       if (now() >= due) {
@@ -134,25 +124,22 @@ export class Owner extends EventEmitter {
       if (this.table.pending === 0) for (const what of ['register', 'release', 'heal', 'check']) this.#recovered(what);
       this.#reconcileAll();
       this.#tellReconciled();
-      this.#listen();
-      if (this.#scanDue && this.#boot) this.#comparing ??= this.#compare().finally(() => (this.#comparing = null));
+      if (this.#scanDue && this.#boot) await this.#compare();
     };
     const loop = async () => {
-      if (!this.#over) await (this.#ticking = tick());
+      await (this.#ticking = tick());
       if (!this.#over) this.#timer = setTimeout(loop, this.#o.interval / 10);
     };
     await loop();
-    await this.#comparing; // beats do not wait for it
   }
 
   /** register claims a key for this owner. It never fails and never waits; the newest claim wins. */
   register(key) {
-    const claim = new Claim(this, name(key));
-    const over = this.#over || this.#stopping;
-    if (over || Buffer.byteLength(claim.key) > maxKey) {
+    const claim = new Claim(this, String(key));
+    if (this.#over || Buffer.byteLength(claim.key) > maxKey) {
       claim.device = {};
-      claim.end(new Error(over ? 'the owner has ended' : `a key may have ${maxKey} bytes`));
-      if (!over) this.#fail('register', new Error(`a key may have ${maxKey} bytes`));
+      claim.end(new Error(this.#over ? 'the owner has ended' : `a key may have ${maxKey} bytes`));
+      if (!this.#over) this.#fail('register', new Error(`a key may have ${maxKey} bytes`));
       return claim;
     }
     this.table.register(claim, claim.key)?.supersede();
@@ -161,7 +148,7 @@ export class Owner extends EventEmitter {
 
   /** unregister releases the newest claim of a key. */
   unregister(key) {
-    this.table.devices.get(name(key))?.claim?.release();
+    this.table.devices.get(String(key))?.claim?.release();
   }
 
   /** unregisterAll releases every claim, and resolves when Redis has it or `drain` has passed. */
@@ -199,7 +186,7 @@ export class Owner extends EventEmitter {
     await this.unregisterAll();
     clearTimeout(this.#timer);
     this.#over = true;
-    await Promise.allSettled([this.#ticking, this.#pumping, this.#comparing]);
+    await Promise.allSettled([this.#ticking, this.#pumping]);
     if (this.#boot) await this.#own(this.#control, 'goodbye', [this.table.pending]).catch((err) => this.#fail('goodbye', err));
     this.#close();
     this.#end.resolve();
@@ -293,7 +280,7 @@ export class Owner extends EventEmitter {
   /** pump writes batch after batch, one at a time. */
   #pump() {
     if (!this.#boot || this.#over) return this.#pumping;
-    return (this.#pumping ??= this.#write());
+    return (this.#pumping ??= this.#write().finally(() => (this.#pumping = null)));
   }
 
   async #write() {
@@ -309,7 +296,6 @@ export class Owner extends EventEmitter {
       this.#tellReconciled();
       if (failed && !this.#over) await sleep(Math.min(this.#o.interval / 10, 1000));
     }
-    this.#pumping = null; // at once: nothing would write what is queued in between
   }
 
   async #step(name, ops) {
@@ -383,13 +369,11 @@ export class Owner extends EventEmitter {
     } while (cursor !== '0' && !this.#over);
   }
 
-  /** listen begins to listen once somebody wants to be told. */
   async #listen() {
-    if (this.#over || this.#subscriber || this.listenerCount('displaced') === 0) return;
-    const changed = (err) => (err ? this.#fail('listen', err) : this.#recovered('listen'));
-    this.#subscriber = new Connection(this.#o.redis, this.#o.interval, changed,
-      this.#heartbeat(this.instance), (message) => this.#told(message.split(' ')));
+    this.#subscriber = new Connection(this.#o.redis, (err) => this.#fail('listen', err));
     await this.#subscriber.open();
+    await this.#subscriber.subscribe(this.#heartbeat(this.instance), (message) => this.#told(message.split(' ')))
+      .catch((err) => this.#fail('listen', err));
   }
 
   #told([first, ...rest]) {
@@ -432,9 +416,7 @@ export class Owner extends EventEmitter {
       if (refused(err)) return 0; // not allowed: nobody hears
       throw err;
     });
-    const lives = Number(await this.#control.send('EXISTS', channel)) > 0;
-    this.#recovered('talk');
-    return { listens: Number(listeners) > 0, lives };
+    return { listens: Number(listeners) > 0, lives: Number(await this.#control.send('EXISTS', channel)) > 0 };
   }
 
   #tellDisplaced() {
@@ -450,20 +432,15 @@ export class Owner extends EventEmitter {
       return;
     }
     if (this.#over) return;
-    if (!harmless.has(what)) this.#owed = true;
+    this.#owed = true;
     const first = !this.#failing.has(what);
     this.#failing.set(what, err.message);
     if (first) this.emit('failing', what, err);
   }
 
   #recovered(what) {
-    if (this.#failing.delete(what)) this.emit('recovered', what);
+    for (const each of [what, 'connection']) if (this.#failing.delete(each)) this.emit('recovered', each);
   }
-}
-
-/** name is a key as Redis has it: in UTF-8, all lone surrogates are the same. */
-function name(key) {
-  return String(key).toWellFormed();
 }
 
 function check(o) {
