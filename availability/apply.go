@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // applyOf limits the states per script, which blocks Redis for some milliseconds.
@@ -201,7 +202,7 @@ func (m *Mirror) applied(ctx context.Context, states ...State) {
 	})
 	if err == nil {
 		if _, err = m.settleFound(ctx, found); err != nil {
-			nudge(m.reconnected) // Redis' state from lost commits hides this one: compare everything
+			wait.Nudge(m.reconnected) // Redis' state from lost commits hides this one: compare everything
 		}
 	}
 	m.applying.Note(err)

@@ -1,6 +1,5 @@
 -- clock.lua: the clock of the mirror's server, and which life of which server this is. On a
---   Cluster,
--- a bare TIME may reach any node.
+-- Cluster, a bare TIME may reach any node.
 -- KEYS[1] any key of the mirror
 -- Result: { seconds, microseconds, run id }: the first two as TIME returns them, the last '' if
 --   this client may not read it

@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	// smaller differences stay: heartbeats are copied both ways each minute, so a correction that
-	// changed with each answer would make them younger each time
+	// skewLeast: smaller differences stay. Heartbeats are copied both ways each minute, so a
+	// correction that changed with each answer would make them younger each time.
 	skewLeast = time.Second
-	// a new measurement must differ by this much to replace the correction
+	// skewMoves is by how much a new measurement must differ to replace the correction.
 	skewMoves = 500 * time.Millisecond
-	// times of slower answers are too inexact
+	// answerWithin: times of slower answers are too inexact.
 	answerWithin = 500 * time.Millisecond
 )
 
@@ -46,7 +46,7 @@ func (c *clocks) said(which, other *answer, begun, there time.Time) {
 	took := now.Sub(begun)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if there.IsZero() {
+	if there.IsZero() { // the source dates by the mirror's clock: see Cursor.At
 		c.compared = true
 		return
 	}

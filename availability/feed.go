@@ -135,7 +135,7 @@ func (f *feed) lives(next Cursor) {
 		f.log.Warn("the source has another life: everything is compared")
 		f.newSince = ""
 		f.otherLife()
-		nudge(f.repairs)
+		wait.Nudge(f.repairs)
 	}
 	f.life = &life
 }
@@ -305,7 +305,7 @@ func (m *Mirror) keepRepaired(ctx context.Context) {
 		found := map[string]int{}
 		if _, err := m.repair(ctx, found); err != nil && ctx.Err() == nil {
 			m.log.Warn("states are not repaired: it is tried again", "error", err)
-			nudge(m.repairs)
+			wait.Nudge(m.repairs)
 			if !wait.For(ctx, repairAgain) {
 				return
 			}

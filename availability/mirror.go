@@ -236,10 +236,3 @@ func (m *Mirror) note(change func(h *Health)) {
 	defer m.mu.Unlock()
 	change(&m.health)
 }
-
-func nudge(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}

@@ -74,7 +74,7 @@ func (o *offline) Run(ctx context.Context, p *janitor.Pass) error {
 var errNotRequired = errors.New(offSettings)
 
 func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
-	if err := o.check(ctx, p); err != nil {
+	if err := o.checkPass(ctx, p); err != nil {
 		return err
 	}
 	settings, err := o.readSettings(ctx) // never cached: turning it off has to work at once

@@ -173,7 +173,7 @@ func (m *Mirror) listen(ctx context.Context) {
 				return
 			}
 			if again {
-				nudge(m.reconnected)
+				wait.Nudge(m.reconnected)
 			}
 			again = true
 			_ = m.invalidated(ctx) // a message may have been missed

@@ -36,7 +36,7 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() != "" || p.DryRun() { // mitras have no owner
 		return nil
 	}
-	if err := s.check(ctx, p); err != nil {
+	if err := s.checkPass(ctx, p); err != nil {
 		return err
 	}
 	return s.run(ctx, p)
@@ -125,9 +125,9 @@ func (m *Mirror) clock(ctx context.Context) (now time.Time, life string, err err
 	return time.Unix(second, micro*1000), t[2], errors.Join(err, microErr)
 }
 
-// check waits for the first comparison of the clocks, which follow makes as soon as both servers
-// answer.
-func (m *Mirror) check(ctx context.Context, p *janitor.Pass) error {
+// checkPass waits for the first comparison of the clocks, which follow makes as soon as both
+// servers answer.
+func (m *Mirror) checkPass(ctx context.Context, p *janitor.Pass) error {
 	if err := m.checkLayout(p); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/together"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -46,14 +47,7 @@ func newListener(g *guard.Guard, gap time.Duration, log *slog.Logger) *listener 
 	}
 }
 
-func (l *listener) poke() { nudge(l.wake) }
-
-func nudge(slot chan struct{}) {
-	select {
-	case slot <- struct{}{}:
-	default:
-	}
-}
+func (l *listener) poke() { wait.Nudge(l.wake) }
 
 // wait returns the time to the next tick: short on the leader, which needs ticks to delete, and
 // GAP/3 ± 50 % on other first contenders. Reserves come every GAP/2 and tick if nobody else has

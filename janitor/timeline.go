@@ -51,7 +51,7 @@ func (n *notes) add(e timeline.Event) {
 	if full {
 		n.writes.Note(errNotesDropped)
 	}
-	nudge(n.wake)
+	wait.Nudge(n.wake)
 }
 
 const notesTimeout, notesLast = 2 * time.Second, 200 * time.Millisecond
@@ -95,7 +95,7 @@ func (n *notes) write(ctx context.Context, within time.Duration) bool {
 	n.due = append(due, n.due...)
 	n.due = n.due[:min(len(n.due), mostNoted)]
 	n.mu.Unlock()
-	nudge(n.wake)
+	wait.Nudge(n.wake)
 	return false
 }
 

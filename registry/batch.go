@@ -21,20 +21,13 @@ func (t *table) enqueue(h *holding, urgent bool) {
 	}
 	dequeue(h)
 	h.in, h.at = q, q.PushBack(h)
-	nudge(t.wake)
+	wait.Nudge(t.wake)
 }
 
 func dequeue(h *holding) {
 	if h.in != nil {
 		h.in.Remove(h.at)
 		h.in, h.at = nil, nil
-	}
-}
-
-func nudge(slot chan struct{}) {
-	select {
-	case slot <- struct{}{}:
-	default:
 	}
 }
 

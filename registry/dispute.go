@@ -50,7 +50,7 @@ func (t *table) isForeign(h *holding, owner string, now time.Time) {
 	if now.Sub(h.dispute.asked) >= t.interval && !h.dispute.waits {
 		h.dispute.asked, h.dispute.waits = now, true
 		t.asks[owner] = append(t.asks[owner], h.claim)
-		nudge(t.talk)
+		wait.Nudge(t.talk)
 	}
 }
 
@@ -178,7 +178,7 @@ func (r *Registry) told(ctx context.Context, words []string) {
 	if len(heard) > 0 {
 		r.table.heard[other] = append(r.table.heard[other], heard...)
 	}
-	nudge(r.table.talk)
+	wait.Nudge(r.table.talk)
 }
 
 // talk asks other owners about ids in dispute and answers their questions. A question that could

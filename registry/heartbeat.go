@@ -115,7 +115,7 @@ func (r *Registry) beat(ctx context.Context) error {
 	r.lastBeat, r.refused = time.Now(), ""
 	r.recovered("heartbeat")
 	if !r.table.searchUntil.IsZero() {
-		nudge(r.scan)
+		wait.Nudge(r.scan)
 	}
 	if booted {
 		if before%2 == 1 || before != r.table.batches {
@@ -197,8 +197,8 @@ func (r *Registry) drawBoot(ctx context.Context) error {
 	defer r.mu.Unlock()
 	r.boot = token
 	r.log.Info("instance lives", "boot", token)
-	nudge(r.table.wake)
-	nudge(r.scan)
+	wait.Nudge(r.table.wake)
+	wait.Nudge(r.scan)
 	return nil
 }
 

@@ -48,7 +48,7 @@ func (r *Registry) read(got reply, now time.Time) {
 	r.surprises.note(got, r.table.count[standing] > 0)
 	r.reconcileAll(now)
 	if r.ready && !r.cfg.NoReverseIndex && r.table.indexDiffers(got.size, now) {
-		nudge(r.scan)
+		wait.Nudge(r.scan)
 	}
 }
 
@@ -68,7 +68,7 @@ func (r *Registry) reconcileAll(now time.Time) {
 		r.table.checkShard(i)
 	}
 	r.restoring.owed, r.restoring.last = true, r.table.checks.Back()
-	nudge(r.scan)
+	wait.Nudge(r.scan)
 }
 
 // restoring decides when to call Config.OnReconciled.
@@ -117,7 +117,7 @@ func (r *Registry) reconcile(ctx context.Context) error {
 		if r.scanFails = err != nil; r.scanFails { // retry logs the end
 			r.fail("heal", err, 1)
 			closeOnce(r.started) // sockets need not wait while Redis is down
-			nudge(r.scan)
+			wait.Nudge(r.scan)
 		}
 		r.mu.Unlock()
 		pause.Wait(ctx) // a lasting difference must not make this a busy loop

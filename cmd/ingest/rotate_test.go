@@ -221,7 +221,7 @@ func TestARedisPasswordIsRotatedUnderLoadByTheRunbook(t *testing.T) {
 	subscribed := subscribers()
 	require.Positive(t, subscribed)
 
-	steps := fenced(t, "runbook.md", "Rotate a password")
+	steps := fenced(t, "tasks.md", "Rotate a password")
 	for turn, old := 1, "first"; turn <= 3; turn++ {
 		// a kind that openssl never makes
 		o.env = []string{"OLD=" + old, "NEW=" + fmt.Sprint("new ", turn, " $é'\"")}

@@ -33,3 +33,12 @@ func (b *Backoff) Wait(ctx context.Context) bool {
 
 // Reset makes the next Wait as short as the first.
 func (b *Backoff) Reset() { b.next = b.first }
+
+// Nudge wakes whoever waits for slot, which has room for one: a nudge that nobody took yet
+// suffices.
+func Nudge(slot chan<- struct{}) {
+	select {
+	case slot <- struct{}{}:
+	default:
+	}
+}

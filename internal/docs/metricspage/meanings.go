@@ -6,7 +6,7 @@ type meaning struct{ normal, otherwise string }
 var meanings = map[string]meaning{
 	"settings_file_taken_timestamp_seconds": {
 		"When the process started, or the file last changed",
-		"Older than the file: this process has not seen the change yet, or `settings_file_failing` is 1. See [how to rotate a password](../runbook.md#rotate-a-password)",
+		"Older than the file: this process has not seen the change yet, or `settings_file_failing` is 1. See [how to rotate a password](../tasks.md#rotate-a-password)",
 	},
 	"settings_file_failing": {
 		"0",
