@@ -153,14 +153,15 @@ func (r *Registry) beatTogether(ctx context.Context, more ...any) (got reply, wo
 	return got, word, err
 }
 
-// noteMoving notes that a Cluster refused a write because the keys' slot is moving. The next beat
-// reports that to the witness.
-func (r *Registry) noteMoving(err error) {
-	if _, ask := redis.IsAskError(err); ask || redis.IsTryAgainError(err) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.moving = true
-	}
+// noteFailed notes what the next beat or answer has to make good. Without an answer the script may
+// have found the heartbeat missing and written it, which hides that from all later answers. If a
+// Cluster refused a write because the keys' slot is moving, the next beat reports it to the witness.
+func (r *Registry) noteFailed(err error) {
+	_, ask := redis.IsAskError(err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.moving = r.moving || ask || redis.IsTryAgainError(err)
+	r.surprises.unheard = r.surprises.unheard || !together.Answered(err)
 }
 
 func (r *Registry) isMoving() bool {

@@ -17,23 +17,31 @@ import (
 
 const scanCount = 1000
 
+// A surprise is a sign that Redis may have lost entries.
+type surprise struct {
+	reply
+	unheard bool // the sign is a lost answer, and reply the next one
+}
+
 type surprises struct {
-	lost    string // time of the witness' last hold that may have lost entries
-	waiting *reply // a surprise not yet acted on
+	lost    string    // time of the witness' last hold that may have lost entries
+	waiting *surprise // not yet acted on
+	unheard bool      // an answer was lost, and with it perhaps the only sign
 	checked time.Time
 }
 
 func (s *surprises) note(got reply, standing bool) {
 	held := s.lost != "" && got.lost != s.lost
 	s.lost = got.lost
-	if s.waiting == nil && (got.absent || held || got.gone && standing) {
-		s.waiting = &got
+	if s.waiting == nil && (got.absent || held || got.gone && standing || s.unheard) {
+		s.waiting = &surprise{got, s.unheard}
 	}
+	s.unheard = false
 }
 
 // due returns the surprise for which to check everything now, at most once an interval, since Redis
 // may evict the heartbeat again and again.
-func (s *surprises) due(now time.Time, interval time.Duration) *reply {
+func (s *surprises) due(now time.Time, interval time.Duration) *surprise {
 	surprise := s.waiting
 	if surprise == nil || now.Sub(s.checked) < interval {
 		return nil
@@ -62,7 +70,7 @@ func (r *Registry) reconcileAll(now time.Time) {
 		level = slog.LevelWarn
 	}
 	r.log.Log(context.Background(), level, "Redis may have lost entries; reconciling everything",
-		"heartbeat_absent", got.absent, "registry_absent", got.gone,
+		"heartbeat_absent", got.absent, "registry_absent", got.gone, "answer_lost", got.unheard,
 		"devices", r.table.held())
 	for i := range r.table.shards {
 		r.table.checkShard(i)

@@ -77,7 +77,7 @@ func (r *Registry) owning(more ...any) (keys []string, args []any) {
 func (r *Registry) owned(cmd *redis.Cmd) (reply, error) {
 	out, err := cmd.Slice()
 	if err != nil {
-		r.noteMoving(err)
+		r.noteFailed(err)
 		return reply{}, err
 	}
 	if len(out) == 1 && out[0] == "SUPERSEDED" {

@@ -198,3 +198,40 @@ func TestARegistryThatIsLostIsNoticedThoughItWasEmptiedBefore(t *testing.T) {
 		})
 	}
 }
+
+// The script that finds the heartbeat missing writes it anew, so later answers say nothing.
+func TestALossWhoseOnlySignWasInAnAnswerThatNeverArrivedIsMadeGood(t *testing.T) {
+	t.Parallel()
+	for _, by := range []string{"a beat", "a registration"} {
+		for _, index := range []bool{true, false} {
+			t.Run(fmt.Sprint(by, ", index ", index), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(t *testing.T, w *bubble) {
+					ctx := t.Context()
+					r := w.start("r1", func(c *registry.Config) { c.NoReverseIndex = !index })
+					r.registerMany(t, 2000)
+					time.Sleep(r.Timing().Interval)
+					synctest.Wait()
+					w.HDel(ctx, w.Registry(), "imei-7", "imei-1000", "imei-1999")
+					w.Del(ctx, w.Heartbeat("r1"))
+					lose := &r.control
+					if by == "a registration" {
+						lose = &r.data
+						r.control.set(always, nil) // beats come later
+						r.Register("passing")
+					}
+					lose.set(nil, always)
+					time.Sleep(r.Timing().Interval)
+					synctest.Wait()
+					r.control.set(nil, nil)
+					r.data.set(nil, nil)
+					answers := time.Now()
+					require.Eventually(t, func() bool { return w.owner("imei-1000") == "r1" }, r.Timing().Interval+time.Second, time.Second)
+					t.Logf("after %v", time.Since(answers))
+					require.Equal(t, []any{"r1", "r1"}, w.HMGet(ctx, w.Registry(), "imei-7", "imei-1999").Val())
+					w.end(r)
+				})
+			})
+		}
+	}
+}

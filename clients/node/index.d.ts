@@ -1,7 +1,10 @@
 import type { EventEmitter } from 'node:events';
 
 export interface OwnerOptions {
-  /** A client of ioredis or node-redis for one server or a Sentinel. The owner duplicates it, with settings that are safe. */
+  /**
+   * A client of ioredis for one server or a Sentinel, or of node-redis for one server. The owner
+   * duplicates it, with settings that are safe.
+   */
   redis: unknown;
   /**
    * Names this process in entries: up to 200 bytes of printable characters, without spaces and '/'.
@@ -51,7 +54,10 @@ export interface OwnerEvents {
   displaced: [{ key: string; owner: string }];
   /** A newer process has this instance id. Nothing more is written: close the sockets and exit. */
   superseded: [SupersededError];
-  /** An operation begins to fail, once; it is tried again until it works. */
+  /**
+   * An operation begins to fail, once; it is tried again until it works. Connecting is one too:
+   * `connection`, or `listen` for the subscription behind `displaced`.
+   */
   failing: [operation: string, err: Error];
   recovered: [operation: string];
   /** So many entries were put back. */
@@ -86,6 +92,6 @@ export class Owner extends EventEmitter<OwnerEvents> {
   /** Returns who holds a key, and whether that owner is alive; null if nobody holds it. */
   lookup(key: string): Promise<{ owner: string; alive: boolean } | null>;
   status(): Status;
-  /** Releases every claim, says goodbye and closes the connections. */
+  /** Releases every claim, says goodbye and closes the connections. Nothing registers any more. */
   stop(): Promise<void>;
 }

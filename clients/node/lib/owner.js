@@ -7,6 +7,8 @@ import { Table, batchSize, now, unword, word } from './table.js';
 
 const maxKey = 1024; // bytes
 const toldPrefix = '/', heardWord = 'heard';
+// Their failures do not mean that Redis lost anything: if it did, the next beat finds out.
+const harmless = new Set(['connection', 'listen', 'talk', 'compare']);
 
 /** SupersededError ends an owner: a newer process has its instance id. */
 export class SupersededError extends Error {
@@ -60,6 +62,7 @@ export class Owner extends EventEmitter {
   #random;
   #lost = '';
   #surprise = false;
+  #unheard = false; // an answer was lost, and with it perhaps the only sign that Redis lost something
   #compared = -Infinity;
   #owed = false; // the event reconciled
   #reconciled = -Infinity;
@@ -71,6 +74,8 @@ export class Owner extends EventEmitter {
   #pumping = null;
   #timer = null;
   #ticking = null;
+  #comparing = null;
+  #starting = null;
   #stopping = null;
   #failing = new Map();
   #end;
@@ -84,9 +89,12 @@ export class Owner extends EventEmitter {
     this.#o = o;
     this.#random = String(randomInt(2 ** 48 - 1) % 1e10).padStart(10, '0');
     this.instance = o.instance;
-    const failed = (err) => this.#fail('connection', err);
-    this.#data = new Connection(o.redis, failed);
-    this.#control = new Connection(o.redis, failed);
+    const changed = (err) => {
+      if (err) this.#fail('connection', err);
+      else if (this.#data.up && this.#control.up) this.#recovered('connection');
+    };
+    this.#data = new Connection(o.redis, o.interval, changed);
+    this.#control = new Connection(o.redis, o.interval, changed);
     this.table = new Table(o.instance, o.interval, o.ttl);
     this.table.wake = () => this.#pump();
     this.table.talk = () => setImmediate(() => this.#talk());
@@ -108,9 +116,12 @@ export class Owner extends EventEmitter {
   #heartbeat(instance) { return this.#key('instance:heartbeat:' + instance); }
 
   /** start draws the boot token and begins to beat. It returns after the first attempt, reached or not. */
-  async start() {
-    await Promise.all([this.#data.open(), this.#control.open()]);
-    if (this.listenerCount('displaced') > 0) await this.#listen();
+  start() {
+    return (this.#starting ??= this.#start());
+  }
+
+  async #start() {
+    await Promise.all([this.#data.open(), this.#control.open(), this.#listen()]);
     let due = 0, turn = 0;
     const tick = async () => {
       if (now() >= due) {
@@ -124,22 +135,25 @@ export class Owner extends EventEmitter {
       if (this.table.pending === 0) for (const what of ['register', 'release', 'heal', 'check']) this.#recovered(what);
       this.#reconcileAll();
       this.#tellReconciled();
-      if (this.#scanDue && this.#boot) await this.#compare();
+      this.#listen();
+      if (this.#scanDue && this.#boot) this.#comparing ??= this.#compare().finally(() => (this.#comparing = null));
     };
     const loop = async () => {
-      await (this.#ticking = tick());
+      if (!this.#over) await (this.#ticking = tick());
       if (!this.#over) this.#timer = setTimeout(loop, this.#o.interval / 10);
     };
     await loop();
+    await this.#comparing; // beats do not wait for it
   }
 
   /** register claims a key for this owner. It never fails and never waits; the newest claim wins. */
   register(key) {
-    const claim = new Claim(this, String(key));
-    if (this.#over || Buffer.byteLength(claim.key) > maxKey) {
+    const claim = new Claim(this, name(key));
+    const over = this.#over || this.#stopping;
+    if (over || Buffer.byteLength(claim.key) > maxKey) {
       claim.device = {};
-      claim.end(new Error(this.#over ? 'the owner has ended' : `a key may have ${maxKey} bytes`));
-      if (!this.#over) this.#fail('register', new Error(`a key may have ${maxKey} bytes`));
+      claim.end(new Error(over ? 'the owner has ended' : `a key may have ${maxKey} bytes`));
+      if (!over) this.#fail('register', new Error(`a key may have ${maxKey} bytes`));
       return claim;
     }
     this.table.register(claim, claim.key)?.supersede();
@@ -148,7 +162,7 @@ export class Owner extends EventEmitter {
 
   /** unregister releases the newest claim of a key. */
   unregister(key) {
-    this.table.devices.get(String(key))?.claim?.release();
+    this.table.devices.get(name(key))?.claim?.release();
   }
 
   /** unregisterAll releases every claim, and resolves when Redis has it or `drain` has passed. */
@@ -186,7 +200,7 @@ export class Owner extends EventEmitter {
     await this.unregisterAll();
     clearTimeout(this.#timer);
     this.#over = true;
-    await Promise.allSettled([this.#ticking, this.#pumping]);
+    await Promise.allSettled([this.#ticking, this.#pumping, this.#comparing]);
     if (this.#boot) await this.#own(this.#control, 'goodbye', [this.table.pending]).catch((err) => this.#fail('goodbye', err));
     this.#close();
     this.#end.resolve();
@@ -203,7 +217,10 @@ export class Owner extends EventEmitter {
   async #own(connection, name, args = [], dead = []) {
     const k = (n) => this.#key(n), id = this.instance;
     const keys = [this.#heartbeat(id), k('instances:roster'), k('instance:devices:' + id), k('janitor:witness'), k('connections:registry')];
-    const out = await connection.run(name, [...keys, ...dead], [id, this.#boot, this.#o.ttl, '1', ...args]);
+    const out = await connection.run(name, [...keys, ...dead], [id, this.#boot, this.#o.ttl, '1', ...args]).catch((err) => {
+      this.#unheard ||= !refused(err);
+      throw err;
+    });
     if (out[0] === 'SUPERSEDED') throw new SupersededError();
     const foreign = new Map();
     for (let i = 0; i < out[6].length; i += 2) foreign.set(out[6][i], out[6][i + 1]);
@@ -255,7 +272,8 @@ export class Owner extends EventEmitter {
   #read(got) {
     const held = this.#lost !== '' && got.lost !== this.#lost;
     this.#lost = got.lost;
-    if (got.absent || held || (got.gone && this.table.count.standing > 0)) this.#surprise = true;
+    if (got.absent || held || (got.gone && this.table.count.standing > 0) || this.#unheard) this.#surprise = true;
+    this.#unheard = false;
     this.#reconcileAll();
     if (this.#ready && this.table.indexDiffers(got.size)) this.#scanDue = true;
   }
@@ -280,7 +298,7 @@ export class Owner extends EventEmitter {
   /** pump writes batch after batch, one at a time. */
   #pump() {
     if (!this.#boot || this.#over) return this.#pumping;
-    return (this.#pumping ??= this.#write().finally(() => (this.#pumping = null)));
+    return (this.#pumping ??= this.#write());
   }
 
   async #write() {
@@ -296,6 +314,7 @@ export class Owner extends EventEmitter {
       this.#tellReconciled();
       if (failed && !this.#over) await sleep(Math.min(this.#o.interval / 10, 1000));
     }
+    this.#pumping = null; // at once: nothing would write what is queued in between
   }
 
   async #step(name, ops) {
@@ -369,11 +388,13 @@ export class Owner extends EventEmitter {
     } while (cursor !== '0' && !this.#over);
   }
 
+  /** listen begins to listen once somebody wants to be told. */
   async #listen() {
-    this.#subscriber = new Connection(this.#o.redis, (err) => this.#fail('listen', err));
+    if (this.#over || this.#subscriber || this.listenerCount('displaced') === 0) return;
+    const changed = (err) => (err ? this.#fail('listen', err) : this.#recovered('listen'));
+    this.#subscriber = new Connection(this.#o.redis, this.#o.interval, changed,
+      this.#heartbeat(this.instance), (message) => this.#told(message.split(' ')));
     await this.#subscriber.open();
-    await this.#subscriber.subscribe(this.#heartbeat(this.instance), (message) => this.#told(message.split(' ')))
-      .catch((err) => this.#fail('listen', err));
   }
 
   #told([first, ...rest]) {
@@ -416,7 +437,9 @@ export class Owner extends EventEmitter {
       if (refused(err)) return 0; // not allowed: nobody hears
       throw err;
     });
-    return { listens: Number(listeners) > 0, lives: Number(await this.#control.send('EXISTS', channel)) > 0 };
+    const lives = Number(await this.#control.send('EXISTS', channel)) > 0;
+    this.#recovered('talk');
+    return { listens: Number(listeners) > 0, lives };
   }
 
   #tellDisplaced() {
@@ -432,15 +455,20 @@ export class Owner extends EventEmitter {
       return;
     }
     if (this.#over) return;
-    this.#owed = true;
+    if (!harmless.has(what)) this.#owed = true;
     const first = !this.#failing.has(what);
     this.#failing.set(what, err.message);
     if (first) this.emit('failing', what, err);
   }
 
   #recovered(what) {
-    for (const each of [what, 'connection']) if (this.#failing.delete(each)) this.emit('recovered', each);
+    if (this.#failing.delete(what)) this.emit('recovered', what);
   }
+}
+
+/** name is a key as Redis has it: in UTF-8, all lone surrogates are the same. */
+function name(key) {
+  return String(key).toWellFormed();
 }
 
 function check(o) {

@@ -1,7 +1,10 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
-/** callTimeout bounds one call in milliseconds. A call that takes longer may still land. */
+/**
+ * callTimeout bounds one call in milliseconds. A call that takes longer ends its connection, and may
+ * still land.
+ */
 const callTimeout = 3000;
 
 /** The files of ../lua that make each script, as in registry/scripts.go. */
@@ -17,37 +20,98 @@ const scripts = new Map(Object.entries(files).map(([name, parts]) => {
 }));
 
 /**
- * A Connection is one connection of its own to the server of an ioredis or node-redis client. It never
- * repeats a command: a repeated write could land after the write that corrected it.
+ * A Connection is one connection of its own to the server of an ioredis or node-redis client. It
+ * never repeats a command: a repeated write could land after the write that corrected it. A client
+ * that loses its connection, or gets no answer, is replaced. The libraries themselves wait for an
+ * answer until the kernel gives up, about a quarter of an hour, and for a handshake for ever.
  */
 export class Connection {
-  #client;
   #io;
+  #make;
+  #patience = callTimeout; // for a new client
+  #interval;
+  #onChange;
+  #channel;
+  #onMessage;
+  #client = null; // while it is connected
+  #lose = () => {};
+  #down = new Error('not connected to Redis');
+  #closed = false;
 
-  constructor(client, onError) {
-    this.#io = typeof client?.defineCommand === 'function';
-    if (this.#io && !client.isCluster) {
-      this.#client = client.duplicate({
-        enableOfflineQueue: false, maxRetriesPerRequest: 0, autoResendUnfulfilledCommands: false,
-        autoResubscribe: true, lazyConnect: true,
+  /** onChange gets null if a client has connected, and an error if it is lost or cannot connect. */
+  constructor(client, interval, onChange, channel, onMessage) {
+    this.#io = typeof client?.defineCommand === 'function' && !client.isCluster;
+    if (this.#io) {
+      this.#patience *= 1 + (client.options.sentinels?.length ?? 0); // asked one after the other
+      this.#make = () => client.duplicate({
+        enableOfflineQueue: false, lazyConnect: true, retryStrategy: null, keyPrefix: '',
+        connectTimeout: callTimeout, sentinelCommandTimeout: callTimeout,
       });
-    } else if (!this.#io && typeof client?.duplicate === 'function' && typeof client?.sendCommand === 'function') {
-      this.#client = client.duplicate({ disableOfflineQueue: true });
+    } else if (typeof client?.duplicate === 'function' && typeof client.ref === 'function') { // a Cluster has no ref
+      this.#make = () => client.duplicate({
+        disableOfflineQueue: true, legacyMode: false, commandOptions: undefined,
+        socket: { ...client.options?.socket, connectTimeout: callTimeout, reconnectStrategy: false },
+      });
     } else {
-      throw new TypeError('redis: expected a client of ioredis or node-redis for one server or a Sentinel');
+      throw new TypeError('redis: expected a client of ioredis for one server or a Sentinel, or of node-redis for one server');
     }
-    this.#client.on('error', onError);
+    this.#interval = interval;
+    this.#onChange = onChange;
+    this.#channel = channel;
+    this.#onMessage = onMessage;
   }
 
-  /** open connects. ioredis keeps trying by itself, and open returns after the first attempt. */
-  async open() {
-    await this.#client.connect().catch(() => {}); // reported by the client's error event
+  get up() { return this.#client !== null; }
+
+  /** open keeps a client connected until close. It returns after the first attempt. */
+  open() {
+    return new Promise((tried) => this.#keep(tried));
+  }
+
+  async #keep(tried) {
+    while (!this.#closed) {
+      let lose, timer, pause = Math.min(this.#interval / 10, 1000);
+      const client = this.#make(), lost = new Promise((_, reject) => (lose = this.#lose = reject));
+      const arrived = new Promise((resolve) => client.once('connect', resolve));
+      client.on('error', lose).once('end', () => lose(new Error('Redis closed the connection')));
+      try {
+        await bounded(Promise.race([lost, this.#connect(client)]), this.#patience);
+        this.#client = client;
+        pause = 0;
+        // ioredis allows a subscriber ping, but not PING.
+        timer = setInterval(() => this.send('ping').catch(() => {}), this.#interval).unref();
+        this.#onChange(null);
+        tried();
+        await lost;
+      } catch (err) {
+        this.#client = null;
+        this.#down = new Error(`not connected to Redis: ${err.message || err.code}`, { cause: err });
+        if (refused(err) && this.#channel) pause = this.#interval; // not allowed
+      }
+      clearInterval(timer);
+      // node-redis cannot be closed before the socket is there: it would connect all the same.
+      if (this.#io) client.disconnect();
+      else arrived.then(() => (client.destroy ? client.destroy() : client.disconnect())).catch(() => {});
+      if (!this.#closed) this.#onChange(this.#down);
+      tried();
+      await new Promise((resolve) => setTimeout(resolve, pause).unref());
+    }
+    tried();
+  }
+
+  async #connect(client) {
+    await client.connect();
+    if (!this.#channel) return;
+    if (!this.#io) return client.subscribe(this.#channel, this.#onMessage);
+    client.on('message', (_, message) => this.#onMessage(message));
+    return client.subscribe(this.#channel);
   }
 
   /** send runs one command. */
-  send(...args) {
-    const words = args.map(String);
-    return bounded(this.#io ? this.#client.call(...words) : this.#client.sendCommand(words));
+  async send(...args) {
+    const client = this.#client, words = args.map(String);
+    if (!client) throw this.#down;
+    return bounded(this.#io ? client.call(...words) : client.sendCommand(words), callTimeout, this.#lose);
   }
 
   /** run runs a script. */
@@ -61,30 +125,29 @@ export class Connection {
     }
   }
 
-  /** subscribe calls onMessage with each message of a channel, also after the connection broke. */
-  async subscribe(channel, onMessage) {
-    if (this.#io) {
-      this.#client.on('message', (from, message) => from === channel && onMessage(message));
-      await bounded(this.#client.subscribe(channel));
-    } else {
-      await bounded(this.#client.subscribe(channel, onMessage));
-    }
-  }
-
   close() {
-    if (this.#io) this.#client.disconnect();
-    else if (this.#client.destroy) this.#client.destroy();
-    else this.#client.disconnect().catch(() => {}); // node-redis 4
+    this.#closed = true;
+    this.#client = null;
+    this.#lose(new Error('the owner has ended'));
   }
 }
 
-function bounded(call) {
-  let timer;
+/** bounded bounds a call. After a block of the event loop, the answer is read before time is up. */
+function bounded(call, ms, onLate) {
+  let timer, last;
   const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`Redis did not answer within ${callTimeout} ms`)), callTimeout);
+    const end = () => {
+      const err = new Error(`Redis did not answer within ${ms} ms`);
+      onLate?.(err);
+      reject(err);
+    };
+    timer = setTimeout(() => (last = setImmediate(end)), ms);
   });
   call.catch(() => {}); // an answer that comes too late is an error that nobody waits for
-  return Promise.race([call, late]).finally(() => clearTimeout(timer));
+  return Promise.race([call, late]).finally(() => {
+    clearTimeout(timer);
+    clearImmediate(last);
+  });
 }
 
 /** refused returns whether Redis itself answered with an error: then the command did nothing. */

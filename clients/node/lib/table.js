@@ -1,7 +1,18 @@
 import { performance } from 'node:perf_hooks';
 
-/** now is in milliseconds and never goes back. */
-export const now = () => performance.now();
+/** awake is in milliseconds and stands still while the machine is suspended. */
+const awake = () => performance.now();
+
+let last = { awake: awake(), wall: Date.now() }, suspended = 0;
+
+/** now is in milliseconds, goes on while the machine is suspended, and never goes back. */
+export function now() {
+  const at = { awake: awake(), wall: Date.now() };
+  const missed = at.wall - last.wall - (at.awake - last.awake);
+  if (missed > 100) suspended += missed; // less is the clocks' own inaccuracy
+  last = at;
+  return at.awake + suspended;
+}
 
 const fresh = 1000; // ms for which a handshake, or a frame, is evidence enough to overwrite
 const checkEvery = 1000; // ms between two checks of one entry that frames cause
@@ -47,7 +58,7 @@ export class Table {
   indexed = 0;
   batches = 0; // odd while one is under way
   away = false; // a call of the last batch failed
-  lateUntil = 0; // until then a write of unknown fate may land
+  lateUntil = 0; // until then, awake, a write of unknown fate may land
   outliveAt = 0;
   #made = 0;
   #interval;
@@ -160,7 +171,7 @@ export class Table {
       const d = o.d, owner = reply?.foreign.get(d.key);
       if (d.state === 'forgotten') continue;
       if (err) {
-        this.lateUntil = d.late = at + this.#ttl;
+        this.lateUntil = d.late = awake() + this.#ttl;
         this.#set(d, afterFailure[d.state] ?? d.state);
       } else if (!o.claim) {
         this.#index(d, false);
@@ -256,7 +267,7 @@ export class Table {
   }
 
   indexDiffers(size) {
-    return size !== this.indexed && (this.pending === 0 || now() > this.lateUntil);
+    return size !== this.indexed && (this.pending === 0 || awake() > this.lateUntil);
   }
 
   /**
@@ -344,7 +355,7 @@ export class Table {
 
   #agree(d, state) {
     this.#set(d, state);
-    if (d.late > now()) return;
+    if (d.late > awake()) return;
     this.again.delete(d);
     if (state === 'released' && !this.urgent.has(d) && !this.checks.has(d)) this.#forget(d);
   }

@@ -5,10 +5,12 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 import Redis from 'ioredis';
+import { RESP_TYPES, createClient, createCluster, createSentinel } from 'redis';
 
 import { Owner, SupersededError } from '../lib/owner.js';
-import { unword, word } from '../lib/table.js';
-import { clients, startServer, until } from './server.js';
+import { Connection } from '../lib/redis.js';
+import { Table, now, unword, word } from '../lib/table.js';
+import { clients, startProxy, startServer, until } from './server.js';
 
 const interval = 60, ttl = 600; // ms
 
@@ -35,6 +37,7 @@ for (const [library, client] of Object.entries(clients)) {
       await o.start();
       return o;
     };
+    const listeners = async (t, id) => (await redis.pubsub('NUMSUB', `${t.name}:instance:heartbeat:${id}`))[1];
     const entry = (t, key) => redis.hget(`${t.name}:connections:registry`, key);
 
     test('registers, looks up, releases', async (t) => {
@@ -98,6 +101,18 @@ for (const [library, client] of Object.entries(clients)) {
       assert.equal(o.status().held, 1);
     });
 
+    test('keys that are the same in Redis are the same here', async (t) => {
+      const o = await owner(t, { instance: 'node-1' });
+      const older = o.register('alice\ud800'), newer = o.register('alice\udfff'); // no UTF-8 has them
+      assert.equal(older.signal.aborted, true);
+      await newer.landed;
+      older.release();
+      await o.register('bob').landed; // in a later batch
+      assert.deepEqual(await redis.hkeys(`${t.name}:connections:registry`), ['alice\ufffd', 'bob']);
+      o.unregister('alice\ud800');
+      await until(async () => (await redis.hlen(`${t.name}:connections:registry`)) === 1);
+    });
+
     test('a registration moves the key, the late release of the former owner undoes nothing', async (t) => {
       const a = await owner(t, { instance: 'node-a' }), b = await owner(t, { instance: 'node-b' });
       await a.register('alice').landed;
@@ -130,9 +145,11 @@ for (const [library, client] of Object.entries(clients)) {
 
     test('who heard a key earlier is told that it is displaced', async (t) => {
       const told = [];
-      const a = await owner(t, { instance: 'node-a' }, { displaced: (d) => told.push(d) });
+      const a = await owner(t, { instance: 'node-a' });
       const b = await owner(t, { instance: 'node-b' });
       await a.register('alice/1 2').landed;
+      a.on('displaced', (d) => told.push(d)); // not too late
+      await until(async () => (await listeners(t, 'node-a')) === 1);
       await b.register('alice/1 2').landed;
       await until(() => told.length > 0);
       assert.deepEqual(told, [{ key: 'alice/1 2', owner: 'node-b' }]);
@@ -169,6 +186,156 @@ for (const [library, client] of Object.entries(clients)) {
       await o.register('alice').landed;
       await o.stop();
       await o.stop();
+      assert.deepEqual(await redis.keys(`${t.name}:*`), []);
+    });
+
+    test('one that starts while Redis is away begins, and listens, when it is there', async (t) => {
+      await server.kill();
+      const told = [];
+      const a = await owner(t, { instance: 'node-a' }, { displaced: (d) => told.push(d) });
+      assert.match(a.status().failing.heartbeat, /ECONNREFUSED/);
+      const claim = a.register('alice');
+      await server.start();
+      await claim.landed;
+      await until(() => Object.keys(a.status().failing).length === 0);
+      const b = await owner(t, { instance: 'node-b' });
+      await b.register('alice').landed;
+      await until(() => told.length > 0);
+    });
+
+    test('a subscription is made anew, and its loss is no loss of entries', async (t) => {
+      const events = [], on = {};
+      for (const event of ['failing', 'recovered', 'reconciled']) on[event] = (what) => events.push(`${event} ${what}`);
+      const a = await owner(t, { instance: 'node-a', ttl: 60_000 }, { ...on, displaced: () => {} });
+      await a.register('alice').landed;
+      await redis.client('KILL', 'TYPE', 'pubsub');
+      await until(() => events.length === 2);
+      assert.equal(await listeners(t, 'node-a'), 1);
+      for (let i = 0; i < 3; i++) await until(() => a.heartbeat());
+      await until(() => a.table.restored);
+      await new Promise((resolve) => setTimeout(resolve, interval));
+      assert.deepEqual(events, ['failing listen', 'recovered listen']);
+    });
+
+    test('one that may not subscribe leaves Redis alone for an interval', async (t) => {
+      await redis.acl('SETUSER', 'default', '-subscribe');
+      t.after(() => redis.acl('SETUSER', 'default', '+subscribe'));
+      const made = async () => Number(/total_connections_received:(\d+)/.exec(await redis.info('stats'))[1]), before = await made();
+      const a = await owner(t, { instance: 'node-a', interval: 5000, ttl: 60_000 }, { displaced: () => {} });
+      assert.match(a.status().failing.listen, /NOPERM/);
+      await a.register('alice').landed;
+      await new Promise((resolve) => setTimeout(resolve, 1200)); // two tenths of an interval
+      assert.equal((await made()) - before, 3);
+    });
+
+    test('one that stops while it starts leaves no connection behind', async (t) => {
+      const o = new Owner({ redis: client(t, server.port) });
+      o.start();
+      o.start();
+      await o.stop();
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      await until(async () => (await redis.client('LIST')).trim().split('\n').length === 1);
+    });
+
+    test('connections without an answer are made anew', async (t) => {
+      const proxy = await startProxy(server.port), told = [];
+      t.after(() => proxy.stop());
+      proxy.silent = true;
+      const options = { redis: client(t, proxy.port), instance: 'node-a', drain: 0 };
+      const back = new Set();
+      const a = await owner(t, options, { displaced: (d) => told.push(d), recovered: (what) => back.add(what) });
+      assert.ok('heartbeat' in a.status().failing);
+      proxy.silent = false;
+      await a.register('alice').landed;
+      await until(async () => (await listeners(t, 'node-a')) === 1);
+
+      proxy.vanish();
+      await until(async () => (await redis.exists(`${t.name}:instance:heartbeat:node-a`)) === 0);
+      back.clear();
+      await until(() => back.has('heartbeat') && back.has('connection') && back.has('listen'));
+      const b = await owner(t, { instance: 'node-b' });
+      await b.register('alice').landed;
+      await until(() => told.length > 0);
+    });
+
+    test('a loss whose only sign was in an answer that never arrived is made good', async (t) => {
+      const proxy = await startProxy(server.port), heartbeat = `${t.name}:instance:heartbeat:node-1`;
+      t.after(() => proxy.stop());
+      let reconciling = 0;
+      const options = { redis: client(t, proxy.port), instance: 'node-1', interval: 1000, ttl: 60_000, drain: 0 };
+      const o = await owner(t, options, { reconciling: () => reconciling++ });
+      await Promise.all(['a', 'b'].map((key) => o.register(key).landed));
+      await o.heartbeat(); // from now on Redis knows the script
+      reconciling = 0;
+      proxy.loseAnswers();
+      await redis.hdel(`${t.name}:connections:registry`, 'a');
+      await redis.del(heartbeat);
+      await until(() => redis.exists(heartbeat)); // written anew, which no later answer shows
+      await until(() => reconciling > 0);
+      await until(async () => (await entry(t, 'a')) === 'node-1');
+    });
+
+    test('a blocked event loop is not a silent Redis', async (t) => {
+      const o = await owner(t, { instance: 'node-1', ttl: 60_000 }), failed = [];
+      o.on('failing', (what) => failed.push(what));
+      const beat = o.heartbeat();
+      await new Promise(setImmediate); // the beat is on its way
+      for (const end = performance.now() + 3100; performance.now() < end; );
+      assert.equal(await beat, true);
+      assert.deepEqual(failed, []);
+    });
+
+    test('the beats go on during a long scan', async (t) => {
+      let go;
+      const gate = new Promise((resolve) => (go = resolve)), { send } = Connection.prototype;
+      t.mock.method(Connection.prototype, 'send', async function (command, ...words) {
+        if (command === 'HSCAN') await gate;
+        return send.call(this, command, ...words);
+      });
+      t.after(() => go());
+      owner(t, { instance: 'node-1' });
+      const heartbeat = () => redis.get(`${t.name}:instance:heartbeat:node-1`), seen = new Set();
+      await until(async () => seen.add(await heartbeat()).size > 3);
+    });
+
+    test('a registration while the last batch ends is written', async (t) => {
+      let bob;
+      const o = await owner(t, { instance: 'node-1', interval: 5000, ttl: 60_000 }, { // no check wakes the writer
+        async reconciled() {
+          await null;
+          bob = o.register('bob');
+        },
+      });
+      const alice = o.register('alice');
+      await alice.landed;
+      await redis.hdel(`${t.name}:connections:registry`, 'alice');
+      alice.received();
+      await until(() => bob);
+      await until(async () => (await entry(t, 'bob')) === 'node-1');
+    });
+
+    test('a call that failed once does not fail for ever', async (t) => {
+      const events = [], { send } = Connection.prototype;
+      const b = await owner(t, { instance: 'node-b' });
+      const a = await owner(t, { instance: 'node-a' }, {
+        failing: (what) => events.push(what), recovered: (what) => events.push('+' + what),
+      });
+      await a.register('alice').landed;
+      t.mock.method(Connection.prototype, 'send', async function (command, ...words) {
+        if (command === 'PUBLISH' && events.length === 0) throw new Error('no');
+        return send.call(this, command, ...words);
+      });
+      await b.register('alice').landed;
+      await until(() => events.includes('+talk'));
+      assert.deepEqual(a.status().failing, {});
+    });
+
+    test('nothing registers while it stops', async (t) => {
+      const o = await owner(t, { instance: 'node-1' });
+      await o.register('alice').landed;
+      const stopped = o.stop();
+      await assert.rejects(o.register('bob').landed, /ended/);
+      await stopped;
       assert.deepEqual(await redis.keys(`${t.name}:*`), []);
     });
 
@@ -215,9 +382,27 @@ test('an owner outlives what its listeners throw', async () => {
 
 test('settings that are wrong are refused by name', () => {
   const client = new Redis({ lazyConnect: true });
-  assert.throws(() => new Owner({ redis: {} }), /redis: expected/);
+  const nodes = [{ host: '127.0.0.1', port: 1 }];
+  const wrong = [{}, new Redis.Cluster(nodes, { lazyConnect: true }), createCluster({ rootNodes: [{ url: 'redis://127.0.0.1' }] }),
+    createSentinel({ name: 'x', sentinelRootNodes: nodes })];
+  for (const redis of wrong) assert.throws(() => new Owner({ redis }), /redis: expected/);
   assert.throws(() => new Owner({ redis: client, instance: 'a b' }), /instance: expected/);
   assert.throws(() => new Owner({ redis: client, interval: 1000, ttl: 2000 }), /ttl: expected/);
+});
+
+test('an error of several addresses has a message', async (t) => {
+  const addresses = [{ address: '127.0.0.1', family: 4 }, { address: '::1', family: 6 }];
+  const socket = { host: 'several', port: 1, lookup: (host, options, call) => call(null, addresses) };
+  const o = new Owner({ redis: createClient({ socket }) });
+  t.after(() => o.stop());
+  await o.start();
+  assert.match(o.status().failing.connection, /ECONNREFUSED/);
+});
+
+test('a start after the stop returns', async () => {
+  const o = new Owner({ redis: new Redis({ lazyConnect: true }) });
+  await o.stop();
+  await o.start();
 });
 
 test('a key that is too long is refused', async () => {
@@ -233,4 +418,46 @@ test('words', () => {
   }
   assert.equal(unword('50%'), '50%');
   assert.doesNotThrow(() => unword('%FF%C3 %')); // anybody may publish anything
+});
+
+test('a handshake of before the machine was suspended overwrites nothing', (t) => {
+  const table = new Table('a', interval, ttl), made = now(), wall = Date.now();
+  table.register({ made, heard: made, told: -Infinity }, 'k');
+  t.mock.method(Date, 'now', () => wall + 60_000); // the other clock stood still
+  const batch = table.next();
+  assert.deepEqual([batch.register.length, batch.heal.length], [0, 1]);
+  Date.now.mock.mockImplementation(() => wall - 60_000); // set back
+  assert.ok(now() - made < 61_000 && now() - made >= 60_000);
+});
+
+test('a call of unknown fate may land after a suspension', (t) => {
+  const table = new Table('a', interval, ttl), claim = { made: now(), heard: now(), told: -Infinity }, wall = Date.now();
+  table.register(claim, 'k');
+  table.wrote(table.next().register, null, new Error('no answer'));
+  t.mock.method(Date, 'now', () => wall + 3_600_000);
+  table.release(claim);
+  table.wrote(table.next().release, { foreign: new Map() }, null);
+  assert.ok(table.devices.has('k'));
+});
+
+test('settings of the client that would break the owner are not taken over', async (t) => {
+  const server = await startServer(), options = { port: server.port, host: '127.0.0.1' };
+  const clients = [
+    new Redis({ ...options, keyPrefix: 'mine:', lazyConnect: true, retryStrategy: null }),
+    createClient({ socket: { ...options, reconnectStrategy: false }, commandOptions: { typeMapping: { [RESP_TYPES.BLOB_STRING]: Buffer } } }),
+  ];
+  t.after(() => server.stop());
+  for (const redis of clients) {
+    redis.on('error', () => {});
+    const o = new Owner({ redis, interval, ttl });
+    t.after(() => o.stop());
+    await o.start();
+    await o.register('alice').landed;
+    assert.deepEqual(await o.lookup('alice'), { owner: o.instance, alive: true });
+    await server.kill();
+    await until(() => 'heartbeat' in o.status().failing);
+    await server.start();
+    await until(() => Object.keys(o.status().failing).length === 0);
+    await o.stop();
+  }
 });

@@ -32,6 +32,32 @@ export async function startServer() {
   return server;
 }
 
+/** startProxy passes connections on to a server on this host, until they must get no more answers. */
+export async function startProxy(to) {
+  const open = new Set(), servers = new Set();
+  const proxy = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (client) => {
+    open.add(client);
+    client.on('error', () => {});
+    if (state.silent) return;
+    const server = connect({ port: to, host: '127.0.0.1', allowHalfOpen: true });
+    open.add(server);
+    servers.add(server);
+    server.on('error', () => {});
+    client.pipe(server).pipe(client);
+  });
+  const state = {
+    silent: false, // for new connections
+    vanish() { for (const socket of open) socket.unpipe().pause(); }, // those that are open
+    loseAnswers() { for (const socket of servers) socket.unpipe().pause(); }, // requests still arrive
+    stop() {
+      proxy.close();
+      for (const socket of open) socket.destroy();
+    },
+  };
+  await new Promise((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+  return Object.assign(state, { port: proxy.address().port });
+}
+
 /** clients makes a client of each library, and closes it when the test has ended. */
 export const clients = {
   ioredis(t, port) {
