@@ -4,6 +4,7 @@ const (
 	seatsGo    = "partition/seats.go"
 	campaignGo = "lease/campaign.go"
 	outlivedGo = "registry/outlived.go"
+	surpriseGo = "registry/reconcile.go"
 )
 
 // fleetMutants are protections that the search of chaos/search must notice the absence of.
@@ -16,6 +17,11 @@ var fleetMutants = []mutant{
 		edits: []edit{{
 			outlivedGo, "\treturn h.dispute != nil && h.dispute.silent && h.state != contested && !now.Before(t.outliveAt)\n", "\treturn false\n",
 		}},
+	},
+	{
+		name:  "AnswersUnheard",
+		what:  "an answer that was lost has nothing checked, though it may have been the only sign of a loss",
+		edits: []edit{{surpriseGo, " || s.unheard) {", ") {"}},
 	},
 	{
 		name:  "EverybodyRanked",

@@ -8,7 +8,7 @@
 //     for it;
 //   - each partition has a leader while a replica that may lead reaches the server;
 //   - when all is quiet again every open socket is routable, even while sweeping is paused or
-//     dry;
+//     dry, and unless somebody deleted keys none is without an entry for three intervals;
 //   - then nothing else is left, unless sweeping is paused or dry.
 //
 // TestSearchOfPoisonedKeys plays the same steps beside somebody who writes values of any type

@@ -185,6 +185,7 @@ func (f *fleet) start(r *replica) {
 	work.Go(func() {
 		if err := l.registry.Run(ctx); err != nil {
 			f.say("%s ends: %v", id, err)
+			f.disconnect(l, false)
 			cancel()
 		}
 	})

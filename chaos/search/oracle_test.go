@@ -120,7 +120,7 @@ func (l *line) clean() bool {
 
 // unroutable returns the open sockets whose entry names another process. disputed are those whose
 // device has a half-open socket elsewhere.
-func (f *fleet) unroutable() (clear, disputed []string) {
+func (f *fleet) unroutable() (missing, clear, disputed []string) {
 	f.mu.Lock()
 	open := map[*device]int{}
 	for _, s := range f.sockets {
@@ -137,11 +137,13 @@ func (f *fleet) unroutable() (clear, disputed []string) {
 		case is == d.socket.at.id:
 		case open[d] > 1:
 			disputed = append(disputed, d.imei+" is at "+d.socket.at.id+" and half open elsewhere, entry "+is)
+		case is == "":
+			missing = append(missing, d.imei+" is at "+d.socket.at.id)
 		default:
 			clear = append(clear, d.imei+" is at "+d.socket.at.id+", entry "+is)
 		}
 	}
-	return clear, disputed
+	return missing, clear, disputed
 }
 
 // left returns the entries without an open socket, and the places on rosters without a process.

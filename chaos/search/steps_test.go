@@ -2,7 +2,9 @@ package search
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing/synctest"
 	"time"
 )
@@ -328,8 +330,10 @@ func (f *fleet) hand(a, b int) {
 // Within which time the registry is the truth when all is quiet. A single entry is put back within
 // ten intervals, one over a dead owner's when the guard would call that dead; a parked device whose
 // other socket is half open within minutes. What is dead goes after GRACE, twice if a mass failure
-// was suspected, when a full scan is due.
+// was suspected, when a full scan is due. No entry at all, unless somebody deleted it, is a loss of
+// which the owner has a sign.
 const (
+	missingWithin  = 3 * interval
 	routableWithin = 12*interval + grace + 2*sweepEvery
 	disputeWithin  = 7 * time.Minute
 	goneWithin     = ledWithin + ttl + 3*grace + 3*sweepEvery
@@ -351,19 +355,31 @@ func (f *fleet) settle(a, _ int) {
 		f.pause(0, 0)
 	}
 	f.say("all is quiet")
-	begun := time.Now()
+	begun, since := time.Now(), map[string]time.Time{} // since when there is no entry
 	for {
 		f.pass(time.Second)
-		clear, disputed := f.unroutable()
+		missing, clear, disputed := f.unroutable()
+		maps.DeleteFunc(since, func(imei string, _ time.Time) bool { return !slices.Contains(missing, imei) })
+		var late []string
+		for _, imei := range missing {
+			if since[imei].IsZero() {
+				since[imei] = time.Now()
+			}
+			if time.Since(since[imei]) > f.missing() {
+				late = append(late, imei)
+			}
+		}
 		var left []string
 		if !f.paused && !f.dry {
 			left = f.left()
 		}
-		if len(clear)+len(disputed)+len(left) == 0 {
+		if len(missing)+len(clear)+len(disputed)+len(left) == 0 {
 			break
 		}
 		took := time.Since(begun)
 		switch within := f.bound(); {
+		case len(late) > 0:
+			f.found("no entry for more than %s of quiet: %s", f.missing(), late)
 		case len(clear) > 0 && took > routableWithin:
 			f.found("not routable after %s of quiet: %s", took, clear)
 		case len(disputed) > 0 && took > disputeWithin:
@@ -377,6 +393,13 @@ func (f *fleet) settle(a, _ int) {
 	f.byHand = false
 	f.mu.Unlock()
 	f.say("the registry is the truth, after %s", time.Since(begun))
+}
+
+func (f *fleet) missing() time.Duration {
+	if f.byHand {
+		return routableWithin
+	}
+	return missingWithin
 }
 
 func (f *fleet) bound() time.Duration {
