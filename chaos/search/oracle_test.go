@@ -65,10 +65,14 @@ func (f *fleet) massFailure(p guard.Layout, now time.Time) bool {
 		}
 		l := f.byID[id]
 		age := now.Sub(beat)
-		if l == nil || age > 2*ttl+slack || !l.running && !l.silent {
+		left := l != nil && !l.running && !l.silent // with a goodbye: known for a TTL, and not fallen
+		if l == nil || age > 2*ttl+slack || left && age > ttl+interval+slack {
 			continue
 		}
 		known++
+		if left {
+			continue
+		}
 		ends := beat.Add(ttl)
 		if age > 2*interval+slack && age < 2*ttl-slack && (ends.After(opened.Add(slack)) || now.Before(ends)) &&
 			now.Sub(l.began) > ttl {
