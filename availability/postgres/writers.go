@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rollcall-redis/rollcall/availability"
 )
@@ -188,6 +189,25 @@ func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (
 // server then ends its connection and rolls the change back.
 const idleInTransaction = 10 * time.Second
 
+// commit commits what f does, in a call of its own: what f read is the only report of a change, and
+// has arrived before. After an error, unknown means that it may be committed.
+func commit(
+	ctx context.Context, pool *pgxpool.Pool, f func(pgx.Tx) error,
+) (unknown bool, err error) {
+	limit := fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", idleInTransaction.Milliseconds())
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED; " + limit})
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = tx.Rollback(ctx) }() // of no effect after a commit
+	if err = errors.Join(f(tx), ctx.Err()); err != nil {
+		return false, err
+	}
+	err = tx.Commit(ctx) // of a lost answer, pgconn.SafeToRetry says that nothing was sent
+	_, refused := errors.AsType[*pgconn.PgError](err)
+	return err != nil && !refused && !errors.Is(err, pgx.ErrTxCommitRollback), err
+}
+
 // AutoOffline calls confirm once per try, and retries a try that the server rolled back. While
 // confirm runs, accepts wait. A mitra whose row is locked is left as it is.
 func (s *Source) AutoOffline(
@@ -199,11 +219,10 @@ func (s *Source) AutoOffline(
 			ids, versions = append(ids, id), append(versions, c.Version)
 		}
 	}
-	err = s.within(ctx, "auto-offline", func(ctx context.Context) error {
+	unknown := false
+	err = s.within(ctx, "auto-offline", func(ctx context.Context) (err error) {
 		states, flipped = nil, nil
-		limit := fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", idleInTransaction.Milliseconds())
-		opts := pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED; " + limit}
-		return pgx.BeginTxFunc(ctx, s.pool, opts, func(tx pgx.Tx) error {
+		unknown, err = commit(ctx, s.pool, func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, `SELECT f.flipped, `+returned+` FROM availability_auto_offline($1, $2, $3) f`,
 				ids, versions, cutoff)
 			if err != nil {
@@ -220,11 +239,12 @@ func (s *Source) AutoOffline(
 			}
 			return confirm()
 		})
+		return err
 	})
-	if err != nil {
+	if err != nil && !unknown {
 		return nil, nil, err
 	}
-	return states, flipped, nil
+	return states, flipped, err
 }
 
 // MirrorHeartbeats skips mitras that are being changed: their heartbeats have to come again. It
