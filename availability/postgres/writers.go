@@ -27,19 +27,37 @@ var outcomes = map[string]error{
 const returned = `(f.state).mitra_id::text, (f.state).version, (f.state).is_online, (f.state).is_active,
 	(f.state).active_sessions, (f.state).seen, (f.state).judged`
 
+// writing calls a writer with $2 and further arguments. What is called after $1 by the server's clock
+// was given up, and a newer call may have been made since: it changes nothing, as without a first
+// argument.
+func writing(writer string, args int, columns string) string {
+	more := ""
+	for n := 3; n < 2+args; n++ {
+		more += fmt.Sprintf(", $%d", n)
+	}
+	return `SELECT clock_timestamp(), CASE WHEN t.late THEN 'late' ELSE f.outcome END, ` + columns + returned + `
+		FROM (SELECT coalesce(clock_timestamp() > $1::timestamptz, false) AS late OFFSET 0) t
+		CROSS JOIN LATERAL ` + writer + `(CASE WHEN NOT t.late THEN $2::uuid END` + more + `) f`
+}
+
 // write returns states with a refusal too, because the caller assumed different ones.
-func (s *Source) write(ctx context.Context, what string, in []place, sql string, args []any, more ...any) (
-	states []availability.State, err error,
-) {
+func (s *Source) write(
+	ctx context.Context, what string, in []place, writer, columns string, args []any, more ...any,
+) (states []availability.State, err error) {
 	var outcome string
+	sql := writing(writer, len(args), columns)
 	err = s.within(ctx, what, func(ctx context.Context) error {
 		leave, err := s.places.take(ctx, in)
 		if err != nil {
 			return err
 		}
 		defer leave()
-		states, err = query(ctx, s.pool, sql, args, append([]any{&outcome}, more...)...)
-		return err
+		return s.inTime(ctx, func(until pgtype.Timestamptz, at *time.Time) (late bool, err error) {
+			outcome = ""
+			to := append([]any{at, &outcome}, more...)
+			states, err = query(ctx, s.pool, sql, append([]any{until}, args...), to...)
+			return outcome == "late", err
+		})
 	})
 	if err != nil {
 		return nil, err
@@ -80,11 +98,11 @@ func (s *Source) set(
 	if !mitra.Valid {
 		return st, availability.ErrNotFound
 	}
-	args, more := []any{mitra}, ""
+	args := []any{mitra}
 	if len(value) > 0 {
-		args, more = append(args, value[0]), ", $2"
+		args = append(args, value[0])
 	}
-	states, err := s.write(ctx, what, ofMitra(mitra.Bytes), `SELECT f.outcome, `+returned+` FROM `+writer+`($1`+more+`) f`, args)
+	states, err := s.write(ctx, what, ofMitra(mitra.Bytes), writer, "", args)
 	if len(states) > 0 {
 		st = states[0]
 	}
@@ -101,7 +119,7 @@ func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (
 		return availability.Session{}, nil, availability.ErrNotFound
 	}
 	states, err := s.write(ctx, "accept", s.ofSession(which.Bytes, who.Bytes),
-		`SELECT f.outcome, `+returned+` FROM availability_accept($1, $2, $3) f`, []any{which, who, most})
+		"availability_accept", "", []any{which, who, most})
 	if err != nil {
 		return availability.Session{}, states, err
 	}
@@ -122,7 +140,7 @@ func (s *Source) End(ctx context.Context, session, status string) (
 		return availability.Session{}, nil, fmt.Errorf("%w: %q ends no session", availability.ErrStatus, status)
 	}
 	states, err := s.write(ctx, "end", s.ofSession(which.Bytes),
-		`SELECT f.outcome, `+returned+` FROM availability_end($1, $2) f`, []any{which, status})
+		"availability_end", "", []any{which, status})
 	if noSuchStatus(err) {
 		return availability.Session{}, nil, fmt.Errorf("%w: %q: %w", availability.ErrStatus, status, err)
 	}
@@ -152,7 +170,7 @@ func (s *Source) Extend(ctx context.Context, session string, paid bool) (
 		return availability.Session{}, nil, availability.ErrNotFound
 	}
 	states, err := s.write(ctx, "extend", s.ofSession(which.Bytes),
-		`SELECT f.outcome, `+returned+` FROM availability_extend($1, $2) f`, []any{which, paid})
+		"availability_extend", "", []any{which, paid})
 	if err != nil {
 		return availability.Session{}, states, err
 	}
@@ -177,8 +195,7 @@ func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (
 	}
 	var status *string
 	states, err := s.write(ctx, "reroute", s.ofSession(which.Bytes, who.Bytes),
-		`SELECT f.outcome, f.status, `+returned+` FROM availability_reroute($1, $2, $3) f`,
-		[]any{which, who, most}, &status)
+		"availability_reroute", "f.status, ", []any{which, who, most}, &status)
 	if err != nil {
 		return availability.Session{}, states, err
 	}
