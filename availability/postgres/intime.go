@@ -23,7 +23,7 @@ var errLate = errors.New("the server's clock is past the end of the call")
 func (c *clock) said(begun, there time.Time, believe bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if there.IsZero() {
+	if there.IsZero() && !believe {
 		return
 	}
 	if believe || c.there.IsZero() || time.Since(begun) < slow {

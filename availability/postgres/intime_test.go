@@ -101,20 +101,52 @@ func TestAWriteThatWasGivenUpDoesNotUndoANewerOne(t *testing.T) {
 		older, newer func(src *postgres.Source, mitra, session, other string) error
 	}{
 		"active": {
-			func(src *postgres.Source, mitra, _, _ string) error { _, err := src.SetActive(t.Context(), mitra, false); return err },
-			func(src *postgres.Source, mitra, _, _ string) error { _, err := src.SetActive(t.Context(), mitra, true); return err },
+			func(src *postgres.Source, mitra, _, _ string) error {
+				_, err := src.SetActive(t.Context(), mitra, false)
+				return err
+			},
+			func(src *postgres.Source, mitra, _, _ string) error {
+				_, err := src.SetActive(t.Context(), mitra, true)
+				return err
+			},
 		},
 		"offline": {
-			func(src *postgres.Source, mitra, _, _ string) error { _, err := src.SetOnline(t.Context(), mitra, true); return err },
-			func(src *postgres.Source, mitra, _, _ string) error { _, err := src.SetOnline(t.Context(), mitra, false); return err },
+			func(src *postgres.Source, mitra, _, _ string) error {
+				_, err := src.SetOnline(t.Context(), mitra, true)
+				return err
+			},
+			func(src *postgres.Source, mitra, _, _ string) error {
+				_, err := src.SetOnline(t.Context(), mitra, false)
+				return err
+			},
 		},
 		"paid": {
-			func(src *postgres.Source, _, session, _ string) error { _, _, err := src.Extend(t.Context(), session, false); return err },
-			func(src *postgres.Source, _, session, _ string) error { _, _, err := src.Extend(t.Context(), session, true); return err },
+			func(src *postgres.Source, _, session, _ string) error {
+				_, _, err := src.Extend(t.Context(), session, false)
+				return err
+			},
+			func(src *postgres.Source, _, session, _ string) error {
+				_, _, err := src.Extend(t.Context(), session, true)
+				return err
+			},
+		},
+		"setting": {
+			func(src *postgres.Source, _, _, _ string) error {
+				return src.PutSetting(t.Context(), "require_ping", false)
+			},
+			func(src *postgres.Source, _, _, _ string) error {
+				return src.PutSetting(t.Context(), "require_ping", true)
+			},
 		},
 		"with another": {
-			func(src *postgres.Source, mitra, session, _ string) error { _, _, err := src.Reroute(t.Context(), session, mitra, 9); return err },
-			func(src *postgres.Source, _, session, other string) error { _, _, err := src.Reroute(t.Context(), session, other, 9); return err },
+			func(src *postgres.Source, mitra, session, _ string) error {
+				_, _, err := src.Reroute(t.Context(), session, mitra, 9)
+				return err
+			},
+			func(src *postgres.Source, _, session, other string) error {
+				_, _, err := src.Reroute(t.Context(), session, other, 9)
+				return err
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +164,9 @@ func TestAWriteThatWasGivenUpDoesNotUndoANewerOne(t *testing.T) {
 			require.ErrorContains(t, c.older(hasty, mitra, session, other), "no answer within 2s")
 			require.NoError(t, c.newer(w.src, mitra, session, other))
 			states := func() []availability.State { return []availability.State{w.state(mitra), w.state(other)} }
-			status := func() string { return one[string](w, "SELECT status || mitra_id FROM chat_sessions") }
+			status := func() string {
+				return one[string](w, "SELECT concat(status, mitra_id, (SELECT value FROM app_config WHERE key = 'require_ping')) FROM chat_sessions")
+			}
 			want, wantStatus := states(), status()
 			until := one[time.Time](w, "SELECT clock_timestamp() + interval '2 s'") // its clock is known as exactly as an answer may take
 			require.Eventually(t, func() bool { return one[bool](w, "SELECT clock_timestamp() > $1", until) }, patience, time.Millisecond)
@@ -161,5 +195,7 @@ func TestAServerWhoseClockIsAheadOfWhatIsKnownRefusesNobody(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, online, st.Online)
 		}
+		w.exec("UPDATE ahead SET by = by + interval '1 hour'")
+		require.NoError(t, src.PutSetting(t.Context(), "require_ping", true))
 	}
 }
