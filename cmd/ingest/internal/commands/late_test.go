@@ -54,7 +54,7 @@ func (d *delayed) lands(b *bench) {
 	require.NoError(b.t, b.rdb.Do(b.t.Context(), d.call...).Err())
 }
 
-// What an instance gave up before it sent a command must not undo the mark: others would send it too.
+// What an instance gave up before it sent a command does not undo the mark: others would send it.
 func TestACallThatLandsLateFreesNoCommandThatWasSentSince(t *testing.T) {
 	t.Parallel()
 	eachMake(t, func(b *bench) {
