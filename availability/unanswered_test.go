@@ -1,11 +1,15 @@
 package availability
 
 import (
+	"io"
+	"slices"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -48,4 +52,25 @@ func TestWhatWasHealedWithoutAnAnswerIsReportedOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Nobody else seeds while a seeding is begun.
+func TestASeedingThatBeganWithoutAnAnswerIsInNobodysWay(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, newFake(online("a")))
+		require.NoError(t, seedScript.Load(t.Context(), r.client).Err())
+		lost := false
+		r.rdb.AddHook(commands{func(cmd redis.Cmder) error {
+			if lost || !slices.Contains(cmd.Args(), any("begin")) {
+				return nil
+			}
+			lost = true
+			require.NoError(t, r.client.Do(t.Context(), cmd.Args()...).Err())
+			return io.EOF
+		}})
+		_, err := r.seed(t.Context())
+		require.ErrorIs(t, err, io.EOF)
+		r.seeded()
+		r.same()
+	})
 }
