@@ -113,7 +113,7 @@ func (s *Sender) once(ctx context.Context, stream string, c Command) (Outcome, e
 			return Outcome{}, fmt.Errorf("commands: %s may have been added to %s: %w", c.ID, stream, err)
 		}
 	}
-	for {
+	for pause := wait.Between(pauseFirst, pauseMost); ; {
 		streams, err := s.Client.XRead(ctx, &redis.XReadArgs{
 			Streams: []string{Responses(s.Layout), from}, Count: readMost, Block: beat,
 		}).Result()
@@ -121,6 +121,9 @@ func (s *Sender) once(ctx context.Context, stream string, c Command) (Outcome, e
 			return Outcome{}, fmt.Errorf("%w (command %s in %s)", context.Cause(ctx), c.ID, stream)
 		}
 		if errors.Is(err, redis.Nil) {
+			continue
+		}
+		if err != nil && !together.Answered(err) && pause.Wait(ctx) {
 			continue
 		}
 		if err != nil {
