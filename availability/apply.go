@@ -136,7 +136,7 @@ func (m *Mirror) settleFound(ctx context.Context, found []unequal) (brought int,
 
 // overbid raises versions above Redis' for mitras whose version the source lost or issued twice. It
 // first asks the source again, which may have taken the version meanwhile. It returns the new
-// states and the lost ids.
+// states and the lost ids, also after an error if they may be outbid.
 func (m *Mirror) overbid(ctx context.Context, ahead []unequal) (states []State, lost []string, err error) {
 	if len(ahead) == 0 {
 		return nil, nil, nil
@@ -163,9 +163,12 @@ func (m *Mirror) overbid(ctx context.Context, ahead []unequal) (states []State, 
 		return nil, nil, nil
 	}
 	if states, err = m.source.Outbid(ctx, lost, versions); err != nil {
-		return nil, nil, fmt.Errorf("availability: outbid: %w", err)
+		err = fmt.Errorf("availability: outbid: %w", err)
 	}
-	return states, lost, nil
+	if len(states) == 0 {
+		lost = nil
+	}
+	return states, lost, err
 }
 
 // revive is for heartbeats acknowledged after the judgement.

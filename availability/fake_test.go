@@ -244,7 +244,6 @@ func (f *fake) Outbid(_ context.Context, ids []string, versions []int64) ([]Stat
 		return nil, err
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	var states []State
 	for i, id := range ids {
 		s := f.rows[id].State
@@ -255,7 +254,8 @@ func (f *fake) Outbid(_ context.Context, ids []string, versions []int64) ([]Stat
 		states = append(states, s)
 	}
 	f.xid++
-	return states, nil
+	f.mu.Unlock()
+	return states, f.fault("Outbid committed")
 }
 
 func (f *fake) SetOnline(_ context.Context, id string, online bool) (State, error) {

@@ -345,12 +345,16 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	confirm := func() error { return x.confirm(bounded, those) }
 	cutoff := x.clocks.judgedBefore(now, x.stale)
 	states, flipped, err := x.source.AutoOffline(bounded, those, cutoff, confirm)
+	x.flipped += len(flipped)
+	x.metrics.offline.Add(float64(len(flipped)))
 	if err != nil {
+		if len(flipped) > 0 { // no later pass finds them
+			x.Log().Warn("mitras may have been set offline for their silence: the commit got no answer",
+				"count", len(flipped), "mitras", flipped)
+		}
 		return fmt.Errorf("availability: set the silent offline: %w", err)
 	}
 	failpoint.Hit(failpoint.Flipped)
-	x.flipped += len(flipped)
-	x.metrics.offline.Add(float64(len(flipped)))
 	if len(flipped) > 0 {
 		x.Log().Info("mitras set offline for their silence", "count", len(flipped), "mitras", flipped)
 	}

@@ -201,11 +201,11 @@ func (r *reconciliation) heal(ctx context.Context, states []State) error {
 
 func (r *reconciliation) outbid(ctx context.Context, ahead []unequal) error {
 	states, lost, err := r.overbid(ctx, ahead)
-	if err != nil || len(lost) == 0 {
-		return err
-	}
 	for _, id := range lost {
 		r.drifted(Ahead, id)
+	}
+	if err != nil || len(lost) == 0 {
+		return err
 	}
 	_, err = r.bring(ctx, newer, states)
 	return err
@@ -314,7 +314,7 @@ func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, in
 func (m *Mirror) repair(ctx context.Context, found map[string]int) (ids []string, err error) {
 	repaired, err := m.source.Repair(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("availability: repair: %w", err)
+		err = fmt.Errorf("availability: repair: %w", err)
 	}
 	for _, state := range repaired {
 		found[Base]++
@@ -325,5 +325,5 @@ func (m *Mirror) repair(ctx context.Context, found map[string]int) (ids []string
 		}
 		ids = append(ids, state.ID)
 	}
-	return ids, nil
+	return ids, err
 }

@@ -20,19 +20,19 @@ var (
 // the simplest case of a reconciliation.
 func (m *Mirror) seed(ctx context.Context) (at string, err error) {
 	token := rand.Text()
+	defer func() {
+		if err != nil && !errors.Is(err, errOtherSeeds) {
+			short, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)
+			defer cancel()
+			_, _ = m.seeding(short, "give_up", token) // otherwise it expires
+		}
+	}()
 	if at, err = m.seeding(ctx, "begin", token); err != nil {
 		return "", err
 	}
 	if at == "" {
 		return "", errOtherSeeds
 	}
-	defer func() {
-		if err != nil {
-			short, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)
-			defer cancel()
-			_, _ = m.seeding(short, "give_up", token) // otherwise it expires
-		}
-	}()
 	begun := time.Now()
 	extend := func(ctx context.Context) error {
 		at, err := m.seeding(ctx, "extend", token)

@@ -85,7 +85,8 @@ type Settings struct {
 }
 
 // A Source is the durable truth. Its writers return the new states, for the mirror. After any error
-// other than those above, the outcome of a change is unknown.
+// other than those above, the outcome of a change is unknown. What arrives after its context's
+// deadline changes nothing: a newer change may have been made since.
 type Source interface {
 	// Feed returns the states that may have changed since the cursor, and the current cursor. It may
 	// repeat a state, but never misses one, and waits for nobody. After anything that may have lost
@@ -95,11 +96,13 @@ type Source interface {
 	Page(ctx context.Context, after string, limit int) ([]State, error)
 	// States omits mitras that never existed.
 	States(ctx context.Context, ids []string) ([]State, error)
-	// Repair corrects states that do not match the base tables.
+	// Repair corrects states that do not match the base tables. It returns them with an error too, if
+	// they may be corrected: nobody finds them again.
 	Repair(ctx context.Context) ([]Repaired, error)
 	// Unseen describes, for people, how the base tables may change without their states.
 	Unseen(ctx context.Context) ([]string, error)
-	// Outbid raises states above these versions, which the mirror has from lost commits.
+	// Outbid raises states above these versions, which the mirror has from lost commits. It returns
+	// the states with an error too, if they may be raised.
 	Outbid(ctx context.Context, ids []string, versions []int64) ([]State, error)
 	// Revive sets mitras whose state is Judged online again, and returns the states of all.
 	Revive(ctx context.Context, ids []string) ([]State, error)
@@ -120,7 +123,8 @@ type Source interface {
 	Reroute(ctx context.Context, session, mitra string, most int) (Session, []State, error)
 	// AutoOffline flips the condemned who are online, still at this version, and without a sign of
 	// life after cutoff at the source itself. It calls confirm before the commit; an error rolls back.
-	// It returns all states, and which were flipped. It may skip a mitra that is being changed.
+	// It returns all states, and which were flipped, with an error too if they may be. It may skip a
+	// mitra that is being changed.
 	AutoOffline(
 		ctx context.Context,
 		those []Condemned,

@@ -53,6 +53,7 @@ type Source struct {
 	timeout time.Duration
 	places  places // of writers
 	half    int    // of the callers' connections
+	clock   clock
 
 	password func() string // nil: the URL's
 

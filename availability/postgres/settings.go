@@ -7,7 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/rollcall-redis/rollcall/availability"
 )
@@ -102,6 +106,9 @@ func (s *Source) understand(values map[string]string) (availability.Settings, er
 	return read, errors.Join(bad...)
 }
 
+// unset is a parameter that is set nowhere, so that a late call fails.
+const unset = "availability.late"
+
 // PutSetting refuses values that Settings could not read.
 func (s *Source) PutSetting(ctx context.Context, name string, value any) error {
 	read, known := settings[name]
@@ -116,8 +123,16 @@ func (s *Source) PutSetting(ctx context.Context, name string, value any) error {
 		return fmt.Errorf("%w: %s: %w", availability.ErrSetting, name, err)
 	}
 	return s.within(ctx, "put setting", func(ctx context.Context) error {
-		_, err := s.pool.Exec(ctx, `INSERT INTO app_config (key, value) VALUES ($1, $2)
-			ON CONFLICT (key) DO UPDATE SET value = EXCLUDED.value`, name, string(text))
-		return err
+		return s.inTime(ctx, func(until pgtype.Timestamptz, at *time.Time) (late bool, err error) {
+			err = s.pool.QueryRow(ctx, `INSERT INTO app_config (key, value) VALUES (
+				CASE WHEN coalesce(clock_timestamp() > $3::timestamptz, false)
+				THEN current_setting('`+unset+`') ELSE $1 END, $2)
+				ON CONFLICT (key) DO UPDATE SET value = EXCLUDED.value RETURNING clock_timestamp()`,
+				name, string(text), until).Scan(at)
+			if refused, ok := errors.AsType[*pgconn.PgError](err); ok && strings.Contains(refused.Message, unset) {
+				return true, nil
+			}
+			return false, err
+		})
 	})
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rollcall-redis/rollcall/availability"
 )
@@ -42,14 +41,18 @@ func (r *row) appendTo(states []availability.State) []availability.State {
 	return append(states, st)
 }
 
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
 func query(
 	ctx context.Context,
-	pool *pgxpool.Pool,
+	from querier,
 	sql string,
 	args []any,
 	more ...any,
 ) ([]availability.State, error) {
-	rows, err := pool.Query(ctx, sql, args...)
+	rows, err := from.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -94,14 +97,21 @@ func (s *Source) States(ctx context.Context, ids []string) (states []availabilit
 // Repair counts all running sessions; meanwhile, changes of states that it found wrong have to
 // wait.
 func (s *Source) Repair(ctx context.Context) (repaired []availability.Repaired, err error) {
-	err = s.withinLong(ctx, "repair", func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, `SELECT id::text, was, became FROM availability_repair()`)
-		if err != nil {
+	unknown := false
+	err = s.withinLong(ctx, "repair", func(ctx context.Context) (err error) {
+		unknown, err = commit(ctx, s.pool, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, `SELECT id::text, was, became FROM availability_repair()`)
+			if err != nil {
+				return err
+			}
+			repaired, err = pgx.CollectRows(rows, pgx.RowToStructByPos[availability.Repaired])
 			return err
-		}
-		repaired, err = pgx.CollectRows(rows, pgx.RowToStructByPos[availability.Repaired])
+		})
 		return err
 	})
+	if err != nil && !unknown {
+		return nil, err
+	}
 	return repaired, err
 }
 
@@ -116,11 +126,18 @@ func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (
 			known, above = append(known, u), append(above, versions[i])
 		}
 	}
-	err = s.within(ctx, "outbid", func(ctx context.Context) error {
-		states, err = query(ctx, s.keep,
-			`SELECT `+columns+` FROM availability_outbid($1, $2) s`, []any{known, above})
+	unknown := false
+	err = s.within(ctx, "outbid", func(ctx context.Context) (err error) {
+		unknown, err = commit(ctx, s.keep, func(tx pgx.Tx) (err error) {
+			states, err = query(ctx, tx,
+				`SELECT `+columns+` FROM availability_outbid($1, $2) s`, []any{known, above})
+			return err
+		})
 		return err
 	})
+	if err != nil && !unknown {
+		return nil, err
+	}
 	return states, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rollcall-redis/rollcall/availability"
 )
@@ -26,19 +27,36 @@ var outcomes = map[string]error{
 const returned = `(f.state).mitra_id::text, (f.state).version, (f.state).is_online, (f.state).is_active,
 	(f.state).active_sessions, (f.state).seen, (f.state).judged`
 
+// writing calls a writer with $2 and further arguments. A call that arrives after $1, by the server's
+// clock, was given up, and a newer one may have been made since: it changes nothing.
+func writing(writer string, args int, columns string) string {
+	more := ""
+	for n := 3; n < 2+args; n++ {
+		more += fmt.Sprintf(", $%d", n)
+	}
+	return `SELECT clock_timestamp(), CASE WHEN t.late THEN 'late' ELSE f.outcome END, ` + columns + returned + `
+		FROM (SELECT coalesce(clock_timestamp() > $1::timestamptz, false) AS late OFFSET 0) t
+		CROSS JOIN LATERAL ` + writer + `(CASE WHEN NOT t.late THEN $2::uuid END` + more + `) f`
+}
+
 // write returns states with a refusal too, because the caller assumed different ones.
-func (s *Source) write(ctx context.Context, what string, in []place, sql string, args []any, more ...any) (
-	states []availability.State, err error,
-) {
+func (s *Source) write(
+	ctx context.Context, what string, in []place, writer, columns string, args []any, more ...any,
+) (states []availability.State, err error) {
 	var outcome string
+	sql := writing(writer, len(args), columns)
 	err = s.within(ctx, what, func(ctx context.Context) error {
 		leave, err := s.places.take(ctx, in)
 		if err != nil {
 			return err
 		}
 		defer leave()
-		states, err = query(ctx, s.pool, sql, args, append([]any{&outcome}, more...)...)
-		return err
+		return s.inTime(ctx, func(until pgtype.Timestamptz, at *time.Time) (late bool, err error) {
+			outcome = ""
+			to := append([]any{at, &outcome}, more...)
+			states, err = query(ctx, s.pool, sql, append([]any{until}, args...), to...)
+			return outcome == "late", err
+		})
 	})
 	if err != nil {
 		return nil, err
@@ -79,11 +97,11 @@ func (s *Source) set(
 	if !mitra.Valid {
 		return st, availability.ErrNotFound
 	}
-	args, more := []any{mitra}, ""
+	args := []any{mitra}
 	if len(value) > 0 {
-		args, more = append(args, value[0]), ", $2"
+		args = append(args, value[0])
 	}
-	states, err := s.write(ctx, what, ofMitra(mitra.Bytes), `SELECT f.outcome, `+returned+` FROM `+writer+`($1`+more+`) f`, args)
+	states, err := s.write(ctx, what, ofMitra(mitra.Bytes), writer, "", args)
 	if len(states) > 0 {
 		st = states[0]
 	}
@@ -100,7 +118,7 @@ func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (
 		return availability.Session{}, nil, availability.ErrNotFound
 	}
 	states, err := s.write(ctx, "accept", s.ofSession(which.Bytes, who.Bytes),
-		`SELECT f.outcome, `+returned+` FROM availability_accept($1, $2, $3) f`, []any{which, who, most})
+		"availability_accept", "", []any{which, who, most})
 	if err != nil {
 		return availability.Session{}, states, err
 	}
@@ -121,7 +139,7 @@ func (s *Source) End(ctx context.Context, session, status string) (
 		return availability.Session{}, nil, fmt.Errorf("%w: %q ends no session", availability.ErrStatus, status)
 	}
 	states, err := s.write(ctx, "end", s.ofSession(which.Bytes),
-		`SELECT f.outcome, `+returned+` FROM availability_end($1, $2) f`, []any{which, status})
+		"availability_end", "", []any{which, status})
 	if noSuchStatus(err) {
 		return availability.Session{}, nil, fmt.Errorf("%w: %q: %w", availability.ErrStatus, status, err)
 	}
@@ -151,7 +169,7 @@ func (s *Source) Extend(ctx context.Context, session string, paid bool) (
 		return availability.Session{}, nil, availability.ErrNotFound
 	}
 	states, err := s.write(ctx, "extend", s.ofSession(which.Bytes),
-		`SELECT f.outcome, `+returned+` FROM availability_extend($1, $2) f`, []any{which, paid})
+		"availability_extend", "", []any{which, paid})
 	if err != nil {
 		return availability.Session{}, states, err
 	}
@@ -176,8 +194,7 @@ func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (
 	}
 	var status *string
 	states, err := s.write(ctx, "reroute", s.ofSession(which.Bytes, who.Bytes),
-		`SELECT f.outcome, f.status, `+returned+` FROM availability_reroute($1, $2, $3) f`,
-		[]any{which, who, most}, &status)
+		"availability_reroute", "f.status, ", []any{which, who, most}, &status)
 	if err != nil {
 		return availability.Session{}, states, err
 	}
@@ -187,6 +204,25 @@ func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (
 // idleInTransaction bounds how long a process that froze before the commit can hold its locks. The
 // server then ends its connection and rolls the change back.
 const idleInTransaction = 10 * time.Second
+
+// commit commits what f does, in a call of its own: what f read is the only report of a change, and
+// has arrived before. After an error, unknown means that it may be committed.
+func commit(
+	ctx context.Context, pool *pgxpool.Pool, f func(pgx.Tx) error,
+) (unknown bool, err error) {
+	limit := fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", idleInTransaction.Milliseconds())
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED; " + limit})
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = tx.Rollback(ctx) }() // of no effect after a commit
+	if err = errors.Join(f(tx), ctx.Err()); err != nil {
+		return false, err
+	}
+	err = tx.Commit(ctx) // of a lost answer, pgconn.SafeToRetry says that nothing was sent
+	_, refused := errors.AsType[*pgconn.PgError](err)
+	return err != nil && !refused && !errors.Is(err, pgx.ErrTxCommitRollback), err
+}
 
 // AutoOffline calls confirm once per try, and retries a try that the server rolled back. While
 // confirm runs, accepts wait. A mitra whose row is locked is left as it is.
@@ -199,11 +235,10 @@ func (s *Source) AutoOffline(
 			ids, versions = append(ids, id), append(versions, c.Version)
 		}
 	}
-	err = s.within(ctx, "auto-offline", func(ctx context.Context) error {
+	unknown := false
+	err = s.within(ctx, "auto-offline", func(ctx context.Context) (err error) {
 		states, flipped = nil, nil
-		limit := fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", idleInTransaction.Milliseconds())
-		opts := pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED; " + limit}
-		return pgx.BeginTxFunc(ctx, s.pool, opts, func(tx pgx.Tx) error {
+		unknown, err = commit(ctx, s.pool, func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, `SELECT f.flipped, `+returned+` FROM availability_auto_offline($1, $2, $3) f`,
 				ids, versions, cutoff)
 			if err != nil {
@@ -220,11 +255,12 @@ func (s *Source) AutoOffline(
 			}
 			return confirm()
 		})
+		return err
 	})
-	if err != nil {
+	if err != nil && !unknown {
 		return nil, nil, err
 	}
-	return states, flipped, nil
+	return states, flipped, err
 }
 
 // MirrorHeartbeats skips mitras that are being changed: their heartbeats have to come again. It

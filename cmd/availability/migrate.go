@@ -57,6 +57,11 @@ if it does not, 2 on wrong arguments.`,
 // can appear.
 func lookBehind(ctx context.Context, source *postgres.Source, stdout io.Writer) error {
 	repaired, err := source.Repair(ctx)
+	if len(repaired) > 0 { // also after an error: nobody finds them again
+		first := repaired[0]
+		_, _ = fmt.Fprintf(stdout, "put right: %d states that were not what the tables say, such as that of %s (%s; now %s)\n",
+			len(repaired), first.ID, first.Was, first.Became)
+	}
 	if err != nil {
 		return err
 	}
@@ -65,11 +70,6 @@ func lookBehind(ctx context.Context, source *postgres.Source, stdout io.Writer) 
 		return err
 	}
 	var b strings.Builder
-	if len(repaired) > 0 {
-		first := repaired[0]
-		fmt.Fprintf(&b, "put right: %d states that were not what the tables say, such as that of %s (%s; now %s)\n",
-			len(repaired), first.ID, first.Was, first.Became)
-	}
 	for _, way := range ways {
 		fmt.Fprintf(&b, "no trigger sees this: %s\n", way)
 	}

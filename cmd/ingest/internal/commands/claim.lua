@@ -3,7 +3,7 @@
 -- KEYS[1] state  KEYS[2] queue  KEYS[3] registry
 -- ARGV[1] to ARGV[6]: as of take.lua  ARGV[7] the group's consumer
 -- Result: as of take.lua, and
---   TAKEN       another life has sent it, or may have
+--   TAKEN       another life, or a later attempt of this one, has sent it, or may have
 local here = KEYS[2] .. ' ' .. ARGV[1]
 if not there(KEYS[2], ARGV[1]) then return { 'GONE', 0, '' } end
 local left = tonumber(ARGV[5]) - ms()
@@ -14,7 +14,10 @@ if sent or word then
     remove(KEYS[2], ARGV[1], ARGV[6])
     return { 'DUPLICATE', 0, '' }
   end
-  if word ~= 'sent' or at ~= here or life ~= ARGV[2] then return { 'TAKEN', left, '' } end
+  local mine, superseded = word == 'sent' and at == here
+  if mine then mine, superseded = same(life, ARGV[2]) end
+  if not mine or superseded then return { 'TAKEN', left, '' } end
+  remember(KEYS[1], 'sent', ARGV[2], KEYS[2], ARGV[1], left)
 else
   if left <= 0 then return { 'EXPIRED', left, '' } end
   local owner = redis.pcall('HGET', KEYS[3], ARGV[4])

@@ -92,8 +92,11 @@ type entry struct {
 	stream string
 	at     string // id in the stream
 	Command
-	fault error     // if set, only ID and IMEI are meaningful, as sent
-	due   time.Time // in the queue: when to ask Redis for its outcome
+	fault error // if set, only ID and IMEI are meaningful, as sent
+
+	// In the queue:
+	due     time.Time // when to ask Redis for its outcome
+	attempt int64     // see mark.lua
 }
 
 // Faults that leave no id to add an outcome under.

@@ -10,8 +10,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// claimsAndDies marks a command as an instance does that is killed before the outcome.
-func (b *bench) claimsAndDies(instance, at string) *Reader {
+// claimer is an instance that holds the device and has read the queue.
+func (b *bench) claimer(instance string) *Reader {
 	b.t.Helper()
 	r, err := New(Config{
 		Instance: instance, Layout: b.layout, Devices: stub(never), Lookup: b.sender().Lookup,
@@ -20,6 +20,13 @@ func (b *bench) claimsAndDies(instance, at string) *Reader {
 	require.NoError(b.t, err)
 	require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.layout.Registry(), imei, instance).Err())
 	require.NoError(b.t, r.readQueue(b.t.Context()))
+	return r
+}
+
+// claimsAndDies marks a command as an instance does that is killed before the outcome.
+func (b *bench) claimsAndDies(instance, at string) *Reader {
+	b.t.Helper()
+	r := b.claimer(instance)
 	for _, e := range r.waiting.devices[imei] {
 		if e.at == at {
 			for range 2 { // a lost reply

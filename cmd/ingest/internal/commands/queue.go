@@ -26,6 +26,7 @@ const (
 type waiting struct {
 	devices map[string][]entry // by IMEI, in the queue's order
 	count   int
+	attempt int64         // the last one begun
 	look    chan struct{} // holds a token: look at once
 
 	// followQueue's own; the Reader's mu guards the rest.
@@ -180,6 +181,12 @@ func (r *Reader) admit(e entry) (refused Status, text string) {
 	return "", ""
 }
 
+func (w *waiting) begin(e entry) entry {
+	w.attempt++
+	e.attempt = w.attempt
+	return e
+}
+
 func (r *Reader) ahead(e entry) (entries []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -233,12 +240,12 @@ func (r *Reader) turn(now time.Time) (send, due []entry) {
 		i := 0
 		for ; i < len(list) && !now.Before(list[i].due); i++ {
 			if len(due) < readMost {
-				due = append(due, list[i])
+				due = append(due, r.waiting.begin(list[i]))
 				list[i].due = now.Add(r.cfg.Answer) // if it gets no outcome now
 			}
 		}
 		if i < len(list) && r.cfg.Devices.Ready(imei) {
-			send = append(send, list[i])
+			send = append(send, r.waiting.begin(list[i]))
 		}
 	}
 	return send, due

@@ -161,7 +161,8 @@ func (r *Reader) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow begins with entries that are pending from an earlier life or a lost reply.
+// follow begins with entries that are pending from an earlier life or a lost reply, and reads them
+// again now and then: Redis may give an entry to a connection that only this side knows to be dead.
 func (r *Reader) follow(ctx, work context.Context) error {
 	call, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -169,6 +170,7 @@ func (r *Reader) follow(ctx, work context.Context) error {
 	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
 		return err
 	}
+	began := time.Now()
 	for from, large := "0", false; ; {
 		read := r.read
 		if large {
@@ -184,6 +186,8 @@ func (r *Reader) follow(ctx, work context.Context) error {
 		}
 		large = large && len(page) > 0
 		switch {
+		case from == newEntries && time.Since(began) >= r.block():
+			from, began = "0", time.Now()
 		case from == newEntries:
 		case len(page) == 0:
 			from = newEntries
@@ -198,11 +202,13 @@ func (r *Reader) follow(ctx, work context.Context) error {
 
 const newEntries = ">"
 
-// read waits for new entries, and returns none after blockTime.
+func (r *Reader) block() time.Duration { return min(blockTime, r.cfg.Answer) }
+
+// read waits for new entries, and returns none after some time.
 func (r *Reader) read(ctx context.Context, from string) ([]redis.XMessage, error) {
 	limit, block := callTime, time.Duration(-1)
 	if from == newEntries {
-		limit, block = callTime+blockTime, blockTime
+		limit, block = callTime+blockTime, r.block()
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -80,6 +80,13 @@ const (
 	verdictQueued    = "QUEUED"
 )
 
+func (r *Reader) lifeOf(e entry) string {
+	if e.stream == r.queue {
+		return fmt.Sprintf("%d.%s", e.attempt, r.life)
+	}
+	return r.life
+}
+
 // take marks a command as sent, if it may be sent now. If the registry names another instance, a
 // half-open socket may be left here. The scripts see the entries of the first partition only, so
 // the others are asked before.
@@ -101,7 +108,7 @@ func (r *Reader) take(
 	}
 	keys := []string{state(r.layout, e.ID), e.stream, r.layout.Registry()}
 	out, err := script.Run(ctx, r.cfg.Client, keys,
-		e.at, r.life, r.cfg.Instance, e.IMEI, e.Expires.UnixMilli(), group, consumer).Slice()
+		e.at, r.lifeOf(e), r.cfg.Instance, e.IMEI, e.Expires.UnixMilli(), group, consumer).Slice()
 	if err != nil {
 		return "", 0, "", err
 	}
@@ -143,7 +150,7 @@ func (r *Reader) add(ctx context.Context, e entry, status Status, text string) (
 		status, ambiguous = Answered, 1
 	}
 	script, args := concludeScript, []any{
-		e.at, r.life, r.cfg.Instance, e.IMEI, max(0, e.Expires.UnixMilli()), group,
+		e.at, r.lifeOf(e), r.cfg.Instance, e.IMEI, max(0, e.Expires.UnixMilli()), group,
 		e.ID, string(status), text, responsesMost, ambiguous,
 	}
 	switch {

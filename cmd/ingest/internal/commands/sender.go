@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -28,7 +29,7 @@ var ErrNoOutcome = errors.New("commands: no outcome in time")
 
 // Sender sends commands and waits for their outcomes.
 type Sender struct {
-	// Client should not retry by itself: an entry added twice is a duplicate, harmless but noisy.
+	// Client should not retry by itself: Send does, as an entry added twice is harmless.
 	Client redis.UniversalClient
 	Layout registry.Layout
 	// Lookup is registry.Registry.Lookup.
@@ -96,14 +97,23 @@ func (s *Sender) once(ctx context.Context, stream string, c Command) (Outcome, e
 	if len(last) > 0 {
 		from = last[0].ID
 	}
-	err = s.Client.XAdd(ctx, &redis.XAddArgs{Stream: stream, Values: []any{
-		"id", c.ID, "imei", c.IMEI, "text", c.Text, "codec", cmp.Or(c.Codec, 12),
-		"expires", c.Expires.UnixMilli(),
-	}}).Err()
-	if err != nil {
-		return Outcome{}, fmt.Errorf("commands: %w", err)
+	// Without an answer it may have been added. A second entry with its id is only removed.
+	for pause := wait.Between(pauseFirst, pauseMost); ; {
+		err = s.Client.XAdd(ctx, &redis.XAddArgs{Stream: stream, Values: []any{
+			"id", c.ID, "imei", c.IMEI, "text", c.Text, "codec", cmp.Or(c.Codec, 12),
+			"expires", c.Expires.UnixMilli(),
+		}}).Err()
+		if err == nil {
+			break
+		}
+		if together.Answered(err) {
+			return Outcome{}, fmt.Errorf("commands: %w", err)
+		}
+		if !pause.Wait(ctx) {
+			return Outcome{}, fmt.Errorf("commands: %s may have been added to %s: %w", c.ID, stream, err)
+		}
 	}
-	for {
+	for pause := wait.Between(pauseFirst, pauseMost); ; {
 		streams, err := s.Client.XRead(ctx, &redis.XReadArgs{
 			Streams: []string{Responses(s.Layout), from}, Count: readMost, Block: beat,
 		}).Result()
@@ -111,6 +121,9 @@ func (s *Sender) once(ctx context.Context, stream string, c Command) (Outcome, e
 			return Outcome{}, fmt.Errorf("%w (command %s in %s)", context.Cause(ctx), c.ID, stream)
 		}
 		if errors.Is(err, redis.Nil) {
+			continue
+		}
+		if err != nil && !together.Answered(err) && pause.Wait(ctx) {
 			continue
 		}
 		if err != nil {

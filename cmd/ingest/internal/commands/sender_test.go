@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -58,4 +59,30 @@ func TestASenderFollowsADeviceUnderTheLongestIDAndRefusesALongerOne(t *testing.T
 		require.ErrorIs(t, err, errNoID)
 	}
 	b.awaits(2, "a", "b")
+}
+
+func TestASenderWithoutAnAnswerFromRedisGetsTheOutcome(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"xadd", "xread"} {
+		for _, queue := range []bool{false, true} {
+			t.Run(fmt.Sprint(command, ", queue ", queue), func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, redistest.Shared(t))
+				d := b.instance("a").connects(imei)
+				d.obeys()
+				s, l := b.sender(), &lossy{command: command}
+				l.left.Store(2)
+				client := b.client()
+				client.AddHook(l)
+				s.Client = client
+				c := Command{ID: "c1", IMEI: imei, Text: "getver", Queue: queue, Expires: time.Now().Add(patience)}
+				o, err := s.Send(t.Context(), c)
+				require.NoError(t, err)
+				require.Equal(t, Outcome{"c1", imei, "a", Answered, "did getver"}, o)
+				require.Negative(t, l.left.Load(), "replies were lost")
+				b.awaits(1, "a")
+				require.Equal(t, []string{"getver"}, d.heard())
+			})
+		}
+	}
 }

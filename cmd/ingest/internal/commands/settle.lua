@@ -7,7 +7,7 @@
 -- ARGV[12] how long ago, ms  ARGV[13] most entries of the queue  ARGV[14] most for a device
 -- ARGV[15..] entries that wait for the device already
 -- Result: the status added, by this call or an earlier one; DUPLICATE and GONE as in take.lua
---   TAKEN       another life has sent it, or may have
+--   TAKEN       another life, or a later attempt of this one, has sent it, or may have
 --   WAITS       it has no outcome yet, and nobody sent it
 local here, status, said = KEYS[2] .. ' ' .. ARGV[1], ARGV[8], ARGV[9]
 local word, life, at = known(KEYS[1])
@@ -19,7 +19,9 @@ if not there(KEYS[2], ARGV[1]) then
 end
 local since = marked(KEYS[2], ARGV[6], ARGV[1])
 local known_here = word == 'sent' and at == here
-local mine = known_here and life == ARGV[2]
+local mine, superseded = known_here
+if mine then mine, superseded = same(life, ARGV[2]) end
+if superseded then return 'TAKEN' end
 if since and not mine then
   local former = known_here and string.match(life, '/(.*)$') == ARGV[3]
   if since < tonumber(ARGV[12]) and not former then return 'TAKEN' end

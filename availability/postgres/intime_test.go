@@ -1,0 +1,201 @@
+package postgres_test
+
+import (
+	"io"
+	"net"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/availability/postgres"
+)
+
+// cut is a way to the server that holds what a client sends, as a network does that brings it once
+// it is whole again. Nothing else passes meanwhile.
+type cut struct {
+	url      string
+	down     atomic.Bool
+	whole    chan struct{} // closed once it is
+	answered chan struct{} // closed once the server has answered what was held
+}
+
+func (w world) cut() *cut {
+	w.t.Helper()
+	at, err := url.Parse(w.URL)
+	require.NoError(w.t, err)
+	query := at.Query()
+	const socket = ".s.PGSQL.5432"
+	server, folder := filepath.Join(query.Get("host"), socket), w.t.TempDir()
+	query.Set("host", folder)
+	at.RawQuery = query.Encode()
+	c := &cut{url: at.String(), whole: make(chan struct{}), answered: make(chan struct{})}
+	ln, err := net.Listen("unix", filepath.Join(folder, socket))
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			client, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			behind, err := net.Dial("unix", server)
+			if err != nil || c.down.Load() {
+				_ = client.Close()
+				continue
+			}
+			go c.carry(client, behind)
+		}
+	}()
+	return c
+}
+
+func (c *cut) carry(client, server net.Conn) {
+	held := make(chan struct{})
+	hold := sync.OnceFunc(func() { close(held) })
+	go func() {
+		defer func() { _ = server.Close() }()
+		for sent := make([]byte, 1<<16); ; {
+			n, err := client.Read(sent)
+			if err != nil {
+				return
+			}
+			if c.down.Load() {
+				<-c.whole
+				hold()
+			}
+			if _, err := server.Write(sent[:n]); err != nil {
+				return
+			}
+			if c.down.Load() { // the client is gone, and must not take the server's answer along
+				<-c.answered
+			}
+		}
+	}()
+	defer func() { _ = client.Close() }()
+	for answer := make([]byte, 1<<16); ; {
+		n, err := server.Read(answer)
+		select {
+		case <-held:
+			close(c.answered)
+			return
+		default:
+		}
+		if err != nil {
+			return
+		}
+		if _, err := client.Write(answer[:n]); err != nil && err != io.EOF && !c.down.Load() {
+			return
+		}
+	}
+}
+
+func TestAWriteThatWasGivenUpDoesNotUndoANewerOne(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		older, newer func(src *postgres.Source, mitra, session, other string) error
+	}{
+		"active": {
+			func(src *postgres.Source, mitra, _, _ string) error {
+				_, err := src.SetActive(t.Context(), mitra, false)
+				return err
+			},
+			func(src *postgres.Source, mitra, _, _ string) error {
+				_, err := src.SetActive(t.Context(), mitra, true)
+				return err
+			},
+		},
+		"offline": {
+			func(src *postgres.Source, mitra, _, _ string) error {
+				_, err := src.SetOnline(t.Context(), mitra, true)
+				return err
+			},
+			func(src *postgres.Source, mitra, _, _ string) error {
+				_, err := src.SetOnline(t.Context(), mitra, false)
+				return err
+			},
+		},
+		"paid": {
+			func(src *postgres.Source, _, session, _ string) error {
+				_, _, err := src.Extend(t.Context(), session, false)
+				return err
+			},
+			func(src *postgres.Source, _, session, _ string) error {
+				_, _, err := src.Extend(t.Context(), session, true)
+				return err
+			},
+		},
+		"setting": {
+			func(src *postgres.Source, _, _, _ string) error {
+				return src.PutSetting(t.Context(), "require_ping", false)
+			},
+			func(src *postgres.Source, _, _, _ string) error {
+				return src.PutSetting(t.Context(), "require_ping", true)
+			},
+		},
+		"with another": {
+			func(src *postgres.Source, mitra, session, _ string) error {
+				_, _, err := src.Reroute(t.Context(), session, mitra, 9)
+				return err
+			},
+			func(src *postgres.Source, _, session, other string) error {
+				_, _, err := src.Reroute(t.Context(), session, other, 9)
+				return err
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t)
+			mitra, other := w.mitra(), w.mitra()
+			session := w.session("active", other)
+			network := w.cut()
+			hasty := open(t, network.url, postgres.Timeout(2*time.Second))
+			for range 2 { // the statements are prepared: what is held is a whole call
+				require.NoError(t, c.older(hasty, mitra, session, other))
+				require.NoError(t, c.newer(hasty, mitra, session, other))
+			}
+			network.down.Store(true)
+			require.ErrorContains(t, c.older(hasty, mitra, session, other), "no answer within 2s")
+			require.NoError(t, c.newer(w.src, mitra, session, other))
+			states := func() []availability.State { return []availability.State{w.state(mitra), w.state(other)} }
+			status := func() string {
+				return one[string](w, "SELECT concat(status, mitra_id, (SELECT value FROM app_config WHERE key = 'require_ping')) FROM chat_sessions")
+			}
+			want, wantStatus := states(), status()
+			until := one[time.Time](w, "SELECT clock_timestamp() + interval '2 s'") // its clock is known as exactly as an answer may take
+			require.Eventually(t, func() bool { return one[bool](w, "SELECT clock_timestamp() > $1", until) }, patience, time.Millisecond)
+			close(network.whole)
+			<-network.answered
+			require.Equal(t, want, states())
+			require.Equal(t, wantStatus, status())
+			w.requireTruth()
+		})
+	}
+}
+
+// A clock that was set costs a call that is made again, and refuses nobody.
+func TestAServerWhoseClockIsAheadOfWhatIsKnownRefusesNobody(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	id := w.mitra()
+	w.exec(`CREATE TABLE ahead AS SELECT interval '0' AS by;
+		CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+		$$ SELECT pg_catalog.clock_timestamp() + by FROM public.ahead $$`)
+	src := open(t, w.URL+"&search_path=public,pg_catalog")
+	for _, ahead := range []string{"0", "1 hour", "-1 hour", "2 days"} {
+		w.exec("UPDATE ahead SET by = $1::text::interval", ahead)
+		for _, online := range []bool{true, false} {
+			st, err := src.SetOnline(t.Context(), id, online)
+			require.NoError(t, err)
+			require.Equal(t, online, st.Online)
+		}
+		w.exec("UPDATE ahead SET by = by + interval '1 hour'")
+		require.NoError(t, src.PutSetting(t.Context(), "require_ping", true))
+	}
+}
