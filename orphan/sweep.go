@@ -70,7 +70,7 @@ type pass struct {
 	heldFor   time.Duration     // rest of the breaker's hold
 	// Since the end of the last look at everything marked, and at all candidates.
 	sinceMarked, sinceAll time.Duration
-	complete              bool      // looked at everything marked, and recorded
+	complete              bool      // looked at everything marked, and recorded what it found
 	lookedAt              time.Time // when it had done so, by this process's clock
 	ripe                  map[string]*candidate
 	premises              []observation // of the references: must still hold at the delete
