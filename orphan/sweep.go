@@ -223,7 +223,13 @@ func (x *pass) begin(ctx context.Context) (err error) {
 	}
 	x.readLooks(at)
 	x.heldFor = until.Sub(at)
-	return nil
+	if x.sinceMarked < never || x.DryRun() {
+		return nil
+	}
+	// A mark that the last pass gave up writing may land later, behind a look that finds life.
+	x.notes.valid = at
+	return note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule),
+		map[string]string{lostAt: strconv.FormatInt(at.UnixMilli(), 10)}, nil)
 }
 
 func (x *pass) readServers(ctx context.Context) error {
