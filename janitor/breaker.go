@@ -43,6 +43,7 @@ type seen struct {
 	bye    bool      // left in good order: its silence is expected
 	asked  time.Time
 	listed bool // was on the roster when last read
+	swept  bool // a leader takes it off the roster: that is no goodbye
 	beats  rhythm
 }
 
@@ -89,7 +90,8 @@ func (b *breaker) rosterRead(now time.Time, roster map[string]Liveness, byes map
 			b.judged(now, id, liveness, byes[id])
 			continue
 		}
-		if o.bye = true; o.fell.IsZero() {
+		o.bye = o.bye || !o.swept
+		if o.fell.IsZero() {
 			o.falls(now)
 		}
 	}
@@ -119,7 +121,7 @@ func (b *breaker) judged(now time.Time, id string, liveness Liveness, bye bool) 
 	o.asked = now
 	switch {
 	case liveness == Alive && !o.fell.IsZero(): // it is back
-		o.from, o.fell, o.bye = now, time.Time{}, false
+		o.from, o.fell, o.bye, o.swept = now, time.Time{}, false, false
 	case liveness == Dead && o.fell.IsZero():
 		o.falls(now)
 		o.bye, b.newest = bye, now
@@ -168,7 +170,7 @@ func (b *breaker) lives(id string) bool {
 
 func (b *breaker) swept(id string) {
 	if o := b.owners[id]; o != nil {
-		o.listed = false
+		o.swept = true
 	}
 }
 

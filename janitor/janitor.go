@@ -38,6 +38,7 @@ type Janitor struct {
 	pauses    *streak.Streak // reads a pause that may be on another server
 	pace      *pacing.Pace
 	evicted   atomic.Uint64
+	resuming  atomic.Bool               // a Resume without an answer may have ended a pause
 	termState atomic.Pointer[termState] // nil while not leading
 	notes     *notes
 	holdNoted *timeline.Event // the end of the noted hold; used only by listen, see noteHold

@@ -1,11 +1,14 @@
 package janitor_test
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	. "github.com/rollcall-redis/rollcall/janitor"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -127,5 +130,34 @@ func TestALaterScanMeetsEveryOwnerBeforeItSweepsThoseOfNoRoster(t *testing.T) {
 		f.fall()
 		r.sweep(Request{})
 		f.spares(r, 1000)
+	})
+}
+
+// An owner whose sweep took it off the roster did not leave in good order, though nobody was told.
+func TestAnOwnerSweptByACallWithALostReplyStillCountsAsFallen(t *testing.T) {
+	inWorlds(t, func(t *testing.T, f *fleet) {
+		f.live("x", "y")
+		f.indexed("x", 3)
+		f.indexed("y", 3)
+		lost := &faults{}
+		r := f.replica("r1", func(c *Config) { c.Control.(*redis.Client).AddHook(lost) })
+		r.leads()
+		forget := once(func([]any) error { return errors.New("reply lost") })
+		lost.set(nil, func(args []any) error {
+			if !slices.Contains(args, any(f.Devices("x"))) {
+				return nil
+			}
+			return forget(args)
+		})
+		falls := func(id string) {
+			require.NoError(t, f.Del(t.Context(), f.Heartbeat(id)).Err())
+			require.NoError(t, f.Publish(t.Context(), f.News(), id).Err()) // has the roster read at once
+		}
+		falls("x")
+		f.eventually(func() bool { return !f.SIsMember(t.Context(), f.Roster(), "x").Val() && !r.Listed("x") })
+		falls("y")
+		f.eventually(func() bool { return r.report("owners").Outcome == Held || f.left("y") == 0 })
+		require.Equal(t, 3, f.left("y"), "two of three fell")
+		require.Equal(t, "mass_failure", r.report("owners").Reason)
 	})
 }

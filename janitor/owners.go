@@ -319,10 +319,17 @@ func (o *owners) metAll() {
 	o.breaker.metAll = true
 }
 
-func (o *owners) swept(owner string) {
+// sweeps is called before a dead owner is taken off the roster, swept afterwards, unless the reply
+// is lost.
+func (o *owners) sweeps(owner string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.breaker.swept(owner)
+}
+
+func (o *owners) swept(owner string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	delete(o.roster, owner)
 	delete(o.silent, owner)
 }

@@ -365,6 +365,7 @@ func (p *Pass) Forget(ctx context.Context, owner string, swept int, sets ...stri
 		return err
 	}
 	return p.Call(ctx, func(ctx context.Context) error {
+		t.owners.sweeps(owner)
 		verdict, err := t.j.guard.Forget(ctx, t.owners.lease, owner, swept, sets...)
 		switch {
 		case err != nil:

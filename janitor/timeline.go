@@ -26,6 +26,8 @@ type notes struct {
 	by     string
 	writes *streak.Streak
 	died   func(owners int) // nil: nobody counts
+	// counted are the dead in due that were counted; used only by the writer.
+	counted map[string]bool
 
 	wake chan struct{} // one slot
 	mu   sync.Mutex
@@ -34,7 +36,7 @@ type notes struct {
 
 func newNotes(client redis.UniversalClient, key, by string, log *slog.Logger) *notes {
 	return &notes{
-		client: client, key: key, by: by, wake: make(chan struct{}, 1),
+		client: client, key: key, by: by, counted: map[string]bool{}, wake: make(chan struct{}, 1),
 		writes: streak.New(log, "cannot write the timeline; the page will lack events",
 			"writing the timeline again", "key", key, "allow", "XADD"),
 	}
@@ -81,14 +83,14 @@ func (n *notes) write(ctx context.Context, within time.Duration) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	died := n.newDeaths(ctx, due)
-	err := timeline.Add(ctx, n.client, n.key, due...)
-	if err == nil || notAllowed(err) || redis.HasErrorPrefix(err, "WRONGTYPE ") {
+	err := n.countDeaths(ctx, due)
+	if err == nil {
+		err = timeline.Add(ctx, n.client, n.key, due...)
+	}
+	if err == nil || lasting(err) {
 		// Other errors mean that Redis is down or full, which the ticks report.
 		n.writes.Note(err)
-		if died > 0 && n.died != nil {
-			n.died(died)
-		}
+		clear(n.counted)
 		return true
 	}
 	n.mu.Lock()
@@ -99,19 +101,25 @@ func (n *notes) write(ctx context.Context, within time.Duration) bool {
 	return false
 }
 
-// newDeaths returns how many of the dead that a new leader has found are missing from the timeline:
-// no earlier leader has counted them. If it cannot be read, all are new.
-func (n *notes) newDeaths(ctx context.Context, due []timeline.Event) (count int) {
+func lasting(err error) bool { return notAllowed(err) || redis.HasErrorPrefix(err, "WRONGTYPE ") }
+
+// countDeaths counts the dead that a new leader has found and the timeline lacks: no earlier leader
+// has counted them. If it can never be read, all are new. It counts before the write, which hides
+// them from a second reading.
+func (n *notes) countDeaths(ctx context.Context, due []timeline.Event) error {
 	found := map[string]bool{}
 	for _, e := range due {
-		if e.Kind == timeline.Death && e.Found {
+		if e.Kind == timeline.Death && e.Found && !n.counted[e.Instance] {
 			found[e.Instance] = true
 		}
 	}
-	if len(found) == 0 {
-		return 0
+	if len(found) == 0 || n.died == nil {
+		return nil
 	}
-	told, _ := timeline.Read(ctx, n.client, n.key, "0-0")
+	told, err := timeline.Read(ctx, n.client, n.key, "0-0")
+	if err != nil && !lasting(err) {
+		return err
+	}
 	for _, e := range told {
 		switch _, asked := found[e.Instance]; {
 		case !asked:
@@ -121,12 +129,15 @@ func (n *notes) newDeaths(ctx context.Context, due []timeline.Event) (count int)
 			found[e.Instance] = true
 		}
 	}
-	for _, isNew := range found {
+	count := 0
+	for id, isNew := range found {
+		n.counted[id] = true
 		if isNew {
 			count++
 		}
 	}
-	return count
+	n.died(count)
+	return nil
 }
 
 // Only listen calls noteHold.

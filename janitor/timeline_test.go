@@ -1,13 +1,18 @@
 package janitor_test
 
 import (
+	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	. "github.com/rollcall-redis/rollcall/janitor"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/process"
@@ -126,5 +131,67 @@ func TestATimelineThatCannotBeWrittenKeepsNothingFromBeingSwept(t *testing.T) {
 		require.NoError(t, f.Del(t.Context(), f.Timeline()).Err())
 		require.NoError(t, r.Pause(t.Context(), Pause{Who: "ann", Why: "x"}))
 		f.eventually(func() bool { _, ok := f.told()["pause "]; return ok })
+	})
+}
+
+// unheard loses the reply of the first command with an argument, and of its pipeline.
+type unheard struct {
+	arg  any
+	once sync.Once
+}
+
+func (u *unheard) loses(err error, cmds ...redis.Cmder) error {
+	if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return slices.Contains(c.Args(), u.arg) }) {
+		u.once.Do(func() {
+			err = errors.New("reply lost")
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+		})
+	}
+	return err
+}
+
+func (*unheard) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (u *unheard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return u.loses(next(ctx, cmd), cmd) }
+}
+
+func (u *unheard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { return u.loses(next(ctx, cmds), cmds...) }
+}
+
+// What was written is in the timeline when it is read again, as if an earlier leader had counted it.
+func TestADeathIsCountedThoughTheTimelinesAnswerWasLost(t *testing.T) {
+	inWorlds(t, func(t *testing.T, f *fleet) {
+		f.indexed("dead", 1)
+		r := f.replica("r1", func(c *Config) { c.Client.(*redis.Client).AddHook(&unheard{arg: "death"}) })
+		stop := r.leads()
+		f.eventually(func() bool {
+			all, err := timeline.Read(t.Context(), f.Client, f.Timeline(), "0-0")
+			require.NoError(t, err)
+			n := 0
+			for _, e := range all {
+				if e.Kind == timeline.Death {
+					n++
+				}
+			}
+			return n == 2
+		})
+		stop() // it has read the answer
+		require.InDelta(t, 1, r.scrape("janitor_owners_died_total"), 0)
+	})
+}
+
+func TestAPauseThatALostAnswerEndedIsToldToHaveEnded(t *testing.T) {
+	inWorlds(t, func(t *testing.T, f *fleet) {
+		r := f.replica("r1", func(c *Config) { c.Control.(*redis.Client).AddHook(&unheard{arg: "del"}) })
+		r.leads()
+		require.NoError(t, r.Pause(t.Context(), Pause{Who: "ann", Why: "upgrade"}))
+		f.eventually(func() bool { return r.Status().Paused != nil })
+		require.Error(t, r.Resume(t.Context()))
+		require.NoError(t, r.Resume(t.Context()))
+		require.NoError(t, r.Resume(t.Context()), "there is none")
+		f.eventually(func() bool { _, ok := f.told()["resume "]; return ok })
 	})
 }

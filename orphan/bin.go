@@ -291,7 +291,7 @@ func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 			return all, cmp.Or(stays, fmt.Errorf("orphan: restore %s: %w", id, err))
 		}
 		all = append(all, r)
-		if r.Fate == Back || r.Fate == Dropped {
+		if r.Fate == Back || r.Fate == Dropped || r.Fate == NotThere {
 			// If this fails, the entry is stale; nothing depends on it.
 			if err := b.forget(ctx, e.rule, []binned{e}); err != nil && stays == nil {
 				stays = fmt.Errorf("orphan: the entry of %s stays in its bin: %w", id, err)
@@ -351,7 +351,9 @@ func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, er
 	default:
 		r.Fate, r.Sentence = Dropped, "the bin has dropped it: its time was over at "+moment(e.Until)
 		if e.Until > float64(at.UnixMilli()) {
-			r.Sentence = "the bin has lost it: " + aside + " is not there"
+			r.Fate = NotThere
+			r.Sentence = "it is no longer in the bin: an earlier restore, whose answer was lost, put " + key +
+				" back, or somebody deleted " + aside
 		}
 	}
 	return r, nil

@@ -8,7 +8,7 @@
 --
 -- KEYS[6] the rule's marks  KEYS[7] its rests: name -> JSON  KEYS[8] its bin: id -> JSON
 -- KEYS[9] the ids in the bin, by the time (ms) they are dropped
--- KEYS[10..] every key that is read or deleted
+-- KEYS[10] the rule's state  KEYS[11..] every key that is read or deleted
 -- ARGV[8..] a JSON object for each candidate:
 --   name, mark, grace, since, looked, expires: see ripe.lua
 --   follows   related to a deleted candidate: needs a rest instead of a mark
@@ -22,7 +22,7 @@
 --   bin       how long (ms) to keep it aside; missing: it is deleted
 --   pass      when the pass began (ms), for the entries of the bin
 -- Result: DONE, candidates counted, candidates changed since the look, and the number of keys and
--- members deleted, or reference_lost.
+-- members deleted, or reference_lost, which the rule's state records: the answer may be lost.
 
 -- aside(id, key): the name in the bin, in the same slot as key.
 local function aside(id, key)
@@ -71,8 +71,9 @@ for i = 8, #ARGV do
   end
 end
 no = no or refused('HDEL', KEYS[6], 'x') or refused('HSET', KEYS[7], 'x', 'x') or refused('HDEL', KEYS[7], 'x')
+if lost then no = no or refused('HSET', KEYS[10], 'lost_at', '0') end
 if bins then no = no or refused('HSET', KEYS[8], 'x', 'x') or refused('ZADD', KEYS[9], '1', 'x') end
-for i, want in pairs({ [7] = 'hash', [8] = 'hash', [9] = 'zset' }) do
+for i, want in pairs({ [7] = 'hash', [8] = 'hash', [9] = 'zset', [10] = 'hash' }) do
   local is = kind(KEYS[i])
   if is ~= want and is ~= 'none' then no = no or redis.error_reply(KEYS[i] .. ' is no ' .. want .. ', but a ' .. is) end
 end
@@ -81,6 +82,7 @@ if no then return no end
 local note = lost and 'reference_lost' or text(things)
 local result = record(counted, changed, 'keys', names, note)
 if result then return result end
+if lost then redis.call('HSET', KEYS[10], 'lost_at', text(now)) end
 
 -- put(c, n, entry) adds an entry to the bin that records how to put the thing back.
 local function put(c, n, entry)

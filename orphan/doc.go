@@ -41,8 +41,9 @@
 // The chain ends, and the grace starts again with the next look, if
 //
 //   - the gap was too long: no worker ran, the rule was not in RULES, leaders ran in dry mode,
-//   - a pass ended before it had looked at everything marked: it failed, it was held or paused,
-//     the source or a reference was away, or it did not read every master of a Cluster,
+//   - a pass ended before it had looked at everything marked or recorded what it found: it failed,
+//     it was held or paused, the source or a reference was away, or it did not read every master of
+//     a Cluster,
 //   - the rule's meaning changed (Category, Delete, Cap and Bin are not part of it),
 //   - since the mark was made, the witness had a hold, a reference was lost, or a server of a
 //     Cluster was restarted or failed over,

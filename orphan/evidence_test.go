@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -252,4 +253,30 @@ func TestAGraceFarBelowTheIntervalIsSeenByTheLooksThatThereAre(t *testing.T) {
 	for _, grace := range []time.Duration{0, time.Second, 5 * time.Second, rest, time.Minute} {
 		require.Greater(t, longest(s.apart(grace)), max(grace, rest), "grace %s", grace)
 	}
+}
+
+// A cut connection delivers what was written into it seconds after its caller gave up.
+func TestAMarkThatLandsBehindALookThatFoundLifeIsWorthless(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil, session(p))
+		var args, late []any
+		r.set.c.Client.AddHook(&withArgs{before{command: "evalsha", with: "orphan:marks", f: func() {
+			late = slices.Clone(args)
+		}}, &args})
+		cut := &refusing{command: "evalsha", with: "orphan:marks", times: 1}
+		r.set.c.Client.AddHook(cut)
+		r.do("SET", p+"session:a", "old")
+		require.Equal(t, janitor.Failed, r.sweep("sessions").Outcome)
+		require.Zero(t, cut.times)
+		r.do("SET", p+"user:a", "1")
+		require.Equal(t, map[string]int{alive: 1}, r.sweep("sessions").Kept)
+		require.EqualValues(t, 1, r.rdb.Do(t.Context(), late...).Val())
+		r.pass("sessions", time.Minute)
+		r.do("DEL", p+"user:a")
+		require.Equal(t, map[string]int{waiting: 1}, r.sweep("sessions").Kept)
+		require.True(t, r.exists(p+"session:a"))
+	})
 }

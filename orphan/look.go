@@ -197,28 +197,26 @@ func pipelines(questions []question) (parts [][]question) {
 // ask sends the commands in pipelines. An error reply from Redis is an answer.
 func (l *looking) ask(ctx context.Context, questions []question) error {
 	for _, part := range pipelines(questions) {
-		var cmds []redis.Cmder
-		err := l.Call(ctx, func(ctx context.Context) (err error) {
-			cmds, err = l.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
-				for _, q := range part {
-					args := make([]any, len(q.args))
-					for i, a := range q.args {
-						args[i] = a
-					}
-					pipe.Do(ctx, args...)
+		cmds := make([]*redis.Cmd, len(part))
+		err := l.Call(ctx, func(ctx context.Context) error {
+			pipe := l.Client().Pipeline()
+			for i, q := range part {
+				args := make([]any, len(q.args))
+				for j, a := range q.args {
+					args[j] = a
 				}
-				return nil
-			})
-			return err
+				cmds[i] = pipe.Do(ctx, args...)
+			}
+			return together.Exec(ctx, pipe)
 		})
+		if err != nil {
+			return err
+		}
 		for i, cmd := range cmds {
 			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !together.Answered(err) {
 				return err
 			}
-			part[i].told(cmd.(*redis.Cmd))
-		}
-		if len(cmds) == 0 && err != nil {
-			return err
+			part[i].told(cmd)
 		}
 	}
 	return nil

@@ -60,7 +60,7 @@ type notes struct {
 	marks map[string]mark
 	since time.Time // start of the witness's listening
 	// Marks made before valid do not count: data may have been lost then. It is since, or when a
-	// reference was lost or a server of a Cluster changed.
+	// reference was lost, a server of a Cluster changed, or a new chain of looks began.
 	valid time.Time
 	// state has held_until, unmarked, lost_at, heard_since, servers, and gone_since of each reference.
 	state map[string]string

@@ -67,9 +67,11 @@ func (x *pass) reap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	x.complete = false // until what this finds is recorded
 	if err := x.checkReferences(ctx, at); err != nil {
 		return err
 	}
+	x.complete = true
 	if err := x.withRelated(ctx, names); err != nil {
 		return err
 	}
@@ -132,6 +134,7 @@ func (x *pass) withRelated(ctx context.Context, names []string) error {
 }
 
 func (x *pass) reapSome(ctx context.Context, page []*candidate) error {
+	x.complete = false // until the signs of life that this finds are recorded
 	found, clocks, err := x.lookLast(ctx, page)
 	if err != nil {
 		return err
@@ -145,8 +148,12 @@ func (x *pass) reapSome(ctx context.Context, page []*candidate) error {
 		}
 		return gone
 	})
-	if err := x.note(ctx, nil, unset); err != nil || len(same) == 0 {
+	if err := x.note(ctx, nil, unset); err != nil {
 		return err
+	}
+	x.complete = true
+	if len(same) == 0 {
+		return nil
 	}
 	if x.servers.owner != nil {
 		return x.remotely(ctx, same, clocks)
@@ -357,7 +364,6 @@ type script struct {
 	keys    []string
 	cost, n int
 	follows int
-	first   *finding
 }
 
 // add sends the script first if both are too much for one.
@@ -373,7 +379,6 @@ func (x *pass) add(ctx context.Context, s *script, f *finding, next move) error 
 		}
 	}
 	if len(s.items) == 0 {
-		s.first = f
 		next.Premises, s.keys = asked(x.premises, s.keys)
 		s.cost += cost(x.premises)
 	}
@@ -399,7 +404,10 @@ func (x *pass) send(ctx context.Context, s *script) error {
 	*s = script{}
 	slices.Sort(sent.keys)
 	layout, rule := x.Layout(), x.r.Rule
-	own := []string{marksKey(layout, rule), restsKey(layout, rule), binnedKey(layout, rule), dropsKey(layout, rule)}
+	own := []string{
+		marksKey(layout, rule), restsKey(layout, rule), binnedKey(layout, rule), dropsKey(layout, rule),
+		stateKey(layout, rule),
+	}
 	answer, err := x.Pass.Delete(ctx, janitor.Batch{
 		Body: deleteBody, Keys: append(own, slices.Compact(sent.keys)...), Items: sent.items,
 		Deleted: func(a guard.Answer) { x.set.removed(x.rule, a) },
@@ -409,7 +417,7 @@ func (x *pass) send(ctx context.Context, s *script) error {
 		return err
 	}
 	if answer.Reason == heldLost {
-		return x.lostMeanwhile(ctx, sent.first)
+		return x.holdLost() // the script has recorded it
 	}
 	things, _ := strconv.Atoi(answer.Reason)
 	x.r.Removed += answer.Deleted
@@ -418,11 +426,7 @@ func (x *pass) send(ctx context.Context, s *script) error {
 	return nil
 }
 
-func (x *pass) lostMeanwhile(ctx context.Context, f *finding) error {
-	lost := map[string]string{lostAt: strconv.FormatInt(f.at.UnixMilli(), 10)}
-	if err := note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), lost, nil); err != nil {
-		return err
-	}
+func (x *pass) holdLost() error {
 	return x.hold(heldLost, "a place that the rule relies on went away during the pass")
 }
 

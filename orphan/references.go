@@ -17,7 +17,7 @@ import (
 func goneSince(keys []string) string { return "gone_since:" + strings.Join(keys, " ") }
 
 const (
-	lostAt      = "lost_at" // last loss of a reference (ms)
+	lostAt      = "lost_at" // last loss of a reference, or of the looks before it (ms)
 	serversWere = "servers" // that the last pass met
 )
 

@@ -1,6 +1,8 @@
 package orphan
 
 import (
+	"context"
+	"io"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
@@ -107,4 +110,90 @@ func TestNamesWithoutVariablesAreTemplatesToo(t *testing.T) {
 		{Channels: &rules.Channels{Pattern: "{hall}*", When: rules.When{HashNotEmpty: "{hall}:hash"}}},
 	}, r.UnlessLost)
 	require.Equal(t, "{{hall}}:open", list[0].UnlessLost[0].Exists)
+}
+
+// deaf does something before and after the first command that matches, and loses its answer.
+type deaf struct {
+	before
+	after func()
+}
+
+func (d *deaf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (d *deaf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		was := d.done
+		d.meets(cmd)
+		err := next(ctx, cmd)
+		if d.done && !was {
+			d.after()
+			err = io.ErrUnexpectedEOF
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+// Whoever is to record that a reference was lost, or that something lives, may never hear of it, or
+// not get through.
+func TestASignThatCouldNotBeRecordedEndsTheEvidence(t *testing.T) {
+	t.Parallel()
+	for what, loses := range map[string]func(r *rig, p string){
+		"a reference was lost, by an answer that was lost": func(r *rig, p string) {
+			r.set.c.Client.AddHook(&deaf{
+				before{command: "evalsha", with: `"seen"`, f: func() { r.do("DEL", p+"users") }},
+				func() { r.do("SADD", p+"users", "other") },
+			})
+		},
+		"a reference was lost, and that was not noted": func(r *rig, p string) {
+			r.set.c.Client.AddHook(&before{command: "exists", with: p + "users", f: func() { // when the pass begins
+				r.set.c.Client.AddHook(&before{command: "exists", with: p + "users", f: func() {
+					r.do("DEL", p+"users")
+					r.set.c.Client.AddHook(&before{command: "evalsha", with: lostAt, f: func() {
+						r.do("SADD", p+"users", "other")
+					}})
+					r.set.c.Client.AddHook(&refusing{command: "evalsha", with: lostAt, times: 1})
+				}})
+			}})
+		},
+		"it was alive at the last look, and could not be unmarked": func(r *rig, p string) {
+			r.set.c.Client.AddHook(&before{command: "sismember", with: p + "usersa", f: func() { // of the first
+				r.set.c.Client.AddHook(&before{command: "sismember", with: p + "usersa", f: func() {
+					r.do("SADD", p+"users", "a")
+					r.set.c.Client.AddHook(&before{command: "evalsha", with: "orphan:marks", f: func() {
+						r.do("SREM", p+"users", "a")
+					}})
+					r.set.c.Client.AddHook(&refusing{command: "evalsha", with: "orphan:marks", times: 1})
+				}})
+			}})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+				t.Parallel()
+				p := w.Prefix
+				rule := session(p)
+				rule.KeepIf = []rules.Sign{{Member: &rules.Member{Set: p + "users", Of: "{user}"}}}
+				rule.UnlessLost = []rules.Reference{{Exists: p + "users"}}
+				r := newRig(t, w.Options, p, nil, rule)
+				r.do("SADD", p+"users", "other")
+				ripens := func(name string) {
+					r.do("SET", p+"session:"+name, "old")
+					r.sweep("sessions")
+					r.pass("sessions", time.Minute)
+				}
+				ripens("b")
+				require.Equal(t, 1, r.sweep("sessions").Removed, "the server knows the script")
+				ripens("a")
+				loses(r, p)
+				require.Equal(t, janitor.Failed, r.sweep("sessions").Outcome)
+				require.True(t, r.exists(p+"users"))
+				require.Equal(t, map[string]int{waiting: 1}, r.sweep("sessions").Kept)
+				require.True(t, r.exists(p+"session:a"))
+			})
+		})
+	}
 }

@@ -228,7 +228,8 @@ func (x *pass) depart(ctx context.Context, round []*departure) (went map[string]
 			return nil, fmt.Errorf("orphan: references of rule %q: %w", x.r.Rule, err)
 		}
 		if there == 0 {
-			return nil, x.lostMeanwhile(ctx, round[0].f)
+			x.complete = false
+			return nil, x.holdLost()
 		}
 	}
 	noted, err := x.intend(ctx, round)

@@ -213,3 +213,18 @@ func TestAnAgeFromAnExpiryHasToBeSeen(t *testing.T) {
 		require.Equal(t, 1, r.sweep("sessions").Removed)
 	})
 }
+
+// go-redis returns the refusal of a new connection for the whole pipeline, and its commands look
+// answered: nothing is there.
+func TestAConnectionThatIsRefusedIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	require.NoError(t, srv.Client().ConfigSet(t.Context(), "requirepass", "secret").Err())
+	o := srv.Options()
+	o.Password = "wrong"
+	c := redis.NewClient(o)
+	defer c.Close()
+	told := func(*redis.Cmd) { t.Error("it was told of an answer") }
+	asked := []question{{args: []string{"EXISTS", "user:a"}, told: told}}
+	require.ErrorContains(t, (&looking{caller: plainly{c}}).ask(t.Context(), asked), "WRONGPASS")
+}

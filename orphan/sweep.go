@@ -70,7 +70,7 @@ type pass struct {
 	heldFor   time.Duration     // rest of the breaker's hold
 	// Since the end of the last look at everything marked, and at all candidates.
 	sinceMarked, sinceAll time.Duration
-	complete              bool      // looked at everything marked, and recorded
+	complete              bool      // looked at everything marked, and recorded what it found
 	lookedAt              time.Time // when it had done so, by this process's clock
 	ripe                  map[string]*candidate
 	premises              []observation // of the references: must still hold at the delete
@@ -223,7 +223,13 @@ func (x *pass) begin(ctx context.Context) (err error) {
 	}
 	x.readLooks(at)
 	x.heldFor = until.Sub(at)
-	return nil
+	if x.sinceMarked < never || x.DryRun() {
+		return nil
+	}
+	// A mark that the last pass gave up writing may land later, behind a look that finds life.
+	x.notes.valid = at
+	return note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule),
+		map[string]string{lostAt: strconv.FormatInt(at.UnixMilli(), 10)}, nil)
 }
 
 func (x *pass) readServers(ctx context.Context) error {

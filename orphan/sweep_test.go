@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
 	"testing"
@@ -366,25 +367,30 @@ func TestWhatWasRestoredIsToldAlsoIfItsEntryStaysInTheBin(t *testing.T) {
 		r.do("SADD", p+"bots:deployed", "living")
 		r.do("SET", p+"bots:state:a", "idle")
 		r.do("SET", p+"bots:state:b", "idle")
+		r.do("SET", p+"bots:state:c", "idle")
 		r.sweep("bots")
 		r.pass("bots", time.Minute)
-		require.Equal(t, 2, r.sweep("bots").Removed)
+		require.Equal(t, 3, r.sweep("bots").Removed)
 
 		bins := Bins{Client: r.set.c.Client, Layout: r.layout}
 		binned, err := bins.List(ctx, "")
 		require.NoError(t, err)
-		require.Len(t, binned, 2)
+		require.Len(t, binned, 3)
 		r.set.c.Client.AddHook(&refusing{command: "evalsha", with: "orphan:drops:", times: 1})
 		back, err := bins.Restore(ctx, binned[0].ID, binned[1].ID)
 		require.ErrorContains(t, err, "the entry of "+binned[0].ID+" stays in its bin: refused by a test")
 		require.Len(t, back, 2)
 		require.Equal(t, []Fate{Back, Back}, []Fate{back[0].Fate, back[1].Fate})
-		require.True(t, r.exists(p+"bots:state:a") && r.exists(p+"bots:state:b"))
+		r.set.c.Client.AddHook(&deaf{before{command: "evalsha", with: "orphan:bin:", f: func() {}}, func() {}})
+		_, err = bins.Restore(ctx, binned[2].ID)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		require.True(t, r.exists(p+"bots:state:a", p+"bots:state:b", p+"bots:state:c"))
 
-		// Asked for again it is not there any more, and the entry goes.
-		back, err = bins.Restore(ctx, binned[0].ID)
+		// Asked for again they are not there any more, which is no loss, and the entries go.
+		back, err = bins.Restore(ctx, binned[0].ID, binned[2].ID)
 		require.NoError(t, err)
-		require.Equal(t, Dropped, back[0].Fate)
+		require.Equal(t, []Fate{NotThere, NotThere}, []Fate{back[0].Fate, back[1].Fate})
+		require.Contains(t, back[1].Sentence, "an earlier restore")
 		binned, err = bins.List(ctx, "")
 		require.NoError(t, err)
 		require.Empty(t, binned)

@@ -179,6 +179,7 @@ func (r *Registry) Status() registry.Status {
 		all.Devices += s.Devices
 		all.Pending += s.Pending
 		all.Foreign += s.Foreign
+		all.Registered += s.Registered
 		all.Healed += s.Healed
 		all.Draining = all.Draining || s.Draining
 		all.Refused = cmp.Or(all.Refused, s.Refused)

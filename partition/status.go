@@ -9,7 +9,8 @@ import (
 )
 
 // Status covers all partitions: counts are sums, Leading means at least one, Leader and Epoch are
-// the first one's. Witness is that of the partition held longest, or of one whose last tick failed.
+// the first one's. Witness is that of the partition held longest, or of one whose last tick failed,
+// with the checks that are off in any.
 // Sweeps has one report per sweep, the sum with the worst outcome. On a leader only its own
 // partitions count: others report the rest.
 func (j *Janitor) Status() janitor.Status {
@@ -39,11 +40,12 @@ func statusOf(parts []janitor.Status) janitor.Status {
 		}
 		all.Pace = cmp.Or(all.Pace, s.Pace)
 		all.Paused = cmp.Or(all.Paused, s.Paused)
-		evicted := all.Witness.Evicted + s.Witness.Evicted
+		evicted, off := all.Witness.Evicted+s.Witness.Evicted, slices.Concat(all.Witness.ChecksOff, s.Witness.ChecksOff)
 		if worse(s.Witness, all.Witness) {
 			all.Witness = s.Witness
 		}
-		all.Witness.Evicted = evicted
+		slices.Sort(off)
+		all.Witness.Evicted, all.Witness.ChecksOff = evicted, slices.Compact(off)
 	}
 	all.Sweeps = Sum(all.Sweeps)
 	return all

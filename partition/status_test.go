@@ -2,6 +2,7 @@ package partition
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -30,4 +31,15 @@ func TestALeaderTellsOfThePassesOfPartitionsThatItLeads(t *testing.T) {
 			require.Equal(t, c.of, got[0].Scanned)
 		})
 	}
+}
+
+// A right that only a leader uses may be missing in another partition than the one held longest.
+func TestACheckThatIsOffInAnyPartitionIsTold(t *testing.T) {
+	t.Parallel()
+	of := func(held float64, off ...string) janitor.Status {
+		return janitor.Status{Witness: janitor.WitnessStatus{LastTick: time.Now(), HeldFor: held, ChecksOff: off}}
+	}
+	got := statusOf([]janitor.Status{of(0, "restarted"), of(2), of(1, "log_trim", "restarted")}).Witness
+	require.Equal(t, []string{"log_trim", "restarted"}, got.ChecksOff)
+	require.InDelta(t, 2, got.HeldFor, 0)
 }

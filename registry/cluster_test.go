@@ -120,9 +120,18 @@ func TestAnOwnerThatWasRefusedWhileItsSlotMovedSaysSo(t *testing.T) {
 	require.Empty(t, r.Status().Refused, "it is for a time")
 	finish()
 
+	memory := func(most string) {
+		for _, at := range c.Nodes {
+			require.NoError(t, at.Client().ConfigSet(ctx, "maxmemory", most).Err())
+		}
+	}
+	memory("1")
 	for r.beat(ctx) != nil { // MOVED
 		require.NoError(t, ctx.Err())
 	}
+	require.True(t, r.isMoving(), "while memory is full it cannot say so")
+	memory("0")
+	require.NoError(t, r.beat(ctx))
 	require.False(t, r.isMoving())
 	w := witness()
 	require.Equal(t, "gap", w["reason"])

@@ -79,6 +79,7 @@ func (r *Registry) beat(ctx context.Context) error {
 	var got reply
 	var word scanWord
 	var err error
+	var told bool // the witness: of moving
 	if !booted {
 		err = r.drawBoot(ctx)
 	} else {
@@ -88,7 +89,7 @@ func (r *Registry) beat(ctx context.Context) error {
 		} else {
 			got, word, err = r.beatTogether(ctx, grace, moving)
 		}
-		if err == nil {
+		if told = err == nil; told {
 			noteRefused(r.keeping, got.count&noKeeping, errNoKeeping)
 			noteRefused(r.telling, got.count&noTelling, errNoTelling)
 		}
@@ -101,8 +102,8 @@ func (r *Registry) beat(ctx context.Context) error {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.moving = r.moving || moving && !told
 	if err != nil {
-		r.moving = r.moving || moving
 		if refused(err) {
 			r.refused = err.Error()
 		}

@@ -24,15 +24,16 @@ type surprise struct {
 }
 
 type surprises struct {
-	lost    string    // time of the witness' last hold that may have lost entries
+	read    bool      // an answer, and so lost
+	lost    string    // time of the witness' last hold that may have lost entries; "": no witness
 	waiting *surprise // not yet acted on
 	unheard bool      // an answer was lost, and with it perhaps the only sign
 	checked time.Time
 }
 
 func (s *surprises) note(got reply, standing bool) {
-	held := s.lost != "" && got.lost != s.lost
-	s.lost = got.lost
+	held := s.read && got.lost != s.lost
+	s.read, s.lost = true, got.lost
 	if s.waiting == nil && (got.absent || held || got.gone && standing || s.unheard) {
 		s.waiting = &surprise{got, s.unheard}
 	}

@@ -235,3 +235,34 @@ func TestALossWhoseOnlySignWasInAnAnswerThatNeverArrivedIsMadeGood(t *testing.T)
 		}
 	}
 }
+
+// While nobody listens, nobody can be warned. The first tick does that.
+func TestALossWhileNobodyListensIsMadeGoodWhenSomebodyDoes(t *testing.T) {
+	t.Parallel()
+	for _, before := range []bool{true, false} {
+		t.Run(fmt.Sprint("somebody did before: ", before), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, w *bubble) {
+				ctx := t.Context()
+				if before {
+					w.listened()
+				}
+				r, other := w.start("r1"), w.start("r2")
+				r.registerMany(t, 2000)
+				require.NoError(t, w.Del(ctx, w.Witness()).Err())
+				time.Sleep(r.Timing().Interval)
+				r.register(t, "passing").Release()
+				time.Sleep(r.Timing().Interval * 7 / 2) // between two beats
+				require.NoError(t, w.Del(ctx, w.Registry()).Err())
+				other.register(t, "elsewhere") // hides the missing registry from r
+				time.Sleep(time.Second)
+				w.listened()
+				time.Sleep(r.Timing().Interval + time.Second)
+				synctest.Wait()
+				require.EqualValues(t, 2001, w.HLen(ctx, w.Registry()).Val())
+				w.end(r)
+				w.end(other)
+			})
+		})
+	}
+}

@@ -296,7 +296,7 @@ func TestEverythingIsCheckedOnceAnIntervalWhateverIsLost(t *testing.T) {
 		"the witness says that something was": {lost: fmt.Sprint("2", rand.Int())},
 		"there is no registry":                {gone: true},
 	} {
-		s = surprises{lost: "1"}
+		s = surprises{read: true, lost: "1"}
 		if got.lost == "" {
 			got.lost = "1"
 		}
@@ -307,7 +307,7 @@ func TestEverythingIsCheckedOnceAnIntervalWhateverIsLost(t *testing.T) {
 		require.Nil(t, s.due(now.Add(interval-1), interval), "not so soon")
 		require.NotNil(t, s.due(now.Add(interval), interval), "but not forgotten")
 	}
-	s = surprises{lost: "1"}
+	s = surprises{read: true, lost: "1"}
 	s.note(reply{lost: "1", gone: true}, false)
 	require.Nil(t, s.due(now, interval), "where nothing stood nothing is lost")
 }

@@ -73,6 +73,7 @@ func TestALossOfAllEntriesOfAnOwnerIsFoundWhateverWasSaidBefore(t *testing.T) {
 func TestFullScansSaveOwnersTheirLooks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		const many = 6000
+		w.listened() // the first to listen has everything checked
 		r := w.start("r1")
 		r.registerMany(t, many)
 		stop := w.lead(r)

@@ -60,7 +60,7 @@ export class Owner extends EventEmitter {
   #subscriber = null;
   #boot = '';
   #random;
-  #lost = '';
+  #lost = null; // '': there was no witness
   #surprise = false;
   #unheard = false; // an answer was lost, and with it perhaps the only sign that Redis lost something
   #compared = -Infinity;
@@ -270,7 +270,7 @@ export class Owner extends EventEmitter {
 
   /** read takes a reply: any sign that Redis lost something has everything checked. */
   #read(got) {
-    const held = this.#lost !== '' && got.lost !== this.#lost;
+    const held = this.#lost !== null && got.lost !== this.#lost;
     this.#lost = got.lost;
     if (got.absent || held || (got.gone && this.table.count.standing > 0) || this.#unheard) this.#surprise = true;
     this.#unheard = false;

@@ -275,6 +275,19 @@ for (const [library, client] of Object.entries(clients)) {
       await until(async () => (await entry(t, 'a')) === 'node-1');
     });
 
+    test('a loss while nobody listened is made good when somebody does', async (t) => {
+      let reconciling = 0;
+      const options = { instance: 'node-1', interval: 1000, ttl: 60_000 };
+      const o = await owner(t, options, { reconciling: () => reconciling++ });
+      await Promise.all(['a', 'b'].map((key) => o.register(key).landed));
+      await o.heartbeat();
+      reconciling = 0;
+      await redis.hdel(`${t.name}:connections:registry`, 'a');
+      await redis.hset(`${t.name}:janitor:witness`, 'last', 1, 'lost', 1);
+      await until(() => reconciling > 0);
+      await until(async () => (await entry(t, 'a')) === 'node-1');
+    });
+
     test('a blocked event loop is not a silent Redis', async (t) => {
       const o = await owner(t, { instance: 'node-1', ttl: 60_000 }), failed = [];
       o.on('failing', (what) => failed.push(what));

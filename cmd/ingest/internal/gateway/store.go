@@ -14,6 +14,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
 // deadMost is tight: any peer that reaches the port may send 32 KiB, and 10,000 such letters take
@@ -316,8 +317,8 @@ func (b *buffer) dead(ctx context.Context, from origin, frame teltonika.Frame, f
 	if oldest != "" {
 		pipe.XDel(ctx, name, oldest)
 	}
-	_, _ = pipe.Exec(ctx) // only XADD's error matters: the cap trims an entry that XDEL left
-	if err := added.Err(); err != nil {
+	// XDEL's error does not matter: the cap trims an entry that it left.
+	if err := cmp.Or(together.Exec(ctx, pipe), added.Err()); err != nil {
 		r.err = fmt.Errorf("dead letter: %w", err)
 		return r
 	}

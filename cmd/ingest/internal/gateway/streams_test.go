@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -136,4 +137,21 @@ func (h *hangHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 		}
 		return next(ctx, cmds)
 	}
+}
+
+// The commands of a pipeline look answered if its connection was refused.
+func TestADeadLetterOverAConnectionThatIsRefusedIsNotKept(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	require.NoError(t, srv.Client().ConfigSet(t.Context(), "requirepass", "secret").Err())
+	o := srv.Options()
+	o.Password = "wrong"
+	client := redis.NewClient(o)
+	defer client.Close()
+	s := newStore(client, []string{Stream}, 100)
+	s.start()
+	defer s.close()
+	broken := teltonika.Frame{Body: []byte{0}, Raw: []byte{0}}
+	_, err := s.keep(t.Context(), time.Now().Add(time.Minute), origin{imei: "1"}, broken)
+	require.ErrorContains(t, err, "WRONGPASS")
 }
