@@ -161,7 +161,8 @@ func (u *unheard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return func(ctx context.Context, cmds []redis.Cmder) error { return u.loses(next(ctx, cmds), cmds...) }
 }
 
-// What was written is in the timeline when it is read again, as if an earlier leader had counted it.
+// What was written is in the timeline when it is read again, as if an earlier leader had counted
+// it.
 func TestADeathIsCountedThoughTheTimelinesAnswerWasLost(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.indexed("dead", 1)

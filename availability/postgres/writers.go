@@ -27,8 +27,8 @@ var outcomes = map[string]error{
 const returned = `(f.state).mitra_id::text, (f.state).version, (f.state).is_online, (f.state).is_active,
 	(f.state).active_sessions, (f.state).seen, (f.state).judged`
 
-// writing calls a writer with $2 and further arguments. A call that arrives after $1, by the server's
-// clock, was given up, and a newer one may have been made since: it changes nothing.
+// writing calls a writer with $2 and further arguments. A call that arrives after $1, by the
+// server's clock, was given up, and a newer one may have been made since: it changes nothing.
 func writing(writer string, args int, columns string) string {
 	more := ""
 	for n := 3; n < 2+args; n++ {

@@ -35,7 +35,7 @@ type knownChanges struct {
 }
 
 // changesCache asks once per version, so that an app that polls its status costs Postgres nothing
-// until the mitra's state changes.
+// until the mitra's state changes. Redis may be behind the version that Postgres told.
 type changesCache struct {
 	source Source
 	asking *semaphore.Weighted
@@ -90,7 +90,7 @@ func (k *changesCache) known(id string, version int64) (*changes, bool) {
 	if !ok {
 		found, ok = k.older[id]
 	}
-	if ok && found.version == version && version > 0 && now.Sub(found.at) < changesFor {
+	if ok && found.version >= version && version > 0 && now.Sub(found.at) < changesFor {
 		return found.changes, true
 	}
 	return nil, now.Before(k.quiet)
