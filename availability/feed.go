@@ -1,6 +1,7 @@
 package availability
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -220,9 +221,9 @@ func (f *feed) seededAt(ctx context.Context, now time.Time) (string, error) {
 	pipe := f.rdb.Pipeline()
 	seeded, brought := pipe.Get(short, f.keys.seeded()), pipe.HGet(short, f.keys.breaker(), heartbeatsAt)
 	free := pipe.HGet(short, f.keys.breaker(), notRequired)
-	_, _ = pipe.Exec(short) // each command has its own error
-	at, err := seeded.Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	err := together.Exec(short, pipe)
+	at := seeded.Val()
+	if err = cmp.Or(err, seeded.Err()); err != nil && !errors.Is(err, redis.Nil) {
 		f.failed(err)
 		return "", fmt.Errorf("availability: is the mirror whole: %w", err)
 	}

@@ -1,9 +1,11 @@
 package availability
 
 import (
+	"errors"
 	"io"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
@@ -72,5 +74,17 @@ func TestASeedingThatBeganWithoutAnAnswerIsInNobodysWay(t *testing.T) {
 		require.ErrorIs(t, err, io.EOF)
 		r.seeded()
 		r.same()
+	})
+}
+
+// go-redis returns the refusal of a new connection for the whole pipeline, and its commands look
+// answered: nothing is there.
+func TestARefusedConnectionIsNoEmptyMirror(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, newFake(online("a")))
+		r.seeded()
+		r.rdb.AddHook(commands{func(redis.Cmder) error { return errors.New("WRONGPASS") }})
+		_, err := (&feed{Mirror: r.Mirror}).seededAt(t.Context(), time.Now())
+		require.ErrorContains(t, err, "WRONGPASS")
 	})
 }

@@ -1,12 +1,15 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
 // Damaged is a key of the wrong type: somebody overwrote it, or uses the same name.
@@ -43,9 +46,9 @@ func (r *Reader) damaged(ctx context.Context, fleet bool) (found []Damaged, err 
 	for i, t := range types {
 		kinds[i] = p.Type(ctx, t.Key)
 	}
-	_, _ = p.Exec(ctx)
+	none := together.Exec(ctx, p)
 	for i := range types {
-		if err := kinds[i].Err(); err != nil && !Refused(err) {
+		if err := cmp.Or(none, kinds[i].Err()); err != nil && !Refused(err) {
 			return nil, fmt.Errorf("inspect: types of the keys: %w", err)
 		}
 	}
