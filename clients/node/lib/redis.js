@@ -46,11 +46,13 @@ export class Connection {
       this.#make = () => client.duplicate({
         enableOfflineQueue: false, lazyConnect: true, retryStrategy: null, keyPrefix: '',
         connectTimeout: callTimeout, sentinelCommandTimeout: callTimeout,
+        // A call that the library gives up would leave its connection in use.
+        commandTimeout: undefined, socketTimeout: undefined,
       });
     } else if (typeof client?.duplicate === 'function' && typeof client.ref === 'function') { // a Cluster has no ref
       this.#make = () => client.duplicate({
         disableOfflineQueue: true, legacyMode: false, commandOptions: undefined,
-        socket: { ...client.options?.socket, connectTimeout: callTimeout, reconnectStrategy: false },
+        socket: { ...client.options?.socket, connectTimeout: callTimeout, socketTimeout: undefined, reconnectStrategy: false },
       });
     } else {
       throw new TypeError('redis: expected a client of ioredis for one server or a Sentinel, or of node-redis for one server');
@@ -111,7 +113,13 @@ export class Connection {
   async send(...args) {
     const client = this.#client, words = args.map(String);
     if (!client) throw this.#down;
-    return bounded(this.#io ? client.call(...words) : client.sendCommand(words), callTimeout, this.#lose);
+    try {
+      return await bounded(this.#io ? client.call(...words) : client.sendCommand(words), callTimeout, this.#lose);
+    } catch (err) {
+      // The primary is a replica now, and its name may lead to another server.
+      if (/^-?READONLY /.test(err?.message)) this.#lose(err);
+      throw err;
+    }
   }
 
   /** run runs a script. */

@@ -135,12 +135,7 @@ export class Table {
   next() {
     const at = now(), b = { register: [], heal: [], outlive: [], release: [], check: [] };
     this.batches++;
-    for (let n = 0; n < batchSize; n++) {
-      const urgent = this.urgent.size > 0;
-      const queue = urgent ? this.urgent : this.checks;
-      const [d] = queue;
-      if (!d) break;
-      queue.delete(d);
+    for (const { d, urgent } of this.#first(batchSize)) {
       this.suspects.delete(d);
       const claim = d.claim, wasUntried = untried.has(d.state);
       if (wasUntried) this.#set(d, 'unconfirmed');
@@ -152,6 +147,17 @@ export class Table {
       else b.check.push({ d, claim });
     }
     return b;
+  }
+
+  /** first takes the most urgent. To find the front of a Set takes as long as much has left it. */
+  *#first(most) {
+    for (const queue of [this.urgent, this.checks]) {
+      for (const d of queue) {
+        if (most-- <= 0) return;
+        queue.delete(d);
+        yield { d, urgent: queue === this.urgent };
+      }
+    }
   }
 
   /** wanted drops what was decided anew since the batch was made, and what rests on proof that has aged. */

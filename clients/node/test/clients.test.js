@@ -1,0 +1,73 @@
+// What an owner takes over from the client that it is given, and what it must not.
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+
+import Redis from 'ioredis';
+import { createClient } from 'redis';
+
+import { Owner } from '../lib/owner.js';
+import { clients, startProxy, startServer, until } from './server.js';
+
+const silent = (client) => client.on('error', () => {});
+
+async function setup(t) {
+  const server = await startServer();
+  const redis = silent(new Redis({ port: server.port, host: '127.0.0.1', retryStrategy: () => 20 }));
+  t.after(async () => {
+    redis.disconnect();
+    await server.stop();
+  });
+  return { server, redis };
+}
+
+async function started(t, options, on = {}) {
+  const o = new Owner({ instance: 'node-1', interval: 60, ttl: 60_000, drain: 0, ...options });
+  for (const [event, f] of Object.entries(on)) o.on(event, f);
+  t.after(() => o.stop());
+  await o.start();
+  return o;
+}
+
+for (const [library, client] of Object.entries({
+  ioredis: (port) => new Redis({ port, host: '127.0.0.1', lazyConnect: true, commandTimeout: 200 }),
+  'node-redis': (port) => createClient({ socket: { port, host: '127.0.0.1' }, commandOptions: { timeout: 200 } }),
+})) {
+  test(`${library}: a client with a timeout of its own does not keep a connection whose peer has vanished`, async (t) => {
+    const { server } = await setup(t), proxy = await startProxy(server.port), back = new Set();
+    t.after(() => proxy.stop());
+    const o = await started(t, { redis: silent(client(proxy.port)) }, { recovered: (what) => back.add(what) });
+    await o.register('alice').landed;
+    back.clear();
+    proxy.vanish();
+    await until(() => back.has('connection') && back.has('heartbeat'));
+  });
+}
+
+for (const [library, client] of Object.entries({
+  ioredis: (port) => new Redis({ port, host: '127.0.0.1', lazyConnect: true, socketTimeout: 50 }),
+  'node-redis': (port) => createClient({ socket: { port, host: '127.0.0.1', socketTimeout: 50 } }),
+})) {
+  test(`${library}: a connection that rests is not lost`, async (t) => {
+    const { server, redis } = await setup(t), failed = [], beats = new Set();
+    await started(t, { redis: silent(client(server.port)), interval: 300 }, { failing: (what) => failed.push(what), displaced: () => {} });
+    await until(async () => beats.add(await redis.get('instance:heartbeat:node-1')).size > 3);
+    assert.deepEqual(failed, []);
+  });
+}
+
+for (const [library, client] of Object.entries(clients)) {
+  test(`${library}: a primary that has become a replica is left for the new one`, async (t) => {
+    const { server, redis } = await setup(t), next = await setup(t), proxy = await startProxy(server.port);
+    t.after(() => proxy.stop());
+    const o = await started(t, { redis: client(t, proxy.port) });
+    await o.register('alice').landed;
+    await next.redis.config('SET', 'repl-diskless-sync-delay', '0');
+    proxy.to = next.server.port; // as a name that resolves to another address
+    await redis.replicaof('127.0.0.1', String(next.server.port));
+    await until(async () => (await next.redis.hget('connections:registry', 'alice')) === 'node-1');
+    await o.register('bob').landed;
+  });
+}
