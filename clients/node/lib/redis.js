@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
  * callTimeout bounds one call in milliseconds. A call that takes longer ends its connection, and may
  * still land.
  */
-const callTimeout = 3000;
+export const callTimeout = 3000;
 
 /** The files of ../lua that make each script, as in registry/scripts.go. */
 const files = {
@@ -47,7 +47,7 @@ export class Connection {
         enableOfflineQueue: false, lazyConnect: true, retryStrategy: null, keyPrefix: '',
         connectTimeout: callTimeout, sentinelCommandTimeout: callTimeout,
         // A call that the library gives up would leave its connection in use.
-        commandTimeout: undefined, socketTimeout: undefined,
+        commandTimeout: undefined, socketTimeout: undefined, enableAutoPipelining: false, // breaks call in ioredis 5.0
       });
     } else if (typeof client?.duplicate === 'function' && typeof client.ref === 'function') { // a Cluster has no ref
       this.#make = () => client.duplicate({
@@ -158,7 +158,15 @@ function bounded(call, ms, onLate) {
   });
 }
 
-/** refused returns whether Redis itself answered with an error: then the command did nothing. */
-export function refused(err) {
+/** answered returns whether Redis itself answered with an error: then the command did nothing. */
+export function answered(err) {
   return /^(-)?[A-Z]+ /.test(String(err?.message));
+}
+
+// Errors of a server that cannot serve anybody now. They are not about this client.
+const passing = /^-?(LOADING|BUSY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|ASK |MOVED |ERR max number of clients)/;
+
+/** refused returns whether an answer stays the same until somebody mends something, such as rights. */
+export function refused(err) {
+  return answered(err) && !passing.test(err.message);
 }

@@ -114,10 +114,11 @@ export class Table {
   /** pending is how many keys are not known to be in Redis as they should. */
   get pending() { return this.devices.size - this.count.standing - this.count.released; }
 
+  get healed() { return this.count.unconfirmed + this.count.contested + this.count.proven === 0; }
+
   /** restored is whether Redis has all that is held: nothing is lost, and nothing waits to be checked. */
   get restored() {
-    const { unconfirmed, contested, proven } = this.count;
-    return this.suspects.size + unconfirmed + contested + proven === 0 && !this.away && this.batches % 2 === 0;
+    return this.suspects.size === 0 && this.healed && !this.away && this.batches % 2 === 0;
   }
 
   enqueue(d, urgent) {
