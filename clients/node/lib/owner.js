@@ -66,7 +66,9 @@ export class Owner extends EventEmitter {
       else if (this.#data.up && this.#control.up) this.#recovered('connection');
     };
     this.#data = new Connection(o.redis, o.interval, changed);
-    this.#control = new Connection(o.redis, o.interval, changed);
+    // A beat without an answer must leave time for the next one.
+    const patience = Math.max(Math.min(o.interval / 2, callTimeout), 500);
+    this.#control = new Connection(o.redis, o.interval, changed, { patience });
     this.table = new Table(o.instance, o.interval, o.ttl);
     this.table.wake = () => this.#pump();
     this.table.talk = () => setImmediate(() => this.#talk());
@@ -402,7 +404,7 @@ export class Owner extends EventEmitter {
     if (this.#over || this.#subscriber || this.listenerCount('displaced') === 0) return;
     const changed = (err) => (err ? this.#fail('listen', err) : this.#recovered('listen'));
     this.#subscriber = new Connection(this.#o.redis, this.#o.interval, changed,
-      this.#heartbeat(this.instance), (message) => this.#told(message.split(' ')));
+      { channel: this.#heartbeat(this.instance), onMessage: (message) => this.#told(message.split(' ')) });
     await this.#subscriber.open();
   }
 

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
 /**
- * callTimeout bounds one call in milliseconds. A call that takes longer ends its connection, and may
+ * callTimeout bounds one call in milliseconds, unless a connection has less patience. A call that takes longer ends its connection, and may
  * still land.
  */
 export const callTimeout = 3000;
@@ -28,7 +28,8 @@ const scripts = new Map(Object.entries(files).map(([name, parts]) => {
 export class Connection {
   #io;
   #make;
-  #patience = callTimeout; // for a new client
+  #patience; // for a call
+  #opening = callTimeout; // for a new client
   #interval;
   #onChange;
   #channel;
@@ -38,11 +39,15 @@ export class Connection {
   #down = new Error('not connected to Redis');
   #closed = false;
 
-  /** onChange gets null if a client has connected, and an error if it is lost or cannot connect. */
-  constructor(client, interval, onChange, channel, onMessage) {
+  /**
+   * onChange gets null if a client has connected, and an error if it is lost or cannot connect. patience
+   * bounds a call, in ms. A connection with a channel only listens.
+   */
+  constructor(client, interval, onChange, { patience = callTimeout, channel, onMessage } = {}) {
     this.#io = typeof client?.defineCommand === 'function' && !client.isCluster;
+    this.#patience = patience;
     if (this.#io) {
-      this.#patience *= 1 + (client.options.sentinels?.length ?? 0); // asked one after the other
+      this.#opening *= 1 + (client.options.sentinels?.length ?? 0); // asked one after the other
       this.#make = () => client.duplicate({
         enableOfflineQueue: false, lazyConnect: true, retryStrategy: null, keyPrefix: '',
         connectTimeout: callTimeout, sentinelCommandTimeout: callTimeout,
@@ -77,7 +82,7 @@ export class Connection {
       const arrived = new Promise((resolve) => client.once('connect', resolve));
       client.on('error', lose).once('end', () => lose(new Error('Redis closed the connection')));
       try {
-        await bounded(Promise.race([lost, this.#connect(client)]), this.#patience);
+        await bounded(Promise.race([lost, this.#connect(client)]), this.#opening);
         this.#client = client;
         pause = 0;
         // ioredis allows a subscriber ping, but not PING.
@@ -114,7 +119,7 @@ export class Connection {
     const client = this.#client, words = args.map(String);
     if (!client) throw this.#down;
     try {
-      return await bounded(this.#io ? client.call(...words) : client.sendCommand(words), callTimeout, this.#lose);
+      return await bounded(this.#io ? client.call(...words) : client.sendCommand(words), this.#patience, this.#lose);
     } catch (err) {
       // The primary is a replica now, and its name may lead to another server.
       if (/^-?READONLY /.test(err?.message)) this.#lose(err);

@@ -71,3 +71,18 @@ for (const [library, client] of Object.entries(clients)) {
     await o.register('bob').landed;
   });
 }
+
+for (const [library, client] of Object.entries(clients)) {
+  test(`${library}: one beat without an answer is not the end of a heartbeat of three intervals`, async (t) => {
+    const { server, redis } = await setup(t), proxy = await startProxy(server.port);
+    t.after(() => proxy.stop());
+    const back = new Set(), options = { redis: client(t, proxy.port), interval: 1000, ttl: 3000 };
+    const o = await started(t, options, { recovered: (what) => back.add(what) });
+    assert.equal(await o.heartbeat(), true);
+    proxy.vanish();
+    await until(async () => {
+      assert.equal(await redis.exists('instance:heartbeat:node-1'), 1, 'the heartbeat has expired');
+      return back.has('heartbeat');
+    });
+  });
+}
