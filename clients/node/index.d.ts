@@ -67,7 +67,7 @@ export type Operation =
 export interface OwnerEvents {
   /**
    * Another owner heard this key later: the socket here is probably half open. Ping it, and end it if no
-   * answer comes. While anybody listens for this event, the owner has a third connection, which subscribes.
+   * answer comes. Once anybody listens for this event, the owner has a third connection, which subscribes.
    */
   displaced: [{ key: string; owner: string }];
   /** A newer process has this instance id. Nothing more is written: close the sockets and exit. Always listen for it. */

@@ -1,8 +1,6 @@
 // What an owner takes over from the client that it is given, and what it must not.
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
 import Redis from 'ioredis';
@@ -84,5 +82,34 @@ for (const [library, client] of Object.entries(clients)) {
       assert.equal(await redis.exists('instance:heartbeat:node-1'), 1, 'the heartbeat has expired');
       return back.has('heartbeat');
     });
+  });
+}
+
+const rights = /ACL SETUSER owner ([^`]*)/.exec(readFileSync(new URL('../README.md', import.meta.url), 'utf8'))[1].match(/[^\s'\\]+/g);
+
+for (const [library, client] of Object.entries({
+  ioredis: (port) => new Redis(`redis://owner:PASSWORD@127.0.0.1:${port}/3`, { lazyConnect: true }),
+  'node-redis': (port) => createClient({ url: `redis://owner:PASSWORD@127.0.0.1:${port}/3` }),
+})) {
+  test(`${library}: the rights of the README suffice`, async (t) => {
+    const { server, redis } = await setup(t), failed = [], told = [];
+    await redis.select(3);
+    await redis.acl('SETUSER', 'owner', ...rights);
+    const on = { failing: (what, err) => failed.push(`${what}: ${err.message}`), displaced: (d) => told.push(d.key) };
+    const options = () => ({ redis: silent(client(server.port)), ttl: 600, drain: 10_000 });
+    const a = await started(t, options(), on), b = await started(t, { ...options(), instance: 'node-2' }, on);
+    for (const key of ['alice', 'bob', 'cyd']) await a.register(key).landed;
+    await b.register('alice').landed;
+    await until(() => told.includes('alice')); // notified, asked and answered
+    await redis.hdel('connections:registry', 'bob');
+    await redis.hset('connections:registry', 'cyd', 'long-gone');
+    await until(async () => String(await redis.hmget('connections:registry', 'bob', 'cyd')) === 'node-1,node-1');
+    assert.deepEqual(await a.lookup('alice'), { owner: 'node-2', alive: true });
+    await a.stop();
+    await b.stop();
+    assert.deepEqual(failed, []);
+    assert.deepEqual((await redis.keys('*')).filter((key) => key !== 'janitor:witness'), []);
+    const refusals = (await redis.acl('LOG')).map((entry) => entry[entry.indexOf('object') + 1]);
+    assert.deepEqual(refusals.filter((what) => !what.startsWith('client')), []); // the libraries' own, which they do not need
   });
 }
