@@ -6,8 +6,8 @@ export const maxKey = 1024; // bytes
 const defaults = { prefix: '', interval: 30_000, ttl: 90_000, drain: 10_000 };
 
 /** complete returns options with the defaults, and throws a TypeError that names a wrong one. */
-export function complete(options) {
-  const given = Object.entries(options).filter(([, v]) => v !== undefined);
+export function complete(options = {}) {
+  const given = Object.entries(options).filter(([, v]) => v != null);
   const o = { ...defaults, ...Object.fromEntries(given) };
   o.unique = o.instance === undefined;
   o.instance ??= `${hostname().slice(0, 64)}-${randomBytes(4).toString('hex')}`;

@@ -255,6 +255,11 @@ export class Owner extends EventEmitter {
     const same = await this.#data.run('same', keys.slice(0, 1), [boot]);
     if (same === 'SUPERSEDED') throw new SupersededError();
     if (same !== 'OK') throw new Error('the two connections are not at the same primary and database');
+    if (!this.#o.unique) { // a former life may have contended for the lease
+      await this.#control.send('SREM', this.#key('janitor:contenders'), this.instance).catch((err) => {
+        if (!answered(err)) throw err;
+      });
+    }
     this.#boot = boot;
     this.#lastBeat = now();
     this.#recovered('heartbeat');

@@ -40,12 +40,19 @@ function fail(t, method, when) {
   });
 }
 
-test('an option that is undefined has its default', async (t) => {
-  const o = new Owner({ redis, prefix: undefined, interval: undefined, ttl: undefined, drain: undefined, instance: undefined });
+test('an option that is undefined, or null, has its default', async (t) => {
+  const o = new Owner({ redis, prefix: undefined, interval: undefined, ttl: undefined, drain: null, instance: null });
   t.after(() => o.stop());
   await o.start();
   await o.register('alice').landed;
   assert.equal(await redis.hget('connections:registry', 'alice'), o.instance);
+  assert.throws(() => new Owner(), /redis: expected/);
+});
+
+test('a former life that contended for the lease does so no more', async (t) => {
+  await redis.sadd(`${t.name}:janitor:contenders`, 'node-1', 'node-2');
+  await owner(t);
+  assert.deepEqual(await redis.smembers(`${t.name}:janitor:contenders`), ['node-2']);
 });
 
 test('an index of another type hides no former life', async (t) => {
