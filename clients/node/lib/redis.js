@@ -99,7 +99,7 @@ export class Connection {
       // node-redis cannot be closed before the socket is there: it would connect all the same.
       if (this.#io) client.disconnect();
       else arrived.then(() => (client.destroy ? client.destroy() : client.disconnect())).catch(() => {});
-      if (!this.#closed) this.#onChange(this.#down);
+      if (!this.#closed && !isReadOnly(this.#down.cause)) this.#onChange(this.#down);
       tried();
       await new Promise((resolve) => setTimeout(resolve, pause).unref());
     }
@@ -122,7 +122,7 @@ export class Connection {
       return await bounded(this.#io ? client.call(...words) : client.sendCommand(words), this.#patience, this.#lose);
     } catch (err) {
       // The primary is a replica now, and its name may lead to another server.
-      if (/^-?READONLY /.test(err?.message)) this.#lose(err);
+      if (isReadOnly(err)) this.#lose(err);
       throw err;
     }
   }
@@ -161,6 +161,10 @@ function bounded(call, ms, onLate) {
     clearTimeout(timer);
     clearImmediate(last);
   });
+}
+
+function isReadOnly(err) {
+  return /^-?READONLY /.test(err?.message);
 }
 
 /** answered returns whether Redis itself answered with an error: then the command did nothing. */

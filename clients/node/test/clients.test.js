@@ -58,15 +58,16 @@ for (const [library, client] of Object.entries({
 
 for (const [library, client] of Object.entries(clients)) {
   test(`${library}: a primary that has become a replica is left for the new one`, async (t) => {
-    const { server, redis } = await setup(t), next = await setup(t), proxy = await startProxy(server.port);
+    const { server, redis } = await setup(t), next = await setup(t), proxy = await startProxy(server.port), failed = [];
     t.after(() => proxy.stop());
-    const o = await started(t, { redis: client(t, proxy.port) });
+    const o = await started(t, { redis: client(t, proxy.port) }, { failing: (what) => failed.push(what) });
     await o.register('alice').landed;
     await next.redis.config('SET', 'repl-diskless-sync-delay', '0');
     proxy.to = next.server.port; // as a name that resolves to another address
     await redis.replicaof('127.0.0.1', String(next.server.port));
     await until(async () => (await next.redis.hget('connections:registry', 'alice')) === 'node-1');
     await o.register('bob').landed;
+    assert.ok(failed.includes('heartbeat') && !failed.includes('connection'), `${failed}: Redis can be reached`);
   });
 }
 
