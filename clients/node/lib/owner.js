@@ -11,7 +11,7 @@ export { Claim };
 const toldPrefix = '/', heardWord = 'heard';
 // Their failures do not mean that Redis lost anything: if it did, the next beat finds out.
 const harmless = new Set(['connection', 'listen', 'talk', 'compare', 'keep', 'notify']);
-// Bits in a beat's reply of what this user may not do, and scripts omit in silence: see ../lua/beat.lua.
+// Bits in a beat's reply: what this user may not do and scripts silently omit; see ../lua/beat.lua.
 const rights = {
   keep: [1, 'NOPERM this user may not run SADD and SREM on the roster and the index'],
   notify: [2, "NOPERM this user may not PUBLISH on the channels of heartbeats' names"],
@@ -43,7 +43,7 @@ export class Owner extends EventEmitter {
   #ready = false; // the former life was handed back
   #scanDue = true;
   #scanAt = -Infinity; // not before
-  #scanPause = 0; // after the next one; longer and longer while a difference or a failure lasts
+  #scanPause = 0; // after the last one; grows while a difference or a failure lasts
   #pass = 0;
   #over = false;
   #pumping = null;
@@ -181,7 +181,7 @@ export class Owner extends EventEmitter {
     this.#end.resolve();
   }
 
-  /** goodbye is said again while it fails, for a short time. Then the heartbeat expires. */
+  /** goodbye retries for a short time. After that the heartbeat expires by itself. */
   async #goodbye() {
     for (const until = now() + Math.min(this.#o.interval, callTimeout); this.#boot; ) {
       try {
@@ -436,7 +436,7 @@ export class Owner extends EventEmitter {
       }
       for (const [other, devices] of asks) {
         for (const few of chunks(devices)) {
-          const some = few.filter((d) => d.claim); // now: others end meanwhile
+          const some = few.filter((d) => d.claim); // some have ended since the last message
           if (some.length === 0) continue;
           const ages = some.map((d) => `${Math.floor(now() - d.claim.heard)} ${word(d.key)}`);
           const { listens, lives } = await this.#tell(other, `${toldPrefix}${this.instance} ${ages.join(' ')}`);

@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
 /**
- * callTimeout bounds one call in milliseconds, unless a connection has less patience. A call that takes longer ends its connection, and may
- * still land.
+ * callTimeout bounds one call in milliseconds, unless a connection has less patience. A call that
+ * takes longer ends its connection, and may still land.
  */
 export const callTimeout = 3000;
 
@@ -51,8 +51,9 @@ export class Connection {
       this.#make = () => client.duplicate({
         enableOfflineQueue: false, lazyConnect: true, retryStrategy: null, keyPrefix: '',
         connectTimeout: callTimeout, sentinelCommandTimeout: callTimeout,
-        // A call that the library gives up would leave its connection in use.
-        commandTimeout: undefined, socketTimeout: undefined, enableAutoPipelining: false, // breaks call in ioredis 5.0
+        // If the library itself gave up a call, its connection would stay in use. In ioredis 5.0,
+        // automatic pipelines break call.
+        commandTimeout: undefined, socketTimeout: undefined, enableAutoPipelining: false,
       });
     } else if (typeof client?.duplicate === 'function' && typeof client.ref === 'function') { // a Cluster has no ref
       this.#make = () => client.duplicate({
@@ -121,7 +122,7 @@ export class Connection {
     try {
       return await bounded(this.#io ? client.call(...words) : client.sendCommand(words), this.#patience, this.#lose);
     } catch (err) {
-      // The primary is a replica now, and its name may lead to another server.
+      // The primary has become a replica. Its name may lead to the new one.
       if (isReadOnly(err)) this.#lose(err);
       throw err;
     }
@@ -175,7 +176,7 @@ export function answered(err) {
 // Errors of a server that cannot serve anybody now. They are not about this client.
 const passing = /^-?(LOADING|BUSY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|ASK |MOVED |ERR max number of clients)/;
 
-/** refused returns whether an answer stays the same until somebody mends something, such as rights. */
+/** refused returns whether an answer stays the same until somebody fixes something, such as rights. */
 export function refused(err) {
   return answered(err) && !passing.test(err.message);
 }

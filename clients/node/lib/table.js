@@ -150,7 +150,7 @@ export class Table {
     return b;
   }
 
-  /** first takes the most urgent. To find the front of a Set takes as long as much has left it. */
+  /** first takes the most urgent devices. A new iterator of a Set walks past all that has left its front. */
   *#first(most) {
     for (const queue of [this.urgent, this.checks]) {
       for (const d of queue) {
