@@ -65,10 +65,13 @@ export class Owner extends EventEmitter {
       if (err) this.#fail('connection', err);
       else if (this.#data.up && this.#control.up) this.#recovered('connection');
     };
-    this.#data = new Connection(o.redis, o.interval, changed);
+    // The primary has become a replica, and its name may lead to the new one. What it remembers proves
+    // nothing: no connection may stay.
+    const onReadOnly = (err) => { for (const c of [this.#data, this.#control, this.#subscriber]) c?.leave(err); };
+    this.#data = new Connection(o.redis, o.interval, changed, { onReadOnly });
     // A beat without an answer must leave time for the next one.
     const patience = Math.max(Math.min(o.interval / 2, callTimeout), 500);
-    this.#control = new Connection(o.redis, o.interval, changed, { patience });
+    this.#control = new Connection(o.redis, o.interval, changed, { patience, onReadOnly });
     this.table = new Table(o.instance, o.interval, o.ttl);
     this.table.wake = () => this.#pump();
     this.table.talk = () => setImmediate(() => this.#talk());

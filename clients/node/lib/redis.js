@@ -32,6 +32,7 @@ export class Connection {
   #opening = callTimeout; // for a new client
   #interval;
   #onChange;
+  #onReadOnly;
   #channel;
   #onMessage;
   #client = null; // while it is connected
@@ -41,9 +42,10 @@ export class Connection {
 
   /**
    * onChange gets null if a client has connected, and an error if it is lost or cannot connect. patience
-   * bounds a call, in ms. A connection with a channel only listens.
+   * bounds a call, in ms. A connection with a channel only listens. onReadOnly gets the answer of a
+   * server that has become a replica.
    */
-  constructor(client, interval, onChange, { patience = callTimeout, channel, onMessage } = {}) {
+  constructor(client, interval, onChange, { patience = callTimeout, onReadOnly, channel, onMessage } = {}) {
     this.#io = typeof client?.defineCommand === 'function' && !client.isCluster;
     this.#patience = patience;
     if (this.#io) {
@@ -65,6 +67,7 @@ export class Connection {
     }
     this.#interval = interval;
     this.#onChange = onChange;
+    this.#onReadOnly = onReadOnly;
     this.#channel = channel;
     this.#onMessage = onMessage;
   }
@@ -122,8 +125,7 @@ export class Connection {
     try {
       return await bounded(this.#io ? client.call(...words) : client.sendCommand(words), this.#patience, this.#lose);
     } catch (err) {
-      // The primary has become a replica. Its name may lead to the new one.
-      if (isReadOnly(err)) this.#lose(err);
+      if (isReadOnly(err)) this.#onReadOnly?.(err);
       throw err;
     }
   }
@@ -138,6 +140,9 @@ export class Connection {
       return this.send('EVAL', text, keys.length, ...keys, ...args);
     }
   }
+
+  /** leave makes the connection anew. */
+  leave(err) { this.#lose(err); }
 
   close() {
     this.#closed = true;
