@@ -68,7 +68,7 @@ for (const [library, client] of Object.entries(clients)) {
     await redis.replicaof('127.0.0.1', String(next.server.port));
     await until(async () => (await next.redis.hget('connections:registry', 'alice')) === 'node-1');
     await o.register('bob').landed;
-    assert.ok(failed.includes('heartbeat') && !failed.includes('connection'), `${failed}: Redis can be reached`);
+    assert.ok(failed.length > 0 && !failed.includes('connection'), `${failed}: Redis can be reached`);
   });
 }
 
