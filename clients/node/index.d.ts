@@ -2,29 +2,32 @@ import type { EventEmitter } from 'node:events';
 
 export interface OwnerOptions {
   /**
-   * A client of ioredis for one server or a Sentinel, or of node-redis for one server. The owner
-   * duplicates it, with settings that are safe.
+   * A client of ioredis for one server or a Sentinel, or of node-redis for one server, connected or
+   * not. The owner duplicates it, with settings that are safe, and leaves it as it is.
    */
-  redis: unknown;
+  redis: { duplicate(...options: any[]): unknown };
   /**
    * Names this process in entries: up to 200 bytes of printable characters, without spaces and '/'.
    * Default: the host name and a random part. If you fix it, the newest process with that name wins.
    */
-  instance?: string;
+  instance?: string | undefined;
   /** Begins every key. All owners, janitors and readers of one fleet share it. Default ''. */
-  prefix?: string;
+  prefix?: string | undefined;
   /** Milliseconds between heartbeats. All owners of a fleet must agree. Default 30,000. */
-  interval?: number;
-  /** Milliseconds that a heartbeat lasts: at least three intervals, at most a day. Default 90,000. */
-  ttl?: number;
+  interval?: number | undefined;
+  /** Whole milliseconds that a heartbeat lasts: at least three intervals, at most a day. Default 90,000. */
+  ttl?: number | undefined;
   /** Milliseconds that unregisterAll and stop wait for Redis. Default 10,000. */
-  drain?: number;
+  drain?: number | undefined;
 }
 
 /** A claim belongs to one socket for as long as its key is registered through it. */
 export interface Claim {
   readonly key: string;
-  /** Resolves when the entry is in Redis; rejects if the claim ends before that. Nobody has to wait for it. */
+  /**
+   * Resolves when the entry is in Redis; rejects if the claim ends before that. Nobody has to wait for it,
+   * but what is chained to it needs a catch.
+   */
   readonly landed: Promise<void>;
   /** Aborts when the same key opens a newer socket on this owner. Close this socket then. */
   readonly signal: AbortSignal;
@@ -45,21 +48,36 @@ export interface Status {
   /** Keys whose entries name this owner. */
   standing: number;
   /** The last error of each operation, while it fails. */
-  failing: Record<string, string>;
+  failing: Partial<Record<Operation, string>>;
 }
+
+/**
+ * What may fail. Sockets are served all the same, and everything is tried again.
+ *
+ * - `connection`: to Redis; `listen`: the one that subscribes, for `displaced`
+ * - `heartbeat`: without one for a whole `ttl`, the entries of this process may be removed
+ * - `register`, `release`, `heal` (putting entries back), `check` (reading them), `compare` (with the index)
+ * - `talk`: with other owners about keys that both hold
+ * - `keep`, `notify`: this user of Redis lacks the right to keep the roster and the index, or to PUBLISH
+ */
+export type Operation =
+  | 'connection' | 'listen' | 'heartbeat' | 'register' | 'release' | 'heal' | 'check' | 'compare' | 'talk' | 'keep' | 'notify';
 
 /** What a listener throws is an uncaught exception of the process. The owner goes on. */
 export interface OwnerEvents {
-  /** Another owner heard this key later: the socket here is probably half open. Check it, and release its claim. */
+  /**
+   * Another owner heard this key later: the socket here is probably half open. Ping it, and end it if no
+   * answer comes. Once anybody listens for this event, the owner has a third connection, which subscribes.
+   */
   displaced: [{ key: string; owner: string }];
-  /** A newer process has this instance id. Nothing more is written: close the sockets and exit. */
+  /** A newer process has this instance id. Nothing more is written: close the sockets and exit. Always listen for it. */
   superseded: [SupersededError];
   /**
-   * An operation begins to fail, once; it is tried again until it works. Connecting is one too:
-   * `connection`, or `listen` for the subscription behind `displaced`.
+   * An operation begins to fail. Told once until it has recovered, and once more if Redis then refuses it:
+   * a wrong password, say, lasts until somebody mends it.
    */
-  failing: [operation: string, err: Error];
-  recovered: [operation: string];
+  failing: [operation: Operation, err: Error];
+  recovered: [operation: Operation];
   /** So many entries were put back. */
   healed: [count: number];
   /** Redis may have lost entries: everything held is being checked. */
@@ -87,9 +105,12 @@ export class Owner extends EventEmitter<OwnerEvents> {
   unregister(key: string): void;
   /** Releases every claim; resolves when Redis has it, or after `drain`. */
   unregisterAll(): Promise<void>;
-  /** Beats now; resolves with whether the beat landed. start beats by itself. */
+  /** Beats now; resolves with whether the beat landed. Nobody has to call it: start beats by itself. */
   heartbeat(): Promise<boolean>;
-  /** Returns who holds a key, and whether that owner is alive; null if nobody holds it. */
+  /**
+   * Returns who holds a key, and whether that owner is alive; null if nobody holds it. Rejects if Redis does
+   * not answer, and before start. Calls that are made together share a round trip.
+   */
   lookup(key: string): Promise<{ owner: string; alive: boolean } | null>;
   status(): Status;
   /** Releases every claim, says goodbye and closes the connections. Nothing registers any more. */

@@ -1,14 +1,21 @@
-import { randomBytes, randomInt } from 'node:crypto';
+import { randomInt } from 'node:crypto';
 import { EventEmitter } from 'node:events';
-import { hostname } from 'node:os';
 
-import { Connection, refused } from './redis.js';
+import { Claim } from './claim.js';
+import { complete, maxKey, name } from './options.js';
+import { Connection, answered, callTimeout, refused } from './redis.js';
 import { Table, batchSize, now, unword, word } from './table.js';
 
-const maxKey = 1024; // bytes
+export { Claim };
+
 const toldPrefix = '/', heardWord = 'heard';
 // Their failures do not mean that Redis lost anything: if it did, the next beat finds out.
-const harmless = new Set(['connection', 'listen', 'talk', 'compare']);
+const harmless = new Set(['connection', 'listen', 'talk', 'compare', 'keep', 'notify']);
+// Bits in a beat's reply: what this user may not do and scripts silently omit; see ../lua/beat.lua.
+const rights = {
+  keep: [1, 'NOPERM this user may not run SADD and SREM on the roster and the index'],
+  notify: [2, "NOPERM this user may not PUBLISH on the channels of heartbeats' names"],
+};
 
 /** SupersededError ends an owner: a newer process has its instance id. */
 export class SupersededError extends Error {
@@ -16,40 +23,6 @@ export class SupersededError extends Error {
     super('a newer process has this instance id: this one writes nothing more, close its sockets and exit');
     this.name = 'SupersededError';
   }
-}
-
-/** A Claim belongs to one socket, for as long as its key is registered through it. */
-export class Claim {
-  #owner;
-  #abort = new AbortController();
-  #land;
-  made = now();
-  heard = this.made;
-  told = -Infinity;
-  device = null;
-
-  constructor(owner, key) {
-    this.#owner = owner;
-    this.key = key;
-    this.landed = new Promise((resolve, reject) => (this.#land = { resolve, reject }));
-    this.landed.catch(() => {}); // nobody has to wait for it
-  }
-
-  /** signal aborts when the same key opens a newer socket on this owner: close this one. */
-  get signal() { return this.#abort.signal; }
-
-  /** received records that something of the other side arrived through this socket. */
-  received() { this.#owner.table.frameReceived(this); }
-
-  /** acked records that this side has answered what arrived. */
-  acked() { this.#owner.table.frameAcked(this); }
-
-  /** release hands the key back. Only the newest claim of a key has its entry taken out. */
-  release() { this.end(new Error('the claim was released')); this.#owner.table.release(this); }
-
-  land() { this.#land.resolve(); }
-  end(err) { this.#land.reject(err); }
-  supersede() { this.end(new Error('the claim was superseded')); this.#abort.abort(); }
 }
 
 /** An Owner keeps the entries of this process's sockets in the registry true. See ../index.d.ts. */
@@ -69,6 +42,8 @@ export class Owner extends EventEmitter {
   #lastBeat = -Infinity;
   #ready = false; // the former life was handed back
   #scanDue = true;
+  #scanAt = -Infinity; // not before
+  #scanPause = 0; // after the last one; grows while a difference or a failure lasts
   #pass = 0;
   #over = false;
   #pumping = null;
@@ -78,23 +53,25 @@ export class Owner extends EventEmitter {
   #starting = null;
   #stopping = null;
   #failing = new Map();
+  #toldRefusal = new Set();
   #end;
 
   constructor(options) {
     super();
-    const o = { prefix: '', interval: 30_000, ttl: 90_000, drain: 10_000, ...options };
-    o.unique = o.instance === undefined;
-    o.instance ??= `${hostname().slice(0, 64)}-${randomBytes(4).toString('hex')}`;
-    check(o);
-    this.#o = o;
+    const o = (this.#o = complete(options));
     this.#random = String(randomInt(2 ** 48 - 1) % 1e10).padStart(10, '0');
     this.instance = o.instance;
     const changed = (err) => {
       if (err) this.#fail('connection', err);
       else if (this.#data.up && this.#control.up) this.#recovered('connection');
     };
-    this.#data = new Connection(o.redis, o.interval, changed);
-    this.#control = new Connection(o.redis, o.interval, changed);
+    // The primary has become a replica, and its name may lead to the new one. What it remembers proves
+    // nothing: no connection may stay.
+    const onReadOnly = (err) => { for (const c of [this.#data, this.#control, this.#subscriber]) c?.leave(err); };
+    this.#data = new Connection(o.redis, o.interval, changed, { onReadOnly });
+    // A beat without an answer must leave time for the next one.
+    const patience = Math.max(Math.min(o.interval / 2, callTimeout), 500);
+    this.#control = new Connection(o.redis, o.interval, changed, { patience, onReadOnly });
     this.table = new Table(o.instance, o.interval, o.ttl);
     this.table.wake = () => this.#pump();
     this.table.talk = () => setImmediate(() => this.#talk());
@@ -132,11 +109,12 @@ export class Owner extends EventEmitter {
         }
       }
       this.table.retry();
-      if (this.table.pending === 0) for (const what of ['register', 'release', 'heal', 'check']) this.#recovered(what);
+      if (this.table.pending === 0) for (const what of ['register', 'release', 'check']) this.#recovered(what);
+      if (this.table.healed) this.#recovered('heal'); // disputes may last
       this.#reconcileAll();
       this.#tellReconciled();
       this.#listen();
-      if (this.#scanDue && this.#boot) this.#comparing ??= this.#compare().finally(() => (this.#comparing = null));
+      this.#compareWhenDue();
     };
     const loop = async () => {
       if (!this.#over) await (this.#ticking = tick());
@@ -176,7 +154,7 @@ export class Owner extends EventEmitter {
   }
 
   /** heartbeat beats now, and resolves with whether the beat landed. */
-  heartbeat() { return this.#beat(); }
+  async heartbeat() { return !this.#over && this.#beat(); }
 
   /** lookup returns who holds a key and whether that owner lives; null if nobody holds it. */
   async lookup(key) {
@@ -201,10 +179,24 @@ export class Owner extends EventEmitter {
     clearTimeout(this.#timer);
     this.#over = true;
     await Promise.allSettled([this.#ticking, this.#pumping, this.#comparing]);
-    if (this.#boot) await this.#own(this.#control, 'goodbye', [this.table.pending]).catch((err) => this.#fail('goodbye', err));
+    await this.#goodbye();
     this.#close();
     this.#end.resolve();
   }
+
+  /** goodbye retries for a short time. After that the heartbeat expires by itself. */
+  async #goodbye() {
+    for (const until = now() + Math.min(this.#o.interval, callTimeout); this.#boot; ) {
+      try {
+        return await this.#own(this.#control, 'goodbye', [this.table.pending]);
+      } catch (err) {
+        if (err instanceof SupersededError || now() >= until) return;
+        await sleep(this.#retryDelay);
+      }
+    }
+  }
+
+  get #retryDelay() { return Math.min(this.#o.interval / 10, 1000); }
 
   #close() {
     this.#over = true;
@@ -218,7 +210,7 @@ export class Owner extends EventEmitter {
     const k = (n) => this.#key(n), id = this.instance;
     const keys = [this.#heartbeat(id), k('instances:roster'), k('instance:devices:' + id), k('janitor:witness'), k('connections:registry')];
     const out = await connection.run(name, [...keys, ...dead], [id, this.#boot, this.#o.ttl, '1', ...args]).catch((err) => {
-      this.#unheard ||= !refused(err);
+      this.#unheard ||= !answered(err);
       throw err;
     });
     if (out[0] === 'SUPERSEDED') throw new SupersededError();
@@ -240,6 +232,10 @@ export class Owner extends EventEmitter {
       let got;
       try {
         got = await this.#own(this.#control, 'beat', [this.#grace, '0']);
+        for (const [what, [bit, text]] of Object.entries(rights)) {
+          if (got.count & bit) this.#fail(what, new Error(text));
+          else this.#recovered(what);
+        }
       } catch (err) {
         if (!String(err.message).startsWith('OOM')) throw err;
         got = await this.#own(this.#control, 'extend'); // memory is full: PEXPIRE still works
@@ -262,6 +258,11 @@ export class Owner extends EventEmitter {
     const same = await this.#data.run('same', keys.slice(0, 1), [boot]);
     if (same === 'SUPERSEDED') throw new SupersededError();
     if (same !== 'OK') throw new Error('the two connections are not at the same primary and database');
+    if (!this.#o.unique) { // a former life may have contended for the lease
+      await this.#control.send('SREM', this.#key('janitor:contenders'), this.instance).catch((err) => {
+        if (!answered(err)) throw err;
+      });
+    }
     this.#boot = boot;
     this.#lastBeat = now();
     this.#recovered('heartbeat');
@@ -312,7 +313,7 @@ export class Owner extends EventEmitter {
       this.table.ended(failed !== null);
       this.#tellDisplaced();
       this.#tellReconciled();
-      if (failed && !this.#over) await sleep(Math.min(this.#o.interval / 10, 1000));
+      if (failed && !this.#over) await sleep(this.#retryDelay);
     }
     this.#pumping = null; // at once: nothing would write what is queued in between
   }
@@ -323,7 +324,7 @@ export class Owner extends EventEmitter {
     let dead = [];
     if (ops[0].dead) {
       dead = [...new Set(ops.map((o) => this.#heartbeat(o.dead)))];
-      args.push((this.#o.ttl - this.#o.interval) / 2, this.#grace, now() - this.#lastBeat < this.#o.ttl / 2 ? '1' : '0');
+      args.push(Math.floor((this.#o.ttl - this.#o.interval) / 2), this.#grace, now() - this.#lastBeat < this.#o.ttl / 2 ? '1' : '0');
     }
     try {
       const got = await this.#own(this.#data, name, args, dead);
@@ -333,6 +334,7 @@ export class Owner extends EventEmitter {
         this.#owed = true;
         this.emit('healed', got.count);
       }
+      if (name === 'heal') this.#recovered('register'); // healing retries failed registrations
       this.#recovered(name);
       this.#read(got);
       return null;
@@ -357,21 +359,38 @@ export class Owner extends EventEmitter {
     }
   }
 
+  #compareWhenDue() {
+    if (!this.#boot || this.#comparing || now() < this.#scanAt) return;
+    if (!this.#scanDue) return void (this.#scanPause = 0);
+    this.#comparing = this.#compare().finally(() => {
+      this.#comparing = null;
+      this.#scanPause = Math.min(Math.max(2 * this.#scanPause, this.#o.interval / 10), this.#o.interval);
+      this.#scanAt = now() + this.#scanPause;
+    });
+  }
+
   /** compare compares the index with the claims, and at first the registry with a former life's. */
   async #compare() {
     this.#scanDue = false;
     const pass = ++this.#pass, begun = this.table.batches;
+    let broken = null;
     try {
-      for await (const members of this.#scan('SSCAN', 'instance:devices:' + this.instance)) {
-        for (const key of members) this.table.named(key, pass);
+      try {
+        for await (const members of this.#scan('SSCAN', 'instance:devices:' + this.instance)) {
+          for (const key of members) this.table.named(key, pass);
+        }
+        this.table.compareIndex(pass, begun);
+      } catch (err) {
+        if (!/^-?WRONGTYPE /.test(err.message)) throw err;
+        broken = err;
       }
-      this.table.compareIndex(pass, begun);
       if (!this.#ready && !this.#o.unique) {
         for await (const entries of this.#scan('HSCAN', 'connections:registry')) {
           for (let i = 0; i < entries.length; i += 2) if (entries[i + 1] === this.instance) this.table.named(entries[i], 0);
         }
       }
       this.#ready = true;
+      if (broken) throw broken;
       this.#recovered('compare');
     } catch (err) {
       this.#scanDue = true;
@@ -393,7 +412,7 @@ export class Owner extends EventEmitter {
     if (this.#over || this.#subscriber || this.listenerCount('displaced') === 0) return;
     const changed = (err) => (err ? this.#fail('listen', err) : this.#recovered('listen'));
     this.#subscriber = new Connection(this.#o.redis, this.#o.interval, changed,
-      this.#heartbeat(this.instance), (message) => this.#told(message.split(' ')));
+      { channel: this.#heartbeat(this.instance), onMessage: (message) => this.#told(message.split(' ')) });
     await this.#subscriber.open();
   }
 
@@ -419,7 +438,9 @@ export class Owner extends EventEmitter {
         for (const some of chunks(words)) await this.#tell(other, `${toldPrefix}${this.instance} ${heardWord} ${some.join(' ')}`);
       }
       for (const [other, devices] of asks) {
-        for (const some of chunks(devices.filter((d) => d.claim))) {
+        for (const few of chunks(devices)) {
+          const some = few.filter((d) => d.claim); // some have ended since the last message
+          if (some.length === 0) continue;
           const ages = some.map((d) => `${Math.floor(now() - d.claim.heard)} ${word(d.key)}`);
           const { listens, lives } = await this.#tell(other, `${toldPrefix}${this.instance} ${ages.join(' ')}`);
           this.table.asked(other, some, listens, lives);
@@ -434,7 +455,7 @@ export class Owner extends EventEmitter {
   async #tell(other, message) {
     const channel = this.#heartbeat(other);
     const listeners = await this.#control.send('PUBLISH', channel, message).catch((err) => {
-      if (refused(err)) return 0; // not allowed: nobody hears
+      if (answered(err)) return 0; // not allowed: nobody hears
       throw err;
     });
     const lives = Number(await this.#control.send('EXISTS', channel)) > 0;
@@ -456,28 +477,16 @@ export class Owner extends EventEmitter {
     }
     if (this.#over) return;
     if (!harmless.has(what)) this.#owed = true;
-    const first = !this.#failing.has(what);
+    const lasts = refused(err.cause ?? err);
+    const tell = !this.#failing.has(what) || (lasts && !this.#toldRefusal.has(what)); // somebody has to act on it
     this.#failing.set(what, err.message);
-    if (first) this.emit('failing', what, err);
+    if (lasts) this.#toldRefusal.add(what);
+    if (tell) this.emit('failing', what, err);
   }
 
   #recovered(what) {
+    this.#toldRefusal.delete(what);
     if (this.#failing.delete(what)) this.emit('recovered', what);
-  }
-}
-
-/** name is a key as Redis has it: in UTF-8, all lone surrogates are the same. */
-function name(key) {
-  return String(key).toWellFormed();
-}
-
-function check(o) {
-  const id = o.instance, ms = (v) => Number.isFinite(v) && v > 0;
-  if (typeof id !== 'string' || Buffer.byteLength(id) > 200 || !/^[^\s/\p{C}]+$/u.test(id)) {
-    throw new TypeError(`instance: expected up to 200 bytes of printable characters without spaces and '/', got ${JSON.stringify(id)}`);
-  }
-  if (!ms(o.interval) || !ms(o.ttl) || o.ttl < 3 * o.interval || o.ttl > 86_400_000) {
-    throw new TypeError(`ttl: expected at least three times interval and at most a day, in ms, got ttl ${o.ttl}, interval ${o.interval}`);
   }
 }
 

@@ -2,10 +2,10 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
 /**
- * callTimeout bounds one call in milliseconds. A call that takes longer ends its connection, and may
- * still land.
+ * callTimeout bounds one call in milliseconds, unless a connection has less patience. A call that
+ * takes longer ends its connection, and may still land.
  */
-const callTimeout = 3000;
+export const callTimeout = 3000;
 
 /** The files of ../lua that make each script, as in registry/scripts.go. */
 const files = {
@@ -28,9 +28,11 @@ const scripts = new Map(Object.entries(files).map(([name, parts]) => {
 export class Connection {
   #io;
   #make;
-  #patience = callTimeout; // for a new client
+  #patience; // for a call
+  #opening = callTimeout; // for a new client
   #interval;
   #onChange;
+  #onReadOnly;
   #channel;
   #onMessage;
   #client = null; // while it is connected
@@ -38,25 +40,34 @@ export class Connection {
   #down = new Error('not connected to Redis');
   #closed = false;
 
-  /** onChange gets null if a client has connected, and an error if it is lost or cannot connect. */
-  constructor(client, interval, onChange, channel, onMessage) {
+  /**
+   * onChange gets null if a client has connected, and an error if it is lost or cannot connect. patience
+   * bounds a call, in ms. A connection with a channel only listens. onReadOnly gets the answer of a
+   * server that has become a replica.
+   */
+  constructor(client, interval, onChange, { patience = callTimeout, onReadOnly, channel, onMessage } = {}) {
     this.#io = typeof client?.defineCommand === 'function' && !client.isCluster;
+    this.#patience = patience;
     if (this.#io) {
-      this.#patience *= 1 + (client.options.sentinels?.length ?? 0); // asked one after the other
+      this.#opening *= 1 + (client.options.sentinels?.length ?? 0); // asked one after the other
       this.#make = () => client.duplicate({
         enableOfflineQueue: false, lazyConnect: true, retryStrategy: null, keyPrefix: '',
         connectTimeout: callTimeout, sentinelCommandTimeout: callTimeout,
+        // If the library itself gave up a call, its connection would stay in use. In ioredis 5.0,
+        // automatic pipelines break call.
+        commandTimeout: undefined, socketTimeout: undefined, enableAutoPipelining: false,
       });
     } else if (typeof client?.duplicate === 'function' && typeof client.ref === 'function') { // a Cluster has no ref
       this.#make = () => client.duplicate({
         disableOfflineQueue: true, legacyMode: false, commandOptions: undefined,
-        socket: { ...client.options?.socket, connectTimeout: callTimeout, reconnectStrategy: false },
+        socket: { ...client.options?.socket, connectTimeout: callTimeout, socketTimeout: undefined, reconnectStrategy: false },
       });
     } else {
       throw new TypeError('redis: expected a client of ioredis for one server or a Sentinel, or of node-redis for one server');
     }
     this.#interval = interval;
     this.#onChange = onChange;
+    this.#onReadOnly = onReadOnly;
     this.#channel = channel;
     this.#onMessage = onMessage;
   }
@@ -75,7 +86,7 @@ export class Connection {
       const arrived = new Promise((resolve) => client.once('connect', resolve));
       client.on('error', lose).once('end', () => lose(new Error('Redis closed the connection')));
       try {
-        await bounded(Promise.race([lost, this.#connect(client)]), this.#patience);
+        await bounded(Promise.race([lost, this.#connect(client)]), this.#opening);
         this.#client = client;
         pause = 0;
         // ioredis allows a subscriber ping, but not PING.
@@ -92,7 +103,7 @@ export class Connection {
       // node-redis cannot be closed before the socket is there: it would connect all the same.
       if (this.#io) client.disconnect();
       else arrived.then(() => (client.destroy ? client.destroy() : client.disconnect())).catch(() => {});
-      if (!this.#closed) this.#onChange(this.#down);
+      if (!this.#closed && !isReadOnly(this.#down.cause)) this.#onChange(this.#down);
       tried();
       await new Promise((resolve) => setTimeout(resolve, pause).unref());
     }
@@ -111,7 +122,12 @@ export class Connection {
   async send(...args) {
     const client = this.#client, words = args.map(String);
     if (!client) throw this.#down;
-    return bounded(this.#io ? client.call(...words) : client.sendCommand(words), callTimeout, this.#lose);
+    try {
+      return await bounded(this.#io ? client.call(...words) : client.sendCommand(words), this.#patience, this.#lose);
+    } catch (err) {
+      if (isReadOnly(err)) this.#onReadOnly?.(err);
+      throw err;
+    }
   }
 
   /** run runs a script. */
@@ -124,6 +140,9 @@ export class Connection {
       return this.send('EVAL', text, keys.length, ...keys, ...args);
     }
   }
+
+  /** leave makes the connection anew. */
+  leave(err) { this.#lose(err); }
 
   close() {
     this.#closed = true;
@@ -150,7 +169,19 @@ function bounded(call, ms, onLate) {
   });
 }
 
-/** refused returns whether Redis itself answered with an error: then the command did nothing. */
-export function refused(err) {
+function isReadOnly(err) {
+  return /^-?READONLY /.test(err?.message);
+}
+
+/** answered returns whether Redis itself answered with an error: then the command did nothing. */
+export function answered(err) {
   return /^(-)?[A-Z]+ /.test(String(err?.message));
+}
+
+// Errors of a server that cannot serve anybody now. They are not about this client.
+const passing = /^-?(LOADING|BUSY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|ASK |MOVED |ERR max number of clients)/;
+
+/** refused returns whether an answer stays the same until somebody fixes something, such as rights. */
+export function refused(err) {
+  return answered(err) && !passing.test(err.message);
 }

@@ -114,10 +114,11 @@ export class Table {
   /** pending is how many keys are not known to be in Redis as they should. */
   get pending() { return this.devices.size - this.count.standing - this.count.released; }
 
+  get healed() { return this.count.unconfirmed + this.count.contested + this.count.proven === 0; }
+
   /** restored is whether Redis has all that is held: nothing is lost, and nothing waits to be checked. */
   get restored() {
-    const { unconfirmed, contested, proven } = this.count;
-    return this.suspects.size + unconfirmed + contested + proven === 0 && !this.away && this.batches % 2 === 0;
+    return this.suspects.size === 0 && this.healed && !this.away && this.batches % 2 === 0;
   }
 
   enqueue(d, urgent) {
@@ -135,12 +136,7 @@ export class Table {
   next() {
     const at = now(), b = { register: [], heal: [], outlive: [], release: [], check: [] };
     this.batches++;
-    for (let n = 0; n < batchSize; n++) {
-      const urgent = this.urgent.size > 0;
-      const queue = urgent ? this.urgent : this.checks;
-      const [d] = queue;
-      if (!d) break;
-      queue.delete(d);
+    for (const { d, urgent } of this.#first(batchSize)) {
       this.suspects.delete(d);
       const claim = d.claim, wasUntried = untried.has(d.state);
       if (wasUntried) this.#set(d, 'unconfirmed');
@@ -152,6 +148,17 @@ export class Table {
       else b.check.push({ d, claim });
     }
     return b;
+  }
+
+  /** first takes the most urgent devices. A new iterator of a Set walks past all that has left its front. */
+  *#first(most) {
+    for (const queue of [this.urgent, this.checks]) {
+      for (const d of queue) {
+        if (most-- <= 0) return;
+        queue.delete(d);
+        yield { d, urgent: queue === this.urgent };
+      }
+    }
   }
 
   /** wanted drops what was decided anew since the batch was made, and what rests on proof that has aged. */

@@ -39,14 +39,15 @@ export async function startProxy(to) {
     open.add(client);
     client.on('error', () => {});
     if (state.silent) return;
-    const server = connect({ port: to, host: '127.0.0.1', allowHalfOpen: true });
+    const server = connect({ port: state.to, host: '127.0.0.1', allowHalfOpen: true });
     open.add(server);
     servers.add(server);
     server.on('error', () => {});
     client.pipe(server).pipe(client);
   });
   const state = {
-    silent: false, // for new connections
+    to, // for new connections, as silent
+    silent: false,
     vanish() { for (const socket of open) socket.unpipe().pause(); }, // those that are open
     loseAnswers() { for (const socket of servers) socket.unpipe().pause(); }, // requests still arrive
     stop() {

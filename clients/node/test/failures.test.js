@@ -1,0 +1,163 @@
+// What an owner reports, and does, while something fails.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import Redis from 'ioredis';
+
+import { Owner } from '../lib/owner.js';
+import { Connection } from '../lib/redis.js';
+import { startServer, until } from './server.js';
+
+const interval = 60, ttl = 60_000; // ms
+
+let server, redis;
+before(async () => {
+  server = await startServer();
+  redis = new Redis({ port: server.port, host: '127.0.0.1' });
+});
+after(async () => {
+  redis.disconnect();
+  await server.stop();
+});
+
+async function owner(t, options = {}, on = {}) {
+  const o = new Owner({ redis, prefix: `${t.name}:`, instance: 'node-1', interval, ttl, drain: 0, ...options });
+  for (const [event, f] of Object.entries(on)) o.on(event, f);
+  t.after(() => o.stop());
+  await o.start();
+  return o;
+}
+
+const entry = (t, key) => redis.hget(`${t.name}:connections:registry`, key);
+
+/** fail has calls of a method of Connection fail for which when returns an error. */
+function fail(t, method, when) {
+  const f = Connection.prototype[method];
+  t.mock.method(Connection.prototype, method, async function (...words) {
+    const err = await when(...words);
+    if (err) throw err;
+    return f.apply(this, words);
+  });
+}
+
+test('an option that is undefined, or null, has its default', async (t) => {
+  const o = new Owner({ redis, prefix: undefined, interval: undefined, ttl: undefined, drain: null, instance: null });
+  t.after(() => o.stop());
+  await o.start();
+  await o.register('alice').landed;
+  assert.equal(await redis.hget('connections:registry', 'alice'), o.instance);
+  assert.throws(() => new Owner(), /redis: expected/);
+});
+
+test('a former life that contended for the lease does so no more', async (t) => {
+  await redis.sadd(`${t.name}:janitor:contenders`, 'node-1', 'node-2');
+  await owner(t);
+  assert.deepEqual(await redis.smembers(`${t.name}:janitor:contenders`), ['node-2']);
+});
+
+test('an index of another type hides no former life', async (t) => {
+  await redis.set(`${t.name}:instance:devices:node-1`, 'x');
+  await redis.hset(`${t.name}:connections:registry`, 'of a former life', 'node-1');
+  const o = await owner(t);
+  await until(async () => (await entry(t, 'of a former life')) === null);
+  assert.match(o.status().failing.compare, /WRONGTYPE/);
+});
+
+test('an index that stays different is compared less and less often', async (t) => {
+  await redis.set(`${t.name}:instance:devices:node-1`, 'x');
+  let scans = 0, beats = 0;
+  fail(t, 'send', (command) => { scans += command === 'SSCAN'; });
+  fail(t, 'run', (name) => { beats += name === 'beat'; });
+  await owner(t, { interval: 300 });
+  await until(() => beats === 10);
+  assert.ok(scans <= 20, `${scans} scans in ten beats`);
+});
+
+test('a claim that ends while others are asked about it fails nothing', async (t) => {
+  const keys = Array.from({ length: 600 }, (_, i) => `key-${i}`), failed = [];
+  const o = await owner(t, {}, { failing: (what, err) => failed.push(`${what}: ${err.message}`) });
+  await Promise.all(keys.map((key) => o.register(key).landed));
+  let asked = 0;
+  fail(t, 'send', (command) => {
+    if (command === 'PUBLISH' && asked++ === 0) for (const key of keys) o.unregister(key);
+  });
+  o.table.asks.set('node-b', [...o.table.devices.values()]); // more than one message
+  o.table.talk();
+  await until(() => asked > 0 && o.table.devices.size === 0);
+  for (let i = 0; i < 3; i++) await o.heartbeat();
+  assert.deepEqual(failed, []);
+});
+
+test('a dispute that lasts keeps no failure on the books', async (t) => {
+  await redis.set(`${t.name}:instance:heartbeat:node-b`, '1/x');
+  const o = await owner(t);
+  await o.register('alice').landed;
+  await redis.hset(`${t.name}:connections:registry`, 'alice', 'node-b');
+  await until(() => o.table.devices.get('alice').state === 'foreign');
+  let failures = 0;
+  fail(t, 'run', (name) => name === 'register' && failures++ === 0 && new Error('no answer'));
+  await o.register('bob').landed;
+  await until(() => failures > 0 && Object.keys(o.status().failing).length === 0);
+  assert.equal(o.table.devices.get('alice').state, 'foreign');
+});
+
+test('an owner without rights to what scripts omit in silence says so', async (t) => {
+  await redis.acl('SETUSER', 'default', '-sadd', '-publish');
+  t.after(() => redis.acl('SETUSER', 'default', '+sadd', '+publish'));
+  const failed = [], back = [], reconciled = [];
+  const o = await owner(t, {}, {
+    failing: (what, err) => failed.push(`${what} ${err.message}`), recovered: (what) => back.push(what), reconciled: () => reconciled.push(1),
+  });
+  await until(() => failed.length === 2);
+  assert.match(failed.sort().join('\n'), /^keep NOPERM.*SADD.*\nnotify NOPERM.*PUBLISH/);
+  await redis.acl('SETUSER', 'default', '+sadd', '+publish');
+  await until(() => back.length === 2);
+  assert.deepEqual(o.status().failing, {});
+});
+
+test('a refusal is told although the operation failed before', async (t) => {
+  const failed = [];
+  let err = null;
+  fail(t, 'run', (name) => name === 'beat' && err);
+  const o = await owner(t, {}, { failing: (what, e) => failed.push(`${what} ${e.message}`) });
+  for (const message of ['no answer', 'LOADING Redis is loading', 'NOPERM no rights', 'no answer', 'NOPERM no rights']) {
+    err = new Error(message);
+    assert.equal(await o.heartbeat(), false);
+  }
+  assert.deepEqual(failed, ['heartbeat no answer', 'heartbeat NOPERM no rights']);
+  err = null;
+});
+
+test('GAP is that of owners in Go', async (t) => {
+  const o = await owner(t, { interval: 61, ttl: 600 });
+  await o.register('alice').landed;
+  await redis.hset(`${t.name}:connections:registry`, 'alice', 'long-gone');
+  await until(async () => (await entry(t, 'alice')) === 'node-1');
+  assert.equal(await redis.hget(`${t.name}:janitor:witness`, 'gap'), '269');
+  assert.throws(() => new Owner({ redis, ttl: 90_000.5 }), /ttl: expected/);
+  assert.throws(() => new Owner({ redis, drain: '10s' }), /drain: expected/);
+});
+
+test('a goodbye that fails is said again', async (t) => {
+  const o = await owner(t, { drain: 10_000 });
+  await o.register('alice').landed;
+  let said = 0;
+  fail(t, 'run', (name) => name === 'goodbye' && said++ === 0 && new Error('no answer'));
+  await o.stop();
+  assert.deepEqual(await redis.keys(`${t.name}:*`), []);
+});
+
+test('nothing beats after the goodbye', async (t) => {
+  const first = await owner(t, { drain: 10_000 });
+  await first.stop(); // from now on Redis knows the script
+  const o = await owner(t, { drain: 10_000 }), { run } = Connection.prototype;
+  let late;
+  t.mock.method(Connection.prototype, 'run', function (name, ...more) {
+    const said = run.call(this, name, ...more);
+    if (name === 'goodbye') late = o.heartbeat();
+    return said;
+  });
+  await o.stop();
+  assert.equal(await late, false);
+  assert.deepEqual(await redis.keys(`${t.name}:*`), []);
+});
