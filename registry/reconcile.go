@@ -34,7 +34,8 @@ type surprises struct {
 func (s *surprises) note(got reply, standing bool) {
 	held := s.read && got.lost != s.lost
 	s.read, s.lost = true, got.lost
-	if s.waiting == nil && (got.absent || held || got.gone && standing || s.unheard) {
+	got.gone = got.gone && standing // otherwise nothing was lost
+	if s.waiting == nil && (got.absent || held || got.gone || s.unheard) {
 		s.waiting = &surprise{got, s.unheard}
 	}
 	s.unheard = false
