@@ -85,8 +85,8 @@ type Settings struct {
 }
 
 // A Source is the durable truth. Its writers return the new states, for the mirror. After any error
-// other than those above, the outcome of a change is unknown. What arrives after its context's
-// deadline changes nothing: a newer change may have been made since.
+// other than those above, the outcome of a change is unknown. A call that arrives after its
+// context's deadline changes nothing: a newer change may have been made since.
 type Source interface {
 	// Feed returns the states that may have changed since the cursor, and the current cursor. It may
 	// repeat a state, but never misses one, and waits for nobody. After anything that may have lost

@@ -43,7 +43,7 @@ type seen struct {
 	bye    bool      // left in good order: its silence is expected
 	asked  time.Time
 	listed bool // was on the roster when last read
-	swept  bool // a leader takes it off the roster: that is no goodbye
+	swept  bool // a leader takes it off the roster, which is not a goodbye
 	beats  rhythm
 }
 

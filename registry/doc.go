@@ -87,8 +87,8 @@
 // (settings, redis_evicting, redis_refusing, mass_failure), reconciles everything, at most once an
 // interval, in both directions: claims against entries (HMGET), and the index against claims
 // (SSCAN), so that entries that are not held are handed back. So does the first answer after one
-// that was lost: a script that finds the heartbeat absent writes it, so only its own answer says
-// so. A write of unknown fate is checked again for a whole TTL, since it may land late.
+// that was lost: a script that finds the heartbeat absent writes it, so only its own answer
+// reports that. A write of unknown fate is checked again for a whole TTL, since it may land late.
 //
 // Without a surprise each beat checks a tenth of the claims, except those that the newest full scan
 // vouches for by a digest of its findings (Layout.Scanned, see vouched). In one of four rounds of

@@ -219,7 +219,7 @@ func commit(
 	if err = errors.Join(f(tx), ctx.Err()); err != nil {
 		return false, err
 	}
-	err = tx.Commit(ctx) // of a lost answer, pgconn.SafeToRetry says that nothing was sent
+	err = tx.Commit(ctx) // pgconn.SafeToRetry is also true after a lost answer
 	_, refused := errors.AsType[*pgconn.PgError](err)
 	return err != nil && !refused && !errors.Is(err, pgx.ErrTxCommitRollback), err
 }

@@ -35,7 +35,7 @@ type knownChanges struct {
 }
 
 // changesCache asks once per version, so that an app that polls its status costs Postgres nothing
-// until the mitra's state changes. Redis may be behind the version that Postgres told.
+// until the mitra's state changes. Redis may have an older version than Postgres returned.
 type changesCache struct {
 	source Source
 	asking *semaphore.Weighted
