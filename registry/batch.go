@@ -125,7 +125,9 @@ func (t *table) wrote(ops []op, got reply, err error, now time.Time) {
 	}
 }
 
-func (t *table) checked(ops []op, found []any, err error, now time.Time) {
+// checked records what entries are. Of a server that is not current, an entry of this instance's is
+// no evidence: a heal looks where it can write.
+func (t *table) checked(ops []op, found []any, current bool, err error, now time.Time) {
 	for i, o := range ops {
 		if err != nil {
 			if o.h.state != forgotten {
@@ -136,7 +138,7 @@ func (t *table) checked(ops []op, found []any, err error, now time.Time) {
 		o.h.checked = now
 		switch owner, _ := found[i].(string); {
 		case o.h.claim != o.claim: // already changed
-		case owner == t.id && o.h.indexed:
+		case owner == t.id && o.h.indexed && current:
 			t.isOurs(o, now)
 		case owner == t.id || owner == "": // it landed but its reply was lost, or it was lost
 			t.set(o.h, unconfirmed)

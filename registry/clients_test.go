@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -250,4 +252,37 @@ func TestNothingIsConcludedFromAHeartbeatThatControlCannotRead(t *testing.T) {
 		control.set(nil, nil)
 		require.ErrorIs(t, r.wait(), registry.ErrClientsDiffer)
 	})
+}
+
+// The name of the primary leads to the new one now. The connections for beats met READONLY and were
+// replaced, and one for reads was not.
+func TestWhatAFormerPrimaryRemembersIsNoEvidence(t *testing.T) {
+	t.Parallel()
+	ctx, was := t.Context(), redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	next := redistest.Start(t, "--replicaof", "127.0.0.1 "+was.Addr()[len("127.0.0.1:"):])
+	var primary atomic.Pointer[string]
+	at := was.Addr()
+	primary.Store(&at)
+	byName := was.Options()
+	byName.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, *primary.Load())
+	}
+	r, _ := runsWith(t, byName, byName)
+	var claims []*registry.Claim
+	for i := range 200 {
+		claims = append(claims, r.Register(fmt.Sprint("imei-", i)))
+	}
+	for _, c := range claims {
+		require.NoError(t, c.Wait(ctx))
+	}
+	k, a, b := r.Layout(), was.Client(), next.Client()
+	require.Eventually(t, func() bool { return b.HLen(ctx, k.Registry()).Val() == 200 }, 30*time.Second, time.Millisecond)
+	require.NoError(t, b.SlaveOf(ctx, "NO", "ONE").Err())
+	require.NoError(t, a.SlaveOf(ctx, "127.0.0.1", "1").Err()) // it does not reach the new one yet
+	id := r.Status().Instance
+	require.NoError(t, b.HDel(ctx, k.Registry(), "imei-7", "imei-77").Err()) // had not been replicated
+	require.NoError(t, b.Del(ctx, k.Heartbeat(id)).Err())
+	there := next.Addr()
+	primary.Store(&there)
+	require.Eventually(t, func() bool { return b.HLen(ctx, k.Registry()).Val() == 200 }, 30*time.Second, 5*time.Millisecond)
 }

@@ -30,7 +30,7 @@ func (d *timed) looked(t *testing.T, round int) (n int) {
 			for i := range found {
 				found[i] = "me"
 			}
-			d.checked(b.check, found, nil, d.now)
+			d.checked(b.check, found, true, nil, d.now)
 			d.ended(nil)
 			if n += len(b.check); len(b.check) == 0 {
 				break

@@ -76,6 +76,7 @@ func (r *Registry) beat(ctx context.Context) error {
 	alone := r.others == nil || r.failing["heartbeat"] != nil
 	r.mu.Unlock()
 
+	sent := time.Now()
 	var got reply
 	var word scanWord
 	var err error
@@ -113,7 +114,7 @@ func (r *Registry) beat(ctx context.Context) error {
 		}
 		return err
 	}
-	r.lastBeat, r.refused = time.Now(), ""
+	r.lastBeat, r.beatSent, r.refused = time.Now(), sent, ""
 	r.recovered("heartbeat")
 	if !r.table.searchUntil.IsZero() {
 		wait.Nudge(r.scan)

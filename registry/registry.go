@@ -58,9 +58,10 @@ type Registry struct {
 	// Of the heartbeat.
 	boot     string // "": Redis has not been reached yet
 	lastBeat time.Time
-	refused  string // why the server has refused one since
-	moving   bool   // a write was refused since, because its slot is moving
-	holds    int    // calls of HoldHeartbeat
+	beatSent time.Time // the one that lastBeat answered
+	refused  string    // why the server has refused one since
+	moving   bool      // a write was refused since, because its slot is moving
+	holds    int       // calls of HoldHeartbeat
 	draining bool
 
 	// Of the reconciler.

@@ -51,7 +51,7 @@ func (d *timed) answer(ops []op, got reply, err error) {
 }
 
 func (d *timed) entry(ops []op, owner any, err error) {
-	d.checked(ops, []any{owner}, err, d.now)
+	d.checked(ops, []any{owner}, true, err, d.now)
 	d.ended(err)
 }
 
@@ -417,7 +417,7 @@ func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 						found[i] = owner
 					}
 				}
-				d.checked(b.check, found, nil, d.now)
+				d.checked(b.check, found, true, nil, d.now)
 			}
 			d.ended(err)
 			d.takeAsks()

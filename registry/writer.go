@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
+	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -121,12 +122,16 @@ func (r *Registry) check(ctx context.Context, ops []op) error {
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	found, err := r.cfg.Client.HMGet(call, r.keys.Registry(), ids...).Result()
+	pipe := r.cfg.Client.Pipeline()
+	entries, left := pipe.HMGet(call, r.keys.Registry(), ids...), pipe.PTTL(call, r.keys.Heartbeat(r.id))
+	err := together.Exec(call, pipe)
+	found, err := entries.Val(), cmp.Or(err, entries.Err())
 	failpoint.Hit(failpoint.Comparing)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.table.checked(ops, found, err, time.Now())
+	now := time.Now()
+	r.table.checked(ops, found, r.knewLastBeat(left, now), err, now)
 	if err != nil {
 		alone := r.checkFails || r.failing["heal"] == nil
 		r.fail("heal", err, 1)
@@ -135,6 +140,19 @@ func (r *Registry) check(ctx context.Context, ops []op) error {
 		r.recovered("heal")
 	}
 	return err
+}
+
+// knewLastBeat reports whether a server can have answered that had the last beat. A former primary to
+// which a connection remained after a failover has not: it shows entries that are lost, and owners of
+// former times. The caller holds mu.
+func (r *Registry) knewLastBeat(left *redis.DurationCmd, now time.Time) bool {
+	switch {
+	case r.beatSent.IsZero() || left.Err() != nil || left.Val() == -1:
+		return true // nobody knows
+	case left.Val() < 0:
+		return false
+	}
+	return r.cfg.HeartbeatTTL-left.Val() <= wait.Age(r.beatSent, now)+time.Millisecond
 }
 
 func (r *Registry) endIfSuperseded(err error) {
