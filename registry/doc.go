@@ -88,7 +88,9 @@
 // interval, in both directions: claims against entries (HMGET), and the index against claims
 // (SSCAN), so that entries that are not held are handed back. So does the first answer after one
 // that was lost: a script that finds the heartbeat absent writes it, so only its own answer
-// reports that. A write of unknown fate is checked again for a whole TTL, since it may land late.
+// reports that. An entry is checked together with the time that the own heartbeat has left: a
+// server that lacks the last beat was the primary before a failover, and what it remembers is no
+// evidence. A write of unknown fate is checked again for a whole TTL, since it may land late.
 //
 // Without a surprise each beat checks a tenth of the claims, except those that the newest full scan
 // vouches for by a digest of its findings (Layout.Scanned, see vouched). In one of four rounds of
