@@ -261,6 +261,12 @@ func TestWhenOneDiesTheNextLeadsWithinTheLeaseAndOneRetry(t *testing.T) {
 	}
 }
 
+func peersOf(s *seats) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.peers
+}
+
 // Their former lives contended, and died without a goodbye.
 func TestReplicasThatNoLongerContendUnderTheirFixedIDsTakeNoSeat(t *testing.T) {
 	const partitions, alone = 4, 20
@@ -281,7 +287,7 @@ func TestReplicasThatNoLongerContendUnderTheirFixedIDsTakeNoSeat(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		for _, m := range f.ranked(0) {
-			require.Equal(t, 3, m.janitor.seats.peers)
+			require.Equal(t, 3, peersOf(m.janitor.seats))
 		}
 	})
 }
@@ -300,7 +306,7 @@ func TestReplicasThatEmbedTheRegistryAloneTakeNoSeat(t *testing.T) {
 					time.Sleep(100 * time.Millisecond)
 				}
 				for _, m := range f.ranked(0) {
-					require.Equal(t, 3, m.janitor.seats.peers)
+					require.Equal(t, 3, peersOf(m.janitor.seats))
 					require.LessOrEqual(t, len(m.janitor.Leads()), fair(partitions, 3)+1)
 				}
 				dies := f.all[0]
