@@ -152,7 +152,8 @@ func (r *Registry) knewLastBeat(left *redis.DurationCmd, now time.Time) bool {
 	case left.Val() < 0:
 		return false
 	}
-	return r.cfg.HeartbeatTTL-left.Val() <= wait.Age(r.beatSent, now)+time.Millisecond
+	age := wait.Age(r.beatSent, now)
+	return r.cfg.HeartbeatTTL-left.Val() <= age+age/1000+time.Millisecond // two clocks are never equally fast
 }
 
 func (r *Registry) endIfSuperseded(err error) {
