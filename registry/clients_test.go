@@ -277,8 +277,8 @@ func TestWhatAFormerPrimaryRemembersIsNoEvidence(t *testing.T) {
 	}
 	k, a, b := r.Layout(), was.Client(), next.Client()
 	require.Eventually(t, func() bool { return b.HLen(ctx, k.Registry()).Val() == 200 }, 30*time.Second, time.Millisecond)
-	require.NoError(t, b.SlaveOf(ctx, "NO", "ONE").Err())
-	require.NoError(t, a.SlaveOf(ctx, "127.0.0.1", "1").Err()) // it does not reach the new one yet
+	require.NoError(t, b.Do(ctx, "REPLICAOF", "NO", "ONE").Err())
+	require.NoError(t, a.Do(ctx, "REPLICAOF", "127.0.0.1", "1").Err()) // it does not reach the new one yet
 	id := r.Status().Instance
 	require.NoError(t, b.HDel(ctx, k.Registry(), "imei-7", "imei-77").Err()) // had not been replicated
 	require.NoError(t, b.Del(ctx, k.Heartbeat(id)).Err())

@@ -157,7 +157,7 @@ func (r *Registry) beatTogether(ctx context.Context, more ...any) (got reply, wo
 
 // noteFailed notes what the next beat or answer has to make good. Without an answer the script may
 // have found the heartbeat missing and written it, which hides that from all later answers. If a
-// Cluster refused a write because the keys' slot is moving, the next beat records it in the witness.
+// Cluster refused a write because the keys' slot is moving, the next beat records it.
 func (r *Registry) noteFailed(err error) {
 	_, ask := redis.IsAskError(err)
 	r.mu.Lock()

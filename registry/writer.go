@@ -142,9 +142,9 @@ func (r *Registry) check(ctx context.Context, ops []op) error {
 	return err
 }
 
-// knewLastBeat reports whether the server that answered can have the last beat. A former primary, to
-// which a connection remained after a failover, has not: its entries may be lost. The caller holds
-// mu.
+// knewLastBeat reports whether the server that answered can have the last beat. A former primary,
+// to which a connection remained after a failover, has not: its entries may be lost. The caller
+// holds mu.
 func (r *Registry) knewLastBeat(left *redis.DurationCmd, now time.Time) bool {
 	switch {
 	case r.beatSent.IsZero() || left.Err() != nil || left.Val() == -1:
