@@ -46,7 +46,7 @@ func TestAllRulesOfACycleShareOneWalk(t *testing.T) {
 		}
 		one := walks(1)
 		require.Greater(t, one, 10)
-		require.LessOrEqual(t, walks(12), one*3/2)
+		require.Less(t, walks(12), 4*one, "who joins late has the walk go on, and no walk of its own")
 	})
 }
 
