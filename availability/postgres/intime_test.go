@@ -3,8 +3,6 @@ package postgres_test
 import (
 	"io"
 	"net"
-	"net/url"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,35 +25,16 @@ type cut struct {
 
 func (w world) cut() *cut {
 	w.t.Helper()
-	at, err := url.Parse(w.URL)
-	require.NoError(w.t, err)
-	query := at.Query()
-	const socket = ".s.PGSQL.5432"
-	server, folder := filepath.Join(query.Get("host"), socket), w.t.TempDir()
-	query.Set("host", folder)
-	at.RawQuery = query.Encode()
-	c := &cut{url: at.String(), whole: make(chan struct{}), answered: make(chan struct{})}
-	ln, err := net.Listen("unix", filepath.Join(folder, socket))
-	require.NoError(w.t, err)
-	w.t.Cleanup(func() { _ = ln.Close() })
-	go func() {
-		for {
-			client, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			behind, err := net.Dial("unix", server)
-			if err != nil || c.down.Load() {
-				_ = client.Close()
-				continue
-			}
-			go c.carry(client, behind)
-		}
-	}()
+	c := &cut{whole: make(chan struct{}), answered: make(chan struct{})}
+	c.url = w.by(c.carry)
 	return c
 }
 
 func (c *cut) carry(client, server net.Conn) {
+	if c.down.Load() {
+		_, _ = client.Close(), server.Close()
+		return
+	}
 	held := make(chan struct{})
 	hold := sync.OnceFunc(func() { close(held) })
 	go func() {

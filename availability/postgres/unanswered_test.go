@@ -14,17 +14,17 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// unanswered returns the database's URL by a way on which connections end, instead of bringing an
-// answer, once committed returns true.
-func (w world) unanswered(committed func() bool) string {
+// by returns the database's URL by a way of its own: carry gets each connection, and one to the
+// server.
+func (w world) by(carry func(client, server net.Conn)) string {
 	w.t.Helper()
 	at, err := url.Parse(w.URL)
 	require.NoError(w.t, err)
 	query := at.Query()
-	server, folder := query.Get("host"), w.t.TempDir()
+	const socket = ".s.PGSQL.5432"
+	behind, folder := filepath.Join(query.Get("host"), socket), w.t.TempDir()
 	query.Set("host", folder)
 	at.RawQuery = query.Encode()
-	const socket = ".s.PGSQL.5432"
 	ln, err := net.Listen("unix", filepath.Join(folder, socket))
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = ln.Close() })
@@ -34,30 +34,37 @@ func (w world) unanswered(committed func() bool) string {
 			if err != nil {
 				return
 			}
-			behind, err := net.Dial("unix", filepath.Join(server, socket))
+			server, err := net.Dial("unix", behind)
 			if err != nil {
 				_ = client.Close()
 				continue
 			}
-			go func() {
-				defer func() { _ = behind.Close() }()
-				_, _ = io.Copy(behind, client)
-			}()
-			go func() {
-				defer func() { _ = client.Close() }()
-				for answer := make([]byte, 1<<16); ; {
-					n, err := behind.Read(answer)
-					if err != nil || committed() {
-						return
-					}
-					if _, err := client.Write(answer[:n]); err != nil {
-						return
-					}
-				}
-			}()
+			go carry(client, server)
 		}
 	}()
 	return at.String()
+}
+
+// unanswered returns the database's URL by a way on which connections end, instead of bringing an
+// answer, once committed returns true.
+func (w world) unanswered(committed func() bool) string {
+	w.t.Helper()
+	return w.by(func(client, server net.Conn) {
+		go func() {
+			defer func() { _ = server.Close() }()
+			_, _ = io.Copy(server, client)
+		}()
+		defer func() { _ = client.Close() }()
+		for answer := make([]byte, 1<<16); ; {
+			n, err := server.Read(answer)
+			if err != nil || committed() {
+				return
+			}
+			if _, err := client.Write(answer[:n]); err != nil {
+				return
+			}
+		}
+	})
 }
 
 // The commit is the last sign of what was changed: it is known before.

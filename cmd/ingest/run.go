@@ -36,7 +36,7 @@ func (r *replica) run(ctx context.Context) error {
 	parts := program.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("http", r.http.Run)
 	parts.Go("registry", func(ctx context.Context) error {
-		if _, err := r.refuseDivided(ctx); err != nil { // before the first beat, so that its end is no death
+		if _, err := r.refuseDivided(ctx); err != nil { // before the first beat: its end is not a death
 			return err
 		}
 		return r.registry.Run(ctx)
@@ -72,8 +72,8 @@ func (r *replica) checkDivided(ctx context.Context) error {
 }
 
 // refuseDivided returns an error if the fleet's registry is divided and this replica's is not:
-// nobody would find its devices. A registry with a prefix detects this itself. Unless known, Redis
-// did not say.
+// nobody would find its devices. A registry with a prefix detects this itself. known is
+// false if Redis did not answer.
 func (r *replica) refuseDivided(ctx context.Context) (known bool, err error) {
 	if r.registry.Layout() == divided {
 		return true, nil
