@@ -106,9 +106,9 @@ type Config struct {
 	// Sweeps are run in addition to those of Registry.
 	Sweeps []Sweeper
 
-	// Contend, if not nil, returns whether this replica is among the first to contend for the lease
-	// and tick the witness, or a reserve; see lease.Config.Contend.
-	Contend func() (after time.Duration, first bool)
+	// Yield, if not nil, returns how long this replica lets others take the lease first; see
+	// lease.Config.Yield.
+	Yield func() time.Duration
 
 	// StartSpan, if not nil, is called at the start of a "term", its "open", a "pass" in it and a
 	// "batch" of a pass, for a tracer. The work, with its child spans, continues under the returned

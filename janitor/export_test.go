@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/janitor/internal/pacing"
 )
 
@@ -25,7 +26,11 @@ func (j *Janitor) Poke() { j.listener.poke() }
 
 // Tick listens once.
 func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error) {
-	j.listenOnce(ctx, leading, false)
+	if j.listener.others == nil { // it does not run
+		j.listener.others = together.Join(j.cfg.Control, "ticks")
+		defer func() { j.listener.others.Leave(); j.listener.others = nil }()
+	}
+	j.listenOnce(ctx, leading)
 	h := j.listener.heard()
 	return h.witness, h.err
 }
@@ -33,7 +38,7 @@ func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error)
 func (j *Janitor) Timing() guard.Timing { return j.timing }
 
 // NextTick is the time to a leader's next tick, HeldFor the time for which deletes are held.
-func (j *Janitor) NextTick() time.Duration { return j.listener.wait(true, false) }
+func (j *Janitor) NextTick() time.Duration { return j.listener.wait(true) }
 func (j *Janitor) HeldFor() time.Duration {
 	left, _ := j.listener.heard().heldFor(time.Now())
 	return left

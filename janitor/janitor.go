@@ -85,7 +85,7 @@ func New(c Config) (*Janitor, error) {
 	var err error
 	j.elector, err = lease.New(lease.Config{
 		Client: c.Control, Key: j.layout.Lease(), Instance: j.instance, TTL: c.LeaseTTL, Logger: j.log,
-		Contend:      c.Contend,
+		Yield:        c.Yield,
 		OnTransition: func(ev lease.Event) { j.metrics.transitions.WithLabelValues(string(ev)).Inc() },
 	})
 	if err != nil {
@@ -136,18 +136,9 @@ func (j *Janitor) listen(ctx context.Context) {
 		case <-j.listener.wake:
 		}
 		_, leading := j.elector.Term()
-		reserve := !leading && j.isReserve()
-		j.listenOnce(ctx, leading, reserve)
-		timer.Reset(j.listener.wait(leading, reserve))
+		j.listenOnce(ctx, leading)
+		timer.Reset(j.listener.wait(leading))
 	}
-}
-
-func (j *Janitor) isReserve() bool {
-	if j.cfg.Contend == nil || j.unsettled.unknown() > 0 {
-		return false
-	}
-	_, first := j.cfg.Contend()
-	return !first
 }
 
 func (j *Janitor) withdraw(ctx context.Context) {
@@ -165,18 +156,19 @@ type asked struct {
 	ownBeat  *redis.IntCmd
 }
 
-// ask sends a tick; reserves of one client share a pipeline. err is an error of all of it.
-func (j *Janitor) ask(ctx context.Context, reserve bool) (a asked, err error) {
-	unless := time.Duration(0)
-	if reserve {
-		unless = j.listener.gap / 3
+// ask sends a tick. Janitors of one client that do not lead share a pipeline, and leave the tick out
+// if somebody else's is recent. err is an error of all of it.
+func (j *Janitor) ask(ctx context.Context, leading bool) (a asked, err error) {
+	unless := j.listener.gap / 3
+	if leading {
+		unless = 0
 	}
 	fill := func(pipe redis.Pipeliner) {
 		a.tick, a.whoLeads = j.guard.TickIn(ctx, pipe, unless), j.elector.HolderIn(ctx, pipe)
 		a.pause = askPause(ctx, pipe, j.layout.Paused())
 		a.ownBeat = pipe.Exists(ctx, j.layout.Heartbeat(j.instance))
 	}
-	if reserve {
+	if !leading {
 		err = j.listener.others.Do(ctx, j.listener.gap/100, fill)
 		return a, err
 	}
@@ -188,12 +180,12 @@ func (j *Janitor) ask(ctx context.Context, reserve bool) (a asked, err error) {
 
 // listenOnce ticks and, in the same pipeline, reads who leads, a pause and the own heartbeat. Then
 // it looks up batches of unknown fate.
-func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
+func (j *Janitor) listenOnce(ctx context.Context, leading bool) {
 	within := min(j.listener.gap/2, callTimeout)
 	begun := time.Now()
 	call, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	asked, refused := j.ask(call, reserve)
+	asked, refused := j.ask(call, leading)
 	took := time.Since(begun)
 
 	w, err := asked.tick()
@@ -220,7 +212,7 @@ func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
 	before := j.listener.observed(holder, paused)
 	t := j.termState.Load()
 	if t == nil {
-		if !reserve { // a shared pipeline waits for others
+		if !j.layout.Divided() { // a shared pipeline waits for others
 			j.pace.Observe(took) // so that a new leader knows what is usual
 		}
 		return

@@ -152,6 +152,20 @@ func (e *Elector) release(ctx context.Context, t *Term) {
 		return
 	}
 	e.report(Released, t, context.Cause(t.ctx))
+	if ctx.Err() == nil {
+		e.redial(ctx)
+	}
+}
+
+// redial closes the client's idle connections: to go-redis, a server that answers READONLY was
+// demoted. Who gave up its term may do so because it led on a former primary, which knows nothing
+// of that and still takes writes, and must not stay there.
+func (e *Elector) redial(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, e.times.call())
+	defer cancel()
+	for range controlPool {
+		_ = e.client.Eval(ctx, "return redis.error_reply('READONLY dial anew')", []string{e.key}).Err()
+	}
 }
 
 // unlock releases the lease in a few bounded tries, even if ctx has ended, and wakes the waiters.

@@ -20,23 +20,6 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-func TestOfOnePartitionThirtyTwoContendWithoutDelayAndTheOthersAreReserves(t *testing.T) {
-	t.Parallel()
-	for _, replicas := range []int{1, 4, 32, 33, 100} {
-		first := 0
-		for _, id := range fleet(replicas) {
-			s := sitting(id, 1)
-			s.met(fleet(replicas))
-			after, yes := s.contend(0)()
-			require.Zero(t, after)
-			if yes {
-				first++
-			}
-		}
-		require.Equal(t, min(replicas, fullSeats), first)
-	}
-}
-
 // trips is a hook that counts commands and pipelines.
 type trips struct{ sent atomic.Int64 }
 

@@ -32,7 +32,7 @@ func neededRights(keys guard.Layout) [][]string {
 		{"evalsha_ro", "x", "1", entry},
 		{"get", lease}, {"set", lease, "x", "PX", "1", "NX"}, {"del", lease},
 		{"pttl", lease}, {"pexpire", lease, "1"},
-		{"get", epoch}, {"set", epoch, "1"},
+		{"get", epoch}, {"set", epoch, "1"}, {"getrange", lease, "0", "1"}, {"getrange", epoch, "0", "1"},
 		{"set", beat, "x", "PX", "1"}, {"get", beat}, {"exists", beat}, {"pexpire", beat, "1"}, {"pttl", beat},
 		{"del", beat},
 		{"hset", entry, "f", "v"}, {"hget", entry, "f"}, {"hmget", entry, "f"}, {"hdel", entry, "f"},
