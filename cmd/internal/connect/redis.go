@@ -196,7 +196,7 @@ func (r Redis) client(l login, control bool, within time.Duration, pool int) red
 		}
 		f.CredentialsProviderContext = l.credentials(f.Username)
 		f.Dialer = l.dialer(f.TLSConfig, f.DialTimeout, r.MostReply)
-		return redis.NewFailoverClient(&f)
+		return l.refused.watch(redis.NewFailoverClient(&f))
 	}
 	if r.Cluster != nil {
 		c := *r.Cluster
@@ -214,7 +214,7 @@ func (r Redis) client(l login, control bool, within time.Duration, pool int) red
 		c.NewClient = safe.NewClient
 		c.CredentialsProviderContext = l.credentials(c.Username)
 		c.Dialer = l.dialer(c.TLSConfig, c.DialTimeout, r.MostReply)
-		return redis.NewClusterClient(&c)
+		return l.refused.watch(redis.NewClusterClient(&c))
 	}
 	deadlines(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	if pool > 0 {
@@ -225,7 +225,7 @@ func (r Redis) client(l login, control bool, within time.Duration, pool int) red
 	}
 	o.CredentialsProviderContext = l.credentials(o.Username)
 	o.Dialer = l.dialer(o.TLSConfig, o.DialTimeout, r.MostReply)
-	return redis.NewClient(&o)
+	return l.refused.watch(redis.NewClient(&o))
 }
 
 // Clients open no connection while unused.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,13 @@ type Reader struct {
 	number  int
 	single  bool        // of one partition
 	whole   atomic.Bool // this user may GET, but not GETRANGE
+	history history     // of its eviction log
+
+	full struct {
+		mu sync.Mutex
+		at time.Time
+		is bool
+	}
 }
 
 // New returns a Reader. The caller keeps the client.

@@ -22,20 +22,17 @@ var (
 	ErrDiverged = errors.New("demo: not converged")
 	// ErrLate means that an expected event did not happen within Config.Patience.
 	ErrLate = errors.New("demo: waited in vain")
-	// ErrOccupied means that this Redis already has a fleet. Its keys are left alone.
-	ErrOccupied = errors.New("demo: this Redis is in use by a fleet; name an empty one, or another database")
 )
 
 // Config configures a demo.
 type Config struct {
 	// Command returns a replica's process. Run adds settings to its environment.
 	Command func(args ...string) *exec.Cmd
-	// Redis is the replicas' server. Control is another client of it, safe for a lease: see
-	// [lease.Options].
+	// Redis is the replicas' server, which nobody else uses. Control is another client of it, safe
+	// for a lease: see [lease.Options].
 	Redis, Control redis.UniversalClient
 	RedisURL       string
-	RedisName      string
-	// Out receives the timeline, in which RedisName names the server.
+	// Out receives the timeline.
 	Out io.Writer
 	// Dir is the parent of the folder for the replicas' logs. Default: the system's temporary
 	// folder.
@@ -80,7 +77,7 @@ type demo struct {
 }
 
 // Run plays the demo and judges the result. It returns nil if everything converged exactly, or
-// else ErrDiverged, ErrLate, ErrOccupied, the error of a replica that ended by itself, the cause
+// else ErrDiverged, ErrLate, the error of a replica that ended by itself, the cause
 // of ctx, or Redis' error. None of its processes outlives it. After an error the replicas' logs
 // are kept in a folder that the timeline names, unless ctx has ended.
 func Run(ctx context.Context, cfg Config) (err error) {
@@ -90,17 +87,13 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	if err := d.free(ctx); err != nil {
-		return err
-	}
 	if d.dir, err = os.MkdirTemp(cfg.Dir, "rollcall-demo-"); err != nil {
 		return fmt.Errorf("demo: a folder for logs: %w", err)
 	}
 	defer func() {
-		for _, r := range d.all { // first, since they write to Redis and to the logs
+		for _, r := range d.all { // first, since they write to the logs
 			r.Kill()
 		}
-		err = errors.Join(err, d.clean())
 		if err == nil || ctx.Err() != nil {
 			_ = os.RemoveAll(d.dir) // a failure leaves files only in the system's temporary folder
 			return

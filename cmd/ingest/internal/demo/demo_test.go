@@ -14,7 +14,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -80,44 +79,13 @@ func on(t *testing.T, server *redistest.Server) Config {
 	t.Cleanup(func() { _ = control.Close() })
 	return Config{
 		Command: func(...string) *exec.Cmd { return exec.Command("/nonexistent/ingest") },
-		Redis:   server.Client(), Control: control, RedisURL: "redis://" + server.Addr(), RedisName: "a test's", Out: &bytes.Buffer{}, Dir: t.TempDir(),
+		Redis:   server.Client(), Control: control, RedisURL: "redis://" + server.Addr(), Out: &bytes.Buffer{}, Dir: t.TempDir(),
 	}
-}
-
-func TestARedisWithAFleetIsRefusedAndLeftAlone(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rdb := server.Client()
-	for _, key := range []string{registry.Layout{}.Registry(), gateway.Stream, registry.Layout{}.Lease()} {
-		require.NoError(t, rdb.Set(t.Context(), key, "x", 0).Err())
-		err := Run(t.Context(), on(t, server))
-		require.ErrorIs(t, err, ErrOccupied)
-		require.ErrorContains(t, err, key)
-		require.Equal(t, "x", rdb.Get(t.Context(), key).Val())
-		require.NoError(t, rdb.Del(t.Context(), key).Err())
-	}
-	server.Kill()
-	require.Error(t, Run(t.Context(), on(t, server)))
-}
-
-func TestTheKeysOfAnInstanceThatCameMeanwhileAreLeft(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rdb, keys := server.Client(), registry.Layout{}
-	cfg := on(t, server)
-	cfg.Command = func(...string) *exec.Cmd {
-		_ = rdb.SAdd(t.Context(), keys.Roster(), "other").Err()
-		_ = rdb.HSet(t.Context(), keys.Registry(), "imei", "other").Err()
-		return exec.Command("/nonexistent/ingest")
-	}
-	require.ErrorIs(t, Run(t.Context(), cfg), ErrOccupied)
-	require.Equal(t, "other", rdb.HGet(t.Context(), keys.Registry(), "imei").Val())
 }
 
 func TestAReplicaThatCannotStartEndsTheDemo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	require.NoError(t, server.Client().Set(t.Context(), "somebody's", "x", 0).Err())
 	cfg := on(t, server)
 	require.ErrorContains(t, Run(t.Context(), cfg), "start replica-1")
 	cfg.Command = func(...string) *exec.Cmd { return exec.Command("sh", "-c", "echo what is wrong >&2") }
@@ -129,7 +97,6 @@ func TestAReplicaThatCannotStartEndsTheDemo(t *testing.T) {
 	cfg.Pace = Leisurely
 	cfg.Pace.Patience = 1 // a nanosecond
 	require.ErrorIs(t, Run(t.Context(), cfg), ErrLate)
-	require.Equal(t, []string{"somebody's"}, server.Client().Keys(t.Context(), "*").Val())
 }
 
 func TestAcknowledgedRecordsThatAreNotInTheStreamAreFound(t *testing.T) {

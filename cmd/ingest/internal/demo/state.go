@@ -6,14 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/commands"
-	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
-	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 type state struct {
@@ -156,71 +150,4 @@ func differences(s *state, truth map[string]string, devices int, running []strin
 		wrong("%q leads, which does not run", s.leader)
 	}
 	return found
-}
-
-// ours omits the keys of individual instances.
-func (d *demo) ours() []string {
-	k := d.keys
-	return []string{
-		k.Registry(), k.Roster(), k.Lease(), "{" + k.Lease() + "}:epoch", k.Witness(), k.Paused(), k.Log(),
-		k.Timeline(), k.Minutes(), k.Contenders(),
-		gateway.Stream, gateway.Stream + gateway.DeadSuffix,
-	}
-}
-
-// free returns ErrOccupied, with the keys, if a fleet uses this Redis.
-func (d *demo) free(ctx context.Context) error {
-	var taken []string
-	for _, key := range d.ours() {
-		n, err := d.cfg.Redis.Exists(ctx, key).Result()
-		if err != nil {
-			return fmt.Errorf("demo: ask Redis: %w", err)
-		}
-		if n > 0 {
-			taken = append(taken, key)
-		}
-	}
-	if len(taken) > 0 {
-		return fmt.Errorf("%w (it has %s)", ErrOccupied, strings.Join(taken, ", "))
-	}
-	return nil
-}
-
-const (
-	cleanTime = 5 * time.Second
-	// quietReads: Redis may still have to read commands of a killed replica.
-	quietReads = 10
-)
-
-// clean removes everything that the demo's replicas have written. If another instance has come to
-// this Redis meanwhile, it shares the keys: clean leaves them and returns ErrOccupied.
-func (d *demo) clean() error {
-	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
-	defer cancel()
-	keys, ours := d.ours(), map[string]bool{}
-	for _, r := range d.all {
-		ours[r.id] = true
-		keys = append(keys, d.keys.Heartbeat(r.id), d.keys.Devices(r.id), d.keys.About(r.id),
-			commands.Outbound(d.keys, r.id))
-	}
-	for quiet := 0; quiet < quietReads; {
-		listed, err := d.cfg.Redis.SMembers(ctx, d.keys.Roster()).Result()
-		if err != nil {
-			return fmt.Errorf("demo: clean up: %w", err)
-		}
-		for _, id := range listed {
-			if !ours[id] {
-				return fmt.Errorf("%w (instance %q came to it meanwhile): its keys are left", ErrOccupied, id)
-			}
-		}
-		n, err := d.cfg.Redis.Del(ctx, keys...).Result()
-		if err != nil {
-			return fmt.Errorf("demo: clean up: %w", err)
-		}
-		if quiet++; n > 0 {
-			quiet = 0
-		}
-		wait.For(ctx, pollEvery)
-	}
-	return nil
 }

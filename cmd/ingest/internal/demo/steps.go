@@ -46,7 +46,7 @@ func (d *demo) play(ctx context.Context) (err error) {
 }
 
 func (d *demo) launchFirst(ctx context.Context) error {
-	d.say("Redis: %s", d.cfg.RedisName)
+	d.say("Redis: %s", d.cfg.RedisURL)
 	for i := range replicasAtStart {
 		if _, err := d.launch(ctx, fmt.Sprintf("replica-%d", i+1)); err != nil {
 			return err
