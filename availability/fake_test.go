@@ -39,6 +39,7 @@ type fake struct {
 	history  map[string]map[int64]State // each version that ever was
 	flips    []flip
 	calls    map[string]int
+	fleets   map[string]time.Duration // pause between copies of heartbeats
 }
 
 type row struct {
@@ -58,7 +59,7 @@ func newFake(states ...State) *fake {
 		locks: map[string]*sync.Mutex{}, rows: map[string]row{}, base: map[string]State{},
 		sessions: map[string]Session{},
 		settings: Settings{MaxCustomers: 3, StaleAfter: time.Minute, RequirePing: true, PingInterval: 10 * time.Second},
-		xid:      1, open: map[uint64]bool{}, history: map[string]map[int64]State{}, calls: map[string]int{},
+		xid:      1, open: map[uint64]bool{}, history: map[string]map[int64]State{}, calls: map[string]int{}, fleets: map[string]time.Duration{},
 	}
 	for _, s := range states {
 		f.put(s)
@@ -413,6 +414,22 @@ func (f *fake) Available(_ context.Context, cutoff time.Time, most, limit int) (
 	return states, nil
 }
 
+func (f *fake) Announce(_ context.Context, fleet string, copies time.Duration) (time.Duration, error) {
+	if err := f.begin("Announce"); err != nil {
+		return 0, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fleets[fleet] = copies
+	var longest time.Duration
+	for name, each := range f.fleets {
+		if name != fleet {
+			longest = max(longest, each)
+		}
+	}
+	return longest, nil
+}
+
 func (f *fake) CountOnline(context.Context) (n int, err error) {
 	if err := f.begin("CountOnline"); err != nil {
 		return 0, err
@@ -420,7 +437,7 @@ func (f *fake) CountOnline(context.Context) (n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.rows {
-		n += bit(r.Online)
+		n += bit(r.working())
 	}
 	return n, nil
 }

@@ -377,7 +377,7 @@ func TestASnapshotThatCountsWhoWentOfflineIsDroppedOnEveryReplica(t *testing.T) 
 		l.eventually(func() bool { return l.client.PubSubNumSub(ctx, channel).Val()[channel] > 0 }, "it listens")
 		counted := func() { // as it was counted while the silent one was fresh
 			for _, m := range []*Mirror{l.Mirror, other.Mirror} {
-				m.keepSnapshot(lastSnapshot{Snapshot: Snapshot{true, 2}, from: FromValkey, at: time.Now(), generation: m.lastSnapshot().generation})
+				knows(m, lastSnapshot{Snapshot: Snapshot{true, 2}, from: FromValkey, at: time.Now()})
 			}
 			require.NoError(t, l.client.Set(ctx, l.keys.snapshot(), `{"available":true,"count":2}`, snapshotLasts).Err())
 		}
@@ -462,5 +462,24 @@ func TestADryRunMarksNobody(t *testing.T) {
 		require.Zero(t, report.Evicted)
 		require.Empty(t, r.source.flips)
 		require.Zero(t, r.client.Exists(t.Context(), r.keys.condemned()).Val())
+	})
+}
+
+// A mitra sends its heartbeats to another fleet, whose next copy of them is to come.
+func TestWhoMayHaveSentAHeartbeatToAnotherFleetStaysOnline(t *testing.T) {
+	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
+		a := l.source.state("a")
+		a.Seen = time.Now().Add(-l.source.settings.StaleAfter - time.Minute)
+		l.source.put(a)
+		_, err := l.source.Announce(t.Context(), "another", time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, janitor.Done, l.offline().Outcome)
+		require.True(t, l.source.state("a").Online)
+		require.Len(t, l.source.fleets, 2, "this one is announced, too")
+		l.source.mu.Lock()
+		delete(l.source.fleets, "another")
+		l.source.mu.Unlock()
+		require.Equal(t, janitor.Done, l.offline().Outcome)
+		require.False(t, l.source.state("a").Online)
 	})
 }

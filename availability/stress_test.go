@@ -148,7 +148,7 @@ func (s *stress) judge(c *redis.Client, k keys, id string, last map[string]int64
 	s.source.mu.Lock()
 	want := s.source.history[id][v]
 	s.source.mu.Unlock()
-	if on.Val() != want.Online || off.Val() == want.Active || sessions != want.Sessions {
+	if on.Val() != want.working() || off.Val() == want.Active || sessions != want.Sessions {
 		s.found("%s: torn at version %d: online %t, deactivated %t, %d sessions, not %+v",
 			id, v, on.Val(), off.Val(), sessions, want)
 	}

@@ -175,7 +175,8 @@ func TestAWriteStandsThoughRedisIsAwayAndTheFeedBringsIt(t *testing.T) {
 		}
 		require.InDelta(t, len(all), testutil.ToFloat64(r.metrics.applyFailed), 0, "each is counted")
 		require.Len(t, r.differences(), 2)
-		f := &feed{Mirror: r.Mirror, cursor: Cursor{Xmin: 1}}
+		f := newFeed(r.Mirror)
+		f.cursor = Cursor{Xmin: 1}
 		require.Error(t, f.read(t.Context()))
 		away = false
 		require.NoError(t, f.read(t.Context()), "from where the last one began that arrived")
@@ -344,5 +345,26 @@ func TestAnExtensionChangesNoCapacityInEitherStore(t *testing.T) {
 		_, err = r.Extend(ctx, "s", true)
 		require.ErrorIs(t, err, ErrTaken)
 		r.same()
+	})
+}
+
+// Otherwise whoever is activated again would be silent at once.
+func TestAHeartbeatOutlivesADeactivation(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		r, ctx := newRig(t, w, newFake(silent("a"))), t.Context()
+		r.seeded()
+		r.listening(time.Hour)
+		_, err := r.Heartbeat(ctx, "a") // the source does not hear of it yet
+		require.NoError(t, err)
+		_, err = r.Deactivate(ctx, "a")
+		require.NoError(t, err)
+		require.Zero(t, r.client.SCard(ctx, r.keys.online()).Val())
+		r.same()
+		r.reconciled()
+		_, err = r.Activate(ctx, "a")
+		require.NoError(t, err)
+		reachable, err := r.Reachable(ctx, "a")
+		require.NoError(t, err)
+		require.Equal(t, Answer[bool]{true, FromValkey, 0}, reachable)
 	})
 }

@@ -97,6 +97,7 @@ var often = []struct {
 	{"failover", 1, func(w *world) { w.failOver() }},
 	{"FLUSHALL", 3, func(w *world) { w.flush() }},
 	{"Redis saves", 2, func(w *world) { w.rdb.Save(context.Background()) }},
+	{"Redis is set back", 3, func(w *world) { w.setRedisBack() }},
 	{"Redis restarts", 2, func(w *world) { w.restartRedis() }},
 	{"a key is deleted", 8, func(w *world) { w.deleteKey() }},
 	{"a key of another type", 12, func(w *world) { w.poison() }},

@@ -28,6 +28,8 @@ const (
 	// within is how soon every answer has what is committed, or says that it may be old: a second, and
 	// what a busy machine takes.
 	within = 3 * time.Second
+	// feedLease is how long replicas wait for one that fed the mirror, and died.
+	feedLease = 3 * time.Second
 	// pollEvery is the pause between two looks at what has to come.
 	pollEvery = 5 * time.Millisecond
 	// mitrasOf is fewer than those of whom most may not go offline at once.

@@ -137,7 +137,7 @@ func (d *demo) redisIsEmptied(ctx context.Context) error {
 		return fmt.Errorf("availabilitydemo: FLUSHALL: %w", err)
 	}
 	emptied := time.Now()
-	d.say("FLUSHALL: nothing is left in Valkey; reads are answered by Postgres until it is seeded")
+	d.say("FLUSHALL: nothing is left in the mirror; reads are answered by Postgres until it is seeded")
 	err := d.until(ctx, "the mirror to be whole", func(ctx context.Context) (bool, error) {
 		n, err := d.rdb.Exists(ctx, "mitras:seeded").Result()
 		return n == 1, err
@@ -149,8 +149,8 @@ func (d *demo) redisIsEmptied(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("seeded %.2f s after, %d online; heartbeats are gone, so nobody is judged before Valkey has "+
-		"listened for %v", time.Since(emptied).Seconds(), n, d.pace.Stale)
+	d.say("seeded %.2f s after, %d online; heartbeats are gone, so nobody is judged before they "+
+		"have been heard for %v", time.Since(emptied).Seconds(), n, d.pace.Stale)
 	return d.silence(ctx, since, ids)
 }
 
@@ -158,7 +158,7 @@ func (d *demo) postgresRestarts(ctx context.Context) error {
 	before := d.force.Counts()
 	d.pg.stop()
 	stopped := time.Now()
-	d.say("Postgres STOPPED: heartbeats and reads go on with Valkey alone, changes wait")
+	d.say("Postgres STOPPED: heartbeats and reads go on with the mirror alone, changes wait")
 	err := d.until(ctx, "heartbeats without Postgres", func(context.Context) (bool, error) {
 		return d.force.Counts().Heartbeats > before.Heartbeats+d.cfg.Mitras/2, nil
 	})
@@ -199,7 +199,7 @@ func (d *demo) changedByHand(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		d.say("psql: UPDATE mitras SET is_active = %t: it stands in Valkey %.2f s after",
+		d.say("psql: UPDATE mitras SET is_active = %t: it is in the mirror %.2f s after",
 			active, time.Since(changed).Seconds())
 	}
 	return nil
@@ -267,7 +267,7 @@ func (d *demo) judge(ctx context.Context) error {
 		return errors.Join(ErrDiverged, fmt.Errorf("%d were set offline, and %d had died", len(all), 3*silentApps))
 	}
 	c := d.force.Counts()
-	d.say("AGREED: %d mitras online in Valkey, in Postgres and as their apps know; %d sessions with the "+
+	d.say("AGREED: %d mitras online in the mirror, in Postgres and as their apps know; %d sessions with the "+
 		"mitras that the dispatcher knows; every counter and version is equal", c.Online, c.Running)
 	d.say("  %d heartbeats acknowledged; %d mitras set offline for silence, each for %v or more: "+
 		"nobody who pinged", c.Heartbeats, len(all), d.pace.Stale)

@@ -11,10 +11,10 @@ import (
 )
 
 const legend = `Each line with a bar shows what is now, and what was done since the one before:
-  who leads the sweeps; how many mitras are online as their apps know, as Valkey (or
+  who leads the sweeps; how many mitras are online as their apps know, as the mirror (in
   Redis) says and as Postgres says; dead: apps that send nothing any more; sessions that
   mitras have; where answers to customers and to the dispatcher came from: valkey,
-  postgres (Valkey cannot answer), stale (the last one is served while a new one is made,
+  postgres (the mirror cannot answer), stale (the last one is served while a new one is made,
   or nobody can answer); failed: requests that were made again; held: why nobody is set
   offline for silence now.
 `
@@ -118,7 +118,7 @@ func (d *demo) silence(ctx context.Context, since time.Time, ids []string) error
 	for _, id := range ids {
 		least, most = min(least, gone[id]), max(most, gone[id])
 	}
-	d.say("all %d are offline in Postgres and in Valkey: %.1f to %.1f s after their last heartbeat "+
+	d.say("all %d are offline in Postgres and in the mirror: %.1f to %.1f s after their last heartbeat "+
 		"(stale_after is %v)", len(ids), least.Seconds(), most.Seconds(), d.pace.Stale)
 	return nil
 }
