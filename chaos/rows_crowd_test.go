@@ -430,3 +430,11 @@ func (w *environment) acknowledged() {
 	require.Positive(w.T, total)
 	w.remark("%d records acknowledged, none lost", total)
 }
+
+// reasonsOf are those for which the witness has held.
+func reasonsOf(v *judge.Verdict) (all []string) {
+	for _, d := range v.Holds {
+		all = append(all, d.Reason)
+	}
+	return all
+}

@@ -393,7 +393,6 @@ func (f *sharedCache) fail(w *environment) {
 		_ = w.Set(ctx, "cache:"+time.Now().String(), value, time.Hour).Err()
 		<-tick.C
 	}
-	w.raised("redis_evicting")
 	w.config("maxmemory", "0")
 	require.NoError(w.T, sub.Close())
 	<-heard

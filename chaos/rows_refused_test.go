@@ -14,17 +14,15 @@ import (
 // turnedAwayRows: Redis is well, and one owner is not let in, while the others keep the connections
 // that they have. Its heartbeat ends for want of a way to write it.
 var turnedAwayRows = []row{
-	{39, "ConnectionsRefused", true, 60, nil, under(func() fault { return &turnedAway{how: noConnections} }, heldFor("redis_refusing"))},
-	{39, "LoginsRefused", false, 60, nil, under(func() fault { return &turnedAway{how: noLogins} }, heldFor("redis_refusing"))},
+	{39, "ConnectionsRefused", true, 60, nil, under(func() fault { return &turnedAway{how: noConnections} }, nothingWent)},
+	{39, "LoginsRefused", false, 60, nil, under(func() fault { return &turnedAway{how: noLogins} }, nothingWent)},
+	{39, "RightsTakenAway", false, 60, nil, under(func() fault { return &turnedAway{how: noRights} }, nothingWent)},
 }
 
 type turnedAway struct {
 	calm
-	how  func(w *environment, id string) (over func())
-	from time.Time
+	how func(w *environment, id string) (over func())
 }
-
-func (f *turnedAway) begun() time.Time { return f.from }
 
 func (*turnedAway) setup(w *environment) { w.users("one", "two", "three") }
 
@@ -40,10 +38,8 @@ func (w *environment) users(ids ...string) {
 // Redis turned nobody away any more. No outage is noted: nothing but Redis keeps the owner away.
 func (f *turnedAway) fail(w *environment) {
 	ctx, owner := w.T.Context(), w.Follower()
-	f.from = time.Now()
 	over := f.how(w, owner.ID)
 	require.Positive(w.T, owner.Proxy.Reset())
-	w.raised("redis_refusing")
 	harness.Eventually(w.T, "its heartbeat ends", func() bool { return w.Exists(ctx, w.Heartbeat(owner.ID)).Val() == 0 })
 	f.hit(1)
 	harness.Lasting(grace + harness.Interval)
@@ -56,6 +52,12 @@ func (f *turnedAway) fail(w *environment) {
 func noConnections(w *environment, _ string) (over func()) {
 	w.config("maxclients", "1")
 	return func() { w.config("maxclients", "10000") }
+}
+
+// noRights: the owner may not run scripts any more.
+func noRights(w *environment, id string) (over func()) {
+	require.NoError(w.T, w.acl(id, "-eval", "-evalsha").Err())
+	return func() { require.NoError(w.T, w.acl(id, "+eval", "+evalsha").Err()) }
 }
 
 // noLogins: the owner's password is not the one that Redis has.

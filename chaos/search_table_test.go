@@ -2,7 +2,7 @@ package chaos
 
 const (
 	seatsGo    = "partition/seats.go"
-	campaignGo = "lease/campaign.go"
+	electorGo  = "lease/elector.go"
 	outlivedGo = "registry/outlived.go"
 	surpriseGo = "registry/reconcile.go"
 )
@@ -28,11 +28,8 @@ var fleetMutants = []mutant{
 		what:  "replicas that embed the registry alone are ranked among those that contend",
 		edits: []edit{{seatsGo, "s.client.SScan(ctx, of.Contenders(), ", "s.client.SScan(ctx, of.Roster(), "}},
 		without: []layer{
-			{"more than three seats", []edit{{seatsGo, "\tfullSeats, leastSeats = 32, 3\n", "\tfullSeats, leastSeats = 3, 3\n"}}},
-			{"reserves", []edit{{
-				campaignGo, "\tif !first {\n\t\tafter = e.reserveAfter\n\t}\n",
-				"\tif !first && e.acquirePending == nil {\n\t\treturn nil, next, nil\n\t}\n",
-			}}},
+			{"low ranks yield for half a TTL", []edit{{seatsGo, "yield += s.ttl / 2", "yield += time.Hour"}}},
+			{"at most two thirds of one", []edit{{electorGo, "min(c.Yield(), c.TTL*2/3)", "c.Yield()"}}},
 		},
 	},
 }

@@ -101,7 +101,7 @@ func TestADryRunsReportsAreRightBetweenItsLooks(t *testing.T) {
 		f.live("dead")
 		f.eventually(func() bool { return r.report("owners").Condemned == 0 })
 		f.indexed("dead", 320)
-		require.NoError(t, f.Del(t.Context(), f.Heartbeat("dead")).Err())
+		f.dies("dead")
 		f.eventually(func() bool { return r.report("owners").Condemned == 320 })
 		require.Equal(t, 320, f.left("dead"))
 	})

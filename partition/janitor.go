@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
@@ -17,14 +18,14 @@ import (
 // Janitor sweeps all partitions. Its methods are those of janitor.Janitor.
 type Janitor struct {
 	parts []*janitor.Janitor
-	seats *seats
+	seats *seats // nil with one partition: who leads it does not matter
 }
 
-// NewJanitor returns a Janitor for all partitions of reg. c.Registry and c.Contend must be nil.
+// NewJanitor returns a Janitor for all partitions of reg. c.Registry and c.Yield must be nil.
 // c.Sweeps run in the first partition only, under whose layout their keys are.
 func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
-	if c.Registry != nil || c.Contend != nil {
-		return nil, errors.New("partition: Registry and Contend must be nil")
+	if c.Registry != nil || c.Yield != nil {
+		return nil, errors.New("partition: Registry and Yield must be nil")
 	}
 	all := cmp.Or(c.RedisShare, janitor.DefaultRedisShare)
 	if !(all >= janitor.LeastShare && all <= 1) {
@@ -32,15 +33,15 @@ func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
 	}
 	j := &Janitor{}
 	partitions := len(reg.parts)
-	j.seats = newSeats(c, reg, j.Leads)
 	if partitions > 1 {
+		j.seats = newSeats(c, reg, j.Leads)
 		c.RedisShare = share(all, c.Client, partitions)
 	}
 	for k, part := range reg.parts {
 		of := c
 		of.Registry, of.Registerer = part, labelled(c.Registerer, k, partitions)
-		of.Contend = j.seats.contend(k)
 		if partitions > 1 {
+			of.Yield = func() time.Duration { return j.seats.yield(k) }
 			of.Logger = reg.log.With("partition", k)
 			if k > 0 {
 				of.Sweeps = nil
@@ -66,11 +67,13 @@ func (j *Janitor) Run(ctx context.Context) error {
 			return part.Run(ctx)
 		})
 	}
-	p.Go(func() error {
-		defer end()
-		j.seats.keep(ctx, j.resign)
-		return nil
-	})
+	if j.seats != nil {
+		p.Go(func() error {
+			defer end()
+			j.seats.keep(ctx, j.resign)
+			return nil
+		})
+	}
 	return p.Wait()
 }
 

@@ -130,15 +130,12 @@ func (r *Registry) agree(ctx context.Context) error {
 func (r *Registry) partitions(ctx context.Context, mine string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timing().Interval)
 	defer cancel()
-	key := r.layout.Partitions()
-	theirs, err := r.control.Get(ctx, key).Result()
-	if !errors.Is(err, redis.Nil) {
-		return theirs, err
+	set := redis.SetArgs{Mode: "NX", Get: true}
+	theirs, err := r.control.SetArgs(ctx, r.layout.Partitions(), mine, set).Result()
+	if errors.Is(err, redis.Nil) { // there was none
+		return mine, nil
 	}
-	if err := r.control.SetNX(ctx, key, mine, 0).Err(); err != nil {
-		return "", err
-	}
-	return r.control.Get(ctx, key).Result()
+	return theirs, err
 }
 
 // Register registers an id in its partition.

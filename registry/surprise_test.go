@@ -18,8 +18,8 @@ import (
 func checks(r *replica) *atomic.Int64 {
 	n := new(atomic.Int64)
 	r.data.set(func(cmd redis.Cmder) error {
-		if cmd.Name() == "hmget" {
-			n.Add(int64(len(cmd.Args()) - 2))
+		if checkedBy(cmd) != nil {
+			n.Add(int64(len(checkedBy(cmd))))
 		}
 		return nil
 	}, nil)

@@ -45,27 +45,27 @@ var mutants = harness.Mutants{
 			Row:     "HeartbeatMovesLongBeforeTheRest",
 		},
 		{
-			Name: "ReservesNeverLook", What: "reserves wait for ever for those that contend first",
+			Name: "WhoYieldsNeverLooks", What: "who yields waits for ever for those that go first",
 			Edits: []harness.Edit{{
 				File: "lease/campaign.go",
-				From: "	h, held, err := e.look(ctx, first)\n",
-				To:   "	if !first {\n		return nil, next, nil\n	}\n	h, held, err := e.look(ctx, first)\n",
+				From: "return left + e.yield()",
+				To:   "return left + 1000*e.yield()",
 			}},
-			Test: "TestAReserveLeadsWithinTwoTTLsWhenAllOfTheFirstDied", Of: "lease",
+			Test: "TestWhoYieldsForLongestLeadsWithinTwoTTLsWhenAllOthersDied", Of: "lease",
 		},
 		{
-			Name: "ReservesTickUnseen", What: "a reserve does not look when somebody last ticked",
+			Name: "FollowersTickUnseen", What: "who does not lead does not look when somebody last ticked",
 			Edits: []harness.Edit{{
 				File: "guard/tick.lua", From: " or now - last >= tonumber(ARGV[4]) then", To: " then",
 			}},
-			Test: "TestAReserveTicksWhileNobodyElseDoesAndItCannotLead", Of: "janitor",
+			Test: "TestAReplicaTicksWhileNobodyElseDoesAndItCannotLead", Of: "janitor",
 		},
 		{
 			Name: "LeasesGivenToTheDead", What: "leases are given up to replicas that may be dead",
 			Edits: []harness.Edit{{
 				File: "partition/seats.go",
-				From: "give := !over.IsZero() && time.Since(over) > s.overdue()",
-				To:   "give := !over.IsZero()",
+				From: "give := time.Since(fair) > s.dead",
+				To:   "give := time.Since(fair) >= 0",
 			}},
 			Test: "TestWhoeverDiesAtOnceSomebodyLeadsAndTheDeadGo", Of: "partition",
 		},
@@ -82,8 +82,8 @@ var mutants = harness.Mutants{
 			Name: "RetriedCommands", What: "what was not answered is sent again",
 			Edits: []harness.Edit{{
 				File: "lease/client.go",
-				From: "c.MaxRedirects, c.ClusterStateReloadInterval = -1, reload",
-				To:   "c.MaxRedirects, c.ClusterStateReloadInterval = 3, reload",
+				From: "\"MaxRedirects\": -1",
+				To:   "\"MaxRedirects\": 3",
 			}},
 			Test: "TestOnAClusterNothingIsSentTwiceAndASlotThatMovedIsFound", Of: "lease",
 		},

@@ -139,9 +139,14 @@ func (c *c4) after(m *moment) {
 	if gap := time.Duration(now-last) * time.Millisecond; gap < 0 || gap > m.facts.gap() {
 		m.violation("C4", "a gap of %s in the witness was not taken for one", gap)
 	}
-	for _, sign := range []string{"gap", "grace", "evicted_keys", "refused", "server"} {
+	for _, sign := range []string{"gap", "grace", "server"} {
 		if before[sign] != "" && before[sign] != w[sign] {
 			m.violation("C4", "%s went from %s to %s and nothing held", sign, before[sign], w[sign])
+		}
+	}
+	for sign, at := range map[string]string{"evicted_keys": "evicted_at", "refused": "refused_at"} {
+		if before[sign] != "" && before[sign] != w[sign] && w[at] != w["last"] {
+			m.violation("C4", "%s went from %s to %s and nobody wrote down when", sign, before[sign], w[sign])
 		}
 	}
 }

@@ -69,7 +69,7 @@ func TestOwnersTakeOverEntriesOfTheDead(t *testing.T) {
 	})
 }
 
-func TestAHoldForClientsTurnedAwayMustNotBeMissed(t *testing.T) {
+func TestClientsTurnedAwayMustNotBeMissed(t *testing.T) {
 	t.Parallel()
 	s := newBuilder()
 	s.happens("%s refused 0", s.tick())
@@ -77,5 +77,5 @@ func TestAHoldForClientsTurnedAwayMustNotBeMissed(t *testing.T) {
 	s.happens("%s refused 3", s.tick())
 	v := Judge(s.history, s.facts)
 	require.Equal(t, []string{"C4"}, checksOf(v.Violations))
-	require.True(t, strings.Contains(v.Violations[0].What, "refused went from 0 to 3"))
+	require.True(t, strings.Contains(v.Violations[0].What, "refused went from 0 to 3 and nobody"))
 }

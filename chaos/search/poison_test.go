@@ -32,7 +32,7 @@ type poison struct {
 // typesOf is the type that each key must have. The keys of commands and telemetry are not among
 // them: no sweep depends on them.
 var typesOf = map[string]string{
-	"registry": "hash", "heartbeat": "string", "devices": "set", "scanned": "string", "about": "string",
+	"registry": "hash", "heartbeat": "string", "devices": "set", "beats": "string", "about": "string",
 	"roster": "set", "lease": "string", "epoch": "string", "witness": "hash", "contenders": "set",
 	"paused": "string", "log": "stream", "aside": "stream", "timeline": "stream",
 }
@@ -47,8 +47,8 @@ func keyOf(name string, l guard.Layout, id string) string {
 		return l.Heartbeat(id)
 	case "devices":
 		return l.Devices(id)
-	case "scanned":
-		return l.Scanned(id)
+	case "beats":
+		return l.Beats()
 	case "about":
 		return l.About(id)
 	case "roster":
@@ -181,7 +181,7 @@ func (p poison) String() string {
 func (f *fleet) poison(a, b int) {
 	rng := rand.New(rand.NewPCG(uint64(a), uint64(b)))
 	names := []string{
-		"registry", "heartbeat", "devices", "scanned", "about", "roster", "lease", "lease", "epoch", "epoch",
+		"registry", "heartbeat", "devices", "beats", "about", "roster", "lease", "lease", "epoch", "epoch",
 		"witness", "witness", "contenders", "paused", "log", "log", "aside", "timeline",
 	}
 	id := f.any(rng.IntN(1 << 16)).id

@@ -118,11 +118,8 @@ func (r *Reader) pause(ctx context.Context) (*janitor.Pause, time.Duration, erro
 	key := r.keys.Paused()
 	p := r.client.Pipeline()
 	kind, left := p.Type(ctx, key), p.PTTL(ctx, key)
-	value := r.beginning(ctx, p, key, longestPause)
+	value := beginning(ctx, p, key, longestPause)
 	err := exec(ctx, p, "the pause")
-	if r.readsWhole(err) {
-		return r.pause(ctx)
-	}
 	if err != nil {
 		return nil, 0, err
 	}

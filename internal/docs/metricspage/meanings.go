@@ -18,7 +18,7 @@ var meanings = map[string]meaning{
 	},
 	"janitor_lease_epoch": {
 		"Rises with each term",
-		"Reserves may show an older one for a lease TTL: take the maximum. It is about the unix time in µs at which the term began",
+		"Other replicas may show an older one for a while: take the maximum. It is about the unix time in µs at which the term began",
 	},
 	"janitor_lease_transitions_total": {
 		"Rarely grows. `acquired`, `released`: restarts, resigning",

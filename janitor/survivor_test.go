@@ -16,9 +16,6 @@ import (
 	. "github.com/rollcall-redis/rollcall/janitor"
 )
 
-// reserve makes a replica a reserve.
-func reserve(c *Config) { c.Contend = func() (time.Duration, bool) { return 0, false } }
-
 // cutOff is a hook that blocks everything while it is true.
 type cutOff struct{ atomic.Bool }
 
@@ -57,7 +54,7 @@ func (f *fleet) ticked() time.Time {
 	return w.LastTick
 }
 
-func TestAReserveThatSurvivesAllOthersLeavesNoGapAndLeads(t *testing.T) {
+func TestAReplicaThatSurvivesAllOthersLeavesNoGapAndLeads(t *testing.T) {
 	for i := range 5 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
@@ -68,7 +65,7 @@ func TestAReserveThatSurvivesAllOthersLeavesNoGapAndLeads(t *testing.T) {
 				first := f.replica("r1", dead.on)
 				defer first.start()()
 				pass(time.Minute + time.Duration(i)*7*time.Second)
-				r := f.replica("r2", reserve)
+				r := f.replica("r2", nil)
 				defer r.start()()
 				pass(3*time.Minute + time.Duration(i)*time.Second)
 				require.True(t, first.Leading())
@@ -86,11 +83,11 @@ func TestAReserveThatSurvivesAllOthersLeavesNoGapAndLeads(t *testing.T) {
 }
 
 // The lease may outlast the others, or be kept by hand.
-func TestAReserveTicksWhileNobodyElseDoesAndItCannotLead(t *testing.T) {
+func TestAReplicaTicksWhileNobodyElseDoesAndItCannotLead(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		f.listenedFor(time.Hour)
 		defer f.beat("r1")()
-		r := f.replica("r1", reserve)
+		r := f.replica("r1", nil)
 		require.NoError(t, f.Set(t.Context(), f.Lease(), "boss/1", f.leaseTTL).Err())
 		defer r.start()()
 		for range 5 * time.Minute / time.Second {
@@ -103,34 +100,34 @@ func TestAReserveTicksWhileNobodyElseDoesAndItCannotLead(t *testing.T) {
 	})
 }
 
-func TestAReserveHardlyWritesWhileOthersTick(t *testing.T) {
+func TestWhoDoesNotLeadLeavesTheTickOutWhileOthersTick(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		f.listenedFor(time.Hour)
 		defer f.beat("r1")()
-		first, r := f.replica("r1", nil), f.replica("r2", reserve)
-		defer first.start()()
-		pass(time.Minute)
+		require.NoError(t, f.Set(t.Context(), f.Lease(), "boss/1", time.Hour).Err())
+		r := f.replica("r1", nil)
 		defer r.start()()
-		pass(time.Minute)
-		require.Subset(t, f.SMembers(t.Context(), f.Contenders()).Val(), []string{"r1", "r2"})
-		for range 100 {
-			pass(time.Second)
-			require.Less(t, time.Since(f.ticked()), timing.Gap()/3)
+		others := guard.New(f.Client, f.Client, f.Layout, timing, "r2")
+		for range 20 {
+			_, err := others.Tick(t.Context())
+			require.NoError(t, err)
+			last := f.ticked()
+			pass(timing.Gap() / 4)
+			require.Equal(t, last, f.ticked())
 		}
-		s := r.Status()
-		require.Equal(t, "r1", s.Leader)
-		require.Less(t, time.Since(s.Witness.LastTick), timing.Gap())
-		require.Greater(t, s.Witness.Listening, time.Hour.Seconds())
+		require.Subset(t, f.SMembers(t.Context(), f.Contenders()).Val(), []string{"r1", "r2"})
+		require.Less(t, time.Since(r.Status().Witness.LastTick), timing.Gap())
+		require.Greater(t, r.Status().Witness.Listening, time.Hour.Seconds())
 	})
 }
 
-func TestAReserveReportsAPauseAndItsEnd(t *testing.T) {
+func TestAReplicaThatDoesNotLeadReportsAPauseAndItsEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		ctx := t.Context()
 		defer f.beat("r1")()
 		require.NoError(t, f.Set(ctx, f.Lease(), "boss/1", time.Hour).Err())
 		require.NoError(t, f.Set(ctx, f.Paused(), "by hand", 0).Err())
-		r := f.replica("r1", reserve)
+		r := f.replica("r1", nil)
 		defer r.start()()
 		pass(grace)
 		require.Equal(t, "boss", r.Status().Leader)
@@ -138,24 +135,6 @@ func TestAReserveReportsAPauseAndItsEnd(t *testing.T) {
 		require.NoError(t, f.Del(ctx, f.Paused()).Err())
 		pass(timing.Gap())
 		require.Nil(t, r.Status().Paused)
-	})
-}
-
-func TestALeaderThatBecomesAReserveLeadsOn(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		defer f.beat("r1")()
-		var first atomic.Bool
-		first.Store(true)
-		r := f.replica("r1", func(c *Config) {
-			c.Contend = func() (time.Duration, bool) { return 0, first.Load() }
-		})
-		defer r.start()()
-		pass(grace)
-		require.True(t, r.Leading())
-		first.Store(false)
-		pass(10 * grace)
-		require.True(t, r.Leading())
-		require.Greater(t, r.Status().Witness.Listening, (10 * grace).Seconds())
 	})
 }
 
