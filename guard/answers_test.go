@@ -3,7 +3,6 @@ package guard_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -27,7 +26,7 @@ func TestTheKeysHaveTheNamesThatOthersRead(t *testing.T) {
 		require.Equal(t, l.Prefix+"janitor:witness", l.Witness())
 		require.Equal(t, l.Prefix+"janitor:paused", l.Paused())
 		require.Equal(t, l.Prefix+"janitor:log", l.Log())
-		require.Equal(t, "bye:i", l.Bye("i"))
+		require.Equal(t, l.Prefix+"janitor:beats", l.Beats())
 	}
 }
 
@@ -92,9 +91,11 @@ func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
 		v, err := s.guard.Forget(over, s.lease, "dead", 0)
 		require.ErrorIs(t, err, context.Canceled)
 		require.Empty(t, v)
-		done, err := s.guard.Hold(over, s.lease, time.Minute)
+		_, err = s.guard.Read(over, 0)
 		require.ErrorIs(t, err, context.Canceled)
-		require.False(t, done)
+		v, _, err = s.guard.Write(over, s.lease, nil)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Empty(t, v)
 		fates, err = s.guard.Fates(over, []guard.Batch{s.batch(7)})
 		require.ErrorIs(t, err, context.Canceled)
 		require.Empty(t, fates)
@@ -102,7 +103,8 @@ func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		_, err = s.guard.Do(over, s.batch(8))
 		require.ErrorIs(t, err, context.Canceled)
-		v, newest, err := s.guard.Open(over, s.lease)
+		var newest uint64
+		v, newest, err = s.guard.Open(over, s.lease)
 		require.ErrorIs(t, err, context.Canceled)
 		require.Empty(t, v)
 		require.Zero(t, newest)

@@ -19,8 +19,11 @@ type Witness struct {
 	LastHold  time.Time
 	Evicted   uint64 // entries evicted, ever: the total kept beside the log
 	Instances int64
-	ChecksOff []string
+	ChecksOff []string // what this client cannot read: CheckRefused, restarted
 }
+
+// CheckRefused is the check whether Redis turns owners away, and the doubt that follows.
+const CheckRefused = "refused"
 
 // Tick listens, and adds this instance to the contenders. Every contender ticks, leading or not,
 // held or paused. The script names a key that never exists, so that a Redis Cluster refuses it
@@ -61,7 +64,7 @@ func ticked(cmd *redis.Cmd) (Witness, error) {
 	if err != nil {
 		return Witness{}, fmt.Errorf("guard: tick: %w", err)
 	}
-	if len(out) != 10 {
+	if len(out) != 9 {
 		return Witness{}, fmt.Errorf("guard: tick: unexpected answer %v", out)
 	}
 	num := func(v any) int64 { n, _ := strconv.ParseInt(fmt.Sprint(v), 10, 64); return n }
@@ -69,23 +72,20 @@ func ticked(cmd *redis.Cmd) (Witness, error) {
 		Now:       time.UnixMilli(num(out[0])),
 		Since:     time.UnixMilli(num(out[1])),
 		Reason:    fmt.Sprint(out[2]),
-		Evicted:   uint64(num(out[5])),
-		Instances: num(out[6]),
+		Evicted:   uint64(num(out[4])),
+		Instances: num(out[5]),
 	}
 	if held := num(out[3]); held > 0 {
 		w.LastHold = time.UnixMilli(held)
 	}
-	if num(out[4]) == 0 {
-		w.ChecksOff = append(w.ChecksOff, "redis_evicting")
-	}
-	if num(out[9]) == 0 {
-		w.ChecksOff = append(w.ChecksOff, "redis_refusing")
-	}
 	if num(out[8]) == 0 {
+		w.ChecksOff = append(w.ChecksOff, CheckRefused)
+	}
+	if num(out[7]) == 0 {
 		w.ChecksOff = append(w.ChecksOff, "restarted")
 	}
 	w.Listening = w.Now.Sub(w.Since)
-	w.HeldFor = max(0, time.Duration(num(out[7]))*time.Millisecond-w.Listening)
+	w.HeldFor = max(0, time.Duration(num(out[6]))*time.Millisecond-w.Listening)
 	return w, nil
 }
 
@@ -104,7 +104,7 @@ type Recorded struct {
 
 // ReadWitness reads the record and writes nothing. Fields that it cannot parse are zero.
 func ReadWitness(ctx context.Context, client redis.UniversalClient, l Layout) (Recorded, error) {
-	v, err := Fields(ctx, client, l.Witness(), "since", "last", "hold", "reason", "evicted_total", "gap",
+	v, err := Values(ctx, client, l.Witness(), "since", "last", "hold", "reason", "evicted_total", "gap",
 		"grace", "largest", "disagreed")
 	if err != nil {
 		return Recorded{}, fmt.Errorf("guard: read the witness: %w", err)

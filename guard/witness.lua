@@ -4,16 +4,12 @@
 -- listen() stores that the server is awake, and returns since when it has been observed without a
 -- hold. Every hold is one act: since = now, with its reason.
 --
---   gap             the last tick is longer ago than GAP, lies in the future, or is missing
---   restarted       the server is another than at the last tick: its run id differs, or a counter
---                   that only grows has fallen (restart, promoted replica, CONFIG RESETSTAT)
---   redis_evicting  evicted_keys differs from the record; or this client cannot read a value that
---                   is on record: unreadable values never overwrite
---   redis_refusing  the server has turned clients away since the last tick (connections, logins):
---                   a live owner may be unable to beat
---   settings        GAP or GRACE differ from the last tick's, or from those of an owner that beat
---                   since. Nothing is deleted until the largest GRACE seen has passed since the
---                   fleet last disagreed
+--   gap        the last tick is longer ago than GAP, lies in the future, or is missing
+--   restarted  the server is another than at the last tick: its run id differs, or a counter that
+--              only grows has fallen (restart, promoted replica, CONFIG RESETSTAT)
+--   settings   GAP or GRACE differ from the last tick's, or from those of an owner that beat since.
+--              Nothing is deleted until the largest GRACE seen has passed since the fleet last
+--              disagreed
 --
 -- The witness is a hash. All its times are the server's, in ms:
 --   since          observed without a hold since then
@@ -21,18 +17,18 @@
 --   gap, grace     settings of the last tick; grace 0: an owner's beat disagreed (settings.lua)
 --   largest        the largest GRACE seen lately: the time without a hold before deletes
 --   disagreed      the last time that two settings were seen
---   server, replication, connections, commands, evicted_keys, refused
+--   server, replication, connections, commands, refused
 --                  server()'s values at the last tick that could read them
+--   refused_at     when clients were last turned away ('refused' grew), or a tick could not read
+--                  their number although it is on record: a live owner may be unable to beat
 --   hold, reason   the last hold
 --   lost           when Redis may last have lost entries: a hold of reason gap, restarted or
 --                  self_check, or an owner was about to write an entry and found no registry.
 --                  Owners check their claims when it changes
---   mass_failure   the last hold of reason "mass_failure"
 --   evicted_total  entries evicted, ever: the total kept beside the log
 --   index_wrong    how often owners found that their reverse index had lost members
 --   boot           the highest time in any boot token, µs: the next boot draws a higher one
 --   emptied        when an owner's last release, or a sweep, emptied the registry
---   bye:<id>       instance <id> shut down in good order but left entries over
 
 -- For how many times the largest GRACE settings are remembered after two were last seen. Each
 -- contender ticks at least once per GAP.
@@ -52,21 +48,13 @@ end
 -- fell(was, is) reports whether a counter that only grows has fallen.
 local function fell(was, is) return was and is ~= '' and tonumber(is) < (tonumber(was) or 0) end
 
--- another(w, ...) compares server()'s values with the last tick's and returns the reason of a hold,
--- nil if all is well.
-local function another(w, id, connections, commands, evicted, refused)
-  if id ~= '' and w[6] ~= id then return 'restarted' end
-  if fell(w[7], connections) or fell(w[8], commands) or fell(w[9], evicted) then return 'restarted' end
-  if fell(w[15], refused) then return 'restarted' end
-  if (w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') or (w[15] and refused == '') then
-    return 'redis_evicting'
-  end
-  if evicted ~= '' and w[9] ~= evicted then return 'redis_evicting' end
-  if w[15] and refused ~= '' and w[15] ~= refused then return 'redis_refusing' end
+-- another(w, ...) compares server()'s values with the last tick's. Unreadable values show nothing.
+local function another(w, id, connections, commands, refused)
+  return id ~= '' and w[6] ~= id or fell(w[7], connections) or fell(w[8], commands) or fell(w[15], refused)
 end
 
-local fields = { 'since', 'last', 'gap', 'grace', 'largest', 'server', 'connections', 'commands', 'evicted_keys',
-  'evicted_total', 'reason', 'hold', 'disagreed', 'replication', 'refused', 'lost', 'boot', 'emptied', 'mass_failure',
+local fields = { 'since', 'last', 'gap', 'grace', 'largest', 'server', 'connections', 'commands', 'refused_at',
+  'evicted_total', 'reason', 'hold', 'disagreed', 'replication', 'refused', 'lost', 'boot', 'emptied',
   'index_wrong' }
 
 -- The witness writes nothing longer, in bytes. Replicas read it again and again, so a longer value
@@ -76,8 +64,9 @@ local longest = 64
 -- listen(key, gap, grace, aside) -> now, since, need, w: deletes may begin need ms after since. A
 -- key of another type may be somebody's, and is renamed to aside. Without that name, or if it is
 -- taken, nothing is written, and this is a hold until a tick has done so. w holds, as strings or
--- false: [1] since, [2] now, [5] need, [6] run id, [9] evicted_keys, [10] evicted_total, [11]
--- reason and [12] time of the last hold, [15] clients turned away.
+-- false: [1] since, [2] now, [5] need, [6] run id, [9] refused_at, [10] evicted_total, [11] reason
+-- and [12] time of the last hold, [15] clients turned away. w.id and w.refused tell whether this
+-- client can read those two.
 local function listen(key, gap, grace, aside)
   local now = math.floor(server_us() / 1000)
   local w = redis.pcall('HMGET', key, unpack(fields))
@@ -93,7 +82,8 @@ local function listen(key, gap, grace, aside)
   for i = 1, #fields do
     if w[i] and #w[i] > longest then too_long[#too_long + 1], w[i] = i, '' end
   end
-  local id, replication, connections, commands, evicted, refused = server(w[6], w[14])
+  local id, replication, connections, commands, refused = server(w[6], w[14])
+  w.id, w.refused = id ~= '', refused ~= ''
   local at = text(now)
   local set, n = { 'last', at }, 2
   local function put(i, field, value) -- unchanged fields are not written again
@@ -107,8 +97,8 @@ local function listen(key, gap, grace, aside)
   w[2] = at
   if not since or not last or since > now or last > now or now - last > tonumber(gap) then
     reason = 'gap'
-  else
-    reason = another(w, id, connections, commands, evicted, refused)
+  elseif another(w, id, connections, commands, refused) then
+    reason = 'restarted'
   end
   local largest = tonumber(larger(w[5], w[4]))
   if (w[3] and w[3] ~= gap) or (w[4] and w[4] ~= grace) then
@@ -138,7 +128,7 @@ local function listen(key, gap, grace, aside)
   if replication ~= '' then put(14, 'replication', replication) end
   if connections ~= '' then put(7, 'connections', connections) end
   if commands ~= '' then put(8, 'commands', commands) end
-  if evicted ~= '' then put(9, 'evicted_keys', evicted) end
+  if w[15] and w[15] ~= refused or (count(w[9]) or 0) > now then put(9, 'refused_at', at) end
   if refused ~= '' then put(15, 'refused', refused) end
   -- The first write of every script that listens. Redis refuses it, and with it the script, when
   -- memory is full: if heartbeats cannot be written, a missing one must delete nothing.

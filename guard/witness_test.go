@@ -1,12 +1,7 @@
 package guard_test
 
 import (
-	"bufio"
-	"errors"
-	"fmt"
 	"net"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -35,16 +30,6 @@ func (s *term) alive(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// evict makes the server evict the live owner's heartbeat, as a full cache does.
-func (s *term) evict(t *testing.T) {
-	ctx := t.Context()
-	require.NoError(t, s.ConfigSet(ctx, "maxmemory-policy", "volatile-ttl").Err())
-	require.NoError(t, s.ConfigSet(ctx, "maxmemory", "1mb").Err())
-	_ = s.Set(ctx, "filler", "x", 0).Err() // refused if the heartbeat was the only volatile key
-	require.NoError(t, s.ConfigSet(ctx, "maxmemory", "0").Err())
-	require.Zero(t, s.Exists(ctx, s.Heartbeat("dead")).Val(), "the heartbeat was not evicted")
-}
-
 // held sends the live owner's batch and requires that a hold keeps it.
 func (s *term) held(t *testing.T, reason string) {
 	a, err := s.guard.Do(t.Context(), s.batch(1))
@@ -54,48 +39,13 @@ func (s *term) held(t *testing.T, reason string) {
 	s.untouched(t)
 }
 
-func TestAHeartbeatThatRedisEvictedCondemnsNobody(t *testing.T) {
-	t.Parallel()
-	s := newTerm(t, redistest.Start(t).Options(), "")
-	s.alive(t)
-	s.evict(t)
-	s.held(t, "redis_evicting")
-	s.witness(t, "since", grace)
-	a, err := s.guard.Do(t.Context(), s.batch(1))
-	require.NoError(t, err)
-	require.Equal(t, guard.Done, a.Verdict, "the counter has not moved since")
-}
-
-func TestARestartWithinGAPDoesNotHideWhatWasEvictedBeforeIt(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t, aof...)
-	s := newTerm(t, srv.Options(), "")
-	s.alive(t)
-	s.evict(t)
-	srv.Restart()
-	require.Eventually(t, func() bool { return s.Ping(t.Context()).Err() == nil }, patience, 10*time.Millisecond)
-	s.held(t, "restarted")
-}
-
-func TestResetCountersDoNotHideWhatWasEvictedBefore(t *testing.T) {
-	t.Parallel()
-	s := newTerm(t, redistest.Start(t).Options(), "")
-	s.alive(t)
-	s.evict(t)
-	require.NoError(t, s.ConfigResetStat(t.Context()).Err())
-	s.held(t, "restarted")
-}
-
 func TestAPromotedReplicaIsAnotherServer(t *testing.T) {
 	t.Parallel()
 	s, r, replica := newReplica(t)
-	s.evict(t)
-	require.Eventually(t, func() bool {
-		return r.Exists(t.Context(), s.Witness()).Val() == 1 && r.Exists(t.Context(), s.Heartbeat("dead")).Val() == 0 &&
-			s.Wait(t.Context(), 1, time.Second).Val() == 1
-	}, patience, 10*time.Millisecond)
+	require.NoError(t, s.Del(t.Context(), s.Heartbeat("dead")).Err())
+	require.EqualValues(t, 1, s.Wait(t.Context(), 1, patience).Val())
 	require.NoError(t, r.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
-	only := map[string]any{"connections": 0, "commands": 0, "evicted_keys": 0} // only the id differs
+	only := map[string]any{"connections": 0, "commands": 0, "refused": 0} // only the id differs
 	require.NoError(t, r.HSet(t.Context(), s.Witness(), only).Err())
 	replica.held(t, "restarted")
 }
@@ -116,7 +66,7 @@ func TestAReplicaThatTakesWritesIsAnotherServerThanItsMaster(t *testing.T) {
 	require.Equal(t, int64(1), s.Wait(t.Context(), 1, patience).Val())
 	require.Equal(t, shared, r.HGet(t.Context(), s.Witness(), "replication").Val())
 	require.NoError(t, r.ConfigSet(t.Context(), "replica-read-only", "no").Err())
-	only := map[string]any{"connections": 0, "commands": 0, "evicted_keys": 0} // only the id differs
+	only := map[string]any{"connections": 0, "commands": 0, "refused": 0} // only the id differs
 	require.NoError(t, r.HSet(t.Context(), s.Witness(), only).Err())
 	replica.held(t, "restarted")
 }
@@ -137,138 +87,6 @@ func newReplica(t *testing.T) (*term, *redis.Client, *term) {
 	t.Cleanup(func() { require.NoError(t, other.Close()) })
 	other.guard = guard.New(other.Client, other.Client, s.Layout, timing, "leader")
 	return s, r, &other
-}
-
-func TestAContenderThatMayNotAskForCountersForgetsNone(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
-	poor := s.poor(t, "poor", "-info")
-	s.alive(t)
-	before := s.HMGet(ctx, s.Witness(), "server", "evicted_keys", "refused").Val()
-	w, err := poor.Tick(ctx)
-	require.NoError(t, err)
-	require.Equal(t, "redis_evicting", w.Reason, "what cannot be read is in no order")
-	require.Equal(t, grace, w.HeldFor)
-	require.Equal(t, before, s.HMGet(ctx, s.Witness(), "server", "evicted_keys", "refused").Val())
-	s.witness(t, "since", grace)
-	s.evict(t)
-	_, err = poor.Tick(ctx)
-	require.NoError(t, err)
-	s.witness(t, "since", grace)
-	s.held(t, "redis_evicting")
-}
-
-func TestWhereNobodyMayAskForCountersTheChecksAreOff(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	admin, ctx := srv.Client(), t.Context()
-	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "poor", "on", ">p", "~*", "&*", "+@all", "-info").Err())
-	o := srv.Options()
-	o.Username, o.Password = "poor", "p"
-	s := newTerm(t, o, "")
-	w, err := s.guard.Tick(ctx)
-	require.NoError(t, err)
-	require.Equal(t, []string{"redis_evicting", "redis_refusing", "restarted"}, w.ChecksOff)
-	a, err := s.guard.Do(ctx, s.batch(1))
-	require.NoError(t, err)
-	require.Equal(t, guard.Done, a.Verdict)
-}
-
-// turnsAway makes the server refuse clients, in each way that it counts. A client refused once is
-// refused on every try.
-var turnsAway = map[string]func(t *testing.T, s *term, addr string){
-	"a connection, for want of room": func(t *testing.T, s *term, addr string) {
-		require.NoError(t, s.ConfigSet(t.Context(), "maxclients", "1").Err())
-		dials(t, addr, "max number of clients")
-		require.NoError(t, s.ConfigSet(t.Context(), "maxclients", "1000").Err())
-	},
-	"a login": func(t *testing.T, _ *term, addr string) {
-		c := redis.NewClient(&redis.Options{Addr: addr, Username: "nobody", Password: "p", MaxRetries: -1})
-		require.ErrorContains(t, c.Ping(t.Context()).Err(), "WRONGPASS")
-		require.NoError(t, c.Close())
-	},
-	"memory for a client": func(t *testing.T, s *term, addr string) {
-		require.NoError(t, s.ConfigSet(t.Context(), "maxmemory-clients", "1mb").Err())
-		conn, err := net.Dial("tcp", addr)
-		require.NoError(t, err)
-		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-		// It may be cut before everything is written.
-		_, _ = fmt.Fprintf(conn, "*2\r\n$4\r\nECHO\r\n$3000000\r\n%s", strings.Repeat("x", 2_000_000))
-		_, err = conn.Read(make([]byte, 1))
-		require.Error(t, err)
-		require.False(t, errors.Is(err, os.ErrDeadlineExceeded), "it was not cut")
-		require.NoError(t, conn.Close())
-		require.NoError(t, s.ConfigSet(t.Context(), "maxmemory-clients", "0").Err())
-	},
-}
-
-// dials requires that the server refuses a connection with these words.
-func dials(t *testing.T, addr, words string) {
-	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
-	line, _ := bufio.NewReader(conn).ReadString('\n')
-	require.Contains(t, line, words)
-	require.NoError(t, conn.Close())
-}
-
-func TestWhileRedisTurnsClientsAwaySilenceCondemnsNobody(t *testing.T) {
-	t.Parallel()
-	for name, turnsAway := range turnsAway {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			srv := redistest.Start(t)
-			s, ctx := newTerm(t, srv.Options(), ""), t.Context()
-			s.alive(t)
-			require.NoError(t, s.Del(ctx, s.Heartbeat("dead")).Err()) // it expired: its beats are refused
-			for range 3 {
-				turnsAway(t, s, srv.Addr())
-				s.held(t, "redis_refusing")
-				s.witness(t, "since", grace)
-			}
-			a, err := s.guard.Do(ctx, s.batch(1))
-			require.NoError(t, err)
-			require.Equal(t, guard.Done, a.Verdict, "nobody was refused since")
-		})
-	}
-}
-
-// All of these grow in a healthy fleet: exporters with few rights, slow subscribers, scripts.
-func TestWhatAHealthyServerCountsIsNoHold(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
-	poor := s.poor(t, "poor", "-keys")
-	_, err := poor.Tick(ctx)
-	require.NoError(t, err)
-	require.NoError(t, s.Do(ctx, "ACL", "SETUSER", "exporter", "on", ">p", "~none", "-@all", "+ping", "+get").Err())
-	c := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "exporter", Password: "p", MaxRetries: -1})
-	require.ErrorContains(t, c.Get(ctx, s.Registry()).Err(), "NOPERM")
-	require.ErrorContains(t, c.Keys(ctx, "*").Err(), "NOPERM")
-	require.NoError(t, c.Close())
-	require.Error(t, s.HGet(ctx, s.Lease(), "x").Err(), "of another type")
-	require.Error(t, s.EvalSha(ctx, "0", nil).Err())
-	a, err := s.guard.Do(ctx, s.batch(1))
-	require.NoError(t, err)
-	require.Equal(t, guard.Done, a.Verdict)
-}
-
-func TestACountOfClientsTurnedAwayThatFellIsARestart(t *testing.T) {
-	t.Parallel()
-	s, ctx := newTerm(t, redistest.Start(t).Options(), ""), t.Context()
-	require.NoError(t, s.HSet(ctx, s.Witness(), "refused", 7).Err())
-	s.held(t, "restarted")
-}
-
-// An older version's witness lacks this count.
-func TestTheFirstCountOfClientsTurnedAwayIsNoHold(t *testing.T) {
-	t.Parallel()
-	s, ctx := newTerm(t, redistest.Start(t).Options(), ""), t.Context()
-	require.NoError(t, s.HDel(ctx, s.Witness(), "refused").Err())
-	a, err := s.guard.Do(ctx, s.batch(1))
-	require.NoError(t, err)
-	require.Equal(t, guard.Done, a.Verdict)
 }
 
 // A replica with the usual settings ticks every few seconds and beats every 30 s. One with quick
@@ -367,10 +185,6 @@ func TestHoldsThatMayLoseEntriesAreRemembered(t *testing.T) {
 			s.held(t, reason)
 			require.Equal(t, c.loses, lost() != "before", reason)
 		}
-		s.HSet(ctx, s.Witness(), "lost", "before")
-		_, err := s.guard.Hold(ctx, s.lease, 0)
-		require.NoError(t, err)
-		require.Equal(t, "before", lost(), "a mass failure")
 	})
 }
 

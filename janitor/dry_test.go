@@ -71,6 +71,7 @@ func TestADryRunLooksAtADeadOwnersIndexOnceAnInterval(t *testing.T) {
 func TestADryRunsReportsAreRightBetweenItsLooks(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.indexed("dead", 300)
+		f.dies("odd")
 		require.NoError(t, f.Set(t.Context(), f.Devices("odd"), "no set", 0).Err())
 		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "odd").Err())
 		r, pages := f.dry(time.Hour)
@@ -101,7 +102,7 @@ func TestADryRunsReportsAreRightBetweenItsLooks(t *testing.T) {
 		f.live("dead")
 		f.eventually(func() bool { return r.report("owners").Condemned == 0 })
 		f.indexed("dead", 320)
-		require.NoError(t, f.Del(t.Context(), f.Heartbeat("dead")).Err())
+		f.dies("dead")
 		f.eventually(func() bool { return r.report("owners").Condemned == 320 })
 		require.Equal(t, 320, f.left("dead"))
 	})

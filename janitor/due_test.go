@@ -78,6 +78,7 @@ func TestAFullScanRunsAgainWithinAnIntervalWhereItCanFindSomething(t *testing.T)
 		}},
 		"silent": {change: func(t *testing.T, f *fleet, _ *replica) {
 			require.NoError(t, f.SAdd(f.t.Context(), f.Roster(), "gone").Err())
+			f.dies("gone")
 		}},
 		"index_wrong": {change: func(t *testing.T, f *fleet, _ *replica) {
 			require.NoError(t, f.HIncrBy(f.t.Context(), f.Witness(), "index_wrong", 1).Err())
@@ -166,41 +167,6 @@ func TestAFullScanThatFailedIsDueAgain(t *testing.T) {
 	})
 }
 
-// The findings of the last full scan are known, so nothing hides from the count for long.
-func TestAnOwnerThatTheLastFullScanMetKeepsItRunning(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		reason string
-		met    func(t *testing.T, f *fleet)
-	}{
-		"not on the roster": {"unlisted", func(t *testing.T, f *fleet) {
-			require.NoError(t, f.SRem(f.t.Context(), f.Roster(), "third").Err())
-			require.NoError(t, f.SAdd(f.t.Context(), f.Devices("other"), "a", "b", "c").Err())
-		}},
-		"without an index": {"unindexed", func(t *testing.T, f *fleet) {
-			require.NoError(t, f.SAdd(f.t.Context(), f.Roster(), "third").Err())
-			require.NoError(t, f.SAdd(f.t.Context(), f.Devices("other"), "a", "b", "c").Err())
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			quiet(t, scanTakes, func(f *fleet, r *replica, _ func()) {
-				require.NoError(t, f.Set(f.t.Context(), f.Heartbeat("third"), "0/0", 0).Err())
-				f.entries("third", 3)
-				c.met(t, f) // as many members as entries
-				pass(5 * time.Minute)
-				require.Zero(t, r.scans(c.reason), "it is hidden")
-				r.sweep(Request{})
-				pass(5*time.Minute + 10*time.Second)
-				require.GreaterOrEqual(t, r.scans(c.reason), 5)
-
-				require.NoError(t, f.Del(f.t.Context(), f.Heartbeat("third")).Err())
-				pass(time.Minute + 10*time.Second)
-				require.Zero(t, f.left("third"))
-			})
-		})
-	}
-}
-
 func TestWhatHidesFromTheCountIsFoundAtTheLongestGap(t *testing.T) {
 	quiet(t, scanTakes, func(f *fleet, r *replica, _ func()) {
 		f.entries("older", 10)
@@ -209,9 +175,10 @@ func TestWhatHidesFromTheCountIsFoundAtTheLongestGap(t *testing.T) {
 		}
 		pass(5 * time.Minute)
 		require.Equal(t, 10, f.left("older"))
-		pass(6 * time.Minute)
+		pass(8 * time.Minute)
 		require.Zero(t, f.left("older"))
-		require.Equal(t, 1, r.scans("interval"))
+		require.Equal(t, 1, r.scans("interval"), "that met it")
+		require.Equal(t, 2, r.scans("silent"), "that swept it, and that found no more")
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -84,6 +85,8 @@ func (leftBehind) Run(ctx context.Context, p *janitor.Pass) error {
 			switch life {
 			case janitor.Unreadable: // keep
 				p.Skip(janitor.SkipUnreadable, 1)
+			case janitor.Doubted: // keep
+				p.Skip(janitor.SkipDoubted, 1)
 			case janitor.Dead: // reap
 				key := []string{prefix + owner}
 				if _, err := p.Delete(ctx, janitor.Batch{Owner: owner, Body: deleteKeys, Keys: key, Items: key}); err != nil {
@@ -129,6 +132,7 @@ func ExampleSweeper() {
 	}
 	rdb.HSet(ctx, "example:sessions:replica-1", "356307042441013", "since noon") // its own
 	// left by a dead one
+	silentForMinutes(ctx, rdb, layout, "replica-0")
 	rdb.HSet(ctx, "example:sessions:replica-0", "356307042441021", "since noon")
 	replica.Go(jan.Run)
 
@@ -158,6 +162,13 @@ func listenedToForAnHour(ctx context.Context, rdb redis.UniversalClient, layout 
 		panic(err)
 	}
 	rdb.HSet(ctx, layout.Witness(), "since", witness.Now.Add(-time.Hour).UnixMilli())
+}
+
+// silentForMinutes writes what an instance's last heartbeat wrote, some minutes ago.
+func silentForMinutes(ctx context.Context, rdb redis.UniversalClient, layout guard.Layout, id string) {
+	own := doubt.Own{Interval: 30_000, TTL: 90_000}
+	last := doubt.Record{}.Proves(time.Now().Add(-200*time.Second).UnixMilli(), own, doubt.Holds)
+	rdb.HSet(ctx, layout.Beats(), id, last.String())
 }
 
 // sweepOnceItLeads waits for the janitor to win the lease, then requests a pass.
@@ -200,13 +211,15 @@ func TestTheExampleDeletesNothingAfterItsTerm(t *testing.T) {
 		require.NoError(t, err)
 		listenedToForAnHour(ctx, rdb, layout)
 		require.NoError(t, w.Client.Set(ctx, layout.Heartbeat("r1"), "0/0", time.Minute).Err())
+		silentForMinutes(ctx, rdb, layout, "dead")
 		require.NoError(t, w.Client.Set(ctx, w.Prefix+"sessions:dead", "x", 0).Err())
 
 		// The successor takes the lease while the batch is on its way.
 		taken := make(chan struct{})
-		rdb.AddHook(on{"evalsha", sync.OnceFunc(func() {
+		rdb.AddHook(&faults{before: once(func([]any) error {
 			require.NoError(t, w.Client.Set(ctx, layout.Lease(), "r2/successor", time.Minute).Err())
 			close(taken)
+			return nil
 		})})
 		jan, err := janitor.New(janitor.Config{
 			Client: rdb, Control: ctl, Registry: reg, Sweeps: []janitor.Sweeper{leftBehind{}}, LeaseTTL: 3 * time.Second,
@@ -279,12 +292,14 @@ func TestTheExampleDeletesNothingOfTheLivingWhenTheRegistryIsLost(t *testing.T) 
 			kept, lost = append(kept, w.Prefix+"sessions:"+id), append(lost, layout.Devices(id))
 		}
 		kept = append(kept, w.Prefix+"sessions:back")
+		silentForMinutes(ctx, rdb, layout, "back")
+		silentForMinutes(ctx, rdb, layout, "dead")
 		for _, key := range append(slices.Clone(kept), w.Prefix+"sessions:dead") {
 			require.NoError(t, w.Client.HSet(ctx, key, "a", "session").Err())
 		}
 
 		rdb.AddHook(on{"scan", sync.OnceFunc(func() { require.NoError(t, w.Client.Del(ctx, lost...).Err()) })})
-		rdb.AddHook(on{"evalsha", sync.OnceFunc(func() { require.NoError(t, lives("back")) })})
+		rdb.AddHook(&faults{before: once(func([]any) error { return lives("back") })})
 		jan, err := janitor.New(janitor.Config{
 			Client: rdb, Control: ctl, Registry: reg, Sweeps: []janitor.Sweeper{leftBehind{}}, RedisShare: 1,
 			Logger: slog.New(slog.DiscardHandler),

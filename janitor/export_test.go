@@ -11,7 +11,7 @@ import (
 // For tests in package janitor_test, which need a registry, which imports this package.
 
 const (
-	RosterFresh  = rosterFresh
+	RosterFresh  = readingFresh
 	RetryMost    = retryMost
 	CheckLogSize = checkLogSize
 	CheckLogTrim = checkLogTrim
@@ -54,12 +54,11 @@ func (j *Janitor) Accounts() int {
 func (j *Janitor) Pending() bool { return j.termState.Load().reaper.pending.Load() != nil }
 
 func (j *Janitor) Heartbeats(ctx context.Context, owners []string) (map[string]Liveness, map[string]time.Duration, error) {
-	return j.heartbeats(ctx, owners, nil)
+	return j.heartbeats(ctx, owners)
 }
 
 // PaceIs replaces the pace.
 func (j *Janitor) PaceIs(p *pacing.Pace)       { j.pace = p }
-func (j *Janitor) Listed(id string) bool       { return j.termState.Load().owners.listed(id) }
 func (j *Janitor) SweepsAre(sweeps ...Sweeper) { j.sweeps = sweeps }
 func (j *Janitor) SweepAt(i int) Sweeper       { return j.sweeps[i] }
 func (j *Janitor) SweepCount() int             { return len(j.sweeps) }
@@ -80,11 +79,11 @@ func NewTerm(ctx context.Context, j *Janitor, l LeaseTerm, end context.CancelCau
 }
 func (t *Term) Open() error { return t.tryOpen() }
 
-// ReadRoster reads the roster, however fresh the last reading is.
-func (t *Term) ReadRoster(ctx context.Context) error {
-	t.owners.read = time.Time{}
-	_, _, err := t.owners.readRoster(ctx)
-	return err
+// ReadRoster reads the records, however fresh the last reading is.
+func (t *Term) ReadRoster(ctx context.Context) (map[string]Liveness, error) {
+	t.owners.view(func(r *reading) { r.until = time.Time{} })
+	roster, _, err := t.owners.members(ctx)
+	return roster, err
 }
 func (t *Term) Over() bool            { return t.ctx.Err() != nil }
 func (t *Term) Done() <-chan struct{} { return t.done }
@@ -96,13 +95,13 @@ type Books struct{ l *pendingBatches }
 
 const RefusedMost = refusedMost
 
-func NewBooks(g *guard.Guard, done func(guard.Batch, guard.Answer), lost func(guard.Batch)) *Books {
-	return &Books{newPendingBatches(g, done, lost)}
+func NewBooks(g *guard.Guard, done func(guard.Batch, guard.Answer), lost func(guard.BatchID)) *Books {
+	return &Books{&pendingBatches{guard: g, done: done, lost: lost}}
 }
 func (b *Books) Asked(batch guard.Batch)                    { b.l.open(batch, nil) }
-func (b *Books) Unanswered(batch guard.Batch)               { b.l.unanswered(batch) }
-func (b *Books) Refused(batch guard.Batch)                  { b.l.refused(batch) }
-func (b *Books) Recorded(batch guard.Batch, a guard.Answer) { b.l.recorded(batch, a) }
+func (b *Books) Unanswered(batch guard.Batch)               { b.l.answered(batch, nil) }
+func (b *Books) Refused(batch guard.Batch)                  { b.l.answered(batch, &guard.Answer{Verdict: guard.Alive}) }
+func (b *Books) Recorded(batch guard.Batch, a guard.Answer) { b.l.answered(batch, &a) }
 func (b *Books) Open(batch guard.Batch)                     { b.Asked(batch); b.Unanswered(batch) }
 func (b *Books) LookUp(ctx context.Context) error           { return b.l.lookUp(ctx) }
 func (b *Books) Unknown() int                               { return b.l.unknown() }

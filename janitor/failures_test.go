@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	. "github.com/rollcall-redis/rollcall/janitor"
 
@@ -95,7 +96,7 @@ func TestABatchThatLandedLateIsCountedHoweverLateItsRecordCanBeRead(t *testing.T
 		var held []any
 		r.faults.set(once(func(args []any) error {
 			held = args
-			f.live("dead") // so that the second try is refused
+			require.NoError(t, f.Set(t.Context(), f.Heartbeat("dead"), "0/0", time.Minute).Err()) // the second try is refused
 			fates.on.Store(true)
 			return io.ErrUnexpectedEOF
 		}), nil)
@@ -117,24 +118,5 @@ func TestABatchThatLandedLateIsCountedHoweverLateItsRecordCanBeRead(t *testing.T
 		f.eventually(func() bool { return r.counted("dead") == 20 })
 		require.Equal(t, 5, r.counted("other"))
 		require.Equal(t, uint64(25), r.Status().Evicted)
-	})
-}
-
-func TestAHeartbeatWithLittleLifeLeftThrottlesTheSweeps(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
-		f.live("late")
-		r := f.replica("r1", func(c *Config) { c.RedisShare = 0.5 })
-		r.leads()
-		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("late"), 10*beatTTL-beatEvery-beatEvery/2).Err())
-		f.live("new") // a new owner on the roster makes the leader read everybody
-		f.eventually(func() bool {
-			pace := r.Status().Pace
-			return pace != nil && pace.Throttled == "heartbeat"
-		})
-		f.live("late", "newer")
-		f.eventually(func() bool {
-			pace := r.Status().Pace
-			return pace != nil && pace.Throttled != "heartbeat"
-		})
 	})
 }

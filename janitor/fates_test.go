@@ -39,16 +39,18 @@ func newBooks(t *testing.T, w redistest.World) *books {
 	require.NoError(t, f.Set(t.Context(), f.Lease(), "leader/1", time.Minute).Err())
 	b.guard = guard.New(f.Client, b.control, f.Layout, timing, "leader")
 	b.Books = NewBooks(b.guard, func(_ guard.Batch, a guard.Answer) { b.counted += a.Deleted },
-		func(lost guard.Batch) { b.lost = append(b.lost, lost.ID) })
+		func(lost guard.BatchID) { b.lost = append(b.lost, lost) })
 	return b
 }
 
 // batch evicts one entry of its own owner.
 func (b *books) batch(n uint64) guard.Batch {
 	owner := fmt.Sprintf("dead-%d", n)
+	items := b.f.entries(owner, 1)
 	return guard.Batch{
-		ID: guard.BatchID{Epoch: 100, N: n}, Token: "leader/1", Sweep: "registry", Owner: owner, Body: registry.EvictEntries,
-		Keys: registry.EntryKeys(b.f.Layout, owner), Items: b.f.entries(owner, 1),
+		Evidence: guard.Evidence{Record: b.f.HGet(b.f.t.Context(), b.f.Beats(), owner).Val()},
+		ID:       guard.BatchID{Epoch: 100, N: n}, Token: "leader/1", Sweep: "registry", Owner: owner, Body: registry.EvictEntries,
+		Keys: registry.EntryKeys(b.f.Layout, owner), Items: items,
 	}
 }
 

@@ -19,52 +19,46 @@ import (
 // Liveness is the verdict on an owner.
 type Liveness uint8
 
-// An owner is dead only if Redis clearly answered that its heartbeat does not exist.
+// An owner is silent only if Redis clearly answered that its heartbeat does not exist.
 const (
 	Unreadable Liveness = iota // an error, or an impossible id: keep
 	Alive
 	Dead
+	Doubted // silent, but that proves nothing yet: keep
 )
 
 const (
-	// existsSlice is the number of heartbeats per pipeline: about 0.3 ms of Redis' time.
-	existsSlice = 500
+	// existsSlice is the number of heartbeats per pipeline.
+	existsSlice = 16
 	// PTTL returns these for a key that never expires, and one that does not exist.
 	ttlNone, ttlAbsent = time.Duration(-1), time.Duration(-2)
 	// maxInstanceID is longer than any host name or pod name.
 	maxInstanceID = 256
 )
 
-// heartbeats also returns the remaining life of each heartbeat that expires. It fails only if
-// nothing could be read: that means Redis is down, not that one owner is odd. Owners in read were
-// read a moment ago.
-func (j *Janitor) heartbeats(ctx context.Context, owners []string, read map[string]heartbeat) (
+// heartbeats asks for each owner's heartbeat, at most Config.ExistsConcurrency pipelines at a time,
+// and also returns the remaining life of each that expires. It fails only if nothing could be read:
+// that means Redis is down, not that one owner is odd.
+func (j *Janitor) heartbeats(ctx context.Context, owners []string) (
 	answer map[string]Liveness, left map[string]time.Duration, err error,
 ) {
 	answer, left = make(map[string]Liveness, len(owners)), make(map[string]time.Duration, len(owners))
 	asked := make([]string, 0, len(owners))
 	for _, id := range owners {
 		answer[id] = Unreadable
-		if h, known := read[id]; known {
-			if answer[id] = h.Liveness; h.left > 0 {
-				left[id] = h.left
-			}
-		} else if plausible(id) {
+		if plausible(id) {
 			asked = append(asked, id)
 		}
 	}
-
 	found := make([]heartbeat, len(asked))
 	workers := pool.New().WithErrors().WithMaxGoroutines(j.cfg.ExistsConcurrency)
-	rest := found
-	for slice := range slices.Chunk(asked, existsSlice) {
-		answers := rest[:len(slice)]
-		rest = rest[len(slice):]
-		workers.Go(func() error { return j.exists(ctx, slice, answers) })
+	for from := 0; from < len(asked); from += existsSlice {
+		to := min(from+existsSlice, len(asked))
+		workers.Go(func() error { return j.exists(ctx, asked[from:to], found[from:to]) })
 	}
 	err = workers.Wait()
 	readable := func(h heartbeat) bool { return h.Liveness != Unreadable }
-	if err != nil && len(read) == 0 && !slices.ContainsFunc(found, readable) {
+	if err != nil && !slices.ContainsFunc(found, readable) {
 		return nil, nil, fmt.Errorf("janitor: judge owners: %w", err)
 	}
 	for i, id := range asked {
@@ -72,11 +66,6 @@ func (j *Janitor) heartbeats(ctx context.Context, owners []string, read map[stri
 		if found[i].left > 0 {
 			left[id] = found[i].left
 		}
-	}
-	if _, asked := answer[j.instance]; asked {
-		// This replica is alive, even if its heartbeat is absent: for that the guard raises a
-		// hold.
-		answer[j.instance] = Alive
 	}
 	return answer, left, nil
 }

@@ -71,13 +71,13 @@ func New(c Config) (*Janitor, error) {
 		passes:   map[string]*Pass{},
 	}
 	j.listener = newListener(j.guard, j.timing.Gap(), j.log)
-	j.unsettled = newPendingBatches(j.guard, j.deleted, j.uncounted)
+	j.unsettled = &pendingBatches{guard: j.guard, done: j.deleted, lost: j.uncounted}
 	j.notes = newNotes(c.Client, j.layout.Timeline(), j.instance, j.log)
 	j.notes.died = func(owners int) { j.metrics.died.Add(float64(owners)) }
 	j.logSize, j.logTrim = trimStreaks(j.log, c.logRecords())
 	j.metrics = newMetrics(sweeps)
 	j.pace = pacing.New(pacing.Config{
-		Share: c.RedisShare, Beat: j.timing.Interval,
+		Share: c.RedisShare,
 		Probe: j.ping, CPU: j.redisCPU, Throttled: j.metrics.throttledFor,
 	})
 	j.pauses = streak.New(j.log, "cannot read whether sweeping is paused; nothing is swept",
@@ -239,9 +239,8 @@ func (j *Janitor) deleted(b guard.Batch, a guard.Answer) {
 	j.evicted.Add(uint64(a.Deleted))
 }
 
-func (j *Janitor) uncounted(b guard.Batch) {
-	j.log.Warn("batch outcome lost: eviction log trimmed too early",
-		"batch", b.ID.String(), "sweep", b.Sweep, "owner", b.Owner)
+func (j *Janitor) uncounted(id guard.BatchID) {
+	j.log.Warn("batch outcome lost: eviction log trimmed too early", "batch", id.String())
 }
 
 func (j *Janitor) begun(p *Pass) {

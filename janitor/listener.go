@@ -81,7 +81,7 @@ func (l *listener) ticked(begun time.Time, w guard.Witness, err error, leading, 
 	switch first := before.at.IsZero(); {
 	case err != nil:
 	case first && !slices.Equal(w.ChecksOff, before.witness.ChecksOff):
-		l.log.Info("server lacks some checks", "off", w.ChecksOff)
+		l.log.Warn("some checks are off: this user may not INFO, or the server lacks it", "off", w.ChecksOff)
 	case !first && !w.Since.Equal(before.witness.Since):
 		held, _ := before.heldFor(begun)
 		l.held(w, held > 0, leading)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/guard/doubt"
+	"github.com/rollcall-redis/rollcall/internal/keyless"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -74,16 +77,60 @@ func (f *fleet) listenedFor(d time.Duration) {
 	require.NoError(f.t, f.HSet(f.t.Context(), f.Witness(), "since", w.Now.Add(-d).UnixMilli()).Err())
 }
 
-// live gives instances a heartbeat and a place on the roster. Nobody renews the heartbeat, and it
-// lasts for long enough not to be overdue while a test runs.
+// live gives instances a heartbeat, a record and a place on the roster. Nobody renews them, and they
+// last for long enough not to be overdue while a test runs.
 func (f *fleet) live(ids ...string) {
 	for _, id := range ids {
-		require.NoError(f.t, f.Set(f.t.Context(), f.Heartbeat(id), "0/0", 10*beatTTL).Err())
-		require.NoError(f.t, f.SAdd(f.t.Context(), f.Roster(), id).Err())
+		f.beats(id, 10*beatTTL)
 	}
 }
 
+// beats sends a first beat, which is announced.
+func (f *fleet) beats(id string, ttl time.Duration) {
+	f.beatsOn(id, ttl)
+	f.announce(id)
+}
+
+func (f *fleet) beatsOn(id string, ttl time.Duration) {
+	require.NoError(f.t, f.Set(f.t.Context(), f.Heartbeat(id), "0/0", ttl).Err())
+	require.NoError(f.t, f.SAdd(f.t.Context(), f.Roster(), id).Err())
+	f.record(id, doubt.Holds, 0, ttl)
+}
+
+// announce publishes an id, as instances do that come or leave.
+func (f *fleet) announce(id string) {
+	require.NoError(f.t, f.Publish(f.t.Context(), keyless.Channel(f.Client, f.News()), id).Err())
+}
+
+// dies makes an instance as dead as one that has been silent for so long that nothing can be in doubt.
+func (f *fleet) dies(id string) {
+	require.NoError(f.t, f.Del(f.t.Context(), f.Heartbeat(id)).Err())
+	f.record(id, doubt.Holds, beatTTL+grace+10*time.Second, beatTTL)
+	f.announce(id)
+}
+
+// record stores a record that is so old.
+func (f *fleet) record(id string, state doubt.State, ago, ttl time.Duration) {
+	now, err := f.Time(f.t.Context()).Result()
+	require.NoError(f.t, err)
+	due := doubt.Own{Interval: timing.Interval.Milliseconds()}.Due()
+	r := doubt.Record{
+		Last: now.Add(-ago).UnixMilli(), TTL: ttl.Milliseconds(), State: state, Born: 1,
+		Due: due + (ttl - beatTTL).Milliseconds(),
+	}
+	require.NoError(f.t, f.HSet(f.t.Context(), f.Beats(), id, r.String()).Err())
+}
+
+// entries adds entries of an owner, which is dead beyond doubt unless it has a record.
 func (f *fleet) entries(owner string, n int) []string {
+	if !f.HExists(f.t.Context(), f.Beats(), owner).Val() {
+		f.record(owner, doubt.Holds, beatTTL+grace+10*time.Second, beatTTL)
+	}
+	return f.plain(owner, n)
+}
+
+// plain adds entries of an owner that writes no records.
+func (f *fleet) plain(owner string, n int) []string {
 	pairs, imeis := make([]string, 0, 2*n), make([]string, 0, n)
 	for i := range n {
 		imei := fmt.Sprintf("%s-%06d", owner, i)
@@ -103,6 +150,7 @@ func (f *fleet) indexed(owner string, n int) []string {
 	}
 	require.NoError(f.t, f.SAdd(f.t.Context(), f.Devices(owner), members...).Err())
 	require.NoError(f.t, f.SAdd(f.t.Context(), f.Roster(), owner).Err())
+	f.announce(owner)
 	return imeis
 }
 
@@ -292,8 +340,8 @@ func (h *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		before, after := h.before, h.after
 		h.mu.Unlock()
 		args := cmd.Args()
-		script := cmd.Name() == "eval" || cmd.Name() == "evalsha"
-		if before != nil && cmd.Name() == "evalsha" { // always tried first
+		script := (cmd.Name() == "eval" || cmd.Name() == "evalsha") && strings.HasSuffix(fmt.Sprint(args[3]), "janitor:log")
+		if before != nil && script && cmd.Name() == "evalsha" { // always tried first
 			if err := before(args); err != nil {
 				cmd.SetErr(err)
 				return err

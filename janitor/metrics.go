@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/janitor/internal/pacing"
 	"github.com/rollcall-redis/rollcall/lease"
 )
@@ -20,20 +21,19 @@ const (
 	SkipFenced     SkipReason = "fenced"
 	SkipHeld       SkipReason = "held"       // Redis has not been observed for long enough
 	SkipUnreadable SkipReason = "unreadable" // it, or its owner's liveness, cannot be read
+	SkipDoubted    SkipReason = "doubted"    // its owner is silent, which proves nothing yet
 )
 
 // Reasons of held passes, a label of janitor_held_total: the witness' holds, and a pause.
 const (
 	heldPaused       = "paused"
 	heldPauseUnknown = "pause_unknown" // the server that has the pause does not answer
-	heldMassFailure  = "mass_failure"
 	heldSelfCheck    = "self_check"
 	heldOther        = "unknown" // a reason that this version does not know
 )
 
 var heldReasons = []string{
-	"gap", "restarted", "redis_evicting", "redis_refusing", "settings", heldSelfCheck, heldMassFailure, heldPaused,
-	heldPauseUnknown,
+	"gap", "restarted", "settings", heldSelfCheck, heldPaused, heldPauseUnknown,
 }
 
 type metrics struct {
@@ -80,7 +80,7 @@ func newMetrics(sweeps []Sweeper) *metrics {
 	for _, ev := range []lease.Event{lease.Acquired, lease.Lost, lease.Released} {
 		m.transitions.WithLabelValues(string(ev))
 	}
-	for _, r := range []SkipReason{SkipAlive, SkipReowned, SkipFenced, SkipHeld, SkipUnreadable} {
+	for _, r := range []SkipReason{SkipAlive, SkipReowned, SkipFenced, SkipHeld, SkipUnreadable, SkipDoubted} {
 		m.spared.WithLabelValues(string(r))
 	}
 	for _, r := range heldReasons {
@@ -155,6 +155,19 @@ func (m *metrics) register(cfg Config, status func() Status, sweeps []Sweeper) e
 				}
 				return float64(s.FullScan.NextBy.UnixMilli()) / 1e3
 			}),
+	}
+	for _, reason := range []doubt.Doubt{doubt.Most, doubt.Refused} {
+		all = append(all, gauge("janitor_doubted_owners",
+			"Silent owners whose entries are kept, by reason: most fell silent together, or Redis refuses clients.",
+			prometheus.Labels{"reason": string(reason)},
+			func(s Status) (n float64) {
+				for _, d := range s.Doubted {
+					if d.Reason == string(reason) {
+						n++
+					}
+				}
+				return n
+			}))
 	}
 	for _, sweep := range sweeps {
 		all = append(all, gauge("janitor_pass_progress_ratio",

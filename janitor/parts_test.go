@@ -181,8 +181,8 @@ func TestAHoldThatLastsIsLoggedOnceForEachReason(t *testing.T) {
 		l.ticked(at, guard.Witness{Since: since, Reason: reason, HeldFor: heldFor}, nil, true, false)
 	}
 	tick(0, "", 0)
-	for range 20 { // each finds that Redis has evicted more, or that settings differ
-		tick(time.Second, "redis_evicting", time.Minute)
+	for range 20 { // one reason after the other
+		tick(time.Second, "restarted", time.Minute)
 		tick(time.Second, "settings", time.Minute)
 	}
 	require.Equal(t, 2, strings.Count(log.String(), "hold began"), log.String())

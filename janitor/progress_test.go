@@ -24,7 +24,7 @@ func TestAHeartbeatIsAliveUnlessItIsClearlyAbsent(t *testing.T) {
 		found, left, err := r.Heartbeats(t.Context(), []string{"expires", "for ever", "a list", "absent", "c\x00", "r1"})
 		require.NoError(t, err)
 		require.Equal(t, map[string]Liveness{
-			"expires": Alive, "for ever": Alive, "a list": Alive, "absent": Dead, "c\x00": Unreadable, "r1": Alive,
+			"expires": Alive, "for ever": Alive, "a list": Alive, "absent": Dead, "c\x00": Unreadable, "r1": Dead,
 		}, found)
 		require.Len(t, left, 1)
 		require.InDelta(t, 60, left["expires"].Seconds(), 20)

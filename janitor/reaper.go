@@ -54,19 +54,29 @@ func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a guard.Answe
 		if err := r.askAgain(ctx); err != nil {
 			return err
 		}
-		if err := r.t.mayDelete(ctx, b.Owner); err != nil {
+		if err := r.t.checkPaused(ctx, pauseFresh); err != nil {
+			return err
+		}
+		if !r.t.term.Valid() {
+			a.Verdict = guard.Fenced
+			return ErrFenced
+		}
+		evidence, kept, err := r.t.owners.evidence(ctx, b.Owner)
+		if err != nil || kept.Verdict != "" {
+			a = kept
 			return err
 		}
 		r.n++
 		id = guard.BatchID{Epoch: r.t.term.Epoch(), N: r.n}
 		a, err = r.ask(ctx, guard.Batch{
-			ID:    id,
-			Token: r.t.term.Token(),
-			Sweep: sweep,
-			Owner: b.Owner,
-			Body:  b.Body,
-			Keys:  b.Keys,
-			Items: b.Items,
+			ID:       id,
+			Token:    r.t.term.Token(),
+			Sweep:    sweep,
+			Owner:    b.Owner,
+			Body:     b.Body,
+			Keys:     b.Keys,
+			Items:    b.Items,
+			Evidence: evidence,
 		}, b.Deleted)
 		return err
 	})
@@ -80,13 +90,14 @@ func (r *reaper) askPending(ctx context.Context) error {
 	return r.t.call(ctx, nil, r.askAgain)
 }
 
-// Any answer to askAgain settles the pending batch.
+// askAgain sends the very same batch. Any answer settles it: if it has not run, its old evidence
+// keeps the owner, and the sweep comes to it anew.
 func (r *reaper) askAgain(ctx context.Context) error {
 	b := r.pending.Load()
 	if b == nil {
 		return nil
 	}
-	if err := r.t.mayDelete(ctx, b.Owner); err != nil {
+	if err := r.t.checkPaused(ctx, pauseFresh); err != nil {
 		return err
 	}
 	if _, err := r.ask(ctx, *b, nil); !errors.Is(err, ErrRefused) {
@@ -111,16 +122,15 @@ func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(guard.Answ
 		// If it failed after its record, the second try answers DONE; otherwise it deleted nothing.
 		a, err = r.send(ctx, b)
 	}
-	switch {
-	case err != nil && !refusedScript(err):
-		unsettled.unanswered(b)
+	if err != nil && !refusedScript(err) {
+		r.t.checkFormer(err)
+		unsettled.answered(b, nil)
 		return a, err
-	case err == nil && a.Verdict == guard.Done:
-		failpoint.Hit(failpoint.AfterReply)
-		unsettled.recorded(b, a)
-	default:
-		unsettled.refused(b)
 	}
+	if err == nil && a.Verdict == guard.Done {
+		failpoint.Hit(failpoint.AfterReply)
+	}
+	unsettled.answered(b, &a)
 	r.pending.Store(nil)
 	switch {
 	case err != nil:

@@ -20,6 +20,8 @@ type Status struct {
 	Witness WitnessStatus `json:"witness"`
 	Pace    *PaceStatus   `json:"pace,omitempty"`
 	Passes  []Progress    `json:"passes,omitempty"`
+	// Doubted are the owners whose entries this leader keeps although they are silent.
+	Doubted []Doubt `json:"doubted,omitempty"`
 	// Sweeps holds the last report of each sweep that has run in this process.
 	Sweeps []Report `json:"sweeps,omitempty"`
 	// FullScan is the last full scan that this leader finished, or nil.
@@ -28,6 +30,13 @@ type Status struct {
 	Evicted uint64 `json:"evicted"`
 	// Unsettled is the number of batches of unknown fate.
 	Unsettled int `json:"unsettled"`
+}
+
+// A Doubt is why a silent owner's entries are kept.
+type Doubt struct {
+	Owner  string    `json:"owner"`
+	Reason string    `json:"reason"` // most: it fell silent with most others; refused: Redis refuses clients
+	Until  time.Time `json:"until"`  // at the latest
 }
 
 // FullScanStatus describes a full scan.
@@ -59,8 +68,9 @@ type WitnessStatus struct {
 	LastTick  time.Time `json:"last_tick,omitzero"`
 	Evicted   uint64    `json:"evicted_total"` // by anybody, ever: the total kept beside the log
 	Instances int64     `json:"instances"`
-	// ChecksOff lists the holds that this server cannot raise; log_size if the log is trimmed by
-	// number of records; log_trim if it is not trimmed.
+	// ChecksOff lists what cannot be checked here: refused, restarted (this user may not INFO, or the
+	// server does not offer it); log_size if the log is trimmed by number of records; log_trim if it
+	// is not trimmed.
 	ChecksOff []string `json:"checks_off,omitempty"`
 	Error     string   `json:"error,omitempty"`
 }
@@ -91,6 +101,9 @@ func (j *Janitor) Status() Status {
 		s.Pace = &PaceStatus{Setting: j.cfg.RedisShare, PageSize: t.pages.Get(), BatchSize: t.batches.Get()}
 		s.Pace.Share, s.Pace.Throttled = j.pace.Share()
 		s.FullScan = t.fullScan.Load()
+		if d := t.doubted.Load(); d != nil {
+			s.Doubted = *d
+		}
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

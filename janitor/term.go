@@ -50,6 +50,8 @@ type termState struct {
 	loops   []*loop
 
 	fullScan atomic.Pointer[FullScanStatus] // of the last that succeeded, or nil
+	doubted  atomic.Pointer[[]Doubt]        // at the last reading, or nil
+	former   sync.Once
 
 	pauseMu   sync.Mutex // held during the read, which concurrent callers share
 	pauseRead time.Time
@@ -184,20 +186,19 @@ func (t *termState) begin(ctx context.Context) error {
 	if n, err := t.j.cfg.Control.Exists(ctx, t.j.layout.Heartbeat(t.j.instance)).Result(); err != nil || n == 0 {
 		return cmp.Or(err, errNoHeartbeat)
 	}
-	t.owners = newOwners(t.j, l)
-	_, _, err = t.owners.readRoster(ctx)
+	t.owners = newOwners(t, l)
+	_, _, err = t.owners.members(ctx)
 	return err
 }
 
 var errNoHeartbeat = errors.New("janitor: own heartbeat is missing")
 
-// mayDelete returns a HeldError while sweeping is paused, or the breaker does not believe that
-// owner is dead. It is called before each batch.
-func (t *termState) mayDelete(ctx context.Context, owner string) error {
-	if err := t.checkPaused(ctx, pauseFresh); err != nil || owner == "" {
-		return err
+// checkFormer resigns if a former primary answered: its clients dial anew, by name, and another
+// replica may reach the present one already.
+func (t *termState) checkFormer(err error) {
+	if guard.IsFormer(err) {
+		t.former.Do(func() { t.resign("a former primary answers: "+err.Error(), 0) })
 	}
-	return t.owners.checkBreaker(ctx)
 }
 
 func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outcome) *Pass {

@@ -240,6 +240,7 @@ func TestPagesAndBatchesGetSmallerWhereTheyTakeLong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
 				f.listenedFor(time.Hour)
+				f.entries("dead", 1)
 				defer f.beat("r1")()
 				s := &scripted{}
 				r := s.leader(f, func(c *Config) {
@@ -262,6 +263,7 @@ func TestPagesAndBatchesGetSmallerWhereTheyTakeLong(t *testing.T) {
 func TestABatchHasItemsAndNoMoreThanAreAllowed(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		f.listenedFor(time.Hour)
+		f.entries("dead", 1)
 		defer f.beat("r1")()
 		s := &scripted{}
 		r := s.leader(f, func(c *Config) { c.DeleteBatch = 3 })
@@ -309,7 +311,7 @@ func TestALargeRosterIsReadAsFarAsItCanBe(t *testing.T) {
 		for _, liveness := range found {
 			count[liveness]++
 		}
-		require.Equal(t, map[Liveness]int{Unreadable: 500, Dead: 700}, count)
+		require.Equal(t, map[Liveness]int{Unreadable: 16, Dead: 1184}, count)
 	})
 }
 
@@ -334,6 +336,7 @@ func TestLivenessIsAskedOnceAPass(t *testing.T) {
 		f.listenedFor(time.Hour)
 		defer f.beat("r1")()
 		defer f.beat("other")()
+		f.entries("dead", 1)
 		var asked atomic.Int64
 		s := &scripted{}
 		r := s.leader(f, nil)
@@ -367,6 +370,7 @@ func TestLivenessIsAskedOnceAPass(t *testing.T) {
 func TestAHeldBatchHasTheJanitorListenAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		f.listenedFor(time.Hour)
+		f.entries("dead", 1)
 		defer f.beat("r1")()
 		s := &scripted{}
 		r := s.leader(f, nil)
@@ -427,8 +431,9 @@ func TestWhatFailedBeforeATermOpenedIsNoReasonToResign(t *testing.T) {
 		f.listenedFor(time.Hour)
 		defer f.beat("r1")()
 		var line broken
-		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute; line.on(c) })
-		mend := line.by("sscan", io.ErrUnexpectedEOF)
+		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute; c.Client.AddHook(&line) })
+		mend := line.by("pttl", io.ErrUnexpectedEOF)
+		f.indexed("silent", 1)
 		require.NoError(t, f.Set(t.Context(), f.Registry(), "not a hash", 0).Err())
 		defer r.start()()
 		pass(2*time.Minute + 40*time.Second)

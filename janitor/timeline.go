@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -167,34 +168,30 @@ func (j *Janitor) noteHold(leading bool) {
 	}
 }
 
-// noteOwners notes who fell silent, came or left since the last reading of the roster; gone were on
-// it then and are not now. Call it with mu held, before the breaker.
-func (o *owners) noteOwners(roster map[string]Liveness, byes map[string]bool, gone map[string]Liveness) {
+// noteOwners notes who fell silent, came or left since the last reading, nil at first.
+func (o *owners) noteOwners(before, now *reading) {
 	note := func(kind timeline.Kind, id string) {
-		found := o.roster == nil
-		if kind == timeline.Death && !found { // else the notes know whether it was counted
+		if kind == timeline.Death && before != nil { // else the notes know whether it was counted
 			o.j.metrics.died.Inc()
 		}
-		o.j.notes.add(timeline.Event{Kind: kind, Instance: id, Found: found})
+		o.j.notes.add(timeline.Event{Kind: kind, Instance: id, Found: before == nil})
 	}
-	lost := false // the roster was; see breaker.rosterRead
-	for _, now := range gone {
-		lost = lost || now != Dead
-	}
-	for id := range gone {
-		if !lost && o.roster[id] == Alive {
-			note(timeline.Left, id)
+	silent := func(x *owner) bool { return x != nil && (x.liveness == Dead || x.liveness == Doubted) }
+	for id, x := range now.owners {
+		var was *owner
+		if before != nil {
+			was = before.owners[id]
 		}
-	}
-	for id, now := range roster {
-		before, known := o.roster[id]
-		switch {
-		case now == Dead && before != Dead && byes[id]:
-			note(timeline.Left, id)
-		case now == Dead && before != Dead:
-			note(timeline.Death, id)
-		case now == Alive && o.roster != nil && (before == Dead || !known && !o.breaker.lives(id)):
+		switch lived := was != nil && was.listed && was.liveness == Alive; {
+		case x.State == doubt.Bye:
+			if lived || x.listed && was == nil {
+				note(timeline.Left, id)
+			}
+		case !x.listed:
+		case x.liveness == Alive && before != nil && (was == nil || silent(was)):
 			note(timeline.Alive, id)
+		case silent(x) && !silent(was):
+			note(timeline.Death, id)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
@@ -40,10 +41,11 @@ func TestTheTimelineTellsWhoFellWhoLeftAndWhoCame(t *testing.T) {
 		f.eventually(func() bool { return f.told()["death before"].Found })
 
 		f.indexed("b", 3)
-		require.NoError(t, f.Del(ctx, f.Heartbeat("b")).Err())
+		f.dies("b")
+		f.record("c", doubt.Bye, 0, beatTTL)
 		require.NoError(t, f.SRem(ctx, f.Roster(), "c").Err())
 		require.NoError(t, f.Del(ctx, f.Heartbeat("c")).Err())
-		require.NoError(t, f.HSet(ctx, f.Witness(), f.Bye("d"), 1).Err())
+		f.record("d", doubt.Bye, 0, beatTTL)
 		require.NoError(t, f.Del(ctx, f.Heartbeat("d")).Err())
 		f.live("e")
 		for _, want := range []string{"death b", "left c", "left d", "alive e"} {

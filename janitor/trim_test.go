@@ -1,10 +1,8 @@
 package janitor_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -116,28 +114,6 @@ func TestARightThatIsGivenBackIsUsed(t *testing.T) {
 	require.Less(t, f.XLen(t.Context(), f.Log()).Val(), int64(LogLeast+100), "whole nodes, of 100 small records")
 }
 
-// A broken connection is not a refusal: the pass fails, and no check is off.
-func TestAConnectionThatBreaksWhileTrimmingFailsThePass(t *testing.T) {
-	t.Parallel()
-	for _, broken := range []string{"memory", "xtrim"} {
-		t.Run(broken, func(t *testing.T) {
-			t.Parallel()
-			s := redistest.Shared(t)
-			f := setup(t, redistest.World{Client: s.Client(), Options: s.Options(), Prefix: redistest.Prefix(t), Real: true})
-			f.fill(500, 50)
-			r := f.replica("r1", func(c *Config) { c.LogBytes = 1; c.Client.AddHook(breaks(broken)) })
-			r.leads()
-			f.entries("dead", 3)
-			rep := r.sweep(Request{})["registry"]
-			require.Equal(t, Failed, rep.Outcome)
-			require.Contains(t, rep.Error, io.ErrUnexpectedEOF.Error())
-			require.Equal(t, 3, rep.Evicted)
-			require.NotContains(t, r.Status().Witness.ChecksOff, CheckLogSize)
-			require.NotContains(t, r.Status().Witness.ChecksOff, CheckLogTrim)
-		})
-	}
-}
-
 // Refused batches, for whatever reason, keep that owner's entries but do not stop the pass.
 func TestAnOwnerWhoseBatchesAreRefusedIsLeftAlone(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
@@ -237,29 +213,6 @@ type reply string
 func (r reply) Error() string { return string(r) }
 func (reply) RedisError()     {}
 
-// breaks is a hook that breaks the connection at a command.
-type breaks string
-
-func (breaks) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (b breaks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if cmds[0].Name() == string(b) {
-			return io.ErrUnexpectedEOF
-		}
-		return next(ctx, cmds)
-	}
-}
-
-func (b breaks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == string(b) {
-			cmd.SetErr(io.ErrUnexpectedEOF)
-			return io.ErrUnexpectedEOF
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // Each batch has a record, even if it deletes nothing.
 func TestTheLogIsTrimmedAfterAPassWhoseBatchesDeletedNothing(t *testing.T) {
 	t.Parallel()
@@ -289,7 +242,7 @@ func TestAnIndexThatCannotBeEmptiedFillsNoLogAndStopsNoOtherOwner(t *testing.T) 
 				c.DeleteBatch, c.LogBytes = 10, -1
 				c.Logger = slog.New(slog.NewTextHandler(&lines, nil))
 			})
-			f.live("a", "b", "c", "d", "e") // so that two deaths are not a mass failure
+			f.live("a", "b", "c", "d", "e") // so that two deaths are not most
 			f.indexed("dead", 100)
 			r.leads()
 			epoch := r.Status().Epoch

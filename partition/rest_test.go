@@ -96,9 +96,9 @@ func TestAFleetAtRestSendsThisMuchAMinute(t *testing.T) {
 		time.Sleep(minutes * time.Minute)
 		// A replica: two pipelines of beats, two readings of a roster in two trips each, the number
 		// of partitions. A partition: 10 + 2 x 6 ticks, 12 renewals, 2 x 5 reads of the lease and
-		// those of reserves, 6 readings, and a full scan of next to nothing.
+		// those of reserves, 7 readings, and a full scan of next to nothing.
 		got := float64(sent.sent.Load()) / minutes
-		require.Less(t, got, float64(replicas*(2+4+1)+partitions*(10+12+12+10+5+6+20)))
+		require.Less(t, got, float64(replicas*(2+4+1)+partitions*(10+12+12+10+5+7+20)))
 		require.Greater(t, got, float64(partitions*(10+12)), "it has been counted")
 		cancel()
 		ended.Wait()

@@ -146,7 +146,7 @@ func (t *table) answered(owner string, claims []*Claim, heard bool, now time.Tim
 // one.
 func (r *Registry) listen(ctx context.Context) error {
 	subscribe.Channel{
-		Client: r.cfg.Control, Name: r.keys.Heartbeat(r.id), Silence: r.cfg.HeartbeatTTL, Log: r.log,
+		Client: r.cfg.Control, Name: keyless.Channel(r.cfg.Client, r.keys.Heartbeat(r.id)), Silence: r.cfg.HeartbeatTTL, Log: r.log,
 		Retry:   func() time.Duration { return r.cfg.HeartbeatInterval / 10 },
 		Message: func(m string) { r.told(ctx, strings.Split(m, " ")) },
 	}.Run(ctx)
@@ -245,13 +245,13 @@ func (r *Registry) ages(claims []*Claim) []byte {
 func (r *Registry) tell(ctx context.Context, owner string, msg []byte) (heard, lives bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	channel := r.keys.Heartbeat(owner)
-	at, err := keyless.At(ctx, r.cfg.Client, channel)
+	key := r.keys.Heartbeat(owner)
+	at, err := keyless.At(ctx, r.cfg.Client, key)
 	if err != nil {
 		return false, false, err
 	}
 	pipe := at.Pipeline()
-	listeners, there := pipe.Publish(ctx, channel, msg), pipe.Exists(ctx, channel)
+	listeners, there := pipe.Publish(ctx, keyless.Channel(r.cfg.Client, key), msg), pipe.Exists(ctx, key)
 	if err := together.Exec(ctx, pipe); err != nil {
 		return false, false, err
 	}

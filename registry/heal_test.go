@@ -111,8 +111,8 @@ func TestEachBeatLooksAtATenthInTheOrderOfRegistration(t *testing.T) {
 		claims := r.registerMany(t, many)
 		var calls, ordered int
 		r.data.set(func(cmd redis.Cmder) error {
-			if cmd.Name() == "hmget" { // the writer's, one at a time
-				imeis := cmd.Args()[2:]
+			if checkedBy(cmd) != nil { // the writer's, one at a time
+				imeis := checkedBy(cmd)
 				calls++
 				if slices.IsSortedFunc(imeis, func(a, b any) int { return number(a) - number(b) }) {
 					ordered++
@@ -142,10 +142,10 @@ func TestEachBeatLooksAtATenthInTheOrderOfRegistration(t *testing.T) {
 			return len(checked)
 		}
 		r.data.set(func(cmd redis.Cmder) error {
-			if cmd.Name() == "hmget" {
+			if checkedBy(cmd) != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				for _, imei := range cmd.Args()[2:] {
+				for _, imei := range checkedBy(cmd) {
 					checked = append(checked, imei.(string))
 				}
 			}
@@ -304,7 +304,7 @@ func TestARegistrationThatLandsAfterItsSocketClosedIsHandedBack(t *testing.T) {
 				synctest.Wait()
 				require.Empty(t, w.owner("imei"))
 				w.end(r)
-				require.Empty(t, w.Keys(ctx, "*").Val())
+				require.Equal(t, []string{w.Beats()}, w.Keys(ctx, "*").Val())
 			})
 		})
 	}
@@ -359,7 +359,7 @@ func TestAStormSharesTransactions(t *testing.T) {
 			c.Release()
 		}
 		w.end(r)
-		require.Empty(t, w.Keys(t.Context(), "*").Val())
+		require.Equal(t, []string{w.Beats()}, w.Keys(t.Context(), "*").Val())
 	})
 }
 
@@ -400,7 +400,7 @@ func TestProofThatComesWhileALookIsUnderWayStands(t *testing.T) {
 		c.FrameAcked()
 		looking := make(chan struct{}, 100)
 		r.data.set(func(cmd redis.Cmder) error {
-			if cmd.Name() == "hmget" {
+			if checkedBy(cmd) != nil {
 				looking <- struct{}{}
 				time.Sleep(500 * time.Millisecond) // Redis is slow
 			}
@@ -474,6 +474,55 @@ func TestAForeignDeviceThatLeftTheIndexIsNoReasonToScanForEver(t *testing.T) {
 		time.Sleep(20 * r.Timing().Interval)
 		require.Zero(t, scans.Load())
 		require.Equal(t, "r2", w.owner("imei-0"))
+		w.end(r)
+	})
+}
+
+func TestADeviceThatMovedLeavesTheFormerOwnersIndex(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *bubble) {
+		former, next := w.start("r1"), w.start("r2")
+		claim := former.register(t, "moves")
+		former.register(t, "stays")
+		newer := next.register(t, "moves")
+		in := func(id string) bool {
+			synctest.Wait()
+			return w.SIsMember(t.Context(), w.Devices(id), "moves").Val()
+		}
+		time.Sleep(11 * former.Timing().Interval) // even if nothing is published
+		require.False(t, in("r1"))
+		require.True(t, in("r2"))
+		require.True(t, w.SIsMember(t.Context(), w.Devices("r1"), "stays").Val())
+		require.Equal(t, 1, former.Status().Foreign)
+
+		frame(claim) // it is here after all
+		frame(claim)
+		require.Equal(t, "r1", w.owner("moves"))
+		require.True(t, in("r1"))
+		time.Sleep(11 * former.Timing().Interval)
+		require.False(t, in("r2"))
+		newer.Release()
+		require.Equal(t, "r1", w.owner("moves"))
+		require.Zero(t, w.HExists(t.Context(), w.Witness(), "index_wrong").Val())
+		w.end(former)
+		w.end(next)
+	})
+}
+
+func TestAnOwnerWhoseIndexWasLostTellsTheLeader(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *bubble) {
+		r := w.start("r1")
+		r.registerMany(t, 10)
+		w.HSet(t.Context(), w.Witness(), "last", "1")
+		told := func() string {
+			time.Sleep(2 * r.Timing().Interval)
+			synctest.Wait()
+			return w.HGet(t.Context(), w.Witness(), "index_wrong").Val()
+		}
+		w.Del(t.Context(), w.Registry(), w.Devices("r1")) // both are recreated
+		require.Empty(t, told())
+		w.SRem(t.Context(), w.Devices("r1"), "imei-3")
+		require.Equal(t, "1", told())
+		require.True(t, w.SIsMember(t.Context(), w.Devices("r1"), "imei-3").Val())
 		w.end(r)
 	})
 }

@@ -1,17 +1,15 @@
 package registry
 
 import (
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // If the entry of a held id names a dead instance, it is overwritten without evidence. heal.lua
-// checks the guard's own conditions. Its attempts also listen: without janitors, an owner may take
-// over after a grace period.
+// decides by its record. Its attempts also listen: without janitors, an owner may take over, too.
 
 func (t *table) silent(owner string, claims []*Claim, silent bool) {
 	for _, c := range claims {
@@ -38,22 +36,14 @@ func (t *table) notYet(ops []op, now time.Time) {
 	}
 }
 
-// overDead returns the additional arguments of a heal over dead instances: their heartbeats, the
-// timing for listening, and whether this owner's heartbeat should exist, as after a beat within
-// half a TTL.
-func (r *Registry) overDead(ops []op) (keys []string, args []any) {
-	seen := map[string]bool{}
+// heartbeats returns those of the instances that may be dead.
+func (r *Registry) heartbeats(ops []op) (keys []string) {
 	for _, o := range ops {
-		if !seen[o.dead] {
-			seen[o.dead] = true
-			keys = append(keys, r.keys.Heartbeat(o.dead))
+		if key := r.keys.Heartbeat(o.dead); !slices.Contains(keys, key) {
+			keys = append(keys, key)
 		}
 	}
-	r.mu.Lock()
-	beats := wait.Age(r.lastBeat, time.Now()) < r.cfg.HeartbeatTTL/2
-	r.mu.Unlock()
-	timing := r.Timing()
-	return keys, []any{timing.Gap().Milliseconds(), timing.Grace().Milliseconds(), beats}
+	return keys
 }
 
 func (r *Registry) tellOutlived(now time.Time) {

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"fmt"
@@ -18,31 +19,29 @@ import (
 const scanCount = 1000
 
 // A surprise is a sign that Redis may have lost entries.
-type surprise struct {
-	reply
-	unheard bool // the sign is a lost answer, and reply the next one
-}
+type surprise struct{ absent, held, unheard bool }
 
 type surprises struct {
+	lost    string    // when entries may last have been lost; "": nobody has said so
 	read    bool      // an answer, and so lost
-	lost    string    // time of the witness' last hold that may have lost entries; "": no witness
 	waiting *surprise // not yet acted on
 	unheard bool      // an answer was lost, and with it perhaps the only sign
 	checked time.Time
 }
 
-func (s *surprises) note(got reply, standing bool) {
-	held := s.read && got.lost != s.lost
-	s.read, s.lost = true, got.lost
-	got.gone = got.gone && standing // otherwise nothing was lost
-	if s.waiting == nil && (got.absent || held || got.gone || s.unheard) {
-		s.waiting = &surprise{got, s.unheard}
+// note looks for the signs of a loss: the own record is missing or so old that others could take
+// this owner for dead, or it may have been before an answer was lost; somebody recorded one.
+func (s *surprises) note(got reply, ttl int64) {
+	absent := got.found == 0 || got.last-got.found >= ttl
+	held := s.read && got.lost != "" && got.lost != s.lost
+	s.read, s.lost = true, cmp.Or(got.lost, s.lost)
+	if s.waiting == nil && (absent || held || s.unheard) {
+		s.waiting = &surprise{absent, held, s.unheard}
 	}
 	s.unheard = false
 }
 
-// due returns the surprise for which to check everything now, at most once an interval, since Redis
-// may evict the heartbeat again and again.
+// due returns the surprise for which to check everything now, at most once an interval.
 func (s *surprises) due(now time.Time, interval time.Duration) *surprise {
 	surprise := s.waiting
 	if surprise == nil || now.Sub(s.checked) < interval {
@@ -55,7 +54,7 @@ func (s *surprises) due(now time.Time, interval time.Duration) *surprise {
 // read takes a reply: a surprise has everything checked, and an index of unexpected size is
 // compared with the claims. The caller holds mu.
 func (r *Registry) read(got reply, now time.Time) {
-	r.surprises.note(got, r.table.count[standing] > 0)
+	r.surprises.note(got, r.cfg.HeartbeatTTL.Milliseconds())
 	r.reconcileAll(now)
 	if r.ready && !r.cfg.NoReverseIndex && r.table.indexDiffers(got.size, now) {
 		wait.Nudge(r.scan)
@@ -68,11 +67,11 @@ func (r *Registry) reconcileAll(now time.Time) {
 		return
 	}
 	level := slog.LevelInfo
-	if got.absent || got.gone {
+	if got.absent {
 		level = slog.LevelWarn
 	}
 	r.log.Log(context.Background(), level, "Redis may have lost entries; reconciling everything",
-		"heartbeat_absent", got.absent, "registry_absent", got.gone, "answer_lost", got.unheard,
+		"record_absent", got.absent, "loss_recorded", got.held, "answer_lost", got.unheard,
 		"devices", r.table.held())
 	for i := range r.table.shards {
 		r.table.checkShard(i)

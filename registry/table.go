@@ -3,8 +3,6 @@ package registry
 import (
 	"container/list"
 	"time"
-
-	"github.com/rollcall-redis/rollcall/registry/internal/digest"
 )
 
 const (
@@ -113,11 +111,9 @@ type table struct {
 	displaced      []displacement
 	outliveAt      time.Time // when the next heal over dead instances may be tried
 
-	count     [states]int   // by state
-	stand     digest.Digest // of the standing ids
-	vouched   vouched
-	indexed   int       // ids believed to be in the index
-	lateUntil time.Time // the latest late of all ids
+	count     [states]int // by state
+	indexed   int         // ids believed to be in the index
+	lateUntil time.Time   // the latest late of all ids
 	// Until then, each beat searches for what forgotten ids or a late write may leave in Redis.
 	// Zero: nothing to search for.
 	searchUntil time.Time
@@ -267,12 +263,6 @@ func (t *table) forget(h *holding) {
 }
 
 func (t *table) set(h *holding, s state) {
-	switch {
-	case h.state != standing && s == standing:
-		t.stand.Add(h.id)
-	case h.state == standing && s != standing:
-		t.stand.Remove(h.id)
-	}
 	t.count[h.state]--
 	t.count[s]++
 	h.state = s

@@ -312,7 +312,7 @@ type server struct {
 
 func newServer(share float64) *server {
 	s := &server{rnd: rand.New(rand.NewPCG(1, 2)), net: 100 * time.Microsecond}
-	s.p = New(Config{Share: share, Beat: 30 * time.Second, Probe: func(context.Context) error {
+	s.p = New(Config{Share: share, Probe: func(context.Context) error {
 		d := s.net + time.Duration(s.rnd.IntN(int(30*time.Microsecond))) + s.odd
 		s.odd = 0
 		if s.rnd.Float64() < s.load { // in the middle of a call of a millisecond
@@ -441,18 +441,15 @@ func TestAHeartbeatThatComesLateSlowsSweepingUntilItIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(0.25)
 		s.sweep(t, time.Second)
-		look := func(left time.Duration) bool {
-			return s.p.LateHeartbeats(map[string]time.Duration{"it": left})
-		}
-		require.False(t, look(90*time.Second))
+		s.p.Late(false)
 		time.Sleep(40 * time.Second)
-		require.True(t, look(50*time.Second))
+		s.p.Late(true)
 		share, reason := s.p.Share()
 		require.InDelta(t, 0.125, share, 1e-9, "at once")
 		require.Equal(t, Heartbeat, reason)
 		last, _, _ := s.sweep(t, 2*time.Second)
 		require.InDelta(t, 0.05, last, 1e-9)
-		require.False(t, look(89*time.Second))
+		s.p.Late(false)
 		last, _, most := s.sweep(t, time.Second)
 		require.InDelta(t, 0.1, last, 0.01, "a fifth of the setting a second")
 		require.InDelta(t, 0.1, most, 0.01)

@@ -85,6 +85,8 @@ func (s *quickWay) find(ctx context.Context, p *janitor.Pass) (silent []string, 
 			silent = append(silent, id)
 		case janitor.Unreadable:
 			p.Skip(janitor.SkipUnreadable, 1)
+		case janitor.Doubted:
+			p.Skip(janitor.SkipDoubted, 1)
 		}
 	}
 	return silent, nil
@@ -160,8 +162,7 @@ func (s *quickWay) sweep(
 	if err := b.flush(ctx); err != nil || b.left[owner] || p.DryRun() {
 		return b.condemned, 0, err
 	}
-	// A missing index proves nothing: it may be off, or lost. Once off the roster, the owner would
-	// be unknown to the mass-failure breaker.
+	// A missing index proves nothing: it may be off, or lost.
 	if found == 0 && !s.isEmpty(owner, p.SilentSince(owner)) {
 		return 0, 0, nil
 	}
