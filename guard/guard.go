@@ -31,6 +31,9 @@ func lua(names ...string) (text string) {
 // SettingsLua precedes scripts that send a heartbeat; see settings.lua.
 var SettingsLua = lua("settings")
 
+// FormerLua precedes scripts that must not run on a former primary; see former.lua.
+var FormerLua = lua("former")
+
 // ListenLua precedes scripts in which an owner listens as the guard does; see witness.lua.
 var ListenLua = lua("server", "settings", "witness")
 

@@ -33,8 +33,9 @@ func (l Layout) News() string { return l.Heartbeat("") }
 // Devices is the reverse index of an instance: the set of ids registered through it.
 func (l Layout) Devices(instance string) string { return l.Prefix + "instance:devices:" + instance }
 
-// Scanned holds the number and digest of an instance's entries in the last full scan. It expires.
-func (l Layout) Scanned(instance string) string { return l.Prefix + "instance:scanned:" + instance }
+// Beats is the hash of records: instance -> its last proof of life and what it says of itself; see
+// package doubt. It never expires.
+func (l Layout) Beats() string { return l.Prefix + "janitor:beats" }
 
 // Roster is the set of instances that have registered and are not yet swept.
 func (l Layout) Roster() string { return l.Prefix + "instances:roster" }

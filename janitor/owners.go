@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/keyless"
 	"github.com/rollcall-redis/rollcall/internal/subscribe"
 	"github.com/rollcall-redis/rollcall/internal/together"
 )
@@ -157,7 +158,7 @@ func (o *owners) hears(begun time.Time, roster map[string]Liveness, byes map[str
 // While listen cannot receive arrivals and goodbyes, the roster is read every second.
 func (o *owners) listen(ctx context.Context) {
 	subscribe.Channel{
-		Client: o.j.cfg.Control, Name: o.j.layout.News(), Log: o.j.log,
+		Client: o.j.cfg.Control, Name: keyless.Channel(o.j.cfg.Control, o.j.layout.News()), Log: o.j.log,
 		Silence: 4 * o.j.cfg.LeaseTTL, Retry: func() time.Duration { return o.j.cfg.LeaseTTL / 5 },
 		Message: func(string) { o.news.Add(1) },
 		Subscribed: func(is bool) {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/rollcall-redis/rollcall/internal/keyless"
 	"github.com/rollcall-redis/rollcall/internal/subscribe"
@@ -146,7 +148,7 @@ func (t *table) answered(owner string, claims []*Claim, heard bool, now time.Tim
 // one.
 func (r *Registry) listen(ctx context.Context) error {
 	subscribe.Channel{
-		Client: r.cfg.Control, Name: r.keys.Heartbeat(r.id), Silence: r.cfg.HeartbeatTTL, Log: r.log,
+		Client: r.cfg.Control, Name: keyless.Channel(r.cfg.Client, r.keys.Heartbeat(r.id)), Silence: r.cfg.HeartbeatTTL, Log: r.log,
 		Retry:   func() time.Duration { return r.cfg.HeartbeatInterval / 10 },
 		Message: func(m string) { r.told(ctx, strings.Split(m, " ")) },
 	}.Run(ctx)
@@ -245,13 +247,13 @@ func (r *Registry) ages(claims []*Claim) []byte {
 func (r *Registry) tell(ctx context.Context, owner string, msg []byte) (heard, lives bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	channel := r.keys.Heartbeat(owner)
-	at, err := keyless.At(ctx, r.cfg.Client, channel)
+	key := r.keys.Heartbeat(owner)
+	at, err := keyless.At(ctx, r.cfg.Client, key)
 	if err != nil {
 		return false, false, err
 	}
 	pipe := at.Pipeline()
-	listeners, there := pipe.Publish(ctx, channel, msg), pipe.Exists(ctx, channel)
+	listeners, there := pipe.Publish(ctx, keyless.Channel(r.cfg.Client, key), msg), pipe.Exists(ctx, key)
 	if err := together.Exec(ctx, pipe); err != nil {
 		return false, false, err
 	}
@@ -271,4 +273,101 @@ func (r *Registry) tellDisplaced() {
 			r.cfg.OnDisplaced(d.id, d.owner)
 		}
 	}
+}
+
+// In messages between owners, ids are words separated by single spaces. An id may be any
+// string, so it is escaped as in a URL: "%" and two hex digits for a space, a control character, a
+// "%", and a leading "/", which marks messages about disputes; "%" alone is the empty id. Ordinary
+// ids need no escapes, and owners of older versions understand no others. owner.lua escapes in the
+// same way.
+
+func word(id string) string {
+	if id == "" {
+		return "%"
+	}
+	escaped := func(i int) bool {
+		c := id[i]
+		return c <= ' ' || c == 0x7f || c == '%' || c == '/' && i == 0
+	}
+	var b strings.Builder
+	for i := range len(id) {
+		if escaped(i) {
+			fmt.Fprintf(&b, "%%%02X", id[i])
+		} else {
+			b.WriteByte(id[i])
+		}
+	}
+	return b.String()
+}
+
+// unword decodes a word. It keeps a "%" that starts no escape, since owners of older versions
+// escape nothing.
+func unword(word string) string {
+	if word == "%" {
+		return ""
+	}
+	if !strings.Contains(word, "%") {
+		return word
+	}
+	id := make([]byte, 0, len(word))
+	for i := 0; i < len(word); i++ {
+		if word[i] == '%' && i+2 < len(word) {
+			if c, err := strconv.ParseUint(word[i+1:i+3], 16, 8); err == nil {
+				id = append(id, byte(c))
+				i += 2
+				continue
+			}
+		}
+		id = append(id, word[i])
+	}
+	return string(id)
+}
+
+// If the entry of a held id names a dead instance, it is overwritten without evidence. heal.lua
+// decides by its record. Its attempts also listen: without janitors, an owner may take over, too.
+
+func (t *table) silent(owner string, claims []*Claim, silent bool) {
+	for _, c := range claims {
+		if h := c.h; h.claim == c && h.dispute != nil && h.dispute.owner == owner {
+			h.dispute.silent = silent
+		}
+	}
+}
+
+// outlived reports whether to overwrite the entry of a held id if the instance that it names is
+// dead. One batch per retry is enough to listen and find out.
+func (t *table) outlived(h *holding, now time.Time) bool {
+	return h.dispute != nil && h.dispute.silent && h.state != contested && !now.Before(t.outliveAt)
+}
+
+func (o op) outliving() bool { return o.h.dispute != nil && o.h.dispute.owner == o.dead }
+
+func (t *table) notYet(ops []op, now time.Time) {
+	t.outliveAt = now.Add(t.interval / 20)
+	for _, o := range ops {
+		if o.h.claim == o.claim && o.h.state.disputed() {
+			t.enqueue(o.h, false)
+		}
+	}
+}
+
+// heartbeats returns those of the instances that may be dead.
+func (r *Registry) heartbeats(ops []op) (keys []string) {
+	for _, o := range ops {
+		if key := r.keys.Heartbeat(o.dead); !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+func (r *Registry) tellOutlived(now time.Time) {
+	if r.outlived > 0 && now.Sub(r.toldOutlived) >= r.cfg.HeartbeatInterval {
+		r.log.Info("took over devices from dead instances", "devices", r.outlived)
+		r.outlived, r.toldOutlived = 0, now
+	}
+}
+
+func canBeInstance(id string) bool {
+	return id != "" && len(id) <= 256 && utf8.ValidString(id) && !strings.ContainsFunc(id, unicode.IsControl)
 }

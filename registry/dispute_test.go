@@ -202,7 +202,7 @@ func TestALookThatWorksAgainIsToldWhileADeviceIsInDispute(t *testing.T) {
 		r2.registerMany(t, 1)
 		synctest.Wait()
 		require.Equal(t, 1, r1.Status().Foreign)
-		r1.data.set(failing("hmget"), nil)
+		r1.data.set(failing("evalsha_ro"), nil)
 		for r1.Status().Failing["heal"] == "" {
 			time.Sleep(time.Second)
 		}

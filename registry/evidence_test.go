@@ -50,7 +50,7 @@ func TestEvidenceCountsForASecond(t *testing.T) {
 		t.Run(waited.String(), func(t *testing.T) {
 			t.Parallel()
 			for name, on := range map[string]func(cmd redis.Cmder) bool{
-				"while another check is under way":          func(cmd redis.Cmder) bool { return cmd.Name() == "hmget" },
+				"while another check is under way":          func(cmd redis.Cmder) bool { return checkedBy(cmd) != nil },
 				"while a registration before it is written": func(cmd redis.Cmder) bool { return strings.HasPrefix(cmd.Name(), "eval") },
 			} {
 				t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestEvidenceCountsForASecond(t *testing.T) {
 
 func TestAFailureDropsTheEvidence(t *testing.T) {
 	t.Parallel()
-	for name, failing := range map[string]string{"of a check": "hmget", "of a heal": "eval"} {
+	for name, failing := range map[string]string{"of a check": "evalsha_ro", "of a heal": "evalsha"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, w *bubble) {
@@ -111,12 +111,12 @@ func TestAFailureDropsTheEvidence(t *testing.T) {
 				frame(c)
 				var failed atomic.Bool
 				r.data.set(func(cmd redis.Cmder) error {
-					if strings.HasPrefix(cmd.Name(), failing) && failed.CompareAndSwap(false, true) {
+					if cmd.Name() == failing && failed.CompareAndSwap(false, true) {
 						return errLost
 					}
 					return nil
 				}, nil)
-				if failing == "eval" {
+				if failing == "evalsha" {
 					c.FrameReceived() // proof, but the heal fails
 				}
 				time.Sleep(r.Timing().Interval / 5)

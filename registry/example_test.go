@@ -58,7 +58,7 @@ func Example() {
 	fmt.Println(rdb.Keys(context.Background(), "*").Val())
 	// Output:
 	// replica-1 true <nil>
-	// []
+	// [janitor:beats]
 }
 
 // When a device reconnects here, its older, half-open socket is closed at once.

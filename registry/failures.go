@@ -58,7 +58,7 @@ func (r *Registry) logFailure(op string, err error) {
 // passing are errors of a server that cannot serve anybody now; they are not about this client.
 var passing = []string{
 	"LOADING", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
-	"ASK ", "MOVED ", "ERR max number of clients",
+	"ASK ", "MOVED ", "ERR max number of clients", "READONLY former primary",
 }
 
 // refused reports an answer that stays the same until somebody fixes something: a wrong password, a

@@ -1,7 +1,6 @@
 package registry_test
 
 import (
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -30,7 +30,7 @@ func TestAGoodbyeIsSaidOnceAndAgainWhereItWasNotHeard(t *testing.T) {
 				}, nil)
 				w.end(r)
 				require.Equal(t, lost+1, said.Load())
-				require.Empty(t, w.Keys(t.Context(), "*").Val())
+				require.Equal(t, []string{w.Beats()}, w.Keys(t.Context(), "*").Val())
 			})
 		})
 	}
@@ -79,32 +79,8 @@ func TestAReleaseThatRedisMissedIsLeftBehindAtTheGoodbyeAlsoWithoutAnIndex(t *te
 		w.end(r)
 		require.Equal(t, "r1", w.owner("imei"))
 		require.True(t, w.SIsMember(t.Context(), w.Roster(), "r1").Val())
-		require.True(t, w.HExists(t.Context(), w.Witness(), "bye:r1").Val())
+		require.Equal(t, doubt.Bye, doubt.Parse(w.HGet(t.Context(), w.Beats(), "r1").Val()).State)
 	})
-}
-
-// The mark of an owner that can no longer be swept is deleted after a day.
-func TestAMarkOfADayIsKeptAndAnOlderOneIsNot(t *testing.T) {
-	t.Parallel()
-	for age, kept := range map[time.Duration]bool{24 * time.Hour: true, 24*time.Hour + time.Second: false} {
-		inBubble(t, func(t *testing.T, w *bubble) {
-			r := w.start("r1")
-			r.register(t, "imei")
-			r.stop()
-			time.Sleep(9 * time.Second) // a second before the drain time is over
-			now := time.Now().Add(time.Second)
-			require.NoError(t, w.HSet(t.Context(), w.Witness(), "bye:old", now.Add(-age).Unix(), "bye:odd", "x").Err())
-			require.NoError(t, r.wait())
-			marks := w.HGetAll(t.Context(), w.Witness()).Val()
-			require.Equal(t, fmt.Sprint(now.Unix()), marks["bye:r1"])
-			require.NotContains(t, marks, "bye:odd", "no time is older than any")
-			if kept {
-				require.Contains(t, marks, "bye:old")
-			} else {
-				require.NotContains(t, marks, "bye:old")
-			}
-		})
-	}
 }
 
 func TestWhoComesAndWhoLeavesTellsTheLeader(t *testing.T) {

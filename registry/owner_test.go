@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -46,7 +47,7 @@ func TestAnEntryIsThereWhileItsClaimIsAndItsOwnerBeats(t *testing.T) {
 		require.Empty(t, w.owner("imei"))
 		require.Zero(t, r.Status().Devices)
 		w.end(r)
-		require.Empty(t, w.Keys(ctx, "*").Val(), "goodbye leaves nothing behind")
+		require.Equal(t, []string{w.Beats()}, w.Keys(ctx, "*").Val(), "goodbye leaves nothing behind")
 	})
 }
 
@@ -80,7 +81,7 @@ func TestTheNewestClaimWinsAndALateCloseUndoesNothing(t *testing.T) {
 		back.Release()
 		w.end(r1)
 		w.end(r2)
-		require.Empty(t, w.Keys(t.Context(), "*").Val())
+		require.Equal(t, []string{w.Beats()}, w.Keys(t.Context(), "*").Val())
 	})
 }
 
@@ -331,7 +332,7 @@ func TestDrainBeatsUntilClaimsAreReleasedAndGoodbyeSaysWhatIsLeft(t *testing.T) 
 		require.True(t, r.Status().Draining)
 		c.Release()
 		require.NoError(t, r.wait())
-		require.Empty(t, w.Keys(ctx, "*").Val())
+		require.Equal(t, []string{w.Beats()}, w.Keys(ctx, "*").Val())
 
 		r = w.start("r2")
 		r.register(t, "imei")
@@ -340,7 +341,7 @@ func TestDrainBeatsUntilClaimsAreReleasedAndGoodbyeSaysWhatIsLeft(t *testing.T) 
 		require.Equal(t, "r2", w.owner("imei"))
 		require.Zero(t, w.Exists(ctx, w.Heartbeat("r2")).Val(), "so that the leader sweeps the rest at once")
 		require.True(t, w.SIsMember(ctx, w.Roster(), "r2").Val())
-		require.True(t, w.HExists(ctx, w.Witness(), "bye:r2").Val(), "this was no silent death")
+		require.Equal(t, doubt.Bye, doubt.Parse(w.HGet(ctx, w.Beats(), "r2").Val()).State, "this was no silent death")
 	})
 }
 
@@ -354,7 +355,7 @@ func TestTheHeartbeatOutlastsWhoeverStays(t *testing.T) {
 		leave()
 		leave()
 		require.NoError(t, r.wait())
-		require.Empty(t, w.Keys(t.Context(), "*").Val())
+		require.Equal(t, []string{w.Beats()}, w.Keys(t.Context(), "*").Val())
 	})
 }
 

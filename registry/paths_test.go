@@ -2,7 +2,6 @@ package registry_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -12,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard/doubt"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -24,38 +25,25 @@ func failing(name string) func(redis.Cmder) error {
 	}
 }
 
-func TestWhileMemoryIsFullTheHeartbeatThatIsThereIsExtended(t *testing.T) {
+func TestWhileMemoryIsFullOwnersBeatAndRegisterNothing(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
-		ctx := t.Context()
-		r := w.start("r1")
-		var beat any // the first script from now on, which is refused
-		r.control.set(func(cmd redis.Cmder) error {
-			if cmd.Name() != "evalsha" {
-				return nil
-			}
-			if beat == nil {
-				beat = cmd.Args()[1]
-			}
-			if cmd.Args()[1] == beat {
-				return errors.New("OOM command not allowed when used memory > 'maxmemory'.")
-			}
-			return nil
-		}, nil)
-		for range 5 {
-			time.Sleep(r.Timing().Interval + time.Second)
-			synctest.Wait()
-			require.Greater(t, w.PTTL(ctx, w.Heartbeat("r1")).Val(), r.Timing().TTL-r.Timing().Interval/2)
-		}
-		require.Zero(t, r.failures("heartbeat"))
-		require.NoError(t, w.Del(ctx, w.Heartbeat("r1")).Err())
-		time.Sleep(r.Timing().Interval)
-		synctest.Wait()
-		require.Positive(t, r.failures("heartbeat"), "there is nothing to extend")
-		require.Contains(t, r.Status().Failing["heartbeat"], "no heartbeat left")
-		r.control.set(nil, nil)
-		w.end(r)
-	})
+	srv, ctx := redistest.Start(t), t.Context()
+	r, _ := runsWith(t, srv.Options(), srv.Options())
+	require.NoError(t, r.Register("before").Wait(ctx))
+	c, k := srv.Client(), r.Layout()
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
+	record := func() doubt.Record { return doubt.Parse(c.HGet(ctx, k.Beats(), r.Instance()).Val()) }
+	later := r.Register("later")
+	for range 3 {
+		require.NoError(t, c.Del(ctx, k.Heartbeat(r.Instance())).Err())
+		was := record()
+		require.Eventually(t, func() bool { return record().Last > was.Last }, 30*time.Second, time.Millisecond)
+		require.Positive(t, c.PTTL(ctx, k.Heartbeat(r.Instance())).Val())
+	}
+	require.Empty(t, r.Status().Failing["heartbeat"])
+	require.Contains(t, r.Status().Failing["register"]+r.Status().Failing["heal"], "OOM")
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "0").Err())
+	require.NoError(t, later.Wait(ctx))
 }
 
 func TestAClaimThatEndsBeforeItLandsSaysSo(t *testing.T) {
@@ -141,7 +129,7 @@ func TestALookThatFailsIsMadeAgain(t *testing.T) {
 		c := r.register(t, "imei")
 		time.Sleep(2 * time.Second)
 		w.HDel(t.Context(), w.Registry(), "imei")
-		r.data.set(failing("hmget"), nil)
+		r.data.set(failing("evalsha_ro"), nil)
 		c.FrameReceived()
 		synctest.Wait()
 		require.InDelta(t, 1, r.failures("heal"), 0)

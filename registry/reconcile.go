@@ -1,7 +1,7 @@
 package registry
 
 import (
-	"container/list"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -18,31 +18,29 @@ import (
 const scanCount = 1000
 
 // A surprise is a sign that Redis may have lost entries.
-type surprise struct {
-	reply
-	unheard bool // the sign is a lost answer, and reply the next one
-}
+type surprise struct{ gone, silent, held, unheard bool }
 
 type surprises struct {
+	lost    string    // when entries may last have been lost; "": nobody has said so
 	read    bool      // an answer, and so lost
-	lost    string    // time of the witness' last hold that may have lost entries; "": no witness
 	waiting *surprise // not yet acted on
 	unheard bool      // an answer was lost, and with it perhaps the only sign
 	checked time.Time
 }
 
-func (s *surprises) note(got reply, standing bool) {
-	held := s.read && got.lost != s.lost
-	s.read, s.lost = true, got.lost
-	got.gone = got.gone && standing // otherwise nothing was lost
-	if s.waiting == nil && (got.absent || held || got.gone || s.unheard) {
-		s.waiting = &surprise{got, s.unheard}
+// note looks for the signs of a loss: the own record is missing or so old that others could take
+// this owner for dead, or it may have been before an answer was lost; somebody recorded one.
+func (s *surprises) note(got reply, ttl int64) {
+	gone, silent := got.found == 0, got.found > 0 && got.last-got.found >= ttl
+	held := s.read && got.lost != "" && got.lost != s.lost
+	s.read, s.lost = true, cmp.Or(got.lost, s.lost)
+	if sign := (surprise{gone, silent, held, s.unheard}); s.waiting == nil && sign != (surprise{}) {
+		s.waiting = &sign
 	}
 	s.unheard = false
 }
 
-// due returns the surprise for which to check everything now, at most once an interval, since Redis
-// may evict the heartbeat again and again.
+// due returns the surprise for which to check everything now, at most once an interval.
 func (s *surprises) due(now time.Time, interval time.Duration) *surprise {
 	surprise := s.waiting
 	if surprise == nil || now.Sub(s.checked) < interval {
@@ -55,7 +53,7 @@ func (s *surprises) due(now time.Time, interval time.Duration) *surprise {
 // read takes a reply: a surprise has everything checked, and an index of unexpected size is
 // compared with the claims. The caller holds mu.
 func (r *Registry) read(got reply, now time.Time) {
-	r.surprises.note(got, r.table.count[standing] > 0)
+	r.surprises.note(got, r.cfg.HeartbeatTTL.Milliseconds())
 	r.reconcileAll(now)
 	if r.ready && !r.cfg.NoReverseIndex && r.table.indexDiffers(got.size, now) {
 		wait.Nudge(r.scan)
@@ -68,29 +66,21 @@ func (r *Registry) reconcileAll(now time.Time) {
 		return
 	}
 	level := slog.LevelInfo
-	if got.absent || got.gone {
+	if got.gone || got.silent {
 		level = slog.LevelWarn
 	}
 	r.log.Log(context.Background(), level, "Redis may have lost entries; reconciling everything",
-		"heartbeat_absent", got.absent, "registry_absent", got.gone, "answer_lost", got.unheard,
+		"record_absent", got.gone, "was_silent", got.silent, "loss_recorded", got.held, "answer_lost", got.unheard,
 		"devices", r.table.held())
-	for i := range r.table.shards {
-		r.table.checkShard(i)
-	}
-	r.restoring.owed, r.restoring.last = true, r.table.checks.Back()
+	r.table.suspect(got.gone)
+	r.restoring.owed = true
 	wait.Nudge(r.scan)
 }
 
 // restoring decides when to call Config.OnReconciled.
 type restoring struct {
 	owed   bool
-	last   *list.Element // of the checks that the last surprise queued
 	called time.Time
-}
-
-// checked reports whether the writer has taken all checks of the last surprise.
-func (s *restoring) checked() bool {
-	return s.last == nil || s.last.Value.(*holding).at != s.last
 }
 
 // The writer calls tellReconciled after each batch, since on a busy replica some write is always
@@ -99,7 +89,7 @@ func (r *Registry) tellReconciled() {
 	now := time.Now()
 	s := &r.restoring
 	r.mu.Lock()
-	due := s.owed && s.checked() && r.boot != "" && r.failing["heartbeat"] == nil &&
+	due := s.owed && r.boot != "" && r.failing["heartbeat"] == nil &&
 		r.table.restored() && now.Sub(s.called) >= r.cfg.HeartbeatInterval
 	if due {
 		*s = restoring{called: now}
@@ -249,4 +239,63 @@ func (r *Registry) handedBack(ctx context.Context, most int) error {
 		err = fmt.Errorf("registry: hand back what is not held: %w", failure)
 	}
 	return err
+}
+
+func (t *table) index(h *holding, in bool) {
+	h.wrote = t.batches
+	if h.indexed != in {
+		h.indexed = in
+		if in {
+			t.indexed++
+		} else {
+			t.indexed--
+		}
+	}
+}
+
+func (t *table) unindex(h *holding) {
+	if h.indexed && h.state.disputed() {
+		t.enqueue(h, true)
+	}
+}
+
+// named records that a scan of the index or the registry found id as this instance's. If it is
+// not held, it is handed back.
+func (t *table) named(id string, pass uint64) {
+	h := t.holdings[id]
+	if h == nil {
+		h = t.add(id, releasing)
+	}
+	h.scanned = pass
+	if h.claim == nil && h.in == nil {
+		t.set(h, releasing)
+		t.enqueue(h, true)
+	}
+}
+
+// begun is the value of batches before the scan with number pass.
+func (t *table) compareIndex(pass, begun uint64) {
+	for _, h := range t.holdings {
+		// A scan finds the members that were there from its start to its end; it may miss later
+		// ones.
+		member := h.scanned == pass
+		switch {
+		case h.claim == nil || h.wrote >= begun || h.indexed == member:
+		case h.state == standing && h.indexed:
+			t.set(h, unconfirmed)
+			t.enqueue(h, true)
+		default:
+			// Held, but the entry names another: nothing to write, but the belief was wrong.
+			// Uncorrected, the sizes would differ for as long as the socket is open, and every
+			// reply would cause a scan.
+			t.index(h, member)
+			t.unindex(h)
+		}
+	}
+}
+
+// indexDiffers reports whether an index of this size differs from the claims. While a write of
+// unknown fate may change the size, it returns false.
+func (t *table) indexDiffers(size int, now time.Time) bool {
+	return size != t.indexed && (t.pending() == 0 || now.After(t.lateUntil))
 }

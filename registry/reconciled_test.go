@@ -64,7 +64,7 @@ func TestTheCallerIsToldWhenEverythingIsBack(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, w *bubble) {
 				var told reconciled
-				w.HSet(t.Context(), w.Witness(), "since", "1", "lost", "1", "reason", "gap")
+				w.HSet(t.Context(), w.Witness(), "since", "1", "last", "1", "lost", "1", "reason", "gap")
 				r := w.start("r1", told.hook(w, n))
 				r.registerMany(t, n)
 				time.Sleep(10 * time.Minute)

@@ -36,11 +36,9 @@ type Registry struct {
 	started          chan struct{}
 	ended            chan struct{} // closed when Run ends; nothing lands after that
 	scan             chan struct{} // one slot: compare the index with the claims
-	met              met
 	end              context.CancelCauseFunc
 
 	// Used only by the heartbeat.
-	differ int              // clear answers that Client and Control differ
 	others *together.Member // partitions that beat together; nil: not yet
 
 	mu      sync.Mutex // guards everything below, and every holding and claim
@@ -57,11 +55,12 @@ type Registry struct {
 
 	// Of the heartbeat.
 	boot     string // "": Redis has not been reached yet
+	newest   int64  // see Newest
+	formers  int    // answers of a former primary in a row
 	lastBeat time.Time
-	beatSent time.Time // the one that lastBeat answered
-	refused  string    // why the server has refused one since
-	moving   bool      // a write was refused since, because its slot is moving
-	holds    int       // calls of HoldHeartbeat
+	refused  string // why the server has refused one since
+	moving   bool   // a write was refused since, because its slot is moving
+	holds    int    // calls of HoldHeartbeat
 	draining bool
 
 	// Of the reconciler.
@@ -108,7 +107,7 @@ func (r *Registry) Sweeps() []janitor.Sweeper { return sweeps.New(r.metrics.evic
 
 // Run beats and writes until ctx ends, then keeps beating until every claim is released and nothing
 // holds the heartbeat, or the drain time is over, deregisters and returns nil. It returns
-// ErrSuperseded or ErrClientsDiffer as soon as it finds one. If a callback of Config panics, so
+// ErrSuperseded as soon as it finds that. If a callback of Config panics, so
 // does Run: a replica without one of its parts would look alive and register nothing. It leaves no
 // goroutine behind. Call it once.
 func (r *Registry) Run(ctx context.Context) error {

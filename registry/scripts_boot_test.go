@@ -27,7 +27,7 @@ func TestBootsAndWordsOnEachServer(t *testing.T) {
 				newer := newOwner(t, w, "o")
 				require.Greater(t, newer.boot, older.boot, what)
 				require.Len(t, newer.boot, 26, what)
-				_, err := older.own(ctx, older.c, beatScript, grace)
+				_, err := older.own(ctx, beatScript, grace)
 				require.ErrorIs(t, err, ErrSuperseded, what)
 				older = newer
 			}

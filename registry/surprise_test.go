@@ -18,8 +18,8 @@ import (
 func checks(r *replica) *atomic.Int64 {
 	n := new(atomic.Int64)
 	r.data.set(func(cmd redis.Cmder) error {
-		if cmd.Name() == "hmget" {
-			n.Add(int64(len(cmd.Args()) - 2))
+		if checkedBy(cmd) != nil {
+			n.Add(int64(len(checkedBy(cmd))))
 		}
 		return nil
 	}, nil)
@@ -38,7 +38,7 @@ func everySecond(t *testing.T, r *replica, d time.Duration, do func(i int)) {
 
 func TestAHoldThatLosesNoEntriesHasNothingChecked(t *testing.T) {
 	t.Parallel()
-	for _, reason := range []string{"settings", "redis_evicting", "redis_refusing", "mass_failure"} {
+	for _, reason := range []string{"settings", "an evicted heartbeat"} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, w *bubble) {
@@ -47,6 +47,9 @@ func TestAHoldThatLosesNoEntriesHasNothingChecked(t *testing.T) {
 				n := checks(r)
 				everySecond(t, r, time.Minute, func(i int) {
 					w.HSet(t.Context(), w.Witness(), "since", fmt.Sprint(i+1), "reason", reason)
+					if reason != "settings" {
+						w.Del(t.Context(), w.Heartbeat("r1"))
+					}
 				})
 				require.InDelta(t, 2*500, n.Load(), 700, "a tenth each beat")
 				w.end(r)
@@ -60,9 +63,6 @@ func TestWhateverComesEverythingIsCheckedOnceAnInterval(t *testing.T) {
 	storms := map[string]func(t *testing.T, w *bubble, i int){
 		"holds": func(t *testing.T, w *bubble, i int) {
 			require.NoError(t, w.HSet(t.Context(), w.Witness(), "since", fmt.Sprint(i+1), "lost", fmt.Sprint(i+1), "reason", "gap").Err())
-		},
-		"the heartbeat is evicted": func(t *testing.T, w *bubble, _ int) {
-			require.NoError(t, w.Del(t.Context(), w.Heartbeat("r1")).Err())
 		},
 	}
 	for name, do := range storms {
@@ -93,7 +93,7 @@ func TestALossSoonAfterAnotherIsMadeGoodAnIntervalLater(t *testing.T) {
 			time.Sleep(time.Second)
 			w.HSet(t.Context(), w.Witness(), "since", "4", "reason", "settings")
 		},
-		"told by the heartbeat": func(t *testing.T, w *bubble, _ *replica) { w.Del(t.Context(), w.Heartbeat("r1")) },
+		"told by the record": func(t *testing.T, w *bubble, _ *replica) { w.Del(t.Context(), w.Beats()) },
 	}
 	for name, lose := range losses {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestARegistryThatIsLostIsNoticedThoughItWasEmptiedBefore(t *testing.T) {
 	}
 }
 
-// The script that finds the heartbeat missing writes it anew, so later answers say nothing.
+// The script that finds the record missing writes it anew, so later answers say nothing.
 func TestALossWhoseOnlySignWasInAnAnswerThatNeverArrivedIsMadeGood(t *testing.T) {
 	t.Parallel()
 	for _, by := range []string{"a beat", "a registration"} {
@@ -213,7 +213,7 @@ func TestALossWhoseOnlySignWasInAnAnswerThatNeverArrivedIsMadeGood(t *testing.T)
 					time.Sleep(r.Timing().Interval)
 					synctest.Wait()
 					w.HDel(ctx, w.Registry(), "imei-7", "imei-1000", "imei-1999")
-					w.Del(ctx, w.Heartbeat("r1"))
+					w.Del(ctx, w.Beats())
 					lose := &r.control
 					if by == "a registration" {
 						lose = &r.data

@@ -32,7 +32,7 @@ type poison struct {
 // typesOf is the type that each key must have. The keys of commands and telemetry are not among
 // them: no sweep depends on them.
 var typesOf = map[string]string{
-	"registry": "hash", "heartbeat": "string", "devices": "set", "scanned": "string", "about": "string",
+	"registry": "hash", "heartbeat": "string", "devices": "set", "beats": "hash", "about": "string",
 	"roster": "set", "lease": "string", "epoch": "string", "witness": "hash", "contenders": "set",
 	"paused": "string", "log": "stream", "aside": "stream", "timeline": "stream",
 }
@@ -47,8 +47,8 @@ func keyOf(name string, l guard.Layout, id string) string {
 		return l.Heartbeat(id)
 	case "devices":
 		return l.Devices(id)
-	case "scanned":
-		return l.Scanned(id)
+	case "beats":
+		return l.Beats()
 	case "about":
 		return l.About(id)
 	case "roster":
@@ -77,7 +77,7 @@ func keyOf(name string, l guard.Layout, id string) string {
 var witnessFields = []string{
 	"since", "last", "gap", "grace", "largest", "disagreed", "server", "replication", "connections",
 	"commands", "evicted_keys", "refused", "hold", "reason", "lost", "mass_failure", "evicted_total",
-	"index_wrong", "boot", "emptied", "bye:ghost",
+	"index_wrong", "boot", "emptied",
 }
 
 // word returns something that a key, a field or a member may hold. plain: an instance could be

@@ -89,7 +89,7 @@ func loads(p Prices, f Fleet) map[string]float64 {
 	renew := f.LeaseTTL.Seconds() / 3
 	others := float64(f.Contenders - 1)
 	us := map[string]float64{
-		kinds[beats]:  r * (trips*p.us(Trip, 0) + parts*(p.us(Beat, 0)+vouching(p))) / beat,
+		kinds[beats]:  r * (trips*p.us(Trip, 0) + parts*p.us(Beat, 0)) / beat,
 		kinds[checks]: r * parts / beat * checking(p, claims) / tenth,
 		kinds[ticks]: parts*ticking(p)*(1/(gap/5)+others/(gap/3)) +
 			parts*(p.trip(Script, 0)/renew+others*asking(p)/(2.5*renew)) +
@@ -114,9 +114,6 @@ func (f Fleet) scanEvery(p Prices) time.Duration {
 
 // counting asks for the size of each of r replicas' indexes.
 func counting(p Prices, r float64) float64 { return math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0) }
-
-// vouching asks, with each beat, what the last full scan met of a replica.
-func vouching(p Prices) float64 { return p.us(Get, 0) + p.us(Left, 0) }
 
 func checking(p Prices, claims float64) float64 {
 	return math.Max(1, claims/batch)*p.trip(Check, 0) + claims*p.each(Check)

@@ -122,11 +122,11 @@ func (d *due) begin(p *janitor.Pass, c counts) {
 }
 
 // end records success, and returns how long the next scan may wait.
-func (d *due) end(p *janitor.Pass, owners map[string]*met) time.Duration {
+func (d *due) end(p *janitor.Pass, owners map[string]bool) time.Duration {
 	d.finished, d.met, d.unlisted = true, make(map[string]bool, len(owners)), false
-	for owner, m := range owners {
+	for owner, listed := range owners {
 		d.met[owner] = true
-		d.unlisted = d.unlisted || !m.listed
+		d.unlisted = d.unlisted || !listed
 	}
 	d.gap = stretched(p.Spent(), p.Interval())
 	return d.gap

@@ -66,7 +66,7 @@ func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
 		err := w.walk(ctx)
 		if err == nil && (len(w.later) == 0 || w.second) {
 			if all {
-				w.over(ctx)
+				w.over()
 			}
 			return nil
 		}
@@ -92,15 +92,12 @@ type scan struct {
 	silent  map[string]time.Time
 	batcher *batcher
 
-	// The first walk's findings by owner, and its duration.
-	met  map[string]*met
-	took time.Duration
+	met map[string]bool // owners that the first walk met, and whether they were on the roster
 }
 
-func (w *scan) over(ctx context.Context) {
+func (w *scan) over() {
 	p, d := w.p, &w.scans
 	gap := d.end(p, w.met)
-	w.publish(ctx, 2*gap)
 	p.NextFullScan(d.begun.Add(gap))
 }
 
@@ -116,9 +113,8 @@ func (w *scan) walk(ctx context.Context) error {
 		return err
 	}
 	asked := time.Now()
-	begun := asked
 	if w.second = len(w.later) > 0; !w.second {
-		w.met, w.later, w.crowd = map[string]*met{}, map[string]bool{}, false
+		w.met, w.later, w.crowd = map[string]bool{}, map[string]bool{}, false
 	}
 	w.silent, w.batcher = p.Silent(), newBatcher(w.sweeps, p)
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
@@ -149,9 +145,6 @@ func (w *scan) walk(ctx context.Context) error {
 			}
 			asked = time.Now()
 		}
-	}
-	if !w.second {
-		w.took = time.Since(begun)
 	}
 	if err := w.batcher.flush(ctx); err != nil {
 		return err
@@ -187,7 +180,7 @@ func (w *scan) page(ctx context.Context, page []string) error {
 		id, owner := entry[0], entry[1]
 		delete(w.silent, owner)
 		if !w.second {
-			w.meet(owner, id)
+			w.meet(owner)
 		}
 		if one := p.Owner(); (one == "" || one == owner) && (!w.second || w.crowd || w.later[owner]) {
 			entries[owner] = append(entries[owner], id)
@@ -219,17 +212,10 @@ func (w *scan) page(ctx context.Context, page []string) error {
 	return nil
 }
 
-func (w *scan) meet(owner, id string) {
-	m := w.met[owner]
-	if m == nil {
-		if len(w.met) == metMost {
-			return
-		}
-		m = &met{listed: w.p.Listed(owner)}
-		w.met[owner] = m
+func (w *scan) meet(owner string) {
+	if _, met := w.met[owner]; !met && len(w.met) < metMost {
+		w.met[owner] = w.p.Listed(owner)
 	}
-	m.Count++
-	m.Digest.Add(id)
 }
 
 func (w *scan) leave(owner string) {
