@@ -199,10 +199,8 @@ func (f *fleet) write(p poison) {
 	require.NoError(f.t, client.Close())
 	f.paused = f.paused || p.name == "paused"
 	f.poisoned = append(f.poisoned, p)
-	f.mu.Lock()
 	f.byHand = true
-	f.mu.Unlock()
-	f.s.set(func() { f.s.wiped = time.Now() })
+	f.s.set(func() { f.s.forged = time.Now() })
 }
 
 // cure takes the documented step for each key that needs it.
@@ -217,7 +215,6 @@ func (f *fleet) cure() {
 		if p.name == "paused" {
 			f.paused = false
 		}
-		f.s.set(func() { f.s.wiped = time.Now() })
 	}
 	f.poisoned = nil
 }
