@@ -17,7 +17,7 @@ long_chaos = ^TestEverythingAt
 # Models that the race detector would only make slow. That of availability, on two real stores, takes
 # a tenth of the steps.
 search = ^TestSearch(OfPoisonedKeys)?$$
-searched = ./janitor/ ./chaos/search/ ./chaos/orphans/search/ ./chaos/availability/search/
+searched = ./guard/doubt/ ./chaos/search/ ./chaos/orphans/search/ ./chaos/availability/search/
 # Each alert beside its fault, on a real Prometheus: minutes.
 every_alert = ^TestEveryAlertFiresAlone$$
 lint = $(CURDIR)/.cache/lint
@@ -87,7 +87,7 @@ test-node: ## Run the tests of clients/node, what every owner has to pass, and t
 		go test -race -count=1 -vet=off -tags owners -timeout 8m ./test/owners/ && \
 		go test -race -count=1 -vet=off -tags owners -timeout 15m -run '^TestMatrixWithNodeOwners$$' ./chaos/; }; }
 
-mixed: ## Run replicas of the last release beside those of this checkout, on one Redis (needs the clone's history)
+mixed: ## Run replicas of the last release beside those of this checkout, on one Redis (rests until there is a tag)
 	@RELEASED=$$(scripts/released) && export RELEASED && { test -z "$$RELEASED" || \
 		scripts/test -race -tags mixed -timeout 8m ./test/mixed/; }
 

@@ -49,10 +49,11 @@ func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 	if err != nil {
 		return err
 	}
-	for ids, err := range p.SetPages(ctx, m.keys.online()) {
+	for page, err := range p.SetPages(ctx, m.keys.online()) {
 		if err != nil {
 			return fmt.Errorf("availability: read who is online: %w", err)
 		}
+		ids := page.Items
 		if len(ids) == 0 {
 			continue
 		}

@@ -141,7 +141,7 @@ func (h *hearing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (c *caller) again(p redis.Pipeliner, script string, devices ...any) {
 	call := c.seen[script]
 	if len(devices) > 0 {
-		const owners = 4 // ARGV that all scripts of an owner share
+		const owners = 8 // ARGV that all scripts of an owner share
 		keys, err := strconv.Atoi(toString(call[2]))
 		require.NoError(c.t, err)
 		call = append(call[:3+keys+owners:3+keys+owners], devices...)
@@ -187,6 +187,7 @@ func (c *caller) evict(dead string, devices []any) error {
 	answer, err := c.guard.Do(c.t.Context(), guard.Batch{
 		ID: guard.BatchID{Epoch: c.lease.Epoch, N: c.asked}, Token: c.lease.Token, Sweep: "bench", Owner: dead,
 		Body: registry.EvictEntries, Keys: registry.EntryKeys(c.keys, dead)[:1], Items: items,
+		Evidence: guard.Evidence{Record: longDead, ReadAt: time.Now().UnixMilli()},
 	})
 	require.Equal(c.t, len(items), answer.Deleted, "%+v", answer)
 	return err

@@ -121,6 +121,7 @@ func (r *rig) bytesOf() map[string]float64 {
 		for _, id := range owners("beat", n/10) {
 			pipe.Set(r.t.Context(), r.keys.Heartbeat(id), "1700000000000/"+strings.Repeat("7", 26), time.Hour)
 			pipe.SAdd(r.t.Context(), r.keys.Roster(), id)
+			pipe.HSet(r.t.Context(), r.keys.Beats(), id, "1700000000000/90000/38000/1700000000000/0/h")
 		}
 		r.exec(pipe)
 	})
@@ -170,13 +171,13 @@ func (c *caller) round() []reading {
 		_, cursor, err = c.rdb.HScan(ctx, c.keys.Registry(), cursor, "", page).Result()
 		return err
 	})
-	require.NoError(c.t, c.rdb.SAdd(ctx, c.keys.Devices("scanned"), imeis(0, min(50_000, c.priced))...).Err())
+	require.NoError(c.t, c.rdb.SAdd(ctx, c.keys.Devices("some"), imeis(0, min(50_000, c.priced))...).Err())
 	cursor = 0
 	c.alone(scale.Members, page, n/10, func(int) (err error) {
-		_, cursor, err = c.rdb.SScan(ctx, c.keys.Devices("scanned"), cursor, "", page).Result()
+		_, cursor, err = c.rdb.SScan(ctx, c.keys.Devices("some"), cursor, "", page).Result()
 		return err
 	})
-	require.NoError(c.t, c.rdb.Del(ctx, c.keys.Devices("scanned")).Err())
+	require.NoError(c.t, c.rdb.Del(ctx, c.keys.Devices("some")).Err())
 	c.piped(scale.Record, 0, n, func(p redis.Pipeliner, i int) { c.record(p, i) })
 	for _, k := range []int{1, 10, 100, batch} {
 		c.batches(k, max(4, 4*n/(k+8)))
@@ -215,6 +216,7 @@ func (c *caller) batches(k, times int) {
 
 	const dead = "ingest-dead-7d9f8b6c5-00000"
 	c.fill(first, k*times, true, dead)
+	require.NoError(c.t, c.rdb.HSet(ctx, c.keys.Beats(), dead, longDead).Err())
 	c.warmFor(seenTiming.Interval)
 	c.alone(scale.Evict, k, times, func(i int) error { return c.evict(dead, devices(i)) })
 	require.Equal(c.t, c.priced, c.entries(), "evicted")

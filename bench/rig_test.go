@@ -201,12 +201,16 @@ func (r *rig) live(ids ...string) {
 	require.NoError(r.t, err)
 }
 
+// longDead is the record of an owner about which nothing is in doubt.
+const longDead = "1/90000/38000/1/0/h"
+
 // die takes owners' heartbeats away, of all at the same instant, and sees to it that they are on
 // the roster.
 func (r *rig) die(ids ...string) {
 	pipe := r.rdb.TxPipeline()
 	for _, id := range ids {
 		pipe.Del(r.t.Context(), r.keys.Heartbeat(id))
+		pipe.HSet(r.t.Context(), r.keys.Beats(), id, longDead)
 		pipe.SAdd(r.t.Context(), r.keys.Roster(), id)
 	}
 	_, err := pipe.Exec(r.t.Context())

@@ -26,8 +26,8 @@ func steady(r *rig) {
 	interval := registry.DefaultHeartbeatInterval
 	r.section("Steady state: nobody dies")
 	r.say("%d replicas hold %s claims each, and beat every %s. Redis CPU in %% of one core, less what the same server takes while idle; "+
-		"ours and the peers one after the other on each. Ours is the median of %d beats. While a full scan vouches for their claims, owners look at "+
-		"them by themselves in one of %d rounds.", r.replicas, many(r.claims), interval, r.rounds, ownRounds)
+		"ours and the peers one after the other on each. Ours is the median of %d beats.",
+		r.replicas, many(r.claims), interval, r.rounds)
 
 	here := r.steadyState()
 	all := []steadyState{here}
@@ -47,8 +47,7 @@ func steady(r *rig) {
 	var groups []barGroup
 	judged := false
 	for _, s := range all {
-		r.say("Where the time went on %s, without full scans, while owners look at their claims: %s. While full scans vouch for them: %s.",
-			s.server, s.own.dearest(), s.vouched.dearest())
+		r.say("Where the time went on %s, without full scans: %s.", s.server, s.own.dearest())
 		groups = append(groups, barGroup{s.server, s.bars})
 		if s.fields > 0 {
 			r.promiseMore("steady state, full scans included: times less than HEXPIRE of every field, "+s.server, "%.1f", s.fields/max(1e-9, s.all), 8)
@@ -67,14 +66,13 @@ func steady(r *rig) {
 
 // steadyState is what was paid on one server.
 type steadyState struct {
-	server  string
-	rows    [][]string
-	bars    []bar
-	own     cost    // of a beat of all, without full scans, while owners look at their claims
-	vouched cost    // while full scans vouch for them
-	all     float64 // share of a core, full scans included
-	idle    float64 // share that the server takes by itself
-	fields  float64 // with a TTL per field; 0: the server has none
+	server string
+	rows   [][]string
+	bars   []bar
+	own    cost    // of a beat of all, without full scans
+	all    float64 // share of a core, full scans included
+	idle   float64 // share that the server takes by itself
+	fields float64 // with a TTL per field; 0: the server has none
 }
 
 func (r *rig) steadyState() (s steadyState) {
@@ -87,7 +85,7 @@ func (r *rig) steadyState() (s steadyState) {
 	}
 
 	f := r.fleet()
-	s.own, s.vouched, s.idle = f.own, f.vouched, r.idle
+	s.own, s.idle = f.own, r.idle
 	scale := float64(r.beat) / float64(interval) // beats may come more often, and cost accordingly
 	share := func(c cost) float64 { return scale * c.cpu.Seconds() / c.wall.Seconds() }
 	how := func(c cost) string {
@@ -99,13 +97,12 @@ func (r *rig) steadyState() (s steadyState) {
 		return text
 	}
 	scan := f.scan.cpu.Seconds() / f.gap.Seconds()
-	quiet := share(f.own)/ownRounds + share(f.vouched)*(ownRounds-1)/ownRounds
+	quiet := share(f.own)
 	s.all = quiet + scan
 	add("the fleet without devices", ours, share(f.bare), how(f.bare))
 	add("owners look at a tenth of their claims a beat", ours, share(f.own), how(f.own))
-	add("full scans vouch for the claims", ours, share(f.vouched), how(f.vouched))
 	add("full scans", ours, scan, fmt.Sprintf("%s a full scan, every %s", brief(f.scan.cpu), f.gap.Round(time.Second)))
-	add("in all", ours, s.all, fmt.Sprintf("1/%d of the second, %d/%d of the third, and the fourth; idle %.2f %%", ownRounds, ownRounds-1, ownRounds, 100*r.idle))
+	add("in all", ours, s.all, fmt.Sprintf("the second and the third; idle %.2f %%", 100*r.idle))
 	add("with a full scan every 60 s", ours, quiet+f.scan.cpu.Seconds()/60, "where each interval has something to find")
 
 	expire := r.keyPerDevice(n)
@@ -121,19 +118,16 @@ func (r *rig) steadyState() (s steadyState) {
 	return s
 }
 
-// ownRounds: in one of so many rounds owners look at all of their claims; see registry/digest.go.
-const ownRounds = 4
-
 // fleetCosts are medians.
 type fleetCosts struct {
-	bare         cost // of a beat of all, before there were devices
-	own, vouched cost // see steadyState
-	scan         cost // of a full scan
-	gap          time.Duration
+	bare cost // of a beat of all, before there were devices
+	own  cost // see steadyState
+	scan cost // of a full scan
+	gap  time.Duration
 }
 
-// fleet runs real replicas and watches Redis for some beats while they look at their claims, during
-// some full scans, and then while those vouch for the claims.
+// fleet runs real replicas and watches Redis for some beats while they look at their claims, and
+// during some full scans.
 func (r *rig) fleet() (f fleetCosts) {
 	r.clear()
 	r.warmFor(r.beat)
@@ -149,7 +143,7 @@ func (r *rig) fleet() (f fleetCosts) {
 	}
 	beat := func() { r.rest(r.beat) } // in each everybody beats once
 	beat()
-	var bare, own, vouched, scans []cost
+	var bare, own, scans []cost
 	for range r.rounds {
 		bare = append(bare, r.measure(0, beat))
 	}
@@ -163,9 +157,8 @@ func (r *rig) fleet() (f fleetCosts) {
 		wait.For(r.t.Context(), 100*time.Millisecond)
 		return r.entries() == n
 	})
-	r.rest(11 * r.beat) // the storm is over, and so is the round in which each looks at its claims anyway
+	r.rest(11 * r.beat) // the storm is over
 	for range r.rounds {
-		r.unvouch(fleet)
 		own = append(own, r.measure(n, beat))
 	}
 	for _, p := range fleet { // who leads does; nobody else can
@@ -178,24 +171,10 @@ func (r *rig) fleet() (f fleetCosts) {
 		}
 	}
 	require.NotEmpty(r.t, scans, "nobody leads")
-	r.rest(r.beat)
-	for range r.rounds {
-		vouched = append(vouched, r.measure(n, beat))
-	}
 	stopAll(fleet)
 	f.bare = result{costs: bare}.mid()
-	f.own, f.vouched, f.scan = result{costs: own}.mid(), result{costs: vouched}.mid(), result{costs: scans}.mid()
+	f.own, f.scan = result{costs: own}.mid(), result{costs: scans}.mid()
 	return f
-}
-
-// unvouch makes owners look at their claims by themselves.
-func (r *rig) unvouch(fleet []*replica) {
-	pipe := r.rdb.Pipeline()
-	for _, p := range fleet {
-		pipe.Del(r.t.Context(), r.keys.Scanned(p.reg.Instance()))
-	}
-	_, err := pipe.Exec(r.t.Context())
-	require.NoError(r.t, err)
 }
 
 // keyPerDevice measures one refresh of a key for each device.

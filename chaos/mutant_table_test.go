@@ -37,13 +37,14 @@ const (
 	healLua     = "registry/heal.lua"
 	guardGo     = "guard/guard.go"
 	tableGo     = "registry/table.go"
-	indexGo     = "registry/index.go"
+	reconcileGo = "registry/reconcile.go"
 	disputeGo   = "registry/dispute.go"
 	leadGo      = "lease/lead.go"
 	sweepGo     = "janitor/pass.go"
-	ownersGo    = "registry/internal/sweeps/quickway.go"
+	quickWayGo  = "registry/internal/sweeps/quickway.go"
 	fullScanGo  = "registry/internal/sweeps/fullscan.go"
-	breakerGo   = "janitor/breaker.go"
+	ownersGo    = "janitor/owners.go"
+	doubtGo     = "guard/doubt/doubt.go"
 	reaperGo    = "janitor/reaper.go"
 	pendingGo   = "janitor/pending.go"
 	settingsGo  = "cmd/internal/connect/redis.go"
@@ -69,13 +70,9 @@ var (
 
 	// A batch of unknown fate is not asked for again; it is looked up in the log when a later
 	// one has been recorded.
-	noAskingAgain = layer{"the leader's asking again", []edit{{reaperGo, "\t\tr.pending.Store(&b)\n", ""}}}
+	noAskingAgain = layer{"the leader's asking again", []edit{{reaperGo, "\t\tr.pending.Store(b)\n", ""}}}
 
-	noLookUp = layer{"the look-ups of batches in the log", []edit{{pendingGo, "Fates(ctx, batches)", "Fates(ctx, batches[:0])"}}}
-
-	noOwnLook = layer{"the leader's own look at the witness", []edit{{sweepGo,
-		"if wait, reason := p.t.j.listener.heard().heldFor(time.Now()); wait > 0 {",
-		"if wait, reason := p.t.j.listener.heard().heldFor(time.Now()); wait < 0 {"}}}
+	noLookUp = layer{"the look-ups of batches in the log", []edit{{pendingGo, "range open {", "range open[:0] {"}}}
 
 	noSelfCheck = layer{"the self-check", []edit{{guardLua, "if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then", "if false then"}}}
 
@@ -83,7 +80,19 @@ var (
 		"\tw := &scan{fullScan: s, p: p}\n",
 		"\tif true {\n\t\treturn nil\n\t}\n\tw := &scan{fullScan: s, p: p}\n"}}}
 
-	noMeeting = edit{breakerGo, "if b.owners[id] == nil && !b.metAll && len(b.owners) < most {", "if false {"}
+	noExists = edit{guardLua, "  if redis.call('EXISTS', KEYS[5]) == 1 then return 'ALIVE' end\n", ""}
+
+	noAliveByRecord = []edit{
+		{guardLua, "  if state ~= 'b' and fell > now then return 'ALIVE' end -- its heartbeat was evicted, not its life\n", ""},
+		{doubtGo, "\tcase r.Fell() > now:\n\t\treturn Alive // its heartbeat was evicted or deleted\n", ""},
+		{ownersGo, "\tcase x.beats, x.Fell() > r.Now && x.State != doubt.Bye:\n", "\tcase x.beats:\n"},
+		{ownersGo, " || x.State == doubt.Bye || x.Fell() <= r.Now\n", " || true\n"},
+	}
+	noMost = layer{"the doubt where most were off", []edit{{doubtGo, "\tcase quiet < r.Grace() && most:\n\t\treturn Most\n", ""}}}
+
+	byRecord = layer{"a fresh record's word against a heartbeat that is gone", noAliveByRecord}
+
+	noCompare = edit{guardLua, "  if record ~= seen then return 'WAIT', 'stale' end\n", ""}
 )
 
 var mutants = []mutant{
@@ -98,7 +107,8 @@ var mutants = []mutant{
 	{
 		name:     "NoHeartbeatCheck",
 		what:     "the guard does not look at the owner's heartbeat",
-		edits:    []edit{{guardLua, "if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then return answer('ALIVE') end\n", ""}},
+		edits:    []edit{noExists},
+		without:  []layer{byRecord, {"the comparison of the owner's record", []edit{noCompare}}},
 		scenario: "OwnerBackBeforeTheScript",
 		checks:   []string{"C1"},
 	},
@@ -110,41 +120,29 @@ var mutants = []mutant{
 		checks:   []string{"C1", "C2"},
 	},
 	{
-		name:     "NoWitness",
-		what:     "the guard does not wait for GRACE after a hold",
-		edits:    []edit{{guardLua, "if now - since < need then return", "if false then return"}},
-		without:  []layer{noOwnLook},
-		scenario: "RedisStopped",
-		checks:   []string{"C4"},
-	},
-	{
-		name:     "NoHoldForEvictedKeys",
-		what:     "the witness does not mind keys that the server evicted",
-		edits:    []edit{{witnessLua, "  if evicted ~= '' and w[9] ~= evicted then return 'redis_evicting' end\n", ""}},
-		scenario: "CacheEvictsAtRandom",
-		checks:   []string{"C4"},
-	},
-	{
-		name:     "NoHoldForClientsTurnedAway",
-		what:     "the witness does not mind clients that the server turned away",
-		edits:    []edit{{witnessLua, "  if w[15] and refused ~= '' and w[15] ~= refused then return 'redis_refusing' end\n", ""}},
+		name: "RefusedNotDoubted",
+		what: "silence proves death while the server turns clients away",
+		edits: []edit{
+			{guardLua, "    if quiet < 10 * grace and now - (count(w.refused_at) or -grace) < grace then return 'WAIT', 'refused' end\n", ""},
+			{doubtGo, "\tcase quiet < bound*r.Grace() && now-refused < r.Grace():\n\t\treturn Refused\n", ""},
+		},
 		scenario: "ConnectionsRefused",
 		checks:   []string{"C2", "C4"},
 	},
 	{
-		name:     "SuccessionInAHold",
-		what:     "an owner takes over entries of silent instances while the witness holds",
-		edits:    []edit{{healLua, "  if now - since < need then return end\n", ""}},
-		scenario: "PowerLostInAHold",
+		name:     "MostNotDoubted",
+		what:     "nobody asks whether most were off at the same time",
+		edits:    noMost.edits,
+		scenario: "TenOfElevenCutOffBriefly",
 		checks:   []string{"C4"},
 	},
 	{
-		name:     "SuccessionOverTheLiving",
-		what:     "an owner takes over entries of instances that have a heartbeat",
-		edits:    []edit{{healLua, "if redis.call('EXISTS', KEYS[i]) == 0 then", "if true then"}},
-		without:  []layer{{"the owner's own look at the heartbeat", []edit{{disputeGo, "!lives && canBeInstance(owner)", "canBeInstance(owner)"}}}},
-		scenario: "ParkedAfterAHiccup",
-		checks:   []string{"C3"},
+		name:     "IdleCounted",
+		what:     "replicas that hold nothing count among those that are not off",
+		edits:    []edit{{doubtGo, "(y.State == Idle || y.State == Bye)", "(y.State == Bye)"}},
+		without:  []layer{{"who came later proves nothing: what is idle does at each beat", []edit{{doubtGo, "case y.Born >= heard && !silent && other != id:", "case false:"}}}},
+		scenario: "AllHoldersCutOffBesideIdleReplicas",
+		checks:   []string{"C4"},
 	},
 	{
 		name:     "NoHoldForGaps",
@@ -155,62 +153,25 @@ var mutants = []mutant{
 		checks:   []string{"C4"},
 	},
 	{
-		name: "ServerNotCompared",
-		what: "the witness does not mind that the server is another than at the last tick",
-		edits: []edit{
-			{witnessLua, "  if id ~= '' and w[6] ~= id then return 'restarted' end\n", ""},
-			{witnessLua, "  if fell(w[7], connections) or fell(w[8], commands) or fell(w[9], evicted) then return 'restarted' end\n", ""},
-		},
+		name:     "ServerNotCompared",
+		what:     "the witness does not mind that the server is another than at the last tick",
+		edits:    []edit{{witnessLua, "  elseif id ~= '' and w.server ~= id or fell(w.connections, connections) or fell(w.commands, commands) or fell(w.refused, refused) then\n", "  elseif false then\n"}},
+		without:  []layer{byRecord},
 		scenario: "EvictedThenRestarted",
 		checks:   []string{"C2", "C4"},
 	},
 	{
 		name:     "CountersNotCompared",
 		what:     "the witness does not mind that the server's counters have fallen",
-		edits:    []edit{{witnessLua, "  if fell(w[7], connections) or fell(w[8], commands) or fell(w[9], evicted) then return 'restarted' end\n", ""}},
+		edits:    []edit{{witnessLua, " or fell(w.connections, connections) or fell(w.commands, commands) or fell(w.refused, refused)", ""}},
+		without:  []layer{byRecord},
 		scenario: "EvictedThenStatisticsReset",
 		checks:   []string{"C2", "C4"},
 	},
 	{
-		name: "UnreadableOverwrites",
-		what: "who may not read the count of evicted keys writes that there is none",
-		edits: []edit{
-			{witnessLua, "(w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') or (w[15] and refused == '') then", "false then"},
-			{witnessLua, "  if evicted ~= '' and w[9] ~= evicted then", "  if evicted ~= '' and w[9] ~= '' and w[9] ~= evicted then"},
-			{witnessLua, "  if evicted ~= '' then put(9, 'evicted_keys', evicted) end\n", "  put(9, 'evicted_keys', evicted)\n"},
-		},
-		scenario: "ContenderWithoutInfo",
-		checks:   []string{"C2", "C4"},
-	},
-	{
-		name:     "OwnGraceOnly",
-		what:     "a leader waits for its own grace period, and not for the largest of the fleet",
-		edits:    []edit{{witnessLua, "    need = math.max(need, largest)\n", ""}},
-		scenario: "SettingsOfTheSlow",
-		checks:   []string{"C2", "C4"},
-	},
-	{
-		name: "SilentForgotten",
-		what: "who fell silent is taken off the roster without a full scan, and the breaker is not asked",
-		edits: []edit{
-			{ownersGo, "\tif found == 0 && !s.isEmpty(owner, p.SilentSince(owner)) {\n", "\tif found == 0 && false {\n"},
-			{sweepGo, "\tif err := t.mayDelete(ctx, owner); err != nil {\n\t\treturn err\n\t}\n\treturn p.Call(", "\treturn p.Call("},
-		},
-		without:  []layer{{"the owners that a new leader's full scan meets", []edit{noMeeting}}},
-		scenario: "FiveOfSevenSilentAndUnindexed",
-		checks:   []string{"C4"},
-	},
-	{
-		name:     "OwnersOfAScanUnknown",
-		what:     "a new leader does not count the owners that only its full scan meets",
-		edits:    []edit{noMeeting},
-		scenario: "FiveOfSevenSilentOldWriters",
-		checks:   []string{"C4"},
-	},
-	{
 		name:     "OverdueNotCounted",
-		what:     "the breaker counts an owner only when its heartbeat has ended",
-		edits:    []edit{{breakerGo, "silent := c.fallen + c.late", "silent := c.fallen"}},
+		what:     "an owner counts as off only when its heartbeat has ended",
+		edits:    []edit{{doubtGo, "silent := y.Last+y.Due <= now || y.Last < x.Last+x.Due", "silent := y.Fell() <= now"}},
 		scenario: "TenOfElevenCutOffBriefly",
 		checks:   []string{"C4"},
 	},
@@ -289,7 +250,7 @@ var mutants = []mutant{
 	{
 		name:     "ReleaseWithoutCompare",
 		what:     "a release takes out whatever the entry names",
-		edits:    []edit{{releaseLua, "if found[i] == ARGV[1] then", "if found[i] then"}},
+		edits:    []edit{{releaseLua, "if before[i] == ARGV[1] then", "if before[i] then"}},
 		scenario: "FleetHops",
 		checks:   []string{"C3"},
 	},
@@ -313,7 +274,7 @@ var mutants = []mutant{
 	{
 		name: "IndexDroppedFirst",
 		what: "the quick way drops an owner's index before it evicts what that names",
-		edits: []edit{{ownersGo,
+		edits: []edit{{quickWayGo,
 			"\tif err := b.flush(ctx); err != nil || b.left[owner] || p.DryRun() {\n",
 			"\tp.Client().Del(ctx, index)\n\tif err := b.flush(ctx); err != nil || b.left[owner] || p.DryRun() {\n"}},
 		without:  []layer{noFullScan},
@@ -349,7 +310,7 @@ var mutants = []mutant{
 	{
 		name:     "NothingHandedBack",
 		what:     "an owner hands back nothing that it does not hold",
-		edits:    []edit{{indexGo, "\t\th = t.add(id, releasing)\n", "\t\treturn\n"}},
+		edits:    []edit{{reconcileGo, "\t\th = t.add(id, releasing)\n", "\t\treturn\n"}},
 		scenario: "RestartedUnderItsID",
 		checks:   []string{"C7"},
 	},

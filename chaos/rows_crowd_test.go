@@ -404,8 +404,9 @@ func (f *rolling) roll(w *environment, silent map[string]string) {
 // counts counts how often a replica reads the entries of silent devices.
 func (f *rolling) counts(r *harness.Replica, silent map[string]string) {
 	r.Proxy.Answers(func(r proxy.Request) bool {
-		if len(r) > 2 && r[0] == "HMGET" && r[1] == harness.KeyNames.Registry() {
-			for _, imei := range r[2:] {
+		if harness.Named(r) == "lookup" {
+			_, args := r.Script()
+			for _, imei := range args[4:] {
 				if _, is := silent[imei]; is {
 					f.looks.Add(1)
 				}
@@ -429,4 +430,12 @@ func (w *environment) acknowledged() {
 	}
 	require.Positive(w.T, total)
 	w.remark("%d records acknowledged, none lost", total)
+}
+
+// reasonsOf are those for which the witness has held.
+func reasonsOf(v *judge.Verdict) (all []string) {
+	for _, d := range v.Holds {
+		all = append(all, d.Reason)
+	}
+	return all
 }

@@ -69,6 +69,7 @@ func (f *mixed) fail(w *environment) {
 	odd := w.Start("odd")
 	w.Settings["HEARTBEAT_TTL"] = usual
 	w.raised("settings")
+	w.SlowerSettings(odd, harness.Interval, 2*harness.TTL)
 	f.from = time.Now()
 	w.Plant("ghost", swept, true)
 	w.Beats(2)
@@ -76,6 +77,7 @@ func (f *mixed) fail(w *environment) {
 	f.hit(1)
 
 	require.Zero(w.T, w.Terminate(odd), odd.Log())
+	w.SlowerSettingsEnd(odd)
 }
 
 func heldWhileMixed(w *environment, v *judge.Verdict) {

@@ -14,17 +14,15 @@ import (
 // turnedAwayRows: Redis is well, and one owner is not let in, while the others keep the connections
 // that they have. Its heartbeat ends for want of a way to write it.
 var turnedAwayRows = []row{
-	{39, "ConnectionsRefused", true, 60, nil, under(func() fault { return &turnedAway{how: noConnections} }, heldFor("redis_refusing"))},
-	{39, "LoginsRefused", false, 60, nil, under(func() fault { return &turnedAway{how: noLogins} }, heldFor("redis_refusing"))},
+	{39, "ConnectionsRefused", true, 60, nil, under(func() fault { return &turnedAway{how: noConnections} }, nothingWent)},
+	{39, "LoginsRefused", false, 60, nil, under(func() fault { return &turnedAway{how: noLogins} }, nothingWent)},
+	{39, "RightsTakenAway", false, 60, nil, under(func() fault { return &turnedAway{how: noRights} }, nothingWent)},
 }
 
 type turnedAway struct {
 	calm
-	how  func(w *environment, id string) (over func())
-	from time.Time
+	how func(w *environment, id string) (over func())
 }
-
-func (f *turnedAway) begun() time.Time { return f.from }
 
 func (*turnedAway) setup(w *environment) { w.users("one", "two", "three") }
 
@@ -36,14 +34,12 @@ func (w *environment) users(ids ...string) {
 	}
 }
 
-// It lasts until the owner would have been swept, and then for as long as the hold would last if
-// Redis turned nobody away any more. No outage is noted: nothing but Redis keeps the owner away.
+// It lasts until the owner would have been swept, were it not for the refusals. No outage is noted:
+// nothing but Redis keeps the owner away.
 func (f *turnedAway) fail(w *environment) {
 	ctx, owner := w.T.Context(), w.Follower()
-	f.from = time.Now()
 	over := f.how(w, owner.ID)
 	require.Positive(w.T, owner.Proxy.Reset())
-	w.raised("redis_refusing")
 	harness.Eventually(w.T, "its heartbeat ends", func() bool { return w.Exists(ctx, w.Heartbeat(owner.ID)).Val() == 0 })
 	f.hit(1)
 	harness.Lasting(grace + harness.Interval)
@@ -58,6 +54,12 @@ func noConnections(w *environment, _ string) (over func()) {
 	return func() { w.config("maxclients", "10000") }
 }
 
+// noRights: the owner may not run scripts any more.
+func noRights(w *environment, id string) (over func()) {
+	require.NoError(w.T, w.acl(id, "-eval", "-evalsha").Err())
+	return func() { require.NoError(w.T, w.acl(id, "+eval", "+evalsha").Err()) }
+}
+
 // noLogins: the owner's password is not the one that Redis has.
 func noLogins(w *environment, id string) (over func()) {
 	require.NoError(w.T, w.acl(id, "resetpass", ">another").Err())
@@ -70,11 +72,11 @@ var powerRows = []row{
 	{40, "PowerLost", true, 60, nil, powerLost(sweeping{})},
 	{40, "PowerLostWhilePaused", false, 60, nil, powerLost(sweeping{pause: true})},
 	{40, "PowerLostInADryRun", false, 60, map[string]string{"JANITOR_DRY_RUN": "true"}, powerLost(sweeping{dry: true})},
-	{40, "PowerLostInAHold", false, 60, nil, powerLost(sweeping{held: true})},
+	{40, "PowerLostBesideWrongLogins", false, 60, nil, powerLost(sweeping{stranger: true})},
 }
 
 // sweeping is what keeps the leader from it.
-type sweeping struct{ pause, dry, held bool }
+type sweeping struct{ pause, dry, stranger bool }
 
 func powerLost(s sweeping) func(w *environment) {
 	return func(w *environment) {
@@ -110,15 +112,13 @@ func powerLost(s sweeping) func(w *environment) {
 		w.Hit(len(parked))
 
 		begun := time.Now()
-		if s.held {
-			for time.Since(begun) < grace/2 {
-				w.wrongLogin()
-				harness.Lasting(harness.Interval / 4)
-			}
-			begun = time.Now()
-		}
 		where := w.Fleet.Live()
-		harness.Eventually(w.T, "every parked device is routable again", func() bool { return w.routable(where) })
+		harness.Eventually(w.T, "every parked device is routable again", func() bool {
+			if s.stranger {
+				w.wrongLogin()
+			}
+			return w.routable(where)
+		})
 		w.within("all routable again, though their entries named the dead", time.Since(begun), grace+harness.Interval)
 		w.endsSwept(s)
 	}

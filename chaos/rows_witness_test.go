@@ -20,11 +20,11 @@ import (
 // witness that compares one counter does not notice: Redis evicts the heartbeat of an owner that
 // lives, and then something keeps the count from telling it.
 var witnessRows = []row{
-	{32, "EvictedThenRestarted", true, 60, longLease, under(func() fault { return &evictedUnseen{then: restarted} }, heldFor("restarted", "redis_evicting", "gap"))},
-	{32, "EvictedThenPromoted", false, 60, longLease, under(func() fault { return &evictedUnseen{then: promoted, spare: true} }, heldFor("restarted", "redis_evicting", "gap"))},
-	{32, "EvictedThenStatisticsReset", false, 60, longLease, under(func() fault { return &evictedUnseen{then: statisticsReset} }, heldFor("restarted", "redis_evicting", "gap"))},
-	{33, "ContenderWithoutInfo", false, 60, longLease, under(func() fault { return &withoutInfo{} }, heldFor("redis_evicting"))},
-	{33, "SettingsOfTheSlow", false, 60, longLease, under(func() fault { return &slowAmongQuick{} }, heldFor("settings", "redis_evicting"))},
+	{32, "EvictedThenRestarted", true, 60, longLease, under(func() fault { return &evictedUnseen{then: restarted} }, heldFor("restarted", "gap"))},
+	{32, "EvictedThenPromoted", false, 60, longLease, under(func() fault { return &evictedUnseen{then: promoted, spare: true} }, heldFor("restarted", "gap"))},
+	{32, "EvictedThenStatisticsReset", false, 60, longLease, under(func() fault { return &evictedUnseen{then: statisticsReset} }, heldFor("restarted", "gap"))},
+	{33, "ContenderWithoutInfo", false, 60, longLease, under(func() fault { return &withoutInfo{} }, nothingWent)},
+	{33, "SettingsOfTheSlow", false, 60, longLease, under(func() fault { return &slowAmongQuick{} }, heldFor("settings"))},
 }
 
 // heldFor: nobody who lives was evicted, and the witness has held since the fault began, for one

@@ -6,48 +6,40 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/stretchr/testify/require"
 )
 
-// searched are the mutants of the matrix that the search of janitor/search_test.go must find too.
+// searched are the mutants of the matrix that the search of chaos/search must find too.
 var searched = map[string]bool{
-	"ServerNotCompared": true, "CountersNotCompared": true, "UnreadableOverwrites": true,
-	"OwnGraceOnly": true, "SilentForgotten": true, "OwnersOfAScanUnknown": true,
+	"EvictedIsDead": true, "RefusedNotDoubted": true, "MostNotDoubted": true, "IdleCounted": true, "OverdueNotCounted": true,
 }
-
-// searchedFleets are the mutants of the matrix that the search of chaos/search must find.
-var searchedFleets = map[string]bool{"OverdueNotCounted": true, "NoHoldForClientsTurnedAway": true}
 
 // searchSteps is what a mutant may survive.
 const searchSteps = "1000000"
 
-// TestSearchMutants removes the protections that the searches are about, one after the other, and
-// demands that an oracle notices. TestSearch shows that the code passes with all of them.
+// TestSearchMutants removes the protections that the search is about, one after the other, and
+// demands that the oracle notices. TestSearch shows that the code passes with all of them.
 func TestSearchMutants(t *testing.T) {
-	left := len(searched) + len(searchedFleets)
-	for _, m := range mutants {
+	left := len(searched)
+	for _, m := range slices.Concat(mutants, fleetMutants) {
 		if searched[m.name] {
 			left--
-			t.Run(m.name, func(t *testing.T) { m.search(t, "^TestSearch$/^real", "./janitor/") })
+		} else if m.scenario != "" {
+			continue
 		}
-		if searchedFleets[m.name] {
-			left--
-			t.Run(m.name+" in fleets", func(t *testing.T) { m.search(t, "^TestSearch$", "./chaos/search/") })
-		}
+		t.Run(m.name, m.search)
 	}
 	require.Zero(t, left, "a mutant has another name now")
-	for _, m := range fleetMutants {
-		t.Run(m.name, func(t *testing.T) { m.search(t, "^TestSearch$", "./chaos/search/") })
-	}
 }
 
 // search runs a search against the mutant until it finds something.
-func (m mutant) search(t *testing.T, tests, pkg string) {
+func (m mutant) search(t *testing.T) {
 	list := harness.Overlay(t, t.TempDir(), "..", m.changed(t, true))
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", list, "-count=1", "-v", "-timeout", "60m", "-run", tests, pkg)
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", list, "-count=1", "-v", "-timeout", "60m", "-run", "^TestSearch$", "./chaos/search/")
 	cmd.Dir = ".."
 	cmd.Env = append(os.Environ(), "ROLLCALL_STEPS="+searchSteps)
 	out, err := cmd.CombinedOutput()

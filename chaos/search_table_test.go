@@ -1,10 +1,8 @@
 package chaos
 
 const (
-	seatsGo    = "partition/seats.go"
-	campaignGo = "lease/campaign.go"
-	outlivedGo = "registry/outlived.go"
-	surpriseGo = "registry/reconcile.go"
+	seatsGo   = "partition/seats.go"
+	electorGo = "lease/elector.go"
 )
 
 // fleetMutants are protections that the search of chaos/search must notice the absence of.
@@ -15,24 +13,41 @@ var fleetMutants = []mutant{
 		name: "DeadNotOutlived",
 		what: "an owner does not overwrite an entry that names a dead one",
 		edits: []edit{{
-			outlivedGo, "\treturn h.dispute != nil && h.dispute.silent && h.state != contested && !now.Before(t.outliveAt)\n", "\treturn false\n",
+			disputeGo, "\treturn h.dispute != nil && h.dispute.silent && h.state != contested && !now.Before(t.outliveAt)\n", "\treturn false\n",
 		}},
 	},
 	{
 		name:  "AnswersUnheard",
 		what:  "an answer that was lost has nothing checked, though it may have been the only sign of a loss",
-		edits: []edit{{surpriseGo, " || s.unheard) {", ") {"}},
+		edits: []edit{{reconcileGo, "\tcase s.unheard:\n", "\tcase false:\n"}},
+	},
+	{
+		name:  "ByesCounted",
+		what:  "those that left in good order count among those that are not off",
+		edits: []edit{{doubtGo, "(y.State == Idle || y.State == Bye)", "y.State == Idle"}},
+	},
+	{
+		name:  "BackForgotten",
+		what:  "who is back counts as if it had never been off",
+		edits: []edit{{doubtGo, "\t\tcase y.Back > heard:\n", "\t\tcase false:\n"}},
+	},
+	{
+		name:  "JoinersCounted",
+		what:  "who came after the silence began counts among those that are not off",
+		edits: []edit{{doubtGo, "case y.Born >= heard && !silent && other != id:", "case false:"}},
+	},
+	{
+		name:  "NoFormer",
+		what:  "nobody notices that a server lacks a newer heartbeat",
+		edits: []edit{{"guard/former.lua", "if last and last < tonumber(newest) then", "if false then"}},
 	},
 	{
 		name:  "EverybodyRanked",
 		what:  "replicas that embed the registry alone are ranked among those that contend",
 		edits: []edit{{seatsGo, "s.client.SScan(ctx, of.Contenders(), ", "s.client.SScan(ctx, of.Roster(), "}},
 		without: []layer{
-			{"more than three seats", []edit{{seatsGo, "\tfullSeats, leastSeats = 32, 3\n", "\tfullSeats, leastSeats = 3, 3\n"}}},
-			{"reserves", []edit{{
-				campaignGo, "\tif !first {\n\t\tafter = e.reserveAfter\n\t}\n",
-				"\tif !first && e.acquirePending == nil {\n\t\treturn nil, next, nil\n\t}\n",
-			}}},
+			{"low ranks yield for half a TTL", []edit{{seatsGo, "yield += s.ttl / 2", "yield += time.Hour"}}},
+			{"at most two thirds of one", []edit{{electorGo, "min(c.Yield(), c.TTL*2/3)", "c.Yield()"}}},
 		},
 	},
 }

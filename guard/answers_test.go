@@ -3,14 +3,11 @@ package guard_test
 import (
 	"context"
 	"testing"
-	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/lease"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -27,15 +24,13 @@ func TestTheKeysHaveTheNamesThatOthersRead(t *testing.T) {
 		require.Equal(t, l.Prefix+"janitor:witness", l.Witness())
 		require.Equal(t, l.Prefix+"janitor:paused", l.Paused())
 		require.Equal(t, l.Prefix+"janitor:log", l.Log())
-		require.Equal(t, "bye:i", l.Bye("i"))
+		require.Equal(t, l.Prefix+"janitor:beats", l.Beats())
 	}
 }
 
 func TestAnAnswerOfTheGuardThatMakesNoSenseIsAnError(t *testing.T) {
 	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		s := newTerm(t, w.Options, w.Prefix)
+	inWorlds(t, func(t *testing.T, s *term) {
 		g := &redistest.Garbled{}
 		s.AddHook(g)
 		for _, change := range redistest.Garblings(5) {
@@ -53,56 +48,35 @@ func TestAnAnswerOfTheGuardThatMakesNoSenseIsAnError(t *testing.T) {
 	})
 }
 
-func TestATickTellsOfNoInstancesWhereTheRosterIsNone(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		c := redis.NewClient(lease.Options(w.Options))
-		t.Cleanup(func() { require.NoError(t, c.Close()) })
-		l := guard.Layout{Prefix: w.Prefix}
-		g := guard.New(c, c, l, timing, "leader")
-		require.NoError(t, c.Set(t.Context(), l.Roster(), "no set", 0).Err())
-		witness, err := g.Tick(t.Context())
-		require.NoError(t, err)
-		require.Zero(t, witness.Instances)
-		require.NoError(t, c.Del(t.Context(), l.Roster()).Err())
-		require.NoError(t, c.SAdd(t.Context(), l.Roster(), "a", "b").Err())
-		witness, err = g.Tick(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, int64(2), witness.Instances)
-		require.Zero(t, witness.Evicted)
+func TestARosterOfAnotherTypeHasNoInstances(t *testing.T) {
+	inWorlds(t, func(t *testing.T, s *term) {
+		s.must(s.Del(t.Context(), s.Roster()))
+		s.must(s.Set(t.Context(), s.Roster(), "no set", 0))
+		require.Zero(t, s.tick().Instances)
 	})
 }
 
 func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		s := newTerm(t, w.Options, w.Prefix)
-		id := s.batch(7).ID
-		require.NoError(t, s.XAdd(t.Context(), &redis.XAddArgs{
-			Stream: s.Log(), ID: id.String(), Values: []string{"count", "many", "reowned", "0"},
-		}).Err())
-		fates, err := s.guard.Fates(t.Context(), []guard.Batch{s.batch(7)})
-		require.ErrorContains(t, err, "log record")
-		require.Empty(t, fates)
-
+	inWorlds(t, func(t *testing.T, s *term) {
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		v, err := s.guard.Forget(over, s.lease, "dead", 0)
 		require.ErrorIs(t, err, context.Canceled)
 		require.Empty(t, v)
-		done, err := s.guard.Hold(over, s.lease, time.Minute)
+		_, err = s.guard.Read(over, 0)
 		require.ErrorIs(t, err, context.Canceled)
-		require.False(t, done)
-		fates, err = s.guard.Fates(over, []guard.Batch{s.batch(7)})
+		v, _, err = s.guard.Write(over, s.lease, nil)
 		require.ErrorIs(t, err, context.Canceled)
-		require.Empty(t, fates)
+		require.Empty(t, v)
+		_, err = s.guard.Fate(over, s.batch(7))
+		require.ErrorIs(t, err, context.Canceled)
 		_, err = s.guard.Tick(over)
 		require.ErrorIs(t, err, context.Canceled)
 		_, err = s.guard.Do(over, s.batch(8))
 		require.ErrorIs(t, err, context.Canceled)
-		v, newest, err := s.guard.Open(over, s.lease)
+		var newest uint64
+		v, newest, err = s.guard.Open(over, s.lease)
 		require.ErrorIs(t, err, context.Canceled)
 		require.Empty(t, v)
 		require.Zero(t, newest)
@@ -116,11 +90,11 @@ func TestTheProcessorTimeOfRedisGrows(t *testing.T) {
 	before, err := s.guard.CPU(ctx)
 	require.NoError(t, err)
 	require.Positive(t, before)
-	require.NoError(t, s.Eval(ctx, "for i = 1, 3000000 do end return 1", nil).Err())
+	s.must(s.Eval(ctx, "for i = 1, 3000000 do end return 1", nil))
 	after, err := s.guard.CPU(ctx)
 	require.NoError(t, err)
 	require.Greater(t, after, before)
 
-	_, err = s.poor(t, "leader", "-info").CPU(ctx)
+	_, err = s.poor("leader", "-info").CPU(ctx)
 	require.Error(t, err, "what it does not say is not known")
 }

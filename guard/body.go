@@ -34,5 +34,5 @@ type Body struct {
 //
 // See registry's evict.lua for an example.
 func NewBody(body string) *Body {
-	return &Body{redis.NewScript(lua("server", "settings", "witness", "guard") + body)}
+	return &Body{redis.NewScript(listenLua + lua("former", "guard") + body)}
 }

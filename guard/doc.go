@@ -22,7 +22,8 @@
 //  2. Does the lease hold this term's token? Otherwise FENCED.
 //  3. Has the witness listened for the grace period without a hold, and does the leader's own
 //     heartbeat exist? Otherwise HELD.
-//  4. Is the owner's heartbeat absent? Otherwise ALIVE.
+//  4. Does the owner's silence prove its death? Its heartbeat is absent and its record is old,
+//     otherwise ALIVE; and nothing speaks against it, otherwise WAIT. See package guard/doubt.
 //  5. The body judges its items and records the deletes: XADD under the batch's id. Redis refuses
 //     an id that is not above the newest, so the record of a newer term ends the older one: FENCED.
 //  6. The body deletes what it recorded: DONE.
@@ -30,6 +31,9 @@
 // The log is record, memory and fence in one. Open writes a term's first record, `<epoch>-0`. A log
 // that cannot take it is renamed to Layout.LogAside; after that only the lease's token, which every
 // batch compares, fences older terms.
+//
+// Before all that, a server whose record of the leader is older than the leader's newest heartbeat
+// is a former primary. It answers nothing, see IsFormer.
 //
 // # The witness
 //
@@ -40,11 +44,9 @@
 //
 // # What is not guaranteed
 //
-//   - If the witness is deleted, or rolled back by a failover, a fleet with mixed settings forgets
-//     the larger ones until an owner that uses them beats again.
 //   - Checks that the server does not support are off; Witness.ChecksOff lists them.
-//   - An owner that the server turns away without counting it (a denied command, a failed TLS
-//     handshake) looks dead; see docs/reference/faults.md.
+//   - An owner that the server turns away without counting it (a failed TLS handshake), or whose
+//     leader may not read the count, looks dead; see docs/reference/faults.md.
 //   - A failover may lose the newest batches after they were answered. Entries that come back are
 //     swept, recorded and counted again, also by processes that count answers.
 //   - While a slot of a Redis Cluster moves, every Tick is refused: nothing is deleted. The witness

@@ -20,57 +20,43 @@ type Fate struct {
 	Trimmed bool
 }
 
-// Fates looks up batches by ID and Token, in one round trip. A batch whose record cannot be read is
-// missing from the result, and the error gives the reason. If Redis fails, the result is empty:
-// nothing is known of any batch.
-func (g *Guard) Fates(ctx context.Context, batches []Batch) (map[BatchID]Fate, error) {
-	if len(batches) == 0 {
-		return nil, nil
-	}
+// Fate looks a batch up by ID and Token.
+func (g *Guard) Fate(ctx context.Context, b Batch) (Fate, error) {
 	// One transaction reads the lease and the log at the same instant. With separate reads a batch
 	// could land after the log was read, and the lease expire before it is.
 	pipe := g.control.TxPipeline()
 	lease := pipe.Get(ctx, g.layout.Lease())
-	found := make([]*redis.XMessageSliceCmd, len(batches))
-	for i, b := range batches {
-		// The newest record of the term up to this batch: its own, or an earlier one, which shows
-		// that its own was not trimmed.
-		opened := BatchID{Epoch: b.ID.Epoch}.String()
-		found[i] = pipe.XRevRangeN(ctx, g.layout.Log(), b.ID.String(), opened, 1)
+	// The newest record of the term up to this batch: its own, or an earlier one, which shows that
+	// its own was not trimmed.
+	opened := BatchID{Epoch: b.ID.Epoch}.String()
+	found := pipe.XRevRangeN(ctx, g.layout.Log(), b.ID.String(), opened, 1)
+	_, err := pipe.Exec(ctx)
+	if errors.Is(err, redis.Nil) { // no lease, which hides a later error
+		err = found.Err()
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("guard: fates of %d batches: %w", len(batches), err)
+	if err != nil {
+		return Fate{}, fmt.Errorf("guard: fate of batch %s: %w", b.ID, err)
 	}
-	fates := make(map[BatchID]Fate, len(batches))
-	var errs []error
-	for i, b := range batches {
-		fate, err := fateOf(b.ID, found[i], lease.Val() != b.Token)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("guard: fate of batch %s: %w", b.ID, err))
-			continue
-		}
-		fates[b.ID] = fate
+	records := found.Val()
+	if len(records) == 0 || records[0].ID != b.ID.String() {
+		return Fate{
+			Answer: Answer{Verdict: Fenced}, Settled: lease.Val() != b.Token, Trimmed: len(records) == 0,
+		}, nil
 	}
-	return fates, errors.Join(errs...)
+	a, err := recorded(records[0].Values)
+	if err != nil {
+		return Fate{}, fmt.Errorf("guard: fate of batch %s: log record: %w", b.ID, err)
+	}
+	return Fate{Answer: a, Settled: true}, nil
 }
 
-func fateOf(id BatchID, found *redis.XMessageSliceCmd, over bool) (Fate, error) {
-	records, err := found.Result()
-	if err != nil { // Exec reports only the first error, and a missing lease is not one
-		return Fate{}, err
-	}
-	if len(records) == 0 || records[0].ID != id.String() {
-		return Fate{Answer: Answer{Verdict: Fenced}, Settled: over, Trimmed: len(records) == 0}, nil
-	}
-	deleted, err1 := strconv.Atoi(fmt.Sprint(records[0].Values["count"]))
-	reowned, err2 := strconv.Atoi(fmt.Sprint(records[0].Values["reowned"]))
-	err = errors.Join(err1, err2)
+func recorded(values map[string]any) (Answer, error) {
+	deleted, err1 := strconv.Atoi(fmt.Sprint(values["count"]))
+	reowned, err2 := strconv.Atoi(fmt.Sprint(values["reowned"]))
+	err := errors.Join(err1, err2)
 	if err == nil && (deleted < 0 || reowned < 0 || deleted > 1_000_000) {
 		err = errors.New("no batch has so many")
 	}
-	if err != nil {
-		return Fate{}, fmt.Errorf("log record: %w", err)
-	}
-	note, _ := records[0].Values["note"].(string)
-	return Fate{Answer: Answer{Done, deleted, reowned, note, true}, Settled: true}, nil
+	note, _ := values["note"].(string)
+	return Answer{Done, deleted, reowned, note, true}, err
 }

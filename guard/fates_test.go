@@ -8,122 +8,87 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/lease"
 )
 
 // The index only helps to find entries. A key of another type in its place must not protect those
 // of the dead.
 func TestGuardEvictsAlsoWhereTheIndexIsNoSet(t *testing.T) {
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
-		require.NoError(t, s.Set(ctx, s.Devices("dead"), "x", 0).Err())
-		a, err := s.guard.Do(ctx, s.batch(1))
-		require.NoError(t, err)
+	inWorlds(t, func(t *testing.T, s *term) {
+		ctx := t.Context()
+		s.must(s.Set(ctx, s.Devices("dead"), "x", 0))
+		a := s.judges(s.batch(1))
 		require.Contains(t, a.Reason, "WRONGTYPE")
 		a.Reason = ""
 		require.Equal(t, guard.Answer{Verdict: guard.Done, Deleted: 2, Reowned: 1}, a)
-		require.Equal(t, map[string]string{"c": "other", "d": "other"}, s.entries(t))
+		require.Equal(t, map[string]string{"c": "other", "d": "other"}, s.entries())
 		require.Equal(t, "x", s.Get(ctx, s.Devices("dead")).Val(), "it is somebody's, and left alone")
 		require.Equal(t, "2", s.HGet(ctx, s.Witness(), "evicted_total").Val())
 	})
 }
 
-func (s *term) fate(t *testing.T, b guard.Batch) guard.Fate {
-	fates, err := s.guard.Fates(t.Context(), []guard.Batch{b})
-	require.NoError(t, err)
-	require.Contains(t, fates, b.ID)
-	return fates[b.ID]
+func (s *term) fate(b guard.Batch) guard.Fate {
+	fate, err := s.guard.Fate(s.t.Context(), b)
+	require.NoError(s.t, err)
+	return fate
 }
 
 func TestFateIsSettledOnlyOnceTheLeaseIsGone(t *testing.T) {
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
-		b := s.batch(1)
-		require.False(t, s.fate(t, b).Settled, "the script may yet land")
+	inWorlds(t, func(t *testing.T, s *term) {
+		ctx := t.Context()
+		b, later := s.batch(1), s.batch(2)
+		require.False(t, s.fate(b).Settled, "the script may yet land")
 
 		s.Del(ctx, s.Lease())
-		require.Equal(t, guard.Fate{Answer: guard.Answer{Verdict: guard.Fenced}, Settled: true}, s.fate(t, b))
+		require.Equal(t, guard.Fate{Answer: guard.Answer{Verdict: guard.Fenced}, Settled: true}, s.fate(b))
 
 		s.Set(ctx, s.Lease(), b.Token, time.Minute)
-		_, err := s.guard.Do(ctx, b)
-		require.NoError(t, err)
+		s.judges(b)
 		require.Equal(t, guard.Fate{
 			Answer:  guard.Answer{Verdict: guard.Done, Deleted: 2, Reowned: 1, Repeated: true},
 			Settled: true, // the record is final under any leader
-		}, s.fate(t, b))
-	})
-}
-
-func TestFatesOfManyBatchesAreEachTheirOwn(t *testing.T) {
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
-		none, err := s.guard.Fates(ctx, nil)
-		require.NoError(t, err)
-		require.Empty(t, none)
-
-		done, missing, former, odd := s.batch(1), s.batch(2), s.batch(3), s.batch(4)
-		former.Token, former.ID.Epoch = "leader/0", 99
-		_, err = s.guard.Do(ctx, done)
-		require.NoError(t, err)
-		require.NoError(t, s.XAdd(ctx, &redis.XAddArgs{Stream: s.Log(), ID: odd.ID.String(), Values: []string{"count", "many"}}).Err())
-
-		fates, err := s.guard.Fates(ctx, []guard.Batch{done, missing, former, odd})
-		require.ErrorContains(t, err, "fate of batch 100-4: log record")
-		require.Len(t, fates, 3, "what cannot be read is not known, and the others are")
-		require.Equal(t, guard.Done, fates[done.ID].Verdict)
-		require.False(t, fates[missing.ID].Settled)
-		require.True(t, fates[former.ID].Settled)
-		require.Equal(t, guard.Fenced, fates[former.ID].Verdict)
+		}, s.fate(b))
+		require.Equal(t, guard.Fate{Answer: guard.Answer{Verdict: guard.Fenced}}, s.fate(later), "each its own")
 	})
 }
 
 func TestWhatATrimmedLogDoesNotHaveMayHaveRun(t *testing.T) {
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+	inWorlds(t, func(t *testing.T, s *term) {
+		ctx := t.Context()
 		ran, never := s.batch(1), s.batch(2)
-		_, err := s.guard.Do(ctx, ran)
-		require.NoError(t, err)
-		require.False(t, s.fate(t, ran).Trimmed)
-		require.False(t, s.fate(t, never).Trimmed)
-		require.NoError(t, s.XTrimMaxLen(ctx, s.Log(), 1).Err()) // removes the term's opening
-		require.Equal(t, guard.Done, s.fate(t, ran).Verdict)
-		require.False(t, s.fate(t, never).Trimmed, "an older record of its term stands")
-		require.NoError(t, s.XTrimMaxLen(ctx, s.Log(), 0).Err())
-		require.True(t, s.fate(t, ran).Trimmed)
-		require.True(t, s.fate(t, never).Trimmed)
-		require.False(t, s.fate(t, never).Settled, "the lease still has its token")
-		require.NoError(t, s.Del(ctx, s.Log(), s.Lease()).Err())
+		s.judges(ran)
+		require.False(t, s.fate(ran).Trimmed)
+		require.False(t, s.fate(never).Trimmed)
+		s.must(s.XTrimMaxLen(ctx, s.Log(), 1)) // removes the term's opening
+		require.Equal(t, guard.Done, s.fate(ran).Verdict)
+		require.False(t, s.fate(never).Trimmed, "an older record of its term stands")
+		s.must(s.XTrimMaxLen(ctx, s.Log(), 0))
+		require.True(t, s.fate(ran).Trimmed)
+		require.False(t, s.fate(never).Settled, "the lease still has its token")
+		s.must(s.Del(ctx, s.Log(), s.Lease()))
 		require.Equal(t, guard.Fate{
 			Answer: guard.Answer{Verdict: guard.Fenced}, Settled: true, Trimmed: true,
-		}, s.fate(t, ran))
+		}, s.fate(ran))
 	})
 }
 
 // Without a lease the transaction's first answer is redis.Nil, which is not a failure but hides
 // later ones.
-func TestFatesThatCannotBeReadAreNotKnown(t *testing.T) {
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
-		require.NoError(t, s.Del(ctx, s.Lease(), s.Log()).Err())
-		require.NoError(t, s.Set(ctx, s.Log(), "x", 0).Err())
-		fates, err := s.guard.Fates(ctx, []guard.Batch{s.batch(1)})
-		require.ErrorContains(t, err, "WRONGTYPE")
-		require.Empty(t, fates)
-
-		o := lease.Options(w.Options)
-		o.DB = 1 << 20 // no such database: the connection is refused, as with a wrong password
-		c := redis.NewClient(o)
-		defer c.Close()
-		fates, err = guard.New(c, c, s.Layout, timing, "leader").Fates(ctx, []guard.Batch{s.batch(1)})
-		if w.Real { // miniredis has databases of any number
-			require.Error(t, err)
-			require.Empty(t, fates)
+func TestAFateThatCannotBeReadIsNotKnown(t *testing.T) {
+	inWorlds(t, func(t *testing.T, s *term) {
+		ctx := t.Context()
+		for _, count := range []string{"many", "-1", "1000001"} {
+			b := s.batch(uint64(s.XLen(ctx, s.Log()).Val()))
+			require.NoError(t, s.XAdd(ctx, &redis.XAddArgs{
+				Stream: s.Log(), ID: b.ID.String(), Values: []string{"count", count, "reowned", "0"},
+			}).Err())
+			fate, err := s.guard.Fate(ctx, b)
+			require.ErrorContains(t, err, "log record")
+			require.Zero(t, fate)
 		}
+		s.must(s.Del(ctx, s.Lease(), s.Log()))
+		s.must(s.Set(ctx, s.Log(), "x", 0))
+		fate, err := s.guard.Fate(ctx, s.batch(1))
+		require.ErrorContains(t, err, "WRONGTYPE")
+		require.Zero(t, fate)
 	})
 }

@@ -31,15 +31,20 @@ func lua(names ...string) (text string) {
 // SettingsLua precedes scripts that send a heartbeat; see settings.lua.
 var SettingsLua = lua("settings")
 
-// ListenLua precedes scripts in which an owner listens as the guard does; see witness.lua.
-var ListenLua = lua("server", "settings", "witness")
+// FormerLua precedes scripts that must not run on a former primary; see former.lua.
+var FormerLua = lua("former")
+
+// listenLua precedes scripts that listen; see witness.lua.
+var listenLua = lua("server", "settings", "witness")
 
 var (
-	tickScript   = redis.NewScript(ListenLua + lua("tick"))
-	holdScript   = redis.NewScript(ListenLua + lua("hold"))
-	openScript   = redis.NewScript(lua("open"))
-	forgetScript = redis.NewScript(lua("forget"))
-	cpuScript    = redis.NewScript(lua("server", "cpu"))
+	tickScript    = redis.NewScript(listenLua + lua("tick"))
+	openScript    = redis.NewScript(lua("open"))
+	forgetScript  = redis.NewScript(lua("forget"))
+	readingScript = redis.NewScript(lua("server", "settings", "former", "reading"))
+	recordsScript = redis.NewScript(lua("records"))
+	trimScript    = redis.NewScript(lua("trim"))
+	cpuScript     = redis.NewScript(lua("server", "cpu"))
 )
 
 // MaxBatch is the largest batch. Lua's unpack fails just below 8,000 arguments, and a batch of 1000
@@ -54,8 +59,9 @@ const (
 	Done   Verdict = "DONE"   // deleted and recorded in the log, now or by an earlier attempt
 	Fenced Verdict = "FENCED" // the term is over: the lease was lost, or a newer term has begun
 	Held   Verdict = "HELD"   // not observed for long enough; Answer.Reason is the last hold's
-	Alive  Verdict = "ALIVE"
-	Stale  Verdict = "STALE" // Open only: the log has a higher epoch; draw one above it
+	Alive  Verdict = "ALIVE"  // the owner has a heartbeat, or a record that is fresh
+	Wait   Verdict = "WAIT"   // the owner is silent, which proves nothing yet: Answer.Reason
+	Stale  Verdict = "STALE"  // Open only: the log has a higher epoch; draw one above it
 	// Open only: opened in a new log; the old one is now Layout.LogAside
 	Aside   Verdict = "ASIDE"
 	Refused Verdict = "REFUSED" // Forget only: this user may not UNLINK the owner's sets
@@ -87,6 +93,14 @@ type Batch struct {
 	Body  *Body
 	Keys  []string
 	Items []string // at most MaxBatch; duplicates are sent once
+	Evidence
+}
+
+// Evidence is what a leader knows when it sends a batch.
+type Evidence struct {
+	Newest int64  // ms of the leader's own newest heartbeat, as far as it knows; 0: unknown
+	Record string // the owner's record; "": there is none
+	ReadAt int64  // when the records were read, ms of the server's clock
 }
 
 // An Answer is the answer to a batch.
@@ -94,7 +108,7 @@ type Answer struct {
 	Verdict  Verdict
 	Deleted  int
 	Reowned  int    // candidates kept because they named somebody else
-	Reason   string // for HELD: the reason of the hold; for DONE: the body's note
+	Reason   string // HELD: of the hold; WAIT: the doubt; DONE: the body's note
 	Repeated bool   // the batch ran before, and this is its first answer
 }
 
@@ -135,7 +149,7 @@ func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, er
 }
 
 // Do runs a batch. After any error its fate is unknown (a client may have retried): send the very
-// same Batch again before any other of this term or, once the term is over, call Fates.
+// same Batch again before any other of this term or, once the term is over, call Fate.
 func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 	if len(b.Items) == 0 || len(b.Items) > MaxBatch {
 		return Answer{}, fmt.Errorf("guard: batch %s: %d items, want 1 to %d", b.ID, len(b.Items), MaxBatch)
@@ -143,7 +157,8 @@ func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 	own := g.layout.Heartbeat(g.leader)
 	owner := g.layout.Heartbeat(cmp.Or(b.Owner, g.leader))
 	keys := append([]string{g.layout.Log(), g.layout.Lease(), g.layout.Witness(), own, owner}, b.Keys...)
-	args := make([]any, 0, 7+len(b.Items))
+	keys = append(keys, g.layout.Beats())
+	args := make([]any, 0, 10+len(b.Items))
 	args = append(args, b.ID.String(), b.Token, g.gap, g.grace, g.leader, b.Owner, b.Sweep)
 	seen := make(map[string]bool, len(b.Items))
 	for _, item := range b.Items { // a body would count a duplicate twice
@@ -152,6 +167,7 @@ func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 			args = append(args, item)
 		}
 	}
+	args = append(args, b.Newest, b.Record, b.ReadAt)
 	ctx = failpoint.HitPast(ctx, failpoint.BeforeScript)
 	out, err := b.Body.script.Run(ctx, g.client, keys, args...).Slice()
 	if err != nil {
@@ -182,7 +198,7 @@ func (g *Guard) Forget(
 ) (Verdict, error) {
 	of := g.layout
 	keys := append([]string{
-		of.Lease(), of.Witness(), of.Roster(), of.Heartbeat(owner), of.Contenders(),
+		of.Lease(), of.Roster(), of.Heartbeat(owner), of.Contenders(),
 	}, sets...)
 	v, err := forgetScript.Run(ctx, g.control, keys, l.Token, owner, swept).Text()
 	if err != nil {
@@ -191,15 +207,18 @@ func (g *Guard) Forget(
 	return Verdict(v), nil
 }
 
-// Hold restarts the witness with reason "mass_failure", unless that happened within notWithin or
-// the lease is lost, and reports whether it did.
-func (g *Guard) Hold(ctx context.Context, l Lease, notWithin time.Duration) (bool, error) {
-	keys := []string{g.layout.Lease(), g.layout.Witness()}
-	n, err := holdScript.Run(ctx, g.control, keys, l.Token, notWithin.Milliseconds()).Int()
-	if err != nil {
-		return false, fmt.Errorf("guard: hold: %w", err)
+// Trim keeps the newest records of the log that take most bytes, whole nodes, and at least least of
+// them; so many records where this user may not read the size. It returns whether it could read the
+// size, and trim.
+func (g *Guard) Trim(ctx context.Context, most, least, records int64) (sized, trimmed bool, err error) {
+	out, err := trimScript.Run(ctx, g.client, []string{g.layout.Log()}, most, least, records).Int64Slice()
+	if err == nil && len(out) != 2 {
+		err = fmt.Errorf("%d values in the answer", len(out))
 	}
-	return n == 1, nil
+	if err != nil {
+		return false, false, fmt.Errorf("guard: trim the log: %w", err)
+	}
+	return out[0] == 1, out[1] == 1, nil
 }
 
 // CPU returns the processor time used by the registry's server.

@@ -1,4 +1,4 @@
--- guard.lua: the prelude of every script that deletes for the janitor (after witness.lua). Package
+-- guard.lua: the prelude of every script that deletes for the janitor (after former.lua). Package
 -- guard documents the checks, NewBody what the body that follows may use and must do.
 --
 -- Scripts do not roll back: nothing after record() may fail.
@@ -7,7 +7,15 @@
 -- KEYS[5] the owner's heartbeat (if no owner is judged, KEYS[4] again)  KEYS[6..] the body's
 -- ARGV[1] batch id <epoch>-<n>  ARGV[2] lease token  ARGV[3] GAP ms  ARGV[4] GRACE ms
 -- ARGV[5] leader  ARGV[6] owner ('': none is judged)  ARGV[7] sweep  ARGV[8..] the body's items
+-- At the ends of both, taken off so that the body's keys and items end there:
+--   KEYS beats
+--   ARGV ms of the leader's newest heartbeat; the owner's record as the leader read it, and when,
+--        by the server's clock in ms
 -- Result: { verdict, deleted, reowned, reason, repeated 0|1 }, see answer()
+local beats, read_at = table.remove(KEYS), tonumber(table.remove(ARGV))
+local seen = table.remove(ARGV)
+local wrong = former(beats, ARGV[5], table.remove(ARGV))
+if wrong then return wrong end
 
 local function answer(verdict, deleted, reowned, reason, repeated)
   return { verdict, deleted or 0, reowned or 0, reason or '', repeated or 0 }
@@ -31,22 +39,47 @@ end
 if redis.pcall('GET', KEYS[2]) ~= ARGV[2] then return answer('FENCED') end
 
 -- 3. The witness. listen() is the first write, which Redis refuses when memory is full.
-local now, since, need, w = listen(KEYS[3], ARGV[3], ARGV[4])
+local now, since, w = listen(KEYS[3], ARGV[3], ARGV[4])
+local need = tonumber(ARGV[4])
 if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then
-  hold(KEYS[3], now, 'self_check')
-  redis.call('HSET', KEYS[3], 'lost', text(now))
-  since, w[11] = now, 'self_check'
+  local at = text(now)
+  redis.call('HSET', KEYS[3], 'since', at, 'hold', at, 'lost', at, 'reason', 'self_check')
+  since, w.reason = now, 'self_check'
 end
-if now - since < need then return answer('HELD', 0, 0, w[11] or '') end
+if now - since < need then return answer('HELD', 0, 0, w.reason) end
+-- An owner's record outlives its heartbeat. What other sweeps look for may have been evicted.
+if ARGV[6] == '' and now - (count(w.evicted_at) or -need) < need then return answer('HELD', 0, 0, 'redis_evicting') end
 
--- 4. The owner is silent.
-if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then return answer('ALIVE') end
+-- 4. The owner is silent, and nothing speaks against its death. The rule is that of Go package
+-- guard/doubt, except what the leader has judged by all records at read_at: whether most were off.
+-- speaks() -> nil, or the verdict with its reason.
+local function speaks()
+  local record = redis.pcall('HGET', beats, ARGV[6])
+  local last, ttl, due, state = string.match(tostring(record), '^(%d+)/(%d+)/(%d+)/%d+/%d+/([hibp])$')
+  if redis.call('EXISTS', KEYS[5]) == 1 then return 'ALIVE' end
+  if not last then return 'WAIT', 'unknown' end
+  local fell, grace = last + ttl, ttl + 2000
+  if state ~= 'b' and fell > now then return 'ALIVE' end -- its heartbeat was evicted, not its life
+  if record ~= seen then return 'WAIT', 'stale' end
+  if state ~= 'b' then
+    local quiet = now - math.max(fell, since)
+    if state == 'p' then quiet = quiet - due end -- one beat may have been evicted before it was read
+    if quiet < 10 * grace and now - (count(w.refused_at) or -grace) < grace then return 'WAIT', 'refused' end
+    if quiet < grace and (now < read_at or now - read_at > 2000) then return 'WAIT', 'stale' end
+  end
+  if now - since < grace then return 'WAIT', 'held' end -- its TTL is longer than the fleet's
+end
+if ARGV[6] ~= '' then
+  local verdict, reason = speaks()
+  if verdict then return answer(verdict, 0, 0, reason) end
+end
 
--- refused(command, key, ...) -> the error to return if this user may not run it, or nil. miniredis
--- has no users.
+-- refused(command, key, ...) -> the error to return if this user may not run it, or nil. It is not
+-- to be counted among the clients turned away, so it must not begin with NOPERM. miniredis has no
+-- users.
 local function refused(...)
   if redis.acl_check_cmd and not redis.acl_check_cmd(...) then
-    return redis.error_reply('NOPERM this user has no permissions to run ' .. (...) .. ' on ' .. select(2, ...) .. ': nothing deleted')
+    return redis.error_reply('ERR NOPERM: this user has no permissions to run ' .. (...) .. ' on ' .. select(2, ...) .. ': nothing deleted')
   end
 end
 

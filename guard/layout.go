@@ -33,8 +33,14 @@ func (l Layout) News() string { return l.Heartbeat("") }
 // Devices is the reverse index of an instance: the set of ids registered through it.
 func (l Layout) Devices(instance string) string { return l.Prefix + "instance:devices:" + instance }
 
-// Scanned holds the number and digest of an instance's entries in the last full scan. It expires.
-func (l Layout) Scanned(instance string) string { return l.Prefix + "instance:scanned:" + instance }
+// Beats is the hash of records: instance -> its last proof of life and its state; see
+// package doubt. It never expires.
+func (l Layout) Beats() string { return l.Prefix + "janitor:beats" }
+
+// BeatsAside is the name given to a key of another type in the place of Beats, for people.
+func (l Layout) BeatsAside(number uint64) string {
+	return l.Beats() + ":aside:" + strconv.FormatUint(number, 10)
+}
 
 // Roster is the set of instances that have registered and are not yet swept.
 func (l Layout) Roster() string { return l.Prefix + "instances:roster" }
@@ -76,6 +82,3 @@ func (l Layout) Minutes() string { return l.undivided() + "janitor:minutes" }
 
 // Never is a key that nobody writes; see Guard.Tick.
 func (l Layout) Never() string { return l.Prefix + "janitor:never" }
-
-// Bye is the field of Witness for an instance that left in good order, but left entries behind.
-func (Layout) Bye(instance string) string { return "bye:" + instance }

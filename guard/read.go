@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -16,8 +17,8 @@ var (
 	pageScript   = redis.NewScript(lua("page"))
 )
 
-// Fields returns the first 1024 bytes of each field of a hash, nil where there is none.
-func Fields(ctx context.Context, client redis.UniversalClient, key string, fields ...string) ([]any, error) {
+// Values returns the first 1024 bytes of each field of a hash, nil where there is none.
+func Values(ctx context.Context, client redis.UniversalClient, key string, fields ...string) ([]any, error) {
 	args := make([]any, len(fields))
 	for i, f := range fields {
 		args[i] = f
@@ -57,6 +58,52 @@ func HScan(ctx context.Context, c redis.UniversalClient, key string, cursor uint
 func SScan(ctx context.Context, c redis.UniversalClient, key string, cursor uint64, count int64) (Page, error) {
 	items, next, err := c.SScan(ctx, key, cursor, "", count).Result()
 	return readPage(ctx, c, "SSCAN", key, cursor, count, Page{Items: items, Next: next}, err)
+}
+
+// Paging is how a scan reads its pages. The zero Paging reads smallPage elements at once.
+type Paging struct {
+	Size func() int // the next page's COUNT, asked inside its call
+	Call func(ctx context.Context, read func(ctx context.Context) error) error
+}
+
+// A Scan reads a key page by page. An error is the last thing that it yields. Elements may repeat.
+type Scan func(context.Context, redis.UniversalClient, string, Paging) iter.Seq2[Page, error]
+
+// Fields reads a hash with HScan.
+func Fields(ctx context.Context, c redis.UniversalClient, key string, by Paging) iter.Seq2[Page, error] {
+	return scan(ctx, c, key, by, HScan)
+}
+
+// Members reads a set with SScan.
+func Members(ctx context.Context, c redis.UniversalClient, key string, by Paging) iter.Seq2[Page, error] {
+	return scan(ctx, c, key, by, SScan)
+}
+
+func scan(ctx context.Context, c redis.UniversalClient, key string, by Paging,
+	next func(context.Context, redis.UniversalClient, string, uint64, int64) (Page, error),
+) iter.Seq2[Page, error] {
+	return func(yield func(Page, error) bool) {
+		var page Page
+		read := func(ctx context.Context) (err error) {
+			size := smallPage
+			if by.Size != nil {
+				size = by.Size()
+			}
+			page, err = next(ctx, c, key, page.Next, int64(size))
+			return err
+		}
+		for first := true; first || page.Next != 0; first = false {
+			var err error
+			if by.Call != nil {
+				err = by.Call(ctx, read)
+			} else {
+				err = read(ctx)
+			}
+			if !yield(page, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 func readPage(

@@ -15,26 +15,23 @@ local function told(info, name, what)
 end
 
 -- turned_away(stats) -> how many clients the server has turned away, '' if it does not report that:
--- connections refused (maxclients, protected mode), logins refused, connections cut to free memory.
--- Redis 7.0 counts refused logins only among its error replies. No other counter proves that an
--- owner may be unable to beat; see docs/reference/faults.md.
+-- connections refused (maxclients, protected mode) or cut to free memory, and logins and commands
+-- refused. No other counter proves that an owner may be unable to beat; see
+-- docs/reference/faults.md.
 local function turned_away(stats)
-  local rejected = tonumber(told(stats, 'rejected_connections', '^%d+'))
-  if not rejected then return '' end
-  local logins = told(stats, 'acl_access_denied_auth', '^%d+')
-  if logins == '' then
-    local errors = redis.pcall('INFO', 'errorstats')
-    if type(errors) ~= 'string' then return '' end
-    logins = told(errors, 'errorstat_WRONGPASS', '^count=(%d+)')
+  local sum, errors = tonumber(told(stats, 'rejected_connections', '^%d+')), redis.pcall('INFO', 'errorstats')
+  if not sum or type(errors) ~= 'string' then return '' end
+  sum = sum + (tonumber(told(stats, 'evicted_clients', '^%d+')) or 0)
+  for _, kind in ipairs({ 'WRONGPASS', 'NOAUTH', 'NOPERM' }) do
+    sum = sum + (tonumber(told(errors, 'errorstat_' .. kind, '^count=(%d+)')) or 0)
   end
-  local cut = tonumber(told(stats, 'evicted_clients', '^%d+')) or 0
-  return string.format('%.0f', rejected + (tonumber(logins) or 0) + cut)
+  return string.format('%.0f', sum)
 end
 
--- server(id, replication) -> run id, replication id, connections, commands, evicted_keys, clients
--- turned away; '' for anything that this client may not read or the server does not offer. The last
--- four are counters that only grow during one life of a server, except that CONFIG RESETSTAT resets
--- them.
+-- server(id, replication) -> run id, replication id, connections, commands, clients turned away,
+-- evicted keys; '' for anything that this client may not read or the server does not offer. The
+-- last four are counters that only grow during one life of a server, except that CONFIG RESETSTAT
+-- resets them.
 --
 -- id and replication are the previous answer, or false. INFO server costs three times as much as
 -- INFO replication, so it is only read when the replication id cannot vouch for the server: a
@@ -47,5 +44,5 @@ local function server(id, replication)
     id = told(redis.pcall('INFO', 'server'), 'run_id', '^%w+')
   end
   return id, now, told(stats, 'total_connections_received', '^%d+'),
-    told(stats, 'total_commands_processed', '^%d+'), told(stats, 'evicted_keys', '^%d+'), turned_away(stats)
+    told(stats, 'total_commands_processed', '^%d+'), turned_away(stats), told(stats, 'evicted_keys', '^%d+')
 end

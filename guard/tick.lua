@@ -3,28 +3,24 @@
 -- KEYS[5] what a key of another type in the witness' place is called afterwards
 -- ARGV[1] GAP ms   ARGV[2] GRACE ms  ARGV[3] this contender
 -- ARGV[4] ms: if a tick with the same settings is younger than this, only read. 0: always tick.
--- Result: now ms, since ms, reason and time (ms) of the last hold, 1 | 0 evicted_keys is offered,
---         evicted total, size of the roster, ms that must pass after since, 1 | 0 the run id is
---         offered, 1 | 0 the count of clients turned away is offered.
+-- Result: now ms, since ms, reason and time (ms) of the last hold, evicted total, size of the
+--         roster, when a key was evicted (ms), the checks that are off
 
--- recorded() returns w as listen() does, or nil if no younger tick makes this one unnecessary.
-local function recorded()
-  local now = math.floor(server_us() / 1000)
-  local w = redis.pcall('HMGET', KEYS[1], 'since', 'last', 'largest', 'gap', 'grace', 'server',
-    'evicted_keys', 'evicted_total', 'reason', 'hold', 'refused')
+-- recent() -> as listen(), or nil if no younger tick makes this one unnecessary.
+local function recent()
+  local now, w = math.floor(server_us() / 1000), read(KEYS[1])
   if w.err then return end
-  local since, last = count(w[1]), count(w[2])
-  if not since or not last or not count(w[3]) or w[4] ~= ARGV[1] or w[5] ~= ARGV[2] then return end
+  local since, last = count(w.since), count(w.last)
+  if not since or not last or w.gap ~= ARGV[1] or w.grace ~= ARGV[2] then return end
   if since > now or last > now or now - last >= tonumber(ARGV[4]) then return end
-  return { w[1], text(now), [5] = w[3], [6] = w[6], [9] = w[7], [10] = brief(w[8]), [11] = brief(w[9]), [12] = brief(w[10]), [15] = w[11] }
+  w.off = checks_off(w.server, w.refused, w.evicted_keys)
+  return now, since, w
 end
 
 redis.pcall('SADD', KEYS[4], ARGV[3]) -- if refused, it is ranked once it is allowed
-local w = tonumber(ARGV[4]) > 0 and recorded()
-if not w then
-  local _
-  _, _, _, w = listen(KEYS[1], ARGV[1], ARGV[2], KEYS[5])
-end
+local now, since, w
+if tonumber(ARGV[4]) > 0 then now, since, w = recent() end
+if not w then now, since, w = listen(KEYS[1], ARGV[1], ARGV[2], KEYS[5]) end
 local roster = redis.pcall('SCARD', KEYS[2])
-return { w[2], w[1], w[11] or '', w[12] or '', w[9] and 1 or 0, w[10] or '0',
-  type(roster) == 'number' and roster or 0, w[5], w[6] and 1 or 0, w[15] and 1 or 0 }
+return { text(now), text(since), brief(w.reason) or '', brief(w.hold) or '', brief(w.evicted_total) or '0',
+  type(roster) == 'number' and roster or 0, brief(w.evicted_at) or '', w.off }

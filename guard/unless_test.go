@@ -11,49 +11,30 @@ import (
 )
 
 // unless ticks like a reserve: anybody's tick within d is enough.
-func (s *term) unless(t *testing.T, g *guard.Guard, d time.Duration) guard.Witness {
-	t.Helper()
+func (s *term) unless(g *guard.Guard, d time.Duration) guard.Witness {
+	s.t.Helper()
 	pipe := s.Pipeline()
-	tick := g.TickIn(t.Context(), pipe, d)
-	_, _ = pipe.Exec(t.Context()) // NOSCRIPT, the first time
+	tick := g.TickIn(s.t.Context(), pipe, d)
+	_, _ = pipe.Exec(s.t.Context()) // NOSCRIPT, the first time
 	w, err := tick()
-	require.NoError(t, err)
+	require.NoError(s.t, err)
 	return w
 }
 
 func TestATickBesideAYoungerOneOnlyReads(t *testing.T) {
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
-		full, err := s.guard.Tick(ctx)
-		require.NoError(t, err)
-		s.witness(t, "last", 9*time.Second)
+	inWorlds(t, func(t *testing.T, s *term) {
+		ctx := t.Context()
+		full := s.tick()
+		s.witness("last", 9*time.Second)
 		before := s.HGetAll(ctx, s.Witness()).Val()
-		got := s.unless(t, s.guard, 10*time.Second)
+		got := s.unless(s.guard, 10*time.Second)
 		require.Equal(t, before, s.HGetAll(ctx, s.Witness()).Val())
 		got.Now, got.Listening, got.HeldFor = full.Now, full.Listening, full.HeldFor
 		require.Equal(t, full, got)
 
-		s.witness(t, "last", 11*time.Second)
-		s.unless(t, s.guard, 10*time.Second)
+		s.witness("last", 11*time.Second)
+		s.unless(s.guard, 10*time.Second)
 		require.NotEqual(t, before["last"], s.HGet(ctx, s.Witness(), "last").Val())
-	})
-}
-
-func TestATickThatOnlyReadsReturnsTheHoldAsItIs(t *testing.T) {
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
-		quick := guard.New(s.Client, s.Client, s.Layout, guard.Timing{Interval: time.Second, TTL: 3 * time.Second}, "quick")
-		_, err := quick.Tick(ctx)
-		require.NoError(t, err)
-		s.witness(t, "since", 6*time.Second)
-		s.witness(t, "disagreed", 6*time.Second)
-		got := s.unless(t, quick, time.Minute)
-		require.Equal(t, "settings", got.Reason)
-		require.InDelta(t, (grace - 6*time.Second).Seconds(), got.HeldFor.Seconds(), 20)
-		require.InDelta(t, 6, got.Listening.Seconds(), 5)
-		require.Positive(t, got.LastHold)
 	})
 }
 
@@ -63,30 +44,27 @@ func TestATickIsNotLeftOutWhere(t *testing.T) {
 		change func(t *testing.T, s *term)
 		reason string
 	}{
-		"nobody has ticked":                {func(t *testing.T, s *term) { require.NoError(t, s.Del(t.Context(), s.Witness()).Err()) }, "gap"},
-		"the last tick lies in the future": {func(t *testing.T, s *term) { s.witness(t, "last", -time.Minute) }, "gap"},
-		"the witness began in the future":  {func(t *testing.T, s *term) { s.witness(t, "since", -time.Minute) }, "gap"},
+		"nobody has ticked":                {func(t *testing.T, s *term) { s.must(s.Del(t.Context(), s.Witness())) }, "gap"},
+		"the last tick lies in the future": {func(t *testing.T, s *term) { s.witness("last", -time.Minute) }, "gap"},
+		"the witness began in the future":  {func(t *testing.T, s *term) { s.witness("since", -time.Minute) }, "gap"},
 		"the witness is no hash": {func(t *testing.T, s *term) {
-			require.NoError(t, s.Set(t.Context(), s.Witness(), "x", 0).Err())
+			s.must(s.Set(t.Context(), s.Witness(), "x", 0))
 		}, "gap"},
 		"another GRACE was seen": {func(t *testing.T, s *term) {
-			require.NoError(t, s.HSet(t.Context(), s.Witness(), "grace", "1000").Err())
+			s.must(s.HSet(t.Context(), s.Witness(), "grace", "1000"))
 		}, "settings"},
 		"an owner disagreed": {func(t *testing.T, s *term) {
-			require.NoError(t, s.HSet(t.Context(), s.Witness(), "grace", "0").Err())
+			s.must(s.HSet(t.Context(), s.Witness(), "grace", "0"))
 		}, "settings"},
 		"another GAP was seen": {func(t *testing.T, s *term) {
-			require.NoError(t, s.HSet(t.Context(), s.Witness(), "gap", "1000").Err())
+			s.must(s.HSet(t.Context(), s.Witness(), "gap", "1000"))
 		}, "settings"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-				t.Parallel()
-				s := newTerm(t, w.Options, w.Prefix)
-				_, err := s.guard.Tick(t.Context())
-				require.NoError(t, err)
+			inWorlds(t, func(t *testing.T, s *term) {
+				s.tick()
 				c.change(t, s)
-				got := s.unless(t, s.guard, time.Minute)
+				got := s.unless(s.guard, time.Minute)
 				require.Equal(t, c.reason, got.Reason)
 				require.Zero(t, got.Listening)
 			})
@@ -98,27 +76,26 @@ func TestARestartBetweenTwoTicksThatOnlyReadIsFoundByTheNext(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t, aof...)
 	s := newTerm(t, srv.Options(), "")
-	s.alive(t)
-	s.unless(t, s.guard, time.Minute)
+	s.alive()
+	s.unless(s.guard, time.Minute)
 	srv.Kill()
 	srv.Restart()
 	require.Eventually(t, func() bool { return s.Ping(t.Context()).Err() == nil }, patience, 10*time.Millisecond)
-	s.unless(t, s.guard, time.Minute)
-	got := s.unless(t, s.guard, time.Millisecond)
+	s.unless(s.guard, time.Minute)
+	got := s.unless(s.guard, time.Millisecond)
 	require.Equal(t, "restarted", got.Reason)
 }
 
 func TestWhoTicksIsAContenderUntilItWithdraws(t *testing.T) {
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+	inWorlds(t, func(t *testing.T, s *term) {
+		ctx := t.Context()
 		who := func() []string { return s.SMembers(ctx, s.Contenders()).Val() }
 		a := guard.New(s.Client, s.Client, s.Layout, timing, "a")
 		b := guard.New(s.Client, s.Client, s.Layout, timing, "b")
-		require.NoError(t, s.Del(ctx, s.Contenders()).Err())
+		s.must(s.Del(ctx, s.Contenders()))
 		_, err := a.Tick(ctx)
 		require.NoError(t, err)
-		s.unless(t, b, time.Minute)
+		s.unless(b, time.Minute)
 		require.ElementsMatch(t, []string{"a", "b"}, who())
 		require.NoError(t, a.Withdraw(ctx))
 		require.Equal(t, []string{"b"}, who())
@@ -129,10 +106,9 @@ func TestWhatCannotBeAddedToTheContendersTicksAllTheSame(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
-	require.NoError(t, s.Del(ctx, s.Contenders()).Err())
-	require.NoError(t, s.Set(ctx, s.Contenders(), "no set", 0).Err())
-	_, err := s.guard.Tick(ctx)
-	require.NoError(t, err)
-	_, err = s.poor(t, "poor", "-sadd").Tick(ctx)
+	s.must(s.Del(ctx, s.Contenders()))
+	s.must(s.Set(ctx, s.Contenders(), "no set", 0))
+	s.tick()
+	_, err := s.poor("poor", "-sadd").Tick(ctx)
 	require.NoError(t, err)
 }

@@ -17,17 +17,24 @@ type Witness struct {
 	HeldFor   time.Duration // until deletes may begin; 0: they may
 	Reason    string
 	LastHold  time.Time
-	Evicted   uint64 // entries evicted, ever: the total kept beside the log
-	Instances int64
+	// EvictingFor is for how long a batch without an owner is held, since Redis evicted keys.
+	EvictingFor time.Duration
+	Evicted     uint64 // entries evicted, ever: the total kept beside the log
+	Instances   int64
+	// ChecksOff are the checks for which this client cannot read what they need: CheckRefused,
+	// redis_evicting, restarted.
 	ChecksOff []string
 }
+
+// CheckRefused is the check whether Redis turns owners away, and the doubt that follows.
+const CheckRefused = "refused"
 
 // Tick listens, and adds this instance to the contenders. Every contender ticks, leading or not,
 // held or paused. The script names a key that never exists, so that a Redis Cluster refuses it
 // while the slot moves: it refuses beats with keys on both servers, and the living would fall
 // silent without a hold.
 func (g *Guard) Tick(ctx context.Context) (Witness, error) {
-	return ticked(tickScript.Run(ctx, g.control, g.tickKeys(), g.gap, g.grace, g.leader, 0))
+	return g.ticked(tickScript.Run(ctx, g.control, g.tickKeys(), g.gap, g.grace, g.leader, 0))
 }
 
 // TickIn adds a tick to a pipeline of the control client. The returned function, called after the
@@ -41,7 +48,7 @@ func (g *Guard) TickIn(
 		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 			return g.Tick(ctx)
 		}
-		return ticked(cmd)
+		return g.ticked(cmd)
 	}
 }
 
@@ -56,37 +63,42 @@ func (g *Guard) Withdraw(ctx context.Context) error {
 	return g.control.SRem(ctx, g.layout.Contenders(), g.leader).Err()
 }
 
-func ticked(cmd *redis.Cmd) (Witness, error) {
+func (g *Guard) ticked(cmd *redis.Cmd) (Witness, error) {
 	out, err := cmd.Slice()
 	if err != nil {
 		return Witness{}, fmt.Errorf("guard: tick: %w", err)
 	}
-	if len(out) != 10 {
+	if len(out) != 8 {
 		return Witness{}, fmt.Errorf("guard: tick: unexpected answer %v", out)
 	}
-	num := func(v any) int64 { n, _ := strconv.ParseInt(fmt.Sprint(v), 10, 64); return n }
+	grace := time.Duration(g.grace) * time.Millisecond
 	w := Witness{
-		Now:       time.UnixMilli(num(out[0])),
-		Since:     time.UnixMilli(num(out[1])),
-		Reason:    fmt.Sprint(out[2]),
-		Evicted:   uint64(num(out[5])),
-		Instances: num(out[6]),
-	}
-	if held := num(out[3]); held > 0 {
-		w.LastHold = time.UnixMilli(held)
-	}
-	if num(out[4]) == 0 {
-		w.ChecksOff = append(w.ChecksOff, "redis_evicting")
-	}
-	if num(out[9]) == 0 {
-		w.ChecksOff = append(w.ChecksOff, "redis_refusing")
-	}
-	if num(out[8]) == 0 {
-		w.ChecksOff = append(w.ChecksOff, "restarted")
+		Now: at(out[0]), Since: at(out[1]), Reason: fmt.Sprint(out[2]), LastHold: at(out[3]),
+		Evicted: uint64(number(out[4])), Instances: number(out[5]),
 	}
 	w.Listening = w.Now.Sub(w.Since)
-	w.HeldFor = max(0, time.Duration(num(out[7]))*time.Millisecond-w.Listening)
+	w.HeldFor = max(0, grace-w.Listening)
+	if evicted := at(out[6]); !evicted.IsZero() {
+		w.EvictingFor = max(0, grace-w.Now.Sub(evicted))
+	}
+	off, _ := out[7].([]any)
+	for _, check := range off {
+		w.ChecksOff = append(w.ChecksOff, fmt.Sprint(check))
+	}
 	return w, nil
+}
+
+// number and at read what the witness has; 0, or a zero time, if that is none.
+func number(v any) int64 {
+	n, _ := strconv.ParseInt(fmt.Sprint(v), 10, 64)
+	return max(0, n)
+}
+
+func at(v any) (t time.Time) {
+	if ms := number(v); ms > 0 {
+		t = time.UnixMilli(ms)
+	}
+	return t
 }
 
 // Recorded is the witness' record, for read-only use; zero means unknown.
@@ -96,30 +108,20 @@ type Recorded struct {
 	LastHold time.Time
 	Reason   string
 	Evicted  uint64
-	// Gap and Grace are the latest tick's settings. Largest is the largest Grace seen lately:
-	// deletes may begin when Redis has been observed for that long.
-	Gap, Grace, Largest time.Duration
-	Disagreed           time.Time // when two different settings were last seen
+	// Gap and Grace are the latest tick's settings. Grace is 0 if an owner's beat disagreed since.
+	Gap, Grace time.Duration
 }
 
 // ReadWitness reads the record and writes nothing. Fields that it cannot parse are zero.
 func ReadWitness(ctx context.Context, client redis.UniversalClient, l Layout) (Recorded, error) {
-	v, err := Fields(ctx, client, l.Witness(), "since", "last", "hold", "reason", "evicted_total", "gap",
-		"grace", "largest", "disagreed")
+	v, err := Values(ctx, client, l.Witness(), "since", "last", "hold", "reason", "evicted_total", "gap", "grace")
 	if err != nil {
 		return Recorded{}, fmt.Errorf("guard: read the witness: %w", err)
 	}
-	text := func(i int) string { s, _ := v[i].(string); return s }
-	num := func(i int) int64 { n, _ := strconv.ParseInt(text(i), 10, 64); return max(0, n) }
-	at := func(i int) (t time.Time) {
-		if n := num(i); n > 0 {
-			t = time.UnixMilli(n)
-		}
-		return t
-	}
-	ms := func(i int) time.Duration { return time.Duration(num(i)) * time.Millisecond }
+	reason, _ := v[3].(string)
+	ms := func(v any) time.Duration { return time.Duration(number(v)) * time.Millisecond }
 	return Recorded{
-		Since: at(0), LastTick: at(1), LastHold: at(2), Reason: text(3), Evicted: uint64(num(4)),
-		Gap: ms(5), Grace: ms(6), Largest: ms(7), Disagreed: at(8),
+		Since: at(v[0]), LastTick: at(v[1]), LastHold: at(v[2]), Reason: reason, Evicted: uint64(number(v[4])),
+		Gap: ms(v[5]), Grace: ms(v[6]),
 	}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
@@ -29,31 +30,11 @@ func TestAReportNamesSomeDeadOwnersAndCountsAll(t *testing.T) {
 	require.Equal(t, 6*(1000-fromMost), p.from[fromOthers])
 }
 
-func TestTheBreakerKeepsRoomForTheLivingAmongRubbish(t *testing.T) {
-	t.Parallel()
-	b, now := newBreaker(fleetTiming, time.Minute), time.Now()
-	b.rosterRead(now, roster([]string{"leader"}), nil, nil)
-	for i := range 3 * mostMet {
-		id := fmt.Sprint("dead", i)
-		b.met(now, id, Dead)
-		b.judged(now, id, Dead, false)
-	}
-	require.Len(t, b.owners, mostMet/2)
-	for i := range 3 * mostMet {
-		id := fmt.Sprint("lives", i)
-		b.met(now, id, Alive)
-		b.judged(now, id, Alive, false)
-	}
-	require.Len(t, b.owners, mostMet)
-	require.Equal(t, count{fallen: mostMet/2 - 1, known: mostMet}, b.count(now))
-	require.False(t, b.count(now).tripped())
-}
-
 // Copying all 20,000 times took minutes. Not parallel, because AllocsPerRun must not be.
 func TestSinceWhenOneOwnerIsSilentCostsNoCopyOfAll(t *testing.T) {
-	o, now := &owners{silent: map[string]time.Time{}}, time.Now()
+	o := &owners{last: &reading{owners: map[string]*owner{"lives": {liveness: Alive}}}}
 	for i := range 10_000 {
-		o.silent[fmt.Sprint(i)] = now.Add(time.Duration(i))
+		o.last.owners[fmt.Sprint(i)] = &owner{Record: doubt.Record{Last: int64(i)}, listed: true, liveness: Dead}
 	}
 	p := &Pass{t: &termState{owners: o}}
 	for id, since := range p.Silent() {

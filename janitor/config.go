@@ -51,6 +51,9 @@ type Registry interface {
 	Timing() guard.Timing
 	// HoldHeartbeat keeps the heartbeat until release is called, even if the registry's Run ends.
 	HoldHeartbeat() (release func())
+	// Newest is when this replica's newest heartbeat was written, as far as it knows: ms by the
+	// server's clock, 0 if unknown. A server that has an older one is a former primary.
+	Newest() int64
 	// Sweeps are the registry's own sweeps.
 	Sweeps() []Sweeper
 }
@@ -86,7 +89,7 @@ type Config struct {
 	// Default 500.
 	DeleteBatch int
 
-	// ExistsConcurrency bounds concurrent liveness checks. Default 8.
+	// ExistsConcurrency bounds concurrent liveness checks, each of a few owners. Default 8.
 	ExistsConcurrency int
 
 	// RedisShare is the largest share of Redis' time that all sweeps together may take in any
@@ -106,9 +109,9 @@ type Config struct {
 	// Sweeps are run in addition to those of Registry.
 	Sweeps []Sweeper
 
-	// Contend, if not nil, returns whether this replica is among the first to contend for the lease
-	// and tick the witness, or a reserve; see lease.Config.Contend.
-	Contend func() (after time.Duration, first bool)
+	// Yield, if not nil, returns how long this replica lets others take the lease first; see
+	// lease.Config.Yield.
+	Yield func() time.Duration
 
 	// StartSpan, if not nil, is called at the start of a "term", its "open", a "pass" in it and a
 	// "batch" of a pass, for a tracer. The work, with its child spans, continues under the returned

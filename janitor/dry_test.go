@@ -1,36 +1,14 @@
 package janitor_test
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	. "github.com/rollcall-redis/rollcall/janitor"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
-
-// pagesOf is a hook that counts the pages read of a set.
-type pagesOf struct {
-	key string
-	n   *atomic.Int64
-}
-
-func (pagesOf) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (pagesOf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h pagesOf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); cmd.Name() == "sscan" && args[1] == h.key {
-			h.n.Add(1)
-		}
-		return next(ctx, cmd)
-	}
-}
 
 // dry returns a janitor in dry-run mode, and a count of the pages that it reads of the index of
 // "dead".
@@ -38,7 +16,7 @@ func (f *fleet) dry(every time.Duration) (r *replica, pages *atomic.Int64) {
 	pages = &atomic.Int64{}
 	r = f.replica("r1", func(c *Config) {
 		c.DryRun, c.Interval = true, every
-		c.Client.AddHook(pagesOf{f.Devices("dead"), pages})
+		c.Client.AddHook(counted("sscan", pages))
 	})
 	return r, pages
 }
@@ -49,8 +27,6 @@ func (r *replica) quickPasses() int {
 
 func TestADryRunLooksAtADeadOwnersIndexOnceAnInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		f.listenedFor(time.Hour)
-		defer f.beat("r1")()
 		f.indexed("dead", 400)
 		r, pages := f.dry(time.Minute)
 		defer r.start()()
@@ -69,10 +45,11 @@ func TestADryRunLooksAtADeadOwnersIndexOnceAnInterval(t *testing.T) {
 }
 
 func TestADryRunsReportsAreRightBetweenItsLooks(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		f.indexed("dead", 300)
-		require.NoError(t, f.Set(t.Context(), f.Devices("odd"), "no set", 0).Err())
-		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "odd").Err())
+		f.dies("odd")
+		f.must(f.Set(t.Context(), f.Devices("odd"), "no set", 0))
+		f.must(f.SAdd(t.Context(), f.Roster(), "odd"))
 		r, pages := f.dry(time.Hour)
 		r.leads()
 		more := func(n int) {
@@ -101,7 +78,7 @@ func TestADryRunsReportsAreRightBetweenItsLooks(t *testing.T) {
 		f.live("dead")
 		f.eventually(func() bool { return r.report("owners").Condemned == 0 })
 		f.indexed("dead", 320)
-		require.NoError(t, f.Del(t.Context(), f.Heartbeat("dead")).Err())
+		f.dies("dead")
 		f.eventually(func() bool { return r.report("owners").Condemned == 320 })
 		require.Equal(t, 320, f.left("dead"))
 	})
@@ -109,7 +86,7 @@ func TestADryRunsReportsAreRightBetweenItsLooks(t *testing.T) {
 
 // A requested dry run always reads, and leaves nothing behind for real passes.
 func TestADryRunOnDemandIsNotRemembered(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", nil)
 		r.leads()
 		require.NoError(t, r.Pause(t.Context(), Pause{Who: "test", Until: time.Now().Add(time.Hour)}))

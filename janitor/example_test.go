@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -84,6 +84,8 @@ func (leftBehind) Run(ctx context.Context, p *janitor.Pass) error {
 			switch life {
 			case janitor.Unreadable: // keep
 				p.Skip(janitor.SkipUnreadable, 1)
+			case janitor.Doubted: // keep
+				p.Skip(janitor.SkipDoubted, 1)
 			case janitor.Dead: // reap
 				key := []string{prefix + owner}
 				if _, err := p.Delete(ctx, janitor.Batch{Owner: owner, Body: deleteKeys, Keys: key, Items: key}); err != nil {
@@ -129,6 +131,7 @@ func ExampleSweeper() {
 	}
 	rdb.HSet(ctx, "example:sessions:replica-1", "356307042441013", "since noon") // its own
 	// left by a dead one
+	silentForMinutes(ctx, rdb, layout, "replica-0")
 	rdb.HSet(ctx, "example:sessions:replica-0", "356307042441021", "since noon")
 	replica.Go(jan.Run)
 
@@ -160,6 +163,13 @@ func listenedToForAnHour(ctx context.Context, rdb redis.UniversalClient, layout 
 	rdb.HSet(ctx, layout.Witness(), "since", witness.Now.Add(-time.Hour).UnixMilli())
 }
 
+// silentForMinutes writes what an instance's last heartbeat wrote, some minutes ago.
+func silentForMinutes(ctx context.Context, rdb redis.UniversalClient, layout guard.Layout, id string) {
+	own := doubt.Own{Interval: 30_000, TTL: 90_000}
+	last := doubt.Record{}.Proves(time.Now().Add(-200*time.Second).UnixMilli(), own, doubt.Holds)
+	rdb.HSet(ctx, layout.Beats(), id, last.String())
+}
+
 // sweepOnceItLeads waits for the janitor to win the lease, then requests a pass.
 func sweepOnceItLeads(ctx context.Context, jan *janitor.Janitor) []janitor.Report {
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -186,123 +196,38 @@ func (noTest) Fatal(args ...any)         { panic(fmt.Sprint(args...)) }
 func (noTest) Errorf(s string, a ...any) { panic(fmt.Sprintf(s, a...)) }
 func (noTest) FailNow()                  {}
 
-// The leader is killed between find and reap: what it rightly condemned then stays.
-func TestTheExampleDeletesNothingAfterItsTerm(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		ctx, layout := t.Context(), guard.Layout{Prefix: w.Prefix}
-		ctl := redis.NewClient(lease.Options(w.Options))
-		defer ctl.Close()
-		rdb := redis.NewClient(w.Options)
-		defer rdb.Close()
-		reg, err := registry.New(registry.Config{Client: rdb, Control: ctl, Instance: "r1", Layout: layout})
-		require.NoError(t, err)
-		listenedToForAnHour(ctx, rdb, layout)
-		require.NoError(t, w.Client.Set(ctx, layout.Heartbeat("r1"), "0/0", time.Minute).Err())
-		require.NoError(t, w.Client.Set(ctx, w.Prefix+"sessions:dead", "x", 0).Err())
-
-		// The successor takes the lease while the batch is on its way.
-		taken := make(chan struct{})
-		rdb.AddHook(on{"evalsha", sync.OnceFunc(func() {
-			require.NoError(t, w.Client.Set(ctx, layout.Lease(), "r2/successor", time.Minute).Err())
-			close(taken)
-		})})
-		jan, err := janitor.New(janitor.Config{
-			Client: rdb, Control: ctl, Registry: reg, Sweeps: []janitor.Sweeper{leftBehind{}}, LeaseTTL: 3 * time.Second,
-			Logger: slog.New(slog.DiscardHandler),
-		})
-		require.NoError(t, err)
-		life, stop := context.WithCancel(ctx)
-		replica := pool.New().WithContext(life)
-		replica.Go(jan.Run)
-		<-taken
-		for jan.Status().Leading { // its batch was answered by the end of its term
-			<-time.After(time.Millisecond)
-		}
-		stop()
-		require.NoError(t, replica.Wait())
-
-		sweeps := jan.Status().Sweeps
-		i := slices.IndexFunc(sweeps, func(r janitor.Report) bool { return r.Sweep == "sessions" })
-		require.Equal(t, janitor.Lost, sweeps[i].Outcome)
-		require.Equal(t, 1, sweeps[i].Condemned)
-		require.Equal(t, map[janitor.SkipReason]int{janitor.SkipFenced: 1}, sweeps[i].Spared)
-		require.Equal(t, int64(1), w.Client.Exists(ctx, w.Prefix+"sessions:dead").Val())
-		log, err := w.Client.XRange(ctx, layout.Log(), "-", "+").Result()
-		require.NoError(t, err)
-		require.Len(t, log, 1, "the term's own record, and none of a batch")
-	})
-}
-
-// on is a hook that calls f before each command of this name.
-type on struct {
-	name string
-	f    func()
-}
-
-func (on) DialHook(next redis.DialHook) redis.DialHook                                  { return next }
-func (on) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
-
-func (h on) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == h.name {
-			h.f()
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // Absence is not evidence: the registry, the indexes and the roster are lost in mid-sweep, and a
 // live owner keeps its keys. So does one that comes back after it was judged dead.
 func TestTheExampleDeletesNothingOfTheLivingWhenTheRegistryIsLost(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		ctx, layout := t.Context(), guard.Layout{Prefix: w.Prefix}
-		ctl := redis.NewClient(lease.Options(w.Options))
-		defer ctl.Close()
-		rdb := redis.NewClient(w.Options)
-		defer rdb.Close()
-		reg, err := registry.New(registry.Config{Client: rdb, Control: ctl, Instance: "r1", Layout: layout})
-		require.NoError(t, err)
-		listenedToForAnHour(ctx, rdb, layout)
-		lives := func(id string) error { return w.Client.Set(ctx, layout.Heartbeat(id), "0/0", time.Minute).Err() }
-		lost := []string{layout.Registry(), layout.Roster()}
-		var kept []string
+	inWorlds(t, func(t *testing.T, f *fleet) {
+		ctx := t.Context()
+		key := func(id string) string {
+			key := f.Prefix + "sessions:" + id
+			f.must(f.HSet(ctx, key, "a", "session"))
+			return key
+		}
+		lives := func(id string) error { return f.Set(ctx, f.Heartbeat(id), "0/0", time.Minute).Err() }
+		lost, kept := []string{f.Registry(), f.Roster()}, []string{key("back")}
 		for i := range 100 {
-			id, imei := fmt.Sprintf("r%d", i+1), fmt.Sprintf("imei-%d", i)
+			id := fmt.Sprint("o", i)
+			f.indexed(id, 1)
+			f.must(f.HDel(ctx, f.Beats(), id))
 			require.NoError(t, lives(id))
-			require.NoError(t, w.Client.HSet(ctx, layout.Registry(), imei, id).Err())
-			require.NoError(t, w.Client.SAdd(ctx, layout.Devices(id), imei).Err())
-			require.NoError(t, w.Client.SAdd(ctx, layout.Roster(), id).Err())
-			kept, lost = append(kept, w.Prefix+"sessions:"+id), append(lost, layout.Devices(id))
+			kept, lost = append(kept, key(id)), append(lost, f.Devices(id))
 		}
-		kept = append(kept, w.Prefix+"sessions:back")
-		for _, key := range append(slices.Clone(kept), w.Prefix+"sessions:dead") {
-			require.NoError(t, w.Client.HSet(ctx, key, "a", "session").Err())
-		}
+		silentForMinutes(ctx, f.Client, f.Layout, "back")
+		silentForMinutes(ctx, f.Client, f.Layout, "dead")
+		dead := key("dead")
 
-		rdb.AddHook(on{"scan", sync.OnceFunc(func() { require.NoError(t, w.Client.Del(ctx, lost...).Err()) })})
-		rdb.AddHook(on{"evalsha", sync.OnceFunc(func() { require.NoError(t, lives("back")) })})
-		jan, err := janitor.New(janitor.Config{
-			Client: rdb, Control: ctl, Registry: reg, Sweeps: []janitor.Sweeper{leftBehind{}}, RedisShare: 1,
-			Logger: slog.New(slog.DiscardHandler),
+		r := f.replica("r1", func(c *janitor.Config) {
+			c.Sweeps = []janitor.Sweeper{leftBehind{}}
+			c.Client.AddHook(before("scan", sync.OnceValue(func() error { return f.Del(ctx, lost...).Err() })))
 		})
-		require.NoError(t, err)
-		life, stop := context.WithCancel(ctx)
-		replica := pool.New().WithContext(life)
-		replica.Go(jan.Run)
-		for range 2 { // the first pass may already have been running
-			reports := sweepOnceItLeads(ctx, jan)
-			i := slices.IndexFunc(reports, func(r janitor.Report) bool { return r.Sweep == "sessions" })
-			require.Equal(t, janitor.Done, reports[i].Outcome, reports[i].Error)
-		}
-		stop()
-		require.NoError(t, replica.Wait())
-
-		require.Zero(t, w.Client.Exists(ctx, w.Prefix+"sessions:dead", layout.Registry()).Val())
-		require.Equal(t, int64(len(kept)), w.Client.Exists(ctx, kept...).Val())
-		require.Equal(t, "1", w.Client.HGet(ctx, layout.Witness(), "evicted_total").Val())
+		r.faults.set(once(func([]any) error { return lives("back") }), nil)
+		r.leads()
+		require.Equal(t, janitor.Done, r.sweep(janitor.Request{Sweep: "sessions"})["sessions"].Outcome)
+		require.Zero(t, f.Exists(ctx, dead, f.Registry()).Val())
+		require.Equal(t, int64(len(kept)), f.Exists(ctx, kept...).Val())
+		require.Equal(t, 1, f.total())
 	})
 }

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/janitor/internal/pacing"
 )
 
 // For tests in package janitor_test, which need a registry, which imports this package.
 
 const (
-	RosterFresh  = rosterFresh
+	RosterFresh  = readingFresh
 	RetryMost    = retryMost
 	CheckLogSize = checkLogSize
 	CheckLogTrim = checkLogTrim
@@ -25,7 +26,11 @@ func (j *Janitor) Poke() { j.listener.poke() }
 
 // Tick listens once.
 func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error) {
-	j.listenOnce(ctx, leading, false)
+	if j.listener.others == nil { // it does not run
+		j.listener.others = together.Join(j.cfg.Control, "ticks")
+		defer func() { j.listener.others.Leave(); j.listener.others = nil }()
+	}
+	j.listenOnce(ctx, leading)
 	h := j.listener.heard()
 	return h.witness, h.err
 }
@@ -33,7 +38,7 @@ func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error)
 func (j *Janitor) Timing() guard.Timing { return j.timing }
 
 // NextTick is the time to a leader's next tick, HeldFor the time for which deletes are held.
-func (j *Janitor) NextTick() time.Duration { return j.listener.wait(true, false) }
+func (j *Janitor) NextTick() time.Duration { return j.listener.wait(true) }
 func (j *Janitor) HeldFor() time.Duration {
 	left, _ := j.listener.heard().heldFor(time.Now())
 	return left
@@ -43,23 +48,22 @@ func (j *Janitor) HeldFor() time.Duration {
 func (j *Janitor) CoolDown(d time.Duration) { j.elector.Resign(d) }
 
 // LookUp looks up batches of unknown fate; Accounts returns the number of open ones.
-func (j *Janitor) LookUp(ctx context.Context) error { return j.unsettled.lookUp(ctx) }
+func (j *Janitor) LookUp(ctx context.Context) error { return j.ledger.lookUp(ctx) }
 func (j *Janitor) Accounts() int {
-	j.unsettled.mu.Lock()
-	defer j.unsettled.mu.Unlock()
-	return len(j.unsettled.accounts)
+	j.ledger.mu.Lock()
+	defer j.ledger.mu.Unlock()
+	return len(j.ledger.accounts)
 }
 
 // Pending reports whether a batch waits to be sent again.
 func (j *Janitor) Pending() bool { return j.termState.Load().reaper.pending.Load() != nil }
 
-func (j *Janitor) Heartbeats(ctx context.Context, owners []string) (map[string]Liveness, map[string]time.Duration, error) {
-	return j.heartbeats(ctx, owners, nil)
+func (j *Janitor) Heartbeats(ctx context.Context, owners []string) (map[string]time.Duration, error) {
+	return j.heartbeats(ctx, owners)
 }
 
 // PaceIs replaces the pace.
 func (j *Janitor) PaceIs(p *pacing.Pace)       { j.pace = p }
-func (j *Janitor) Listed(id string) bool       { return j.termState.Load().owners.listed(id) }
 func (j *Janitor) SweepsAre(sweeps ...Sweeper) { j.sweeps = sweeps }
 func (j *Janitor) SweepAt(i int) Sweeper       { return j.sweeps[i] }
 func (j *Janitor) SweepCount() int             { return len(j.sweeps) }
@@ -80,35 +84,13 @@ func NewTerm(ctx context.Context, j *Janitor, l LeaseTerm, end context.CancelCau
 }
 func (t *Term) Open() error { return t.tryOpen() }
 
-// ReadRoster reads the roster, however fresh the last reading is.
-func (t *Term) ReadRoster(ctx context.Context) error {
-	t.owners.read = time.Time{}
-	_, _, err := t.owners.readRoster(ctx)
-	return err
+// ReadRoster reads the records, however fresh the last reading is.
+func (t *Term) ReadRoster(ctx context.Context) (map[string]Liveness, error) {
+	t.owners.view(func(r *reading) { r.until = time.Time{} })
+	roster, _, err := t.owners.members(ctx)
+	return roster, err
 }
 func (t *Term) Over() bool            { return t.ctx.Err() != nil }
 func (t *Term) Done() <-chan struct{} { return t.done }
 func (t *Term) Cause() error          { return context.Cause(t.ctx) }
 func (t *Term) Pass(s Sweeper) Report { return t.pass(t.ctx, s, Request{}, Done).report }
-
-// Books is pendingBatches without a janitor.
-type Books struct{ l *pendingBatches }
-
-const RefusedMost = refusedMost
-
-func NewBooks(g *guard.Guard, done func(guard.Batch, guard.Answer), lost func(guard.Batch)) *Books {
-	return &Books{newPendingBatches(g, done, lost)}
-}
-func (b *Books) Asked(batch guard.Batch)                    { b.l.open(batch, nil) }
-func (b *Books) Unanswered(batch guard.Batch)               { b.l.unanswered(batch) }
-func (b *Books) Refused(batch guard.Batch)                  { b.l.refused(batch) }
-func (b *Books) Recorded(batch guard.Batch, a guard.Answer) { b.l.recorded(batch, a) }
-func (b *Books) Open(batch guard.Batch)                     { b.Asked(batch); b.Unanswered(batch) }
-func (b *Books) LookUp(ctx context.Context) error           { return b.l.lookUp(ctx) }
-func (b *Books) Unknown() int                               { return b.l.unknown() }
-func (b *Books) Accounts() (ids []guard.BatchID) {
-	for _, acc := range b.l.accounts {
-		ids = append(ids, acc.batch.ID)
-	}
-	return ids
-}

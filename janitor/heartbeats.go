@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -16,109 +15,73 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
-// Liveness is the verdict on an owner.
-type Liveness uint8
-
-// An owner is dead only if Redis clearly answered that its heartbeat does not exist.
 const (
-	Unreadable Liveness = iota // an error, or an impossible id: keep
-	Alive
-	Dead
-)
-
-const (
-	// existsSlice is the number of heartbeats per pipeline: about 0.3 ms of Redis' time.
-	existsSlice = 500
+	// askedTogether is the number of heartbeats per pipeline.
+	askedTogether = 16
 	// PTTL returns these for a key that never expires, and one that does not exist.
 	ttlNone, ttlAbsent = time.Duration(-1), time.Duration(-2)
 	// maxInstanceID is longer than any host name or pod name.
 	maxInstanceID = 256
 )
 
-// heartbeats also returns the remaining life of each heartbeat that expires. It fails only if
-// nothing could be read: that means Redis is down, not that one owner is odd. Owners in read were
-// read a moment ago.
-func (j *Janitor) heartbeats(ctx context.Context, owners []string, read map[string]heartbeat) (
-	answer map[string]Liveness, left map[string]time.Duration, err error,
-) {
-	answer, left = make(map[string]Liveness, len(owners)), make(map[string]time.Duration, len(owners))
+// heartbeats returns how long each owner's heartbeat has left to live, 0 if Redis clearly answered
+// that there is none. Those that cannot be read are missing. It makes at most
+// Config.ExistsConcurrency requests at a time, and fails only if nothing could be read: that means
+// Redis is down, not that one owner is odd.
+func (j *Janitor) heartbeats(ctx context.Context, owners []string) (map[string]time.Duration, error) {
 	asked := make([]string, 0, len(owners))
 	for _, id := range owners {
-		answer[id] = Unreadable
-		if h, known := read[id]; known {
-			if answer[id] = h.Liveness; h.left > 0 {
-				left[id] = h.left
-			}
-		} else if plausible(id) {
+		if plausible(id) {
 			asked = append(asked, id)
 		}
 	}
-
-	found := make([]heartbeat, len(asked))
+	cmds := make([]*redis.DurationCmd, len(asked))
 	workers := pool.New().WithErrors().WithMaxGoroutines(j.cfg.ExistsConcurrency)
-	rest := found
-	for slice := range slices.Chunk(asked, existsSlice) {
-		answers := rest[:len(slice)]
-		rest = rest[len(slice):]
-		workers.Go(func() error { return j.exists(ctx, slice, answers) })
+	for from := 0; from < len(asked); from += askedTogether {
+		to := min(from+askedTogether, len(asked))
+		workers.Go(func() error { return j.askSome(ctx, asked[from:to], cmds[from:to]) })
 	}
-	err = workers.Wait()
-	readable := func(h heartbeat) bool { return h.Liveness != Unreadable }
-	if err != nil && len(read) == 0 && !slices.ContainsFunc(found, readable) {
-		return nil, nil, fmt.Errorf("janitor: judge owners: %w", err)
-	}
+	err := workers.Wait()
+	left := make(map[string]time.Duration, len(asked))
 	for i, id := range asked {
-		answer[id] = found[i].Liveness
-		if found[i].left > 0 {
-			left[id] = found[i].left
+		if d, readable := j.leftOf(cmds[i]); readable {
+			left[id] = d
 		}
 	}
-	if _, asked := answer[j.instance]; asked {
-		// This replica is alive, even if its heartbeat is absent: for that the guard raises a
-		// hold.
-		answer[j.instance] = Alive
+	if err != nil && len(left) == 0 {
+		return nil, fmt.Errorf("janitor: judge owners: %w", err)
 	}
-	return answer, left, nil
+	return left, nil
 }
 
-type heartbeat struct {
-	Liveness
-	left time.Duration // remaining life; 0: it never expires, or does not exist
-}
-
-// exists reads one slice in one round trip, with a command per owner: in one EXISTS of many keys,
-// an error or a key on another node would look like an absence. PTTL costs the same as EXISTS and
-// also returns the remaining life.
-func (j *Janitor) exists(ctx context.Context, owners []string, found []heartbeat) error {
+// askSome reads some in one round trip, with a command per owner: in one EXISTS of many keys, an
+// error or a key on another node would look like an absence. PTTL costs the same as EXISTS.
+func (j *Janitor) askSome(ctx context.Context, owners []string, cmds []*redis.DurationCmd) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	pipe := j.cfg.Client.Pipeline()
-	cmds := make([]*redis.DurationCmd, len(owners))
 	for i, id := range owners {
 		cmds[i] = pipe.PTTL(ctx, j.layout.Heartbeat(id))
 	}
-	if err := together.Exec(ctx, pipe); err != nil {
-		return err
-	}
-	var err error
-	for i, cmd := range cmds {
-		found[i] = heartbeatOf(cmd)
+	err := together.Exec(ctx, pipe)
+	for _, cmd := range cmds {
 		err = cmp.Or(err, cmd.Err())
 	}
 	return err
 }
 
-func heartbeatOf(pttl *redis.DurationCmd) heartbeat {
+// leftOf counts a heartbeat that never expires as fresh.
+func (j *Janitor) leftOf(pttl *redis.DurationCmd) (left time.Duration, readable bool) {
 	switch left, err := pttl.Result(); {
 	case err != nil:
-	case left >= 0: // left 0 would mean that it never expires
-		return heartbeat{Alive, max(left, time.Millisecond)}
-	case left == ttlNone:
-		return heartbeat{Liveness: Alive}
+		return 0, false
 	case left == ttlAbsent:
-		return heartbeat{Liveness: Dead}
+		return 0, true
+	case left == ttlNone:
+		return j.timing.TTL, true
+	default:
+		return max(left, time.Millisecond), left >= 0
 	}
-	return heartbeat{}
 }
 
 // plausible: entries of other ids have an unknown writer, and are kept.

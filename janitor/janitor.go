@@ -27,18 +27,18 @@ type Janitor struct {
 	layout    guard.Layout
 	timing    guard.Timing
 	sweeps    []Sweeper
+	judges    map[string]bool // by name: the registry's sweeps, which judge owners
 	log       *slog.Logger
 	metrics   *metrics
 	guard     *guard.Guard
 	elector   *lease.Elector
 	listener  *listener
-	unsettled *pendingBatches
+	ledger    *ledger
 	logSize   *streak.Streak // reads the eviction log's size
 	logTrim   *streak.Streak
 	pauses    *streak.Streak // reads a pause that may be on another server
 	pace      *pacing.Pace
 	evicted   atomic.Uint64
-	resuming  atomic.Bool               // a Resume without an answer may have ended a pause
 	termState atomic.Pointer[termState] // nil while not leading
 	notes     *notes
 	holdNoted *timeline.Event // the end of the noted hold; used only by listen, see noteHold
@@ -51,10 +51,14 @@ type Janitor struct {
 // New returns a Janitor, or an error with everything wrong in c. It does not talk to Redis.
 func New(c Config) (*Janitor, error) {
 	c = c.withDefaults()
-	sweeps := c.Sweeps
+	var sweeps []Sweeper
+	judges := map[string]bool{}
 	if c.Registry != nil {
-		sweeps = append(c.Registry.Sweeps(), sweeps...)
+		for _, s := range c.Registry.Sweeps() {
+			sweeps, judges[s.Name()] = append(sweeps, s), true
+		}
 	}
+	sweeps = append(sweeps, c.Sweeps...)
 	if err := c.check(sweeps); err != nil {
 		return nil, err
 	}
@@ -65,19 +69,19 @@ func New(c Config) (*Janitor, error) {
 		layout:   reg.Layout(),
 		timing:   reg.Timing(),
 		sweeps:   sweeps,
+		judges:   judges,
 		log:      c.Logger,
 		guard:    guard.New(c.Client, c.Control, reg.Layout(), reg.Timing(), reg.Instance()),
 		reports:  map[string]Report{},
 		passes:   map[string]*Pass{},
 	}
 	j.listener = newListener(j.guard, j.timing.Gap(), j.log)
-	j.unsettled = newPendingBatches(j.guard, j.deleted, j.uncounted)
+	j.ledger = &ledger{j: j}
 	j.notes = newNotes(c.Client, j.layout.Timeline(), j.instance, j.log)
-	j.notes.died = func(owners int) { j.metrics.died.Add(float64(owners)) }
 	j.logSize, j.logTrim = trimStreaks(j.log, c.logRecords())
 	j.metrics = newMetrics(sweeps)
 	j.pace = pacing.New(pacing.Config{
-		Share: c.RedisShare, Beat: j.timing.Interval,
+		Share: c.RedisShare,
 		Probe: j.ping, CPU: j.redisCPU, Throttled: j.metrics.throttledFor,
 	})
 	j.pauses = streak.New(j.log, "cannot read whether sweeping is paused; nothing is swept",
@@ -85,7 +89,7 @@ func New(c Config) (*Janitor, error) {
 	var err error
 	j.elector, err = lease.New(lease.Config{
 		Client: c.Control, Key: j.layout.Lease(), Instance: j.instance, TTL: c.LeaseTTL, Logger: j.log,
-		Contend:      c.Contend,
+		Yield:        c.Yield,
 		OnTransition: func(ev lease.Event) { j.metrics.transitions.WithLabelValues(string(ev)).Inc() },
 	})
 	if err != nil {
@@ -136,18 +140,9 @@ func (j *Janitor) listen(ctx context.Context) {
 		case <-j.listener.wake:
 		}
 		_, leading := j.elector.Term()
-		reserve := !leading && j.isReserve()
-		j.listenOnce(ctx, leading, reserve)
-		timer.Reset(j.listener.wait(leading, reserve))
+		j.listenOnce(ctx, leading)
+		timer.Reset(j.listener.wait(leading))
 	}
-}
-
-func (j *Janitor) isReserve() bool {
-	if j.cfg.Contend == nil || j.unsettled.unknown() > 0 {
-		return false
-	}
-	_, first := j.cfg.Contend()
-	return !first
 }
 
 func (j *Janitor) withdraw(ctx context.Context) {
@@ -165,18 +160,19 @@ type asked struct {
 	ownBeat  *redis.IntCmd
 }
 
-// ask sends a tick; reserves of one client share a pipeline. err is an error of all of it.
-func (j *Janitor) ask(ctx context.Context, reserve bool) (a asked, err error) {
-	unless := time.Duration(0)
-	if reserve {
-		unless = j.listener.gap / 3
+// ask sends a tick. Janitors of one client that do not lead share a pipeline, and leave the tick
+// out if somebody else's is recent. err is an error of all of it.
+func (j *Janitor) ask(ctx context.Context, leading bool) (a asked, err error) {
+	unless := j.listener.gap / 3
+	if leading {
+		unless = 0
 	}
 	fill := func(pipe redis.Pipeliner) {
 		a.tick, a.whoLeads = j.guard.TickIn(ctx, pipe, unless), j.elector.HolderIn(ctx, pipe)
 		a.pause = askPause(ctx, pipe, j.layout.Paused())
 		a.ownBeat = pipe.Exists(ctx, j.layout.Heartbeat(j.instance))
 	}
-	if reserve {
+	if !leading {
 		err = j.listener.others.Do(ctx, j.listener.gap/100, fill)
 		return a, err
 	}
@@ -188,12 +184,12 @@ func (j *Janitor) ask(ctx context.Context, reserve bool) (a asked, err error) {
 
 // listenOnce ticks and, in the same pipeline, reads who leads, a pause and the own heartbeat. Then
 // it looks up batches of unknown fate.
-func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
+func (j *Janitor) listenOnce(ctx context.Context, leading bool) {
 	within := min(j.listener.gap/2, callTimeout)
 	begun := time.Now()
 	call, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	asked, refused := j.ask(call, reserve)
+	asked, refused := j.ask(call, leading)
 	took := time.Since(begun)
 
 	w, err := asked.tick()
@@ -206,7 +202,7 @@ func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
 
 	settle, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if err := j.unsettled.lookUp(settle); err != nil {
+	if err := j.ledger.lookUp(settle); err != nil {
 		j.log.Debug("could not look up batch outcomes", "error", err)
 	}
 	holder, err := asked.whoLeads(refused)
@@ -220,7 +216,7 @@ func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
 	before := j.listener.observed(holder, paused)
 	t := j.termState.Load()
 	if t == nil {
-		if !reserve { // a shared pipeline waits for others
+		if !j.layout.Divided() { // a shared pipeline waits for others
 			j.pace.Observe(took) // so that a new leader knows what is usual
 		}
 		return
@@ -231,17 +227,15 @@ func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
 	}
 }
 
-func (j *Janitor) deleted(b guard.Batch, a guard.Answer) {
+func (j *Janitor) deleted(b *sent, a guard.Answer) {
 	if a.Repeated {
 		j.log.Info("batch outcome recovered",
 			"batch", b.ID.String(), "sweep", b.Sweep, "owner", b.Owner, "deleted", a.Deleted)
 	}
 	j.evicted.Add(uint64(a.Deleted))
-}
-
-func (j *Janitor) uncounted(b guard.Batch) {
-	j.log.Warn("batch outcome lost: eviction log trimmed too early",
-		"batch", b.ID.String(), "sweep", b.Sweep, "owner", b.Owner)
+	if b.deleted != nil {
+		b.deleted(a)
+	}
 }
 
 func (j *Janitor) begun(p *Pass) {

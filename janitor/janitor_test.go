@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -39,22 +39,10 @@ func TestNewNamesEverythingThatIsWrong(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, said)
 	}
-	_, err = New(Config{Client: client, Control: control})
-	require.ErrorContains(t, err, "Registry is missing")
-	_, err = New(Config{Client: client, Control: control, Registry: reg, RedisShare: 1e-300})
-	require.ErrorContains(t, err, "RedisShare is 1e-300, must be from 0.005 to 1")
-	_, err = New(Config{Client: asItComes, Control: control, Registry: reg})
-	require.ErrorIs(t, err, lease.ErrUnsafeClient)
-	require.ErrorContains(t, err, "unfit Client")
-	require.ErrorContains(t, err, "MaxRetries is 3, must be -1")
-	_, err = New(Config{Client: client, Control: control, Registry: reg, LeaseTTL: time.Second})
-	require.ErrorIs(t, err, lease.ErrUnsafeClient, "deadlines longer than the lease can bear")
-	_, err = New(Config{Client: client, Control: control, Registry: reg})
-	require.NoError(t, err)
 }
 
 func TestOneOfThreeLeadsAndAnotherFollows(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		replicas := map[string]*replica{}
 		stops := map[string]func(){}
 		for _, id := range []string{"r1", "r2", "r3"} {
@@ -64,7 +52,7 @@ func TestOneOfThreeLeadsAndAnotherFollows(t *testing.T) {
 		leader := func() string {
 			var leaders []string
 			for id, r := range replicas {
-				if r.scrape("janitor_leader") == 1 {
+				if r.value("janitor_leader") == 1 {
 					leaders = append(leaders, id)
 				}
 			}
@@ -102,54 +90,10 @@ func TestOneOfThreeLeadsAndAnotherFollows(t *testing.T) {
 	})
 }
 
-func TestPassOutcomes(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
-		result := make(chan func(p *Pass) error, 1)
-		result <- func(*Pass) error { return nil }
-		r := f.replica("r1", func(c *Config) {
-			c.Sweeps = []Sweeper{fakeSweep{name: "fake", pass: func(_ context.Context, p *Pass) error { return (<-result)(p) }}}
-		})
-		r.leads()
-		var epoch uint64 // the pass's
-		for _, c := range []struct {
-			pass    func(*Pass) error
-			outcome Outcome
-			reason  string
-		}{
-			{func(p *Pass) error { epoch = p.Epoch(); return nil }, Done, ""},
-			{func(*Pass) error { return &HeldError{Reason: "gap"} }, Held, "gap"},
-			{func(*Pass) error { return errors.New("oh") }, Failed, ""},
-			{func(*Pass) error { return ErrFenced }, Lost, ""},
-		} {
-			before := r.value("janitor_passes_total", "sweep", "fake", "outcome", string(c.outcome))
-			result <- c.pass
-			rep := r.sweep(Request{})["fake"]
-			require.Equal(t, c.outcome, rep.Outcome)
-			require.Equal(t, c.reason, rep.Reason)
-			require.Equal(t, c.outcome == Failed, rep.Error != "")
-			require.Equal(t, rep, r.report("fake"))
-			require.InDelta(t, before+1, r.value("janitor_passes_total", "sweep", "fake", "outcome", string(c.outcome)), 0)
-		}
-		require.InDelta(t, 1, r.value("janitor_held_total", "reason", "gap"), 0)
-
-		// The term ends during the pass: the caller learns that, or gets the reports if all passes
-		// had ended.
-		require.Equal(t, r.Status().Epoch, epoch)
-		result <- func(p *Pass) error { p.EndTerm(errors.New("over")); return nil }
-		_, err := r.Janitor.Sweep(t.Context(), Request{})
-		if not := new(NotLeaderError); err != nil {
-			require.ErrorAs(t, err, &not)
-		}
-		f.eventually(func() bool { return r.report("fake").Outcome == Lost })
-		result <- func(*Pass) error { return nil }
-		f.eventually(func() bool { return r.report("fake").Epoch > epoch })
-	})
-}
-
 func TestATermThatMeetsAHigherEpochInTheLogDrawsAbove(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		met := uint64(time.Now().Add(30 * 24 * time.Hour).UnixMicro()) // another clock was ahead
-		require.NoError(t, f.XAdd(t.Context(), &redis.XAddArgs{Stream: f.Log(), ID: fmt.Sprint(met, "-7"), Values: []string{"count", "0"}}).Err())
+		f.must(f.XAdd(t.Context(), &redis.XAddArgs{Stream: f.Log(), ID: fmt.Sprint(met, "-7"), Values: []string{"count", "0"}}))
 		f.entries("dead", 3)
 		r := f.replica("r1", nil)
 		r.leads()
@@ -160,37 +104,37 @@ func TestATermThatMeetsAHigherEpochInTheLogDrawsAbove(t *testing.T) {
 }
 
 func TestAPassOnDemandEndsWithWhoAskedForIt(t *testing.T) {
-	t.Parallel()
-	f := setup(t, redistest.World{Client: redistest.Shared(t).Client(), Options: redistest.Shared(t).Options(), Prefix: redistest.Prefix(t), Real: true})
-	entered, causes := make(chan struct{}, 1), make(chan error, 1)
-	first := true
-	r := f.replica("r1", func(c *Config) {
-		c.Sweeps = []Sweeper{fakeSweep{name: "fake", pass: func(ctx context.Context, _ *Pass) error {
-			if first {
-				first = false
-				return nil
-			}
-			entered <- struct{}{}
-			<-ctx.Done()
-			causes <- context.Cause(ctx)
-			return ctx.Err()
-		}}}
+	inBubble(t, func(t *testing.T, f *fleet) {
+		entered, causes := make(chan struct{}, 1), make(chan error, 1)
+		first := true
+		r := f.replica("r1", func(c *Config) {
+			c.Sweeps = []Sweeper{fakeSweep{name: "fake", pass: func(ctx context.Context, _ *Pass) error {
+				if first {
+					first = false
+					return nil
+				}
+				entered <- struct{}{}
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return ctx.Err()
+			}}}
+		})
+		r.leads()
+		gone := errors.New("gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() { <-entered; cancel(gone) }()
+		_, err := r.Janitor.Sweep(ctx, Request{})
+		require.ErrorIs(t, err, gone)
+		require.ErrorIs(t, <-causes, gone)
+		require.True(t, r.Status().Leading, "the term goes on")
+		f.eventually(func() bool { return r.report("fake").Outcome == Lost })
+		require.Contains(t, r.report("fake").Error, "abandoned by its caller")
+		require.Zero(t, r.value("janitor_passes_total", "sweep", "fake", "outcome", "failed"))
 	})
-	r.leads()
-	gone := errors.New("gone")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	go func() { <-entered; cancel(gone) }()
-	_, err := r.Janitor.Sweep(ctx, Request{})
-	require.ErrorIs(t, err, gone)
-	require.ErrorIs(t, <-causes, gone)
-	require.True(t, r.Status().Leading, "the term goes on")
-	f.eventually(func() bool { return r.report("fake").Outcome == Lost })
-	require.Contains(t, r.report("fake").Error, "abandoned by its caller")
-	require.Zero(t, r.value("janitor_passes_total", "sweep", "fake", "outcome", "failed"))
 }
 
 func TestOneSweepAloneCanBeAskedFor(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		var passes [2]atomic.Int64
 		counted := func(i int) func(context.Context, *Pass) error {
 			return func(context.Context, *Pass) error { passes[i].Add(1); return nil }
@@ -218,7 +162,7 @@ func TestOneSweepAloneCanBeAskedFor(t *testing.T) {
 }
 
 func TestAPauseHoldsEveryLeader(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		other := f.replica("r2", nil) // not even running
 		require.NoError(t, other.Pause(t.Context(), Pause{Who: "ops", Why: "migration"}))
 		f.indexed("dead", 5)
@@ -245,12 +189,12 @@ func TestAPauseHoldsEveryLeader(t *testing.T) {
 }
 
 func TestAPauseEndsByItselfAndMayBeWrittenByHand(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", nil)
 		require.ErrorContains(t, r.Pause(t.Context(), Pause{Until: time.Now().Add(-time.Minute)}), "is past")
 		require.NoError(t, r.Pause(t.Context(), Pause{Until: time.Now().Add(time.Hour)}))
 		require.Greater(t, f.PTTL(t.Context(), f.Paused()).Val(), 50*time.Minute)
-		require.NoError(t, f.Set(t.Context(), f.Paused(), "hands off", 0).Err())
+		f.must(f.Set(t.Context(), f.Paused(), "hands off", 0))
 		r.leads()
 		require.Equal(t, "paused", r.sweep(Request{})["registry"].Reason)
 		f.eventually(func() bool { p := r.Status().Paused; return p != nil && p.Why == "hands off" })
@@ -258,7 +202,7 @@ func TestAPauseEndsByItselfAndMayBeWrittenByHand(t *testing.T) {
 }
 
 func TestADryRunReportsAndDeletesNothing(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		f.indexed("dead", 12)
 		r := f.replica("r1", func(c *Config) { c.DryRun = true; c.DeleteBatch = 5 })
 		r.leads()
@@ -272,27 +216,6 @@ func TestADryRunReportsAndDeletesNothing(t *testing.T) {
 		require.Equal(t, 12, f.left("dead"))
 		require.Zero(t, f.recorded())
 		require.True(t, f.SIsMember(t.Context(), f.Roster(), "dead").Val())
-	})
-}
-
-func TestAWitnessHoldsForItsGracePeriod(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
-		require.NoError(t, f.Del(t.Context(), f.Witness()).Err())
-		f.indexed("dead", 5)
-		r := f.replica("r1", nil)
-		r.leads()
-		f.eventually(func() bool { return r.Status().Witness.HeldFor > 80 })
-		reports := r.sweep(Request{})
-		for _, sweep := range []string{"owners", "registry"} {
-			require.Equal(t, Held, reports[sweep].Outcome)
-			require.Equal(t, "gap", reports[sweep].Reason)
-		}
-		require.Zero(t, reports["registry"].Scanned, "a scan that cannot lead anywhere is spared")
-		require.Equal(t, 5, f.left("dead"))
-
-		require.NoError(t, f.Del(t.Context(), f.Registry(), f.Devices("dead"), f.Heartbeat("dead")).Err())
-		require.NoError(t, f.SRem(t.Context(), f.Roster(), "dead").Err())
-		f.eventually(func() bool { return r.report("owners").Outcome == Done })
 	})
 }
 
@@ -310,4 +233,36 @@ func TestAGuardThatHoldsHoldsWhatLooksFreeHere(t *testing.T) {
 		require.Equal(t, map[SkipReason]int{SkipHeld: 5}, rep.Spared)
 		require.Equal(t, 5, f.left("dead"))
 	})
+}
+
+// A pass that can judge nobody has failed. One that may not ask how much there is has not.
+func TestAPassFailsIfWhatItAsksFailsUnlessItCanDoWithout(t *testing.T) {
+	for name, c := range map[string]struct {
+		command string
+		err     error
+		want    Outcome
+	}{
+		"nobody can be judged":       {"pttl", io.ErrUnexpectedEOF, Failed},
+		"nothing can be counted":     {"hlen", io.ErrUnexpectedEOF, Failed},
+		"it is not allowed to count": {"hlen", refusal("NOPERM this user has no permissions to run the 'hlen' command"), Done},
+		"all is well":                {"get", io.EOF, Done},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fleet) {
+				var line broken
+				r := f.replica("r1", func(c *Config) { c.Client.AddHook(hook(line.meets)) })
+				r.leads()
+				f.entries("dead", 3)
+				defer line.by(c.command, c.err)()
+				rep := r.sweep(Request{})["registry"]
+				require.Equal(t, c.want, rep.Outcome)
+				if c.want == Failed {
+					require.Contains(t, rep.Error, c.err.Error())
+					require.Equal(t, 3, f.left("dead"))
+				} else {
+					require.Zero(t, f.left("dead"))
+				}
+			})
+		})
+	}
 }

@@ -3,7 +3,6 @@ package janitor
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -23,7 +22,7 @@ type listener struct {
 	log   *slog.Logger
 	ticks *streak.Streak
 
-	others *together.Member // the reserves it ticks with; used only by listen
+	others *together.Member // this client's others, to tick with; used only by listen
 	told   []string         // the reasons of the present hold that were logged; as others
 
 	mu   sync.Mutex
@@ -49,17 +48,13 @@ func newListener(g *guard.Guard, gap time.Duration, log *slog.Logger) *listener 
 
 func (l *listener) poke() { wait.Nudge(l.wake) }
 
-// wait returns the time to the next tick: short on the leader, which needs ticks to delete, and
-// GAP/3 ± 50 % on other first contenders. Reserves come every GAP/2 and tick if nobody else has
-// for GAP/3, so even a lone survivor ticks at most 5/6 GAP after the last tick. A failed tick is
-// repeated after GAP/10.
-func (l *listener) wait(leading, reserve bool) time.Duration {
-	third := l.gap / 3
+// wait returns the time to the next tick: short on the leader, which needs ticks to delete. Others
+// come every GAP/2 and tick if nobody has for GAP/3, so even a lone survivor ticks at most 5/6 GAP
+// after the last tick. A failed tick is repeated after GAP/10.
+func (l *listener) wait(leading bool) time.Duration {
 	switch {
 	case leading:
 		return l.gap / 5
-	case !reserve:
-		return third/2 + rand.N(third+1)
 	case l.heard().err != nil:
 		return l.gap / 10
 	}
@@ -81,7 +76,7 @@ func (l *listener) ticked(begun time.Time, w guard.Witness, err error, leading, 
 	switch first := before.at.IsZero(); {
 	case err != nil:
 	case first && !slices.Equal(w.ChecksOff, before.witness.ChecksOff):
-		l.log.Info("server lacks some checks", "off", w.ChecksOff)
+		l.log.Warn("some checks are off: this user may not INFO, or the server lacks it", "off", w.ChecksOff)
 	case !first && !w.Since.Equal(before.witness.Since):
 		held, _ := before.heldFor(begun)
 		l.held(w, held > 0, leading)
@@ -109,6 +104,14 @@ func (l *listener) observed(h lease.Holder, paused *Pause) (before *Pause) {
 	return before
 }
 
+// resumed reports whether a pause was known, and forgets it.
+func (l *listener) resumed() (known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known, l.last.paused = l.last.paused != nil, nil
+	return known
+}
+
 func (l *listener) heard() heard {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,6 +125,13 @@ func (h heard) heldFor(now time.Time) (time.Duration, string) {
 		return 0, ""
 	}
 	return max(0, h.witness.HeldFor-now.Sub(h.at)), h.witness.Reason
+}
+
+// evicting reports whether Redis has evicted keys so lately that sweeps which judge no owner are
+// held.
+func (h heard) evicting(now time.Time) bool {
+	since := now.Sub(h.at)
+	return since <= h.gap && h.witness.EvictingFor > since
 }
 
 // listening is 0 after a gap in this process' ticks.

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/guard/doubt"
+	"github.com/rollcall-redis/rollcall/internal/keyless"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -47,6 +53,7 @@ type fleet struct {
 	guard.Layout
 	options  *redis.Options
 	leaseTTL time.Duration
+	bubble   bool
 }
 
 // setup returns a fleet on a server that has been observed for an hour.
@@ -57,40 +64,98 @@ func setup(t *testing.T, w redistest.World) *fleet {
 	return f
 }
 
-// inWorlds runs a test in parallel, with its own fleet on each kind of server.
+// inWorlds runs a test in parallel, with its own fleet on a real server and in a bubble.
 func inWorlds(t *testing.T, test func(t *testing.T, f *fleet)) {
 	t.Helper()
 	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+	t.Run("real", func(t *testing.T) {
 		t.Parallel()
-		test(t, setup(t, w))
+		test(t, onReal(t))
 	})
+	t.Run("bubble", func(t *testing.T) {
+		inBubble(t, test)
+	})
+}
+
+func onReal(t *testing.T) *fleet {
+	s := redistest.Shared(t)
+	return setup(t, redistest.World{Client: s.Client(), Options: s.Options(), Prefix: redistest.Prefix(t), Real: true})
+}
+
+func (f *fleet) must(cmd redis.Cmder) {
+	f.t.Helper()
+	require.NoError(f.t, cmd.Err())
 }
 
 // listenedFor backdates the witness.
 func (f *fleet) listenedFor(d time.Duration) {
 	w, err := guard.New(f.Client, f.Client, f.Layout, timing, "nobody").Tick(f.t.Context())
 	require.NoError(f.t, err)
-	require.NoError(f.t, f.HSet(f.t.Context(), f.Witness(), "since", w.Now.Add(-d).UnixMilli()).Err())
+	f.must(f.HSet(f.t.Context(), f.Witness(), "since", w.Now.Add(-d).UnixMilli()))
 }
 
-// live gives instances a heartbeat and a place on the roster. Nobody renews the heartbeat, and it
-// lasts for long enough not to be overdue while a test runs.
+// live gives instances a heartbeat, a record and a place on the roster. Nobody renews them, and
+// they last for long enough not to be overdue while a test runs.
 func (f *fleet) live(ids ...string) {
 	for _, id := range ids {
-		require.NoError(f.t, f.Set(f.t.Context(), f.Heartbeat(id), "0/0", 10*beatTTL).Err())
-		require.NoError(f.t, f.SAdd(f.t.Context(), f.Roster(), id).Err())
+		f.beats(id, 10*beatTTL)
 	}
 }
 
+// beats sends a first beat, which is announced.
+func (f *fleet) beats(id string, ttl time.Duration) {
+	f.beatsOn(id, ttl)
+	f.announce(id)
+}
+
+func (f *fleet) beatsOn(id string, ttl time.Duration) {
+	f.must(f.Set(f.t.Context(), f.Heartbeat(id), "0/0", ttl))
+	f.must(f.SAdd(f.t.Context(), f.Roster(), id))
+	f.record(id, doubt.Holds, 0, ttl)
+}
+
+// announce publishes an id, as instances do that come or leave.
+func (f *fleet) announce(id string) {
+	f.must(f.Publish(f.t.Context(), keyless.Channel(f.Client, f.News()), id))
+}
+
+// dies makes an instance as dead as one that has been silent for so long that nothing can be in
+// doubt.
+func (f *fleet) dies(id string) {
+	f.must(f.Del(f.t.Context(), f.Heartbeat(id)))
+	f.record(id, doubt.Holds, beatTTL+grace+10*time.Second, beatTTL)
+	f.announce(id)
+}
+
+// record stores a record that is so old.
+func (f *fleet) record(id string, state doubt.State, ago, ttl time.Duration) {
+	now, err := f.Time(f.t.Context()).Result()
+	require.NoError(f.t, err)
+	due := doubt.Own{Interval: timing.Interval.Milliseconds()}.Due()
+	r := doubt.Record{
+		Last: now.Add(-ago).UnixMilli(), TTL: ttl.Milliseconds(), State: state, Born: 1,
+		Due: due + (ttl - beatTTL).Milliseconds(),
+	}
+	f.must(f.HSet(f.t.Context(), f.Beats(), id, r.String()))
+}
+
+// entries adds entries of an owner, which is dead beyond doubt unless it has a record.
 func (f *fleet) entries(owner string, n int) []string {
+	if !f.HExists(f.t.Context(), f.Beats(), owner).Val() {
+		f.record(owner, doubt.Holds, beatTTL+grace+10*time.Second, beatTTL)
+	}
+	return f.plain(owner, n)
+}
+
+// plain adds entries of an owner that writes no records.
+func (f *fleet) plain(owner string, n int) []string {
 	pairs, imeis := make([]string, 0, 2*n), make([]string, 0, n)
 	for i := range n {
 		imei := fmt.Sprintf("%s-%06d", owner, i)
 		imeis = append(imeis, imei)
 		pairs = append(pairs, imei, owner)
 	}
-	require.NoError(f.t, f.HSet(f.t.Context(), f.Registry(), pairs).Err())
+	f.must(f.HSet(f.t.Context(), f.Registry(), pairs))
 	return imeis
 }
 
@@ -101,8 +166,9 @@ func (f *fleet) indexed(owner string, n int) []string {
 	for i, imei := range imeis {
 		members[i] = imei
 	}
-	require.NoError(f.t, f.SAdd(f.t.Context(), f.Devices(owner), members...).Err())
-	require.NoError(f.t, f.SAdd(f.t.Context(), f.Roster(), owner).Err())
+	f.must(f.SAdd(f.t.Context(), f.Devices(owner), members...))
+	f.must(f.SAdd(f.t.Context(), f.Roster(), owner))
+	f.announce(owner)
 	return imeis
 }
 
@@ -154,7 +220,11 @@ type replica struct {
 // replica returns a janitor with its own heartbeat, whose periodic full scan runs only once, at the
 // start of its term. change, if not nil, adapts its configuration.
 func (f *fleet) replica(id string, change func(*Config)) *replica {
-	f.live(id)
+	if f.bubble {
+		f.t.Cleanup(f.beat(id))
+	} else {
+		f.live(id)
+	}
 	return f.silentReplica(id, change)
 }
 
@@ -166,7 +236,7 @@ func (f *fleet) silentReplica(id string, change func(*Config)) *replica {
 		require.NoError(f.t, control.Close())
 	})
 	h := &faults{}
-	client.AddHook(h)
+	client.AddHook(hook(h.meets))
 	scraped := prometheus.NewRegistry()
 	reg, err := registry.New(registry.Config{
 		Client: client, Control: control, Instance: id, Layout: f.Layout, Registerer: scraped,
@@ -224,8 +294,6 @@ func (r *replica) sweep(req Request) map[string]Report {
 	return byName
 }
 
-func (r *replica) scrape(name string) float64 { return r.value(name) }
-
 // value scrapes a series. labels are names and values, in turn.
 func (r *replica) value(name string, labels ...string) float64 {
 	families, err := r.scraped.Gather()
@@ -259,6 +327,96 @@ func (f *fleet) eventually(cond func() bool) {
 	waittest.Until(f.t, 5*time.Millisecond, cond)
 }
 
+// A hook is called in place of each command, or pipeline, which send sends.
+type hook func(ctx context.Context, cmds []redis.Cmder, send func() error) error
+
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return h(ctx, []redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
+	}
+}
+
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return h(ctx, cmds, func() error { return next(ctx, cmds) })
+	}
+}
+
+func named(cmds []redis.Cmder, command string) bool {
+	return slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == command })
+}
+
+func failed(cmds []redis.Cmder, err error) error {
+	for _, cmd := range cmds {
+		cmd.SetErr(err)
+	}
+	return err
+}
+
+// before calls f before each command of a name, or pipeline with one. An error is its answer.
+func before(command string, f func() error) hook {
+	return func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		if named(cmds, command) {
+			if err := f(); err != nil {
+				return failed(cmds, err)
+			}
+		}
+		return send()
+	}
+}
+
+// counted counts them.
+func counted(command string, n *atomic.Int64) hook {
+	return before(command, func() error { n.Add(1); return nil })
+}
+
+// slowed delays them.
+func slowed(command string, d time.Duration) hook {
+	return func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
+		if named(cmds, command) {
+			wait.For(ctx, d)
+		}
+		return send()
+	}
+}
+
+// broken is a line that, while it is by one, fails each command of a name and each pipeline with
+// one; "": all.
+type broken struct {
+	mu      sync.Mutex
+	command string
+	err     error
+}
+
+// on adds the hook to both clients.
+func (b *broken) on(c *Config) {
+	c.Client.(*redis.Client).AddHook(hook(b.meets))
+	c.Control.(*redis.Client).AddHook(hook(b.meets))
+}
+
+func (b *broken) by(command string, err error) (mend func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.command, b.err = command, err
+	return func() { b.by("", nil) }
+}
+
+func (b *broken) meets(_ context.Context, cmds []redis.Cmder, send func() error) error {
+	b.mu.Lock()
+	command, err := b.command, b.err
+	b.mu.Unlock()
+	if err != nil && (command == "" || named(cmds, command)) {
+		return failed(cmds, err)
+	}
+	return send()
+}
+
+type refusal string
+
+func (e refusal) Error() string { return string(e) }
+func (refusal) RedisError()     {}
+
 // faults is a hook on a client that only runs guarded batches.
 type faults struct {
 	mu     sync.Mutex
@@ -281,48 +439,24 @@ func once(f func(args []any) error) func(args []any) error {
 	}
 }
 
-func (h *faults) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (h *faults) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.mu.Lock()
-		before, after := h.before, h.after
-		h.mu.Unlock()
-		args := cmd.Args()
-		script := cmd.Name() == "eval" || cmd.Name() == "evalsha"
-		if before != nil && cmd.Name() == "evalsha" { // always tried first
-			if err := before(args); err != nil {
-				cmd.SetErr(err)
-				return err
-			}
+func (h *faults) meets(_ context.Context, cmds []redis.Cmder, send func() error) error {
+	h.mu.Lock()
+	before, after := h.before, h.after
+	h.mu.Unlock()
+	cmd, args := cmds[0], cmds[0].Args()
+	script := strings.HasPrefix(cmd.Name(), "eval") && strings.HasSuffix(fmt.Sprint(args[3]), "janitor:log")
+	if before != nil && script && cmd.Name() == "evalsha" { // always tried first
+		if err := before(args); err != nil {
+			return failed(cmds, err)
 		}
-		if err := next(ctx, cmd); err != nil {
-			return err // NOSCRIPT among others
-		}
-		if after != nil && script {
-			if err := after(args); err != nil {
-				cmd.SetErr(err)
-				return err
-			}
-		}
-		return nil
 	}
-}
-
-type pipelined func(cmd redis.Cmder)
-
-func (see pipelined) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (see pipelined) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (see pipelined) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			see(cmd)
-		}
-		return next(ctx, cmds)
+	if err := send(); err != nil || after == nil || !script {
+		return err // NOSCRIPT among others
 	}
+	if err := after(args); err != nil {
+		return failed(cmds, err)
+	}
+	return nil
 }
 
 type fakeSweep struct {

@@ -1,11 +1,11 @@
 package janitor
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/janitor/internal/pacing"
 	"github.com/rollcall-redis/rollcall/lease"
 )
@@ -20,20 +20,20 @@ const (
 	SkipFenced     SkipReason = "fenced"
 	SkipHeld       SkipReason = "held"       // Redis has not been observed for long enough
 	SkipUnreadable SkipReason = "unreadable" // it, or its owner's liveness, cannot be read
+	SkipDoubted    SkipReason = "doubted"    // its owner is silent, which proves nothing yet
 )
 
 // Reasons of held passes, a label of janitor_held_total: the witness' holds, and a pause.
 const (
 	heldPaused       = "paused"
 	heldPauseUnknown = "pause_unknown" // the server that has the pause does not answer
-	heldMassFailure  = "mass_failure"
 	heldSelfCheck    = "self_check"
-	heldOther        = "unknown" // a reason that this version does not know
+	heldEvicting     = "redis_evicting" // sweeps that judge no owner
+	heldOther        = "unknown"        // a reason that this version does not know
 )
 
 var heldReasons = []string{
-	"gap", "restarted", "redis_evicting", "redis_refusing", "settings", heldSelfCheck, heldMassFailure, heldPaused,
-	heldPauseUnknown,
+	"gap", "restarted", "settings", heldSelfCheck, heldEvicting, heldPaused, heldPauseUnknown,
 }
 
 type metrics struct {
@@ -80,7 +80,7 @@ func newMetrics(sweeps []Sweeper) *metrics {
 	for _, ev := range []lease.Event{lease.Acquired, lease.Lost, lease.Released} {
 		m.transitions.WithLabelValues(string(ev))
 	}
-	for _, r := range []SkipReason{SkipAlive, SkipReowned, SkipFenced, SkipHeld, SkipUnreadable} {
+	for _, r := range []SkipReason{SkipAlive, SkipReowned, SkipFenced, SkipHeld, SkipUnreadable, SkipDoubted} {
 		m.spared.WithLabelValues(string(r))
 	}
 	for _, r := range heldReasons {
@@ -121,51 +121,44 @@ func (m *metrics) register(cfg Config, status func() Status, sweeps []Sweeper) e
 			Name: "janitor_evicted_total",
 			Help: "Items that this process deleted, by all sweeps and of all owners.",
 		}, func() float64 { return float64(status().Evicted) }),
-		gauge("janitor_leader", "1 while this process leads.", nil, func(s Status) float64 {
-			if s.Leading {
-				return 1
-			}
-			return 0
-		}),
+		gauge("janitor_leader", "1 while this process leads.", nil,
+			func(s Status) float64 { return truth(s.Leading) }),
 		gauge("janitor_lease_epoch", "Epoch of the newest term known here.", nil,
 			func(s Status) float64 { return float64(s.Epoch) }),
 		gauge("janitor_witness_seconds",
 			"How long Redis has been observed without a hold; 0 if this process does not know.", nil,
 			func(s Status) float64 { return s.Witness.Listening }),
 		gauge("janitor_redis_full", "1 while Redis refuses ticks because its memory is full.", nil,
-			func(s Status) float64 {
-				if strings.Contains(s.Witness.Error, "OOM command not allowed") {
-					return 1
-				}
-				return 0
-			}),
+			func(s Status) float64 { return truth(strings.Contains(s.Witness.Error, "OOM command not allowed")) }),
 		gauge("janitor_redis_share",
 			"Share of Redis' time that sweeping may take now; 0 unless this process leads.", nil,
-			func(s Status) float64 {
-				if !s.Leading || s.Pace == nil {
-					return 0
-				}
-				return s.Pace.Share
-			}),
+			func(s Status) float64 { return truth(s.Leading) * of(s.Pace).Share }),
 		gauge("janitor_full_scan_due_timestamp_seconds",
 			"When the next full scan is due at the latest; 0 unless this process leads.", nil,
-			func(s Status) float64 {
-				if s.FullScan == nil {
-					return 0
+			func(s Status) float64 { return max(0, float64(of(s.FullScan).NextBy.UnixMilli())/1e3) }),
+	}
+	for _, reason := range []doubt.Doubt{doubt.Most, doubt.Refused} {
+		all = append(all, gauge("janitor_doubted_owners",
+			"Silent owners whose entries are kept, by reason: most fell silent together, or Redis refuses clients.",
+			prometheus.Labels{"reason": string(reason)},
+			func(s Status) (n float64) {
+				for _, d := range s.Doubted {
+					n += truth(d.Reason == string(reason))
 				}
-				return float64(s.FullScan.NextBy.UnixMilli()) / 1e3
-			}),
+				return n
+			}))
 	}
 	for _, sweep := range sweeps {
 		all = append(all, gauge("janitor_pass_progress_ratio",
 			"Completed fraction of the current pass; 0 between passes.",
 			prometheus.Labels{"sweep": sweep.Name()},
 			func(s Status) float64 {
-				var p Progress
-				if i := slices.IndexFunc(s.Passes, func(p Progress) bool { return p.Sweep == sweep.Name() }); i >= 0 {
-					p = s.Passes[i]
+				for _, p := range s.Passes {
+					if p.Sweep == sweep.Name() {
+						return p.Ratio()
+					}
 				}
-				return p.Ratio()
+				return 0
 			}))
 	}
 	for _, c := range all {
@@ -174,6 +167,21 @@ func (m *metrics) register(cfg Config, status func() Status, sweeps []Sweeper) e
 		}
 	}
 	return nil
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// of returns what p points to, or nothing.
+func of[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
 
 func (m *metrics) passed(p *Pass) {

@@ -11,58 +11,46 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
-func TestProgressSaysHowFarAPassIs(t *testing.T) {
+func TestProgressHasHowFarAPassIsAndIsLoggedEachTenSeconds(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
-	g := &Pass{mark: mark{at: begun}, next: mark{at: begun}}
+	g := &Pass{report: Report{Started: begun, Evicted: 7}, logged: begun}
 	require.Zero(t, g.progress(begun).Ratio(), "not known yet")
 	g.AddTotal(100_000)
-	for _, at := range []time.Duration{0, time.Second} {
-		p := g.progress(begun.Add(at))
-		require.Zero(t, p.PerSecond)
-		require.Zero(t, p.SecondsLeft, "nothing was read")
-	}
-	g.scanned(20_000, begun.Add(4*time.Second))
-	g.report.Evicted = 7
-	p := g.progress(begun.Add(5 * time.Second))
+	require.Zero(t, g.progress(begun.Add(time.Second)).SecondsLeft, "nothing was read")
+	p, due := g.scanned(20_000, begun.Add(5*time.Second))
+	require.False(t, due)
 	require.InDelta(t, 0.2, p.Ratio(), 1e-9)
 	require.InDelta(t, 4000, p.PerSecond, 1e-9)
 	require.InDelta(t, 20, p.SecondsLeft, 1e-9)
 	require.Equal(t, 7, p.Evicted)
-
-	// Slower from here on: the rate is that of the last 10 to 20 s.
-	for at := 5; at <= 40; at++ {
-		g.scanned(1000, begun.Add(time.Duration(at)*time.Second))
+	for at, want := range []bool{0: false, 1: false, 9: false, 10: true, 11: false, 19: false, 20: true, 21: false} {
+		_, due := g.scanned(0, begun.Add(time.Duration(at)*time.Second))
+		require.Equal(t, want, due, at)
 	}
-	p = g.progress(begun.Add(40 * time.Second))
-	require.InDelta(t, 1000, p.PerSecond, 100)
-	g.scanned(100_000, begun.Add(41*time.Second))
-	p = g.progress(begun.Add(42 * time.Second))
+	g.scanned(100_000, begun.Add(22*time.Second))
+	p = g.progress(begun.Add(23 * time.Second))
 	require.InDelta(t, 1, p.Ratio(), 0, "a scan may meet more than there is")
 	require.Zero(t, p.SecondsLeft)
 }
 
-func TestASlowPassHasARateAndIsLoggedEachTenSeconds(t *testing.T) {
+func TestTheLedgerKeepsTheNewestAccounts(t *testing.T) {
 	t.Parallel()
-	begun := time.Now()
-	g := &Pass{mark: mark{at: begun}, next: mark{at: begun}}
-	g.AddTotal(3)
-	_, due := g.scanned(1, begun.Add(progressEvery-1))
-	require.False(t, due)
-	p, due := g.scanned(0, begun.Add(progressEvery))
-	require.True(t, due)
-	require.InDelta(t, 0.1, p.PerSecond, 1e-9)
-	require.InDelta(t, 20, p.SecondsLeft, 1e-9)
-	_, due = g.scanned(0, begun.Add(2*progressEvery-1))
-	require.False(t, due)
-	_, due = g.scanned(0, begun.Add(2*progressEvery))
-	require.True(t, due)
-
-	g = &Pass{mark: mark{at: begun}, next: mark{at: begun}}
-	p, _ = g.scanned(100, begun.Add(time.Second/4))
-	require.InDelta(t, 400, p.PerSecond, 1e-9)
+	l := &ledger{}
+	for n := range uint64(mostLost + 3) {
+		b := &sent{Batch: guard.Batch{ID: guard.BatchID{N: n}}}
+		l.lose(b)
+		l.lose(b) // another try
+		l.answered(b, guard.Answer{Verdict: guard.Alive})
+	}
+	require.Len(t, l.accounts, mostLost)
+	require.EqualValues(t, 3, l.accounts[0].ID.N)
+	require.Zero(t, l.unknown())
+	l.lose(&sent{})
+	require.Equal(t, 1, l.unknown())
 }
 
 func TestWhatATickSaidIsGoodForAGap(t *testing.T) {
@@ -181,8 +169,8 @@ func TestAHoldThatLastsIsLoggedOnceForEachReason(t *testing.T) {
 		l.ticked(at, guard.Witness{Since: since, Reason: reason, HeldFor: heldFor}, nil, true, false)
 	}
 	tick(0, "", 0)
-	for range 20 { // each finds that Redis has evicted more, or that settings differ
-		tick(time.Second, "redis_evicting", time.Minute)
+	for range 20 { // one reason after the other
+		tick(time.Second, "restarted", time.Minute)
 		tick(time.Second, "settings", time.Minute)
 	}
 	require.Equal(t, 2, strings.Count(log.String(), "hold began"), log.String())
@@ -191,14 +179,13 @@ func TestAHoldThatLastsIsLoggedOnceForEachReason(t *testing.T) {
 	require.Equal(t, 3, strings.Count(log.String(), "hold began"), "the one before was over")
 }
 
-func TestTheFirstTickOftenEnoughWhoeverIsListed(t *testing.T) {
+func TestALeaderTicksMostOftenAndAFailedTickIsRepeatedSoon(t *testing.T) {
 	t.Parallel()
 	l := newListener(nil, 30*time.Second, slog.New(slog.DiscardHandler))
-	l.last.witness.Instances = 1000
-	for range 100 {
-		require.InDelta(t, 10, l.wait(false, false).Seconds(), 5.001)
-		require.Equal(t, 6*time.Second, l.wait(true, false))
-	}
+	l.others = together.Join(nil, "test")
+	defer l.others.Leave()
+	require.InDelta(t, 15, l.wait(false).Seconds(), 1)
+	require.Equal(t, 6*time.Second, l.wait(true))
 	l.last.err = errors.New("lost")
-	require.Equal(t, 3*time.Second, l.wait(false, true))
+	require.Equal(t, 3*time.Second, l.wait(false))
 }

@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
@@ -47,9 +46,8 @@ type FullScanner interface {
 
 // A Batch is a sweep's request to delete items in one guarded script.
 type Batch struct {
-	// Owner is the instance judged dead: the guard deletes only while it has no heartbeat. With ""
-	// neither liveness nor the mass-failure breaker protects the delete, and the Body must find its
-	// own evidence.
+	// Owner is the instance judged dead: the guard deletes only while its silence proves that. With
+	// "" nothing of that protects the delete, and the Body must find its own evidence.
 	Owner string
 	Body  *guard.Body
 	Keys  []string // the body's own keys, in one Cluster slot
@@ -65,21 +63,22 @@ type Batch struct {
 type Pass struct {
 	t        *termState
 	req      Request
-	judged   map[string]Liveness
 	scan     FullScanStatus // Reason "": not a full scan
 	idle     bool           // the sweep's work was not due
 	recorded bool
-	spent    time.Duration
-	paged    int // size of the page that the current call reads, or 0
-	again    time.Time
+	// it rests on records of owners, which Redis does not evict with their heartbeats
+	judgesOwners bool
+	spent        time.Duration
+	paged        int // size of the page that the current call reads, or 0
+	again        time.Time
 
 	// by dead owner, those after the first fromMost together
 	from map[string]int
 
-	mu         sync.Mutex // guards the fields that Status reads: the counts of report, and these
-	report     Report
-	total      int
-	mark, next mark // the rate is measured since mark; every 10 s next replaces it
+	mu     sync.Mutex // guards the fields that Status reads: the counts of report, and these
+	report Report
+	total  int
+	logged time.Time // its progress
 }
 
 // Epoch is the term's fencing number. A sweep that deletes outside Redis must make its statement
@@ -137,13 +136,6 @@ func (p *Pass) AddScanned(n int) {
 // AddCondemned counts candidates of a dry run that are not passed to Delete again.
 func (p *Pass) AddCondemned(n int) { p.report.Condemned += n }
 
-// AddEvicted counts items that the sweep deleted other than by Delete.
-func (p *Pass) AddEvicted(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.report.Evicted += n
-}
-
 // Skip counts candidates that were kept.
 func (p *Pass) Skip(reason SkipReason, n int) {
 	if n == 0 {
@@ -161,6 +153,9 @@ func (p *Pass) Skip(reason SkipReason, n int) {
 func (p *Pass) CheckHeld(ctx context.Context) error {
 	if wait, reason := p.t.j.listener.heard().heldFor(time.Now()); wait > 0 {
 		return &HeldError{Reason: known(reason)}
+	}
+	if !p.judgesOwners && p.t.j.listener.heard().evicting(time.Now()) {
+		return &HeldError{Reason: heldEvicting}
 	}
 	if p.DryRun() { // an operator who has paused sweeping may want a preview
 		return nil
@@ -180,84 +175,89 @@ func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) erro
 	}, f)
 }
 
-// SetPages reads a set page by page, one page ahead of the caller. An error ends it. As with SSCAN,
+// SetPages reads a set page by page, each in a Call of its own. An error ends it. As with SSCAN,
 // members may repeat.
-func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, error] {
-	type page struct {
-		items []string
-		err   error
-	}
-	return func(yield func([]string, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		pages := make(chan page)
-		var reader conc.WaitGroup
-		defer reader.Wait()
-		defer cancel()
-		reader.Go(func() {
-			defer close(pages)
-			for cursor := uint64(0); ; {
-				var read page
-				var size int
-				took := func(held time.Duration) { p.t.pages.Took(size, held) }
-				read.err = p.t.call(ctx, took, func(ctx context.Context) (err error) {
-					size = p.t.pages.Get()
-					found, err := guard.SScan(ctx, p.Client(), key, cursor, int64(size))
-					read.items, cursor = found.Items, found.Next
-					return err
-				})
-				select {
-				case pages <- read:
-				case <-ctx.Done():
-					return
-				}
-				if read.err != nil || cursor == 0 {
-					return
-				}
-			}
-		})
-		for read := range pages {
-			if !yield(read.items, read.err) {
-				return
-			}
-		}
-		if ctx.Err() != nil { // that ended the pages
-			yield(nil, context.Cause(ctx))
-		}
-	}
+func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[guard.Page, error] {
+	return guard.Members(ctx, p.Client(), key, guard.Paging{Size: p.PageSize, Call: p.Call})
+}
+
+// FieldPages reads a hash likewise. As with HSCAN, fields may repeat.
+func (p *Pass) FieldPages(ctx context.Context, key string) iter.Seq2[guard.Page, error] {
+	return guard.Fields(ctx, p.Client(), key, guard.Paging{Size: p.PageSize, Call: p.Call})
 }
 
 // Roster returns every instance on the roster with its liveness, read at most a second ago or,
-// while nobody dies, comes or leaves, an interval. A pass that calls it runs again as soon as the
-// next heartbeat may expire.
+// while nobody is silent, comes or leaves, a third of a heartbeat interval. A pass that calls it
+// runs again as soon as the next owner may fall silent.
 func (p *Pass) Roster(ctx context.Context) (roster map[string]Liveness, err error) {
-	if roster, p.again = p.t.owners.known(); roster != nil {
-		return roster, nil
-	}
-	err = p.Call(ctx, func(ctx context.Context) (err error) {
-		roster, p.again, err = p.t.owners.readRoster(ctx)
+	read := func(ctx context.Context) (err error) {
+		roster, p.again, err = p.t.owners.members(ctx)
 		return err
-	})
+	}
+	if p.t.owners.fresh() {
+		return roster, read(ctx)
+	}
+	err = p.Call(ctx, read)
 	return roster, err
 }
-
-// Listed reports whether an instance was on the roster when last read.
-func (p *Pass) Listed(id string) bool { return p.t.owners.listed(id) }
 
 // RunAgain requests the next pass of this sweep at a time before its interval is over.
 func (p *Pass) RunAgain(at time.Time) { p.again = at }
 
-// Silent returns the silent instances on the roster, and since when, as far as this term knows.
-func (p *Pass) Silent() map[string]time.Time { return p.t.owners.silentSince() }
+// Silent returns the dead, and since when they are silent: those on the roster, and those that
+// write no records, whom a full scan has met.
+func (p *Pass) Silent() map[string]time.Time {
+	silent := map[string]time.Time{}
+	p.t.owners.view(func(r *reading) {
+		for id, x := range r.owners {
+			if x.liveness == Dead && (x.listed || x.State == doubt.Plain) {
+				silent[id] = time.UnixMilli(x.Fell())
+			}
+		}
+	})
+	return silent
+}
 
-// SilentSince returns one owner's time in Silent, or zero.
-func (p *Pass) SilentSince(id string) time.Time { return p.t.owners.fell(id) }
+// SilentSince returns one owner's time in Silent, or zero. A copy of all for each of a hundred
+// thousand dead owners would take minutes.
+func (p *Pass) SilentSince(id string) (since time.Time) {
+	p.t.owners.view(func(r *reading) {
+		if x := r.owners[id]; x != nil && x.liveness == Dead {
+			since = time.UnixMilli(x.Fell())
+		}
+	})
+	return since
+}
 
-// BeginFullScan announces that this pass will meet every owner, with a reason for metrics and
-// status. Liveness then feeds the breaker. Only a FullScanner may call it.
+// NextPlainFall returns the first time later than after at which an owner that writes no records
+// may be dead; zero: none.
+func (p *Pass) NextPlainFall(after time.Time) (next time.Time) {
+	p.t.owners.view(func(r *reading) {
+		for _, x := range r.owners {
+			at := r.when(x.Ends(r.Since, x.why))
+			if x.State == doubt.Plain && x.liveness != Unreadable && at.After(after) && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
+		}
+	})
+	return next
+}
+
+// Empty notes that a full scan has found no entry of these owners, silent since these times.
+func (p *Pass) Empty(silent map[string]time.Time) {
+	o := p.t.owners
+	o.view(func(r *reading) {
+		for id, since := range silent {
+			if x := r.owners[id]; x != nil && x.State == doubt.Plain {
+				o.empty[id] = since.UnixMilli()
+			}
+		}
+	})
+}
+
+// BeginFullScan announces that this pass reads everything, with a reason for metrics and status.
+// Only a FullScanner may call it.
 func (p *Pass) BeginFullScan(why string) { p.scan.Reason = why }
-
-// EndFullScan confirms that the pass has met every owner.
-func (p *Pass) EndFullScan() { p.t.owners.metAll() }
 
 // NextFullScan sets when the next full scan is due at the latest.
 func (p *Pass) NextFullScan(by time.Time) { p.scan.NextBy = by }
@@ -271,43 +271,24 @@ func (p *Pass) Spent() time.Duration { return p.spent }
 // LastHold returns the time of the last hold, by the server's clock; zero if unknown.
 func (p *Pass) LastHold() time.Time { return p.t.j.listener.heard().witness.LastHold }
 
-// Liveness returns whether each owner's heartbeat exists, read once a pass. Unreadable means keep.
-// Liveness fails only if nothing could be read.
-func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Liveness, error) {
-	var unknown []string
-	for _, id := range owners {
-		if _, ok := p.judged[id]; !ok {
-			unknown = append(unknown, id)
-		}
+// Liveness judges owners, with at most Config.ExistsConcurrency requests for heartbeats at a time.
+// Unreadable and Doubted mean keep. Liveness fails only if nothing could be read.
+func (p *Pass) Liveness(ctx context.Context, owners []string) (found map[string]Liveness, err error) {
+	if found = p.t.owners.known(owners); found != nil {
+		return found, nil
 	}
-	if len(p.judged)+len(unknown) > maxJudged {
-		clear(p.judged)
-		unknown = owners
-	}
-	if len(unknown) > 0 {
-		err := p.Call(ctx, func(ctx context.Context) error {
-			found, left, err := p.t.j.heartbeats(ctx, unknown, nil)
-			maps.Copy(p.judged, found)
-			if err == nil {
-				err = p.t.owners.judged(ctx, found, left, p.scan.Reason != "")
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	answer := make(map[string]Liveness, len(owners))
-	for _, id := range owners {
-		answer[id] = p.judged[id]
-	}
-	return answer, nil
+	err = p.Call(ctx, func(ctx context.Context) (err error) {
+		found, err = p.t.owners.judged(ctx, owners)
+		return err
+	})
+	return found, err
 }
 
 // Delete has the server judge one batch again, delete it in the same atomic step, and record it in
-// the log. The answer is Done, or Alive: the owner is back; leave it alone in this pass. Errors are
-// HeldError, ErrFenced and ErrRefused; after any other the batch's fate is unknown, it will be sent
-// again, and the pass should end. A dry run only counts the items as condemned and answers Done.
+// the log. The answer is Done, or Alive or Wait: the owner is back, or its silence proves nothing
+// yet; leave it alone in this pass. Errors are HeldError, ErrFenced and ErrRefused; after any other
+// the batch's fate is unknown, it will be sent again, and the pass should end. A dry run only
+// counts the items as condemned and answers Done.
 func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 	n := len(b.Items)
 	if most := p.t.j.cfg.DeleteBatch; n == 0 || n > most {
@@ -330,6 +311,8 @@ func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 		p.Skip(SkipReowned, a.Reowned)
 	case guard.Alive:
 		p.Skip(SkipAlive, n)
+	case guard.Wait:
+		p.Skip(SkipDoubted, n)
 	case guard.Fenced:
 		p.Skip(SkipFenced, n)
 	case guard.Held:
@@ -356,16 +339,14 @@ func (p *Pass) evictedFrom(owner string, n int) {
 }
 
 // Forget removes a dead owner from the roster, as the last step, and deletes the sets that list its
-// entries. If the owner has come back, or a set has more than swept members, all stay. Off the
-// roster, the mass-failure breaker no longer knows the owner, so never forget one that may have
-// left something. Forget returns ErrRefused if this user may not UNLINK the sets.
+// entries. If the owner has come back, or a set has more than swept members, all stay. Forget
+// returns ErrRefused if this user may not UNLINK the sets.
 func (p *Pass) Forget(ctx context.Context, owner string, swept int, sets ...string) error {
 	t := p.t
-	if err := t.mayDelete(ctx, owner); err != nil {
+	if err := t.checkPaused(ctx, pauseFresh); err != nil {
 		return err
 	}
 	return p.Call(ctx, func(ctx context.Context) error {
-		t.owners.sweeps(owner)
 		verdict, err := t.j.guard.Forget(ctx, t.owners.lease, owner, swept, sets...)
 		switch {
 		case err != nil:
@@ -376,7 +357,7 @@ func (p *Pass) Forget(ctx context.Context, owner string, swept int, sets ...stri
 		case verdict == guard.Refused:
 			return fmt.Errorf("%w: the index of %q cannot be unlinked", ErrRefused, owner)
 		case verdict == guard.Done:
-			t.owners.swept(owner)
+			t.owners.forgot(owner)
 		}
 		return nil
 	})

@@ -8,153 +8,92 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-const refusedMost = 100
+const mostLost = 100
 
-// pendingBatches keeps an account of each batch from before it is sent until its fate is known: a
-// delayed request may yet land, and its deletes must be counted, once. An account is closed when
-//
-//   - the batch is answered DONE,
-//   - the log has its record,
-//   - the log has no record of it, and its term is over or a later batch was recorded: it cannot
-//     land any more, since the log takes no id below its newest. If the log was trimmed past the
-//     term the outcome is unknown, and lost is called,
-//   - it was refused, and refusedMost later ones were too.
-//
-// So accounts are bounded. A term has at most one of unknown fate, since the reaper sends no other
-// batch meanwhile, and it is never dropped. Fates outlive terms, and so does pendingBatches.
-type pendingBatches struct {
-	guard *guard.Guard
-	done  func(b guard.Batch, a guard.Answer) // counts the deletes
-	lost  func(b guard.Batch)                 // the outcome can no longer be known
+// A sent batch has an account in the ledger if a reply to it was lost.
+type sent struct {
+	guard.Batch
+	deleted func(guard.Answer) // the sweep's callback, or nil
+	lost    bool               // a try had no answer, and may yet land
+	refused bool               // a later one had, and it was not DONE
+}
+
+// ledger keeps this process' counter exact: each batch's deletes are counted once. A batch whose
+// reply was lost has an account until its fate is known: a later try was answered DONE, the log has
+// its record, or has none and the term is over. A term has at most one of unknown fate, since the
+// reaper sends no other batch meanwhile; beside it are those that a later try found refused. There
+// are at most mostLost. Fates outlive terms, and so does the ledger.
+type ledger struct {
+	j *Janitor
 
 	mu       sync.Mutex
-	accounts []*account // by id, oldest first
+	accounts []*sent // oldest first
 }
 
-type account struct {
-	batch      guard.Batch        // without keys and items, which may be large
-	deleted    func(guard.Answer) // the sweep's callback, or nil
-	superseded bool               // a later batch of its term was recorded
-	refused    bool               // the last answer was not DONE
-	unanswered bool               // a try ended without an answer; otherwise the first is under way
-}
-
-func newPendingBatches(
-	g *guard.Guard, done func(guard.Batch, guard.Answer), lost func(guard.Batch),
-) *pendingBatches {
-	return &pendingBatches{guard: g, done: done, lost: lost}
-}
-
-func (l *pendingBatches) open(b guard.Batch, deleted func(guard.Answer)) {
+func (l *ledger) lose(b *sent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b.Keys, b.Items = nil, nil
-	l.accounts = append(l.accounts, &account{batch: b, deleted: deleted})
-}
-
-// refused notes an answer other than DONE. Only a delayed copy of the request, sent by a client
-// that retries, can still change the outcome.
-func (l *pendingBatches) refused(b guard.Batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	oldest, refused := -1, 0
-	for i, acc := range l.accounts {
-		acc.refused = acc.refused || acc.batch.ID == b.ID
-		if acc.refused {
-			if refused++; refused == 1 {
-				oldest = i
-			}
-		}
-	}
-	if refused > refusedMost {
-		l.accounts = slices.Delete(l.accounts, oldest, oldest+1)
-	}
-}
-
-func (l *pendingBatches) unanswered(b guard.Batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, acc := range l.accounts {
-		acc.unanswered = acc.unanswered || acc.batch.ID == b.ID
-	}
-}
-
-// recorded notes that a batch was answered DONE. It is counted unless lookUp was faster, and
-// earlier batches of its term can no longer land.
-func (l *pendingBatches) recorded(b guard.Batch, a guard.Answer) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.close(b.ID, &a)
-	for _, acc := range l.accounts {
-		if acc.batch.ID.Epoch == b.ID.Epoch && acc.batch.ID.N < b.ID.N {
-			acc.superseded = true
-		}
-	}
-}
-
-// close counts the deletes of an open account; a is nil if the batch did not land. The
-// caller holds mu.
-func (l *pendingBatches) close(id guard.BatchID, a *guard.Answer) {
-	i := slices.IndexFunc(l.accounts, func(acc *account) bool { return acc.batch.ID == id })
-	if i < 0 {
+	if b.lost {
 		return
 	}
-	acc := l.accounts[i]
-	l.accounts = slices.Delete(l.accounts, i, i+1)
-	if a == nil {
-		return
-	}
-	l.done(acc.batch, *a)
-	if acc.deleted != nil {
-		acc.deleted(*a)
+	b.lost = true
+	l.accounts = append(l.accounts, b)
+	if len(l.accounts) > mostLost {
+		l.accounts = slices.Delete(l.accounts, 0, 1)
 	}
 }
 
-func (l *pendingBatches) cannotKnow(id guard.BatchID) {
-	for _, acc := range l.accounts {
-		if acc.batch.ID == id && !acc.refused {
-			l.lost(acc.batch)
-		}
-	}
-}
-
-// lookUp looks up the open accounts in the log, in one round trip, except a batch whose first
-// answer is still on its way. Unreadable and unsettled ones wait for the next call.
-func (l *pendingBatches) lookUp(ctx context.Context) error {
+// answered takes an answer. DONE counts, unless lookUp was faster.
+func (l *ledger) answered(b *sent, a guard.Answer) {
 	l.mu.Lock()
-	var batches []guard.Batch
-	superseded := map[guard.BatchID]bool{}
-	for _, acc := range l.accounts {
-		if !acc.unanswered && !acc.refused {
-			continue
-		}
-		batches = append(batches, acc.batch)
-		superseded[acc.batch.ID] = acc.superseded // before reading the log, so that its answer is final
+	defer l.mu.Unlock()
+	b.refused = a.Verdict != guard.Done
+	if !b.refused && (!b.lost || l.close(b)) {
+		l.j.deleted(b, a)
 	}
+}
+
+// close reports whether the account was open. The caller holds mu.
+func (l *ledger) close(b *sent) bool {
+	i := slices.Index(l.accounts, b)
+	if i >= 0 {
+		l.accounts = slices.Delete(l.accounts, i, i+1)
+	}
+	return i >= 0
+}
+
+// lookUp looks up the accounts in the log. After an error the rest waits for the next call.
+func (l *ledger) lookUp(ctx context.Context) error {
+	l.mu.Lock()
+	open := slices.Clone(l.accounts)
 	l.mu.Unlock()
-
-	fates, err := l.guard.Fates(ctx, batches)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for id, fate := range fates { // those answered DONE meanwhile are closed and counted already
-		switch {
-		case fate.Verdict == guard.Done:
-			l.close(id, &fate.Answer)
-		case fate.Settled || superseded[id]:
-			if fate.Trimmed {
-				l.cannotKnow(id)
-			}
-			l.close(id, nil)
+	for _, b := range open {
+		fate, err := l.j.guard.Fate(ctx, b.Batch)
+		if err != nil {
+			return err
 		}
+		l.settle(b, fate)
 	}
-	return err
+	return nil
 }
 
-func (l *pendingBatches) unknown() (n int) {
+func (l *ledger) settle(b *sent, fate guard.Fate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, acc := range l.accounts {
-		if !acc.refused {
+	switch {
+	case !fate.Settled || !l.close(b):
+	case fate.Verdict == guard.Done:
+		l.j.deleted(b, fate.Answer)
+	case fate.Trimmed && !b.refused:
+		l.j.log.Warn("batch outcome lost: eviction log trimmed too early", "batch", b.ID.String())
+	}
+}
+
+func (l *ledger) unknown() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range l.accounts {
+		if !b.refused {
 			n++
 		}
 	}

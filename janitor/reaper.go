@@ -38,36 +38,43 @@ func (e *HeldError) Error() string { return "janitor: held: " + e.Reason }
 // of unknown fate again before any other. The pace admits one call at a time.
 type reaper struct {
 	t       *termState
-	n       uint64                      // of the last batch
-	pending atomic.Pointer[guard.Batch] // sent, and not answered yet
+	n       uint64               // of the last batch
+	pending atomic.Pointer[sent] // not answered yet
 }
 
 func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a guard.Answer, err error) {
+	ctx, done := r.t.j.spanBatch(ctx, sweep, b)
 	var id guard.BatchID // zero: it was not sent
-	if r.t.j.cfg.StartSpan != nil {
-		spanned, done := r.spanBatch(ctx, sweep, b)
-		ctx = spanned
-		defer func() { done(id, a, err) }()
-	}
+	defer func() { done(id, a, err) }()
 	took := func(held time.Duration) { r.t.batches.Took(len(b.Items), held) }
 	err = r.t.call(ctx, took, func(ctx context.Context) (err error) {
 		if err := r.askAgain(ctx); err != nil {
 			return err
 		}
-		if err := r.t.mayDelete(ctx, b.Owner); err != nil {
+		if err := r.t.checkPaused(ctx, pauseFresh); err != nil {
+			return err
+		}
+		if !r.t.term.Valid() {
+			a.Verdict = guard.Fenced
+			return ErrFenced
+		}
+		evidence, kept, err := r.t.owners.evidence(ctx, b.Owner)
+		if err != nil || kept.Verdict != "" {
+			a = kept
 			return err
 		}
 		r.n++
 		id = guard.BatchID{Epoch: r.t.term.Epoch(), N: r.n}
-		a, err = r.ask(ctx, guard.Batch{
-			ID:    id,
-			Token: r.t.term.Token(),
-			Sweep: sweep,
-			Owner: b.Owner,
-			Body:  b.Body,
-			Keys:  b.Keys,
-			Items: b.Items,
-		}, b.Deleted)
+		a, err = r.ask(ctx, &sent{deleted: b.Deleted, Batch: guard.Batch{
+			ID:       id,
+			Token:    r.t.term.Token(),
+			Sweep:    sweep,
+			Owner:    b.Owner,
+			Body:     b.Body,
+			Keys:     b.Keys,
+			Items:    b.Items,
+			Evidence: evidence,
+		}})
 		return err
 	})
 	return a, err
@@ -80,47 +87,43 @@ func (r *reaper) askPending(ctx context.Context) error {
 	return r.t.call(ctx, nil, r.askAgain)
 }
 
-// Any answer to askAgain settles the pending batch.
+// askAgain sends the very same batch. Any answer settles it: if it has not run, its old evidence
+// keeps the owner, and the sweep comes to it anew.
 func (r *reaper) askAgain(ctx context.Context) error {
 	b := r.pending.Load()
 	if b == nil {
 		return nil
 	}
-	if err := r.t.mayDelete(ctx, b.Owner); err != nil {
+	if err := r.t.checkPaused(ctx, pauseFresh); err != nil {
 		return err
 	}
-	if _, err := r.ask(ctx, *b, nil); !errors.Is(err, ErrRefused) {
+	if _, err := r.ask(ctx, b); !errors.Is(err, ErrRefused) {
 		return err
 	}
 	return nil
 }
 
-// ask leaves a batch pending if its fate is unknown. It opens an account before the first try only.
-func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(guard.Answer)) (guard.Answer, error) {
+// ask leaves a batch pending if its fate is unknown.
+func (r *reaper) ask(ctx context.Context, b *sent) (guard.Answer, error) {
 	// A process that has just woken from a pause need not even ask.
 	if !r.t.term.Valid() {
 		return guard.Answer{Verdict: guard.Fenced}, ErrFenced
 	}
-	unsettled := r.t.j.unsettled
-	if r.pending.Load() == nil {
-		unsettled.open(b, deleted)
-		r.pending.Store(&b)
-	}
-	a, err := r.send(ctx, b)
+	a, err := r.send(ctx, b.Batch)
 	if refusedScript(err) {
 		// If it failed after its record, the second try answers DONE; otherwise it deleted nothing.
-		a, err = r.send(ctx, b)
+		a, err = r.send(ctx, b.Batch)
 	}
-	switch {
-	case err != nil && !refusedScript(err):
-		unsettled.unanswered(b)
+	if err != nil && !refusedScript(err) {
+		r.t.checkFormer(err)
+		r.pending.Store(b)
+		r.t.j.ledger.lose(b)
 		return a, err
-	case err == nil && a.Verdict == guard.Done:
-		failpoint.Hit(failpoint.AfterReply)
-		unsettled.recorded(b, a)
-	default:
-		unsettled.refused(b)
 	}
+	if err == nil && a.Verdict == guard.Done {
+		failpoint.Hit(failpoint.AfterReply)
+	}
+	r.t.j.ledger.answered(b, a)
 	r.pending.Store(nil)
 	switch {
 	case err != nil:

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -46,27 +49,23 @@ func TestALostReplyIsCountedOnce(t *testing.T) {
 	}
 }
 
-// The log is read while the reply is on its way, or lost and not yet sent again.
+// The log is read before the batch is sent again.
 func TestALookAtTheLogAndAReplyCountOnce(t *testing.T) {
-	t.Parallel()
-	for name, reply := range map[string]error{"the reply comes": nil, "the reply is lost": io.ErrUnexpectedEOF} {
-		t.Run(name, func(t *testing.T) {
-			inWorlds(t, func(t *testing.T, f *fleet) {
-				r := f.replica("r1", nil)
-				r.leads()
-				f.entries("dead", 20)
-				r.faults.set(nil, once(func([]any) error {
-					require.NoError(t, r.LookUp(context.Background()))
-					return reply
-				}))
-				r.sweep(Request{})
-				f.eventually(func() bool { return !r.Pending() })
-				require.Equal(t, 20, r.counted("dead"))
-				require.Equal(t, uint64(20), r.Status().Evicted)
-				require.Zero(t, r.Status().Unsettled)
-			})
-		})
-	}
+	inBubble(t, func(t *testing.T, f *fleet) {
+		r := f.replica("r1", nil)
+		r.leads()
+		f.entries("dead", 20)
+		r.faults.set(nil, once(func([]any) error { return io.ErrUnexpectedEOF }))
+		r.sweep(Request{Sweep: "registry"})
+		require.True(t, r.Pending())
+		require.Equal(t, 1, r.Status().Unsettled)
+		require.NoError(t, r.LookUp(t.Context()))
+		require.Zero(t, r.Status().Unsettled)
+		pass(2 * time.Second)
+		require.False(t, r.Pending())
+		require.Equal(t, 20, r.counted("dead"))
+		require.Equal(t, uint64(20), r.Status().Evicted)
+	})
 }
 
 func TestAFateUnknownAtTheEndOfATermIsLookedUp(t *testing.T) {
@@ -90,7 +89,9 @@ func TestAFateUnknownAtTheEndOfATermIsLookedUp(t *testing.T) {
 				if not := new(NotLeaderError); err != nil {
 					require.ErrorAs(t, err, &not)
 				}
-				f.eventually(func() bool { return !r.Status().Leading && r.Status().Unsettled == 0 })
+				f.eventually(func() bool {
+					return r.LookUp(t.Context()) == nil && !r.Status().Leading && r.Status().Unsettled == 0
+				})
 				want := 0
 				if done {
 					want = len(imeis)
@@ -113,40 +114,47 @@ func TestARequestThatLandsLateIsCountedOnce(t *testing.T) {
 		var held []any
 		r.faults.set(once(func(args []any) error {
 			held = args
-			f.live("dead") // so that the second try is refused
+			f.must(f.Set(t.Context(), f.Heartbeat("dead"), "0/0", time.Minute)) // the second try is refused
 			return io.ErrUnexpectedEOF
 		}), nil)
 		require.Equal(t, Failed, r.sweep(Request{})["registry"].Outcome)
 		f.eventually(func() bool { return !r.Pending() })
 		require.Zero(t, r.Status().Unsettled, "refused")
+		require.NoError(t, r.LookUp(t.Context()))
 		require.Equal(t, 1, r.Accounts(), "but it may yet land")
 		require.Zero(t, r.counted("dead"))
 
-		require.NoError(t, f.Del(t.Context(), f.Heartbeat("dead")).Err())
-		require.NoError(t, f.Do(t.Context(), held...).Err())
+		f.must(f.Del(t.Context(), f.Heartbeat("dead")))
+		f.must(f.Do(t.Context(), held...))
 		require.Zero(t, f.left("dead"))
-		r.Poke()
-		f.eventually(func() bool { return r.Accounts() == 0 })
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Error(t, r.LookUp(over))
+		require.Equal(t, 1, r.Accounts(), "what cannot be looked up stays")
+		require.NoError(t, r.LookUp(t.Context()))
+		require.Zero(t, r.Accounts())
 		require.Equal(t, 20, r.counted("dead"))
 		require.Equal(t, 20, f.recorded())
 	})
 }
 
-func TestARefusedBatchIsForgottenWhenItCannotLandAnyMore(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
-		r := f.replica("r1", nil)
+// The term is over, and nothing of it is left in the log.
+func TestAFateThatTheLogHasLostIsLoggedAndAskedForNoMore(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		var lines process.Buffer
+		r := f.replica("r1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&lines, nil)) })
 		r.leads()
-		f.entries("back", 3)
-		r.faults.set(once(func([]any) error { f.live("back"); return nil }), nil)
-		r.sweep(Request{})
-		require.NoError(t, r.LookUp(t.Context()))
-		require.Equal(t, 1, r.Accounts())
-		f.entries("dead", 3) // a later batch is recorded
-		r.sweep(Request{})
-		require.NoError(t, r.LookUp(t.Context()))
+		f.entries("dead", 3)
+		r.faults.set(nil, once(func([]any) error {
+			f.must(f.XTrimMaxLen(t.Context(), f.Log(), 0))
+			r.CoolDown(time.Hour)
+			return io.ErrUnexpectedEOF
+		}))
+		_, _ = r.Janitor.Sweep(t.Context(), Request{})
+		pass(time.Minute)
 		require.Zero(t, r.Accounts())
-		require.Equal(t, 3, r.counted("dead"))
-		require.Zero(t, r.counted("back"))
+		require.Zero(t, r.counted("dead"))
+		require.Equal(t, 1, strings.Count(lines.String(), "eviction log trimmed too early"))
 	})
 }
 
@@ -227,7 +235,7 @@ func TestTwoJanitorsAtOnceCountNothingTwice(t *testing.T) {
 		f.live("other", "third")
 		f.entries("other", 500)
 		f.entries("dead", 1500)
-		change := func(c *Config) { c.Interval = 100 * time.Millisecond; c.DeleteBatch = 50 }
+		change := func(c *Config) { c.Interval, c.LeaseTTL, c.DeleteBatch = 100*time.Millisecond, 3*time.Second, 50 }
 		one, two := f.replica("r1", change), f.replica("r2", change)
 		var batches atomic.Int64
 		tear := func([]any) error {
@@ -241,6 +249,7 @@ func TestTwoJanitorsAtOnceCountNothingTwice(t *testing.T) {
 		one.start()
 		two.start()
 		f.eventually(func() bool {
+			_, _ = one.LookUp(t.Context()), two.LookUp(t.Context())
 			return f.HLen(t.Context(), f.Registry()).Val() == 500 && one.Status().Unsettled == 0 && two.Status().Unsettled == 0
 		})
 		require.Equal(t, 1500, one.counted("dead")+two.counted("dead"))
@@ -263,7 +272,7 @@ func TestABatchThatTheServerRefusesDoesNotJamTheNext(t *testing.T) {
 				var res result
 				key := []string{p.Layout().Prefix + "k"}
 				_, res.before = p.Delete(ctx, Batch{Body: guard.NewBody("return redis.call('NO SUCH COMMAND')"), Keys: key, Items: []string{"x"}})
-				_, res.right = p.Delete(ctx, Batch{Body: guard.NewBody("return redis.error_reply('NOPERM no right')"), Keys: key, Items: []string{"x"}})
+				_, res.right = p.Delete(ctx, Batch{Body: guard.NewBody("return redis.error_reply('ERR NOPERM: no right')"), Keys: key, Items: []string{"x"}})
 				_, res.after = p.Delete(ctx, Batch{Body: guard.NewBody("record(1, 0, 'keys', {'x'}) return redis.call('NO SUCH COMMAND')"), Keys: key, Items: []string{"x"}})
 				var a guard.Answer
 				a, res.good = p.Delete(ctx, Batch{Body: guard.NewBody("record(0, 0, 'keys', {}) return answer('DONE', 0, 0)"), Keys: key, Items: []string{"x"}})

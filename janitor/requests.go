@@ -176,15 +176,11 @@ func (j *Janitor) Pause(ctx context.Context, p Pause) error {
 
 // Resume ends a pause, if there is one. It works on any replica.
 func (j *Janitor) Resume(ctx context.Context) error {
-	paused := j.listener.heard().paused != nil
 	n, err := j.cfg.Control.Del(ctx, j.layout.Paused()).Result()
 	if err != nil {
-		if paused && !together.Answered(err) {
-			j.resuming.Store(true)
-		}
 		return fmt.Errorf("janitor: resume: %w", err)
 	}
-	if j.resuming.Swap(false) || n > 0 {
+	if known := j.listener.resumed(); known || n > 0 { // the answer to an earlier one may be lost
 		j.notes.add(timeline.Event{Kind: timeline.Resume})
 		j.log.Info("sweeping resumed")
 	}

@@ -10,32 +10,33 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Call these only if Config.StartSpan is set, so that without a tracer they cost nothing.
-
 // often is the interval below which a pass that found nothing is quiet.
 const often = 10 * time.Second
 
-func (j *Janitor) spanTerm(ctx context.Context, t term) (_ context.Context, end func(cause error)) {
-	ctx, done := j.cfg.StartSpan(ctx, "term", slog.Uint64("epoch", t.Epoch()))
-	return ctx, func(cause error) { done(nil, slog.String("end", cause.Error())) }
-}
-
-func (t *termState) spanOpen() (_ context.Context, end func(err error)) {
-	ctx, done := t.j.cfg.StartSpan(t.ctx, "open", slog.Uint64("epoch", t.term.Epoch()))
-	// A new log, or a failover, may have raised the epoch meanwhile.
-	return ctx, func(err error) { done(err, slog.Uint64("epoch", t.term.Epoch())) }
-}
-
-func (t *termState) spanPass(ctx context.Context, s Sweeper, req Request, last Outcome) (
-	_ context.Context, end func(r *Report),
+func (j *Janitor) span(ctx context.Context, name string, attrs ...slog.Attr) (
+	_ context.Context, end func(err error, attrs ...slog.Attr),
 ) {
-	attrs := []slog.Attr{slog.String("sweep", s.Name()), slog.Uint64("epoch", t.term.Epoch())}
-	if req.Owner != "" {
-		attrs = append(attrs, slog.String("owner", req.Owner))
+	if j.cfg.StartSpan == nil {
+		return ctx, func(error, ...slog.Attr) {}
 	}
-	ctx, done := t.j.cfg.StartSpan(ctx, "pass", attrs...)
+	return j.cfg.StartSpan(ctx, name, attrs...)
+}
+
+// ofOwner adds the owner's name, if there is one.
+func ofOwner(owner string, attrs ...slog.Attr) []slog.Attr {
+	if owner != "" {
+		attrs = append(attrs, slog.String("owner", owner))
+	}
+	return attrs
+}
+
+func (t *termState) spanPass(ctx context.Context, s Sweeper, req Request) (
+	_ context.Context, end func(r *Report, last Outcome),
+) {
+	ctx, done := t.j.span(ctx, "pass", ofOwner(req.Owner,
+		slog.String("sweep", s.Name()), slog.Uint64("epoch", t.term.Epoch()))...)
 	seldom := req.asked || cmp.Or(s.Interval(), t.j.cfg.Interval) >= often
-	return ctx, func(r *Report) {
+	return ctx, func(r *Report, last Outcome) {
 		var err error
 		if r.Outcome == Failed {
 			err = errors.New(r.Error)
@@ -43,15 +44,7 @@ func (t *termState) spanPass(ctx context.Context, s Sweeper, req Request, last O
 		attrs := []slog.Attr{
 			slog.String("outcome", string(r.Outcome)), slog.Int("scanned", r.Scanned),
 			slog.Int("condemned", r.Condemned), slog.Int("evicted", r.Evicted),
-		}
-		for reason, n := range r.Spared {
-			attrs = append(attrs, slog.Int("spared."+string(reason), n))
-		}
-		if r.Reason != "" {
-			attrs = append(attrs, slog.String("reason", r.Reason))
-		}
-		if r.DryRun {
-			attrs = append(attrs, slog.Bool("dry_run", true))
+			slog.String("reason", r.Reason), slog.Bool("dry_run", r.DryRun),
 		}
 		if !seldom && r.Condemned == 0 && r.news(last) == "" {
 			attrs = append(attrs, slog.Bool("quiet", true))
@@ -60,14 +53,10 @@ func (t *termState) spanPass(ctx context.Context, s Sweeper, req Request, last O
 	}
 }
 
-func (r *reaper) spanBatch(ctx context.Context, sweep string, b Batch) (
+func (j *Janitor) spanBatch(ctx context.Context, sweep string, b Batch) (
 	_ context.Context, end func(id guard.BatchID, a guard.Answer, err error),
 ) {
-	attrs := []slog.Attr{slog.String("sweep", sweep), slog.Int("items", len(b.Items))}
-	if b.Owner != "" {
-		attrs = append(attrs, slog.String("owner", b.Owner))
-	}
-	ctx, done := r.t.j.cfg.StartSpan(ctx, "batch", attrs...)
+	ctx, done := j.span(ctx, "batch", ofOwner(b.Owner, slog.String("sweep", sweep), slog.Int("items", len(b.Items)))...)
 	return ctx, func(id guard.BatchID, a guard.Answer, err error) {
 		var attrs []slog.Attr
 		if id.N > 0 {
@@ -76,11 +65,11 @@ func (r *reaper) spanBatch(ctx context.Context, sweep string, b Batch) (
 		if a.Verdict != "" {
 			attrs = append(attrs, slog.String("verdict", string(a.Verdict)), slog.Int("deleted", a.Deleted))
 		}
-		if held, isHeld := errors.AsType[*HeldError](err); isHeld {
-			err = nil
+		held, isHeld := errors.AsType[*HeldError](err)
+		if isHeld {
 			attrs = append(attrs, slog.String("held", held.Reason))
 		}
-		if errors.Is(err, ErrFenced) || ctx.Err() != nil {
+		if isHeld || errors.Is(err, ErrFenced) || ctx.Err() != nil {
 			err = nil
 		}
 		done(err, attrs...)

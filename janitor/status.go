@@ -20,6 +20,8 @@ type Status struct {
 	Witness WitnessStatus `json:"witness"`
 	Pace    *PaceStatus   `json:"pace,omitempty"`
 	Passes  []Progress    `json:"passes,omitempty"`
+	// Doubted are the owners whose entries this leader keeps although they are silent.
+	Doubted []Doubt `json:"doubted,omitempty"`
 	// Sweeps holds the last report of each sweep that has run in this process.
 	Sweeps []Report `json:"sweeps,omitempty"`
 	// FullScan is the last full scan that this leader finished, or nil.
@@ -28,6 +30,13 @@ type Status struct {
 	Evicted uint64 `json:"evicted"`
 	// Unsettled is the number of batches of unknown fate.
 	Unsettled int `json:"unsettled"`
+}
+
+// A Doubt is why a silent owner's entries are kept.
+type Doubt struct {
+	Owner  string    `json:"owner"`
+	Reason string    `json:"reason"` // most: it fell silent with most others; refused: Redis refuses clients
+	Until  time.Time `json:"until"`  // at the latest
 }
 
 // FullScanStatus describes a full scan.
@@ -59,8 +68,9 @@ type WitnessStatus struct {
 	LastTick  time.Time `json:"last_tick,omitzero"`
 	Evicted   uint64    `json:"evicted_total"` // by anybody, ever: the total kept beside the log
 	Instances int64     `json:"instances"`
-	// ChecksOff lists the holds that this server cannot raise; log_size if the log is trimmed by
-	// number of records; log_trim if it is not trimmed.
+	// ChecksOff lists what cannot be checked here: refused, restarted (this user may not INFO, or
+	// the server does not offer it); log_size if the log is trimmed by number of records; log_trim
+	// if it is not trimmed.
 	ChecksOff []string `json:"checks_off,omitempty"`
 	Error     string   `json:"error,omitempty"`
 }
@@ -76,7 +86,7 @@ func (j *Janitor) Status() Status {
 		Paused:    h.paused,
 		Witness:   h.status(now),
 		Evicted:   j.evicted.Load(),
-		Unsettled: j.unsettled.unknown(),
+		Unsettled: j.ledger.unknown(),
 	}
 	if j.logSize.Failing() {
 		s.Witness.ChecksOff = append(s.Witness.ChecksOff, checkLogSize)
@@ -91,6 +101,7 @@ func (j *Janitor) Status() Status {
 		s.Pace = &PaceStatus{Setting: j.cfg.RedisShare, PageSize: t.pages.Get(), BatchSize: t.batches.Get()}
 		s.Pace.Share, s.Pace.Throttled = j.pace.Share()
 		s.FullScan = t.fullScan.Load()
+		s.Doubted = of(t.doubted.Load())
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -133,10 +144,9 @@ type Progress struct {
 	Started time.Time `json:"started"`
 	Scanned int       `json:"scanned"` // elements read so far; a scan may repeat some
 	// elements to read, as counted at the beginning; 0: unknown
-	Total   int `json:"total"`
-	Evicted int `json:"evicted"`
-	// PerSecond is the rate over the last 10 to 20 s.
-	PerSecond float64 `json:"per_second"`
+	Total     int     `json:"total"`
+	Evicted   int     `json:"evicted"`
+	PerSecond float64 `json:"per_second"` // since it started
 	// SecondsLeft is the time left at that rate; 0: unknown.
 	SecondsLeft float64 `json:"seconds_left"`
 }
@@ -149,20 +159,14 @@ func (p Progress) Ratio() float64 {
 	return min(1, float64(p.Scanned)/float64(p.Total))
 }
 
-type mark struct {
-	at      time.Time
-	scanned int
-}
-
 func (p *Pass) scanned(n int, now time.Time) (at Progress, due bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.report.Scanned += n
-	at = p.progressLocked(now)
-	if due = now.Sub(p.next.at) >= progressEvery; due {
-		p.mark, p.next = p.next, mark{now, at.Scanned}
+	if due = now.Sub(p.logged) >= progressEvery; due {
+		p.logged = now
 	}
-	return at, due
+	return p.progressLocked(now), due
 }
 
 func (p *Pass) progress(now time.Time) Progress {
@@ -177,8 +181,8 @@ func (p *Pass) progressLocked(now time.Time) Progress {
 		Sweep: r.Sweep, Owner: r.Owner, DryRun: r.DryRun, Started: r.Started,
 		Scanned: r.Scanned, Total: p.total, Evicted: r.Evicted,
 	}
-	if took := now.Sub(p.mark.at).Seconds(); took > 0 {
-		at.PerSecond = float64(at.Scanned-p.mark.scanned) / took
+	if took := now.Sub(r.Started).Seconds(); took > 0 {
+		at.PerSecond = float64(at.Scanned) / took
 	}
 	if left := at.Total - at.Scanned; left > 0 && at.PerSecond > 0 {
 		at.SecondsLeft = float64(left) / at.PerSecond

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -13,9 +13,9 @@ import (
 
 	. "github.com/rollcall-redis/rollcall/janitor"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -66,7 +66,7 @@ func (f *fleet) witness(reason string, evicted uint64, instances int64) WitnessS
 		Listening: time.UnixMilli(now.UnixMilli()).Sub(ms("since")).Seconds(),
 		Reason:    reason, LastHold: ms("hold"), LastTick: now,
 		Evicted: evicted, Instances: instances,
-		ChecksOff: []string{"redis_evicting", "redis_refusing", "restarted"}, // miniredis cannot report these
+		ChecksOff: []string{"refused", "redis_evicting", "restarted"}, // miniredis cannot report these
 	}
 }
 
@@ -78,11 +78,8 @@ func (f *fleet) epoch() uint64 {
 
 func TestStatusIsAllThatALeaderAndAFollowerKnow(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		f.listenedFor(time.Hour)
-		defer f.beat("r1")()
-		defer f.beat("r2")()
 		imeis := f.entries("dead", 5)
-		require.NoError(t, f.HSet(t.Context(), f.Registry(), "moved", "r1").Err())
+		f.must(f.HSet(t.Context(), f.Registry(), "moved", "r1"))
 		s := &scripted{}
 		r := s.leader(f, func(c *Config) { c.RedisShare, c.ScanCount, c.DeleteBatch = 0.5, 700, 300 })
 		follower := f.replica("r2", func(c *Config) { c.DryRun = true })
@@ -150,8 +147,6 @@ func TestStatusIsAllThatALeaderAndAFollowerKnow(t *testing.T) {
 
 func TestAReportSaysHowAPassEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		f.listenedFor(time.Hour)
-		defer f.beat("r1")()
 		s := &scripted{}
 		r := s.leader(f, nil)
 		for _, c := range []struct {
@@ -176,8 +171,6 @@ func TestAReportSaysHowAPassEnded(t *testing.T) {
 
 func TestStatusSaysWhyTheWitnessIsNotTicked(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		f.listenedFor(time.Hour)
-		defer f.beat("r1")()
 		var line broken
 		s := &scripted{}
 		r := s.leader(f, line.on)
@@ -208,58 +201,6 @@ func TestStatusSaysWhyTheWitnessIsNotTicked(t *testing.T) {
 	})
 }
 
-// broken is a hook that, while on, fails each command of a name and each pipeline that contains
-// one.
-type broken struct {
-	mu      sync.Mutex
-	command string
-	err     error
-}
-
-// on adds the hook to both clients.
-func (b *broken) on(c *Config) {
-	c.Client.(*redis.Client).AddHook(b)
-	c.Control.(*redis.Client).AddHook(b)
-}
-
-func (b *broken) by(command string, err error) (mend func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.command, b.err = command, err
-	return func() { b.by("", nil) }
-}
-
-func (b *broken) meets(cmds ...redis.Cmder) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == b.command }) {
-		return nil
-	}
-	for _, cmd := range cmds {
-		cmd.SetErr(b.err)
-	}
-	return b.err
-}
-
-func (b *broken) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (b *broken) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := b.meets(cmd); err != nil {
-			return err
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (b *broken) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if err := b.meets(cmds...); err != nil {
-			return err
-		}
-		return next(ctx, cmds)
-	}
-}
-
 // Failed calls return the error of the server or the line, and name the operation.
 func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 	batch := Batch{Owner: "dead", Body: registry.EvictEntries, Keys: []string{"k"}, Items: []string{"x"}}
@@ -273,26 +214,17 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 		"CheckHeld": {"getrange", "janitor: read pause: ", func(ctx context.Context, _ *replica, p *Pass) error {
 			return p.CheckHeld(ctx)
 		}},
-		"Roster": {"sscan", "janitor: read roster: ", func(ctx context.Context, _ *replica, p *Pass) error {
+		"Roster": {"evalsha", "guard: read records: ", func(ctx context.Context, _ *replica, p *Pass) error {
 			_, err := p.Roster(ctx)
 			return err
 		}},
-		"Roster, of heartbeats": {"pttl", "janitor: read roster: ", func(ctx context.Context, _ *replica, p *Pass) error {
-			_, err := p.Roster(ctx)
-			return err
-		}},
-		"Roster, of goodbyes": {"evalsha_ro", "janitor: read goodbyes: ", func(ctx context.Context, r *replica, p *Pass) error {
-			r.f.Del(ctx, r.f.Heartbeat("other"))
+		"Roster, of heartbeats": {"pttl", "janitor: judge owners: ", func(ctx context.Context, r *replica, p *Pass) error {
+			r.f.dies("other")
 			_, err := p.Roster(ctx)
 			return err
 		}},
 		"Liveness": {"pttl", "janitor: judge owners: ", func(ctx context.Context, _ *replica, p *Pass) error {
 			_, err := p.Liveness(ctx, []string{"dead"})
-			return err
-		}},
-		"Liveness, of goodbyes": {"evalsha_ro", "janitor: read goodbyes: ", func(ctx context.Context, r *replica, p *Pass) error {
-			r.f.Del(ctx, r.f.Heartbeat("other"))
-			_, err := p.Liveness(ctx, []string{"other"})
 			return err
 		}},
 		"SetPages": {"sscan", "", func(ctx context.Context, r *replica, p *Pass) (err error) {
@@ -304,11 +236,7 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 			_, err := p.Delete(ctx, batch)
 			return err
 		}},
-		"Delete, of the roster": {"sscan", "janitor: read roster: ", func(ctx context.Context, _ *replica, p *Pass) error {
-			_, err := p.Delete(ctx, batch)
-			return err
-		}},
-		"Delete": {"evalsha", "guard: batch ", func(ctx context.Context, _ *replica, p *Pass) error {
+		"Delete, of the records": {"evalsha", "guard: read records: ", func(ctx context.Context, _ *replica, p *Pass) error {
 			_, err := p.Delete(ctx, batch)
 			return err
 		}},
@@ -321,8 +249,6 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
-				f.listenedFor(time.Hour)
-				defer f.beat("r1")()
 				defer f.beat("third")()
 				f.live("other")
 				var line broken
@@ -388,8 +314,6 @@ func (r *replica) series() map[string]float64 {
 
 func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		f.listenedFor(time.Hour)
-		defer f.beat("r1")()
 		s := &scripted{}
 		r := f.replica("r1", func(c *Config) {
 			c.RedisShare = 0.5
@@ -402,9 +326,10 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 		}
 		for name, labels := range map[string][]string{
 			"lease_transitions_total": {"acquired", "lost", "released"},
-			"spared_total":            {"alive", "reowned", "fenced", "held", "unreadable"},
+			"spared_total":            {"alive", "reowned", "fenced", "held", "unreadable", "doubted"},
+			"doubted_owners":          {"most", "refused"},
 			"held_total": {
-				"gap", "restarted", "redis_evicting", "redis_refusing", "settings", "self_check", "mass_failure", "paused",
+				"gap", "restarted", "redis_evicting", "settings", "self_check", "paused",
 				"pause_unknown",
 			},
 			"pass_progress_ratio": {"owners", "registry", "scripted"},
@@ -423,11 +348,11 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 
 		r.SweepsAre(s)
 		f.live("other")
-		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("other"), beatTTL).Err())
+		f.record("other", doubt.Holds, 38*time.Second, beatTTL) // it is late
 		stop := r.start()
 		pass(5 * time.Second)
 		n := 0.0
-		for label := range keysOf(want) {
+		for label := range maps.Clone(want) {
 			if reason, ok := strings.CutPrefix(label, "spared_total "); ok {
 				n++
 				rep := s.pass(r, Request{}, func(_ context.Context, p *Pass) error {
@@ -446,10 +371,12 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 		s.pass(r, Request{}, func(context.Context, *Pass) error { return errors.New("oh") })
 		s.pass(r, Request{}, func(context.Context, *Pass) error { return ErrFenced })
 		// A late heartbeat: sweeps rest longer than their share requires.
-		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("other"), beatTTL-beatEvery-beatEvery/2).Err())
+		f.must(f.PExpire(t.Context(), f.Heartbeat("other"), beatTTL-beatEvery-beatEvery/2))
 		f.live("new")
 		done := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
+			p.AddTotal(36)
 			p.AddScanned(9)
+			require.InDelta(t, 0.25, r.value("janitor_pass_progress_ratio", "sweep", "scripted"), 1e-9)
 			_, err := p.Roster(ctx)
 			for range 10 {
 				_ = p.Call(ctx, func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil })
@@ -462,8 +389,8 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 		want["lease_transitions_total acquired"] = 1
 		want["last_success_timestamp_seconds scripted"] = float64(time.Now().UnixNano()) / 1e9
 		want["scanned_total scripted"] = 9
-		want["passes_total done scripted"] = 1 + 5 + 1
-		want["passes_total held scripted"] = 9
+		want["passes_total done scripted"] = 1 + 6 + 1
+		want["passes_total held scripted"] = 7
 		want["passes_total failed scripted"] = 1
 		want["passes_total lost scripted"] = 1
 		for _, name := range []string{"witness_seconds", "redis_share", "throttled_seconds_total heartbeat"} {
@@ -473,7 +400,7 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 		want["pass_duration_seconds scripted"] = done.Seconds
 		require.Equal(t, want, after)
 
-		require.NoError(t, f.Set(t.Context(), f.Lease(), "other/1", time.Second).Err())
+		f.must(f.Set(t.Context(), f.Lease(), "other/1", time.Second))
 		pass(time.Minute)
 		stop()
 		require.InDelta(t, 1, r.value("janitor_lease_transitions_total", "event", "lost"), 0)

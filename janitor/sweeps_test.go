@@ -3,18 +3,17 @@ package janitor_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	. "github.com/rollcall-redis/rollcall/janitor"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/internal/process"
 )
 
 func TestTheFullScanFindsWhomNobodyRemembers(t *testing.T) {
@@ -50,7 +49,7 @@ func TestTheQuickWaySweepsThroughTheIndexAndForgets(t *testing.T) {
 		r.leads()
 
 		imeis := f.indexed("dead", 1234) // its full scan is over; only the quick way can find it
-		require.NoError(t, f.SAdd(t.Context(), f.Devices("dead"), kept[0], "no entry").Err())
+		f.must(f.SAdd(t.Context(), f.Devices("dead"), kept[0], "no entry"))
 		f.eventually(func() bool { return !f.SIsMember(t.Context(), f.Roster(), "dead").Val() })
 		require.Zero(t, f.left("dead"))
 		require.Equal(t, 20, f.left("other"))
@@ -85,24 +84,10 @@ func TestAnIndexStaysUntilAllThatItNamesIsSwept(t *testing.T) {
 	})
 }
 
-func TestAUserThatMayNotUnlinkSweepsAllTheSame(t *testing.T) {
-	t.Parallel()
-	f := setup(t, poor(t, "unlink"))
-	f.live("other", "third")
-	f.replica("r1", nil).leads()
-	for _, owner := range []string{"dead", "gone"} {
-		f.indexed(owner, 35)
-		f.eventually(func() bool { return !f.SIsMember(t.Context(), f.Roster(), owner).Val() })
-		require.Zero(t, f.left(owner))
-		require.Zero(t, f.Exists(t.Context(), f.Devices(owner)).Val())
-	}
-	require.Equal(t, 70, f.recorded())
-}
-
 func TestWithoutAnIndexTheFullScanDoesIt(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.entries("dead", 600)
-		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "dead").Err())
+		f.must(f.SAdd(t.Context(), f.Roster(), "dead"))
 		r := f.replica("r1", nil)
 		r.leads()
 		require.Zero(t, f.left("dead"))
@@ -148,9 +133,10 @@ func TestWhatCannotBeReadIsKeptAndCounted(t *testing.T) {
 		require.NoError(t, f.HSet(t.Context(), f.Registry(),
 			"no owner", "", "", "dead", "long owner", strings.Repeat("x", 1<<20), "odd owner", "a\nb", "no text", "\xff\xfe",
 			"imei of another kind", "dead").Err())
+		f.dies("dead")
 		f.entries("index is a string", 3)
-		require.NoError(t, f.Set(t.Context(), f.Devices("index is a string"), "x", 0).Err())
-		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "index is a string", "", "c\x00").Err())
+		f.must(f.Set(t.Context(), f.Devices("index is a string"), "x", 0))
+		f.must(f.SAdd(t.Context(), f.Roster(), "index is a string", "", "c\x00"))
 		r := f.replica("r1", nil)
 		r.leads()
 		rep := r.report("registry")
@@ -188,68 +174,13 @@ func TestOnDemandForOneOwner(t *testing.T) {
 	})
 }
 
-func TestTheBreakerHoldsWhenMostFellSilent(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		live, dead []string
-		byes       bool
-		tripped    bool
-	}{
-		"one of three is swept without delay":     {live: []string{"b"}, dead: []string{"x"}},
-		"more than half and at least two are not": {live: []string{"b"}, dead: []string{"x", "y", "z"}, tripped: true},
-		"half are":                      {live: []string{"b"}, dead: []string{"x", "y"}},
-		"who said goodbye is no wonder": {live: []string{"b"}, dead: []string{"x", "y", "z"}, byes: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inWorlds(t, func(t *testing.T, f *fleet) {
-				f.live(c.live...)
-				for _, id := range c.dead {
-					f.indexed(id, 10)
-					if c.byes {
-						require.NoError(t, f.HSet(t.Context(), f.Witness(), "bye:"+id, "1").Err())
-					}
-				}
-				r := f.replica("r1", nil)
-				r.leads()
-				if !c.tripped {
-					f.eventually(func() bool { return f.HLen(t.Context(), f.Registry()).Val() == 0 })
-					return
-				}
-				for _, sweep := range []string{"owners", "registry"} {
-					require.Equal(t, Held, r.report(sweep).Outcome)
-					require.Equal(t, "mass_failure", r.report(sweep).Reason)
-				}
-				f.eventually(func() bool { return r.Status().Witness.HeldFor > 0 })
-				require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
-				require.Zero(t, f.recorded())
-			})
-		})
-	}
-}
-
-func TestTheBreakerDoesNotTripTwiceInARow(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
-		now, err := f.Time(t.Context()).Result()
-		require.NoError(t, err)
-		// It was held, a GRACE ago, and Redis has been observed since.
-		require.NoError(t, f.HSet(t.Context(), f.Witness(), "mass_failure", now.Add(-grace-time.Second).UnixMilli()).Err())
-		for _, id := range []string{"x", "y", "z"} {
-			f.indexed(id, 10)
-		}
-		r := f.replica("r1", nil)
-		r.leads()
-		f.eventually(func() bool { return f.HLen(t.Context(), f.Registry()).Val() == 0 })
-		require.Zero(t, r.value("janitor_held_total", "reason", "mass_failure"))
-	})
-}
-
 func TestALeaderThatCannotSeeItselfHolds(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", nil)
 		r.leads()
 		f.entries("dead", 5)
 		f.entries("r1", 4)
-		require.NoError(t, f.Del(t.Context(), f.Heartbeat("r1")).Err())
+		f.must(f.Del(t.Context(), f.Heartbeat("r1")))
 		rep := r.sweep(Request{})["registry"]
 		require.Equal(t, 5, rep.Condemned, "who leads, lives, and condemns nothing of its own")
 		require.Equal(t, Held, rep.Outcome)
@@ -258,95 +189,23 @@ func TestALeaderThatCannotSeeItselfHolds(t *testing.T) {
 	})
 }
 
-func TestAScanBeginsAnewWhenTheServerIsAnother(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		after int64 // how many run id queries: two per walk through the hash
-		walks int64
-	}{
-		"in the first walk":                      {1, 3},
-		"in the second, about some owners alone": {3, 3},
-		"before the first":                       {0, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := redistest.Shared(t)
-			f := setup(t, redistest.World{Client: s.Client(), Options: s.Options(), Prefix: redistest.Prefix(t), Real: true})
-			f.live("other")
-			f.entries("other", 50)
-			f.entries("dead", 50) // not on the roster, so it needs a second walk
-			f.HSet(t.Context(), f.Registry(), "poison", "a\nb")
-			var asked atomic.Int64
-			r := f.replica("r1", func(cfg *Config) {
-				cfg.DeleteBatch = 10
-				cfg.Client.AddHook(serverIDHook{func(n int64) string {
-					if n <= c.after {
-						return "before"
-					}
-					return "after"
-				}, &asked})
-			})
-			r.leads()
-			rep := r.report("registry")
-			require.Equal(t, Done, rep.Outcome)
-			require.Equal(t, 50, rep.Evicted)
-			require.Equal(t, 2*c.walks, asked.Load())
-			whole := int(c.walks - 1) // one is for the dead only
-			require.Equal(t, map[SkipReason]int{SkipUnreadable: whole}, rep.Spared)
-		})
-	}
-}
-
-// serverIDHook answers the server's run id script.
-type serverIDHook struct {
-	answer func(n int64) string
-	n      *atomic.Int64
-}
-
-func (h serverIDHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (h serverIDHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h serverIDHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "evalsha_ro" && len(cmd.Args()) == 4 { // with one key, and nothing else
-			cmd.(*redis.Cmd).SetVal(h.answer(h.n.Add(1)))
-			return nil
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func TestTheLogIsTrimmedWhereItsSizeCanBeKnown(t *testing.T) {
-	t.Parallel()
-	s := redistest.Shared(t)
-	f := setup(t, redistest.World{Client: s.Client(), Options: s.Options(), Prefix: redistest.Prefix(t), Real: true})
-	pipe := f.Pipeline()
-	for i := range 3000 {
-		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: f.Log(), ID: fmt.Sprintf("1-%d", i), Values: []string{"count", "0", "imeis", strings.Repeat("x", 1000)}})
-	}
-	_, err := pipe.Exec(t.Context())
-	require.NoError(t, err)
-	r := f.replica("r1", func(c *Config) { c.LogBytes = 1 << 20 })
-	r.leads()
-	require.Equal(t, int64(3001), f.XLen(t.Context(), f.Log()).Val(), "not while nothing is evicted")
-	f.entries("dead", 3)
-	r.sweep(Request{})
-	used, err := f.MemoryUsage(t.Context(), f.Log()).Result()
-	require.NoError(t, err)
-	require.InDelta(t, 1<<20, used, 1<<18)
-	require.Equal(t, 3, f.recorded(), "the newest stay")
-}
-
 // A reply may be damaged on its way.
 func TestAPageThatEndsInHalfAnEntryIsReadAsFarAsItGoes(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.live("other")
 		f.indexed("dead", 1) // so that it is on the roster
 		f.entries("dead", 10)
-		require.NoError(t, f.Del(t.Context(), f.Devices("dead")).Err())
-		r := f.replica("r1", func(c *Config) { c.Client.AddHook(halfPages{}) })
+		f.must(f.Del(t.Context(), f.Devices("dead")))
+		r := f.replica("r1", func(c *Config) {
+			c.Client.AddHook(hook(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+				err := send()
+				if scan, ok := cmds[0].(*redis.ScanCmd); ok && err == nil && scan.Name() == "hscan" {
+					page, cursor := scan.Val()
+					scan.SetVal(page[:max(0, len(page)-1)], cursor) // the last value
+				}
+				return err
+			}))
+		})
 		r.leads()
 		require.Equal(t, Done, r.report("registry").Outcome)
 		require.Equal(t, 9, r.report("registry").Evicted)
@@ -355,21 +214,24 @@ func TestAPageThatEndsInHalfAnEntryIsReadAsFarAsItGoes(t *testing.T) {
 	})
 }
 
-// halfPages is a hook that drops the last value of each page of a hash.
-type halfPages struct{}
-
-func (halfPages) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (halfPages) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (halfPages) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if scan, ok := cmd.(*redis.ScanCmd); ok && err == nil && cmd.Name() == "hscan" {
-			page, cursor := scan.Val()
-			scan.SetVal(page[:max(0, len(page)-1)], cursor)
-		}
-		return err
-	}
+// An index of another type is left alone, and prevents no eviction: no batch is refused, and the
+// quick way reports that it could not read it.
+func TestAnIndexOfAnotherTypeStopsNothingAndIsShown(t *testing.T) {
+	inWorlds(t, func(t *testing.T, f *fleet) {
+		f.entries("dead", 700)
+		f.must(f.Set(t.Context(), f.Devices("dead"), "oops", 0))
+		f.must(f.SAdd(t.Context(), f.Roster(), "dead"))
+		var lines process.Buffer
+		r := f.replica("r1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&lines, nil)) })
+		r.leads()
+		rep := r.report("registry")
+		require.Equal(t, Done, rep.Outcome)
+		require.Equal(t, 700, rep.Evicted, "two batches")
+		require.Equal(t, 1, strings.Count(lines.String(), "key="+f.Devices("dead")), "told once")
+		require.Empty(t, rep.Spared)
+		require.Zero(t, f.left("dead"))
+		require.Zero(t, r.Accounts())
+		require.Equal(t, map[SkipReason]int{SkipUnreadable: 1}, r.report("owners").Spared)
+		require.Equal(t, "oops", f.Get(t.Context(), f.Devices("dead")).Val())
+	})
 }

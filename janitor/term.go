@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,8 @@ type termState struct {
 	loops   []*loop
 
 	fullScan atomic.Pointer[FullScanStatus] // of the last that succeeded, or nil
+	doubted  atomic.Pointer[[]Doubt]        // at the last reading, or nil
+	former   sync.Once
 
 	pauseMu   sync.Mutex // held during the read, which concurrent callers share
 	pauseRead time.Time
@@ -82,11 +85,8 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 	defer j.cfg.Registry.HoldHeartbeat()()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	if j.cfg.StartSpan != nil {
-		spanned, done := j.spanTerm(ctx, term)
-		ctx = spanned
-		defer func() { done(cmp.Or(context.Cause(ctx), errTermOver)) }()
-	}
+	ctx, done := j.span(ctx, "term", slog.Uint64("epoch", term.Epoch()))
+	defer func() { done(nil, slog.String("end", cmp.Or(context.Cause(ctx), errTermOver).Error())) }()
 	t := newTermState(ctx, j, term, end)
 	for _, s := range j.sweeps {
 		t.loops = append(t.loops, newLoop(t, s))
@@ -149,12 +149,9 @@ func (t *termState) open() bool {
 }
 
 func (t *termState) tryOpen() (err error) {
-	ctx := t.ctx
-	if t.j.cfg.StartSpan != nil {
-		spanned, done := t.spanOpen()
-		ctx = spanned
-		defer func() { done(err) }()
-	}
+	ctx, done := t.j.span(t.ctx, "open", slog.Uint64("epoch", t.term.Epoch()))
+	// A new log, or a failover, may have raised the epoch meanwhile.
+	defer func() { done(err, slog.Uint64("epoch", t.term.Epoch())) }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return t.begin(ctx)
@@ -184,26 +181,25 @@ func (t *termState) begin(ctx context.Context) error {
 	if n, err := t.j.cfg.Control.Exists(ctx, t.j.layout.Heartbeat(t.j.instance)).Result(); err != nil || n == 0 {
 		return cmp.Or(err, errNoHeartbeat)
 	}
-	t.owners = newOwners(t.j, l)
-	_, _, err = t.owners.readRoster(ctx)
+	t.owners = newOwners(t, l)
+	_, _, err = t.owners.members(ctx)
 	return err
 }
 
 var errNoHeartbeat = errors.New("janitor: own heartbeat is missing")
 
-// mayDelete returns a HeldError while sweeping is paused, or the breaker does not believe that
-// owner is dead. It is called before each batch.
-func (t *termState) mayDelete(ctx context.Context, owner string) error {
-	if err := t.checkPaused(ctx, pauseFresh); err != nil || owner == "" {
-		return err
+// checkFormer resigns if a former primary answered: its clients dial anew, by name, and another
+// replica may reach the present one already.
+func (t *termState) checkFormer(err error) {
+	if guard.IsFormer(err) {
+		t.former.Do(func() { t.resign("a former primary answers: "+err.Error(), 0) })
 	}
-	return t.owners.checkBreaker(ctx)
 }
 
 func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outcome) *Pass {
 	j, begun := t.j, time.Now()
 	p := &Pass{
-		t: t, req: req, judged: map[string]Liveness{}, mark: mark{at: begun}, next: mark{at: begun},
+		t: t, req: req, judgesOwners: j.judges[s.Name()], logged: begun,
 		report: Report{
 			Sweep: s.Name(), Epoch: t.term.Epoch(), Owner: req.Owner,
 			DryRun: req.DryRun || j.cfg.DryRun, Started: begun,
@@ -211,11 +207,8 @@ func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outco
 	}
 	j.begun(p)
 	r := &p.report
-	if j.cfg.StartSpan != nil {
-		spanned, done := t.spanPass(ctx, s, req, last)
-		ctx = spanned
-		defer func() { done(r) }()
-	}
+	ctx, done := t.spanPass(ctx, s, req)
+	defer func() { done(r, last) }()
 	err := p.run(ctx, s)
 	r.Seconds = time.Since(begun).Seconds()
 	t.conclude(ctx, r, err)
@@ -235,7 +228,7 @@ func (p *Pass) run(ctx context.Context, s Sweeper) error {
 		}
 	}
 	// Batches that deleted nothing have records too.
-	if err := s.Run(ctx, p); err != nil || !p.recorded && p.report.Evicted == 0 {
+	if err := s.Run(ctx, p); err != nil || !p.recorded {
 		return err
 	}
 	return p.trimLog(ctx)

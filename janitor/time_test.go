@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,11 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// inBubble runs a test with a virtual clock, on a fleet that has not been observed yet.
+// inBubble runs a test with a virtual clock, on a fleet that was observed for an hour.
 func inBubble(t *testing.T, test func(t *testing.T, f *fleet)) {
 	t.Helper()
 	t.Parallel()
@@ -27,20 +29,21 @@ func inBubble(t *testing.T, test func(t *testing.T, f *fleet)) {
 		o := redistest.Fake(t)
 		c := redis.NewClient(o)
 		defer c.Close()
-		test(t, &fleet{t: t, Client: c, Layout: guard.Layout{Prefix: "bubble:"}, options: o, leaseTTL: 15 * time.Second})
+		f := &fleet{t: t, Client: c, Layout: guard.Layout{Prefix: "bubble:"}, options: o, leaseTTL: 15 * time.Second, bubble: true}
+		f.listenedFor(time.Hour)
+		test(t, f)
 	})
 }
 
 // beat keeps an instance alive until stop is called.
 func (f *fleet) beat(id string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	f.live(id)
+	f.beats(id, beatTTL)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for wait.For(ctx, beatEvery) {
-			_ = f.Set(ctx, f.Heartbeat(id), "0/0", beatTTL).Err()
-			_ = f.SAdd(ctx, f.Roster(), id).Err()
+			f.beatsOn(id, beatTTL)
 		}
 	}()
 	return func() { cancel(); <-ended }
@@ -54,8 +57,8 @@ func pass(d time.Duration) {
 
 func TestTheDeadAreSweptAtTheEndOfTheirHeartbeat(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
+		f.must(f.Del(t.Context(), f.Witness()))
 		defer f.beat("other")()
-		defer f.beat("r1")()
 		stopped := f.beat("dies")
 		f.indexed("dies", 1000)
 		f.entries("unknown", 10)
@@ -65,6 +68,7 @@ func TestTheDeadAreSweptAtTheEndOfTheirHeartbeat(t *testing.T) {
 		pass(grace - 10*time.Second)
 		require.Equal(t, Held, r.report("registry").Outcome)
 		require.Equal(t, "gap", r.report("registry").Reason)
+		require.Zero(t, r.report("registry").Scanned, "what can lead nowhere is spared")
 		require.Equal(t, 10, f.left("unknown"))
 		require.Zero(t, r.value("janitor_held_total", "reason", "gap")-r.value("janitor_passes_total", "sweep", "registry", "outcome", "held"),
 			"the quick way had nothing to sweep and so was not held")
@@ -84,110 +88,59 @@ func TestTheDeadAreSweptAtTheEndOfTheirHeartbeat(t *testing.T) {
 	})
 }
 
-// looks counts the leader's readings of heartbeats: those of each one's remaining life, and those
-// that check in two commands whether all exist.
-func (r *replica) looks() (asked, counted *atomic.Int64) {
-	asked, counted = &atomic.Int64{}, &atomic.Int64{}
-	r.client.AddHook(pipelined(func(cmd redis.Cmder) {
-		switch cmd.Name() {
-		case "pttl":
-			asked.Add(1)
-		case "exists":
-			counted.Add(1)
-		}
-	}))
-	return asked, counted
+// looks counts the leader's readings, and the heartbeats that it asks for.
+func (r *replica) looks() (readings, asked *atomic.Int64) {
+	readings, asked = &atomic.Int64{}, &atomic.Int64{}
+	r.client.AddHook(counted("evalsha", readings))
+	r.client.AddHook(counted("pttl", asked))
+	return readings, asked
 }
 
-func TestWhileAllLiveTheLeaderLooksOnceAnIntervalAndMissesNobody(t *testing.T) {
+func TestWhileAllLiveTheLeaderLooksThriceAnIntervalAndMissesNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		f.listenedFor(time.Hour)
-		defer f.beat("r1")()
-		for _, id := range []string{"goes", "stays", "stays too", "deleted"} {
-			defer f.beat(id)()
+		stops := map[string]func(){}
+		for _, id := range []string{"goes", "stays", "stays too", "dies"} {
+			stops[id] = sync.OnceFunc(f.beat(id))
+			defer stops[id]()
 			f.indexed(id, 10)
 		}
 		r := f.replica("r1", func(c *Config) { c.Interval = time.Hour })
-		asked, counted := r.looks()
+		readings, asked := r.looks()
 		defer r.start()()
 		pass(time.Minute)
+		readings.Store(0)
 		asked.Store(0)
-		counted.Store(0)
 		pass(10 * beatEvery)
-		require.InDelta(t, 10*5, asked.Load(), 2*5, "everybody's life is asked for once in an interval")
-		require.Zero(t, counted.Load(), "no heartbeat can end meanwhile")
+		require.InDelta(t, 30, readings.Load(), 2)
+		require.Zero(t, asked.Load(), "the records say enough")
 
-		said := func(id string) { require.NoError(t, f.Publish(t.Context(), f.News(), id).Err()) }
-		require.NoError(t, f.Del(t.Context(), f.Heartbeat("goes")).Err())
-		said("goes")
+		stops["goes"]()
+		f.must(f.Del(t.Context(), f.Heartbeat("goes")))
+		f.record("goes", doubt.Bye, 0, beatTTL)
+		f.announce("goes")
 		pass(RosterFresh + 100*time.Millisecond)
 		require.Zero(t, f.left("goes"), "a goodbye")
 		require.Equal(t, 20, f.left("stays")+f.left("stays too"))
 
 		pass(beatEvery)
 		f.indexed("stopped", 10)
-		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "stopped").Err())
-		said("stopped")
 		pass(RosterFresh + 100*time.Millisecond)
 		require.Zero(t, f.left("stopped"), "a longer roster")
 
-		pass(beatEvery)
-		require.NoError(t, f.Del(t.Context(), f.Heartbeat("deleted")).Err())
-		pass(beatEvery + RosterFresh + 100*time.Millisecond)
-		require.Zero(t, f.left("deleted"), "what nobody announces")
-	})
-}
-
-func TestAHeartbeatWithoutAnEndIsLookedAtEachSecondInTwoCommands(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.listenedFor(time.Hour)
-		defer f.beat("r1")()
-		defer f.beat("stays")()
-		f.indexed("goes", 10)
-		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "goes").Err())
-		require.NoError(t, f.Set(t.Context(), f.Heartbeat("goes"), "0/0", 0).Err())
-		r := f.replica("r1", func(c *Config) { c.Interval = time.Hour })
-		_, counted := r.looks()
-		defer r.start()()
-		pass(time.Minute)
-		counted.Store(0)
-		pass(10 * beatEvery)
-		require.InDelta(t, (10*beatEvery).Seconds()-10*3, counted.Load(), 40)
-		require.NoError(t, f.Del(t.Context(), f.Heartbeat("goes")).Err())
-		pass(RosterFresh + 100*time.Millisecond)
-		require.Zero(t, f.left("goes"), "fewer heartbeats")
-	})
-}
-
-func TestAfterTheBreakerTrippedTheDeadAreSweptAGracePeriodLater(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		defer f.beat("r1")()
-		var stops []func()
-		for _, id := range []string{"x", "y", "z"} {
-			stops = append(stops, f.beat(id))
-			f.indexed(id, 10)
-		}
-		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
-		defer r.start()()
-		pass(grace + time.Minute)
-
-		for _, stop := range stops {
-			stop()
-		}
-		pass(beatTTL + 2*time.Second)
-		require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
-		require.Equal(t, "mass_failure", r.report("owners").Reason)
-		pass(grace - 5*time.Second)
-		require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
-		pass(10 * time.Second)
-		require.Zero(t, f.HLen(t.Context(), f.Registry()).Val())
-		require.Equal(t, []string{"r1"}, f.SMembers(t.Context(), f.Roster()).Val())
+		stops["dies"]()
+		left, err := f.PTTL(t.Context(), f.Heartbeat("dies")).Result()
+		require.NoError(t, err)
+		pass(left - time.Millisecond)
+		require.Equal(t, 10, f.left("dies"))
+		pass(100 * time.Millisecond)
+		require.Zero(t, f.left("dies"), "at the fall that the reading before foresaw")
 	})
 }
 
 func TestFollowersListenWhileNobodyLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		require.NoError(t, f.Set(t.Context(), f.Lease(), "somebody/else", 0).Err())
+		f.must(f.Del(t.Context(), f.Witness()))
+		f.must(f.Set(t.Context(), f.Lease(), "somebody/else", 0))
 		stopLease := make(chan struct{})
 		defer close(stopLease)
 		go func() { // a live lease whose holder does nothing
@@ -208,9 +161,9 @@ func TestFollowersListenWhileNobodyLeads(t *testing.T) {
 		require.Equal(t, "somebody", one.Status().Leader)
 		w := one.Status().Witness
 		require.InDelta(t, 1200, w.Listening, 30)
-		require.InDelta(t, 1200, one.scrape("janitor_witness_seconds"), 30)
+		require.InDelta(t, 1200, one.value("janitor_witness_seconds"), 30)
 		require.Zero(t, w.HeldFor)
-		require.Equal(t, []string{"redis_evicting", "redis_refusing", "restarted"}, w.ChecksOff)
+		require.Equal(t, []string{"refused", "redis_evicting", "restarted"}, w.ChecksOff)
 	})
 }
 
@@ -235,7 +188,6 @@ func TestALeaderWhoseHeartbeatStaysAwayResigns(t *testing.T) {
 
 func TestALeaderThatHasJustStartedWaitsForItsFirstHeartbeat(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		f.listenedFor(time.Hour)
 		f.entries("dead", 5)
 		r := f.silentReplica("r1", nil)
 		defer r.start()()
@@ -250,10 +202,8 @@ func TestALeaderThatHasJustStartedWaitsForItsFirstHeartbeat(t *testing.T) {
 
 func TestALeaderWhoseFullScanFailsForThreeIntervalsResigns(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		defer f.beat("r1")()
-		f.listenedFor(time.Hour)
 		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute; c.LeaseTTL = time.Minute })
-		require.NoError(t, f.Set(t.Context(), f.Registry(), "not a hash", 0).Err())
+		f.must(f.Set(t.Context(), f.Registry(), "not a hash", 0))
 		defer r.start()()
 		pass(2*time.Minute + 50*time.Second)
 		require.True(t, r.Status().Leading)
@@ -263,7 +213,7 @@ func TestALeaderWhoseFullScanFailsForThreeIntervalsResigns(t *testing.T) {
 		require.Empty(t, f.Get(t.Context(), f.Lease()).Val(), "released, and left to others for a lease TTL")
 		pass(90 * time.Second)
 		require.True(t, r.Status().Leading, "there was nobody else")
-		require.NoError(t, f.Del(t.Context(), f.Registry()).Err())
+		f.must(f.Del(t.Context(), f.Registry()))
 		pass(5 * time.Minute)
 		require.Equal(t, Done, r.report("registry").Outcome)
 		require.InDelta(t, 1, r.value("janitor_lease_transitions_total", "event", "released"), 0)
@@ -272,25 +222,19 @@ func TestALeaderWhoseFullScanFailsForThreeIntervalsResigns(t *testing.T) {
 
 // Such passes fail before they know that a full scan is due.
 func TestALeaderWhoseFullScanCannotEvenBeginForThreeIntervalsResigns(t *testing.T) {
-	for name, breaks := range map[string]func(c *Config){
-		"the pause cannot be read": func(c *Config) {
-			pause := &cut{command: "exists", err: io.ErrUnexpectedEOF}
-			pause.on.Store(true)
-			pause.control(c)
-		},
-		"nothing can be counted": func(c *Config) {
-			count := &cut{command: "hlen", err: io.ErrUnexpectedEOF}
-			count.on.Store(true)
-			count.client(c)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for command, what := range map[string]string{"exists": "the pause cannot be read", "hlen": "nothing can be counted"} {
+		t.Run(what, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
-				defer f.beat("r1")()
-				f.listenedFor(time.Hour)
 				r := f.replica("r1", func(c *Config) {
 					c.Interval, c.LeaseTTL = time.Minute, time.Minute
-					breaks(c)
+					fails := hook(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+						if len(cmds) > 1 && named(cmds, command) {
+							return failed(cmds, io.ErrUnexpectedEOF)
+						}
+						return send()
+					})
+					c.Client.AddHook(fails)
+					c.Control.AddHook(fails)
 				})
 				defer r.start()()
 				pass(2*time.Minute + 50*time.Second)
@@ -317,8 +261,6 @@ func TestPassesThatAreBrokenOffOrOfAPartAreNoProgress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
-				defer f.beat("r1")()
-				f.listenedFor(time.Hour)
 				r := f.replica("r1", func(c *Config) { c.Interval = time.Minute; c.LeaseTTL = time.Minute })
 				r.SweepsAre(fakeScan{fakeSweep{name: "registry", every: time.Minute, pass: func(ctx context.Context, p *Pass) error {
 					p.BeginFullScan("test")
@@ -347,8 +289,6 @@ func TestPassesThatAreBrokenOffOrOfAPartAreNoProgress(t *testing.T) {
 
 func TestALongFullScanThatFailsOnceIsNoReasonToResign(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		defer f.beat("r1")()
-		f.listenedFor(time.Hour)
 		var scans atomic.Int64
 		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
 		r.SweepsAre(fakeScan{fakeSweep{name: "registry", every: time.Minute, pass: func(ctx context.Context, p *Pass) error {
@@ -376,7 +316,6 @@ func TestFailuresInARowComeLaterEachTime(t *testing.T) {
 				return errors.New("broken")
 			}}}
 		})
-		defer f.beat("r1")()
 		defer r.start()()
 		pass(10 * time.Minute)
 		require.InDelta(t, 600/RetryMost.Seconds(), passes.Load(), 10)
@@ -385,8 +324,6 @@ func TestFailuresInARowComeLaterEachTime(t *testing.T) {
 
 func TestAPauseTakesHoldInTheMiddleOfAPass(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		defer f.beat("r1")()
-		f.listenedFor(time.Hour)
 		f.entries("dead", 100)
 		r := f.replica("r1", func(c *Config) { c.DeleteBatch = 1 })
 		var batches atomic.Int64
@@ -407,17 +344,16 @@ func TestAPauseTakesHoldInTheMiddleOfAPass(t *testing.T) {
 
 func TestANewLeaderKnowsFromFollowingWhatASmallCallUsuallyTakes(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		defer f.beat("r1")()
-		defer f.beat("r2")()
 		leads := f.replica("r1", nil).start()
 		pass(time.Second)
 		var slow atomic.Bool
 		r := f.replica("r2", func(c *Config) {
 			c.RedisShare = 0.5
-			c.Control.(*redis.Client).AddHook(slower(func() {
+			c.Control.AddHook(hook(func(_ context.Context, _ []redis.Cmder, send func() error) error {
 				if slow.Load() {
 					time.Sleep(20 * time.Millisecond)
 				}
+				return send()
 			}))
 		})
 		defer r.start()()
@@ -430,19 +366,4 @@ func TestANewLeaderKnowsFromFollowingWhatASmallCallUsuallyTakes(t *testing.T) {
 		require.True(t, r.Status().Leading)
 		require.Equal(t, "latency", r.Status().Pace.Throttled)
 	})
-}
-
-// slower is a hook that calls itself before each command.
-type slower func()
-
-func (s slower) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (s slower) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (s slower) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		s()
-		return next(ctx, cmd)
-	}
 }

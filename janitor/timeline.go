@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -25,9 +26,6 @@ type notes struct {
 	key    string
 	by     string
 	writes *streak.Streak
-	died   func(owners int) // nil: nobody counts
-	// counted are the dead in due that were counted; used only by the writer.
-	counted map[string]bool
 
 	wake chan struct{} // one slot
 	mu   sync.Mutex
@@ -36,7 +34,7 @@ type notes struct {
 
 func newNotes(client redis.UniversalClient, key, by string, log *slog.Logger) *notes {
 	return &notes{
-		client: client, key: key, by: by, counted: map[string]bool{}, wake: make(chan struct{}, 1),
+		client: client, key: key, by: by, wake: make(chan struct{}, 1),
 		writes: streak.New(log, "cannot write the timeline; the page will lack events",
 			"writing the timeline again", "key", key, "allow", "XADD"),
 	}
@@ -83,14 +81,10 @@ func (n *notes) write(ctx context.Context, within time.Duration) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	err := n.countDeaths(ctx, due)
-	if err == nil {
-		err = timeline.Add(ctx, n.client, n.key, due...)
-	}
+	err := timeline.Add(ctx, n.client, n.key, due...)
 	if err == nil || lasting(err) {
 		// Other errors mean that Redis is down or full, which the ticks report.
 		n.writes.Note(err)
-		clear(n.counted)
 		return true
 	}
 	n.mu.Lock()
@@ -103,41 +97,21 @@ func (n *notes) write(ctx context.Context, within time.Duration) bool {
 
 func lasting(err error) bool { return notAllowed(err) || redis.HasErrorPrefix(err, "WRONGTYPE ") }
 
-// countDeaths counts the dead that a new leader has found and the timeline lacks: no earlier leader
-// has counted them. If it can never be read, all are new. It counts before the write, which hides
-// them from a second reading.
-func (n *notes) countDeaths(ctx context.Context, due []timeline.Event) error {
-	found := map[string]bool{}
-	for _, e := range due {
-		if e.Kind == timeline.Death && e.Found && !n.counted[e.Instance] {
-			found[e.Instance] = true
+// fallen returns whom the timeline has as dead or gone. If it cannot be read, that is nobody.
+func (n *notes) fallen(ctx context.Context) map[string]bool {
+	ctx, cancel := context.WithTimeout(ctx, notesTimeout)
+	defer cancel()
+	events, _ := timeline.Read(ctx, n.client, n.key, "0-0")
+	fallen := map[string]bool{}
+	for _, e := range events {
+		switch e.Kind {
+		case timeline.Death, timeline.Left:
+			fallen[e.Instance] = true
+		case timeline.Alive:
+			fallen[e.Instance] = false
 		}
 	}
-	if len(found) == 0 || n.died == nil {
-		return nil
-	}
-	told, err := timeline.Read(ctx, n.client, n.key, "0-0")
-	if err != nil && !lasting(err) {
-		return err
-	}
-	for _, e := range told {
-		switch _, asked := found[e.Instance]; {
-		case !asked:
-		case e.Kind == timeline.Death, e.Kind == timeline.Left:
-			found[e.Instance] = false
-		case e.Kind == timeline.Alive:
-			found[e.Instance] = true
-		}
-	}
-	count := 0
-	for id, isNew := range found {
-		n.counted[id] = true
-		if isNew {
-			count++
-		}
-	}
-	n.died(count)
-	return nil
+	return fallen
 }
 
 // Only listen calls noteHold.
@@ -167,34 +141,38 @@ func (j *Janitor) noteHold(leading bool) {
 	}
 }
 
-// noteOwners notes who fell silent, came or left since the last reading of the roster; gone were on
-// it then and are not now. Call it with mu held, before the breaker.
-func (o *owners) noteOwners(roster map[string]Liveness, byes map[string]bool, gone map[string]Liveness) {
+// noteOwners notes who fell silent, came or left since the last reading, nil at first. A new leader
+// notes and counts those whom no earlier one has noted.
+func (o *owners) noteOwners(ctx context.Context, before, now *reading) {
+	var noted map[string]bool
+	if before == nil {
+		noted = o.j.notes.fallen(ctx)
+	}
 	note := func(kind timeline.Kind, id string) {
-		found := o.roster == nil
-		if kind == timeline.Death && !found { // else the notes know whether it was counted
+		if noted[id] {
+			return
+		}
+		if kind == timeline.Death {
 			o.j.metrics.died.Inc()
 		}
-		o.j.notes.add(timeline.Event{Kind: kind, Instance: id, Found: found})
+		o.j.notes.add(timeline.Event{Kind: kind, Instance: id, Found: before == nil})
 	}
-	lost := false // the roster was; see breaker.rosterRead
-	for _, now := range gone {
-		lost = lost || now != Dead
-	}
-	for id := range gone {
-		if !lost && o.roster[id] == Alive {
-			note(timeline.Left, id)
+	silent := func(x *owner) bool { return x != nil && (x.liveness == Dead || x.liveness == Doubted) }
+	for id, x := range now.owners {
+		var was *owner
+		if before != nil {
+			was = before.owners[id]
 		}
-	}
-	for id, now := range roster {
-		before, known := o.roster[id]
-		switch {
-		case now == Dead && before != Dead && byes[id]:
-			note(timeline.Left, id)
-		case now == Dead && before != Dead:
-			note(timeline.Death, id)
-		case now == Alive && o.roster != nil && (before == Dead || !known && !o.breaker.lives(id)):
+		switch lived := was != nil && was.listed && was.liveness == Alive; {
+		case x.State == doubt.Bye:
+			if lived || x.listed && was == nil {
+				note(timeline.Left, id)
+			}
+		case !x.listed:
+		case x.liveness == Alive && before != nil && (was == nil || silent(was)):
 			note(timeline.Alive, id)
+		case silent(x) && !silent(was):
+			note(timeline.Death, id)
 		}
 	}
 }

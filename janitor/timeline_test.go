@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
@@ -31,7 +32,7 @@ func (f *fleet) told() (events map[string]timeline.Event) {
 }
 
 func TestTheTimelineTellsWhoFellWhoLeftAndWhoCame(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		ctx := t.Context()
 		f.live("b", "c", "d")
 		f.indexed("before", 3) // fell before the term began
@@ -40,22 +41,23 @@ func TestTheTimelineTellsWhoFellWhoLeftAndWhoCame(t *testing.T) {
 		f.eventually(func() bool { return f.told()["death before"].Found })
 
 		f.indexed("b", 3)
-		require.NoError(t, f.Del(ctx, f.Heartbeat("b")).Err())
-		require.NoError(t, f.SRem(ctx, f.Roster(), "c").Err())
-		require.NoError(t, f.Del(ctx, f.Heartbeat("c")).Err())
-		require.NoError(t, f.HSet(ctx, f.Witness(), f.Bye("d"), 1).Err())
-		require.NoError(t, f.Del(ctx, f.Heartbeat("d")).Err())
+		f.dies("b")
+		f.record("c", doubt.Bye, 0, beatTTL)
+		f.must(f.SRem(ctx, f.Roster(), "c"))
+		f.must(f.Del(ctx, f.Heartbeat("c")))
+		f.record("d", doubt.Bye, 0, beatTTL)
+		f.must(f.Del(ctx, f.Heartbeat("d")))
 		f.live("e")
 		for _, want := range []string{"death b", "left c", "left d", "alive e"} {
 			f.eventually(func() bool { _, ok := f.told()[want]; return ok })
 		}
-		f.eventually(func() bool { return r.scrape("janitor_evicted_total") == 6 }) // before b is back
+		f.eventually(func() bool { return r.value("janitor_evicted_total") == 6 }) // before b is back
 		f.live("b")
 		f.eventually(func() bool { _, ok := f.told()["alive b"]; return ok })
 		told := f.told()
 		require.Equal(t, "r1", told["death b"].By)
 		require.False(t, told["death b"].Found)
-		require.InDelta(t, 2, r.scrape("janitor_owners_died_total"), 0, "before, and b")
+		require.InDelta(t, 2, r.value("janitor_owners_died_total"), 0, "before, and b")
 		for _, none := range []string{"alive r1", "alive c", "death c", "death d"} {
 			require.NotContains(t, told, none)
 		}
@@ -63,7 +65,7 @@ func TestTheTimelineTellsWhoFellWhoLeftAndWhoCame(t *testing.T) {
 }
 
 func TestADeathIsCountedByOneLeader(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		for _, e := range []timeline.Event{
 			{Kind: timeline.Death, Instance: "counted"}, {Kind: timeline.Left, Instance: "left"},
 			{Kind: timeline.Death, Instance: "again"}, {Kind: timeline.Alive, Instance: "again"},
@@ -75,16 +77,16 @@ func TestADeathIsCountedByOneLeader(t *testing.T) {
 		}
 		r := f.replica("r1", nil)
 		r.leads()
-		f.eventually(func() bool { return r.scrape("janitor_owners_died_total") > 0 })
-		require.InDelta(t, 2, r.scrape("janitor_owners_died_total"), 0, "again and new")
+		f.eventually(func() bool { return r.value("janitor_owners_died_total") > 0 })
+		require.InDelta(t, 2, r.value("janitor_owners_died_total"), 0, "again and new")
 	})
 }
 
 func TestTheTimelineTellsOfHoldsAndPausesAndWhoResigned(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", nil)
 		r.leads()
-		require.NoError(t, f.Del(t.Context(), f.Witness()).Err())
+		f.must(f.Del(t.Context(), f.Witness()))
 		r.Poke()
 		f.eventually(func() bool { _, ok := f.told()["hold gap"]; return ok })
 		f.listenedFor(time.Hour)
@@ -99,6 +101,7 @@ func TestTheTimelineTellsOfHoldsAndPausesAndWhoResigned(t *testing.T) {
 		until := time.Now().Add(time.Hour).Round(time.Second)
 		require.NoError(t, r.Pause(t.Context(), Pause{Who: "ann", Why: "upgrade", Until: until}))
 		require.NoError(t, r.Resume(t.Context()))
+		f.eventually(func() bool { return r.Status().Paused == nil }) // no earlier look is on its way
 		require.NoError(t, r.Resume(t.Context()), "there is none")
 		require.NoError(t, r.Resign(t.Context()))
 		f.eventually(func() bool { _, ok := f.told()["resign r1"]; return ok })
@@ -119,8 +122,8 @@ func TestTheTimelineTellsOfHoldsAndPausesAndWhoResigned(t *testing.T) {
 }
 
 func TestATimelineThatCannotBeWrittenKeepsNothingFromBeingSwept(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
-		require.NoError(t, f.Set(t.Context(), f.Timeline(), "no stream", 0).Err())
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.must(f.Set(t.Context(), f.Timeline(), "no stream", 0))
 		f.indexed("dead", 10)
 		var log process.Buffer
 		r := f.replica("r1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
@@ -128,45 +131,30 @@ func TestATimelineThatCannotBeWrittenKeepsNothingFromBeingSwept(t *testing.T) {
 		f.eventually(func() bool { return f.left("dead") == 0 })
 		f.eventually(func() bool { return strings.Contains(log.String(), "cannot write the timeline") })
 		require.Equal(t, "no stream", f.Get(t.Context(), f.Timeline()).Val())
-		require.NoError(t, f.Del(t.Context(), f.Timeline()).Err())
+		f.must(f.Del(t.Context(), f.Timeline()))
 		require.NoError(t, r.Pause(t.Context(), Pause{Who: "ann", Why: "x"}))
 		f.eventually(func() bool { _, ok := f.told()["pause "]; return ok })
 	})
 }
 
 // unheard loses the reply of the first command with an argument, and of its pipeline.
-type unheard struct {
-	arg  any
-	once sync.Once
-}
-
-func (u *unheard) loses(err error, cmds ...redis.Cmder) error {
-	if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return slices.Contains(c.Args(), u.arg) }) {
-		u.once.Do(func() {
-			err = errors.New("reply lost")
-			for _, cmd := range cmds {
-				cmd.SetErr(err)
-			}
-		})
+func unheard(arg any) hook {
+	var first sync.Once
+	return func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		err := send()
+		if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return slices.Contains(c.Args(), arg) }) {
+			first.Do(func() { err = failed(cmds, errors.New("reply lost")) })
+		}
+		return err
 	}
-	return err
-}
-
-func (*unheard) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (u *unheard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { return u.loses(next(ctx, cmd), cmd) }
-}
-
-func (u *unheard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { return u.loses(next(ctx, cmds), cmds...) }
 }
 
 // What was written is in the timeline when it is read again, as if an earlier leader had counted
 // it.
 func TestADeathIsCountedThoughTheTimelinesAnswerWasLost(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		f.indexed("dead", 1)
-		r := f.replica("r1", func(c *Config) { c.Client.(*redis.Client).AddHook(&unheard{arg: "death"}) })
+		r := f.replica("r1", func(c *Config) { c.Client.AddHook(unheard("death")) })
 		stop := r.leads()
 		f.eventually(func() bool {
 			all, err := timeline.Read(t.Context(), f.Client, f.Timeline(), "0-0")
@@ -180,13 +168,13 @@ func TestADeathIsCountedThoughTheTimelinesAnswerWasLost(t *testing.T) {
 			return n == 2
 		})
 		stop() // it has read the answer
-		require.InDelta(t, 1, r.scrape("janitor_owners_died_total"), 0)
+		require.InDelta(t, 1, r.value("janitor_owners_died_total"), 0)
 	})
 }
 
 func TestAPauseThatALostAnswerEndedIsToldToHaveEnded(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
-		r := f.replica("r1", func(c *Config) { c.Control.(*redis.Client).AddHook(&unheard{arg: "del"}) })
+	inBubble(t, func(t *testing.T, f *fleet) {
+		r := f.replica("r1", func(c *Config) { c.Control.AddHook(unheard("del")) })
 		r.leads()
 		require.NoError(t, r.Pause(t.Context(), Pause{Who: "ann", Why: "upgrade"}))
 		f.eventually(func() bool { return r.Status().Paused != nil })

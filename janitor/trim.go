@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
@@ -36,51 +34,30 @@ func trimStreaks(log *slog.Logger, records int64) (size, trim *streak.Streak) {
 	return size, trim
 }
 
-// trimLog leaves the newest LogBytes; the server trims whole nodes. A missing right does not fail
-// the pass, whose work is done.
+var errNotTrimmed = errors.New("janitor: this user may not, or the server cannot")
+
+// trimLog leaves the newest LogBytes. A missing right does not fail the pass, whose work is done.
 func (p *Pass) trimLog(ctx context.Context) error {
 	j := p.t.j
 	if j.cfg.LogBytes < 0 {
 		return nil
 	}
-	keep, err := p.logKeeps(ctx, j.cfg.LogBytes)
-	refused := notAllowed(err)
-	if err == nil || refused {
-		j.logSize.Note(err)
-	}
-	if refused {
-		keep, err = j.cfg.logRecords(), nil
-	}
-	if err != nil || keep == 0 {
-		return err
-	}
-	err = p.Call(ctx, func(ctx context.Context) error {
-		return p.Client().XTrimMaxLenApprox(ctx, p.Layout().Log(), keep, 0).Err()
-	})
-	if err == nil || notAllowed(err) {
-		j.logTrim.Note(err)
+	return p.Call(ctx, func(ctx context.Context) error {
+		sized, trimmed, err := j.guard.Trim(ctx, j.cfg.LogBytes, logLeast, j.cfg.logRecords())
+		if err != nil {
+			return err
+		}
+		j.logSize.Note(unless(sized))
+		j.logTrim.Note(unless(trimmed))
 		return nil
-	}
-	return err
+	})
 }
 
-// logKeeps returns how many records LogBytes hold, by the average size of the existing ones, at
-// least logLeast; 0 if there is nothing to trim.
-func (p *Pass) logKeeps(ctx context.Context, most int64) (int64, error) {
-	var used, length *redis.IntCmd
-	err := p.Call(ctx, func(ctx context.Context) error {
-		pipe := p.Client().Pipeline()
-		used, length = pipe.MemoryUsage(ctx, p.Layout().Log()), pipe.XLen(ctx, p.Layout().Log())
-		_, err := pipe.Exec(ctx)
-		return err
-	})
-	if errors.Is(err, redis.Nil) { // the key no longer exists
-		return 0, nil
+func unless(done bool) error {
+	if done {
+		return nil
 	}
-	if err != nil || used.Val() <= most {
-		return 0, err
-	}
-	return max(logLeast, int64(float64(length.Val())*float64(most)/float64(used.Val()))), nil
+	return errNotTrimmed
 }
 
 // notAllowed reports a lasting refusal: this user has no right to a command, or the server does not

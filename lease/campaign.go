@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -23,6 +22,7 @@ const (
 )
 
 func (e *Elector) campaign(ctx context.Context) *Term {
+	e.nextLook.Store(nil) // it may be for the own lease
 	for next := time.Duration(0); e.pause(ctx, next); {
 		var (
 			term *Term
@@ -48,18 +48,10 @@ func (e *Elector) campaign(ctx context.Context) *Term {
 // Without a term, attempt returns the time until the next one.
 func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	next := e.times.nextAttempt()
-	after, first := e.contend()
-	if !first {
-		after = e.reserveAfter
-	}
-	h, held, err := e.look(ctx, first)
+	e.nextLook.Store(nil)
+	h, held, err := e.readHolder(ctx)
 	if err != nil {
 		return nil, next, err
-	}
-	if held {
-		e.freeSince = time.Time{}
-	} else if left := e.freeFor(after); left > 0 {
-		return nil, left, nil
 	}
 
 	var (
@@ -72,17 +64,7 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	case e.acquirePending != nil && h.Token == e.acquirePending.token:
 		l, err = e.adopt(ctx)
 	default:
-		// Subscribers hear of a release; nothing else changes before the lease can expire. Redis
-		// rounds PTTL down.
-		left := h.TTL + time.Millisecond + rand.N(wakeJitter-time.Millisecond)
-		if !first {
-			// Once a TTL with all others, and again soon after the lease can have expired.
-			left = min(e.others.TurnAfter(h.TTL, e.times.reserveTurn()), e.others.Turns(e.times.ttl()))
-		}
-		if h.TTL >= 0 && (left < next || (e.subscribed.Load() || !first) && h.TTL <= e.times.ttl()) {
-			next = left
-		}
-		return nil, next, e.capStuck(ctx, h)
+		return nil, e.untilFree(h.TTL, next), e.capStuck(ctx, h)
 	}
 	var term *Term
 	if err == nil {
@@ -94,23 +76,19 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	return term, next, err
 }
 
-// look reads alone after a failure: on a Cluster, one slot without a server fails the whole
-// pipeline.
-func (e *Elector) look(ctx context.Context, first bool) (h Holder, held bool, err error) {
-	if first || e.lookAlone {
-		h, held, err = e.readHolder(ctx)
-	} else {
-		h, held, err = e.readTogether(ctx)
+// untilFree returns the time until a held lease can have expired. Subscribers hear of a release;
+// nothing else changes before. Without a subscription, or an expiry within a TTL, it is at most
+// retry.
+func (e *Elector) untilFree(left, retry time.Duration) time.Duration {
+	if left < 0 || left > e.times.ttl() {
+		return retry
 	}
-	e.lookAlone = err != nil
-	return h, held, err
-}
-
-// freeFor returns how much longer the lease must stay free before it is taken: in all less than a
-// TTL, the cool-down of an instance that resigned.
-func (e *Elector) freeFor(after time.Duration) time.Duration {
-	e.freeSince = cmp.Or(e.freeSince, time.Now())
-	return min(after, e.times.ttl()*2/3) - time.Since(e.freeSince)
+	// Redis rounds PTTL down.
+	left += time.Millisecond + rand.N(wakeJitter-time.Millisecond)
+	if !e.subscribed.Load() {
+		left = min(left, retry)
+	}
+	return left + e.yield()
 }
 
 // take is not interrupted by the end of ctx: the outcome would be unknown.
@@ -118,8 +96,7 @@ func (e *Elector) take(ctx context.Context) (*lock, error) {
 	l := newLock(e.client, e.key, e.instance, e.times)
 	err := l.acquire(context.WithoutCancel(ctx), e.times.call())
 	if err == nil {
-		// The lease was not free, whether or not a term comes of it.
-		e.acquirePending, e.freeSince = nil, time.Time{}
+		e.acquirePending = nil
 	} else if !errors.Is(err, errNotMine) {
 		e.acquirePending = l
 	}
@@ -171,8 +148,12 @@ func (e *Elector) pause(ctx context.Context, d time.Duration) bool {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		// HolderIn has seen the lease held meanwhile.
+		if at := e.nextLook.Load(); at != nil && e.acquirePending == nil && time.Until(*at) > 0 {
+			return e.pause(ctx, time.Until(*at))
+		}
 	case <-e.released:
-		if !wait.For(ctx, rand.N(wakeJitter)) {
+		if !wait.For(ctx, rand.N(wakeJitter)+e.yield()) {
 			return false
 		}
 	case <-ctx.Done():

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,19 +25,6 @@ func TestLostReplyOfAnAcquireThatHappened(t *testing.T) {
 		require.Equal(t, b.ttl, b.admin.PTTL(t.Context(), b.key).Val())
 		time.Sleep(20 * b.ttl)
 		require.True(t, term.Valid())
-	})
-}
-
-func TestLostRequestOfAnAcquire(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		a := b.candidate("a")
-		a.line.breaksOnce("acquire", drop)
-		began := time.Now()
-		a.run(untilEnd)
-		term := await(b, a.terms)
-		require.Less(t, time.Since(began), b.ttl)
-		require.Equal(t, 2, a.line.count("acquire"))
-		require.Equal(t, term.Token(), b.value())
 	})
 }
 
@@ -120,34 +106,7 @@ func TestExpiredLeaseIsTakenAtOnce(t *testing.T) {
 		a := b.candidate("a").run(untilEnd)
 		await(b, a.terms)
 		require.LessOrEqual(t, time.Since(began), b.ttl+wakeJitter)
-		require.LessOrEqual(t, a.line.count("look"), 3, "at the beginning, when it is subscribed, when the lease has expired")
-	})
-}
-
-func TestFencedBeforeTheEpochIsDrawnBeginsNoTerm(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		a := b.candidate("a")
-		a.line.breaksOnce("epoch", drop)
-		a.run(untilEnd)
-		synctest.Wait()
-		require.NoError(t, b.admin.Set(t.Context(), b.key, "other/1", time.Hour/2).Err())
-		time.Sleep(b.ttl)
-		require.Empty(t, a.terms)
-		require.Empty(t, a.seen())
-		require.Equal(t, "other/1", b.value())
-	})
-}
-
-func TestOneFailedDrawOfTheEpochDoesNotGiveTheLeaseAway(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		a := b.candidate("a")
-		a.line.breaksOnce("epoch", cut)
-		a.run(untilEnd)
-		term := await(b, a.terms)
-		require.Equal(t, term.Token(), b.value())
-		require.Equal(t, 1, a.line.count("acquire"))
-		require.Zero(t, a.line.count("release"))
-		require.Equal(t, []Event{Acquired}, a.seen())
+		require.Equal(t, 3, a.line.count("look"), "at the beginning, when it is subscribed, when the lease has expired")
 	})
 }
 
@@ -164,6 +123,7 @@ func TestEpochThatCannotBeDrawnGivesTheLeaseBack(t *testing.T) {
 		time.Sleep(b.ttl / 2)
 		require.Empty(t, a.terms)
 		require.Contains(t, a.log.all(), "cannot contend for the lease")
+		require.Equal(t, 1, a.line.count("release"))
 		a.line.mend()
 		await(b, a.terms)
 		require.Contains(t, a.log.all(), "contending for the lease again")
@@ -191,7 +151,7 @@ func TestNoEpochThatSomebodyWritesEndsAllTerms(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		const epochKey = "{janitor:leader}:epoch"
 		for _, damage := range []string{
-			"", "abc", "-5", "9007199254740991", "9007199254740993", "18446744073709551615", "1e300",
+			"abc", "9007199254740993",
 		} {
 			x, y := b.candidate("x").run(untilEnd), b.candidate("y").run(untilEnd)
 			time.Sleep(b.ttl) // one leads, and the other has met the epoch
@@ -284,30 +244,6 @@ func TestLeaseThatWouldNotEndIsCapped(t *testing.T) {
 	})
 }
 
-func TestLeaseThatFallsEndsByItself(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		require.NoError(t, b.admin.Set(t.Context(), b.key, "by hand", 4*time.Minute).Err())
-		began := time.Now()
-		a := b.candidate("a").run(untilEnd)
-		await(b, a.terms)
-		require.GreaterOrEqual(t, time.Since(began), 4*time.Minute)
-		require.Zero(t, a.line.count("cap"))
-	})
-}
-
-func TestLiveHolderWithALongerTTLIsLeftAlone(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		longer := *b
-		longer.ttl = 40 * b.ttl // renewed every 200 s, while the others look every 3 s
-		a := longer.candidate("a").run(untilEnd)
-		term := await(b, a.terms)
-		waiter := b.candidate("b").run(untilEnd)
-		time.Sleep(30 * time.Minute)
-		require.True(t, term.Valid())
-		require.Empty(t, waiter.terms)
-	})
-}
-
 // setBack lengthens the lease as a server's clock does that is set back.
 func (b *bench) setBack(by time.Duration) {
 	left := b.admin.PTTL(b.t.Context(), b.key).Val()
@@ -377,15 +313,10 @@ func TestAReleaseThatIsHeardInTheMiddleOfAnAttemptIsNotForgotten(t *testing.T) {
 	})
 }
 
-func TestTheHighestEpochIsRememberedUnlessADrawFindsItDamaged(t *testing.T) {
+func TestTheHighestEpochIsRememberedUnlessItIsDamaged(t *testing.T) {
 	t.Parallel()
 	e := &Elector{}
-	for _, c := range [][2]uint64{{5, 5}, {3, 5}, {1 << 60, 1 << 60}, {0, 1 << 60}} {
+	for _, c := range [][2]uint64{{5, 5}, {3, 5}, {1 << 60, 5}, {9, 9}} {
 		require.Equal(t, c[1], e.met(c[0]), c[0])
 	}
-	e.drawn(7, 1<<60)
-	require.EqualValues(t, 7, e.met(0))
-	e.met(9)
-	e.drawn(8, 7)
-	require.EqualValues(t, 9, e.met(0), "met while the other was drawn")
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,6 +24,41 @@ const (
 	reload = 500 * time.Millisecond
 )
 
+// tuned are the fields, where a kind of options has them, that differ from the user's; nil is the
+// zero value.
+var tuned = map[string]any{
+	"MaxRetries": -1, "DialerRetries": 1, "ContextTimeoutEnabled": true,
+	"PoolSize": controlPool, "PipelinePoolSize": -1, // no second pool for pipelines
+	"MaxConcurrentDials": nil, "MaxActiveConns": nil, "MinIdleConns": nil, "MaxIdleConns": nil,
+	"RouteByLatency": nil, "RouteRandomly": nil, "ReplicaOnly": nil, "ReadOnly": nil,
+	"MaxRedirects": -1, "ClusterStateReloadInterval": reload,
+	// Cached values are old, and maintenance mode allows ten seconds for a reply.
+	"ClientSideCache": nil, "ClientSideCacheConfig": nil,
+	"MaintNotificationsConfig": &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+}
+
+var deadlines = []string{"DialTimeout", "ReadTimeout", "WriteTimeout", "PoolTimeout"}
+
+func tune[O any](o O) *O {
+	fields := reflect.ValueOf(&o).Elem()
+	for name, value := range tuned {
+		switch f := fields.FieldByName(name); {
+		case !f.IsValid():
+		case value == nil:
+			f.SetZero()
+		default:
+			f.Set(reflect.ValueOf(value))
+		}
+	}
+	for _, name := range deadlines {
+		f := fields.FieldByName(name)
+		if d := time.Duration(f.Int()); d <= 0 || d > callTimeout { // to go-redis, <= 0 is off
+			f.SetInt(int64(callTimeout))
+		}
+	}
+	return &o
+}
+
 // Options derives the options of a control client from those of the client that carries the load:
 // the same server and credentials, but
 //
@@ -35,45 +71,11 @@ const (
 //
 // o is not changed. Pass it as the user wrote it: a client's Options method adds a Dialer with the
 // old dial deadline. Behind Sentinel use [FailoverOptions], for a Redis Cluster [ClusterOptions].
-func Options(o *redis.Options) *redis.Options {
-	c := *o
-	c.MaxRetries = -1
-	c.ContextTimeoutEnabled = true
-
-	c.DialTimeout = atMost(o.DialTimeout)
-	c.ReadTimeout = atMost(o.ReadTimeout)
-	c.WriteTimeout = atMost(o.WriteTimeout)
-	c.PoolTimeout = atMost(o.PoolTimeout)
-	c.DialerRetries = 1
-
-	c.PoolSize = controlPool
-	c.PipelinePoolSize = -1 // no second pool for pipelines
-	c.MaxConcurrentDials, c.MaxActiveConns = 0, 0
-	c.MinIdleConns, c.MaxIdleConns = 0, 0
-
-	// Cached values are old, and maintenance mode allows ten seconds for a reply.
-	c.ClientSideCache, c.ClientSideCacheConfig = nil, nil
-	c.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return &c
-}
+func Options(o *redis.Options) *redis.Options { return tune(*o) }
 
 // FailoverOptions is [Options] behind Sentinel. It also disables reads from replicas, whose data
 // may be old.
-func FailoverOptions(o *redis.FailoverOptions) *redis.FailoverOptions {
-	s := Options(&redis.Options{
-		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout,
-		WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout,
-	})
-	c := *o
-	c.MaxRetries, c.DialerRetries = s.MaxRetries, s.DialerRetries
-	c.ContextTimeoutEnabled = s.ContextTimeoutEnabled
-	c.DialTimeout, c.ReadTimeout = s.DialTimeout, s.ReadTimeout
-	c.WriteTimeout, c.PoolTimeout = s.WriteTimeout, s.PoolTimeout
-	c.PoolSize, c.PipelinePoolSize = s.PoolSize, s.PipelinePoolSize
-	c.MaxConcurrentDials, c.MaxActiveConns, c.MinIdleConns, c.MaxIdleConns = 0, 0, 0, 0
-	c.RouteByLatency, c.RouteRandomly, c.ReplicaOnly = false, false, false
-	return &c
-}
+func FailoverOptions(o *redis.FailoverOptions) *redis.FailoverOptions { return tune(*o) }
 
 // ClusterOptions is [Options] for a Redis Cluster, with a pool per node, and
 //
@@ -86,22 +88,7 @@ func FailoverOptions(o *redis.FailoverOptions) *redis.FailoverOptions {
 //
 // While the slot of a key moves, calls with that key fail.
 func ClusterOptions(o *redis.ClusterOptions) *redis.ClusterOptions {
-	s := Options(&redis.Options{
-		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout,
-		WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout,
-	})
-	c := *o
-	c.MaxRetries, c.ContextTimeoutEnabled = s.MaxRetries, s.ContextTimeoutEnabled
-	c.DialerRetries = s.DialerRetries
-	c.DialTimeout, c.ReadTimeout = s.DialTimeout, s.ReadTimeout
-	c.WriteTimeout, c.PoolTimeout = s.WriteTimeout, s.PoolTimeout
-	c.PoolSize, c.PipelinePoolSize = s.PoolSize, s.PipelinePoolSize
-	c.MaxConcurrentDials, c.MaxActiveConns, c.MinIdleConns, c.MaxIdleConns = 0, 0, 0, 0
-	c.MaintNotificationsConfig = s.MaintNotificationsConfig
-
-	c.MaxRedirects, c.ClusterStateReloadInterval = -1, reload
-	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false
-	newClient := o.NewClient
+	c, newClient := tune(*o), o.NewClient // the caller may overwrite o with c
 	if newClient == nil {
 		newClient = redis.NewClient
 	}
@@ -110,7 +97,7 @@ func ClusterOptions(o *redis.ClusterOptions) *redis.ClusterOptions {
 		client.AddHook(quickLook{})
 		return client
 	}
-	return &c
+	return c
 }
 
 // quickLook bounds the calls that go-redis makes by itself, to any node: CLUSTER SLOTS and COMMAND.
@@ -134,52 +121,38 @@ func (quickLook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// atMost caps a deadline at callTimeout. To go-redis, a deadline that is not positive is off.
-func atMost(d time.Duration) time.Duration {
-	if d > 0 && d < callTimeout {
-		return d
-	}
-	return callTimeout
-}
-
 // CheckClient returns nil if the client talks to one server or a Redis Cluster, does not retry,
 // honours contexts, caches nothing, and has deadlines, shorter than within if that is positive.
 // Otherwise the error wraps [ErrUnsafeClient] and lists every unsafe option. A client behind
 // Sentinel may still read from replicas: its options do not show that.
 func CheckClient(c redis.UniversalClient, within time.Duration) error {
-	switch c := c.(type) {
-	case nil:
+	if v := reflect.ValueOf(c); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return fmt.Errorf("%w: there is none", ErrUnsafeClient)
+	}
+	var errs []error
+	maker := "Options"
+	switch c := c.(type) {
 	case *redis.Client:
-		if c == nil {
-			return CheckClient(nil, within)
-		}
-		return unsafe(checkOptions(c.Options(), within), within, "Options")
+		errs = checkOptions(c.Options(), within)
 	case *redis.ClusterClient:
-		if c == nil {
-			return CheckClient(nil, within)
-		}
-		return checkCluster(c.Options(), within)
+		errs, maker = checkCluster(c.Options(), within), "ClusterOptions"
 	case *redis.Ring:
-		return fmt.Errorf("%w: a ring spreads keys over servers that know nothing of each other", ErrUnsafeClient)
+		errs = append(errs, errors.New("a ring spreads keys over servers that know nothing of each other"))
 	default:
-		return fmt.Errorf("%w: the options of a %T cannot be checked, hand in a *redis.Client", ErrUnsafeClient, c)
+		errs = append(errs, fmt.Errorf("the options of a %T cannot be checked, hand in a *redis.Client", c))
 	}
-}
-
-func unsafe(errs []error, within time.Duration, maker string) error {
-	if len(errs) == 0 {
+	switch err := errors.Join(errs...); {
+	case err == nil:
 		return nil
+	case within > callTimeout: // otherwise its deadlines are too long as well
+		return fmt.Errorf("%w (lease.%s makes a safe one): %w", ErrUnsafeClient, maker, err)
+	default:
+		return fmt.Errorf("%w: %w", ErrUnsafeClient, err)
 	}
-	hint := ""
-	if within > 0 {
-		hint = " (lease." + maker + " makes a safe one)"
-	}
-	return fmt.Errorf("%w%s: %w", ErrUnsafeClient, hint, errors.Join(errs...))
 }
 
 // checkCluster sees the defaults of NewClusterClient applied: MaxRedirects -1 has become 0.
-func checkCluster(o *redis.ClusterOptions, within time.Duration) error {
+func checkCluster(o *redis.ClusterOptions, within time.Duration) []error {
 	errs := checkOptions(&redis.Options{
 		MaxRetries: o.MaxRetries, ContextTimeoutEnabled: o.ContextTimeoutEnabled,
 		DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries, DialerRetryTimeout: o.DialerRetryTimeout,
@@ -190,18 +163,9 @@ func checkCluster(o *redis.ClusterOptions, within time.Duration) error {
 		errs = append(errs, fmt.Errorf("MaxRedirects is %d, must be -1 (none): a command whose reply is lost "+
 			"counts as one, and is sent again", o.MaxRedirects))
 	}
-	for _, routes := range []struct {
-		name string
-		set  bool
-	}{
-		{"RouteByLatency", o.RouteByLatency},
-		{"RouteRandomly", o.RouteRandomly},
-		{"ReadOnly", o.ReadOnly && !o.RouteByLatency && !o.RouteRandomly}, // those have set it
-	} {
-		if routes.set {
-			errs = append(errs, fmt.Errorf("%s is true, must be false: what a replica holds may be old",
-				routes.name))
-		}
+	if o.ReadOnly { // also set by the others
+		errs = append(errs, errors.New("ReadOnly, RouteByLatency or RouteRandomly is true, must be false: "+
+			"what a replica holds may be old"))
 	}
 	if o.ClusterSlots != nil {
 		errs = append(errs, errors.New("ClusterSlots is set: that joins servers that know nothing of each other"))
@@ -210,7 +174,7 @@ func checkCluster(o *redis.ClusterOptions, within time.Duration) error {
 		errs = append(errs, fmt.Errorf("ClusterStateReloadInterval is %s, must be at most %s",
 			o.ClusterStateReloadInterval, reload))
 	}
-	return unsafe(errs, within, "ClusterOptions")
+	return errs
 }
 
 // checkOptions sees the defaults of NewClient applied: MaxRetries -1 has become 0, and so has a
@@ -237,20 +201,16 @@ func checkOptions(o *redis.Options, within time.Duration) (errs []error) {
 	if within > 0 {
 		want = "shorter than " + within.String()
 	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"DialTimeout (with DialerRetries)", dial},
-		{"ReadTimeout", o.ReadTimeout},
-		{"WriteTimeout", o.WriteTimeout},
-		{"PoolTimeout", o.PoolTimeout},
-	} {
-		switch {
-		case d.value <= 0:
-			wrong("%s is off, must be %s", d.name, want)
-		case within > 0 && d.value >= within:
-			wrong("%s is %s, must be %s", d.name, d.value, want)
+	values := []time.Duration{dial, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout}
+	for i, name := range deadlines {
+		if i == 0 {
+			name += " (with DialerRetries)"
+		}
+		switch d := values[i]; {
+		case d <= 0:
+			wrong("%s is off, must be %s", name, want)
+		case within > 0 && d >= within:
+			wrong("%s is %s, must be %s", name, d, want)
 		}
 	}
 	return errs

@@ -57,23 +57,6 @@ func TestFailoverOptionsMakeASafeClientThatReadsFromThePrimary(t *testing.T) {
 	require.NoError(t, CheckClient(c, time.Second))
 }
 
-func TestOptionsOfEveryKindOfClientAreTheSame(t *testing.T) {
-	t.Parallel()
-	u := &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}, MasterName: "m", ReadTimeout: time.Second, PoolSize: 9, MaxRetries: 3}
-	single, failover := redis.NewClient(Options(u.Simple())), redis.NewFailoverClient(FailoverOptions(u.Failover()))
-	defer single.Close()
-	defer failover.Close()
-	for _, c := range []*redis.Client{single, failover} {
-		require.NoError(t, CheckClient(c, time.Second))
-	}
-	a, b := *single.Options(), *failover.Options()
-	for _, o := range []*redis.Options{&a, &b} { // lists the differences
-		o.Addr, o.NodeAddress, o.Dialer, o.OnConnect = "", "", nil, nil
-		o.MaintNotificationsConfig, o.PushNotificationProcessor = nil, nil
-	}
-	require.Equal(t, a, b)
-}
-
 func TestCheckClientNamesEveryUnsafeOption(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -81,11 +64,8 @@ func TestCheckClientNamesEveryUnsafeOption(t *testing.T) {
 		named  []string
 	}{
 		"retries":              {func(o *redis.Options) { o.MaxRetries = 2 }, []string{"MaxRetries is 2"}},
-		"default retries":      {func(o *redis.Options) { o.MaxRetries = 0 }, []string{"MaxRetries is 3"}},
 		"contexts ignored":     {func(o *redis.Options) { o.ContextTimeoutEnabled = false }, []string{"ContextTimeoutEnabled"}},
 		"no read deadline":     {func(o *redis.Options) { o.ReadTimeout = -1 }, []string{"ReadTimeout is off"}},
-		"deadlines not set":    {func(o *redis.Options) { o.ReadTimeout = -2 }, []string{"ReadTimeout is off"}},
-		"no write deadline":    {func(o *redis.Options) { o.WriteTimeout = -1 }, []string{"WriteTimeout is off"}},
 		"long dial":            {func(o *redis.Options) { o.DialTimeout = 5 * time.Second }, []string{"DialTimeout (with DialerRetries) is 5s"}},
 		"many dials":           {func(o *redis.Options) { o.DialerRetries = 3 }, []string{"DialTimeout (with DialerRetries) is 2.9s"}},
 		"long wait for a turn": {func(o *redis.Options) { o.PoolTimeout = time.Second }, []string{"PoolTimeout is 1s, must be shorter than 1s"}},
@@ -151,7 +131,6 @@ func TestCheckClientNamesEveryUnsafeOptionOfACluster(t *testing.T) {
 		"nearest":           {func(o *redis.ClusterOptions) { o.RouteByLatency = true }, []string{"RouteByLatency"}},
 		"any":               {func(o *redis.ClusterOptions) { o.RouteRandomly = true }, []string{"RouteRandomly"}},
 		"looks seldom":      {func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = 0 }, []string{"is 1m0s"}},
-		"default wait":      {func(o *redis.ClusterOptions) { o.PoolTimeout = 0 }, []string{"PoolTimeout is 1.9s"}},
 		"no read deadline":  {func(o *redis.ClusterOptions) { o.ReadTimeout = -1 }, []string{"ReadTimeout is off"}},
 		"servers in a ring": {func(o *redis.ClusterOptions) { o.ClusterSlots = noSlots }, []string{"ClusterSlots"}},
 		"a client as it comes": {

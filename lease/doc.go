@@ -1,5 +1,6 @@
 // Package lease elects one leader among many processes by a Redis key that expires, and ends the
-// leader's context in time when it no longer leads.
+// leader's context in time when it no longer leads. An [Elector] contends, leads and contends
+// again; the key is a lock of redsync, which acquires, extends and releases it.
 //
 //	client := redis.NewClient(lease.Options(opt)) // behind Sentinel: lease.FailoverOptions
 //	elector, err := lease.New(lease.Config{Client: client, Key: "jobs:leader", Instance: id})
@@ -24,12 +25,28 @@
 // later, on the server. So the key outlives the window, however slow the reply. A tenth of the TTL
 // allows for clocks of different speeds.
 //
+// # One server, not a quorum
+//
+// Redlock asks a majority of independent servers, so that a lock survives the loss of one. This
+// lease asks one: the server that has the data. That is right here for three reasons:
+//
+//   - Safety does not rest on the lease. A delete is made by package guard's script, which compares
+//     the lease's token, the owner's heartbeat and the entry in one atomic step. Other servers'
+//     votes could not be compared in that step: a leader stopped between the vote and the delete
+//     would delete all the same, with Redlock too.
+//   - Leadership only saves work: one sweeper instead of many. Two leaders are harmless, and so is
+//     none for a while.
+//   - Without that server there is nothing to sweep, so a lease that outlives it is worth nothing.
+//
+// After a failover two processes may lead for a moment (see the last section). An action that
+// must not happen then needs a check of the epoch where it happens.
+//
 // # States
 //
 //	                     free, won, epoch drawn
 //	┌──► campaigning ─────────────────────────────► leading ──┐
 //	│    an attempt when the lease can expire,      renew every TTL/3,
-//	│    at once after a release                    after a failure every TTL/20
+//	│    or after a release, and what it yields     after a failure every TTL/20
 //	│                                                         │ window over · taken ·
 //	│  lead returned nil, or the term                         │ Resign · lead returned ·
 //	│  was lost or resigned                                   ▼ Run's context ended
@@ -42,23 +59,18 @@
 // four fifths of a TTL on average. It reads every TTL/5 ± 20 % while not subscribed, after an
 // error, and while the lease may never end.
 //
-// # Reserves
-//
-// Where many contend, Config.Contend makes most of them reserves. A reserve reads the lease once a
-// TTL, in one pipeline with its client's other reserves, and again within TTL/3 after the lease can
-// have expired. It takes a lease that it has seen free for TTL/3 to TTL/2, also after a release, so
-// that the first contenders go ahead. If they all die at once, a reserve leads within
-//
-//	TTL (until the lease expires) + TTL/3 (until it looks) + TTL/2 = 11/6 TTL
-//
-// plus the time of its calls.
+// In a large fleet Config.Yield lets some processes go first. An elector that yields tries a free
+// lease that much later, and reads a held one less often. It reads none that it sees held through
+// [Elector.HolderIn]. Nobody yields for more than two thirds of a TTL. So if all others die at
+// once, the last one leads after TTL + 2/3 TTL, plus the time of its calls.
 //
 // # Leaving
 //
 // The order is: cancel the term's context, join the work, release the lease. Meanwhile the lease is
 // renewed for at most one TTL, so that no successor starts beside the work; then it is left to
 // expire, and Run keeps waiting. Only work that has not returned a minute after its term is logged
-// as an error. A release is tried three times; without Redis the lease expires.
+// as an error. A release is tried three times; without Redis the lease expires. Then the client's
+// idle connections are closed, since they may lead to a former primary.
 //
 // # The term's context
 //

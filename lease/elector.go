@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/keyless"
 	"github.com/rollcall-redis/rollcall/internal/streak"
-	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
 const (
@@ -39,9 +39,9 @@ type Config struct {
 	Client redis.UniversalClient
 
 	// Key holds the lease. The epoch is kept at `{<key>}:epoch`, and a release is announced on the
-	// channel `{<key>}:released`. A key of another type at Key or at the epoch's is renamed to
-	// `{<key>}:aside:<number>`. For a key with a hash tag of its own these have no further braces.
-	// All are in one Cluster slot.
+	// channel `{<key>}:released`, in database n > 0 `db<n>:{<key>}:released`. A key of another type
+	// at Key or at the epoch's is renamed to `{<key>}:aside:<number>`. For a key with a hash tag of
+	// its own these have no further braces. All are in one Cluster slot.
 	Key string
 
 	// Instance names this process to operators and other contenders. It need not be unique.
@@ -51,10 +51,10 @@ type Config struct {
 	// but shorter hitches of Redis lose it. Default 15 s.
 	TTL time.Duration
 
-	// Contend, if set, is called before each attempt and must return at once. The lease is taken
-	// once it has been free for after, at most two thirds of a TTL. If first is false, after is
-	// ignored and this elector is a reserve; see "Reserves" in the package documentation.
-	Contend func() (after time.Duration, first bool)
+	// Yield, if set, returns at once how long this elector lets others go first when the lease
+	// becomes free. It also looks at a held lease that much later, which costs Redis less. At most
+	// two thirds of a TTL count.
+	Yield func() time.Duration
 
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
@@ -75,22 +75,17 @@ type Elector struct {
 	times        timings
 	log          *slog.Logger
 	onTransition func(Event)
-	contend      func() (time.Duration, bool)
+	yield        func() time.Duration
 
 	running    atomic.Bool
 	released   chan struct{} // one slot: somebody has released the lease
 	subscribed atomic.Bool   // to releases
-	readsWhole atomic.Bool   // this user may GET, and not GETRANGE
+	nextLook   atomic.Pointer[time.Time]
 	attempts   *streak.Streak
 	announces  *streak.Streak
 
-	reserveAfter time.Duration
-
 	// Only Run's goroutine uses these.
-	others         *together.Member // the reserves that share a read
-	lookAlone      bool
-	freeSince      time.Time // zero if it was held
-	acquirePending *lock     // an acquire of unknown outcome; its token may yet appear
+	acquirePending *lock // an acquire of unknown outcome; its token may yet appear
 	stuckWatch     stuckWatch
 
 	mu        sync.Mutex
@@ -119,8 +114,8 @@ func New(c Config) (*Elector, error) {
 		return nil, err
 	}
 
-	if c.Contend == nil {
-		c.Contend = func() (time.Duration, bool) { return 0, true }
+	if c.Yield == nil {
+		c.Yield = func() time.Duration { return 0 }
 	}
 	log := cmp.Or(c.Logger, slog.Default()).With("lease", c.Key)
 	return &Elector{
@@ -128,13 +123,12 @@ func New(c Config) (*Elector, error) {
 		key:          c.Key,
 		epochKey:     prefix + ":epoch",
 		aside:        prefix + ":aside:",
-		channel:      prefix + ":released",
+		channel:      keyless.Channel(c.Client, prefix+":released"),
 		instance:     c.Instance,
 		times:        times,
 		log:          log,
 		onTransition: c.OnTransition,
-		contend:      c.Contend,
-		reserveAfter: times.reserveAfter(),
+		yield:        func() time.Duration { return min(c.Yield(), c.TTL*2/3) },
 		released:     make(chan struct{}, 1),
 		attempts:     streak.New(log, "cannot contend for the lease", "contending for the lease again"),
 		announces: streak.New(log, "not allowed to announce releases; waiters notice when the lease can expire",
@@ -177,8 +171,6 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	listener.Go(func() { e.listen(ctx) })
-	e.others = together.Join(e.client, "looks")
-	defer e.others.Leave()
 
 	for {
 		term := e.campaign(ctx)

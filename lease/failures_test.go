@@ -175,22 +175,3 @@ func TestALeaseThatCannotBeCappedIsCappedLater(t *testing.T) {
 		require.Contains(t, a.log.all(), "contending for the lease again")
 	})
 }
-
-func TestAnEpochIsAboveAllThatWasAskedFor(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		a := b.candidate("a")
-		require.NoError(t, b.admin.Set(t.Context(), b.key, "a/1", time.Hour).Err())
-		epoch, err := a.draw(t.Context(), time.Second, "a/1", 7)
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, epoch, uint64(8))
-		again, err := a.draw(t.Context(), time.Second, "a/1", epoch+1000)
-		require.NoError(t, err)
-		require.Greater(t, again, epoch+1000)
-		_, err = a.draw(t.Context(), time.Second, "b/1", 0)
-		require.ErrorIs(t, err, errNotMine)
-		a.line.breaks(cut)
-		_, err = a.draw(t.Context(), time.Second, "a/1", 0)
-		require.ErrorContains(t, err, "lease: draw epoch")
-		a.line.mend()
-	})
-}

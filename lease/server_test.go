@@ -31,50 +31,6 @@ func TestServerThatStandsStillEndsTheTermInTime(t *testing.T) {
 	require.Never(t, func() bool { return a.leads() == other.leads() }, b.ttl, 10*time.Millisecond, "exactly one leads")
 }
 
-func TestWaiterSubscribesAgainAfterItsConnectionBroke(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	b := newBench(t, srv.Options(), "leader", 10*time.Second)
-	a := b.candidate("a").run(untilEnd)
-	await(b, a.terms)
-	waiter := b.candidate("b").run(untilEnd)
-	subscribers := func() int64 {
-		n, err := b.admin.PubSubNumSub(context.Background(), a.channel).Result()
-		require.NoError(t, err)
-		return n[a.channel]
-	}
-	require.Eventually(t, func() bool { return subscribers() == 2 }, 10*time.Second, 5*time.Millisecond)
-	killed, err := b.admin.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Result()
-	require.NoError(t, err)
-	require.EqualValues(t, 2, killed)
-	steady := 0 // one of them may briefly be subscribed twice
-	require.Eventually(t, func() bool {
-		if steady++; subscribers() != 2 {
-			steady = 0
-		}
-		return steady == 20
-	}, 10*time.Second, 5*time.Millisecond)
-
-	a.stop()
-	require.NoError(t, await(b, a.ended))
-	released := time.Now()
-	await(b, waiter.terms)
-	require.Less(t, time.Since(released), b.ttl*3/20, "well before its next look would do it")
-}
-
-func TestServerThatIsDownIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	b := newBench(t, srv.Options(), "leader", 1500*time.Millisecond)
-	a := b.candidate("a").run(untilEnd)
-	first := await(b, a.terms)
-	srv.Kill()
-	await(b, first.ctx.Done())
-	srv.Restart()
-	second := await(b, a.terms)
-	require.Greater(t, second.Epoch(), first.Epoch(), "though nothing is left of it")
-}
-
 func TestAReleaseThatMayNotBeAnnouncedIsARelease(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -171,24 +171,17 @@ func (e *Elector) draw(
 		e.log.Warn("epoch was damaged; drew a new one (check what wrote the key)",
 			"key", e.epochKey, "was", damage, "epoch", epoch)
 	}
-	e.drawn(epoch, above)
+	e.met(epoch)
 	return epoch, nil
 }
 
 // met remembers and returns the highest epoch met, so that one lost by Redis is not drawn again.
+// More than a year ahead is damage.
 func (e *Elector) met(epoch uint64) uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.highest = max(e.highest, epoch)
-	return e.highest
-}
-
-// drawn remembers an epoch drawn to exceed above. If it does not, above was damaged, and is
-// forgotten.
-func (e *Elector) drawn(epoch, above uint64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.highest <= max(epoch, above) { // otherwise a higher one was met meanwhile
-		e.highest = epoch
+	if epoch <= uint64(time.Now().AddDate(1, 0, 0).UnixMicro()) {
+		e.highest = max(e.highest, epoch)
 	}
+	return e.highest
 }

@@ -22,13 +22,6 @@ func (c timings) part() time.Duration   { return c.ttl() / 15 } // same, for a t
 // TTL left on it. While its holder trusts it, a tenth of the holder's own TTL is left.
 func (c timings) distant() time.Duration { return 10 * c.ttl() }
 
-func (c timings) reserveTurn() time.Duration { return c.ttl() / 3 }
-
-// reserveAfter is how long a lease must be free before a reserve takes it: long enough for the
-// first to take it, random to separate reserves, and with reserveTurn less than the TTL after which
-// somebody must lead.
-func (c timings) reserveAfter() time.Duration { return c.ttl()/3 + rand.N(c.ttl()/6) }
-
 // nextAttempt separates waiters that began together.
 func (c timings) nextAttempt() time.Duration {
 	return c.retry()*4/5 + rand.N(c.retry()*2/5+1)

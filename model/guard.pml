@@ -19,6 +19,7 @@
  *   NO_REDRAW        a term goes on with an epoch that the log does not take
  *   SAME_DRAW        who draws again forgets what it has met in the log
  *   OWNER_NOT_ASKED  the guard does not look at the owner's heartbeat
+ *   OLD_READING      nor whether its record is still what the leader has judged
  *   NOT_JUDGED_AGAIN the body does not look whom an entry names
  *   NO_RIGHTS_CHECK  the body does not look whether its user may delete
  *   FATES_APART      a fate is read from the log first, then from the lease
@@ -45,6 +46,7 @@ bool beats;                  /* the owner's heartbeat exists */
 #define DEAD 1
 #define OTHER 2
 byte entry = DEAD;           /* the owner it names */
+bool plain;                  /* the owner writes no record */
 bool rights = 1;             /* the janitor's user may HDEL */
 
 /* The terms. */
@@ -66,6 +68,7 @@ bool over[TERMS];            /* and it knows that */
 #define NEVER 4              /* closed: it never ran, and cannot any more */
 byte account[TERMS * BATCHES];
 byte sent[TERMS * BATCHES];  /* copies of its request under way */
+bool old[TERMS * BATCHES];   /* the owner has another record than when it was first asked */
 bool looked[TERMS * BATCHES]; /* FATES_APART: the log had no record of it */
 
 /* Known to the assertions only. */
@@ -77,7 +80,7 @@ bool came_back;              /* the lease did */
 byte id, count;
 #define DONE 1
 #define FENCED 2
-#define KEPT 3               /* ALIVE, or an error */
+#define KEPT 3               /* ALIVE, WAIT, or an error */
 byte answer;
 
 /* State that nothing reads any more is reset. */
@@ -85,6 +88,7 @@ inline tidy(t, b) {
 	if
 	:: !sent[ACC(t, b)] && (account[ACC(t, b)] == COUNTED || account[ACC(t, b)] == NEVER) ->
 		account[ACC(t, b)] = COUNTED;
+		old[ACC(t, b)] = 0;
 		record[epoch[t] * N + b] = 0
 	:: else
 	fi
@@ -159,6 +163,12 @@ inline opens(t, heard) {
 #define SILENT (!beats)
 #endif
 
+#ifdef OLD_READING
+#define AS_READ(t, b) 1
+#else
+#define AS_READ(t, b) (!old[ACC(t, b)])
+#endif
+
 /* guard.lua with evict.lua: batch b of term t arrives. */
 inline arrives(t, b, heard) {
 	sent[ACC(t, b)]--;
@@ -167,8 +177,8 @@ inline arrives(t, b, heard) {
 	if
 	:: ASKED_BEFORE -> answer = DONE; count = record[id] - 1
 	:: !ASKED_BEFORE && !HOLDS(t) -> answer = FENCED
-	:: !ASKED_BEFORE && HOLDS(t) && !SILENT -> answer = KEPT
-	:: !ASKED_BEFORE && HOLDS(t) && SILENT ->
+	:: !ASKED_BEFORE && HOLDS(t) && !(SILENT && AS_READ(t, b)) -> answer = KEPT /* ALIVE, or WAIT */
+	:: !ASKED_BEFORE && HOLDS(t) && SILENT && AS_READ(t, b) ->
 		if
 #ifndef NO_RIGHTS_CHECK
 		:: !rights -> answer = KEPT
@@ -184,6 +194,7 @@ inline arrives(t, b, heard) {
 #endif
 			assert(current == t + 1 || !count);       /* a delete after a newer term has begun */
 			assert(!count || !beats);                 /* a wrong delete: its owner lives */
+			assert(!count || !old[ACC(t, b)]);        /* a wrong delete: a silence that nobody judged */
 			assert(!count || entry == DEAD);          /* a wrong delete: another owner has it */
 			assert(account[ACC(t, b)] != NEVER || !count); /* a wrong count: it was settled as nothing */
 			record[id] = 1 + count;
@@ -275,6 +286,14 @@ inline unsettled(t, b) {
 #define APART(t, b)
 #endif
 
+#define BEFORE(t, b) old[ACC(t, b)] = (!plain && (sent[ACC(t, b)] || account[ACC(t, b)] == ASKED));
+#if TERMS > 2
+#define MORE_BEFORE BEFORE(2, 1)
+#elif BATCHES > 1
+#define MORE_BEFORE BEFORE(0, 2) BEFORE(1, 2)
+#else
+#define MORE_BEFORE
+#endif
 #if BATCHES > 1
 #define SECOND_BATCH(t) BATCH(t, 2)
 #else
@@ -287,6 +306,7 @@ init {
 		if
 		:: rights = 1
 		:: rights = 0; printf("> the janitor's user may not HDEL\n")
+		:: plain = 1; printf("> the owner writes no record\n")
 		fi
 	}
 end:	do
@@ -301,7 +321,8 @@ end:	do
 	:: d_step { !came_back && lease != 1 && current == 2 ->
 		printf("> the lease of term 0 comes back\n"); lease = 1; came_back = 1 }
 	:: d_step { drawn -> printf("> the epoch drawn last is lost\n"); drawn = 0 }
-	:: d_step { !beats -> printf("> the owner comes back and registers\n"); beats = 1; entry = DEAD }
+	:: d_step { !beats -> printf("> the owner comes back and registers\n"); beats = 1; entry = DEAD;
+		BEFORE(0, 1) BEFORE(1, 1) MORE_BEFORE }
 	:: d_step { beats -> printf("> the owner falls silent\n"); beats = 0 }
 	:: d_step { entry != OTHER -> printf("> another owner registers the device\n"); entry = OTHER }
 	od

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 )
 
 const device = "device"
@@ -29,7 +29,8 @@ func TestTheGuardBearsTheTracesOfItsModel(t *testing.T) {
 		"NO_OPENING":      {old: "redis.pcall('XADD', KEYS[1], id, 'leader', ARGV[3], 'term', ARGV[2], ...)", new: "true"},
 		"ANY_OPENING":     {old: "if f.term == ARGV[2] then return", new: "if true then return"},
 		"LATE_OPENING":    {old: "if redis.pcall('GET', KEYS[2]) ~= ARGV[2] then return { 'FENCED', '' } end"},
-		"OWNER_NOT_ASKED": {old: "if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then return answer('ALIVE') end"},
+		"OWNER_NOT_ASKED": {old: "if redis.call('EXISTS', KEYS[5]) == 1 then return 'ALIVE' end"},
+		"OLD_READING":     {old: "if record ~= seen then return 'WAIT', 'stale' end"},
 		"NOT_JUDGED_AGAIN": {
 			old: "  if o == owner then", new: "  if o then",
 		},
@@ -38,13 +39,14 @@ func TestTheGuardBearsTheTracesOfItsModel(t *testing.T) {
 		"SAME_DRAW":       inGo,
 		"FATES_APART":     inGo,
 	}, func(t *testing.T, s *server, tr trace) []string {
-		r := &guardReplay{server: s, terms: map[int]*term{}, current: -1}
+		r := &guardReplay{server: s, terms: map[int]*term{}, current: -1, state: doubt.Holds}
 		r.connect("")
 		require.NoError(t, s.HSet(t.Context(), r.Registry(), device, "dead").Err())
 		require.NoError(t, s.Set(t.Context(), r.Heartbeat("leader"), "1/1", 0).Err())
 		_, err := r.guard.Tick(t.Context())
 		require.NoError(t, err)
 		s.shift(-long, "since")
+		r.proves(long / 2)
 		for _, event := range tr.events {
 			r.happens(t.Context(), event)
 		}
@@ -57,6 +59,7 @@ type guardReplay struct {
 	*server
 	guard.Layout
 	guard   *guard.Guard
+	state   doubt.State // of the owner's record
 	terms   map[int]*term
 	drawn   uint64
 	deleted int // entries that went
@@ -71,6 +74,7 @@ type term struct {
 	opened, open bool // the record is there; the term knows
 	over         bool
 	batches      map[int]account
+	sent         map[int]guard.Batch
 }
 
 type account int
@@ -90,9 +94,20 @@ func (r *guardReplay) connect(not string) {
 
 func (r *guardReplay) term(n int) *term {
 	if r.terms[n] == nil {
-		r.terms[n] = &term{Lease: guard.Lease{Token: fmt.Sprintf("leader/%d", n)}, batches: map[int]account{}}
+		r.terms[n] = &term{Lease: guard.Lease{Token: fmt.Sprintf("leader/%d", n)}, batches: map[int]account{}, sent: map[int]guard.Batch{}}
 	}
 	return r.terms[n]
+}
+
+// writes renews the record of an owner that writes one.
+func (r *guardReplay) writes(ago time.Duration) {
+	if r.state != doubt.Plain {
+		r.proves(ago)
+	}
+}
+
+func (r *guardReplay) proves(ago time.Duration) {
+	r.proved("dead", doubt.Record{TTL: time.Hour.Milliseconds(), Due: time.Minute.Milliseconds(), State: r.state}, ago)
 }
 
 func (r *guardReplay) breaks(what string) { r.broken = append(r.broken, what) }
@@ -103,6 +118,9 @@ func (r *guardReplay) happens(ctx context.Context, event string) {
 	switch {
 	case event == "the janitor's user may not HDEL":
 		r.connect("hdel")
+	case event == "the owner writes no record":
+		r.state = doubt.Plain
+		r.proves(long / 2)
 	case event == "the lease ends":
 		require.NoError(r.t, r.Del(ctx, r.Lease()).Err())
 	case match(event, "the lease of term %d comes back", &n), match(event, "term %d wins the lease", &n):
@@ -112,8 +130,10 @@ func (r *guardReplay) happens(ctx context.Context, event string) {
 	case event == "the owner comes back and registers":
 		require.NoError(r.t, r.Set(ctx, r.Heartbeat("dead"), "1/1", 0).Err())
 		require.NoError(r.t, r.HSet(ctx, r.Registry(), device, "dead").Err())
+		r.writes(0)
 	case event == "the owner falls silent":
 		require.NoError(r.t, r.Del(ctx, r.Heartbeat("dead")).Err())
+		r.writes(long / 3)
 	case event == "another owner registers the device":
 		require.NoError(r.t, r.HSet(ctx, r.Registry(), device, "other").Err())
 	case match(event, "term %d draws its epoch", &n):
@@ -124,6 +144,7 @@ func (r *guardReplay) happens(ctx context.Context, event string) {
 	case match(event, "term %d asks for batch %d", &n, &b):
 		if r.term(n).open {
 			r.term(n).batches[b] = asked
+			r.term(n).sent[b] = r.batch(r.term(n).Lease, uint64(b), "dead", device)
 		}
 	case match(event, "term %d asks for batch %d again", &n, &b):
 	case match(of, "batch %d of term %d arrives", &b, &n):
@@ -158,21 +179,15 @@ func (r *guardReplay) opens(ctx context.Context, n int, heard bool) {
 	}
 }
 
-func (r *guardReplay) batch(n, b int) guard.Batch {
-	return guard.Batch{
-		ID: guard.BatchID{Epoch: r.term(n).Epoch, N: uint64(b)}, Token: r.term(n).Token, Sweep: "registry",
-		Owner: "dead", Body: registry.EvictEntries, Keys: registry.EntryKeys(r.Layout, "dead"), Items: []string{device},
-	}
-}
-
 func (r *guardReplay) arrives(ctx context.Context, n, b int, heard bool) {
 	o := r.term(n)
 	lives := r.Exists(ctx, r.Heartbeat("dead")).Val() == 1
 	before := r.HGet(ctx, r.Registry(), device).Val()
-	a, err := r.guard.Do(ctx, r.batch(n, b))
+	a, err := r.guard.Do(ctx, o.sent[b])
 	if before != "" && !r.HExists(ctx, r.Registry(), device).Val() {
 		r.deleted++
-		if lives || before != "dead" {
+		judged := r.evidence("dead").Record
+		if lives || before != "dead" || o.sent[b].Record != judged {
 			r.breaks("a wrong delete")
 		}
 		if r.current != n {
@@ -203,13 +218,14 @@ func (r *guardReplay) arrives(ctx context.Context, n, b int, heard bool) {
 }
 
 func (r *guardReplay) looksUp(ctx context.Context, n, b int) {
-	o, batch := r.term(n), r.batch(n, b)
+	o := r.term(n)
+	batch := o.sent[b]
 	if o.batches[b] > refused {
 		return
 	}
-	fates, err := r.guard.Fates(ctx, []guard.Batch{batch})
+	fate, err := r.guard.Fate(ctx, batch)
 	require.NoError(r.t, err)
-	switch fate := fates[batch.ID]; {
+	switch {
 	case fate.Verdict == guard.Done:
 		o.batches[b] = counted
 		r.counts(ctx, fate.Deleted)

@@ -15,8 +15,8 @@
  * well. That finds a shortest trace, and needs no search for cycles under fairness. The device is
  * routable even if nobody sweeps and the device itself is silent.
  *
- * An owner whose heartbeat expired is dead for everybody. One whose heartbeat Redis lost is not:
- * that is a hold, which lasts until each living owner has beaten again (witness.pml shows why).
+ * An owner whose heartbeat expired is dead for everybody. One whose heartbeat Redis lost is not: its
+ * record is fresh, or missing (doubt.pml shows what that is worth).
  *
  * Each define removes one rule. Then spin must find an assertion that fails:
  *   NO_BOOT_TOKEN     a script does not look for a newer life of its instance id
@@ -27,7 +27,7 @@
  *   NO_HEAL           what Redis lost is not put back
  *   NO_SUCCESSION     an entry that names a dead instance waits for the sweep
  *   OVER_THE_LIVING   it is overwritten whether that instance has a heartbeat or not
- *   OVER_IN_A_HOLD    it is overwritten while a hold lasts
+ *   OVER_A_RECORD     it is overwritten whatever that instance's record says
  *   NO_HANDING_BACK   what names an owner, and is not held by it, stays
  *   NO_INDEX          a registration does not write the index
  *   NO_FULL_SCAN      the sweeps look at the index only
@@ -59,7 +59,6 @@ bool proof[L];    /* and a frame arrived afterwards */
 bool late[L];     /* a registration of it was sent and may still land */
 
 bool robbed[3];   /* by id: Redis lost the heartbeat early, and none has come since */
-bool held;        /* the witness holds */
 
 byte at = L;      /* the life that the device is connected to; L: none */
 bool index_lost, calm, unswept;
@@ -131,16 +130,13 @@ inline release(l) {
 	fi
 }
 
-/* The guard would judge the entry's instance dead. With two ids, that is the one that was seen. */
+/* The entry's instance is dead. With two ids, that is the one that was seen. */
 #ifdef OVER_THE_LIVING
-#define SILENT(id) 1
+#define DEAD(id) (!robbed[id])
+#elif defined(OVER_A_RECORD)
+#define DEAD(id) (!beats[id])
 #else
-#define SILENT(id) (!beats[id])
-#endif
-#ifdef OVER_IN_A_HOLD
-#define DEAD(l, id) (SILENT(id) && beats[ID(l)] == l + 1)
-#else
-#define DEAD(l, id) (SILENT(id) && beats[ID(l)] == l + 1 && !held)
+#define DEAD(id) (!beats[id] && !robbed[id])
 #endif
 
 inline heal(l) {
@@ -156,7 +152,7 @@ inline heal(l) {
 #endif
 		:: entry == ID(l) -> beats[ID(l)] = l + 1; robbed[ID(l)] = 0; indexed[ID(l)] = 1
 #ifndef NO_SUCCESSION
-		:: entry != NOBODY && entry != ID(l) && !(proof[l] && seen[l] == entry) && seen[l] == entry && DEAD(l, entry) ->
+		:: entry != NOBODY && entry != ID(l) && !(proof[l] && seen[l] == entry) && seen[l] == entry && DEAD(entry) ->
 			assert(at == l || at == L || ID(at) != entry || !beats[entry] && !robbed[entry]); /* theft: its owner lives */
 			writes(l); indexed[ID(l)] = 1; seen[l] = 0; proof[l] = 0
 #endif
@@ -192,10 +188,10 @@ inline beat(l) {
 	fi
 }
 
-/* The guard deletes entries of an owner without a heartbeat, by the index or a full scan. */
+/* The guard deletes entries of a dead owner, by the index or a full scan. */
 inline sweep(id) {
 	if
-	:: !beats[id] ->
+	:: !beats[id] && !robbed[id] ->
 		if
 #ifndef NO_FULL_SCAN
 		:: entry == id && (indexed[id] || index_lost) -> entry = NOBODY
@@ -259,16 +255,8 @@ inline faults_end() {
 	beats[2] = (life[2] == RUNS -> beats[2] : 0);
 	/* of two running lives the newer beats last */
 	beats[1] = (life[1] == RUNS -> 2 : (life[0] == RUNS && beats[1] == 2 -> 0 : beats[1]));
-	/* and each beats before a hold ends */
-	if
-	:: life[0] == RUNS -> beat(0)
-	:: else
-	fi;
-	if
-	:: life[2] == RUNS -> beat(2)
-	:: else
-	fi;
-	held = 0; robbed[1] = 0; robbed[2] = 0
+	robbed[1] = (beats[1] -> 0 : robbed[1] && (life[0] == RUNS || life[1] == RUNS));
+	robbed[2] = (beats[2] -> 0 : robbed[2] && life[2] == RUNS)
 }
 
 /* It resets everything at the end, so that all runs end in one state. */
@@ -289,7 +277,7 @@ inline be_calm() {
 	od;
 	assert(at == L || entry == ID(at) && beats[ID(at)]); /* lost progress: not routable where it is */
 	assert(at < L || unswept || entry == NOBODY); /* lost progress: an entry of the dead stays */
-	calm = 1; round = 0; back = 0; unswept = 0; at = 0; entry = 0; index_lost = 0;
+	calm = 1; round = 0; back = 0; unswept = 0; robbed[1] = 0; robbed[2] = 0; at = 0; entry = 0; index_lost = 0;
 	do
 	:: l < L ->
 		life[l] = 0; claim[l] = 0; seen[l] = 0; proof[l] = 0; late[l] = 0; beats[l] = 0; indexed[l] = 0;
@@ -335,8 +323,8 @@ inline be_calm() {
 	:: d_step { beats[id] || robbed[id] -> \
 		printf("> the heartbeat of id %d expires\n", id); beats[id] = 0; robbed[id] = 0 } \
 	:: d_step { beats[id] -> \
-		printf("> Redis loses the heartbeat of id %d\n", id); beats[id] = 0; robbed[id] = 1; held = 1 } \
-	:: d_step { !beats[id] && (entry == id || indexed[id]) -> \
+		printf("> Redis loses the heartbeat of id %d\n", id); beats[id] = 0; robbed[id] = 1 } \
+	:: d_step { !beats[id] && !robbed[id] && (entry == id || indexed[id]) -> \
 		printf("> the leader sweeps id %d\n", id); sweep(id) }
 
 init {
@@ -351,10 +339,9 @@ init {
 		:: d_step { entry != NOBODY -> printf("> Redis loses the entry\n"); entry = NOBODY }
 		:: d_step { indexed[1] || indexed[2] || entry != NOBODY ->
 			printf("> Redis loses all\n");
-			index_lost = 1; entry = NOBODY; indexed[1] = 0; indexed[2] = 0; held = 1;
+			index_lost = 1; entry = NOBODY; indexed[1] = 0; indexed[2] = 0;
 			robbed[1] = (robbed[1] || beats[1]); robbed[2] = (robbed[2] || beats[2]);
 			beats[1] = 0; beats[2] = 0 }
-		:: d_step { held && !robbed[1] && !robbed[2] -> printf("> the hold ends\n"); held = 0 }
 		:: d_step { indexed[1] -> printf("> Redis loses the index of id 1\n"); index_lost = 1; indexed[1] = 0 }
 		/* Faults end. */
 		:: d_step { printf("> faults end, life 0 is first\n"); be_calm() }

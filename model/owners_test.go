@@ -11,34 +11,32 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 )
 
 func TestOwnersBearTheTracesOfTheirModel(t *testing.T) {
 	t.Parallel()
 	replays(t, "owners", map[string]change{
 		"NO_BOOT_TOKEN": {old: "if token and #token == 26 and token > ARGV[2] and", new: "if false and"},
-		"NO_LIFE_FIRST": {old: "  redis.call('SET', KEYS[1], ms .. '/' .. ARGV[2], 'PX', ARGV[3])\n"},
-		"RELEASE_ANY":   {old: "if found[i] == ARGV[1] then", new: "if found[i] then"},
+		"NO_LIFE_FIRST": {old: "  redis.call('SET', KEYS[1], text(now) .. '/' .. ARGV[2], 'PX', ARGV[3])\n"},
+		"RELEASE_ANY":   {old: "if before[i] == ARGV[1] then", new: "if before[i] then"},
 		"HEAL_ANY": {
 			old: "elseif not now or now == '' or (now == seen and (not dead or dead[seen])) then", new: "elseif true then",
 		},
 		"NO_SUCCESSION":   {old: "(not dead or dead[seen])", new: "not dead"},
-		"OVER_THE_LIVING": {old: "if redis.call('EXISTS', KEYS[i]) == 0 then", new: "if true then"},
-		"OVER_IN_A_HOLD":  {old: "if now - since < need then return end"},
+		"OVER_THE_LIVING": {old: "redis.call('EXISTS', KEYS[i]) == 0", new: "true", also: " and state ~= 'p' and (state == 'b' or last + ttl <= now) and now - since >= due"},
+		"OVER_A_RECORD":   {old: "(state == 'b' or last + ttl <= now) and "},
 		"NO_HEAL":         {old: "  redis.call('HSET', KEYS[5], unpack(set))\n"},
-		"NO_INDEX":        {old: "index('SADD', ARGV, 5)"},
+		"NO_INDEX":        {old: "index('SADD', ARGV, 9)"},
 		"OLD_EVIDENCE":    inGo,
 		"NO_HANDING_BACK": inGo,
 		"NO_FULL_SCAN":    inGo,
 	}, func(t *testing.T, s *server, tr trace) []string {
 		r := &ownersReplay{server: s, client: s.client(""), at: -1, lives: map[int]*life{}, robbed: map[string]bool{}, scripts: map[string]*redis.Script{}}
-		for _, name := range []string{"register", "release", "goodbye"} {
-			r.scripts[name] = s.script("registry/owner", "registry/"+name)
+		for _, name := range []string{"register", "release", "goodbye", "heal", "beat"} {
+			r.scripts[name] = s.script("guard/settings", "guard/former", "registry/record", "registry/owner", "registry/"+name)
 		}
-		r.scripts["heal"] = s.script("guard/server", "guard/settings", "guard/witness", "registry/owner", "registry/heal")
-		r.scripts["boot"] = s.script("guard/settings", "registry/boot")
-		r.scripts["beat"] = s.script("guard/settings", "registry/owner", "registry/beat")
+		r.scripts["boot"] = s.script("guard/settings", "guard/former", "registry/record", "registry/boot")
 		r.guard = guard.New(r.client, r.client, r.Layout, guard.Timing{Interval: 9 * time.Second, TTL: 2 * time.Hour}, "leader")
 		require.NoError(t, s.Set(t.Context(), r.Heartbeat("leader"), "1/1", 0).Err())
 		for n := range 3 {
@@ -61,8 +59,7 @@ type ownersReplay struct {
 	guard     *guard.Guard
 	epoch     uint64
 	lives     map[int]*life
-	at        int // the life that the device is connected to
-	held      bool
+	at        int             // the life that the device is connected to
 	robbed    map[string]bool // ids whose heartbeat Redis lost
 	indexLost bool
 	broken    []string
@@ -121,26 +118,23 @@ func (r *ownersReplay) happens(ctx context.Context, event string) {
 	case match(event, "life %d hands back what it does not hold", &n):
 		r.handBack(ctx, r.lives[n])
 	case match(event, "life %d beats", &n):
-		r.owner(ctx, r.lives[n], "beat", r.grace())
+		r.owner(ctx, r.lives[n], "beat", r.grace(), "", "")
 	case match(event, "life %d says goodbye", &n):
 		r.owner(ctx, r.lives[n], "goodbye", 0)
 		r.ends(r.lives[n])
 	case match(event, "life %d dies", &n):
 		r.ends(r.lives[n])
 	case match(event, "the heartbeat of id %d expires", &n):
-		require.NoError(r.t, r.Del(ctx, r.Heartbeat(r.id(n))).Err())
-		r.robbed[r.id(n)] = false
+		r.silence(ctx, r.id(n))
 	case match(event, "Redis loses the heartbeat of id %d", &n):
 		require.NoError(r.t, r.Del(ctx, r.Heartbeat(r.id(n))).Err())
-		r.held, r.robbed[r.id(n)] = true, true
-	case event == "the hold ends":
-		r.held = false
+		r.robbed[r.id(n)] = true
 	case match(event, "the leader sweeps id %d", &n):
-		r.sweep(ctx, r.id(n))
+		r.sweeps(ctx, r.id(n))
 	case event == "Redis loses the entry":
 		require.NoError(r.t, r.HDel(ctx, r.Registry(), device).Err())
 	case event == "Redis loses all":
-		r.indexLost, r.held = true, true
+		r.indexLost = true
 		for n := range 2 {
 			r.robbed[r.id(n+1)] = r.robbed[r.id(n+1)] || r.beats(ctx, r.id(n+1))
 		}
@@ -170,12 +164,25 @@ func (r *ownersReplay) beats(ctx context.Context, id string) bool {
 	return r.Exists(ctx, r.Heartbeat(id)).Val() == 1
 }
 
+// silence has the heartbeat of an id expire, and so the time in its record. The leader writes the
+// record of one that has none.
+func (r *ownersReplay) silence(ctx context.Context, id string) {
+	require.NoError(r.t, r.Del(ctx, r.Heartbeat(id)).Err())
+	record, _ := r.record(id)
+	if record.TTL == 0 {
+		record = doubt.Record{TTL: time.Hour.Milliseconds(), State: doubt.Plain}
+	}
+	r.proved(id, record, long/2)
+	r.robbed[id] = false
+}
+
 func (r *ownersReplay) boot(ctx context.Context, l *life) {
-	keys := []string{r.Heartbeat(l.id), r.Roster(), r.Witness()}
-	args := []any{l.id, fmt.Sprintf("%010d", l.n), time.Hour.Milliseconds(), r.grace()}
-	token, err := r.scripts["boot"].Run(ctx, r.client, keys, args...).Text()
+	keys, args := r.own(l.id, "", time.Hour, quick.Interval)
+	args = append(args, fmt.Sprintf("%010d", l.n), r.grace())
+	answer, err := r.scripts["boot"].Run(ctx, r.client, keys, args...).Slice()
 	require.NoError(r.t, err)
-	l.token, l.runs = token, true
+	l.token, l.runs = answer[0].(string), true
+	r.robbed[l.id] = false
 }
 
 func (r *ownersReplay) ends(l *life) {
@@ -199,12 +206,11 @@ func (r *ownersReplay) frame(l *life) { l.proof = l.claim == held && l.seen != "
 func (r *ownersReplay) owner(ctx context.Context, l *life, name string, more ...any) (out []any, ok bool) {
 	before := r.entry(ctx)
 	defer func() { r.robbed[l.id] = r.robbed[l.id] && !r.beats(ctx, l.id) }()
-	keys := []string{r.Heartbeat(l.id), r.Roster(), r.Devices(l.id), r.Witness(), r.Registry()}
+	keys, args := r.own(l.id, l.token, time.Hour, quick.Interval)
 	if name == "heal" && len(more) > 2 {
 		keys = append(keys, r.Heartbeat(l.seen))
 	}
-	args := append([]any{l.id, l.token, time.Hour.Milliseconds(), "1"}, more...)
-	out, err := r.scripts[name].Run(ctx, r.client, keys, args...).Slice()
+	out, err := r.scripts[name].Run(ctx, r.client, keys, append(args, more...)...).Slice()
 	require.NoError(r.t, err)
 	if len(out) == 1 {
 		require.Equal(r.t, "SUPERSEDED", out[0])
@@ -248,7 +254,7 @@ func (r *ownersReplay) heal(ctx context.Context, l *life) {
 	case l.proof:
 		pair[1] = l.seen
 	case l.seen != "":
-		pair = []any{device, l.seen, quick.Gap().Milliseconds(), r.grace(), "1"}
+		pair = []any{device, l.seen, quick.Gap().Milliseconds()}
 		r.listens(ctx)
 	}
 	out, ok := r.owner(ctx, l, "heal", pair...)
@@ -270,14 +276,11 @@ func (r *ownersReplay) heal(ctx context.Context, l *life) {
 	}
 }
 
-// listens has the witness have listened for long, or hold.
+// listens has the witness have listened for long.
 func (r *ownersReplay) listens(ctx context.Context) {
-	_, err := guard.New(r.Client, r.Client, r.Layout, quick, "other").Tick(ctx)
+	_, err := r.guard.Tick(ctx)
 	require.NoError(r.t, err)
-	require.NoError(r.t, r.HDel(ctx, r.Witness(), "disagreed").Err()) // the replay's own settings differ
-	if r.shift(-long, "since"); r.held {
-		require.NoError(r.t, r.HSet(ctx, r.Witness(), "since", time.Now().UnixMilli()).Err())
-	}
+	r.shift(-long, "since")
 }
 
 func (r *ownersReplay) handBack(ctx context.Context, l *life) {
@@ -286,24 +289,14 @@ func (r *ownersReplay) handBack(ctx context.Context, l *life) {
 	}
 }
 
-// sweep is what a leader does to a silent owner: through its index, or by a full scan.
-func (r *ownersReplay) sweep(ctx context.Context, id string) {
-	if r.beats(ctx, id) || !r.indexLost && !r.SIsMember(ctx, r.Devices(id), device).Val() {
+// sweeps is what a leader does to a silent owner: through its index, or by a full scan.
+func (r *ownersReplay) sweeps(ctx context.Context, id string) {
+	if r.beats(ctx, id) || r.robbed[id] || !r.indexLost && !r.SIsMember(ctx, r.Devices(id), device).Val() {
 		return
 	}
-	_, err := r.guard.Tick(ctx)
-	require.NoError(r.t, err)
-	r.shift(-long, "since")
+	r.listens(ctx)
 	r.epoch++
-	l := guard.Lease{Token: "leader/1", Epoch: r.epoch}
-	require.NoError(r.t, r.Set(ctx, r.Lease(), l.Token, 0).Err())
-	_, _, err = r.guard.Open(ctx, l)
-	require.NoError(r.t, err)
-	a, err := r.guard.Do(ctx, guard.Batch{
-		ID: guard.BatchID{Epoch: r.epoch, N: 1}, Token: l.Token, Sweep: "registry", Owner: id,
-		Body: registry.EvictEntries, Keys: registry.EntryKeys(r.Layout, id), Items: []string{device},
-	})
-	require.NoError(r.t, err)
+	a := r.sweep(ctx, r.guard, guard.Lease{Token: "leader/1", Epoch: r.epoch}, id, device)
 	require.Equal(r.t, guard.Done, a.Verdict)
 }
 
@@ -312,7 +305,7 @@ func (r *ownersReplay) due(ctx context.Context, l *life, frames bool) {
 	if !l.runs {
 		return
 	}
-	if _, ok := r.owner(ctx, l, "beat", r.grace()); !ok {
+	if _, ok := r.owner(ctx, l, "beat", r.grace(), "", ""); !ok {
 		return
 	}
 	switch l.claim {
@@ -346,15 +339,14 @@ func (r *ownersReplay) faultsEnd(ctx context.Context, first int, swept bool) {
 	}
 	for id, runs := range running {
 		if !runs {
-			require.NoError(r.t, r.Del(ctx, r.Heartbeat(id)).Err())
+			r.silence(ctx, id)
 		}
 	}
-	for _, n := range []int{0, 2, 1} { // each beats before a hold ends
+	for _, n := range []int{0, 2, 1} {
 		if l := r.lives[n]; l.runs && (n != 0 || !r.lives[1].runs) {
-			r.owner(ctx, l, "beat", r.grace())
+			r.owner(ctx, l, "beat", r.grace(), "", "")
 		}
 	}
-	r.held, r.robbed = false, map[string]bool{}
 	order := []int{0, 1, 2}
 	if first == 2 {
 		order = []int{2, 1, 0}
@@ -364,8 +356,8 @@ func (r *ownersReplay) faultsEnd(ctx context.Context, first int, swept bool) {
 			r.due(ctx, r.lives[n], swept)
 		}
 		if swept {
-			r.sweep(ctx, "one")
-			r.sweep(ctx, "two")
+			r.sweeps(ctx, "one")
+			r.sweeps(ctx, "two")
 		}
 	}
 	want := ""

@@ -54,9 +54,9 @@ func tables(t *testing.T) string {
 	for _, line := range strings.Split(strings.TrimSpace(string(figures)), "\n") {
 		f := strings.Fields(line)
 		require.Len(t, f, 4, line)
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f[0], strings.Replace(f[1], "-", "as below", 1), f[2], f[3])
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f[0], strings.NewReplacer("-", "as below", ",", " ").Replace(f[1]), f[2], f[3])
 	}
-	for _, model := range []string{"guard", "witness", "owners", "breaker"} {
+	for _, model := range []string{"guard", "witness", "owners", "doubt"} {
 		all := map[string]trace{}
 		for _, tr := range traces(t, model) {
 			all[tr.rule] = tr

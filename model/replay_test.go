@@ -17,7 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -61,10 +63,11 @@ func traces(t *testing.T, model string) (all []trace) {
 	return all
 }
 
-// A change takes a rule out of a script: old stands in it, and is replaced. allowFull: the script
-// may write where memory is full. without: a key that no script names.
+// A change takes a rule out of a script: old stands in it, and is replaced; also is cut out.
+// allowFull: the script may write where memory is full. without: a key that no script names.
 type change struct {
 	old, new  string
+	also      string
 	allowFull bool
 	without   string
 }
@@ -146,6 +149,7 @@ func (s *server) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if s.change.old != "" && strings.Contains(text, s.change.old) {
 			require.Equal(s.t, 1, strings.Count(text, s.change.old), s.change.old)
 			text, s.changed = strings.Replace(text, s.change.old, s.change.new, 1), true
+			text = strings.Replace(text, s.change.also, "", 1)
 		}
 		if s.change.allowFull && strings.Contains(text, "function listen(") {
 			text, s.changed = "#!lua flags=allow-oom\n"+text, true
@@ -180,8 +184,57 @@ func (s *server) script(names ...string) *redis.Script {
 	return redis.NewScript(text)
 }
 
-// older has all times be so much longer ago: what a server's clock does that goes on. The witness'
-// times are all that scripts compare with it.
+// own are the KEYS and the first ARGV of an owner's scripts.
+func (s *server) own(id, token string, ttl, interval time.Duration) (keys []string, args []any) {
+	l := guard.Layout{}
+	keys = []string{l.Heartbeat(id), l.Roster(), l.Devices(id), l.Witness(), l.Registry(), l.Beats()}
+	return keys, []any{id, token, ttl.Milliseconds(), "1", interval.Milliseconds(), "h", "0", ""}
+}
+
+// record is what the hash of beats has of an owner, last proved so long ago.
+func (s *server) record(id string) (r doubt.Record, ago time.Duration) {
+	r = doubt.Parse(s.HGet(s.t.Context(), guard.Layout{}.Beats(), id).Val())
+	return r, time.Duration(s.now()-r.Last) * time.Millisecond
+}
+
+// proved makes the record of an owner say that its last proof of life was so long ago.
+func (s *server) proved(id string, r doubt.Record, ago time.Duration) {
+	r.Last = s.now() - ago.Milliseconds()
+	require.NoError(s.t, s.HSet(s.t.Context(), guard.Layout{}.Beats(), id, r.String()).Err())
+}
+
+func (s *server) now() int64 {
+	now, err := s.Time(s.t.Context()).Result()
+	require.NoError(s.t, err)
+	return now.UnixMilli()
+}
+
+// evidence is what a leader reads now of an owner.
+func (s *server) evidence(owner string) guard.Evidence {
+	record := s.HGet(s.t.Context(), guard.Layout{}.Beats(), owner).Val()
+	return guard.Evidence{Record: record, ReadAt: s.now()}
+}
+
+// sweep has a term of its own delete the entry of an owner.
+func (s *server) sweep(ctx context.Context, g *guard.Guard, l guard.Lease, owner, item string) guard.Answer {
+	require.NoError(s.t, s.Set(ctx, guard.Layout{}.Lease(), l.Token, 0).Err())
+	verdict, _, err := g.Open(ctx, l)
+	require.NoError(s.t, err)
+	require.Equal(s.t, guard.Done, verdict)
+	a, err := g.Do(ctx, s.batch(l, 1, owner, item))
+	require.NoError(s.t, err)
+	return a
+}
+
+func (s *server) batch(l guard.Lease, n uint64, owner, item string) guard.Batch {
+	return guard.Batch{
+		ID: guard.BatchID{Epoch: l.Epoch, N: n}, Token: l.Token, Sweep: "registry", Owner: owner,
+		Body: registry.EvictEntries, Keys: registry.EntryKeys(guard.Layout{}, owner), Items: []string{item},
+		Evidence: s.evidence(owner),
+	}
+}
+
+// older has all times be so much longer ago: what a server's clock does that goes on.
 func (s *server) older(by time.Duration) {
 	ctx := s.t.Context()
 	keys, err := s.Keys(ctx, "*").Result()
@@ -193,11 +246,15 @@ func (s *server) older(by time.Duration) {
 			require.NoError(s.t, s.PExpire(ctx, key, max(0, left-by)).Err())
 		}
 	}
+	for id := range s.HGetAll(ctx, guard.Layout{}.Beats()).Val() {
+		r, ago := s.record(id)
+		s.proved(id, r, ago+by)
+	}
 	s.shift(-by, times...)
 }
 
 // times are those of the witness.
-var times = []string{"since", "last", "hold", "lost", "disagreed"}
+var times = []string{"since", "last", "hold", "lost", "refused_at"}
 
 // shift moves times of the witness.
 func (s *server) shift(by time.Duration, fields ...string) {
@@ -208,7 +265,7 @@ func (s *server) shift(by time.Duration, fields ...string) {
 			continue
 		}
 		require.NoError(s.t, err)
-		require.NoError(s.t, s.HSet(ctx, witness, field, at+by.Milliseconds()).Err())
+		require.NoError(s.t, s.HSet(ctx, witness, field, max(1, at+by.Milliseconds())).Err())
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // aTick is a tick of the model's time. GRACE is TTL + 2 s, and so within the next tick; GAP is half
@@ -24,42 +23,37 @@ var (
 	slow  = guard.Timing{Interval: 27 * time.Second, TTL: 9 * aTick}
 )
 
+// ownGrace is where the guard asks the GRACE of the owner itself.
+const ownGrace = "if now - since < grace then return 'WAIT', 'held' end"
+
 func TestTheWitnessBearsTheTracesOfItsModel(t *testing.T) {
 	t.Parallel()
 	replays(t, "witness", map[string]change{
-		"NO_RUN_ID":      {old: "  if id ~= '' and w[6] ~= id then return 'restarted' end\n"},
-		"NO_CONNECTIONS": {old: "fell(w[7], connections) or "},
-		"NO_COMMANDS":    {old: "fell(w[8], commands) or "},
-		"NO_EVICTED_KEYS": {
-			old: "if evicted ~= '' and w[9] ~= evicted then return 'redis_evicting' end",
-		},
-		"NO_REFUSED": {old: "if w[15] and refused ~= '' and w[15] ~= refused then return 'redis_refusing' end"},
+		"NO_RUN_ID":      {old: "id ~= '' and w.server ~= id or "},
+		"NO_CONNECTIONS": {old: "fell(w.connections, connections) or "},
+		"NO_COMMANDS":    {old: "fell(w.commands, commands) or "},
+		"NO_REFUSED":     {old: "w.refused and w.refused ~= refused or ", new: ""},
 		"UNREADABLE_PASSES": {
-			old: "(w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') or (w[15] and refused == '')", new: "false",
+			old: "w.refused and w.refused ~= refused or", new: "w.refused and refused ~= '' and w.refused ~= refused or",
 		},
 		"NO_GAP":             {old: " or now - last > tonumber(gap)"},
 		"NO_FUTURE":          {old: " or since > now or last > now"},
-		"NO_GRACE":           {old: "if now - since < need then return answer('HELD'", new: "if false then return answer('HELD'"},
-		"NO_SETTINGS":        {old: "    reason = reason or 'settings'\n"},
-		"OWN_GRACE_ONLY":     {old: "    need = math.max(need, largest)\n"},
-		"FORGOTTEN_IN_HOLD":  {old: "now - math.max(disagreed, since) <=", new: "now - disagreed <="},
+		"NO_GRACE":           {old: "if now - since < need then return answer('HELD'", new: "if false then return answer('HELD'", also: ownGrace},
+		"NO_OWN_GRACE":       {old: ownGrace},
+		"NO_SETTINGS":        {old: "    reason = 'settings'\n"},
 		"BEATS_TELL_NOTHING": {old: "if not w.err and w[1] and w[1] ~= grace then", new: "if false then"},
-		"BEATS_HIDE_BEATS":   {old: "'grace', '0', 'disagreed'", new: "'grace', grace, 'disagreed'"},
+		"BEATS_HIDE_BEATS":   {old: "'grace', '0')", new: "'grace', grace)"},
 		"TICK_WHEN_FULL":     {allowFull: true},
 		"TICK_WHILE_MOVING":  {without: neverKey},
-		"NO_SELF_CHECK": {
-			old: "if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then", new: "if false then",
-		},
-		"NOT_RECORDED": {old: "  if evicted ~= '' then put(9, 'evicted_keys', evicted) end\n"},
-		"NO_HEARTBEAT": {old: "if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then return answer('ALIVE') end"},
+		"NOT_RECORDED":       {old: "  put('server', id)\n", also: "  put('replication', replication)\n"},
+		"NO_RECORD":          {old: "if state ~= 'b' and fell > now then return 'ALIVE' end"},
 		// What is asserted of these is that something is deleted, and so it is.
 		"NOTHING_SWEPT":        sweeps,
 		"BUSY_AFTER_RESETSTAT": sweeps,
 	}, func(t *testing.T, s *server, tr trace) []string {
 		r := &witnessReplay{
 			server: s, timing: [2]guard.Timing{quick, quick},
-			beats:  s.script("guard/settings", "registry/owner", "registry/beat"),
-			extend: s.script("registry/owner", "registry/extend"),
+			beats: s.script("guard/settings", "guard/former", "registry/record", "registry/owner", "registry/beat"),
 		}
 		r.users = map[bool]*redis.Client{false: s.client(""), true: s.client("info")}
 		for i := range 2 { // entries of both stand all the time
@@ -78,14 +72,14 @@ func id(owner int) string { return fmt.Sprint("owner-", owner) }
 type witnessReplay struct {
 	*server
 	guard.Layout
-	users         map[bool]*redis.Client // by whether one may not INFO
-	poor          [2]bool                // the owner may not
-	timing        [2]guard.Timing
-	state         string // of the server, in this tick
-	epoch         uint64
-	outlasts      map[string]time.Duration // heartbeats before the clock jumped
-	beats, extend *redis.Script
-	broken        []string // of whom entries were deleted, though it lives
+	users    map[bool]*redis.Client // by whether one may not INFO
+	poor     [2]bool                // the owner may not
+	timing   [2]guard.Timing
+	state    string // of the server, in this tick
+	epoch    uint64
+	outlasts [2]time.Duration // since the last beats, before the clock jumped
+	beats    *redis.Script
+	broken   []string // of whom entries were deleted, though it lives
 }
 
 func (r *witnessReplay) guard(owner int) *guard.Guard {
@@ -105,7 +99,7 @@ func (r *witnessReplay) happens(ctx context.Context, event string) {
 		r.shift(-long, "since")
 	case match(event, "owner %d ticks", &n):
 		_, err := r.guard(n).Tick(ctx)
-		if slices.Contains([]string{"", "heartbeats cannot be seen", "Redis turns owner 1 away"}, r.state) {
+		if slices.Contains([]string{"", "Redis turns owner 1 away"}, r.state) {
 			require.NoError(r.t, err)
 		}
 	case match(event, "owner %d beats", &n):
@@ -120,18 +114,13 @@ func (r *witnessReplay) happens(ctx context.Context, event string) {
 		r.beat(ctx, 1)
 	case match(event, "owner %d leads and deletes of owner %d", &n, &of):
 		r.leads(ctx, n, of)
-	case match(event, "Redis evicts the heartbeat of owner %d", &n):
-		r.evict(ctx, r.Heartbeat(id(n)))
-	case event == "evicted_keys is what was recorded":
-		r.records(ctx, "evicted_keys", r.evicted(ctx))
-	case event == "evicted_keys differs":
-		r.records(ctx, "evicted_keys", r.evicted(ctx)+1)
 	case event == "Redis restarts", event == "a replica is promoted":
 		r.becomesAnother(ctx)
 	case event == "it lacks the last tick":
 		r.shift(-aTick, "last")
-	case match(event, "it lacks the heartbeat of owner %d", &n):
-		require.NoError(r.t, r.Del(ctx, r.Heartbeat(id(n))).Err())
+	case match(event, "it lacks the last beats of owner %d", &n):
+		record, _ := r.record(id(n))
+		r.proved(id(n), record, r.timing[n].TTL)
 	case start == "the counters start anew":
 		require.NoError(r.t, r.ConfigResetStat(ctx).Err())
 		for _, counter := range []string{"connections", "commands"} {
@@ -140,13 +129,14 @@ func (r *witnessReplay) happens(ctx context.Context, event string) {
 				r.records(ctx, counter, 1e12)
 			}
 		}
-		r.records(ctx, "evicted_keys", r.evicted(ctx))
 	case event == "the clock jumps forward":
-		r.outlasts = r.heartbeats(ctx)
+		for i := range 2 {
+			_, r.outlasts[i] = r.record(id(i))
+		}
 		r.older(time.Hour)
 	case match(event, "the heartbeat of owner %d outlasts that", &n):
-		key := r.Heartbeat(id(n))
-		require.NoError(r.t, r.Set(ctx, key, "1/1", r.outlasts[key]).Err())
+		record, _ := r.record(id(n))
+		r.proved(id(n), record, r.outlasts[n])
 	case event == "the clock jumps back":
 		r.shift(time.Hour, times...)
 	case event == "somebody deletes the witness":
@@ -173,76 +163,20 @@ func (r *witnessReplay) becomesAnother(ctx context.Context) {
 	for _, counter := range []string{"connections", "commands"} {
 		r.records(ctx, counter, 0)
 	}
-	r.records(ctx, "evicted_keys", r.evicted(ctx))
-}
-
-func (r *witnessReplay) evicted(ctx context.Context) (n int64) {
-	info, err := r.Info(ctx, "stats").Result()
-	require.NoError(r.t, err)
-	_, text, _ := strings.Cut(info, "evicted_keys:")
-	_, err = fmt.Sscan(text, &n)
-	require.NoError(r.t, err)
-	return n
-}
-
-// heartbeats are those that there are, and how long they last.
-func (r *witnessReplay) heartbeats(ctx context.Context) map[string]time.Duration {
-	all := map[string]time.Duration{}
-	for i := range 2 {
-		if left := r.PTTL(ctx, r.Heartbeat(id(i))).Val(); left > 0 {
-			all[r.Heartbeat(id(i))] = left
-		}
-	}
-	return all
-}
-
-// evict has Redis evict, and puts back the heartbeats that are not meant.
-func (r *witnessReplay) evict(ctx context.Context, key string) {
-	before := r.heartbeats(ctx)
-	require.NoError(r.t, r.ConfigSet(ctx, "maxmemory-policy", "volatile-ttl").Err())
-	require.NoError(r.t, r.ConfigSet(ctx, "maxmemory", "1").Err())
-	_ = r.Set(ctx, "filler", "x", 0).Err() // refused, as nothing is left to evict
-	require.NoError(r.t, r.ConfigSet(ctx, "maxmemory", "0").Err())
-	require.NoError(r.t, r.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
-	require.Empty(r.t, r.heartbeats(ctx), "Redis evicted nothing")
-	delete(before, key)
-	for key, left := range before {
-		require.NoError(r.t, r.Set(ctx, key, "1/1", left).Err())
-	}
 }
 
 // beat is a heartbeat, as the registry sends it.
 func (r *witnessReplay) beat(ctx context.Context, owner int) {
-	i, timing, c := id(owner), r.timing[owner], r.users[r.poor[owner]]
-	keys := []string{r.Heartbeat(i), r.Roster(), r.Devices(i), r.Witness(), r.Registry()}
-	args := []any{i, strings.Repeat("1", 26), timing.TTL.Milliseconds(), "1", timing.Grace().Milliseconds()}
-	err := r.beats.Run(ctx, c, keys, args...).Err()
-	if redis.HasErrorPrefix(err, "OOM ") {
-		err = r.extend.Run(ctx, c, keys, args[:4]...).Err()
-	}
-	require.NoError(r.t, err)
-	if r.state == "heartbeats cannot be seen" {
-		r.hide(ctx)
-	}
-}
-
-const hidden = "hidden:"
-
-func (r *witnessReplay) hide(ctx context.Context) {
-	for key := range r.heartbeats(ctx) {
-		require.NoError(r.t, r.Rename(ctx, key, hidden+key).Err())
-	}
+	timing, c := r.timing[owner], r.users[r.poor[owner]]
+	keys, args := r.own(id(owner), strings.Repeat("1", 26), timing.TTL, timing.Interval)
+	args = append(args, timing.Grace().Milliseconds(), "", "")
+	require.NoError(r.t, r.beats.Run(ctx, c, keys, args...).Err())
 }
 
 // passes has a tick of time go by, into a state of the server.
 func (r *witnessReplay) passes(ctx context.Context, state string) {
 	if r.state == "memory is full" {
 		require.NoError(r.t, r.ConfigSet(ctx, "maxmemory", "0").Err())
-	}
-	for i := range 2 {
-		if key := r.Heartbeat(id(i)); r.Exists(ctx, hidden+key).Val() == 1 {
-			require.NoError(r.t, r.Rename(ctx, hidden+key, key).Err())
-		}
 	}
 	r.older(aTick)
 	r.state, r.refuse = state, nil
@@ -259,8 +193,6 @@ func (r *witnessReplay) passes(ctx context.Context, state string) {
 	case "the slot has moved":
 		r.state = ""
 		r.becomesAnother(ctx)
-	case "heartbeats cannot be seen":
-		r.hide(ctx)
 	case "Redis turns owner 1 away":
 		r.turnsAway(ctx)
 	default:
@@ -277,11 +209,12 @@ func (r *witnessReplay) turnsAway(ctx context.Context) {
 	require.NoError(r.t, c.Close())
 }
 
-// faultsEnd has owner 1 be dead: what names it goes within the largest GRACE.
+// faultsEnd has owner 1 be dead: what names it goes within a GRACE and a tick.
 func (r *witnessReplay) faultsEnd(ctx context.Context) {
 	kept := slices.Clone(r.broken)
 	for range slow.Grace()/aTick + 2 {
-		require.NoError(r.t, r.Del(ctx, r.Heartbeat(id(1))).Err())
+		record, _ := r.record(id(1))
+		r.proved(id(1), record, slow.TTL)
 		r.beat(ctx, 0)
 		if r.leads(ctx, 0, 1); len(r.broken) > len(kept) {
 			r.broken = kept
@@ -289,24 +222,16 @@ func (r *witnessReplay) faultsEnd(ctx context.Context) {
 		}
 		r.older(aTick)
 	}
-	r.broken = append(kept, "lost progress: a hold that does not end")
+	r.broken = append(kept, "lost progress: a doubt that does not end")
 }
 
-// leads has an owner lead, and ask for a batch.
+// leads has an owner lead, and ask for a batch. Redis evicts the heartbeat that it is about.
 func (r *witnessReplay) leads(ctx context.Context, leader, of int) {
 	r.epoch++
+	require.NoError(r.t, r.Set(ctx, r.Heartbeat(id(leader)), "1/1", 0).Err())
+	require.NoError(r.t, r.Del(ctx, r.Heartbeat(id(of))).Err())
 	l := guard.Lease{Token: id(leader), Epoch: r.epoch}
-	require.NoError(r.t, r.Set(ctx, r.Lease(), l.Token, 0).Err())
-	g := r.guard(leader)
-	verdict, _, err := g.Open(ctx, l)
-	require.NoError(r.t, err)
-	require.Equal(r.t, guard.Done, verdict)
-	a, err := g.Do(ctx, guard.Batch{
-		ID: guard.BatchID{Epoch: r.epoch, N: 1}, Token: l.Token, Sweep: "registry", Owner: id(of),
-		Body: registry.EvictEntries, Keys: registry.EntryKeys(r.Layout, id(of)), Items: []string{device + id(of)},
-	})
-	require.NoError(r.t, err)
-	if a.Deleted > 0 {
+	if a := r.sweep(ctx, r.guard(leader), l, id(of), device+id(of)); a.Deleted > 0 {
 		r.broken = append(r.broken, id(of))
 	}
 }

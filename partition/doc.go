@@ -17,7 +17,7 @@
 // packages registry, janitor and guard hold for each. No decision spans partitions.
 //
 // guard.PartitionOf and guard.Layout.Partition document an id's partition and its keys. With one
-// partition the keys are those of the layout itself, and this package only decides who contends.
+// partition the keys are those of the layout itself.
 //
 // # The number of partitions
 //
@@ -29,34 +29,27 @@
 //
 // # Who leads what
 //
-// A replica beats in every partition, in one pipeline per server. For each partition the replicas
-// with a Janitor rank by a hash of their instance id and the partition (rendezvous hashing). The
-// first 32, divided by the number of partitions but at least three, contend and tick as in package
-// janitor. The others are reserves, which cost less:
-//
-//   - Every GAP/2 a reserve reads the witnesses of all partitions in one pipeline per server, and
-//     ticks those that nobody has ticked for GAP/3.
-//   - Once a lease TTL it reads all leases in one pipeline, and again within a third of a TTL after
-//     one can have expired. It takes a lease that it has seen free for TTL/3 to TTL/2. A release
-//     wakes it too.
-//
-// So, after any death:
+// A replica beats in every partition, in one pipeline per server, and contends for every lease. For
+// each partition the replicas with a Janitor rank by a hash of their instance id and the partition
+// (rendezvous hashing). A replica yields a free lease by 50 ms for each that ranks before it, and
+// from the fourth on by half a lease TTL more, at most by two thirds of it. So leaders spread, and
+// a large fleet costs Redis little. After any death:
 //
 //	one replica                       led again within the lease TTL and one retry
-//	any number, of any rank, at once  led again within 2 lease TTLs: TTL until the lease ends, TTL/3
-//	                                  until a reserve looks, TTL/2 until it takes the lease
+//	any number, of any rank, at once  led again within 2 lease TTLs: TTL until the lease ends, 2/3
+//	                                  TTL until the last replica takes it
 //	all but one replica               no hold "gap": the last one ticks 5/6 of a GAP after the others
 //
-// Only punctual contenders are ranked. Each tick adds its replica to the set
+// Only contenders with a heartbeat are ranked. Each tick adds its replica to the set
 // guard.Layout.Contenders. A Janitor removes its replica when it ends, a registry its own id when
 // it starts (a former life may have contended), and the leader a dead owner at the end of its
-// sweep. Each replica reads the set of one partition after another, with its members' heartbeats,
-// once a GAP, and less often with 20 contenders or more (with a hundred: every ten GAPs). A stale
-// ranking only costs time, within the bounds above.
+// sweep. Each replica reads the set of one partition after another, about a thousand of its
+// members, once a GAP, and less often with 20 contenders or more (with a hundred: every ten GAPs).
+// A stale ranking only costs time, within the bounds above.
 //
-// A replica that leads more than its share takes a further lease up to 250 ms later than others.
-// One that leads more than its share plus one gives up the leases for which others rank higher,
-// after one and a half heartbeat intervals, when the dead no longer count.
+// A replica that leads more than its share takes a further lease 100 ms later for each. One that
+// leads more than its share plus one gives up the leases for which others rank higher, after a
+// heartbeat's TTL, when the dead no longer count.
 //
 // # What is guaranteed, and what is not
 //

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
@@ -17,14 +18,14 @@ import (
 // Janitor sweeps all partitions. Its methods are those of janitor.Janitor.
 type Janitor struct {
 	parts []*janitor.Janitor
-	seats *seats
+	seats *seats // nil with one partition: who leads it does not matter
 }
 
-// NewJanitor returns a Janitor for all partitions of reg. c.Registry and c.Contend must be nil.
+// NewJanitor returns a Janitor for all partitions of reg. c.Registry and c.Yield must be nil.
 // c.Sweeps run in the first partition only, under whose layout their keys are.
 func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
-	if c.Registry != nil || c.Contend != nil {
-		return nil, errors.New("partition: Registry and Contend must be nil")
+	if c.Registry != nil || c.Yield != nil {
+		return nil, errors.New("partition: Registry and Yield must be nil")
 	}
 	all := cmp.Or(c.RedisShare, janitor.DefaultRedisShare)
 	if !(all >= janitor.LeastShare && all <= 1) {
@@ -32,15 +33,15 @@ func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
 	}
 	j := &Janitor{}
 	partitions := len(reg.parts)
-	j.seats = newSeats(c, reg, j.Leads)
 	if partitions > 1 {
+		j.seats = newSeats(c, reg, j.Leads)
 		c.RedisShare = share(all, c.Client, partitions)
 	}
 	for k, part := range reg.parts {
 		of := c
 		of.Registry, of.Registerer = part, labelled(c.Registerer, k, partitions)
-		of.Contend = j.seats.contend(k)
 		if partitions > 1 {
+			of.Yield = func() time.Duration { return j.seats.yield(k) }
 			of.Logger = reg.log.With("partition", k)
 			if k > 0 {
 				of.Sweeps = nil
@@ -57,21 +58,17 @@ func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
 
 // Run runs each partition's Janitor until one fails or ctx ends.
 func (j *Janitor) Run(ctx context.Context) error {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	p := pool.New().WithErrors().WithFirstError()
+	var parts []func(context.Context) error
 	for _, part := range j.parts {
-		p.Go(func() error {
-			defer end()
-			return part.Run(ctx)
+		parts = append(parts, part.Run)
+	}
+	if j.seats != nil {
+		parts = append(parts, func(ctx context.Context) error {
+			j.seats.keep(ctx, j.resign)
+			return nil
 		})
 	}
-	p.Go(func() error {
-		defer end()
-		j.seats.keep(ctx, j.resign)
-		return nil
-	})
-	return p.Wait()
+	return runAll(ctx, parts)
 }
 
 func (j *Janitor) resign(ctx context.Context, which []int) {

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -39,11 +38,10 @@ func (r *Registry) Owners(ctx context.Context) ([]registry.Owner, error) {
 			live[o.Instance] = live[o.Instance] || o.Live
 		}
 	}
-	owners := make([]registry.Owner, 0, len(live))
-	for instance, alive := range live {
-		owners = append(owners, registry.Owner{Instance: instance, Live: alive})
+	var owners []registry.Owner
+	for _, instance := range slices.Sorted(maps.Keys(live)) {
+		owners = append(owners, registry.Owner{Instance: instance, Live: live[instance]})
 	}
-	slices.SortFunc(owners, func(a, b registry.Owner) int { return strings.Compare(a.Instance, b.Instance) })
 	return owners, nil
 }
 

@@ -75,29 +75,35 @@ func labelled(r prometheus.Registerer, k, partitions int) prometheus.Registerer 
 // Run runs each partition's Registry until one fails or ctx ends. It returns ErrPartitionsDiffer if
 // the fleet has another number of partitions.
 func (r *Registry) Run(ctx context.Context) error {
-	life, end := context.WithCancel(ctx)
-	defer end()
-	p := pool.New().WithErrors().WithFirstError()
+	var parts []func(context.Context) error
 	for _, part := range r.parts {
-		p.Go(func() error {
-			defer end() // also if it panics
-			return part.Run(life)
-		})
+		parts = append(parts, part.Run)
 	}
-	var checks sync.WaitGroup
 	if r.layout.OneSlot() { // others are not divided, and have no key for the number
-		p.Go(func() error {
-			defer end()
-			return r.agree(life)
-		})
+		parts = append(parts, r.agree)
 	}
-	checks.Go(func() {
+	var starts sync.WaitGroup
+	starts.Go(func() {
 		for _, part := range r.parts {
 			<-part.Started() // always closed, at the latest when Run ends
 		}
 		close(r.started)
 	})
-	defer checks.Wait()
+	defer starts.Wait()
+	return runAll(ctx, parts)
+}
+
+// runAll runs all parts until one ends or panics, or ctx ends, and returns the first error.
+func runAll(ctx context.Context, parts []func(context.Context) error) error {
+	life, end := context.WithCancel(ctx)
+	defer end()
+	p := pool.New().WithErrors().WithFirstError()
+	for _, part := range parts {
+		p.Go(func() error {
+			defer end()
+			return part(life)
+		})
+	}
 	return p.Wait()
 }
 
@@ -130,15 +136,12 @@ func (r *Registry) agree(ctx context.Context) error {
 func (r *Registry) partitions(ctx context.Context, mine string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timing().Interval)
 	defer cancel()
-	key := r.layout.Partitions()
-	theirs, err := r.control.Get(ctx, key).Result()
-	if !errors.Is(err, redis.Nil) {
-		return theirs, err
+	set := redis.SetArgs{Mode: "NX", Get: true}
+	theirs, err := r.control.SetArgs(ctx, r.layout.Partitions(), mine, set).Result()
+	if errors.Is(err, redis.Nil) { // there was none
+		return mine, nil
 	}
-	if err := r.control.SetNX(ctx, key, mine, 0).Err(); err != nil {
-		return "", err
-	}
-	return r.control.Get(ctx, key).Result()
+	return theirs, err
 }
 
 // Register registers an id in its partition.

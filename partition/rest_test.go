@@ -20,23 +20,6 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-func TestOfOnePartitionThirtyTwoContendWithoutDelayAndTheOthersAreReserves(t *testing.T) {
-	t.Parallel()
-	for _, replicas := range []int{1, 4, 32, 33, 100} {
-		first := 0
-		for _, id := range fleet(replicas) {
-			s := sitting(id, 1)
-			s.met(fleet(replicas))
-			after, yes := s.contend(0)()
-			require.Zero(t, after)
-			if yes {
-				first++
-			}
-		}
-		require.Equal(t, min(replicas, fullSeats), first)
-	}
-}
-
 // trips is a hook that counts commands and pipelines.
 type trips struct{ sent atomic.Int64 }
 
@@ -95,10 +78,10 @@ func TestAFleetAtRestSendsThisMuchAMinute(t *testing.T) {
 		sent.sent.Store(0)
 		time.Sleep(minutes * time.Minute)
 		// A replica: two pipelines of beats, two readings of a roster in two trips each, the number
-		// of partitions. A partition: 10 + 2 x 6 ticks, 12 renewals, 2 x 5 reads of the lease and
-		// those of reserves, 6 readings, and a full scan of next to nothing.
+		// of partitions. A partition: 10 + 2 x 6 ticks, 12 renewals, 2 x 5 reads of the lease by
+		// each of the first, 7 readings, and a full scan of next to nothing.
 		got := float64(sent.sent.Load()) / minutes
-		require.Less(t, got, float64(replicas*(2+4+1)+partitions*(10+12+12+10+5+6+20)))
+		require.Less(t, got, float64(replicas*(2+4+1)+partitions*(10+12+12+10+5+7+20)))
 		require.Greater(t, got, float64(partitions*(10+12)), "it has been counted")
 		cancel()
 		ended.Wait()

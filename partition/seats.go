@@ -3,13 +3,14 @@ package partition
 import (
 	"cmp"
 	"context"
-	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
@@ -20,25 +21,24 @@ import (
 )
 
 const (
-	// fullSeats contend first, over all partitions, leastSeats in each.
-	fullSeats, leastSeats = 32, 3
-	// Each rank comes step later than the one before, by at most steps: a release wakes all within
-	// 50 ms, and a new leader should follow within moments.
-	step, steps = 50 * time.Millisecond, 5
+	// Each rank yields step longer than the one before: a release wakes all within 50 ms, and a new
+	// leader should follow within moments. All but the first yield half a lease TTL more: the
+	// readings of their ticks, each GAP/2, then spare them looks at leases that are renewed.
+	step, first = 50 * time.Millisecond, 3
 	// More than oftenMost contenders read the contenders less often than once a GAP, so that the
 	// total cost stays the same.
-	oftenMost   = 10
-	page, asked = 1000, 500
-	// most contenders are read; only an outsider can have added more.
-	most = 20_000
+	oftenMost = 10
+	// About most contenders are read, in one call. Among more, some share a rank.
+	most = 1000
 )
 
+// seats ranks the replicas that contend, so that each partition has another leader.
 type seats struct {
 	client   redis.UniversalClient
 	layouts  []guard.Layout
 	instance string
 	gap, ttl time.Duration // GAP, and the lease's TTL
-	beats    guard.Timing
+	dead     time.Duration // how long the dead still count as contenders: a heartbeat's TTL
 	leads    func() []int
 	readings *streak.Streak
 
@@ -49,7 +49,7 @@ type seats struct {
 
 func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
 	s := &seats{
-		client: c.Control, instance: reg.Instance(), gap: reg.Timing().Gap(), beats: reg.Timing(),
+		client: c.Control, instance: reg.Instance(), gap: reg.Timing().Gap(), dead: reg.Timing().TTL,
 		ttl: cmp.Or(c.LeaseTTL, janitor.DefaultLeaseTTL), leads: leads,
 		rank: make([]int, len(reg.parts)), peers: 1,
 		readings: streak.New(cmp.Or(c.Logger, slog.Default()),
@@ -62,105 +62,82 @@ func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
 	return s
 }
 
-// contend is janitor.Config.Contend: a lower rank comes a moment later, and so does a replica that
-// already leads more than its share.
-func (s *seats) contend(partition int) func() (time.Duration, bool) {
-	partitions := len(s.rank)
-	return func() (time.Duration, bool) {
-		s.mu.Lock()
-		rank, peers := s.rank[partition], s.peers
-		s.mu.Unlock()
-		if rank >= max(leastSeats, fullSeats/partitions) {
-			return 0, false
-		}
-		if partitions == 1 {
-			return 0, true
-		}
-		over := max(0, len(s.leads())-fair(partitions, peers))
-		return time.Duration(min(rank+2*over, steps)) * min(step, s.ttl/30), true
+// yield is janitor.Config.Yield: a lower rank comes later, and so does a replica that already leads
+// more than its share.
+func (s *seats) yield(partition int) time.Duration {
+	s.mu.Lock()
+	rank, peers := s.rank[partition], s.peers
+	s.mu.Unlock()
+	over := max(0, len(s.leads())-fair(len(s.layouts), peers))
+	yield := time.Duration(rank+2*over) * min(step, s.ttl/30)
+	if rank >= first {
+		yield += s.ttl / 2
 	}
+	return yield
 }
 
-// keep gives up leases that others should have. Before, it waits until the dead are overdue, and
-// reads once more.
+// keep gives up leases that others should have. Before, it waits until the dead no longer count,
+// and reads once more.
 func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which []int)) {
 	at := rand.N(len(s.layouts))
-	var read, over time.Time
-	for wait.For(ctx, s.ttl/2+rand.N(s.ttl)) {
-		s.mu.Lock()
-		every := s.gap * time.Duration(max(1, s.peers/oftenMost))
-		s.mu.Unlock()
+	var read time.Time
+	for fair := time.Now(); wait.For(ctx, s.ttl/2+rand.N(s.ttl)); {
 		if len(s.excess()) == 0 {
-			over = time.Time{}
-		} else if over.IsZero() {
-			over = time.Now()
+			fair = time.Now()
 		}
-		give := !over.IsZero() && time.Since(over) > s.overdue()
-		if give || time.Since(read) >= every {
-			at = (at + 1) % len(s.layouts)
-			living, err := s.living(ctx, s.layouts[at])
-			if err == nil || together.Answered(err) {
-				s.readings.Note(err) // beats and ticks log that Redis is down
-			}
-			if err != nil {
-				continue
-			}
-			s.met(living)
-			read = time.Now()
+		give := time.Since(fair) > s.dead
+		if !give && time.Since(read) < s.every() {
+			continue
 		}
-		if which := s.excess(); give && len(which) > 0 {
-			resign(ctx, which)
-			over = time.Time{}
+		at = (at + 1) % len(s.layouts)
+		living, err := s.living(ctx, s.layouts[at])
+		if err == nil || together.Answered(err) {
+			s.readings.Note(err) // beats and ticks log that Redis is down
+		}
+		if err != nil {
+			continue
+		}
+		s.met(living)
+		read = time.Now()
+		if give {
+			resign(ctx, s.excess())
+			fair = time.Now()
 		}
 	}
 }
 
-// overdue is how long after its last beat a replica counts as living.
-func (s *seats) overdue() time.Duration { return s.beats.Interval * 3 / 2 }
+func (s *seats) every() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gap * time.Duration(max(1, s.peers/oftenMost))
+}
 
-// living returns a partition's punctual contenders, and removes those without a heartbeat, which
-// their next tick would add again.
-func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
+// living returns a partition's contenders that have a heartbeat.
+func (s *seats) living(ctx context.Context, of guard.Layout) (living []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.gap)
 	defer cancel()
-	var all []string
-	ids := s.client.SScan(ctx, of.Contenders(), 0, "", page).Iterator()
-	for len(all) < most && ids.Next(ctx) {
-		all = append(all, ids.Val())
-	}
-	if err := ids.Err(); err != nil {
+	ids, _, err := s.client.SScan(ctx, of.Contenders(), 0, "", most).Result()
+	if err != nil {
 		return nil, err
 	}
-	slices.Sort(all) // a scan may repeat ids
-	all = slices.Compact(all)
-	var living []string
-	for ids := range slices.Chunk(all, asked) {
-		pipe := s.client.Pipeline()
-		var beats []*redis.DurationCmd
-		for _, id := range ids {
-			beats = append(beats, pipe.PTTL(ctx, of.Heartbeat(id)))
-		}
-		if _, err := pipe.Exec(ctx); err != nil {
-			return nil, err
-		}
-		var gone []any
-		for i, beat := range beats {
-			switch left := beat.Val(); {
-			case left < 0:
-				gone = append(gone, ids[i])
-			case left > s.beats.TTL-s.overdue():
-				living = append(living, ids[i])
-			}
-		}
-		if len(gone) > 0 {
-			_ = s.client.SRem(ctx, of.Contenders(), gone...).Err() // otherwise the next reader does
+	pipe := s.client.Pipeline()
+	beats := make([]*redis.IntCmd, len(ids))
+	for i, id := range ids {
+		beats[i] = pipe.Exists(ctx, of.Heartbeat(id))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	for i, beat := range beats {
+		if beat.Val() > 0 {
+			living = append(living, ids[i])
 		}
 	}
 	return living, nil
 }
 
 func (s *seats) met(living []string) {
-	rank := make([]int, len(s.rank))
+	rank := make([]int, len(s.layouts))
 	peers := 1
 	for _, id := range living {
 		if id == s.instance {
@@ -185,16 +162,7 @@ func before(a, b string, partition int) bool {
 }
 
 func weight(id string, partition int) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte{byte(partition >> 8), byte(partition)})
-	_, _ = h.Write([]byte(id))
-	// The last bytes of FNV hardly affect its upper bits, so mix them as in MurmurHash3.
-	x := h.Sum64()
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	x *= 0xc4ceb9fe1a85ec53
-	return x ^ x>>33
+	return xxhash.Sum64String(strconv.Itoa(partition) + "/" + id)
 }
 
 func fair(partitions, peers int) int { return (partitions + peers - 1) / peers }
@@ -205,7 +173,7 @@ func (s *seats) excess() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mine := s.leads()
-	over := len(mine) - fair(len(s.rank), s.peers) - 1
+	over := len(mine) - fair(len(s.layouts), s.peers) - 1
 	if over <= 0 {
 		return nil
 	}

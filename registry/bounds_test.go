@@ -157,7 +157,7 @@ func TestWhatAnotherOwnerSaysIsCompared(t *testing.T) {
 			}
 			d.now = claim.heard.Add(time.Second)
 			if c.asked {
-				d.answered("r2", []*Claim{claim}, false, d.now)
+				d.answered("r2", []*Claim{claim}, false, true, d.now)
 			}
 			later, heard := d.compare("r2", c.pairs, d.now)
 			require.Equal(t, c.heard, slices.Contains(heard, "imei"))
@@ -209,52 +209,51 @@ func TestAnOwnerThatTwiceDoesNotHearIsNotTheOneToCheck(t *testing.T) {
 		{"r2", false, 0}, {"r3", false, 0}, {"r2", true, 0}, {"r2", false, 0}, {"r2", false, 1}, {"r2", true, 0},
 	} {
 		d.displaced, c.told = nil, time.Time{}
-		d.answered(step.owner, []*Claim{c}, step.heard, d.now)
+		d.answered(step.owner, []*Claim{c}, step.heard, true, d.now)
 		require.Len(t, d.displaced, step.want, "step %d", i)
 	}
 	d.displaced, c.told = nil, time.Time{}
-	d.answered("r2", []*Claim{c}, false, d.now)
+	d.answered("r2", []*Claim{c}, false, true, d.now)
 	d.wasHeard("r3", []string{"imei"})
 	require.True(t, c.h.dispute.unheard)
 	d.wasHeard("r2", []string{"nobody's", "imei"})
-	d.answered("r2", []*Claim{c}, false, d.now)
+	d.answered("r2", []*Claim{c}, false, true, d.now)
 	require.Empty(t, d.displaced, "it heard the first of the two, and may yet say so of the second")
 	newer := d.claim("imei")
-	d.answered("r2", []*Claim{c}, false, d.now)
-	d.answered("r2", []*Claim{c}, false, d.now)
+	d.answered("r2", []*Claim{c}, false, true, d.now)
+	d.answered("r2", []*Claim{c}, false, true, d.now)
 	require.Empty(t, d.displaced, "it was asked about an older claim")
 	require.Equal(t, registering, newer.h.state)
 }
 
 func TestWhichErrorsAreRefusals(t *testing.T) {
 	t.Parallel()
-	for err, want := range map[error]string{
-		ErrClientsDiffer:                          "refused",
-		fmt.Errorf("%w: why", ErrClientsDiffer):   "refused",
-		says("NOPERM no rights"):                  "refused",
-		says("WRONGPASS"):                         "refused",
-		says("READONLY a replica"):                "refused",
-		says("ERR unknown command"):               "refused",
-		says("ERR max number of clients reached"): "ERR",
-		says("LOADING it loads"):                  "LOADING",
-		says("BUSY a script"):                     "BUSY",
-		says("OOM no memory"):                     "OOM",
-		says("MISCONF no disk"):                   "MISCONF",
-		says("NOREPLICAS too few"):                "NOREPLICAS",
-		says("MASTERDOWN a replica"):              "MASTERDOWN",
-		says("CLUSTERDOWN no slots"):              "CLUSTERDOWN",
-		says("TRYAGAIN a slot moves"):             "TRYAGAIN",
-		errLost:                                   "",
+	for err, want := range map[error]bool{
+		says("NOPERM no rights"):                          true,
+		says("WRONGPASS"):                                 true,
+		says("READONLY a replica"):                        true,
+		says("READONLY Client and Control are not there"): true,
+		says("ERR unknown command"):                       true,
+		says("READONLY former primary"):                   false,
+		says("ERR max number of clients reached"):         false,
+		says("LOADING it loads"):                          false,
+		says("BUSY a script"):                             false,
+		says("OOM no memory"):                             false,
+		says("MISCONF no disk"):                           false,
+		says("NOREPLICAS too few"):                        false,
+		says("MASTERDOWN a replica"):                      false,
+		says("CLUSTERDOWN no slots"):                      false,
+		says("TRYAGAIN a slot moves"):                     false,
+		errLost:                                           false,
 	} {
-		require.Equal(t, want, kind(err), err)
-		require.Equal(t, want == "refused", refused(err), err)
-		require.Equal(t, want, kind(fmt.Errorf("wrapped: %w", err)), err)
+		require.Equal(t, want, refused(err), err)
+		require.Equal(t, want, refused(fmt.Errorf("wrapped: %w", err)), err)
 	}
 	require.False(t, refused(redis.Nil))
 	require.False(t, refused(errors.New("NOPERM, but no server said so")))
 }
 
-func TestARefusalIsToldOnceUntilTheOperationWorks(t *testing.T) {
+func TestAnOutageAndARefusalAreLoggedOnceUntilTheyAreOver(t *testing.T) {
 	t.Parallel()
 	c := redis.NewClient(lease.Options(&redis.Options{}))
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
@@ -262,13 +261,20 @@ func TestARefusalIsToldOnceUntilTheOperationWorks(t *testing.T) {
 	r, err := New(Config{Client: c, Control: c, Instance: "me", Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
 	for _, want := range []int{1, 2} {
-		for _, err := range []error{errLost, says("WRONGPASS"), errLost, says("WRONGPASS"), errLost} {
+		for _, err := range []error{errLost, says("WRONGPASS"), says("LOADING"), says("WRONGPASS"), errLost} {
 			r.fail("heartbeat", err, 1)
+			r.fail("register", err, 1)
 		}
 		require.Equal(t, want, strings.Count(log.String(), "level=ERROR"), log.String())
 		require.Equal(t, want, strings.Count(log.String(), "level=WARN"), log.String())
 		r.recovered("heartbeat")
+		r.recovered("register")
+		require.Equal(t, 2*want, strings.Count(log.String(), "works again"), log.String())
 	}
+	r.fail("heartbeat", errLost, 1)
+	r.recovered("heartbeat")
+	r.fail("register", errLost, 1)
+	require.Equal(t, 4, strings.Count(log.String(), "level=WARN"), "another outage")
 }
 
 // says is a server's error.

@@ -90,6 +90,15 @@ func (f *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func always(redis.Cmder) error { return errLost }
 
+// checkedBy returns the ids whose entries a command checks for an owner; nil if it does something
+// else.
+func checkedBy(cmd redis.Cmder) []any {
+	if args := cmd.Args(); args[0] == "evalsha_ro" && len(args) > 9 && args[7] == "" {
+		return args[9:]
+	}
+	return nil
+}
+
 // replica is a registry running in a bubble, with faults on its connections.
 type replica struct {
 	*registry.Registry

@@ -41,32 +41,19 @@ type Claim struct {
 // is down. An id of more than 1024 bytes counts as a failed registration. A claim made after Run
 // ended is over at once.
 //
-// If the claim supersedes an older one of this replica, that one's Superseded is closed, and
-// Register calls Config.OnSuperseded with it before it returns. If the id registers a third time
-// before the caller has filed its socket under the new claim, OnSuperseded gets a claim without a
-// socket: it must remember that, and the caller must check for it. Claim.Superseded needs neither.
+// If the claim supersedes an older one of this replica, that one's Superseded is closed before
+// Register returns.
 func (r *Registry) Register(id string) *Claim {
 	c := newClaim(r, time.Now())
 	if len(id) > maxID {
 		return r.refuse(c, id)
 	}
 	r.mu.Lock()
-	older := r.table.register(c, id)
-	r.claimed++
-	if older != nil {
+	defer r.mu.Unlock()
+	if older := r.table.register(c, id); older != nil {
 		older.supersede()
 	}
-	r.mu.Unlock()
-	if older != nil && r.cfg.OnSuperseded != nil {
-		returned := false
-		defer func() {
-			if !returned { // it panicked: the caller never gets the claim, and cannot release it
-				c.Release()
-			}
-		}()
-		r.cfg.OnSuperseded(older)
-		returned = true
-	}
+	r.claimed++
 	return c
 }
 

@@ -95,59 +95,13 @@ func (e each) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A version that does not name the never existing key listens while the slot moves, and does not
-// notice the owners that are refused.
-func TestAnOwnerThatWasRefusedWhileItsSlotMovedSaysSo(t *testing.T) {
-	t.Parallel()
-	c, r, other := onCluster(t)
-	ctx := t.Context()
-	require.NoError(t, r.beat(ctx))
-	require.NoError(t, r.beat(ctx))
-	witness := func() map[string]string { return c.Client().HGetAll(ctx, r.keys.Witness()).Val() }
-	require.Empty(t, witness(), "where nobody listens there is nothing to say")
-	listened := map[string]string{"since": "1", "last": "1", "reason": "settings", "grace": "62000"}
-	require.NoError(t, c.Client().HSet(ctx, r.keys.Witness(), listened).Err())
-	require.NoError(t, r.beat(ctx))
-	listened["boot"] = r.boot[:16]
-	require.Equal(t, listened, witness())
-
-	finish := c.BeginMove(r.keys.Registry(), other)
-	c.MoveKey(r.keys.Heartbeat("me"), other)
-	_, err := r.own(ctx, r.cfg.Client, registerScript, "imei")
-	require.ErrorContains(t, err, "TRYAGAIN")
-	require.True(t, r.isMoving(), "the next beat is due at once")
-	require.ErrorContains(t, r.beat(ctx), "TRYAGAIN")
-	require.Empty(t, r.Status().Refused, "it is for a time")
-	finish()
-
-	memory := func(most string) {
-		for _, at := range c.Nodes {
-			require.NoError(t, at.Client().ConfigSet(ctx, "maxmemory", most).Err())
-		}
-	}
-	memory("1")
-	for r.beat(ctx) != nil { // MOVED
-		require.NoError(t, ctx.Err())
-	}
-	require.True(t, r.isMoving(), "while memory is full it cannot say so")
-	memory("0")
-	require.NoError(t, r.beat(ctx))
-	require.False(t, r.isMoving())
-	w := witness()
-	require.Equal(t, "gap", w["reason"])
-	require.Equal(t, []string{w["since"], w["since"]}, []string{w["hold"], w["lost"]})
-	require.NotEqual(t, "1", w["since"])
-	require.NoError(t, r.beat(ctx))
-	require.Equal(t, w, witness(), "it is said once")
-}
-
 func TestAnotherOwnerIsAskedWhereItListens(t *testing.T) {
 	t.Parallel()
 	c, r, _ := onCluster(t)
 	ctx := t.Context()
 	require.NoError(t, c.Client().Set(ctx, r.keys.Heartbeat("r2"), "1", time.Minute).Err())
 	for range 4 {
-		heard, _, err := r.tell(ctx, "r2", []byte("x"))
+		heard, _, err := r.message(ctx, "r2", []byte("x"))
 		require.NoError(t, err)
 		require.False(t, heard, "it lives, and does not listen")
 	}
@@ -155,7 +109,7 @@ func TestAnotherOwnerIsAskedWhereItListens(t *testing.T) {
 		listens := at.Client().Subscribe(ctx, r.keys.Heartbeat("r2"))
 		_, err := listens.Receive(ctx)
 		require.NoError(t, err)
-		_, _, err = r.tell(ctx, "r2", []byte("/me"))
+		_, _, err = r.message(ctx, "r2", []byte("/me"))
 		require.NoError(t, err)
 		for said := ""; said != "/me"; { // earlier messages may be late
 			message, err := listens.ReceiveMessage(ctx)

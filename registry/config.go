@@ -38,7 +38,8 @@ type Config struct {
 	// correction.
 	Client redis.UniversalClient
 	// Control carries the heartbeat, so that a storm cannot starve it: a client made from
-	// lease.Options (behind Sentinel lease.FailoverOptions). Required. See ErrClientsDiffer.
+	// lease.Options (behind Sentinel lease.FailoverOptions). Required. While Client is not at the
+	// same primary and database, nothing is registered, and beats fail with READONLY.
 	Control redis.UniversalClient
 	// Instance names this replica: at most 200 bytes of printable UTF-8, without spaces and "/". If
 	// empty, it is UniqueInstance(). If it is fixed, the newest process of that name wins.
@@ -57,9 +58,6 @@ type Config struct {
 	// Drain is how long Run keeps beating after its context ended, waiting for claims to be
 	// released (default 10s).
 	Drain time.Duration
-	// OnSuperseded, if set, is called by Register (see there) with a claim whose id has registered
-	// again here: close its socket. It must not call Register, and may be called concurrently.
-	OnSuperseded func(older *Claim)
 	// OnDisplaced, if set, is called for an id held here that another instance, owner, heard
 	// later: most likely the socket here is half open. Find out, by a minute of silence for
 	// example, and if so release the claim: while the entry still names this instance, only that

@@ -2,7 +2,7 @@ package registry_test
 
 import (
 	"log/slog"
-	"strconv"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,45 +16,6 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
-
-func TestARegistrationThatFailsIsCountedOnceHoweverOftenItIsTried(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
-		r := w.start("r1")
-		r.data.set(always, nil)
-		r.Register("tried at once")
-		synctest.Wait()
-		require.InDelta(t, 1, r.failures("register"), 0)
-		r.Register("tried too late") // the writer pauses after its failure
-		time.Sleep(10 * r.Timing().Interval)
-		synctest.Wait()
-		require.InDelta(t, 2, r.failures("register"), 0)
-		require.Greater(t, r.failures("heal"), 10.0)
-		w.kill(r)
-	})
-}
-
-func TestTheHeartbeatSaysWhenItWasWritten(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
-		time.Sleep(123_456 * time.Microsecond) // not a whole second
-		r := w.start("r1")
-		written := func() time.Time {
-			at, _, ok := strings.Cut(w.Get(t.Context(), w.Heartbeat("r1")).Val(), "/")
-			require.True(t, ok)
-			ms, err := strconv.ParseInt(at, 10, 64)
-			require.NoError(t, err)
-			return time.UnixMilli(ms)
-		}
-		require.WithinDuration(t, time.Now(), written(), time.Millisecond)
-		for range 3 {
-			time.Sleep(r.Timing().Interval)
-			synctest.Wait()
-			require.WithinDuration(t, r.Status().LastBeat, written(), time.Millisecond)
-		}
-		w.end(r)
-	})
-}
 
 func TestTheWholeRegistryIsScannedForAFormerLifeOnly(t *testing.T) {
 	t.Parallel()
@@ -114,26 +75,6 @@ func TestWhatPrometheusIsToldIsWhatTheStatusSays(t *testing.T) {
 	})
 }
 
-func TestAFrameIsMadeUpForOnce(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
-		r := w.start("r1")
-		c := r.register(t, "imei")
-		var checks atomic.Int64
-		r.data.set(func(cmd redis.Cmder) error {
-			if cmd.Name() == "hmget" {
-				checks.Add(1)
-			}
-			return nil
-		}, nil)
-		c.FrameReceived() // within a second of the registration
-		time.Sleep(r.Timing().Interval / 2)
-		synctest.Wait()
-		require.EqualValues(t, 1, checks.Load())
-		w.end(r)
-	})
-}
-
 func TestASettingAtItsBoundIsTaken(t *testing.T) {
 	t.Parallel()
 	c := redis.NewClient(lease.Options(&redis.Options{Addr: "127.0.0.1:1"}))
@@ -142,21 +83,24 @@ func TestASettingAtItsBoundIsTaken(t *testing.T) {
 		change func(*registry.Config)
 		err    string // "": accepted
 	}{
-		"three intervals":        {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = time.Second, 3*time.Second }, ""},
-		"less than three":        {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = time.Second, 3*time.Second-1 }, "HeartbeatTTL"},
-		"an interval below zero": {func(c *registry.Config) { c.HeartbeatInterval = -1 }, "HeartbeatInterval"},
-		"less than a tick":       {func(c *registry.Config) { c.HeartbeatInterval = time.Millisecond - 1 }, "HeartbeatInterval is"},
-		"a negative drain":       {func(c *registry.Config) { c.Drain = -1 }, "negative Drain"},
-		"the longest name":       {func(c *registry.Config) { c.Instance = strings.Repeat("i", 200) }, ""},
-		"a longer one":           {func(c *registry.Config) { c.Instance = strings.Repeat("i", 201) }, "bad Instance"},
-		"a slash":                {func(c *registry.Config) { c.Instance = "a/b" }, "bad Instance"},
-		"a control character":    {func(c *registry.Config) { c.Instance = "pod\u0085x" }, "bad Instance"},
-		"a space of any kind":    {func(c *registry.Config) { c.Instance = "pod\u2003x" }, "bad Instance"},
-		"bytes that are no text": {func(c *registry.Config) { c.Instance = "pod\xff" }, "bad Instance"},
-		"what deletes":           {func(c *registry.Config) { c.Instance = "a\x7f" }, "bad Instance"},
-		"the first that prints":  {func(c *registry.Config) { c.Instance = "!" }, ""},
-		"no Client":              {func(c *registry.Config) { c.Client = nil }, "unfit Client"},
-		"no Control":             {func(c *registry.Config) { c.Control = nil }, "unfit Control"},
+		"more than can be multiplied": {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = math.MaxInt64, math.MaxInt64 }, "at least three"},
+		"a letter of two bytes":       {func(c *registry.Config) { c.Instance = strings.Repeat("я", 101) }, "bad Instance"},
+		"letters of any kind":         {func(c *registry.Config) { c.Instance = "{имя}%b" }, ""},
+		"three intervals":             {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = time.Second, 3*time.Second }, ""},
+		"less than three":             {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = time.Second, 3*time.Second-1 }, "HeartbeatTTL"},
+		"an interval below zero":      {func(c *registry.Config) { c.HeartbeatInterval = -1 }, "HeartbeatInterval"},
+		"less than a tick":            {func(c *registry.Config) { c.HeartbeatInterval = time.Millisecond - 1 }, "HeartbeatInterval is"},
+		"a negative drain":            {func(c *registry.Config) { c.Drain = -1 }, "negative Drain"},
+		"the longest name":            {func(c *registry.Config) { c.Instance = strings.Repeat("i", 200) }, ""},
+		"a longer one":                {func(c *registry.Config) { c.Instance = strings.Repeat("i", 201) }, "bad Instance"},
+		"a slash":                     {func(c *registry.Config) { c.Instance = "a/b" }, "bad Instance"},
+		"a control character":         {func(c *registry.Config) { c.Instance = "pod\u0085x" }, "bad Instance"},
+		"a space of any kind":         {func(c *registry.Config) { c.Instance = "pod\u2003x" }, "bad Instance"},
+		"bytes that are no text":      {func(c *registry.Config) { c.Instance = "pod\xff" }, "bad Instance"},
+		"what deletes":                {func(c *registry.Config) { c.Instance = "a\x7f" }, "bad Instance"},
+		"the first that prints":       {func(c *registry.Config) { c.Instance = "!" }, ""},
+		"no Client":                   {func(c *registry.Config) { c.Client = nil }, "unfit Client"},
+		"no Control":                  {func(c *registry.Config) { c.Control = nil }, "unfit Control"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -181,4 +125,22 @@ func TestTwoOfOneNameAtOneRegistererAreAnError(t *testing.T) {
 	require.NoError(t, err)
 	_, err = registry.New(cfg)
 	require.ErrorContains(t, err, "registry: metrics")
+}
+
+func TestAnIDThatIsTooLongIsRefusedAndCountedAndNoOtherDeviceSuffers(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		r := w.start("r1")
+		long := strings.Repeat("x", 1025)
+		refused, other := r.Register(long), r.Register(long[1:])
+		require.ErrorIs(t, refused.Wait(t.Context()), registry.ErrIDTooLong)
+		require.NoError(t, other.Wait(t.Context()))
+		frame(refused)
+		refused.Release()
+		refused.Release()
+		require.EqualValues(t, 1, r.failures("register"))
+		require.Equal(t, 1, r.Status().Devices)
+		require.EqualValues(t, 1, w.HLen(t.Context(), w.Registry()).Val())
+		w.end(r)
+	})
 }

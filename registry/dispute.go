@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,9 +32,8 @@ const (
 type dispute struct {
 	owner   string
 	asked   time.Time
-	waits   bool // queued to be asked
 	unheard bool // alive, but may not have received the last question
-	silent  bool // it had no heartbeat then; see outlived.go
+	silent  bool // it had no heartbeat then; see outlived
 }
 
 type displacement struct{ id, owner string }
@@ -47,24 +47,11 @@ func (t *table) isForeign(h *holding, owner string, now time.Time) {
 	if h.state == contested { // otherwise keep the proof that has arrived meanwhile
 		t.set(h, foreign)
 	}
-	if now.Sub(h.dispute.asked) >= t.interval && !h.dispute.waits {
-		h.dispute.asked, h.dispute.waits = now, true
+	if now.Sub(h.dispute.asked) >= t.interval {
+		h.dispute.asked = now
 		t.asks[owner] = append(t.asks[owner], h.claim)
 		wait.Nudge(t.talk)
 	}
-}
-
-func (t *table) takeAsks() map[string][]*Claim {
-	asks := t.asks
-	t.asks = map[string][]*Claim{}
-	for _, claims := range asks {
-		for _, c := range claims {
-			if c.h.dispute != nil {
-				c.h.dispute.waits = false
-			}
-		}
-	}
-	return asks
 }
 
 // proof reports whether there is proof against the other instance's claim, and drops proof whose
@@ -129,16 +116,18 @@ func (t *table) wasHeard(owner string, ids []string) {
 	}
 }
 
-// answered notes whether another owner is known to have received a question. If it is alive but
-// silent twice in a row, have the socket here checked.
-func (t *table) answered(owner string, claims []*Claim, heard bool, now time.Time) {
+// answered notes whether another owner, which was sent a question, certainly received it, and
+// whether it is alive. If it is, but did not receive two in a row, have the socket here checked.
+func (t *table) answered(owner string, claims []*Claim, heard, lives bool, now time.Time) {
 	for _, c := range claims {
-		if h := c.h; h.claim == c && h.dispute != nil && h.dispute.owner == owner {
-			if !heard && h.dispute.unheard {
-				t.displace(h, owner, now)
-			}
-			h.dispute.unheard = !heard
+		d := c.h.dispute
+		if c.h.claim != c || d == nil || d.owner != owner {
+			continue
 		}
+		if lives && !heard && d.unheard {
+			t.displace(c.h, owner, now)
+		}
+		d.unheard, d.silent = lives && !heard, !lives && validInstance(owner)
 	}
 }
 
@@ -146,7 +135,7 @@ func (t *table) answered(owner string, claims []*Claim, heard bool, now time.Tim
 // one.
 func (r *Registry) listen(ctx context.Context) error {
 	subscribe.Channel{
-		Client: r.cfg.Control, Name: r.keys.Heartbeat(r.id), Silence: r.cfg.HeartbeatTTL, Log: r.log,
+		Client: r.cfg.Control, Name: keyless.Channel(r.cfg.Client, r.keys.Heartbeat(r.id)), Silence: r.cfg.HeartbeatTTL, Log: r.log,
 		Retry:   func() time.Duration { return r.cfg.HeartbeatInterval / 10 },
 		Message: func(m string) { r.told(ctx, strings.Split(m, " ")) },
 	}.Run(ctx)
@@ -191,22 +180,22 @@ func (r *Registry) talk(ctx context.Context) error {
 		case <-r.table.talk:
 		}
 		r.mu.Lock()
-		asks, heard := r.table.takeAsks(), r.table.heard
-		r.table.heard = map[string][]string{}
+		asks, heard := r.table.asks, r.table.heard
+		r.table.asks, r.table.heard = map[string][]*Claim{}, map[string][]string{}
 		r.mu.Unlock()
-		if err := r.say(ctx, asks, heard); err != nil {
+		if err := r.converse(ctx, asks, heard); err != nil {
 			r.log.Debug("could not message other owners", "error", err)
 		}
 		r.tellDisplaced()
 	}
 }
 
-// say sends the queued messages until the first failure: all channels are on one server.
-func (r *Registry) say(ctx context.Context, asks map[string][]*Claim, heard map[string][]string) error {
+// converse sends the queued messages until the first failure: all channels are on one server.
+func (r *Registry) converse(ctx context.Context, asks map[string][]*Claim, heard map[string][]string) error {
 	for owner, ids := range heard {
 		for ids := range slices.Chunk(ids, batchSize) {
 			msg := fmt.Appendf(nil, "%s%s %s %s", toldPrefix, r.id, heardWord, strings.Join(ids, " "))
-			if _, _, err := r.tell(ctx, owner, msg); err != nil {
+			if _, _, err := r.message(ctx, owner, msg); err != nil {
 				return err
 			}
 		}
@@ -214,13 +203,12 @@ func (r *Registry) say(ctx context.Context, asks map[string][]*Claim, heard map[
 	for owner, claims := range asks {
 		r.log.Debug("entries name another instance", "owner", owner, "devices", len(claims))
 		for claims := range slices.Chunk(claims, batchSize) {
-			heard, lives, err := r.tell(ctx, owner, r.ages(claims))
+			heard, lives, err := r.message(ctx, owner, r.ages(claims))
 			if err != nil {
 				return err
 			}
 			r.mu.Lock()
-			r.table.answered(owner, claims, heard || !lives, time.Now())
-			r.table.silent(owner, claims, !lives && canBeInstance(owner))
+			r.table.answered(owner, claims, heard, lives, time.Now())
 			r.mu.Unlock()
 		}
 	}
@@ -240,18 +228,18 @@ func (r *Registry) ages(claims []*Claim) []byte {
 	return msg
 }
 
-// tell publishes a message to another owner, and returns whether it certainly listens and whether
-// it has a heartbeat. On a Cluster, PUBLISH counts the listeners of one node only.
-func (r *Registry) tell(ctx context.Context, owner string, msg []byte) (heard, lives bool, err error) {
+// message publishes to another owner, and returns whether that certainly listens, and whether it
+// has a heartbeat. On a Cluster, PUBLISH counts the listeners of one node only.
+func (r *Registry) message(ctx context.Context, owner string, msg []byte) (heard, lives bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	channel := r.keys.Heartbeat(owner)
-	at, err := keyless.At(ctx, r.cfg.Client, channel)
+	key := r.keys.Heartbeat(owner)
+	at, err := keyless.At(ctx, r.cfg.Client, key)
 	if err != nil {
 		return false, false, err
 	}
 	pipe := at.Pipeline()
-	listeners, there := pipe.Publish(ctx, channel, msg), pipe.Exists(ctx, channel)
+	listeners, there := pipe.Publish(ctx, keyless.Channel(r.cfg.Client, key), msg), pipe.Exists(ctx, key)
 	if err := together.Exec(ctx, pipe); err != nil {
 		return false, false, err
 	}
@@ -271,4 +259,69 @@ func (r *Registry) tellDisplaced() {
 			r.cfg.OnDisplaced(d.id, d.owner)
 		}
 	}
+}
+
+// In messages between owners, ids are words separated by single spaces. An id may be any
+// string, so it is escaped as in a URL: "%" and two hex digits for a space, a control character, a
+// "%", and a leading "/", which marks messages about disputes; "%" alone is the empty id. owner.lua
+// escapes in the same way.
+
+func word(id string) string {
+	if id == "" {
+		return "%"
+	}
+	escaped := func(i int) bool {
+		c := id[i]
+		return c <= ' ' || c == 0x7f || c == '%' || c == '/' && i == 0
+	}
+	var b strings.Builder
+	for i := range len(id) {
+		if escaped(i) {
+			fmt.Fprintf(&b, "%%%02X", id[i])
+		} else {
+			b.WriteByte(id[i])
+		}
+	}
+	return b.String()
+}
+
+// unword decodes a word. Others, which no owner writes, it returns as they are.
+func unword(word string) string {
+	if word == "%" {
+		return ""
+	}
+	if id, err := url.PathUnescape(word); err == nil {
+		return id
+	}
+	return word
+}
+
+// If the entry of a held id names a dead instance, it is overwritten without evidence. heal.lua
+// decides by its record. Its attempts also listen: without janitors, an owner may take over, too.
+
+// outlived reports whether to overwrite the entry of a held id if the instance that it names is
+// dead. One batch per retry is enough to listen and find out.
+func (t *table) outlived(h *holding, now time.Time) bool {
+	return h.dispute != nil && h.dispute.silent && h.state != contested && !now.Before(t.outliveAt)
+}
+
+func (o op) outliving() bool { return o.h.dispute != nil && o.h.dispute.owner == o.dead }
+
+func (t *table) notYet(ops []op, now time.Time) {
+	t.outliveAt = now.Add(t.interval / 20)
+	for _, o := range ops {
+		if o.h.claim == o.claim && o.h.state.disputed() {
+			t.enqueue(o.h, false)
+		}
+	}
+}
+
+// heartbeats returns those of the instances that may be dead.
+func (r *Registry) heartbeats(ops []op) (keys []string) {
+	for _, o := range ops {
+		if key := r.keys.Heartbeat(o.dead); !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }

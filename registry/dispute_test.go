@@ -1,9 +1,7 @@
 package registry_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,8 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -192,30 +188,6 @@ func TestTwoThatDisputeDevicesTalkLittle(t *testing.T) {
 	})
 }
 
-func TestALookThatWorksAgainIsToldWhileADeviceIsInDispute(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
-		var told moves // and no reaction to it
-		r1, r2 := w.start("r1", told.tell), w.start("r2", told.tell)
-		r1.registerMany(t, 1)
-		time.Sleep(time.Second)
-		r2.registerMany(t, 1)
-		synctest.Wait()
-		require.Equal(t, 1, r1.Status().Foreign)
-		r1.data.set(failing("hmget"), nil)
-		for r1.Status().Failing["heal"] == "" {
-			time.Sleep(time.Second)
-		}
-		r1.data.set(nil, nil)
-		time.Sleep(10 * r1.Timing().Interval)
-		synctest.Wait()
-		require.Equal(t, 1, r1.Status().Foreign)
-		require.Empty(t, r1.Status().Failing)
-		w.kill(r1)
-		w.kill(r2)
-	})
-}
-
 // A failed heal is not retried while the device is in dispute, so nothing counts as failing.
 func TestAHealThatIsNoLongerWantedFailsNoMore(t *testing.T) {
 	t.Parallel()
@@ -240,53 +212,6 @@ func TestAHealThatIsNoLongerWantedFailsNoMore(t *testing.T) {
 		require.Empty(t, r1.Status().Failing)
 		w.kill(r1)
 		w.kill(r2)
-	})
-}
-
-func TestDisputesOnEachServer(t *testing.T) {
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		ctx := t.Context()
-		start := func(id string, displaced func(string, string)) *registry.Registry {
-			data, control := redis.NewClient(lease.Options(w.Options)), redis.NewClient(lease.Options(w.Options))
-			r, err := registry.New(registry.Config{
-				Client: data, Control: control, Instance: id, Layout: registry.Layout{Prefix: w.Prefix}, OnDisplaced: displaced,
-				HeartbeatInterval: time.Second, HeartbeatTTL: 30 * time.Second, Logger: slog.New(slog.DiscardHandler),
-			})
-			require.NoError(t, err)
-			ended := make(chan error, 1)
-			run, stop := context.WithCancel(context.Background())
-			go func() { ended <- r.Run(run) }()
-			t.Cleanup(func() {
-				stop()
-				require.NoError(t, <-ended)
-				require.NoError(t, data.Close())
-				require.NoError(t, control.Close())
-			})
-			<-r.Started()
-			return r
-		}
-		left := make(chan *registry.Claim, 1)
-		var told moves
-		config := registry.Config{}
-		told.tell(&config)
-		r1 := start("r1", config.OnDisplaced)
-		r2 := start("r2", func(string, string) { (<-left).Release() })
-		c2 := r2.Register("imei")
-		require.NoError(t, c2.Wait(ctx))
-		left <- c2
-
-		require.NoError(t, w.Client.HSet(ctx, r1.Layout().Registry(), "imei", "r2").Err())
-		time.Sleep(10 * time.Millisecond) // so that they differ in age
-		c1 := r1.Register("imei")
-		require.NoError(t, c1.Wait(ctx))
-		// as if it had never landed
-		require.NoError(t, w.Client.HSet(ctx, r1.Layout().Registry(), "imei", "r2").Err())
-		require.Eventually(t, func() bool {
-			o, err := r1.Lookup(ctx, "imei")
-			return err == nil && o.Instance == "r1"
-		}, time.Minute, 10*time.Millisecond)
-		c1.Release()
 	})
 }
 

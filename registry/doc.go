@@ -23,9 +23,9 @@
 //
 //	socket opens   Register       ─► table ─ queue ─► register.lua  HSET entry, SADD index, heartbeat
 //	               Claim.Wait     ◄─ table ◄─ reply ─ landed
-//	frame arrives  FrameReceived  ─► table ─ queue ─► HMGET         lost: heal.lua; foreign: evidence
+//	frame arrives  FrameReceived  ─► table ─ queue ─► lookup.lua    lost: heal.lua; foreign: evidence
 //	socket closes  Release        ─► table ─ queue ─► release.lua   HDEL if it is ours, SREM
-//	every beat     beat.lua ─ reply ─ surprise ─► HMGET of everything, SSCAN of the index
+//	every beat     beat.lua ─ reply ─ surprise ─► lookup.lua of everything, SSCAN of the index
 //	process dies   its heartbeat expires ─► quickway.go, fullscan.go ─► batcher.go ─► evict.lua
 //
 // To follow one id, read in this order:
@@ -33,14 +33,15 @@
 //   - claim.go: the calls of a socket.
 //   - table.go: this replica's ids, each in one of ten states, without I/O or a clock. batch.go
 //     decides what to write next and records the outcome; dispute.go handles entries that name
-//     another instance; index.go compares with the reverse index.
+//     another instance.
 //   - writer.go, heartbeat.go and reconcile.go: the loops around the table. They call the scripts
-//     (scripts.go, starting with owner.lua).
+//     (scripts.go, starting with record.lua and owner.lua).
 //   - internal/sweeps: the leader's work when an owner is dead. quickway.go and fullscan.go find
 //     and judge; batcher.go passes full batches to janitor.Pass.Delete, where guard.lua checks
 //     again before evict.lua deletes.
 //
-// The writer writes one batch at a time, so operations on one id never overlap. An operation is
+// The writer writes one batch at a time, so operations on one id never overlap, though the calls of
+// a large batch do. An operation is
 // decided when its batch is made, from the newest claim: a burst of opens and closes becomes one
 // write, and the late close of an old socket undoes nothing.
 //
@@ -53,10 +54,10 @@
 // write compares with the foreign value that was seen. Evidence counts for one second after that
 // frame. A failed call drops it; the foreign claim must then be seen again.
 //
-// An entry that names a dead instance needs no evidence (outlived.go). heal.lua overwrites it if
-// the guard would sweep that instance: no heartbeat, a witness that has listened for the grace
-// period, and this owner's own heartbeat in place. That works whoever leads, and while sweeping is
-// paused.
+// An entry that names a dead instance needs no evidence. heal.lua overwrites it if the instance has
+// no heartbeat, by its record was silent for its TTL or left with a goodbye, and could have beaten
+// since Redis is heard (doubt.Record.Takes). That works whoever leads, while sweeping is paused,
+// and whatever is in doubt about others.
 //
 // # Two owners of one id
 //
@@ -64,7 +65,7 @@
 // its heartbeat), which then checks the entry. An id held here whose entry names another instance
 // is in dispute: most likely one of the two sockets is half open, and a silent client does not show
 // which. So this owner asks the other on its channel: "/<own id>", then pairs of the ms since it
-// heard an id (a frame, or the handshake) and the id, as a word (words.go).
+// heard an id (a frame, or the handshake) and the id, as a word (see word).
 //
 // The owner that heard the id earlier calls Config.OnDisplaced. If the asked owner heard it
 // later, it answers in the same form; an answer gets no answer. An owner that does not hold the
@@ -73,28 +74,38 @@
 // once an interval, so lost messages do no harm. If two in a row go unconfirmed by a live owner,
 // the asking owner calls its own OnDisplaced: an owner without Config.OnDisplaced does not listen.
 // PUBLISH proves nothing here: on a Cluster it counts the listeners of one node, and a cut link
-// loses messages. So on a Cluster an older version that does not confirm counts as one that does
-// not listen.
+// loses messages.
 //
 // Asking has its own goroutine and a deadline of a second, so no write waits for it.
 //
+// # Records
+//
+// Each beat also writes a record into a hash that never expires (record.lua, package doubt). It
+// outlives the heartbeat, cannot be evicted, and shows how long an owner has been silent.
+//
+// A server whose record of this process is older than the newest beat is a former primary: it lacks
+// a write that was acknowledged, and what it remembers or takes is no evidence. Every script and
+// look-up of Client compares them before anything else, and answers READONLY, on which go-redis
+// closes the connection and dials the name anew. A missing record proves nothing. If that happens
+// three times in a row, Control may be the one that stayed behind, and its connections are dialed
+// anew. Beats themselves do not compare: they repair a server that was set back.
+//
 // # Reconciliation
 //
-// Each reply to a beat or a write reports, in O(1), whether the own heartbeat was absent, the size
-// of the index, when entries may last have been lost according to the witness, and whether a
-// registry exists. An owner that writes the first entry of a missing registry warns all others
-// through the witness. Any of these surprises, but not a hold in which Redis lost no entries
-// (settings, redis_evicting, redis_refusing, mass_failure), reconciles everything, at most once an
-// interval, in both directions: claims against entries (HMGET), and the index against claims
-// (SSCAN), so that entries that are not held are handed back. So does the first answer after one
-// that was lost: a script that finds the heartbeat absent writes it, so only its own answer
-// reports that. An entry is checked together with the time that the own heartbeat has left: a
-// server that lacks the last beat was the primary before a failover, and what it remembers is no
-// evidence. A write of unknown fate is checked again for a whole TTL, since it may land late.
+// Three signs show in O(1) that Redis or this process may have lost something:
 //
-// Without a surprise each beat checks a tenth of the claims, except those that the newest full scan
-// vouches for by a digest of its findings (Layout.Scanned, see vouched). In one of four rounds of
-// ten beats an owner checks them anyway.
+//   - The own record is missing, older than it was, or a TTL old, so that others could take this
+//     owner for dead. An answer that was lost may have been the only one to show it, and so counts
+//     as this sign, like a server that takes no writes any more.
+//   - Somebody recorded a loss in the witness: who listens, after a gap or a restart; an owner that
+//     finds the registry missing when it beats or writes its first entry.
+//   - The index has another size than the claims.
+//
+// The first two reconcile everything, at most once an interval, in both directions: claims against
+// entries, and the index against claims (SSCAN), so that entries that are not held are handed back.
+// The third compares the index alone. If the record is missing, everything is, and entries are
+// restored without a look. A write of unknown fate is checked again for a whole TTL, since it may
+// land late. Besides, each beat checks a tenth of the claims.
 //
 // An id in dispute is removed from the index. So indexes have as many members as there are
 // entries, and the leader notices when only a full scan can find something (see due).

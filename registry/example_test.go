@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 
 	"github.com/alicebob/miniredis/v2"
@@ -58,46 +57,5 @@ func Example() {
 	fmt.Println(rdb.Keys(context.Background(), "*").Val())
 	// Output:
 	// replica-1 true <nil>
-	// []
-}
-
-// When a device reconnects here, its older, half-open socket is closed at once.
-func ExampleConfig_onSuperseded() {
-	server, err := miniredis.Run() // stands for your Redis
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	opt := &redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true}
-	rdb, ctl := redis.NewClient(opt), redis.NewClient(lease.Options(opt))
-	defer rdb.Close()
-	defer ctl.Close()
-
-	var sockets sync.Map // *registry.Claim -> net.Conn
-	reg, err := registry.New(registry.Config{
-		Client: rdb, Control: ctl, Logger: slog.New(slog.DiscardHandler),
-		OnSuperseded: func(older *registry.Claim) {
-			if conn, found := sockets.Load(older); found {
-				_ = conn.(net.Conn).Close()
-			}
-		},
-	})
-	if err != nil {
-		panic(err)
-	}
-
-	serve := func(conn net.Conn) *registry.Claim { // Run may start later: Register never fails
-		claim := reg.Register("356307042441013")
-		sockets.Store(claim, conn)
-		return claim
-	}
-	first, second := net.Pipe()
-	defer second.Close()
-	older := serve(first)
-	newer := serve(second)
-	_, err = first.Write(nil)
-	fmt.Println("the older socket:", err)
-	older.Release() // its goroutine ends, and undoes nothing
-	newer.Release()
-	// Output: the older socket: io: read/write on closed pipe
+	// [janitor:beats]
 }

@@ -1,12 +1,6 @@
 package registry
 
-import (
-	"fmt"
-
-	"github.com/rollcall-redis/rollcall/registry/internal/digest"
-)
-
-func Word(id string) string { return word(id) }
+import "fmt"
 
 // RememberFewer sets how many more unheld than held devices a Registry that does not run yet
 // remembers.
@@ -21,7 +15,7 @@ func (r *Registry) Remembered() int {
 	for _, s := range t.shards {
 		placed += len(s)
 	}
-	return max(len(t.holdings), len(t.again), placed, t.urgent.Len()+t.checks.Len(), len(t.asks), len(t.heard), len(t.displaced))
+	return max(len(t.holdings), len(t.again), placed, t.queued(), len(t.asks), len(t.heard), len(t.displaced))
 }
 
 // Miscounted returns the counter that differs from a walk over all devices, or "".
@@ -57,18 +51,9 @@ func (t *table) miscounted() string {
 	if count != t.count {
 		return fmt.Sprintf("states are counted as %d, and are %d", t.count, count)
 	}
-	var stand digest.Digest
-	for _, d := range t.holdings {
-		if d.state == standing {
-			stand.Add(d.id)
-		}
-	}
-	if stand != t.stand {
-		return "the digest is not of what stands"
-	}
 	for what, n := range map[string][2]int{
 		"held": {t.held(), held}, "indexed": {t.indexed, indexed},
-		"queued": {t.urgent.Len() + t.checks.Len(), queued}, "placed": {len(t.holdings), placed},
+		"queued": {t.queued(), queued}, "placed": {len(t.holdings), placed},
 	} {
 		if n[0] != n[1] {
 			return fmt.Sprintf("%s is %d, and there are %d", what, n[0], n[1])

@@ -4,26 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// ErrClientsDiffer ends Run if Client does not see the heartbeat that Control has just written: it
-// uses another server or database, or reads from a replica. Nothing was registered. It takes ten
-// clear answers, tenths of an interval apart, so that a failover does not cause it.
-var ErrClientsDiffer = errors.New("registry: Client and Control are not at the same primary and database")
-
-// apart is the longest that a beat waits for those of other partitions. Their timers fire together;
-// registries with other intervals on the same client are not waited for any longer.
-const apart = 300 * time.Millisecond
-
-const differMost = 10
+const (
+	// apart is the longest that a beat waits for those of other partitions. Their timers fire
+	// together; registries with other intervals on the same client are not waited for any longer.
+	apart = 300 * time.Millisecond
+	// formerMost is how often in a row Client may look as if at a former primary before Control does.
+	formerMost = 3
+	endOfTime  = 999_999_999_999_999 // ms
+)
 
 // Bits in a beat's reply of what this user may not do; see beat.lua.
 const (
@@ -31,27 +27,34 @@ const (
 	noTelling
 )
 
-var (
-	errNoKeeping = errors.New("NOPERM this user may not run SADD and SREM on the roster and the reverse index")
-	errNoTelling = errors.New("NOPERM this user may not PUBLISH on the channels of heartbeats' names")
-)
+// missing returns what this user may not do, nil if nothing.
+func missing(count int) error {
+	var keeping, telling error
+	if count&noKeeping != 0 {
+		keeping = errors.New("NOPERM SADD, SREM, HGET and HSET on the roster, the reverse index and the records")
+	}
+	if count&noTelling != 0 {
+		telling = errors.New("NOPERM PUBLISH on the channels of heartbeats' names")
+	}
+	return errors.Join(keeping, telling)
+}
 
 // beats draws the boot token, then beats every interval. It retries failures every interval/10, and
-// then also calls retry.
+// then also calls retry. Each beat checks a tenth of the claims.
 func (r *Registry) beats(ctx context.Context) error {
 	r.others = together.Join(r.cfg.Control, "beats")
 	defer r.others.Leave()
 	interval := r.cfg.HeartbeatInterval
 	var due time.Time
-	var turn int // tenths of the claims checked, or vouched for
+	var turn int
 	for {
-		if now := time.Now(); !now.Before(due) || r.isMoving() {
+		if now := time.Now(); !now.Before(due) {
 			next := r.others.Turns(interval) - interval/20 // the tenth's timer may fire a little early
 			err := r.beat(ctx)
 			if err == nil {
 				due = now.Add(next)
 				r.mu.Lock()
-				r.table.checkTenth(turn)
+				r.table.checkShard(turn % shards)
 				r.mu.Unlock()
 				turn++
 			}
@@ -65,45 +68,48 @@ func (r *Registry) beats(ctx context.Context) error {
 	}
 }
 
-// beat asserts life once. While memory is full it extends the existing heartbeat.
+// beat asserts life once.
 func (r *Registry) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, min(r.cfg.HeartbeatInterval/2, 2*time.Second))
 	defer cancel()
 	r.mu.Lock()
 	booted, before := r.boot != "", r.table.batches
-	moving := r.moving
-	r.moving = r.moving && !booted
+	stands := r.table.count[standing] > 0 && before%2 == 0
 	alone := r.others == nil || r.failing["heartbeat"] != nil
+	stayed := r.formers >= formerMost
+	if stayed {
+		r.formers = 0
+	}
 	r.mu.Unlock()
 
-	sent := time.Now()
 	var got reply
-	var word scanWord
 	var err error
-	var told bool // the witness: of moving
-	if !booted {
+	switch {
+	case !booted:
 		err = r.drawBoot(ctx)
-	} else {
-		grace := r.Timing().Grace().Milliseconds()
-		if alone {
-			got, err = r.own(ctx, r.cfg.Control, beatScript, grace, moving)
-		} else {
-			got, word, err = r.beatTogether(ctx, grace, moving)
+	default:
+		if stayed {
+			r.redial(ctx)
 		}
-		if told = err == nil; told {
-			noteRefused(r.keeping, got.count&noKeeping, errNoKeeping)
-			noteRefused(r.telling, got.count&noTelling, errNoTelling)
+		args := []any{r.Timing().Grace().Milliseconds(), stands}
+		if got, err = r.sendBeat(ctx, alone, args...); redis.IsOOMError(err) {
+			got, err = r.own(ctx, fullScript, args...)
 		}
-		if redis.IsOOMError(err) {
-			if got, err = r.own(ctx, r.cfg.Control, extendScript); err == nil && got.count == 0 {
-				err = errors.New("OOM and no heartbeat left to extend")
-			}
+		if err == nil {
+			r.rights.Note(missing(got.count))
 		}
 	}
 
+	if err != nil {
+		// Redis answers a long command without a login by closing the connection, a short one by NOAUTH.
+		for range 2 { // the first may meet that connection
+			if why := r.cfg.Control.Ping(ctx).Err(); refused(why) {
+				err = why
+			}
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.moving = r.moving || moving && !told
 	if err != nil {
 		if refused(err) {
 			r.refused = err.Error()
@@ -114,79 +120,88 @@ func (r *Registry) beat(ctx context.Context) error {
 		}
 		return err
 	}
-	r.lastBeat, r.beatSent, r.refused = time.Now(), sent, ""
+	r.lastBeat, r.refused = time.Now(), ""
 	r.recovered("heartbeat")
 	if !r.table.searchUntil.IsZero() {
 		wait.Nudge(r.scan)
 	}
 	if booted {
 		if before%2 == 1 || before != r.table.batches {
-			// A batch was being written, whose effect must not be compared.
-			got.size, got.gone = r.table.indexed, false
+			got.size = r.table.indexed // a batch was being written, whose effect must not be compared
 		}
+		if got.found < r.newest {
+			got.found = 0 // the server was set back
+		}
+		r.newest = got.last
 		r.read(got, r.lastBeat)
-		r.readScanned(word, r.lastBeat)
 	}
 	return nil
 }
 
-// beatTogether beats in one pipeline with the partitions on the same Control client, and reads the
-// newest full scan's findings. A failed beat is repeated alone: if no server is known for one
-// partition's slot, the whole pipeline fails.
-func (r *Registry) beatTogether(ctx context.Context, more ...any) (got reply, word scanWord, err error) {
-	keys, args := r.owning(more...)
-	r.mu.Lock()
-	idle := r.table.count[standing] == 0 // there is nothing to vouch for
-	r.mu.Unlock()
+// sendBeat beats in one pipeline with the partitions on the same Control client, or alone: if no
+// server is known for one partition's slot, the whole pipeline fails.
+func (r *Registry) sendBeat(ctx context.Context, alone bool, more ...any) (reply, error) {
+	if alone {
+		return r.own(ctx, beatScript, more...)
+	}
+	keys, args := r.owning(0, more...)
 	var beat *redis.Cmd
-	err = r.others.Do(ctx, min(r.cfg.HeartbeatInterval/100, apart), func(pipe redis.Pipeliner) {
+	err := r.others.Do(ctx, min(r.cfg.HeartbeatInterval/100, apart), func(pipe redis.Pipeliner) {
 		beat = beatScript.EvalSha(ctx, pipe, keys, args...)
-		if !idle {
-			word = r.askScanned(ctx, pipe)
-		}
 	})
 	if redis.HasErrorPrefix(beat.Err(), "NOSCRIPT") {
 		beat, err = beatScript.Eval(ctx, r.cfg.Control, keys, args...), nil
 	}
 	if err != nil && beat.Err() == nil {
-		return reply{}, scanWord{}, err
+		return reply{}, err
 	}
-	got, err = r.owned(beat)
-	return got, word, err
+	return r.owned(beat)
 }
 
-// noteFailed notes what the next beat or answer has to make good. Without an answer the script may
-// have found the heartbeat missing and written it, which hides that from all later answers. If a
-// Cluster refused a write because the keys' slot is moving, the next beat records it.
-func (r *Registry) noteFailed(err error) {
-	_, ask := redis.IsAskError(err)
+// redial ends Control's connections: Client, which was dialed anew, still is where the newest beat
+// is missing, so perhaps Control is at the former primary. No server has a beat of the end of time,
+// and a connection that answers READONLY is closed.
+func (r *Registry) redial(ctx context.Context) {
+	r.log.Warn("Client does not see the newest heartbeat, even on new connections; dialing anew for Control")
+	keys, args := r.owning(endOfTime)
+	for range r.cfg.Control.PoolStats().TotalConns {
+		_ = hereScript.Run(ctx, r.cfg.Control, keys, args...)
+	}
+}
+
+// former notes whether Client's answer is that of a former primary. The caller holds mu.
+func (r *Registry) former(err error) {
+	switch {
+	case isFormer(err):
+		r.formers++
+	case err == nil:
+		r.formers = 0
+	}
+}
+
+func isFormer(err error) bool { return redis.HasErrorPrefix(err, "READONLY former primary") }
+
+// Newest returns when the newest heartbeat of this process was written, in ms by the server's
+// clock, 0 if none is known. A server that has an older one is a former primary.
+func (r *Registry) Newest() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.moving = r.moving || ask || redis.IsTryAgainError(err)
-	r.surprises.unheard = r.surprises.unheard || !together.Answered(err)
-}
-
-func (r *Registry) isMoving() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.moving
-}
-
-func noteRefused(s *streak.Streak, refused int, err error) {
-	if refused == 0 {
-		err = nil
-	}
-	s.Note(err)
+	return r.newest
 }
 
 func (r *Registry) drawBoot(ctx context.Context) error {
-	keys := []string{r.keys.Heartbeat(r.id), r.keys.Roster(), r.keys.Witness()}
-	token, err := bootScript.Run(ctx, r.cfg.Control, keys, r.id, r.random,
-		r.cfg.HeartbeatTTL.Milliseconds(), r.Timing().Grace().Milliseconds()).Text()
+	keys, args := r.owning(0, r.random, r.Timing().Grace().Milliseconds())
+	out, err := bootScript.Run(ctx, r.cfg.Control, keys, args...).Slice()
 	if err != nil {
 		return err
 	}
-	if err := r.sameServer(ctx, token); err != nil {
+	token, newest, err := parseBoot(out)
+	if err != nil {
+		return err
+	}
+	keys, args = r.owning(0)
+	args[1] = token
+	if _, err := r.owned(hereScript.Run(ctx, r.cfg.Client, keys, args...)); err != nil {
 		return err
 	}
 	if !r.cfg.Unique {
@@ -198,60 +213,42 @@ func (r *Registry) drawBoot(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.boot = token
+	r.boot, r.newest = token, newest
 	r.log.Info("instance lives", "boot", token)
 	wait.Nudge(r.table.wake)
 	wait.Nudge(r.scan)
 	return nil
 }
 
-// sameServer returns nil if Client sees the heartbeat of this boot and may write on that server.
-// Errors other than ErrClientsDiffer and ErrSuperseded prove nothing.
-func (r *Registry) sameServer(ctx context.Context, boot string) error {
-	key := r.keys.Heartbeat(r.id)
-	answer, err := sameScript.Run(ctx, r.cfg.Client, []string{key}, boot).Text()
-	what := "Client does not see the heartbeat that Control wrote"
-	switch {
-	case redis.IsReadOnlyError(err):
-		what = "Client is at a replica"
-	case err != nil || answer == "OK":
-		return err
-	case answer == "SUPERSEDED":
-		return ErrSuperseded
-	default:
-		// If it was deleted or evicted in between, Control does not see it either.
-		held, err := r.cfg.Control.Get(ctx, key).Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return err
-		}
-		if !strings.HasSuffix(held, "/"+boot) {
-			return errors.New("registry: the heartbeat vanished right after it was written")
+func parseBoot(out []any) (token string, newest int64, err error) {
+	if len(out) == 2 {
+		token, ok1 := out[0].(string)
+		newest, ok2 := out[1].(int64)
+		if ok1 && ok2 {
+			return token, newest, nil
 		}
 	}
-	err = fmt.Errorf("%w: %s", ErrClientsDiffer, what)
-	if r.differ++; r.differ == differMost {
-		r.end(err)
-	}
-	return err
+	return "", 0, fmt.Errorf("registry: unexpected answer %v", out)
 }
 
 func (r *Registry) retry() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if now.After(r.table.lateUntil) && !r.scanFails {
-		switch { // Redis agrees: the failures have been made good
-		case r.table.pending() == 0:
-			for _, op := range []string{"register", "release", "heal"} {
-				r.recovered(op)
-			}
-		case !r.checkFails && r.table.healed(): // disputes may last
+	if now.After(r.table.lateUntil) { // where Redis agrees, failures have been made good
+		if r.table.pending() == 0 {
+			r.recovered("register")
+			r.recovered("release")
+		}
+		if r.table.healed() { // disputes may last
 			r.recovered("heal")
 		}
 	}
 	r.table.retry(now)
-	r.tellOutlived(now)
-	r.table.vouched.note(now, r.table.stand)
+	if r.outlived > 0 {
+		r.log.Info("took over devices from dead instances", "devices", r.outlived)
+		r.outlived = 0
+	}
 	r.reconcileAll(now)
 }
 
@@ -269,7 +266,7 @@ func (r *Registry) goodbye(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, min(r.cfg.HeartbeatInterval, 3*time.Second))
 	defer cancel()
 	for {
-		_, err := r.own(ctx, r.cfg.Control, goodbyeScript, left)
+		_, err := r.own(ctx, goodbyeScript, left)
 		switch {
 		case err == nil:
 			r.log.Info("said goodbye", "left", left)

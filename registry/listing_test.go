@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -35,90 +34,15 @@ func TestManyAreLookedUpAtOnce(t *testing.T) {
 		require.Equal(t, Owner{Instance: "living", Live: true}, owners["id-0"])
 		require.Equal(t, Owner{Instance: "dead"}, owners["id-1"])
 		require.NotContains(t, owners, "id-2")
+		_, err = r.Lookup(ctx, "id-2")
+		require.ErrorIs(t, err, ErrNotRegistered)
 		owners, err = r.LookupMany(ctx, nil)
 		require.NoError(t, err)
 		require.Empty(t, owners)
 		w.Client.Set(ctx, l.Registry(), "no hash", 0)
 		_, err = r.LookupMany(ctx, ids)
-		require.ErrorContains(t, err, "look up 1200 ids: WRONGTYPE")
+		require.ErrorContains(t, err, "look up: WRONGTYPE")
 	})
-}
-
-// calls are the commands of each round trip of a client.
-type calls struct{ trips [][]string }
-
-func (c *calls) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		var names []string
-		for _, cmd := range cmds {
-			if name := cmd.Name(); name == "hmget" || name == "exists" { // and not a new connection's
-				names = append(names, name)
-			}
-		}
-		if names != nil {
-			c.trips = append(c.trips, names)
-		}
-		return next(ctx, cmds)
-	}
-}
-
-func TestManyAreLookedUpInOneRoundTripOnceTheirOwnersAreKnown(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	rdb, ctx, l := srv.Client(), t.Context(), Layout{}
-	r := newListing(t, redistest.World{Options: srv.Options()}, l)
-	var c calls
-	r.cfg.Client.(*redis.Client).AddHook(&c)
-	look := func(ids ...string) (map[string]Owner, [][]string) {
-		c.trips = nil
-		owners, err := r.LookupMany(ctx, ids)
-		require.NoError(t, err)
-		return owners, c.trips
-	}
-	rdb.HSet(ctx, l.Registry(), "alice", "a", "bob", "b")
-	rdb.MSet(ctx, l.Heartbeat("a"), "1", l.Heartbeat("b"), "1")
-	want := map[string]Owner{"alice": {"a", true}, "bob": {"b", true}}
-
-	owners, trips := look("alice", "bob")
-	require.Equal(t, want, owners)
-	require.Equal(t, [][]string{{"hmget"}, {"exists", "exists"}}, trips)
-	owners, trips = look("alice", "bob")
-	require.Equal(t, want, owners)
-	require.Equal(t, [][]string{{"hmget", "exists", "exists"}}, trips)
-	_, trips = look("alice")
-	require.LessOrEqual(t, len(trips[0]), 2, "no more heartbeats than ids")
-
-	rdb.Del(ctx, l.Heartbeat("b"))
-	owners, _ = look("alice", "bob")
-	require.Equal(t, map[string]Owner{"alice": {"a", true}, "bob": {"b", false}}, owners)
-	_, trips = look("alice", "bob")
-	require.Equal(t, [][]string{{"hmget", "exists"}, {"exists"}}, trips, "the dead are forgotten")
-	rdb.Set(ctx, l.Heartbeat("b"), "2", 0)
-	owners, _ = look("alice", "bob")
-	require.Equal(t, want, owners)
-
-	many, entries, beats := make([]string, 2500), map[string]string{}, map[string]string{}
-	for i := range many {
-		many[i] = fmt.Sprint("id-", i)
-		entries[many[i]] = fmt.Sprint("of-", i)
-		beats[l.Heartbeat(entries[many[i]])] = "1"
-	}
-	rdb.HSet(ctx, l.Registry(), entries)
-	rdb.MSet(ctx, beats)
-	for range 2 {
-		owners, trips = look(many...)
-		require.Len(t, owners, len(many))
-		for i, id := range many {
-			require.Equal(t, Owner{fmt.Sprint("of-", i), true}, owners[id])
-		}
-		require.Equal(t, [][]string{{"hmget"}, {"hmget"}}, trips[:2], "no heartbeat before the last entry")
-		require.Equal(t, []string{"hmget", "exists"}, trips[2][:2])
-		require.LessOrEqual(t, len(trips[2]), 1+batchSize)
-	}
 }
 
 func TestOwnersAndWhatTheyHold(t *testing.T) {

@@ -1,29 +1,24 @@
 package registry
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-const (
-	// ownerSeriesAge and ownerSeriesMax bound the series of dead owners: instance ids are unique
-	// per boot, so their number would only grow.
-	ownerSeriesAge = time.Hour
-	ownerSeriesMax = 1000
-)
+// ownerSeriesMost bounds the series of dead owners: instance ids are unique per boot, so their
+// number would only grow.
+const ownerSeriesMost = 1000
 
 type metrics struct {
 	failures *prometheus.CounterVec
 	healed   prometheus.Counter
 	evicted  *prometheus.CounterVec
 
-	mu   sync.Mutex
-	grew map[string]time.Time // when each series of evicted last grew
+	mu     sync.Mutex
+	owners []string // with a series of evicted, in the order of their first
 }
 
 func newMetrics(cfg Config, claimed func() float64) (*metrics, error) {
@@ -40,11 +35,10 @@ func newMetrics(cfg Config, claimed func() float64) (*metrics, error) {
 		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: cfg.Namespace, Name: "registry_janitor_evicted_total",
 			Help: "Registry entries deleted, by dead owner; " +
-				"series that have not grown for an hour are dropped.",
+				"beyond 1,000 owners the oldest series are dropped.",
 		}, []string{"instance_id"}),
-		grew: map[string]time.Time{},
 	}
-	for _, op := range []string{"register", "release", "heartbeat", "heal", "lookup"} {
+	for _, op := range []string{"register", "release", "heartbeat", "heal", "check", "compare", "lookup"} {
 		m.failures.WithLabelValues(op) // so that an alert sees 0 before the first failure
 	}
 	if cfg.Registerer == nil {
@@ -62,31 +56,21 @@ func newMetrics(cfg Config, claimed func() float64) (*metrics, error) {
 	return m, nil
 }
 
-// evictedFrom drops series that have not grown for an hour and, beyond the bound, the oldest.
 func (m *metrics) evictedFrom(owner string, n int) {
+	if n == 0 {
+		return
+	}
+	// a label would panic otherwise; no sweep of ours condemns such an owner
+	owner = strings.ToValidUTF8(owner, "?")
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
-	if n > 0 {
-		// a label would panic otherwise; no sweep of ours condemns such an owner
-		owner = strings.ToValidUTF8(owner, "?")
-		m.evicted.WithLabelValues(owner).Add(float64(n))
-		m.grew[owner] = now
+	m.evicted.WithLabelValues(owner).Add(float64(n))
+	if slices.Contains(m.owners, owner) {
+		return
 	}
-	forget := func(id string) {
-		m.evicted.DeleteLabelValues(id)
-		delete(m.grew, id)
-	}
-	for id, grew := range m.grew {
-		if grew.Before(now.Add(-ownerSeriesAge)) {
-			forget(id)
-		}
-	}
-	if len(m.grew) > ownerSeriesMax {
-		// Drop a tenth more than needed, so that a flood of owners does not sort each time.
-		oldest := slices.SortedFunc(maps.Keys(m.grew), func(a, b string) int { return m.grew[a].Compare(m.grew[b]) })
-		for _, id := range oldest[:len(oldest)-ownerSeriesMax*9/10] {
-			forget(id)
-		}
+	m.owners = append(m.owners, owner)
+	if len(m.owners) > ownerSeriesMost {
+		m.evicted.DeleteLabelValues(m.owners[0])
+		m.owners = slices.Delete(m.owners, 0, 1)
 	}
 }

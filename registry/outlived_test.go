@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 )
@@ -15,9 +17,9 @@ import (
 // outlive tries once to restore entries over an instance that may be dead.
 func (o *owner) outlive(dead string, pairs ...any) reply {
 	o.t.Helper()
-	more, settings := o.overDead([]op{{dead: dead}})
-	keys, args := o.owning(append(pairs, settings...)...)
-	got, err := o.owned(healScript.Run(o.t.Context(), o.cfg.Client, append(keys, more...), args...))
+	keys, args := o.owning(o.Newest(), append(pairs, o.Timing().Gap().Milliseconds())...)
+	keys = append(keys, o.heartbeats([]op{{dead: dead}, {dead: dead}})...)
+	got, err := o.owned(healScript.Run(o.t.Context(), o.cfg.Client, keys, args...))
 	require.NoError(o.t, err)
 	return got
 }
@@ -31,62 +33,94 @@ func (o *owner) listens(long time.Duration) {
 	require.NoError(o.t, o.c.HSet(ctx, o.keys.Witness(), "since", w.Now.Add(-long).UnixMilli()).Err())
 }
 
-func (o *owner) reason() string { return o.c.HGet(o.t.Context(), o.keys.Witness(), "reason").Val() }
-
-func TestAHealOverTheDeadAsksWhatTheGuardAsks(t *testing.T) {
-	grace := guard.Timing{TTL: 90 * time.Second}.Grace()
-	for name, run := range map[string]func(t *testing.T, o *owner){
-		"and overwrites": func(t *testing.T, o *owner) {
-			require.Equal(t, reply{size: 2, count: 2, foreign: map[string]string{"moved": "y"}, lost: o.lost()},
-				o.outlive("x", "a", "x", "moved", "x", "gone", "x"))
-			require.Equal(t, map[string]string{"a": "o", "gone": "o", "moved": "y"}, o.entries())
-			require.ElementsMatch(t, []string{"a", "gone"}, o.indexed())
-			o.lives()
-		},
-		"its heartbeat": func(t *testing.T, o *owner) {
-			require.NoError(t, o.c.Set(t.Context(), o.keys.Heartbeat("x"), "1/1", time.Minute).Err())
-			require.Equal(t, -1, o.outlive("x", "a", "x").count)
-		},
-		"whether the witness has listened": func(t *testing.T, o *owner) {
-			o.listens(grace - 10*time.Second)
-			require.Equal(t, -1, o.outlive("x", "a", "x").count)
-		},
-		"whether it has listened without a gap": func(t *testing.T, o *owner) {
-			last := time.Now().Add(-o.Timing().Gap() - time.Minute).UnixMilli()
-			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "last", last).Err())
-			require.Equal(t, -1, o.outlive("x", "a", "x").count)
-			require.Equal(t, "gap", o.reason())
-		},
-		"whether the settings are those of the fleet": func(t *testing.T, o *owner) {
-			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "grace", 200_000).Err())
-			require.Equal(t, -1, o.outlive("x", "a", "x").count)
-			require.Equal(t, "settings", o.reason())
-		},
-		"whether the own heartbeat is there": func(t *testing.T, o *owner) {
-			o.forgetHeartbeat()
-			o.lastBeat = time.Now().Add(-o.cfg.HeartbeatTTL / 2)
-			require.Equal(t, -1, o.outlive("x", "a", "x").count)
-			require.Equal(t, "gap", o.reason(), "its beats did not land: no wonder")
-			o.lastBeat = time.Now()
-			require.Equal(t, -1, o.outlive("x", "a", "x").count)
-			require.Equal(t, "self_check", o.reason())
-			require.NoError(t, o.beat(t.Context()))
-			require.Equal(t, -1, o.outlive("x", "a", "x").count, "not before a grace period")
-		},
+func TestAHealOverTheDeadDecidesByTheirRecords(t *testing.T) {
+	const due = 38 * time.Second
+	for name, c := range map[string]struct {
+		listened time.Duration
+		silent   time.Duration // beyond its TTL
+		due      int64
+		state    doubt.State
+		change   func(o *owner)
+		dead     bool
+	}{
+		"it is dead":                           {due, 0, 38_000, doubt.Holds, nil, true},
+		"it held nothing":                      {due, 0, 38_000, doubt.Idle, nil, true},
+		"Redis was heard for too short a time": {due - 20*time.Second, time.Hour, 38_000, doubt.Holds, nil, false},
+		"it was silent for too short a time":   {time.Hour, -20 * time.Second, 38_000, doubt.Holds, nil, false},
+		"it said goodbye":                      {due, -time.Minute, 38_000, doubt.Bye, nil, true},
+		"others keep its record":               {time.Hour, time.Hour, 38_000, doubt.Plain, nil, false},
+		"it has no record": {time.Hour, time.Hour, 38_000, doubt.Holds, func(o *owner) {
+			o.c.HDel(o.t.Context(), o.keys.Beats(), "x")
+		}, false},
+		"it has a heartbeat": {time.Hour, time.Hour, 38_000, doubt.Holds, func(o *owner) {
+			o.c.Set(o.t.Context(), o.keys.Heartbeat("x"), "1/1", time.Minute)
+		}, false},
+		"nobody ticked for too long": {time.Hour, time.Hour, 38_000, doubt.Holds, func(o *owner) {
+			last := time.Now().Add(-o.Timing().Gap() - 10*time.Second).UnixMilli()
+			o.c.HSet(o.t.Context(), o.keys.Witness(), "last", last)
+		}, false},
+		"nobody ever ticked": {time.Hour, time.Hour, 38_000, doubt.Holds, func(o *owner) {
+			o.c.Del(o.t.Context(), o.keys.Witness())
+		}, false},
+		"clients were refused and the settings differ": {due, 0, 38_000, doubt.Holds, func(o *owner) {
+			now := time.Now().UnixMilli()
+			o.c.HSet(o.t.Context(), o.keys.Witness(), "refused_at", now, "grace", "0")
+		}, true},
+		"the own heartbeat was evicted": {due, 0, 38_000, doubt.Holds, func(o *owner) {
+			o.c.Del(o.t.Context(), o.keys.Heartbeat("o"))
+		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 				t.Parallel()
 				o := newOwner(t, w, "o")
-				o.listens(grace)
+				o.listens(c.listened)
+				now := time.Now()
+				x := doubt.Record{Last: now.Add(-c.silent - 90*time.Second).UnixMilli(), TTL: 90_000, Due: c.due, State: c.state}
+				require.NoError(t, o.c.HSet(t.Context(), o.keys.Beats(), "x", x.String()).Err())
 				require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "a", "x", "moved", "y").Err())
-				run(t, o)
-				if name != "and overwrites" {
-					require.Equal(t, map[string]string{"a": "x", "moved": "y"}, o.entries())
+				if c.change == nil {
+					require.Equal(t, c.dead, x.Takes(now.UnixMilli(), now.Add(-c.listened).UnixMilli()), "its twin agrees")
+				} else {
+					c.change(o)
 				}
+				got := o.outlive("x", "a", "x", "moved", "x", "gone", "x")
+				if !c.dead {
+					require.Equal(t, -1, got.count)
+					require.Equal(t, map[string]string{"a": "x", "moved": "y"}, o.entries())
+					return
+				}
+				require.Equal(t, 2, got.count)
+				require.Equal(t, map[string]string{"moved": "y"}, got.foreign)
+				require.Equal(t, map[string]string{"a": "o", "gone": "o", "moved": "y"}, o.entries())
+				require.ElementsMatch(t, []string{"a", "gone"}, o.indexed())
+				o.lives()
 			})
 		})
 	}
+}
+
+// Without contenders, those who wait for the dead listen: often enough, and no more.
+func TestAHealOverTheDeadListensIfNobodyElseDoes(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		o, ctx := newOwner(t, w, "o"), t.Context()
+		silent := doubt.Record{Last: 1, TTL: 90_000, Due: 38_000, State: doubt.Holds}
+		require.NoError(t, o.c.HSet(ctx, o.keys.Beats(), "x", silent.String()).Err())
+		says := func(field string) string { return o.c.HGet(ctx, o.keys.Witness(), field).Val() }
+		require.Equal(t, -1, o.outlive("x", "a", "x").count)
+		require.Equal(t, "gap", says("reason"))
+		require.NotEmpty(t, says("lost"))
+		since := says("since")
+		for age, renewed := range map[time.Duration]bool{o.Timing().Gap() * 3 / 4: true, o.Timing().Gap() / 4: false} {
+			last := time.Now().Add(-age).UnixMilli()
+			require.NoError(t, o.c.HSet(ctx, o.keys.Witness(), "since", 5, "last", last).Err())
+			require.Equal(t, 1, o.outlive("x", fmt.Sprint(age), "x").count)
+			require.Equal(t, renewed, says("last") != fmt.Sprint(last))
+			require.Equal(t, "5", says("since"))
+		}
+		require.NotEqual(t, "5", since)
+	})
 }
 
 // A heal over a live instance does not listen: otherwise each dispute would restart the witness of
@@ -101,32 +135,19 @@ func TestADisputeWithTheLivingDoesNotListen(t *testing.T) {
 	})
 }
 
-// A value that a replica may not read holds everybody. An owner that may not read it does not
-// listen.
-func TestAnOwnerThatMayNotListenHoldsNobody(t *testing.T) {
+// A rights list without INFO does not keep the dead's entries.
+func TestAHealOverTheDeadNeedsNoRightToINFO(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	w := redistest.World{Options: srv.Options(), Client: srv.Client(), Real: true}
-	for name, not := range map[string][]any{
-		"counters": {"-info"}, "some counters": {"-info", "+info|stats", "+info|replication"},
-	} {
-		require.NoError(t, w.Client.FlushAll(t.Context()).Err())
-		o := newOwner(t, w, "o")
-		o.listens(o.Timing().Grace())
-		before := o.c.HGetAll(t.Context(), o.keys.Witness()).Val()
-		require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "a", "x").Err())
-		rules := append([]any{"ACL", "SETUSER", "poor", "reset", "on", ">p", "~*", "&*", "+@all"}, not...)
-		require.NoError(t, w.Client.Do(t.Context(), rules...).Err())
-		options := *w.Options
-		options.Username, options.Password = "poor", "p"
-		poor := redis.NewClient(lease.Options(&options))
-		o.cfg.Client = poor
-		require.Equal(t, -1, o.outlive("x", "a", "x").count, name)
-		require.Equal(t, before, o.c.HGetAll(t.Context(), o.keys.Witness()).Val(), name)
-		o.cfg.Client = o.c
-		require.Equal(t, 1, o.outlive("x", "a", "x").count, name)
-		require.NoError(t, poor.Close())
-	}
+	o, ctx := newOwner(t, redistest.World{Options: srv.Options(), Client: srv.Client(), Real: true}, "o"), t.Context()
+	o.listens(time.Hour)
+	silent := doubt.Record{Last: 1, TTL: 90_000, Due: 38_000, State: doubt.Holds}
+	require.NoError(t, o.c.HSet(ctx, o.keys.Beats(), "x", silent.String()).Err())
+	require.NoError(t, o.c.Do(ctx, "ACL", "SETUSER", "poor", "on", ">p", "~*", "&*", "+@all", "-info").Err())
+	options := *srv.Options()
+	options.Username, options.Password = "poor", "p"
+	poor := redis.NewClient(lease.Options(&options))
+	defer poor.Close()
+	o.cfg.Client = poor
+	require.Equal(t, 1, o.outlive("x", "a", "x").count)
 }
-
-func (o *owner) lost() string { return o.c.HGet(o.t.Context(), o.keys.Witness(), "lost").Val() }

@@ -1,9 +1,10 @@
 package registry
 
 import (
-	"container/list"
+	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"time"
@@ -15,47 +16,56 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-const scanCount = 1000
+// A sign is a reason to believe that Redis may have lost entries; "": there is none.
+type sign string
 
-// A surprise is a sign that Redis may have lost entries.
-type surprise struct {
-	reply
-	unheard bool // the sign is a lost answer, and reply the next one
-}
+const (
+	gone     sign = "record_absent"
+	silent   sign = "was_silent" // for as long as a heartbeat lasts
+	recorded sign = "loss_recorded"
+	unheard  sign = "answer_lost"
+)
 
 type surprises struct {
-	read    bool      // an answer, and so lost
-	lost    string    // time of the witness' last hold that may have lost entries; "": no witness
-	waiting *surprise // not yet acted on
-	unheard bool      // an answer was lost, and with it perhaps the only sign
+	lost    string // when entries may last have been lost; "": nobody has recorded it
+	read    bool   // an answer, and so lost
+	waiting sign   // not yet acted on
+	unheard bool   // an answer was lost, and with it perhaps the only sign
 	checked time.Time
 }
 
-func (s *surprises) note(got reply, standing bool) {
-	held := s.read && got.lost != s.lost
-	s.read, s.lost = true, got.lost
-	got.gone = got.gone && standing // otherwise nothing was lost
-	if s.waiting == nil && (got.absent || held || got.gone || s.unheard) {
-		s.waiting = &surprise{got, s.unheard}
+// note looks for the signs of a loss: the own record is missing or so old that others could take
+// this owner for dead, or it may have been before an answer was lost; somebody recorded one.
+func (s *surprises) note(got reply, ttl int64) {
+	var new sign
+	switch {
+	case got.found == 0:
+		new = gone
+	case got.last-got.found >= ttl:
+		new = silent
+	case s.read && got.lost != "" && got.lost != s.lost:
+		new = recorded
+	case s.unheard:
+		new = unheard
 	}
-	s.unheard = false
+	s.waiting = cmp.Or(s.waiting, new)
+	s.read, s.lost, s.unheard = true, cmp.Or(got.lost, s.lost), false
 }
 
-// due returns the surprise for which to check everything now, at most once an interval, since Redis
-// may evict the heartbeat again and again.
-func (s *surprises) due(now time.Time, interval time.Duration) *surprise {
-	surprise := s.waiting
-	if surprise == nil || now.Sub(s.checked) < interval {
-		return nil
+// due returns the sign for which to check everything now, at most once an interval.
+func (s *surprises) due(now time.Time, interval time.Duration) sign {
+	due := s.waiting
+	if due == "" || now.Sub(s.checked) < interval {
+		return ""
 	}
-	s.waiting, s.checked = nil, now
-	return surprise
+	s.waiting, s.checked = "", now
+	return due
 }
 
 // read takes a reply: a surprise has everything checked, and an index of unexpected size is
 // compared with the claims. The caller holds mu.
 func (r *Registry) read(got reply, now time.Time) {
-	r.surprises.note(got, r.table.count[standing] > 0)
+	r.surprises.note(got, r.cfg.HeartbeatTTL.Milliseconds())
 	r.reconcileAll(now)
 	if r.ready && !r.cfg.NoReverseIndex && r.table.indexDiffers(got.size, now) {
 		wait.Nudge(r.scan)
@@ -63,34 +73,25 @@ func (r *Registry) read(got reply, now time.Time) {
 }
 
 func (r *Registry) reconcileAll(now time.Time) {
-	got := r.surprises.due(now, r.cfg.HeartbeatInterval)
-	if got == nil {
+	why := r.surprises.due(now, r.cfg.HeartbeatInterval)
+	if why == "" {
 		return
 	}
 	level := slog.LevelInfo
-	if got.absent || got.gone {
+	if why == gone || why == silent {
 		level = slog.LevelWarn
 	}
 	r.log.Log(context.Background(), level, "Redis may have lost entries; reconciling everything",
-		"heartbeat_absent", got.absent, "registry_absent", got.gone, "answer_lost", got.unheard,
-		"devices", r.table.held())
-	for i := range r.table.shards {
-		r.table.checkShard(i)
-	}
-	r.restoring.owed, r.restoring.last = true, r.table.checks.Back()
+		"why", why, "devices", r.table.held())
+	r.table.suspect(why == gone)
+	r.restoring.owed = true
 	wait.Nudge(r.scan)
 }
 
 // restoring decides when to call Config.OnReconciled.
 type restoring struct {
 	owed   bool
-	last   *list.Element // of the checks that the last surprise queued
 	called time.Time
-}
-
-// checked reports whether the writer has taken all checks of the last surprise.
-func (s *restoring) checked() bool {
-	return s.last == nil || s.last.Value.(*holding).at != s.last
 }
 
 // The writer calls tellReconciled after each batch, since on a busy replica some write is always
@@ -99,7 +100,7 @@ func (r *Registry) tellReconciled() {
 	now := time.Now()
 	s := &r.restoring
 	r.mu.Lock()
-	due := s.owed && s.checked() && r.boot != "" && r.failing["heartbeat"] == nil &&
+	due := s.owed && r.boot != "" && r.failing["heartbeat"] == nil &&
 		r.table.restored() && now.Sub(s.called) >= r.cfg.HeartbeatInterval
 	if due {
 		*s = restoring{called: now}
@@ -124,10 +125,12 @@ func (r *Registry) reconcile(ctx context.Context) error {
 		}
 		err := r.compareAll(ctx, pass)
 		r.mu.Lock()
-		if r.scanFails = err != nil; r.scanFails { // retry logs the end
-			r.fail("heal", err, 1)
+		if err != nil {
+			r.fail("compare", err, 1)
 			closeOnce(r.started) // sockets need not wait while Redis is down
 			wait.Nudge(r.scan)
+		} else {
+			r.recovered("compare")
 		}
 		r.mu.Unlock()
 		pause.Wait(ctx) // a lasting difference must not make this a busy loop
@@ -163,9 +166,6 @@ func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ready = true
-	if broken == nil {
-		r.recovered("heal")
-	}
 	closeOnce(r.started)
 	if begun.After(r.table.searchUntil) {
 		r.table.searchUntil = time.Time{}
@@ -180,13 +180,10 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 	r.mu.Lock()
 	begun := r.table.batches
 	r.mu.Unlock()
-	err := r.scanPages(ctx, pass, func(ctx context.Context, cursor uint64) ([]string, uint64, error) {
-		key := r.keys.Devices(r.id)
-		page, err := guard.SScan(ctx, r.cfg.Client, key, cursor, scanCount)
-		if err == nil {
-			failpoint.Hit(failpoint.Reconciling)
-		}
-		return page.Items, page.Next, err
+	pages := guard.Members(ctx, r.cfg.Client, r.keys.Devices(r.id), patiently)
+	err := r.readPages(ctx, pass, pages, func(members []string) []string {
+		failpoint.Hit(failpoint.Reconciling)
+		return members
 	})
 	if err != nil {
 		return err
@@ -199,40 +196,41 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 
 // scanRegistry hands back entries of this instance that are not held, which may be in no index.
 func (r *Registry) scanRegistry(ctx context.Context) error {
-	return r.scanPages(ctx, 0, func(ctx context.Context, cursor uint64) (ids []string, _ uint64, _ error) {
-		page, err := guard.HScan(ctx, r.cfg.Client, r.keys.Registry(), cursor, scanCount)
-		for entry := range slices.Chunk(page.Items, 2) {
+	pages := guard.Fields(ctx, r.cfg.Client, r.keys.Registry(), patiently)
+	return r.readPages(ctx, 0, pages, func(entries []string) (ids []string) {
+		for entry := range slices.Chunk(entries, 2) {
 			if len(entry) == 2 && entry[1] == r.id {
 				ids = append(ids, entry[0])
 			}
 		}
-		return ids, page.Next, err
+		return ids
 	})
 }
 
-func (r *Registry) scanPages(
-	ctx context.Context, pass uint64,
-	page func(ctx context.Context, cursor uint64) (ids []string, next uint64, err error),
+// patiently reads each page in a call of its own.
+var patiently = guard.Paging{Call: func(ctx context.Context, read func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return read(ctx)
+}}
+
+func (r *Registry) readPages(
+	ctx context.Context, pass uint64, pages iter.Seq2[guard.Page, error], own func(items []string) (ids []string),
 ) error {
-	for cursor := uint64(0); ; {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		ids, next, err := page(call, cursor)
-		cancel()
+	for page, err := range pages {
 		if err != nil {
 			return err
 		}
 		r.mu.Lock()
-		for _, id := range ids {
+		for _, id := range own(page.Items) {
 			r.table.named(id, pass)
 		}
 		r.mu.Unlock()
 		if err := r.handedBack(ctx, r.table.spare); err != nil {
 			return err
 		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
 	}
+	return nil
 }
 
 // handedBack waits until no more than most ids are queued to be written; if most is 0, until
@@ -249,4 +247,63 @@ func (r *Registry) handedBack(ctx context.Context, most int) error {
 		err = fmt.Errorf("registry: hand back what is not held: %w", failure)
 	}
 	return err
+}
+
+func (t *table) index(h *holding, in bool) {
+	h.wrote = t.batches
+	if h.indexed != in {
+		h.indexed = in
+		if in {
+			t.indexed++
+		} else {
+			t.indexed--
+		}
+	}
+}
+
+func (t *table) unindex(h *holding) {
+	if h.indexed && h.state.disputed() {
+		t.enqueue(h, true)
+	}
+}
+
+// named records that a scan of the index or the registry found id as this instance's. If it is
+// not held, it is handed back.
+func (t *table) named(id string, pass uint64) {
+	h := t.holdings[id]
+	if h == nil {
+		h = t.add(id, releasing)
+	}
+	h.scanned = pass
+	if h.claim == nil && h.in == nil {
+		t.set(h, releasing)
+		t.enqueue(h, true)
+	}
+}
+
+// begun is the value of batches before the scan with number pass.
+func (t *table) compareIndex(pass, begun uint64) {
+	for _, h := range t.holdings {
+		// A scan finds the members that were there from its start to its end; it may miss later
+		// ones.
+		member := h.scanned == pass
+		switch {
+		case h.claim == nil || h.wrote >= begun || h.indexed == member:
+		case h.state == standing && h.indexed:
+			t.set(h, unconfirmed)
+			t.enqueue(h, true)
+		default:
+			// Held, but the entry names another: nothing to write, but the belief was wrong.
+			// Uncorrected, the sizes would differ for as long as the socket is open, and every
+			// reply would cause a scan.
+			t.index(h, member)
+			t.unindex(h)
+		}
+	}
+}
+
+// indexDiffers reports whether an index of this size differs from the claims. While a write of
+// unknown fate may change the size, it returns false.
+func (t *table) indexDiffers(size int, now time.Time) bool {
+	return size != t.indexed && (t.pending() == 0 || now.After(t.lateUntil))
 }

@@ -30,47 +30,39 @@ type Registry struct {
 	random  string
 	log     *slog.Logger
 	metrics *metrics
-	longID  sync.Once // logs the first id that is too long
-	// missing rights, see beat.lua
-	keeping, telling *streak.Streak
-	started          chan struct{}
-	ended            chan struct{} // closed when Run ends; nothing lands after that
-	scan             chan struct{} // one slot: compare the index with the claims
-	met              met
-	end              context.CancelCauseFunc
+	longID  sync.Once      // logs the first id that is too long
+	rights  *streak.Streak // missing ones, see beat.lua
+	started chan struct{}
+	ended   chan struct{} // closed when Run ends; nothing lands after that
+	scan    chan struct{} // one slot: compare the index with the claims
+	end     context.CancelCauseFunc
 
 	// Used only by the heartbeat.
-	differ int              // clear answers that Client and Control differ
 	others *together.Member // partitions that beat together; nil: not yet
 
 	mu      sync.Mutex // guards everything below, and every holding and claim
 	changed *sync.Cond
 	table   table
 	failing map[string]error // by op: the last error, while it fails
-	// toldRefusal has the ops that were refused since they began to fail.
-	toldRefusal map[string]bool
-	healed      uint64
-	claimed     uint64
-	// Taken over from dead instances and not yet logged; when that was last logged.
-	outlived     int
-	toldOutlived time.Time
+	logged  map[bool]string  // by whether Redis refused: the op whose failure was logged
+	healed  uint64
+	claimed uint64
+	// Taken over from dead instances and not yet logged.
+	outlived int
 
 	// Of the heartbeat.
 	boot     string // "": Redis has not been reached yet
+	newest   int64  // see Newest
+	formers  int    // answers of a former primary in a row
 	lastBeat time.Time
-	beatSent time.Time // the one that lastBeat answered
-	refused  string    // why the server has refused one since
-	moving   bool      // a write was refused since, because its slot is moving
-	holds    int       // calls of HoldHeartbeat
+	refused  string // why the server has refused one since
+	holds    int    // calls of HoldHeartbeat
 	draining bool
 
 	// Of the reconciler.
 	surprises surprises
 	restoring restoring
 	ready     bool // the former life has been handed back: index and claims are comparable
-	scanFails bool
-	// checkFails: of healing, only the check of single entries fails.
-	checkFails bool
 }
 
 // New checks the configuration. It does not talk to Redis.
@@ -83,13 +75,9 @@ func New(cfg Config) (*Registry, error) {
 		cfg: cfg, keys: cfg.Layout, log: cfg.Logger, id: cfg.Instance,
 		random:  fmt.Sprintf("%010d", rand.Uint64N(1e10)),
 		started: make(chan struct{}), ended: make(chan struct{}), scan: make(chan struct{}, 1),
-		failing: map[string]error{}, toldRefusal: map[string]bool{},
-		keeping: streak.New(cfg.Logger,
-			"not allowed to maintain the roster or the reverse index: fix this user's rights (ACL)",
-			"allowed to maintain the roster and the reverse index again"),
-		telling: streak.New(cfg.Logger,
-			"not allowed to notify other owners of ids that they lost: fix this user's rights (ACL)",
-			"allowed to notify other owners again"),
+		failing: map[string]error{}, logged: map[bool]string{},
+		rights: streak.New(cfg.Logger,
+			"scripts omit what this user may not do: fix its rights (ACL)", "this user has all rights again"),
 	}
 	r.table = newTable(r.id, cfg.HeartbeatInterval, cfg.HeartbeatTTL)
 	r.changed = sync.NewCond(&r.mu)
@@ -108,7 +96,7 @@ func (r *Registry) Sweeps() []janitor.Sweeper { return sweeps.New(r.metrics.evic
 
 // Run beats and writes until ctx ends, then keeps beating until every claim is released and nothing
 // holds the heartbeat, or the drain time is over, deregisters and returns nil. It returns
-// ErrSuperseded or ErrClientsDiffer as soon as it finds one. If a callback of Config panics, so
+// ErrSuperseded as soon as it finds that. If a callback of Config panics, so
 // does Run: a replica without one of its parts would look alive and register nothing. It leaves no
 // goroutine behind. Call it once.
 func (r *Registry) Run(ctx context.Context) error {

@@ -10,30 +10,36 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/keyless"
+	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/registry/internal/sweeps"
 )
 
 //go:embed *.lua
 var files embed.FS
 
-func lua(name string) string {
-	text, err := files.ReadFile(name + ".lua")
-	if err != nil {
-		panic(err)
+func script(first string, names ...string) *redis.Script {
+	text := first + guard.FormerLua
+	for _, name := range names {
+		file, err := files.ReadFile(name + ".lua")
+		if err != nil {
+			panic(err)
+		}
+		text += string(file)
 	}
-	return string(text)
+	return redis.NewScript(text)
 }
 
 var (
-	bootScript     = redis.NewScript(guard.SettingsLua + lua("boot"))
-	beatScript     = redis.NewScript(guard.SettingsLua + lua("owner") + lua("beat"))
-	extendScript   = redis.NewScript(lua("owner") + lua("extend"))
-	registerScript = redis.NewScript(lua("owner") + lua("register"))
-	healScript     = redis.NewScript(guard.ListenLua + lua("owner") + lua("heal"))
-	releaseScript  = redis.NewScript(lua("owner") + lua("release"))
-	goodbyeScript  = redis.NewScript(lua("owner") + lua("goodbye"))
-	lookupScript   = redis.NewScript(lua("lookup"))
-	sameScript     = redis.NewScript(lua("same"))
+	bootScript     = script(guard.SettingsLua, "record", "boot")
+	beatScript     = script(guard.SettingsLua, "record", "owner", "beat")
+	fullScript     = script("#!lua flags=allow-oom\n"+guard.SettingsLua, "record", "owner", "beat")
+	hereScript     = script("", "record", "owner", "here")
+	registerScript = script("", "record", "owner", "register")
+	healScript     = script(guard.SettingsLua, "record", "owner", "heal")
+	releaseScript  = script("", "record", "owner", "release")
+	goodbyeScript  = script("", "record", "owner", "goodbye")
+	lookupScript   = script("", "lookup")
 )
 
 // EvictEntries is the body of a guarded batch that evicts entries: Items are ids, Owner is the
@@ -50,27 +56,33 @@ var ErrSuperseded = errors.New("registry: superseded by a newer process with the
 
 // A reply is the answer of every owner script: the signs that Redis lost something.
 type reply struct {
-	absent  bool   // the heartbeat was not this life's
-	size    int    // members of the index; -1: not a set
-	lost    string // when Redis may last have lost entries; "": unknown
-	gone    bool   // the registry is missing
-	count   int    // the script's own; see its header
-	foreign map[string]string
+	found, last int64  // ms of the own record, as it was found and as it is now; 0: none
+	size        int    // members of the index; -1: not a set
+	lost        string // when Redis may last have lost entries; "": unknown
+	count       int    // the script's own; see its header
+	foreign     map[string]string
 }
 
-func (r *Registry) own(
-	ctx context.Context, c redis.Scripter, s *redis.Script, more ...any,
-) (reply, error) {
-	keys, args := r.owning(more...)
-	return r.owned(s.Run(ctx, c, keys, args...))
+// own runs a script through Control, whose beats repair what this process would find fault with.
+func (r *Registry) own(ctx context.Context, s *redis.Script, more ...any) (reply, error) {
+	keys, args := r.owning(0, more...)
+	return r.owned(s.Run(ctx, r.cfg.Control, keys, args...))
 }
 
-func (r *Registry) owning(more ...any) (keys []string, args []any) {
+// owning returns what all scripts of an owner are called with; see record.lua.
+func (r *Registry) owning(newest int64, more ...any) (keys []string, args []any) {
 	k := r.keys
-	keys = []string{k.Heartbeat(r.id), k.Roster(), k.Devices(r.id), k.Witness(), k.Registry()}
+	keys = []string{k.Heartbeat(r.id), k.Roster(), k.Devices(r.id), k.Witness(), k.Registry(), k.Beats()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	args = []any{r.id, r.boot, r.cfg.HeartbeatTTL.Milliseconds(), !r.cfg.NoReverseIndex}
+	holds := "i"
+	if r.table.held() > 0 {
+		holds = "h"
+	}
+	args = []any{
+		r.id, r.boot, r.cfg.HeartbeatTTL.Milliseconds(), !r.cfg.NoReverseIndex,
+		r.cfg.HeartbeatInterval.Milliseconds(), holds, newest, keyless.Tag(r.cfg.Client),
+	}
 	return keys, append(args, more...)
 }
 
@@ -86,12 +98,21 @@ func (r *Registry) owned(cmd *redis.Cmd) (reply, error) {
 	return parseReply(out)
 }
 
+// noteFailed notes what the next beat or answer has to make good. Without an answer the script may
+// have found the record missing and written it, which hides that from all later answers; a server
+// that takes no writes has been replaced by one that may lack some.
+func (r *Registry) noteFailed(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.surprises.unheard = r.surprises.unheard || !together.Answered(err) || redis.IsReadOnlyError(err)
+}
+
 func parseReply(out []any) (reply, error) {
 	if len(out) == 7 {
-		absent, ok1 := out[1].(int64)
-		size, ok2 := out[2].(int64)
-		lost, ok3 := out[3].(string)
-		gone, ok4 := out[4].(int64)
+		found, ok1 := out[1].(int64)
+		last, ok2 := out[2].(int64)
+		size, ok3 := out[3].(int64)
+		lost, ok4 := out[4].(string)
 		count, ok5 := out[5].(int64)
 		flat, ok6 := out[6].([]any)
 		if ok1 && ok2 && ok3 && ok4 && ok5 && ok6 {
@@ -102,7 +123,7 @@ func parseReply(out []any) (reply, error) {
 			for pair := range slices.Chunk(flat, 2) {
 				foreign[fmt.Sprint(pair[0])] = fmt.Sprint(pair[len(pair)-1])
 			}
-			return reply{absent == 1, int(size), lost, gone == 1, int(count), foreign}, nil
+			return reply{found, last, int(size), lost, int(count), foreign}, nil
 		}
 	}
 	return reply{}, fmt.Errorf("registry: unexpected answer %v", out)

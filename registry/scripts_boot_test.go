@@ -27,7 +27,7 @@ func TestBootsAndWordsOnEachServer(t *testing.T) {
 				newer := newOwner(t, w, "o")
 				require.Greater(t, newer.boot, older.boot, what)
 				require.Len(t, newer.boot, 26, what)
-				_, err := older.own(ctx, older.c, beatScript, grace)
+				_, err := older.own(ctx, beatScript, grace)
 				require.ErrorIs(t, err, ErrSuperseded, what)
 				older = newer
 			}
@@ -68,17 +68,21 @@ func TestBootsAndWordsOnEachServer(t *testing.T) {
 			defer func() { require.NoError(t, sub.Close()) }()
 			_, err := sub.Receive(t.Context())
 			require.NoError(t, err)
-			ids := []any{"", " a ", "/a/b", "%41", "50%", "nul\x00", "tab\t\n", "del\x7f", "имя\xff", "imei"}
+			ids := []any{
+				"", " a ", "/a/b", "%41", "50%", "nul\x00", "tab\t\n", "del\x7f", "имя\xff", "imei", "/", "//r1 5 imei",
+				"a  b", "%", "%2", "%zz", "{a}", "alice|phone", "no\u00a0break", "next\u0085line", strings.Repeat("long ", 200),
+			}
 			former.run(registerScript, ids...)
 			o.run(registerScript, ids...)
 			msg, err := sub.ReceiveMessage(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, "% %20a%20 %2Fa/b %2541 50%25 nul%00 tab%09%0A del%7F имя\xff imei", msg.Payload)
+			require.Contains(t, msg.Payload, "% %20a%20 %2Fa/b %2541 50%25 nul%00 tab%09%0A del%7F имя\xff imei %2F ")
+			require.Len(t, strings.Split(msg.Payload, " "), len(ids))
 			for i, w := range strings.Split(msg.Payload, " ") {
 				require.Equal(t, w, word(ids[i].(string)))
 				require.Equal(t, ids[i], unword(w))
 			}
-			require.Equal(t, "50% %zz %2", unword("50%")+" "+unword("%zz")+" "+unword("%2"), "as older owners write it")
+			require.Equal(t, "50% %zz %2", unword("50%")+" "+unword("%zz")+" "+unword("%2"), "what is none of ours")
 		},
 	}
 	for name, run := range cases {

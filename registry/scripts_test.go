@@ -1,18 +1,16 @@
 package registry
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 )
@@ -35,9 +33,21 @@ func newOwner(t *testing.T, w redistest.World, id string) *owner {
 
 func (o *owner) run(s *redis.Script, more ...any) reply {
 	o.t.Helper()
-	got, err := o.own(o.t.Context(), o.c, s, more...)
+	got, err := o.own(o.t.Context(), s, more...)
 	require.NoError(o.t, err)
 	return got
+}
+
+// bare runs a script and returns its answer without the times.
+func (o *owner) bare(s *redis.Script, more ...any) reply {
+	o.t.Helper()
+	got := o.run(s, more...)
+	got.found, got.last = 0, 0
+	return got
+}
+
+func (o *owner) record() doubt.Record {
+	return doubt.Parse(o.c.HGet(o.t.Context(), o.keys.Beats(), o.id).Val())
 }
 
 func (o *owner) entries() map[string]string {
@@ -76,18 +86,42 @@ func TestOwnerScripts(t *testing.T) {
 			require.Equal(t, first, o.boot)
 			require.Greater(t, newOwner(t, w, "o").boot, first)
 		},
-		"beat says whether the heartbeat was there, the size of the index, and the witness' last hold that may have lost entries": func(t *testing.T, w redistest.World) {
-			o := newOwner(t, w, "o")
-			require.Equal(t, reply{gone: true}, o.run(beatScript, o.Timing().Grace().Milliseconds()))
-			o.forgetHeartbeat()
+		"beat says what record it found, the size of the index, and when entries may have been lost": func(t *testing.T, w redistest.World) {
+			o, grace := newOwner(t, w, "o"), int64(92_000)
+			first := o.run(beatScript, grace)
+			require.Equal(t, reply{found: o.newest, last: first.last}, first)
+			require.GreaterOrEqual(t, first.last, o.newest)
 			require.NoError(t, o.c.SAdd(t.Context(), o.keys.Devices("o"), "a", "b").Err())
 			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "lost", "123").Err())
-			require.Equal(t, reply{absent: true, size: 2, lost: "123", gone: true}, o.run(beatScript, o.Timing().Grace().Milliseconds()))
+			o.forgetHeartbeat()
+			got := o.run(beatScript, grace)
+			require.Equal(t, reply{found: first.last, last: got.last, size: 2, lost: "123"}, got, "the heartbeat was evicted: nothing is lost")
 			o.lives()
-			require.Equal(t, reply{size: 2, lost: "123", gone: true}, o.run(beatScript, o.Timing().Grace().Milliseconds()))
+			require.NoError(t, o.c.Del(t.Context(), o.keys.Beats()).Err())
+			require.Zero(t, o.run(beatScript, grace).found)
+			older := "1/0" + o.boot[1:]
+			require.NoError(t, o.c.Set(t.Context(), o.keys.Heartbeat("o"), older, time.Minute).Err())
+			require.Zero(t, o.run(beatScript, grace).found, "a former life was here")
 			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
 			require.NoError(t, o.c.Set(t.Context(), o.keys.Witness(), "no hash", 0).Err())
-			require.Equal(t, reply{size: 2, gone: true}, o.run(beatScript, o.Timing().Grace().Milliseconds()))
+			require.Equal(t, reply{size: 2}, o.bare(beatScript, grace))
+			require.NoError(t, o.c.Del(t.Context(), o.keys.Beats()).Err())
+			require.NoError(t, o.c.Set(t.Context(), o.keys.Beats(), "no hash", 0).Err())
+			require.Zero(t, o.run(beatScript, grace).last, "it lives all the same")
+			o.lives()
+		},
+		"a beat tells everybody that the registry is missing which has its entries": func(t *testing.T, w redistest.World) {
+			o, grace := newOwner(t, w, "o"), 92_000
+			lost := func() string { return o.c.HGet(t.Context(), o.keys.Witness(), "lost").Val() }
+			require.Empty(t, o.run(beatScript, grace, false).lost)
+			require.NotEmpty(t, o.run(beatScript, grace, true).lost)
+			require.Empty(t, lost(), "nobody listens")
+			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "last", "1").Err())
+			require.Equal(t, o.run(beatScript, grace, true).lost, lost())
+			require.NotEmpty(t, lost())
+			o.run(registerScript, "a")
+			was := lost()
+			require.Equal(t, was, o.run(beatScript, grace, true).lost)
 		},
 		"a beat shows the settings of an owner that does not contend, and the next to listen holds": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
@@ -104,12 +138,12 @@ func TestOwnerScripts(t *testing.T) {
 			}
 			quick := guard.Timing{Interval: 3 * time.Second, TTL: 63 * time.Second}
 			require.Equal(t, "settings", tick(quick).Reason)
-			require.NoError(t, o.c.HDel(t.Context(), o.keys.Witness(), "disagreed", "largest", "reason").Err())
+			require.NoError(t, o.c.HDel(t.Context(), o.keys.Witness(), "reason").Err())
 			require.LessOrEqual(t, tick(quick).HeldFor, quick.Grace(), "a fleet of quick ones")
 			o.run(beatScript, o.Timing().Grace().Milliseconds())
 			got := tick(quick)
 			require.Equal(t, "settings", got.Reason)
-			require.Equal(t, o.Timing().Grace(), got.HeldFor)
+			require.Equal(t, quick.Grace(), got.HeldFor)
 
 			require.NoError(t, o.c.HDel(t.Context(), o.keys.Witness(), "reason").Err())
 			o.run(beatScript, o.Timing().Grace().Milliseconds())
@@ -122,8 +156,7 @@ func TestOwnerScripts(t *testing.T) {
 			require.Equal(t, quick.Gap(), large.Timing().Gap())
 			// and it is not forgotten when others beat before anybody listens
 			o.run(beatScript, quick.Grace().Milliseconds())
-			require.LessOrEqual(t, quick.Grace(), tick(quick).HeldFor)
-			require.Greater(t, tick(quick).HeldFor, quick.Grace())
+			require.Equal(t, "settings", tick(quick).Reason)
 		},
 		"a beat says whether its user may keep the roster and the index, and tell": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
@@ -144,6 +177,7 @@ func TestOwnerScripts(t *testing.T) {
 				"no PUBLISH":       {[]any{"-publish"}, 2, 2},
 				"another channel":  {[]any{"resetchannels", "&other"}, 2, 2},
 				"one channel":      {[]any{"resetchannels", "&" + o.keys.Heartbeat("o")}, 0, 0},
+				"no record":        {[]any{"-hset", on("hset", o.keys.Witness()), on("hset", o.keys.Registry())}, 1, 1},
 				"neither":          {[]any{"-sadd", "-publish"}, 3, 3},
 				"all":              {nil, 0, 0},
 			} {
@@ -155,16 +189,14 @@ func TestOwnerScripts(t *testing.T) {
 				poor := redis.NewClient(lease.Options(&options))
 				for without, want := range map[bool]int{false: c.index, true: c.none} {
 					o.cfg.NoReverseIndex = without
-					got, err := o.own(t.Context(), poor, beatScript, o.Timing().Grace().Milliseconds())
-					require.NoError(t, err)
-					require.Equal(t, want, got.count, "%s, without an index: %v", name, without)
 					o.cfg.Control = poor
+					got := o.run(beatScript, o.Timing().Grace().Milliseconds())
+					require.Equal(t, want, got.count, "%s, without an index: %v", name, without)
 					require.NoError(t, o.beat(t.Context()), "it lives all the same")
-					require.Equal(t, want&noKeeping != 0, o.keeping.Failing())
-					require.Equal(t, want&noTelling != 0, o.telling.Failing())
+					require.Equal(t, want != 0, o.rights.Failing())
 					o.cfg.Control = o.c
 					require.NoError(t, o.beat(t.Context()))
-					require.False(t, o.keeping.Failing() || o.telling.Failing())
+					require.False(t, o.rights.Failing())
 				}
 				require.NoError(t, poor.Close())
 				require.NoError(t, o.c.Do(t.Context(), "ACL", "DELUSER", user).Err())
@@ -181,36 +213,27 @@ func TestOwnerScripts(t *testing.T) {
 			options.Username, options.Password = user, "p"
 			o.c = redis.NewClient(lease.Options(&options))
 			defer o.c.Close()
-			o.cfg.Client = o.c
+			o.cfg.Client, o.cfg.Control = o.c, o.c
 			require.NoError(t, w.Client.HSet(ctx, o.keys.Registry(), "a", "x", "b", "x").Err())
 			require.Equal(t, 1, o.run(registerScript, "a").size)
 			require.Equal(t, 1, o.run(healScript, "b", "x").count)
 			require.Equal(t, map[string]string{"a": "o", "b": "o"}, o.entries())
 			require.ElementsMatch(t, []string{"a", "b"}, o.indexed())
 
-			heard, lives, err := o.tell(ctx, "nobody", []byte("x"))
+			heard, lives, err := o.message(ctx, "nobody", []byte("x"))
 			require.NoError(t, err)
 			require.False(t, heard || lives)
 			require.NoError(t, w.Client.Set(ctx, o.keys.Heartbeat("x"), "1/x", time.Minute).Err())
-			heard, lives, err = o.tell(ctx, "x", []byte("x"))
+			heard, lives, err = o.message(ctx, "x", []byte("x"))
 			require.NoError(t, err)
 			require.True(t, !heard && lives)
 			require.NoError(t, w.Client.Do(ctx, "ACL", "DELUSER", user).Err())
-		},
-		"extend prolongs the heartbeat that is there and makes none": func(t *testing.T, w redistest.World) {
-			o := newOwner(t, w, "o")
-			require.NoError(t, o.c.PExpire(t.Context(), o.keys.Heartbeat("o"), 5*time.Second).Err())
-			require.Equal(t, 1, o.run(extendScript).count)
-			o.lives()
-			o.forgetHeartbeat()
-			require.Zero(t, o.run(extendScript).count)
-			require.Zero(t, o.c.Exists(t.Context(), o.keys.Heartbeat("o")).Val())
 		},
 		"register writes entries, index, roster and heartbeat, over whatever stands there": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
 			o.forgetHeartbeat()
 			require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "b", "other").Err())
-			require.Equal(t, reply{absent: true, size: 2}, o.run(registerScript, "a", "b"))
+			require.Equal(t, reply{size: 2}, o.bare(registerScript, "a", "b"))
 			require.Equal(t, map[string]string{"a": "o", "b": "o"}, o.entries())
 			require.ElementsMatch(t, []string{"a", "b"}, o.indexed())
 			o.lives()
@@ -219,10 +242,8 @@ func TestOwnerScripts(t *testing.T) {
 			o := newOwner(t, w, "o")
 			o.forgetHeartbeat()
 			require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "own", "o", "seen", "x", "moved", "y", "foreign", "z", "nobody", "").Err())
-			got := o.run(healScript, "absent", "", "own", "", "seen", "x", "moved", "x", "foreign", "", "gone", "x", "nobody", "")
-			require.Equal(t, reply{
-				absent: true, size: 5, count: 4, foreign: map[string]string{"moved": "y", "foreign": "z"},
-			}, got)
+			got := o.bare(healScript, "absent", "", "own", "", "seen", "x", "moved", "x", "foreign", "", "gone", "x", "nobody", "")
+			require.Equal(t, reply{size: 5, count: 4, foreign: map[string]string{"moved": "y", "foreign": "z"}}, got)
 			require.Equal(t, map[string]string{
 				"absent": "o", "own": "o", "seen": "o", "gone": "o", "nobody": "o", "moved": "y", "foreign": "z",
 			}, o.entries())
@@ -262,41 +283,9 @@ func TestOwnerScripts(t *testing.T) {
 				o := newOwner(t, w, name)
 				require.NoError(t, o.c.Del(t.Context(), o.keys.Registry(), o.keys.Witness()).Err())
 				require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "last", 1).Err())
-				got := o.run(map[string]*redis.Script{"register": registerScript, "heal": healScript}[name], s...)
+				o.run(map[string]*redis.Script{"register": registerScript, "heal": healScript}[name], s...)
 				require.NotEmpty(t, o.c.HGet(t.Context(), o.keys.Witness(), "lost").Val(), name)
-				require.False(t, got.gone, "there is one now")
 			}
-		},
-		"same says what Client sees of the heartbeat, and leaves it as it is": func(t *testing.T, w redistest.World) {
-			o := newOwner(t, w, "o")
-			key := o.keys.Heartbeat("o")
-			for held, want := range map[string]string{
-				"1/" + o.boot:      "OK",
-				"1/" + laterBoot(): "SUPERSEDED",
-				"1/9" + o.boot[1:]: "OTHER", // centuries ahead: not of a boot
-				"1/0" + o.boot[1:]: "OTHER",
-				"1/9" + o.boot:     "OTHER",
-				"1/9" + o.boot[2:]: "OTHER",
-				"1795188960111":    "OTHER",
-				"":                 "OTHER",
-			} {
-				require.NoError(t, o.c.Set(t.Context(), key, held, time.Minute).Err())
-				if held == "" {
-					require.NoError(t, o.c.Del(t.Context(), key).Err())
-				}
-				got, err := sameScript.Run(t.Context(), o.c, []string{key}, o.boot).Text()
-				require.NoError(t, err)
-				require.Equal(t, want, got, held)
-				require.Equal(t, held, o.c.Get(t.Context(), key).Val())
-				if held != "" {
-					require.InDelta(t, 60, o.c.PTTL(t.Context(), key).Val().Seconds(), 30)
-				}
-			}
-			require.NoError(t, o.c.Del(t.Context(), key).Err())
-			require.NoError(t, o.c.SAdd(t.Context(), key, "x").Err())
-			got, err := sameScript.Run(t.Context(), o.c, []string{key}, o.boot).Text()
-			require.NoError(t, err)
-			require.Equal(t, "OTHER", got)
 		},
 		"a boot is above what the heartbeat remembers, if that is a token": func(t *testing.T, w redistest.World) {
 			later := laterBoot()
@@ -316,34 +305,91 @@ func TestOwnerScripts(t *testing.T) {
 			o := newOwner(t, w, "o")
 			o.run(registerScript, "a", "b", "c", "0", "1")
 			require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "b", "other").Err())
-			require.Equal(t, reply{size: 3, count: 1}, o.run(releaseScript, "a", "b", "never"))
+			require.Equal(t, reply{size: 3, count: 1}, o.bare(releaseScript, "a", "b", "never"))
 			require.Equal(t, map[string]string{"b": "other", "c": "o", "0": "o", "1": "o"}, o.entries())
 			require.ElementsMatch(t, []string{"c", "0", "1"}, o.indexed())
 		},
-		"goodbye leaves nothing when nothing is left, and a mark otherwise": func(t *testing.T, w redistest.World) {
-			o := newOwner(t, w, "o")
+		"goodbye leaves nothing but a record when nothing is left": func(t *testing.T, w redistest.World) {
+			o, ctx := newOwner(t, w, "o"), t.Context()
 			o.run(registerScript, "a")
 			o.run(goodbyeScript, "1")
-			require.Zero(t, o.c.Exists(t.Context(), o.keys.Heartbeat("o")).Val())
-			require.True(t, o.c.SIsMember(t.Context(), o.keys.Roster(), "o").Val())
-			require.True(t, o.c.HExists(t.Context(), o.keys.Witness(), o.keys.Bye("o")).Val())
-			now, err := o.c.Time(t.Context()).Result()
-			require.NoError(t, err)
-			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), o.keys.Bye("unlisted"), now.Unix()-86500,
-				o.keys.Bye("young"), now.Unix()-86300, "last", 1).Err())
-			o.run(goodbyeScript, "1")
-			marks := o.c.HGetAll(t.Context(), o.keys.Witness()).Val()
-			require.NotContains(t, marks, o.keys.Bye("unlisted"), "the roster that named it was lost")
-			require.Contains(t, marks, o.keys.Bye("young"))
-			require.Contains(t, marks, "last")
-			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
-			o.run(goodbyeScript, "1")
+			require.Zero(t, o.c.Exists(ctx, o.keys.Heartbeat("o")).Val())
+			require.True(t, o.c.SIsMember(ctx, o.keys.Roster(), "o").Val())
+			require.Equal(t, doubt.Bye, o.record().State)
 
 			o = newOwner(t, w, "o")
-			require.False(t, o.c.HExists(t.Context(), o.keys.Witness(), o.keys.Bye("o")).Val(), "it is back")
+			require.Equal(t, doubt.Idle, o.record().State, "it is back")
 			o.run(releaseScript, "a")
+			require.NoError(t, o.c.Del(ctx, o.keys.Beats()).Err())
 			o.run(goodbyeScript, "0")
-			require.Empty(t, o.c.Keys(t.Context(), w.Prefix+"*").Val())
+			require.Equal(t, []string{o.keys.Beats()}, o.c.Keys(ctx, w.Prefix+"*").Val())
+			require.Equal(t, doubt.Bye, o.record().State)
+		},
+		"each proof of life is recorded as package doubt has it": func(t *testing.T, w redistest.World) {
+			o, own := newOwner(t, w, "o"), doubt.Own{Interval: 30_000, TTL: 90_000}
+			boot := o.record()
+			require.Equal(t, doubt.Record{}.Proves(o.newest, own, doubt.Idle), boot)
+			due := own.Due()
+			for name, was := range map[string]string{
+				"none": "", "nonsense": "1/2/3", "too large": fmt.Sprintf("1/90000/38000/%d/0/h", int64(1e16)), "without TTL": "1/0/1/1/1/h",
+				"idle": "5/90000/38000/4/3/i", "left": "5/90000/38000/4/3/b", "plain": "5/90000/38000/4/3/p",
+				"found silent": fmt.Sprintf("%d/90000/0/4/3/p", o.newest),
+				"in time":      fmt.Sprintf("%d/90000/%d/4/3/h", o.newest-due+20_000, due), "late": fmt.Sprintf("%d/90000/%d/4/3/h", o.newest-90_000+due-1, due), "nearly late": fmt.Sprintf("%d/90000/%d/4/3/h", o.newest-due-1, due),
+			} {
+				for script, state := range map[*redis.Script]doubt.State{beatScript: doubt.Idle, registerScript: doubt.Holds, goodbyeScript: doubt.Bye} {
+					require.NoError(t, o.c.HSet(t.Context(), o.keys.Beats(), "o", was).Err())
+					last := o.run(script, "92000").last
+					want := doubt.Parse(was)
+					if fresh := script == registerScript && name == "in time"; !fresh {
+						want = want.Proves(last, own, state)
+					}
+					require.Equal(t, want.String(), o.c.HGet(t.Context(), o.keys.Beats(), "o").Val(), "%s, %c", name, state)
+				}
+			}
+		},
+		"a write through Client leaves a record that is not overdue to the beats, whose time it must not hide": func(t *testing.T, w redistest.World) {
+			o := newOwner(t, w, "o")
+			now, due := o.newest, doubt.Own{Interval: 30_000, TTL: 90_000}.Due()
+			for last, renewed := range map[int64]bool{now - due + 20_000: false, now - due - 1: true, now + 60_000: true} {
+				for _, s := range []*redis.Script{registerScript, healScript} {
+					record := fmt.Sprintf("%d/90000/%d/1/0/h", last, due)
+					require.NoError(t, o.c.HSet(t.Context(), o.keys.Beats(), "o", record).Err())
+					got := o.run(s, "a", "")
+					require.Equal(t, renewed, got.last != last, last-now)
+					require.Equal(t, o.record().Last, got.last)
+				}
+			}
+		},
+		"whatever an owner asks, a server that lacks its newest beat refuses, and does nothing": func(t *testing.T, w redistest.World) {
+			o, ctx := newOwner(t, w, "o"), t.Context()
+			o.run(registerScript, "a")
+			before, record := o.entries(), o.record()
+			o.newest = record.Last + 1
+			for _, s := range []*redis.Script{registerScript, healScript, releaseScript} {
+				keys, args := o.owning(o.Newest(), "a", "")
+				_, err := o.owned(s.Run(ctx, o.c, keys, args...))
+				require.True(t, isFormer(err), err)
+				require.True(t, o.surprises.unheard, "the new primary may lack more")
+				o.surprises.unheard = false
+				require.True(t, redis.IsReadOnlyError(err), "so that the connection is dialed anew")
+				require.False(t, refused(err), "nobody has to act on it")
+			}
+			_, err := o.Lookup(ctx, "a")
+			require.ErrorContains(t, err, "READONLY former primary")
+			_, err = o.LookupMany(ctx, []string{"a"})
+			require.ErrorContains(t, err, "READONLY former primary")
+			_, err = o.Registry.entries(ctx, []string{"a"})
+			require.ErrorContains(t, err, "READONLY former primary")
+			require.Equal(t, before, o.entries())
+			require.Equal(t, record, o.record())
+			o.newest = record.Last
+			owner, err := o.Lookup(ctx, "a")
+			require.NoError(t, err)
+			require.Equal(t, Owner{"o", true}, owner)
+			o.newest++
+			require.NoError(t, o.c.Del(ctx, o.keys.Beats()).Err())
+			_, err = o.Lookup(ctx, "a")
+			require.NoError(t, err, "a missing record proves nothing")
 		},
 		"a superseded life writes nothing": func(t *testing.T, w redistest.World) {
 			older := newOwner(t, w, "o")
@@ -351,8 +397,8 @@ func TestOwnerScripts(t *testing.T) {
 			newer := newOwner(t, w, "o")
 			newer.run(registerScript, "b")
 			before, heartbeat := newer.entries(), newer.c.Get(t.Context(), newer.keys.Heartbeat("o")).Val()
-			for _, s := range []*redis.Script{beatScript, extendScript, registerScript, healScript, releaseScript, goodbyeScript} {
-				_, err := older.own(t.Context(), older.c, s, "b", "")
+			for _, s := range []*redis.Script{beatScript, hereScript, registerScript, healScript, releaseScript, goodbyeScript} {
+				_, err := older.own(t.Context(), s, "b", "")
 				require.ErrorIs(t, err, ErrSuperseded)
 			}
 			require.Equal(t, before, newer.entries())
@@ -386,10 +432,10 @@ func TestOwnerScripts(t *testing.T) {
 			key := o.keys.Heartbeat("o")
 			o.c.Del(t.Context(), key)
 			require.NoError(t, o.c.SAdd(t.Context(), key, "x").Err())
-			require.True(t, o.run(beatScript, o.Timing().Grace().Milliseconds()).absent)
+			o.run(beatScript, o.Timing().Grace().Milliseconds())
 			o.lives()
 			require.NoError(t, o.c.Set(t.Context(), key, "1795188960111", time.Minute).Err())
-			require.True(t, o.run(beatScript, o.Timing().Grace().Milliseconds()).absent)
+			o.run(beatScript, o.Timing().Grace().Milliseconds())
 			o.lives()
 		},
 	}
@@ -401,69 +447,6 @@ func TestOwnerScripts(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestAnAnswerOfAnotherShapeIsAnError(t *testing.T) {
-	t.Parallel()
-	whole := []any{"OK", int64(0), int64(7), "123", int64(1), int64(2), []any{"imei", "r2"}}
-	got, err := parseReply(whole)
-	require.NoError(t, err)
-	require.Equal(t, reply{size: 7, lost: "123", gone: true, count: 2, foreign: map[string]string{"imei": "r2"}}, got)
-	for i := range whole[1:] {
-		_, err := parseReply(slices.Delete(slices.Clone(whole), 1+i, 2+i))
-		require.ErrorContains(t, err, "unexpected answer")
-		other := slices.Clone(whole)
-		other[1+i] = nil
-		_, err = parseReply(other)
-		require.ErrorContains(t, err, "unexpected answer")
-	}
-}
-
-// A call that Redis did not carry out fails, and is recognised as failed.
-func TestEachCallThatFailsIsAnErrorAndCounted(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		o := newOwner(t, w, "o")
-		h := &holding{id: "imei"}
-		gone := redis.NewClient(lease.Options(w.Options))
-		require.NoError(t, gone.Close())
-		o.cfg.Client, o.cfg.Control = gone, gone
-		for op, call := range map[string]func() error{
-			"register":  func() error { return o.Registry.run(t.Context(), registerScript, "register", []op{{h: h}}) },
-			"release":   func() error { return o.Registry.run(t.Context(), releaseScript, "release", []op{{h: h}}) },
-			"heal":      func() error { return o.check(t.Context(), []op{{h: h}}) },
-			"heartbeat": func() error { return o.beat(t.Context()) },
-			"lookup": func() error {
-				got, err := o.Lookup(t.Context(), "imei")
-				require.ErrorContains(t, err, `registry: look up "imei": `)
-				require.Zero(t, got)
-				return err
-			},
-		} {
-			require.ErrorIs(t, call(), redis.ErrClosed, op)
-			require.InDelta(t, 1, testutil.ToFloat64(o.metrics.failures.WithLabelValues(op)), 0, op)
-			require.Equal(t, op != "lookup", o.failing[op] != nil, op)
-		}
-		heard, _, err := o.tell(t.Context(), "r2", nil)
-		require.ErrorIs(t, err, redis.ErrClosed)
-		require.False(t, heard)
-		require.ErrorIs(t, o.compareAll(t.Context(), 1), redis.ErrClosed)
-		require.ErrorIs(t, o.drawBoot(t.Context()), redis.ErrClosed)
-	})
-}
-
-func TestWhatCannotBeHandedBackIsAnErrorAndNotWaitedFor(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		o := newOwner(t, w, "o")
-		require.NoError(t, o.handedBack(t.Context(), 0), "there is nothing")
-		defer o.Register("imei").Release() // never written
-		refused := errors.New("refused by the test")
-		o.failing["release"] = refused
-		require.ErrorIs(t, o.handedBack(t.Context(), 0), refused)
-	})
 }
 
 // laterBoot returns a boot token from half a year in the future.

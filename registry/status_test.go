@@ -70,16 +70,6 @@ func TestEveryFieldOfTheStatusIsTrue(t *testing.T) {
 	})
 }
 
-func TestTheStatusSaysWhetherTheIndexIsKept(t *testing.T) {
-	t.Parallel()
-	withAndWithoutIndex(t, func(t *testing.T, w *bubble, index func(*registry.Config)) {
-		var without bool
-		r := w.start("r1", index, func(c *registry.Config) { without = c.NoReverseIndex })
-		require.Equal(t, !without, r.Status().IndexKept)
-		w.end(r)
-	})
-}
-
 // A goodbye counts the claims not handed back: held ones, those whose release did not land, and one
 // more for forgotten ones.
 func TestAGoodbyeCountsWhatIsLeft(t *testing.T) {

@@ -3,8 +3,6 @@ package registry
 import (
 	"container/list"
 	"time"
-
-	"github.com/rollcall-redis/rollcall/registry/internal/digest"
 )
 
 const (
@@ -103,21 +101,19 @@ type table struct {
 	shards   [shards][]*holding // each is checked in one go
 	made     int
 
-	urgent, checks list.List // ids to write, and to check
-	batches        uint64    // started and ended: odd while one is being written
-	away           bool
-	again          map[*holding]struct{} // ids that retry queues again
-	talk           chan struct{}         // one slot: asks or heard is not empty
-	asks           map[string][]*Claim   // by instance: claims to ask it about
-	heard          map[string][]string   // by instance: ids to confirm to it
-	displaced      []displacement
-	outliveAt      time.Time // when the next heal over dead instances may be tried
+	urgent, suspects, checks list.List // ids to write, and to check
+	batches                  uint64    // started and ended: odd while one is being written
+	away                     bool
+	again                    map[*holding]struct{} // ids that retry queues again
+	talk                     chan struct{}         // one slot: asks or heard is not empty
+	asks                     map[string][]*Claim   // by instance: claims to ask it about
+	heard                    map[string][]string   // by instance: ids to confirm to it
+	displaced                []displacement
+	outliveAt                time.Time // when the next heal over dead instances may be tried
 
-	count     [states]int   // by state
-	stand     digest.Digest // of the standing ids
-	vouched   vouched
-	indexed   int       // ids believed to be in the index
-	lateUntil time.Time // the latest late of all ids
+	count     [states]int // by state
+	indexed   int         // ids believed to be in the index
+	lateUntil time.Time   // the latest late of all ids
 	// Until then, each beat searches for what forgotten ids or a late write may leave in Redis.
 	// Zero: nothing to search for.
 	searchUntil time.Time
@@ -141,6 +137,8 @@ func (t *table) disputed() int {
 	return t.count[contested] + t.count[foreign] + t.count[acknowledged] + t.count[proven]
 }
 
+func (t *table) queued() int { return t.urgent.Len() + t.suspects.Len() + t.checks.Len() }
+
 func (t *table) pending() int { return len(t.holdings) - t.count[standing] - t.count[released] }
 
 func (t *table) healed() bool {
@@ -148,7 +146,9 @@ func (t *table) healed() bool {
 }
 
 // restored reports that no write is under way, none failed last, and Redis has what is held.
-func (t *table) restored() bool { return t.batches%2 == 0 && !t.away && t.healed() }
+func (t *table) restored() bool {
+	return t.suspects.Len() == 0 && t.batches%2 == 0 && !t.away && t.healed()
+}
 
 // idle reports that nothing urgent is queued or being written, and every write was answered.
 func (t *table) idle() bool {
@@ -267,12 +267,6 @@ func (t *table) forget(h *holding) {
 }
 
 func (t *table) set(h *holding, s state) {
-	switch {
-	case h.state != standing && s == standing:
-		t.stand.Add(h.id)
-	case h.state == standing && s != standing:
-		t.stand.Remove(h.id)
-	}
 	t.count[h.state]--
 	t.count[s]++
 	h.state = s

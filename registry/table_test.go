@@ -51,7 +51,7 @@ func (d *timed) answer(ops []op, got reply, err error) {
 }
 
 func (d *timed) entry(ops []op, owner any, err error) {
-	d.checked(ops, []any{owner}, true, err, d.now)
+	d.checked(ops, []any{owner}, err, d.now)
 	d.ended(err)
 }
 
@@ -249,81 +249,30 @@ func TestWhatIsDecidedAnewWhileItIsWrittenIsLeftToTheNextBatch(t *testing.T) {
 	require.Equal(t, releasing, back.h.state)
 }
 
-func TestAQueueKeepsItsOrderWhateverIsTakenOutOfIt(t *testing.T) {
-	t.Parallel()
-	d := newTimed()
-	devices := make([]*holding, 10)
-	for i := range devices {
-		devices[i] = d.stands(t, fmt.Sprint(i)).h
-	}
-	d.checkShard(0)
-	for _, i := range []int{0, 9, 4} { // the first, the last, and one in the middle become urgent
-		d.set(devices[i], unconfirmed)
-		d.enqueue(devices[i], true)
-		d.enqueue(devices[i], false) // and stay urgent
-	}
-	d.release(devices[6].claim, d.now)
-	d.forget(devices[6])
-	dequeue(devices[2])
-	dequeue(devices[2]) // in no queue
-	d.enqueue(devices[2], false)
-	require.Equal(t, 9, d.urgent.Len()+d.checks.Len())
-	b := d.next(d.now)
-	order := func(ops []op) (imeis string) {
-		for _, o := range ops {
-			imeis += o.h.id
-		}
-		return imeis
-	}
-	require.Equal(t, "094", order(b.heal))
-	require.Equal(t, "135782", order(b.check))
-	require.Zero(t, d.urgent.Len()+d.checks.Len())
-	for _, each := range devices {
-		require.Nil(t, each.in)
-		require.Nil(t, each.at)
-	}
-}
-
 func TestEverythingIsCheckedOnceAnIntervalWhateverIsLost(t *testing.T) {
 	t.Parallel()
-	const interval = 30 * time.Second
-	var s surprises
+	const interval, ttl = 30 * time.Second, 90_000
 	now := anInstant
-	s.note(reply{lost: "1"}, true)
-	require.Nil(t, s.due(now, interval), "what the witness says first is no news")
 	for what, got := range map[string]reply{
-		"its heartbeat was absent":            {absent: true},
-		"the witness says that something was": {lost: fmt.Sprint("2", rand.Int())},
-		"there is no registry":                {gone: true},
+		"its record was missing":             {lost: "1", last: 5},
+		"it was silent for a TTL":            {lost: "1", found: 5, last: 5 + ttl},
+		"the witness says that one was lost": {lost: "2", found: 5, last: 5},
 	} {
+		var s surprises
+		s.note(reply{found: 4, last: 5}, ttl)
+		s.note(reply{found: 5, last: 5 + ttl - 1, lost: "1"}, ttl)
+		require.NotEmpty(t, s.due(now, interval), "nobody could say so before")
 		s = surprises{read: true, lost: "1"}
-		if got.lost == "" {
-			got.lost = "1"
-		}
-		s.note(got, true)
-		require.NotNil(t, s.due(now, interval), what)
-		require.Nil(t, s.due(now, interval), "once")
-		s.note(reply{lost: got.lost, absent: true}, true)
-		require.Nil(t, s.due(now.Add(interval-1), interval), "not so soon")
-		require.NotNil(t, s.due(now.Add(interval), interval), "but not forgotten")
+		s.note(reply{found: 5, last: 5}, ttl)
+		s.note(reply{found: 5, last: 5, lost: "1"}, ttl)
+		require.Empty(t, s.due(now, interval), "a witness that is gone, and back, says nothing new")
+		s.note(got, ttl)
+		require.NotEmpty(t, s.due(now, interval), what)
+		require.Empty(t, s.due(now, interval), "once")
+		s.note(reply{lost: got.lost}, ttl)
+		require.Empty(t, s.due(now.Add(interval-1), interval), "not so soon")
+		require.NotEmpty(t, s.due(now.Add(interval), interval), "but not forgotten")
 	}
-	s = surprises{read: true, lost: "1"}
-	s.note(reply{lost: "1", gone: true}, false)
-	require.Nil(t, s.due(now, interval), "where nothing stood nothing is lost")
-}
-
-func TestAnIndexOfAnotherSizeIsNoNewsWhileAWriteMayLand(t *testing.T) {
-	t.Parallel()
-	d := newTimed()
-	d.stands(t, "stands")
-	require.False(t, d.indexDiffers(1, d.now))
-	require.True(t, d.indexDiffers(2, d.now))
-	d.claim("imei")
-	_, ops := d.batch(t)
-	d.answer(ops, reply{}, errLost)
-	require.False(t, d.indexDiffers(2, d.now))
-	d.now = d.now.Add(d.ttl + 1)
-	require.True(t, d.indexDiffers(2, d.now))
 }
 
 // server models Redis: entries, an index, and writes that land late.
@@ -417,10 +366,10 @@ func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 						found[i] = owner
 					}
 				}
-				d.checked(b.check, found, true, nil, d.now)
+				d.checked(b.check, found, nil, d.now)
 			}
 			d.ended(err)
-			d.takeAsks()
+			d.asks = map[string][]*Claim{}
 		}
 		for range 400 {
 			switch rnd.IntN(12) {

@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
-	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -19,7 +20,7 @@ const callTimeout = 3 * time.Second
 func (r *Registry) write(ctx context.Context) error {
 	for ctx.Err() == nil {
 		r.mu.Lock()
-		if r.boot == "" || r.table.urgent.Len()+r.table.checks.Len() == 0 {
+		if r.boot == "" || r.table.queued() == 0 {
 			r.mu.Unlock()
 			select {
 			case <-ctx.Done():
@@ -36,11 +37,12 @@ func (r *Registry) write(ctx context.Context) error {
 			r.run(ctx, releaseScript, "release", b.release),
 			r.run(ctx, healScript, "heal", b.heal),
 			r.run(ctx, healScript, "heal", b.outlive),
-			r.check(ctx, b.check),
+			r.overlap(b.check, func(ops []op) error { return r.check(ctx, ops) }),
 		)
 
 		r.mu.Lock()
 		r.table.ended(err)
+		r.former(err)
 		r.changed.Broadcast()
 		r.mu.Unlock()
 		r.tellDisplaced()
@@ -57,7 +59,32 @@ func (r *Registry) retryDelay() time.Duration {
 	return min(r.cfg.HeartbeatInterval/10, time.Second)
 }
 
+// overlap calls one for batchSize ops at a time. The calls overlap, and leave half of Client's
+// connections to others.
+func (r *Registry) overlap(ops []op, one func([]op) error) error {
+	calls := pool.New().WithErrors().WithMaxGoroutines(max(1, min(overlapped, connections(r.cfg.Client)/2)))
+	for some := range slices.Chunk(ops, batchSize) {
+		calls.Go(func() error { return one(some) })
+	}
+	return calls.Wait()
+}
+
+func connections(c redis.UniversalClient) int {
+	switch c := c.(type) {
+	case *redis.Client:
+		return c.Options().PoolSize
+	case *redis.ClusterClient:
+		return c.Options().PoolSize
+	}
+	return 0
+}
+
 func (r *Registry) run(ctx context.Context, s *redis.Script, name string, ops []op) error {
+	alone := len(ops) <= batchSize
+	return r.overlap(ops, func(ops []op) error { return r.runOne(ctx, s, name, ops, alone) })
+}
+
+func (r *Registry) runOne(ctx context.Context, s *redis.Script, name string, ops []op, alone bool) error {
 	r.mu.Lock()
 	ops = r.table.wanted(ops, time.Now())
 	r.mu.Unlock()
@@ -72,10 +99,9 @@ func (r *Registry) run(ctx context.Context, s *redis.Script, name string, ops []
 		}
 	}
 	over := ops[0].dead != ""
-	keys, args := r.owning(pairs...)
+	keys, args := r.owning(r.Newest(), pairs...)
 	if over {
-		more, settings := r.overDead(ops)
-		keys, args = append(keys, more...), append(args, settings...)
+		keys, args = append(keys, r.heartbeats(ops)...), append(args, r.Timing().Gap().Milliseconds())
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -108,52 +134,36 @@ func (r *Registry) run(ctx context.Context, s *redis.Script, name string, ops []
 		r.recovered("register") // healing retries failed registrations
 	}
 	r.recovered(name)
+	if !alone { // the others have changed the index, too
+		got.size = r.table.indexed
+	}
 	r.read(got, now)
 	return nil
 }
 
 func (r *Registry) check(ctx context.Context, ops []op) error {
-	if len(ops) == 0 {
-		return nil
-	}
 	ids := make([]string, len(ops))
 	for i, o := range ops {
 		ids[i] = o.h.id
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	pipe := r.cfg.Client.Pipeline()
-	entries, left := pipe.HMGet(call, r.keys.Registry(), ids...), pipe.PTTL(call, r.keys.Heartbeat(r.id))
-	err := together.Exec(call, pipe)
-	found, err := entries.Val(), cmp.Or(err, entries.Err())
+	found, err := r.entries(call, ids)
+	if err != nil {
+		r.noteFailed(err)
+	}
 	failpoint.Hit(failpoint.Comparing)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	r.table.checked(ops, found, r.knewLastBeat(left, now), err, now)
+	r.table.checked(ops, found, err, now)
 	if err != nil {
-		alone := r.checkFails || r.failing["heal"] == nil
-		r.fail("heal", err, 1)
-		r.checkFails = alone
-	} else if r.checkFails { // otherwise healing itself fails, and logs its recovery
-		r.recovered("heal")
+		r.fail("check", err, 1)
+	} else {
+		r.recovered("check")
 	}
 	return err
-}
-
-// knewLastBeat reports whether the server that answered can have the last beat. A former primary,
-// to which a connection remained after a failover, has not: its entries may be lost. The caller
-// holds mu.
-func (r *Registry) knewLastBeat(left *redis.DurationCmd, now time.Time) bool {
-	switch {
-	case r.beatSent.IsZero() || left.Err() != nil || left.Val() == -1:
-		return true // nobody knows
-	case left.Val() < 0:
-		return false
-	}
-	age := wait.Age(r.beatSent, now)
-	return r.cfg.HeartbeatTTL-left.Val() <= age+age/1000+time.Millisecond // two clocks are never equally fast
 }
 
 func (r *Registry) endIfSuperseded(err error) {

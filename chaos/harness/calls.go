@@ -44,7 +44,7 @@ func TicksOf(l registry.Layout) func(proxy.Request) bool {
 }
 
 // IsBeat matches beats.
-func IsBeat(r proxy.Request) bool { return Named(r) == "beat" || Named(r) == "extend" }
+func IsBeat(r proxy.Request) bool { return Named(r) == "beat" }
 
 // IsRegister matches registrations.
 func IsRegister(r proxy.Request) bool { return Named(r) == "register" }
@@ -83,7 +83,7 @@ var scriptHead = regexp.MustCompile(`(?m)^-- (\w+)\.lua:`)
 
 // Named returns the called script's name, from the last file in its text.
 func Named(r proxy.Request) string {
-	if len(r) < 2 || r[0] != "EVALSHA" && r[0] != "EVAL" {
+	if len(r) < 2 || !strings.HasPrefix(r[0], "EVAL") {
 		return ""
 	}
 	known.Lock()
@@ -101,15 +101,18 @@ func Named(r proxy.Request) string {
 			}
 			return string(text)
 		}
-		known.names[shaOf(read("guard/settings")+read("registry/boot"))] = "boot"
-		known.names[shaOf(read("guard/settings")+read("registry/owner")+read("registry/beat"))] = "beat"
-		for _, name := range []string{"extend", "register", "release", "goodbye"} {
-			known.names[shaOf(read("registry/owner")+read("registry/"+name))] = name
+		settings, record := read("guard/settings"), read("guard/former")+read("registry/record")
+		owner := record + read("registry/owner")
+		known.names[shaOf(settings+record+read("registry/boot"))] = "boot"
+		known.names[shaOf(settings+owner+read("registry/beat"))] = "beat"
+		known.names[shaOf("#!lua flags=allow-oom\n"+settings+owner+read("registry/beat"))] = "beat"
+		known.names[shaOf(settings+owner+read("registry/heal"))] = "heal"
+		for _, name := range []string{"here", "register", "release", "goodbye"} {
+			known.names[shaOf(owner+read("registry/"+name))] = name
 		}
-		listen := read("guard/server") + read("guard/settings") + read("guard/witness")
-		known.names[shaOf(listen+read("registry/owner")+read("registry/heal"))] = "heal"
+		known.names[shaOf(read("guard/former")+read("registry/lookup"))] = "lookup"
 	}
-	if r[0] == "EVALSHA" {
+	if strings.HasPrefix(r[0], "EVALSHA") {
 		return known.names[strings.ToLower(r[1])]
 	}
 	sha := shaOf(r[1])

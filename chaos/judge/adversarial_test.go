@@ -63,7 +63,7 @@ func TestWhatLooksRightIsRejected(t *testing.T) {
 		}},
 		"the witness is set back to before a hold": {"C4", func(s *builder) {
 			s.upToDeath()
-			s.holds("mass_failure")
+			s.holds("restarted")
 			s.happens("HSET janitor:witness since %s hold %s", s.ms(-time.Minute), s.ms(-time.Minute))
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},

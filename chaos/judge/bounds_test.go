@@ -27,12 +27,32 @@ func leaderDies(takeOver, sweep time.Duration) func(s *builder) {
 	}
 }
 
+// twoDie is the death of a and c, not of the others; a is swept 15 seconds later.
+func twoDie(others ...string) func(s *builder) {
+	return func(s *builder) {
+		s.boots(append(others, "a", "c")...)
+		s.leads("b")
+		s.registers("a", "1")
+		s.passes(9 * time.Second)
+		for _, id := range []string{"a", "c"} {
+			s.died(id, Killed, false)
+			s.dies(id)
+		}
+		s.passes(6 * time.Second)
+		s.expires("a")
+		s.expires("c")
+		s.passes(9 * time.Second)
+		s.happens("%s", s.evicts("a", "1"))
+	}
+}
+
 // TTL 6 s, lease 3 s and 0.72 s to ask again, janitor 3 s, slack 1 s: the lease is due after 4.72
 // s, entries are after 10 s.
 func TestBoundsAreHeld(t *testing.T) {
 	t.Parallel()
 	accepts(t, map[string]func(s *builder){
-		"in time": leaderDies(4*time.Second, 4*time.Second),
+		"in time":            leaderDies(4*time.Second, 4*time.Second),
+		"most died: a doubt": twoDie("b"),
 		"a hold puts it off": func(s *builder) {
 			s.upToDeath()
 			s.facts.Slack = 0
@@ -98,6 +118,7 @@ func TestBoundsAreHeld(t *testing.T) {
 	rejects(t, map[string]bad{
 		"the lease is taken late": {"C6", leaderDies(5*time.Second, 4*time.Second)},
 		"entries go late":         {"C6", leaderDies(4*time.Second, 5*time.Second)},
+		"half died: no doubt":     {"C6", twoDie("b", "d")},
 		"a released lease is taken late": {"C6", func(s *builder) {
 			s.boots("a")
 			s.leads("a")

@@ -12,6 +12,7 @@ type c6 struct {
 	dead  map[string]*deceased // by instance
 	ends  []leaseEnd
 	holds []time.Time
+	lives map[string]phase // of all: from the first beat until the last
 }
 
 type deceased struct {
@@ -36,7 +37,7 @@ type beat struct {
 }
 
 func newC6(f *Facts) *c6 {
-	c := &c6{dead: make(map[string]*deceased)}
+	c := &c6{dead: make(map[string]*deceased), lives: make(map[string]phase)}
 	for _, d := range f.Deaths {
 		c.dead[d.Instance] = &deceased{}
 	}
@@ -50,6 +51,13 @@ func (c *c6) before(m *moment) {
 		c.ends = append(c.ends, leaseEnd{m.now, id, ends && !end.After(m.until)})
 	}
 	id, token := m.beats()
+	if p, met := c.lives[id]; id != "" {
+		if !met {
+			p.from = m.now
+		}
+		p.until = m.now
+		c.lives[id] = p
+	}
 	if d := c.dead[id]; d != nil {
 		d.beats = append(d.beats, beat{m.now, token})
 	}
@@ -121,7 +129,11 @@ func (c *c6) end(m *moment) {
 		last, back := c.dead[d.Instance].since(d, f.Slack)
 		// The heartbeat expires and GRACE passes whether or not anybody can sweep by then.
 		_, ttl := f.heartbeat(d.Instance)
-		by := idle.putOff(last.Add(ttl), f.JanitorInterval+f.Sweeping+f.Slack)
+		end := last.Add(ttl)
+		if c.together(f, d) {
+			end = end.Add(f.graceAtMost(end))
+		}
+		by := idle.putOff(end, f.JanitorInterval+f.Sweeping+f.Slack)
 		for _, hold := range c.holds {
 			until := idle.putOff(hold.Add(f.graceAtMost(hold)), f.JanitorInterval+f.Sweeping+f.Slack)
 			if !hold.After(by) && until.After(by) {
@@ -140,6 +152,30 @@ func (c *c6) end(m *moment) {
 		}
 		v.Clean = append(v.Clean, clean.Sub(d.At))
 	}
+}
+
+// together reports whether it died while most of those that beat were dead or cut off: it is
+// doubted.
+func (c *c6) together(f *Facts, d *Death) bool {
+	_, ttl := f.heartbeat(d.Instance)
+	near := func(at time.Time) bool { return at.Sub(d.At).Abs() < 2*ttl }
+	off := map[string]bool{d.Instance: true}
+	for _, o := range f.Deaths {
+		off[o.Instance] = off[o.Instance] || o.How != Released && near(o.At)
+	}
+	for _, o := range f.Outages {
+		off[o.Instance] = off[o.Instance] || o.Instance != "" && near(o.From)
+	}
+	n, known := 0, 0
+	for id, p := range c.lives {
+		if !p.from.After(d.At.Add(ttl)) && !p.until.Before(d.At.Add(-ttl)) {
+			known++
+			if off[id] {
+				n++
+			}
+		}
+	}
+	return n >= 2 && 2*n > known
 }
 
 // since returns the last beat of the dead, or the death if that is later, and when its id came

@@ -1,81 +1,73 @@
 package judge
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// c4Holds is C4 for holds that the witness may have missed, by the server's own history:
+// c4Holds is C4 for what the witness and the records may have missed, by the server's own history
+// and with hindsight:
 //
 //   - the server's counters restarted (Facts.Restarts), which loses everything they had counted;
-//   - so many owners fell silent at once that more likely the witness missed their heartbeats.
+//   - most of those that hold entries were off at a time when the owner that is swept was off too,
+//     and it was swept within a GRACE of its end.
 type c4Holds struct {
 	passive
-	owners map[string]*silence // that have ever beaten
-	mass   time.Time           // last hold for mass silence
+	owners map[string]*life
+	swept  []sweep
 }
 
-type silence struct {
-	fell time.Time // zero: it exists
-	bye  bool      // as expected
-	// since the present term, if it was silent then and had entries: a new leader cannot know since
-	// when
-	found time.Time
+// life is when an owner beat, and when it left in good order.
+type life struct {
+	beats []time.Time
+	bye   time.Time // zero: it has beaten since, or fell silent
+	freed bool      // its heartbeat was deleted by hand: it may well be alive
 }
 
-func newC4Holds() *c4Holds {
-	return &c4Holds{owners: make(map[string]*silence)}
+// sweep is the first eviction of an owner's entries since its last beat.
+type sweep struct {
+	m       moment
+	owner   string
+	last    time.Time
+	hold    time.Time
+	holders []string
 }
+
+func newC4Holds() *c4Holds { return &c4Holds{owners: make(map[string]*life)} }
 
 // looked is how old a leader's last look at its owners may be.
-const looked = 1500 * time.Millisecond
+const looked = 2500 * time.Millisecond
 
 func (c *c4Holds) before(m *moment) {
 	if id, _ := m.beats(); id != "" {
-		c.owners[id] = &silence{}
+		l := c.owners[id]
+		if l == nil {
+			l = &life{}
+			c.owners[id] = l
+		}
+		l.beats, l.bye, l.freed = append(l.beats, m.now), time.Time{}, false
 	}
 	if m.command[0] == "DEL" || m.command[0] == "UNLINK" {
 		for _, key := range m.command[1:] {
-			if id, is := m.heartbeatOf(key); is && m.state.Exists(key) {
+			if id, is := m.heartbeatOf(key); is && m.state.Exists(key) && c.owners[id] != nil {
 				c.ends(m, id)
 			}
 		}
 	}
-	switch {
-	case m.evicts():
-		c.judges(m)
-	case m.opens():
-		c.opens(m)
+	if m.evicts() {
+		c.sweeps(m)
 	}
 }
 
 // ends takes three causes: expiry, a goodbye, or Redis' need of memory.
 func (c *c4Holds) ends(m *moment, id string) {
-	o := c.owners[id]
-	if o == nil {
-		return
-	}
 	end, ends := m.state.Expiry[m.facts.Layout.Heartbeat(id)]
-	switch {
-	case ends && !end.After(m.until):
-		o.fell = m.now
-	case len(m.event.Commands) == 1:
-		delete(c.owners, id) // it may well be alive
-	default:
-		o.fell, o.bye = m.now, true
+	if expired := ends && !end.After(m.until); !expired && len(m.event.Commands) > 1 {
+		c.owners[id].bye = m.now
 	}
 }
 
-func (c *c4Holds) opens(m *moment) {
-	named := make(map[string]bool)
-	for _, id := range m.entries() {
-		named[id] = true
-	}
-	for id, o := range c.owners {
-		if !o.fell.IsZero() && named[id] {
-			o.found = m.now
-		}
-	}
-}
-
-func (c *c4Holds) judges(m *moment) {
+func (c *c4Holds) sweeps(m *moment) {
 	since, _ := m.witness("since")
 	for _, r := range m.facts.Restarts {
 		if m.now.After(r.Until) && time.UnixMilli(since).Before(r.From.Truncate(time.Millisecond)) {
@@ -83,60 +75,88 @@ func (c *c4Holds) judges(m *moment) {
 				m.now.Sub(r.From))
 		}
 	}
-	fallen, known := c.fallen(m)
-	if fallen >= 2 && 2*fallen > known && m.now.Sub(c.mass) > 2*m.facts.graceAtMost(m.now)+looked {
-		m.violation("C4", "eviction although %d of %d owners fell silent at once, and nothing held", fallen, known)
+	owner := m.record.fields["owner"]
+	l := c.owners[owner]
+	if l == nil || l.freed || !l.bye.IsZero() || len(l.beats) == 0 {
+		return
 	}
+	last := l.beats[len(l.beats)-1]
+	if n := slices.IndexFunc(c.swept, func(s sweep) bool { return s.owner == owner && s.last.Equal(last) }); n >= 0 {
+		return
+	}
+	s := sweep{m: *m, owner: owner, last: last, hold: time.UnixMilli(since)}
+	for _, id := range m.entries() {
+		if !slices.Contains(s.holders, id) {
+			s.holders = append(s.holders, id)
+		}
+	}
+	for _, earlier := range c.swept { // they held until then
+		if !slices.Contains(s.holders, earlier.owner) && earlier.m.now.After(last) {
+			s.holders = append(s.holders, earlier.owner)
+		}
+	}
+	c.swept = append(c.swept, s)
 }
 
-// fallen counts the owners that fell silent within the last TTL, were found silent by a new leader,
-// or were overdue when the leader last looked, and all owners that can be known. A leader that may
-// not know yet is favoured.
-func (c *c4Holds) fallen(m *moment) (fallen, known int) {
-	ago := m.now.Add(-m.facts.HeartbeatTTL)
-	for id, o := range c.owners {
-		lately := o.fell.After(ago) || o.found.After(ago)
-		if !o.fell.IsZero() && !lately {
+// end judges every sweep by all that is known of the owners by then.
+func (c *c4Holds) end(m *moment) {
+	for _, s := range c.swept {
+		_, ttl := m.facts.heartbeat(s.owner)
+		fell := latest(s.last.Add(ttl), s.hold)
+		if !s.m.now.Before(fell.Add(ttl + 2*time.Second)) {
 			continue
 		}
-		known++
-		end := o.fell
-		if end.IsZero() {
-			end = m.state.Expiry[m.facts.Layout.Heartbeat(id)]
+		off, known := 0, 0
+		for _, id := range s.holders {
+			is, counts := c.wasOff(m.facts, id, s, fell)
+			if counts {
+				known++
+			}
+			if is {
+				off++
+			}
 		}
-		if !end.IsZero() && !o.bye && end.Before(m.now.Add(m.facts.leastInTime()-looked)) {
-			fallen++
+		if off >= 2 && 2*off > known {
+			s.m.violation("C4", "entries of %q went %s after its end although %d of %d owners were off with it",
+				s.owner, s.m.now.Sub(fell), off, known)
 		}
 	}
-	return fallen, known
 }
 
-// leastInTime is a heartbeat's least rest while its owner is on time: a beat may be lost and
-// retried. With mixed settings nobody counts as overdue.
-func (f *Facts) leastInTime() time.Duration {
-	for _, s := range f.Settings {
-		if s.HeartbeatTTL != f.HeartbeatTTL || s.HeartbeatInterval != f.HeartbeatInterval {
-			return 0
+// wasOff reports whether a holder missed a whole TTL at a time when the swept one was silent, and a
+// leader could see it by then, and whether it counts at all: whoever came later, left in good order
+// or was dead long before proves nothing.
+func (c *c4Holds) wasOff(f *Facts, id string, s sweep, fell time.Time) (off, counts bool) {
+	l := c.owners[id]
+	if l == nil || l.freed || len(l.beats) == 0 {
+		return false, false
+	}
+	interval, ttl := f.heartbeat(id)
+	due := interval + min(interval/2, 2*time.Second) + interval/5
+	for i, beat := range l.beats {
+		next := s.m.now.Add(1000 * time.Hour)
+		if i+1 < len(l.beats) {
+			next = l.beats[i+1]
+		} else if !l.bye.IsZero() {
+			next = l.bye
+		}
+		if next.Sub(beat) >= ttl && next.After(s.last) && beat.Add(due+looked).Before(s.m.now) {
+			// dead long before: a death of its own
+			return !beat.Add(ttl).Add(ttl + 2*time.Second).Before(fell), !beat.Add(ttl).Add(ttl + 2*time.Second).Before(fell)
 		}
 	}
-	timeout := min(f.HeartbeatInterval/2, 2*time.Second)
-	return max(0, f.HeartbeatTTL-f.HeartbeatInterval-timeout-f.HeartbeatInterval/5)
-}
-
-func (c *c4Holds) after(m *moment) {
-	if m.witnesses("since") && m.reason() == "mass_failure" {
-		c.mass = m.now
-	}
+	return false, l.beats[0].Before(s.last) && (l.bye.IsZero() || l.bye.After(s.m.now))
 }
 
 // An owner that lost its heartbeat to the harness or to a new life of the server has not fallen
 // silent.
 func (c *c4Holds) struck(m *moment) {
-	for id, o := range c.owners {
-		if there := m.state.Exists(m.facts.Layout.Heartbeat(id)); !there && o.fell.IsZero() {
-			delete(c.owners, id)
-		} else if there {
-			*o = silence{}
+	for id, l := range c.owners {
+		switch there := m.state.Exists(m.facts.Layout.Heartbeat(id)); {
+		case !there && l.bye.IsZero():
+			l.freed = true
+		case there:
+			l.bye = time.Time{}
 		}
 	}
 }

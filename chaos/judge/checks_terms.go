@@ -54,7 +54,8 @@ func (c *c4) before(m *moment) {
 	case m.evicts(), m.answers():
 		c.evicts(m)
 	case len(m.succeeds()) > 0:
-		c.listened(m, "entries taken over")
+		interval, _ := m.facts.heartbeat("")
+		c.listened(m, "entries taken over", interval+min(interval/2, 2*time.Second)+interval/5)
 	}
 }
 
@@ -90,11 +91,12 @@ func (c *c4) evicts(m *moment) {
 	if !m.state.Exists(m.facts.Layout.Heartbeat(leader)) {
 		m.violation("C4", "eviction by %q, whose own heartbeat is absent", leader)
 	}
-	c.listened(m, "eviction")
+	c.listened(m, "eviction", m.facts.grace(m.now))
 }
 
-// listened demands GRACE wherever silence is the evidence.
-func (c *c4) listened(m *moment, what string) {
+// listened demands that Redis was heard for so long: for GRACE, or in front of an owner that holds
+// the device until a beat is overdue.
+func (c *c4) listened(m *moment, what string, need time.Duration) {
 	last, ticked := m.witness("last")
 	since, known := m.witness("since")
 	if !ticked || !known || !m.witnesses("last") {
@@ -103,7 +105,7 @@ func (c *c4) listened(m *moment, what string) {
 	}
 	hold, _ := m.witness("hold")
 	listened := time.Duration(last-max(since, hold, c.hold)) * time.Millisecond
-	if listened < m.facts.grace(m.now) {
+	if listened < need {
 		m.violation("C4", "%s %s after a hold (%s)", what, listened, m.reason())
 	}
 }
@@ -139,9 +141,14 @@ func (c *c4) after(m *moment) {
 	if gap := time.Duration(now-last) * time.Millisecond; gap < 0 || gap > m.facts.gap() {
 		m.violation("C4", "a gap of %s in the witness was not taken for one", gap)
 	}
-	for _, sign := range []string{"gap", "grace", "evicted_keys", "refused", "server"} {
+	for _, sign := range []string{"gap", "grace", "server"} {
 		if before[sign] != "" && before[sign] != w[sign] {
 			m.violation("C4", "%s went from %s to %s and nothing held", sign, before[sign], w[sign])
+		}
+	}
+	for sign, at := range map[string]string{"evicted_keys": "evicted_at", "refused": "refused_at"} {
+		if before[sign] != "" && before[sign] != w[sign] && w[at] != w["last"] {
+			m.violation("C4", "%s went from %s to %s and nobody wrote down when", sign, before[sign], w[sign])
 		}
 	}
 }

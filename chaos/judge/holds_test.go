@@ -12,6 +12,8 @@ func (s *builder) most() {
 	s.registers("a", "1")
 	s.registers("b", "2")
 	s.registers("c", "3")
+	s.registers("d", "4")
+	s.registers("e", "5")
 	s.passes(4 * time.Second)
 	for _, id := range []string{"a", "b", "c"} {
 		s.dies(id)
@@ -54,11 +56,22 @@ func TestHoldsThatNobodyRaisedAreFound(t *testing.T) {
 			s.slow("slow", 30*time.Second, 21*time.Second)
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		},
-		"most fell silent, and it was held": func(s *builder) {
+		"most fell silent, and a grace period passed": func(s *builder) {
 			s.most()
-			s.holds("mass_failure")
 			s.passes(8 * time.Second)
 			s.happens("%s", s.evicts("a", "1"))
+		},
+		"most fell silent long ago": func(s *builder) {
+			s.most()
+			s.passes(20 * time.Second)
+			s.boots("f")
+			s.registers("f", "6")
+			s.passes(4 * time.Second)
+			s.dies("f")
+			s.passes(7 * time.Second)
+			s.expires("f")
+			s.passes(2 * time.Second)
+			s.happens("%s", s.evicts("f", "6"))
 		},
 		"most said goodbye": func(s *builder) {
 			s.boots("a", "b", "c")
@@ -67,14 +80,9 @@ func TestHoldsThatNobodyRaisedAreFound(t *testing.T) {
 			s.passes(8 * time.Second)
 			for _, id := range []string{"a", "b"} {
 				s.dies(id)
-				s.happens("DEL instance:heartbeat:%s ; HSET janitor:witness bye:%s 1", id, id)
+				s.happens("DEL instance:heartbeat:%s ; HSET janitor:beats %s 1/1/1/1/0/b", id, id)
 			}
 			s.passes(2 * time.Second)
-			s.happens("%s", s.evicts("a", "1"))
-		},
-		"most fell silent, one long after the other": func(s *builder) {
-			s.most()
-			s.passes(5 * time.Second) // and nobody swept them for want of whatever
 			s.happens("%s", s.evicts("a", "1"))
 		},
 		"the end of a heartbeat is written again as it was": func(s *builder) {
@@ -92,6 +100,7 @@ func TestHoldsThatNobodyRaisedAreFound(t *testing.T) {
 		},
 		"half of them fell silent": func(s *builder) {
 			s.boots("f")
+			s.registers("f", "6")
 			s.most()
 			s.happens("%s", s.evicts("a", "1"))
 		},
@@ -123,11 +132,43 @@ func TestHoldsThatNobodyRaisedAreFound(t *testing.T) {
 			s.now = s.now.Add(-2 * time.Second)
 			s.happens("%s", s.evicts("a", "1"))
 		}},
-		"a new leader finds most of them silent": {"C4", func(s *builder) {
+		"most were off, and three of them are back": {"C4", func(s *builder) {
 			s.most()
-			s.passes(20 * time.Second)
-			s.happens("DEL janitor:leader")
-			s.leads("d")
+			s.boots("b", "c")
+			s.happens("%s", s.evicts("a", "1"))
+		}},
+		"most fell silent once more, just after the first time": {"C4", func(s *builder) {
+			s.most()
+			s.boots("a", "b", "c")
+			s.passes(3 * time.Second)
+			for _, id := range []string{"a", "b", "c"} {
+				s.dies(id)
+			}
+			s.passes(7 * time.Second)
+			for _, id := range []string{"a", "b", "c"} {
+				s.expires(id)
+			}
+			s.passes(2 * time.Second)
+			s.happens("%s", s.evicts("a", "1"))
+		}},
+		"most of those that hold something fell silent, beside idle ones": {"C4", func(s *builder) {
+			s.boots("f", "g", "h")
+			s.most()
+			s.happens("%s", s.evicts("a", "1"))
+		}},
+		"most fell silent just after others had said goodbye": {"C4", func(s *builder) {
+			s.boots("f", "g", "h")
+			s.registers("f", "6")
+			s.registers("g", "7")
+			s.registers("h", "8")
+			s.passes(time.Second)
+			for i, id := range []string{"f", "g", "h"} {
+				s.dies(id)
+				s.happens("DEL instance:heartbeat:%s ; HSET janitor:beats %s 1/1/1/1/0/b", id, id)
+				s.leaves(id, string(rune('6'+i)))
+				s.happens("HDEL connections:registry %c ; SREM instance:devices:%s %c", rune('6'+i), id, rune('6'+i))
+			}
+			s.most()
 			s.happens("%s", s.evicts("a", "1"))
 		}},
 		"Redis has evicted the heartbeat of one that beats more slowly": {"C2", func(s *builder) {

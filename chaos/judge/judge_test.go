@@ -196,7 +196,7 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 		}},
 		"somebody held just before": {"C4", func(s *builder) {
 			s.upToDeath()
-			s.holds("mass_failure")
+			s.holds("restarted")
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},
 		"nobody noticed that Redis stood still": {"C4", func(s *builder) {

@@ -51,7 +51,7 @@ func (m outages) within(from, until time.Time) (d time.Duration) {
 	return d
 }
 
-// putOff returns the end of a wait that stands still during outages.
+// putOff returns the end of a wait that does not advance during outages.
 func (m outages) putOff(from time.Time, wait time.Duration) time.Time {
 	until := from.Add(wait)
 	for _, o := range m {

@@ -26,6 +26,13 @@ func TestOwnersTakeOverEntriesOfTheDead(t *testing.T) {
 			s.parked()
 			s.succeeds("1")
 		},
+		"when a beat is overdue, though Redis was not heard before": func(s *builder) {
+			s.upToDeath()
+			s.holds("gap")
+			s.passes(4 * time.Second)
+			s.parked()
+			s.succeeds("1")
+		},
 		"and nobody leads": func(s *builder) {
 			s.boots("a", "b")
 			s.registers("a", "1")
@@ -49,7 +56,7 @@ func TestOwnersTakeOverEntriesOfTheDead(t *testing.T) {
 		"soon after a hold": {"C4", func(s *builder) {
 			s.upToDeath()
 			s.holds("gap")
-			s.passes(7 * time.Second)
+			s.passes(3 * time.Second)
 			s.parked()
 			s.succeeds("1")
 		}},
@@ -69,7 +76,7 @@ func TestOwnersTakeOverEntriesOfTheDead(t *testing.T) {
 	})
 }
 
-func TestAHoldForClientsTurnedAwayMustNotBeMissed(t *testing.T) {
+func TestClientsTurnedAwayMustNotBeMissed(t *testing.T) {
 	t.Parallel()
 	s := newBuilder()
 	s.happens("%s refused 0", s.tick())
@@ -77,5 +84,5 @@ func TestAHoldForClientsTurnedAwayMustNotBeMissed(t *testing.T) {
 	s.happens("%s refused 3", s.tick())
 	v := Judge(s.history, s.facts)
 	require.Equal(t, []string{"C4"}, checksOf(v.Violations))
-	require.True(t, strings.Contains(v.Violations[0].What, "refused went from 0 to 3"))
+	require.True(t, strings.Contains(v.Violations[0].What, "refused went from 0 to 3 and nobody"))
 }

@@ -3,20 +3,23 @@
 // server, in virtual time, plays random steps, and asks an oracle that knows which sockets are
 // open:
 //
-//   - nothing of a living owner is deleted if the owner beat in time, was kept from beating by
-//     the server itself, or fell silent together with most of the fleet before a hold was raised
-//     for it;
+//   - nothing of a living owner is deleted while it can reach the server or beat in time; nothing
+//     for ten GRACE while the server itself turns it away; nothing for a GRACE if it fell silent
+//     while most of those that were hit with it were off;
 //   - each partition has a leader while a replica that may lead reaches the server;
 //   - when all is quiet again every open socket is routable, even while sweeping is paused or
 //     dry, and unless somebody deleted keys none is without an entry for three intervals;
-//   - then nothing else is left, unless sweeping is paused or dry.
+//   - then nothing else is left, unless sweeping is paused or dry: also while a stranger's logins
+//     are refused.
+//
+// The oracle has the true state of this world and none of the code's terms; see oracle_test.go.
 //
 // TestSearchOfPoisonedKeys plays the same steps beside somebody who writes values of any type
 // into any key. When all is quiet it deletes the keys that the runbook names, and no others.
 //
-// Package janitor has a search of its own, for the guard's scripts and the leader's sweeps alone,
-// on a real server. It plays several times as many steps, and includes what this one cannot have:
-// clock jumps, promotions, fleets with mixed settings.
+// Package doubt has a search of its own, for the rule alone. It plays many times as many steps, and
+// includes what this one cannot have: clock jumps, fleets with mixed settings, owners that write no
+// records.
 //
 // A seed determines an episode's steps. Replicas make random choices of their own (retries,
 // jitter), so one seed need not always end in the same way; a seed given explicitly is played

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,7 +40,13 @@ type life struct {
 	stop     func()
 	ended    chan struct{}
 	running  bool
-	silent   bool // it ended without a goodbye, or nobody knows
+	left     bool // with a goodbye
+
+	// For the oracle alone.
+	able  time.Time   // since when it can reach the server; zero: it cannot
+	hit   *hit        // that has had it off since
+	fell  []time.Time // by partition: the beat with which its silence began, if that was a TTL ago
+	spare []bool      // by partition: most of those hit with it were off then
 }
 
 // replica is a place at which one process runs after the other.
@@ -47,6 +54,7 @@ type replica struct {
 	name   string
 	fixed  bool // each process there has the same instance id
 	sweeps bool
+	idle   bool // no device comes here, while others run
 	lives  int
 	*life
 }
@@ -54,7 +62,8 @@ type replica struct {
 // device is one tracker. It knows where it is connected; nobody else does.
 type device struct {
 	imei   string
-	parked bool // it sends nothing
+	parked bool      // it sends nothing
+	away   time.Time // it does not connect before
 	socket *socket
 }
 
@@ -71,7 +80,9 @@ type socket struct {
 // fleet is all replicas and devices, on one server.
 type fleet struct {
 	t          *testing.T
-	s          *redisServer
+	s          *redisServer // the primary
+	name       name         // leads to it
+	servers    []*redisServer
 	seed       uint64
 	layout     guard.Layout
 	partitions int
@@ -81,7 +92,10 @@ type fleet struct {
 	devices    []*device
 	processes  []*life // all that ever ran
 	byHand     bool    // somebody deleted or wrote keys since all was quiet
+	unseen     bool    // the server is another since, and nobody may ask which
 	poisoned   []poison
+
+	evicting, strange time.Time // until when keys are evicted, and a stranger is turned away
 
 	mu      sync.Mutex // what replicas call back touches
 	sockets []*socket
@@ -97,10 +111,11 @@ type fleet struct {
 func newFleet(t *testing.T, seed uint64) *fleet {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	f := &fleet{
-		t: t, s: newServer(t), seed: seed, layout: guard.Layout{Prefix: "{f}:"}, byID: map[string]*life{},
+		t: t, seed: seed, layout: guard.Layout{Prefix: "{f}:"}, byID: map[string]*life{},
 		partitions: []int{1, 1, 2, 4}[rng.IntN(4)], index: rng.IntN(3) > 0, dry: rng.IntN(10) == 0,
 	}
-	f.s.evicted = f.judge
+	f.serve(newServer(t))
+	f.s.mute = rng.IntN(6) == 0
 	janitors, alone := 1+rng.IntN(5), 0
 	if rng.IntN(2) == 0 {
 		alone = 1 + rng.IntN(9)
@@ -108,6 +123,11 @@ func newFleet(t *testing.T, seed uint64) *fleet {
 	fixed := rng.IntN(2) == 0
 	for i := range janitors + alone {
 		f.replicas = append(f.replicas, &replica{name: fmt.Sprintf("r%d", i), fixed: fixed, sweeps: i < janitors})
+	}
+	if rng.IntN(2) == 0 {
+		for _, r := range f.replicas[rng.IntN(len(f.replicas)):] {
+			r.idle = true
+		}
 	}
 	f.unled = make([]time.Time, f.partitions)
 	for i := range 2 * len(f.replicas) {
@@ -120,9 +140,17 @@ func newFleet(t *testing.T, seed uint64) *fleet {
 		time.Sleep(time.Duration(phases[i]+1) * interval / time.Duration(3*len(f.replicas)))
 	}
 	for i, d := range f.devices {
-		f.connect(d, f.replicas[i%len(f.replicas)])
+		up := f.serving()
+		f.connect(d, up[i%len(up)])
 	}
 	return f
+}
+
+// serve makes a server the one to which the name leads.
+func (f *fleet) serve(s *redisServer) {
+	s.evicted = func(e eviction) { f.judge(s, e) }
+	f.s, f.servers = s, append(f.servers, s)
+	f.name.Store(s)
 }
 
 // say notes what happens, for when something is found.
@@ -152,17 +180,17 @@ func (f *fleet) start(r *replica) {
 		id = fmt.Sprintf("%s-%d", r.name, r.lives)
 	}
 	l := &life{
-		id: id, sweeps: r.sweeps, began: time.Now(), line: newLine(f.s), ended: make(chan struct{}), running: true,
+		id: id, sweeps: r.sweeps, began: time.Now(), line: newLine(&f.name), ended: make(chan struct{}), running: true,
+		fell: make([]time.Time, f.partitions), spare: make([]bool, f.partitions),
 	}
-	o := *f.s.options
-	o.Dialer = l.line.dial
-	client := func() *redis.Client {
-		o := lease.Options(&o)
+	client := func(which string) *redis.Client {
+		o := lease.Options(f.s.options)
+		o.Dialer = l.line.dialer(which)
 		// Who waits for a connection takes a timer that the whole process shares; no bubble may.
 		o.PoolSize = 1000
 		return redis.NewClient(o)
 	}
-	data, control := client(), client()
+	data, control := client("data"), client("control")
 	log := slog.New(slog.DiscardHandler)
 	var err error
 	l.registry, err = partition.NewRegistry(registry.Config{
@@ -213,20 +241,28 @@ func (f *fleet) leave(r *replica) {
 	<-l.ended
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l.running = false
+	l.running, l.left = false, true
 }
 
-// kill ends a process at once: nothing that it sends from now on arrives. lands: what its line held
-// back still does.
-func (f *fleet) kill(r *replica, lands bool) {
-	f.say("%s is killed", r.id)
-	l := r.life
-	f.mu.Lock()
-	l.running, l.silent = false, true
-	f.mu.Unlock()
-	l.line.kill(lands)
-	f.disconnect(l, false)
-	l.stop()
+// kill ends processes at once: nothing that they send from now on arrives. lands: what their lines
+// held back still does. A third of their devices stay away until a leader may sweep.
+func (f *fleet) kill(lands bool, all ...*replica) {
+	f.hits(all)
+	for _, r := range all {
+		f.say("%s is killed", r.id)
+		l := r.life
+		f.mu.Lock()
+		l.running = false
+		f.mu.Unlock()
+		l.line.kill(lands)
+		for i, d := range f.devices {
+			if i%3 == 0 && d.socket != nil && d.socket.at == l {
+				d.away = time.Now().Add(4 * grace)
+			}
+		}
+		f.disconnect(l, false)
+		l.stop()
+	}
 }
 
 // disconnect ends all sockets at a process. release: it sees that, and hands back.
@@ -323,9 +359,9 @@ func (f *fleet) live() {
 	for _, s := range closes {
 		f.hangUp(s)
 	}
-	up := f.running()
+	up := f.serving()
 	for i, d := range f.devices {
-		if d.socket == nil && len(up) > 0 {
+		if d.socket == nil && len(up) > 0 && !now.Before(d.away) {
 			f.connect(d, up[i%len(up)])
 		}
 	}
@@ -344,6 +380,15 @@ func (f *fleet) running() (up []*replica) {
 	return up
 }
 
+// serving returns those that devices connect to.
+func (f *fleet) serving() []*replica {
+	up := f.running()
+	if s := slices.DeleteFunc(slices.Clone(up), func(r *replica) bool { return r.idle }); len(s) > 0 {
+		return s
+	}
+	return up
+}
+
 // pass lets time pass.
 func (f *fleet) pass(d time.Duration) {
 	for d > 0 {
@@ -351,6 +396,8 @@ func (f *fleet) pass(d time.Duration) {
 		time.Sleep(part)
 		d -= part
 		f.live()
+		f.meddle()
+		f.observe()
 		f.checkLed()
 		f.check()
 	}
@@ -358,7 +405,9 @@ func (f *fleet) pass(d time.Duration) {
 
 // close ends everything.
 func (f *fleet) close() {
-	f.s.set(func() { f.s.up, f.s.refuses = true, welcome })
+	for _, s := range f.servers {
+		s.set(func() { s.up, s.refuses = true, welcome })
+	}
 	for _, l := range f.processes {
 		l.line.kill(false)
 		l.stop()

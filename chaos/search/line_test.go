@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,34 +19,46 @@ const (
 	deaf        // requests arrive, replies do not
 )
 
+// name is what replicas dial, and where it leads to.
+type name struct{ atomic.Pointer[redisServer] }
+
 // line is the network between one replica and the server.
 type line struct {
-	s *redisServer
+	to *name
 
-	mu   sync.Mutex
-	is   state
-	dead bool // for ever: its process was killed
-	open map[*conn]bool
-	// turned is when the server first turned this replica away since its line was last reset; cutAt
-	// when it last was anything but working.
-	turned, cutAt time.Time
-	by            refusal
+	mu      sync.Mutex
+	is      state
+	dead    bool    // for ever: its process was killed
+	refused refusal // this replica alone
+	open    map[*conn]bool
+	// turned is when the server first turned this replica away since it last let it in, told when
+	// it last did; cutAt when the line last was anything but working.
+	turned, told, cutAt time.Time
+	by                  refusal
 }
 
-func newLine(s *redisServer) *line { return &line{s: s, open: map[*conn]bool{}} }
+func newLine(to *name) *line { return &line{to: to, open: map[*conn]bool{}} }
 
-func (l *line) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+// dialer is that of one of a replica's clients.
+func (l *line) dialer(client string) func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, client) }
+}
+
+func (l *line) dial(ctx context.Context, client string) (net.Conn, error) {
 	l.mu.Lock()
-	is := l.is
+	is, refused := l.is, l.refused
 	l.mu.Unlock()
 	if is != works {
 		return nil, errAway // at once, see Read
 	}
-	inner, by, err := l.s.dial(ctx)
+	inner, by, err := l.to.Load().dial(ctx, refused)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if by != welcome && l.turned.IsZero() {
-		l.turned, l.by = time.Now(), by
+	if by != welcome {
+		if l.turned.IsZero() {
+			l.turned = time.Now()
+		}
+		l.told, l.by = time.Now(), by
 	}
 	if by == welcome && err == nil {
 		l.turned = time.Time{}
@@ -53,7 +66,7 @@ func (l *line) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: inner, l: l}
+	c := &conn{Conn: inner, l: l, client: client}
 	l.open[c] = true
 	return c, nil
 }
@@ -87,12 +100,14 @@ func (l *line) become(is state) {
 	}
 }
 
-// reset breaks all connections of a line that works.
-func (l *line) reset() {
+// reset breaks the connections of one client on a line that works, or of all.
+func (l *line) reset(client string) {
 	l.mu.Lock()
 	var all []*conn
 	for c := range l.open {
-		all = append(all, c)
+		if client == "" || c.client == client {
+			all = append(all, c)
+		}
 	}
 	l.mu.Unlock()
 	for _, c := range all {
@@ -120,7 +135,8 @@ func (l *line) now() state {
 // conn is one connection on a line.
 type conn struct {
 	net.Conn
-	l *line
+	l      *line
+	client string
 
 	mu     sync.Mutex
 	held   []byte // sent while the line hung
@@ -182,4 +198,11 @@ func (c *conn) land() {
 	if broken {
 		_ = c.shut()
 	}
+}
+
+// refuse has the server turn this replica away, alone.
+func (l *line) refuse(by refusal) {
+	l.mu.Lock()
+	l.refused = by
+	l.mu.Unlock()
 }

@@ -3,89 +3,165 @@ package search
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// judge is asked in the middle of a batch, behind its record and before its deletes.
-func (f *fleet) judge(e eviction) {
+// The oracle knows which sockets are open, which processes run and reach the server, what the
+// server did to them, and what hit several of them at once. It has none of the code's terms.
+// Nothing of a process that runs is deleted
+//
+//   - while it can reach the server, or its last beat landed less than a TTL ago: a missing key
+//     condemns nothing;
+//   - for ten GRACE, while the server itself turns it away;
+//   - for a GRACE, if most of those hit with it were off when its silence was as long as its TTL.
+
+// slack is what a script may be early by the oracle's clock.
+const slack = 2 * time.Second
+
+// hit is what cut off, killed or refused several replicas at once.
+type hit struct {
+	at   time.Time
+	base [][]*life // by partition: they held entries, and beat
+	most []bool    // by partition: more than half of those were hit
+}
+
+// hits is called before it happens.
+func (f *fleet) hits(all []*replica) {
+	h := &hit{at: time.Now(), base: make([][]*life, f.partitions), most: make([]bool, f.partitions)}
+	for k := range f.partitions {
+		holds, n := f.holders(k), 0
+		for _, r := range f.running() {
+			if beat := f.s.beat(f.part(k).Heartbeat(r.id)); holds[r.life] && f.can(r.life) && r.hit == nil && !beat.Before(r.able) {
+				h.base[k] = append(h.base[k], r.life)
+			}
+		}
+		for _, r := range all {
+			if slices.Contains(h.base[k], r.life) {
+				n++
+			}
+		}
+		h.most[k] = n >= 2 && 2*n > len(h.base[k])
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := time.Now()
-	f.swept += len(e.imeis)
-	f.note("%s's %s evicts %d entries of %s (%s)", e.leader, e.sweep, len(e.imeis), e.owner, e.prefix)
-	layout := guard.Layout{Prefix: e.prefix}
-	beat := f.s.beat(layout.Heartbeat(e.owner))
-	l := f.byID[e.owner]
-	switch why := f.living(l, beat, now); {
-	case f.wrong != "":
-	case why != "":
-		f.wrong = e.owner + " lives, and entries of it went: " + why
-	case f.massFailure(layout, now):
-		f.wrong = "most of the fleet fell silent together, and entries of " + e.owner + " went before a hold was raised for it"
+	for _, r := range all {
+		r.hit = h
 	}
 }
 
-// living returns why an owner whose entries went could not be believed dead; "": it could.
-func (f *fleet) living(l *life, beat, now time.Time) string {
-	if l == nil || !l.running {
-		return ""
+// holders returns who has a socket of a device of a partition.
+func (f *fleet) holders(k int) map[*life]bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	holds := map[*life]bool{}
+	for _, s := range f.sockets {
+		if guard.PartitionOf(s.of.imei, f.partitions) == k {
+			holds[s.at] = true
+		}
 	}
-	if wiped := f.s.wipedAt(); now.Sub(beat) < ttl && beat.After(wiped) {
-		return "it beat " + now.Sub(beat).String() + " ago"
-	}
+	return holds
+}
+
+// can reports whether a process can reach the server to which the name leads.
+func (f *fleet) can(l *life) bool {
 	l.line.mu.Lock()
 	defer l.line.mu.Unlock()
-	turned := l.line.turned
-	if l.line.is == works && !turned.IsZero() && l.line.by != unnoticed && l.line.cutAt.Before(beat) && turned.Sub(beat) < ttl-interval {
-		return "the server has turned it away since " + now.Sub(turned).String()
+	return l.running && l.line.is == works && l.line.turned.IsZero() && f.s.isUp()
+}
+
+// observe keeps, once a second, what the oracle must know of the past.
+func (f *fleet) observe() {
+	now := time.Now()
+	for _, l := range f.byID {
+		can := f.can(l)
+		if !can {
+			l.able = time.Time{}
+		} else if l.able.IsZero() {
+			l.able = now
+		}
+		for k := range f.partitions {
+			beat := f.s.beat(f.part(k).Heartbeat(l.id))
+			if l.hit != nil && can && !beat.Before(l.able) && beat.After(l.hit.at) {
+				l.hit = nil
+			}
+			if now.Sub(beat) >= ttl && !beat.Equal(l.fell[k]) {
+				l.fell[k] = beat
+				l.spare[k] = f.withMost(l, k)
+			}
+		}
+	}
+}
+
+// withMost reports whether most of those that held and were hit with it are still off.
+func (f *fleet) withMost(l *life, k int) bool {
+	h := l.hit
+	if h == nil || !h.most[k] || !slices.Contains(h.base[k], l) {
+		return false
+	}
+	off, known, holds := 0, 0, f.holders(k)
+	for _, y := range f.byID {
+		switch was := slices.Contains(h.base[k], y); {
+		case was && y.left, !was && !(holds[y] && f.can(y)):
+			continue
+		case was && y.hit == h && !f.can(y):
+			off++
+		}
+		known++
+	}
+	return off >= 2 && 2*off > known
+}
+
+// judge is asked in the middle of a batch, behind its record and before its deletes.
+func (f *fleet) judge(s *redisServer, e eviction) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.note("%s's %s evicts %d entries of %s (%s%s)", e.leader, e.sweep, len(e.imeis), e.owner, e.prefix, s.run)
+	if s != f.s {
+		return // whoever still reads the former primary
+	}
+	f.swept += len(e.imeis)
+	if l := f.byID[e.owner]; f.wrong == "" && l != nil && l.running {
+		if why := f.living(l, e.prefix); why != "" {
+			f.wrong = e.owner + " lives, and entries of it went: " + why
+		}
+	}
+}
+
+// living returns what promise was broken when entries of a running process went; "": none was.
+func (f *fleet) living(l *life, prefix string) string {
+	now, beat := time.Now(), f.s.beat(guard.Layout{Prefix: prefix}.Heartbeat(l.id))
+	f.s.mu.Lock()
+	forged, mute := f.s.forged, f.s.mute
+	f.s.mu.Unlock()
+	l.line.mu.Lock()
+	told, by, is, cutAt := l.line.told, l.line.by, l.line.is, l.line.cutAt
+	l.line.mu.Unlock()
+	k := 0
+	for f.part(k).Prefix != prefix {
+		k++
+	}
+	silent := now.Sub(beat)
+	switch {
+	case beat.Before(l.began), beat.Before(forged): // of an earlier process of that id; anybody can forge
+		return ""
+	case silent < ttl:
+		return "it beat " + silent.String() + " ago"
+	case !l.able.IsZero() && now.Sub(l.able) > 2*interval:
+		return "it can reach the server for " + now.Sub(l.able).String()
+	case is == works && !mute && by != unnoticed && now.Sub(told) <= interval+slack && cutAt.Before(beat) && silent < ttl+10*grace-slack:
+		return "the server turns it away (" + by.String() + "), last " + now.Sub(told).String() + " ago"
+	case l.fell[k].Equal(beat) && l.spare[k] && silent < ttl+grace-slack:
+		return "it is silent for " + silent.String() + ", with most of those that were hit with it"
 	}
 	return ""
 }
 
-// massFailure reports whether most owners fell silent within a TTL, and no hold was raised for it.
-// It counts only what a leader can observe: an owner is silent when it has missed a whole interval
-// with all its retries.
-func (f *fleet) massFailure(p guard.Layout, now time.Time) bool {
-	const slack = 2 * time.Second
-	f.s.mu.Lock()
-	held, opened, wiped := f.s.held[p.Prefix], f.s.opened[p.Prefix], f.s.wiped
-	beats := maps.Clone(f.s.beats)
-	f.s.mu.Unlock()
-	if !held.IsZero() && now.Sub(held) < 2*grace+slack || now.Sub(wiped) < 3*grace || f.byHand {
-		return false
-	}
-	fallen, known := 0, 0
-	for key, beat := range beats {
-		id, is := strings.CutPrefix(key, p.Heartbeat(""))
-		if !is {
-			continue
-		}
-		l := f.byID[id]
-		age := now.Sub(beat)
-		left := l != nil && !l.running && !l.silent // with a goodbye: known for a TTL, and not fallen
-		if l == nil || age > 2*ttl+slack || left && age > ttl+interval+slack {
-			continue
-		}
-		known++
-		if left {
-			continue
-		}
-		ends := beat.Add(ttl)
-		if age > 2*interval+slack && age < 2*ttl-slack && (ends.After(opened.Add(slack)) || now.Before(ends)) &&
-			now.Sub(l.began) > ttl {
-			fallen++
-		}
-	}
-	return fallen >= 2 && 2*fallen > known
-}
-
-func (s *redisServer) wipedAt() time.Time {
+func (s *redisServer) isUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.wiped
+	return s.up
 }
 
 // ledWithin is how long a partition may be without a leader while somebody reaches the server.
@@ -143,11 +219,18 @@ func (f *fleet) unroutable() (missing, clear, disputed []string) {
 			disputed = append(disputed, d.imei+" is at "+d.socket.at.id+" and half open elsewhere, entry "+is)
 		case is == "":
 			missing = append(missing, d.imei+" is at "+d.socket.at.id)
+		case d.parked && f.byHand && (f.dry || f.paused) && !f.runs(is):
+			// Its record may be gone, which a sweep alone makes up for.
 		default:
 			clear = append(clear, d.imei+" is at "+d.socket.at.id+", entry "+is)
 		}
 	}
 	return missing, clear, disputed
+}
+
+// runs reports whether a process of an instance id runs.
+func (f *fleet) runs(id string) bool {
+	return slices.ContainsFunc(f.running(), func(r *replica) bool { return r.id == id })
 }
 
 // left returns the entries without an open socket, and the places on rosters without a process.
@@ -157,11 +240,7 @@ func (f *fleet) left() (left []string) {
 	for _, s := range f.sockets {
 		holds[s.of.imei+" "+s.at.id] = true
 	}
-	runs := map[string]bool{}
 	f.mu.Unlock()
-	for _, r := range f.running() {
-		runs[r.id] = true
-	}
 	for k := range f.partitions {
 		p := f.part(k)
 		imeis, _ := f.s.HKeys(p.Registry())
@@ -172,10 +251,92 @@ func (f *fleet) left() (left []string) {
 		}
 		ids, _ := f.s.SMembers(p.Roster())
 		for _, id := range ids {
-			if !runs[id] {
+			if !f.runs(id) {
 				left = append(left, "place on the roster of "+id)
 			}
 		}
 	}
 	return left
+}
+
+// settle ends every fault, and looks whether the registry becomes the truth. Sweeping stays paused
+// or dry half of the time.
+func (f *fleet) settle(a, _ int) {
+	f.letIn(0, 0)
+	f.mendAll(0, 0)
+	f.cure()
+	f.evicting = time.Time{}
+	if a%3 > 0 {
+		f.strange = time.Time{}
+	} else if time.Now().Before(f.strange) {
+		f.strange = time.Now().Add(time.Hour)
+	}
+	for _, r := range f.replicas {
+		if !f.isUp(r) {
+			f.start(r)
+		}
+	}
+	if f.paused && a%2 == 1 {
+		f.pause(0, 0)
+	}
+	f.say("all is quiet")
+	begun, since := time.Now(), map[string]time.Time{} // since when there is no entry
+	for _, d := range f.devices {
+		if d.away.After(begun) {
+			begun = d.away
+		}
+	}
+	for {
+		f.pass(time.Second)
+		missing, clear, disputed := f.unroutable()
+		maps.DeleteFunc(since, func(imei string, _ time.Time) bool { return !slices.Contains(missing, imei) })
+		var late []string
+		for _, imei := range missing {
+			if since[imei].IsZero() {
+				since[imei] = time.Now()
+			}
+			if time.Since(since[imei]) > f.missing() {
+				late = append(late, imei)
+			}
+		}
+		var left []string
+		if !f.paused && !f.dry {
+			left = f.left()
+		}
+		if len(missing)+len(clear)+len(disputed)+len(left) == 0 {
+			break
+		}
+		took := time.Since(begun)
+		switch within := f.bound(); {
+		case len(late) > 0:
+			f.found("no entry for more than %s of quiet: %s", f.missing(), late)
+		case len(clear) > 0 && took > routableWithin:
+			f.found("not routable after %s of quiet: %s", took, clear)
+		case len(disputed) > 0 && took > disputeWithin:
+			f.found("not routable after %s of quiet: %s", took, disputed)
+		case len(left) > 0 && len(disputed) == 0 && took > within:
+			f.found("left after %s of quiet: %s", took, left)
+		}
+	}
+	f.Count("times quiet", 1)
+	f.byHand, f.unseen = false, false
+	f.say("the registry is the truth, after %s", time.Since(begun))
+}
+
+func (f *fleet) missing() time.Duration {
+	if f.byHand || f.unseen {
+		return routableWithin
+	}
+	return missingWithin
+}
+
+func (f *fleet) bound() time.Duration {
+	within := goneWithin
+	if f.byHand || !f.index {
+		within = scanWithin
+	}
+	if time.Now().Before(f.strange) {
+		within += 10 * grace
+	}
+	return within
 }

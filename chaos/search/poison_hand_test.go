@@ -69,7 +69,13 @@ func TestWhatAnEnemyWritesByHandIsSurvived(t *testing.T) {
 			}, ""},
 			{"20,000 entries of an owner with control characters", func() { many("HSET", f.Registry(), "o\x00\n\u202e") }, ""},
 			{"members of the roster that no client can read", func() { do("SADD", f.Roster(), huge, "x\x00\r\n", "") }, ""},
-			{"20,000 members of the roster", func() { many("SADD", f.Roster(), "") }, ""},
+			{"4,000 members of the roster", func() { // beyond 5,000 unknown owners, further ones wait
+				ids := make([]any, 4000)
+				for i := range ids {
+					ids[i] = fmt.Sprint("m", i)
+				}
+				do(append([]any{"SADD", f.Roster()}, ids...)...)
+			}, ""},
 			{"a beat of a year ahead", func() {
 				do("SET", f.Heartbeat("one"), fmt.Sprintf("%d/%026d", time.Now().AddDate(2, 0, 0).UnixMilli(), 9))
 			}, ""},

@@ -32,7 +32,7 @@ type poison struct {
 // typesOf is the type that each key must have. The keys of commands and telemetry are not among
 // them: no sweep depends on them.
 var typesOf = map[string]string{
-	"registry": "hash", "heartbeat": "string", "devices": "set", "scanned": "string", "about": "string",
+	"registry": "hash", "heartbeat": "string", "devices": "set", "beats": "hash", "about": "string",
 	"roster": "set", "lease": "string", "epoch": "string", "witness": "hash", "contenders": "set",
 	"paused": "string", "log": "stream", "aside": "stream", "timeline": "stream",
 }
@@ -47,8 +47,8 @@ func keyOf(name string, l guard.Layout, id string) string {
 		return l.Heartbeat(id)
 	case "devices":
 		return l.Devices(id)
-	case "scanned":
-		return l.Scanned(id)
+	case "beats":
+		return l.Beats()
 	case "about":
 		return l.About(id)
 	case "roster":
@@ -76,8 +76,8 @@ func keyOf(name string, l guard.Layout, id string) string {
 
 var witnessFields = []string{
 	"since", "last", "gap", "grace", "largest", "disagreed", "server", "replication", "connections",
-	"commands", "evicted_keys", "refused", "hold", "reason", "lost", "mass_failure", "evicted_total",
-	"index_wrong", "boot", "emptied", "bye:ghost",
+	"commands", "evicted_keys", "refused", "hold", "reason", "lost", "evicted_total",
+	"boot", "emptied", "refused_at", "evicted_at",
 }
 
 // word returns something that a key, a field or a member may hold. plain: an instance could be
@@ -181,7 +181,7 @@ func (p poison) String() string {
 func (f *fleet) poison(a, b int) {
 	rng := rand.New(rand.NewPCG(uint64(a), uint64(b)))
 	names := []string{
-		"registry", "heartbeat", "devices", "scanned", "about", "roster", "lease", "lease", "epoch", "epoch",
+		"registry", "heartbeat", "devices", "beats", "beats", "about", "roster", "lease", "lease", "epoch", "epoch",
 		"witness", "witness", "contenders", "paused", "log", "log", "aside", "timeline",
 	}
 	id := f.any(rng.IntN(1 << 16)).id
@@ -202,7 +202,7 @@ func (f *fleet) write(p poison) {
 	f.mu.Lock()
 	f.byHand = true
 	f.mu.Unlock()
-	f.s.set(func() { f.s.wiped = time.Now() })
+	f.s.set(func() { f.s.forged = time.Now() })
 }
 
 // cure takes the documented step for each key that needs it.
@@ -217,7 +217,7 @@ func (f *fleet) cure() {
 		if p.name == "paused" {
 			f.paused = false
 		}
-		f.s.set(func() { f.s.wiped = time.Now() })
+		f.s.set(func() { f.s.forged = time.Now() })
 	}
 	f.poisoned = nil
 }
@@ -226,7 +226,7 @@ func (f *fleet) cure() {
 func poisonedPlan(seed uint64) (steps []step) {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	for _, s := range plan(seed) {
-		for rng.IntN(2) == 0 {
+		for rng.IntN(3) == 0 {
 			steps = append(steps, step{
 				what: len(events) - 1, a: rng.Uint32() >> 1, b: rng.Uint32() >> 1,
 				lasting: time.Duration(rng.IntN(3000)) * time.Millisecond,

@@ -27,8 +27,18 @@ const (
 	welcome   refusal = iota
 	full              // at its limit of connections
 	noLogin           // the password is not the one that the replicas have
+	noAuth            // a password is asked for, and the replicas have none
+	noPerm            // their user has lost its rights
 	unnoticed         // by something in front of the server: it counts nothing
 )
+
+// answers are what the server says to those that it turns away.
+var answers = map[refusal]string{
+	full:    "-ERR max number of clients reached\r\n",
+	noLogin: "-WRONGPASS invalid username-password pair or user is disabled.\r\n",
+	noAuth:  "-NOAUTH Authentication required.\r\n",
+	noPerm:  "-NOPERM this user has no permissions to run the 'hello' command\r\n",
+}
 
 // redisServer is miniredis with the facts that a real server tells of itself, and a record of what
 // the oracle needs: each beat and each eviction, at the instant at which it lands.
@@ -40,16 +50,15 @@ type redisServer struct {
 
 	mu       sync.Mutex
 	up       bool
-	run      int // life of the server
+	run      string // life of the server
+	mute     bool   // nobody may ask for INFO
 	refuses  refusal
-	rejected int                  // connections turned away for want of room
-	denied   int                  // logins refused
+	turned   map[refusal]int      // clients turned away
+	evicts   int                  // keys evicted
 	commands int                  // done in this life
 	accepted int                  // connections
 	beats    map[string]time.Time // by key: when a heartbeat last landed
-	held     map[string]time.Time // by prefix of a partition: the last hold for a mass failure
-	opened   map[string]time.Time // by prefix of a partition: when its newest term began
-	wiped    time.Time            // something was lost or deleted by hand
+	forged   time.Time            // somebody wrote into a key
 }
 
 // eviction is one record of the eviction log.
@@ -61,8 +70,7 @@ type eviction struct {
 func newServer(t *testing.T) *redisServer {
 	m, o := redistest.FakeServer(t)
 	s := &redisServer{
-		Miniredis: m, t: t, options: o, up: true, run: 1,
-		beats: map[string]time.Time{}, held: map[string]time.Time{}, opened: map[string]time.Time{},
+		Miniredis: m, t: t, options: o, up: true, run: "run1", turned: map[refusal]int{}, beats: map[string]time.Time{},
 	}
 	m.Server().SetPreHook(s.hook)
 	return s
@@ -75,18 +83,16 @@ func (s *redisServer) hook(c *server.Peer, cmd string, args ...string) bool {
 	s.mu.Unlock()
 	switch cmd {
 	case "INFO":
-		c.WriteBulk(s.info(args))
+		if s.silent() {
+			c.WriteError("NOPERM this user has no permissions to run the 'info' command")
+		} else {
+			c.WriteBulk(s.info(args))
+		}
 		return true
 	case "SET":
 		if strings.Contains(args[0], guard.Layout{}.News()) {
 			s.mu.Lock()
 			s.beats[args[0]] = time.Now()
-			s.mu.Unlock()
-		}
-	case "HSET":
-		if prefix, is := strings.CutSuffix(args[0], guard.Layout{}.Witness()); is && args[1] == "mass_failure" {
-			s.mu.Lock()
-			s.held[prefix] = time.Now()
 			s.mu.Unlock()
 		}
 	case "XADD":
@@ -102,12 +108,6 @@ func (s *redisServer) logged(prefix string, record []string) {
 	for pair := range slices.Chunk(record, 2) {
 		field[pair[0]] = pair[1]
 	}
-	if field["term"] != "" {
-		s.mu.Lock()
-		s.opened[prefix] = time.Now()
-		s.mu.Unlock()
-		return
-	}
 	e := eviction{prefix: prefix, owner: field["owner"], leader: field["leader"], sweep: field["sweep"]}
 	if json.Unmarshal([]byte(field["imeis"]), &e.imeis) == nil && len(e.imeis) > 0 {
 		s.evicted(e)
@@ -119,40 +119,48 @@ func (s *redisServer) info(sections []string) string {
 	defer s.mu.Unlock()
 	switch strings.Join(sections, " ") {
 	case "server":
-		return fmt.Sprintf("# Server\r\nrun_id:run%d\r\n", s.run)
+		return fmt.Sprintf("# Server\r\nrun_id:%s\r\n", s.run)
 	case "replication":
-		return fmt.Sprintf("# Replication\r\nrole:master\r\nmaster_replid:id%d\r\n", s.run)
+		return fmt.Sprintf("# Replication\r\nrole:master\r\nmaster_replid:id%s\r\n", s.run)
+	case "errorstats":
+		return fmt.Sprintf("# Errorstats\r\nerrorstat_NOAUTH:count=%d\r\nerrorstat_NOPERM:count=%d\r\nerrorstat_WRONGPASS:count=%d\r\n",
+			s.turned[noAuth], s.turned[noPerm], s.turned[noLogin])
 	case "stats":
 		return fmt.Sprintf("# Stats\r\ntotal_connections_received:%d\r\ntotal_commands_processed:%d\r\n"+
-			"rejected_connections:%d\r\nevicted_keys:0\r\nevicted_clients:0\r\nacl_access_denied_auth:%d\r\n",
-			s.accepted, s.commands, s.rejected, s.denied)
+			"rejected_connections:%d\r\nevicted_keys:%d\r\nevicted_clients:0\r\nacl_access_denied_auth:%d\r\n",
+			s.accepted, s.commands, s.turned[full], s.evicts, s.turned[noLogin])
 	}
 	return ""
 }
 
+func (s *redisServer) silent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mute
+}
+
 var errAway = errors.New("connection refused")
 
-// dial connects, or is turned away. It reports how.
-func (s *redisServer) dial(ctx context.Context) (net.Conn, refusal, error) {
+// dial connects, or is turned away: by what the server does to all, or to this client. It reports
+// how.
+func (s *redisServer) dial(ctx context.Context, own refusal) (net.Conn, refusal, error) {
 	s.mu.Lock()
-	up, refuses := s.up, s.refuses
-	answer := ""
+	up, by := s.up, s.refuses
+	if by == welcome {
+		by = own
+	}
 	switch {
-	case !up || refuses == unnoticed:
+	case !up || by == unnoticed:
 		s.mu.Unlock()
-		return nil, refuses, errAway
-	case refuses == full:
-		s.rejected++
-		answer = "-ERR max number of clients reached\r\n"
-	case refuses == noLogin:
-		s.denied++
-		s.accepted++
-		answer = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+		return nil, by, errAway
+	case by != welcome:
+		s.turned[by]++
+		fallthrough
 	default:
 		s.accepted++
 	}
 	s.mu.Unlock()
-	if answer == "" {
+	if by == welcome {
 		c, err := s.options.Dialer(ctx, "", "")
 		return c, welcome, err
 	}
@@ -161,10 +169,10 @@ func (s *redisServer) dial(ctx context.Context) (net.Conn, refusal, error) {
 		defer theirs.Close()
 		_ = theirs.SetDeadline(time.Now().Add(time.Second))
 		if _, err := theirs.Read(make([]byte, 1<<12)); err == nil {
-			_, _ = theirs.Write([]byte(answer))
+			_, _ = theirs.Write([]byte(answers[by]))
 		}
 	}()
-	return ours, refuses, nil
+	return ours, by, nil
 }
 
 // restart is the beginning of another life of the server.
@@ -174,12 +182,10 @@ func (s *redisServer) restart(keeps bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.run++
-	s.commands, s.accepted, s.rejected, s.denied = 0, 0, 0, 0
+	s.run += "+"
+	s.commands, s.accepted, s.evicts = 0, 0, 0
+	clear(s.turned)
 	s.up = true
-	if !keeps {
-		s.wiped = time.Now()
-	}
 }
 
 func (s *redisServer) set(f func()) {
@@ -193,4 +199,36 @@ func (s *redisServer) beat(key string) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.beats[key]
+}
+
+// copyTo copies all keys to an empty server.
+func (s *redisServer) copyTo(to *redisServer) {
+	for _, key := range s.Keys() {
+		switch s.Type(key) {
+		case "string":
+			v, _ := s.Get(key)
+			_ = to.Set(key, v)
+		case "hash":
+			fields, _ := s.HKeys(key)
+			for _, f := range fields {
+				to.HSet(key, f, s.HGet(key, f))
+			}
+		case "set":
+			members, _ := s.SMembers(key)
+			_, _ = to.SAdd(key, members...)
+		case "zset":
+			scores, _ := s.SortedSet(key)
+			for member, score := range scores {
+				_, _ = to.ZAdd(key, score, member)
+			}
+		case "stream":
+			entries, _ := s.Stream(key)
+			for _, e := range entries {
+				_, _ = to.XAdd(key, e.ID, e.Values)
+			}
+		}
+		if left := s.TTL(key); left > 0 {
+			to.SetTTL(key, left)
+		}
+	}
 }

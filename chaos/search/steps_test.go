@@ -2,9 +2,10 @@ package search
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
 	"testing/synctest"
 	"time"
 )
@@ -43,22 +44,35 @@ var events = []event{
 	{3, "the server restarts", (*fleet).restart},
 	{1, "the server loses everything", (*fleet).loseAll},
 	{3, "somebody deletes a key", (*fleet).hand},
+	{4, "waves", (*fleet).waves},
+	{3, "a deployment", (*fleet).deploy},
+	{3, "the server turns some replicas away", (*fleet).refuseSome},
+	{3, "a stranger is turned away", (*fleet).stranger},
+	{3, "heartbeats are evicted", (*fleet).evict},
+	{3, "the name moves to another server", (*fleet).failOver},
 	{3, "all is quiet", (*fleet).settle},
 	{0, "somebody writes into a key", (*fleet).poison}, // last: poisonedPlan has it
 }
 
 const wholePlan = 40 // steps, and at the end all is quiet
 
+// plan makes up the steps of a seed. ROLLCALL_EVENTS names the only ones that may happen, with
+// commas.
 func plan(seed uint64) (steps []step) {
 	rng := rand.New(rand.NewPCG(seed, 1))
+	var weights []int
 	all := 0
 	for _, e := range events {
+		if only := os.Getenv("ROLLCALL_EVENTS"); only != "" && !slices.Contains(strings.Split(only, ","), e.name) {
+			e.weight = 0
+		}
+		weights = append(weights, e.weight)
 		all += e.weight
 	}
 	for range wholePlan {
 		s := step{a: rng.Uint32() >> 1, b: rng.Uint32() >> 1}
-		for roll := rng.IntN(all); roll >= events[s.what].weight; s.what++ {
-			roll -= events[s.what].weight
+		for roll := rng.IntN(all); roll >= weights[s.what]; s.what++ {
+			roll -= weights[s.what]
 		}
 		x := rng.Float64()
 		s.lasting = time.Duration(x * x * float64(12*time.Second)).Round(time.Millisecond)
@@ -81,7 +95,7 @@ func (f *fleet) play(steps []step) {
 func (f *fleet) any(n int) *replica { return f.replicas[n%len(f.replicas)] }
 
 func (f *fleet) move(a, b int) {
-	up := f.running()
+	up := f.serving()
 	if len(up) == 0 {
 		return
 	}
@@ -101,18 +115,17 @@ func (f *fleet) closes(a, _ int) {
 	}
 }
 
-func (f *fleet) failLine(a, b int) {
-	r := f.any(a)
-	f.fail(r, b)
-}
+func (f *fleet) failLine(a, b int) { f.fail(b, f.any(a)) }
 
-func (f *fleet) fail(r *replica, how int) {
-	if r.line.now() != works {
-		return
+// fail is one event, for all of them.
+func (f *fleet) fail(how int, all ...*replica) {
+	all = slices.DeleteFunc(all, func(r *replica) bool { return r.line.now() != works })
+	f.hits(all)
+	for _, r := range all {
+		is := []state{cut, cut, hangs, deaf}[how%4]
+		f.say("%s's line: %v", r.id, is)
+		r.line.become(is)
 	}
-	is := []state{cut, cut, hangs, deaf}[how%4]
-	f.say("%s's line: %v", r.id, is)
-	r.line.become(is)
 }
 
 func (f *fleet) mendLine(a, _ int) {
@@ -135,10 +148,130 @@ func (f *fleet) failMost(a, b int) {
 			}
 		}
 	}
+	var all []*replica
 	for i, r := range f.replicas {
-		if r != kept && (a>>8+i)%8 > 0 {
-			f.fail(r, b/8)
+		if r != kept && (a>>8+i)%8 > 0 && !(r.idle && a%2 == 0) {
+			all = append(all, r)
 		}
+	}
+	f.fail(b/8, all...)
+	f.pass(time.Duration(b%30) * time.Second)
+}
+
+// waves: all are back when the first have fallen silent, and soon most are off again.
+func (f *fleet) waves(a, b int) {
+	for range 2 + b/8%3 {
+		f.failMost(a, b&1)
+		f.pass(time.Duration(8+a%12) * time.Second)
+		f.mendAll(0, 0)
+		f.pass(time.Duration(1+b%12) * time.Second)
+	}
+}
+
+// deploy replaces replicas: new ones come, the old ones leave in good order, and half of the time
+// most of the new ones are cut off.
+func (f *fleet) deploy(a, b int) {
+	var fresh []*replica
+	for i, old := range f.running() {
+		if (a>>(i%24))&3 == 0 || old.fixed {
+			continue
+		}
+		r := &replica{name: fmt.Sprint("n", len(f.processes)), sweeps: old.sweeps, idle: old.idle}
+		f.replicas, fresh = append(f.replicas, r), append(fresh, r)
+		f.start(r)
+		f.pass(time.Second / 2)
+		defer f.pass(0)
+		for _, d := range f.devices {
+			if d.socket != nil && d.socket.at == old.life {
+				f.connect(d, r)
+			}
+		}
+		f.replicas = slices.DeleteFunc(f.replicas, func(r *replica) bool { return r == old })
+		if b%4 > 0 {
+			f.leave(old)
+		} else {
+			f.kill(false, old)
+		}
+	}
+	f.forgetUnled()
+	f.pass(time.Duration(b/4%10) * time.Second)
+	if b%2 == 0 {
+		f.fail(0, fresh[:(len(fresh)*3+3)/4]...)
+		f.pass(time.Duration(10+b/64%12) * time.Second)
+	}
+}
+
+// refuseSome: their password or their rights are changed. Those that have connections lose them.
+func (f *fleet) refuseSome(a, b int) {
+	var all []*replica
+	for i, r := range f.running() {
+		if (a>>(i%24))&1 == 0 {
+			all = append(all, r)
+		}
+	}
+	f.hits(all)
+	how := []refusal{noLogin, noAuth, noPerm}[b%3]
+	for _, r := range all {
+		f.say("the server turns %s away: %v", r.id, how)
+		r.line.refuse(how)
+		r.line.reset("")
+	}
+	f.pass(time.Duration(b/3%60) * time.Second)
+	if b%2 == 0 {
+		f.letIn(0, 0)
+	}
+}
+
+func (f *fleet) stranger(a, _ int) {
+	f.strange = time.Now().Add(time.Duration(a%300) * time.Second)
+	f.say("a stranger is turned away until %s", f.strange.Format("15:04:05"))
+}
+
+func (f *fleet) evict(a, b int) {
+	f.evicting = time.Now().Add(time.Duration(1+a%60) * time.Second)
+	f.say("heartbeats are evicted until %s", f.evicting.Format("15:04:05"))
+	f.pass(time.Duration(b%60) * time.Second)
+}
+
+// meddle is what the server and strangers do, once a second.
+func (f *fleet) meddle() {
+	now := time.Now()
+	if now.Before(f.strange) && now.Unix()%7 == 0 {
+		f.s.set(func() { f.s.turned[[]refusal{noLogin, noAuth, noPerm}[now.Unix()%3]]++ })
+	}
+	if now.Before(f.evicting) {
+		key := f.part(int(now.Unix()) % f.partitions).Heartbeat(f.any(int(now.Unix() / 7 % 1000)).id)
+		if f.s.Exists(key) {
+			f.say("%s is evicted", key)
+			f.s.Del(key)
+			f.s.set(func() { f.s.evicts++ })
+		}
+	}
+}
+
+// failOver: the name leads to another server, which has all but a few of the last writes. The
+// former one takes writes for as long as somebody is connected to it.
+func (f *fleet) failOver(a, b int) {
+	if !f.s.reachable() {
+		return
+	}
+	was, is := f.s, newServer(f.t)
+	was.copyTo(is)
+	is.run, is.mute = fmt.Sprint("run", len(f.servers)+1), was.mute
+	f.unseen = f.unseen || was.mute
+	for i, d := range f.devices {
+		if (a>>(i%24))&7 == 0 {
+			is.HDel(f.partOf(d.imei).Registry(), d.imei)
+		}
+	}
+	f.serve(is)
+	for i, r := range f.running() {
+		if a%2 == 0 {
+			i = 0 // all the same
+		}
+		client := []string{"", "", "control", "data"}[(b>>(2*(i%12)))&3]
+		f.say("the name leads to another server; connections of %s reset: %q", r.id, client)
+		r.line.reset(client)
 	}
 	f.pass(time.Duration(b%30) * time.Second)
 }
@@ -175,16 +308,18 @@ func (f *fleet) killOne(a, b int) {
 			break
 		}
 	}
-	f.kill(victim, b%2 == 0)
+	f.kill(b%2 == 0, victim)
 	f.forgetUnled()
 }
 
 func (f *fleet) killMany(a, b int) {
+	var all []*replica
 	for i, r := range f.running() {
 		if (a>>(i%24))&1 == 0 {
-			f.kill(r, b%2 == 0)
+			all = append(all, r)
 		}
 	}
+	f.kill(b%2 == 0, all...)
 	f.forgetUnled()
 }
 
@@ -230,13 +365,13 @@ func (f *fleet) stopOne(a, _ int) {
 
 // refuse has the server turn new connections away, and breaks those of some.
 func (f *fleet) refuse(a, b int) {
-	how := []refusal{full, full, noLogin}[b%3]
+	how := []refusal{full, full, noLogin, noAuth}[b%4]
 	f.s.set(func() { f.s.refuses = how })
 	f.say("the server turns clients away: %v", how)
 	for i, r := range f.replicas {
 		if (a>>(i%24))&3 == 0 && r.life.running {
 			f.say("%s's connections are reset", r.id)
-			r.line.reset()
+			r.line.reset("")
 		}
 	}
 	f.pass(time.Duration(b%25) * time.Second)
@@ -244,6 +379,9 @@ func (f *fleet) refuse(a, b int) {
 
 func (f *fleet) letIn(_, _ int) {
 	f.s.set(func() { f.s.refuses = welcome })
+	for _, r := range f.replicas {
+		r.line.refuse(welcome)
+	}
 	f.say("the server lets everybody in")
 }
 
@@ -273,9 +411,7 @@ func (f *fleet) dryRun(_, _ int) {
 func (f *fleet) powerLoss(_, b int) {
 	f.say("power loss")
 	f.down()
-	for _, r := range f.running() {
-		f.kill(r, false)
-	}
+	f.kill(false, f.running()...)
 	f.pass(time.Duration(b%4) * time.Second)
 	for _, r := range f.replicas {
 		f.start(r)
@@ -300,7 +436,7 @@ func (f *fleet) down() {
 	f.say("the server goes away")
 	f.s.set(func() { f.s.up = false })
 	for _, r := range f.replicas {
-		r.line.reset()
+		r.line.reset("")
 	}
 }
 
@@ -321,10 +457,7 @@ func (f *fleet) hand(a, b int) {
 	}[b/16%7]
 	f.say("somebody deletes %s", key)
 	f.s.Del(key)
-	f.mu.Lock()
 	f.byHand = true
-	f.mu.Unlock()
-	f.s.set(func() { f.s.wiped = time.Now() })
 }
 
 // Within which time the registry is the truth when all is quiet. A single entry is put back within
@@ -340,79 +473,10 @@ const (
 	scanWithin     = 16 * time.Minute // that nobody need remember an owner
 )
 
-// settle ends every fault, and looks whether the registry becomes the truth. Sweeping stays paused
-// or dry half of the time.
-func (f *fleet) settle(a, _ int) {
-	f.letIn(0, 0)
-	f.mendAll(0, 0)
-	f.cure()
-	for _, r := range f.replicas {
-		if !f.isUp(r) {
-			f.start(r)
-		}
-	}
-	if f.paused && a%2 == 1 {
-		f.pause(0, 0)
-	}
-	f.say("all is quiet")
-	begun, since := time.Now(), map[string]time.Time{} // since when there is no entry
-	for {
-		f.pass(time.Second)
-		missing, clear, disputed := f.unroutable()
-		maps.DeleteFunc(since, func(imei string, _ time.Time) bool { return !slices.Contains(missing, imei) })
-		var late []string
-		for _, imei := range missing {
-			if since[imei].IsZero() {
-				since[imei] = time.Now()
-			}
-			if time.Since(since[imei]) > f.missing() {
-				late = append(late, imei)
-			}
-		}
-		var left []string
-		if !f.paused && !f.dry {
-			left = f.left()
-		}
-		if len(missing)+len(clear)+len(disputed)+len(left) == 0 {
-			break
-		}
-		took := time.Since(begun)
-		switch within := f.bound(); {
-		case len(late) > 0:
-			f.found("no entry for more than %s of quiet: %s", f.missing(), late)
-		case len(clear) > 0 && took > routableWithin:
-			f.found("not routable after %s of quiet: %s", took, clear)
-		case len(disputed) > 0 && took > disputeWithin:
-			f.found("not routable after %s of quiet: %s", took, disputed)
-		case len(left) > 0 && len(disputed) == 0 && took > within:
-			f.found("left after %s of quiet: %s", took, left)
-		}
-	}
-	f.Count("times quiet", 1)
-	f.mu.Lock()
-	f.byHand = false
-	f.mu.Unlock()
-	f.say("the registry is the truth, after %s", time.Since(begun))
-}
-
-func (f *fleet) missing() time.Duration {
-	if f.byHand {
-		return routableWithin
-	}
-	return missingWithin
-}
-
-func (f *fleet) bound() time.Duration {
-	if f.byHand || !f.index {
-		return scanWithin
-	}
-	return goneWithin
-}
-
 func (s state) String() string { return [...]string{"works", "is cut", "hangs", "is deaf"}[s] }
 
 func (r refusal) String() string {
-	return [...]string{"none", "it is full", "no login", "unnoticed"}[r]
+	return [...]string{"none", "it is full", "no login", "no password", "no rights", "unnoticed"}[r]
 }
 
 func (s step) String() string {

@@ -31,6 +31,9 @@ func showInstances(w io.Writer, s inspect.Status, width int) error {
 		if in.Old {
 			remarks = join(remarks, "plain writer: not healed")
 		}
+		if in.Doubt != nil {
+			remarks = join(remarks, "doubted: "+in.Doubt.Reason)
+		}
 		if in.BadIndex {
 			remarks = join(remarks, "its index is no set")
 		}

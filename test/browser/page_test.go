@@ -97,6 +97,7 @@ func TestADryRunDeletesNothingAndPausesHoldAndEnd(t *testing.T) {
 	b.says("events", "paused by ann (a test)")
 	// What stands in the name of somebody dead stays while sweeping is paused.
 	require.NoError(t, f.client.HSet(t.Context(), "connections:registry", "356307042440014", "gone").Err())
+	require.NoError(t, f.client.HSet(t.Context(), "janitor:beats", "gone", "1/1000/500/1/0/h").Err())
 	b.says("problems", "gone is silent; devices still in its name: 1")
 	b.click("[name=dry_run]") // it can be asked for in a pause, too
 	b.await(`[...document.querySelectorAll("#outcome tr")].some(r => r.textContent.startsWith("registry (dry run)") &&

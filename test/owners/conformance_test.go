@@ -16,6 +16,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -62,6 +63,7 @@ func TestOwnersConform(t *testing.T) {
 		"over the dead":       overwritesTheDead,
 		"Redis comes back":    outlastsRedis,
 		"ids that need words": disputesOddKeys,
+		"former primary":      leavesAFormerPrimary,
 	}
 	for language, command := range languages() {
 		t.Run(language, func(t *testing.T) {
@@ -83,8 +85,39 @@ func boots(w *world) {
 	require.Regexp(w.t, `^\d{13}/\d{26}$`, w.Get(ctx, keys.Heartbeat("a")).Val())
 	left := w.PTTL(ctx, keys.Heartbeat("a")).Val()
 	require.True(w.t, left > 0 && left <= ttl, left)
-	first := w.Get(ctx, keys.Heartbeat("a")).Val()
+	first, record := w.Get(ctx, keys.Heartbeat("a")).Val(), w.record("a")
+	require.Equal(w.t, doubt.Idle, record.State)
+	require.Equal(w.t, ttl.Milliseconds(), record.TTL)
+	require.Equal(w.t, doubt.Own{Interval: interval.Milliseconds(), TTL: ttl.Milliseconds()}.Due(), record.Due)
 	w.eventually("it beats", func() bool { return w.Get(ctx, keys.Heartbeat("a")).Val() != first })
+	w.eventually("and records it", func() bool { return w.record("a").Last > record.Last })
+}
+
+func (w *world) record(id string) doubt.Record {
+	return doubt.Parse(w.HGet(w.t.Context(), keys.Beats(), id).Val())
+}
+
+// A server that lacks its newest beat is a former primary, which no other write may hide.
+func leavesAFormerPrimary(w *world) {
+	ctx, a := w.t.Context(), w.start("a")
+	a.registers("phone")
+	require.Equal(w.t, doubt.Holds, w.record("a").State)
+	older := w.record("a")
+	older.Last = 5
+	w.HSet(ctx, keys.Registry(), "tablet", "b")
+	w.HSet(ctx, keys.Beats(), "a", older.String())
+	a.do("register", "tablet")
+	w.eventually("the next beat repairs it", func() bool {
+		pipe := w.TxPipeline()
+		entry, record := pipe.HGet(ctx, keys.Registry(), "tablet"), pipe.HGet(ctx, keys.Beats(), "a")
+		_, err := pipe.Exec(ctx)
+		require.NoError(w.t, err)
+		behind := doubt.Parse(record.Val()).Last == 5
+		require.False(w.t, behind && entry.Val() == "a", "until then it writes nothing")
+		return !behind
+	})
+	a.registers("after")
+	require.Equal(w.t, "a", w.entry("after"))
 }
 
 func isSuperseded(w *world) {
@@ -201,13 +234,16 @@ func saysGoodbye(w *world) {
 	for _, key := range []string{keys.Registry(), keys.Heartbeat("a"), keys.Roster(), keys.Devices("a")} {
 		require.Zero(w.t, w.Exists(w.t.Context(), key).Val(), key)
 	}
+	require.Equal(w.t, doubt.Bye, w.record("a").State)
 }
 
 func overwritesTheDead(w *world) {
-	a := w.start("a")
+	ctx, a := w.t.Context(), w.start("a")
 	a.registers("phone")
-	w.HSet(w.t.Context(), keys.Registry(), "phone", "dead")
-	w.is("phone", "a") // a GRACE after it began to listen
+	dead := doubt.Record{Last: 1, TTL: 1, Due: 1, State: doubt.Holds}
+	w.HSet(ctx, keys.Beats(), "dead", dead.String())
+	w.HSet(ctx, keys.Registry(), "phone", "dead")
+	w.is("phone", "a")
 }
 
 // sweeps runs a janitor beside the owners.

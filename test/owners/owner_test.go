@@ -87,12 +87,10 @@ func beOwner() error {
 	rdb, ctl := redis.NewClient(opt), redis.NewClient(lease.Options(opt))
 	defer rdb.Close()
 	defer ctl.Close()
-	names := map[*registry.Claim]string{}
 	reg, err := registry.New(registry.Config{
 		Client: rdb, Control: ctl, Instance: os.Getenv("INSTANCE"), HeartbeatInterval: ms("INTERVAL"), HeartbeatTTL: ms("TTL"),
 		OnReconciled: func() { say(event{Event: "reconciled"}) },
 		OnDisplaced:  func(key, owner string) { say(event{"displaced", key, owner}) },
-		OnSuperseded: func(older *registry.Claim) { say(event{"superseded", names[older], ""}) },
 	})
 	if err != nil {
 		return err
@@ -112,7 +110,11 @@ func beOwner() error {
 			switch c.Do {
 			case "register":
 				claim = reg.Register(c.Key)
-				claims[c.Key], names[claim] = claim, c.Key
+				claims[c.Key] = claim
+				go func() {
+					<-claim.Superseded()
+					say(event{"superseded", c.Key, ""})
+				}()
 				go func() {
 					if claim.Wait(ctx) == nil {
 						say(event{Event: "landed", Key: c.Key})

@@ -89,7 +89,7 @@ func loads(p Prices, f Fleet) map[string]float64 {
 	renew := f.LeaseTTL.Seconds() / 3
 	others := float64(f.Contenders - 1)
 	us := map[string]float64{
-		kinds[beats]:  r * (trips*p.us(Trip, 0) + parts*(p.us(Beat, 0)+vouching(p))) / beat,
+		kinds[beats]:  r * (trips*p.us(Trip, 0) + parts*p.us(Beat, 0)) / beat,
 		kinds[checks]: r * parts / beat * checking(p, claims) / tenth,
 		kinds[ticks]: parts*ticking(p)*(1/(gap/5)+others/(gap/3)) +
 			parts*(p.trip(Script, 0)/renew+others*asking(p)/(2.5*renew)) +
@@ -115,14 +115,11 @@ func (f Fleet) scanEvery(p Prices) time.Duration {
 // counting asks for the size of each of r replicas' indexes.
 func counting(p Prices, r float64) float64 { return math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0) }
 
-// vouching asks, with each beat, what the last full scan met of a replica.
-func vouching(p Prices) float64 { return p.us(Get, 0) + p.us(Left, 0) }
-
 func checking(p Prices, claims float64) float64 {
 	return math.Max(1, claims/batch)*p.trip(Check, 0) + claims*p.each(Check)
 }
 
-// moving is added if another replica held the device: it is told, looks, and releases its own.
+// moving is added if another replica held the device: it is notified, looks, and releases its own.
 func moving(p Prices) float64 { return p.us(Tell, 0) + p.trip(Check, 1) + p.trip(Release, 1) }
 
 // ticking reads and writes the witness, the holder, the pause and its own heartbeat.
@@ -165,9 +162,9 @@ func (f Fleet) share() float64 {
 // asking looks at the lease: value, time left, epoch.
 func asking(p Prices) float64 { return p.trip(Get, 0) + 2*p.us(Get, 0) }
 
-// fullReading asks for the remaining life of r replicas.
+// fullReading reads the records of r replicas, and the roster.
 func fullReading(p Prices, r float64) float64 {
-	return math.Ceil(r/slice)*p.us(Trip, 0) + p.us(Members, 0) + r*p.each(Members) + r*p.us(Left, 0)
+	return math.Ceil(r/page)*p.trip(Script, 0) + r*(p.each(Entries)+p.each(Members))
 }
 
 // Masters returns how many keep each below half a core in the steady state, and below 0.8 while all

@@ -50,7 +50,7 @@ const (
 	IndexBytes    = "indexed"     // in a large index
 	IntsBytes     = "indexed few" // in an index of at most intsMost
 	IndexKeyBytes = "index"       // of a replica, in each partition where it has one
-	BeatBytes     = "heartbeat"   // with its member of the roster
+	BeatBytes     = "heartbeat"   // with its record and its member of the roster
 )
 
 // intsMost is the largest set of numbers that Redis keeps as an array (set-max-intset-entries).

@@ -229,7 +229,7 @@ func (s *sim) random(rate float64, do func(now float64)) {
 // claims there.
 func (s *sim) beat(m int, now float64) {
 	parts := s.parts(m)
-	back := s.call(m, now, beats, s.p.us(Trip, 0)+parts*(s.p.us(Beat, 0)+vouching(s.p)), beatPatience)
+	back := s.call(m, now, beats, s.p.us(Trip, 0)+parts*s.p.us(Beat, 0), beatPatience)
 	s.at(back, func(now float64) {
 		s.call(m, now, checks, parts*checking(s.p, s.claims())/tenth, callPatience)
 	})

@@ -3,7 +3,7 @@ import { EventEmitter } from 'node:events';
 
 import { Claim } from './claim.js';
 import { complete, maxKey, name } from './options.js';
-import { Connection, answered, callTimeout, refused } from './redis.js';
+import { Connection, answered, callTimeout, isReadOnly, refused, tag } from './redis.js';
 import { Table, batchSize, now, unword, word } from './table.js';
 
 export { Claim };
@@ -13,7 +13,7 @@ const toldPrefix = '/', heardWord = 'heard';
 const harmless = new Set(['connection', 'listen', 'talk', 'compare', 'keep', 'notify']);
 // Bits in a beat's reply: what this user may not do and scripts silently omit; see ../lua/beat.lua.
 const rights = {
-  keep: [1, 'NOPERM this user may not run SADD and SREM on the roster and the index'],
+  keep: [1, 'NOPERM this user may not run SADD, SREM, HGET and HSET on the roster, the index and the records'],
   notify: [2, "NOPERM this user may not PUBLISH on the channels of heartbeats' names"],
 };
 
@@ -39,7 +39,7 @@ export class Owner extends EventEmitter {
   #compared = -Infinity;
   #owed = false; // the event reconciled
   #reconciled = -Infinity;
-  #lastBeat = -Infinity;
+  #newest = 0; // when the newest beat was written, in ms by the server's clock; 0: unknown
   #ready = false; // the former life was handed back
   #scanDue = true;
   #scanAt = -Infinity; // not before
@@ -90,6 +90,7 @@ export class Owner extends EventEmitter {
   }
 
   #key(name) { return this.#o.prefix + name; }
+  #channel(instance) { return tag(this.#o.redis) + this.#heartbeat(instance); }
   #heartbeat(instance) { return this.#key('instance:heartbeat:' + instance); }
 
   /** start draws the boot token and begins to beat. It returns after the first attempt, reached or not. */
@@ -158,8 +159,14 @@ export class Owner extends EventEmitter {
 
   /** lookup returns who holds a key and whether that owner lives; null if nobody holds it. */
   async lookup(key) {
-    const found = await this.#data.run('lookup', [this.#key('connections:registry')], [key, this.#heartbeat('')]);
-    return found ? { owner: found[0], alive: Number(found[1]) === 1 } : null;
+    const [[owner], , [alive]] = await this.#ask([key], this.#heartbeat(''));
+    return owner === null ? null : { owner, alive: Number(alive) === 1 };
+  }
+
+  /** ask reads the entries of keys and, with the prefix of heartbeats, whether their owners live. */
+  #ask(keys, heartbeats = '') {
+    const names = [this.#key('connections:registry'), this.#key('janitor:beats')];
+    return this.#data.run('lookup', names, [this.instance, this.#newest, heartbeats, '0', ...keys]);
   }
 
   /** status reports what this owner holds and what fails. */
@@ -207,17 +214,30 @@ export class Owner extends EventEmitter {
 
   /** own runs a script of the owner and returns its reply. */
   async #own(connection, name, args = [], dead = []) {
-    const k = (n) => this.#key(n), id = this.instance;
-    const keys = [this.#heartbeat(id), k('instances:roster'), k('instance:devices:' + id), k('janitor:witness'), k('connections:registry')];
-    const out = await connection.run(name, [...keys, ...dead], [id, this.#boot, this.#o.ttl, '1', ...args]).catch((err) => {
-      this.#unheard ||= !answered(err);
+    const out = await connection.run(name, [...this.#keys, ...dead], [...this.#common(connection), ...args]).catch((err) => {
+      this.#noteFailed(err);
       throw err;
     });
     if (out[0] === 'SUPERSEDED') throw new SupersededError();
     const foreign = new Map();
     for (let i = 0; i < out[6].length; i += 2) foreign.set(out[6][i], out[6][i + 1]);
-    const [absent, size, gone, count] = [out[1], out[2], out[4], out[5]].map(Number);
-    return { absent: absent === 1, size, lost: out[3], gone: gone === 1, count, foreign };
+    const [found, last, size, count] = [out[1], out[2], out[3], out[5]].map(Number);
+    return { found, last, size, lost: out[4], count, foreign };
+  }
+
+  /** An answer may have been the only sign of a loss; a server that takes no writes was replaced by one that may lack some. */
+  #noteFailed(err) { this.#unheard ||= !answered(err) || isReadOnly(err); }
+
+  get #keys() {
+    const names = ['instance:heartbeat:' + this.instance, 'instances:roster', 'instance:devices:' + this.instance,
+      'janitor:witness', 'connections:registry', 'janitor:beats'];
+    return names.map((n) => this.#key(n));
+  }
+
+  /** common is what all scripts get: see ../lua/record.lua. The beats repair what is checked elsewhere. */
+  #common(connection, boot = this.#boot) {
+    const newest = connection === this.#control ? 0 : this.#newest;
+    return [this.instance, boot, this.#o.ttl, '1', Math.ceil(this.#o.interval), this.table.held > 0 ? 'h' : 'i', newest, tag(this.#o.redis)];
   }
 
   get #grace() { return this.#o.ttl + 2000; }
@@ -229,20 +249,18 @@ export class Owner extends EventEmitter {
         await this.#drawBoot();
         return true;
       }
-      let got;
-      try {
-        got = await this.#own(this.#control, 'beat', [this.#grace, '0']);
-        for (const [what, [bit, text]] of Object.entries(rights)) {
+      const args = [this.#grace, this.table.count.standing > 0 && before % 2 === 0 ? '1' : '0'];
+      const got = await this.#own(this.#control, 'beat', args).catch((err) => {
+        if (!String(err.message).startsWith('OOM')) throw err;
+        return this.#own(this.#control, 'full', args); // memory is full
+      });
+      for (const [what, [bit, text]] of Object.entries(rights)) {
           if (got.count & bit) this.#fail(what, new Error(text));
           else this.#recovered(what);
-        }
-      } catch (err) {
-        if (!String(err.message).startsWith('OOM')) throw err;
-        got = await this.#own(this.#control, 'extend'); // memory is full: PEXPIRE still works
-        if (got.count === 0) throw new Error('OOM and no heartbeat left to extend');
       }
-      this.#lastBeat = now();
-      if (before % 2 === 1 || before !== this.table.batches) Object.assign(got, { size: this.table.indexed, gone: false });
+      if (before % 2 === 1 || before !== this.table.batches) got.size = this.table.indexed;
+      if (got.found < this.#newest) got.found = 0; // the server was set back
+      this.#newest = got.last;
       this.#read(got);
       this.#recovered('heartbeat');
       return true;
@@ -253,27 +271,27 @@ export class Owner extends EventEmitter {
   }
 
   async #drawBoot() {
-    const keys = [this.#heartbeat(this.instance), this.#key('instances:roster'), this.#key('janitor:witness')];
-    const boot = await this.#control.run('boot', keys, [this.instance, this.#random, this.#o.ttl, this.#grace]);
-    const same = await this.#data.run('same', keys.slice(0, 1), [boot]);
-    if (same === 'SUPERSEDED') throw new SupersededError();
-    if (same !== 'OK') throw new Error('the two connections are not at the same primary and database');
+    const [boot, newest] = await this.#control.run('boot', this.#keys, [...this.#common(this.#control), this.#random, this.#grace]);
+    // Does the other connection see that heartbeat, and may it write there?
+    const [there] = await this.#data.run('here', this.#keys, this.#common(this.#control, boot));
+    if (there === 'SUPERSEDED') throw new SupersededError();
     if (!this.#o.unique) { // a former life may have contended for the lease
       await this.#control.send('SREM', this.#key('janitor:contenders'), this.instance).catch((err) => {
         if (!answered(err)) throw err;
       });
     }
     this.#boot = boot;
-    this.#lastBeat = now();
+    this.#newest = Number(newest);
     this.#recovered('heartbeat');
     this.#pump();
   }
 
   /** read takes a reply: any sign that Redis lost something has everything checked. */
   #read(got) {
-    const held = this.#lost !== null && got.lost !== this.#lost;
-    this.#lost = got.lost;
-    if (got.absent || held || (got.gone && this.table.count.standing > 0) || this.#unheard) this.#surprise = true;
+    const absent = got.found === 0 || got.last - got.found >= this.#o.ttl; // others could take this owner for dead
+    const held = this.#lost !== null && got.lost && got.lost !== this.#lost;
+    this.#lost = got.lost || this.#lost || '';
+    if (absent || held || this.#unheard) this.#surprise = true;
     this.#unheard = false;
     this.#reconcileAll();
     if (this.#ready && this.table.indexDiffers(got.size)) this.#scanDue = true;
@@ -308,8 +326,8 @@ export class Owner extends EventEmitter {
       const b = this.table.next();
       let failed = null;
       const steps = [['register', b.register], ['release', b.release], ['heal', b.heal], ['heal', b.outlive]];
-      for (const [name, ops] of steps) failed = (await this.#step(name, this.table.wanted(ops))) ?? failed;
-      failed = (await this.#check(b.check)) ?? failed;
+      for (const [name, ops] of steps) failed = (await overlap(this.table.wanted(ops), (some) => this.#step(name, some, ops.length))) ?? failed;
+      failed = (await overlap(b.check, (some) => this.#check(some))) ?? failed;
       this.table.ended(failed !== null);
       this.#tellDisplaced();
       this.#tellReconciled();
@@ -318,13 +336,13 @@ export class Owner extends EventEmitter {
     this.#pumping = null; // at once: nothing would write what is queued in between
   }
 
-  async #step(name, ops) {
+  async #step(name, ops, all) {
     if (ops.length === 0 || this.#over) return null;
     const args = ops.flatMap((o) => (name === 'heal' ? [o.d.key, o.seen ?? o.dead ?? ''] : [o.d.key]));
     let dead = [];
     if (ops[0].dead) {
       dead = [...new Set(ops.map((o) => this.#heartbeat(o.dead)))];
-      args.push(Math.floor((this.#o.ttl - this.#o.interval) / 2), this.#grace, now() - this.#lastBeat < this.#o.ttl / 2 ? '1' : '0');
+      args.push(Math.floor((this.#o.ttl - this.#o.interval) / 2));
     }
     try {
       const got = await this.#own(this.#data, name, args, dead);
@@ -336,6 +354,7 @@ export class Owner extends EventEmitter {
       }
       if (name === 'heal') this.#recovered('register'); // healing retries failed registrations
       this.#recovered(name);
+      if (all > batchSize) got.size = this.table.indexed; // the others have changed the index, too
       this.#read(got);
       return null;
     } catch (err) {
@@ -348,11 +367,12 @@ export class Owner extends EventEmitter {
   async #check(ops) {
     if (ops.length === 0 || this.#over) return null;
     try {
-      const found = await this.#data.send('HMGET', this.#key('connections:registry'), ...ops.map((o) => o.d.key));
+      const [found] = await this.#ask(ops.map((o) => o.d.key));
       this.table.checked(ops, found, null);
       this.#recovered('check');
       return null;
     } catch (err) {
+      this.#noteFailed(err);
       this.table.checked(ops, null, err);
       this.#fail('check', err);
       return err;
@@ -412,7 +432,7 @@ export class Owner extends EventEmitter {
     if (this.#over || this.#subscriber || this.listenerCount('displaced') === 0) return;
     const changed = (err) => (err ? this.#fail('listen', err) : this.#recovered('listen'));
     this.#subscriber = new Connection(this.#o.redis, this.#o.interval, changed,
-      { channel: this.#heartbeat(this.instance), onMessage: (message) => this.#told(message.split(' ')) });
+      { channel: this.#channel(this.instance), onMessage: (message) => this.#told(message.split(' ')) });
     await this.#subscriber.open();
   }
 
@@ -453,12 +473,11 @@ export class Owner extends EventEmitter {
   }
 
   async #tell(other, message) {
-    const channel = this.#heartbeat(other);
-    const listeners = await this.#control.send('PUBLISH', channel, message).catch((err) => {
+    const listeners = await this.#control.send('PUBLISH', this.#channel(other), message).catch((err) => {
       if (answered(err)) return 0; // not allowed: nobody hears
       throw err;
     });
-    const lives = Number(await this.#control.send('EXISTS', channel)) > 0;
+    const lives = Number(await this.#control.send('EXISTS', this.#heartbeat(other))) > 0;
     this.#recovered('talk');
     return { listens: Number(listeners) > 0, lives };
   }
@@ -488,6 +507,12 @@ export class Owner extends EventEmitter {
     this.#toldRefusal.delete(what);
     if (this.#failing.delete(what)) this.emit('recovered', what);
   }
+}
+
+/** overlap calls one for batchSize operations at a time, all under way at once, and returns an error of theirs or null. */
+async function overlap(ops, one) {
+  const errors = await Promise.all([...chunks(ops)].map(one));
+  return errors.find((err) => err !== null) ?? null;
 }
 
 function* chunks(list) {

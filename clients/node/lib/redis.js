@@ -9,13 +9,16 @@ export const callTimeout = 3000;
 
 /** The files of ../lua that make each script, as in registry/scripts.go. */
 const files = {
-  boot: ['settings', 'boot'], beat: ['settings', 'owner', 'beat'], extend: ['owner', 'extend'],
-  register: ['owner', 'register'], release: ['owner', 'release'], goodbye: ['owner', 'goodbye'],
-  heal: ['server', 'settings', 'witness', 'owner', 'heal'], lookup: ['lookup'], same: ['same'],
+  boot: ['settings', 'former', 'record', 'boot'], beat: ['settings', 'former', 'record', 'owner', 'beat'],
+  full: ['settings', 'former', 'record', 'owner', 'beat'], here: ['former', 'record', 'owner', 'here'],
+  register: ['former', 'record', 'owner', 'register'], release: ['former', 'record', 'owner', 'release'],
+  heal: ['settings', 'former', 'record', 'owner', 'heal'], goodbye: ['former', 'record', 'owner', 'goodbye'],
+  lookup: ['former', 'lookup'],
 };
 
 const scripts = new Map(Object.entries(files).map(([name, parts]) => {
-  const text = parts.map((file) => readFileSync(new URL(`../lua/${file}.lua`, import.meta.url), 'utf8')).join('');
+  const lua = parts.map((file) => readFileSync(new URL(`../lua/${file}.lua`, import.meta.url), 'utf8')).join('');
+  const text = (name === 'full' ? '#!lua flags=allow-oom\n' : '') + lua;
   return [name, { text, sha: createHash('sha1').update(text).digest('hex') }];
 }));
 
@@ -151,6 +154,12 @@ export class Connection {
   }
 }
 
+/** tag begins the names of channels, since Pub/Sub knows no databases. */
+export function tag(client) {
+  const db = client.options?.db ?? client.options?.database ?? 0;
+  return db > 0 ? `db${db}:` : '';
+}
+
 /** bounded bounds a call. After a block of the event loop, the answer is read before time is up. */
 function bounded(call, ms, onLate) {
   let timer, last;
@@ -169,7 +178,7 @@ function bounded(call, ms, onLate) {
   });
 }
 
-function isReadOnly(err) {
+export function isReadOnly(err) {
   return /^-?READONLY /.test(err?.message);
 }
 

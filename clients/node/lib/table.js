@@ -21,6 +21,7 @@ const shards = 10;
 
 /** batchSize bounds one script: about 0.5 ms of the server's time. */
 export const batchSize = 500;
+const overlapped = 8; // scripts under way at a time
 
 /*
  * States of a key, as in registry/table.go:
@@ -136,7 +137,7 @@ export class Table {
   next() {
     const at = now(), b = { register: [], heal: [], outlive: [], release: [], check: [] };
     this.batches++;
-    for (const { d, urgent } of this.#first(batchSize)) {
+    for (const { d, urgent } of this.#first(overlapped * batchSize)) {
       this.suspects.delete(d);
       const claim = d.claim, wasUntried = untried.has(d.state);
       if (wasUntried) this.#set(d, 'unconfirmed');

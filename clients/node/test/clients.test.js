@@ -111,7 +111,7 @@ for (const [library, client] of Object.entries({
   test(`${library}: the rights of the README suffice`, async (t) => {
     const { server, redis } = await setup(t), failed = [], told = [];
     await redis.select(3);
-    await redis.acl('SETUSER', 'owner', ...rights);
+    await redis.acl('SETUSER', 'owner', ...rights.map((right) => right.replace('&', '&db3:')));
     const on = { failing: (what, err) => failed.push(`${what}: ${err.message}`), displaced: (d) => told.push(d.key) };
     const options = () => ({ redis: silent(client(server.port)), ttl: 600, drain: 10_000 });
     const a = await started(t, options(), on), b = await started(t, { ...options(), instance: 'node-2' }, on);
@@ -119,13 +119,14 @@ for (const [library, client] of Object.entries({
     await b.register('alice').landed;
     await until(() => told.includes('alice')); // notified, asked and answered
     await redis.hdel('connections:registry', 'bob');
+    await redis.hset('janitor:beats', 'long-gone', '1/300/1/1/0/h');
     await redis.hset('connections:registry', 'cyd', 'long-gone');
     await until(async () => String(await redis.hmget('connections:registry', 'bob', 'cyd')) === 'node-1,node-1');
     assert.deepEqual(await a.lookup('alice'), { owner: 'node-2', alive: true });
     await a.stop();
     await b.stop();
     assert.deepEqual(failed, []);
-    assert.deepEqual((await redis.keys('*')).filter((key) => key !== 'janitor:witness'), []);
+    assert.deepEqual((await redis.keys('*')).filter((key) => key !== 'janitor:witness'), ['janitor:beats']);
     const refusals = (await redis.acl('LOG')).map((entry) => entry[entry.indexOf('object') + 1]);
     assert.deepEqual(refusals.filter((what) => !what.startsWith('client')), []); // the libraries' own, which they do not need
   });

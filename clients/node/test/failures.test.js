@@ -128,14 +128,49 @@ test('a refusal is told although the operation failed before', async (t) => {
   err = null;
 });
 
-test('GAP is that of owners in Go', async (t) => {
-  const o = await owner(t, { interval: 61, ttl: 600 });
-  await o.register('alice').landed;
-  await redis.hset(`${t.name}:connections:registry`, 'alice', 'long-gone');
-  await until(async () => (await entry(t, 'alice')) === 'node-1');
-  assert.equal(await redis.hget(`${t.name}:janitor:witness`, 'gap'), '269');
+test('an option of the wrong kind is refused', () => {
   assert.throws(() => new Owner({ redis, ttl: 90_000.5 }), /ttl: expected/);
   assert.throws(() => new Owner({ redis, drain: '10s' }), /drain: expected/);
+});
+
+test('each proof of life leaves a record, and a goodbye another', async (t) => {
+  const o = await owner(t, { instance: 'node-1', interval: 61, ttl: 600, drain: 10_000 });
+  const record = async () => (await redis.hget(`${t.name}:janitor:beats`, 'node-1')).split('/');
+  const [last, ttl, due, born, back, state] = await record();
+  assert.deepEqual([ttl, due, back, state], ['600', '103', '0', 'i']);
+  assert.equal(last >= born, true);
+  await o.register('alice').landed;
+  assert.equal((await record())[5], 'h');
+  await until(async () => (await record())[0] > last);
+  await o.stop();
+  assert.equal((await record())[5], 'b');
+});
+
+test('a server that lacks the newest beat is no evidence, and its connections are made anew', async (t) => {
+  const failed = [], o = await owner(t, { instance: 'node-1', interval: 20_000, ttl: 60_000 }, { failing: (what, err) => failed.push(err.message) });
+  await o.register('alice').landed;
+  const record = await redis.hget(`${t.name}:janitor:beats`, 'node-1');
+  await redis.hset(`${t.name}:janitor:beats`, 'node-1', record.replace(/^\d+/, '5'));
+  await assert.rejects(o.lookup('alice'), /^\w*Error: READONLY former primary/);
+  o.register('bob');
+  await until(() => failed.some((text) => text.includes('READONLY former primary')));
+  assert.equal(await redis.hget(`${t.name}:connections:registry`, 'bob'), null);
+  await until(() => o.heartbeat()); // repairs a server that was set back
+  await until(() => redis.hget(`${t.name}:connections:registry`, 'bob'));
+  assert.deepEqual(await o.lookup('alice'), { owner: 'node-1', alive: true });
+});
+
+test('owners in another database are told nothing', async (t) => {
+  const other = redis.duplicate({ db: 3 }), heard = [], ears = redis.duplicate();
+  t.after(() => { other.disconnect(); ears.disconnect(); });
+  ears.on('pmessage', (_, channel) => heard.push(channel));
+  await ears.psubscribe('*');
+  const o = await owner(t, { redis: other, instance: 'node-1' });
+  await other.hset(`${t.name}:connections:registry`, 'alice', 'node-2');
+  await o.register('alice').landed;
+  const told = `db3:${t.name}:instance:heartbeat:node-2`;
+  await until(() => heard.includes(told));
+  assert.deepEqual(heard.filter((channel) => !channel.startsWith('db3:') && channel.startsWith(t.name)), []);
 });
 
 test('a goodbye that fails is said again', async (t) => {
@@ -144,7 +179,7 @@ test('a goodbye that fails is said again', async (t) => {
   let said = 0;
   fail(t, 'run', (name) => name === 'goodbye' && said++ === 0 && new Error('no answer'));
   await o.stop();
-  assert.deepEqual(await redis.keys(`${t.name}:*`), []);
+  assert.deepEqual(await redis.keys(`${t.name}:*`), [`${t.name}:janitor:beats`]);
 });
 
 test('nothing beats after the goodbye', async (t) => {
@@ -159,5 +194,5 @@ test('nothing beats after the goodbye', async (t) => {
   });
   await o.stop();
   assert.equal(await late, false);
-  assert.deepEqual(await redis.keys(`${t.name}:*`), []);
+  assert.deepEqual(await redis.keys(`${t.name}:*`), [`${t.name}:janitor:beats`]);
 });

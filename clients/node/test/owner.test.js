@@ -139,6 +139,7 @@ for (const [library, client] of Object.entries(clients)) {
     test('an entry of a dead owner is overwritten without evidence', async (t) => {
       const o = await owner(t, { instance: 'node-1', ttl: 300 });
       await o.register('alice').landed;
+      await redis.hset(`${t.name}:janitor:beats`, 'long-gone', '1/300/1/1/0/h');
       await redis.hset(`${t.name}:connections:registry`, 'alice', 'long-gone');
       await until(async () => (await entry(t, 'alice')) === 'node-1');
     });
@@ -186,7 +187,7 @@ for (const [library, client] of Object.entries(clients)) {
       await o.register('alice').landed;
       await o.stop();
       await o.stop();
-      assert.deepEqual(await redis.keys(`${t.name}:*`), []);
+      assert.deepEqual(await redis.keys(`${t.name}:*`), [`${t.name}:janitor:beats`]);
     });
 
     test('one that starts while Redis is away begins, and listens, when it is there', async (t) => {
@@ -258,7 +259,7 @@ for (const [library, client] of Object.entries(clients)) {
     });
 
     test('a loss whose only sign was in an answer that never arrived is made good', async (t) => {
-      const proxy = await startProxy(server.port), heartbeat = `${t.name}:instance:heartbeat:node-1`;
+      const proxy = await startProxy(server.port), beats = `${t.name}:janitor:beats`;
       t.after(() => proxy.stop());
       let reconciling = 0;
       const options = { redis: client(t, proxy.port), instance: 'node-1', interval: 1000, ttl: 60_000, drain: 0 };
@@ -268,8 +269,8 @@ for (const [library, client] of Object.entries(clients)) {
       reconciling = 0;
       proxy.loseAnswers();
       await redis.hdel(`${t.name}:connections:registry`, 'a');
-      await redis.del(heartbeat);
-      await until(() => redis.exists(heartbeat)); // written anew, which no later answer shows
+      await redis.del(beats);
+      await until(() => redis.exists(beats)); // written anew, which no later answer shows
       await until(() => reconciling > 0);
       await until(async () => (await entry(t, 'a')) === 'node-1');
     });
@@ -348,7 +349,7 @@ for (const [library, client] of Object.entries(clients)) {
       const stopped = o.stop();
       await assert.rejects(o.register('bob').landed, /ended/);
       await stopped;
-      assert.deepEqual(await redis.keys(`${t.name}:*`), []);
+      assert.deepEqual(await redis.keys(`${t.name}:*`), [`${t.name}:janitor:beats`]);
     });
 
     test('Redis dies and comes back empty', async (t) => {

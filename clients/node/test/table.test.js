@@ -12,14 +12,14 @@ test('a batch walks each queue once, however many keys have left its front', () 
   }
   table.urgent = new Counted();
   table.checks = new Counted();
-  for (let i = 0; i < 1000; i++) table.register({ made: now(), heard: now(), told: -Infinity, land() {} }, `key-${i}`);
+  for (let i = 0; i < 8000; i++) table.register({ made: now(), heard: now(), told: -Infinity, land() {} }, `key-${i}`);
   for (let urgent = 2; urgent > 0; urgent--) {
     const b = table.next();
-    assert.equal(b.register.length, 500);
+    assert.equal(b.register.length, 4000);
     table.wrote(b.register, { foreign: new Map() }, null);
     table.ended(false);
   }
   assert.ok(walks <= 4, `${walks} walks for two batches`);
   table.checkAll();
-  assert.equal(table.next().check.length, 500);
+  assert.equal(table.next().check.length, 4000);
 });

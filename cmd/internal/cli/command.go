@@ -81,7 +81,7 @@ type Command struct {
 // Main ends the process with the exit status. SIGINT and SIGTERM end the context; a second one,
 // half a second later or more, ends the process at once.
 func Main(c *Command) {
-	// What go-redis would print reaches us as errors.
+	// go-redis would also print what reaches us as errors.
 	logging.Disable()
 
 	ctx, stop := context.WithCancel(context.Background())

@@ -23,8 +23,8 @@ const (
 	aboutCall           = stopTimeout / 2 // it must not hold up a stop
 )
 
-// tell publishes this replica's description: each replica's page shows all replicas.
-func (s *HTTP) tell(ctx context.Context) {
+// announce publishes this replica's description: each replica's page shows all replicas.
+func (s *HTTP) announce(ctx context.Context) {
 	failing := streak.New(s.cfg.Logger, "this replica cannot say in Redis what it is",
 		"this replica says in Redis what it is", "key", s.cfg.Layout.About("ID"), "allow", "SET")
 	var (

@@ -185,7 +185,7 @@ func (s *HTTP) Run(ctx context.Context) error {
 		asking, stop := context.WithCancel(ctx)
 		s.fleet.ctx, s.questions.ctx = asking, asking
 		var teller conc.WaitGroup
-		teller.Go(func() { s.tell(asking) })
+		teller.Go(func() { s.announce(asking) })
 		teller.Go(func() { s.count(asking) })
 		defer func() {
 			stop() // if a listener fails

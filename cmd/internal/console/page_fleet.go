@@ -358,6 +358,9 @@ func newInstanceRow(s *inspect.Status, in inspect.Instance, own string, most int
 		}
 	}
 	add(!in.Alive && len(in.SilentIn) == 0, "silent")
+	if in.Doubt != nil {
+		add(true, "doubted: "+in.Doubt.Reason)
+	}
 	add(s.Late(in), "late")
 	add(in.Differs != "", in.Differs)
 	add(s.Leads(in.ID) != "", s.Leads(in.ID))

@@ -71,12 +71,9 @@ func (r *Reader) Abouts(ctx context.Context, ids []string) (map[string]About, er
 		}
 		p := r.client.Pipeline()
 		for _, id := range page {
-			r.beginning(ctx, p, r.keys.About(id), longestAbout)
+			beginning(ctx, p, r.keys.About(id), longestAbout)
 		}
 		said, err := texts(ctx, p, "the replicas' descriptions")
-		if r.readsWhole(err) {
-			return r.Abouts(ctx, ids)
-		}
 		if Refused(err) {
 			return all, nil
 		}

@@ -100,8 +100,8 @@ func checkSettings(_ context.Context, p *patient) (found, error) {
 			"HEARTBEAT_TTL on all", few(differ))
 	}
 	w := p.status.Witness
-	switch ago := p.status.Now.Sub(w.disagreed); {
-	case w.disagreed.IsZero() || ago > w.need:
+	switch ago := p.status.Now.Sub(w.LastHold); {
+	case w.Reason != "settings" || ago > w.need:
 	case ago <= 2*w.gap: // each replica ticks once per GAP
 		return wrong("replicas disagreed %s about HEARTBEAT_INTERVAL or HEARTBEAT_TTL; set the same on all",
 			Ago(ago))

@@ -9,9 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/keyless"
 )
 
-func neededRights(keys guard.Layout) [][]string {
+// tag begins the names of channels, see keyless.Tag.
+func neededRights(keys guard.Layout, tag string) [][]string {
 	var (
 		entry, beat  = keys.Registry(), keys.Heartbeat("x")
 		index, log   = keys.Devices("x"), keys.Log()
@@ -32,7 +34,7 @@ func neededRights(keys guard.Layout) [][]string {
 		{"evalsha_ro", "x", "1", entry},
 		{"get", lease}, {"set", lease, "x", "PX", "1", "NX"}, {"del", lease},
 		{"pttl", lease}, {"pexpire", lease, "1"},
-		{"get", epoch}, {"set", epoch, "1"},
+		{"get", epoch}, {"set", epoch, "1"}, {"getrange", lease, "0", "1"}, {"getrange", epoch, "0", "1"},
 		{"set", beat, "x", "PX", "1"}, {"get", beat}, {"exists", beat}, {"pexpire", beat, "1"}, {"pttl", beat},
 		{"del", beat},
 		{"hset", entry, "f", "v"}, {"hget", entry, "f"}, {"hmget", entry, "f"}, {"hdel", entry, "f"},
@@ -41,6 +43,8 @@ func neededRights(keys guard.Layout) [][]string {
 		{"sscan", index, "0"}, {"smismember", index, "m"}, {"unlink", index},
 		{"sadd", roster, "m"}, {"srem", roster, "m"}, {"scard", roster}, {"sscan", roster, "0"},
 		{"sadd", keys.Contenders(), "m"}, {"srem", keys.Contenders(), "m"}, {"sscan", keys.Contenders(), "0"},
+		{"smembers", roster}, {"hgetall", keys.Beats()}, {"hlen", keys.Beats()}, {"hscan", keys.Beats(), "0"},
+		{"hget", keys.Beats(), "f"}, {"hset", keys.Beats(), "f", "v"}, {"hdel", keys.Beats(), "f"},
 		{"hset", witness, "f", "v"}, {"hget", witness, "f"},
 		{"hmget", witness, "f"}, {"hincrby", witness, "f", "1"}, {"hdel", witness, "f"},
 		{"get", keys.Paused()}, {"set", keys.Paused(), "x"}, {"del", keys.Paused()},
@@ -50,7 +54,7 @@ func neededRights(keys guard.Layout) [][]string {
 		{"get", about}, {"getrange", about, "0", "1"}, {"set", about, "x", "PX", "1"},
 		{"xadd", past, "*", "f", "v"},
 		{"xrevrange", past, "+", "-"},
-		{"publish", released, "x"}, {"publish", beat, "x"}, {"subscribe", released}, {"subscribe", beat},
+		{"publish", tag + released, "x"}, {"publish", tag + beat, "x"}, {"subscribe", tag + released}, {"subscribe", tag + beat},
 		{"multi"}, {"exec"},
 	}
 }
@@ -85,7 +89,7 @@ func (r *Reader) rights(ctx context.Context) []Check {
 		may = r.tried
 	}
 	var checks []Check
-	for _, command := range neededRights(r.keys) {
+	for _, command := range neededRights(r.keys, keyless.Tag(r.client)) {
 		ok, err := may(ctx, command)
 		if err != nil && len(checks) == 0 {
 			return []Check{{"rights", Warning, fmt.Sprintf("could not be checked: neither ACL DRYRUN nor a script "+

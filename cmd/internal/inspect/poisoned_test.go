@@ -139,19 +139,3 @@ func ignoreNil(err error) error {
 	}
 	return err
 }
-
-func TestAUserWhoMayNotGetRangeSeesTheFleet(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	ctx := t.Context()
-	l := setup(t, redistest.World{Client: server.Client(), Options: server.Options(), Prefix: redistest.Prefix(t), Real: true})
-	require.NoError(t, l.SAdd(ctx, l.keys.Roster(), "one").Err())
-	require.NoError(t, l.Set(ctx, l.keys.Heartbeat("one"), fmt.Sprint(time.Now().UnixMilli(), "/", strings.Repeat("1", 26)), time.Minute).Err())
-	require.NoError(t, l.Set(ctx, l.keys.About("one"), `{"boot":"`+strings.Repeat("1", 26)+`","version":"v1"}`, 0).Err())
-	require.NoError(t, l.Do(ctx, "ACL", "SETUSER", "default", "-getrange").Err())
-	s, err := New(l.Client, l.keys).Status(ctx)
-	require.NoError(t, err)
-	require.Len(t, s.Instances, 1)
-	require.True(t, s.Instances[0].Alive)
-	require.Equal(t, "v1", s.Instances[0].Version)
-}

@@ -82,6 +82,7 @@ func (s Status) Problems() []Problem {
 			"Find what writes them. Those without a heartbeat are swept.", "a-key-that-somebody-overwrote"})
 	}
 	warnings = append(warnings, s.lost()...)
+	warnings = append(warnings, s.doubted()...)
 	warnings = append(warnings, s.silent()...)
 	warnings = append(warnings, s.silentIn()...)
 	warnings = append(warnings, s.differing()...)
@@ -108,12 +109,9 @@ func (s Status) Problems() []Problem {
 	return append(wrong, warnings...)
 }
 
-// heldAlone tells a rule's own hold from one of the whole fleet.
+// heldAlone distinguishes a rule's own hold from one of the whole fleet.
 func (s Status) heldAlone(p janitor.Report) bool {
 	_, ofFleet := holdMeaning[p.Reason]
-	if p.Reason == "mass_failure" { // both know it
-		ofFleet = s.Hold != nil || p.Sweep == "owners" || p.Sweep == "registry"
-	}
 	return !ofFleet && p.Reason != "paused" && p.Reason != "pause_unknown"
 }
 
@@ -192,7 +190,7 @@ func (s Status) silent() []Problem {
 	var ids []string
 	devices := int64(0)
 	for _, in := range s.Instances {
-		if !in.Alive && len(in.SilentIn) == 0 && in.Devices != 0 && in.Differs != elsewhere {
+		if !in.Alive && len(in.SilentIn) == 0 && in.Devices != 0 && in.Differs != elsewhere && in.Doubt == nil {
 			ids, devices = append(ids, in.ID), devices+max(0, in.Devices)
 		}
 	}

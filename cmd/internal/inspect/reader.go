@@ -25,8 +25,7 @@ type Reader struct {
 	divided atomic.Pointer[[]*Reader] // one per partition
 	foreign atomic.Int64              // the number that somebody overwrote theirs with; 0: none
 	number  int
-	single  bool        // of one partition
-	whole   atomic.Bool // this user may GET, but not GETRANGE
+	single  bool // of one partition
 }
 
 // New returns a Reader. The caller keeps the client.
@@ -114,12 +113,9 @@ func (r *Reader) heartbeatsInto(ctx context.Context, ids []string, all map[strin
 	values, left := make([]*redis.StringCmd, len(ids)), make([]*redis.DurationCmd, len(ids))
 	for i, id := range ids {
 		key := r.keys.Heartbeat(id)
-		values[i], left[i] = r.beginning(ctx, p, key, longestBeat), p.PTTL(ctx, key)
+		values[i], left[i] = beginning(ctx, p, key, longestBeat), p.PTTL(ctx, key)
 	}
 	err := exec(ctx, p, "heartbeats")
-	if r.readsWhole(err) {
-		return r.heartbeatsInto(ctx, ids, all)
-	}
 	if err != nil {
 		return err
 	}
@@ -131,18 +127,10 @@ func (r *Reader) heartbeatsInto(ctx context.Context, ids []string, all map[strin
 	return nil
 }
 
-func (r *Reader) beginning(
+func beginning(
 	ctx context.Context, p redis.Pipeliner, key string, longest int64,
 ) *redis.StringCmd {
-	if r.whole.Load() {
-		return p.Get(ctx, key)
-	}
 	return p.GetRange(ctx, key, 0, longest-1)
-}
-
-// readsWhole reports whether to try again: older lists of rights have no GETRANGE.
-func (r *Reader) readsWhole(err error) bool {
-	return Refused(err) && r.whole.CompareAndSwap(false, true)
 }
 
 // heartbeat parses `<unix ms>/<boot token>`. An older writer's value may be anything.

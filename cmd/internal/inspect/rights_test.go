@@ -88,7 +88,7 @@ func TestDoctorFindsEachRightThatLacksByItsOwnLine(t *testing.T) {
 		require.Empty(t, lacking(), "%s: the documented user is fit", name)
 		var patterns []string // of keys and channels
 		met := map[string]bool{}
-		for _, command := range neededRights(guard.Layout{}) {
+		for _, command := range neededRights(guard.Layout{}, "") {
 			right, on := rightOf(command)
 			for _, rule := range all {
 				if p := rule.(string); on != "" && strings.ContainsAny(p[:1], "~&") &&

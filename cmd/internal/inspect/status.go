@@ -83,6 +83,7 @@ type Instance struct {
 	// Differs describes settings unlike the fleet's, or the partitions without heartbeat.
 	Differs  string `json:"differs,omitempty"`
 	SilentIn []int  `json:"silent_in,omitempty"`
+	Doubt    *Doubt `json:"doubt,omitempty"` // why its entries are kept although it is silent
 
 	life float64
 }

@@ -44,6 +44,7 @@ type look struct {
 	cut     int64
 	beats   map[string]Heartbeat
 	indexes map[string]index
+	doubts  map[string]Doubt
 }
 
 type index struct {
@@ -134,9 +135,13 @@ func (s *survey) read(
 		l.read = s.number
 		// The TTL is computed from it, so add the time of the reads in between.
 		l.beatsAt = l.now.Add(time.Since(l.asked))
-		if l.beats, err = part.heartbeats(ctx, ids); err == nil {
-			l.indexes, err = part.indexes(ctx, ids)
+		if l.beats, err = part.heartbeats(ctx, ids); err != nil {
+			return
 		}
+		if l.indexes, err = part.indexes(ctx, ids); err != nil {
+			return
+		}
+		l.doubts, err = part.doubts(ctx, l.witness, l.beatsAt, l.beats, ids)
 		return
 	}); err != nil {
 		return Status{}, err
@@ -383,6 +388,9 @@ func (s *survey) instance(id string, b beat, about About, st *Status) Instance {
 		index := l.indexes[id]
 		in.BadIndex = in.BadIndex || index.bad
 		in.Devices += index.size
+		if d, ok := l.doubts[id]; ok && !in.Alive && (in.Doubt == nil || d.Until.After(in.Doubt.Until)) {
+			in.Doubt = &d
+		}
 		if index.size == 0 {
 			counted += int64(l.counted[id])
 		}

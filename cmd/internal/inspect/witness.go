@@ -12,8 +12,7 @@ import (
 
 // Hold is why nothing is deleted.
 type Hold struct {
-	// Reason is one of the runbook's: gap, restarted, redis_evicting, redis_refusing, settings,
-	// self_check, mass_failure; or paused.
+	// Reason is one of the runbook's: gap, restarted, settings, self_check; or paused.
 	Reason   string    `json:"reason"`
 	Until    time.Time `json:"until,omitzero"`
 	Since    time.Time `json:"since,omitzero"` // unknown for a pause
@@ -35,7 +34,6 @@ type Witness struct {
 	Interval time.Duration `json:"-"`
 
 	gap, need time.Duration
-	disagreed time.Time
 }
 
 // heard allows for a tick slightly newer than now.
@@ -54,7 +52,7 @@ func (r *Reader) witness(ctx context.Context) (Witness, error) {
 	}
 	w := Witness{
 		Since: is.Since, LastTick: is.LastTick, LastHold: is.LastHold, Reason: is.Reason, Evicted: is.Evicted,
-		gap: is.Gap, need: max(is.Grace, is.Largest), disagreed: is.Disagreed,
+		gap: is.Gap, need: is.Grace,
 	}
 	if is.Grace > 0 {
 		w.TTL = is.Grace - guard.Timing{}.Grace()
@@ -100,15 +98,9 @@ func holdOf(pause *janitor.Pause, left time.Duration, w Witness, now time.Time) 
 var holdMeaning = map[string]string{
 	"gap": "Redis was not observed for a while, or lost its keys, or observation has just started; " +
 		"this clears by itself",
-	"restarted": "Redis was restarted or failed over, so silence proves nothing yet; this clears by itself",
-	"redis_evicting": "Redis evicts keys, so heartbeats may be missing: " +
-		"set maxmemory-policy to noeviction and give it memory",
-	"redis_refusing": "Redis turns clients away, and owners may be among them: raise maxclients, " +
-		"or find the client with a wrong password (ACL LOG)",
+	"restarted":  "Redis was restarted or failed over, so silence proves nothing yet; this clears by itself",
 	"settings":   "replicas disagree about HEARTBEAT_INTERVAL or HEARTBEAT_TTL: set the same on all",
 	"self_check": "the leader's own heartbeat was missing: check what deletes keys, and whether memory is full",
-	"mass_failure": "more than half of the instances fell silent at once: " +
-		"check whether they are alive, and the network",
 }
 
 const longestPause = 64 << 10
@@ -118,11 +110,8 @@ func (r *Reader) pause(ctx context.Context) (*janitor.Pause, time.Duration, erro
 	key := r.keys.Paused()
 	p := r.client.Pipeline()
 	kind, left := p.Type(ctx, key), p.PTTL(ctx, key)
-	value := r.beginning(ctx, p, key, longestPause)
+	value := beginning(ctx, p, key, longestPause)
 	err := exec(ctx, p, "the pause")
-	if r.readsWhole(err) {
-		return r.pause(ctx)
-	}
 	if err != nil {
 		return nil, 0, err
 	}

@@ -64,7 +64,7 @@ func (p *Parts) Wait() {
 }
 
 // Stop stops these parts. It waits until all stopped so far have ended, or this many tenths of the
-// grace are over, and returns the names of those still running.
+// grace are over, and returns the names of parts that still run.
 func (p *Parts) Stop(tenths int, names ...string) (left []string) {
 	until := p.stopping.Add(p.grace * time.Duration(tenths) / 10)
 	over, cancel := context.WithDeadline(context.WithoutCancel(p.ctx), until)

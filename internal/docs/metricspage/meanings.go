@@ -18,7 +18,7 @@ var meanings = map[string]meaning{
 	},
 	"janitor_lease_epoch": {
 		"Rises with each term",
-		"Reserves may show an older one for a lease TTL: take the maximum. It is about the unix time in µs at which the term began",
+		"Other replicas may show an older one for a while: take the maximum. It is about the unix time in µs at which the term began",
 	},
 	"janitor_lease_transitions_total": {
 		"Rarely grows. `acquired`, `released`: restarts, resigning",
@@ -26,7 +26,7 @@ var meanings = map[string]meaning{
 	},
 	"teltonika_registry_janitor_evicted_total": {
 		"Grows when a replica dies without a goodbye",
-		"Counts what this process deleted. A series begins with its first count, so `increase()` misses that count. It ends an hour after it last grew",
+		"Counts what this process deleted. A series begins with its first count, so `increase()` misses that count. It ends when 1,000 more owners came after it",
 	},
 	"janitor_spared_total": {
 		"`alive`, `reowned`: a little around restarts and moves",
@@ -53,6 +53,10 @@ var meanings = map[string]meaning{
 		"Grows after a replica died without a goodbye",
 		"[Many entries were evicted](../runbook.md#rollcallevictsmany). From 0, for `increase()`; " +
 			"`teltonika_registry_janitor_evicted_total` has the owners",
+	},
+	"janitor_doubted_owners": {
+		"0",
+		"Silent owners whose entries are kept for now: [doubted owners](../runbook.md#doubted-owners). A doubt ends by itself",
 	},
 	"janitor_redis_full": {
 		"0",
@@ -92,7 +96,7 @@ var meanings = map[string]meaning{
 	},
 	"teltonika_registry_failures_total": {
 		"0",
-		"`heartbeat`: Redis is away, or refuses. `register`: ids not registered at the first try; they are served, and healed later. `release`, `heal`: tried again. `lookup`: the caller got the error",
+		"`heartbeat`: Redis is away, or refuses. `register`: ids not registered at the first try; they are served, and healed later. `release`, `heal`, `check`, `compare` (index and claims): tried again. `lookup`: the caller got the error",
 	},
 	"teltonika_registry_devices": {
 		"The number of devices that are connected here",

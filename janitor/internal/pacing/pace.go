@@ -55,8 +55,6 @@ type Config struct {
 	// CPU returns the processor time that Redis has used since it started. nil, or an error:
 	// unknown.
 	CPU func(ctx context.Context) (time.Duration, error)
-	// Beat is the owners' heartbeat interval.
-	Beat time.Duration
 	// Throttled, if not nil, is called at the start of a rest with the part that Share alone does
 	// not require.
 	Throttled func(reason string, seconds float64)
@@ -71,14 +69,13 @@ type Pace struct {
 	cpu    time.Duration // its value then; 0: unknown
 	part   float64       // share of calls' time that is Redis' work
 
-	mu         sync.Mutex
-	paid       time.Time // when the rest for all work so far is over
-	works      []time.Duration
-	putOff     time.Time // until then the rest for a burst may be postponed
-	throttle   throttle
-	latency    latency
-	heartbeats heartbeats
-	late       bool // a heartbeat was, at the last reading
+	mu       sync.Mutex
+	paid     time.Time // when the rest for all work so far is over
+	works    []time.Duration
+	putOff   time.Time // until then the rest for a burst may be postponed
+	throttle throttle
+	latency  latency
+	late     bool // a heartbeat was, at the last reading
 }
 
 // New returns a Pace with the whole share.
@@ -188,15 +185,13 @@ func (p *Pace) Observe(took time.Duration) {
 	p.throttle.step(now, p.late, p.latency.strained())
 }
 
-// LateHeartbeats takes the remaining life of all owners' heartbeats, and reports whether a live
-// owner's is late, which slows sweeping down until the next call.
-func (p *Pace) LateHeartbeats(left map[string]time.Duration) bool {
+// Late takes whether a living owner's heartbeat is late, which slows sweeping down until the next
+// call.
+func (p *Pace) Late(late bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
-	p.late = p.heartbeats.overdue(now, left, p.cfg.Beat)
-	p.throttle.step(now, p.late, p.latency.strained())
-	return p.late
+	p.late = late
+	p.throttle.step(time.Now(), p.late, p.latency.strained())
 }
 
 // Share returns the current share, and why it is below Config.Share, or "".

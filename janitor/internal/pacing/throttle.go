@@ -65,37 +65,3 @@ func (l *latency) saw(at time.Time, took time.Duration) {
 }
 
 func (l *latency) strained() bool { return l.now > l.usual+max(l.usual/2, slack) }
-
-type heartbeats struct {
-	at time.Time // of the last reading
-	of map[string]life
-}
-
-// life is one heartbeat: the longest life seen, which is its TTL (other writers have their own),
-// and the life left at the last reading.
-type life struct{ most, left time.Duration }
-
-// overdue reports whether a live owner's heartbeat is late. A punctual one always has at least its
-// TTL less the interval left; one with less, by more than two retries, has missed a beat. For one
-// interval that concerns Redis; an owner that is silent for longer is dying.
-//
-// If Redis' clock goes back, or an owner returns with a lower TTL, a life longer than the TTL was
-// seen. The next beat, or the one after, corrects that: the TTL is at most the life left plus the
-// time since the last reading.
-func (h *heartbeats) overdue(now time.Time, left map[string]time.Duration, interval time.Duration) bool {
-	late := false
-	passed, retries := now.Sub(h.at), interval/5 // a retry comes each interval/10
-	of := make(map[string]life, len(left))
-	for id, d := range left {
-		l, known := h.of[id]
-		if known && d-l.left+passed > retries {
-			l.most = min(l.most, d+passed)
-		}
-		l = life{most: max(l.most, d), left: d}
-		by := l.most - d - interval - retries
-		late = late || (by > 0 && by < interval)
-		of[id] = l
-	}
-	h.at, h.of = now, of
-	return late
-}

@@ -23,7 +23,7 @@ type batcher struct {
 	// repeat entries; the guard removes duplicates.
 	ids  map[string][]string
 	held int
-	left map[string]bool // owners to leave alone, at most metMost
+	left map[string]bool // owners to leave alone, at most leftMost
 	told map[string]bool // owners whose unusable index has been logged, at most toldMost
 
 	condemned int
@@ -86,7 +86,7 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 		return nil
 	case err != nil || b.p.DryRun():
 		return err
-	case a.Verdict == guard.Alive:
+	case a.Verdict == guard.Alive || a.Verdict == guard.Wait:
 		b.leave(owner)
 		return nil
 	}
@@ -100,7 +100,7 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 }
 
 func (b *batcher) leave(owner string) {
-	if len(b.left) >= metMost {
+	if len(b.left) >= leftMost {
 		clear(b.left)
 	}
 	b.left[owner] = true

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -55,6 +56,8 @@ func TestBatchesHoldNothingTwice(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.HSet(ctx, l.Witness(), "since", witness.Now.Add(-time.Hour).UnixMilli()).Err())
 		require.NoError(t, c.Set(ctx, l.Heartbeat("me"), "1/1", time.Minute).Err())
+		dead := doubt.Record{Last: witness.Now.UnixMilli() - 200_000, TTL: 90_000, Due: 38_000, Born: 1, State: doubt.Holds}
+		require.NoError(t, c.HSet(ctx, l.Beats(), "dead", dead.String()).Err())
 		j, err := janitor.New(janitor.Config{
 			Client: c, Control: c, Registry: r, DeleteBatch: 4, Interval: time.Hour, RedisShare: 1,
 			Sweeps: []janitor.Sweeper{stuttering{}}, Logger: slog.New(slog.DiscardHandler),

@@ -2,7 +2,6 @@ package sweeps
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -13,10 +12,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
-
-// indexWrong is the witness' count of times that owners found their index had lost members; see
-// heal.lua.
-const indexWrong = "index_wrong"
 
 const (
 	// fullScanShare is the share of a Redis core for full scans that can find nothing.
@@ -36,9 +31,7 @@ const (
 	dueTerm       = "term"        // the first of a term: the last leader's findings are unknown
 	dueUnfinished = "unfinished"  // the last one did not succeed
 	dueHold       = "hold"        // a hold began since the last one
-	dueIndexWrong = "index_wrong" // an owner found that its index had lost members
-	dueSilent     = "silent"      // the quick way cannot finish a silent owner
-	dueUnlisted   = "unlisted"    // the last one found an owner that is not on the roster
+	dueSilent     = "silent"      // an owner is dead that the quick way cannot finish
 	dueUnindexed  = "unindexed"   // there are entries that no index of the roster has
 	dueUnknown    = "unknown"     // the counts are unknown
 	dueInterval   = "interval"    // the last one is long ago
@@ -61,13 +54,11 @@ const (
 // before it believes them.
 //
 // Equal numbers of both still cancel out, if a writer that notifies nobody takes over ids whose
-// old sockets are still open, until their owners check them. So if the last scan met an owner that
-// is not on the roster, or entries of one without an index now, every interval has a scan. The
-// mass-failure breaker relies on that: it knows owners without a roster entry only from full scans,
-// and forgets those not met for some intervals. In any case the next scan comes after longestGap.
+// old sockets are still open, until their owners check them. So in any case the next scan comes
+// after longestGap.
 //
-// No count reveals an owner that stays silent on the roster because the quick way cannot finish it
-// (no index, one of another type, a refused batch). It causes a scan each interval, until one has
+// No count reveals a dead owner that the quick way cannot finish: it is not on the roster, or has
+// no index, one of another type, or a refused batch. It causes a scan each interval, until one has
 // found no entry of it.
 type due struct {
 	epoch    uint64 // its term; 0: there was none
@@ -75,15 +66,11 @@ type due struct {
 	begun    time.Time
 	gap      time.Duration // longest time until the next one begins
 	hold     time.Time     // the last hold when it began
-	told     int64         // value of indexWrong by then
-	met      map[string]bool
-	unlisted bool // an owner in met was not on the roster
 }
 
 type counts struct {
-	known                  bool
-	entries, members, told int64
-	empty                  []string // owners on the roster without an index
+	known            bool
+	entries, members int64
 }
 
 func (d *due) why(p *janitor.Pass, c counts, silent bool) string {
@@ -98,15 +85,11 @@ func (d *due) why(p *janitor.Pass, c counts, silent bool) string {
 		return dueUnfinished
 	case !d.hold.Equal(p.LastHold()):
 		return dueHold
-	case c.known && c.told != d.told:
-		return dueIndexWrong
 	case silent:
 		return dueSilent
-	case d.unlisted:
-		return dueUnlisted
 	case !c.known:
 		return dueUnknown
-	case c.entries > c.members || slices.ContainsFunc(c.empty, func(id string) bool { return d.met[id] }):
+	case c.entries > c.members:
 		return dueUnindexed
 	case time.Since(d.begun) >= d.gap-p.Interval()/10: // a timer may fire a little early
 		return dueInterval
@@ -116,19 +99,13 @@ func (d *due) why(p *janitor.Pass, c counts, silent bool) string {
 	return ""
 }
 
-func (d *due) begin(p *janitor.Pass, c counts) {
-	d.epoch, d.finished, d.begun = p.Epoch(), false, time.Now()
-	d.hold, d.told = p.LastHold(), c.told
+func (d *due) begin(p *janitor.Pass) {
+	d.epoch, d.finished, d.begun, d.hold = p.Epoch(), false, time.Now(), p.LastHold()
 }
 
 // end records success, and returns how long the next scan may wait.
-func (d *due) end(p *janitor.Pass, owners map[string]*met) time.Duration {
-	d.finished, d.met, d.unlisted = true, make(map[string]bool, len(owners)), false
-	for owner, m := range owners {
-		d.met[owner] = true
-		d.unlisted = d.unlisted || !m.listed
-	}
-	d.gap = stretched(p.Spent(), p.Interval())
+func (d *due) end(p *janitor.Pass) time.Duration {
+	d.finished, d.gap = true, stretched(p.Spent(), p.Interval())
 	return d.gap
 }
 
@@ -137,10 +114,11 @@ func stretched(cost, interval time.Duration) time.Duration {
 	return max(interval, min(time.Duration(float64(cost)/fullScanShare), longestGap))
 }
 
-func (s *fullScan) whyDue(ctx context.Context, p *janitor.Pass) (why string, c counts, err error) {
+func (s *fullScan) whyDue(ctx context.Context, p *janitor.Pass) (why string, err error) {
 	for look := 1; ; look++ {
-		if c, err = s.count(ctx, p); err != nil {
-			return "", c, err
+		c, err := s.count(ctx, p)
+		if err != nil {
+			return "", err
 		}
 		silent := false
 		for id, since := range p.Silent() {
@@ -148,10 +126,10 @@ func (s *fullScan) whyDue(ctx context.Context, p *janitor.Pass) (why string, c c
 		}
 		why = s.scans.why(p, c, silent)
 		if why != dueStaleIndex || look == looks {
-			return why, c, nil
+			return why, nil
 		}
 		if !wait.For(ctx, min(lookAgain, p.Interval()/10)) {
-			return "", c, context.Cause(ctx)
+			return "", context.Cause(ctx)
 		}
 	}
 }
@@ -160,7 +138,6 @@ func (s *fullScan) whyDue(ctx context.Context, p *janitor.Pass) (why string, c c
 // meanwhile, or a refusal, makes the counts unknown.
 func (s *fullScan) count(ctx context.Context, p *janitor.Pass) (c counts, err error) {
 	roster, err := p.Roster(ctx)
-	p.RunAgain(time.Time{}) // this sweep keeps to its interval
 	if err != nil {
 		return c, err
 	}
@@ -178,12 +155,10 @@ func (s *fullScan) count(ctx context.Context, p *janitor.Pass) (c counts, err er
 
 func (c *counts) add(ctx context.Context, p *janitor.Pass, page []string, all int) error {
 	var entries, listed *redis.IntCmd
-	var told *redis.StringCmd
 	indexes := make([]*redis.IntCmd, len(page))
 	_, err := p.Client().TxPipelined(ctx, func(pipe redis.Pipeliner) error {
 		l := p.Layout()
 		entries, listed = pipe.HLen(ctx, l.Registry()), pipe.SCard(ctx, l.Roster())
-		told = pipe.HGet(ctx, l.Witness(), indexWrong)
 		for i, id := range page {
 			indexes[i] = pipe.SCard(ctx, l.Devices(id))
 		}
@@ -192,15 +167,10 @@ func (c *counts) add(ctx context.Context, p *janitor.Pass, page []string, all in
 	if err != nil && !together.Answered(err) {
 		return err
 	}
-	c.told, _ = told.Int64()                         // it does not exist before the first
-	known := err == nil || errors.Is(err, redis.Nil) // redis.Nil comes from the counter
-	c.known = c.known && known && listed.Val() == int64(all)
+	c.known = c.known && err == nil && listed.Val() == int64(all)
 	c.entries = entries.Val()
-	for i, id := range page {
-		n := indexes[i].Val()
-		if c.members += n; n == 0 {
-			c.empty = append(c.empty, id)
-		}
+	for i := range page {
+		c.members += indexes[i].Val()
 		c.known = c.known && indexes[i].Err() == nil
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 )
 
 func NewBatcher(p *janitor.Pass) *batcher {
-	return newBatcher(&sweeps{evicted: func(string, int) {}}, p)
+	return newBatcher(&sweeps{evicted: func(string, int) {}, refused: refusals{of: map[string]refusal{}}}, p)
 }
 
 func (b *batcher) Add(ctx context.Context, owner, id string) error { return b.add(ctx, owner, id) }

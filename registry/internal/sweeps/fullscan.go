@@ -2,31 +2,25 @@ package sweeps
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 const (
-	// runIDFresh is how often a running scan checks that it still talks to the same server.
-	runIDFresh = time.Second
-	// scanStarts is how often one pass may start its scan afresh.
-	scanStarts = 3
 	// yieldFor is the pause between two checks of a full scan that yields.
 	yieldFor = 50 * time.Millisecond
-	// metMost bounds the owners that a scan remembers. There are more only in a registry full of
-	// rubbish.
-	metMost = 20_000
+	// leftMost bounds the owners that a scan leaves alone. There are more only in a registry full
+	// of rubbish.
+	leftMost = 20_000
+	// plainApart is the least time between two scans for owners that write no records.
+	plainApart = 30 * time.Second
 )
-
-var errRestarted = errors.New("registry: server changed during the full scan")
 
 // fullScan is the sweep "registry": it reads all entries, and evicts those of dead owners,
 // including owners that no index or roster knows. It runs when it can find something; see due.
@@ -45,10 +39,11 @@ func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
 	if err := p.CheckHeld(ctx); err != nil {
 		return err
 	}
-	why, counted, err := s.whyDue(ctx, p)
+	why, err := s.whyDue(ctx, p)
 	if err != nil {
 		return err
 	}
+	defer s.follow(p)
 	if why == "" {
 		p.NotDue()
 		return nil
@@ -60,105 +55,63 @@ func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
 		w.yield = p.Interval() / 2
 	}
 	if all {
-		s.scans.begin(p, counted)
+		s.scans.begin(p)
 	}
-	for range scanStarts {
-		err := w.walk(ctx)
-		if err == nil && (len(w.later) == 0 || w.second) {
-			if all {
-				w.over(ctx)
-			}
-			return nil
-		}
-		if err != nil && !errors.Is(err, errRestarted) {
-			return err
-		}
+	if err = w.walk(ctx); err == nil && all {
+		p.NextFullScan(s.scans.begun.Add(s.scans.end(p)))
 	}
-	return errRestarted
+	return err
 }
 
-// scan is one pass. Its first walk through the hash leaves the entries of dead owners that are not
-// on the roster: the mass-failure breaker can judge these only once every owner is known. A second
-// walk then evicts them, or, if there are more than metMost, all the dead.
+// follow requests the next pass for when an owner that writes no records may be dead. Only a full
+// scan finds its entries.
+func (s *fullScan) follow(p *janitor.Pass) {
+	p.RunAgain(time.Time{}) // not at the next fall of any other
+	if fall := p.NextPlainFall(s.scans.begun); !fall.IsZero() {
+		least := s.scans.begun.Add(min(plainApart, p.Interval()))
+		if fall.Before(least) {
+			fall = least
+		}
+		p.RunAgain(fall)
+	}
+}
+
+// scan is one pass.
 type scan struct {
 	*fullScan
-	p      *janitor.Pass
-	yield  time.Duration // how long it may still wait for the quick way
-	second bool
-	later  map[string]bool // dead owners left for the second walk; nil: start afresh
-	crowd  bool            // there are more than later holds
-	// The silent owners on the roster whose entries this walk has not met, and since when they are
-	// silent.
+	p     *janitor.Pass
+	yield time.Duration // how long it may still wait for the quick way
+	// The dead whose entries this walk has not met, and since when they are silent.
 	silent  map[string]time.Time
 	batcher *batcher
-
-	// The first walk's findings by owner, and its duration.
-	met  map[string]*met
-	took time.Duration
 }
 
-func (w *scan) over(ctx context.Context) {
-	p, d := w.p, &w.scans
-	gap := d.end(p, w.met)
-	w.publish(ctx, 2*gap)
-	p.NextFullScan(d.begun.Add(gap))
-}
-
-// A cursor is valid only on the server that issued it: if that was replaced, walk returns
-// errRestarted.
+// walk reads the hash once. A cursor is valid only on the server that issued it: if that is
+// replaced, a hold begins, and after it the next scan is due.
 func (w *scan) walk(ctx context.Context) error {
-	p := w.p
-	server, err := w.serverID(ctx)
-	if err != nil {
+	p, key := w.p, w.p.Layout().Registry()
+	if err := expect(ctx, p, redis.Pipeliner.HLen, key); err != nil {
 		return err
-	}
-	if err := expect(ctx, p, redis.Pipeliner.HLen, p.Layout().Registry()); err != nil {
-		return err
-	}
-	asked := time.Now()
-	begun := asked
-	if w.second = len(w.later) > 0; !w.second {
-		w.met, w.later, w.crowd = map[string]*met{}, map[string]bool{}, false
 	}
 	w.silent, w.batcher = p.Silent(), newBatcher(w.sweeps, p)
-	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		if err := w.wait(ctx); err != nil {
-			return err
-		}
-		var page guard.Page
-		err := p.Call(ctx, func(ctx context.Context) (err error) {
-			key, count := p.Layout().Registry(), int64(p.PageSize())
-			page, err = guard.HScan(ctx, p.Client(), key, cursor, count)
-			return err
-		})
+	for page, err := range p.FieldPages(ctx, key) { // HSCAN
 		if err != nil {
 			return err
 		}
-		cursor = page.Next
 		p.Skip(janitor.SkipUnreadable, page.Left)
 		if err := w.page(ctx, page.Items); err != nil {
 			return err
 		}
-		if cursor == 0 || time.Since(asked) >= runIDFresh {
-			switch now, err := w.serverID(ctx); {
-			case err != nil:
-				return err
-			case now != server:
-				w.later = nil
-				return errRestarted
-			}
-			asked = time.Now()
+		if err := w.wait(ctx); err != nil {
+			return err
 		}
-	}
-	if !w.second {
-		w.took = time.Since(begun)
 	}
 	if err := w.batcher.flush(ctx); err != nil {
 		return err
 	}
 	if p.Owner() == "" {
-		p.EndFullScan()
 		w.scanned(w.silent, p.Silent())
+		p.Empty(w.silent)
 	}
 	return nil
 }
@@ -176,20 +129,15 @@ func (w *scan) wait(ctx context.Context) error {
 	return nil
 }
 
+// page judges the owners of a page's entries, each once a pass, and condemns those of the dead.
 func (w *scan) page(ctx context.Context, page []string) error {
 	p := w.p
 	p.AddScanned(len(page) / 2)
 	entries := make(map[string][]string)
-	for entry := range slices.Chunk(page, 2) {
-		if len(entry) < 2 {
-			break
-		}
-		id, owner := entry[0], entry[1]
+	for i := 1; i < len(page); i += 2 {
+		id, owner := page[i-1], page[i]
 		delete(w.silent, owner)
-		if !w.second {
-			w.meet(owner, id)
-		}
-		if one := p.Owner(); (one == "" || one == owner) && (!w.second || w.crowd || w.later[owner]) {
+		if only := p.Owner(); only == "" || only == owner {
 			entries[owner] = append(entries[owner], id)
 		}
 	}
@@ -200,15 +148,15 @@ func (w *scan) page(ctx context.Context, page []string) error {
 	all := p.Owner() == "" && !p.DryRun()
 	swept := w.at.Load()
 	for owner, ids := range entries {
-		switch {
-		case liveness[owner] == janitor.Unreadable:
+		switch liveness[owner] {
+		case janitor.Unreadable:
 			p.Skip(janitor.SkipUnreadable, len(ids))
-		case liveness[owner] == janitor.Alive:
-		case all && swept != nil && *swept == owner:
-			// the next full scan finds entries that its index lacks
-		case all && !w.second && !p.Listed(owner):
-			w.leave(owner)
-		default:
+		case janitor.Doubted:
+			p.Skip(janitor.SkipDoubted, len(ids))
+		case janitor.Dead:
+			if all && swept != nil && *swept == owner {
+				continue // the next full scan finds entries that its index lacks
+			}
 			for _, id := range ids {
 				if err := w.batcher.add(ctx, owner, id); err != nil {
 					return err
@@ -217,33 +165,4 @@ func (w *scan) page(ctx context.Context, page []string) error {
 		}
 	}
 	return nil
-}
-
-func (w *scan) meet(owner, id string) {
-	m := w.met[owner]
-	if m == nil {
-		if len(w.met) == metMost {
-			return
-		}
-		m = &met{listed: w.p.Listed(owner)}
-		w.met[owner] = m
-	}
-	m.Count++
-	m.Digest.Add(id)
-}
-
-func (w *scan) leave(owner string) {
-	if w.crowd = w.crowd || len(w.later) >= metMost && !w.later[owner]; !w.crowd {
-		w.later[owner] = true
-	}
-}
-
-// serverID is "" if the server does not offer it, which disables the check.
-func (w *scan) serverID(ctx context.Context) (id string, err error) {
-	err = w.p.Call(ctx, func(ctx context.Context) error {
-		keys := []string{w.p.Layout().Registry()}
-		id, err = serverIDScript.RunRO(ctx, w.p.Client(), keys).Text()
-		return err
-	})
-	return id, err
 }

@@ -85,6 +85,8 @@ func (s *quickWay) find(ctx context.Context, p *janitor.Pass) (silent []string, 
 			silent = append(silent, id)
 		case janitor.Unreadable:
 			p.Skip(janitor.SkipUnreadable, 1)
+		case janitor.Doubted:
+			p.Skip(janitor.SkipDoubted, 1)
 		}
 	}
 	return silent, nil
@@ -133,7 +135,7 @@ func (s *quickWay) sweep(
 	)
 	b.whole = !s.piecemeal
 	defer s.at.Store(nil)
-	for page, err := range p.SetPages(ctx, index) {
+	for read, err := range p.SetPages(ctx, index) {
 		if redis.HasErrorPrefix(err, "WRONGTYPE ") { // kept; the full scan reports it too
 			p.Skip(janitor.SkipUnreadable, 1)
 			return b.condemned, 1, nil
@@ -141,6 +143,7 @@ func (s *quickWay) sweep(
 		if err != nil {
 			return 0, 0, err
 		}
+		page := read.Items
 		p.AddScanned(len(page))
 		if len(page) > 0 {
 			found += len(page)
@@ -160,8 +163,7 @@ func (s *quickWay) sweep(
 	if err := b.flush(ctx); err != nil || b.left[owner] || p.DryRun() {
 		return b.condemned, 0, err
 	}
-	// A missing index proves nothing: it may be off, or lost. Once off the roster, the owner would
-	// be unknown to the mass-failure breaker.
+	// A missing index proves nothing: it may be off, or lost.
 	if found == 0 && !s.isEmpty(owner, p.SilentSince(owner)) {
 		return 0, 0, nil
 	}

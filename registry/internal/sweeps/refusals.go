@@ -8,24 +8,18 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
 // refusals remembers between passes whose batches Redis refuses, so that a lasting refusal is
 // logged once.
 type refusals struct {
 	mu sync.Mutex
-	of map[string]*refusal // by owner; beyond refusalsMost they share the one of others
+	of map[string]refusal // by owner; those of more than refusalsMost are not logged
 }
 
-const (
-	refusalsMost = 1000
-	others       = "(others)"
-)
+const refusalsMost = 1000
 
 type refusal struct {
-	*streak.Streak
 	text string
 	last time.Time
 }
@@ -35,38 +29,35 @@ type refusal struct {
 func (r *refusals) note(log *slog.Logger, owner string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	is := r.of[owner]
-	if err == nil {
-		if is != nil {
-			is.Note(nil)
-			delete(r.of, owner)
+	was, known := r.of[owner]
+	switch text := refusalText(err); {
+	case err == nil && known:
+		delete(r.of, owner)
+		log.Info("deleting the dead owner's entries again", "owner", owner)
+	case err == nil || !known && len(r.of) >= refusalsMost:
+	default:
+		if was.text != text {
+			log.Warn("server refuses to delete a dead owner's entries; they remain", "owner", owner, "error", err)
 		}
-		return
+		r.of[owner] = refusal{text, time.Now()}
 	}
-	text := err.Error()
+}
+
+// refusalText leaves out the id of the batch, which differs each time.
+func refusalText(err error) string {
 	var answer redis.Error
-	if errors.As(err, &answer) { // without the id of the batch
-		text = answer.Error()
+	switch {
+	case errors.As(err, &answer):
+		return answer.Error()
+	case err != nil:
+		return err.Error()
 	}
-	if is == nil && len(r.of) >= refusalsMost {
-		owner, is = others, r.of[others]
-	}
-	if is == nil || is.text != text {
-		is = &refusal{text: text, Streak: streak.New(log,
-			"server refuses to delete a dead owner's entries; they remain",
-			"deleting the dead owner's entries again", "owner", owner)}
-		if r.of == nil {
-			r.of = map[string]*refusal{}
-		}
-		r.of[owner] = is
-	}
-	is.last = time.Now()
-	is.Note(err)
+	return ""
 }
 
 // forget drops owners without a recent refusal: they live, or others swept them.
 func (r *refusals) forget(after time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.of, func(_ string, is *refusal) bool { return time.Since(is.last) > after })
+	maps.DeleteFunc(r.of, func(_ string, is refusal) bool { return time.Since(is.last) > after })
 }

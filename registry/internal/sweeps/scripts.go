@@ -3,19 +3,11 @@ package sweeps
 import (
 	_ "embed"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-var (
-	//go:embed evict.lua
-	evictLua string
-	//go:embed serverid.lua
-	serverIDLua string
-
-	serverIDScript = redis.NewScript(serverIDLua)
-)
+//go:embed evict.lua
+var evictLua string
 
 // EvictEntries is the body of a batch that evicts; see registry.EvictEntries.
 var EvictEntries = guard.NewBody(evictLua)

@@ -21,7 +21,7 @@ const pipelined = 500
 
 // New returns both sweeps. They report to evicted what they evict.
 func New(evicted func(owner string, n int)) []janitor.Sweeper {
-	s := &sweeps{evicted: evicted, empty: map[string]time.Time{}}
+	s := &sweeps{evicted: evicted, empty: map[string]time.Time{}, refused: refusals{of: map[string]refusal{}}}
 	return []janitor.Sweeper{&quickWay{sweeps: s}, &fullScan{sweeps: s}}
 }
 

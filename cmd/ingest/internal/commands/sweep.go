@@ -70,6 +70,8 @@ func (s sweep) page(ctx context.Context, p *janitor.Pass, keys []string) error {
 		switch judged[owner] {
 		case janitor.Unreadable:
 			p.Skip(janitor.SkipUnreadable, 1)
+		case janitor.Doubted:
+			p.Skip(janitor.SkipDoubted, 1)
 		case janitor.Dead:
 			if err := s.owner(ctx, p, owner); err != nil {
 				return err
@@ -102,7 +104,7 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 			return nil // the batch that emptied the stream deleted it
 		}
 		answer, err := p.Delete(ctx, s.batch(owner, stream, entries))
-		if err != nil || answer.Verdict == guard.Alive || len(entries) == 0 {
+		if err != nil || answer.Verdict != guard.Done || len(entries) == 0 {
 			return err
 		}
 		from = "(" + entries[len(entries)-1].at

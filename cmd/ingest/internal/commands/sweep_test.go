@@ -14,13 +14,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// fleet is a janitor that sweeps commands on a Redis that has been observed for an hour.
+var timing = guard.Timing{Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL}
+
+// fleet is a janitor that sweeps commands on a Redis that has been observed for an hour. Of the
+// instances "dead" and "empty" nothing has been heard for minutes.
 type fleet struct {
 	t *testing.T
 	redistest.World
@@ -42,6 +46,7 @@ func sweeping(t *testing.T, w redistest.World, change ...func(*janitor.Config)) 
 		Interval: time.Hour, Logger: slog.New(slog.DiscardHandler),
 	}
 	f.lives("leader")
+	f.dies("dead", "empty")
 	for _, c := range change {
 		c(&f.config)
 	}
@@ -60,14 +65,30 @@ func sweeping(t *testing.T, w redistest.World, change ...func(*janitor.Config)) 
 }
 
 func (f *fleet) listenedFor(d time.Duration) {
-	timing := guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second}
 	witness, err := guard.New(f.Client, f.Client, f.layout, timing, "nobody").Tick(f.t.Context())
 	require.NoError(f.t, err)
 	require.NoError(f.t, f.Client.HSet(f.t.Context(), f.layout.Witness(), "since", witness.Now.Add(-d).UnixMilli()).Err())
 }
 
+// lives gives an instance a heartbeat and a fresh record.
 func (f *fleet) lives(id string) {
-	require.NoError(f.t, f.Client.Set(f.t.Context(), f.layout.Heartbeat(id), "0/0", time.Minute).Err())
+	require.NoError(f.t, f.Client.Set(f.t.Context(), f.layout.Heartbeat(id), "0/0", timing.TTL).Err())
+	f.record(id, 0)
+}
+
+// dies gives instances records so old that nothing can be in doubt.
+func (f *fleet) dies(ids ...string) {
+	for _, id := range ids {
+		f.record(id, timing.TTL+timing.Grace()+10*time.Second)
+	}
+}
+
+func (f *fleet) record(id string, ago time.Duration) {
+	now, err := f.Client.Time(f.t.Context()).Result()
+	require.NoError(f.t, err)
+	own := doubt.Own{Interval: timing.Interval.Milliseconds(), TTL: timing.TTL.Milliseconds()}
+	r := doubt.Record{Last: now.Add(-ago).UnixMilli(), TTL: own.TTL, Due: own.Due(), Born: 1, State: doubt.Holds}
+	require.NoError(f.t, f.Client.HSet(f.t.Context(), f.layout.Beats(), id, r.String()).Err())
 }
 
 // sweeps requests a pass, once somebody leads, and returns this sweep's report.
@@ -170,6 +191,7 @@ func TestCommandsOfADeadInstanceAreAnswered(t *testing.T) {
 		require.NoError(t, f.Client.XGroupCreateMkStream(ctx, Outbound(f.layout, "empty"), group, "0").Err())
 		f.lives("alive")
 		f.adds("alive", "id", "c4", "imei", imei, "text", "x")
+		f.dies("nonsense")
 		require.NoError(t, f.Client.Set(ctx, Outbound(f.layout, "nonsense"), "no stream", 0).Err())
 
 		report := f.sweeps()
@@ -281,6 +303,7 @@ func TestCommandsOfTheDeadAreJudgedAgainByTheServer(t *testing.T) {
 			spared janitor.SkipReason
 		}{
 			"the instance is back":      {func(f *fleet) { f.lives("dead") }, janitor.SkipAlive},
+			"its record has changed":    {func(f *fleet) { f.record("dead", 10*time.Minute) }, janitor.SkipDoubted},
 			"another leads":             {func(f *fleet) { f.Client.Set(f.t.Context(), f.layout.Lease(), "r2/successor", time.Minute) }, janitor.SkipFenced},
 			"somebody answered in time": {func(f *fleet) { f.Client.XTrimMaxLen(f.t.Context(), Outbound(f.layout, "dead"), 0) }, janitor.SkipReowned},
 		} {
@@ -289,10 +312,12 @@ func TestCommandsOfTheDeadAreJudgedAgainByTheServer(t *testing.T) {
 				own.Prefix += fmt.Sprint(len(name), ":")
 				var f *fleet
 				f = sweeping(t, own, func(c *janitor.Config) {
+					c.DeleteBatch = 1 // the second command must not be tried
 					// only now that a command exists
 					c.Client.(*redis.Client).AddHook(before(func() { row.change(f) }))
 				})
 				f.adds("dead", "id", "c1", "imei", imei, "text", "x")
+				f.adds("dead", "id", "c2", "imei", imei, "text", "x")
 				_, _ = f.jan.Sweep(t.Context(), janitor.Request{}) // may find that it does not lead any more
 				var report janitor.Report
 				require.Eventually(t, func() bool {

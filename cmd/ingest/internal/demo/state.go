@@ -162,7 +162,7 @@ func differences(s *state, truth map[string]string, devices int, running []strin
 func (d *demo) ours() []string {
 	k := d.keys
 	return []string{
-		k.Registry(), k.Roster(), k.Lease(), "{" + k.Lease() + "}:epoch", k.Witness(), k.Paused(), k.Log(),
+		k.Registry(), k.Roster(), k.Lease(), "{" + k.Lease() + "}:epoch", k.Witness(), k.Beats(), k.Paused(), k.Log(),
 		k.Timeline(), k.Minutes(), k.Contenders(),
 		gateway.Stream, gateway.Stream + gateway.DeadSuffix,
 	}

@@ -117,7 +117,7 @@ func (s *store) close() {
 }
 
 // underWay returns how many frames may be in flight to Redis at once, per server of a Cluster. A
-// pipeline borrows other connections when its own are in use; half of those are left to the
+// pipeline borrows other connections when its own are in use; half remain for the
 // client's other users.
 func underWay(client redis.UniversalClient) int {
 	var shared, active, own int

@@ -1,0 +1,77 @@
+package registry
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+func TestAnAnswerOfAnotherShapeIsAnError(t *testing.T) {
+	t.Parallel()
+	whole := []any{"OK", int64(4), int64(5), int64(7), "123", int64(2), []any{"imei", "r2"}}
+	got, err := parseReply(whole)
+	require.NoError(t, err)
+	require.Equal(t, reply{found: 4, last: 5, size: 7, lost: "123", count: 2, foreign: map[string]string{"imei": "r2"}}, got)
+	for i := range whole[1:] {
+		_, err := parseReply(slices.Delete(slices.Clone(whole), 1+i, 2+i))
+		require.ErrorContains(t, err, "unexpected answer")
+		other := slices.Clone(whole)
+		other[1+i] = nil
+		_, err = parseReply(other)
+		require.ErrorContains(t, err, "unexpected answer")
+	}
+}
+
+// A call that Redis did not carry out fails, and is recognised as failed.
+func TestEachCallThatFailsIsAnErrorAndCounted(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		o := newOwner(t, w, "o")
+		h := &holding{id: "imei"}
+		gone := redis.NewClient(lease.Options(w.Options))
+		require.NoError(t, gone.Close())
+		o.cfg.Client, o.cfg.Control = gone, gone
+		for op, call := range map[string]func() error{
+			"register":  func() error { return o.Registry.run(t.Context(), registerScript, "register", []op{{h: h}}) },
+			"release":   func() error { return o.Registry.run(t.Context(), releaseScript, "release", []op{{h: h}}) },
+			"check":     func() error { return o.check(t.Context(), []op{{h: h}}) },
+			"heartbeat": func() error { return o.beat(t.Context()) },
+			"lookup": func() error {
+				got, err := o.Lookup(t.Context(), "imei")
+				require.ErrorContains(t, err, `registry: look up: `)
+				require.Zero(t, got)
+				return err
+			},
+		} {
+			require.ErrorIs(t, call(), redis.ErrClosed, op)
+			require.InDelta(t, 1, testutil.ToFloat64(o.metrics.failures.WithLabelValues(op)), 0, op)
+			require.Equal(t, op != "lookup", o.failing[op] != nil, op)
+		}
+		heard, _, err := o.message(t.Context(), "r2", nil)
+		require.ErrorIs(t, err, redis.ErrClosed)
+		require.False(t, heard)
+		require.ErrorIs(t, o.compareAll(t.Context(), 1), redis.ErrClosed)
+		require.ErrorIs(t, o.drawBoot(t.Context()), redis.ErrClosed)
+	})
+}
+
+func TestWhatCannotBeHandedBackIsAnErrorAndNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		o := newOwner(t, w, "o")
+		require.NoError(t, o.handedBack(t.Context(), 0), "there is nothing")
+		defer o.Register("imei").Release() // never written
+		refused := errors.New("refused by the test")
+		o.failing["release"] = refused
+		require.ErrorIs(t, o.handedBack(t.Context(), 0), refused)
+	})
+}
