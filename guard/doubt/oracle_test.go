@@ -80,7 +80,7 @@ func (w *world) alone(o *owner) bool {
 			return false
 		case y.idle > 0 && y.idle < before:
 		case !y.alive && !y.left && y.died < o.beat-o.grace():
-		case !y.alive && !y.left || y.off > o.beat-common.Interval:
+		case !y.alive && !y.left || y.off > o.beat-common.Interval, y.plain && w.heartbeat[y.name] == 0:
 			off++
 		case y.left:
 		case y.holds && y.holding < o.beat-2*sec && !y.plain:
