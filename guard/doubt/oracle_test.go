@@ -59,6 +59,7 @@ func (w *world) withMost(o *owner) bool {
 			continue
 		case y.plain && w.records[y.name] == (Record{}): // no full scan has met it
 			continue
+		case y.own != o.own && w.t-y.beat < y.own.Due(): // nobody can know that it is off
 		case was && y.hit == o.hit && !w.can(y):
 			off++
 		}
