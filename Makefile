@@ -39,7 +39,7 @@ run: ## Run a replica for this machine alone, on REDIS_URL or on a Redis inside 
 	@export REDIS_URL="$${REDIS_URL:-embedded}" INGEST_ADDR="$${INGEST_ADDR:-127.0.0.1:5027}"; \
 		if [ -t 0 ]; then set -m; .cache/ingest $(ARGS); else exec .cache/ingest $(ARGS); fi
 
-demo: ## Watch replicas die, join and stop under 300 simulated devices, for a minute (REDIS_URL: not on a Redis inside)
+demo: ## Watch replicas die, join and stop under 300 simulated devices, for a minute
 	@go run ./cmd/ingest demo $(ARGS)
 
 cleanup-demo: ## Watch the clean-up worker beside a made-up game backend that leaks, for a minute (the first time builds FerretDB)

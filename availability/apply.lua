@@ -7,6 +7,8 @@
 -- ARGV[2..] six per mitra, at most 500 mitras: id, version, online 0|1, active 0|1, sessions, and
 --   a time as iso.lua formats it, or '': for an online mitra, the last sign of life; for one that
 --   was set offline for silence, the time of that judgement
+-- One that is online and not active is in no set of the online, but keeps its heartbeat: as soon as
+-- it is active again, it was heard then.
 -- Result: { id, version, kind, ... } for each mitra that differed. Kind is
 --   behind   Redis has an older version
 --   differs  same version, different state; in mode newer a heartbeat alone does not count
@@ -34,25 +36,25 @@ end
 local now = nowms()
 local latest = iso(now + ahead)
 
-local function differs(id, is_online, is_active, sessions, at)
+local function differs(id, keeps, is_online, is_active, sessions, at)
   local was, bad = heard(id, latest)
   return (redis.call('SISMEMBER', online, id) == 1) ~= is_online
     or (redis.call('SISMEMBER', deactivated, id) == 1) == is_active
-    or redis.pcall('GET', capacity(id)) ~= sessions
+    or start(capacity(id), 10) ~= sessions
     or bad
-    or mode ~= 'newer' and (is_online and was == '' and at ~= '' or not is_online and was ~= '')
+    or mode ~= 'newer' and (keeps and was == '' and at ~= '' or not keeps and was ~= '')
 end
 
 local function bad_key(kind, id) out[#out + 1], out[#out + 2], out[#out + 3] = id, '0', kind end
 
--- beat(id, is_online, at) keeps the later of two heartbeats if the mitra is online.
-local function beat(id, is_online, at)
+-- beat(id, keeps, at) keeps the later of two heartbeats if the mitra is online.
+local function beat(id, keeps, at)
   local was, bad = heard(id, latest)
   if bad then
     redis.call('UNLINK', heartbeat(id))
     bad_key('bad_heartbeat', id)
   end
-  if is_online then
+  if keeps then
     if bad then excuse(id, now) end
     if was < at then redis.call('SET', heartbeat(id), at) end
   elseif was ~= '' then
@@ -61,13 +63,12 @@ local function beat(id, is_online, at)
 end
 
 local function count(id, sessions)
-  local was = redis.pcall('SET', capacity(id), sessions, 'GET')
-  local typed = mistyped(was)
-  if typed then
+  local was = start(capacity(id), 10)
+  if mistyped(was) or was ~= '' and (#was > 9 or not string.find(was, '^%d+$')) then
     redis.call('UNLINK', capacity(id))
-    redis.call('SET', capacity(id), sessions)
+    bad_key('bad_capacity', id)
   end
-  if typed or was and (#was > 9 or not string.find(was, '^%d+$')) then bad_key('bad_capacity', id) end
+  redis.call('SET', capacity(id), sessions)
 end
 
 -- is_alive(id, judged): the mitra is online here, and its heartbeat is no earlier than the
@@ -80,22 +81,23 @@ for n, id in ipairs(ids) do
   local i = 2 + (n - 1) * 6
   local new = tonumber(ARGV[i + 1])
   local old = number(versions[n], new)
-  local is_online, is_active, sessions, at = ARGV[i + 2] == '1', ARGV[i + 3] == '1', ARGV[i + 4], ARGV[i + 5]
+  local keeps, is_active, sessions, at = ARGV[i + 2] == '1', ARGV[i + 3] == '1', ARGV[i + 4], ARGV[i + 5]
+  local is_online = keeps and is_active
   if at > latest then at = '' end
   local kind
   if new > old then
-    kind = not is_online and is_alive(id, at) and 'alive' or 'behind'
+    kind = not keeps and is_alive(id, at) and 'alive' or 'behind'
   elseif new < old then
     kind = 'ahead'
-  elseif new == old and differs(id, is_online, is_active, sessions, at) then
+  elseif new == old and differs(id, keeps, is_online, is_active, sessions, at) then
     kind = 'differs'
-  elseif new == old and is_online and (heard(id, latest)) < at then
+  elseif new == old and keeps and (heard(id, latest)) < at then
     kind = 'heard'
   end
   local write = kind == 'behind' or kind == 'heard' or kind == 'differs' and mode == 'heal'
   if write and mode ~= 'compare' then
     redis.call(is_online and 'SADD' or 'SREM', online, id)
-    beat(id, is_online, at)
+    beat(id, keeps, at)
     redis.call(is_active and 'SREM' or 'SADD', deactivated, id)
     count(id, sessions)
     if new > old then

@@ -32,7 +32,7 @@ var badKinds = map[string]string{"bad_capacity": capacityKeys, "bad_heartbeat": 
 // sharedKeys are those of fit.lua, in its order, without prefix.
 var sharedKeys = []string{
 	"mitras:online", "mitras:deactivated", "mitras:version", "mitras:condemned", "mitras:seeded",
-	"mitras:seeding", "availability:snapshot", "availability:snapshot:computing", "availability:offline",
+	"mitras:fed", "availability:snapshot", "availability:snapshot:computing", "availability:offline",
 }
 
 func (m *Mirror) noteBad(bad map[string][]string) {
@@ -56,10 +56,9 @@ var errKept = errors.New("availability: a key is of another type and may be some
 func (f *feed) fit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
-	keys := f.keys.all(f.keys.seeding(), f.keys.snapshot(), f.keys.computing(), f.keys.breaker())
+	keys := f.keys.all(f.keys.fed(), f.keys.snapshot(), f.keys.computing(), f.keys.breaker())
 	out, err := fitScript.Run(ctx, f.rdb, keys, bit(f.sawWhole), computingAtMost.Milliseconds()).StringSlice()
 	if err != nil {
-		f.failed(err)
 		return fmt.Errorf("availability: look at the types of keys: %w", err)
 	}
 	var left []string
@@ -82,7 +81,7 @@ func (f *feed) fit(ctx context.Context) error {
 	}
 	f.left = left
 	if len(left) > 0 {
-		f.looked(false)
+		f.note(func(h *Health) { h.Whole, h.LookedAt = false, time.Now() })
 		return fmt.Errorf("%w: %s", errKept, strings.Join(left, ", "))
 	}
 	return nil

@@ -21,6 +21,7 @@ var nonsense = []string{
 	"", " ", "x", "nan", "-nan", "inf", "-inf", "-1", "05", "+5", "1.5", "1e300", "0x10",
 	"9007199254740993", "9223372036854775807", "9223372036854775808", "\xff\xfe\x00", strings.Repeat("9", 400),
 	strings.Repeat("z", 24), "0000-99-99T99:99:99.999Z", "9999-12-31T23:59:59.999Z", `{"available":true,"count":-7}`,
+	strings.Repeat("long ", mostReply/4),
 }
 
 // poisons make a key of each type, with values that mean nothing.
@@ -57,7 +58,7 @@ func (r *rig) layout() map[string]string {
 	k := r.keys
 	return map[string]string{
 		k.online(): "set", k.deactivated(): "set", k.version(): "hash", k.condemned(): "hash", k.seeded(): "string",
-		k.seeding(): "string", k.snapshot(): "string", k.computing(): "string", k.breaker(): "hash",
+		k.fed(): "hash", k.snapshot(): "string", k.computing(): "string", k.breaker(): "hash",
 		k.capacity("p"): "string", k.heartbeat("p"): "string", r.unheard("p"): "string", k.Witness(): "hash",
 	}
 }
@@ -146,7 +147,7 @@ func TestAKeyOfAnotherTypeThatWasThereBeforeTheMirrorIsKeptAndNamed(t *testing.T
 			t.Run(name, func(t *testing.T) {
 				w.Prefix = redistest.Prefix(t)
 				r := newRig(t, w, newFake(online("a")))
-				f := &feed{Mirror: r.Mirror}
+				f := newFeed(r.Mirror)
 				key := w.Prefix + name
 				r.poison("zset", key, "theirs")
 				for range 3 {
@@ -171,14 +172,14 @@ func TestAKeyOfAnotherTypeThatWasThereBeforeTheMirrorIsKeptAndNamed(t *testing.T
 func TestAKeyOnAServerWithoutTheMirrorIsKeptThoughAnotherServerHadIt(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r, ctx := newRig(t, w, newFake(online("a"))), t.Context()
-		f := &feed{Mirror: r.Mirror}
+		f := newFeed(r.Mirror)
 		require.NoError(t, f.look(ctx))
 		require.True(t, r.Health().Whole)
 		for key := range r.layout() {
 			require.NoError(t, r.client.Del(ctx, key).Err())
 		}
 		r.poison("zset", r.keys.online(), "theirs")
-		f.connected()
+		f.sawWhole = false
 		require.ErrorIs(t, f.look(ctx), errKept)
 		require.Equal(t, []string{"theirs"}, r.client.ZRange(ctx, r.keys.online(), 0, -1).Val())
 	})
@@ -286,12 +287,22 @@ func TestASnapshotThatNobodyComputedIsNotServed(t *testing.T) {
 	})
 }
 
+func TestAFieldThatSomebodyMadeLargeIsNotReadAtEachTick(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, workforce())
+		for key, field := range map[string]string{r.keys.breaker(): heartbeatsAt, r.keys.fed(): "skew"} {
+			require.NoError(t, r.client.HSet(t.Context(), key, field, strings.Repeat("x", 2*mostReply)).Err())
+		}
+		require.NoError(t, newFeed(r.Mirror).tell(t.Context(), take, time.Time{}))
+	})
+}
+
 func TestACapacityThatIsNoNumberIsFull(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(online("a"), online("p")))
 		r.seeded()
 		for _, value := range nonsense {
-			if value == "05" {
+			if value == "05" || value == "" {
 				continue
 			}
 			require.NoError(t, r.client.Set(t.Context(), r.keys.capacity("p"), value, 0).Err())

@@ -24,12 +24,12 @@ func (f *fake) setBack(s State) {
 // failsAt lets the operation fail that is stored there, while everything runs.
 func (f *fake) failsAt() *atomic.Value {
 	var at atomic.Value
-	f.fault = func(op string) error {
+	f.fault.set(func(op string) error {
 		if op == at.Load() {
 			return errors.New("no answer")
 		}
 		return nil
-	}
+	})
 	return &at
 }
 
@@ -107,6 +107,43 @@ func TestAnotherLifeIsRepairedComparedAndNotTrustedBefore(t *testing.T) {
 	})
 }
 
+// The server runs on, and its ids stay: somebody brought a backup of its keys back.
+func TestARedisThatWasSetBackIsComparedBeforeItAnswers(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		ctx, require := t.Context(), require.New(t)
+		b := online("b")
+		b.Online = false
+		source := newFake(online("a"), b)
+		fails := source.failsAt()
+		r := newRig(t, w, source)
+		r.run()
+		backup := map[string]string{}
+		for _, key := range r.client.Keys(ctx, r.keys.Prefix+"*").Val() {
+			backup[key] = r.client.Dump(ctx, key).Val()
+		}
+		at := r.Health().FeedAt
+		_, err := r.Deactivate(ctx, "a")
+		require.NoError(err)
+		_, err = r.Online(ctx, "b")
+		require.NoError(err)
+		r.eventually(func() bool { return r.Health().FeedAt.After(at) }, "the backup has the mark of before")
+		fails.Store("Page")
+		for key, value := range backup {
+			require.NoError(r.client.RestoreReplace(ctx, key, 0, value).Err())
+		}
+		r.eventually(func() bool { return r.Health().Behind > 0 }, "it is noticed")
+		found, err := r.FindAvailable(ctx, 0)
+		require.NoError(err)
+		require.Equal(Answer[[]Available]{[]Available{{"b", 0}}, FromPostgres, 0}, found)
+		fails.Store("")
+		r.eventually(func() bool { return r.Health().Behind == 0 }, "all is compared")
+		found, err = r.FindAvailable(ctx, 0)
+		require.NoError(err)
+		require.Equal(Answer[[]Available]{[]Available{{"b", 0}}, FromValkey, 0}, found)
+		r.same()
+	})
+}
+
 func TestReadsAskTheSourceWhileTheFeedDoesNotKnow(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
@@ -132,8 +169,12 @@ func TestReadsAskTheSourceWhileTheFeedDoesNotKnow(t *testing.T) {
 		require.NoError(t, err, "Redis does not know it yet")
 		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.reads.WithLabelValues("count_online", "postgres")), 0)
 
-		r.failing("CountOnline")
+		r.source.fault.set(func(string) error { return errors.New("no answer") })
 		require.GreaterOrEqual(t, reads(FromValkey, 1), time.Hour, "the best there is, with its age")
+		snapshot, err := r.Snapshot(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, Snapshot{true, 1}, snapshot.Value)
+		require.GreaterOrEqual(t, snapshot.Age, time.Hour, "it is of the same age")
 		r.upToDate(time.Time{})
 		require.Zero(t, reads(FromValkey, 1), "nobody follows the feed here")
 	})
@@ -175,12 +216,12 @@ func TestTheFeedWaitsForNoSettings(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		release := make(chan struct{})
-		source.fault = func(op string) error {
+		source.fault.set(func(op string) error {
 			if op == "Settings" {
 				<-release
 			}
 			return nil
-		}
+		})
 		r := newRig(t, w, source)
 		defer close(release)
 		r.run()
@@ -228,13 +269,13 @@ func TestSnapshotsThatTakeLongAreComputedByOneAtATimeAndPause(t *testing.T) {
 	inTime(t, func(t *testing.T, w redistest.World, _ *line) {
 		source := newFake(online("a"))
 		var asked atomic.Int64
-		source.fault = func(op string) error {
+		source.fault.set(func(op string) error {
 			if op == "Available" {
 				asked.Add(1)
 				time.Sleep(8 * time.Second)
 			}
 			return nil
-		}
+		})
 		rigs := []*rig{newRig(t, w, source), newRig(t, w, source), newRig(t, w, source)}
 		for range 600 { // a minute
 			for _, r := range rigs {
@@ -249,13 +290,13 @@ func TestSnapshotsThatTakeLongAreComputedByOneAtATimeAndPause(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		synctest.Wait() // nobody computes
-		source.fault = func(op string) error {
+		source.fault.set(func(op string) error {
 			if op == "Available" {
 				asked.Add(1)
 				return errors.New("no answer")
 			}
 			return nil
-		}
+		})
 		asked.Store(0)
 		for _, r := range rigs {
 			r.patience = callTimeout

@@ -2,6 +2,7 @@ package availability
 
 import (
 	"errors"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -98,15 +99,39 @@ func (c *clocks) toSource(at time.Time) time.Time {
 	return at.Add(c.skew)
 }
 
-// sourceNow is our own time until the source has answered.
+// measured is the correction in ms, for other replicas; "" before the first comparison.
+func (c *clocks) measured() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.compared {
+		return ""
+	}
+	return strconv.FormatInt(c.skew.Milliseconds(), 10)
+}
+
+// adopt takes the correction that the feeding replica measured.
+func (c *clocks) adopt(ms string) {
+	n, err := strconv.ParseInt(ms, 10, 64)
+	if err != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.skew, c.compared, c.source = time.Duration(n)*time.Millisecond, true, answer{}
+}
+
+// sourceNow is our own time until the servers have answered.
 func (c *clocks) sourceNow() time.Time {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.source.there.IsZero() {
-		return now
+	switch {
+	case !c.source.there.IsZero():
+		return c.source.at(now)
+	case !c.mirror.there.IsZero():
+		return c.mirror.at(now).Add(c.skew)
 	}
-	return c.source.at(now)
+	return now
 }
 
 // judgedBefore returns the oldest sign of life at the source that still counts, by its clock. now

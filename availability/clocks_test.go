@@ -2,11 +2,13 @@ package availability
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 	"unsafe"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
@@ -80,7 +82,7 @@ func TestWhatIsKnownAgesWhileTheMachineIsSuspended(t *testing.T) {
 	require.Zero(t, m.behind())
 	m.upToDate(slept(time.Now(), time.Hour))
 	require.GreaterOrEqual(t, m.behind(), time.Hour, "the source may have changed meanwhile")
-	require.GreaterOrEqual(t, lastSnapshot{at: slept(time.Now(), time.Hour)}.answer(FromStale).Age, time.Hour)
+	require.GreaterOrEqual(t, m.answer(lastSnapshot{at: slept(time.Now(), time.Hour)}, FromStale).Age, time.Hour)
 }
 
 // skewed is a pass of everything with a source whose clock is another.
@@ -164,16 +166,16 @@ func TestAHeartbeatThatIsKeptWhileACommitTakesItsTimeIsNotOverruled(t *testing.T
 		t.Run(name, func(t *testing.T) {
 			swept(t, []State{silent("a"), silent("b")}, func(t *testing.T, l *leader) {
 				l.failing(c.fails)
-				l.source.confirmed = func() {
+				l.source.confirmed.set(func() {
 					_ = l.client.Del(context.Background(), l.keys.condemned()).Err() // the new master never had it
 					beat, err := l.Heartbeat(context.Background(), "a")
 					if err != nil || beat != BeatKept {
 						t.Errorf("%s %v", beat, err)
 					}
-				}
+				})
 				l.offline()
-				l.source.confirmed = func() {}
-				l.source.fault = func(string) error { return nil }
+				l.source.confirmed.set(func() {})
+				l.source.fault.set(func(string) error { return nil })
 				if c.then != nil {
 					c.then(l)
 				}
@@ -191,13 +193,13 @@ func TestAHeartbeatThatIsKeptWhileACommitTakesItsTimeIsNotOverruled(t *testing.T
 
 func TestWhoGoesOfflineAfterAHeartbeatIsOffline(t *testing.T) {
 	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
-		l.source.confirmed = func() {
+		l.source.confirmed.set(func() {
 			_ = l.client.Del(context.Background(), l.keys.condemned()).Err()
 			_, _ = l.Heartbeat(context.Background(), "a")
-		}
+		})
 		l.failing("AutoOffline committed") // nobody has brought it yet
 		l.offline()
-		l.source.fault = func(string) error { return nil }
+		l.source.fault.set(func(string) error { return nil })
 		_, err := l.Offline(t.Context(), "a")
 		require.NoError(t, err)
 		require.False(t, l.source.state("a").Online)
@@ -303,4 +305,17 @@ func TestTheFirstComparisonMayBeSlow(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(time.Hour), c.toSource(time.Now()), 2*time.Second)
 	c.sourceSaid(time.Now(), time.Now().Add(time.Hour))
 	require.WithinDuration(t, time.Now().Add(time.Hour), c.toSource(time.Now()), skewMoves, "a quick one is taken as soon as there is one")
+}
+
+// Nobody tells it what the feeding replica measured.
+func TestAReplicaWithoutRedisKnowsTheSourcesClock(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		source := newFake(online("a"))
+		source.skew = -time.Hour
+		r := newRig(t, w, source)
+		f := newFeed(r.Mirror)
+		r.rdb.AddHook(commands{func(redis.Cmder) error { return errors.New("connection refused") }})
+		require.Error(t, f.look(t.Context()))
+		require.WithinDuration(t, source.now(), r.clocks.sourceNow(), time.Minute)
+	})
 }

@@ -17,7 +17,7 @@ for i = 8, #ARGV do
   end
   local at, bad = heard(id, latest)
   local silent = not bad and at < iso(now - stale) and not excused(id, now, tonumber(stale))
-  local v = redis.call('HGET', version, id)
+  local v = redis.call('HSTRLEN', version, id) < 17 and redis.call('HGET', version, id)
   if v and silent and redis.call('SISMEMBER', online, id) == 1 then
     list[#list + 1] = id
     marks[#marks + 1], marks[#marks + 2] = id, v

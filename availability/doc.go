@@ -4,7 +4,7 @@
 //
 //	m, err := availability.New(availability.Config{Source: source, Client: rdb, Control: ctl})
 //	jan, err := janitor.New(janitor.Config{Client: rdb, Control: ctl, Registry: reg, Sweeps: m.Sweeps()})
-//	go m.Run(ctx)                          // on every replica: seeds, reads the feed
+//	go m.Run(ctx)                          // on every replica: one of them feeds Redis for all
 //	go jan.Run(ctx)                        // one replica at a time sweeps
 //	<-m.Ready()                            // or wait no longer than you like: reads fall back
 //	beat, err := m.Heartbeat(ctx, id)      // Redis alone
@@ -18,12 +18,15 @@
 //  2. The version is the order. One script applies states to Redis, each only if its version is
 //     newer. Writers commit in Postgres first and apply right after, best effort.
 //  3. A feed repairs within a second what was missed: it returns rows whose transaction it has
-//     not seen, and waits for nobody. While it cannot be read, reads ask Postgres first. Anything
+//     not seen, and waits for nobody. One replica reads it for all, by a lease of three seconds,
+//     and notes in Redis how recent all is. While nobody does, reads ask Postgres first. Anything
 //     that ends its connection starts another life of Postgres: everything is repaired and
-//     compared. If Redis is ahead because commits were lost, the feed and each writer that
-//     notices outbid it. Reconciliation compares both sides now and then, and counts drift.
-//  4. Whole or not: `mitras:seeded` exists only after a complete seed whose token survived.
-//     Without it every read falls back to Postgres.
+//     compared. If Redis is ahead because commits were lost, the feed and each writer that notices
+//     outbid it. Reconciliation compares both sides now and then, and counts drift.
+//  4. Whole or not: `mitras:seeded` exists only after a complete seed during which the feeding
+//     replica's last mark stayed in Redis. A mark that is not the last one, another run id or
+//     replication id, begin another life of Redis: everything is compared. Without `mitras:seeded`
+//     every read falls back to Postgres.
 //  5. A heartbeat is never invented. Judging starts only once the engine's witness has listened
 //     for stale_after, and heartbeats have been required that long. Nobody is judged unless
 //     stale_after is longer than the pause between two heartbeats.
@@ -44,9 +47,9 @@
 //   - A mitra whose judgement is reversed was offline in Postgres for the length of that commit.
 //   - After BeatNotOnline an app must go online again, even if its mitra is not set offline after
 //     all: the mark stays until then.
-//   - Each replica corrects differences of a second or more between Redis' clock and the source's.
-//     Its own dates nothing. A heartbeat from a clock up to a day ahead counts until that time;
-//     one further ahead is ignored.
+//   - Differences of a second or more between Redis' clock and the source's are corrected, as the
+//     feeding replica measures them. Its own dates nothing. A heartbeat from a clock up to a day
+//     ahead counts until that time; one further ahead is ignored.
 //   - A Redis that evicts keys may lose parts of the mirror but not `mitras:seeded`, so its
 //     maxmemory-policy must be noeviction. Reconciliation finds what is missing.
 //   - A writer that was frozen while the source lost commits may apply a lost state. It remains

@@ -38,7 +38,7 @@ func (f *fake) AutoOffline(_ context.Context, those []Condemned, cutoff time.Tim
 			}
 		}
 		f.mu.Unlock()
-		f.confirmed()
+		f.confirmed.get()()
 		f.mu.Lock()
 		return nil
 	})

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,13 +17,13 @@ import (
 type fake struct {
 	// fault is called before each operation, and again, as "<operation> committed", after a change
 	// is committed and before its reply arrives. The caller gets its error.
-	fault func(op string) error
+	fault hook[func(op string) error]
 	// held is called in each transaction while its rows are locked.
-	held func()
+	held hook[func()]
 
 	unseen []string // what Unseen returns
 	// confirmed is called when an auto-offline is confirmed, and not committed yet.
-	confirmed func()
+	confirmed hook[func()]
 	skew      time.Duration // of its clock
 
 	busy []string // mitras whose rows somebody holds: AutoOffline leaves them
@@ -39,7 +40,14 @@ type fake struct {
 	history  map[string]map[int64]State // each version that ever was
 	flips    []flip
 	calls    map[string]int
+	fleets   map[string]time.Duration // pause between copies of heartbeats
 }
+
+// hook is changed by tests while a mirror runs.
+type hook[F any] struct{ f atomic.Pointer[F] }
+
+func (h *hook[F]) set(f F) { h.f.Store(&f) }
+func (h *hook[F]) get() F  { return *h.f.Load() }
 
 type row struct {
 	State
@@ -54,12 +62,14 @@ type flip struct {
 
 func newFake(states ...State) *fake {
 	f := &fake{
-		fault: func(string) error { return nil }, held: func() {}, confirmed: func() {},
 		locks: map[string]*sync.Mutex{}, rows: map[string]row{}, base: map[string]State{},
 		sessions: map[string]Session{},
 		settings: Settings{MaxCustomers: 3, StaleAfter: time.Minute, RequirePing: true, PingInterval: 10 * time.Second},
-		xid:      1, open: map[uint64]bool{}, history: map[string]map[int64]State{}, calls: map[string]int{},
+		xid:      1, open: map[uint64]bool{}, history: map[string]map[int64]State{}, calls: map[string]int{}, fleets: map[string]time.Duration{},
 	}
+	f.fault.set(func(string) error { return nil })
+	f.held.set(func() {})
+	f.confirmed.set(func() {})
 	for _, s := range states {
 		f.put(s)
 	}
@@ -102,7 +112,7 @@ func (f *fake) begin(op string) error {
 	f.mu.Lock()
 	f.calls[op]++
 	f.mu.Unlock()
-	return f.fault(op)
+	return f.fault.get()(op)
 }
 
 // tx runs a change of some rows. Names are what is locked beside them. change has the rows that
@@ -138,7 +148,7 @@ func (f *fake) tx(op string, ids, names []string, change func(rows map[string]St
 	}
 	changed, err := change(rows)
 	f.mu.Unlock()
-	f.held()
+	f.held.get()()
 	if err == nil && confirm != nil {
 		err = confirm()
 	}
@@ -155,7 +165,7 @@ func (f *fake) tx(op string, ids, names []string, change func(rows map[string]St
 	if err != nil {
 		return nil, err
 	}
-	if err := f.fault(op + " committed"); err != nil {
+	if err := f.fault.get()(op + " committed"); err != nil {
 		return nil, err
 	}
 	return slices.SortedFunc(maps.Values(rows), func(a, b State) int { return cmp.Compare(a.ID, b.ID) }), nil
@@ -255,7 +265,7 @@ func (f *fake) Outbid(_ context.Context, ids []string, versions []int64) ([]Stat
 	}
 	f.xid++
 	f.mu.Unlock()
-	return states, f.fault("Outbid committed")
+	return states, f.fault.get()("Outbid committed")
 }
 
 func (f *fake) SetOnline(_ context.Context, id string, online bool) (State, error) {
@@ -413,6 +423,22 @@ func (f *fake) Available(_ context.Context, cutoff time.Time, most, limit int) (
 	return states, nil
 }
 
+func (f *fake) Announce(_ context.Context, fleet string, copies time.Duration) (time.Duration, error) {
+	if err := f.begin("Announce"); err != nil {
+		return 0, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fleets[fleet] = copies
+	var longest time.Duration
+	for name, each := range f.fleets {
+		if name != fleet {
+			longest = max(longest, each)
+		}
+	}
+	return longest, nil
+}
+
 func (f *fake) CountOnline(context.Context) (n int, err error) {
 	if err := f.begin("CountOnline"); err != nil {
 		return 0, err
@@ -420,7 +446,7 @@ func (f *fake) CountOnline(context.Context) (n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.rows {
-		n += bit(r.Online)
+		n += bit(r.working())
 	}
 	return n, nil
 }
@@ -432,7 +458,7 @@ func (f *fake) Settings(context.Context) (Settings, error) {
 	f.mu.Lock()
 	read := f.settings
 	f.mu.Unlock()
-	return read, f.fault("Settings committed")
+	return read, f.fault.get()("Settings committed")
 }
 
 func (f *fake) PutSetting(_ context.Context, name string, value any) error {

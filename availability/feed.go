@@ -1,52 +1,71 @@
 package availability
 
 import (
-	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-const repairAgain = time.Second
+const (
+	repairAgain = time.Second
+	// feedLease is how long a feeder is waited for that died.
+	feedLease = 3 * time.Second
+	// marksMost limits the marks of calls without an answer.
+	marksMost = 1000
+)
 
-// feed belongs to follow's goroutine. It waits for nobody's settings, and shares no connection with
+// Steps and roles of feed.lua.
+const (
+	take    = "take"
+	clearUp = "clear"
+	report  = "report"
+	certify = "certify"
+	release = "release"
+	doubt   = "doubt"
+
+	roleSame  = "same"
+	roleAnew  = "anew"
+	roleUnfit = "unfit"
+)
+
+var errFeed = errors.New("availability: feed")
+
+var errEmptied = errors.New("availability: Redis was emptied or set back while it was compared, or that took too long")
+
+// feed belongs to follow's goroutine. Every replica looks at each tick; the one that holds the
+// lease brings what changes, for all. It waits for nobody's settings, and shares no connection with
 // callers.
 type feed struct {
 	*Mirror
-	cursor  Cursor
-	life    *[2]string // last life and connection; nil before the first read
-	reading bool
-	// the server's time, formatted like a heartbeat, before which a seeding is too old; "" until asked
-	newSince string
-	untrue   string   // time of a seeding that proves nothing
-	left     []string // keys that fit left alone
-	compared bool     // Redis has what the source had when its life, or the connection, began
-	away     bool     // Redis did not answer the last look
-	sawWhole bool     // on this connection to Redis
-	server   string   // the life of Redis' server; "" if it is not known
+	name  string
+	marks []string // those that Redis may have
+	data  string   // the life of Redis' data; "" before the first answer
+
+	feeding  bool
+	anew     bool // everything has to be compared
+	cursor   Cursor
+	life     *[2]string // the source's last life and connection; nil before the first read
+	whole    bool       // as of the last answer
+	unfit    bool       // Redis has no place for a lease
+	sawWhole bool       // on this server
+	left     []string   // keys that fit left alone
+	rests    time.Time  // until then another replica may feed, as this one cannot
+	doubts   bool       // a connection to Redis ended, or a writer met lost commits
 }
 
-func (f *feed) connected() { f.newSince, f.sawWhole = "", false }
-
-// failed notes that without an answer, the server may be a different one.
-func (f *feed) failed(err error) {
-	f.newSince, f.away = "", true
-	if !together.Answered(err) {
-		f.connected()
-	}
-}
+func newFeed(m *Mirror) *feed { return &feed{Mirror: m, name: rand.Text(), anew: true} }
 
 // follow looks at each tick and after a reconnect.
 func (m *Mirror) follow(ctx context.Context) {
-	f := &feed{Mirror: m, away: true} // the clocks are compared before the first states are applied
-	m.upToDate(time.Now())            // time for the first look
+	f := newFeed(m)
+	m.upToDate(time.Now()) // time for the first look
 	defer m.upToDate(time.Time{})
+	defer f.leave(ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -55,7 +74,7 @@ func (m *Mirror) follow(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-m.reconnected:
-			f.connected()
+			f.doubts, f.sawWhole = true, false
 		}
 		err := f.look(ctx)
 		if ctx.Err() != nil {
@@ -70,24 +89,139 @@ func (m *Mirror) follow(ctx context.Context) {
 // look moves the cursor only once everything has arrived.
 func (f *feed) look(ctx context.Context) error {
 	begun := time.Now()
-	if f.away { // otherwise each look would read everything that changes meanwhile
-		if _, err := f.askTime(ctx); err != nil {
-			return errors.Join(err, f.readLife(ctx))
+	if err := f.turn(ctx); err != nil {
+		return errors.Join(err, f.readLife(ctx))
+	}
+	if !f.feeding {
+		return nil
+	}
+	// Read before comparing: the next look reads what changes during it.
+	if err := f.read(ctx); err != nil {
+		if errors.Is(err, errFeed) { // another replica may read it
+			f.leave(ctx)
+			f.rests = time.Now().Add(2 * f.c.Tick)
+		}
+		return err
+	}
+	if f.anew || !f.whole {
+		if err := f.seed(ctx); err != nil {
+			return err
 		}
 	}
-	// Read before seeding: the next look reads what changes during it.
-	feedErr := f.read(ctx)
-	if err := f.check(ctx); err != nil {
-		return errors.Join(feedErr, err)
+	return f.tell(ctx, report, begun)
+}
+
+// turn finds out whether this replica feeds now.
+func (f *feed) turn(ctx context.Context) error {
+	step := take
+	if time.Now().Before(f.rests) {
+		step = release
 	}
-	if feedErr == nil && f.compared {
-		f.upToDate(begun)
+	tell := func() (err error) {
+		if f.doubts {
+			err = f.tell(ctx, doubt, time.Time{})
+			f.doubts = err != nil
+		}
+		if err == nil {
+			err = f.tell(ctx, step, time.Time{})
+		}
+		return err
 	}
-	return feedErr
+	if err := tell(); err != nil {
+		return err
+	}
+	if err := f.fit(ctx); err != nil || !f.unfit {
+		return err
+	}
+	return tell()
+}
+
+// leave lets another replica feed.
+func (f *feed) leave(ctx context.Context) {
+	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.patience)
+	defer cancel()
+	if f.feeding {
+		_ = f.tell(short, release, time.Time{}) // otherwise the lease expires
+	}
+}
+
+// tell is one call of feed.lua, and hears what other replicas told. begun is when a look began that
+// brought everything.
+func (f *feed) tell(ctx context.Context, step string, begun time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, f.patience)
+	defer cancel()
+	sent, mark := time.Now(), rand.Text()
+	args := []any{
+		step, f.name, feedLease.Milliseconds(), mark, max(0, sent.Sub(begun).Milliseconds()), f.clocks.measured(), f.data,
+	}
+	for _, m := range f.marks {
+		args = append(args, m)
+	}
+	keys := []string{f.keys.fed(), f.keys.seeded(), f.keys.breaker()}
+	out, err := feedScript.Run(ctx, f.rdb, keys, args...).StringSlice()
+	if err == nil && len(out) != 9 {
+		err = fmt.Errorf("unexpected answer %q", out)
+	}
+	if err != nil {
+		f.marks = append(f.marks[:min(len(f.marks), marksMost)], mark) // it may have been left
+		return fmt.Errorf("availability: whose turn to feed: %w", err)
+	}
+	now, err := timeOf(out)
+	if err != nil {
+		return err
+	}
+	f.clocks.mirrorSaid(sent, now)
+	f.turned(out[2], mark)
+	f.sawWhole = f.sawWhole && f.data == out[3]
+	f.data, f.whole, f.unfit = out[3], out[4] == "1", out[2] == roleUnfit
+	f.sawWhole = f.sawWhole || f.whole
+	if !f.feeding {
+		f.clocks.adopt(out[6])
+	}
+	f.heard(now, out)
+	return nil
+}
+
+func (f *feed) turned(role, mark string) {
+	before := f.feeding
+	switch f.feeding = role == roleSame || role == roleAnew; {
+	case !f.feeding:
+		f.cursor, f.life, f.anew = Cursor{}, nil, true
+		return
+	case role == roleAnew && before:
+		f.log.Warn("Redis has another life, or was set back, or may have missed something: everything is compared")
+		f.anew = true
+	case role == roleAnew:
+		f.anew = true
+	}
+	f.marks = []string{mark}
+}
+
+// heard takes what all replicas go by.
+func (f *feed) heard(now time.Time, out []string) {
+	if ms, err := strconv.ParseInt(out[7], 10, 64); err == nil && time.UnixMilli(ms).Before(now.Add(heartbeatAhead)) {
+		f.broughtAt(time.UnixMilli(ms))
+	}
+	if ms, err := strconv.ParseInt(out[8], 10, 64); err == nil && !time.UnixMilli(ms).After(now) {
+		f.freeFor(now.Sub(time.UnixMilli(ms)))
+	}
+	ago, err := strconv.ParseInt(out[5], 10, 64)
+	f.mu.Lock()
+	f.health.Whole, f.health.LookedAt = f.whole, time.Now()
+	f.uncompared = err != nil
+	if err == nil {
+		f.health.FeedAt = time.Now().Add(-time.Duration(ago) * time.Millisecond)
+		if !f.upTo.IsZero() {
+			f.upTo = f.health.FeedAt
+		}
+	}
+	f.mu.Unlock()
+	if f.whole && err == nil && f.behind() == 0 {
+		f.begun()
+	}
 }
 
 func (f *feed) read(ctx context.Context) error {
-	f.reading = false
 	// Give up soon on a connection whose peer vanished: others may write to another life. A larger
 	// backlog is compared page by page.
 	short, cancel := context.WithTimeout(ctx, 2*f.patience)
@@ -95,149 +229,89 @@ func (f *feed) read(ctx context.Context) error {
 	begun := time.Now()
 	states, next, err := f.source.Feed(short, f.cursor)
 	if err != nil {
-		if short.Err() != nil {
-			f.cursor, f.newSince = Cursor{}, ""
-		}
-		return fmt.Errorf("availability: feed: %w", err)
+		return fmt.Errorf("%w: %w", errFeed, err)
 	}
 	f.clocks.sourceSaid(begun, next.At)
-	f.lives(next)
+	if f.lives(next) {
+		if err := f.tell(ctx, clearUp, time.Time{}); err != nil {
+			return err
+		}
+	}
 	brought, err := f.deliver(ctx, states...)
 	f.metrics.fed.Add(float64(brought))
-	if err != nil {
-		f.failed(err)
-		return err
+	if err == nil {
+		f.cursor = next
 	}
-	if f.cursor == (Cursor{}) { // only a seeding from now on contains earlier changes
-		f.newSince = ""
-	}
-	f.cursor, f.reading = next, true
-	f.note(func(h *Health) { h.FeedAt = time.Now() })
-	return nil
+	return err
 }
 
-// readLife is for repairs while Redis does not answer: reads return those states.
+// readLife is for repairs while Redis does not answer: then reads return those states, and nobody
+// knows who feeds, nor what another measured.
 func (f *feed) readLife(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, 2*f.patience)
 	defer cancel()
+	begun := time.Now()
 	_, next, err := f.source.Feed(short, Cursor{})
 	if err != nil {
 		return fmt.Errorf("availability: feed: %w", err)
 	}
+	f.clocks.sourceSaid(begun, next.At) // reads count silence by it
 	f.lives(next)
 	return nil
 }
 
 // lives notes a new life: it may lack commits that Redis has, or its states may not match its
 // tables.
-func (f *feed) lives(next Cursor) {
+func (f *feed) lives(next Cursor) (another bool) {
 	life := [2]string{next.Life, next.Connection}
-	if f.life != nil && life != *f.life {
+	if another = f.life != nil && life != *f.life; another {
 		f.log.Warn("the source has another life: everything is compared")
-		f.newSince = ""
-		f.otherLife()
+		f.anew = true
+	}
+	if another || f.life == nil { // it may be another than before
 		wait.Nudge(f.repairs)
 	}
 	f.life = &life
+	return another
 }
 
-func (f *feed) askTime(ctx context.Context) (time.Time, error) {
-	short, cancel := context.WithTimeout(ctx, f.patience)
-	defer cancel()
+// seed makes the mirror whole. An empty server is the simplest case of a reconciliation. If
+// somebody empties the server, or sets it back, meanwhile, the lease's mark is lost with everything
+// else, so half a seeding never passes for a whole one.
+func (f *feed) seed(ctx context.Context) error {
 	begun := time.Now()
-	at, server, err := f.clock(short)
-	if err != nil {
-		f.failed(err)
-		return at, fmt.Errorf("availability: ask for the time: %w", err)
-	}
-	f.away = false
-	// The client renews a connection that ended between two calls without a word. A server that was
-	// restarted, or promoted, has what it had at some earlier time.
-	if f.server != "" && server != f.server {
-		f.connected()
-	}
-	f.server = server
-	f.clocks.mirrorSaid(begun, at)
-	return at, nil
-}
-
-// check seeds the mirror if it is not whole, or was seeded before the connection began.
-func (f *feed) check(ctx context.Context) error {
-	f.compared = false
-	now, err := f.askTime(ctx)
-	if err != nil {
-		return err
-	}
-	if err := f.fit(ctx); err != nil {
-		return err
-	}
-	begins := f.newSince == ""
-	if begins {
-		f.newSince = formatSeen(now)
-	}
-	at, err := f.seededAt(ctx, now)
-	if err != nil {
-		return err
-	}
-	if begins {
-		// A seeding in the future predates a step back of the server's clock. It never proves anything.
-		if f.untrue = ""; at > f.newSince {
-			f.untrue = at
-		}
-	}
-	if at == f.untrue {
-		at = ""
-	}
-	f.looked(at != "")
-	if at < f.newSince {
-		// Changes during the seeding would be missed. A source whose feed fails may also be a standby
-		// with old states.
-		if !f.reading {
+	kept := begun
+	page := func(ctx context.Context) error {
+		if time.Since(kept) < feedLease/6 {
 			return nil
 		}
-		at, err = f.seed(ctx)
-		if errors.Is(err, errOtherSeeds) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		f.looked(true)
+		kept = time.Now()
+		return f.still(ctx, take, begun)
 	}
-	if at < f.newSince { // the server's clock went back, or another replica seeds
-		f.newSince = ""
-		return nil
+	f.anew = false
+	r := &reconciliation{Mirror: f.Mirror, page: page, mode: heal, found: map[string]int{}, call: directly}
+	err := r.run(ctx)
+	if err == nil {
+		err = f.still(ctx, certify, begun)
 	}
-	f.compared, f.sawWhole = true, true
-	f.begun()
+	if err != nil {
+		f.anew = true
+		return err
+	}
+	f.metrics.seeds.Inc()
+	f.log.Info("mirror seeded", "states", r.states, "seconds", time.Since(begun).Seconds(), "found", r.found)
 	return nil
 }
 
-// seededAt returns the time of the current seeding, or "". It also stores when heartbeats were last
-// copied to the source, and when they were last not required, unless implausible.
-func (f *feed) seededAt(ctx context.Context, now time.Time) (string, error) {
-	short, cancel := context.WithTimeout(ctx, f.patience)
-	defer cancel()
-	pipe := f.rdb.Pipeline()
-	seeded, brought := pipe.Get(short, f.keys.seeded()), pipe.HGet(short, f.keys.breaker(), heartbeatsAt)
-	free := pipe.HGet(short, f.keys.breaker(), notRequired)
-	err := together.Exec(short, pipe)
-	at := seeded.Val()
-	if err = cmp.Or(err, seeded.Err()); err != nil && !errors.Is(err, redis.Nil) {
-		f.failed(err)
-		return "", fmt.Errorf("availability: is the mirror whole: %w", err)
+// still keeps the lease, unless the mirror is not what it was.
+func (f *feed) still(ctx context.Context, step string, begun time.Time) error {
+	if err := f.tell(ctx, step, begun); err != nil {
+		return err
 	}
-	if ms, err := brought.Int64(); err == nil && time.UnixMilli(ms).Before(now.Add(heartbeatAhead)) {
-		f.broughtAt(time.UnixMilli(ms))
+	if f.anew || !f.feeding {
+		return errEmptied
 	}
-	if ms, err := free.Int64(); err == nil && !time.UnixMilli(ms).After(now) {
-		f.freeFor(now.Sub(time.UnixMilli(ms)))
-	}
-	return at, nil
-}
-
-func (m *Mirror) looked(whole bool) {
-	m.note(func(h *Health) { h.Whole, h.LookedAt = whole, time.Now() })
+	return nil
 }
 
 func (m *Mirror) broughtAt(at time.Time) {
@@ -252,9 +326,7 @@ func (m *Mirror) broughtAt(at time.Time) {
 func (m *Mirror) freeFor(ago time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if at := time.Now().Add(m.c.OfflineInterval - ago); at.After(m.required) {
-		m.required = at
-	}
+	m.free = time.Now().Add(m.c.OfflineInterval - ago)
 }
 
 // begun is only for follow's goroutine.
@@ -272,12 +344,6 @@ func (m *Mirror) upToDate(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.upTo, m.uncompared = at, false
-}
-
-func (m *Mirror) otherLife() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.uncompared = true
 }
 
 // behind returns how long Redis may have missed commits; zero: it has all but the current look's.

@@ -34,12 +34,12 @@ func TestTheFeedMissesNoTransactionThatWasOpenWhileALaterOneWasSeen(t *testing.T
 		begun, release := make(chan struct{}), make(chan struct{})
 		var slow atomic.Bool
 		slow.Store(true)
-		source.held = func() {
+		source.held.set(func() {
 			if slow.CompareAndSwap(true, false) {
 				close(begun)
 				<-release
 			}
-		}
+		})
 		ended := make(chan error, 1)
 		go func() {
 			_, err := source.SetOnline(t.Context(), "a", false)
@@ -61,12 +61,12 @@ func TestASourceThatIsAwayDelaysTheFeedAndLosesNothing(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		var away atomic.Bool
-		source.fault = func(op string) error {
+		source.fault.set(func(op string) error {
 			if away.Load() && op == "Feed" {
 				return errors.New("connection refused")
 			}
 			return nil
-		}
+		})
 		r := newRig(t, w, source)
 		r.run()
 		away.Store(true)
@@ -145,12 +145,12 @@ func TestAMirrorThatIsEmptiedDuringAReconciliationIsNoDrift(t *testing.T) {
 		source := newFake(online("a"), online("b"))
 		r := newRig(t, w, source)
 		r.seeded()
-		source.fault = func(op string) error {
+		source.fault.set(func(op string) error {
 			if op == "Page" {
 				return r.client.Del(t.Context(), r.keys.seeded(), r.keys.online(), r.keys.version()).Err()
 			}
 			return nil
-		}
+		})
 		_, _, err := r.reconcile(t.Context(), directly)
 		require.ErrorIs(t, err, errUnseeded)
 		require.Zero(t, r.drift(Behind))
@@ -230,7 +230,7 @@ func TestWhatAWriterBringsMeanwhileIsNoDrift(t *testing.T) {
 		s, err := source.SetOnline(t.Context(), "a", false)
 		require.NoError(t, err)
 		asked := 0
-		source.fault = func(op string) error {
+		source.fault.set(func(op string) error {
 			if op != "Page" {
 				return nil
 			}
@@ -241,7 +241,7 @@ func TestWhatAWriterBringsMeanwhileIsNoDrift(t *testing.T) {
 				source.put(s)
 			}
 			return nil
-		}
+		})
 		require.Empty(t, r.reconciled())
 		require.Equal(t, 2, asked)
 		require.Zero(t, source.asked("Outbid"))

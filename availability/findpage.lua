@@ -14,32 +14,22 @@ local latest = cutoff and iso(now + ahead) -- most malformed values sort after t
 local page = redis.call('SSCAN', online, ARGV[1], 'COUNT', ARGV[2])
 local ids, before_capacity, before_heartbeat = page[2], capacity(''), heartbeat('')
 local free, sizes, busiest = {}, {}, 0 -- free: lists of ids by number of sessions
-local count = { [false] = 0 } -- numbers by text; a mitra without sessions has no key
-for first = 1, #ids, 1000 do -- unpack fails at 8,000 values
-  local last = math.min(first + 999, #ids)
-  local n = last - first + 1
-  local names = {}
-  for i = 1, n do names[i] = before_capacity .. ids[first + i - 1] end
-  if cutoff then
-    for i = 1, n do names[n + i] = before_heartbeat .. ids[first + i - 1] end
+local count = { [''] = 0 } -- numbers by text; a mitra without sessions has no key
+local pcall = redis.pcall
+for _, id in ipairs(ids) do
+  local text = pcall('GETRANGE', before_capacity .. id, 0, 9)
+  local has = count[text]
+  if not has then
+    -- A value that is not a number counts as full.
+    has = type(text) == 'string' and #text < 10 and string.find(text, '^%d+$') and tonumber(text) or most
+    count[text] = has
   end
-  local off = redis.call('SMISMEMBER', deactivated, unpack(ids, first, last))
-  local values = redis.call('MGET', unpack(names))
-  for i = 1, n do
-    local has = count[values[i]]
-    if not has then
-      local text = values[i]
-      -- A value that is not a number counts as full.
-      has = #text < 10 and string.find(text, '^%d+$') and tonumber(text) or most
-      count[text] = has
-    end
-    if has < most and off[i] == 0 then
-      local at = cutoff and values[n + i] or ''
-      if not cutoff or (at >= cutoff and at <= latest) or excused(ids[first + i - 1], now, stale) then
-        local size = sizes[has] or 0
-        if size == 0 then free[has], busiest = {}, math.max(busiest, has) end
-        free[has][size + 1], sizes[has] = ids[first + i - 1], size + 1
-      end
+  if has < most and #id <= longest then
+    local at = cutoff and pcall('GETRANGE', before_heartbeat .. id, 0, 24) or ''
+    if not cutoff or type(at) == 'string' and at >= cutoff and at <= latest or excused(id, now, stale) then
+      local size = sizes[has] or 0
+      if size == 0 then free[has], busiest = {}, math.max(busiest, has) end
+      free[has][size + 1], sizes[has] = id, size + 1
     end
   end
 end

@@ -1,7 +1,7 @@
 -- fit.lua: checks that the keys all mitras share have the mirror's types, and unlinks those that
 -- do not. They are all recreated, from the source or by the replica that computes, seeds or
 -- sweeps.
--- KEYS[1..5] see keys.lua  KEYS[6] mitras:seeding  KEYS[7] availability:snapshot
+-- KEYS[1..5] see keys.lua  KEYS[6] mitras:fed  KEYS[7] availability:snapshot
 -- KEYS[8] availability:snapshot:computing  KEYS[9] availability:offline
 -- ARGV[1] 1: the caller has seen the mirror whole on its present connection
 -- ARGV[2] the longest a computation takes, in ms
@@ -9,12 +9,29 @@
 -- A key may be unlinked only if the mirror was on this server before: the caller has seen it here,
 -- or its certificate or its versions exist. Otherwise it may be somebody else's: it is kept, and
 -- the caller reports it.
-local wanted = { 'set', 'set', 'hash', 'hash', 'string', 'string', 'string', 'string', 'hash' }
+local wanted = { 'set', 'set', 'hash', 'hash', 'string', 'hash', 'string', 'string', 'hash' }
 local is, bad = {}, {}
 for i, key in ipairs(KEYS) do
   local t = redis.call('TYPE', key)
   is[i] = type(t) == 'table' and t.ok or t
   if is[i] ~= 'none' and is[i] ~= wanted[i] then bad[#bad + 1] = i end
+end
+-- No string and no field of ours is longer than this (bytes), and no hash of moments has more
+-- fields.
+local longest, fields = 200, 20
+for i = 5, 8 do
+  if is[i] == 'string' and #redis.call('GETRANGE', KEYS[i], 0, longest) > longest then
+    bad[#bad + 1], is[i] = i, 'too long'
+  end
+end
+for i = 6, 9, 3 do
+  if is[i] == 'hash' then
+    local large = redis.call('HLEN', KEYS[i]) > fields
+    for _, field in ipairs(large and {} or redis.call('HKEYS', KEYS[i])) do
+      large = large or #field > longest or redis.call('HSTRLEN', KEYS[i], field) > longest
+    end
+    if large then bad[#bad + 1], is[i] = i, 'too large' end
+  end
 end
 local certified
 if is[5] == 'string' then

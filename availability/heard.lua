@@ -4,6 +4,9 @@
 -- ignored.
 local ahead = 86400000
 
+-- longest is the length of the longest id (bytes). A longer member of a set is none of ours.
+local longest = 64
+
 -- mistyped(reply) reports whether a pcall found a key of another type. It raises other errors.
 local function mistyped(reply)
   if type(reply) ~= 'table' or not reply.err then return false end
@@ -11,11 +14,15 @@ local function mistyped(reply)
   return true
 end
 
+-- start(key, n) returns the first n bytes of a string, or an error. A value that somebody made
+-- large must not be read whole: it would keep everybody waiting.
+local function start(key, n) return redis.pcall('GETRANGE', key, 0, n - 1) end
+
 -- heard(id, latest) returns a mitra's heartbeat, or '' if there is none. The second result is
 -- true if the key holds something else: another type, no time, or a time after latest.
 local function heard(id, latest)
-  local at = redis.pcall('GET', heartbeat(id))
-  if not at then return '', false end
+  local at = start(heartbeat(id), 25)
+  if at == '' then return '', redis.call('EXISTS', heartbeat(id)) == 1 end
   if mistyped(at) or #at ~= 24 or at > latest
     or not string.find(at, '^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d%.%d%d%dZ$') then
     return '', true
@@ -30,7 +37,7 @@ local function excuse(id, now)
 end
 
 local function excused(id, now, stale)
-  local at = redis.pcall('GET', unheard(id))
-  if not at or mistyped(at) or #at > 16 or not string.find(at, '^%d+$') then return false end
+  local at = start(unheard(id), 17)
+  if mistyped(at) or #at > 16 or not string.find(at, '^%d+$') then return false end
   return tonumber(at) <= now and now - tonumber(at) < stale
 end

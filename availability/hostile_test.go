@@ -24,7 +24,7 @@ var wrongVersions = []string{
 func TestAVersionThatIsNoneDoesNotStandInTheWay(t *testing.T) {
 	for name, heals := range map[string]func(r *rig) error{
 		"of a reconciliation": func(r *rig) error { _, _, err := r.reconcile(r.t.Context(), directly); return err },
-		"of a seeding":        func(r *rig) error { _, err := r.seed(r.t.Context()); return err },
+		"of a seeding":        func(r *rig) error { return r.seed(r.t.Context()) },
 		"of a writer": func(r *rig) error {
 			for i := range wrongVersions {
 				if _, err := r.Online(r.t.Context(), fmt.Sprint("m", i)); err != nil {
@@ -155,17 +155,17 @@ func TestSilenceWhilePingsWereNotRequiredIsNoSilence(t *testing.T) {
 		require.Empty(l.source.flips)
 		s, err := l.readSettings(t.Context())
 		require.NoError(err)
-		l.required = time.Time{} // as in a replica that began afterwards
+		l.required, l.free = time.Time{}, time.Time{} // as in a replica that began afterwards
 		require.True(l.judges(s))
-		require.NoError((&feed{Mirror: l.Mirror}).look(t.Context()))
+		require.NoError(newFeed(l.Mirror).look(t.Context()))
 		require.False(l.judges(s))
 		// Long ago it was required.
 		at := time.Now().Add(-never - 2*l.source.settings.StaleAfter).UnixMilli()
 		require.NoError(l.client.HSet(t.Context(), l.keys.breaker(), notRequired, at).Err())
 		require.Equal(1, l.offline().Evicted)
 		require.Len(l.source.flips, 1)
-		l.required = time.Time{}
-		require.NoError((&feed{Mirror: l.Mirror}).look(t.Context()))
+		l.required, l.free = time.Time{}, time.Time{}
+		require.NoError(newFeed(l.Mirror).look(t.Context()))
 		require.True(l.judges(s))
 	})
 }
@@ -177,7 +177,7 @@ func TestASettingThatCannotBeReadAgainIsNotAnsweredAsItWas(t *testing.T) {
 		require.NoError(t, err)
 		r.failing("Settings")
 		require.ErrorContains(t, r.PutSetting(t.Context(), "stale_after_seconds", 77), "stale_after_seconds is stored, but")
-		r.source.fault = func(string) error { return nil }
+		r.source.fault.set(func(string) error { return nil })
 		require.NoError(t, r.PutSetting(t.Context(), "stale_after_seconds", 77))
 	})
 }
@@ -185,46 +185,27 @@ func TestASettingThatCannotBeReadAgainIsNotAnsweredAsItWas(t *testing.T) {
 func TestNothingIsSeededFromASourceWhoseFeedCannotBeRead(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(online("a")))
-		f := &feed{Mirror: r.Mirror}
+		f := newFeed(r.Mirror)
 		require.NoError(t, f.look(t.Context()))
 		require.NoError(t, r.client.Del(t.Context(), r.keys.seeded()).Err())
-		r.source.fault = func(op string) error { // as a standby: it has pages, and they may be old
+		r.source.fault.set(func(op string) error { // as a standby: it has pages, and they may be old
 			if op == "Feed" {
 				return errors.New("recovery is in progress")
 			}
 			return nil
-		}
+		})
 		require.Error(t, f.look(t.Context()))
 		require.Zero(t, r.client.Exists(t.Context(), r.keys.seeded()).Val())
-		r.source.fault = func(string) error { return nil }
+		r.source.fault.set(func(string) error { return nil })
+		f.rests = time.Time{}
 		require.NoError(t, f.look(t.Context()))
 		require.Equal(t, int64(1), r.client.Exists(t.Context(), r.keys.seeded()).Val())
 	})
 }
 
-func TestAFeedThatBeginsLateTrustsNoSeedingOfBefore(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake(online("a"))
-		r, other := newRig(t, w, source), newRig(t, w, source)
-		f := &feed{Mirror: r.Mirror}
-		r.failing("Feed")
-		require.Error(t, f.look(t.Context()), "it knows the server's time, and no cursor")
-		source.fault = func(string) error { return nil }
-		other.seeded()
-		r.eventually(func() bool { // the clock goes on: it is read to the millisecond
-			now, err := r.client.Time(t.Context()).Result()
-			return err == nil && formatSeen(now) > r.client.Get(t.Context(), r.keys.seeded()).Val()
-		}, "time passes")
-		_, err := source.SetOnline(t.Context(), "a", false) // by psql, and the other replica ends here
-		require.NoError(t, err)
-		require.NoError(t, f.look(t.Context()))
-		r.same()
-	})
-}
-
 func TestTheSourceJudgesSilenceOnlyFromHeartbeatsThatWereBroughtToIt(t *testing.T) {
 	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
-		f := &feed{Mirror: l.Mirror}
+		f := newFeed(l.Mirror)
 		require.NoError(t, f.look(t.Context()))
 		settings, err := l.Settings(t.Context())
 		require.NoError(t, err)
@@ -246,15 +227,15 @@ func TestASettingThatWasReadLateDoesNotUndoANewerOne(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake())
 		slow, goOn := make(chan struct{}), make(chan struct{})
-		r.source.fault = func(op string) error {
+		r.source.fault.set(func(op string) error {
 			if op == "Settings committed" {
-				r.source.fault = func(string) error { return nil }
+				r.source.fault.set(func(string) error { return nil })
 				close(slow)
 				<-goOn
 				return fmt.Errorf("%w: stale_after_seconds: soon", ErrSetting)
 			}
 			return nil
-		}
+		})
 		ended := make(chan error)
 		go func() { _, err := r.readSettings(context.Background()); ended <- err }()
 		<-slow
@@ -290,19 +271,18 @@ func TestARedisThatTakesNoWritesDoesNotHaveEachPollCompute(t *testing.T) {
 	})
 }
 
-func TestASeedersMarkThatStaysIsInNobodysWay(t *testing.T) {
-	for name, lasts := range map[string]time.Duration{
-		"without an end": 0, "with an end that a clock's jump put off": time.Hour,
-	} {
-		t.Run(name, func(t *testing.T) {
-			redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-				r := newRig(t, w, newFake(online("a")))
-				require.NoError(t, r.client.Set(t.Context(), r.keys.seeding(), "other 2026-01-01T00:00:00.000Z", lasts).Err())
-				r.seeded()
-				r.same()
-			})
-		})
-	}
+func TestALeaseThatMakesNoSenseIsInNobodysWay(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		for _, until := range append(wrongVersions, fmt.Sprint(time.Now().Add(time.Hour).UnixMilli())) {
+			r := newRig(t, w, newFake(online("a")))
+			require.NoError(t, r.client.HSet(t.Context(), r.keys.fed(), "by", "other", "until", until, "upto", until).Err())
+			f := newFeed(r.Mirror)
+			require.NoError(t, f.look(t.Context()))
+			require.True(t, f.feeding, until)
+			r.same()
+			f.leave(t.Context())
+		}
+	})
 }
 
 func TestABreakerOutlivesAPanic(t *testing.T) {

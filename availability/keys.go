@@ -18,7 +18,7 @@ func (k keys) deactivated() string { return k.Prefix + "mitras:deactivated" }
 func (k keys) version() string     { return k.Prefix + "mitras:version" }
 func (k keys) condemned() string   { return k.Prefix + "mitras:condemned" }
 func (k keys) seeded() string      { return k.Prefix + "mitras:seeded" }
-func (k keys) seeding() string     { return k.Prefix + "mitras:seeding" }
+func (k keys) fed() string         { return k.Prefix + "mitras:fed" }
 
 func (k keys) capacity(id string) string  { return k.Prefix + "mitra:capacity:" + id }
 func (k keys) heartbeat(id string) string { return k.Prefix + "mitra:heartbeat:" + id }
@@ -59,14 +59,15 @@ func file(name string) string {
 
 var (
 	applyScript     = redis.NewScript(lua(1, "iso", "heard", "apply"))
+	beatsScript     = redis.NewScript(lua(1, "iso", "heard", "beats"))
+	scanScript      = redis.NewScript(file("scan"))
 	findPageScript  = redis.NewScript(lua(1, "iso", "heard", "witness", "findpage"))
 	fitScript       = redis.NewScript(lua(1, "iso", "fit"))
 	heartbeatScript = redis.NewScript(file("iso") + file("heartbeat"))
 	pardonScript    = redis.NewScript(lua(1, "pardon"))
 	removeScript    = redis.NewScript(lua(1, "remove"))
-	seedScript      = redis.NewScript(lua(1, "iso", "seed"))
+	feedScript      = redis.NewScript(file("iso") + file("feed"))
 	silentScript    = redis.NewScript(lua(1, "iso", "heard", "witness", "silent"))
-	snapshotScript  = redis.NewScript(file("snapshot"))
 	statusScript    = redis.NewScript(lua(1, "iso", "heard", "witness", "status"))
 
 	clockScript = redis.NewScript(file("clock"))

@@ -101,7 +101,8 @@ type Mirror struct {
 	uncompared bool      // Redis may be ahead of the source: ignore upTo
 	brought    time.Time // when heartbeats were last copied to the source; zero: unknown
 	kept       time.Time // when Redis last accepted a heartbeat from this process, or its start
-	required   time.Time // when heartbeats became required, or later; zero: long ago
+	required   time.Time // when this process saw that heartbeats became required; zero: long ago
+	free       time.Time // the same, at the latest, as the leader noted
 	settingsOf uint64    // the read that settings came from
 
 	settingsFailed   error // of the last first read; nil: settings are known, or unasked

@@ -2,6 +2,7 @@ package availability
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
@@ -33,11 +34,13 @@ const (
 	settleWithin = 10 * time.Second
 	// if mitras come back during that transaction
 	settleTries = 3
-	// Fields of the breaker's hash (Unix ms): the end of its hold, when a pass last found heartbeats
-	// not required, and when the last complete copy of them to the source began.
+	// Fields of the breaker's hash, the first three in Unix ms: the end of its hold, when a pass last
+	// found heartbeats not required, and when the last complete copy of them to the source began; the
+	// fleet's name.
 	heldUntil    = "held_until"
 	notRequired  = "not_required"
 	heartbeatsAt = "heartbeats_at"
+	fleetName    = "fleet"
 )
 
 // errMarks: a mitra came back, or Redis lost the mark.
@@ -47,7 +50,12 @@ var errMarks = errors.New("availability: marks changed while mitras were set off
 // version, from which on heartbeats are refused. The source carries it out if it still has that
 // version and no later sign of life. If a sweep dies in between, the next one, on any replica,
 // carries out its marks.
-type offline struct{ *Mirror }
+type offline struct {
+	*Mirror
+
+	fleet  string // name, once known
+	shared bool   // another fleet has the same source
+}
 
 func (o *offline) Name() string            { return "availability_offline" }
 func (o *offline) Interval() time.Duration { return o.c.OfflineInterval }
@@ -77,6 +85,10 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 	if err := o.checkPass(ctx, p); err != nil {
 		return err
 	}
+	room, err := o.announce(ctx, p)
+	if err != nil {
+		return err
+	}
 	settings, err := o.readSettings(ctx) // never cached: turning it off has to work at once
 	if errors.Is(err, ErrSetting) {      // nobody goes offline because of a value that nobody chose
 		return &janitor.HeldError{Reason: heldSenseless}
@@ -84,7 +96,7 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 	if err != nil {
 		return err
 	}
-	x := &offlinePass{offline: o, Pass: p, stale: settings.StaleAfter, overdue: overdue(settings)}
+	x := &offlinePass{offline: o, Pass: p, stale: settings.StaleAfter, overdue: overdue(settings), room: room}
 	defer x.outdate(ctx)
 	if !settings.RequirePing {
 		if err := x.pardonAll(ctx); err != nil {
@@ -129,11 +141,47 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 	return nil
 }
 
+// announce tells other fleets on the same source, which have a Redis or a prefix of their own, that
+// mitras send heartbeats to this one. It returns how much later the source may hear of theirs: two
+// of their intervals, as for reads.
+func (o *offline) announce(ctx context.Context, p *janitor.Pass) (room time.Duration, err error) {
+	if p.DryRun() {
+		return 0, nil
+	}
+	name := o.fleet // of before Redis was emptied
+	if name == "" {
+		name = rand.Text()
+	}
+	err = p.Call(ctx, func(ctx context.Context) error {
+		known, err := o.rdb.HGet(ctx, o.keys.breaker(), fleetName).Result()
+		if errors.Is(err, redis.Nil) {
+			return o.rdb.HSet(ctx, o.keys.breaker(), fleetName, name).Err()
+		}
+		name = known
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("availability: the fleet's name: %w", err)
+	}
+	o.fleet = name
+	others, err := o.source.Announce(ctx, name, o.c.HeartbeatInterval)
+	if err != nil {
+		return 0, fmt.Errorf("availability: announce the fleet: %w", err)
+	}
+	if (others > 0) != o.shared {
+		o.shared = others > 0
+		o.log.Warn("another fleet, with a Redis or a prefix of its own, on the same database: going offline for "+
+			"silence waits until its heartbeats have arrived", "is_there", o.shared, "waits", (2 * others).String())
+	}
+	return 2 * others, nil
+}
+
 type offlinePass struct {
 	*offline
 	*janitor.Pass
 	stale   time.Duration
 	overdue time.Duration // silence that the breaker counts
+	room    time.Duration // for heartbeats of another fleet that the source does not have yet
 
 	now    time.Time // the server's, on the first page
 	online int
@@ -146,37 +194,31 @@ type offlinePass struct {
 
 func (x *offlinePass) find(ctx context.Context) error {
 	keys := x.keys.all(x.keys.Witness())
-	for cursor := "0"; ; {
-		var page []string
-		err := x.Call(ctx, func(ctx context.Context) (err error) {
-			page, err = silentScript.Run(ctx, x.rdb, keys, cursor, x.PageSize(),
-				x.stale.Milliseconds(), x.overdue.Milliseconds()).StringSlice()
-			return unseeded(err)
-		})
+	read := func(ctx context.Context, cursor string) ([]string, error) {
+		page, err := silentScript.Run(ctx, x.rdb, keys, cursor, x.PageSize(),
+			x.stale.Milliseconds(), x.overdue.Milliseconds()).StringSlice()
+		return page, unseeded(err)
+	}
+	for page, err := range x.scan(ctx, x.Call, 5, read) {
 		if errors.Is(err, errUnseeded) {
 			return &janitor.HeldError{Reason: heldUnseeded}
 		}
 		if err != nil {
 			return fmt.Errorf("availability: find the silent: %w", err)
 		}
-		if len(page) < 6 {
-			return fmt.Errorf("availability: find the silent: unexpected answer %v", page)
-		}
 		num := func(i int) int { n, _ := strconv.Atoi(page[i]); return n }
-		if listened := time.Duration(num(2)) * time.Millisecond; listened < x.stale {
+		if listened := time.Duration(num(1)) * time.Millisecond; listened < x.stale {
 			x.RunAgain(time.Now().Add(x.stale - listened))
 			return &janitor.HeldError{Reason: heldListening}
 		}
-		x.now = time.UnixMilli(int64(num(1)))
-		x.online += num(3)
-		x.AddScanned(num(3))
-		x.Skip(janitor.SkipUnreadable, num(4))
-		x.late += num(5)
-		x.silent = append(x.silent, page[6:]...)
-		if cursor = page[0]; cursor == "0" {
-			return nil
-		}
+		x.now = time.UnixMilli(int64(num(0)))
+		x.online += num(2)
+		x.AddScanned(num(2))
+		x.Skip(janitor.SkipUnreadable, num(3))
+		x.late += num(4)
+		x.silent = append(x.silent, page[5:]...)
 	}
+	return nil
 }
 
 func (x *offlinePass) noteNotRequired(ctx context.Context) error {
@@ -306,12 +348,7 @@ func (x *offlinePass) settle(ctx context.Context) error {
 func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 	var marks []Condemned
 	var nonsense []any
-	for cursor := uint64(0); ; {
-		var fields []string
-		err := x.Call(ctx, func(ctx context.Context) (err error) {
-			fields, cursor, err = x.rdb.HScan(ctx, x.keys.condemned(), cursor, "", int64(x.PageSize())).Result()
-			return err
-		})
+	for fields, err := range x.pages(ctx, x.Call, x.keys.condemned(), x.PageSize()) {
 		if err != nil {
 			return nil, fmt.Errorf("availability: read marks: %w", err)
 		}
@@ -324,10 +361,8 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 			}
 			marks = append(marks, Condemned{fields[0], version})
 		}
-		if cursor == 0 {
-			return marks, x.lift(ctx, nonsense)
-		}
 	}
+	return marks, x.lift(ctx, nonsense)
 }
 
 // carryOut sets the condemned offline in the source, in one transaction, and copies the result to
@@ -343,7 +378,7 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	bounded, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	confirm := func() error { return x.confirm(bounded, those) }
-	cutoff := x.clocks.judgedBefore(now, x.stale)
+	cutoff := x.clocks.judgedBefore(now, x.stale+x.room)
 	states, flipped, err := x.source.AutoOffline(bounded, those, cutoff, confirm)
 	x.flipped += len(flipped)
 	x.metrics.offline.Add(float64(len(flipped)))

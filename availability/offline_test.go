@@ -225,12 +225,12 @@ func TestNobodyGoesOffline(t *testing.T) {
 
 // failing makes one operation of the source fail.
 func (r *rig) failing(op string) {
-	r.source.fault = func(asked string) error {
+	r.source.fault.set(func(asked string) error {
 		if asked == op {
 			return errors.New("no answer")
 		}
 		return nil
-	}
+	})
 }
 
 func TestWhatWasNotedBeforeTheClockWentBackHoldsNoLongerThanItCan(t *testing.T) {
@@ -266,7 +266,7 @@ func TestASweepThatDiedIsCarriedOutByTheNextOnce(t *testing.T) {
 				require.Equal(t, BeatNotOnline, beat, "nobody believes that he is online who may not be")
 				_, err = l.source.SetOnline(t.Context(), "b", true) // by another way, which Redis has not heard of
 				require.NoError(t, err)
-				l.source.fault = func(string) error { return nil }
+				l.source.fault.set(func(string) error { return nil })
 				require.Equal(t, janitor.Done, l.offline().Outcome)
 				l.same()
 				require.False(t, l.source.state("a").Online)
@@ -314,13 +314,13 @@ func TestWhoIsNamedAsLeftCouldHaveGoneOffline(t *testing.T) {
 func TestAMarkThatWentBeforeTheCommitRollsItBack(t *testing.T) {
 	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
 		lost := 0
-		l.source.fault = func(op string) error {
+		l.source.fault.set(func(op string) error {
 			if op == "AutoOffline" {
 				lost++
 				return l.client.Del(context.Background(), l.keys.condemned()).Err() // as FLUSHALL would
 			}
 			return nil
-		}
+		})
 		require.Equal(t, janitor.Done, l.offline().Outcome, "at the second try there is no mark")
 		require.Equal(t, 1, lost)
 		require.Empty(t, l.source.flips)
@@ -341,7 +341,7 @@ func TestOneMarkThatVanishesKeepsAllOfManyOnline(t *testing.T) {
 		states = append(states, online(fmt.Sprintf("fresh-%03d", i)))
 	}
 	swept(t, states, func(t *testing.T, l *leader) {
-		l.source.fault = func(op string) error {
+		l.source.fault.set(func(op string) error {
 			if op != "AutoOffline" {
 				return nil
 			}
@@ -351,10 +351,10 @@ func TestOneMarkThatVanishesKeepsAllOfManyOnline(t *testing.T) {
 			}
 			// One mark vanishes during each try.
 			return l.client.HDel(context.Background(), l.keys.condemned(), slices.Max(marks)).Err()
-		}
+		})
 		require.Equal(t, janitor.Failed, l.offline().Outcome)
 		require.Empty(t, l.source.flips)
-		l.source.fault = func(string) error { return nil }
+		l.source.fault.set(func(string) error { return nil })
 		require.Equal(t, janitor.Done, l.offline().Outcome)
 		require.Len(t, l.source.flips, 250, "those whose marks vanished were condemned again")
 		at := l.source.flips[0].at
@@ -377,7 +377,7 @@ func TestASnapshotThatCountsWhoWentOfflineIsDroppedOnEveryReplica(t *testing.T) 
 		l.eventually(func() bool { return l.client.PubSubNumSub(ctx, channel).Val()[channel] > 0 }, "it listens")
 		counted := func() { // as it was counted while the silent one was fresh
 			for _, m := range []*Mirror{l.Mirror, other.Mirror} {
-				m.keepSnapshot(lastSnapshot{Snapshot: Snapshot{true, 2}, from: FromValkey, at: time.Now(), generation: m.lastSnapshot().generation})
+				knows(m, lastSnapshot{Snapshot: Snapshot{true, 2}, from: FromValkey, at: time.Now()})
 			}
 			require.NoError(t, l.client.Set(ctx, l.keys.snapshot(), `{"available":true,"count":2}`, snapshotLasts).Err())
 		}
@@ -462,5 +462,24 @@ func TestADryRunMarksNobody(t *testing.T) {
 		require.Zero(t, report.Evicted)
 		require.Empty(t, r.source.flips)
 		require.Zero(t, r.client.Exists(t.Context(), r.keys.condemned()).Val())
+	})
+}
+
+// A mitra sends its heartbeats to another fleet, whose next copy of them is to come.
+func TestWhoMayHaveSentAHeartbeatToAnotherFleetStaysOnline(t *testing.T) {
+	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
+		a := l.source.state("a")
+		a.Seen = time.Now().Add(-l.source.settings.StaleAfter - time.Minute)
+		l.source.put(a)
+		_, err := l.source.Announce(t.Context(), "another", time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, janitor.Done, l.offline().Outcome)
+		require.True(t, l.source.state("a").Online)
+		require.Len(t, l.source.fleets, 2, "this one is announced, too")
+		l.source.mu.Lock()
+		delete(l.source.fleets, "another")
+		l.source.mu.Unlock()
+		require.Equal(t, janitor.Done, l.offline().Outcome)
+		require.False(t, l.source.state("a").Online)
 	})
 }

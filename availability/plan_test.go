@@ -155,16 +155,16 @@ func (b *both) sweep(name string) (report janitor.Report) {
 // made of, and names the first difference.
 func (b *both) wrong() string {
 	ctx, key := context.Background(), func(name string) string { return b.prefix + name }
-	rows, err := b.db.Query(ctx, `SELECT m.id::text, coalesce(s.is_online, false), m.is_active, (SELECT count(*) FROM chat_sessions c
+	rows, err := b.db.Query(ctx, `SELECT m.id::text, coalesce(s.is_online, false), coalesce(s.is_online AND m.is_active, false), m.is_active, (SELECT count(*) FROM chat_sessions c
 		WHERE c.mitra_id = m.id AND c.status IN ('active', 'pending_payment')) FROM mitras m LEFT JOIN mitra_online_status s ON s.mitra_id = m.id`)
 	require.NoError(b.t, err)
 	defer rows.Close()
 	all, on, off := 0, 0, 0
 	for rows.Next() {
 		var id, sessions string
-		var online, active bool
+		var signed, online, active bool
 		var n int
-		require.NoError(b.t, rows.Scan(&id, &online, &active, &n))
+		require.NoError(b.t, rows.Scan(&id, &signed, &online, &active, &n))
 		all++
 		sessions = b.rdb.Get(ctx, key("mitra:capacity:"+id)).Val()
 		if online {
@@ -180,7 +180,7 @@ func (b *both) wrong() string {
 			return id + ": deactivated"
 		case sessions != one[string](b, "SELECT $1::int::text", n):
 			return id + ": capacity " + sessions
-		case !online && b.rdb.Exists(ctx, key("mitra:heartbeat:"+id)).Val() != 0:
+		case !signed && b.rdb.Exists(ctx, key("mitra:heartbeat:"+id)).Val() != 0:
 			return id + ": is offline, and has a heartbeat"
 		}
 	}
@@ -205,7 +205,7 @@ var workforce = []string{
 func TestASeedIsWhatTheTablesSay(t *testing.T) {
 	onEach(t, func(t *testing.T, b *both) {
 		require.Empty(t, b.wrong())
-		require.Equal(t, int64(50), b.rdb.SCard(t.Context(), b.prefix+"mitras:online").Val())
+		require.Equal(t, int64(one[int](b, "SELECT count(*) FROM mitra_availability WHERE is_online AND is_active")), b.rdb.SCard(t.Context(), b.prefix+"mitras:online").Val())
 		require.Equal(t, int64(28), b.rdb.SCard(t.Context(), b.prefix+"mitras:deactivated").Val())
 	}, workforce...)
 }
@@ -219,7 +219,7 @@ func TestAnEmptiedRedisIsFilledAgainAndWhatIsCorruptedConverges(t *testing.T) {
 		b.eventually(func() bool { return b.wrong() == "" && b.rdb.Exists(ctx, b.prefix+"mitras:seeded").Val() == 1 }, "it is seeded again")
 
 		const nobody = "00000000-0000-4000-8000-000000000000"
-		anybody := one[string](b, "SELECT mitra_id::text FROM mitra_online_status WHERE is_online LIMIT 1")
+		anybody := one[string](b, "SELECT mitra_id::text FROM mitra_availability WHERE is_online AND is_active LIMIT 1")
 		for _, corrupt := range []func() error{
 			func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:online", nobody).Err() },
 			func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:deactivated", nobody, anybody).Err() },
@@ -241,7 +241,7 @@ func TestAFlushedRedisIsWholeAgainAndNobodyGoesOfflineForTheHeartbeatsThatItLost
 	onEach(t, func(t *testing.T, b *both) {
 		ctx := t.Context()
 		b.sql("UPDATE mitra_online_status SET last_heartbeat_at = now() - interval '1 hour', last_online_at = now() - interval '1 hour'")
-		online := one[int](b, "SELECT count(*) FROM mitra_online_status WHERE is_online")
+		online := one[int](b, "SELECT count(*) FROM mitra_availability WHERE is_online AND is_active")
 		free := one[int](b, `SELECT count(*) FROM mitra_availability WHERE is_online AND is_active AND active_sessions < 3`)
 		for range 2 {
 			require.NoError(t, b.rdb.FlushAll(ctx).Err())
@@ -258,7 +258,7 @@ func TestAFlushedRedisIsWholeAgainAndNobodyGoesOfflineForTheHeartbeatsThatItLost
 				reports, err := b.jan.Sweep(ctx, janitor.Request{Sweep: "availability_offline"})
 				return err == nil && reports[0].Outcome == janitor.Held
 			}, "it has not listened for long enough")
-			require.Equal(t, online, one[int](b, "SELECT count(*) FROM mitra_online_status WHERE is_online"))
+			require.Equal(t, online, one[int](b, "SELECT count(*) FROM mitra_availability WHERE is_online AND is_active"))
 			require.Zero(t, one[int](b, "SELECT count(*) FROM mitra_online_logs"))
 		}
 	}, workforce...)

@@ -42,7 +42,7 @@ type Available struct {
 // MitraStatus is what the mirror knows about one mitra.
 type MitraStatus struct {
 	Version   int64 // 0: unknown
-	Online    bool
+	Online    bool  // and active
 	Active    bool
 	Sessions  int
 	Heartbeat time.Time // zero: none known
@@ -119,7 +119,8 @@ func (m *Mirror) askBehind(ctx context.Context, ask func(ctx context.Context) er
 func (m *Mirror) judges(s Settings) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return s.RequirePing && s.StaleAfter > s.PingInterval && time.Since(m.required) >= s.StaleAfter
+	return s.RequirePing && s.StaleAfter > s.PingInterval &&
+		time.Since(m.required) >= s.StaleAfter && time.Since(m.free) >= s.StaleAfter
 }
 
 // stale is in ms, for the scripts; 0: silence does not matter.
@@ -239,7 +240,7 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Av
 	return all, nil
 }
 
-// CountOnline includes silent and deactivated mitras.
+// CountOnline includes silent mitras.
 func (m *Mirror) CountOnline(ctx context.Context) (Answer[int], error) {
 	return read(ctx, m, "count_online", func(ctx context.Context) (int, error) {
 		pipe := m.rdb.TxPipeline()
@@ -288,7 +289,7 @@ func (m *Mirror) status(ctx context.Context, op, id string) (Answer[MitraStatus]
 		}
 		st := states[0]
 		return MitraStatus{
-			st.Version, st.Online, st.Active, st.Sessions, st.Seen, !st.Seen.Before(m.cutoff(s)),
+			st.Version, st.working(), st.Active, st.Sessions, st.Seen, !st.Seen.Before(m.cutoff(s)),
 		}, nil
 	})
 }

@@ -67,53 +67,28 @@ func (r *reconciliation) run(ctx context.Context) error {
 
 func (r *reconciliation) readRedis(ctx context.Context) error {
 	r.inRedis = map[string]string{}
-	for _, key := range []string{r.keys.online(), r.keys.deactivated()} {
-		err := r.scan(ctx, func(ctx context.Context, cursor uint64) ([]string, uint64, error) {
-			return r.rdb.SScan(ctx, key, cursor, "", scanOf).Result()
-		}, func(ids []string) {
-			for _, id := range ids {
-				r.inRedis[id] = ""
-			}
-		})
-		if err != nil {
-			return err
+	for _, key := range []string{r.keys.version(), r.keys.online(), r.keys.deactivated(), r.keys.condemned()} {
+		step := 1
+		if key == r.keys.version() || key == r.keys.condemned() {
+			step = 2
 		}
-	}
-	for _, key := range []string{r.keys.version(), r.keys.condemned()} {
-		err := r.scan(ctx, func(ctx context.Context, cursor uint64) ([]string, uint64, error) {
-			return r.rdb.HScan(ctx, key, cursor, "", scanOf).Result()
-		}, func(fields []string) {
-			for ; len(fields) >= 2; fields = fields[2:] {
+		for page, err := range r.pages(ctx, r.call, key, scanOf) {
+			if err == nil && r.page != nil {
+				err = r.page(ctx)
+			}
+			if err != nil {
+				return fmt.Errorf("availability: read the mirror: %w", err)
+			}
+			for ; len(page) >= step; page = page[step:] {
 				if key == r.keys.version() {
-					r.inRedis[fields[0]] = fields[1]
-				} else if _, has := r.inRedis[fields[0]]; !has {
-					r.inRedis[fields[0]] = ""
+					r.inRedis[page[0]] = page[1]
+				} else if _, has := r.inRedis[page[0]]; !has {
+					r.inRedis[page[0]] = ""
 				}
 			}
-		})
-		if err != nil {
-			return err
 		}
 	}
 	return nil
-}
-
-func (r *reconciliation) scan(ctx context.Context,
-	read func(ctx context.Context, cursor uint64) ([]string, uint64, error), each func([]string),
-) error {
-	for cursor := uint64(0); ; {
-		var page []string
-		err := r.call(ctx, func(ctx context.Context) (err error) {
-			page, cursor, err = read(ctx, cursor)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("availability: read the mirror: %w", err)
-		}
-		if each(page); cursor == 0 {
-			return nil
-		}
-	}
 }
 
 // comparePages returns states to look at again, and removes all states from inRedis.

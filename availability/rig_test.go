@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/replies"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -34,11 +36,20 @@ type rig struct {
 	client *redis.Client // of the test
 }
 
+// mostReply is less than what some tests put into Redis, as programs take less than others may put
+// there.
+const mostReply = 1 << 20
+
 func newRig(t *testing.T, w redistest.World, source *fake, change ...func(*Config)) *rig {
 	t.Helper()
 	open := func(o *redis.Options) *redis.Client {
 		patient := *o // miniredis with the race detector takes its time
 		patient.ReadTimeout = time.Minute
+		dial := replies.Bounding((&net.Dialer{Timeout: time.Minute}).DialContext, mostReply)
+		if patient.Dialer != nil {
+			dial = replies.Bounding(patient.Dialer, mostReply)
+		}
+		patient.Dialer = dial
 		c := redis.NewClient(&patient)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
@@ -90,8 +101,21 @@ func (r *rig) run() (stop func()) {
 // seeded seeds once, without anything that runs.
 func (r *rig) seeded() {
 	r.t.Helper()
-	_, err := r.seed(r.t.Context())
-	require.NoError(r.t, err)
+	require.NoError(r.t, r.seed(r.t.Context()))
+}
+
+func (r *rig) seed(ctx context.Context) error { return seed(ctx, r.Mirror) }
+
+// seed feeds once, as soon as nobody else does.
+func seed(ctx context.Context, m *Mirror) error {
+	f := newFeed(m)
+	for !f.feeding {
+		if err := f.tell(ctx, take, time.Time{}); err != nil {
+			return err
+		}
+	}
+	defer f.leave(ctx)
+	return f.seed(ctx)
 }
 
 func (r *rig) eventually(f func() bool, what string) {
@@ -149,7 +173,7 @@ func (r *rig) differences() (found []string) {
 		if !want.Online && !got.Seen.IsZero() {
 			found = append(found, id+": is offline, and has a heartbeat")
 		}
-		got.Seen, want.Seen, want.Judged = time.Time{}, time.Time{}, time.Time{}
+		got.Seen, want.Seen, want.Judged, want.Online = time.Time{}, time.Time{}, time.Time{}, want.working()
 		if got != want {
 			found = append(found, fmt.Sprintf("%+v, source has %+v", got, want))
 		}
@@ -165,6 +189,13 @@ func (r *rig) differences() (found []string) {
 		}
 	}
 	return found
+}
+
+// knows makes a snapshot the last one of a process.
+func knows(m *Mirror, s lastSnapshot) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.snapshot = s
 }
 
 func (r *rig) drift(kind string) int {

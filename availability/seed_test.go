@@ -3,6 +3,7 @@ package availability
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,10 +30,9 @@ func TestASeedMakesAllFourStructuresEqual(t *testing.T) {
 		require.Zero(t, r.client.Exists(t.Context(), r.keys.seeded()).Val())
 		r.seeded()
 		r.same()
-		require.Equal(t, int64(401), r.client.SCard(t.Context(), r.keys.online()).Val())
+		require.Equal(t, int64(320), r.client.SCard(t.Context(), r.keys.online()).Val())
 		require.Equal(t, int64(241), r.client.SCard(t.Context(), r.keys.deactivated()).Val())
 		require.Len(t, r.client.Get(t.Context(), r.keys.seeded()).Val(), 24)
-		require.Zero(t, r.client.Exists(t.Context(), r.keys.seeding()).Val())
 		require.Zero(t, r.drift(Behind), "an empty Redis is no drift")
 	})
 }
@@ -51,45 +51,68 @@ func TestASeedThatIsFlushedInItsMiddleCertifiesNothing(t *testing.T) {
 		}
 		for at := 2; at <= 3; at++ { // the second page, and the end
 			pages := 0
-			source.fault = func(op string) error {
+			source.fault.set(func(op string) error {
 				if op == "Page" {
 					if pages++; pages == at {
 						flush()
 					}
 				}
 				return nil
-			}
-			_, err := r.seed(t.Context())
+			})
+			err := r.seed(t.Context())
 			require.ErrorIs(t, err, errEmptied)
 			require.Zero(t, r.client.Exists(t.Context(), r.keys.seeded()).Val())
 		}
-		source.fault = func(string) error { return nil }
+		source.fault.set(func(string) error { return nil })
 		r.seeded()
 		r.same()
 	})
 }
 
-func TestOneSeedsAtATimeAndADeadSeederIsInNobodysWay(t *testing.T) {
+func TestOneReplicaFeedsAndADeadOneIsInNobodysWay(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake(online("a"))
+		source, ctx := newFake(online("a")), t.Context()
 		r, other := newRig(t, w, source), newRig(t, w, source)
-		source.fault = func(op string) error {
-			if op != "Page" {
-				return nil
-			}
-			source.fault = func(string) error { return nil }
-			_, err := other.seed(t.Context())
-			require.ErrorIs(t, err, errOtherSeeds)
-			ttl, err := r.client.PTTL(t.Context(), r.keys.seeding()).Result()
-			require.NoError(t, err)
-			require.Positive(t, ttl, "a seeder that dies goes by itself")
-			return errors.New("no answer")
-		}
-		_, err := r.seed(t.Context())
-		require.ErrorContains(t, err, "no answer")
-		require.Zero(t, r.client.Exists(t.Context(), r.keys.seeded()).Val())
-		other.seeded() // at once: a seeding that failed gives up its place
+		one, two := newFeed(r.Mirror), newFeed(other.Mirror)
+		require.NoError(t, one.look(ctx))
+		asked := source.asked("Feed")
+		require.NoError(t, two.look(ctx))
+		require.False(t, two.feeding)
+		require.Equal(t, asked, source.asked("Feed"), "the source is asked by one alone")
+		require.True(t, other.Health().Whole)
+
+		// It dies: somebody by psql, and the lease expires.
+		_, err := source.SetOnline(ctx, "a", false)
+		require.NoError(t, err)
+		require.NoError(t, r.client.HSet(ctx, r.keys.fed(), "until", 1).Err())
+		require.NoError(t, two.look(ctx))
 		r.same()
+		require.NoError(t, one.look(ctx), "it was frozen")
+		require.False(t, one.feeding)
+		two.leave(ctx)
+		require.NoError(t, one.look(ctx), "at once")
+		require.True(t, one.feeding)
+	})
+}
+
+func TestAFeederThatCannotReadTheSourceLetsAnotherFeed(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		cut, source := newFake(online("a")), newFake(online("a"))
+		var away atomic.Bool
+		cut.fault.set(func(op string) error {
+			if op == "Feed" && away.Load() {
+				return errors.New("no answer")
+			}
+			return nil
+		})
+		r, other := newRig(t, w, cut), newRig(t, w, source)
+		r.run()
+		other.run()
+		away.Store(true)
+		_, err := source.SetOnline(t.Context(), "a", false)
+		require.NoError(t, err)
+		other.eventually(func() bool { return len(other.differences()) == 0 }, "the other one feeds")
+		r.eventually(func() bool { return r.Health().Behind == 0 }, "for both")
 	})
 }
 
@@ -119,36 +142,6 @@ func TestAConnectionThatBeginsAnewIsSeededThoughTheMirrorSeemsWhole(t *testing.T
 	r.eventually(func() bool { return len(r.differences()) == 0 }, "it is seeded again")
 	// Counted when it is over, after its last write.
 	r.eventually(func() bool { return testutil.ToFloat64(r.metrics.seeds) == 2 }, "and that is counted")
-}
-
-func TestASeedOfOneReplicaIsEnoughForAll(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake(online("a"))
-		r := newRig(t, w, source)
-		f := &feed{Mirror: r.Mirror, newSince: "2020-01-01T00:00:00.000Z", reading: true, cursor: Cursor{Xmin: 1}}
-		newRig(t, w, source).seeded()
-		require.NoError(t, f.check(t.Context()))
-		require.Zero(t, testutil.ToFloat64(r.metrics.seeds))
-		<-r.Ready()
-		f.newSince = "" // a connection that begins now
-		r.later(parseSeen(r.client.Get(t.Context(), r.keys.seeded()).Val()))
-		require.NoError(t, f.check(t.Context()))
-		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.seeds), 0)
-	})
-}
-
-func TestAfterTheServersClockWentBackOneSeedIsEnough(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, newFake(online("a")))
-		f := &feed{Mirror: r.Mirror, newSince: formatSeen(time.Now().Add(1000 * time.Hour)), reading: true, cursor: Cursor{Xmin: 1}}
-		for range 2 {
-			require.NoError(t, f.check(t.Context()))
-		}
-		<-r.Ready()
-		seeds := testutil.ToFloat64(r.metrics.seeds)
-		require.NoError(t, f.check(t.Context()))
-		require.InDelta(t, seeds, testutil.ToFloat64(r.metrics.seeds), 0)
-	})
 }
 
 func TestStatesAreAppliedByVersionAlone(t *testing.T) {
@@ -200,32 +193,13 @@ func TestTheServersClockAsISO8601(t *testing.T) {
 	})
 }
 
-// A seeding of a time to come was before the server's clock went back, and perhaps before the
-// connection began.
-func TestASeedingOfATimeToComeTellsNothing(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r, ctx := newRig(t, w, newFake(online("a"))), t.Context()
-		r.seeded()
-		require.NoError(t, r.client.Set(ctx, r.keys.seeded(), formatSeen(time.Now().Add(time.Hour)), 0).Err())
-		require.NoError(t, r.client.SRem(ctx, r.keys.online(), "a").Err())
-		f := &feed{Mirror: r.Mirror, reading: true, cursor: Cursor{Xmin: 1}}
-		r.failing("Page") // the source fails, too, just then
-		require.Error(t, f.check(ctx))
-		require.False(t, r.Health().Whole)
-		r.source.fault = func(string) error { return nil }
-		require.NoError(t, f.check(ctx))
-		require.Empty(t, r.differences())
-		require.True(t, r.Health().Whole)
-	})
-}
-
 // A client renews connections that have ended without an error, and then asks a server that has
 // gone back to what it had saved.
 func TestAServerThatWasRestartedIsSeededThoughNoCallFailed(t *testing.T) {
 	t.Parallel()
 	server, ctx := redistest.Start(t), t.Context()
 	r := newRig(t, redistest.World{Options: server.Options(), Client: server.Client()}, newFake(online("a")))
-	f := &feed{Mirror: r.Mirror}
+	f := newFeed(r.Mirror)
 	require.NoError(t, f.look(ctx))
 	require.NoError(t, r.client.Save(ctx).Err())
 	_, err := r.Offline(ctx, "a")

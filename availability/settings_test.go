@@ -24,14 +24,14 @@ func TestWhoHasNoSettingsAsksForThemOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newFake()
 		var asked atomic.Int32
-		source.fault = func(op string) error {
+		source.fault.set(func(op string) error {
 			if op != "Settings" {
 				return nil
 			}
 			asked.Add(1)
 			time.Sleep(100 * time.Millisecond)
 			return errors.New("connection refused")
-		}
+		})
 		r := newRig(t, redistest.World{Options: redistest.Fake(t)}, source)
 		for round := range int32(3) {
 			var all sync.WaitGroup
@@ -47,7 +47,7 @@ func TestWhoHasNoSettingsAsksForThemOnceASecond(t *testing.T) {
 			require.Equal(t, round+1, asked.Load())
 			time.Sleep(settingsAgain)
 		}
-		source.fault = func(string) error { return nil }
+		source.fault.set(func(string) error { return nil })
 		s, err := r.Settings(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 3, s.MaxCustomers)
@@ -61,7 +61,7 @@ func TestWhoAsksForSettingsWaitsNoLongerThanItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, redistest.World{Options: redistest.Fake(t)}, newFake())
-		r.source.fault = func(string) error { time.Sleep(time.Hour); return nil }
+		r.source.fault.set(func(string) error { time.Sleep(time.Hour); return nil })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := r.Settings(ctx)
@@ -75,12 +75,12 @@ func TestASettingThatMakesNoSenseIsSaidAndNobodyIsJudgedByIt(t *testing.T) {
 		var log bytes.Buffer
 		l.sensible = newSensible(slog.New(slog.NewTextHandler(&log, nil)))
 		senseless := fmt.Errorf("%w: stale_after_seconds: soon", ErrSetting)
-		l.source.fault = func(op string) error {
+		l.source.fault.set(func(op string) error {
 			if op == "Settings committed" {
 				return senseless
 			}
 			return nil
-		}
+		})
 		for range 2 {
 			require.Equal(t, janitor.Held, l.offline().Outcome)
 			require.Equal(t, heldSenseless, l.Health().Offline)
@@ -96,7 +96,7 @@ func TestASettingThatMakesNoSenseIsSaidAndNobodyIsJudgedByIt(t *testing.T) {
 		_, err = l.Accept(t.Context(), "s", "b")
 		require.NoError(t, err, "and so do writers")
 
-		l.source.fault = func(string) error { return nil }
+		l.source.fault.set(func(string) error { return nil })
 		require.Equal(t, janitor.Done, l.offline().Outcome)
 		require.Empty(t, l.Health().SettingsError)
 		require.Len(t, l.source.flips, 1)

@@ -13,7 +13,7 @@ local function text(n) return string.format('%.0f', n) end
 local out = { page[1], text(now), text(listened(KEYS[6], now)), text(#ids), '0', '0' }
 for _, id in ipairs(ids) do
   local at, bad = heard(id, latest)
-  if bad then
+  if bad or #id > longest then
     unreadable = unreadable + 1
   elseif at < overdue and not excused(id, now, stale) then
     late = late + 1

@@ -4,13 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
@@ -20,10 +17,13 @@ const (
 	snapshotLasts = 10 * time.Second
 	// greatest age that is served while a new one is computed; older, the next poll waits for that
 	snapshotServed = snapshotLasts + callTimeout
-	// how long others wait in case the computing replica has died or failed
-	computingLasts  = 3 * time.Second
+	// how long others wait for the computing replica, and after one that failed
+	computingLasts  = 10 * time.Second
+	computingPauses = 3 * time.Second
 	computingWithin = 30 * time.Second
 	askedAgain      = 25 * time.Millisecond
+	// more than any snapshot has
+	snapshotBytes = 200
 )
 
 // A Snapshot reports whether anybody can take work now, and how many can.
@@ -36,14 +36,15 @@ type lastSnapshot struct {
 	Snapshot
 	from Origin
 	at   time.Time
-	// Redis did not accept it: this process serves its own while it is valid
-	unstored bool
-	// how often changed settings dropped a snapshot
-	generation int
 }
 
-func (s lastSnapshot) answer(from Origin) Answer[Snapshot] {
-	return Answer[Snapshot]{s.Snapshot, from, wait.Age(s.at, time.Now())}
+// answer's Age includes for how long Redis, if it is from there, may have missed commits.
+func (m *Mirror) answer(s lastSnapshot, from Origin) Answer[Snapshot] {
+	age := wait.Age(s.at, time.Now())
+	if s.from == FromValkey {
+		age = max(age, m.behind())
+	}
+	return Answer[Snapshot]{s.Snapshot, from, age}
 }
 
 // Snapshot is shared by all replicas. One computes it about every ten seconds; meanwhile the last
@@ -60,23 +61,18 @@ func (m *Mirror) Snapshot(ctx context.Context) (Answer[Snapshot], error) {
 }
 
 func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
-	stored, err := m.storedSnapshot(ctx)
-	if err == nil {
-		return stored.answer(FromValkey), nil
-	}
 	last := m.lastSnapshot()
 	old := wait.Age(last.at, time.Now())
-	if (last.unstored || !errors.Is(err, redis.Nil)) && old < snapshotLasts {
-		return last.answer(last.from), nil
+	if old < snapshotLasts {
+		return m.answer(last, last.from), nil
 	}
-	// Do not wait for one requested under older settings.
-	computed := m.computing.DoChan(strconv.Itoa(last.generation), func() (any, error) {
+	computed := m.computing.DoChan("snapshot", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), computingWithin)
 		defer cancel()
-		return m.computeSnapshot(ctx, last.generation)
+		return m.computeSnapshot(ctx)
 	})
 	if old < snapshotServed {
-		return last.answer(FromStale), nil
+		return m.answer(last, FromStale), nil
 	}
 	var enough <-chan time.Time // never, if there is nothing else to return
 	if !last.at.IsZero() {
@@ -86,143 +82,129 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 	}
 	select {
 	case <-enough:
-		return last.answer(FromStale), nil
+		return m.answer(last, FromStale), nil
 	case r := <-computed:
 		if s, ok := r.Val.(lastSnapshot); ok && r.Err == nil {
-			return s.answer(s.from), nil
+			return m.answer(s, s.from), nil
 		}
 		if last.at.IsZero() {
 			return Answer[Snapshot]{}, r.Err
 		}
-		return last.answer(FromStale), nil
+		return m.answer(last, FromStale), nil
 	case <-ctx.Done():
 		return Answer[Snapshot]{}, context.Cause(ctx)
 	}
 }
 
-func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnapshot, error) {
-	token := rand.Text()
-	var mine bool
+// computeSnapshot takes another replica's, or computes one unless another does. Redis may be down,
+// or accept no writes: then each computes its own.
+func (m *Mirror) computeSnapshot(ctx context.Context) (lastSnapshot, error) {
+	before, err := m.Settings(ctx)
+	if err != nil {
+		return lastSnapshot{}, err
+	}
 	for {
-		err := m.redis.do(ctx, func() (err error) {
-			// otherwise a frozen Redis takes all the time there is
-			ctx, cancel := context.WithTimeout(ctx, m.patience)
-			defer cancel()
-			mine, err = m.rdb.SetNX(ctx, m.keys.computing(), token, computingLasts).Result()
-			return err
-		})
-		if err != nil { // Redis is down, or accepts no writes
-			break
-		}
-		// Another replica may have stored one meanwhile.
 		stored, err := m.storedSnapshot(ctx)
 		if err == nil {
-			if mine {
-				_ = m.rdb.Del(ctx, m.keys.computing()).Err() // otherwise it expires
-			}
+			m.keepSnapshot(stored, before)
 			return stored, nil
 		}
+		mine, err := m.snapshotCall(ctx, func(ctx context.Context) (bool, error) {
+			return m.rdb.SetNX(ctx, m.keys.computing(), rand.Text(), computingLasts).Result()
+		})
 		if mine {
+			// Another may have stored one since, and removed its mark.
+			if stored, err := m.storedSnapshot(ctx); err == nil {
+				m.keepSnapshot(stored, before)
+				return stored, nil
+			}
+		}
+		if mine || err != nil {
 			break
 		}
 		if !wait.For(ctx, askedAgain) {
 			return lastSnapshot{}, fmt.Errorf("availability: snapshot: %w", context.Cause(ctx))
 		}
 	}
-	if mine {
-		defer m.computingOn(ctx, token)()
-	}
 	found, err := m.FindAvailable(ctx, 0)
 	if err != nil {
-		return lastSnapshot{}, err // the token stays until it expires, which makes all replicas pause
+		_, _ = m.snapshotCall(ctx, func(ctx context.Context) (bool, error) {
+			return m.rdb.PExpire(ctx, m.keys.computing(), computingPauses).Result()
+		})
+		return lastSnapshot{}, err
 	}
 	m.metrics.computed.Inc()
 	n := len(found.Value)
-	s := lastSnapshot{Snapshot: Snapshot{n > 0, n}, from: found.From, at: time.Now(), generation: generation}
-	s.unstored = !mine || !m.storeSnapshot(ctx, token, s.Snapshot)
-	m.keepSnapshot(s)
-	return s, nil
-}
-
-// computingOn keeps a computation's token, so that no other replica starts one.
-func (m *Mirror) computingOn(ctx context.Context, token string) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var work conc.WaitGroup
-	work.Go(func() {
-		for wait.For(ctx, computingLasts/3) {
-			_, _ = m.snapshotStep(ctx, token, "") // otherwise two compute
-		}
-	})
-	return func() {
-		cancel()
-		work.Wait()
+	s := lastSnapshot{Snapshot: Snapshot{n > 0, n}, from: found.From, at: time.Now()}
+	if !m.keepSnapshot(s, before) {
+		return s, nil
 	}
-}
-
-// snapshotStep stores a snapshot computed under a token, or keeps the token if text is "". It
-// reports whether the token was still set.
-func (m *Mirror) snapshotStep(ctx context.Context, token, text string) (stood bool, err error) {
-	keys := []string{m.keys.snapshot(), m.keys.computing()}
-	err = m.redis.do(ctx, func() error {
-		ctx, cancel := context.WithTimeout(ctx, m.patience)
-		defer cancel()
-		stood, err = snapshotScript.Run(ctx, m.rdb, keys, token, text, snapshotLasts.Milliseconds(),
-			computingLasts.Milliseconds()).Bool()
-		return err
+	text, _ := json.Marshal(s.Snapshot) // two plain fields
+	_, err = m.snapshotCall(ctx, func(ctx context.Context) (bool, error) {
+		pipe := m.rdb.TxPipeline()
+		pipe.Set(ctx, m.keys.snapshot(), text, snapshotLasts)
+		pipe.Del(ctx, m.keys.computing()) // whoever loses the one computes it again at once
+		_, err := pipe.Exec(ctx)
+		return true, err
 	})
-	return stood, err
-}
-
-func (m *Mirror) storeSnapshot(ctx context.Context, token string, s Snapshot) bool {
-	text, err := json.Marshal(s)
-	stood := false
-	if err == nil {
-		stood, err = m.snapshotStep(ctx, token, string(text))
-	}
 	if err != nil {
 		m.log.Debug("a snapshot is not stored: other replicas compute their own", "error", err)
 	}
-	return stood && err == nil
+	return s, nil
 }
 
-// storedSnapshot returns redis.Nil if Redis has none. One from Redis becomes the last known.
-func (m *Mirror) storedSnapshot(ctx context.Context) (lastSnapshot, error) {
-	generation := m.lastSnapshot().generation
-	s := lastSnapshot{from: FromValkey, generation: generation}
-	err := m.redis.do(ctx, func() error {
+// snapshotCall gives a frozen Redis no more than its time.
+func (m *Mirror) snapshotCall(
+	ctx context.Context, f func(ctx context.Context) (bool, error),
+) (done bool, err error) {
+	err = m.redis.do(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
+		done, err = f(ctx)
+		return err
+	})
+	return done, err
+}
+
+// storedSnapshot returns redis.Nil if Redis has none.
+func (m *Mirror) storedSnapshot(ctx context.Context) (s lastSnapshot, err error) {
+	s.from = FromValkey
+	_, err = m.snapshotCall(ctx, func(ctx context.Context) (bool, error) {
 		pipe := m.rdb.Pipeline()
-		value, left := pipe.Get(ctx, m.keys.snapshot()), pipe.PTTL(ctx, m.keys.snapshot())
+		value := pipe.GetRange(ctx, m.keys.snapshot(), 0, snapshotBytes)
+		left := pipe.PTTL(ctx, m.keys.snapshot())
 		if _, err := pipe.Exec(ctx); err != nil {
-			return err
+			return false, err
 		}
 		ours := json.Unmarshal([]byte(value.Val()), &s.Snapshot) == nil &&
 			s.Count >= 0 && s.Available == (s.Count > 0)
 		if !ours || left.Val() <= 0 || left.Val() > snapshotLasts {
-			return redis.Nil // not ours, or expired: compute it again
+			return false, redis.Nil // not ours, or expired: compute it again
 		}
 		s.at = time.Now().Add(-max(0, snapshotLasts-left.Val()))
-		return nil
+		return true, nil
 	})
-	if err == nil {
-		m.keepSnapshot(s)
-	}
 	return s, err
 }
 
-func (m *Mirror) keepSnapshot(s lastSnapshot) {
+// keepSnapshot reports whether the settings are still those that the snapshot was computed under.
+func (m *Mirror) keepSnapshot(s lastSnapshot, under Settings) bool {
+	now := m.settings.Load()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s.generation == m.snapshot.generation {
+	same := now == nil || *now == under
+	if same {
 		m.snapshot = s
 	}
+	return same
 }
 
+// dropSnapshot forgets the last one, and one that is being computed.
 func (m *Mirror) dropSnapshot() {
+	m.computing.Forget("snapshot")
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.snapshot = lastSnapshot{generation: m.snapshot.generation + 1}
+	m.snapshot = lastSnapshot{}
 }
 
 func (m *Mirror) lastSnapshot() lastSnapshot {

@@ -39,6 +39,9 @@ type State struct {
 	Judged time.Time
 }
 
+// working reports whether a mitra is in `mitras:online`: nobody who is deactivated is.
+func (s State) working() bool { return s.Online && s.Active }
+
 // A Cursor is a position in a feed. The zero Cursor reads from now on.
 type Cursor struct {
 	Xmin uint64
@@ -135,13 +138,16 @@ type Source interface {
 	// the feed delivers it, and any earlier auto-offline becomes void. ErrNotFound, ErrInactive,
 	// ErrNotOnline.
 	Beat(ctx context.Context, id string) (State, error)
+	// Announce stores that a fleet copies heartbeats at this interval, and returns the longest one of
+	// other fleets that were announced of late; zero: there are none.
+	Announce(ctx context.Context, fleet string, copies time.Duration) (others time.Duration, err error)
 	// MirrorHeartbeats stores heartbeats, each only if newer, and counts them.
 	MirrorHeartbeats(ctx context.Context, those []Heartbeat) (int, error)
 
 	// Available serves reads that fall back: mitras who are online, active, seen after cutoff unless
 	// that is zero, and have fewer than most sessions, the least busy first.
 	Available(ctx context.Context, cutoff time.Time, most, limit int) ([]State, error)
-	// CountOnline includes silent ones.
+	// CountOnline includes silent mitras, but none that is not active.
 	CountOnline(ctx context.Context) (int, error)
 	// Settings lists missing and invalid settings in an ErrSetting; the result has their last good
 	// value or default, and is usable.

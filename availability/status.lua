@@ -5,11 +5,13 @@
 --   mitra, or the errors UNSEEDED and UNREADABLE, which mean: ask the source.
 if not whole() then return redis.error_reply('UNSEEDED the mirror is not whole') end
 local id, stale, now = ARGV[1], tonumber(ARGV[2]), nowms()
-local number = redis.call('HGET', version, id)
-if not number then return {} end
+local digits = redis.call('HSTRLEN', version, id)
+if digits == 0 then return {} end
+local number = digits < 17 and redis.call('HGET', version, id) or ''
 local at, bad = heard(id, iso(now + ahead))
 if bad then return redis.error_reply('UNREADABLE the heartbeat is no time') end
-local sessions = redis.pcall('GET', capacity(id)) or '0'
+local sessions = start(capacity(id), 10)
+if sessions == '' then sessions = '0' end
 if mistyped(sessions) or #sessions > 9 or not string.find(sessions, '^%d+$') then
   return redis.error_reply('UNREADABLE the capacity is no number')
 end

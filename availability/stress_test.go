@@ -148,7 +148,7 @@ func (s *stress) judge(c *redis.Client, k keys, id string, last map[string]int64
 	s.source.mu.Lock()
 	want := s.source.history[id][v]
 	s.source.mu.Unlock()
-	if on.Val() != want.Online || off.Val() == want.Active || sessions != want.Sessions {
+	if on.Val() != want.working() || off.Val() == want.Active || sessions != want.Sessions {
 		s.found("%s: torn at version %d: online %t, deactivated %t, %d sessions, not %+v",
 			id, v, on.Val(), off.Val(), sessions, want)
 	}
@@ -176,9 +176,9 @@ func TestUnderStressNothingIsLostTornTurnedBackOrCondemnedTwice(t *testing.T) {
 		s.source.searching(fmt.Sprint("s", i))
 	}
 	// So long a transaction has its locks, so that others meet them. Nothing is waited for.
-	s.source.held = func() { time.Sleep(rand.N(2 * time.Millisecond)) }
+	s.source.held.set(func() { time.Sleep(rand.N(2 * time.Millisecond)) })
 	var calm atomic.Bool
-	s.source.fault = func(op string) error {
+	s.source.fault.set(func(op string) error {
 		rare := 50
 		if strings.HasPrefix(op, "AutoOffline") {
 			rare = 6 // the sweeper dies before or after the transaction
@@ -187,7 +187,7 @@ func TestUnderStressNothingIsLostTornTurnedBackOrCondemnedTwice(t *testing.T) {
 			return errors.New("no answer")
 		}
 		return nil
-	}
+	})
 	lossy := commands{func(cmd redis.Cmder) error {
 		if !calm.Load() && strings.HasPrefix(cmd.Name(), "eval") && rand.IntN(20) == 0 {
 			return errors.New("lost on its way")

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -49,37 +51,23 @@ func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 	if err != nil {
 		return err
 	}
-	for page, err := range p.SetPages(ctx, m.keys.online()) {
-		if err != nil {
-			return fmt.Errorf("availability: read who is online: %w", err)
-		}
-		ids := page.Items
-		if len(ids) == 0 {
-			continue
-		}
-		p.AddScanned(len(ids))
-		keys := make([]string, len(ids))
-		for i, id := range ids {
-			keys[i] = m.keys.heartbeat(id)
-		}
-		var values []any
-		err := p.Call(ctx, func(ctx context.Context) (err error) {
-			values, err = m.rdb.MGet(ctx, keys...).Result()
-			return err
-		})
+	read := func(ctx context.Context, cursor string) ([]string, error) {
+		return beatsScript.Run(ctx, m.rdb, m.keys.all(), cursor, p.PageSize()).StringSlice()
+	}
+	for page, err := range m.scan(ctx, p.Call, 2, read) {
 		if err != nil {
 			return fmt.Errorf("availability: read heartbeats: %w", err)
 		}
-		beats := make([]Heartbeat, 0, len(ids))
-		for i, value := range values {
-			text, ok := value.(string)
-			if !ok {
-				continue
-			}
-			if at := parseSeen(text); at.IsZero() || at.After(begun.Add(heartbeatAhead)) {
+		scanned, _ := strconv.Atoi(page[0])
+		unreadable, _ := strconv.Atoi(page[1])
+		p.AddScanned(scanned)
+		p.Skip(janitor.SkipUnreadable, unreadable)
+		beats := make([]Heartbeat, 0, len(page)/2)
+		for page = page[2:]; len(page) >= 2; page = page[2:] {
+			if at := parseSeen(page[1]); at.IsZero() {
 				p.Skip(janitor.SkipUnreadable, 1)
 			} else {
-				beats = append(beats, Heartbeat{ids[i], m.clocks.toSource(at)})
+				beats = append(beats, Heartbeat{page[0], m.clocks.toSource(at)})
 			}
 		}
 		if len(beats) == 0 {
@@ -100,9 +88,62 @@ func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 	return nil
 }
 
+// scan yields the answers of a script that reads a page from a cursor, without the next cursor,
+// which precedes at least the given number of other strings.
+func (m *Mirror) scan(
+	ctx context.Context, call caller, least int, read func(ctx context.Context, cursor string) ([]string, error),
+) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		for cursor := "0"; ; {
+			var page []string
+			err := call(ctx, func(ctx context.Context) (err error) {
+				if page, err = read(ctx, cursor); err == nil && len(page) <= least {
+					err = fmt.Errorf("unexpected answer %q", page)
+				}
+				return err
+			})
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if cursor = page[0]; !yield(page[1:], nil) || cursor == "0" {
+				return
+			}
+		}
+	}
+}
+
+// pages yields a set's members, or a hash's fields and values. What is too long to be the mirror's
+// is removed.
+func (m *Mirror) pages(ctx context.Context, call caller, key string, size int) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		for page, err := range m.scan(ctx, call, 1, func(ctx context.Context, cursor string) ([]string, error) {
+			return scanScript.Run(ctx, m.rdb, []string{key}, cursor, size).StringSlice()
+		}) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if page[0] != "0" {
+				kind := strings.TrimPrefix(key, m.keys.Prefix)
+				n, _ := strconv.Atoi(page[0])
+				m.metrics.badKeys.WithLabelValues(kind, rebuilt).Add(float64(n))
+				m.log.Warn("a key of the mirror had members that are too long to be of it: they are removed",
+					"key", key, "count", n)
+			}
+			if !yield(page[1:], nil) {
+				return
+			}
+		}
+	}
+}
+
 func (m *Mirror) serverTime(ctx context.Context, call caller) (now time.Time, err error) {
 	err = call(ctx, func(ctx context.Context) (err error) {
-		now, _, err = m.clock(ctx)
+		t, err := clockScript.Run(ctx, m.rdb, []string{m.keys.seeded()}).StringSlice()
+		if err == nil {
+			now, err = timeOf(t)
+		}
 		return err
 	})
 	if err != nil {
@@ -111,19 +152,14 @@ func (m *Mirror) serverTime(ctx context.Context, call caller) (now time.Time, er
 	return now, nil
 }
 
-// clock is the mirror's server's, which dates heartbeats and seedings. life is the id of this life
-// of the server, or "" if that may not be read.
-func (m *Mirror) clock(ctx context.Context) (now time.Time, life string, err error) {
-	t, err := clockScript.Run(ctx, m.rdb, []string{m.keys.seeded()}).StringSlice()
-	if err != nil {
-		return now, "", err
+// timeOf reads an answer of the mirror's server, which dates heartbeats and seedings.
+func timeOf(answer []string) (time.Time, error) {
+	if len(answer) < 2 {
+		return time.Time{}, fmt.Errorf("unexpected answer %v", answer)
 	}
-	if len(t) != 3 {
-		return now, "", fmt.Errorf("unexpected answer %v", t)
-	}
-	second, err := strconv.ParseInt(t[0], 10, 64)
-	micro, microErr := strconv.ParseInt(t[1], 10, 64)
-	return time.Unix(second, micro*1000), t[2], errors.Join(err, microErr)
+	second, err := strconv.ParseInt(answer[0], 10, 64)
+	micro, microErr := strconv.ParseInt(answer[1], 10, 64)
+	return time.Unix(second, micro*1000), errors.Join(err, microErr)
 }
 
 // checkPass waits for the first comparison of the clocks, which follow makes as soon as both

@@ -87,12 +87,12 @@ func TestAfterAnHoursOutageNobodyGoesOfflineWhoPingsAgainInTime(t *testing.T) {
 				}
 				source.put(online("gone"))
 				var away atomic.Bool
-				source.fault = func(string) error {
+				source.fault.set(func(string) error {
 					if away.Load() {
 						return errors.New("no answer")
 					}
 					return nil
-				}
+				})
 				// Each script costs the Redis of a bubble much: what is not judged happens seldom.
 				r := newRig(t, w, source, func(c *Config) { c.Tick = 15 * time.Second })
 				r.patience = callTimeout

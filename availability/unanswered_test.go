@@ -1,11 +1,9 @@
 package availability
 
 import (
-	"errors"
 	"io"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
@@ -34,7 +32,7 @@ func TestWhatWasHealedWithoutAnAnswerIsReportedOnce(t *testing.T) {
 			l.source.setBack(before)
 		}, func(l *leader) int { return l.drift(Ahead) }},
 		"AutoOffline": {"availability_offline", func(l *leader) {
-			l.keepSnapshot(lastSnapshot{Snapshot: Snapshot{true, 1}, generation: l.lastSnapshot().generation})
+			knows(l.Mirror, lastSnapshot{Snapshot: Snapshot{true, 1}})
 			require.NoError(l.t, l.client.Set(l.t.Context(), l.keys.snapshot(), `{"available":true,"count":1}`, snapshotLasts).Err())
 		}, func(l *leader) int {
 			require.Zero(l.t, l.client.Exists(l.t.Context(), l.keys.snapshot()).Val(), "it counts the mitra")
@@ -47,7 +45,7 @@ func TestWhatWasHealedWithoutAnAnswerIsReportedOnce(t *testing.T) {
 				l.failing(op + " committed")
 				require.Equal(t, janitor.Failed, l.pass(c.sweep).Outcome)
 				require.Equal(t, 1, c.counted(l))
-				l.source.fault = func(string) error { return nil }
+				l.source.fault.set(func(string) error { return nil })
 				require.Equal(t, janitor.Done, l.pass(c.sweep).Outcome)
 				require.Equal(t, 1, c.counted(l))
 				l.same()
@@ -56,35 +54,26 @@ func TestWhatWasHealedWithoutAnAnswerIsReportedOnce(t *testing.T) {
 	}
 }
 
-// Nobody else seeds while a seeding is begun.
-func TestASeedingThatBeganWithoutAnAnswerIsInNobodysWay(t *testing.T) {
+// Otherwise the mirror would seem to be set back.
+func TestATurnWithoutAnAnswerIsTaken(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(online("a")))
-		require.NoError(t, seedScript.Load(t.Context(), r.client).Err())
-		lost := false
+		f := newFeed(r.Mirror)
+		require.NoError(t, f.look(t.Context()))
+		lost := 0
 		r.rdb.AddHook(commands{func(cmd redis.Cmder) error {
-			if lost || !slices.Contains(cmd.Args(), any("begin")) {
+			if lost == 3 || !slices.Contains(cmd.Args(), any(take)) {
 				return nil
 			}
-			lost = true
+			lost++
 			require.NoError(t, r.client.Do(t.Context(), cmd.Args()...).Err())
 			return io.EOF
 		}})
-		_, err := r.seed(t.Context())
-		require.ErrorIs(t, err, io.EOF)
-		r.seeded()
-		r.same()
-	})
-}
-
-// go-redis returns the refusal of a new connection for the whole pipeline, and its commands look
-// answered: nothing is there.
-func TestARefusedConnectionIsNoEmptyMirror(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, newFake(online("a")))
-		r.seeded()
-		r.rdb.AddHook(commands{func(redis.Cmder) error { return errors.New("WRONGPASS") }})
-		_, err := (&feed{Mirror: r.Mirror}).seededAt(t.Context(), time.Now())
-		require.ErrorContains(t, err, "WRONGPASS")
+		for range 3 {
+			require.ErrorIs(t, f.look(t.Context()), io.EOF)
+		}
+		require.NoError(t, f.look(t.Context()))
+		require.False(t, f.anew)
+		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.seeds), 0)
 	})
 }

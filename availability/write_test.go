@@ -117,7 +117,7 @@ func TestEachWriterCommitsInTheSourceFirstAndBringsItRightAfter(t *testing.T) {
 		_, err := r.Settings(t.Context())
 		require.NoError(t, err)
 		var o order
-		source.fault = func(op string) error { o.note(op); return nil }
+		source.fault.set(func(op string) error { o.note(op); return nil })
 		r.rdb.AddHook(commands{func(redis.Cmder) error {
 			o.note("redis")
 			return nil
@@ -141,12 +141,12 @@ func TestWhatTheSourceRefusesIsNotBroughtToRedis(t *testing.T) {
 		r := newRig(t, w, source)
 		r.seeded()
 		failed := errors.New("no disk")
-		source.fault = func(op string) error {
+		source.fault.set(func(op string) error {
 			if op == "Settings" {
 				return nil
 			}
 			return failed
-		}
+		})
 		for _, c := range writers(r) {
 			require.ErrorIs(t, c.do(t.Context()), failed, c.name)
 			require.Equal(t, int64(1), r.mirrored("a").Version, c.name)
@@ -175,7 +175,8 @@ func TestAWriteStandsThoughRedisIsAwayAndTheFeedBringsIt(t *testing.T) {
 		}
 		require.InDelta(t, len(all), testutil.ToFloat64(r.metrics.applyFailed), 0, "each is counted")
 		require.Len(t, r.differences(), 2)
-		f := &feed{Mirror: r.Mirror, cursor: Cursor{Xmin: 1}}
+		f := newFeed(r.Mirror)
+		f.cursor = Cursor{Xmin: 1}
 		require.Error(t, f.read(t.Context()))
 		away = false
 		require.NoError(t, f.read(t.Context()), "from where the last one began that arrived")
@@ -189,12 +190,12 @@ func TestAWriteWhoseCallerWentAwayStillReachesRedis(t *testing.T) {
 		r := newRig(t, w, source)
 		r.seeded()
 		ctx, cancel := context.WithCancel(t.Context())
-		source.fault = func(op string) error {
+		source.fault.set(func(op string) error {
 			if op == "SetOnline committed" {
 				cancel()
 			}
 			return nil
-		}
+		})
 		_, err := r.Online(ctx, "a")
 		require.NoError(t, err)
 		r.same()
@@ -244,7 +245,7 @@ func TestAHeartbeatIsOneRoundTripAndAsksNoSource(t *testing.T) {
 		before := r.mirrored("a").Seen
 		calls, asked := 0, 0
 		r.rdb.AddHook(commands{func(redis.Cmder) error { calls++; return nil }})
-		source.fault = func(string) error { asked++; return nil }
+		source.fault.set(func(string) error { asked++; return nil })
 		r.later(before)
 		beat, err := r.Heartbeat(t.Context(), "a")
 		require.NoError(t, err)
@@ -344,5 +345,26 @@ func TestAnExtensionChangesNoCapacityInEitherStore(t *testing.T) {
 		_, err = r.Extend(ctx, "s", true)
 		require.ErrorIs(t, err, ErrTaken)
 		r.same()
+	})
+}
+
+// Otherwise whoever is activated again would be silent at once.
+func TestAHeartbeatOutlivesADeactivation(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		r, ctx := newRig(t, w, newFake(silent("a"))), t.Context()
+		r.seeded()
+		r.listening(time.Hour)
+		_, err := r.Heartbeat(ctx, "a") // the source does not hear of it yet
+		require.NoError(t, err)
+		_, err = r.Deactivate(ctx, "a")
+		require.NoError(t, err)
+		require.Zero(t, r.client.SCard(ctx, r.keys.online()).Val())
+		r.same()
+		r.reconciled()
+		_, err = r.Activate(ctx, "a")
+		require.NoError(t, err)
+		reachable, err := r.Reachable(ctx, "a")
+		require.NoError(t, err)
+		require.Equal(t, Answer[bool]{true, FromValkey, 0}, reachable)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -18,20 +19,13 @@ const schemaLacks = `
 WITH wanted (kind, name, missing) AS (
 	SELECT 'relation', name, to_regclass(name) IS NULL FROM unnest(ARRAY['mitras', 'mitra_online_status',
 		'mitra_online_logs', 'chat_sessions', 'auth_sessions', 'app_config',
-		'mitra_availability', 'mitra_availability_state', 'mitra_availability_truth']) AS t (name)
+		'mitra_availability', 'availability_lives', 'availability_fleets', 'mitra_availability_state', 'mitra_availability_truth']) AS t (name)
 	UNION ALL
 	SELECT 'function', name, to_regproc(name) IS NULL FROM unnest(ARRAY['availability_set_online',
 		'availability_set_active', 'availability_accept', 'availability_end', 'availability_extend',
 		'availability_reroute', 'availability_auto_offline', 'availability_mirror_heartbeats', 'availability_outbid',
-		'availability_repair', 'availability_room', 'availability_of_sign_in', 'availability_set_offline',
+		'availability_repair', 'availability_recount', 'availability_fleet', 'availability_room', 'availability_of_sign_in', 'availability_set_offline',
 		'availability_beat', 'availability_revive']) AS t (name)
-	UNION ALL
-	SELECT 'function', proname || ' as migration 4 makes it, which waits for nobody', prosrc NOT LIKE '%SKIP LOCKED%'
-		FROM pg_proc WHERE oid = to_regproc('availability_auto_offline')
-	UNION ALL
-	SELECT 'function', proname || ' as migration 5 makes it, which counts sessions where they are',
-			prosrc NOT LIKE '%availability_room%'
-		FROM pg_proc WHERE oid IN (to_regproc('availability_accept'), to_regproc('availability_reroute'))
 	UNION ALL
 	SELECT 'view', format('mitra_availability_truth that reads %s: it reads another table, which had that name', base),
 		NOT EXISTS (SELECT FROM pg_rewrite r
@@ -39,10 +33,6 @@ WITH wanted (kind, name, missing) AS (
 			WHERE r.ev_class = to_regclass('mitra_availability_truth') AND d.refobjid = to_regclass(base))
 		FROM unnest(ARRAY['mitras', 'mitra_online_status', 'chat_sessions']) AS t (base)
 		WHERE to_regclass('mitra_availability_truth') IS NOT NULL AND to_regclass(base) IS NOT NULL
-	UNION ALL
-	SELECT 'function', proname || ' as migration 6 makes it, which leaves its judgement',
-			prosrc NOT LIKE '%judged_at%'
-		FROM pg_proc WHERE oid = to_regproc('availability_auto_offline')
 	UNION ALL
 	SELECT 'constraint', format('on mitra_online_status (mitra_id) that is not deferrable, in place of %1$I; run: '
 			'ALTER TABLE mitra_online_status DROP CONSTRAINT %1$I, ADD UNIQUE (mitra_id)', c.conname), true
@@ -72,8 +62,8 @@ SELECT coalesce(array_agg(kind || ' ' || name ORDER BY kind, name), '{}') FROM w
 // Check is for those who may not migrate. ErrLacking lists what is missing.
 func (s *Source) Check(ctx context.Context) error {
 	var lacking []string
-	err := s.within(ctx, "check", func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, schemaLacks).Scan(&lacking)
+	err := s.within(ctx, "check", func(ctx context.Context, pool *pgxpool.Pool) error {
+		return pool.QueryRow(ctx, schemaLacks).Scan(&lacking)
 	})
 	if err == nil && len(lacking) > 0 {
 		err = fmt.Errorf("%w: %s", ErrLacking, strings.Join(lacking, ", "))
@@ -112,8 +102,8 @@ SELECT coalesce(array_agg(way ORDER BY way), '{}') FROM found`
 
 // Unseen also lists what the schema lacks.
 func (s *Source) Unseen(ctx context.Context) (ways []string, err error) {
-	err = s.within(ctx, "unseen", func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, unseen).Scan(&ways)
+	err = s.within(ctx, "unseen", func(ctx context.Context, pool *pgxpool.Pool) error {
+		return pool.QueryRow(ctx, unseen).Scan(&ways)
 	})
 	if err != nil {
 		return nil, err
@@ -126,5 +116,22 @@ func (s *Source) Unseen(ctx context.Context) (ways []string, err error) {
 	return ways, nil
 }
 
-// Stat excludes the feed's connection.
-func (s *Source) Stat() *pgxpool.Stat { return s.pool.Stat() }
+// Stat is of the callers' connections, in both halves.
+type Stat struct {
+	Open, Busy, Most int32
+	Waits            int64 // for a connection
+	Waited           time.Duration
+}
+
+// Stat excludes the connections of the feed and of others that keep the mirror.
+func (s *Source) Stat() (all Stat) {
+	for _, pool := range []*pgxpool.Pool{s.pool, s.waiting} {
+		st := pool.Stat()
+		all.Open += st.TotalConns()
+		all.Busy += st.AcquiredConns()
+		all.Most += st.MaxConns()
+		all.Waits += st.EmptyAcquireCount()
+		all.Waited += st.EmptyAcquireWaitTime()
+	}
+	return all
+}

@@ -281,7 +281,7 @@ func TestTheFeedWaitsForNobodysConnection(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return few.Stat().AcquiredConns() == 2 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return few.Stat().Busy == 2 }, patience, time.Millisecond)
 	short, cancel := context.WithTimeout(ctx, patience/4)
 	defer cancel()
 	_, _, err = few.Feed(short, availability.Cursor{})
@@ -304,6 +304,10 @@ func TestARowThatSomebodyHasLockedLeavesConnectionsForOthers(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(src.Close)
 	held, other := w.mitra(), w.mitra()
+	all := []string{held}
+	for range 8 {
+		all = append(all, w.mitra())
+	}
 	session := w.session("searching", nil)
 	calls := map[string]func(ctx context.Context, i int) error{
 		"accept one session": func(ctx context.Context, i int) error {
@@ -320,6 +324,10 @@ func TestARowThatSomebodyHasLockedLeavesConnectionsForOthers(t *testing.T) {
 			_, _, err := src.Reroute(ctx, w.session("active", other), held, 3)
 			return err
 		},
+		"nine go online": func(ctx context.Context, i int) error {
+			_, err := src.SetOnline(ctx, all[i%len(all)], true)
+			return err
+		},
 		"one goes online":  func(ctx context.Context, _ int) error { _, err := src.SetOnline(ctx, held, true); return err },
 		"one beats":        func(ctx context.Context, _ int) error { _, err := src.Beat(ctx, held); return err },
 		"one is activated": func(ctx context.Context, _ int) error { _, err := src.SetActive(ctx, held, true); return err },
@@ -327,10 +335,10 @@ func TestARowThatSomebodyHasLockedLeavesConnectionsForOthers(t *testing.T) {
 	for name, call := range calls {
 		tx := w.begin()
 		for _, sql := range []string{
-			"SELECT FROM mitras WHERE id = $2 OR $1::uuid IS NULL FOR UPDATE",
-			"SELECT FROM chat_sessions WHERE id = $1 AND $2::uuid IS NOT NULL FOR UPDATE",
+			"SELECT FROM mitras WHERE id = ANY ($2) OR $1::uuid IS NULL FOR UPDATE",
+			"SELECT FROM chat_sessions WHERE id = $1 AND $2::uuid[] IS NOT NULL FOR UPDATE",
 		} {
-			_, err := tx.Exec(t.Context(), sql, session, held)
+			_, err := tx.Exec(t.Context(), sql, session, all)
 			require.NoError(t, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

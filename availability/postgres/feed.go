@@ -15,19 +15,23 @@ import (
 )
 
 const (
-	// the feed waits this long for a table lock; other calls that keep the mirror for any lock
+	// the feed waits this long for a table lock; other calls that keep the mirror, and callers before
+	// they join those who wait, for any lock
 	feedWaits        = 200 * time.Millisecond
 	keepWaits        = time.Second
+	lockedWaits      = 10 * time.Millisecond
 	lockNotAvailable = "55P03"
 	nameKey          = "rollcall.name"
 	// the end of the feed's connection ends a life
 	forEver = 100 * 365 * 24 * time.Hour
 )
 
-func own(ctx context.Context, c *pgxpool.Config, conns int32, waits time.Duration) (*pgxpool.Pool, error) {
+func pool(ctx context.Context, c *pgxpool.Config, conns int32, waits time.Duration) (*pgxpool.Pool, error) {
 	c = c.Copy()
-	c.MaxConns, c.MinConns, c.MinIdleConns = conns, 0, 0
-	c.MaxConnLifetime, c.MaxConnIdleTime = forEver, forEver
+	c.MaxConns, c.MinConns, c.MinIdleConns = conns, min(c.MinConns, conns), min(c.MinIdleConns, conns)
+	if waits == feedWaits || waits == keepWaits {
+		c.MinConns, c.MinIdleConns, c.MaxConnLifetime, c.MaxConnIdleTime = 0, 0, forEver, forEver
+	}
 	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		conn.PgConn().CustomData()[nameKey] = rand.Text()
 		_, err := conn.Exec(ctx, fmt.Sprintf("SET lock_timeout = %d", waits.Milliseconds()))
@@ -37,16 +41,17 @@ func own(ctx context.Context, c *pgxpool.Config, conns int32, waits time.Duratio
 }
 
 // life ends with anything that may lose commits or bring in others: the server's start, its
-// timeline, its statistics, which crash recovery resets; the database and the tables with their
-// partitions, which a restore or a TRUNCATE creates anew. Anything else ends the feed's connection.
-// None of it takes a lock.
+// timeline; the database and the tables with their partitions, which a restore or a TRUNCATE
+// creates anew; availability_repair. Anything else, such as crash recovery, ends the feed's
+// connection. None of it takes a lock.
 const life = `to_hex(hashtextextended(concat_ws(' ', left(pg_walfile_name(pg_current_wal_lsn()), 8),
-	extract(epoch FROM pg_postmaster_start_time()), extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()),
+	extract(epoch FROM pg_postmaster_start_time()),
 	(SELECT oid FROM pg_database WHERE datname = current_database()),
 	(SELECT string_agg(concat_ws(' ', r.oid::text, pg_relation_filenode(r.oid),
 			(SELECT string_agg(concat(inhrelid, '.', pg_relation_filenode(inhrelid)), ' ' ORDER BY inhrelid)
 			   FROM pg_inherits WHERE inhparent = r.oid)), ',' ORDER BY t.name)
-	   FROM unnest(ARRAY['mitra_availability', 'mitras', 'mitra_online_status', 'chat_sessions']) AS t (name),
+	   FROM unnest(ARRAY['mitra_availability', 'availability_lives', 'mitras', 'mitra_online_status',
+			'chat_sessions']) AS t (name),
 	        LATERAL (SELECT to_regclass(t.name)::oid) AS r (oid))), 0))`
 
 // feedSQL reads states that were not visible at a cursor: its Xmin, Snapshot and Life. changed_xid

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rollcall-redis/rollcall/availability"
 )
@@ -39,13 +40,13 @@ func (s *Source) List(ctx context.Context, l Listing) (page []Mitra, err error) 
 	after := idOf(l.After)
 	args := []any{after, l.Limit}
 	where, order := `m.id > $1 OR $1::uuid IS NULL`, `m.id`
-	err = s.within(ctx, "list", func(ctx context.Context) error {
+	err = s.within(ctx, "list", func(ctx context.Context, pool *pgxpool.Pool) error {
 		if l.ByName {
 			order = `coalesce(m.display_name::text, ''), m.id`
 			where = `$1::uuid IS NULL`
 			if after.Valid {
 				name := ""
-				err := s.pool.QueryRow(ctx, `SELECT coalesce(m.display_name::text, '') FROM mitras m WHERE m.id = $1`,
+				err := pool.QueryRow(ctx, `SELECT coalesce(m.display_name::text, '') FROM mitras m WHERE m.id = $1`,
 					after).Scan(&name)
 				if errors.Is(err, pgx.ErrNoRows) {
 					return availability.ErrNotFound
@@ -64,7 +65,7 @@ func (s *Source) List(ctx context.Context, l Listing) (page []Mitra, err error) 
 				filter = ` AND NOT s.is_online`
 			}
 		}
-		page, err = s.mitras(ctx,
+		page, err = mitras(ctx, pool,
 			`SELECT `+listed+` WHERE (`+where+`)`+filter+` ORDER BY `+order+` LIMIT $2`, args...)
 		return err
 	})
@@ -73,8 +74,8 @@ func (s *Source) List(ctx context.Context, l Listing) (page []Mitra, err error) 
 
 // Mitra returns one mitra of the list. ErrNotFound.
 func (s *Source) Mitra(ctx context.Context, id string) (m Mitra, err error) {
-	err = s.within(ctx, "mitra", func(ctx context.Context) error {
-		found, err := s.mitras(ctx, `SELECT `+listed+` WHERE m.id = $1`, idOf(id))
+	err = s.within(ctx, "mitra", func(ctx context.Context, pool *pgxpool.Pool) error {
+		found, err := mitras(ctx, pool, `SELECT `+listed+` WHERE m.id = $1`, idOf(id))
 		if err == nil && len(found) == 0 {
 			return availability.ErrNotFound
 		}
@@ -86,8 +87,8 @@ func (s *Source) Mitra(ctx context.Context, id string) (m Mitra, err error) {
 	return m, err
 }
 
-func (s *Source) mitras(ctx context.Context, sql string, args ...any) (found []Mitra, err error) {
-	rows, err := s.pool.Query(ctx, sql, args...)
+func mitras(ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) (found []Mitra, err error) {
+	rows, err := pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func TestMigrationsRunOnceHoweverManyStartAtOnce(t *testing.T) {
 	wait.Wait()
 	w := world{DB: db, t: t, src: open(t, db.URL)}
 	require.NoError(t, w.src.Migrate(t.Context()))
-	require.Equal(t, 8, one[int](w, "SELECT count(*) FROM availability_migrations WHERE version_id > 0"))
+	require.Equal(t, 1, one[int](w, "SELECT count(*) FROM availability_migrations WHERE version_id > 0"))
 	w.mitra()
 	w.requireTruth()
 }
@@ -143,6 +143,7 @@ func TestTheServicesRoleNeedsWhatThePageSays(t *testing.T) {
 	w.exec("CREATE ROLE " + role + " LOGIN; GRANT SELECT, UPDATE ON mitras, chat_sessions, auth_sessions TO " + role +
 		"; GRANT SELECT, INSERT, UPDATE ON mitra_online_status, app_config, mitra_availability TO " + role +
 		"; GRANT SELECT, INSERT ON mitra_online_logs TO " + role +
+		"; GRANT SELECT, INSERT, UPDATE, DELETE ON availability_fleets TO " + role +
 		"; GRANT SELECT ON mitra_availability_state, mitra_availability_truth TO " + role)
 	src := open(t, w.As(role))
 	a, b, session := w.mitra(), w.mitra(), w.session("searching", nil)
@@ -150,6 +151,7 @@ func TestTheServicesRoleNeedsWhatThePageSays(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"feed":   func() (err error) { _, at, err = src.Feed(ctx, at); return err },
 		"page":   func() error { _, err := src.Page(ctx, "", 9); return err },
+		"fleet":  func() error { _, err := src.Announce(ctx, "one", time.Minute); return err },
 		"repair": func() error { _, err := src.Repair(ctx); return err },
 		"outbid": func() error { _, err := src.Outbid(ctx, []string{nobody}, []int64{1}); return err },
 		"active": func() error { _, err := src.SetActive(ctx, w.mitra(), false); return err },
@@ -295,38 +297,18 @@ func TestADeferrableConstraintIsNamedWithWhatToDo(t *testing.T) {
 	require.NoError(t, src.Check(ctx))
 }
 
-// A service that may not migrate would run the function of before, which waits for locks.
-func TestADatabaseOfBeforeTheLastMigrationIsNamed(t *testing.T) {
+func TestWhatSomebodyDroppedIsNamed(t *testing.T) {
 	t.Parallel()
-	ctx, db := t.Context(), pgtest.Database(t)
-	src := open(t, db.URL)
-	exec := func(sql string) {
-		_, err := db.Exec(ctx, sql)
-		require.NoError(t, err)
-	}
-	require.NoError(t, src.Migrate(ctx))
-	require.NoError(t, src.Check(ctx))
-	for _, c := range []struct{ function, old, became, names string }{
-		{"availability_auto_offline", "SKIP LOCKED", "", "availability_auto_offline as migration 4 makes it"},
-		{"availability_accept", "availability_room", "their_room", "availability_accept as migration 5 makes it"},
-		{"availability_auto_offline", "judged_at", "is_something", "availability_auto_offline as migration 6 makes it"},
+	w := setup(t)
+	for _, c := range []struct{ drop, named string }{
+		{"DROP FUNCTION availability_room", "function availability_room"},
+		{"DROP FUNCTION availability_unjudged CASCADE", "trigger availability_unjudged on mitra_availability"},
+		{"DROP TABLE availability_fleets", "relation availability_fleets"},
 	} {
-		exec(`DO $$ BEGIN
-			EXECUTE replace(pg_get_functiondef('` + c.function + `'::regproc), '` + c.old + `', '` + c.became + `');
-		END $$`)
-		exec("DELETE FROM availability_migrations WHERE version_id >= 4")
-		err := src.Check(ctx)
+		require.NoError(t, w.src.Migrate(t.Context()), "what was made once is not made again")
+		w.exec(c.drop)
+		err := w.src.Check(t.Context())
 		require.ErrorIs(t, err, postgres.ErrLacking)
-		require.ErrorContains(t, err, c.names)
-		require.NoError(t, src.Migrate(ctx))
-		require.NoError(t, src.Check(ctx))
+		require.ErrorContains(t, err, c.named)
 	}
-	exec("DELETE FROM availability_migrations WHERE version_id >= 5; DROP FUNCTION availability_room")
-	require.ErrorContains(t, src.Check(ctx), "function availability_room")
-	require.NoError(t, src.Migrate(ctx))
-	require.NoError(t, src.Check(ctx))
-	exec("DELETE FROM availability_migrations WHERE version_id >= 8; DROP FUNCTION availability_unjudged CASCADE")
-	require.ErrorContains(t, src.Check(ctx), "trigger availability_unjudged on mitra_availability")
-	require.NoError(t, src.Migrate(ctx))
-	require.NoError(t, src.Check(ctx))
 }

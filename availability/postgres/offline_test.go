@@ -151,3 +151,23 @@ func TestTheStatusOfAMitraWhoIsGoneGoesOffline(t *testing.T) {
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{gone.ID, other.ID}, flipped)
 }
+
+func TestFleetsHearOfEachOther(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	announced := func(fleet string, copies time.Duration) time.Duration {
+		t.Helper()
+		others, err := w.src.Announce(ctx, fleet, copies)
+		require.NoError(t, err)
+		return others
+	}
+	require.Zero(t, announced("one", time.Minute))
+	require.Zero(t, announced("one", time.Minute), "itself is no other")
+	require.Equal(t, time.Minute, announced("two", time.Second))
+	require.Equal(t, time.Second, announced("one", time.Minute))
+	require.Equal(t, time.Minute, announced("three", time.Hour))
+	w.exec("UPDATE availability_fleets SET seen_at = seen_at - interval '11 minutes' WHERE name <> 'one'")
+	require.Equal(t, time.Hour, announced("one", time.Minute), "its next copy is to come")
+	w.exec("UPDATE availability_fleets SET seen_at = seen_at - interval '3 hours' WHERE name = 'three'")
+	require.Zero(t, announced("one", time.Minute))
+}

@@ -47,12 +47,11 @@ func Password(now func() string) Option { return func(s *Source) { s.password = 
 
 // A Source is an [availability.Source] on one database, safe for concurrent use.
 type Source struct {
-	pool    *pgxpool.Pool // for callers
+	pool    *pgxpool.Pool // half of the callers' connections: no call waits long for a lock there
+	waiting *pgxpool.Pool // the other half: for calls that have to wait
 	keep    *pgxpool.Pool // for the other calls that keep the mirror
 	feed    *pgxpool.Pool // a single connection
 	timeout time.Duration
-	places  places // of writers
-	half    int    // of the callers' connections
 	clock   clock
 
 	password func() string // nil: the URL's
@@ -63,9 +62,10 @@ type Source struct {
 
 // Open does not wait for the server: see [Source.Migrate]. The tables are those of the first schema
 // in search_path. The URL's pool_max_conns limits the connections: by default 4, or one per CPU if
-// that is more. Calls that keep the mirror have more and wait for no writer: one for Feed, two for
-// the others. Among several hosts in the URL, each connection finds the primary. Errors do not
-// contain the URL's password.
+// that is more; at least 2. A call that meets another's lock goes on in a half of them, so that the
+// other half serves those whom no lock concerns. Calls that keep the mirror have more and wait for
+// no writer: one for Feed, three for the others. Among several hosts in the URL, each connection
+// finds the primary. Errors do not contain the URL's password.
 func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -79,7 +79,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	if config.ConnConfig.ValidateConnect == nil { // what a standby answers may be old
 		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	}
-	s := &Source{good: map[string]string{}, places: places{of: map[place]*seats{}}}
+	s := &Source{good: map[string]string{}}
 	for _, set := range opts {
 		set(s)
 	}
@@ -92,27 +92,30 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 			return nil
 		}
 	}
-	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
-		return nil, fmt.Errorf("postgres: %w", err)
-	}
-	s.half = max(1, int(config.MaxConns)/2)
-	if s.keep, err = own(ctx, config, 2, keepWaits); err != nil {
-		s.pool.Close()
-		return nil, fmt.Errorf("postgres: %w", err)
-	}
-	if s.feed, err = own(ctx, config, 1, feedWaits); err != nil {
-		s.pool.Close()
-		s.keep.Close()
-		return nil, fmt.Errorf("postgres: %w", err)
+	half := max(1, config.MaxConns/2)
+	for _, p := range []struct {
+		pool  **pgxpool.Pool
+		conns int32
+		waits time.Duration
+	}{
+		{&s.pool, max(1, config.MaxConns-half), lockedWaits}, {&s.waiting, half, s.timeout * 4 / 5},
+		{&s.keep, 3, keepWaits}, {&s.feed, 1, feedWaits},
+	} {
+		if *p.pool, err = pool(ctx, config, p.conns, p.waits); err != nil {
+			s.Close()
+			return nil, fmt.Errorf("postgres: %w", err)
+		}
 	}
 	return s, nil
 }
 
 // Close waits for calls in progress.
 func (s *Source) Close() {
-	s.pool.Close()
-	s.keep.Close()
-	s.feed.Close()
+	for _, pool := range []*pgxpool.Pool{s.pool, s.waiting, s.keep, s.feed} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
 }
 
 // Migrate creates what is missing: the tables if necessary, and the states with their triggers. It
@@ -128,7 +131,7 @@ func (s *Source) Migrate(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	db := stdlib.OpenDBFromPool(s.pool)
+	db := stdlib.OpenDBFromPool(s.waiting)
 	p, err := goose.NewProvider(goose.DialectPostgres, db, files,
 		goose.WithTableName("availability_migrations"),
 		goose.WithSessionLocker(oneAtATime), goose.WithDisableGlobalRegistry(true))
@@ -140,8 +143,19 @@ func (s *Source) Migrate(ctx context.Context) (err error) {
 }
 
 // within retries f if the server rolled it back because of others, so f must change nothing but the
-// database.
-func (s *Source) within(ctx context.Context, what string, f func(context.Context) error) error {
+// database. If somebody else's lock is in the way, it goes on among those who wait.
+func (s *Source) within(ctx context.Context, what string, f func(context.Context, *pgxpool.Pool) error) error {
+	return again(ctx, s.timeout, what, func(ctx context.Context) error {
+		err := f(ctx, s.pool)
+		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == lockNotAvailable {
+			err = f(ctx, s.waiting)
+		}
+		return err
+	})
+}
+
+// keeping is for calls that keep the mirror.
+func (s *Source) keeping(ctx context.Context, what string, f func(context.Context) error) error {
 	return again(ctx, s.timeout, what, f)
 }
 

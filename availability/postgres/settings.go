@@ -12,11 +12,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// settings parse JSON values. migrations/00001_tables.sql has the defaults.
+// settings parse JSON values. The migration has the defaults.
 var settings = map[string]func(*availability.Settings, []byte) error{
 	"max_customers_per_mitra": func(s *availability.Settings, v []byte) error {
 		return number(v, 0, func(n int) { s.MaxCustomers = n })
@@ -54,9 +55,9 @@ func number(v []byte, least int, set func(int)) error {
 // Settings implements [availability.Source].
 func (s *Source) Settings(ctx context.Context) (availability.Settings, error) {
 	values := map[string]string{}
-	err := s.within(ctx, "settings", func(ctx context.Context) error {
+	err := s.within(ctx, "settings", func(ctx context.Context, pool *pgxpool.Pool) error {
 		clear(values)
-		rows, err := s.pool.Query(ctx, `SELECT key, value::text FROM app_config WHERE key = ANY ($1)`,
+		rows, err := pool.Query(ctx, `SELECT key, value::text FROM app_config WHERE key = ANY ($1)`,
 			slices.Collect(maps.Keys(settings)))
 		if err != nil {
 			return err
@@ -122,9 +123,9 @@ func (s *Source) PutSetting(ctx context.Context, name string, value any) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", availability.ErrSetting, name, err)
 	}
-	return s.within(ctx, "put setting", func(ctx context.Context) error {
+	return s.within(ctx, "put setting", func(ctx context.Context, pool *pgxpool.Pool) error {
 		return s.inTime(ctx, func(until pgtype.Timestamptz, at *time.Time) (late bool, err error) {
-			err = s.pool.QueryRow(ctx, `INSERT INTO app_config (key, value) VALUES (
+			err = pool.QueryRow(ctx, `INSERT INTO app_config (key, value) VALUES (
 				CASE WHEN coalesce(clock_timestamp() > $3::timestamptz, false)
 				THEN current_setting('`+unset+`') ELSE $1 END, $2)
 				ON CONFLICT (key) DO UPDATE SET value = EXCLUDED.value RETURNING clock_timestamp()`,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rollcall-redis/rollcall/availability"
 )
@@ -86,7 +87,7 @@ func (s *Source) Page(ctx context.Context, after string, limit int) (states []av
 
 // States implements [availability.Source]. It skips ids that are not UUIDs.
 func (s *Source) States(ctx context.Context, ids []string) (states []availability.State, err error) {
-	err = s.within(ctx, "states", func(ctx context.Context) error {
+	err = s.keeping(ctx, "states", func(ctx context.Context) error {
 		states, err = query(ctx, s.keep, `SELECT `+columns+` FROM mitra_availability_state s
 			WHERE s.mitra_id = ANY ($1)`, []any{idsOf(ids)})
 		return err
@@ -99,8 +100,8 @@ func (s *Source) States(ctx context.Context, ids []string) (states []availabilit
 func (s *Source) Repair(ctx context.Context) (repaired []availability.Repaired, err error) {
 	unknown := false
 	err = s.withinLong(ctx, "repair", func(ctx context.Context) (err error) {
-		unknown, err = commit(ctx, s.pool, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, `SELECT id::text, was, became FROM availability_repair()`)
+		unknown, err = commit(ctx, s.keep, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, `SELECT id::text, was, became FROM availability_recount()`)
 			if err != nil {
 				return err
 			}
@@ -127,7 +128,7 @@ func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (
 		}
 	}
 	unknown := false
-	err = s.within(ctx, "outbid", func(ctx context.Context) (err error) {
+	err = s.keeping(ctx, "outbid", func(ctx context.Context) (err error) {
 		unknown, err = commit(ctx, s.keep, func(tx pgx.Tx) (err error) {
 			states, err = query(ctx, tx,
 				`SELECT `+columns+` FROM availability_outbid($1, $2) s`, []any{known, above})
@@ -143,7 +144,7 @@ func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (
 
 // Revive skips mitras who went online, or were set offline again, since.
 func (s *Source) Revive(ctx context.Context, ids []string) (states []availability.State, err error) {
-	err = s.within(ctx, "revive", func(ctx context.Context) error {
+	err = s.keeping(ctx, "revive", func(ctx context.Context) error {
 		states, err = query(ctx, s.keep, `SELECT `+columns+` FROM availability_revive($1) s`, []any{idsOf(ids)})
 		return err
 	})
@@ -154,8 +155,8 @@ func (s *Source) Revive(ctx context.Context, ids []string) (states []availabilit
 func (s *Source) Available(ctx context.Context, cutoff time.Time, most, limit int) (
 	states []availability.State, err error,
 ) {
-	err = s.within(ctx, "available", func(ctx context.Context) error {
-		states, err = query(ctx, s.pool, `SELECT `+columns+` FROM mitra_availability_state s
+	err = s.within(ctx, "available", func(ctx context.Context, pool *pgxpool.Pool) error {
+		states, err = query(ctx, pool, `SELECT `+columns+` FROM mitra_availability_state s
 			WHERE s.is_online AND s.is_active AND s.active_sessions < $1 AND ($2::timestamptz IS NULL OR s.seen >= $2)
 			ORDER BY s.active_sessions, s.mitra_id LIMIT CASE WHEN $3::int > 0 THEN $3::int END`,
 			[]any{most, momentOf(cutoff), limit})
@@ -164,10 +165,10 @@ func (s *Source) Available(ctx context.Context, cutoff time.Time, most, limit in
 	return states, err
 }
 
-// CountOnline includes mitras that are not active.
+// CountOnline implements [availability.Source].
 func (s *Source) CountOnline(ctx context.Context) (n int, err error) {
-	err = s.within(ctx, "count online", func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, `SELECT count(*) FROM mitra_availability WHERE is_online`).Scan(&n)
+	err = s.within(ctx, "count online", func(ctx context.Context, pool *pgxpool.Pool) error {
+		return pool.QueryRow(ctx, `SELECT count(*) FROM mitra_availability WHERE is_online AND is_active`).Scan(&n)
 	})
 	return n, err
 }

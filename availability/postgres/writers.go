@@ -41,20 +41,15 @@ func writing(writer string, args int, columns string) string {
 
 // write returns states with a refusal too, because the caller assumed different ones.
 func (s *Source) write(
-	ctx context.Context, what string, in []place, writer, columns string, args []any, more ...any,
+	ctx context.Context, what, writer, columns string, args []any, more ...any,
 ) (states []availability.State, err error) {
 	var outcome string
 	sql := writing(writer, len(args), columns)
-	err = s.within(ctx, what, func(ctx context.Context) error {
-		leave, err := s.places.take(ctx, in)
-		if err != nil {
-			return err
-		}
-		defer leave()
+	err = s.within(ctx, what, func(ctx context.Context, pool *pgxpool.Pool) error {
 		return s.inTime(ctx, func(until pgtype.Timestamptz, at *time.Time) (late bool, err error) {
 			outcome = ""
 			to := append([]any{at, &outcome}, more...)
-			states, err = query(ctx, s.pool, sql, append([]any{until}, args...), to...)
+			states, err = query(ctx, pool, sql, append([]any{until}, args...), to...)
 			return outcome == "late", err
 		})
 	})
@@ -85,6 +80,8 @@ func (s *Source) SetActive(ctx context.Context, id string, active bool) (availab
 // Beat waits, if the mitra is being changed, as by an auto-offline about to commit, up to a second
 // and goes by the result.
 func (s *Source) Beat(ctx context.Context, id string) (availability.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, beatWaits)
+	defer cancel()
 	return s.set(ctx, "heartbeat", "availability_beat", id)
 }
 
@@ -101,12 +98,14 @@ func (s *Source) set(
 	if len(value) > 0 {
 		args = append(args, value[0])
 	}
-	states, err := s.write(ctx, what, ofMitra(mitra.Bytes), writer, "", args)
+	states, err := s.write(ctx, what, writer, "", args)
 	if len(states) > 0 {
 		st = states[0]
 	}
 	return st, err
 }
+
+const beatWaits = time.Second
 
 // Accept returns the mitra's state also with ErrFull, ErrTaken and ErrInactive. Accepting again
 // succeeds.
@@ -117,8 +116,7 @@ func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (
 	if !which.Valid || !who.Valid {
 		return availability.Session{}, nil, availability.ErrNotFound
 	}
-	states, err := s.write(ctx, "accept", s.ofSession(which.Bytes, who.Bytes),
-		"availability_accept", "", []any{which, who, most})
+	states, err := s.write(ctx, "accept", "availability_accept", "", []any{which, who, most})
 	if err != nil {
 		return availability.Session{}, states, err
 	}
@@ -138,8 +136,7 @@ func (s *Source) End(ctx context.Context, session, status string) (
 	if status == "" || slices.Contains(availability.Running, status) {
 		return availability.Session{}, nil, fmt.Errorf("%w: %q ends no session", availability.ErrStatus, status)
 	}
-	states, err := s.write(ctx, "end", s.ofSession(which.Bytes),
-		"availability_end", "", []any{which, status})
+	states, err := s.write(ctx, "end", "availability_end", "", []any{which, status})
 	if noSuchStatus(err) {
 		return availability.Session{}, nil, fmt.Errorf("%w: %q: %w", availability.ErrStatus, status, err)
 	}
@@ -168,8 +165,7 @@ func (s *Source) Extend(ctx context.Context, session string, paid bool) (
 	if !which.Valid {
 		return availability.Session{}, nil, availability.ErrNotFound
 	}
-	states, err := s.write(ctx, "extend", s.ofSession(which.Bytes),
-		"availability_extend", "", []any{which, paid})
+	states, err := s.write(ctx, "extend", "availability_extend", "", []any{which, paid})
 	if err != nil {
 		return availability.Session{}, states, err
 	}
@@ -193,8 +189,7 @@ func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (
 		return availability.Session{}, nil, availability.ErrNotFound
 	}
 	var status *string
-	states, err := s.write(ctx, "reroute", s.ofSession(which.Bytes, who.Bytes),
-		"availability_reroute", "f.status, ", []any{which, who, most}, &status)
+	states, err := s.write(ctx, "reroute", "availability_reroute", "f.status, ", []any{which, who, most}, &status)
 	if err != nil {
 		return availability.Session{}, states, err
 	}
@@ -207,10 +202,13 @@ const idleInTransaction = 10 * time.Second
 
 // commit commits what f does, in a call of its own: what f read is the only report of a change, and
 // has arrived before. After an error, unknown means that it may be committed.
+//
+// It waits for locks as long as ctx lets it.
 func commit(
 	ctx context.Context, pool *pgxpool.Pool, f func(pgx.Tx) error,
 ) (unknown bool, err error) {
-	limit := fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", idleInTransaction.Milliseconds())
+	limit := fmt.Sprintf("SET LOCAL lock_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = %d",
+		idleInTransaction.Milliseconds())
 	tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED; " + limit})
 	if err != nil {
 		return false, err
@@ -236,9 +234,9 @@ func (s *Source) AutoOffline(
 		}
 	}
 	unknown := false
-	err = s.within(ctx, "auto-offline", func(ctx context.Context) (err error) {
+	err = s.keeping(ctx, "auto-offline", func(ctx context.Context) (err error) {
 		states, flipped = nil, nil
-		unknown, err = commit(ctx, s.pool, func(tx pgx.Tx) error {
+		unknown, err = commit(ctx, s.keep, func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, `SELECT f.flipped, `+returned+` FROM availability_auto_offline($1, $2, $3) f`,
 				ids, versions, cutoff)
 			if err != nil {
@@ -272,8 +270,21 @@ func (s *Source) MirrorHeartbeats(ctx context.Context, those []availability.Hear
 			ids, moments = append(ids, id), append(moments, h.At)
 		}
 	}
-	err = s.within(ctx, "mirror heartbeats", func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, `SELECT availability_mirror_heartbeats($1, $2)`, ids, moments).Scan(&n)
+	err = s.keeping(ctx, "mirror heartbeats", func(ctx context.Context) error {
+		return s.keep.QueryRow(ctx, `SELECT availability_mirror_heartbeats($1, $2)`, ids, moments).Scan(&n)
 	})
 	return n, err
+}
+
+// Announce implements [availability.Source].
+func (s *Source) Announce(ctx context.Context, fleet string, copies time.Duration) (others time.Duration, err error) {
+	err = s.keeping(ctx, "announce", func(ctx context.Context) error {
+		var longest *time.Duration
+		err := s.keep.QueryRow(ctx, `SELECT availability_fleet($1, $2)`, fleet, copies).Scan(&longest)
+		if longest != nil {
+			others = *longest
+		}
+		return err
+	})
+	return others, err
 }

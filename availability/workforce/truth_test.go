@@ -168,7 +168,7 @@ func TestTheTruthIsReadFromPostgresAndRedis(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, found, "1 are online in Postgres, 0 in Redis")
 	require.Contains(t, found, ids[0]+": online is true in Postgres, false in Redis")
-	require.Equal(t, ", Valkey 0, Postgres 1", truth.Stores(t.Context()))
+	require.Equal(t, ", mirror 0, Postgres 1", truth.Stores(t.Context()))
 
 	for _, id := range ids {
 		var version, busy int
@@ -200,7 +200,7 @@ func TestTheTruthIsReadFromPostgresAndRedis(t *testing.T) {
 
 	require.NoError(t, rdb.Close())
 	db.Close()
-	require.Equal(t, ", Valkey ?, Postgres ?", truth.Stores(t.Context()))
+	require.Equal(t, ", mirror ?, Postgres ?", truth.Stores(t.Context()))
 	_, err = truth.Differences(t.Context())
 	require.Error(t, err)
 	_, err = truth.Offlined(t.Context(), before)

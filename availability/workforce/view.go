@@ -94,7 +94,7 @@ func (t *Truth) Stores(ctx context.Context) string {
 		}
 		return strconv.Itoa(n)
 	}
-	return ", Valkey " + said(t.InRedis(ctx)) + ", Postgres " + said(t.InPostgres(ctx))
+	return ", mirror " + said(t.InRedis(ctx)) + ", Postgres " + said(t.InPostgres(ctx))
 }
 
 // Line describes what a workforce does, and has done since before. stores follows the number of

@@ -14,7 +14,7 @@ const (
 	sweepsGo      = "sweeps.go"
 	condemnLua    = "condemn.lua"
 	heartbeatLua  = "heartbeat.lua"
-	seedLua       = "seed.lua"
+	feedLua       = "feed.lua"
 	offlineGo     = "offline.go"
 	massFailureGo = "massfailure.go"
 	feedGo        = "feed.go"
@@ -25,13 +25,8 @@ const (
 	clocksGo      = "clocks.go"
 	snapshotGo    = "snapshot.go"
 	sourceFeedGo  = "postgres/feed.go"
-	stateSQL      = "postgres/migrations/00002_state.sql"
-	writersSQL    = "postgres/migrations/00003_writers.sql"
-	offlineSQL    = "postgres/migrations/00004_auto_offline.sql"
-	roomSQL       = "postgres/migrations/00005_room.sql"
+	schemaSQL     = "postgres/migrations/00001_availability.sql"
 	limitsGo      = "postgres/settings.go"
-	placesGo      = "postgres/places.go"
-	lifeSQL       = "postgres/migrations/00006_life.sql"
 )
 
 // The search for what nobody thought of, which has to find these mutants too.
@@ -107,20 +102,20 @@ var mutants = harness.Mutants{
 		{
 			Name: "BeatTakesNoVersion", What: "a heartbeat that Postgres keeps takes no version",
 			Edits: []harness.Edit{{
-				File: lifeSQL, From: "    UPDATE mitra_availability a SET version = a.version + 1, changed_xid = DEFAULT WHERE a.mitra_id = mitra;", To: "",
+				File: schemaSQL, From: "    UPDATE mitra_availability a SET version = a.version + 1, changed_xid = DEFAULT WHERE a.mitra_id = mitra;", To: "",
 			}},
 			Test: "TestAHeartbeatAtTheSourceIsNeverOverruledByAnAutoOffline",
 		},
 		{
 			Name: "JudgementsAreLast", What: "a heartbeat that was taken behind a judgement is overruled",
 			Edits: []harness.Edit{{
-				File: applyLua, From: "kind = not is_online and is_alive(id, at) and 'alive' or 'behind'", To: "kind = 'behind'",
+				File: applyLua, From: "kind = not keeps and is_alive(id, at) and 'alive' or 'behind'", To: "kind = 'behind'",
 			}},
 			Test: "TestAHeartbeatThatIsKeptWhileACommitTakesItsTimeIsNotOverruled",
 		},
 		{
 			Name: "SnapshotsDoNotPause", What: "a long computation loses its place to the next",
-			Edits: []harness.Edit{{File: snapshotGo, From: "		defer m.computingOn(ctx, token)()", To: ""}},
+			Edits: []harness.Edit{{File: snapshotGo, From: "computingLasts  = 10 *", To: "computingLasts  = 1 *"}},
 			Test:  "TestSnapshotsThatTakeLongAreComputedByOneAtATimeAndPause",
 		},
 		{
@@ -130,47 +125,64 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "OneRowTakesAllConnections", What: "callers of a row that somebody has locked take every connection",
-			Edits: []harness.Edit{{File: placesGo, From: "taken: make(chan struct{}, one.most)", To: "taken: make(chan struct{}, 1000)"}},
+			Edits: []harness.Edit{{File: "postgres/postgres.go", From: "config.MaxConns-half), lockedWaits}", To: "config.MaxConns-half), s.timeout}"}},
 			Test:  "TestARowThatSomebodyHasLockedLeavesConnectionsForOthers",
+		},
+		{
+			Name: "TheMarkIsNotRead", What: "a Redis that was set back while it runs is taken for what it was",
+			Edits: []harness.Edit{{File: feedLua, From: "if ARGV[i] == fed[3] and not back then", To: "if not back then"}},
+			Test:  "TestARedisThatWasSetBackIsComparedBeforeItAnswers",
+		},
+		{
+			Name: "NoRoomForAnotherFleet", What: "heartbeats of another fleet that are on their way do not count",
+			Edits: []harness.Edit{{File: offlineGo, From: "x.stale+x.room", To: "x.stale"}},
+			Test:  "TestWhoMayHaveSentAHeartbeatToAnotherFleetStaysOnline",
+		},
+		{
+			Name: "LongMembersStay", What: "a page of the mirror that is too long for a reply is never read",
+			Edits: []harness.Edit{{File: "scan.lua", From: "if #name > 64 or #value > 64 then", To: "if false then"}},
+			Test:  "TestAnyKeyOfAnyTypeAndValueStopsNobodyElse",
 		},
 		{
 			Name: "FeedMovesOnWhateverArrived", What: "the cursor moves before the states have arrived",
 			Edits: []harness.Edit{{
 				File: feedGo, From: "\tbrought, err := f.deliver(ctx, states...)",
-				To: "\tf.cursor, f.reading = next, true\n\tbrought, err := f.deliver(ctx, states...)",
+				To: "\tf.cursor = next\n\tbrought, err := f.deliver(ctx, states...)",
 			}},
 			Test: "TestAWriteStandsThoughRedisIsAwayAndTheFeedBringsIt",
 		},
 		{
 			Name: "TrueToTrueTakesNoVersion", What: "a statement that names is_online, and changes nothing, takes no version",
-			Edits: []harness.Edit{{File: stateSQL, From: "WHERE named OR n.is_online", To: "WHERE n.is_online"}},
+			Edits: []harness.Edit{{File: schemaSQL, From: "WHERE named OR n.is_online", To: "WHERE n.is_online"}},
 			Test:  "TestAStatementThatNamesIsOnlineTakesAVersionAlsoIfTheValueStays",
 		},
 		{
 			Name: "RowLevelTriggers", What: "a trigger runs for each row of a statement",
 			Edits: []harness.Edit{
-				{File: stateSQL, From: "FROM old_rows o FULL JOIN new_rows n",
+				{File: schemaSQL, From: "FROM old_rows o FULL JOIN new_rows n",
 					To: "FROM (SELECT OLD.*) o FULL JOIN (SELECT NEW.*) n", Everywhere: true},
-				{File: stateSQL, From: "FROM new_rows", To: "FROM (SELECT NEW.*) new_rows", Everywhere: true},
-				{File: stateSQL, From: "FROM old_rows", To: "FROM (SELECT OLD.*) old_rows", Everywhere: true},
-				{File: stateSQL, From: "ON %I REFERENCING %s\n                      FOR EACH STATEMENT",
+				{File: schemaSQL, From: "FROM new_rows", To: "FROM (SELECT NEW.*) new_rows", Everywhere: true},
+				{File: schemaSQL, From: "FROM old_rows", To: "FROM (SELECT OLD.*) old_rows", Everywhere: true},
+				{File: schemaSQL, From: "ON %I REFERENCING %s\n                      FOR EACH STATEMENT",
 					To: "ON %I /* %s */\n                      FOR EACH ROW"},
 			},
 			Test: "TestABulkEndWritesEachMitrasStateOnce",
 		},
 		{
-			Name: "SeededWithoutItsToken", What: "a seeding is certified though its token is gone",
+			Name: "SeededWithoutItsToken", What: "a seeding is certified though its lease is gone",
 			Edits: []harness.Edit{{
-				File: seedLua, From: "if held ~= token .. ' ' .. at then return '' end",
-				To: "if held ~= token .. ' ' .. at then at = iso(nowms()) end",
+				File: feedGo, From: "if f.anew || !f.feeding {", To: "if false {",
+			}, {
+				File: feedLua, From: "elseif role == 'same' and what == 'certify' then", To: "elseif what == 'certify' then",
 			}},
 			Test: "TestASeedThatIsFlushedInItsMiddleCertifiesNothing",
 		},
 		{
-			Name: "SeededWithoutItsTokenInTheWild", What: "a seeding is certified though its token is gone",
+			Name: "SeededWithoutItsTokenInTheWild", What: "a seeding is certified though its lease is gone",
 			Edits: []harness.Edit{{
-				File: seedLua, From: "if held ~= token .. ' ' .. at then return '' end",
-				To: "if held ~= token .. ' ' .. at then at = iso(nowms()) end",
+				File: feedGo, From: "if f.anew || !f.feeding {", To: "if false {",
+			}, {
+				File: feedLua, From: "elseif role == 'same' and what == 'certify' then", To: "elseif what == 'certify' then",
 			}},
 			Row: "FlushedWhileSeeding",
 		},
@@ -189,12 +201,12 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "NoCutoffInPostgres", What: "Postgres does not ask its own heartbeats",
-			Edits: []harness.Edit{{File: lifeSQL, From: "AND s.is_online AND a.seen >= cutoff IS NOT TRUE", To: "AND s.is_online"}},
+			Edits: []harness.Edit{{File: schemaSQL, From: "AND s.is_online AND a.seen >= cutoff IS NOT TRUE", To: "AND s.is_online"}},
 			Test:  "TestTheSilentGoOfflineAtTheVersionAtWhichTheyWereCondemned",
 		},
 		{
 			Name: "NoFenceInPostgres", What: "Postgres does not ask for the version of the mark",
-			Edits: []harness.Edit{{File: lifeSQL, From: "ON a.mitra_id = c.id AND a.version = c.version", To: "ON a.mitra_id = c.id"}},
+			Edits: []harness.Edit{{File: schemaSQL, From: "ON a.mitra_id = c.id AND a.version = c.version", To: "ON a.mitra_id = c.id"}},
 			Test:  "TestTheSilentGoOfflineAtTheVersionAtWhichTheyWereCondemned",
 		},
 		{
@@ -284,13 +296,13 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "AcceptDoesNotLookForRoom", What: "a mitra is given more sessions than it may have",
-			Edits: []harness.Edit{{File: roomSQL, From: "WHEN busy >= most THEN", To: "WHEN false THEN"}},
+			Edits: []harness.Edit{{File: schemaSQL, From: "WHEN busy >= most THEN", To: "WHEN false THEN"}},
 			Test:  "TestAThousandAcceptsAtOnceFillEveryPlaceAndNoMore",
 		},
 		{
 			Name: "AcceptDoesNotLockTheRoom", What: "the room is looked at before it is locked",
 			Edits: []harness.Edit{{
-				File: roomSQL, From: "FROM mitra_availability a WHERE a.mitra_id = mitra FOR NO KEY UPDATE;\n  IF NOT FOUND",
+				File: schemaSQL, From: "FROM mitra_availability a WHERE a.mitra_id = mitra FOR NO KEY UPDATE;\n  IF NOT FOUND",
 				To: "FROM mitra_availability a WHERE a.mitra_id = mitra;\n  IF NOT FOUND",
 			}},
 			Test: "TestAThousandAcceptsAtOnceFillEveryPlaceAndNoMore",
@@ -298,14 +310,14 @@ var mutants = harness.Mutants{
 		{
 			Name: "RerouteLocksInAnotherOrder", What: "a reroute locks the later id first",
 			Edits: []harness.Edit{{
-				File: roomSQL, From: "      ORDER BY a.mitra_id FOR NO KEY UPDATE;",
+				File: schemaSQL, From: "      ORDER BY a.mitra_id FOR NO KEY UPDATE;",
 				To: "      ORDER BY a.mitra_id DESC FOR NO KEY UPDATE;",
 			}},
 			Test: "TestARerouteLocksStatesInTheirOrder",
 		},
 		{
 			Name: "HeartbeatsGoBack", What: "an older heartbeat is stored over a newer one",
-			Edits: []harness.Edit{{File: writersSQL, From: "WHERE h.moment <= s.last_heartbeat_at IS NOT TRUE", To: "WHERE true"}},
+			Edits: []harness.Edit{{File: schemaSQL, From: "WHERE h.moment <= s.last_heartbeat_at IS NOT TRUE", To: "WHERE true"}},
 			Test:  "TestHeartbeatsAreStoredOnlyIfTheyAreNewer",
 		},
 		{
@@ -315,7 +327,7 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "OneBadHeartbeatStopsTheMirror", What: "a heartbeat of another type ends the script for all of its mitras",
-			Edits: []harness.Edit{{File: heardLua, From: "redis.pcall('GET', heartbeat(id))", To: "redis.call('GET', heartbeat(id))"}},
+			Edits: []harness.Edit{{File: heardLua, From: "return redis.pcall('GETRANGE'", To: "return redis.call('GETRANGE'"}},
 			Test:  "TestAnyKeyOfAnyTypeAndValueStopsNobodyElse",
 		},
 		{
@@ -335,7 +347,7 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "NonsenseReachesPostgres", What: "a heartbeat of the year 9999 is stored in Postgres",
-			Edits: []harness.Edit{{File: sweepsGo, From: " || at.After(begun.Add(heartbeatAhead))", To: ""}},
+			Edits: []harness.Edit{{File: heardLua, From: "#at ~= 24 or at > latest", To: "#at ~= 24"}},
 			Test:  "TestABadHeartbeatIsNoSilence",
 		},
 		{
@@ -346,14 +358,14 @@ var mutants = harness.Mutants{
 		{
 			Name: "RoomByTheCounter", What: "room is judged by the state, whatever rows there are",
 			Edits: []harness.Edit{{
-				File: roomSQL, From: "(SELECT count(*) FROM chat_sessions c\n           WHERE c.mitra_id = mitra AND c.status IN ('active', 'pending_payment'))",
+				File: schemaSQL, From: "(SELECT count(*) FROM chat_sessions c\n           WHERE c.mitra_id = mitra AND c.status IN ('active', 'pending_payment'))",
 				To: "(SELECT a.active_sessions FROM mitra_availability a WHERE a.mitra_id = mitra)",
 			}},
 			Test: "TestRowsThatNoTriggerSawCountWhenASessionIsAccepted",
 		},
 		{
 			Name: "LimitOfTheCaller", What: "a limit that was lowered is not seen until the caller has read it",
-			Edits: []harness.Edit{{File: roomSQL, From: "least(known, (SELECT", To: "coalesce(known, (SELECT"}},
+			Edits: []harness.Edit{{File: schemaSQL, From: "least(known, (SELECT", To: "coalesce(known, (SELECT"}},
 			Test:  "TestALoweredLimitAppliesFromItsCommit",
 		},
 		{
@@ -364,7 +376,7 @@ var mutants = harness.Mutants{
 		{
 			Name: "TruncateOfAnOlderSnapshot", What: "TRUNCATE counts by a snapshot that lacks what it removes",
 			Edits: []harness.Edit{{
-				File: roomSQL, From: "IF current_setting('transaction_isolation') <> 'read committed' THEN", To: "IF false THEN",
+				File: schemaSQL, From: "IF current_setting('transaction_isolation') <> 'read committed' THEN", To: "IF false THEN",
 			}},
 			Test: "TestATruncateThatCannotBeCountedIsRefused",
 		},
@@ -373,21 +385,21 @@ var mutants = harness.Mutants{
 			Edits: []harness.Edit{
 				{File: sourceFeedGo, From: "WHEN (SELECT life FROM now) THEN", To: "WHEN $3::text THEN"},
 				{File: sourceFeedGo, From: "since.Connection != now.Connection", To: "false"},
-				{File: feedGo, From: "if f.life != nil && life != *f.life {", To: "if false {"},
+				{File: feedGo, From: "another = f.life != nil && life != *f.life; another {", To: "another = false; another {"},
 			},
 			Test: theSearch, Of: searchDir,
 		},
 		{
 			Name: "BeatByTheReplicasClockInTheSearch", What: "a heartbeat that Postgres keeps has the replica's time",
 			Edits: []harness.Edit{{
-				File: lifeSQL, From: "moment := clock_timestamp(); -- after all waiting",
+				File: schemaSQL, From: "moment := clock_timestamp(); -- after all waiting\n    -- One of a time to come",
 				To: "moment := pg_catalog.clock_timestamp(); -- by the clock that the search gives the replicas",
 			}},
 			Test: theSearch, Of: searchDir,
 		},
 		{
 			Name: "OneBadHeartbeatStopsTheMirrorInTheSearch", What: "a heartbeat of another type ends the script for all of its mitras",
-			Edits: []harness.Edit{{File: heardLua, From: "redis.pcall('GET', heartbeat(id))", To: "redis.call('GET', heartbeat(id))"}},
+			Edits: []harness.Edit{{File: heardLua, From: "return redis.pcall('GETRANGE'", To: "return redis.call('GETRANGE'"}},
 			Test:  theSearch, Of: searchDir,
 		},
 		{
@@ -398,7 +410,7 @@ var mutants = harness.Mutants{
 		{
 			Name: "JudgementsAreLastInTheSearch", What: "a heartbeat that was taken behind a judgement is overruled",
 			Edits: []harness.Edit{{
-				File: applyLua, From: "kind = not is_online and is_alive(id, at) and 'alive' or 'behind'", To: "kind = 'behind'",
+				File: applyLua, From: "kind = not keeps and is_alive(id, at) and 'alive' or 'behind'", To: "kind = 'behind'",
 			}},
 			Test: theSearch, Of: searchDir,
 		},
@@ -410,14 +422,14 @@ var mutants = harness.Mutants{
 		{
 			Name: "BeatTakesNoVersionInTheSearch", What: "a heartbeat that Postgres keeps does not reach other replicas",
 			Edits: []harness.Edit{{
-				File: lifeSQL, From: "    UPDATE mitra_availability a SET version = a.version + 1, changed_xid = DEFAULT WHERE a.mitra_id = mitra;", To: "",
+				File: schemaSQL, From: "    UPDATE mitra_availability a SET version = a.version + 1, changed_xid = DEFAULT WHERE a.mitra_id = mitra;", To: "",
 			}},
 			Test: theSearch, Of: searchDir,
 		},
 		{
 			Name: "RoomByTheCounterInTheSearch", What: "room is judged by the state, whatever rows there are",
 			Edits: []harness.Edit{{
-				File: roomSQL, From: "(SELECT count(*) FROM chat_sessions c\n           WHERE c.mitra_id = mitra AND c.status IN ('active', 'pending_payment'))",
+				File: schemaSQL, From: "(SELECT count(*) FROM chat_sessions c\n           WHERE c.mitra_id = mitra AND c.status IN ('active', 'pending_payment'))",
 				To: "(SELECT a.active_sessions FROM mitra_availability a WHERE a.mitra_id = mitra)",
 			}},
 			Test: theSearch, Of: searchDir,

@@ -16,7 +16,7 @@ const (
 	versions    = "mitras:version"
 	condemned   = "mitras:condemned"
 	seeded      = "mitras:seeded"
-	seeding     = "mitras:seeding"
+	fed         = "mitras:fed"
 	capacity    = "mitra:capacity:"
 	heartbeat   = "mitra:heartbeat:"
 )
@@ -47,7 +47,7 @@ func (m *model) apply(c history.Command) (ids []string, all, known bool) {
 		return nil, false, false
 	}
 	key, rest := c[1], c[2:]
-	if !strings.HasPrefix(key, "mitra") && c[0] != "DEL" && c[0] != "UNLINK" {
+	if key == fed || !strings.HasPrefix(key, "mitra") && c[0] != "DEL" && c[0] != "UNLINK" {
 		return nil, false, true
 	}
 	of := func(key string) {

@@ -37,7 +37,7 @@ func (w *world) differences(ctx context.Context) (found []string) {
 		}
 		return err != nil
 	}
-	rows, err := w.db.Query(ctx, `SELECT a.mitra_id::text, a.is_online, a.is_active, a.active_sessions, a.version,
+	rows, err := w.db.Query(ctx, `SELECT a.mitra_id::text, a.is_online, a.is_online AND a.is_active, a.is_active, a.active_sessions, a.version,
 			(t.is_online, t.is_active, t.active_sessions)
 			IS NOT DISTINCT FROM (a.is_online, a.is_active, a.active_sessions),
 			coalesce(to_char(s.seen AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), '')
@@ -50,13 +50,14 @@ func (w *world) differences(ctx context.Context) (found []string) {
 		state
 		version int64
 		seen    string
+		keeps   bool // its heartbeat: it is online, and perhaps not active
 	}
 	want := map[string]row{}
 	for rows.Next() {
 		var id string
 		var r row
 		var same bool
-		if failed(rows.Scan(&id, &r.online, &r.active, &r.sessions, &r.version, &same, &r.seen)) {
+		if failed(rows.Scan(&id, &r.keeps, &r.online, &r.active, &r.sessions, &r.version, &same, &r.seen)) {
 			return found
 		}
 		if !same {
@@ -75,7 +76,7 @@ func (w *world) differences(ctx context.Context) (found []string) {
 		s, version, fine := m.shows(id)
 		if r := want[id]; !fine || s != r.state || version != r.version {
 			note("%s: Redis has %+v at version %d, Postgres %+v at %d", id, s, version, r.state, r.version)
-		} else if has, there := beats[id]; r.online && has < r.seen || !r.online && there {
+		} else if has, there := beats[id]; r.keeps && has < r.seen || !r.keeps && there {
 			note("%s: heartbeat %q, Postgres has %q, online %t", id, has, r.seen, r.online)
 		}
 	}

@@ -51,7 +51,7 @@ func flushedWhileSeeding(w *world) {
 	for range 3 {
 		w.catch(func(r proxy.Request) bool {
 			_, args := r.Script()
-			return r.On(online, deactivated, versions, condemned, seeded, seeding) && len(args) > 0 && args[0] == "certify"
+			return r.On(fed, seeded, "availability:offline") && len(args) > 0 && args[0] == "certify"
 		}, w.flush, w.flush)
 		w.sameAnswers("valkey")
 	}
@@ -201,7 +201,7 @@ func corrupted(w *world) {
 // and everything goes on meanwhile.
 func poisoned(w *world) {
 	for _, key := range []string{
-		online, deactivated, versions, condemned, seeded, seeding, "availability:snapshot", "availability:snapshot:computing",
+		online, deactivated, versions, condemned, seeded, fed, "availability:snapshot", "availability:snapshot:computing",
 		"availability:offline", heartbeat + w.ids[0], capacity + w.ids[1],
 	} {
 		w.meddle("poison", func(ctx context.Context, p redis.Pipeliner) {

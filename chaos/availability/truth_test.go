@@ -93,7 +93,7 @@ func readTruth(ctx context.Context, url string, lost bool) (t truth, err error) 
 	if _, err := conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"); err != nil {
 		return t, err
 	}
-	rows, err := conn.Query(ctx, `SELECT seq, mitra::text, version, online, active, greatest(sessions, 0),
+	rows, err := conn.Query(ctx, `SELECT seq, mitra::text, version, online AND active, active, greatest(sessions, 0),
 			xid::text::bigint, at, coalesce(pg_xact_commit_timestamp(xmin), '-infinity') = '-infinity',
 			coalesce(pg_xact_commit_timestamp(xmin), at), by, phantom
 		FROM chaos_history ORDER BY seq`)

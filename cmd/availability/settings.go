@@ -65,9 +65,8 @@ func (s *settings) table() []cli.Setting {
 		{Name: "DATABASE_URL", Secret: true, Required: true, Value: s.parseDatabase,
 			Meaning: "`postgres://user:password@host:5432/database`, of PostgreSQL 15 or newer. " +
 				"`pool_max_conns=` in it is the number of connections: 4, or one a CPU if those are more. The " +
-				"feed has one beside them, comparisons two at most.",
-			Consequence: "Every replica reads the feed four times a second. All replicas together should " +
-				"leave the server connections for others."},
+				"feed has one beside them, comparisons and sweeps three at most.",
+			Consequence: "All replicas together should leave the server connections for others."},
 		s.databasePasswordRow(),
 		{Name: "MIGRATE", Default: "on", Value: cli.OneOf(&s.migrate, "on", "off"),
 			Meaning: "`on`: what the schema lacks is made at the start, by one replica at a time. `off`: " +

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 )
 
@@ -13,11 +14,12 @@ const (
 	beside = 32
 )
 
-// affordable bounds device sockets by the descriptor limit. Otherwise a flood of devices takes
-// the descriptors needed to dial Redis, and a replica that loses Redis once never reconnects.
-func affordable(want int) int {
-	limit := cli.OpenFiles()
-	return min(want, max(1, limit-min(reserve, limit/2)))
+// affordable bounds the sockets of devices by the descriptor limit, which sockets without an IMEI
+// share. Otherwise a flood of devices takes the descriptors needed to dial Redis, and a replica
+// that loses Redis once never reconnects.
+func affordable(want, limit int) int {
+	most := max(2, limit-min(reserve, limit/2))
+	return min(want, most-gateway.Unidentified(most))
 }
 
 func descriptorsFor(sockets int) error {

@@ -1,26 +1,19 @@
-//go:build unix
-
 package main
 
 import (
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
 )
 
 func TestSocketsLeaveDescriptorsForRedis(t *testing.T) {
 	t.Parallel()
-	var l syscall.Rlimit
-	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l))
-	if l.Cur > 1<<30 { // no limit to speak of
-		require.Equal(t, 100_000, affordable(100_000))
-		return
+	for limit, want := range map[int]int{2: 1, 64: 16, 1024: 576, 20_000: 15_648, 1 << 20: 100_000} {
+		got := affordable(100_000, limit)
+		require.Equal(t, want, got, limit)
+		require.LessOrEqual(t, got+gateway.Unidentified(got), max(2, limit-min(reserve, limit/2)))
+		require.Equal(t, 1, affordable(1, limit))
 	}
-	limit := int(l.Cur)
-	require.Equal(t, 1, affordable(1))
-	got := affordable(limit)
-	require.Less(t, got, limit)
-	require.GreaterOrEqual(t, got, limit/2)
-	require.Equal(t, got, affordable(10*limit))
 }

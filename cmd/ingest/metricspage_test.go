@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -31,10 +32,13 @@ func TestTheMetricsPageShowsTheMetricsOfIngest(t *testing.T) {
 	metricspage.Check(t, "../../", "The leader's side", r, *update)
 
 	r = metricspage.NewRecorder()
+	cert, key := selfSigned(t)
+	certificate, err := gateway.LoadCertificate(cert, key, false, slog.Default())
+	require.NoError(t, err)
 	sockets, err := gateway.New(gateway.Config{
 		Register:   func(imei string) gateway.Claim { return reg.Register(imei) },
 		Client:     rdb,
-		Registerer: r,
+		Registerer: r, Certificate: certificate,
 	})
 	require.NoError(t, err)
 	metricspage.Check(t, "../../", "Device sockets", r, *update)

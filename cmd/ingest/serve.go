@@ -109,7 +109,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.maxConns = affordable(s.ingestMaxConns)
+	r.maxConns = affordable(s.ingestMaxConns, cli.OpenFiles())
 	if r.maxConns < s.ingestMaxConns {
 		level := slog.LevelInfo // nobody chose the default
 		if s.maxConnsGiven {
@@ -129,7 +129,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	r.gateway, err = gateway.New(gateway.Config{
 		Register: func(imei string) gateway.Claim { return r.registry.Register(imei) },
 		Client:   r.clients.Data, Allowed: allowed, MaxConns: r.maxConns, FirstFrame: s.ingestFirstFrame,
-		ClientCAs: clientCAs, Streams: s.streams(), MaxLen: s.telemetryMaxLen,
+		ClientCAs: clientCAs, Certificate: r.certificate, Streams: s.streams(), MaxLen: s.telemetryMaxLen,
 		Drain: s.ShutdownGrace * 3 / 10, StartSpan: r.traces.StartSpan(), Logger: log, Registerer: metrics,
 	})
 	if err != nil {
@@ -168,7 +168,8 @@ func (r *replica) openTLS(ctx context.Context) (clientCAs func() *x509.CertPool,
 	if !s.overTLS() {
 		return nil, nil
 	}
-	if r.certificate, err = gateway.LoadCertificate(s.ingestTLSCert, s.ingestTLSKey, r.log); err != nil {
+	r.certificate, err = gateway.LoadCertificate(s.ingestTLSCert, s.ingestTLSKey, s.ingestTLSExpired == "accept", r.log)
+	if err != nil {
 		return nil, fmt.Errorf("ingest: INGEST_TLS_CERT, INGEST_TLS_KEY: %w", err)
 	}
 	if s.ingestTLSClientCA == "" {

@@ -37,6 +37,7 @@ type settings struct {
 	ingestProxyTrusted []string // CIDRs
 	ingestProxyTLS     bool
 	deviceAuthority    string
+	ingestTLSExpired   string
 
 	heartbeatInterval, heartbeatTTL      time.Duration
 	janitorInterval, janitorLeaseTTL     time.Duration
@@ -68,9 +69,9 @@ func (s *settings) table() []cli.Setting {
 				"gets its commands."},
 		{Name: "INGEST_MAX_CONNS", Default: "100000",
 			Value: cli.Number(&s.ingestMaxConns, 1, 10_000_000),
-			Meaning: "Most device sockets at once. A further one takes the place of one that sent no frame, " +
-				"or waits in the kernel's backlog.",
-			Consequence: "Lowered to the limit of open files (`ulimit -Hn`) less 256, with a log line."},
+			Meaning: "Most sockets of devices at once. A further device takes the place of one that had no " +
+				"record stored, or waits for its answer. Up to a quarter as many sockets without an IMEI come on top.",
+			Consequence: "Lowered to what the limit of open files (`ulimit -Hn`) less 256 allows, with a log line."},
 		{Name: "INGEST_FIRST_FRAME", Default: "1m",
 			Value:   cli.Duration(&s.ingestFirstFrame, time.Second, time.Hour),
 			Meaning: "How long a device may take for its first frame once it was accepted.",
@@ -87,6 +88,10 @@ func (s *settings) table() []cli.Setting {
 				"are an error. Open sockets keep what they began with."},
 		{Name: "INGEST_TLS_KEY", Value: cli.Text(&s.ingestTLSKey),
 			Meaning: "File of its key, in PEM; read again as the certificate is."},
+		{Name: "INGEST_TLS_EXPIRED", Default: "refuse", Value: cli.OneOf(&s.ingestTLSExpired, "refuse", "accept"),
+			Meaning: "What becomes of a certificate of INGEST_TLS_CERT that has expired: refused at start, and at a " +
+				"change (the former one stays), or used.",
+			Consequence: "Devices that check it do not connect. The page warns 14 days before it ends."},
 		{Name: "INGEST_TLS_CLIENT_CA", Value: cli.Text(&s.ingestTLSClientCA),
 			Meaning: "File of the certificates, in PEM, of the authorities that may vouch for devices. With it " +
 				"a device that connects by TLS must show a certificate with its IMEI as common name or as a " +

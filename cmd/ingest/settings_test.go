@@ -52,7 +52,7 @@ func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 	require.Equal(t, "embedded", s.Redis.String())
 	s.Redis = connect.Redis{}
 	require.Equal(t, &settings{
-		ingestAddr: ":5027", ingestMaxConns: 100000, ingestFirstFrame: time.Minute, ingestTLSAddr: "off", ingestProxyAddr: "off", deviceAuthority: "everybody", Base: program.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
+		ingestAddr: ":5027", ingestMaxConns: 100000, ingestFirstFrame: time.Minute, ingestTLSAddr: "off", ingestTLSExpired: "refuse", ingestProxyAddr: "off", deviceAuthority: "everybody", Base: program.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
 		heartbeatInterval: 30 * time.Second, heartbeatTTL: 90 * time.Second,
 		janitorInterval: time.Minute, janitorLeaseTTL: 15 * time.Second,
 		janitorScanCount: 1000, janitorDeleteBatch: 500, janitorExistsConcurrency: 8, janitorRedisShare: 0.25,
@@ -65,7 +65,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{
 		"REDIS_URL": "redis://redis.example:6380/2", "INSTANCE_ID": "ingest-3", "INGEST_ADDR": "off",
-		"INGEST_MAX_CONNS": "7", "INGEST_FIRST_FRAME": "2m", "DEVICE_AUTHORITY": "set",
+		"INGEST_MAX_CONNS": "7", "INGEST_FIRST_FRAME": "2m", "DEVICE_AUTHORITY": "set", "INGEST_TLS_EXPIRED": "accept",
 		"INGEST_TLS_ADDR": ":5028", "INGEST_TLS_CERT": "c.pem", "INGEST_TLS_KEY": "k.pem", "INGEST_TLS_CLIENT_CA": "ca.pem", "INGEST_PROXY_TLS": "true",
 		"INGEST_PROXY_ADDR": ":5029", "INGEST_PROXY_TRUSTED": "10.0.0.0/8, 192.0.2.7/24", "HTTP_ADDR": "[::1]:9000", "HTTP_HOSTS": "fleet.example.org", "ADMIN_TOKEN": "opensesameopensesame",
 		"HEARTBEAT_INTERVAL": "1s", "HEARTBEAT_TTL": "4s", "JANITOR_INTERVAL": "5s", "JANITOR_LEASE_TTL": "6s",

@@ -32,8 +32,7 @@ type partitionsStatus struct {
 type devicesStatus struct {
 	// Addr is empty while no listener is open, or for good if INGEST_ADDR is off.
 	Addr string `json:"addr"`
-	// Connections counts open sockets, greeted or not. At MaxConnections further ones wait in the
-	// backlog.
+	// Connections counts open sockets, greeted or not; MaxConnections bounds those of devices.
 	Connections    int `json:"connections"`
 	MaxConnections int `json:"max_connections"`
 	// Messages counts the devices' messages in codecs 12 to 15 that answer no command.
@@ -59,6 +58,9 @@ func (r *replica) status() replicaStatus {
 	}
 	st.Devices = devicesStatus{
 		Connections: r.gateway.Connections(), MaxConnections: r.maxConns, Messages: r.gateway.Messages(),
+	}
+	if r.certificate != nil {
+		st.Certificates = map[string]time.Time{"INGEST_TLS_CERT": r.certificate.Ends()}
 	}
 	if addr := r.devices.Load(); addr != nil {
 		st.Devices.Addr = addr.String()

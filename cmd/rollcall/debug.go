@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
 func debug() *cli.Command {
@@ -40,7 +42,7 @@ token and no IMEI, and lists what could not be read. It changes nothing.`,
 		Check: f.check,
 		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
 			now := time.Now().UTC()
-			a := &archive{now: now, hide: f.redactor()}
+			a := &archive{now: now, hide: f.redactor(), addresses: map[string]string{}}
 			ask := f.ask(func(ctx context.Context, r *inspect.Reader, _ io.Writer) error {
 				f.collect(ctx, r, a, since.before(now))
 				return nil
@@ -74,7 +76,7 @@ func (f *fleet) collect(ctx context.Context, r *inspect.Reader, a *archive, sinc
 	if s, err := f.status(ctx, r); err == nil {
 		for _, in := range s.Instances {
 			if in.Alive && in.Address != "" {
-				a.addresses = append(a.addresses, "http://"+in.Address)
+				a.addresses["http://"+in.Address] = in.ID
 			}
 		}
 		a.unreadable = s.Unreadable
@@ -106,22 +108,41 @@ func (f *fleet) collect(ctx context.Context, r *inspect.Reader, a *archive, sinc
 
 const mostReplicas = 50
 
-// collectReplicas never sends the token: an address in Redis may lead anywhere.
+// collectReplicas never sends the token, and keeps only what says that it is the replica whose
+// address Redis named: that may lead anywhere.
 func (f *fleet) collectReplicas(ctx context.Context, a *archive) {
-	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(f.http, a.addresses))))
+	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(f.http, slices.Collect(maps.Keys(a.addresses))))))
 	for _, base := range all[:min(len(all), mostReplicas)] {
 		name := "replicas/" + fileName(hostOf(base))
-		for path, file := range map[string]string{"/api/v1/status": "status.json", "/metrics": "metrics.txt"} {
-			ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
-			_, body, err := call(ctx, http.MethodGet, base+path, "")
-			cancel()
-			if err != nil {
-				a.failed(name+"/"+file, err)
-				continue
-			}
-			a.add(name+"/"+file, body)
+		status, err := get(ctx, base+"/api/v1/status")
+		if wanted := a.addresses[base]; err == nil && wanted != "" && !slices.Contains(f.http, base) {
+			err = isOf(status, wanted)
+		}
+		if err != nil {
+			a.failed(name, err)
+			continue
+		}
+		a.add(name+"/status.json", status)
+		metrics, err := get(ctx, base+"/metrics")
+		if a.failed(name+"/metrics.txt", err); err == nil {
+			a.add(name+"/metrics.txt", metrics)
 		}
 	}
+}
+
+func get(ctx context.Context, url string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	_, body, err := call(ctx, http.MethodGet, url, "")
+	return body, err
+}
+
+func isOf(status []byte, instance string) error {
+	var says struct{ Instance string }
+	if json.Unmarshal(status, &says) != nil || says.Instance != instance {
+		return errors.New("what answers is not " + printable.Clip(instance))
+	}
+	return nil
 }
 
 func fileName(address string) string {
@@ -168,7 +189,7 @@ type archive struct {
 	hide      func(text []byte) []byte
 	files     []file
 	failures  []string
-	addresses []string // replicas', from Redis
+	addresses map[string]string // from Redis, with the instances that are to be there
 	// unreadable are ids in sentences about entries, which may be no IMEIs.
 	unreadable []string
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,7 +71,7 @@ func TestAnArchiveHasWhatOneAsksForAndNoSecret(t *testing.T) {
 		with := strings.Replace(url, "://", "://user:"+token+"@", 1)
 		code, stdout, stderr := w.run("debug", "--file", to, "--http", with+",http://user:"+token+"@127.0.0.1:1")
 		require.Equal(t, cli.ExitOK, code, stderr)
-		require.Contains(t, stdout, "not read: replicas/127.0.0.1_1/")
+		require.Contains(t, stdout, "not read: replicas/127.0.0.1_1: ")
 		require.Contains(t, stdout, to+" has ")
 		require.NotContains(t, stdout, token)
 		text, err := os.ReadFile(to)
@@ -103,6 +105,39 @@ func TestAnArchiveHasWhatOneAsksForAndNoSecret(t *testing.T) {
 	require.Contains(t, files["not-read.txt"], "WRONGPASS")
 	require.NotContains(t, files["not-read.txt"], "wrong-guess")
 	require.Len(t, files, 3, "replicas are asked all the same: %v", keysOf(files))
+}
+
+// The address of a replica is what Redis names, and Redis may have been written by anybody.
+func TestDebugKeepsNothingOfAServerThatIsNotTheReplica(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, rw redistest.World) {
+		w := newWorld(t, rw)
+		w.replica("one")
+		var asked []string
+		server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.URL.Path)
+			_, _ = rw.Write([]byte(`{"SecretAccessKey": "s3cret"}`))
+		}))
+		defer server.Close()
+		boot, err := w.client.Get(t.Context(), w.keys.Heartbeat("one")).Result()
+		require.NoError(t, err)
+		_, boot, _ = strings.Cut(boot, "/")
+		for address, paths := range map[string][]string{
+			strings.TrimPrefix(server.URL, "http://"):                        {"/api/v1/status"},
+			strings.TrimPrefix(server.URL, "http://") + "/latest/meta-data?": nil,
+		} {
+			asked = nil
+			about, err := json.Marshal(inspect.About{Boot: boot, Address: address})
+			require.NoError(t, err)
+			require.NoError(t, w.client.Set(t.Context(), w.keys.About("one"), about, 0).Err())
+			code, stdout, _ := w.run("debug", "--file", "-")
+			require.Equal(t, cli.ExitOK, code)
+			require.Equal(t, paths, asked)
+			for name, text := range unpacked(t, []byte(stdout)) {
+				require.NotContains(t, text, "s3cret", name)
+				require.NotContains(t, name, "replicas/")
+			}
+		}
+	})
 }
 
 func keysOf(files map[string]string) (names []string) {

@@ -2,11 +2,20 @@ package live
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -115,6 +124,13 @@ var scenesOfIngest = []scene{
 		},
 	},
 	{
+		alert: "RollcallCertificateEnds", fault: "devices are shown a certificate that ends within an hour",
+		fleet: func(r *rig) {
+			cert, key := endsSoon(r.t)
+			ingest("INGEST_TLS_ADDR=127.0.0.1:0", "INGEST_TLS_CERT="+cert, "INGEST_TLS_KEY="+key)(r)
+		},
+	},
+	{
 		alert: "RollcallAuthorityUnknown", fault: "`devices:allowed` is a string",
 		fleet: func(r *rig) {
 			args := []any{"SADD", "devices:allowed"}
@@ -130,6 +146,24 @@ var scenesOfIngest = []scene{
 			r.devices(wanderers)
 		},
 	},
+}
+
+// endsSoon writes a certificate and its key.
+func endsSoon(t testing.TB) (certFile, keyFile string) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	certFile, keyFile = filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "PRIVATE KEY", Bytes: secret},
+	} {
+		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
+	}
+	return certFile, keyFile
 }
 
 // imei adds the check digit.

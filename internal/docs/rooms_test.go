@@ -30,10 +30,12 @@ var below = map[string][]string{
 	"cmd/internal/reload":  {},
 	"cmd/internal/inspect": {},
 	"cmd/internal/tracing": {},
+	"cmd/internal/doors":   {},
 	"cmd/internal/cli":     {},
 	"cmd/internal/connect": {"cmd/internal/cli", "cmd/internal/reload"},
 	"cmd/internal/console": {
-		"cmd/internal/cli", "cmd/internal/connect", "cmd/internal/inspect", "cmd/internal/reload",
+		"cmd/internal/cli", "cmd/internal/connect", "cmd/internal/doors", "cmd/internal/inspect",
+		"cmd/internal/reload",
 	},
 	"cmd/internal/program": {
 		"cmd/internal/cli", "cmd/internal/connect", "cmd/internal/console", "cmd/internal/reload",

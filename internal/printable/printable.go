@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"log/slog"
 	"strconv"
 	"strings"
 	"unicode"
@@ -22,6 +23,52 @@ import (
 func Text(s string) string {
 	quoted := strconv.Quote(s)
 	return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(quoted[1 : len(quoted)-1])
+}
+
+// Most is how many characters of an id or another's word are shown.
+const Most = 64
+
+// mostText bounds a sentence, and a log line's fault.
+const mostText = 2048
+
+// Clip bounds an id or another's word.
+func Clip(s string) string { return clip(s, Most) }
+
+// Sentence bounds a text that may repeat what others wrote.
+func Sentence(s string) string { return clip(s, mostText) }
+
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + fmt.Sprintf("… (%d bytes)", len(s))
+}
+
+// ours are the attributes of a log line that no id of others is in.
+var ours = map[string]bool{
+	slog.TimeKey: true, slog.LevelKey: true, slog.MessageKey: true,
+	"error": true, "bytes": true, "why": true, "reason": true, "file": true, "addr": true, "unseen": true,
+}
+
+// Attr bounds what a log line repeats of others, for [slog.HandlerOptions].
+func Attr(groups []string, a slog.Attr) slog.Attr {
+	bound := Clip
+	if ours[a.Key] || len(groups) > 0 { // a group has settings
+		bound = Sentence
+	}
+	switch v := a.Value.Any().(type) {
+	case string:
+		a.Value = slog.StringValue(bound(v))
+	case error:
+		a.Value = slog.StringValue(Sentence(v.Error()))
+	case []string:
+		short := make([]string, min(len(v), Most))
+		for i := range short {
+			short[i] = bound(v[i])
+		}
+		a.Value = slog.AnyValue(short)
+	}
+	return a
 }
 
 // JSON returns JSON of the same meaning.

@@ -53,8 +53,6 @@ var (
 	ErrUnknownCodec = errors.New("teltonika: unknown codec")
 	// ErrMalformed: the body is not filled exactly.
 	ErrMalformed = errors.New("teltonika: malformed body")
-	// ErrDatagram: neither a datagram nor the answer to one.
-	ErrDatagram = errors.New("teltonika: not a datagram")
 	// ErrEncode: a value does not fit in the codec.
 	ErrEncode = errors.New("teltonika: cannot encode")
 )

@@ -1,5 +1,5 @@
 // Package teltonika implements the wire format of Teltonika GPS trackers: the IMEI handshake and
-// frames of TCP, and the datagrams of UDP. It decodes and encodes the records of codecs 8, 8
+// frames of TCP. It decodes and encodes the records of codecs 8, 8
 // Extended and 16 and the commands of codecs 12 to 15.
 //
 //	r := teltonika.NewReader(conn, 0)
@@ -69,15 +69,6 @@
 // vendor's table four bytes. This package follows the table, and reads the example as a time in
 // 1970 and a text with four extra bytes.
 //
-// # UDP
-//
-//	device   length u16 │ packet id u16 │ 01 │ AVL packet id u8 │ 000F + 15 ASCII digits │ body
-//	                    └──────────────────────────── length bytes ──────────────────────────┘
-//	server   0005       │ packet id u16 │ 01 │ AVL packet id u8 │ number of records taken over u8
-//
-// Only UDP's own checksum protects a datagram, and nothing proves its sender. The body is that of a
-// frame. The byte 01 has no meaning.
-//
 // # Errors
 //
 // Each sentinel requires an action of the server:
@@ -95,15 +86,10 @@
 // last three errors, no answer is due, and the device does not repeat the frame: keep it as a dead
 // letter and read on.
 //
-// UDP has no socket to close. Without an answer the device sends again.
-//
-//	ErrDatagram, ErrCount, ErrUnknownCodec    no answer
-//	ErrMalformed                              keep the packet, then answer with Datagram.Count
-//
 // # Memory
 //
 // Buffers grow as bytes arrive, up to the cap on a frame, and never by what a peer declares.
-// Records, messages and datagrams are views into these bytes. The steady state allocates nothing.
+// Records and messages are views into these bytes. The steady state allocates nothing.
 // No input makes this package panic.
 //
 // Sources: Teltonika wiki, "Teltonika Data Sending Protocols"; each frame in

@@ -75,25 +75,3 @@ func ExampleDecodeMessages() {
 	// send 00000000000000160e01050000000e0352093081452251676574766572010000d2c1
 	// codec 14 type 11 from this device: true, refused: true, text ""
 }
-
-// A device's UDP packet and the answer to it.
-func ExampleDecodeDatagram() {
-	packet, _ := hex.DecodeString("003dcafe0105000f33353230393330383634303336353508010000016b4f815b30010000000000000000000000000000000103021503010101425dbc000001")
-	d, err := teltonika.DecodeDatagram(packet)
-	if err != nil {
-		fmt.Println(err) // and no answer: the device sends it again
-		return
-	}
-	var batch teltonika.Batch
-	if err := batch.Decode(d.Body); err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Printf("%v codec %v records %d io %s\n", d.IMEI, batch.Codec, len(batch.Records), batch.Records[0].IO.AppendJSON(nil))
-	fmt.Printf("answer %x\n", teltonika.AppendDatagramAck(nil, teltonika.DatagramAck{
-		PacketID: d.PacketID, AVLPacketID: d.AVLPacketID, Accepted: byte(len(batch.Records)),
-	}))
-	// Output:
-	// 352093086403655 codec 8 records 1 io {"21":3,"1":1,"66":23996}
-	// answer 0005cafe010501
-}

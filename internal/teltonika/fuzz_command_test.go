@@ -57,39 +57,6 @@ func FuzzMessagesRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzDatagram requires an accepted packet to encode to the same bytes, except the byte without
-// meaning, and nothing from a refused one.
-func FuzzDatagram(f *testing.F) {
-	for _, v := range loadVectors(f) {
-		f.Add(v.bytes(f))
-	}
-	f.Add(AppendDatagramAck(nil, DatagramAck{PacketID: 1, AVLPacketID: 2, Accepted: 3}))
-	f.Fuzz(func(t *testing.T, packet []byte) {
-		canonical := slices.Clone(packet)
-		if len(packet) > 4 {
-			canonical[4] = unused
-		}
-		d, err := DecodeDatagram(packet)
-		if err == nil {
-			require.Equal(t, packet[datagramHeader:], d.Body)
-			require.Equal(t, d.Body[:2], []byte{byte(d.Codec), d.Count})
-			again, err := AppendDatagram(nil, d)
-			require.NoError(t, err)
-			require.Equal(t, canonical, again)
-		} else {
-			require.ErrorIs(t, err, ErrDatagram)
-			require.Equal(t, Datagram{}, d)
-		}
-		a, err := DecodeDatagramAck(packet)
-		if err == nil {
-			require.Equal(t, canonical, AppendDatagramAck(nil, a))
-		} else {
-			require.ErrorIs(t, err, ErrDatagram)
-			require.Equal(t, DatagramAck{}, a)
-		}
-	})
-}
-
 // FuzzMemory requires that no decoder allocates more than a small multiple of its input, whatever
 // counts and lengths that declares. The constant covers the Reader's first buffer and the errors.
 func FuzzMemory(f *testing.F) {
@@ -129,9 +96,6 @@ func walk(in []byte) (allocated uint64, sink int) {
 	for m := range s.All() {
 		sink += len(m.Text)
 	}
-	d, _ := DecodeDatagram(in)
-	a, _ := DecodeDatagramAck(in)
-	sink += len(d.Body) + int(a.Accepted)
 	var b Batch
 	_ = b.Decode(in)
 	r := NewReader(bytes.NewReader(in), 0)

@@ -25,17 +25,15 @@ type vector struct {
 	Name   string `json:"name"`
 	Hex    string `json:"hex"`
 	Expect struct {
-		Ack         string `json:"ack_hex"`
-		AVLPacketID byte   `json:"avl_packet_id"`
-		Codec       Codec  `json:"codec_id"`
-		CRC         string `json:"crc"`
-		Length      int    `json:"data_length"`
-		IMEI        string `json:"imei"`
-		Messages    []vectorMessage
-		PacketID    uint16 `json:"packet_id"`
-		Count       int    `json:"record_count"`
-		Records     []vectorRecord
-		Transport   string `json:"transport"`
+		Ack       string `json:"ack_hex"`
+		Codec     Codec  `json:"codec_id"`
+		CRC       string `json:"crc"`
+		Length    int    `json:"data_length"`
+		IMEI      string `json:"imei"`
+		Messages  []vectorMessage
+		Count     int `json:"record_count"`
+		Records   []vectorRecord
+		Transport string `json:"transport"`
 	} `json:"expect"`
 }
 
@@ -67,6 +65,9 @@ func (v vector) bytes(t testing.TB) []byte {
 	require.NoError(t, err)
 	return b
 }
+
+// datagramHeader precedes the body in UDP: length, packet id, a byte, AVL packet id, and the IMEI.
+const datagramHeader = 2 + 2 + 1 + 1 + 2 + imeiDigits
 
 // body returns codec id to second count, of a TCP frame or a UDP datagram.
 func (v vector) body(t testing.TB) []byte {

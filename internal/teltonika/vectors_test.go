@@ -19,13 +19,12 @@ type fate struct {
 	err       error // from reading; nil: a whole frame or an IMEI
 	decode    error // from decoding the frame's records
 	messages  error // from decoding the frame's messages, if it is one of commands
-	datagram  error // from decoding the packet, if it is one of UDP
 	atOnce    bool  // the error comes without reading beyond the vector's bytes
 }
 
 var malformed = map[string]fate{
-	"codec16_udp_as_printed": {sentence: "seven records announced before and one after: no acknowledgement", decode: ErrCount, datagram: ErrDatagram},
-	"parser_readme_udp":      {sentence: "codec 4 is not ours", decode: ErrUnknownCodec, datagram: ErrDatagram},
+	"codec16_udp_as_printed": {sentence: "seven records announced before and one after: no acknowledgement", decode: ErrCount},
+	"parser_readme_udp":      {sentence: "codec 4 is not ours", decode: ErrUnknownCodec},
 	"parser_readme_tcp":      {sentence: "a frame shorter than declared is waited for", err: io.ErrUnexpectedEOF},
 	"codec14_nack":           {sentence: "the wiki's example with a wrong CRC is not believed", err: ErrCRC, atOnce: true},
 	"keepalive_ping":         {sentence: "a keep-alive alone is no frame and no error", err: io.EOF},
@@ -57,9 +56,7 @@ func TestMalformedVectorsAreRefusedAsTheyMust(t *testing.T) {
 			t.Parallel()
 			v := loadVector(t, name)
 			if v.Expect.Transport == "udp" {
-				_, err := DecodeDatagram(v.bytes(t))
-				require.ErrorIs(t, err, want.datagram)
-				requireDecodeError(t, v.body(t), want.decode) // its body must fail too
+				requireDecodeError(t, v.body(t), want.decode)
 				return
 			}
 			for _, src := range []func(io.Reader) io.Reader{func(r io.Reader) io.Reader { return r }, iotest.OneByteReader} {
@@ -143,8 +140,6 @@ func TestDocumentedVectorsDecodeAsDocumented(t *testing.T) {
 			require.Equal(t, v.Expect.Records, describe(b.Records))
 			if v.Expect.Transport == "tcp" {
 				require.Equal(t, v.Expect.Ack, hex.EncodeToString(AppendAck(nil, len(b.Records))))
-			} else {
-				requireDatagram(t, v, byte(len(b.Records)))
 			}
 			again, err := AppendBody(nil, b.Codec, b.Records...)
 			require.NoError(t, err)
@@ -182,26 +177,6 @@ func requireMessages(t *testing.T, v vector) {
 	again, err := AppendMessages(nil, s.Codec, messages...)
 	require.NoError(t, err)
 	require.Equal(t, v.bytes(t), again, "encoded again")
-}
-
-// requireDatagram requires a documented datagram to decode and to encode again, and its answer.
-func requireDatagram(t *testing.T, v vector, accepted byte) {
-	d, err := DecodeDatagram(v.bytes(t))
-	require.NoError(t, err)
-	imei, err := ParseIMEI(v.Expect.IMEI)
-	require.NoError(t, err)
-	require.Equal(t, Datagram{
-		PacketID: v.Expect.PacketID, AVLPacketID: v.Expect.AVLPacketID, IMEI: imei,
-		Codec: v.Expect.Codec, Count: byte(v.Expect.Count), Body: v.body(t),
-	}, d)
-	again, err := AppendDatagram(nil, d)
-	require.NoError(t, err)
-	require.Equal(t, v.bytes(t), again, "encoded again")
-	ack := DatagramAck{PacketID: d.PacketID, AVLPacketID: d.AVLPacketID, Accepted: accepted}
-	require.Equal(t, v.Expect.Ack, hex.EncodeToString(AppendDatagramAck(nil, ack)))
-	got, err := DecodeDatagramAck(AppendDatagramAck(nil, ack))
-	require.NoError(t, err)
-	require.Equal(t, ack, got)
 }
 
 // describe formats records like the vectors: elements as decimal id and hex value.

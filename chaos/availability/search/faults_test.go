@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -50,7 +51,7 @@ local function field(key, name)
     redis.call('HSET', key, name, string.format('%.0f', tonumber(v) - ARGV[1]))
   end
 end
-for _, name in ipairs({ 'since', 'hold', 'disagreed', 'lost', 'mass_failure' }) do field('janitor:witness', name) end
+for _, name in ipairs({ 'since', 'hold', 'disagreed', 'lost' }) do field('janitor:witness', name) end
 for _, name in ipairs({ 'held_until', 'not_required', 'heartbeats_at' }) do field('availability:offline', name) end
 for _, key in ipairs(redis.call('KEYS', 'mitra:unheard:*')) do
   local v = redis.pcall('GET', key)
@@ -257,6 +258,14 @@ func (w *world) flush() {
 	w.emptied()
 }
 
+// setRedisBack gives Redis what it last saved while it runs: its ids and connections stay.
+func (w *world) setRedisBack() {
+	err := w.rdb.Do(context.Background(), "DEBUG", "RELOAD", "NOSAVE").Err()
+	w.say("  %v", err)
+	w.emptied()
+	w.count("set back")
+}
+
 // restartRedis has Redis begin anew with what it last saved, if anything.
 func (w *world) restartRedis() {
 	w.redis.Restart()
@@ -268,7 +277,7 @@ const heartbeatKey, capacityKey, unheardKey = "mitra:heartbeat:", "mitra:capacit
 // shared are the keys that all mitras share, and the type of each.
 var shared = []struct{ key, is string }{
 	{"mitras:online", "set"}, {"mitras:deactivated", "set"}, {"mitras:version", "hash"},
-	{"mitras:condemned", "hash"}, {"mitras:seeded", "string"}, {"mitras:seeding", "string"},
+	{"mitras:condemned", "hash"}, {"mitras:seeded", "string"}, {"mitras:fed", "hash"},
 	{"availability:snapshot", "string"}, {"availability:snapshot:computing", "string"},
 	{"availability:offline", "hash"},
 }
@@ -382,6 +391,12 @@ func (w *world) staysAway() {
 			}
 		}
 		return true
+	})
+	// Heartbeats may have become required a moment ago: every replica has to hear that it is longer.
+	w.advance(time.Hour)
+	begun := time.Now()
+	w.until("replicas have looked", time.Minute, func() bool {
+		return !slices.ContainsFunc(w.replicas, func(r *replica) bool { return !r.Health().LookedAt.After(begun) })
 	})
 	for _, r := range w.replicas {
 		for _, id := range w.ids {

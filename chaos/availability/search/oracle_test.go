@@ -26,7 +26,7 @@ type is struct {
 func (w *world) truth() (map[string]is, bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	rows, err := w.db.Query(ctx, `SELECT i.id::text, coalesce(s.is_online, false), coalesce(m.is_active, false),
+	rows, err := w.db.Query(ctx, `SELECT i.id::text, coalesce(s.is_online AND m.is_active, false), coalesce(m.is_active, false),
 			(SELECT count(*) FROM chat_sessions c WHERE c.mitra_id = i.id AND c.status IN ('active', 'pending_payment')),
 			greatest(s.last_heartbeat_at, s.last_online_at)
 		FROM unnest($1::text[]::uuid[]) AS i (id) LEFT JOIN mitras m ON m.id = i.id
@@ -77,7 +77,7 @@ func (w *world) look() {
 		}
 		<-time.After(pollEvery)
 	}
-	w.mending = w.mending && w.allCut()
+	w.mending = false
 	w.slowest = max(w.slowest, time.Since(begun))
 	w.count("looks")
 }
@@ -108,7 +108,7 @@ func (w *world) wrong(r *replica, truth map[string]is) string {
 	if err != nil || count.Age > 0 { // it says so
 		return ""
 	}
-	known := !w.unseen && !w.all && !(w.mending && w.allCut())
+	known := !w.unseen && !w.all
 	if known && len(w.marred) == 0 && count.Value != online {
 		return fmt.Sprintf("%d are online (from %s), and it should be %d", count.Value, count.From, online)
 	}
@@ -138,11 +138,6 @@ func (w *world) wrong(r *replica, truth map[string]is) string {
 		}
 	}
 	return w.wronglyFound(r, truth, known)
-}
-
-// allCut reports whether no replica reaches Redis: then none repairs states.
-func (w *world) allCut() bool {
-	return !slices.ContainsFunc(w.replicas, func(r *replica) bool { return !r.line.cut.Load() })
 }
 
 // wronglyFound compares who can take work. Who has not been heard of need not be among them.
@@ -253,8 +248,11 @@ func (w *world) judgeFlips() {
 		emptied := w.gone.Sub(f.at).Abs() < 500*time.Millisecond
 		w.mu.Unlock()
 		age := f.at.Sub(s.last())
+		if emptied { // Redis lost what it took, and nothing else
+			age = f.at.Sub(s.source)
+		}
 		w.say("  %s went offline, its last sign of life was acknowledged %s before", f.mitra, age)
-		if age > staleAfter-w.slack() || emptied {
+		if age > staleAfter-w.slack() {
 			continue
 		}
 		back := func() bool {
@@ -310,9 +308,7 @@ func (w *world) rests() {
 		w.look()
 	}
 	var found []string
-	// Others wait for a replica that was killed or cut off while it seeded.
-	seeding := max(0, w.rdb.PTTL(context.Background(), "mitras:seeding").Val())
-	for over := w.patience(seeding + within + time.Second); ; <-time.After(pollEvery) {
+	for over := w.patience(feedLease + within + time.Second); ; <-time.After(pollEvery) {
 		w.deleteKept()
 		if found = w.differences(); len(found) == 0 {
 			break
@@ -321,6 +317,12 @@ func (w *world) rests() {
 			w.found("at rest: %s", strings.Join(found, "\n"))
 		}
 	}
+	w.until("every answer is current", 20*time.Second, func() bool {
+		return !slices.ContainsFunc(w.replicas, func(r *replica) bool {
+			a, err := r.CountOnline(context.Background())
+			return err != nil || a.Age > 0
+		})
+	})
 	w.count("at rest")
 }
 
@@ -352,17 +354,19 @@ func (w *world) deleteKept() {
 	}
 }
 
-// differences are those of Redis and PostgreSQL, and of the states and the tables.
+// differences are those of Redis and PostgreSQL, and of the states and the tables, which it reads
+// without the program's views.
 func (w *world) differences() (found []string) {
 	ctx := context.Background()
 	note := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
-	rows, err := w.db.Query(ctx, `SELECT a.mitra_id::text, a.is_online, a.is_active, a.active_sessions, a.version,
-			(t.is_online, t.is_active, t.active_sessions)
-			IS NOT DISTINCT FROM (a.is_online, a.is_active, a.active_sessions),
-			coalesce(to_char(date_trunc('milliseconds', s.seen - $1::interval) AT TIME ZONE 'UTC',
-				'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), '')
-		FROM mitra_availability a LEFT JOIN mitra_availability_truth t USING (mitra_id)
-		LEFT JOIN mitra_availability_state s USING (mitra_id)`, w.sourceAhead-w.redisAhead+w.slack())
+	truth, _ := w.truth()
+	rows, err := w.db.Query(ctx, `SELECT a.mitra_id::text, a.is_online, a.is_online AND a.is_active, a.is_active, a.active_sessions, a.version,
+			coalesce(s.is_online, false) = a.is_online AND coalesce(m.is_active, false) = a.is_active AND a.active_sessions =
+				(SELECT count(*) FROM chat_sessions c WHERE c.mitra_id = a.mitra_id AND c.status IN ('active', 'pending_payment')),
+			coalesce(to_char(date_trunc('milliseconds', greatest(s.last_heartbeat_at, s.last_online_at) - $1::interval)
+				AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), '')
+		FROM mitra_availability a LEFT JOIN mitras m ON m.id = a.mitra_id
+		LEFT JOIN mitra_online_status s USING (mitra_id)`, w.sourceAhead-w.redisAhead+w.slack())
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -370,10 +374,10 @@ func (w *world) differences() (found []string) {
 	states := map[string]bool{}
 	for rows.Next() {
 		var id, seen string
-		var online, active, same bool
+		var keeps, online, active, same bool
 		var sessions int
 		var version int64
-		if err := rows.Scan(&id, &online, &active, &sessions, &version, &same, &seen); err != nil {
+		if err := rows.Scan(&id, &keeps, &online, &active, &sessions, &version, &same, &seen); err != nil {
 			return []string{err.Error()}
 		}
 		states[id] = true
@@ -389,8 +393,13 @@ func (w *world) differences() (found []string) {
 			note("%s: Redis has online %t, active %t, sessions %s at version %s; PostgreSQL %t, %t, %d at %d",
 				id, on.Val(), !off.Val(), n.Val(), v.Val(), online, active, sessions, version)
 		}
-		if online && at.Val() < seen || !online && !errors.Is(at.Err(), redis.Nil) {
+		if keeps && at.Val() < seen || !keeps && !errors.Is(at.Err(), redis.Nil) {
 			note("%s: heartbeat %q (%v), PostgreSQL has %s, online %t", id, at.Val(), at.Err(), seen, online)
+		}
+	}
+	for id, t := range truth {
+		if (t.online || t.active || t.sessions > 0) && !states[id] {
+			note("%s: the tables have it, and no state", id)
 		}
 	}
 	for _, members := range [][]string{
@@ -404,7 +413,7 @@ func (w *world) differences() (found []string) {
 		}
 	}
 	if w.rdb.Exists(ctx, "mitras:seeded").Val() == 0 {
-		note("the mirror is not whole; the mark of a seeding lasts %s", w.rdb.PTTL(ctx, "mitras:seeding").Val())
+		note("the mirror is not whole")
 		for _, r := range w.replicas {
 			note("%s: %+v", r.name, r.Health())
 		}

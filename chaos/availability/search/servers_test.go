@@ -80,7 +80,7 @@ var lossy = []string{
 }
 
 func startServers(t *testing.T) *servers {
-	s := &servers{pg: pgtest.Start(t, lossy...), redis: redistest.Start(t)}
+	s := &servers{pg: pgtest.Start(t, lossy...), redis: redistest.Start(t, "--enable-debug-command", "yes")}
 	var err error
 	s.admin, err = pgxpool.New(t.Context(), s.pg.URL("postgres")+"&synchronous_commit=on")
 	require.NoError(t, err)

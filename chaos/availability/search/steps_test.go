@@ -97,6 +97,7 @@ var often = []struct {
 	{"failover", 1, func(w *world) { w.failOver() }},
 	{"FLUSHALL", 3, func(w *world) { w.flush() }},
 	{"Redis saves", 2, func(w *world) { w.rdb.Save(context.Background()) }},
+	{"Redis is set back", 3, func(w *world) { w.setRedisBack() }},
 	{"Redis restarts", 2, func(w *world) { w.restartRedis() }},
 	{"a key is deleted", 8, func(w *world) { w.deleteKey() }},
 	{"a key of another type", 12, func(w *world) { w.poison() }},
@@ -329,12 +330,14 @@ func (w *world) toggleChild() {
 	if w.child {
 		if w.raw("ALTER TABLE search_children NO INHERIT chat_sessions") {
 			w.child = false
+			// One that leaves again before a replica has looked leaves no trace.
+			w.unseen = w.unseen || time.Since(w.came) < within
 		}
 		return
 	}
 	w.raw("INSERT INTO search_children (id, status, mitra_id) VALUES (gen_random_uuid(), 'active', $1)", w.any())
 	if w.raw("ALTER TABLE search_children INHERIT chat_sessions") {
-		w.child = true
+		w.child, w.came = true, time.Now()
 	}
 }
 

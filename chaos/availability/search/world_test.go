@@ -28,6 +28,8 @@ const (
 	// within is how soon every answer has what is committed, or says that it may be old: a second, and
 	// what a busy machine takes.
 	within = 3 * time.Second
+	// feedLease is how long replicas wait for one that fed the mirror, and died.
+	feedLease = 3 * time.Second
 	// pollEvery is the pause between two looks at what has to come.
 	pollEvery = 5 * time.Millisecond
 	// mitrasOf is fewer than those of whom most may not go offline at once.
@@ -49,11 +51,12 @@ type world struct {
 	ids      []string
 	hung     []*hung
 
-	copied  bool   // there is a backup of the database
-	data    string // a copy of all that PostgreSQL had, "": none
-	child   bool   // chat_sessions has one
-	pinging bool   // heartbeats are required
-	mending bool   // states are about to be repaired, and no look found them right since
+	copied  bool      // there is a backup of the database
+	data    string    // a copy of all that PostgreSQL had, "": none
+	child   bool      // chat_sessions has one
+	came    time.Time // when the child did
+	pinging bool      // heartbeats are required
+	mending bool      // states are about to be repaired, and no look found them right since
 
 	unseen bool            // rows changed that no trigger saw, and no comparison ran since
 	marred map[string]bool // mitras whose keys were changed by hand, and no comparison ran since

@@ -126,6 +126,7 @@ func (r *Redis) unverified() bool {
 type login struct {
 	password func() string // nil: the URL's
 	tls      func() *material
+	refused  *refusals // nil: a trial
 }
 
 type material struct {
@@ -143,6 +144,7 @@ type material struct {
 // A trial connects to the server that target names at that time.
 func openLogin(target *Redis) (l login, watched []reload.Watched, err error) {
 	files := target.files
+	l.refused = &refusals{}
 	var (
 		password *reload.File[string]
 		pki      *reload.File[*material]

@@ -40,7 +40,7 @@ type Redis struct {
 	Sentinel *redis.FailoverOptions
 	// Cluster is named by some of its nodes.
 	Cluster *redis.ClusterOptions
-	// MostReply bounds a reply's bytes; 0: no bound.
+	// MostReply bounds a reply's bytes; 0: 16 MB.
 	MostReply int64
 	// Within bounds a call, unless the URL does; 0: ten seconds.
 	Within time.Duration
@@ -159,6 +159,10 @@ func detail(raw, expected string, err error) error {
 	return errors.New(expected + " (" + err.Error() + ")")
 }
 
+// mostReply is several times what any program needs of one reply: the largest are pages of scans.
+// Without a bound, a value that somebody else made large would end every process that reads it.
+const mostReply = 16 << 20
+
 // A read may take as long as an acknowledgement may be delayed; shorter calls have a context.
 const (
 	dialTimeout = 3 * time.Second
@@ -169,7 +173,7 @@ const (
 // contexts honoured; deadlines everywhere. A control client has the options of package lease, and
 // deadlines of at most within. Any other has a pool of its own size if pool is not 0.
 func (r Redis) client(l login, control bool, within time.Duration, pool int) redis.UniversalClient {
-	io := cmp.Or(r.Within, ioTimeout)
+	io, most := cmp.Or(r.Within, ioTimeout), cmp.Or(r.MostReply, mostReply)
 	deadlines := func(dial *time.Duration, others ...*time.Duration) {
 		*dial = min(cmp.Or(*dial, dialTimeout), io, within)
 		for _, d := range others {
@@ -195,8 +199,8 @@ func (r Redis) client(l login, control bool, within time.Duration, pool int) red
 			f = *lease.FailoverOptions(&f)
 		}
 		f.CredentialsProviderContext = l.credentials(f.Username)
-		f.Dialer = l.dialer(f.TLSConfig, f.DialTimeout, r.MostReply)
-		return redis.NewFailoverClient(&f)
+		f.Dialer = l.dialer(f.TLSConfig, f.DialTimeout, most)
+		return l.refused.watch(redis.NewFailoverClient(&f))
 	}
 	if r.Cluster != nil {
 		c := *r.Cluster
@@ -213,8 +217,8 @@ func (r Redis) client(l login, control bool, within time.Duration, pool int) red
 		c.MaxRedirects, c.ClusterStateReloadInterval = safe.MaxRedirects, safe.ClusterStateReloadInterval
 		c.NewClient = safe.NewClient
 		c.CredentialsProviderContext = l.credentials(c.Username)
-		c.Dialer = l.dialer(c.TLSConfig, c.DialTimeout, r.MostReply)
-		return redis.NewClusterClient(&c)
+		c.Dialer = l.dialer(c.TLSConfig, c.DialTimeout, most)
+		return l.refused.watch(redis.NewClusterClient(&c))
 	}
 	deadlines(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	if pool > 0 {
@@ -224,8 +228,8 @@ func (r Redis) client(l login, control bool, within time.Duration, pool int) red
 		o = *lease.Options(&o)
 	}
 	o.CredentialsProviderContext = l.credentials(o.Username)
-	o.Dialer = l.dialer(o.TLSConfig, o.DialTimeout, r.MostReply)
-	return redis.NewClient(&o)
+	o.Dialer = l.dialer(o.TLSConfig, o.DialTimeout, most)
+	return l.refused.watch(redis.NewClient(&o))
 }
 
 // Clients open no connection while unused.
@@ -295,7 +299,7 @@ func open(
 	}
 	c.Data = target.client(l, false, math.MaxInt64, 0)
 	waits := target
-	waits.MostReply = min(waits.MostReply, blockingReply)
+	waits.MostReply = min(cmp.Or(waits.MostReply, blockingReply), blockingReply)
 	c.Blocking = waits.client(l, false, math.MaxInt64, blockingPool)
 	c.Control = target.client(l, true, within, 0)
 	return c, unknown, nil

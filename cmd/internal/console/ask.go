@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -13,43 +15,133 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/doors"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 )
 
 const (
-	mostFinds = 8
-	// findCall and whyCall include the wait for a turn: why reads the whole eviction log.
-	findCall, whyCall = 5 * time.Second, 15 * time.Second
-	// mostWhys includes the keys that wait.
-	mostWhys = 32
+	askCall = 15 * time.Second
+	// fresh is how long an answer is given to others who ask the same, and between two doctors.
+	fresh = time.Second
+	// asksOf are the different questions a second that one network may have read, asksInAll those of
+	// all networks. A question reads a few keys.
+	asksOf, asksInAll = 20, 100
+	// mostAsked are under way at once: their clients may have left.
+	mostAsked = 32
 	// longestKey is that of an id in the registry.
 	longestKey = 1024
 )
 
+var (
+	errBusy     = errors.New("console: others are being answered; ask again later")
+	errTooMuch  = errors.New("console: too many different questions within a second; ask again later")
+	errNoAnswer = errors.New("console: the answer is of another kind")
+)
+
+// questions answers what the shared reading of the fleet does not, at a cost that is bounded
+// however many ask.
 type questions struct {
 	reader  *inspect.Reader
 	ctx     context.Context // ends when the server stops; set before the first request
-	finds   *semaphore.Weighted
-	asked   *semaphore.Weighted // keys read or waiting: their clients may have left
-	whys    *semaphore.Weighted // one log is read at a time
+	asked   *semaphore.Weighted
 	doctors *semaphore.Weighted
-	same    singleflight.Group // for the same key
+	same    singleflight.Group
+
+	mu      sync.Mutex
+	answers map[string]lately // by question
+	second  time.Time         // when the counts began
+	of      map[netip.Prefix]int
+	inAll   int
+}
+
+type lately struct {
+	at    time.Time
+	value any
 }
 
 func newQuestions(r *inspect.Reader) *questions {
 	return &questions{
-		reader: r, ctx: context.Background(), finds: semaphore.NewWeighted(mostFinds),
-		asked: semaphore.NewWeighted(mostWhys), whys: semaphore.NewWeighted(1), doctors: semaphore.NewWeighted(1),
+		reader: r, ctx: context.Background(), asked: semaphore.NewWeighted(mostAsked),
+		doctors: semaphore.NewWeighted(1), answers: map[string]lately{}, of: map[netip.Prefix]int{},
 	}
 }
 
-// end waits until no log is being read. The context has ended; a silent Redis then holds up the
-// reading goroutine for whyCall at most.
+// end waits for the questions under way. The context has ended; a silent Redis then holds up the
+// reading goroutine for askCall at most.
 func (q *questions) end() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), stopTimeout)
 	defer cancel()
-	_ = q.whys.Acquire(ctx, 1)
-	_ = q.doctors.Acquire(ctx, 1)
+	_ = q.asked.Acquire(ctx, mostAsked)
+}
+
+// ask reads once for all who ask the same within a second.
+func ask[T any](
+	ctx context.Context, q *questions, remote, question string, read func(context.Context) (T, error),
+) (answer T, err error) {
+	from := doors.Network(remote)
+	// What others ask too many times is no reason to refuse this network.
+	answers := q.same.DoChan(from.String()+" "+question, func() (any, error) {
+		if v, known := q.known(question); known {
+			return v, nil
+		}
+		if !q.may(from, time.Now()) {
+			return nil, errTooMuch
+		}
+		if !q.asked.TryAcquire(1) {
+			return nil, errBusy
+		}
+		defer q.asked.Release(1)
+		ctx, cancel := context.WithTimeout(q.ctx, askCall)
+		defer cancel()
+		v, err := read(ctx)
+		if err == nil {
+			q.keep(question, v)
+		}
+		return v, err
+	})
+	select {
+	case a := <-answers: // it continues for the others who wait
+		answer, is := a.Val.(T)
+		if a.Err == nil && !is {
+			return answer, errNoAnswer
+		}
+		return answer, a.Err
+	case <-ctx.Done():
+		return answer, context.Cause(ctx)
+	}
+}
+
+func (q *questions) known(question string) (any, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a, ok := q.answers[question]
+	return a.value, ok && time.Since(a.at) < fresh
+}
+
+func (q *questions) keep(question string, value any) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for other, a := range q.answers {
+		if time.Since(a.at) >= fresh {
+			delete(q.answers, other)
+		}
+	}
+	q.answers[question] = lately{time.Now(), value}
+}
+
+func (q *questions) may(from netip.Prefix, now time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if age := now.Sub(q.second); age >= time.Second || age < 0 {
+		q.second, q.inAll = now, 0
+		clear(q.of)
+	}
+	if q.inAll >= asksInAll || q.of[from] >= asksOf {
+		return false
+	}
+	q.inAll++
+	q.of[from]++
+	return true
 }
 
 func (q *questions) find(w http.ResponseWriter, req *http.Request) {
@@ -58,14 +150,9 @@ func (q *questions) find(w http.ResponseWriter, req *http.Request) {
 		failWith(w, badRequest("expected an IMEI, such as /api/v1/devices/356307042441013"))
 		return
 	}
-	ctx, cancel := context.WithTimeout(req.Context(), findCall)
-	defer cancel()
-	if err := q.finds.Acquire(ctx, 1); err != nil {
-		fail(w, http.StatusServiceUnavailable, "too many devices are looked for; ask again later")
-		return
-	}
-	defer q.finds.Release(1)
-	found, err := q.reader.Find(ctx, imei)
+	found, err := ask(req.Context(), q, req.RemoteAddr, "find "+imei, func(ctx context.Context) (inspect.Found, error) {
+		return q.reader.Find(ctx, imei)
+	})
 	switch {
 	case err != nil:
 		failWith(w, err)
@@ -89,24 +176,19 @@ func (q *questions) doctor(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 	}
-	answers := q.same.DoChan("doctor "+strconv.Itoa(expect), func() (any, error) {
-		if !q.doctors.TryAcquire(1) {
-			return nil, errors.New("console: doctor is asked with another number; ask again later")
-		}
-		defer q.doctors.Release(1)
-		ctx, cancel := context.WithTimeout(q.ctx, whyCall)
-		defer cancel()
-		return q.reader.DoctorOf(ctx, expect)
-	})
-	select {
-	case a := <-answers:
-		if a.Err != nil {
-			failWith(w, a.Err)
-			return
-		}
-		answer(w, http.StatusOK, a.Val)
-	case <-req.Context().Done():
+	found, err := ask(req.Context(), q, req.RemoteAddr, "doctor "+strconv.Itoa(expect),
+		func(ctx context.Context) (inspect.Diagnosis, error) {
+			if q.doctors.Acquire(ctx, 1) != nil {
+				return inspect.Diagnosis{}, errBusy
+			}
+			time.AfterFunc(fresh, func() { q.doctors.Release(1) })
+			return q.reader.DoctorOf(ctx, expect)
+		})
+	if err != nil {
+		failWith(w, err)
+		return
 	}
+	answer(w, http.StatusOK, found)
 }
 
 func (q *questions) why(w http.ResponseWriter, req *http.Request) {
@@ -115,7 +197,7 @@ func (q *questions) why(w http.ResponseWriter, req *http.Request) {
 		failWith(w, err)
 		return
 	}
-	found, err := q.tellWhy(req.Context(), p.Get("key"))
+	found, err := q.tellWhy(req.Context(), req.RemoteAddr, p.Get("key"))
 	if err != nil {
 		failWith(w, err)
 		return
@@ -123,34 +205,14 @@ func (q *questions) why(w http.ResponseWriter, req *http.Request) {
 	answer(w, http.StatusOK, found)
 }
 
-func (q *questions) tellWhy(ctx context.Context, key string) (inspect.Why, error) {
+func (q *questions) tellWhy(ctx context.Context, remote, key string) (inspect.Why, error) {
 	if !askable(key) {
 		return inspect.Why{}, badRequest("key: expected an IMEI, or the name of a key that a rule sweeps")
 	}
-	// It continues for the others who wait.
-	answers := q.same.DoChan("why "+key, func() (any, error) {
-		if !q.asked.TryAcquire(1) {
-			return nil, errBusy
-		}
-		defer q.asked.Release(1)
-		ctx, cancel := context.WithTimeout(q.ctx, whyCall)
-		defer cancel()
-		if err := q.whys.Acquire(ctx, 1); err != nil {
-			return nil, errBusy
-		}
-		defer q.whys.Release(1)
+	return ask(ctx, q, remote, "why "+key, func(ctx context.Context) (inspect.Why, error) {
 		return q.reader.Why(ctx, key)
 	})
-	select {
-	case a := <-answers:
-		found, _ := a.Val.(inspect.Why)
-		return found, a.Err
-	case <-ctx.Done():
-		return inspect.Why{}, context.Cause(ctx)
-	}
 }
-
-var errBusy = errors.New("console: the eviction log is being read for others; ask again later")
 
 func askable(key string) bool {
 	return key != "" && len(key) <= longestKey && utf8.ValidString(key) &&

@@ -7,18 +7,17 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/sourcegraph/conc"
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/guard"
@@ -182,41 +181,6 @@ func TestOneMoreViewerTakesThePlaceOfTheOldest(t *testing.T) {
 	})
 }
 
-func TestWhoeverTakesAllPlacesOfViewersKeepsNobodyElseOut(t *testing.T) {
-	t.Parallel()
-	var v viewers
-	var ended []*viewer
-	enter := func(peer string) (one *viewer) {
-		one = v.enter(peer, func() { ended = append(ended, one) })
-		return one
-	}
-	leave := func() {
-		for _, one := range ended {
-			v.leave(one)
-		}
-		ended = nil
-	}
-	ann := enter("192.0.2.1:1")
-	for i := range 5 * mostViewers { // each from another address of one network
-		require.NotNil(t, enter(fmt.Sprintf("[2001:db8::%x]:1", i+1)))
-		leave()
-	}
-	require.NotNil(t, enter("198.51.100.7:1"), "Budi")
-	require.Equal(t, netip.MustParsePrefix("2001:db8::/64"), ended[0].from)
-	leave()
-	require.Contains(t, v.watching, ann)
-	require.Len(t, v.watching, mostViewers)
-	for range mostViewers {
-		require.NotNil(t, enter("198.51.100.7:1"))
-	}
-	require.Contains(t, v.watching, ann, "of those who are alone the last to go")
-	require.Nil(t, enter("198.51.100.7:1"), "those who were ended are not gone yet")
-	leave()
-	require.Zero(t, v.leaving)
-	v.leave(ann)
-	require.Len(t, v.watching, mostViewers-1)
-}
-
 func TestEachReplicaShowsHowFarTheLeadersPassesAre(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		keys := guard.Layout{Prefix: w.Prefix}
@@ -351,7 +315,7 @@ func (b blocked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func TestWhoAsksWhyOfManyKeysAndLeavesFillsNoMemory(t *testing.T) {
+func TestWhoAsksOfManyKeysAndLeavesFillsNoMemory(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		stands := make(blocked)
 		w.Client.AddHook(stands)
@@ -362,22 +326,82 @@ func TestWhoAsksWhyOfManyKeysAndLeavesFillsNoMemory(t *testing.T) {
 		defer stop()
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		for i := range 10 * mostWhys {
-			_, _ = q.tellWhy(gone, fmt.Sprint("key-", i))
+		for i := range 10 * mostAsked {
+			_, _ = q.tellWhy(gone, fmt.Sprintf("192.0.%d.1:1", i), fmt.Sprint("key-", i))
 		}
 		more := 0
-		require.Eventually(t, func() bool {
+		waittest.Until(t, time.Millisecond, func() bool {
 			more++
 			soon, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			_, err := q.tellWhy(soon, fmt.Sprint("more-", more))
+			_, err := q.tellWhy(soon, "198.51.100.1:1", fmt.Sprint("more-", more))
 			return errors.Is(err, errBusy)
-		}, 10*time.Second, time.Millisecond)
+		})
 		close(stands)
-		require.Eventually(t, func() bool {
-			_, err := q.tellWhy(t.Context(), "later")
+		waittest.Until(t, time.Millisecond, func() bool {
+			_, err := q.tellWhy(t.Context(), "203.0.113.1:1", "later")
 			return err == nil
-		}, 30*time.Second, 10*time.Millisecond)
+		})
+	})
+}
+
+// counted counts the commands that reach Redis.
+type counted struct{ atomic.Int64 }
+
+func (c *counted) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *counted) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { c.Add(int64(len(cmds))); return next(ctx, cmds) }
+}
+func (c *counted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { c.Add(1); return next(ctx, cmd) }
+}
+
+func TestALookCostsTheSameHoweverManyLook(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := redis.NewClient(redistest.Fake(t))
+		defer client.Close()
+		var commands counted
+		client.AddHook(&commands)
+		q := newQuestions(inspect.New(client, guard.Layout{}))
+		get := func(remote, path string) int {
+			mux := http.NewServeMux()
+			mux.HandleFunc("GET /devices/{imei}", q.find)
+			mux.HandleFunc("GET /why", q.why)
+			mux.HandleFunc("GET /doctor", q.doctor)
+			req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+			req.RemoteAddr = remote + ":1"
+			answer := httptest.NewRecorder()
+			mux.ServeHTTP(answer, req)
+			return answer.Code
+		}
+		for range 1000 { // the same question
+			require.Equal(t, 404, get("192.0.2.1", "/devices/1"))
+		}
+		one := commands.Load()
+		require.Less(t, one, int64(10))
+		codes := map[int]int{}
+		for i := range 1000 { // always another one, from one network
+			codes[get("192.0.2."+strconv.Itoa(i%250), "/devices/9"+strconv.Itoa(i))]++
+			codes[get("192.0.2.7", "/why?key="+strconv.Itoa(i))]++
+		}
+		require.Equal(t, map[int]int{404: 10, 200: 9, 429: 1981}, codes)
+		require.Equal(t, 404, get("198.51.100.1", "/devices/2"), "other networks are answered")
+		for i := range 200 { // from everywhere
+			get(fmt.Sprintf("203.0.%d.1", i), "/devices/8"+strconv.Itoa(i))
+		}
+		require.Less(t, commands.Load(), asksInAll*one*5)
+		<-time.After(fresh)
+		require.Equal(t, 404, get("192.0.2.1", "/devices/3"))
+		before, began := commands.Load(), time.Now()
+		require.Equal(t, 200, get("192.0.2.1", "/doctor"))
+		cost := commands.Load() - before
+		for i := range 10 {
+			get("192.0.2.1", "/doctor?expect="+strconv.Itoa(i+1))
+		}
+		require.Less(t, commands.Load()-before, 11*(cost+20))
+		require.Equal(t, 10*fresh, time.Since(began), "one doctor a second")
+		<-time.After(fresh) // its turn ends
 	})
 }
 
@@ -403,34 +427,5 @@ func TestDoctorAnswersOverHTTPAsTheToolDoes(t *testing.T) {
 			require.Equal(t, 400, s.get(t, path, &no), path)
 			require.NotEmpty(t, no.Error)
 		}
-	})
-}
-
-func TestAKeyNamedLikeAnotherQuestionIsItsOwnQuestion(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		stands := make(blocked)
-		w.Client.AddHook(stands)
-		q := newQuestions(inspect.New(w.Client, guard.Layout{Prefix: w.Prefix}))
-		begins := func(of *semaphore.Weighted, most int64) {
-			waittest.Until(t, time.Millisecond, func() bool {
-				free := of.TryAcquire(most)
-				if free {
-					of.Release(most)
-				}
-				return !free
-			})
-		}
-		var asking conc.WaitGroup
-		asking.Go(func() {
-			var answer httptest.ResponseRecorder
-			q.doctor(&answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/doctor", nil))
-		})
-		begins(q.doctors, 1)
-		gone, leave := context.WithCancel(t.Context())
-		leave()
-		_, _ = q.tellWhy(gone, "doctor 0")
-		begins(q.asked, mostWhys) // it waits for no answer of doctor's
-		close(stands)
-		asking.Wait()
 	})
 }

@@ -5,14 +5,15 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// doors is an HTTP server that may have so many connections.
-func doors(t *testing.T, most int, handler http.Handler) (addr string) {
+// crowded is an HTTP server that may have so many connections.
+func crowded(t *testing.T, most int, handler http.Handler) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -37,7 +38,7 @@ func TestIdleAndSlowClientsKeepNoOtherOut(t *testing.T) {
 		begun <- struct{}{}
 		<-r.Context().Done()
 	})
-	addr := doors(t, most, mux)
+	addr := crowded(t, most, mux)
 	dial := func(send string) *bufio.Reader {
 		conn, err := net.Dial("tcp", addr)
 		require.NoError(t, err)
@@ -68,5 +69,33 @@ func TestIdleAndSlowClientsKeepNoOtherOut(t *testing.T) {
 	}
 	healthy()
 	_, err := first.ReadByte()
-	require.Error(t, err, "the one that was answered longest made room")
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the one that was answered longest made room")
+}
+
+func TestASilentFloodFromOneAddressKeepsNoOtherOut(t *testing.T) {
+	t.Parallel()
+	const most = 16
+	addr := crowded(t, most, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	from := func(ip string) net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+		conn, err := d.DialContext(t.Context(), "tcp", addr)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+		return conn
+	}
+	slow := from("127.0.0.1")
+	first := from("127.0.0.2")
+	for range 10 * most {
+		from("127.0.0.2")
+	}
+	_, err := first.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+	_, err = io.WriteString(slow, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	require.NoError(t, err)
+	answer, err := http.ReadResponse(bufio.NewReader(slow), nil)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
 }

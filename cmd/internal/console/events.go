@@ -5,13 +5,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/netip"
-	"slices"
 	"strconv"
-	"sync"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/internal/peer"
+	"github.com/rollcall-redis/rollcall/cmd/internal/doors"
 )
 
 const (
@@ -30,52 +27,7 @@ type teller func(last, now *reading) []byte
 // by [tellFleet].
 type viewers struct {
 	fleet *fleet
-
-	mu       sync.Mutex
-	watching []*viewer // the oldest first
-	leaving  int       // streams ended for others, and not over yet
-}
-
-type viewer struct {
-	from netip.Prefix
-	end  context.CancelFunc
-}
-
-// enter makes room by ending the oldest viewer of the network with most, so that nobody can keep
-// others out. Its page reconnects by itself. enter returns nil if too many are still on their way
-// out.
-func (v *viewers) enter(remote string, end context.CancelFunc) *viewer {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(v.watching) >= mostViewers {
-		if v.leaving >= mostViewers {
-			return nil
-		}
-		n := map[netip.Prefix]int{}
-		crowd := v.watching[0].from
-		for _, one := range v.watching {
-			if n[one.from]++; n[one.from] > n[crowd] {
-				crowd = one.from
-			}
-		}
-		i := slices.IndexFunc(v.watching, func(one *viewer) bool { return one.from == crowd })
-		v.watching[i].end()
-		v.watching = slices.Delete(v.watching, i, i+1)
-		v.leaving++
-	}
-	one := &viewer{peer.Network(remote), end}
-	v.watching = append(v.watching, one)
-	return one
-}
-
-func (v *viewers) leave(one *viewer) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if i := slices.Index(v.watching, one); i >= 0 {
-		v.watching = slices.Delete(v.watching, i, i+1)
-	} else {
-		v.leaving--
-	}
+	room  *doors.Room
 }
 
 func (v *viewers) serve(tells func(*http.Request) teller) http.HandlerFunc {
@@ -86,17 +38,17 @@ func (v *viewers) stream(w http.ResponseWriter, req *http.Request, tell teller) 
 	ctx, cancel := context.WithCancel(req.Context())
 	defer cancel()
 	control := http.NewResponseController(w)
-	one := v.enter(req.RemoteAddr, func() {
+	one := &doors.Guest{End: func() {
 		cancel()
 		_ = control.SetWriteDeadline(time.Now()) // it may not read
-	})
-	if one == nil {
+	}}
+	if !v.room.Enter(one, doors.Addr(req.RemoteAddr)) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(aliveEvery.Seconds())))
-		fail(w, http.StatusServiceUnavailable,
-			fmt.Sprintf("%d watch this replica, and as many are on their way out", mostViewers))
+		fail(w, http.StatusServiceUnavailable, fmt.Sprintf("%d watch this replica", mostViewers))
 		return
 	}
-	defer v.leave(one)
+	defer one.Leave()
+	one.Earn()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -65,6 +65,7 @@ type reading struct {
 	// Each made once, so that a slow reader costs no memory of its own.
 	first, next, fleetText, timelineText func() []byte
 	parts                                *sync.Map // see part
+	looks                                *atomic.Int64
 }
 
 // fleet is read only while somebody asks.
@@ -162,7 +163,7 @@ func (f *fleet) counted(ctx context.Context, last *reading, now time.Time) ([]ti
 }
 
 func (f *fleet) texts(r *reading) {
-	r.parts = new(sync.Map)
+	r.parts, r.looks = new(sync.Map), new(atomic.Int64)
 	r.first = sync.OnceValue(func() []byte {
 		return append(event("fleet", encoded(f.whole(r))), event("timeline", encoded(timelineOf(r)))...)
 	})

@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
 // asked refuses requests by names that are not this server's. A page elsewhere can point its own
@@ -25,7 +27,7 @@ func (s *HTTP) asked(mux *http.ServeMux) http.Handler {
 		if !isOwn(r.Host, names) {
 			if _, pattern := mux.Handler(r); !slices.Contains(open, pattern) {
 				fail(w, http.StatusMisdirectedRequest, fmt.Sprintf(
-					"this server is not asked by the name %q: add it to HTTP_HOSTS, if it is yours", clipped(r.Host)))
+					"this server is not asked by the name %q: add it to HTTP_HOSTS, if it is yours", printable.Clip(r.Host)))
 				return
 			}
 		}
@@ -48,5 +50,3 @@ func isOwn(host string, names []string) bool {
 		strings.HasSuffix(host, ".svc.cluster.local") ||
 		slices.ContainsFunc(names, func(name string) bool { return name == "*" || strings.EqualFold(name, host) })
 }
-
-func clipped(text string) string { return text[:min(len(text), 100)] }

@@ -17,6 +17,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/doors"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/printable"
@@ -126,7 +127,7 @@ func newHTTP(cfg HTTPConfig) *HTTP {
 		mux.HandleFunc("GET /api/v1/doctor", s.questions.doctor)
 		mux.HandleFunc("GET /api/v1/fleet", s.fleet.serve(func(r *reading) []byte { return r.fleetText() }))
 		mux.HandleFunc("GET /api/v1/timeline", s.fleet.serve(func(r *reading) []byte { return r.timelineText() }))
-		watching := &viewers{fleet: s.fleet}
+		watching := &viewers{s.fleet, doors.New(doors.Config{Most: mostViewers, Rotate: true})}
 		mux.Handle("GET /api/v1/events", watching.serve(func(*http.Request) teller { return tellFleet }))
 		mux.Handle("GET /page/live", watching.serve(s.tellPage))
 		mux.HandleFunc("GET /page/why", s.why)
@@ -205,7 +206,7 @@ func (s *HTTP) self() self {
 }
 
 func plain(w http.ResponseWriter, code int, text string) {
-	write(w, code, "text/plain; charset=utf-8", []byte(printable.Text(text)))
+	write(w, code, "text/plain; charset=utf-8", []byte(printable.Text(printable.Sentence(text))))
 }
 
 func answer(w http.ResponseWriter, code int, v any) {
@@ -240,7 +241,9 @@ type problem struct {
 	Leader *string `json:"leader,omitempty"`
 }
 
-func fail(w http.ResponseWriter, code int, text string) { answer(w, code, problem{Error: text}) }
+func fail(w http.ResponseWriter, code int, text string) {
+	answer(w, code, problem{Error: printable.Sentence(text)})
+}
 
 // badRequest is for the client.
 type badRequest string
@@ -255,7 +258,10 @@ func failWith(w http.ResponseWriter, err error) {
 	case errors.As(err, &bad), errors.As(err, &unknown):
 		fail(w, http.StatusBadRequest, err.Error())
 	case errors.As(err, &elsewhere):
-		answer(w, http.StatusConflict, problem{Error: err.Error(), Leader: &elsewhere.Leader})
+		answer(w, http.StatusConflict, problem{Error: printable.Sentence(err.Error()), Leader: &elsewhere.Leader})
+	case errors.Is(err, errTooMuch):
+		w.Header().Set("Retry-After", "1")
+		fail(w, http.StatusTooManyRequests, err.Error())
 	default: // Redis, or the time for it
 		fail(w, http.StatusServiceUnavailable, err.Error())
 	}

@@ -32,7 +32,7 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	"whole": func(f float64) int { return int(f) },
 	"clock": clock,
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"short": inspect.Short, "megabytes": inspect.Megabytes, "living": living, "address": newReplicaLink,
+	"short": inspect.Short, "megabytes": inspect.Megabytes, "living": living, "address": newReplicaName,
 	"term": newTerm, "owners": owners, "names": sweepNames,
 	"reports": func(r []janitor.Report, now time.Time) reportTable {
 		return reportTable{"The leader's last pass of each sweep", r, now}
@@ -87,7 +87,7 @@ func (s *HTTP) why(w http.ResponseWriter, r *http.Request) {
 func (s *HTTP) ask(r *http.Request, v *pageView) {
 	var err error
 	if v.Asked = r.URL.Query().Get("key"); v.Asked != "" && s.questions != nil {
-		if v.Why, err = s.questions.tellWhy(r.Context(), v.Asked); err != nil {
+		if v.Why, err = s.questions.tellWhy(r.Context(), r.RemoteAddr, v.Asked); err != nil {
 			v.AskError = err.Error()
 		}
 	}

@@ -3,8 +3,8 @@ package console
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +15,8 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
+
+const soonExpired = 14 * 24 * time.Hour
 
 // problems returns this replica's own.
 func (s Status) problems() (found []inspect.Problem) {
@@ -28,6 +30,28 @@ func (s Status) problems() (found []inspect.Problem) {
 				Sentence: s.Instance + " cannot use its " + f.Setting + ": " + strings.TrimRight(f.Error, ".") +
 					". It goes on with the former value.",
 				Do: "Put the right value into the file.", Runbook: "rollcallfilefailing"})
+		}
+	}
+	certificates := maps.Clone(s.Certificates)
+	for _, f := range s.Files {
+		if !f.Ends.IsZero() {
+			if certificates == nil {
+				certificates = map[string]time.Time{}
+			}
+			certificates[f.Setting] = f.Ends
+		}
+	}
+	for name, ends := range certificates {
+		left := ends.Sub(s.Time)
+		switch p := (inspect.Problem{Name: "certificate:" + name, Level: inspect.Warning, Runbook: "rollcallcertificateends",
+			Do: "Put a new certificate into the file."}); {
+		case left <= 0:
+			p.Level = inspect.Wrong
+			p.Sentence = fmt.Sprintf("The %s of %s expired %s.", name, s.Instance, inspect.Ago(-left))
+			found = append(found, p)
+		case left < soonExpired:
+			p.Sentence = fmt.Sprintf("The %s of %s expires in %s.", name, s.Instance, inspect.Short(left))
+			found = append(found, p)
 		}
 	}
 	for _, text := range s.Redis.Warnings {
@@ -145,11 +169,11 @@ func (v pageView) Acting() string {
 }
 
 // Elsewhere returns another replica that leads.
-func (v pageView) Elsewhere() *replicaLink {
+func (v pageView) Elsewhere() *replicaName {
 	if v.Fleet == nil || v.Fleet.Leader == nil || v.Fleet.Leads(v.Base.Instance) != "" {
 		return nil
 	}
-	l := newReplicaLink(v.Fleet.Leader.Instance, v.Fleet.Leader.Address)
+	l := newReplicaName(v.Fleet.Leader.Instance, v.Fleet.Leader.Address)
 	return &l
 }
 
@@ -229,22 +253,11 @@ func held(s inspect.Status) string {
 	return strings.Join(all, ", ")
 }
 
-// replicaLink has no URL if the instance's address cannot be reached.
-type replicaLink struct{ Instance, URL string }
+// replicaName shows an address as text: it comes from Redis, and a link could lead whoever has the
+// token to anybody who writes there.
+type replicaName struct{ Instance, Address string }
 
-// An address comes from Redis, where anybody may have written it.
-var (
-	hostAndPort = regexp.MustCompile(`(?i)^(\[[0-9a-f:.]+\]|[\w.-]+):\d+$`)
-	unspecified = regexp.MustCompile(`^(\[::\]|0\.0\.0\.0):`)
-)
-
-func newReplicaLink(instance, address string) replicaLink {
-	l := replicaLink{Instance: instance}
-	if hostAndPort.MatchString(address) && !unspecified.MatchString(address) {
-		l.URL = "http://" + address + "/"
-	}
-	return l
-}
+func newReplicaName(instance, address string) replicaName { return replicaName{instance, address} }
 
 func oddity(s *inspect.Status, in inspect.Instance) int {
 	switch {
@@ -265,7 +278,8 @@ type instanceList struct {
 	Button string
 }
 
-const mostRows = 50
+// mostAll bounds what one viewer may have rendered.
+const mostRows, mostAll = 50, 1000
 
 // List returns the instances that the viewer wants.
 func (v pageView) List() instanceList {
@@ -283,15 +297,16 @@ func (v pageView) List() instanceList {
 	slices.SortFunc(wanted, func(a, b inspect.Instance) int {
 		return cmp.Or(cmp.Compare(oddity(s, a), oddity(s, b)), natural(a.ID, b.ID))
 	})
-	shown := wanted
-	if !v.Look.All {
-		shown = wanted[:min(len(wanted), mostRows)]
+	show := mostRows
+	if v.Look.All {
+		show = mostAll
 	}
+	shown := wanted[:min(len(wanted), show)]
 	l := instanceList{More: len(shown) < len(s.Instances) || len(shown) > mostRows}
 	l.Shown = fmt.Sprintf("%s of %s instances", count(len(shown)), count(len(s.Instances)))
 	switch {
-	case len(shown) < len(wanted):
-		l.Button = "Show all " + count(len(wanted))
+	case len(shown) < min(len(wanted), mostAll):
+		l.Button = "Show all " + count(min(len(wanted), mostAll))
 	case len(shown) > mostRows:
 		l.Button = fmt.Sprintf("Show %d", mostRows)
 	}
@@ -327,7 +342,7 @@ func leadingNumber(s string) string {
 
 type instanceRow struct {
 	Class, ID string
-	Link      replicaLink
+	Name      replicaName
 	Remarks   string
 	Devices   string
 	Share     float64 // in percent of the largest
@@ -341,7 +356,7 @@ type instanceRow struct {
 
 func newInstanceRow(s *inspect.Status, in inspect.Instance, own string, most int64) instanceRow {
 	row := instanceRow{
-		ID: in.ID, Link: newReplicaLink(in.ID, in.Address), Devices: "?", Life: in.Life(), Left: in.ExpiresIn,
+		ID: in.ID, Name: newReplicaName(in.ID, in.Address), Devices: "?", Life: in.Life(), Left: in.ExpiresIn,
 		Beat: beaten(s.Now, in.LastBeat), Version: in.Version, Short: shortVersion(in.Version),
 	}
 	if in.Devices >= 0 {

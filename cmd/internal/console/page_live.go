@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"hash/maphash"
 	"net/http"
 	"sync"
 	"time"
@@ -14,7 +15,11 @@ var pageParts = []string{"state", "list", "hour", "events", "passes", "acting", 
 const (
 	manyRows  = 200
 	manyEvery = 5 * time.Second
+	// mostLooks are rendered once for all who want to see the same, others one at a time.
+	mostLooks = 10
 )
+
+var rendering sync.Mutex
 
 // partsNews is the event "parts".
 type partsNews struct {
@@ -27,7 +32,7 @@ type partsNews struct {
 
 // tellPage sends a page the parts that have changed.
 func (s *HTTP) tellPage(r *http.Request) teller {
-	wanted, told := lookOf(r), map[string]string{}
+	wanted, told, seed := lookOf(r), map[string]uint64{}, maphash.MakeSeed()
 	failed, listed := false, time.Time{}
 	return func(_, now *reading) []byte {
 		view := sync.OnceValue(func() pageView { return s.view(now, nil, wanted) })
@@ -48,10 +53,11 @@ func (s *HTTP) tellPage(r *http.Request) teller {
 				listed = time.Now()
 			}
 			html := now.part(wanted, name, func() ([]byte, error) { return s.rendered(name, partOf(view(), name)) })
-			if html == "" || told[name] == html {
+			hash := maphash.String(seed, html) // not a copy for each viewer
+			if was, is := told[name]; html == "" || is && was == hash {
 				continue
 			}
-			told[name] = html
+			told[name] = hash
 			news.Parts = append(news.Parts, html)
 		}
 		if len(news.Parts) == 0 && failed == (now.err != nil) {
@@ -72,6 +78,15 @@ func (r *reading) part(wanted look, name string, render func() ([]byte, error)) 
 	type key struct {
 		look
 		name string
+	}
+	if r.looks.Add(1) > mostLooks*int64(len(pageParts)) && wanted != (look{}) { // it would keep a copy for each
+		rendering.Lock()
+		defer rendering.Unlock()
+		html, err := render()
+		if err != nil {
+			return ""
+		}
+		return string(html)
 	}
 	one, _ := r.parts.LoadOrStore(key{wanted, name}, sync.OnceValue(func() string {
 		html, err := render()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -111,4 +112,32 @@ func TestAPartIsRenderedOnceForAllWhoWantToSeeTheSame(t *testing.T) {
 		require.Equal(t, "hour ", part(look{}, "hour"))
 	}
 	require.Equal(t, 3, rendered)
+}
+
+func TestAViewerHasAThousandInstancesAtMostAndFewLooksAreKept(t *testing.T) {
+	t.Parallel()
+	v := pageView{Fleet: &inspect.Status{Now: time.Now()}, Look: look{All: true}}
+	for i := range 2 * mostAll {
+		v.Fleet.Instances = append(v.Fleet.Instances, inspect.Instance{ID: strconv.Itoa(i), Alive: true})
+	}
+	l := v.List()
+	require.Len(t, l.Rows, mostAll)
+	require.Contains(t, l.Shown, "1,000 of 2,000")
+	r := &reading{}
+	new(fleet).texts(r)
+	rendered := 0
+	show := func(match string) {
+		for _, name := range pageParts {
+			require.Equal(t, "x", r.part(look{Match: match}, name, func() ([]byte, error) { rendered++; return []byte("x"), nil }))
+		}
+	}
+	for i := range 100 {
+		show(strconv.Itoa(i))
+	}
+	kept := 0
+	r.parts.Range(func(any, any) bool { kept++; return true })
+	require.Equal(t, mostLooks*len(pageParts), kept)
+	show("")
+	show("")
+	require.Equal(t, 101*len(pageParts), rendered, "the usual look is always shared")
 }

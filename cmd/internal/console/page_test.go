@@ -190,15 +190,24 @@ func TestEachHeadingThatAPageLinksToIsServed(t *testing.T) {
 	require.Equal(t, 404, code)
 }
 
-func TestALinkLeadsToAReplicaOnlyByAnAddressThatCanBeReached(t *testing.T) {
+func TestACertificateThatEndsWithinFourteenDaysIsAProblem(t *testing.T) {
 	t.Parallel()
-	for address, want := range map[string]string{
-		"10.0.0.7:8080": "http://10.0.0.7:8080/", "[fd00::7]:8080": "http://[fd00::7]:8080/",
-		"host:8080": "http://host:8080/",
-		"":          "", ":8080": "", "0.0.0.0:8080": "", "[::]:8080": "", "javascript:alert(1)": "", "a/b:80": "",
-		"a@b:80": "",
+	now := time.Now()
+	for left, want := range map[time.Duration]string{
+		15 * 24 * time.Hour: "", 13*24*time.Hour + time.Minute: "warning: The CERT of one expires in 13d",
+		-time.Hour: "wrong: The CERT of one expired 1h",
 	} {
-		require.Equal(t, want, newReplicaLink("ingest-1", address).URL, strconv.Quote(address))
+		for _, st := range []Status{
+			{Certificates: map[string]time.Time{"CERT": now.Add(left)}}, {Files: []reload.Status{{Setting: "CERT", Ends: now.Add(left)}}},
+		} {
+			st.Instance, st.Time = "one", now
+			text := ""
+			for _, p := range st.problems() {
+				text += string(p.Level) + ": " + p.Sentence
+			}
+			require.Equal(t, want == "", text == "")
+			require.Contains(t, text, want)
+		}
 	}
 }
 

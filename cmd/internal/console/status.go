@@ -22,6 +22,8 @@ type Status struct {
 	Admin    bool      `json:"admin"`
 	// Files are settings that are reread.
 	Files []reload.Status `json:"files,omitempty"`
+	// Certificates are shown to others, by setting: when they expire.
+	Certificates map[string]time.Time `json:"certificates,omitempty"`
 
 	Redis    connect.RedisStatus `json:"redis"`
 	Registry registry.Status     `json:"registry"`

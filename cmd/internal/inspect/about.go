@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -55,9 +57,18 @@ const mostAbouts = 1 << 20
 
 const aboutPage = 100
 
-func clip(text string) string {
-	const longest = 200
-	return strings.ToValidUTF8(text[:min(len(text), longest)], "")
+// reachable are the forms of an address at which somebody may be asked: host and port, no more.
+var (
+	reachable   = regexp.MustCompile(`(?i)^(\[[0-9a-f:.]+\]|[a-z0-9_.-]{1,253}):\d{1,5}$`)
+	unspecified = regexp.MustCompile(`^(\[::\]|0\.0\.0\.0):`)
+)
+
+// hostAndPort returns "" for all else: anybody who writes to Redis may have written it.
+func hostAndPort(address string) string {
+	if !reachable.MatchString(address) || unspecified.MatchString(address) {
+		return ""
+	}
+	return address
 }
 
 // Abouts leaves out missing and invalid descriptions, and all if this user may not read them. Of
@@ -84,7 +95,8 @@ func (r *Reader) Abouts(ctx context.Context, ids []string) (map[string]About, er
 			var a About
 			bytes += len(text)
 			if len(text) <= longestAbout && json.NewDecoder(strings.NewReader(text)).Decode(&a) == nil {
-				a.Program, a.Version, a.Address = clip(a.Program), clip(a.Version), clip(a.Address)
+				a.Program, a.Version = printable.Clip(a.Program), printable.Clip(a.Version)
+				a.Address = hostAndPort(a.Address)
 				all[page[i]] = a
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +26,14 @@ type Reader struct {
 	divided atomic.Pointer[[]*Reader] // one per partition
 	foreign atomic.Int64              // the number that somebody overwrote theirs with; 0: none
 	number  int
-	single  bool // of one partition
+	single  bool    // of one partition
+	history history // of its eviction log
+
+	full struct {
+		mu sync.Mutex
+		at time.Time
+		is bool
+	}
 }
 
 // New returns a Reader. The caller keeps the client.

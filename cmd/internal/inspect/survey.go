@@ -235,6 +235,9 @@ func (s *survey) status(ids []string, abouts map[string]About) Status {
 		about, said := abouts[id]
 		in := s.instance(id, all[id], about, &st)
 		if said && about.of(all[id].Heartbeat) {
+			if !all[id].Alive { // somebody else may be there by now
+				about.Address = ""
+			}
 			st.describe(&in, about.replica(id))
 			in.Program = about.Program
 			if st.Leads(id) != "" {

@@ -60,9 +60,16 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	return f, nil
 }
 
+// refusing asks once a second, however many ids are unknown.
 func (r *Reader) refusing(ctx context.Context) string {
-	server, err := r.server(ctx)
-	if err != nil || !(Status{Redis: server}).full() {
+	r.full.mu.Lock()
+	defer r.full.mu.Unlock()
+	if time.Since(r.full.at) >= time.Second {
+		server, err := r.server(ctx)
+		r.full.is = err == nil && (Status{Redis: server}).full()
+		r.full.at = time.Now()
+	}
+	if !r.full.is {
 		return ""
 	}
 	return "; Redis is full, so registrations are refused: a device without an entry may be connected all the same"
@@ -124,9 +131,9 @@ type Why struct {
 	Unread    []Unread       `json:"unread,omitempty"`
 }
 
-// Why explains why a device's entry, or a key that a rule sweeps, exists or not. It reads the whole
-// eviction log of its partition. If a server of a Redis Cluster does not answer, the error is an
-// [UnreadError] if the entry would be there, and nil otherwise.
+// Why explains why a device's entry, or a key that a rule sweeps, exists or not. It reads what it
+// has not read yet of its partition's eviction log. If a server of a Redis Cluster does not answer,
+// the error is an [UnreadError] if the entry would be there, and nil otherwise.
 func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	w := Why{ID: id, Records: []Record{}}
 	fleet := r
@@ -164,22 +171,17 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 		return w, err
 	}
 	w.Owner, w.Alive = found.Owner, found.Alive
-	oldest := time.Time{}
-	logs := []*Reader{r}
-	if !isDevice(id) && r != parts[0] && to.answers(parts[0]) { // other keys are swept with the first partition
-		logs = append(logs, parts[0])
+	var oldest time.Time
+	if w.Records, oldest, err = r.history.of(ctx, r, id, now); err != nil {
+		return w, err
 	}
-	for rec, err := range newest(ctx, logs, nil, now) {
+	if !isDevice(id) && r != parts[0] && to.answers(parts[0]) { // other keys are swept with the first partition
+		more, _, err := parts[0].history.of(ctx, parts[0], id, now)
 		if err != nil {
 			return w, err
 		}
-		if !rec.At.IsZero() {
-			oldest = rec.At
-		}
-		if slices.Contains(rec.Items, id) {
-			rec.Items = nil
-			w.Records = append(w.Records, rec)
-		}
+		w.Records = append(w.Records, more...)
+		slices.SortStableFunc(w.Records, func(a, b Record) int { return b.At.Compare(a.At) })
 	}
 	switch {
 	case found.Owner != "" && found.Alive:

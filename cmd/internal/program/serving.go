@@ -13,7 +13,7 @@ import (
 // Serving logs how the program begins and ends.
 func Serving(c *cli.Command, b *Base, serve func(context.Context, *slog.Logger) error) cli.Run {
 	return func(ctx context.Context, _, stderr io.Writer) error {
-		options := &slog.HandlerOptions{Level: b.LogLevel}
+		options := &slog.HandlerOptions{Level: b.LogLevel, ReplaceAttr: printable.Attr}
 		log := slog.New(slog.NewTextHandler(stderr, options))
 		if b.LogFormat == "json" {
 			log = slog.New(slog.NewJSONHandler(printable.Writer(stderr), options))

@@ -20,6 +20,8 @@ package reload
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -42,7 +44,8 @@ type File[T any] struct {
 	seen []string // at the last look, which alone uses it
 
 	mu    sync.Mutex
-	texts []string // of value
+	texts []string    // of value
+	ends  []time.Time // of the certificates in texts
 	value T
 	since time.Time // accepted
 	err   error     // of the last look
@@ -56,7 +59,7 @@ func Open[T any](setting string, parse func(texts []string) (T, error), paths ..
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", setting, err)
 	}
-	f.texts, f.value, f.since = texts, value, time.Now()
+	f.accept(texts, value)
 	return f, nil
 }
 
@@ -95,8 +98,20 @@ func (f *File[T]) take(ctx context.Context) (bool, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.texts, f.value, f.since = texts, value, time.Now()
+	f.accept(texts, value)
 	return true, nil
+}
+
+func (f *File[T]) accept(texts []string, value T) {
+	f.texts, f.value, f.since, f.ends = texts, value, time.Now(), nil
+	for _, text := range texts {
+		for block, rest := pem.Decode([]byte(text)); block != nil; block, rest = pem.Decode(rest) {
+			if cert, err := x509.ParseCertificate(block.Bytes); err == nil { // it may be a key
+				f.ends = append(f.ends, cert.NotAfter)
+			}
+		}
+	}
+	slices.SortFunc(f.ends, time.Time.Compare)
 }
 
 func (f *File[T]) read() (texts []string, value T, err error) {
@@ -115,6 +130,11 @@ func (f *File[T]) status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := Status{Setting: f.setting, Since: f.since}
+	for _, ends := range f.ends {
+		if s.Ends = ends; ends.After(time.Now()) {
+			break
+		}
+	}
 	if f.err != nil {
 		s.Error = f.err.Error()
 	}

@@ -2,6 +2,8 @@ package reload
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"log/slog"
 	"os"
@@ -17,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/certtest"
 	"github.com/rollcall-redis/rollcall/internal/process"
 )
 
@@ -257,4 +260,28 @@ func TestAFileThatIsNotThereAtStartIsAnErrorThatNamesTheSetting(t *testing.T) {
 	t.Parallel()
 	_, err := Open("SECRET_FILE", Line, "/geheim")
 	require.EqualError(t, err, "SECRET_FILE: the file cannot be read: no such file or directory")
+}
+
+func TestTheNextEndOfACertificateIsTold(t *testing.T) {
+	t.Parallel()
+	now := time.Now().Truncate(time.Second).UTC()
+	ca := certtest.New(t, "ca")
+	at := func(left ...time.Duration) string {
+		var text strings.Builder
+		for _, l := range left {
+			cert := ca.Device(t, "1", func(c *x509.Certificate) { c.NotAfter = now.Add(l) })
+			require.NoError(t, pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}))
+		}
+		return text.String()
+	}
+	for text, want := range map[string]time.Time{
+		"a password": {}, at(2*time.Hour, time.Hour): now.Add(time.Hour),
+		at(-time.Hour, 3*time.Hour): now.Add(3 * time.Hour), at(-time.Hour, -2*time.Hour): now.Add(-time.Hour),
+	} {
+		path := filepath.Join(t.TempDir(), "file")
+		write(t, path, text)
+		f, err := Open("FILE", func([]string) (string, error) { return "", nil }, path)
+		require.NoError(t, err)
+		require.Equal(t, want, f.status().Ends)
+	}
 }

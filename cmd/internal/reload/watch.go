@@ -29,6 +29,9 @@ type Status struct {
 	Since time.Time `json:"since"`
 	// Error is why the present contents are not in use.
 	Error string `json:"error,omitempty"`
+	// Ends is when the next of its certificates expires, or, if all have, when the last did; zero
+	// without one.
+	Ends time.Time `json:"ends,omitzero"`
 }
 
 // Config configures a Watcher.

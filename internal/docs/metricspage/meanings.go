@@ -106,9 +106,13 @@ var meanings = map[string]meaning{
 		"0",
 		"Redis lost entries, or entries of a living owner were evicted: a failover, a flush, a stall of this process",
 	},
+	"ingest_certificate_ends_seconds": {
+		"Months ahead",
+		"Within 14 days: put a new certificate into the file of `INGEST_TLS_CERT`. Absent without TLS",
+	},
 	"ingest_connections": {
 		"The number of devices, and a few more",
-		"At `INGEST_MAX_CONNS`: sockets that have shown least are closed for new ones, or these wait; if `ingest_unproven` is small, add replicas",
+		"At `INGEST_MAX_CONNS`: devices wait for a place. If `ingest_unproven` and `ingest_largest_network` are small, add replicas",
 	},
 	"ingest_connections_limit": {
 		"Steady",
@@ -116,11 +120,15 @@ var meanings = map[string]meaning{
 	},
 	"ingest_unidentified": {
 		"Near 0; a reconnect storm shows for a moment",
-		"Near 4,096: somebody floods the port. Look at `ingest_disconnects_total{reason=\"crowded\"}`",
+		"Near a quarter of `INGEST_MAX_CONNS`, or 4,096: somebody floods the port. Look at `ingest_disconnects_total{reason=\"crowded\"}`",
 	},
 	"ingest_unproven": {
 		"Near 0; a reconnect storm shows for a moment",
 		"Near `ingest_connections`: somebody invents IMEIs. Look at `ingest_disconnects_total{reason=\"crowded\"}`",
+	},
+	"ingest_largest_network": {
+		"What the operator with most of your devices has behind one network",
+		"Near `ingest_connections_limit`, and not that: somebody stores records for invented IMEIs. Others get an equal share; set `DEVICE_AUTHORITY=set`",
 	},
 	"ingest_registrations": {
 		"Near 0",

@@ -63,7 +63,7 @@ type API struct {
 
 	answering *answering
 	atSource  *semaphore.Weighted // limits heartbeats at the source
-	changes   *changesCache
+	changes   *changesAsked
 	seconds   *prometheus.HistogramVec
 	counting  counting
 }
@@ -74,7 +74,7 @@ func New(c Config) (*API, error) {
 		mirror: c.Mirror, source: c.Source, endings: c.Endings, tokens: c.Tokens, mux: http.NewServeMux(),
 		answering: newAnswering(cmp.Or(c.Logger, slog.Default())),
 		atSource:  semaphore.NewWeighted(heartbeatsAtSource),
-		changes:   newChangesCache(c.Source),
+		changes:   newChangesAsked(c.Source),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "availability_http_request_seconds",
 			Help:    "How long requests took, by route and status.",

@@ -126,7 +126,7 @@ func (a *API) status(c *call) error {
 		ID: c.caller.Subject, Online: v.Online, Active: v.Active, Sessions: v.Sessions,
 		LastHeartbeat: moment(v.Heartbeat), Reachable: v.Online && v.Active && v.Fresh,
 		PingSeconds: int(settings.PingInterval / time.Second),
-		changes:     a.changes.of(c.Context(), c.caller.Subject, v.Version),
+		changes:     a.changes.of(c.Context(), c.caller.Subject),
 	})
 }
 

@@ -190,8 +190,9 @@ func (d *Database) prepareOnce(ctx context.Context) error {
 	}
 	err := d.Check(ctx)
 	if errors.Is(err, postgres.ErrLacking) {
-		err = fmt.Errorf("%w; MIGRATE is off: the owner of the tables runs \"availability migrate\", and enables "+
-			"triggers that were disabled", err)
+		// The remedy comes first: a log line may cut the list.
+		err = fmt.Errorf("MIGRATE is off: the owner of the tables has to run \"availability migrate\", and to enable "+
+			"triggers that were disabled: %w", err)
 	}
 	return err
 }
@@ -220,7 +221,7 @@ func (d *Database) Status() Status {
 	st := Status{
 		Answers:    d.failed == nil && time.Since(d.last) < answersFor,
 		LastAnswer: d.last, Prepared: d.prepared,
-		Connections: pool.TotalConns(), Busy: pool.AcquiredConns(), Most: pool.MaxConns(),
+		Connections: pool.Open, Busy: pool.Busy, Most: pool.Most,
 	}
 	if d.failed != nil {
 		st.Error = d.failed.Error()
@@ -237,15 +238,15 @@ func (d *Database) collectors() []prometheus.Collector {
 	}
 	return []prometheus.Collector{
 		gauge("availability_postgres_connections", "Connections to PostgreSQL that are open.",
-			func() float64 { return float64(d.Stat().TotalConns()) }),
+			func() float64 { return float64(d.Stat().Open) }),
 		gauge("availability_postgres_connections_busy", "Connections to PostgreSQL that are in use.",
-			func() float64 { return float64(d.Stat().AcquiredConns()) }),
+			func() float64 { return float64(d.Stat().Busy) }),
 		gauge("availability_postgres_connections_most", "Connections to PostgreSQL that there may be.",
-			func() float64 { return float64(d.Stat().MaxConns()) }),
+			func() float64 { return float64(d.Stat().Most) }),
 		counter("availability_postgres_waits_total", "Times that a call waited for a connection.",
-			func() float64 { return float64(d.Stat().EmptyAcquireCount()) }),
+			func() float64 { return float64(d.Stat().Waits) }),
 		counter("availability_postgres_wait_seconds_total", "How long calls waited for a connection, in all.",
-			func() float64 { return d.Stat().EmptyAcquireWaitTime().Seconds() }),
+			func() float64 { return d.Stat().Waited.Seconds() }),
 		gauge("availability_postgres_answers", "1 while PostgreSQL answers this process.",
 			func() float64 {
 				if d.Status().Answers {

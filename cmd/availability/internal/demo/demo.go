@@ -184,11 +184,7 @@ func (d *demo) prepare(ctx context.Context) error {
 }
 
 func (d *demo) say(format string, args ...any) {
-	d.write(fmt.Sprintf("%6.1fs  ", time.Since(d.began).Seconds()) + fmt.Sprintf(format, args...))
-}
-
-func (d *demo) write(line string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	fmt.Fprintln(d.cfg.Out, line)
+	fmt.Fprintf(d.cfg.Out, "%6.1fs  %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
 }

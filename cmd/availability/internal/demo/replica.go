@@ -2,13 +2,10 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/process"
 )
@@ -92,29 +89,4 @@ func (d *demo) leader(ctx context.Context) *replica {
 		}
 	}
 	return nil
-}
-
-type status struct {
-	Mirror struct {
-		Whole       bool           `json:"whole"`
-		Drift       map[string]int `json:"drift"`
-		DriftAt     time.Time      `json:"drift_at"`
-		OfflineHeld string         `json:"offline_held"`
-	} `json:"mirror"`
-}
-
-// asker keeps no connections, so none is left to a killed replica.
-var asker = &http.Client{Timeout: askTime, Transport: &http.Transport{DisableKeepAlives: true}}
-
-func (r *replica) status(ctx context.Context) (s status, ok bool) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url()+"/api/v1/status", nil)
-	if err != nil {
-		return s, false
-	}
-	answer, err := asker.Do(req)
-	if err != nil {
-		return s, false
-	}
-	defer answer.Body.Close()
-	return s, json.NewDecoder(answer.Body).Decode(&s) == nil
 }

@@ -10,42 +10,21 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-const legend = `Each line with a bar shows what is now, and what was done since the one before:
-  who leads the sweeps; how many mitras are online as their apps know, as Valkey (or
-  Redis) says and as Postgres says; dead: apps that send nothing any more; sessions that
-  mitras have; where answers to customers and to the dispatcher came from: valkey,
-  postgres (Valkey cannot answer), stale (the last one is served while a new one is made,
-  or nobody can answer); failed: requests that were made again; held: why nobody is set
-  offline for silence now.
-`
-
 const lookEvery = 2 * time.Second
 
 func (d *demo) watch(ctx context.Context) {
 	before := d.force.Counts()
 	for at := time.Now(); wait.For(ctx, lookEvery); {
-		leader, held := d.glance(ctx)
 		asked, cancel := context.WithTimeout(ctx, askTime)
 		stores := d.truth.Stores(asked)
 		cancel()
 		now, c := time.Now(), d.force.Counts()
 		line := workforce.Line(&c, &before, now.Sub(at), stores)
 		if ctx.Err() == nil {
-			d.write("         | " + leader + "  " + line + held)
+			d.say("  | %s", line)
 		}
 		at, before = now, c
 	}
-}
-
-func (d *demo) glance(ctx context.Context) (leader, held string) {
-	r := d.leader(ctx)
-	if r == nil {
-		return "nobody leads", ""
-	}
-	if s, ok := r.status(ctx); ok && s.Mirror.OfflineHeld != "" {
-		held = fmt.Sprintf("  held: %.50s", s.Mirror.OfflineHeld) // errors may be long
-	}
-	return r.id + " leads", held
 }
 
 func (d *demo) until(ctx context.Context, what string, happened func(context.Context) (bool, error)) error {
@@ -118,7 +97,7 @@ func (d *demo) silence(ctx context.Context, since time.Time, ids []string) error
 	for _, id := range ids {
 		least, most = min(least, gone[id]), max(most, gone[id])
 	}
-	d.say("all %d are offline in Postgres and in Valkey: %.1f to %.1f s after their last heartbeat "+
+	d.say("all %d are offline in Postgres and in the mirror: %.1f to %.1f s after their last heartbeat "+
 		"(stale_after is %v)", len(ids), least.Seconds(), most.Seconds(), d.pace.Stale)
 	return nil
 }

@@ -157,7 +157,7 @@ func TestWhatNewRefusesAndWhatItTakes(t *testing.T) {
 			require.Equal(t, cfg.Allowed != "", g.authority != nil)
 			for _, d := range []struct{ got, set, otherwise any }{
 				{g.cfg.Stream, cfg.Stream, Stream}, {g.cfg.MaxLen, cfg.MaxLen, int64(1_000_000)},
-				{g.cfg.MaxConns, cfg.MaxConns, 100_000}, {g.cfg.MaxUnidentified, cfg.MaxUnidentified, 4096},
+				{g.cfg.MaxConns, cfg.MaxConns, 100_000}, {g.cfg.MaxUnidentified, cfg.MaxUnidentified, Unidentified(g.cfg.MaxConns)},
 				{g.cfg.MaxRegistering, cfg.MaxRegistering, 4096}, {g.cfg.Quiet, cfg.Quiet, 3 * time.Second},
 				{g.cfg.Drain, cfg.Drain, 5 * time.Second},
 			} {

@@ -21,18 +21,18 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// doors is a gateway that requires device certificates of these authorities.
-type doors struct {
+// vouched is a gateway that requires device certificates of these authorities.
+type vouched struct {
 	*bench
 	cas atomic.Pointer[x509.CertPool]
 	log process.Buffer
 }
 
-func (d *doors) trust(all ...*certtest.Authority) { d.cas.Store(certtest.Pool(all...)) }
+func (d *vouched) trust(all ...*certtest.Authority) { d.cas.Store(certtest.Pool(all...)) }
 
-func asking(t *testing.T, wrap func(*bench, net.Listener) net.Listener, all ...*certtest.Authority) *doors {
+func asking(t *testing.T, wrap func(*bench, net.Listener) net.Listener, all ...*certtest.Authority) *vouched {
 	t.Helper()
-	d := &doors{}
+	d := &vouched{}
 	d.trust(all...)
 	cert, key := certify(t, t.TempDir(), "server")
 	secured := overTLS(t, cert, key, slog.Default())
@@ -49,7 +49,7 @@ func asking(t *testing.T, wrap func(*bench, net.Listener) net.Listener, all ...*
 }
 
 // comes connects a device with a certificate, or none, before any TLS data is sent.
-func (d *doors) comes(t *testing.T, cert *tls.Certificate, version uint16, change ...func(*tls.Config)) *wire {
+func (d *vouched) comes(t *testing.T, cert *tls.Certificate, version uint16, change ...func(*tls.Config)) *wire {
 	t.Helper()
 	config := &tls.Config{InsecureSkipVerify: true, MaxVersion: version}
 	if cert != nil {

@@ -14,11 +14,12 @@ import (
 // The registry must hear only the truth: a claim means that the device is here, and an
 // acknowledgement followed by a frame means that the device received it.
 
-func TestADeviceThatGaveUpInTheBacklogIsNotRegistered(t *testing.T) {
+func TestADeviceThatGaveUpWaitingIsNotRegistered(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxConns = 1 })
 	first := b.login(t, imei)
-	gone := b.dial(t) // the kernel takes it, and its handshake, and its end
+	first.reports()
+	gone := b.dial(t) // it waits for a place
 	gone.send(handshake(t, "490154203237518"))
 	require.NoError(t, gone.Close())
 	_ = first.Close()

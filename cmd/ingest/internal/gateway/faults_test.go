@@ -198,6 +198,6 @@ func TestNotesAreBounded(t *testing.T) {
 	}
 	require.Equal(t, count, n.count)
 	require.LessOrEqual(t, n.count, manyNotes)
-	entry, _ := n.letter(fmt.Sprint(manyNotes-1), fmt.Sprint(2*manyNotes-1), 3)
+	entry := n.letter(fmt.Sprint(manyNotes-1), fmt.Sprint(2*manyNotes-1))
 	require.Equal(t, fmt.Sprint(2*manyNotes-1), entry, "the newest is not the one forgotten")
 }

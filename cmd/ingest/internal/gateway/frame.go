@@ -45,6 +45,10 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 	switch {
 	case kept.fault == nil:
 		s.g.metrics.records.WithLabelValues(codec).Add(float64(kept.records))
+		if kept.records > 0 {
+			s.speaks()
+			s.guest.Earn()
+		}
 	case kept.repeated:
 		outcome = "repeated"
 	default:

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/doors"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -24,6 +25,7 @@ import (
 // Vendors and fleets dictate all but firstFrame: parked devices report hourly, and devices close
 // their socket after 30 s without an acknowledgement.
 const (
+	placeTime     = 20 * time.Second // of waiting for a place; devices give up after 30
 	handshakeTime = 15 * time.Second
 	completeTime  = 30 * time.Second
 	firstFrame    = time.Minute
@@ -33,6 +35,19 @@ const (
 	movedTime     = time.Minute // of silence, once the device has registered with another replica
 	rescueTime    = time.Second // for reading the data that has arrived when a socket ends
 )
+
+const (
+	// manyRegistrations take a second without Redis, so 100,000 devices get their answer within 25
+	// s. They give up at 30.
+	manyRegistrations = 4096
+	// manyEnding bounds the sockets that have lost their places and are still ending: one that is
+	// registering takes up to a second, and a flood brings thousands in that time.
+	manyEnding = 1024
+)
+
+// Unidentified returns how many sockets may be open without an IMEI, beside those of so many
+// devices.
+func Unidentified(devices int) int { return min(4096, max(1, devices/4, min(devices/2, 64))) }
 
 // Claim is a socket's hold on its device's registration.
 type Claim interface {
@@ -63,12 +78,12 @@ type Config struct {
 	// million. The message streams have the same cap, dead letters 10,000, or MaxLen if that is
 	// less.
 	MaxLen int64
-	// MaxConns bounds open sockets; 0 means 100,000. At the bound a new socket displaces one
-	// without an IMEI, or else one without a frame, or else one with fewer than three: the oldest
-	// from the address with the most of them. While none may be closed, new sockets wait in the
-	// kernel's backlog.
+	// MaxConns bounds the sockets of devices; 0 means 100,000. At the bound a device takes the place
+	// of another one as package doors describes, or waits for its answer. Stored records earn a
+	// place.
 	MaxConns int
-	// MaxUnidentified likewise bounds open sockets without an IMEI, among themselves. 0 means 4,096.
+	// MaxUnidentified likewise bounds open sockets without an IMEI, beside the devices'. 0 means
+	// [Unidentified].
 	MaxUnidentified int
 	// FirstFrame is an accepted device's time for its first frame; 0 means a minute.
 	FirstFrame time.Duration
@@ -84,6 +99,8 @@ type Config struct {
 	// ClientCAs, if not nil, returns the authorities for device certificates, the same pool until
 	// it changes. A certificate has the IMEI as common name or DNS name.
 	ClientCAs func() *x509.CertPool
+	// Certificate, if not nil, is the one of OverTLS, for a metric.
+	Certificate *Certificate
 	// StartSpan, if not nil, is called for each registration: see janitor.Config. No attribute names
 	// the device.
 	StartSpan func(ctx context.Context, name string, attrs ...slog.Attr) (
@@ -100,15 +117,17 @@ type Gateway struct {
 	messages  *messages
 	faults    *faults
 	metrics   *metrics
-	rate      rate // per device
-	admission *admission
+	rate      rate        // per device
+	hall      *doors.Room // sockets without an IMEI
+	places    *doors.Room // devices
 	refusals  refusals
 	authority *authority    // nil: every device is served
-	slots     chan struct{} // one per open socket
+	running   chan struct{} // one taken per socket that has not ended
+	turns     chan struct{} // one taken per running registration
 
 	stopping context.Context // ends when the gateway begins to drain
 	stop     context.CancelFunc
-	running  sync.WaitGroup // sessions
+	serving  sync.WaitGroup // sessions
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
@@ -131,21 +150,23 @@ func New(cfg Config) (*Gateway, error) {
 	cfg.Stream = cmp.Or(cfg.Stream, Stream)
 	cfg.MaxLen = cmp.Or(cfg.MaxLen, 1_000_000)
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, 100_000)
-	cfg.MaxUnidentified = cmp.Or(cfg.MaxUnidentified, manyUnidentified)
+	cfg.MaxUnidentified = cmp.Or(cfg.MaxUnidentified, Unidentified(cfg.MaxConns))
 	cfg.MaxRegistering = cmp.Or(cfg.MaxRegistering, manyRegistrations)
 	cfg.FirstFrame = cmp.Or(cfg.FirstFrame, firstFrame)
 	cfg.Quiet = cmp.Or(cfg.Quiet, quietTime)
 	cfg.Drain = cmp.Or(cfg.Drain, 5*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	g := &Gateway{
-		cfg:       cfg,
-		store:     newStore(cfg.Client, streams(cfg.Stream, cfg.Streams), cfg.MaxLen),
-		rate:      deviceRate,
-		admission: newAdmission(cfg.MaxConns, cfg.MaxUnidentified, cfg.MaxRegistering),
-		sessions:  make(map[*session]struct{}),
-		newest:    make(map[string]*session),
+		cfg:      cfg,
+		store:    newStore(cfg.Client, streams(cfg.Stream, cfg.Streams), cfg.MaxLen),
+		rate:     deviceRate,
+		hall:     doors.New(doors.Config{Most: cfg.MaxUnidentified}),
+		places:   doors.New(doors.Config{Most: cfg.MaxConns, Keep: idleTime}),
+		running:  make(chan struct{}, cfg.MaxConns+cfg.MaxUnidentified+manyEnding),
+		turns:    make(chan struct{}, cfg.MaxRegistering),
+		sessions: make(map[*session]struct{}),
+		newest:   make(map[string]*session),
 	}
-	g.slots = make(chan struct{}, cfg.MaxConns)
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.metrics = newMetrics(cfg.Registerer, g)
 	g.messages = newMessages(g.store, g.metrics, cfg.Logger)
@@ -211,12 +232,10 @@ func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 		if err == nil {
 			pause.Reset()
 			accepts.Note(nil)
-			g.admission.wait(ctx)
-			if !g.admission.take(ctx, g.slots) {
+			if !g.start(ctx, work, conn) {
 				_ = conn.Close()
 				return nil
 			}
-			g.start(work, conn)
 			continue
 		}
 		if ctx.Err() != nil {
@@ -233,16 +252,25 @@ func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 	}
 }
 
-func (g *Gateway) start(work context.Context, conn net.Conn) {
+// start returns false when ctx ends before there is room.
+func (g *Gateway) start(ctx, work context.Context, conn net.Conn) bool {
+	select {
+	case g.running <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
 	s := newSession(g, conn)
+	if g.hall.Wait(ctx, s.guest, knocks(conn)) != nil {
+		return false
+	}
 	g.mu.Lock()
 	g.sessions[s] = struct{}{}
 	g.mu.Unlock()
-	g.admission.enter(s)
-	g.running.Go(func() {
-		defer g.admission.ended(s, g.slots)
+	g.serving.Go(func() {
+		defer func() { <-g.running }()
 		s.run(work)
 	})
+	return true
 }
 
 func (g *Gateway) drain(abandon func()) {
@@ -252,7 +280,7 @@ func (g *Gateway) drain(abandon func()) {
 	}
 	done := make(chan struct{})
 	go func() {
-		g.running.Wait()
+		g.serving.Wait()
 		close(done)
 	}()
 	select {
@@ -315,7 +343,7 @@ func (g *Gateway) expel(imei string) {
 }
 
 func (g *Gateway) forget(s *session) {
-	g.admission.leave(s)
+	s.guest.Leave()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.sessions, s)

@@ -176,26 +176,6 @@ func TestTheStreamsAreCapped(t *testing.T) {
 	require.Less(t, b.rdb.XLen(t.Context(), b.stream).Val(), int64(300))
 }
 
-func TestADeviceWithoutAPlaceWaitsInTheBacklog(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxConns = 2 })
-	first, second := b.login(t, imei), b.login(t, "352093081452251")
-	first.reports()
-	second.reports()
-	third := b.dial(t) // the kernel takes it
-	third.send(handshake(t, "490154203237518"))
-	require.NoError(t, third.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
-	_, err := third.Read(make([]byte, 1))
-	var late net.Error
-	require.ErrorAs(t, err, &late)
-	require.True(t, late.Timeout())
-	require.Equal(t, 2, b.Connections())
-
-	_ = first.Close()
-	require.NoError(t, third.SetReadDeadline(time.Now().Add(patience)))
-	third.expect("01")
-}
-
 func TestStoppingFinishesTheFrameUnderWay(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pires/go-proxyproto"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/doors"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
@@ -37,6 +38,9 @@ func (s *session) greet(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
+	waiting, cancel := context.WithCancel(s.g.stopping)
+	defer cancel()
+	s.giveUp.Store(&cancel) // end may have been called before: then the read fails
 	imei, err := s.reader.IMEI()
 	if err == nil {
 		err = s.checkCertificate(imei)
@@ -46,8 +50,9 @@ func (s *session) greet(ctx context.Context) error {
 		if !teltonika.LuhnValid(imei) {
 			s.g.metrics.luhn.Inc() // too many genuine devices fail this to refuse them
 		}
-		s.g.admission.identified(s)
-		err = s.g.authority.decide(s.g.stopping, imei)
+		if err = s.identified(waiting); err == nil {
+			err = s.g.authority.decide(waiting, imei)
+		}
 	}
 	if errors.Is(err, teltonika.ErrHandshake) || errors.Is(err, errUnknownDevice) ||
 		errors.Is(err, errCertificate) {
@@ -56,7 +61,7 @@ func (s *session) greet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.register(ctx, imei); err != nil {
+	if err := s.register(ctx, waiting, imei); err != nil {
 		return err
 	}
 	return s.answer([]byte{teltonika.Accept})
@@ -70,9 +75,12 @@ func (s *session) prepare() error {
 		below = encrypted.NetConn().(*belowTLS)
 		conn = below.Conn
 	}
-	if c, ok := conn.(*proxyproto.Conn); ok && c.ProxyHeader() == nil {
-		_, err := c.Read(nil) // returns the reason
-		return fmt.Errorf("%w: %w", errProxy, cmp.Or(err, errors.New("none came")))
+	if c, ok := conn.(*proxyproto.Conn); ok {
+		if c.ProxyHeader() == nil {
+			_, err := c.Read(nil) // returns the reason
+			return fmt.Errorf("%w: %w", errProxy, cmp.Or(err, errors.New("none came")))
+		}
+		s.guest.Move(doors.Addr(named(s.conn.RemoteAddr())))
 	}
 	if !overTLS {
 		return nil
@@ -97,11 +105,11 @@ func (s *session) prepare() error {
 
 // register gives up its turn before the answer is sent: a device that does not read it delays no
 // other.
-func (s *session) register(ctx context.Context, imei string) error {
+func (s *session) register(ctx, waiting context.Context, imei string) error {
 	select {
-	case s.g.admission.slots <- struct{}{}:
-		defer func() { <-s.g.admission.slots }()
-	case <-s.g.stopping.Done():
+	case s.g.turns <- struct{}{}:
+		defer func() { <-s.g.turns }()
+	case <-waiting.Done():
 		return errDraining
 	}
 	// The handshake may be stale. If the device has given up meanwhile, its handshake elsewhere is

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/pires/go-proxyproto"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/doors"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
@@ -63,9 +65,10 @@ func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, erro
 const certificateAge = time.Second
 
 // Certificate is a TLS certificate and its key in two files. Changes apply within a second; while
-// the files are unreadable, the former certificate stays, and a warning is logged.
+// the files cannot be used, the former certificate stays, and a warning is logged.
 type Certificate struct {
 	certFile, keyFile string
+	expired           bool // is used too
 	log               *slog.Logger
 	reads             *streak.Streak
 
@@ -74,18 +77,31 @@ type Certificate struct {
 	read time.Time
 }
 
-// LoadCertificate reads the files.
-func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
+// LoadCertificate reads the files. An expired certificate is an error unless expired is set.
+func LoadCertificate(certFile, keyFile string, expired bool, log *slog.Logger) (*Certificate, error) {
+	c := &Certificate{certFile: certFile, keyFile: keyFile, expired: expired, log: log, read: time.Now()}
+	var err error
+	if c.pair, err = c.load(); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	reads := streak.New(log, "TLS certificate cannot be read, the former one stands",
-		"TLS certificate can be read again", "file", certFile)
-	return &Certificate{
-		certFile: certFile, keyFile: keyFile, log: log, reads: reads, pair: &pair, read: time.Now(),
-	}, nil
+	c.reads = streak.New(log, "TLS certificate cannot be used, the former one stands",
+		"TLS certificate can be used again", "file", certFile)
+	return c, nil
 }
+
+func (c *Certificate) load() (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	if err != nil {
+		return nil, err
+	}
+	if ends := pair.Leaf.NotAfter; !c.expired && time.Now().After(ends) {
+		return nil, fmt.Errorf("%s expired at %s", c.certFile, ends.Format(time.RFC3339))
+	}
+	return &pair, nil
+}
+
+// Ends returns when the certificate in use expires.
+func (c *Certificate) Ends() time.Time { return c.current().Leaf.NotAfter }
 
 // OverTLS returns a listener for TLS 1.2 or newer. ln may come from Proxied: the PROXY header is
 // then outside of TLS.
@@ -144,10 +160,10 @@ func (c *Certificate) current() *tls.Certificate {
 	defer c.mu.Unlock()
 	if time.Since(c.read) >= certificateAge {
 		c.read = time.Now()
-		pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+		pair, err := c.load()
 		c.reads.Note(err)
 		if err == nil && !slices.EqualFunc(pair.Certificate, c.pair.Certificate, bytes.Equal) {
-			c.pair = &pair
+			c.pair = pair
 			c.log.Info("TLS certificate read again", "file", c.certFile, "expires", pair.Leaf.NotAfter)
 		}
 	}
@@ -161,6 +177,19 @@ func named(addr net.Addr) string {
 		return ""
 	}
 	return addr.String()
+}
+
+// knocks returns whom a new connection counts for. Until its header has come, a proxied one counts
+// for nobody.
+func knocks(conn net.Conn) netip.Addr {
+	below := conn
+	if c, ok := conn.(*tls.Conn); ok {
+		below = c.NetConn().(*belowTLS).Conn
+	}
+	if _, ok := below.(*proxyproto.Conn); ok {
+		return netip.Addr{}
+	}
+	return doors.Addr(named(conn.RemoteAddr()))
 }
 
 // transport returns the socket below conn.

@@ -29,11 +29,16 @@ import (
 // certify writes a certificate for the loopback with this name, and its key.
 func certify(t *testing.T, dir, name string) (certFile, keyFile string) {
 	t.Helper()
+	return certifyUntil(t, dir, name, time.Now().Add(time.Hour))
+}
+
+func certifyUntil(t *testing.T, dir, name string, ends time.Time) (certFile, keyFile string) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: ends,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -53,7 +58,7 @@ func listening(t *testing.T, wrap func(*bench, net.Listener) net.Listener, chang
 }
 
 func overTLS(t *testing.T, certFile, keyFile string, log *slog.Logger) func(*bench, net.Listener) net.Listener {
-	c, err := LoadCertificate(certFile, keyFile, log)
+	c, err := LoadCertificate(certFile, keyFile, false, log)
 	require.NoError(t, err)
 	return func(b *bench, ln net.Listener) net.Listener { return b.OverTLS(ln, c) }
 }
@@ -175,7 +180,7 @@ func TestACertificateIsReadAgainWhenItChanges(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile := certify(t, dir, "first")
 	var log process.Buffer
-	c, err := LoadCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(&log, nil)))
+	c, err := LoadCertificate(certFile, keyFile, false, slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
 	name := func() string {
 		c.mu.Lock()
@@ -202,10 +207,21 @@ func TestACertificateIsReadAgainWhenItChanges(t *testing.T) {
 	replace(certFile, otherCert)
 	require.Equal(t, "second", name())
 	require.Contains(t, log.String(), "TLS certificate read again")
-	require.NoError(t, os.Remove(certFile))
+	lateCert, lateKey := certifyUntil(t, t.TempDir(), "late", time.Now().Add(-time.Minute))
+	replace(certFile, lateCert)
+	replace(keyFile, lateKey)
 	require.Equal(t, "second", name())
+	require.Contains(t, log.String(), "expired at")
+	_, err = LoadCertificate(certFile, keyFile, false, slog.Default())
+	require.ErrorContains(t, err, "expired at")
+	c, err = LoadCertificate(certFile, keyFile, true, slog.Default())
+	require.NoError(t, err)
+	require.Equal(t, "late", name())
+	require.WithinDuration(t, time.Now(), c.Ends(), time.Hour)
+	require.NoError(t, os.Remove(certFile))
+	require.Equal(t, "late", name())
 
-	_, err = LoadCertificate(certFile, keyFile, slog.Default())
+	_, err = LoadCertificate(certFile, keyFile, false, slog.Default())
 	require.ErrorContains(t, err, "cert.pem")
 }
 

@@ -225,6 +225,9 @@ func (s *session) takeMessages(frame teltonika.Frame) {
 	id, index := string(appendFrameID(nil, s.imei+salt, frame.Body)), -1
 	for m := range found.All() {
 		index++
+		if len(m.Text) > 0 {
+			s.speaks()
+		}
 		asked, ambiguous := s.takeAnswer(frame.Codec, m)
 		if asked && !ambiguous {
 			continue
@@ -240,17 +243,17 @@ func (s *session) takeMessages(frame teltonika.Frame) {
 	}
 }
 
-// messages writes one transaction.
-func (b *buffer) messages(j job) error {
+// addMessages writes one transaction.
+func (b *buffer) addMessages(j job) error {
 	pipe := b.client.TxPipeline()
 	for _, m := range j.messages {
 		if m.fault == nil {
 			pipe.XAdd(j.ctx, &redis.XAddArgs{
-				Stream: b.name + MessagesSuffix, MaxLen: b.maxLen, Approx: true, Values: m.values(),
+				Stream: b.messages.name, MaxLen: b.messages.room(len(m.text)), Approx: true, Values: m.values(),
 			})
 			continue
 		}
-		r := b.dead(j.ctx, m.origin, m.frame, m.fault)
+		r := b.addDead(j.ctx, m.origin, m.frame, m.fault)
 		if m.refused = refused(r.err); r.err != nil && !m.refused {
 			return r.err
 		}

@@ -34,17 +34,23 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 			func() float64 { return float64(value()) })
 	}
 	gauge("ingest_connections", "Device sockets open now.", g.Connections)
-	gauge("ingest_connections_limit", "Device sockets that may be open: INGEST_MAX_CONNS, or less if "+
+	gauge("ingest_connections_limit", "Sockets of devices that may be open: INGEST_MAX_CONNS, or less if "+
 		"the limit of open files allows less.", func() int { return g.cfg.MaxConns })
 	gauge("ingest_unidentified", "Open sockets that have not sent an IMEI.",
-		func() int { return g.admission.count(unidentified) })
-	gauge("ingest_unproven", "Sockets open now that named an IMEI and have sent no frame.",
-		func() int { return g.admission.count(unproven) })
+		func() int { all, _ := g.hall.Size(); return all })
+	gauge("ingest_unproven", "Sockets open now that named an IMEI and have had no record stored within 65 minutes.",
+		func() int { _, plain := g.places.Size(); return plain })
+	gauge("ingest_largest_network", "Most sockets of one network (a /24 of IPv4, a /64 of IPv6) that have had "+
+		"records stored within 65 minutes.", g.places.Largest)
 	gauge("ingest_registrations",
 		"Devices being registered now; at the bound further ones wait for their answer.",
-		func() int { return len(g.admission.slots) })
+		func() int { return len(g.turns) })
 	gauge("ingest_messages_waiting", "Messages of devices that wait for Redis.",
 		func() int { return g.Messages().Waiting })
+	if c := g.cfg.Certificate; c != nil {
+		gauge("ingest_certificate_ends_seconds", "When the certificate of INGEST_TLS_CERT expires, in Unix time.",
+			func() int { return int(c.Ends().Unix()) })
+	}
 	messages := vec("ingest_messages_total", "Messages that devices sent in codecs 12 to 15 and that "+
 		"answer no command for certain, by outcome: stored, lost (Redis was away for too long).", "outcome")
 	bytes := vec("ingest_bytes_total",
@@ -65,7 +71,7 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 			"codec", "outcome"),
 		records: vec("ingest_records_total", "Records stored, by codec.", "codec"),
 		disconnects: vec("ingest_disconnects_total", "Sockets ended, by reason: refused, crowded "+
-			"(to make room for a device), unproven (no frame in time), unknown_device, undecided, untrusted, "+
+			"(to make room for a device), unproven (nothing to store in time), unknown_device, undecided, untrusted, "+
 			"proxy, tls, certificate, closed, idle, incomplete, framing, unknown, "+
 			"store, superseded, moved, draining, network.", "reason"),
 		in:   bytes.WithLabelValues("in"),

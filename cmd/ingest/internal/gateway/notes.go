@@ -9,6 +9,8 @@ const (
 	// manyNotes bounds the notes and their dead letters together.
 	manyNotes = 10_000
 	shareMost = 100
+	// shareBytes are ten of the largest frames.
+	shareBytes = 320 << 10
 )
 
 // notes is the memory of odd devices whose sockets have ended. At the bound an arbitrary one is
@@ -29,6 +31,7 @@ type note struct {
 type letter struct {
 	frame string // id
 	entry string // in the stream
+	size  int
 }
 
 func newNotes() *notes { return &notes{of: make(map[string]*note)} }
@@ -64,30 +67,43 @@ func (n *notes) talks(imei string) uint8 {
 	return 0
 }
 
-// letter returns a frame's dead letter, and the one to delete if the device has used up its share.
-func (n *notes) letter(imei, frame string, share int) (entry, oldest string) {
+// letter returns the entry of a frame's dead letter.
+func (n *notes) letter(imei, frame string) (entry string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	of := n.of[imei]
-	if of == nil {
-		return "", ""
-	}
-	for _, l := range of.letters {
-		if l.frame == frame {
-			entry = l.entry
+	if of := n.of[imei]; of != nil {
+		for _, l := range of.letters {
+			if l.frame == frame {
+				entry = l.entry
+			}
 		}
 	}
-	if len(of.letters) >= share {
-		oldest = of.letters[0].entry
+	return entry
+}
+
+// surplus returns the entries that a device gives up for a letter of this size.
+func (n *notes) surplus(imei string, size, share int) (entries []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if of := n.of[imei]; of != nil {
+		for _, l := range of.letters[:of.beyond(size, share)] {
+			entries = append(entries, l.entry)
+		}
 	}
-	return entry, oldest
+	return entries
+}
+
+// beyond returns how many of the oldest letters leave no room for another one.
+func (n *note) beyond(size, share int) int {
+	i := len(n.letters)
+	for room := share - 1; i > 0 && room > 0 && size+n.letters[i-1].size <= shareBytes; i, room = i-1, room-1 {
+		size += n.letters[i-1].size
+	}
+	return i
 }
 
 func (n *notes) addLetter(imei string, l letter, share int) {
 	n.change(imei, func(of *note) {
-		of.letters = append(of.letters, l)
-		if beyond := len(of.letters) - share; beyond > 0 {
-			of.letters = append([]letter(nil), of.letters[beyond:]...)
-		}
+		of.letters = append([]letter(nil), append(of.letters[of.beyond(l.size, share):], l)...)
 	})
 }

@@ -32,7 +32,11 @@ func (r rate) charge(paid, now time.Time, records, octets int) time.Time {
 // pace waits until the frame may be stored, or until the gateway drains.
 func (s *session) pace(frame teltonika.Frame) error {
 	now := time.Now()
-	s.paid = s.g.rate.charge(s.paid, now, int(frame.Count), len(frame.Raw))
+	octets := len(frame.Raw)
+	if frame.Codec.IsCommand() { // stored as hex, and a device cannot fill a second with serial data
+		octets *= 4
+	}
+	s.paid = s.g.rate.charge(s.paid, now, int(frame.Count), octets)
 	left := s.paid.Sub(now)
 	if left <= 0 {
 		return nil

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"cmp"
-	"container/list"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,13 +10,13 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/doors"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
@@ -36,8 +35,8 @@ const (
 	endFraming       = "framing"
 	endUnknown       = "unknown"    // unknown number of records
 	endStore         = "store"      // Redis did not take it in time
-	endCrowded       = "crowded"    // see admission
-	endUnproven      = "unproven"   // an IMEI, but no frame in time
+	endCrowded       = "crowded"    // see package doors
+	endUnproven      = "unproven"   // an IMEI, but nothing to store in time
 	endSuperseded    = "superseded" // the device has a newer socket here
 	endMoved         = "moved"      // newer socket at another replica, silence here
 	endDraining      = "draining"
@@ -51,6 +50,7 @@ var (
 	errTLS           = errors.New("gateway: TLS handshake")
 	errCertificate   = errors.New("gateway: certificate of the device")
 	errProxy         = errors.New("gateway: PROXY header")
+	errCrowded       = errors.New("gateway: no place for the device")
 	errGone          = errors.New("gateway: device gave up before its handshake was read")
 	errStore         = errors.New("gateway: frame not stored")
 	errEnded         = errors.New("gateway: the socket is to end")
@@ -65,7 +65,7 @@ var reasons = []struct {
 	{teltonika.ErrUnknownCodec, endUnknown}, {teltonika.ErrCount, endUnknown},
 	{teltonika.ErrHandshake, endRefused},
 	{errUnknownDevice, endUnknownDevice},
-	{errGone, endClosed},
+	{errGone, endClosed}, {errCrowded, endCrowded},
 	{errDraining, endDraining},
 	{errUndecided, endUndecided},
 	{io.EOF, endClosed}, {io.ErrUnexpectedEOF, endIncomplete},
@@ -96,22 +96,15 @@ type session struct {
 	came    time.Time
 	firstBy time.Time // deadline of the first frame; zero until it is greeted
 
-	// These belong to admission, under its mu.
-	standing standing
-	since    time.Time // when it reached this standing
-	address  netip.Prefix
-	group    *group
-	place    *list.Element // in the group; nil if in none
-	left     bool          // for good
-	vacated  bool          // another socket has its slot
-	over     bool          // run has returned
+	guest *doors.Guest // in the hall, or in places; only the session's goroutine changes it
 
-	ending   atomic.Pointer[string] // set by end
+	ending   atomic.Pointer[string]             // set by end
+	giveUp   atomic.Pointer[context.CancelFunc] // ends the waits of greet
 	accepted atomic.Bool
 
-	mu     sync.Mutex
-	frames int  // with a right checksum, counted up to reports
-	ended  bool // serve has returned
+	mu    sync.Mutex
+	spoke bool // something that it sent was stored
+	ended bool // serve has returned
 	// late is the reason to report if the read deadline passes. It and the deadline belong to the
 	// session's goroutine, and to mu while resting is set.
 	late     string
@@ -125,6 +118,7 @@ func newSession(g *Gateway, conn net.Conn) *session {
 	under := transport(conn)
 	s := &session{g: g, conn: conn, under: under, raw: rawConn(under), came: time.Now()}
 	s.reader = teltonika.NewReader(s, 0)
+	s.guest = s.newGuest()
 	return s
 }
 
@@ -159,6 +153,27 @@ func (s *session) answer(p []byte) error {
 	if _, err := s.send(p); err != nil {
 		return fmt.Errorf("gateway: answer: %v", err)
 	}
+	return nil
+}
+
+func (s *session) newGuest() *doors.Guest {
+	return &doors.Guest{End: func() { s.end(endCrowded) }}
+}
+
+// identified moves the socket from the hall to a device's place. It waits there meanwhile: to
+// refuse a device would silence it for minutes.
+func (s *session) identified(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, placeTime)
+	defer cancel()
+	device := s.newGuest()
+	if err := s.g.places.Wait(ctx, device, doors.Addr(named(s.conn.RemoteAddr()))); err != nil {
+		if s.g.draining() {
+			return errDraining
+		}
+		return errCrowded
+	}
+	s.guest.Leave()
+	s.guest = device
 	return nil
 }
 
@@ -212,6 +227,9 @@ func (s *session) finish() string {
 // nothing to rescue.
 func (s *session) end(reason string) {
 	s.ending.CompareAndSwap(nil, &reason)
+	if giveUp := s.giveUp.Load(); giveUp != nil {
+		(*giveUp)()
+	}
 	if s.accepted.Load() {
 		_ = s.conn.SetDeadline(time.Now())
 	} else {
@@ -287,7 +305,6 @@ func (s *session) converse(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.reported()
 		if err := s.handle(ctx, frame); err != nil {
 			return err
 		}
@@ -327,7 +344,7 @@ func (s *session) rest() (*pendingCommand, error) {
 func (s *session) restWithin() error {
 	first := time.Until(s.firstBy)
 	switch {
-	case s.frames == 0 && (!s.moved || first < movedTime): // a keep-alive proves nothing
+	case !s.spoke && (!s.moved || first < movedTime): // a keep-alive proves nothing
 		return s.within(first, endUnproven)
 	case s.moved:
 		return s.within(movedTime, endMoved)
@@ -335,15 +352,11 @@ func (s *session) restWithin() error {
 	return s.within(idleTime, endIdle)
 }
 
-func (s *session) reported() {
+// speaks notes that something of the device's was stored.
+func (s *session) speaks() {
 	s.mu.Lock()
-	known := s.frames == reports
-	s.frames = min(s.frames+1, reports)
-	n := s.frames
-	s.mu.Unlock()
-	if !known {
-		s.g.admission.reported(s, n)
-	}
+	defer s.mu.Unlock()
+	s.spoke = true
 }
 
 func (s *session) endRest(spoke bool) (called bool) {

@@ -26,7 +26,7 @@ func (s *session) greeted(work context.Context, err error) {
 		return
 	}
 	answered := slog.Duration("answered_after", time.Since(s.came))
-	s.g.running.Go(func() {
+	s.g.serving.Go(func() {
 		// It ends with the socket at the latest: that releases the claim.
 		landed := s.claim.Wait(work)
 		end(landed, outcome, answered, slog.Bool("landed", landed == nil))

@@ -17,9 +17,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
-// deadMost is tight: any peer that reaches the port may send 32 KiB, and 10,000 such letters take
-// 650 MB at most. A device's share of a stream is [shareMost], or a twentieth if the stream is
-// shorter.
+// deadMost is tight: any peer that reaches the port may send letters. A device's share of a stream
+// is [shareMost] and [shareBytes], or a twentieth if the stream is shorter.
 const deadMost = 10_000
 
 // store writes frames on its own goroutines: decoding and go-redis need 8 KiB of stack, which a
@@ -34,13 +33,14 @@ type store struct {
 }
 
 type stream struct {
-	client           redis.UniversalClient
-	notes            *notes
-	name             string
-	maxLen, deadMost int64
-	share            int
-	frames           chan job
-	buffers          sync.Pool // of *buffer
+	client         redis.UniversalClient
+	notes          *notes
+	name           string
+	maxLen         int64
+	dead, messages capped
+	share          int
+	frames         chan job
+	buffers        sync.Pool // of *buffer
 }
 
 type origin struct {
@@ -80,16 +80,22 @@ func newStore(client redis.UniversalClient, names []string, maxLen int64) *store
 		}
 		to := &stream{
 			client: client, notes: s.notes, name: name, frames: s.queues[len(s.queues)-1],
-			maxLen: part(maxLen, len(names)), deadMost: part(min(maxLen, deadMost), len(names)),
+			maxLen: equal(maxLen, len(names)),
+			dead: capped{
+				name: name + DeadSuffix, most: equal(min(maxLen, deadMost), len(names)), bytes: equal(deadBytes, len(names)),
+			},
+			messages: capped{
+				name: name + MessagesSuffix, most: equal(maxLen, len(names)), bytes: equal(messageBytes, len(names)),
+			},
 		}
-		to.share = int(min(max(1, to.deadMost/20), shareMost))
+		to.share = int(min(max(1, to.dead.most/20), shareMost))
 		to.buffers.New = func() any { return &buffer{stream: to} }
 		s.streams = append(s.streams, to)
 	}
 	return s
 }
 
-func part(most int64, streams int) int64 {
+func equal(most int64, streams int) int64 {
 	return (most + int64(streams) - 1) / int64(streams)
 }
 
@@ -176,10 +182,10 @@ type buffer struct {
 
 func (b *buffer) write(j job) result {
 	if j.messages != nil {
-		return result{err: b.messages(j)}
+		return result{err: b.addMessages(j)}
 	}
 	if fault := b.batch.Decode(j.frame.Body); fault != nil {
-		return b.dead(j.ctx, j.origin, j.frame, fault)
+		return b.addDead(j.ctx, j.origin, j.frame, fault)
 	}
 	return result{kept: kept{records: len(b.batch.Records)}, err: b.records(j)}
 }
@@ -291,15 +297,13 @@ func appendFrameID(dst []byte, imei string, body []byte) []byte {
 	return base64.RawURLEncoding.AppendEncode(whole[:len(dst)], sum[:12])
 }
 
-// dead keeps an undecodable frame, unless its entry still exists.
-func (b *buffer) dead(ctx context.Context, from origin, frame teltonika.Frame, fault error) result {
+// addDead keeps an undecodable frame, unless its entry still exists.
+func (b *buffer) addDead(ctx context.Context, from origin, frame teltonika.Frame, fault error) result {
 	r := result{kept: kept{fault: fault}}
 	id := string(appendFrameID(nil, from.imei, frame.Body))
-	name := b.name + DeadSuffix
-	entry, oldest := b.notes.letter(from.imei, id, b.share)
 	pipe := b.client.Pipeline() // only pipelines have their own connections, see underWay
-	if entry != "" {
-		found := pipe.XRange(ctx, name, entry, entry)
+	if entry := b.notes.letter(from.imei, id); entry != "" {
+		found := pipe.XRange(ctx, b.dead.name, entry, entry)
 		if _, err := pipe.Exec(ctx); err != nil {
 			r.err = fmt.Errorf("dead letter: %w", err)
 			return r
@@ -309,19 +313,19 @@ func (b *buffer) dead(ctx context.Context, from origin, frame teltonika.Frame, f
 		}
 	}
 	added := pipe.XAdd(ctx, &redis.XAddArgs{
-		Stream: name, MaxLen: b.deadMost, Approx: true, Values: []any{
+		Stream: b.dead.name, MaxLen: b.dead.room(len(frame.Raw)), Approx: true, Values: []any{
 			"imei", from.imei, "reason", fault.Error(), "codec", frame.Codec.String(),
 			"raw", hex.EncodeToString(frame.Raw), "ts", time.Now().UnixMilli(),
 			"frame", id, "peer", from.peer,
 		}})
-	if oldest != "" {
-		pipe.XDel(ctx, name, oldest)
+	if surplus := b.notes.surplus(from.imei, len(frame.Raw), b.share); len(surplus) > 0 {
+		pipe.XDel(ctx, b.dead.name, surplus...)
 	}
 	// XDEL's error does not matter: the cap trims an entry that it left.
 	if err := cmp.Or(together.Exec(ctx, pipe), added.Err()); err != nil {
 		r.err = fmt.Errorf("dead letter: %w", err)
 		return r
 	}
-	b.notes.addLetter(from.imei, letter{id, added.Val()}, b.share)
+	b.notes.addLetter(from.imei, letter{id, added.Val(), len(frame.Raw)}, b.share)
 	return r
 }

@@ -57,7 +57,7 @@ func TestCapsAreOfAllStreamsTogether(t *testing.T) {
 	} {
 		for _, s := range newStore(client, streams(Stream, c.streams), c.maxLen).streams {
 			require.Equal(t, c.records, s.maxLen)
-			require.Equal(t, c.deadLetter, s.deadMost)
+			require.Equal(t, c.deadLetter, s.dead.most)
 		}
 	}
 }

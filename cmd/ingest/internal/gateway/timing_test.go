@@ -34,6 +34,11 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.close(); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
+// addressed is a pipe from an address.
+type addressed struct{ net.Conn }
+
+func (addressed) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 4711} }
+
 // timed is a gateway in a bubble, and a socket to it.
 type timed struct {
 	net.Conn
@@ -50,6 +55,14 @@ func inBubble(t *testing.T, dial func(context.Context, string, string) (net.Conn
 // manyInBubble is inBubble for any number of sockets. after is called once the gateway has
 // stopped.
 func manyInBubble(t *testing.T, dial func(context.Context, string, string) (net.Conn, error), change func(*Config),
+	test func(t *testing.T, g *Gateway, join func() *timed), after ...func(t *testing.T)) {
+	plain := func(_ *Gateway, ln net.Listener) net.Listener { return ln }
+	wrappedInBubble(t, dial, change, plain, test, after...)
+}
+
+// wrappedInBubble is manyInBubble for a wrapped listener.
+func wrappedInBubble(t *testing.T, dial func(context.Context, string, string) (net.Conn, error), change func(*Config),
+	wrap func(*Gateway, net.Listener) net.Listener,
 	test func(t *testing.T, g *Gateway, join func() *timed), after ...func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
 		o := redistest.Fake(t)
@@ -71,12 +84,12 @@ func manyInBubble(t *testing.T, dial func(context.Context, string, string) (net.
 		ln := &pipes{conns: make(chan net.Conn)}
 		ln.ctx, ln.close = context.WithCancel(ctx)
 		served := make(chan error, 1)
-		go func() { served <- g.Serve(ctx, ln) }()
+		go func() { served <- g.Serve(ctx, wrap(g, ln)) }()
 		var all []net.Conn
 		test(t, g, func() *timed {
 			ours, theirs := net.Pipe()
 			all = append(all, ours)
-			ln.conns <- theirs
+			ln.conns <- addressed{theirs}
 			return &timed{Conn: ours, gateway: g, registrar: r, began: time.Now()}
 		})
 		cancel()

@@ -3,7 +3,9 @@ package gateway
 import (
 	"encoding/binary"
 	"fmt"
-	"net/netip"
+	"io"
+	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +15,10 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
+
+func (g *Gateway) unproven() int { _, plain := g.places.Size(); return plain }
+
+func (g *Gateway) unidentified() int { all, _ := g.hall.Size(); return all }
 
 // pressed sends p and ignores the result.
 func (b *bench) pressed(t *testing.T, p []byte) *wire {
@@ -43,29 +49,13 @@ func TestAThousandHostileSocketsDelayNoDevice(t *testing.T) {
 		w.send(frame(t, 2))
 		w.expect("00000002")
 	}
-	require.Len(t, b.admission.slots, 0, "nobody holds a place who is not being registered")
+	require.Len(t, b.turns, 0, "nobody holds a place who is not being registered")
 	awaitCount(t, hostile/2, b.metrics.handshakes.WithLabelValues("refused"))
 	awaitCount(t, 0, b.metrics.disconnects.WithLabelValues(endCrowded))
 	for _, w := range sockets {
 		_ = w.Close()
 	}
-	await(t, func() bool { return b.Connections() == devices && b.admission.count(unidentified) == 0 })
-}
-
-func TestASilentSocketMakesRoomAfterThreeSecondsWhenThereAreTooMany(t *testing.T) {
-	t.Parallel()
-	manyInBubble(t, nil, func(c *Config) { c.MaxUnidentified = 1 }, func(t *testing.T, g *Gateway, join func() *timed) {
-		first := join() // the only one of its address
-		<-time.After(time.Second)
-		second := join()
-		first.endsAfter(t, 3*time.Second) // to let the second in
-		second.login(t)
-		require.Equal(t, 3*time.Second, time.Since(first.began))
-
-		third := join()                    // a device has made room, so nobody is displaced
-		third.endsAfter(t, 15*time.Second) // by its handshake's own deadline
-		require.Equal(t, 1.0, testutil.ToFloat64(g.metrics.disconnects.WithLabelValues(endCrowded)))
-	})
+	await(t, func() bool { return b.Connections() == devices && b.unidentified() == 0 })
 }
 
 func TestADeviceIsServedWhateverAFloodSays(t *testing.T) {
@@ -75,7 +65,10 @@ func TestADeviceIsServedWhateverAFloodSays(t *testing.T) {
 		"nothing":                  func(int) []byte { return nil },
 		"an IMEI":                  invented,
 		"an IMEI and half a frame": func(n int) []byte { return append(invented(n), frame(t, 1)[:20]...) },
-		"an IMEI and one frame":    func(n int) []byte { return append(invented(n), frame(t, 1)...) },
+		"an IMEI and one record":   func(n int) []byte { return append(invented(n), frame(t, 1)...) },
+		"an IMEI and empty answers": func(n int) []byte {
+			return append(invented(n), unhex(t, strings.Repeat("00000000000000080c01060000000001000033d1", 3))...)
+		},
 		"an IMEI and a keep-alive": func(n int) []byte { return append(invented(n), 0xFF) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,14 +90,14 @@ func TestADeviceIsServedWhateverAFloodSays(t *testing.T) {
 					_, _ = w.Write(flood(n)) // it may be closed already
 				}
 			}
-			from("127.0.0.2", slots)
+			from("127.0.2.2", slots)
 			serve("352093081452251")
 			for i := range 10 {
 				from(fmt.Sprint("127.0.1.", i+1), slots)
 			}
 			serve("490154203237518")
 			old.reports()
-			require.LessOrEqual(t, b.Connections(), slots)
+			require.LessOrEqual(t, b.Connections(), slots+slots/2)
 			require.Positive(t, testutil.ToFloat64(b.metrics.disconnects.WithLabelValues(endCrowded)), "the alert sees it")
 		})
 	}
@@ -130,42 +123,88 @@ func TestADeviceHasAMinuteForItsFirstFrameAndThenAnHour(t *testing.T) {
 	})
 }
 
-func TestTheLeastDeservingSocketGoesFirst(t *testing.T) {
+// placed returns the socket of a device that has earned its place.
+func placed(t *testing.T, join func() *timed, imei string) *timed {
+	t.Helper()
+	s := join()
+	s.write(t, handshake(t, imei))
+	require.Equal(t, []byte{1}, s.read(t, 1))
+	s.write(t, frame(t, 1))
+	require.Equal(t, []byte{0, 0, 0, 1}, s.read(t, 4))
+	return s
+}
+
+func TestADeviceWithoutAPlaceWaitsForItsAnswer(t *testing.T) {
 	t.Parallel()
-	a := newAdmission(64, 10, 10)
-	now := time.Now()
-	socket := func(from string, age time.Duration) *session {
-		s := &session{came: now.Add(-age)}
-		a.crowds[unidentified].add(s, netip.MustParsePrefix(from+"/32"), s.came)
-		return s
-	}
-	rises := func(s *session, frames int) *session {
-		a.rise(s, unproven, s.address)
-		for n := range frames {
-			a.reported(s, n+1)
+	one := func(c *Config) { c.MaxConns, c.MaxUnidentified = 1, 1 }
+	manyInBubble(t, nil, one, func(t *testing.T, g *Gateway, join func() *timed) {
+		first := placed(t, join, imei)
+		late := join()
+		late.write(t, handshake(t, "352093081452251"))
+		late.endsAfter(t, placeTime)
+		synctest.Wait()
+		require.Equal(t, 1.0, testutil.ToFloat64(g.metrics.disconnects.WithLabelValues(endCrowded)))
+		second, third := join(), (*timed)(nil)
+		second.write(t, handshake(t, "352093081452251"))
+		<-time.After(time.Second)
+		third = join() // whoever comes later takes the hall, and the one that waits ends at once
+		second.endsAfter(t, time.Second)
+		synctest.Wait()
+		require.Len(t, g.running, 2, "first and third")
+		third.write(t, handshake(t, "490154203237518"))
+		<-time.After(time.Second)
+		require.NoError(t, first.Close())
+		require.Equal(t, []byte{1}, third.read(t, 1))
+	})
+}
+
+func TestWhatKeepsAPlaceIsRecordsOfLate(t *testing.T) {
+	t.Parallel()
+	two := func(c *Config) { c.MaxConns = 2 }
+	manyInBubble(t, nil, two, func(t *testing.T, g *Gateway, join func() *timed) {
+		silent, reports := placed(t, join, imei), placed(t, join, "352093081452251")
+		for range 3 { // more than an hour
+			<-time.After(25 * time.Minute)
+			silent.write(t, []byte{0xFF})
+			reports.write(t, frame(t, 1))
+			require.Equal(t, []byte{0, 0, 0, 1}, reports.read(t, 4))
 		}
-		return s
+		require.Equal(t, 1, g.unproven())
+		placed(t, join, "490154203237518")
+		got, err := io.ReadAll(silent)
+		require.NoError(t, err)
+		require.Empty(t, got)
+		reports.write(t, frame(t, 1))
+		require.Equal(t, []byte{0, 0, 0, 1}, reports.read(t, 4))
+	})
+}
+
+func TestASlowDeviceBehindABalancerIsServedDuringAFlood(t *testing.T) {
+	t.Parallel()
+	few := func(c *Config) { c.MaxConns, c.MaxUnidentified = 16, 16 }
+	balancer := func(g *Gateway, ln net.Listener) net.Listener {
+		behind, err := g.Proxied(ln, []string{"192.0.2.1"})
+		require.NoError(t, err)
+		return behind
 	}
-	lone := socket("10.0.0.1", time.Second)
-	two := []*session{socket("10.0.0.2", 2*time.Second), socket("10.0.0.2", time.Millisecond)}
-	named := []*session{rises(socket("10.0.0.3", 0), 0), rises(socket("10.0.0.3", 0), 0), rises(socket("10.0.0.3", 0), 0)}
-	var once []*session
-	for range 4 {
-		once = append(once, rises(socket("10.0.0.4", 0), 1))
-	}
-	rises(socket("10.0.0.5", time.Hour), reports) // never
-	for _, want := range []*session{two[0], named[0], named[1], once[0], once[1]} {
-		got, _ := a.least(unidentified, newcomer)
-		require.Same(t, want, got)
-		a.leave(got)
-	}
-	got, left := a.least(unidentified, newcomer)
-	require.Nil(t, got, "each of the rest is its address' only one, or within its share")
-	require.Positive(t, left)
-	require.LessOrEqual(t, left, spared)
-	lone.since = now.Add(-spared)
-	got, _ = a.least(unidentified, newcomer)
-	require.Same(t, lone, got)
+	wrappedInBubble(t, nil, few, balancer, func(t *testing.T, g *Gateway, join func() *timed) {
+		comes := func(from string) *timed {
+			s := join()
+			s.write(t, []byte("PROXY TCP4 "+from+" 192.0.2.9 4711 5027\r\n"))
+			synctest.Wait()
+			return s
+		}
+		slow := comes("203.0.113.1")
+		slower := join() // the balancer itself is slow
+		for range 100 {
+			comes("198.51.100.7")
+		}
+		require.Zero(t, time.Since(slow.began), "the flood makes room for itself at once")
+		slow.write(t, handshake(t, imei))
+		require.Equal(t, []byte{1}, slow.read(t, 1))
+		slower.write(t, append([]byte("PROXY TCP4 203.0.113.2 192.0.2.9 4711 5027\r\n"), handshake(t, "352093081452251")...))
+		require.Equal(t, []byte{1}, slower.read(t, 1))
+	})
 }
 
 // Each socket of the flood is in the middle of its registration when its place is taken, and
@@ -185,8 +224,7 @@ func TestADeviceWaitsForTheRegistrationOfNoFlood(t *testing.T) {
 		device.login(t)
 		require.Equal(t, time.Second, time.Since(began), "as without Redis")
 		synctest.Wait()
-		require.Zero(t, g.admission.ending)
-		require.Len(t, g.slots, 10)
+		require.Len(t, g.running, 10, "the others have ended")
 		require.Equal(t, 10, g.Connections())
 	})
 }
@@ -218,10 +256,10 @@ func TestDevicesWaitForOneAnothersRegistrationAndNoneIsRefused(t *testing.T) {
 func TestADeviceThatWaitsToBeRegisteredIsLetGoWhenTheReplicaStops(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxRegistering = 1; c.Drain = patience })
-	b.admission.slots <- struct{}{} // somebody's, for ever
+	b.turns <- struct{}{} // somebody's, for ever
 	w := b.dial(t)
 	w.send(handshake(t, imei))
-	await(t, func() bool { return b.Connections() == 1 && b.admission.count(unidentified) == 0 })
+	await(t, func() bool { return b.Connections() == 1 && b.unidentified() == 0 })
 	b.stop()
 	w.expectEnd()
 	require.Empty(t, b.registrar.all())

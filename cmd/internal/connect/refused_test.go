@@ -1,0 +1,59 @@
+package connect
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
+)
+
+func TestARefusedLoginIsTriedOnceASecondHoweverManyAsk(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := server.Client()
+	require.NoError(t, admin.ACLSetUser(t.Context(), "app", "on", ">right", "~*", "+@all").Err())
+	var target Redis
+	require.NoError(t, target.Parse("redis://app:wrong@"+server.Addr()))
+	clients, err := Open(t.Context(), &target, time.Second)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, clients.Close()) }()
+	began := time.Now()
+	p := pool.New().WithMaxGoroutines(20)
+	for i := range 600 {
+		client := []redis.UniversalClient{clients.Data, clients.Control, clients.Blocking}[i%3]
+		p.Go(func() {
+			require.True(t, redis.IsAuthError(client.Set(context.Background(), "k", 1, 0).Err()))
+		})
+	}
+	p.Wait()
+	log, err := admin.ACLLog(t.Context(), 1).Result()
+	require.NoError(t, err)
+	// Those that began before the first answer, and one a second.
+	require.LessOrEqual(t, log[0].Count, int64(25+time.Since(began)/refusedPause))
+
+	require.NoError(t, admin.ACLSetUser(t.Context(), "app", ">wrong").Err())
+	waittest.Until(t, 10*time.Millisecond, func() bool { return clients.Data.Set(t.Context(), "k", 1, 0).Err() == nil })
+}
+
+func TestAClientWithoutAPasswordIsAcceptedOnceNoneIsNeeded(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := server.Client()
+	require.NoError(t, admin.ACLSetUser(t.Context(), "default", ">secret").Err()) // this connection has logged in
+	var target Redis
+	require.NoError(t, target.Parse("redis://"+server.Addr()))
+	clients, err := Open(t.Context(), &target, time.Second)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, clients.Close()) }()
+	for range 50 {
+		require.True(t, redis.IsAuthError(clients.Data.Set(t.Context(), "k", 1, 0).Err()))
+	}
+	require.NoError(t, admin.ACLSetUser(t.Context(), "default", "nopass").Err())
+	waittest.Until(t, 10*time.Millisecond, func() bool { return clients.Data.Set(t.Context(), "k", 1, 0).Err() == nil })
+}
