@@ -18,13 +18,12 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-//go:embed restore.lua
-var restoreText string
-
-//go:embed drop.lua
-var dropText string
-
 var (
+	//go:embed restore.lua
+	restoreText string
+	//go:embed drop.lua
+	dropText string
+
 	restoreScript = redis.NewScript(restoreText)
 	dropScript    = redis.NewScript(dropText)
 )
@@ -39,7 +38,7 @@ type Bins struct {
 type Binned struct {
 	ID      string    `json:"id"` // for Restore
 	Rule    string    `json:"rule"`
-	Name    string    `json:"name"` // candidate that it was removed with
+	Name    string    `json:"name"` // of the candidate
 	Key     string    `json:"key"`
 	Member  string    `json:"member,omitempty"` // of Key
 	Removed time.Time `json:"removed,omitzero"`
@@ -62,26 +61,25 @@ type Fate string
 const (
 	Back     Fate = "restored"
 	InUse    Fate = "in_use"  // the name is in use; the entry stays in the bin
-	Expired  Fate = "expired" // it would have expired by now; the entry stays in the bin
+	Expired  Fate = "expired" // it, or its key, would have expired by now; the entry stays in the bin
 	Dropped  Fate = "dropped" // its time in the bin is over
-	NoType   Fate = "no_type" // an older version did not record the key's type; the entry stays in the bin
 	NotThere Fate = "unknown" // in no bin: restored before, or never existed
 )
 
 type binned struct {
-	ID      string  `json:"id"`
-	Name    string  `json:"name"`
-	Key     raw     `json:"key"`
-	Member  *raw    `json:"member,omitempty"`
-	By      string  `json:"by,omitempty"` // ZREM, SREM, HDEL
-	Aside   raw     `json:"aside"`
-	Expires float64 `json:"expires"` // ms; -1: never
-	At      float64 `json:"at"`
-	Pass    float64 `json:"pass"`
-	Until   float64 `json:"until,omitempty"`
+	ID         string  `json:"id"`
+	Name       string  `json:"name"`
+	Key        raw     `json:"key"`
+	Member     *raw    `json:"member,omitempty"`
+	By         string  `json:"by,omitempty"` // ZREM, SREM, HDEL
+	Aside      raw     `json:"aside"`
+	Expires    float64 `json:"expires"`              // ms; -1: never
+	KeyExpires float64 `json:"keyExpires,omitempty"` // of the key that had the member
+	At         float64 `json:"at"`
+	Pass       float64 `json:"pass"`
+	Until      float64 `json:"until,omitempty"`
 
 	rule string
-	old  string
 }
 
 func (b binned) shown() Binned {
@@ -119,56 +117,87 @@ func (b Bins) rules(ctx context.Context, rule string) ([]string, error) {
 	return sorted(passes), err
 }
 
-// All iterates over everything that can be restored, of one rule or of all (""), unordered. An
-// entry may appear twice. An error ends the iteration; the last one names unreadable entries.
+// Count returns how much is in the bins of one rule, or of all (""), also what will soon be
+// dropped.
+func (b Bins) Count(ctx context.Context, rule string) (n int64, err error) {
+	names, err := b.rules(ctx, rule)
+	for _, name := range names {
+		some, failed := b.Client.ZCard(ctx, dropsKey(b.Layout, name)).Result()
+		n, err = n+some, cmp.Or(err, failed)
+	}
+	return n, err
+}
+
+// All iterates over what can be restored, of one rule or of all (""), rule by rule; first what
+// stays longest. It holds one page. Entries added meanwhile make others appear twice. An error ends
+// the iteration; the last one names an entry that cannot be read.
 func (b Bins) All(ctx context.Context, rule string) iter.Seq2[Binned, error] {
 	return func(yield func(Binned, error) bool) {
 		at, err := b.now(ctx)
+		var names []string
 		if err == nil {
-			err = b.each(ctx, rule, func(e binned) bool {
-				return e.Until < float64(at.UnixMilli()) || yield(e.shown(), nil)
-			})
+			names, err = b.rules(ctx, rule)
 		}
-		if err != nil {
+		var unread error
+		for _, name := range names {
+			if err != nil {
+				break
+			}
+			more := true
+			more, err = b.newest(ctx, name, at, &unread, func(e binned) bool { return yield(e.shown(), nil) })
+			if !more {
+				return
+			}
+		}
+		if err := cmp.Or(err, unread); err != nil {
 			yield(Binned{}, err)
 		}
 	}
 }
 
-func (b Bins) each(ctx context.Context, rule string, more func(binned) bool) error {
-	rules, err := b.rules(ctx, rule)
-	if err != nil {
-		return err
-	}
-	var unread error
-	for _, name := range rules {
-		for _, bin := range []struct {
-			key  string
-			scan func(ctx context.Context, key string, cursor uint64, match string, count int64) *redis.ScanCmd
-			read func(first, second string) (binned, error)
-		}{
-			{binnedKey(b.Layout, name), b.Client.HScan, func(_, text string) (binned, error) { return readEntry(name, text) }},
-			{oldBinKey(b.Layout, name), b.Client.ZScan, func(text, until string) (binned, error) { return readOld(name, text, until) }},
-		} {
-			for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-				var page []string
-				if page, cursor, err = bin.scan(ctx, bin.key, cursor, "", pageOfBin).Result(); err != nil {
-					return fmt.Errorf("orphan: bin of rule %q: %w", name, err)
-				}
-				for i := 0; i+1 < len(page); i += 2 {
-					e, err := bin.read(page[i], page[i+1])
-					if err != nil {
-						unread = cmp.Or(unread, fmt.Errorf("%s: entry %.200q: %w", bin.key, page[i], err))
-						continue
-					}
-					if !more(e) {
-						return nil
-					}
-				}
+func (b Bins) newest(
+	ctx context.Context, rule string, at time.Time, unread *error, told func(binned) bool,
+) (more bool, err error) {
+	for from := int64(0); ; from += pageOfBin {
+		ids, err := b.Client.ZRevRange(ctx, dropsKey(b.Layout, rule), from, from+pageOfBin-1).Result()
+		if err != nil {
+			return false, fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
+		}
+		if len(ids) == 0 {
+			return true, nil
+		}
+		found, err := b.entries(ctx, rule, ids, unread)
+		if err != nil {
+			return false, err
+		}
+		for _, id := range ids {
+			e, has := found[id]
+			if has && e.Until >= float64(at.UnixMilli()) && !told(e) {
+				return false, nil
 			}
 		}
 	}
-	return unread
+}
+
+func (b Bins) entries(ctx context.Context, rule string, ids []string, unread *error) (map[string]binned, error) {
+	found := map[string]binned{}
+	texts, err := b.Client.HMGet(ctx, binnedKey(b.Layout, rule), ids...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
+	}
+	for i, text := range texts {
+		text, ok := text.(string)
+		if !ok { // it was restored, and only half forgotten
+			continue
+		}
+		e, err := readEntry(rule, text)
+		if err != nil {
+			*unread = cmp.Or(*unread, fmt.Errorf("%s: entry %.200q: %w", binnedKey(b.Layout, rule), ids[i], err))
+			continue
+		}
+		found[ids[i]] = e
+	}
+	return found, nil
 }
 
 func readEntry(rule, text string) (e binned, err error) {
@@ -179,89 +208,86 @@ func readEntry(rule, text string) (e binned, err error) {
 	return e, nil
 }
 
-func readOld(rule, text, until string) (e binned, err error) {
-	if e, err = readEntry(rule, text); err != nil {
-		return e, err
-	}
-	e.old = text
-	if e.Until, err = strconv.ParseFloat(until, 64); err != nil {
-		return e, fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
-	}
-	return e, nil
+// List is Newest, with 10,000 as the most.
+func (b Bins) List(ctx context.Context, rule string) ([]Binned, error) {
+	return b.Newest(ctx, rule, mostListed)
 }
 
-// List is All, oldest first. With an error it returns the readable entries.
-func (b Bins) List(ctx context.Context, rule string) ([]Binned, error) {
-	all, met := []Binned{}, map[string]bool{}
+const mostListed = 10_000
+
+// Newest returns the newest of All, at most so many, oldest first. With an error it returns the
+// readable entries.
+func (b Bins) Newest(ctx context.Context, rule string, most int) ([]Binned, error) {
+	all := []Binned{}
 	var failed error
 	for one, err := range b.All(ctx, rule) {
 		if err != nil {
 			failed = err
 			break
 		}
-		if !met[one.ID] {
-			met[one.ID] = true
-			all = append(all, one)
+		if all = append(all, one); len(all) >= most+pageOfBin {
+			all = newestOf(all, most)
 		}
 	}
+	return newestOf(all, most), failed
+}
+
+func newestOf(all []Binned, most int) []Binned {
 	slices.SortFunc(all, func(a, b Binned) int {
 		return cmp.Or(a.Removed.Compare(b.Removed), cmp.Compare(a.ID, b.ID))
 	})
-	return all, failed
+	return slices.Clone(all[max(0, len(all)-most):])
 }
 
-func (b Bins) find(ctx context.Context, ids []string) (map[string]binned, error) {
-	byRule := map[string][]string{}
-	for _, id := range ids {
-		// The list of rules may be lost with the passes, so take the rule from the id.
-		if i := strings.LastIndexByte(id, '/'); i > 0 {
-			byRule[id[:i]] = append(byRule[id[:i]], id[i+1:])
+// oneMistake is the longest time between two deletes of one mistake: passes that follow one another
+// because of a cap, or as graces end.
+const oneMistake = 15 * time.Minute
+
+// LastMistake returns the ids of what one rule removed last: back from its newest delete, as long
+// as the one before is at most 15 minutes older. For "" it is the rule that deleted last. before
+// counts what the rule removed earlier, and can be restored too.
+func (b Bins) LastMistake(ctx context.Context, rule string) (ids []string, before int64, err error) {
+	if rule == "" {
+		if rule, err = b.lastRule(ctx); err != nil || rule == "" {
+			return nil, 0, err
 		}
 	}
-	found := map[string]binned{}
-	for rule, ids := range byRule {
-		old := map[string]bool{}
-		for part := range slices.Chunk(ids, pageOfBin) {
-			texts, err := b.Client.HMGet(ctx, binnedKey(b.Layout, rule), part...).Result()
-			if err != nil {
-				return nil, fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
-			}
-			for i, text := range texts {
-				text, ok := text.(string)
-				if !ok {
-					old[part[i]] = true
-					continue
-				}
-				e, err := readEntry(rule, text)
-				if err != nil {
-					return nil, err
-				}
-				found[rule+"/"+part[i]] = e
-			}
+	var times []int64
+	for one, err := range b.All(ctx, rule) {
+		if err != nil {
+			return nil, 0, err
 		}
-		if err := b.findOld(ctx, rule, old, found); err != nil {
-			return nil, err
+		times = append(times, one.Removed.UnixMilli())
+	}
+	slices.Sort(times)
+	from := len(times) - 1
+	for from > 0 && times[from]-times[from-1] <= oneMistake.Milliseconds() {
+		from--
+	}
+	met := map[string]bool{}
+	for one, err := range b.All(ctx, rule) {
+		if err != nil {
+			return nil, 0, err
+		}
+		if !met[one.ID] && one.Removed.UnixMilli() >= times[max(0, from)] {
+			met[one.ID] = true
+			ids = append(ids, one.ID)
 		}
 	}
-	return found, nil
+	return ids, int64(max(0, from)), nil
 }
 
-func (b Bins) findOld(ctx context.Context, rule string, ids map[string]bool, found map[string]binned) error {
-	for cursor, first := uint64(0), true; len(ids) > 0 && (first || cursor != 0); first = false {
-		var page []string
-		var err error
-		if page, cursor, err = b.Client.ZScan(ctx, oldBinKey(b.Layout, rule), cursor, "", pageOfBin).Result(); err != nil {
-			return fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
+func (b Bins) lastRule(ctx context.Context) (rule string, err error) {
+	var newest time.Time
+	for one, err := range b.All(ctx, "") {
+		if err != nil {
+			return "", err
 		}
-		for i := 0; i+1 < len(page); i += 2 {
-			e, err := readOld(rule, page[i], page[i+1])
-			if err == nil && ids[e.ID] { // an unreadable entry matches none
-				found[rule+"/"+e.ID] = e
-				delete(ids, e.ID)
-			}
+		if one.Removed.After(newest) {
+			rule, newest = one.Rule, one.Removed
 		}
 	}
-	return nil
+	return rule, nil
 }
 
 // Restore puts back the entries with these ids, with their expiry, and returns the fate of each in
@@ -272,54 +298,51 @@ func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 	if err != nil {
 		return nil, err
 	}
-	byID, err := b.find(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]Restored, 0, len(ids))
+	var all []Restored
 	var stays error
-	for _, id := range ids {
-		e, has := byID[id]
-		if !has {
-			all = append(all, Restored{Binned{ID: id}, NotThere,
-				"no bin has it: it was restored before, its time is over, or it never was there"})
-			continue
+	for part := range slices.Chunk(ids, pageOfBin) {
+		byRule, found := map[string][]string{}, map[string]binned{}
+		for _, id := range part {
+			// The list of rules may be lost with the passes, so take the rule from the id.
+			if i := strings.LastIndexByte(id, '/'); i > 0 {
+				byRule[id[:i]] = append(byRule[id[:i]], id[i+1:])
+			}
 		}
-		delete(byID, id) // an id given twice is restored once
-		r, err := b.restore(ctx, e, at)
-		if err != nil {
-			return all, cmp.Or(stays, fmt.Errorf("orphan: restore %s: %w", id, err))
+		for rule, names := range byRule {
+			some, err := b.entries(ctx, rule, names, &stays)
+			if err != nil {
+				return all, err
+			}
+			for name, e := range some {
+				found[rule+"/"+name] = e
+			}
 		}
-		all = append(all, r)
-		if r.Fate == Back || r.Fate == Dropped || r.Fate == NotThere {
-			// If this fails, the entry is stale; nothing depends on it.
-			if err := b.forget(ctx, e.rule, []binned{e}); err != nil && stays == nil {
-				stays = fmt.Errorf("orphan: the entry of %s stays in its bin: %w", id, err)
+		for _, id := range part {
+			e, has := found[id]
+			if !has {
+				all = append(all, Restored{Binned{ID: id}, NotThere,
+					"no bin has it: it was restored before, its time is over, or it never was there"})
+				continue
+			}
+			delete(found, id) // an id given twice is restored once
+			r, err := b.restore(ctx, e, at)
+			if err != nil {
+				return all, cmp.Or(stays, fmt.Errorf("orphan: restore %s: %w", id, err))
+			}
+			all = append(all, r)
+			if r.Fate == Back || r.Fate == Dropped || r.Fate == NotThere {
+				// If this fails, the entry is stale; nothing depends on it.
+				if err := b.forget(ctx, e.rule, e.ID); err != nil && stays == nil {
+					stays = fmt.Errorf("orphan: the entry of %s stays in its bin: %w", id, err)
+				}
 			}
 		}
 	}
 	return all, stays
 }
 
-func (b Bins) forget(ctx context.Context, rule string, entries []binned) error {
-	var ids, old []any
-	for _, e := range entries {
-		if e.old != "" {
-			old = append(old, e.old)
-		} else {
-			ids = append(ids, e.ID)
-		}
-	}
-	if len(ids) > 0 {
-		keys := []string{binnedKey(b.Layout, rule), dropsKey(b.Layout, rule)}
-		if err := dropScript.Run(ctx, b.Client, keys, ids...).Err(); err != nil {
-			return err
-		}
-	}
-	if len(old) == 0 {
-		return nil
-	}
-	return b.Client.ZRem(ctx, oldBinKey(b.Layout, rule), old...).Err()
+func (b Bins) forget(ctx context.Context, rule string, ids ...string) error {
+	return dropScript.Run(ctx, b.Client, []string{binnedKey(b.Layout, rule), dropsKey(b.Layout, rule)}, anys(ids)...).Err()
 }
 
 func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, error) {
@@ -327,13 +350,8 @@ func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, er
 	if e.Member != nil {
 		member = string(*e.Member)
 	}
-	if e.Member != nil && e.By == "" {
-		return Restored{Binned: e.shown(), Fate: NoType,
-			Sentence: "its entry does not say of what type " + key + " was; what it had of it is in " +
-				aside}, nil
-	}
 	said, err := restoreScript.Run(ctx, b.Client, []string{string(e.Aside), string(e.Key)}, e.By, member,
-		int64(e.Expires)).Text()
+		int64(e.Expires), int64(e.KeyExpires)).Text()
 	if err != nil {
 		return Restored{}, err
 	}
@@ -348,6 +366,8 @@ func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, er
 			moment(e.Until)
 	case "expired":
 		r.Fate, r.Sentence = Expired, fmt.Sprintf("%s would have expired at %s", key, moment(e.Expires))
+	case "key expired":
+		r.Fate, r.Sentence = Expired, fmt.Sprintf("%s, which had it, would have expired at %s", key, moment(e.KeyExpires))
 	default:
 		r.Fate, r.Sentence = Dropped, "the bin has dropped it: its time was over at "+moment(e.Until)
 		if e.Until > float64(at.UnixMilli()) {
@@ -357,4 +377,118 @@ func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, er
 		}
 	}
 	return r, nil
+}
+
+const dropOf = 100
+
+// dropBins drops things whose time in the bin is over. If they expired, Redis would free them at
+// once and block everybody. The first rule also empties the bins of removed rules.
+func (x *pass) dropBins(ctx context.Context) error {
+	gone, err := x.rulesGone(ctx)
+	if err != nil {
+		return err
+	}
+	at, err := now(ctx, x.Pass, x.home)
+	if err != nil {
+		return err
+	}
+	for _, rule := range append(gone, x.r.Rule) {
+		if err := x.dropDue(ctx, rule, strconv.FormatInt(at.UnixMilli(), 10)); err != nil {
+			return fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
+		}
+	}
+	return nil
+}
+
+// rulesGone returns removed rules that had passes: only in full passes of the first rule.
+func (x *pass) rulesGone(ctx context.Context) (gone []string, err error) {
+	if !x.r.Full || x.set.rules[0] != x.rule {
+		return nil, nil
+	}
+	err = x.Call(ctx, func(ctx context.Context) (err error) {
+		gone, err = x.Client().HKeys(ctx, passesKey(x.Layout())).Result()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("orphan: passes: %w", err)
+	}
+	return slices.DeleteFunc(gone, x.set.has), nil
+}
+
+// dropDue unlinks what is due before it forgets the entries, so that a crash in between leaves no
+// key without an entry. It leaves unreadable entries, as their things cannot be found.
+func (x *pass) dropDue(ctx context.Context, rule, until string) error {
+	bins := Bins{Client: x.Client(), Layout: x.Layout()}
+	for left := int64(0); ; {
+		var ids []string
+		var unread error
+		var found map[string]binned
+		err := x.Call(ctx, func(ctx context.Context) (err error) {
+			ids, err = x.Client().ZRangeByScore(ctx, dropsKey(x.Layout(), rule),
+				&redis.ZRangeBy{Min: "-inf", Max: until, Offset: left, Count: dropOf}).Result()
+			return err
+		})
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		err = x.Call(ctx, func(ctx context.Context) (err error) {
+			found, err = bins.entries(ctx, rule, ids, &unread)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if unread != nil {
+			if x.r.Full {
+				x.Log().Warn("entry of a bin cannot be read, and stays until somebody deletes it",
+					"rule", x.r.Rule, "error", unread)
+			}
+			if ids, err = x.readable(ctx, rule, ids, found); err != nil {
+				return err
+			}
+			left += int64(dropOf) // about; the others follow with the next pass
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		if err := x.drop(ctx, rule, ids, found, bins); err != nil {
+			return err
+		}
+	}
+}
+
+// readable drops ids whose entries are there and cannot be read.
+func (x *pass) readable(ctx context.Context, rule string, ids []string, found map[string]binned) (all []string, err error) {
+	for _, id := range ids {
+		there := false
+		err := x.Call(ctx, func(ctx context.Context) (err error) {
+			there, err = x.Client().HExists(ctx, binnedKey(x.Layout(), rule), id).Result()
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if _, read := found[id]; read || !there {
+			all = append(all, id)
+		}
+	}
+	return all, nil
+}
+
+func (x *pass) drop(ctx context.Context, rule string, ids []string, found map[string]binned, bins Bins) error {
+	err := x.Call(ctx, func(ctx context.Context) error {
+		_, err := x.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, e := range found {
+				if aside := string(e.Aside); strings.HasPrefix(aside, asideBegin) {
+					pipe.Unlink(ctx, aside)
+				}
+			}
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return x.Call(ctx, func(ctx context.Context) error { return bins.forget(ctx, rule, ids...) })
 }

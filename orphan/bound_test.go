@@ -2,7 +2,6 @@ package orphan
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -38,48 +37,4 @@ func TestWordsAndFormsOfABoundVariable(t *testing.T) {
 	require.True(t, r.exists("route:a"), "not names its worker")
 	require.False(t, r.exists("route:b"))
 	require.Equal(t, []string{"bob"}, r.rdb.HKeys(t.Context(), "presence").Val())
-}
-
-// A rule hears another one that leaves a thing alone by what its value says.
-func TestARuleThatIsAboutOtherValuesKeepsNothing(t *testing.T) {
-	s := redistest.Start(t)
-	r := newRig(t, s.Options(), "{cleanup}:", nil,
-		rules.Rule{
-			Name: "all", Delete: true, Keys: "route:{conn}",
-			KeepIf: []rules.Sign{{Exists: "conn:{conn}"}},
-		},
-		rules.Rule{
-			Name: "numbers", Delete: true, Keys: "route:{conn}", Read: "text",
-			Bind: map[string]string{"worker": "."}, Only: map[string]string{"worker": "integer"},
-			KeepIf: []rules.Sign{{Exists: "worker:{worker}"}},
-		})
-	r.do("SET", "worker:7", "1")
-	r.do("SET", "route:a", "7")
-	r.do("SET", "route:b", "x7")
-	r.do("SET", "route:c", "8")
-	r.sweep("")
-	for range 2 {
-		r.pass("all", rules.DefaultGrace)
-		r.pass("numbers", rules.DefaultGrace)
-		r.sweep("")
-	}
-	require.True(t, r.exists("route:a"), "its worker lives, by the other rule")
-	require.False(t, r.exists("route:b"), "the other rule is not about it")
-	require.False(t, r.exists("route:c"))
-}
-
-// "{id}" holds no '.', so no look would ever judge "s:a.b.session".
-func TestARelatedKeyOfANameThatTheRuleCannotReadIsSomebodyElses(t *testing.T) {
-	s := redistest.Start(t)
-	r := newRig(t, s.Options(), "{cleanup}:", nil, rules.Rule{
-		Name: "sessions", Delete: true, Keys: "s:{id}.session", KeepIf: []rules.Sign{{Exists: "user:{id}"}}, Related: []string{"data:{id}"},
-	})
-	r.do("SET", "data:0123456789", "1")
-	r.do("SET", "data:a.b", "1")
-	for range 3 {
-		r.sweep("")
-		r.pass("sessions", time.Hour)
-	}
-	require.True(t, r.exists("data:a.b"), "nobody judges its parent")
-	require.False(t, r.exists("data:0123456789"))
 }

@@ -30,7 +30,7 @@ func TestTheBreakerCountsWhatCannotBeMarked(t *testing.T) {
 		result := r.sweep("sessions")
 		require.Equal(t, heldMassFailure, result.Reason, result)
 		r.pass("sessions", time.Minute)
-		r.do("HDEL", stateKey(r.layout, "sessions"), heldUntil)
+		r.do("HDEL", stateKey(r.layout, "sessions"), "held_until")
 		for range 3 {
 			result = r.sweep("sessions")
 			require.Equal(t, []any{janitor.Done, 2}, []any{result.Outcome, result.Removed}, "it holds once")
@@ -110,80 +110,5 @@ func TestTheBreakerCountsWhatAFailedPassHasMarked(t *testing.T) {
 		result := r.sweep("sessions")
 		require.Equal(t, heldMassFailure, result.Reason, result)
 		require.True(t, r.exists(p+"session:1"))
-	})
-}
-
-func TestWhatWasNotedBeforeTheClockWentBackHoldsNoLongerThanItCan(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		p := w.Prefix
-		r := newRig(t, w.Options, p, nil, session(p))
-		state := stateKey(r.layout, "sessions")
-		r.do("SET", p+"session:a", "old")
-		ahead := time.Now().Add(1000 * time.Hour).UnixMilli()
-		noted := func(field string) time.Time {
-			ms, err := r.rdb.HGet(t.Context(), state, field).Int64()
-			require.NoError(t, err)
-			return time.UnixMilli(ms)
-		}
-		r.do("HSET", state, lostAt, ahead, heldUntil, ahead)
-		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason)
-		require.Less(t, time.Until(noted(heldUntil)), time.Hour)
-		require.Less(t, time.Until(noted(lostAt)), time.Minute)
-		r.do("HDEL", state, heldUntil)
-		r.sweep("sessions")
-		r.pass("sessions", time.Minute)
-		require.Equal(t, 1, r.sweep("sessions").Removed, "its mark counts")
-	})
-}
-
-// What was marked before a loss does not count when the clock comes there again.
-func TestAMarkOfBeforeTheClockWentBackDoesNotCountAgain(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		r := newRig(t, w.Options, w.Prefix, nil, session(w.Prefix))
-		state := stateKey(r.layout, "sessions")
-		r.do("SET", w.Prefix+"session:a", "old")
-		r.sweep("sessions")
-		r.pass("sessions", -time.Hour) // by the clock that was ahead
-		ahead := time.Now().Add(2 * time.Hour).UnixMilli()
-		r.do("HSET", state, lostAt, ahead, heldUntil, ahead)
-		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason, "it looks at no mark")
-		r.do("HDEL", state, heldUntil)
-		r.pass("sessions", 2*time.Hour)
-		require.Zero(t, r.sweep("sessions").Removed)
-		r.pass("sessions", time.Minute)
-		require.Equal(t, 1, r.sweep("sessions").Removed)
-	})
-}
-
-// What was marked before is not newly condemned because the clock went back.
-func TestMarksOfBeforeTheClockWentBackAreNotNewToTheBreaker(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		p := w.Prefix
-		r := newRig(t, w.Options, p, nil, session(p))
-		for i := range 30 {
-			r.do("SET", fmt.Sprintf("%ssession:%d", p, i), "old")
-		}
-		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason, "they are new")
-		state := stateKey(r.layout, "sessions")
-		r.do("HDEL", state, heldUntil)
-		r.pass("sessions", -time.Hour) // by the clock that was ahead
-		r.do("HSET", state, lostAt, time.Now().Add(2*time.Hour).UnixMilli())
-		fails := &refusing{command: "info", times: 100, after: 1}
-		r.set.c.Client.AddHook(fails)
-		require.Equal(t, janitor.Failed, r.sweep("sessions").Outcome)
-		fails.times = 0
-		for range 2 {
-			result := r.sweep("sessions")
-			require.Equal(t, []any{janitor.Done, 0, 30},
-				[]any{result.Outcome, result.Removed, result.Kept[waiting]}, "their grace begins anew")
-		}
-		r.pass("sessions", time.Minute)
-		require.Equal(t, 30, r.sweep("sessions").Removed)
 	})
 }

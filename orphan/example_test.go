@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,19 +62,23 @@ func ExampleSet() {
 	worker.Go(reg.Run)
 	worker.Go(jan.Run)
 
+	removed := []string{} // what belongs to a cart goes a grace later
 	for pass := range passes {
 		if pass.Removed > 0 {
-			fmt.Println("removed:", pass.Removed, "cart,", pass.Keys, "keys")
+			removed = append(removed, pass.Rule)
+		}
+		if len(removed) == 2 {
 			break
 		}
 	}
+	fmt.Println("removed, by rule:", strings.Join(removed, ", "))
 	fmt.Println("left:", rdb.Exists(ctx, "shop:cart:ann").Val(), "cart of ann,",
 		rdb.Exists(ctx, "shop:cart:bob", "shop:cart:bob:notes").Val(), "keys of bob")
 
 	stop()
 	must(worker.Wait())
 	// Output:
-	// removed: 1 cart, 2 keys
+	// removed, by rule: carts, carts-notes
 	// left: 1 cart of ann, 0 keys of bob
 }
 

@@ -2,120 +2,190 @@ package orphan
 
 import (
 	"context"
-	"slices"
+	_ "embed"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
+var (
+	//go:embed same.lua
+	sameText string
+	//go:embed identify.lua
+	identifyText string
+
+	identifyScript = redis.NewScript(sameText + identifyText)
+)
+
+const none = "none"
+
+// identify condemns the candidates that no sign keeps, and fingerprints them.
 func (l *looking) identify(ctx context.Context) error {
-	if err := l.measureMembers(ctx); err != nil {
-		return err
-	}
-	keys := map[string][]*finding{}
-	var names []string
-	var asked, expiring []question
-	for f := range l.undecided {
-		add := func(key string) {
-			if keys[key] == nil {
-				names = append(names, key)
-			}
-			if !slices.Contains(keys[key], f) { // two patterns found it, or SCAN returned it twice
-				keys[key] = append(keys[key], f)
-			}
-		}
-		switch {
-		case f.alone:
-		case l.candidates != nil:
-			add(f.key)
-		default:
-			asked = append(asked, question{f: f, args: l.membership(f), size: f.size, told: func(answer *redis.Cmd) {
-				if there := replyText(answer); there == "_" || there == ":0" {
-					f.keep(absent, "it is gone")
-				}
-			}})
-			if l.Members.Hash != "" {
-				expiring = append(expiring, question{f: f, args: []string{"HPEXPIRETIME", f.key, "FIELDS", "1", f.member},
-					told: func(answer *redis.Cmd) { f.expiry(answer) }})
-			}
-		}
-		for _, t := range l.exact {
-			if f.part {
-				break
-			}
-			if key, ok := l.expand(f, t); ok && l.belongs(t, key, f) {
-				add(key)
-			}
-		}
-		for _, key := range f.related {
-			add(key)
-		}
-	}
-	if err := l.observe(ctx, asked); err != nil {
-		return err
-	}
-	if err := l.fieldExpiries(ctx, expiring); err != nil {
-		return err
-	}
-	names, err := l.unclaimed(ctx, names, keys)
-	if err != nil {
-		return err
-	}
-	found, err := l.identities(ctx, names)
-	if err != nil {
-		return err
-	}
-	for _, key := range names {
-		for _, f := range keys[key] {
-			if f.verdict != "" {
-				continue
-			}
-			id := found[key]
-			if id.exists {
-				f.gone = append(f.gone, key)
-			} else if key == f.key {
-				f.keep(absent, "it is gone")
-			}
-			f.observations = append(f.observations, id.observations...)
-			if id.pieces != "" && (f.alone || !slices.Contains(f.related, key)) {
-				f.pieces = append(f.pieces, key+" "+id.pieces)
-			}
-			if id.beyond != "" {
-				f.keep(large, "%s: %s", key, id.beyond)
-			} else if id.used != "" {
-				f.keep(alive, "%s: %s", key, id.used)
-			}
-		}
+	var err error
+	if l.Members == nil {
+		err = l.identifyKeys(ctx)
+	} else {
+		err = l.identifyMembers(ctx)
 	}
 	for f := range l.undecided {
-		if f.alone && len(f.gone) == 0 {
-			f.keep(absent, "its related keys are gone")
-			continue
-		}
 		f.verdict, f.fingerprint = condemned, l.fingerprint(f)
+	}
+	return err
+}
+
+func (l *looking) identifyKeys(ctx context.Context) error {
+	keys, of := []string{}, []*finding{}
+	for f := range l.undecided {
+		keys, of = append(keys, f.key), append(of, f)
+	}
+	// A stream that a consumer has read within two graces is in use.
+	used := strconv.FormatInt(2*max(l.Grace, time.Second).Milliseconds(), 10)
+	for len(keys) > 0 {
+		some := keys[:min(len(keys), pipelined)]
+		found, err := l.identities(ctx, some, used)
+		if err != nil {
+			return err
+		}
+		for i, is := range found {
+			l.identified(of[i], is, used)
+		}
+		keys, of = keys[len(found):], of[len(found):]
 	}
 	return nil
 }
 
-// fingerprint identifies a candidate and the rule that judged it. It omits related keys that a
-// pattern found, unless there is nothing else.
-func (l *looking) fingerprint(f *finding) string {
-	var s strings.Builder
-	s.WriteString(l.meaning + "\n")
-	found := make(map[string]bool, len(f.related))
-	for _, key := range f.related {
-		found[key] = true
+func (l *looking) identified(f *finding, is, used string) {
+	parts := strings.Split(is, " ")
+	switch {
+	case is == none:
+		f.keep(absent, "it is gone")
+		return
+	case len(parts) != 4 || is[0] == '-':
+		f.keep(unknown, "what it is: %s", strings.TrimPrefix(is, "-"))
+		return
 	}
-	for _, o := range f.observations {
-		if f.alone || !found[o.of] {
-			s.WriteString(strings.Join(o.args, " ") + " " + o.answer + "\n")
+	kind, _, _ := strings.Cut(parts[0], "/")
+	n, _ := strconv.Atoi(parts[2])
+	expires, _, _ := strings.Cut(parts[1], "/")
+	f.expires, _ = strconv.ParseInt(expires, 10, 64)
+	switch parts[3] {
+	case "used":
+		f.keep(alive, "a consumer has read it within %s ms", used)
+	case "beyond":
+		f.keep(large, "a %s like this cannot be compared", kind)
+	case "large":
+		unit := "elements"
+		if kind == "string" {
+			unit = "bytes"
+		}
+		if f.because("its %d %s are too large to be compared", n, unit); l.Bin == 0 {
+			f.keep(large, "with a bin it would be moved aside, which can be undone")
 		}
 	}
-	for _, piece := range f.pieces {
-		s.WriteString(piece + "\n")
+	cost := 10 + 2*n
+	if kind == "string" {
+		cost = 10 + n/hashRate
 	}
-	return digest(s.String())[:16]
+	f.observations = append(f.observations, observation{
+		args: []string{"IDENTITY", f.key, used}, answer: is, cost: min(cost, 1000),
+	})
+}
+
+// identities returns what the first of the keys are, at least one.
+func (l *looking) identities(ctx context.Context, keys []string, used string) (found []string, err error) {
+	if _, several := l.Client().(*redis.ClusterClient); several {
+		return l.identitiesApart(ctx, keys[:min(len(keys), 50)], used)
+	}
+	err = l.Call(ctx, func(ctx context.Context) (err error) {
+		found, err = identifyScript.Run(ctx, l.Client(), keys, used).StringSlice()
+		return err
+	})
+	return found[:min(len(found), len(keys))], err
+}
+
+// identitiesApart asks with one call for each key, whose servers may not know the script.
+func (l *looking) identitiesApart(ctx context.Context, keys []string, used string) ([]string, error) {
+	found := make([]string, len(keys))
+	var asked, again []question
+	for i, key := range keys {
+		told := func(answer *redis.Cmd) {
+			if all, err := answer.StringSlice(); err == nil && len(all) == 1 {
+				found[i] = all[0]
+			} else {
+				found[i] = replyText(answer)
+			}
+		}
+		asked = append(asked, question{
+			args: []string{"EVALSHA", identifyScript.Hash(), "1", key, used},
+			told: func(answer *redis.Cmd) {
+				if told(answer); strings.HasPrefix(found[i], "-NOSCRIPT") {
+					again = append(again, question{args: []string{"EVAL", sameText + identifyText, "1", key, used}, told: told})
+				}
+			},
+		})
+	}
+	if err := l.ask(ctx, asked); err != nil {
+		return nil, err
+	}
+	return found, l.ask(ctx, again)
+}
+
+// identifyMembers compares a member by its score or value, and the expiry of a field.
+func (l *looking) identifyMembers(ctx context.Context) error {
+	var asked, expiring, keys []question
+	for f := range l.undecided {
+		asked = append(asked, question{f: f, args: l.membership(f), told: func(answer *redis.Cmd) {
+			if there := replyText(answer); there == "_" || there == ":0" {
+				f.keep(absent, "it is gone")
+			}
+		}})
+		if l.Members.Hash != "" {
+			expiring = append(expiring, question{f: f, args: []string{"HPEXPIRETIME", f.key, "FIELDS", "1", f.member},
+				told: func(answer *redis.Cmd) { f.expiry(answer) }})
+		}
+		keys = append(keys, question{f: f, args: []string{"PEXPIRETIME", f.key}, told: func(answer *redis.Cmd) {
+			if at, err := answer.Int64(); err == nil {
+				f.keyExpires = at
+			}
+		}})
+	}
+	if err := l.measured(ctx, &asked); err != nil {
+		return err
+	}
+	if err := l.observe(ctx, asked); err != nil {
+		return err
+	}
+	if err := l.ask(ctx, keys); err != nil {
+		return err
+	}
+	return l.fieldExpiries(ctx, expiring)
+}
+
+// measured drops questions about fields that are too long to be compared.
+func (l *looking) measured(ctx context.Context, asked *[]question) error {
+	if l.Members.Hash == "" {
+		return nil
+	}
+	sizes := make([]question, 0, len(*asked))
+	kept := make([]question, 0, len(*asked))
+	for _, q := range *asked {
+		sizes = append(sizes, question{args: []string{"HSTRLEN", q.f.key, q.f.member}, told: func(answer *redis.Cmd) {
+			switch n, err := answer.Int64(); {
+			case err != nil:
+				q.f.keep(unknown, "its size: %v", err)
+			case n > wholeBytes:
+				q.f.keep(large, "its value has %d bytes, and may have %d", n, wholeBytes)
+			default:
+				q.size = n
+				kept = append(kept, q)
+			}
+		}})
+	}
+	err := l.ask(ctx, sizes)
+	*asked = kept
+	return err
 }
 
 func (f *finding) expiry(answer *redis.Cmd) {
@@ -124,108 +194,10 @@ func (f *finding) expiry(answer *redis.Cmd) {
 		f.keep(unknown, "when it expires: %s", text[1:])
 		return
 	}
-	f.observations = append(f.observations, observation{args: []string{"HPEXPIRETIME", f.key, "FIELDS", "1", f.member}, answer: text})
+	f.observations = append(f.observations, observation{
+		args: []string{"HPEXPIRETIME", f.key, "FIELDS", "1", f.member}, answer: text, cost: askCost,
+	})
 	if all, _ := answer.Int64Slice(); len(all) == 1 {
-		f.expires = max(0, all[0])
+		f.expires = all[0]
 	}
-}
-
-const (
-	wholeBytes    = 64 << 10
-	wholeElements = 512
-)
-
-type identity struct {
-	exists       bool
-	kind         string
-	size         int64
-	memory       int64 // estimated
-	observations []observation
-	pieces       string // digest of all content, if large
-	used         string // why it is in use; "": no evidence
-	beyond       string // why it cannot be compared; "": it can
-}
-
-var sizeOf = map[string]string{
-	"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD", "stream": "XLEN",
-}
-
-func (l *looking) identities(ctx context.Context, keys []string) (map[string]*identity, error) {
-	found := make(map[string]*identity, len(keys))
-	var asked []question
-	observe := func(key string, told func(*identity, *redis.Cmd), args ...string) {
-		asked = append(asked, question{args: args, told: func(answer *redis.Cmd) {
-			id := found[key]
-			id.observations = append(id.observations, observation{args, replyText(answer), bytesOf(answer), key})
-			if told != nil {
-				told(id, answer)
-			}
-		}})
-	}
-	for _, key := range keys {
-		found[key] = &identity{}
-		observe(key, func(id *identity, answer *redis.Cmd) {
-			id.kind, _ = answer.Text()
-			id.exists = id.kind != "" && id.kind != "none"
-		}, "TYPE", key)
-		observe(key, nil, "PEXPIRETIME", key)
-	}
-	if err := l.ask(ctx, asked); err != nil {
-		return nil, err
-	}
-	asked = nil
-	for _, key := range keys {
-		if size := sizeOf[found[key].kind]; size != "" {
-			observe(key, func(id *identity, answer *redis.Cmd) { id.size, _ = answer.Int64() }, size, key)
-		}
-	}
-	if err := l.ask(ctx, asked); err != nil {
-		return nil, err
-	}
-	if err := l.groups(ctx, found, keys); err != nil {
-		return nil, err
-	}
-	if err := l.weigh(ctx, found, keys); err != nil {
-		return nil, err
-	}
-	// Read large keys first: it makes a server go on rehashing, which changes their ends.
-	for _, key := range keys {
-		if id := found[key]; id.beyond == "" && id.isLarge() {
-			if err := l.pieces(ctx, key, id); err != nil {
-				return nil, err
-			}
-		}
-	}
-	asked = nil
-	for _, key := range keys {
-		switch id := found[key]; {
-		case id.beyond != "":
-		case id.heavy():
-			id.beyond = "its elements are too large to be compared"
-		case id.kind == "string" && id.size <= wholeBytes:
-			observe(key, nil, "GET", key)
-			asked[len(asked)-1].size = id.size
-		case id.kind == "string":
-			observe(key, nil, "GETRANGE", key, "0", strconv.Itoa(wholeBytes/2))
-			half := int(id.size) / 2
-			observe(key, nil, "GETRANGE", key, strconv.Itoa(half-wholeBytes/4), strconv.Itoa(half+wholeBytes/4))
-			observe(key, nil, "GETRANGE", key, strconv.Itoa(-wholeBytes/2), "-1")
-		case id.exists && id.size <= wholeElements && id.memory <= wholeMemory:
-			observe(key, nil, "DUMP", key)
-			asked[len(asked)-1].size = id.memory
-		default:
-			for _, args := range id.parts(key) {
-				observe(key, nil, args...)
-				asked[len(asked)-1].size = id.each(id.inPart())
-			}
-		}
-	}
-	return found, l.ask(ctx, asked)
-}
-
-func (id *identity) isLarge() bool {
-	if id.kind == "string" {
-		return id.size > wholeBytes
-	}
-	return id.exists && (id.size > wholeElements || id.memory > wholeMemory)
 }

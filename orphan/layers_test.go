@@ -3,6 +3,7 @@ package orphan
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/janitor/proof"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
@@ -36,7 +38,8 @@ func TestTheScriptItselfAsksHowOldAMarkIs(t *testing.T) {
 		r.set.c.Client.AddHook(&withArgs{before{command: "evalsha", with: `"seen"`, f: func() {
 			key := marksKey(r.layout, "sessions")
 			was := r.rdb.HGet(t.Context(), key, p+"session:a").Val()
-			is := mark{time.Now().Add(-time.Second), parseMark(was).print, false}.text()
+			m, _ := proof.ParseMark(was)
+			is := fmt.Sprintf("%d %d %s", time.Now().Add(-time.Second).UnixMilli(), m.Chain, m.Print)
 			r.do("HSET", key, p+"session:a", is)
 			for i, arg := range args {
 				if text, ok := arg.(string); ok {
@@ -146,17 +149,15 @@ func TestOnAClusterNothingGoesByEvidenceThatIsTooOld(t *testing.T) {
 	r.sweep("sessions") // it is intended, and the server that has the key is not reached
 	noted := r.rdb.HVals(t.Context(), intentsKey(r.layout, "sessions")).Val()
 	require.Len(t, noted, 1)
-	var late intent
+	var late item
 	require.NoError(t, json.Unmarshal([]byte(noted[0]), &late))
 	server := c.Owner(string(late.Key)).Client()
 	require.Eventually(t, func() bool {
 		at, err := server.Time(t.Context()).Result()
-		return err == nil && at.UnixMilli() > late.Until
+		return err == nil && at.UnixMilli() > late.Last
 	}, time.Minute, 10*time.Millisecond)
-	seen, err := json.Marshal(map[string]any{"seen": late.Seen})
-	require.NoError(t, err)
-	keys := []string{string(late.Key), string(late.Aside)}
-	said, err := awayScript.Run(t.Context(), r.rdb, keys, late.Until, 3600_000, string(seen)).Int()
+	keys := []string{string(late.Key), string(*late.Aside)}
+	said, err := awayScript.Run(t.Context(), r.rdb, keys, late.Last, 3600_000, jsonOf(late)).Int()
 	require.NoError(t, err)
 	require.Equal(t, -1, said)
 	require.True(t, r.exists("session:a"))
@@ -169,7 +170,7 @@ func TestOnAClusterAnIntentAsksForTheMark(t *testing.T) {
 	r.do("SET", "session:a", "old")
 	r.sweep("sessions")
 	r.pass("sessions", time.Minute)
-	taken := &before{command: "evalsha", with: `"intents"`, f: func() { r.do("DEL", marksKey(r.layout, "sessions")) }}
+	taken := &before{command: "evalsha", with: `"intent"`, f: func() { r.do("DEL", marksKey(r.layout, "sessions")) }}
 	r.set.c.Client.AddHook(taken)
 	require.Equal(t, map[string]int{changed: 1}, r.sweep("sessions").Kept)
 	require.True(t, taken.done)

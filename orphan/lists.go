@@ -35,7 +35,11 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 	var asked []question
 	for _, key := range sorted(lengths) {
 		asked = append(asked, question{args: []string{"LLEN", key}, told: func(answer *redis.Cmd) {
-			lengths[key], _ = answer.Int64() // LPOS reports another type
+			n, err := answer.Int64()
+			if err != nil { // LPOS reports another type
+				n = 0
+			}
+			lengths[key] = n
 		}})
 	}
 	if err := l.ask(ctx, asked); err != nil {
@@ -68,9 +72,8 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 				p.f.keep(unknown, "%s has %d elements, and %d are looked at", p.key, lengths[p.key], mostList)
 			default:
 				p.f.because("no %s", what)
-				o := observed(args, answer)
-				o.bytes = int(compared)
-				p.f.observations = append(p.f.observations, o)
+				p.f.observations = append(p.f.observations,
+					observation{args: args, answer: "_", cost: askCost + int(compared)/hashRate})
 			}
 		}})
 	}

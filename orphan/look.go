@@ -5,31 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/together"
+	"github.com/rollcall-redis/rollcall/janitor/proof"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-type caller interface {
-	Call(ctx context.Context, f func(ctx context.Context) error) error
-	Client() redis.UniversalClient
-	PageSize() int
-}
+type caller = proof.Caller
 
 // Bounds of one pipeline: about 0.3 ms of Redis' time. Redis serves nobody else during it.
 const (
 	pipelined = 500       // commands
 	answers   = 256 << 10 // bytes of answers, as far as known
+	pageOf    = pipelined
 )
 
-// Longer values are not read: one answer would hold the server up, and a hash's fields are compared
-// whole at the delete.
 const (
-	mostValue = 4 << 20
-	mostField = 256 << 10
+	// Longer values, fields and members are not read.
+	wholeBytes = 64 << 10
 	// shorter values are read without being measured first
 	shortBytes = 512
 )
@@ -40,42 +38,31 @@ const (
 	alive      = "alive" // a sign of life, or evidence that it is not over
 	young      = "young"
 	unreadable = "unreadable" // Read does not fit, or its age cannot be read
-	unknown    = "unknown"    // a sign or the evidence has no answer
+	unknown    = "unknown"    // a sign, the evidence or the size has no answer
 	foreign    = "foreign"    // its name does not fit Only, or its type is not Type
-	absent     = "absent"     // gone, or its parent exists
+	absent     = "absent"     // gone
 	large      = "large"      // too large to compare
 )
 
 var errSource = errors.New("orphan: source does not answer")
 
-var errClock = errors.New("orphan: the server's clock was set during the pass")
-
 type finding struct {
 	candidate
 	verdict string    // "": undecided
 	why     []string  // each sign and its answer
+	by      int       // index of the sign of life that keeps it, plus 1; 0: none
 	at      time.Time // start of the look, by the server's clock
 
-	size      int64          // of a hash's field (bytes)
 	value     map[string]any // fields that the rule reads
 	lacks     map[fieldPath]bool
-	firstSeen bool  // its age counts from its mark
-	doubted   bool  // so does this one's: its age comes from its expiry
-	expires   int64 // of a hash's field (ms); 0: never
-	// of other rules that cover it
-	othersGrace time.Duration
+	misread   bool // what should be a time is none
+	firstSeen bool // its age counts from its mark
+	doubted   bool // so does this one's: its age comes from its expiry
 	// Of a condemned one:
 	fingerprint  string
 	observations []observation
-	pieces       []string // of large values: a digest of each key
-	gone         []string
-	keyed        map[string][]observation
-}
-
-// itself drops the findings, which take much memory.
-func (f *finding) itself() *candidate {
-	c := f.candidate
-	return &c
+	expires      int64 // ms: of a key, or of a field of a hash; -1: never
+	keyExpires   int64 // of the key that has the member
 }
 
 func (f *finding) keep(verdict, format string, args ...any) {
@@ -105,59 +92,23 @@ type looking struct {
 func (r *rule) look(
 	ctx context.Context, c caller, source Source, home server, page []*candidate,
 ) ([]*finding, error) {
-	return r.lookFor(ctx, c, source, home, page, (*looking).identify)
-}
-
-// glance does not read the candidates: those without a sign of life stay undecided.
-func (r *rule) glance(
-	ctx context.Context, c caller, source Source, home server, page []*candidate,
-) ([]*finding, error) {
-	return r.lookFor(ctx, c, source, home, page)
-}
-
-func (r *rule) lookFor(
-	ctx context.Context, c caller, source Source, home server, page []*candidate,
-	then ...func(*looking, context.Context) error,
-) ([]*finding, error) {
-	found, err := r.lookAlone(ctx, c, source, home, page, then...)
-	if err != nil || len(r.others) == 0 {
-		return found, err
-	}
-	l := &looking{rule: r, caller: c, source: source, page: found}
-	return found, l.hearOthers(ctx, home, then...)
-}
-
-func (r *rule) lookAlone(
-	ctx context.Context,
-	c caller,
-	source Source,
-	home server,
-	page []*candidate,
-	then ...func(*looking, context.Context) error,
-) ([]*finding, error) {
 	l := &looking{rule: r, caller: c, source: source}
 	at, err := now(ctx, c, home)
 	if err != nil {
 		return nil, err
 	}
 	for _, each := range page {
-		f := &finding{candidate: *each, at: at}
-		if l.known(f) {
-			f.values = maps.Clone(f.values)
-			for name, value := range f.rest.Values {
-				f.values[name] = string(value)
-			}
-		}
+		f := &finding{candidate: *each, at: at, expires: -1, keyExpires: -1}
+		f.values = maps.Clone(f.values)
 		if !r.ours(each) {
 			f.keep(foreign, "its name is not what only and not say")
 		}
 		l.page = append(l.page, f)
 	}
-	steps := []func(*looking, context.Context) error{
-		(*looking).parents, (*looking).types, (*looking).readValues, (*looking).signs,
-		(*looking).evidence, (*looking).premised, (*looking).ages,
-	}
-	for _, step := range append(steps, then...) {
+	for _, step := range []func(*looking, context.Context) error{
+		(*looking).types, (*looking).readValues, (*looking).signs, (*looking).evidence,
+		(*looking).premised, (*looking).ages, (*looking).identify,
+	} {
 		if err := step(l, ctx); err != nil {
 			return nil, err
 		}
@@ -201,11 +152,7 @@ func (l *looking) ask(ctx context.Context, questions []question) error {
 		err := l.Call(ctx, func(ctx context.Context) error {
 			pipe := l.Client().Pipeline()
 			for i, q := range part {
-				args := make([]any, len(q.args))
-				for j, a := range q.args {
-					args[j] = a
-				}
-				cmds[i] = pipe.Do(ctx, args...)
+				cmds[i] = pipe.Do(ctx, anys(q.args)...)
 			}
 			return together.Exec(ctx, pipe)
 		})
@@ -222,6 +169,14 @@ func (l *looking) ask(ctx context.Context, questions []question) error {
 	return nil
 }
 
+func anys(texts []string) []any {
+	all := make([]any, len(texts))
+	for i, text := range texts {
+		all[i] = text
+	}
+	return all
+}
+
 // observe is ask for commands that the deleting script repeats.
 func (l *looking) observe(ctx context.Context, questions []question) error {
 	for i, q := range questions {
@@ -236,7 +191,7 @@ func (l *looking) observe(ctx context.Context, questions []question) error {
 }
 
 func observed(args []string, answer *redis.Cmd) observation {
-	return observation{args: args, answer: replyText(answer), bytes: bytesOf(answer)}
+	return observation{args: args, answer: replyText(answer), cost: askCost + bytesOf(answer)/hashRate}
 }
 
 func (l *looking) undecided(yield func(*finding) bool) {
@@ -257,33 +212,6 @@ func (l *looking) expand(f *finding, t *rules.Template) (string, bool) {
 	return "", false
 }
 
-// parents drops candidates whose parent exists, which is judged by itself. A member can be missing
-// only from a key that exists.
-func (l *looking) parents(ctx context.Context) error {
-	var asked []question
-	for f := range l.undecided {
-		if !f.alone {
-			continue
-		}
-		// With a rest, the rule itself removed it, perhaps as the last member.
-		if l.candidates == nil && f.rest == nil {
-			asked = append(asked, question{f: f, args: []string{"EXISTS", f.key}, told: func(answer *redis.Cmd) {
-				if replyText(answer) != ":1" {
-					f.keep(unknown, "%s is not there, which it is missing from", f.key)
-				}
-			}})
-		}
-		q := question{f: f, args: claimant{l.rule, &f.candidate}.presence()}
-		q.told = func(answer *redis.Cmd) {
-			if there := replyText(answer); f.verdict == "" && there != "_" && there != ":0" {
-				f.keep(absent, "its parent is there")
-			}
-		}
-		asked = append(asked, q)
-	}
-	return l.observe(ctx, asked)
-}
-
 func (r *rule) membership(f *finding) []string {
 	switch {
 	case r.Members.ZSet != "":
@@ -294,20 +222,79 @@ func (r *rule) membership(f *finding) []string {
 	return []string{"HGET", f.key, f.member}
 }
 
+func (r *rule) removal(f *finding) []raw {
+	command := "HDEL"
+	switch {
+	case r.Members == nil:
+		return nil
+	case r.Members.ZSet != "":
+		command = "ZREM"
+	case r.Members.Set != "":
+		command = "SREM"
+	}
+	return raws([]string{command, f.key, f.member})
+}
+
 func (l *looking) types(ctx context.Context) error {
+	if l.Type == "" {
+		return nil
+	}
 	var asked []question
 	for f := range l.undecided {
-		if l.Type == "" || f.alone {
-			continue
-		}
 		asked = append(asked, question{f: f, args: []string{"TYPE", f.key}, told: func(answer *redis.Cmd) {
 			switch is, err := answer.Text(); {
 			case err != nil:
 				f.keep(unknown, "its type: %v", err)
+			case is == none:
+				f.keep(absent, "it is gone")
 			case is != l.Type:
 				f.keep(foreign, "its type is %s", is)
 			}
 		}})
 	}
 	return l.observe(ctx, asked)
+}
+
+// fingerprint identifies a candidate and the rule that judged it.
+func (l *looking) fingerprint(f *finding) string {
+	var s strings.Builder
+	s.WriteString(l.meaning + "\n")
+	for _, o := range f.observations {
+		s.WriteString(strings.Join(o.args, " ") + " " + o.answer + "\n")
+	}
+	return digest(s.String())
+}
+
+// fieldExpiries asks a server outside a Cluster only once if it lacks the command.
+func (l *looking) fieldExpiries(ctx context.Context, asked []question) error {
+	offered := true
+	for i, q := range asked {
+		asked[i].told = func(answer *redis.Cmd) {
+			if err := answer.Err(); err != nil && strings.Contains(err.Error(), "unknown command") {
+				offered = false
+				return
+			}
+			q.told(answer)
+		}
+	}
+	_, several := l.Client().(*redis.ClusterClient)
+	if len(asked) > 1 && !several {
+		if err := l.ask(ctx, asked[:1]); err != nil || !offered {
+			return err
+		}
+		asked = asked[1:]
+	}
+	return l.ask(ctx, asked)
+}
+
+func sortedPairs(m map[any]any) string {
+	all := map[string]any{}
+	for name, value := range m {
+		all[fmt.Sprint(name)] = value
+	}
+	var s strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		s.WriteString("|" + digest(name) + valueText(all[name]))
+	}
+	return "%" + s.String()
 }

@@ -5,8 +5,8 @@ import (
 )
 
 type metrics struct {
-	removed, keys, kept, held *prometheus.CounterVec
-	condemned, last           *prometheus.GaugeVec
+	removed, kept, held *prometheus.CounterVec
+	condemned, last     *prometheus.GaugeVec
 }
 
 func newMetrics() *metrics {
@@ -17,8 +17,7 @@ func newMetrics() *metrics {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"rule"})
 	}
 	return &metrics{
-		removed: counter("orphan_removed_total", "Candidates that went, by rule.", "rule"),
-		keys:    counter("orphan_keys_removed_total", "Keys and members that went, with related ones.", "rule"),
+		removed: counter("orphan_removed_total", "Keys and members that went, by rule.", "rule"),
 		kept: counter(
 			"orphan_kept_total",
 			"Candidates that a full pass kept, by rule and reason.",
@@ -35,7 +34,6 @@ func newMetrics() *metrics {
 // begin lets alerts see 0 before the first count.
 func (m *metrics) begin(r *rule) {
 	m.removed.WithLabelValues(r.Name)
-	m.keys.WithLabelValues(r.Name)
 	m.condemned.WithLabelValues(r.Name)
 	for _, reason := range []string{
 		alive, young, unreadable, unknown, foreign, large, waiting, noMark, capped, changed,
@@ -51,7 +49,7 @@ func (m *metrics) register(reg prometheus.Registerer) error {
 	if reg == nil {
 		return nil
 	}
-	for _, c := range []prometheus.Collector{m.removed, m.keys, m.kept, m.held, m.condemned, m.last} {
+	for _, c := range []prometheus.Collector{m.removed, m.kept, m.held, m.condemned, m.last} {
 		if err := reg.Register(c); err != nil {
 			return err
 		}

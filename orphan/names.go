@@ -19,14 +19,6 @@ func raws(texts []string) []raw {
 	return all
 }
 
-func rawValues(values map[string]string) map[string]raw {
-	all := make(map[string]raw, len(values))
-	for name, value := range values {
-		all[name] = raw(value)
-	}
-	return all
-}
-
 func (r raw) MarshalJSON() ([]byte, error) {
 	quoted := []byte{'"'}
 	err := eachStretch([]byte(r), func(stretch []byte, valid bool) error {

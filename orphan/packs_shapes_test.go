@@ -26,12 +26,11 @@ func TestThePackOfBullMQFitsItsQueues(t *testing.T) {
 	}
 	set, err := New(Config{Rules: packRules(t, "bullmq"), Client: rdb})
 	require.NoError(t, err)
-	all, err := set.Survey(t.Context(), 3)
+	all, err := set.Plan(t.Context(), 3)
 	require.NoError(t, err)
 	for _, v := range all {
 		require.Empty(t, v.Wrong, v.Rule)
 		require.NotContains(t, fmt.Sprint(v.Cautions), "several types", v.Rule)
-		require.Empty(t, v.Odd, v.Rule)
 	}
 }
 
@@ -52,12 +51,7 @@ func TestThePackOfBullMQTakesAllKeysOfAJob(t *testing.T) {
 		r.do("HSET", "bull:mail:"+job+":failed", "bull:mail:72", "no")
 		r.do("ZADD", "bull:mail:"+job+":unsuccessful", "1", "bull:mail:73")
 	}
-	r.sweep("")
-	for _, rule := range r.set.rules {
-		r.pass(rule.Name, time.Hour)
-	}
-	r.sweep("")
-	r.sweep("")
+	r.rounds(3, time.Hour)
 	require.ElementsMatch(t, []string{"bull:mail:id", "bull:mail:meta"}, r.rdb.Keys(t.Context(), "bull:*").Val())
 }
 

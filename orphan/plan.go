@@ -5,12 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/janitor/proof"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
@@ -18,70 +19,83 @@ import (
 type Finding struct {
 	Rule    string   `json:"rule"`
 	Name    string   `json:"name"`
-	Related []string `json:"related"`       // would be deleted with it
-	Verdict string   `json:"verdict"`       // condemned, alive, young, unreadable, unknown, foreign
-	Why     []string `json:"why"`           // each sign and its answer
-	Odd     string   `json:"odd,omitempty"` // how it differs from the rule's others
+	Verdict string   `json:"verdict"` // condemned, alive, young, unreadable, unknown, foreign, large
+	Why     []string `json:"why"`     // each sign and its answer
 	// Since is when it was first found condemned; zero: it has no mark.
 	Since time.Time `json:"since,omitzero"`
 }
 
-// A Plan is a look at all candidates of a rule.
+// A Plan is the result of a look at all candidates of a rule.
 type Plan struct {
 	Rule     string         `json:"rule"`
+	Of       string         `json:"of,omitempty"`   // the rule whose related keys these are
 	Held     string         `json:"held,omitempty"` // reference_lost, source
 	Detail   string         `json:"detail,omitempty"`
 	Scanned  int            `json:"scanned"`
 	Verdicts map[string]int `json:"verdicts"`
-	Findings []Finding      `json:"findings"` // condemned ones, at most limit, odd ones first
-	Odd      []Odd          `json:"odd"`
-	Coverage Coverage       `json:"coverage"`
+	Findings []Finding      `json:"findings"` // condemned ones, at most limit
+	Types    map[string]int `json:"types"`    // of the candidates' keys
+	Samples  []string       `json:"samples"`
+	// Signs are the signs of life, and how many candidates each keeps: those that no sign before it
+	// does.
+	Signs []Kept `json:"signs"`
+	// Places are the keys without a variable that the rule looks at, and their types.
+	Places   map[string]string `json:"places"`
+	Coverage Coverage          `json:"coverage"`
+
+	// Wrong keeps the rule from working; Cautions need a look before the rule deletes anything; Notes
+	// may be intended.
+	Wrong    []string `json:"wrong"`
+	Cautions []string `json:"cautions"`
+	Notes    []string `json:"notes"`
+
+	unread  string // why the first one could not be read
+	misread int    // what should be a time is none
+	braced  int    // keys that would be candidates, except for a hash tag
+	sample  string // of them
+	met     []int  // keys that could show each sign
+	own     int
 }
 
-// Plan looks once at every candidate of each rule, and writes nothing. It uses neither the
-// janitor's lease nor its pace: it takes all of Redis' time that it can get.
+// Kept is how many candidates a sign of life keeps.
+type Kept struct {
+	Sign  string `json:"sign"`
+	Keeps int    `json:"keeps"`
+}
+
+const samples = 3
+
+// Plan looks once at every candidate of each rule, in one walk, and writes nothing. It uses neither
+// the janitor's lease nor its pace: it takes all of Redis' time that it can get.
 func (s *Set) Plan(ctx context.Context, limit int) ([]Plan, error) {
-	plans := make([]Plan, len(s.rules))
-	return plans, s.together("plan", func(i int, r *rule, c caller, board boarding) error {
-		return s.plan(ctx, r, c, board, limit, &plans[i])
-	})
-}
-
-type boarding func(servers *topology, more ...*rules.Template) *rider
-
-// together runs do for all rules at once, so that they share one walk.
-func (s *Set) together(
-	what string, do func(i int, r *rule, c caller, board boarding) error,
-) error {
+	plans, errs := make([]Plan, len(s.rules)), make([]error, len(s.rules))
 	ws, c := new(walks), inTurn{plainly{s.c.Client}, new(sync.Mutex)}
-	errs := make([]error, len(s.rules))
 	var all conc.WaitGroup
 	for i, r := range s.rules {
 		arrived := ws.expect()
 		all.Go(func() {
 			defer arrived()
-			err := do(i, r, c, func(servers *topology, more ...*rules.Template) *rider {
-				defer arrived()
-				return ws.join(servers, slices.Concat(r.templates(), more))
-			})
-			if err != nil {
-				errs[i] = fmt.Errorf("orphan: %s of rule %q: %w", what, r.Name, err)
+			if err := s.plan(ctx, r, c, ws, arrived, limit, &plans[i]); err != nil {
+				errs[i] = fmt.Errorf("orphan: plan of rule %q: %w", r.Name, err)
 			}
 		})
 	}
 	all.Wait()
-	return cmp.Or(errs...)
+	return plans, cmp.Or(errs...)
 }
 
 func (s *Set) plan(
-	ctx context.Context, r *rule, c caller, board boarding, limit int, p *Plan,
+	ctx context.Context, r *rule, c caller, ws *walks, arrived func(), limit int, p *Plan,
 ) error {
-	p.Rule, p.Verdicts, p.Findings = r.Name, map[string]int{}, []Finding{}
-	before, err := masters(ctx, s.c.Client)
-	if err != nil {
-		return err
+	*p = Plan{
+		Rule: r.Name, Of: r.Of, Verdicts: map[string]int{}, Findings: []Finding{}, Types: map[string]int{},
+		Samples: []string{}, Signs: []Kept{}, Wrong: []string{}, Cautions: []string{}, Notes: []string{},
+		met: make([]int, len(r.life)),
 	}
-	n, err := readNotes(ctx, c, s.c.Layout, r.Name)
+	for i := range r.life {
+		p.Signs = append(p.Signs, Kept{Sign: r.describe(i)})
+	}
+	before, err := masters(ctx, s.c.Client)
 	if err != nil {
 		return err
 	}
@@ -89,77 +103,14 @@ func (s *Set) plan(
 	if err != nil {
 		return err
 	}
-	at, err := serverTime(ctx, home)
+	if p.Places, err = typesOf(ctx, c, sorted(r.places())); err != nil {
+		return err
+	}
+	state, since, at, err := s.stateOf(ctx, c, r, home)
 	if err != nil {
 		return err
 	}
-	if err := s.planHeld(ctx, r, c, n, at, p); err != nil {
-		return err
-	}
-	if p.Held == heldSource {
-		return nil
-	}
-	forms, all := newShapes(), map[string]Finding{}
-	err = r.walk(ctx, c, board(before), func(page []*candidate) error {
-		types, err := r.typesOfKeys(ctx, c, page)
-		if err != nil {
-			return err
-		}
-		found, err := r.look(ctx, c, s.c.Source, home, page)
-		if err != nil {
-			return err
-		}
-		for _, f := range found {
-			if f.verdict == absent && f.alone {
-				continue
-			}
-			p.Scanned++
-			p.Verdicts[f.verdict]++
-			if f.verdict != foreign && f.verdict != absent && !f.alone {
-				forms.add(&f.candidate, types[f.key], f.verdict)
-				if f.verdict == condemned && forms.kept {
-					all[f.name()] = r.finding(f, n)
-				}
-			}
-			if f.verdict == condemned && len(p.Findings) < limit {
-				p.Findings = append(p.Findings, r.finding(f, n))
-			}
-		}
-		return nil
-	})
-	if errors.Is(err, errSource) {
-		p.Held, p.Detail = heldSource, err.Error()
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	p.oddFirst(forms.odd(), all, limit)
-	after, err := masters(ctx, s.c.Client)
-	if err != nil {
-		return err
-	}
-	p.Coverage = Coverage{Masters: len(before.masters), Of: before.of,
-		Complete: errors.Join(before.fault, before.changed(after)) == nil}
-	return nil
-}
-
-func (p *Plan) oddFirst(odd []Odd, all map[string]Finding, limit int) {
-	p.Odd = slices.Clip(append([]Odd{}, odd...))
-	var first []Finding
-	for _, one := range odd {
-		if f, ok := all[one.Name]; ok {
-			f.Odd = one.Why
-			first = append(first, f)
-			p.Findings = slices.DeleteFunc(p.Findings, func(other Finding) bool { return other.Name == f.Name })
-		}
-	}
-	p.Findings = slices.Concat(first, p.Findings)
-	p.Findings = p.Findings[:min(limit, len(p.Findings))]
-}
-
-func (s *Set) planHeld(ctx context.Context, r *rule, c caller, n *notes, at time.Time, p *Plan) error {
-	refs, err := r.references(ctx, c, n, at)
+	refs, err := r.references(ctx, c, state, since, at)
 	if err != nil {
 		return err
 	}
@@ -167,30 +118,146 @@ func (s *Set) planHeld(ctx context.Context, r *rule, c caller, n *notes, at time
 	switch {
 	case err != nil:
 		p.Held, p.Detail = heldSource, err.Error()
-	case refs.lost != "":
-		p.Held, p.Detail = heldLost, refs.lost
-	case empty != "":
-		p.Held, p.Detail = heldLost, "collection "+empty+" is empty"
+		return nil
+	case refs.lost != "" || empty != "":
+		p.Held, p.Detail = heldLost, cmp.Or(refs.lost, empty)
+	}
+	templates := r.templates()
+	for _, sign := range r.life {
+		if sign.isKey() && len(sign.key.Variables()) > 0 {
+			templates = append(templates, sign.key)
+		}
+	}
+	d := ws.join(before, templates)
+	arrived()
+	met := func(key string) { r.meets(p, key) }
+	err = r.walk(ctx, c, d, met, func(page []*candidate) error {
+		found, err := r.look(ctx, c, s.c.Source, home, page)
+		if err != nil {
+			return err
+		}
+		return s.planned(ctx, c, r, found, limit, p)
+	})
+	switch {
+	case errors.Is(err, errSource):
+		p.Held, p.Detail = heldSource, err.Error()
+		return nil
+	case errors.Is(err, errCompact):
+		p.Wrong = append(p.Wrong, err.Error())
+	case err != nil:
+		return err
+	}
+	after, err := masters(ctx, s.c.Client)
+	if err != nil {
+		return err
+	}
+	p.Coverage = Coverage{Masters: len(before.masters), Of: before.of,
+		Complete: errors.Join(before.fault, before.changed(after)) == nil}
+	return r.advise(ctx, c, s.rules, p)
+}
+
+// stateOf reads what the worker's last pass noted of a rule.
+func (s *Set) stateOf(
+	ctx context.Context, c caller, r *rule, home server,
+) (state func(string) string, since, at time.Time, err error) {
+	var fields map[string]string
+	var ms int64
+	err = c.Call(ctx, func(ctx context.Context) (err error) {
+		if fields, err = c.Client().HGetAll(ctx, stateKey(s.c.Layout, r.Name)).Result(); err != nil {
+			return err
+		}
+		ms, err = c.Client().HGet(ctx, s.c.Layout.Witness(), "since").Int64()
+		if err == redis.Nil {
+			err = nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, since, at, fmt.Errorf("orphan: state of rule %q: %w", r.Name, err)
+	}
+	at, err = serverTime(ctx, home)
+	return func(field string) string { return fields[field] }, time.UnixMilli(ms), at, err
+}
+
+func (s *Set) planned(ctx context.Context, c caller, r *rule, found []*finding, limit int, p *Plan) error {
+	var keys, shown []string
+	for _, f := range found {
+		if f.verdict == absent {
+			continue
+		}
+		p.Scanned++
+		p.Verdicts[f.verdict]++
+		if f.verdict == foreign {
+			continue
+		}
+		if f.by > 0 {
+			p.Signs[f.by-1].Keeps++
+		}
+		if f.verdict == unreadable && (p.unread == "" || f.misread && p.misread == 0) {
+			p.unread = f.name() + ": " + f.why[len(f.why)-1]
+		}
+		if f.misread {
+			p.misread++
+		}
+		if rules.LooksOwn(f.key) {
+			p.own++
+		}
+		if keys = append(keys, f.key); len(p.Samples) < samples {
+			p.Samples = append(p.Samples, f.name())
+		}
+		if f.verdict == condemned && len(p.Findings) < limit {
+			shown = append(shown, f.name())
+			p.Findings = append(p.Findings, r.finding(f))
+		}
+	}
+	if r.Members != nil {
+		if len(keys) > 0 {
+			p.Types[r.Members.Kind()] += len(keys)
+		}
+	} else {
+		types, err := typesOf(ctx, c, keys)
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if is := types[key]; is != none { // it expired meanwhile
+				p.Types[is]++
+			}
+		}
+	}
+	return s.since(ctx, c, r, shown, p.Findings[len(p.Findings)-len(shown):])
+}
+
+func (r *rule) finding(f *finding) Finding {
+	return Finding{Rule: r.Name, Name: f.name(), Verdict: f.verdict, Why: f.why}
+}
+
+// since looks up the marks of findings.
+func (s *Set) since(ctx context.Context, c caller, r *rule, names []string, findings []Finding) error {
+	for len(names) > 0 {
+		some := names[:min(len(names), pipelined)]
+		var texts []any
+		err := c.Call(ctx, func(ctx context.Context) (err error) {
+			texts, err = c.Client().HMGet(ctx, marksKey(s.c.Layout, r.Name), some...).Result()
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("orphan: marks of rule %q: %w", r.Name, err)
+		}
+		for i, text := range texts {
+			if text, ok := text.(string); ok {
+				if m, ok := proof.ParseMark(text); ok {
+					findings[i].Since = m.At
+				}
+			}
+		}
+		names, findings = names[len(some):], findings[len(some):]
 	}
 	return nil
 }
 
-func (r *rule) finding(f *finding, n *notes) Finding {
-	related := f.gone
-	if len(related) > 0 && related[0] == f.key {
-		related = related[1:]
-	}
-	spelled := slices.Clone(related)
-	for i, key := range spelled {
-		spelled[i] = rules.Spell(key)
-	}
-	return Finding{
-		Rule: r.Name, Name: f.name(), Related: spelled, Verdict: f.verdict, Why: f.why, Since: n.marks[f.name()].at,
-	}
-}
-
 // Explain looks at one key or member (key, space, member), spelled as in reports, and returns the
-// finding of each rule that covers it.
+// finding of the rule that covers it.
 func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 	c := plainly{s.c.Client}
 	servers, err := masters(ctx, s.c.Client)
@@ -205,24 +272,39 @@ func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 	for _, r := range s.rules {
 		one := r.ofName(key)
 		if one == nil {
-			one = r.ofKey(key)
-		}
-		if one == nil {
 			continue
 		}
-		n, err := readNotes(ctx, c, s.c.Layout, r.Name)
-		if err != nil {
-			return nil, err
-		}
 		found, err := r.look(ctx, c, s.c.Source, home, []*candidate{one})
-		if err == nil && one.alone && found[0].verdict == absent { // it would be deleted with its parent
-			one.alone, one.related = false, nil
-			found, err = r.look(ctx, c, s.c.Source, home, []*candidate{one})
-		}
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, r.finding(found[0], n))
+		findings := []Finding{r.finding(found[0])}
+		if err := s.since(ctx, c, r, []string{found[0].name()}, findings); err != nil {
+			return nil, err
+		}
+		all = append(all, findings...)
 	}
 	return all, nil
+}
+
+type plainly struct{ client redis.UniversalClient }
+
+func (p plainly) Client() redis.UniversalClient { return p.client }
+func (plainly) PageSize() int                   { return pipelined }
+
+func (plainly) Call(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return f(ctx)
+}
+
+type inTurn struct {
+	plainly
+	turn *sync.Mutex
+}
+
+func (c inTurn) Call(ctx context.Context, f func(context.Context) error) error {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	return c.plainly.Call(ctx, f)
 }

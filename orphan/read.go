@@ -8,107 +8,99 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// readValues reads what the rule reads of its candidates. A longer value than wholeBytes is not
+// read.
 func (l *looking) readValues(ctx context.Context) error {
-	if l.Read == "" {
+	switch {
+	case l.Read == "":
 		return nil
-	}
-	var read []*finding
-	for f := range l.undecided {
-		if !f.alone {
-			read = append(read, f)
-		} else if len(l.fields) > 0 && !l.known(f) {
-			f.keep(unreadable, "its parent is gone, and with it what %v says", l.fields)
-		}
-	}
-	if l.Read != "hash" && l.Members == nil {
-		var err error
-		if read, err = l.readShort(ctx, read); err != nil {
-			return err
-		}
-	}
-	sizes, err := l.measure(ctx, read)
-	if err != nil {
-		return err
-	}
-	var whole, asked []question
-	for _, f := range read {
-		q := question{
-			f: f, args: []string{"GET", f.key}, size: sizes[f],
-			told: func(answer *redis.Cmd) { l.readValue(f, answer) },
-		}
-		most := int64(mostValue)
-		if l.Read == "hash" {
-			q.args, most = []string{"HMGET", f.key}, mostField
-			for _, at := range l.fields {
-				q.args = append(q.args, string(at))
-			}
+	case l.Read == "hash":
+		return l.readMeasured(ctx, func(f *finding) []string {
 			if len(l.fields) == 0 {
-				q.args = []string{"HLEN", f.key}
+				return []string{"HLEN", f.key}
 			}
+			args := []string{"HMGET", f.key}
+			for _, at := range l.fields {
+				args = append(args, string(at))
+			}
+			return args
+		})
+	case l.Members != nil:
+		return l.readMeasured(ctx, l.membership)
+	}
+	return l.readTexts(ctx)
+}
+
+// readMeasured asks for the sizes of fields first.
+func (l *looking) readMeasured(ctx context.Context, command func(*finding) []string) error {
+	sizes, failed := map[*finding]int64{}, map[*finding]error{}
+	var asked []question
+	for f := range l.undecided {
+		fields := []string{f.member}
+		if l.Members == nil {
+			fields = command(f)[2:]
 		}
-		if l.Members != nil {
-			q.args, most = l.membership(f), mostField
-		}
-		switch {
-		case q.size > most:
-			f.keep(large, "it has %d bytes to read, and may have %d", q.size, most)
-		case q.size > wholeBytes && most == mostValue:
-			asked = append(asked, q) // it is compared in pieces
-		default:
-			whole = append(whole, q)
+		for _, field := range fields {
+			asked = append(asked, question{args: []string{"HSTRLEN", f.key, field}, told: func(answer *redis.Cmd) {
+				n, err := answer.Int64()
+				if sizes[f] += n; err != nil {
+					failed[f] = err
+				}
+			}})
 		}
 	}
 	if err := l.ask(ctx, asked); err != nil {
 		return err
 	}
-	return l.observe(ctx, whole)
+	asked = nil
+	for f := range l.undecided {
+		switch {
+		case failed[f] != nil:
+			f.keep(unreadable, "%v", failed[f])
+		case sizes[f] > wholeBytes:
+			f.keep(large, "it has %d bytes to read, and may have %d", sizes[f], wholeBytes)
+		default:
+			asked = append(asked, question{f: f, args: command(f), size: sizes[f],
+				told: func(answer *redis.Cmd) { l.readValue(f, answer) }})
+		}
+	}
+	return l.observe(ctx, asked)
 }
 
-// readShort reads short values, which most are, in one call each, and returns the other candidates.
-// An empty answer may also mean that the key is missing.
-func (l *looking) readShort(ctx context.Context, of []*finding) (rest []*finding, err error) {
-	asked := make([]question, 0, len(of))
-	for _, f := range of {
+// readTexts reads short values, which most are, in one call each. An empty answer may also mean
+// that the key is missing.
+func (l *looking) readTexts(ctx context.Context) error {
+	var asked, long []question
+	for f := range l.undecided {
 		args := []string{"GETRANGE", f.key, "0", strconv.Itoa(shortBytes - 1)}
 		asked = append(asked, question{f: f, args: args, told: func(answer *redis.Cmd) {
-			if text, err := answer.Text(); err != nil || text == "" || len(text) == shortBytes {
-				rest = append(rest, f)
-				return
+			switch text, err := answer.Text(); {
+			case err == nil && text != "" && len(text) < shortBytes:
+				f.observations = append(f.observations, observed(args, answer))
+				l.readValue(f, answer)
+			case err == nil && text == "":
+				long = append(long, question{f: f, args: []string{"GET", f.key},
+					told: func(answer *redis.Cmd) { l.readValue(f, answer) }})
+			default:
+				long = append(long, question{f: f, args: []string{"GETRANGE", f.key, "0", strconv.Itoa(wholeBytes)},
+					size: wholeBytes, told: func(answer *redis.Cmd) { l.readValue(f, answer) }})
 			}
-			f.observations = append(f.observations, observed(args, answer))
-			l.readValue(f, answer)
 		}})
 	}
-	return rest, l.ask(ctx, asked)
-}
-
-func (l *looking) measure(ctx context.Context, of []*finding) (map[*finding]int64, error) {
-	sizes := make(map[*finding]int64, len(of))
-	var asked []question
-	for _, f := range of {
-		told := func(answer *redis.Cmd) {
-			n, _ := answer.Int64() // another type is found out by the read
-			sizes[f] += n
-		}
-		switch {
-		case l.Members != nil:
-			asked = append(asked, question{f: f, args: []string{"HSTRLEN", f.key, f.member}, told: told})
-		case l.Read != "hash":
-			asked = append(asked, question{f: f, args: []string{"STRLEN", f.key}, told: told})
-		}
-		for _, at := range l.fields {
-			if l.Read == "hash" {
-				asked = append(asked, question{f: f, args: []string{"HSTRLEN", f.key, string(at)}, told: told})
-			}
-		}
+	if err := l.ask(ctx, asked); err != nil {
+		return err
 	}
-	return sizes, l.ask(ctx, asked)
+	return l.observe(ctx, long)
 }
 
 func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 	value, err := answer.Result()
 	switch v := value.(type) {
 	case string:
+		if len(v) > wholeBytes {
+			f.keep(large, "it has more than %d bytes to read", wholeBytes)
+			return
+		}
 		if l.Read == "text" {
 			f.value = map[string]any{"": v}
 		} else if f.value = readJSON(v); f.value == nil {

@@ -6,448 +6,433 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/slot"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/janitor/intent"
+	"github.com/rollcall-redis/rollcall/janitor/proof"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-//go:embed ripe.lua
-var ripeText string
+// Ripe candidates are removed in one way: a last look, and an item with the steps for each, which
+// hold only if nothing has changed since. Where the guard has all keys, one script checks and does
+// it. On a Cluster it is three: the guard's server notes the items, the key's own moves it away
+// within evidenceFor of the look, and the guard's settles and counts. Both have the same Lua parts.
 
-//go:embed delete.lua
-var deleteText string
+var (
+	//go:embed take.lua
+	takeText string
+	//go:embed reap.lua
+	reapText string
+	//go:embed intend.lua
+	intendText string
+	//go:embed away.lua
+	awayText string
+	//go:embed settle.lua
+	settleText string
 
-var deleteBody = guard.NewBody(sameText + ripeText + deleteText)
+	reapBody   = guard.NewBody(proof.Lua + sameText + takeText + reapText)
+	intendBody = guard.NewBody(proof.Lua + intendText)
+	settleBody = guard.NewBody(settleText)
+	awayScript = redis.NewScript(sameText + takeText + awayText)
+)
 
-// Bounds of one script, which blocks the server.
 const (
-	reapOf   = 50
-	stepOf   = 50   // keys to delete
-	stepCost = 1500 // µs, estimated
-	binCost  = 20   // µs for a key moved into a bin
-	askCost  = 3    // µs for a repeated command
-	hashRate = 200  // bytes of an answer per µs
+	reapOf = 50
+	// of one script, which blocks the server: µs, estimated
+	scriptCost = 1500
+	takeCost   = 20
+	// how long a look counts on a Cluster, by the clock of the key's server
+	evidenceFor = 2 * time.Second
+	// added to a moved key's time in the bin, in case home forgets it and nobody settles or drops it
+	awayFor = 7 * 24 * time.Hour
 )
 
-// cost estimates the time (µs) to repeat these commands.
-func cost(seen []observation) (cost int) {
-	for _, o := range seen {
-		cost += askCost + o.bytes/hashRate
-	}
-	return cost
+// An item is a candidate that is to go. On a Cluster it is an intent.
+type item struct {
+	proof.Proof
+	ID       string  `json:"id"`
+	Key      raw     `json:"key"`
+	Member   []raw   `json:"member,omitempty"` // command that removes it
+	Aside    *raw    `json:"aside,omitempty"`  // missing: it is deleted
+	Seen     [][]raw `json:"seen"`
+	Premises [][]raw `json:"premises,omitempty"`
+	Entry    raw     `json:"entry,omitempty"`
+	Until    int64   `json:"until,omitempty"`
+	Last     int64   `json:"last,omitempty"` // ms, by the key's server, at which the look still counts
+
+	keys []string // that the script reads
+	cost int
 }
 
-type item struct {
-	proof
-	Follows  bool    `json:"follows,omitempty"`
-	Seen     [][]raw `json:"seen"`
-	Keys     []raw   `json:"keys"`
-	Member   []raw   `json:"member,omitempty"`
-	Field    int64   `json:"field,omitempty"`
-	Counts   int     `json:"counts"`
-	Rest     *raw    `json:"rest,omitempty"`
-	Premises [][]raw `json:"premises,omitempty"`
-	Bin      int64   `json:"bin,omitempty"`
-	Pass     int64   `json:"pass"`
+// aside returns a key's name in the bin: in the same slot, unless the key has odd braces.
+func aside(id, key string) string {
+	_, behind, _ := strings.Cut(key, "{")
+	if tag, _, closed := strings.Cut(behind, "}"); !closed || tag == "" {
+		key = "{" + key + "}"
+	}
+	return asideBegin + id + ":" + key
 }
+
+const asideBegin = "orphan:bin:"
 
 func (x *pass) reap(ctx context.Context) error {
-	names := x.names()
+	names := x.oldest()
 	if len(names) == 0 {
 		return nil
 	}
 	if x.r.DryRun {
 		x.AddCondemned(len(names))
-		x.lookAgain(len(names))
+		x.lookAgain()
 		return nil
 	}
 	at, err := now(ctx, x.Pass, x.home)
 	if err != nil {
 		return err
 	}
-	x.complete = false // until what this finds is recorded
 	if err := x.checkReferences(ctx, at); err != nil {
 		return err
 	}
-	x.complete = true
-	if err := x.withRelated(ctx, names); err != nil {
-		return err
-	}
-	return x.reapAll(ctx, names)
-}
-
-func (x *pass) reapAll(ctx context.Context, names []string) error {
-	most := pageOf
-	if x.servers.owner != nil { // evidence expires soon
-		most = stepOf
-	}
-	var page []*candidate
-	keys, some := 0, false
-	reapPage := func() error {
-		now := page
-		page, keys, some = nil, 0, true
-		return x.reapSome(ctx, now)
-	}
-	for _, name := range names {
-		c := x.ripe[name]
-		if some && len(page) == 0 && time.Since(x.lookedAt) > x.mayTake(c) {
-			x.leave(name)
+	for i, part := range slices.Collect(slices.Chunk(names, min(reapOf, x.BatchSize()))) {
+		// The next pass must look at the others before their evidence ends.
+		if i > 0 && time.Since(x.lookedAt) > x.apart()/2 {
+			x.leave(len(part))
 			continue
 		}
-		page, keys = append(page, c), keys+1+len(c.related)+len(x.exact)
-		if len(page) < min(reapOf, x.BatchSize()) && keys < most {
-			continue
-		}
-		if err := reapPage(); err != nil || !x.r.Coverage.Complete {
+		if err := x.reapSome(ctx, part); err != nil || !x.r.Coverage.Complete {
 			return err
 		}
 	}
-	if len(page) == 0 {
-		return nil
-	}
-	return reapPage()
+	return nil
 }
 
-// withRelated adds the related keys that only a pattern finds. It needs a walk for candidates that
-// had no mark when the full pass met those keys.
-func (x *pass) withRelated(ctx context.Context, names []string) error {
-	if len(x.wild) == 0 {
-		return nil
+// oldest returns what is ripe, at most Cap.
+func (x *pass) oldest() []string {
+	names := sorted(x.ripe)
+	slices.SortStableFunc(names, func(a, b string) int { return x.Mark(a).At.Compare(x.Mark(b).At) })
+	if len(names) > x.Cap {
+		x.leave(len(names) - x.Cap)
+		names = names[:x.Cap]
 	}
-	missing := map[string]*candidate{}
-	for _, name := range names {
-		switch c, marked := x.ripe[name], x.marked[name]; {
-		case c.alone:
-		case x.gathered[name] && marked != nil:
-			marked.tidy()
-			c.related, c.more = marked.related, marked.more
-		case !x.gathered[name]:
-			missing[name] = c
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	return x.findRelated(ctx, missing)
+	return names
 }
 
-func (x *pass) reapSome(ctx context.Context, page []*candidate) error {
-	x.complete = false // until the signs of life that this finds are recorded
-	found, clocks, err := x.lookLast(ctx, page)
+func (x *pass) leave(n int) {
+	if x.r.Kept[capped] += n; x.r.DryRun {
+		x.lookAgain()
+	} else {
+		x.wake(0)
+	}
+}
+
+func (x *pass) reapSome(ctx context.Context, names []string) error {
+	clocks, err := x.clocks(ctx)
 	if err != nil {
 		return err
 	}
+	page := make([]*candidate, len(names))
+	for i, name := range names {
+		page[i] = x.ripe[name]
+	}
+	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home, page)
+	if err != nil {
+		x.Broken(ctx)
+		return err
+	}
+	var items []item
 	var unset []string
-	same := slices.DeleteFunc(found, func(f *finding) bool {
-		gone := f.verdict != condemned || f.fingerprint != x.notes.marks[f.name()].print
-		if gone {
+	for _, f := range found {
+		if f.verdict == condemned && f.fingerprint == x.Mark(f.name()).Print {
+			items = append(items, x.itemOf(f, clocks))
+		} else {
 			x.r.Kept[changed]++
 			unset = append(unset, f.name())
 		}
-		return gone
-	})
-	if err := x.note(ctx, nil, unset); err != nil {
+	}
+	if err := x.Unmark(ctx, unset...); err != nil {
 		return err
 	}
-	x.complete = true
-	if len(same) == 0 {
+	if x.servers.owner == nil {
+		return x.takeHere(ctx, items)
+	}
+	return x.takeThere(ctx, items)
+}
+
+// clocks are the times of the servers, by address: only a Cluster's are needed.
+func (x *pass) clocks(ctx context.Context) (map[string]time.Time, error) {
+	all := map[string]time.Time{}
+	for _, s := range x.servers.masters {
+		if x.servers.owner == nil {
+			break
+		}
+		at, err := now(ctx, x.Pass, s)
+		if err != nil {
+			return nil, err
+		}
+		all[s.addr] = at
+	}
+	return all, nil
+}
+
+func (x *pass) itemOf(f *finding, clocks map[string]time.Time) item {
+	it := item{Proof: x.Proof(f.name(), x.graceOf(f), f.at), ID: x.newID(), Key: raw(f.key), Member: x.removal(f)}
+	if s := x.servers.at(f.key); x.servers.owner != nil && s != nil {
+		it.Last = clocks[s.addr].Add(x.set.evidence).UnixMilli()
+	}
+	if x.Bin > 0 || x.servers.owner != nil {
+		name := raw(aside(it.ID, f.key))
+		it.Aside = &name
+		it.Entry, it.Until = x.entryOf(f, it)
+	}
+	it.cost = takeCost
+	for _, o := range f.observations {
+		if x.servers.owner != nil && (o.args[0] == "PUBSUB" || slot.Of(o.args[1]) != slot.Of(f.key)) {
+			continue // the last look has to do
+		}
+		it.Seen = append(it.Seen, append([]raw{raw(o.answer)}, raws(o.args)...))
+		it.keys = append(it.keys, keyOf(o)...)
+		it.cost += o.cost
+	}
+	return it
+}
+
+func keyOf(o observation) []string {
+	if o.args[0] == "PUBSUB" {
 		return nil
 	}
-	if x.servers.owner != nil {
-		return x.remotely(ctx, same, clocks)
+	return o.args[1:2]
+}
+
+// entryOf has all that Restore needs.
+func (x *pass) entryOf(f *finding, it item) (text raw, until int64) {
+	until = f.at.Add(x.Bin).UnixMilli()
+	e := binned{
+		ID: it.ID, Name: f.name(), Key: it.Key, Aside: *it.Aside, Expires: float64(f.expires),
+		At: float64(f.at.UnixMilli()), Pass: float64(x.Book.Now().UnixMilli()), Until: float64(until),
 	}
-	var s script
-	for _, f := range same {
-		first, left := x.firstStep(f)
-		if len(left) > 0 { // they depend on whether it was deleted
-			if err := x.follow(ctx, f, first, left); err != nil {
-				return err
+	if it.Member != nil {
+		e.Member, e.By, e.KeyExpires = &it.Member[2], string(it.Member[0]), float64(f.keyExpires)
+	}
+	return raw(jsonOf(e)), until
+}
+
+// jsonOf is for structs of texts and numbers, which cannot fail.
+func jsonOf(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// takeHere sends as many items as fit in one script.
+func (x *pass) takeHere(ctx context.Context, items []item) error {
+	for len(items) > 0 {
+		layout, rule := x.Layout(), x.r.Rule
+		keys, texts, cost := []string{}, []string{}, 0
+		for _, it := range items {
+			if len(texts) > 0 && cost+it.cost > scriptCost {
+				break
 			}
-			continue
+			if len(texts) == 0 {
+				for _, o := range x.premises {
+					it.Premises = append(it.Premises, append([]raw{raw(o.answer)}, raws(o.args)...))
+					keys, cost = append(keys, keyOf(o)...), cost+o.cost
+				}
+			}
+			keys, cost = append(keys, it.keys...), cost+it.cost
+			if keys = append(keys, string(it.Key)); it.Aside != nil {
+				keys = append(keys, string(*it.Aside))
+			}
+			texts = append(texts, jsonOf(it))
 		}
-		if err := x.add(ctx, &s, f, first); err != nil {
-			return err
-		}
-	}
-	return x.send(ctx, &s)
-}
-
-type move struct {
-	item
-	seen []observation
-	keys []string
-}
-
-func (x *pass) firstStep(f *finding) (s move, left []string) {
-	s.item = item{proof: x.proofOf(f), Counts: 1, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli()}
-	if f.rest != nil {
-		s.Counts = 0
-	}
-	if f.member != "" && !f.alone {
-		s.Member, s.Field = raws([]string{x.removal(), f.key, f.member}), f.expires
-	}
-	s.keys, left = x.take(f, f.gone)
-	s.seen = f.without(left)
-	if len(left) > 0 || f.more {
-		text := x.restOf(f)
-		s.Rest = &text
-	} else if f.rest != nil {
-		s.Rest = new(raw)
-	}
-	return s, left
-}
-
-// take takes as many keys as fit in one step, at least one.
-func (x *pass) take(f *finding, keys []string) (taken, left []string) {
-	each := 1
-	if x.Bin > 0 {
-		each = binCost
-	}
-	of := f.byKey()
-	sum := 0
-	for i, key := range keys {
-		sum += each + cost(of[key])
-		if i > 0 && (i >= stepOf || sum > stepCost) {
-			return keys[:i:i], keys[i:]
-		}
-	}
-	return append([]string{}, keys...), nil
-}
-
-func (f *finding) byKey() map[string][]observation {
-	if f.keyed == nil {
-		f.keyed = map[string][]observation{}
-		for _, o := range f.observations {
-			f.keyed[o.of] = append(f.keyed[o.of], o)
-		}
-	}
-	return f.keyed
-}
-
-func (f *finding) without(keys []string) []observation {
-	if len(keys) == 0 {
-		return f.observations
-	}
-	leave := make(map[string]bool, len(keys))
-	for _, key := range keys {
-		leave[key] = true
-	}
-	return slices.DeleteFunc(slices.Clone(f.observations), func(o observation) bool { return leave[o.of] })
-}
-
-// only returns the observations that identify these keys, or no key to delete.
-func (f *finding) only(keys []string) []observation {
-	of := f.byKey()
-	seen := slices.Clone(of[""])
-	for _, key := range keys {
-		seen = append(seen, of[key]...)
-	}
-	return seen
-}
-
-// follow deletes a candidate with more related keys than fit in one script, and then those in
-// steps: each only if it is unchanged and no sign of life has appeared.
-func (x *pass) follow(ctx context.Context, f *finding, first move, left []string) error {
-	var s script
-	if err := x.add(ctx, &s, f, first); err != nil {
-		return err
-	}
-	if err := x.send(ctx, &s); err != nil {
-		return err
-	}
-	went, err := x.leftRest(ctx, f)
-	if err != nil || !went {
-		return err
-	}
-	whole := !f.more
-	if f.alone { // its parent was already gone, so the look still holds
-		later := *f
-		later.gone = left
-		_, err := x.takeRest(ctx, f, &later, whole, true)
-		return err
-	}
-	for len(left) > 0 {
-		some := left[:min(pageOf, len(left))]
-		left = left[len(some):]
-		later, _, err := x.lookAtRest(ctx, f, some)
-		if err != nil || later == nil {
-			return err
-		}
-		whole = whole && len(later.gone) == len(some)
-		if whole, err = x.takeRest(ctx, f, later, whole, len(left) == 0); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// takeRest returns whether all that was related is deleted so far. The last step deletes its rest.
-func (x *pass) takeRest(ctx context.Context, f, later *finding, whole, last bool) (bool, error) {
-	var s script
-	for keys := later.gone; len(keys) > 0; {
-		next := move{item: item{
-			proof: x.proofOf(later), Follows: true, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli(),
-		}}
-		next.keys, keys = x.take(later, keys)
-		next.seen = later.only(next.keys)
-		if last && len(keys) == 0 && whole {
-			next.Rest = new(raw)
-		}
-		if err := x.add(ctx, &s, f, next); err != nil {
-			return whole, err
-		}
-		kept := x.r.Kept[changed]
-		if err := x.send(ctx, &s); err != nil {
-			return whole, err
-		}
-		if x.r.Kept[changed] == kept {
-			continue
-		}
-		whole = false // one changed since the look: delete the others without it
-		fewer, _, err := x.lookAtRest(ctx, f, next.keys)
-		if err != nil || fewer == nil || len(fewer.gone) == len(next.keys) {
-			return whole, err
-		}
-		if _, err := x.takeRest(ctx, f, fewer, whole, last); err != nil {
-			return whole, err
-		}
-	}
-	return whole, nil
-}
-
-func (x *pass) leftRest(ctx context.Context, f *finding) (went bool, err error) {
-	err = x.Call(ctx, func(ctx context.Context) (err error) {
-		went, err = x.Client().HExists(ctx, restsKey(x.Layout(), x.r.Rule), f.name()).Result()
-		return err
-	})
-	return went, err
-}
-
-// lookAtRest looks at some related keys of a deleted candidate, or returns nil if none may be
-// deleted. Changed ones are left to be found without their parent.
-func (x *pass) lookAtRest(ctx context.Context, f *finding, keys []string) (*finding, clocks, error) {
-	c := f.candidate
-	c.alone, c.part, c.related = true, true, keys
-	if c.rest == nil {
-		c.rest = &rest{Meaning: x.meaning, Values: rawValues(f.values)}
-	}
-	found, clocks, err := x.lookLast(ctx, []*candidate{&c})
-	if err != nil {
-		return nil, nil, err
-	}
-	later := found[0]
-	if later.verdict != condemned {
-		return nil, nil, nil
-	}
-	was, is := f.byKey(), later.byKey()
-	var others []string
-	later.gone = slices.DeleteFunc(later.gone, func(key string) bool {
-		same := slices.EqualFunc(was[key], is[key], func(a, b observation) bool {
-			return a.answer == b.answer && slices.Equal(a.args, b.args)
+		items = items[len(texts):]
+		slices.Sort(keys)
+		answer, err := x.Delete(ctx, janitor.Batch{
+			Body: reapBody,
+			Keys: slices.Concat([]string{marksKey(layout, rule), stateKey(layout, rule), binnedKey(layout, rule),
+				dropsKey(layout, rule)}, slices.Compact(keys)),
+			Items:   texts,
+			Deleted: func(a guard.Answer) { x.set.removed(x.rule, a.Deleted) },
 		})
-		if !same {
-			others = append(others, key)
-		}
-		return !same
-	})
-	later.observations = later.without(others)
-	if len(later.gone) == 0 {
-		return nil, nil, nil
-	}
-	return later, clocks, nil
-}
-
-type script struct {
-	items   []string
-	keys    []string
-	cost, n int
-	follows int
-}
-
-// add sends the script first if both are too much for one.
-func (x *pass) add(ctx context.Context, s *script, f *finding, next move) error {
-	each := 1
-	if x.Bin > 0 {
-		each = binCost
-	}
-	c := cost(next.seen) + each*len(next.keys)
-	if len(s.items) > 0 && (s.cost+c > stepCost || s.n+len(next.keys) > stepOf || len(s.items) >= x.BatchSize()) {
-		if err := x.send(ctx, s); err != nil {
+		if err != nil {
 			return err
 		}
-	}
-	if len(s.items) == 0 {
-		next.Premises, s.keys = asked(x.premises, s.keys)
-		s.cost += cost(x.premises)
-	}
-	next.Seen, s.keys = asked(next.seen, s.keys)
-	next.Keys = raws(next.keys)
-	text, err := json.Marshal(next.item)
-	if err != nil {
-		return fmt.Errorf("orphan: rule %q: %w", x.r.Rule, err)
-	}
-	s.items = append(s.items, string(text))
-	s.cost, s.n = s.cost+c, s.n+len(next.keys)
-	if next.Follows {
-		s.follows++
+		if answer.Reason == heldLost {
+			return x.holdLost(ctx)
+		}
+		x.r.Removed += answer.Deleted
+		x.r.Kept[changed] += answer.Reowned
 	}
 	return nil
 }
 
-func (x *pass) send(ctx context.Context, s *script) error {
-	if len(s.items) == 0 {
+func (s *Set) noted(l guard.Layout, rule string) intent.List {
+	return intent.List{
+		Key: intentsKey(l, rule), Note: intendBody, Settle: settleBody,
+		NoteKeys:   []string{marksKey(l, rule), stateKey(l, rule), intentsKey(l, rule)},
+		SettleKeys: []string{intentsKey(l, rule), binnedKey(l, rule), dropsKey(l, rule)},
+	}
+}
+
+func (x *pass) takeThere(ctx context.Context, items []item) error {
+	items = slices.DeleteFunc(items, func(it item) bool {
+		lost := it.Last == 0 || slot.Of(string(*it.Aside)) != slot.Of(string(it.Key)) // no new name in its slot
+		if lost {
+			x.r.Kept[unknown]++
+		}
+		return lost
+	})
+	if len(items) == 0 {
 		return nil
 	}
-	sent := *s
-	*s = script{}
-	slices.Sort(sent.keys)
-	layout, rule := x.Layout(), x.r.Rule
-	own := []string{
-		marksKey(layout, rule), restsKey(layout, rule), binnedKey(layout, rule), dropsKey(layout, rule),
-		stateKey(layout, rule),
+	if ok, err := x.stillThere(ctx); err != nil || !ok {
+		return err
 	}
-	answer, err := x.Pass.Delete(ctx, janitor.Batch{
-		Body: deleteBody, Keys: append(own, slices.Compact(sent.keys)...), Items: sent.items,
-		Deleted: func(a guard.Answer) { x.set.removed(x.rule, a) },
-	})
-	x.AddCondemned(-sent.follows) // counted with their candidate
+	notes := make([]intent.Item, len(items))
+	for i, it := range items {
+		note := struct {
+			proof.Proof
+			ID     string `json:"id"`
+			Intent raw    `json:"intent"`
+		}{it.Proof, it.ID, raw(jsonOf(it))}
+		notes[i] = intent.Item{ID: it.ID, Text: jsonOf(note)}
+	}
+	noted, err := x.set.noted(x.Layout(), x.r.Rule).Record(ctx, x.Pass, notes)
 	if err != nil {
 		return err
 	}
-	if answer.Reason == heldLost {
-		return x.holdLost() // the script has recorded it
-	}
-	things, _ := strconv.Atoi(answer.Reason)
-	x.r.Removed += answer.Deleted
-	x.r.Keys += things
-	x.r.Kept[changed] += answer.Reowned
-	return nil
-}
-
-func (x *pass) holdLost() error {
-	return x.hold(heldLost, "a place that the rule relies on went away during the pass")
-}
-
-func (r *rule) removal() string {
-	switch {
-	case r.Members.ZSet != "":
-		return "ZREM"
-	case r.Members.Set != "":
-		return "SREM"
-	}
-	return "HDEL"
-}
-
-// asked returns observations in delete.lua's format, and adds their keys to the script's.
-func asked(seen []observation, keys []string) ([][]raw, []string) {
-	all := make([][]raw, len(seen))
-	for i, o := range seen {
-		all[i] = append([]raw{raw(o.answer)}, raws(o.args)...)
-		if o.args[0] != "PUBSUB" {
-			keys = append(keys, o.args[1])
+	went := map[string]bool{}
+	for _, it := range items {
+		if !noted[it.ID] {
+			x.r.Kept[changed]++
+		} else if went[it.ID], err = x.moveAway(ctx, it); err != nil {
+			return err
 		}
 	}
-	return all, keys
+	return x.settle(ctx, slices.DeleteFunc(items, func(it item) bool { return !noted[it.ID] }), went)
+}
+
+// stillThere asks for what one server checks in the deleting script, after the last look: whether a
+// server was restarted, and the places that the rule relies on.
+func (x *pass) stillThere(ctx context.Context) (bool, error) {
+	var later *topology
+	err := x.Call(ctx, func(ctx context.Context) error {
+		later = x.servers.again(ctx)
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	if err := x.servers.changed(later); err != nil {
+		x.r.Coverage.Complete = false
+		x.Log().Warn("servers have changed behind the last look, and nothing more goes", "rule", x.r.Rule, "error", err)
+		return false, nil
+	}
+	for _, o := range x.premises {
+		there := int64(0)
+		err := x.Call(ctx, func(ctx context.Context) (err error) {
+			there, err = x.Client().Exists(ctx, o.args[1]).Result()
+			return err
+		})
+		if err != nil {
+			return false, fmt.Errorf("orphan: references of rule %q: %w", x.r.Rule, err)
+		}
+		if there == 0 {
+			return false, x.holdLost(ctx)
+		}
+	}
+	return true, nil
+}
+
+func (x *pass) moveAway(ctx context.Context, it item) (went bool, err error) {
+	keys := append([]string{string(it.Key), string(*it.Aside)}, it.keys...)
+	said := 0
+	err = x.Call(ctx, func(ctx context.Context) (err error) {
+		said, err = awayScript.Run(ctx, x.Client(), keys, it.Last, (x.Bin + awayFor).Milliseconds(), jsonOf(it)).Int()
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("orphan: %s: %w", rules.Spell(string(it.Key)), err)
+	}
+	return said == 1, nil
+}
+
+func (x *pass) settle(ctx context.Context, items []item, went map[string]bool) error {
+	var texts []string
+	for _, it := range items {
+		if it.Seen = nil; !went[it.ID] {
+			it.Entry = ""
+			x.r.Kept[changed]++
+		}
+		texts = append(texts, jsonOf(struct {
+			ID    string `json:"id"`
+			Name  string `json:"name"`
+			Entry raw    `json:"entry,omitempty"`
+			Until int64  `json:"until"`
+		}{it.ID, it.Name, it.Entry, it.Until}))
+	}
+	answers, err := x.set.noted(x.Layout(), x.r.Rule).End(ctx, x.Pass, texts,
+		func(a guard.Answer) { x.set.removed(x.rule, a.Deleted) })
+	for _, a := range answers {
+		x.r.Removed += a.Deleted
+	}
+	return err
+}
+
+// settleLeft settles what an earlier pass left: it was carried out, or no longer can be.
+func (x *pass) settleLeft(ctx context.Context) error {
+	key := intentsKey(x.Layout(), x.r.Rule)
+	unread := func(id, _ string, err error) {
+		x.Log().Warn("intent cannot be read, and is left as it is", "rule", x.r.Rule, "key", key, "field", id, "error", err)
+	}
+	var known []item
+	went := map[string]bool{}
+	for it, err := range intent.Left[item](ctx, x.Pass, key, unread) {
+		if err != nil {
+			return err
+		}
+		s := x.servers.at(string(it.Key))
+		if s == nil || it.Aside == nil {
+			continue
+		}
+		// Read the clock first: if it is past Last, a key found in place afterwards stays there.
+		at, err := now(ctx, x.Pass, *s)
+		if err != nil {
+			return err
+		}
+		away := int64(0)
+		err = x.Call(ctx, func(ctx context.Context) (err error) {
+			away, err = x.Client().Exists(ctx, string(*it.Aside)).Result()
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("orphan: intents of rule %q: %w", x.r.Rule, err)
+		}
+		if went[it.ID] = away == 1; went[it.ID] || at.UnixMilli() > it.Last {
+			known = append(known, it)
+		}
+	}
+	return x.settle(ctx, known, went)
+}
+
+// settleGone settles the intents of removed rules.
+func (x *pass) settleGone(ctx context.Context) error {
+	gone, err := x.rulesGone(ctx)
+	for _, name := range gone {
+		r := &rule{Rule: rules.Rule{Name: name}.WithDefaults()}
+		y := &pass{
+			sweep: &sweep{rule: r, set: x.set}, Pass: x.Pass, servers: x.servers, home: x.home,
+			r: &Result{Rule: name, Kept: map[string]int{}},
+		}
+		if err := y.settleLeft(ctx); err != nil {
+			return err
+		}
+	}
+	return err
 }

@@ -11,7 +11,16 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/janitor/proof"
 )
+
+// The names of a rule's keys: its marks, the state of their chain, its bin (id -> JSON), the ids in
+// the bin by the time (ms) to drop them, and what is under way on other servers of a Cluster.
+func marksKey(l guard.Layout, rule string) string   { return l.Prefix + "orphan:marks:" + rule }
+func stateKey(l guard.Layout, rule string) string   { return l.Prefix + "orphan:state:" + rule }
+func binnedKey(l guard.Layout, rule string) string  { return l.Prefix + "orphan:binned:" + rule }
+func dropsKey(l guard.Layout, rule string) string   { return l.Prefix + "orphan:drops:" + rule }
+func intentsKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:intents:" + rule }
 
 // A hash: rule -> JSON of its last full pass. Tools read it without the rules.
 func passesKey(l guard.Layout) string { return l.Prefix + "orphan:passes" }
@@ -61,7 +70,10 @@ func ReadMarks(
 		if err != nil {
 			return nil, fmt.Errorf("orphan: marks of rule %q: %w", rule, err)
 		}
-		marks = append(marks, Mark{rule, parseMark(text).at, passes[rule].DryRun})
+		m, ok := proof.ParseMark(text)
+		if chain := client.HGet(ctx, stateKey(l, rule), "chain"); ok && chain.Val() == fmt.Sprint(m.Chain) {
+			marks = append(marks, Mark{rule, m.At, passes[rule].DryRun})
+		}
 	}
 	return marks, nil
 }
@@ -91,5 +103,5 @@ func (x *pass) notePass(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("orphan: pass of rule %q: %w", x.r.Rule, err)
 	}
-	return note(ctx, x.Pass, passesKey(x.Layout()), map[string]string{x.r.Rule: string(text)}, nil)
+	return proof.Write(ctx, x.Pass, passesKey(x.Layout()), 0, map[string]string{x.r.Rule: string(text)}, nil)
 }

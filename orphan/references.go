@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,11 +15,6 @@ import (
 // The keys are in the field's name, so that a changed rule begins anew.
 func goneSince(keys []string) string { return "gone_since:" + strings.Join(keys, " ") }
 
-const (
-	lostAt      = "lost_at" // last loss of a reference, or of the looks before it (ms)
-	serversWere = "servers" // that the last pass met
-)
-
 type references struct {
 	lost     string
 	premises []observation     // must hold at the delete, too
@@ -28,7 +22,11 @@ type references struct {
 	unset    []string
 }
 
-func (r *rule) references(ctx context.Context, c caller, n *notes, at time.Time) (*references, error) {
+// references looks for the places that the rule relies on. state is what earlier passes noted,
+// since when the witness listens.
+func (r *rule) references(
+	ctx context.Context, c caller, state func(field string) string, since, at time.Time,
+) (*references, error) {
 	found := &references{set: map[string]string{}}
 	exists := func(key string) (there bool, err error) {
 		err = c.Call(ctx, func(ctx context.Context) error {
@@ -37,7 +35,7 @@ func (r *rule) references(ctx context.Context, c caller, n *notes, at time.Time)
 			return err
 		})
 		if there {
-			found.premises = append(found.premises, observation{args: []string{"EXISTS", key}, answer: ":1"})
+			found.premises = append(found.premises, observation{args: []string{"EXISTS", key}, answer: ":1", cost: askCost})
 		}
 		return there, err
 	}
@@ -57,7 +55,7 @@ func (r *rule) references(ctx context.Context, c caller, n *notes, at time.Time)
 					break
 				}
 			}
-			lost = found.gone(ref, goneSince(ref.ExistsAny), there, n, at)
+			lost = found.gone(ref, goneSince(ref.ExistsAny), there, state, since, at)
 		default:
 			lost, err = contradicts(ctx, c, ref.Channels)
 		}
@@ -68,33 +66,27 @@ func (r *rule) references(ctx context.Context, c caller, n *notes, at time.Time)
 			found.lost = lost
 		}
 	}
-	if found.lost != "" {
-		found.set[lostAt] = strconv.FormatInt(at.UnixMilli(), 10)
-	}
 	return found, nil
 }
 
-func (found *references) gone(ref rules.Reference, field string, there bool, n *notes, at time.Time) string {
-	was, noted := n.state[field]
+func (found *references) gone(
+	ref rules.Reference, field string, there bool, state func(string) string, heard, at time.Time,
+) string {
+	was := state(field)
 	switch {
-	case there && noted:
+	case there && was != "":
 		found.unset = append(found.unset, field)
 	case !there && ref.OrFor > 0:
 		ms, _ := strconv.ParseInt(was, 10, 64)
 		since := time.UnixMilli(ms)
-		if !noted || since.Before(n.since) || since.After(at) {
+		if was == "" || since.Before(heard) || since.After(at) {
 			found.set[field] = strconv.FormatInt(at.UnixMilli(), 10)
 			since = at
 		}
 		if at.Sub(since) >= ref.OrFor {
 			return ""
 		}
-		return fmt.Sprintf(
-			"none of %v exists, for %s; it counts from %s on",
-			ref.ExistsAny,
-			at.Sub(since),
-			ref.OrFor,
-		)
+		return fmt.Sprintf("none of %v exists, for %s; it counts from %s on", ref.ExistsAny, at.Sub(since), ref.OrFor)
 	case !there:
 		return fmt.Sprintf("none of %v exists", ref.ExistsAny)
 	}
@@ -142,26 +134,4 @@ func contradicts(ctx context.Context, c caller, ref *rules.Channels) (string, er
 		return "", err
 	}
 	return fmt.Sprintf("%s is not empty, and no channel matches %s", hash, ref.Pattern), nil
-}
-
-type plainly struct{ client redis.UniversalClient }
-
-func (p plainly) Client() redis.UniversalClient { return p.client }
-func (plainly) PageSize() int                   { return pipelined }
-
-func (plainly) Call(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return f(ctx)
-}
-
-type inTurn struct {
-	plainly
-	turn *sync.Mutex
-}
-
-func (c inTurn) Call(ctx context.Context, f func(context.Context) error) error {
-	c.turn.Lock()
-	defer c.turn.Unlock()
-	return c.plainly.Call(ctx, f)
 }

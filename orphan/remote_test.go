@@ -13,31 +13,10 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/janitor/proof"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
-
-// On a Cluster each key goes by itself: its related keys must not go from one that stays.
-func TestOnAClusterNothingRelatedGoesFromAParentThatStays(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	rule := session("")
-	rule.Related = []string{"cart:{user}", "list:{user}", "seen:{user}"}
-	r := newClusterRig(t, c, nil, rule)
-	r.do("SET", "session:a", "old")
-	for _, key := range []string{"cart:a", "list:a", "seen:a"} {
-		r.do("SADD", key, "thing")
-	}
-	r.sweep("sessions")
-	r.pass("sessions", time.Minute)
-	r.set.c.Client.AddHook(&before{command: "evalsha", with: "session:aorphan:bin:", f: func() { r.do("SET", "session:a", "new") }})
-	result := r.sweep("sessions")
-	require.Zero(t, result.Removed, result)
-	for _, key := range []string{"session:a", "cart:a", "list:a", "seen:a"} {
-		require.True(t, r.exists(key), key)
-	}
-	require.Zero(t, r.set.Stats().Keys)
-}
 
 // What is asked whether a thing is away must not miss it, however late it goes.
 func TestOnAClusterWhatGoesAtTheLastInstantIsCounted(t *testing.T) {
@@ -53,19 +32,17 @@ func TestOnAClusterWhatGoesAtTheLastInstantIsCounted(t *testing.T) {
 	require.Zero(t, lost.times)
 	noted := r.rdb.HVals(t.Context(), intentsKey(r.layout, "sessions")).Val()
 	require.Len(t, noted, 1)
-	var late intent
+	var late item
 	require.NoError(t, json.Unmarshal([]byte(noted[0]), &late))
 
 	// The late call lands between two questions of the next pass, while it may, and then it may no
 	// more.
-	r.set.c.Client.AddHook(&after{command: "exists", with: string(late.Aside), f: func() {
-		seen, err := json.Marshal(map[string]any{"seen": late.Seen})
-		require.NoError(t, err)
-		keys := []string{string(late.Key), string(late.Aside)}
-		require.NoError(t, awayScript.Run(t.Context(), r.rdb, keys, late.Until, 3600_000, string(seen)).Err())
+	r.set.c.Client.AddHook(&after{command: "exists", with: string(*late.Aside), f: func() {
+		keys := []string{string(late.Key), string(*late.Aside)}
+		require.NoError(t, awayScript.Run(t.Context(), r.rdb, keys, late.Last, 3600_000, jsonOf(late)).Err())
 		require.Eventually(t, func() bool {
 			at, err := c.Owner(string(late.Key)).Client().Time(t.Context()).Result()
-			return err == nil && at.UnixMilli() > late.Until
+			return err == nil && at.UnixMilli() > late.Last
 		}, time.Minute, 10*time.Millisecond)
 	}})
 	r.sweep("sessions")
@@ -75,7 +52,7 @@ func TestOnAClusterWhatGoesAtTheLastInstantIsCounted(t *testing.T) {
 	}
 	r.sweep("sessions")
 	require.Equal(t, gone, r.set.Stats().Rules["sessions"])
-	require.False(t, r.exists(string(late.Aside)))
+	require.False(t, r.exists(string(*late.Aside)))
 }
 
 // after is a hook that calls f behind the first command that matches.
@@ -211,11 +188,11 @@ func TestOnAClusterWhatARuleThatIsGoneIntendedIsSettled(t *testing.T) {
 	r := newClusterRig(t, c, nil, session(""))
 	r.do("SET", "orphan:bin:gone-1-0:{cart:a}", "old")
 	for id, key := range map[string]string{"gone-1-0": "cart:a", "gone-1-1": "cart:b"} {
-		text, err := json.Marshal(intent{
-			ID: id, Name: key, Counts: 1, Key: raw(key), Aside: raw(aside(id, key)), Expires: -1,
-			Until: time.Now().Add(-time.Second).UnixMilli(),
+		name := raw(aside(id, key))
+		text := jsonOf(item{
+			Proof: proof.Proof{Name: key}, ID: id, Key: raw(key), Aside: &name, Last: time.Now().Add(-time.Second).UnixMilli(),
+			Entry: raw(jsonOf(binned{ID: id, Key: raw(key), Aside: name})), Until: time.Now().Add(time.Hour).UnixMilli(),
 		})
-		require.NoError(t, err)
 		r.do("HSET", intentsKey(r.layout, "gone"), id, text)
 	}
 	r.do("HSET", intentsKey(r.layout, "gone"), "gone-1-2", "{")

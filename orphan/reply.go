@@ -16,14 +16,18 @@ import (
 // requires the same answer.
 type observation struct {
 	args   []string
-	answer string // in replyText's and delete.lua's format
-	bytes  int
-	of     string // key that it identifies; "": none
+	answer string // in replyText's and same.lua's format
+	cost   int    // of repeating it (µs), estimated
 }
+
+const (
+	askCost  = 3   // µs for a repeated command
+	hashRate = 200 // bytes of an answer per µs
+)
 
 const shown = 40
 
-// replyText formats an answer in the same way as delete.lua:
+// replyText formats an answer in the same way as same.lua:
 //
 //	_         nil
 //	:7        an integer

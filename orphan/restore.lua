@@ -3,10 +3,12 @@
 -- ARGV[1] the command that removed the member: ZREM, SREM or HDEL; '': it was the key itself
 -- ARGV[2] the member
 -- ARGV[3] when the key, or the member, expires (ms), -1: never
--- Result: restored, taken (the name is in use again), gone (the bin has dropped it), expired
+-- ARGV[4] when the key that had the member expired (ms): one made anew gets the same
+-- Result: restored, taken (the name is in use again), gone (the bin has dropped it), expired, key
+-- expired
 if redis.call('EXISTS', KEYS[1]) == 0 then return 'gone' end
-local expires = tonumber(ARGV[3])
-if expires > 0 and expires <= tonumber(redis.call('TIME')[1]) * 1000 then return 'expired' end
+local now, expires, key_expires = tonumber(redis.call('TIME')[1]) * 1000, tonumber(ARGV[3]), tonumber(ARGV[4])
+if expires > 0 and expires <= now then return 'expired' end
 if ARGV[1] == '' then
   if redis.call('RENAMENX', KEYS[1], KEYS[2]) == 0 then return 'taken' end
   if expires > 0 then
@@ -18,6 +20,7 @@ else
   local kind = redis.call('TYPE', KEYS[2])
   kind = type(kind) == 'table' and kind.ok or kind
   if kind ~= 'none' and kind ~= ({ ZREM = 'zset', SREM = 'set', HDEL = 'hash' })[ARGV[1]] then return 'taken' end
+  if kind == 'none' and key_expires > 0 and key_expires <= now then return 'key expired' end
   local value, added = redis.call('GET', KEYS[1]), 0
   if ARGV[1] == 'ZREM' then
     added = redis.call('ZADD', KEYS[2], 'NX', value, ARGV[2])
@@ -34,6 +37,7 @@ else
     end
   end
   if added == 0 then return 'taken' end
+  if kind == 'none' and key_expires > 0 then redis.call('PEXPIREAT', KEYS[2], ARGV[4]) end
   redis.call('UNLINK', KEYS[1])
 end
 return 'restored'

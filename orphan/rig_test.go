@@ -3,6 +3,7 @@ package orphan
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/janitor/proof"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -131,13 +133,23 @@ func (r *rig) pass(rule string, d time.Duration) {
 	marks, err := r.rdb.HGetAll(ctx, key).Result()
 	require.NoError(r.t, err)
 	for name, text := range marks {
-		m := parseMark(text)
-		m.at = m.at.Add(-d)
-		require.NoError(r.t, r.rdb.HSet(ctx, key, name, m.text()).Err())
+		m, ok := proof.ParseMark(text)
+		require.True(r.t, ok)
+		require.NoError(r.t, r.rdb.HSet(ctx, key, name,
+			fmt.Sprintf("%d %d %s", m.At.Add(-d).UnixMilli(), m.Chain, m.Print)).Err())
 	}
-	if r.rdb.HExists(ctx, stateKey(r.layout, rule), lostAt).Val() {
-		r.do("HINCRBY", stateKey(r.layout, rule), lostAt, -d.Milliseconds())
+}
+
+// rounds sweeps, n times with so much time in between for all rules.
+func (r *rig) rounds(n int, d time.Duration) {
+	r.t.Helper()
+	for range n {
+		r.sweep("")
+		for _, rule := range r.set.rules {
+			r.pass(rule.Name, d)
+		}
 	}
+	r.sweep("")
 }
 
 func (r *rig) do(args ...any) {

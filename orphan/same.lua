@@ -1,7 +1,114 @@
--- same.lua: the part of a script that sends commands again and compares their answers with those
--- of a look. It precedes other files. See replyText for the format of answers.
+-- same.lua: the part of a script that sends a look's commands again, and compares their answers. It
+-- precedes other files. See replyText for the format of answers.
 
 local function text(n) return string.format('%.0f', n) end
+
+-- Larger values are told by their type, expiry and number alone.
+local whole_elements, whole_bytes = 512, 65536
+local most_groups, most_consumers = 64, 1000
+local size_of = { string = 'STRLEN', hash = 'HLEN', list = 'LLEN', set = 'SCARD', zset = 'ZCARD', stream = 'XLEN' }
+local spent = 0 -- about so many microseconds, by identity()
+
+-- ask(command, key, ...) raises what Redis refuses, as text.
+local function ask(...)
+  local got = redis.pcall(...)
+  if type(got) == 'table' and got.err then error('-' .. got.err, 0) end
+  return got
+end
+
+-- pair(reply, name): a value in a reply of names and values.
+local function pair(reply, name)
+  for i = 1, #reply, 2 do
+    if reply[i] == name then return reply[i + 1] end
+  end
+end
+
+-- sum(texts) is the same in whatever order: each read makes the server go on rehashing a large hash
+-- or set, and SCAN, HGETALL and DUMP then have another order.
+local function sum(texts)
+  local a, b, c = 0, 0, 0
+  for _, t in ipairs(texts) do
+    local d = redis.sha1hex(t)
+    a, b, c = a + tonumber(string.sub(d, 1, 10), 16), b + tonumber(string.sub(d, 11, 20), 16),
+      c + tonumber(string.sub(d, 21, 30), 16)
+  end
+  spent = spent + 2 * #texts
+  return text(a) .. '.' .. text(b) .. '.' .. text(c)
+end
+
+local function fields(key)
+  local all, names, pairs_of = ask('HGETALL', key), {}, {}
+  for i = 1, #all, 2 do
+    names[#names + 1] = all[i]
+    pairs_of[#pairs_of + 1] = #all[i] .. ':' .. all[i] .. all[i + 1]
+  end
+  -- A field can expire by itself since Redis 7.4.
+  local at = redis.pcall('HPEXPIRETIME', key, 'FIELDS', #names, unpack(names))
+  if at.err then
+    if not string.find(at.err, 'nknown', 1, true) then error('-' .. at.err, 0) end
+  else
+    for i, ms in ipairs(at) do pairs_of[i] = pairs_of[i] .. text(ms) end
+  end
+  return sum(pairs_of)
+end
+
+-- readers(key, ms): what a stream's groups have read, and nil, or why they keep it.
+local function readers(key, ms)
+  local about = ask('XINFO', 'STREAM', key)
+  local last, groups = pair(about, 'last-generated-id'), pair(about, 'groups')
+  if groups == 0 then return last end
+  if groups > most_groups then return last, 'beyond' end
+  local all, consumers = ask('XINFO', 'GROUPS', key), 0
+  for _, group in ipairs(all) do consumers = consumers + pair(group, 'consumers') end
+  if consumers > most_consumers then return last, 'beyond' end
+  local read = {}
+  for _, group in ipairs(all) do
+    read[#read + 1] = pair(group, 'name') .. text(pair(group, 'pending')) .. pair(group, 'last-delivered-id')
+    for _, one in ipairs(ask('XINFO', 'CONSUMERS', key, pair(group, 'name'))) do
+      if pair(one, 'idle') < ms then return last, 'used' end
+    end
+  end
+  spent = spent + 10 * #all + consumers
+  return last .. '/' .. sum(read)
+end
+
+local function content(key, is, n)
+  if is == 'string' then
+    if n > whole_bytes then return 'large' end
+    spent = spent + n / 200
+    return redis.sha1hex(ask('GET', key))
+  end
+  if n > whole_elements then return 'large' end
+  local bytes = ask('MEMORY', 'USAGE', key, 'SAMPLES', '0')
+  if not bytes then error('-the size of its value is unknown', 0) end
+  if bytes > whole_bytes then return 'large' end
+  spent = spent + n / 4 + bytes / 200
+  if is == 'hash' then return fields(key) end
+  if is == 'set' then return sum(ask('SMEMBERS', key)) end
+  return redis.sha1hex(ask('DUMP', key))
+end
+
+-- identity(key, ms) is what a key is, in one text: its type, expiry, number of elements or bytes,
+-- and content: a digest, or 'large', or 'used' by a reader within ms, or 'beyond' what can be
+-- compared. What is not there is 'none'. A text that begins with '-' is an error.
+local function identity(key, ms)
+  spent = spent + 6
+  local ok, said = pcall(function()
+    local is = ask('TYPE', key)
+    is = type(is) == 'table' and is.ok or is
+    if is == 'none' then return is end
+    local told = is .. ' ' .. text(ask('PEXPIRETIME', key))
+    if not size_of[is] then return told .. ' 0 beyond' end
+    local n = ask(size_of[is], key)
+    local read, why
+    if is == 'stream' then
+      read, why = readers(key, tonumber(ms))
+      told = told .. '/' .. read
+    end
+    return told .. ' ' .. text(n) .. ' ' .. (why or content(key, is, n))
+  end)
+  return said
+end
 
 -- element(value): the text of this element in an array.
 local function element(value)
@@ -25,9 +132,14 @@ local function same(want, got)
   return form == '*' and type(got) == 'table' and not got.err and element(got) == want
 end
 
+-- all_same(seen): { {answer, command, argument...}... }. IDENTITY is identity().
 local function all_same(seen)
   for _, s in ipairs(seen) do
-    if not same(s[1], redis.pcall(unpack(s, 2))) then return false end
+    if s[2] == 'IDENTITY' then
+      if identity(s[3], s[4]) ~= s[1] then return false end
+    elseif not same(s[1], redis.pcall(unpack(s, 2))) then
+      return false
+    end
   end
   return true
 end

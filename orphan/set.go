@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,13 +39,13 @@ type Config struct {
 
 // A Set is a list of checked rules, safe for concurrent use.
 type Set struct {
-	c        Config
-	rules    []*rule
-	holdFor  time.Duration // of the breaker, at least
-	evidence time.Duration
-	metrics  *metrics
-	walks    walks
-	names    atomic.Int64 // bytes of related keys' names, in all passes
+	c       Config
+	rules   []*rule
+	holdFor time.Duration // of a mass failure, at least
+	metrics *metrics
+	walks   walks
+
+	evidence time.Duration // how long a look counts on a Cluster
 
 	mu    sync.Mutex
 	stats Stats
@@ -80,7 +78,7 @@ func New(c Config) (*Set, error) {
 		},
 		due: map[string]time.Time{}, asked: map[string]Result{},
 	}
-	for _, each := range c.Rules {
+	for _, each := range rules.Companions(c.Rules) {
 		r, err := compile(each.WithDefaults())
 		if err != nil {
 			return nil, err
@@ -92,7 +90,6 @@ func New(c Config) (*Set, error) {
 		s.stats.Categories[r.Category], s.stats.Rules[r.Name], s.stats.CategoryKeys[r.Category] = 0, 0, 0
 		s.metrics.begin(r)
 	}
-	meet(s.rules)
 	if err := s.metrics.register(c.Registerer); err != nil {
 		return nil, fmt.Errorf("orphan: metrics: %w", err)
 	}
@@ -129,17 +126,18 @@ func (s *Set) nextDue(rule string, begun time.Time) time.Time {
 	return s.due[rule]
 }
 
-// removed counts each delete once: on the reply, or when a lost reply was looked up.
-func (s *Set) removed(r *rule, a guard.Answer) {
-	things, _ := strconv.ParseUint(a.Reason, 10, 64)
+// removed counts each delete once: on the reply, or when a lost reply was looked up. A companion's
+// is a key, and no candidate of its category.
+func (s *Set) removed(r *rule, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stats.Categories[r.Category] += uint64(a.Deleted)
-	s.stats.Rules[r.Name] += uint64(a.Deleted)
-	s.stats.Keys += things
-	s.stats.CategoryKeys[r.Category] += things
-	s.metrics.removed.WithLabelValues(r.Name).Add(float64(a.Deleted))
-	s.metrics.keys.WithLabelValues(r.Name).Add(float64(things))
+	if r.Of == "" {
+		s.stats.Categories[r.Category] += uint64(n)
+	}
+	s.stats.Rules[r.Name] += uint64(n)
+	s.stats.Keys += uint64(n)
+	s.stats.CategoryKeys[r.Category] += uint64(n)
+	s.metrics.removed.WithLabelValues(r.Name).Add(float64(n))
 }
 
 func (s *Set) conclude(ctx context.Context, r *Result, err error) {
@@ -181,7 +179,6 @@ type Result struct {
 	Scanned   int
 	Condemned int // by this pass's last look
 	Removed   int
-	Keys      int // keys and members, related ones included
 	Kept      map[string]int
 	Coverage  Coverage
 
@@ -220,9 +217,9 @@ func (s *Set) Asked(since time.Time) (passes []Result) {
 
 // Stats are the removals of this process.
 type Stats struct {
-	Categories   map[string]uint64 // candidates, by Rule.Category
-	Rules        map[string]uint64 // candidates, by Rule.Name
-	Keys         uint64            // keys and members, related ones included
+	Categories   map[string]uint64 // candidates, by Rule.Category; without related keys
+	Rules        map[string]uint64 // keys and members, by Rule.Name
+	Keys         uint64            // keys and members
 	CategoryKeys map[string]uint64 // the same, by Rule.Category
 }
 

@@ -26,8 +26,13 @@ type walks struct {
 // gatherFor bounds the wait for passes that have begun, which may be waiting for a database.
 const gatherFor = time.Second
 
-// backlog is how many keys may wait for a rider before the walk pauses.
-const backlog = 2 * pageOf
+// backlog is how many keys may wait for a rider before the walk pauses, and patience for how long.
+// A rider that takes longer, as one that waits for its database, goes on alone from where the walk
+// is.
+const (
+	backlog  = 2 * pageOf
+	patience = 250 * time.Millisecond
+)
 
 type walk struct {
 	servers *topology
@@ -46,7 +51,8 @@ type rider struct {
 	walk   *walk
 	begins []string
 	glob   string
-	keys   []string // read, but not taken
+	keys   []string  // read, but not taken
+	full   time.Time // since when so many wait; zero: they do not
 }
 
 // expect announces a pass that will join a walk. Call the result when it has, or will not.
@@ -98,10 +104,7 @@ func (d *rider) leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w := d.walk
-	w.riders = slices.DeleteFunc(w.riders, func(other *rider) bool { return other == d })
-	for begin, riders := range w.byBegin {
-		w.byBegin[begin] = slices.DeleteFunc(riders, func(other *rider) bool { return other == d })
-	}
+	w.without(d)
 	if len(w.riders) == 0 {
 		if d.boarding == w {
 			d.boarding = nil
@@ -136,7 +139,7 @@ func (d *rider) next(ctx context.Context, c caller) ([]string, error) {
 		d.mu.Lock()
 		if over := d.walk.at == len(d.walk.servers.masters); len(d.keys) > 0 || over {
 			keys := d.keys
-			d.keys = nil
+			d.keys, d.full = nil, time.Time{}
 			d.announce()
 			d.mu.Unlock()
 			return keys, nil
@@ -183,12 +186,40 @@ func (d *rider) turn() (read bool, wait time.Duration) {
 		d.boarding, d.running = nil, w
 		w.begin()
 	}
-	full := slices.ContainsFunc(w.riders, func(other *rider) bool { return len(other.keys) >= backlog })
-	if w.reading || full {
+	if w.reading {
+		return false, wait
+	}
+	for _, other := range slices.Clone(w.riders) {
+		if other.full.IsZero() {
+			continue
+		}
+		if late := time.Since(other.full); late < patience {
+			wait = min(wait, patience-late)
+		} else {
+			w.goAlone(other)
+		}
+	}
+	if wait < time.Hour {
 		return false, wait
 	}
 	w.reading = true
 	return true, 0
+}
+
+func (w *walk) without(d *rider) {
+	is := func(other *rider) bool { return other == d }
+	w.riders = slices.DeleteFunc(w.riders, is)
+	for begin, riders := range w.byBegin {
+		w.byBegin[begin] = slices.DeleteFunc(riders, is)
+	}
+}
+
+// goAlone lets a rider read the rest of the walk for itself.
+func (w *walk) goAlone(d *rider) {
+	w.without(d)
+	alone := &walk{servers: w.servers, riders: []*rider{d}, at: w.at, cursor: w.cursor}
+	alone.begin()
+	d.walk = alone
 }
 
 func (w *walk) begin() {
@@ -231,7 +262,9 @@ func (d *rider) read(ctx context.Context, c caller) error {
 			}
 			for _, one := range w.byBegin[key[:n]] {
 				if last := len(one.keys) - 1; last < 0 || one.keys[last] != key {
-					one.keys = append(one.keys, key)
+					if one.keys = append(one.keys, key); len(one.keys) >= backlog && one.full.IsZero() {
+						one.full = time.Now()
+					}
 				}
 			}
 		}

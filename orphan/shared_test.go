@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -16,6 +17,39 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
+
+// counting is a hook that counts commands.
+type counting struct {
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+func watch(c redis.UniversalClient) *counting {
+	w := &counting{calls: map[string]int{}}
+	c.AddHook(w)
+	return w
+}
+
+func (*counting) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (w *counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		w.mu.Lock()
+		w.calls[cmd.Name()]++
+		w.mu.Unlock()
+		return next(ctx, cmd)
+	}
+}
+
+func (w *counting) count(name string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calls[name]
+}
 
 func TestAllRulesOfACycleShareOneWalk(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {

@@ -15,7 +15,7 @@ import (
 // signs goes on with undecided candidates: most are decided by the first sign.
 func (l *looking) signs(ctx context.Context) error {
 	for i := range l.life {
-		s := &l.life[i]
+		s, asked := &l.life[i], slices.Collect(l.undecided)
 		var err error
 		switch s.kind {
 		case "mongo":
@@ -28,9 +28,6 @@ func (l *looking) signs(ctx context.Context) error {
 			})
 		case "value":
 			for f := range l.undecided {
-				if l.known(f) { // the field was deleted with its parent
-					continue
-				}
 				switch text, ok := l.text(f, s.field); {
 				case ok && slices.Contains(s.in, text):
 					f.keep(alive, "%s is %q", s.field, text)
@@ -47,6 +44,11 @@ func (l *looking) signs(ctx context.Context) error {
 		}
 		if err != nil {
 			return err
+		}
+		for _, f := range asked {
+			if f.verdict == alive {
+				f.by = i + 1
+			}
 		}
 	}
 	return nil
@@ -72,6 +74,8 @@ func (l *looking) places(ctx context.Context, s *sign) error {
 		switch {
 		case s.kind == "exists":
 			q.args = []string{"EXISTS", key}
+		case s.kind == "json":
+			q.args, q.size = []string{"GETRANGE", key, "0", strconv.Itoa(wholeBytes)}, likelyJSON
 		case s.kind == "field":
 			q.args = []string{"HEXISTS", key, of}
 		case s.kind == "time":
@@ -83,6 +87,9 @@ func (l *looking) places(ctx context.Context, s *sign) error {
 		}
 		what := strings.TrimSpace(key + " " + of)
 		q.told = func(answer *redis.Cmd) { l.place(f, s, what, answer) }
+		if s.kind == "json" {
+			q.told = func(answer *redis.Cmd) { named(f, s, key, of, answer) }
+		}
 		asked = append(asked, q)
 	}
 	if s.kind != "time" {
@@ -97,11 +104,14 @@ func (l *looking) shortly(ctx context.Context, fields []question) error {
 	for _, q := range fields {
 		sizes = append(sizes, question{f: q.f, args: []string{"HSTRLEN", q.args[1], q.args[2]},
 			told: func(answer *redis.Cmd) {
-				if n, _ := answer.Int64(); n > mostTime {
+				switch n, err := answer.Int64(); {
+				case err != nil:
+					q.f.keep(unknown, "%s %s: %v", q.args[1], q.args[2], err)
+				case n > mostTime:
 					q.f.keep(unknown, "%s %s has %d bytes, and is no time", q.args[1], q.args[2], n)
-					return
+				default:
+					short = append(short, q)
 				}
-				short = append(short, q)
 			}})
 	}
 	if err := l.ask(ctx, sizes); err != nil {
@@ -129,6 +139,32 @@ func (l *looking) place(f *finding, s *sign, what string, answer *redis.Cmd) {
 		default:
 			f.because("%s was there %s ago", what, age)
 		}
+	}
+}
+
+// likelyJSON (bytes) is how much a sign's object is taken to have.
+const likelyJSON = 4 << 10
+
+// named judges a field of another key's JSON.
+func named(f *finding, s *sign, key, of string, answer *redis.Cmd) {
+	text, err := answer.Text()
+	object := readJSON(text)
+	is, ok := textOf(object, s.field)
+	switch at, read := readTime(is, s.unit); {
+	case err != nil:
+		f.keep(unknown, "%s: %v", key, err)
+	case text == "":
+		f.because("no %s", key)
+	case len(text) > wholeBytes || object == nil:
+		f.keep(unknown, "%s is no JSON object of at most %d bytes", key, wholeBytes)
+	case !ok || s.within > 0 && !read:
+		f.keep(unknown, "%s has no %s that can be read", key, s.field)
+	case s.within > 0 && f.at.Sub(at) <= s.within:
+		f.keep(alive, "%s of %s was %s ago", s.field, key, f.at.Sub(at))
+	case s.within == 0 && is == of:
+		f.keep(alive, "%s names it in %s", key, s.field)
+	default:
+		f.because("%s of %s is %s", s.field, key, is)
 	}
 }
 
@@ -160,7 +196,7 @@ func (l *looking) channels(ctx context.Context, s *sign) error {
 					f.because("channel %s has no subscribers", name)
 					f.observations = append(f.observations, observation{
 						args:   []string{"PUBSUB", "NUMSUB", name},
-						answer: valueText([]any{name, int64(0)}),
+						answer: valueText([]any{name, int64(0)}), cost: askCost,
 					})
 				}
 			}
@@ -235,16 +271,8 @@ func (l *looking) evidence(ctx context.Context) error {
 	}
 	var asked []question
 	for f := range l.undecided {
-		if l.known(f) {
-			f.because("its parent was over, and has gone")
-			continue
-		}
 		switch s.kind {
 		case "no_expiry":
-			if f.alone {
-				f.keep(unreadable, "its parent is gone, and with it its expiry")
-				continue
-			}
 			asked = append(asked, question{f: f, args: []string{"PEXPIRETIME", f.key}, told: func(answer *redis.Cmd) {
 				switch is := replyText(answer); {
 				case is[0] == '-':
@@ -294,6 +322,7 @@ func (l *looking) ages(ctx context.Context) error {
 		if at, ok := readTime(text, a.Unit); ok {
 			old(f, f.at.Sub(at))
 		} else {
+			f.misread = text != ""
 			f.keep(unreadable, "%q is no time in %s", text, a.Unit)
 		}
 	}
@@ -301,18 +330,14 @@ func (l *looking) ages(ctx context.Context) error {
 	for f := range l.undecided {
 		q := question{f: f}
 		switch {
-		case l.known(f):
-			f.because("its parent was old enough, and has gone")
-			continue
 		case a.Field != "":
 			text := l.field(f, toPath(a.Field))
 			if number, ok := valueOf(f.value, toPath(a.Field)).(json.Number); ok { // also 1.8e12
 				text = number.String()
 			}
-			since(f, text)
-			continue
-		case a.Score && f.alone, a.FromTTL > 0 && f.alone:
-			f.keep(unreadable, "its parent is gone, and with it its age")
+			if since(f, text); a.Unit == "iso" && f.verdict == unreadable && withoutZone(text) {
+				f.because("a time needs its zone, as in 2026-01-31T12:00:00Z")
+			}
 			continue
 		case a.Score:
 			q.args = []string{"ZSCORE", f.key, f.member}

@@ -5,20 +5,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/janitor/proof"
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // Reasons to hold a rule, beside the janitor's.
 const (
 	heldLost        = "reference_lost"
 	heldSource      = "source"
-	heldMassFailure = "mass_failure"
+	heldMassFailure = proof.MassFailure
 )
 
 // Reasons to keep a condemned candidate for now.
@@ -29,8 +31,13 @@ const (
 	changed = "changed" // since the look
 )
 
-// breakerLeast is the fewest candidates at which the breaker holds.
-const breakerLeast = 20
+const (
+	marksOfCap = 10 // marks that a rule may have, times its cap
+	mostMarks  = 100_000
+	markBytes  = 4 << 20 // of their names
+	// the janitor leaves at least 1/50 of an interval between two passes
+	shortest = 50
+)
 
 type sweep struct {
 	*rule
@@ -40,9 +47,7 @@ type sweep struct {
 	intents  uint64 // of this process, for their ids
 	nextFull time.Time
 	said     string
-	// the last pass broke off before it had looked at everything marked
-	blind  bool
-	moment moment // of the last reading of the server's clock
+	memory   proof.Memory
 }
 
 func (s *sweep) Name() string            { return s.rule.Name }
@@ -51,31 +56,16 @@ func (s *sweep) Interval() time.Duration { return s.set.c.Interval }
 type pass struct {
 	*sweep
 	*janitor.Pass
-	r       *Result
-	arrived func() // announces that it has joined its walk, or will not
-	servers *topology
-	home    server // has the worker's own keys
-	notes   *notes
-	began   time.Time       // by the server's clock
-	unseen  map[string]bool // marks whose candidate a full pass has not met
-	lone    lone
-	marked  map[string]*candidate // related keys of marked candidates that a full pass met
-	// of related keys
-	nameBytes int64
-	gathered  map[string]bool // candidates whose related keys, if any, are in marked
-	rests     map[string]*rest
-	unsure    unsure
-	fresh     map[string]string // marks to be written once the pass itself is judged
-	newly     int               // condemned without a mark
-	heldFor   time.Duration     // rest of the breaker's hold
-	// Since the end of the last look at everything marked, and at all candidates.
-	sinceMarked, sinceAll time.Duration
-	complete              bool      // looked at everything marked, and recorded what it found
-	lookedAt              time.Time // when it had done so, by this process's clock
-	ripe                  map[string]*candidate
-	premises              []observation // of the references: must still hold at the delete
-	again                 time.Time     // end of the next grace; zero: none
-	walkAgain             bool          // at once, for something that only a full pass meets
+	*proof.Book
+	r        *Result
+	arrived  func() // announces that it has joined its walk, or will not
+	servers  *topology
+	home     server // has the worker's own keys
+	premises []observation
+	ripe     map[string]*candidate
+	atOnce   map[string]*candidate // without a grace: ripe once it has a mark
+	lookedAt time.Time             // when it had looked at everything marked, by this process's clock
+	again    time.Time             // when the next pass is wanted; zero: with the interval
 }
 
 // Run runs a full pass each interval and on request, otherwise a look at marked candidates.
@@ -95,22 +85,14 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 		arrived = s.set.walks.expect()
 		defer arrived()
 	}
-	x := &pass{
-		sweep: s, Pass: p, arrived: arrived, ripe: map[string]*candidate{}, unseen: map[string]bool{},
-		lone: newLone(), unsure: newUnsure(), marked: map[string]*candidate{}, fresh: map[string]string{},
-		r: &Result{
+	x := &pass{sweep: s, Pass: p, arrived: arrived, ripe: map[string]*candidate{},
+		atOnce: map[string]*candidate{}, r: &Result{
 			Rule: s.rule.Name, Category: s.Category, DryRun: p.DryRun() || !s.rule.Delete, Full: full, Started: begun,
 			Kept: map[string]int{},
-		},
-	}
+		}}
 	err := x.run(ctx, full)
-	x.holdNames(-x.nameBytes)
-	if !shown {
-		x.brokenOff(ctx)
-	}
 	if errors.Is(err, errSource) {
-		p.Log().Warn("rule held: its source does not answer", "rule", x.r.Rule, "error", err)
-		err = &janitor.HeldError{Reason: heldSource, Detail: err.Error()}
+		err = x.hold(heldSource, err.Error())
 	}
 	if full && !shown && err != nil && !heldByRule(err) {
 		s.nextFull = time.Time{}
@@ -141,40 +123,29 @@ func heldByRule(err error) bool {
 	return ok && (held.Reason == heldLost || held.Reason == heldSource || held.Reason == heldMassFailure)
 }
 
-func (x *pass) run(ctx context.Context, full bool) (err error) {
+func (x *pass) run(ctx context.Context, full bool) error {
 	if err := x.CheckHeld(ctx); err != nil {
+		proof.Break(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), &x.memory)
 		return err
 	}
-	if err := x.begin(ctx); err != nil {
+	held, err := x.begin(ctx)
+	if err != nil {
 		return err
 	}
-	if full && !x.DryRun() {
-		if err := x.noteBegun(ctx); err != nil {
-			return err
-		}
+	if full && held > 0 { // a held rule looks for nothing new
+		full, x.nextFull = false, time.Now().Add(held+x.apart())
 	}
-	full = full && x.heldFor <= 0 // a held rule makes no marks
-	if full {
-		d := x.set.walks.join(x.servers, x.templates())
-		x.arrived()
-		err = x.walk(ctx, x.Pass, d, func(page []*candidate) error { return x.page(ctx, page) })
-		if err == nil {
-			err = x.lookAtLone(ctx)
-		}
-	} else {
-		x.arrived()
-		err = x.lookAtMarks(ctx)
+	if err := x.lookAt(ctx, full); err != nil {
+		return err
 	}
-	if err == nil {
-		err = x.end(ctx, full)
+	err = x.end(ctx, full)
+	if err == nil && held > 0 {
+		x.wake(held)
+		err = x.hold(heldMassFailure, "more than half of the candidates were newly condemned")
 	}
 	if err != nil || !x.r.Coverage.Complete {
+		x.lookAgain()
 		return err
-	}
-	if x.heldFor > 0 {
-		x.wake(x.heldFor)
-		x.lookAgain(len(x.ripe))
-		return x.hold(heldMassFailure, "more than half of the candidates were newly condemned")
 	}
 	if err := x.reap(ctx); err != nil || x.DryRun() {
 		return err
@@ -182,54 +153,39 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 	return x.dropBins(ctx)
 }
 
-func (x *pass) begin(ctx context.Context) (err error) {
+// begin opens the book, and returns for how much longer a mass failure holds the rule.
+func (x *pass) begin(ctx context.Context) (held time.Duration, err error) {
 	if err := x.readServers(ctx); err != nil {
-		return err
+		return 0, err
 	}
 	if x.home, err = homeOf(x.servers, x.Layout()); err != nil {
-		return err
+		return 0, err
 	}
 	if x.servers.owner != nil && !x.DryRun() {
 		if err := errors.Join(x.settleLeft(ctx), x.settleGone(ctx)); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	if x.notes, err = readNotes(ctx, x.Pass, x.Layout(), x.r.Rule); err != nil {
-		return err
-	}
-	if err := x.readRests(ctx); err != nil {
-		return err
-	}
-	for name := range x.notes.marks {
-		x.unseen[name] = true
-	}
-	if x.r.Full {
-		x.gathered = maps.Clone(x.unseen)
-	}
-	at, err := now(ctx, x.Pass, x.home)
+	x.Book, err = proof.Open(ctx, x.Pass, proof.Options{
+		Marks: marksKey(x.Layout(), x.r.Rule), State: stateKey(x.Layout(), x.r.Rule),
+		Basis: x.meaning + " " + x.servers.digest(), Apart: x.apart(), Hold: max(x.Grace, x.set.holdFor),
+		Most: min(marksOfCap*x.Cap, mostMarks), Bytes: markBytes, Memory: &x.memory,
+	})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	x.began = at
-	until, err := x.notOfLater(ctx, at)
-	if err != nil {
-		return err
+	if n := len(x.Marked()); n > 0 && x.Ended() != "" {
+		x.Log().Info("the grace of what is marked begins anew", "rule", x.r.Rule, "marks", n, "since", x.Ended())
 	}
-	if err := x.checkServers(ctx, at); err != nil {
-		return err
+	if x.r.Full && !x.DryRun() {
+		if err := x.noteBegun(ctx); err != nil {
+			return 0, err
+		}
 	}
-	if err := x.checkReferences(ctx, at); err != nil {
-		return err
+	if err := x.checkReferences(ctx, x.Book.Now()); err != nil {
+		return 0, err
 	}
-	x.readLooks(at)
-	x.heldFor = until.Sub(at)
-	if x.sinceMarked < never || x.DryRun() {
-		return nil
-	}
-	// A mark that the last pass gave up writing may land later, behind a look that finds life.
-	x.notes.valid = at
-	return note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule),
-		map[string]string{lostAt: strconv.FormatInt(at.UnixMilli(), 10)}, nil)
+	return x.Held(ctx)
 }
 
 func (x *pass) readServers(ctx context.Context) error {
@@ -246,46 +202,22 @@ func homeOf(t *topology, l guard.Layout) (server, error) {
 	return server{}, fmt.Errorf("orphan: the server of %s does not answer: %w", l.Log(), t.fault)
 }
 
-// checkServers invalidates all marks if a Cluster's servers have changed since the previous pass: a
-// server that was restarted or failed over may have forgotten a sign of life, and the witness
-// listens only to the server at home.
-func (x *pass) checkServers(ctx context.Context, at time.Time) error {
-	if x.servers.owner == nil {
-		return nil
-	}
-	is := x.servers.digest()
-	if x.notes.state[serversWere] == is {
-		return nil
-	}
-	if at.After(x.notes.valid) {
-		x.notes.valid = at
-	}
-	if x.DryRun() {
-		return nil
-	}
-	return note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule),
-		map[string]string{serversWere: is, lostAt: strconv.FormatInt(at.UnixMilli(), 10)}, nil)
-}
-
 func (x *pass) checkReferences(ctx context.Context, at time.Time) error {
-	refs, err := x.references(ctx, x.Pass, x.notes, at)
+	refs, err := x.references(ctx, x.Pass, x.State, x.Listened(), at)
 	if err != nil {
 		return err
 	}
-	if !x.DryRun() {
-		if err := note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), refs.set, refs.unset); err != nil {
+	if err := x.Note(ctx, refs.set, refs.unset...); err != nil {
+		return err
+	}
+	lost := refs.lost
+	if lost == "" {
+		if lost, err = x.emptyCollection(ctx, x.set.c.Source); err != nil {
 			return err
 		}
 	}
-	if refs.lost != "" {
-		return x.hold(heldLost, refs.lost)
-	}
-	empty, err := x.emptyCollection(ctx, x.set.c.Source)
-	if err != nil {
-		return err
-	}
-	if empty != "" {
-		return x.hold(heldLost, "collection "+empty+" is empty")
+	if lost != "" {
+		return cmp.Or(x.End(ctx, lost), x.hold(heldLost, lost))
 	}
 	x.premises = refs.premises
 	return nil
@@ -298,7 +230,7 @@ func (r *rule) emptyCollection(ctx context.Context, source Source) (string, erro
 			return "", errors.Join(errSource, err)
 		}
 		if empty {
-			return collection, nil
+			return "collection " + collection + " is empty", nil
 		}
 	}
 	return "", nil
@@ -314,39 +246,29 @@ func (x *pass) hold(reason, detail string) error {
 	return &janitor.HeldError{Reason: reason, Detail: detail}
 }
 
-// lookAtMarks leaves candidates without a parent to a full pass, which finds their related keys.
-func (x *pass) lookAtMarks(ctx context.Context) error {
+// lookAt looks at every candidate, or at those with a mark.
+func (x *pass) lookAt(ctx context.Context, full bool) error {
+	judge := func(page []*candidate) error { return x.judge(ctx, page) }
+	if full {
+		d := x.set.walks.join(x.servers, x.templates())
+		x.arrived()
+		return x.walk(ctx, x.Pass, d, func(string) {}, judge)
+	}
+	x.arrived()
 	var page []*candidate
-	for name, m := range x.notes.marks {
-		if c := x.ofName(name); c != nil && !m.alone {
+	for _, name := range x.Marked() {
+		if c := x.ofName(name); c != nil {
 			page = append(page, c)
 		}
 	}
 	for part := range slices.Chunk(page, pageOf) {
-		if err := x.judge(ctx, part); err != nil {
+		if err := judge(part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (x *pass) page(ctx context.Context, candidates []*candidate) error {
-	var alone, others []*candidate
-	for _, c := range candidates {
-		if c.alone {
-			alone = append(alone, c)
-		} else {
-			others = append(others, c)
-		}
-	}
-	if err := x.gather(ctx, alone); err != nil {
-		return err
-	}
-	return x.judge(ctx, others)
-}
-
-// judge unmarks all that are not condemned as before. It leaves new marks to the end of the pass: a
-// failing pass must not hide from the breaker how many are new.
 func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
 	if len(candidates) == 0 {
 		return nil
@@ -355,43 +277,72 @@ func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
 	if err != nil {
 		return err
 	}
-	var unset []string
-	for _, f := range found {
-		name := f.name()
-		m, has := x.notes.marks[name]
-		if f.verdict == absent && f.alone {
-			continue // its parent is looked at separately
-		}
-		delete(x.unseen, name)
-		x.r.Scanned++
-		if f.verdict != condemned {
+	told := make([]proof.Found, len(found))
+	for i, f := range found {
+		told[i] = f.told()
+	}
+	if err := x.Look(ctx, told); err != nil {
+		return err
+	}
+	for i, f := range found {
+		if x.r.Scanned++; f.verdict != condemned {
 			x.r.Kept[f.verdict]++
-			if has {
-				unset = append(unset, name)
-				delete(x.notes.marks, name)
-			}
 			continue
 		}
 		x.r.Condemned++
-		ended := x.unwatched(f, m)
-		if !has || m.print != f.fingerprint || m.at.Before(x.notes.valid) || m.at.After(f.at) || ended {
-			switch { // keep an invalid mark: without it, a failing pass would make its candidate new
-			case !has || ended && x.since(f) != never: // it may have been alive while nobody looked
-				x.newly++
-			case !m.at.Before(x.notes.valid) && !ended:
-				unset = append(unset, name)
-			}
-			if x.heldFor > 0 && !ended { // a held rule makes no marks
-				x.r.Kept[waiting]++
-				continue
-			}
-			x.wantMark(f)
-			continue
+		since, marked := x.Since(told[i].Name, f.at)
+		switch grace := x.graceOf(f); {
+		case marked && since >= grace:
+			x.ripe[told[i].Name] = candidates[i]
+		case grace == 0:
+			x.atOnce[told[i].Name] = candidates[i]
+		default:
+			x.waits(f, grace-max(0, since), marked)
 		}
-		x.ripens(f.itself(), x.needs(f), f.at.Sub(m.at))
 	}
 	x.AddScanned(len(found))
-	return x.note(ctx, nil, unset)
+	return nil
+}
+
+func (f *finding) told() proof.Found {
+	told := proof.Found{Name: f.name(), Print: f.fingerprint, At: f.at}
+	switch f.verdict {
+	case condemned:
+		told.Verdict = proof.Condemned
+	case alive:
+		told.Verdict = proof.Alive
+	}
+	return told
+}
+
+func (x *pass) waits(f *finding, wait time.Duration, marked bool) {
+	if !marked {
+		wait = x.graceOf(f)
+	}
+	why := waiting
+	if f.doubted {
+		why = young
+	}
+	x.r.Kept[why]++
+	x.r.Waiting++
+	if until := time.Now().Add(wait); x.r.Until.IsZero() || until.Before(x.r.Until) {
+		x.r.Until = until
+	}
+	x.wake(min(wait, x.apart()))
+}
+
+// graceOf is longer if the age counts from the mark.
+func (r *rule) graceOf(f *finding) time.Duration {
+	if f.firstSeen || f.doubted {
+		return max(r.Grace, r.MinAge.Over)
+	}
+	return r.Grace
+}
+
+// apart is the planned time between two looks at what is marked.
+func (s *sweep) apart() time.Duration {
+	interval := s.set.c.Interval
+	return min(interval, max(s.Grace, rules.LeastGrace, interval/shortest))
 }
 
 func (x *pass) wake(d time.Duration) {
@@ -400,16 +351,16 @@ func (x *pass) wake(d time.Duration) {
 	}
 }
 
-func (x *pass) note(ctx context.Context, set map[string]string, unset []string) error {
-	if x.DryRun() {
-		return nil
+// lookAgain requests another look before the evidence of what is marked ends.
+func (x *pass) lookAgain() {
+	if len(x.ripe) > 0 {
+		x.wake(x.apart())
 	}
-	return note(ctx, x.Pass, marksKey(x.Layout(), x.r.Rule), set, unset)
 }
 
-// compareServers reads the servers again: if some did not answer, or any changed, the pass is
-// incomplete and condemns nothing.
-func (x *pass) compareServers(ctx context.Context) error {
+// end reads the servers again: if some did not answer, or any changed, the pass is incomplete and
+// condemns nothing.
+func (x *pass) end(ctx context.Context, full bool) error {
 	before := x.servers
 	if err := x.readServers(ctx); err != nil {
 		return err
@@ -418,34 +369,54 @@ func (x *pass) compareServers(ctx context.Context) error {
 	if err := errors.Join(before.fault, before.changed(x.servers)); err != nil {
 		x.r.Coverage.Complete = false
 		x.Log().Warn("pass has not read everything, and condemns nothing", "rule", x.r.Rule, "error", err)
+		return nil
 	}
-	return nil
-}
-
-func (x *pass) end(ctx context.Context, full bool) error {
-	if err := x.compareServers(ctx); err != nil || !x.r.Coverage.Complete {
-		return err
-	}
-	lost := x.giveMarks()
-	if full {
-		lost = slices.AppendSeq(lost, maps.Keys(x.unseen))
-		if err := x.forgetRests(ctx); err != nil {
-			return err
+	unmarked, err := x.Looked(ctx, full)
+	x.r.Kept[noMark] += unmarked
+	for name, c := range x.atOnce {
+		if _, marked := x.Since(name, x.Book.Now()); marked {
+			x.ripe[name] = c
+		} else if unmarked > 0 {
+			unmarked-- // it did not wait
 		}
 	}
-	if err := x.note(ctx, nil, lost); err != nil {
-		return err
+	x.r.Kept[waiting] -= min(unmarked, x.r.Kept[waiting])
+	x.r.Waiting -= min(unmarked, x.r.Waiting)
+	x.lookedAt = time.Now()
+	if held, ok := errors.AsType[*janitor.HeldError](err); ok {
+		wait := max(x.Grace, x.set.holdFor)
+		x.wake(wait)
+		// The first pass after the hold must look at marks: new candidates would hold the rule again.
+		if later := time.Now().Add(wait + x.apart()); later.After(x.nextFull) {
+			x.nextFull = later
+		}
+		return x.hold(heldMassFailure, strings.ReplaceAll(held.Detail, "were newly", "candidates were newly"))
 	}
-	held, err := x.breaker(ctx, full)
-	if err != nil {
-		return err
+	if err == nil {
+		x.said = ""
 	}
-	if err := x.note(ctx, x.fresh, nil); err != nil {
-		return err
+	return err
+}
+
+// makeRoom pulls the next full pass forward if deletes freed marks for condemned candidates without
+// one.
+func (x *pass) makeRoom() {
+	without := x.r.Kept[noMark]
+	if !x.r.Full && x.Book != nil {
+		without = x.Unmarked()
 	}
-	if err := x.looked(ctx, full); err != nil || held != nil {
-		return cmp.Or(err, held)
+	x.r.Left = x.r.Kept[capped] + without
+	if at := time.Now(); x.r.Removed > 0 && x.r.Kept[capped] == 0 && without > 0 && at.Before(x.nextFull) {
+		x.nextFull = at
 	}
-	x.said = ""
-	return nil
+}
+
+func (x *pass) holdLost(ctx context.Context) error {
+	const why = "a place that the rule relies on went away during the pass"
+	return cmp.Or(x.End(ctx, why), x.hold(heldLost, why))
+}
+
+func (x *pass) newID() string {
+	x.intents++
+	return x.r.Rule + "-" + strconv.FormatUint(x.Epoch(), 10) + "-" + strconv.FormatUint(x.intents, 10)
 }

@@ -137,6 +137,11 @@ func readTime(text, unit string) (time.Time, bool) {
 	return time.UnixMilli(int64(f)), true
 }
 
+func withoutZone(text string) bool {
+	_, ok := readTime(text+"Z", "iso")
+	return ok
+}
+
 func believed(at time.Time) bool { return !at.Before(earliest) && at.Before(latest) }
 
 // hold reports whether no condition of m fails, and the first undecided field, or "".

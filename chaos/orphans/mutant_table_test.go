@@ -14,59 +14,44 @@ var mutants = harness.Mutants{
 	Dir: "orphan", Tests: []string{"orphan"}, Program: "cleanup", Given: givenCleanup, Rejects: oracleRejects,
 	All: []harness.Mutant{
 		{
-			Name: "NoGraceInTheScript", What: "the script does not ask how old a mark is",
-			Edits: []harness.Edit{{From: "return recent(c) and now - first >= c.grace", To: "return recent(c)"}},
+			Name: "NoComparison", What: "the script does not compare answers with those of the look",
+			Edits: []harness.Edit{{From: "elseif not same(s[1], redis.pcall(unpack(s, 2))) then", To: "elseif false then"}},
+			Test:  gapsTest,
+		},
+		{
+			Name: "NoIdentity", What: "the script does not compare what a key is",
+			Edits: []harness.Edit{{From: "if identity(s[3], s[4]) ~= s[1] then return false end", To: ""}},
+			Test:  gapsTest,
+		},
+		{
+			Name: "NoProof", What: "the script does not ask for a mark",
+			Edits: []harness.Edit{{From: "if ripe(c) and all_same(c.seen) then", To: "if all_same(c.seen) then"}},
 			Test:  "TestTheScriptItselfAsksHowOldAMarkIs",
 		},
 		{
-			Name: "NoHoldInTheScript", What: "to the script marks of before a hold count",
-			Edits: []harness.Edit{{From: "return since == c.since and now >= c.looked", To: "return now >= c.looked"}},
-			Test:  "TestTheScriptItselfAsksWhetherAHoldCameAfterTheMark",
+			Name: "NoProofForIntents", What: "on a Cluster an intent needs no mark",
+			Edits: []harness.Edit{{From: "  if ripe(c) then\n", To: "  if true then\n"}},
+			Test:  "TestOnAClusterAnIntentAsksForTheMark",
 		},
 		{
-			Name: "LooksNeverAge", What: "to the script a look counts for ever",
-			Edits: []harness.Edit{{From: "and now >= c.looked and now - c.looked <= c.expires", To: ""}},
-			Test:  "TestTheScriptItselfAsksHowOldTheLookIs",
+			Name: "NoDeadline", What: "on a Cluster a look counts for ever",
+			Edits: []harness.Edit{{From: "> tonumber(ARGV[1]) then return -1 end", To: "> tonumber(ARGV[1]) + 1e9 then return -1 end"}},
+			Test:  "TestOnAClusterNothingGoesByEvidenceThatIsTooOld",
 		},
 		{
-			Name: "MarksNeverAge", What: "marks count however long nobody looked",
-			Edits: []harness.Edit{{From: "m.at.Before(x.began) && x.since(f) > longest(apart)", To: "m.at.Before(x.began) && x.since(f) > longest(apart) && false"}},
-			Test:  "TestAGapBetweenLooksEndsTheEvidence",
+			Name: "NoGrace", What: "a candidate is ripe with its mark",
+			Edits: []harness.Edit{{From: "case marked && since >= grace:", To: "case marked:"}},
+			Test:  "TestASignOfLifeBetweenTwoLooksMakesTheFirstWorthless",
 		},
 		{
-			Name: "BrokenOffIsLooked", What: "a pass that broke off leaves the evidence as it was",
-			Edits: []harness.Edit{{From: "\tif x.complete || x.DryRun() {\n", To: "\tif x.complete || !x.DryRun() {\n"}},
-			Test:  "TestAPassThatDidNotLookEndsTheEvidence",
+			Name: "LossesEndNothing", What: "a lost place holds the rule, and ends no chain",
+			Edits: []harness.Edit{{From: "return cmp.Or(x.End(ctx, lost), x.hold(heldLost, lost))", To: "return x.hold(heldLost, lost)"}},
+			Test:  "TestAMarkOfBeforeAReferenceWasLostIsWorthless",
 		},
 		{
-			Name: "AnyMeaningLooks", What: "a look of a rule that meant something else counts",
-			Edits: []harness.Edit{{From: "err == nil && meaning == x.meaning && ", To: "err == nil && meaning != \"\" && "}},
-			Test:  "TestAPassThatDidNotLookEndsTheEvidence",
-		},
-		{
-			Name: "NoStep", What: "nobody asks whether the clock was set",
-			Edits: []harness.Edit{{From: "off.Abs() > clockStep", To: "off.Abs() > clockStep && false"}},
-			Test:  "TestAPassThatDidNotLookEndsTheEvidence",
-		},
-		{
-			Name: "BacklogCounts", What: "the breaker counts what is condemned for long as alive",
-			Edits: []harness.Edit{{From: "of := x.r.Kept[alive] + newly", To: "of := x.r.Scanned"}},
-			Test:  "TestTheBreakerDoesNotCountABacklog",
-		},
-		{
-			Name: "NothingIsNewAfterAGap", What: "the breaker takes what nobody looked at for known",
-			Edits: []harness.Edit{{From: "case !has || ended && x.since(f) != never:", To: "case !has:"}},
-			Test:  "TestTheBreakerCountsWhatNobodyLookedAtForAWhile",
-		},
-		{
-			Name: "NoPieces", What: "of what is large nothing but its ends is compared",
-			Edits: []harness.Edit{{From: "s.WriteString(piece + \"\\n\")", To: "_ = piece"}},
-			Test:  "TestAChangeInTheMiddleOfWhatIsLargeIsSeen",
-		},
-		{
-			Name: "BeyondIsTheSame", What: "what cannot be compared is taken for the same",
-			Edits: []harness.Edit{{From: "if id.beyond != \"\" {", To: "if false {"}},
-			Test:  "TestWhatIsBeyondTheBoundIsKeptAndCounted",
+			Name: "ServersAreNoBasis", What: "marks outlive a server that was restarted",
+			Edits: []harness.Edit{{From: "Basis: x.meaning + \" \" + x.servers.digest()", To: "Basis: x.meaning"}},
+			Test:  "TestOnAClusterAMarkOfBeforeAnotherMasterWasRestartedIsWorthless",
 		},
 		{
 			Name: "ExpiryIsAge", What: "an age that an expiry tells is believed at once",
@@ -84,97 +69,9 @@ var mutants = harness.Mutants{
 			Test:  "TestATimeThatStandsForNoneIsNoStatement",
 		},
 		{
-			Name: "NoOtherRule", What: "a rule does not hear what others keep",
-			Edits: []harness.Edit{{From: "if err != nil || len(r.others) == 0 {", To: "if true {"}},
-			Test:  "TestAKeyThatOneRuleKeepsDoesNotGoByAnother",
-		},
-		{
-			Name: "RelatedIsTaken", What: "a related key goes whoever else it belongs to",
-			Edits: []harness.Edit{{From: "ok && l.belongs(t, key, f)", To: "ok"}},
-			Test:  "TestAMemberTakesNoKeyWhoseNameIsReadOtherwise",
-		},
-		{
-			Name: "ClaimedIsTaken", What: "a related key goes though a candidate of another rule has it, too",
-			Edits: []harness.Edit{{From: "return claimed[key] })", To: "return false && claimed[key] })"}},
-			Test:  "TestARelatedKeyOfTwoRulesStaysAsLongAsACandidateOfEitherExists",
-		},
-		{
-			Name: "RestsNeedNoGrace", What: "what has the name of a candidate that has gone goes at once",
-			Edits: []harness.Edit{{From: "if f.alone && f.rest != nil {", To: "if false {"}},
-			Test:  "TestWhatIsWrittenUnderTheNameOfACandidateThatHasGoneDoesNotGoAtOnce",
-		},
-		{
-			Name: "VariablesGoOn", What: "a variable takes what follows it",
-			Edits: []harness.Edit{{File: "rules/template.go", From: "p.ends += t.parts[i+1].text[:size]", To: "_ = size"}},
-			Test:  "TestAVariableTakesNoNameThatIsNotMeant",
-		},
-		{
-			Name: "NoHoldForMarks", What: "a hold with a time before that of the marks does not void them",
-			Edits: []harness.Edit{{From: "x.notes.state[heardSince] != since {", To: "since == \"\" {"}},
-			Test:  "TestAHoldBetweenTwoLooksMakesTheFirstWorthless",
-		},
-		{
-			Name: "AnyMark", What: "the script takes any mark for the look's",
-			Edits: []harness.Edit{{From: "if redis.call('HGET', KEYS[6], c.name) ~= c.mark then return false end", To: ""}},
-			Test:  gapsTest,
-		},
-		{
-			Name: "NoComparison", What: "the script does not compare answers with those of the look",
-			Edits: []harness.Edit{{From: "if not same(s[1], redis.pcall(unpack(s, 2))) then return false end", To: ""}},
-			Test:  gapsTest,
-		},
-		{
 			Name: "NoPremises", What: "the script does not ask for the references again",
 			Edits: []harness.Edit{{From: "if c.premises and not all_same(c.premises) then", To: "if false then"}},
 			Test:  "TestTheScriptItselfAsksForTheReferences",
-		},
-		{
-			Name: "NoGrace", What: "one look is enough",
-			Edits: []harness.Edit{{From: "wait := n.grace - since; wait > 0", To: "wait := n.grace - since; wait > n.grace"}},
-			Test:  "TestAReservationOfAGoneRoomGoesAfterItsGraceAndOneOfALivingRoomStays",
-		},
-		{
-			Name: "NoHold", What: "marks of before a hold count",
-			Edits: []harness.Edit{{From: " || m.at.Before(x.notes.valid)", To: ""}},
-			Test:  "TestAHoldBetweenTwoLooksMakesTheFirstWorthless",
-		},
-		{
-			Name: "NoUnmark", What: "a candidate that shows a sign of life keeps its mark",
-			Edits: []harness.Edit{{From: "\t\t\tif has {\n\t\t\t\tunset = append(unset, name)\n\t\t\t\tdelete(x.notes.marks, name)", To: "\t\t\tif false {\n\t\t\t\tunset = append(unset, name)\n\t\t\t\tdelete(x.notes.marks, name)"}},
-			Test:  "TestASignOfLifeBetweenTwoLooksMakesTheFirstWorthless",
-		},
-		{
-			Name: "NoFingerprint", What: "a mark stands for whatever has the name",
-			Edits: []harness.Edit{
-				{From: " || m.print != f.fingerprint", To: ""},
-				{From: " || f.fingerprint != x.notes.marks[f.name()].print", To: ""},
-			},
-			Test: gapsTest,
-		},
-		{
-			Name: "NoFingerprintAtTheLastLook", What: "the last look does not ask whether it is the same",
-			Edits: []harness.Edit{{From: " || f.fingerprint != x.notes.marks[f.name()].print", To: ""}},
-			Test:  gapsTest,
-		},
-		{
-			Name: "NoBreaker", What: "the breaker never holds",
-			Edits: []harness.Edit{{From: "if of >= breakerLeast && newly > of/2 {", To: "if false {"}},
-			Test:  "TestTooManyNewlyCondemnedHoldTheRuleOnce",
-		},
-		{
-			Name: "NoReference", What: "a lost reference holds nothing",
-			Edits: []harness.Edit{{From: "\tif refs.lost != \"\" {", To: "\tif false {"}},
-			Test:  "TestALostReferenceHoldsTheRule",
-		},
-		{
-			Name: "NoEmptyCollection", What: "an empty collection holds nothing",
-			Edits: []harness.Edit{{From: "\tif empty != \"\" {", To: "\tif false {"}},
-			Test:  "TestAMatchGoesWithAllThatBelongsToItAnHourAfterTheDatabaseCallsItFinished",
-		},
-		{
-			Name: "OlderTermsNote", What: "a pass of an older term notes what it found",
-			Edits: []harness.Edit{{From: "if newest[1] and string.match(newest[1][1], '^%d+') ~= ARGV[1] then return 0 end", To: ""}},
-			Test:  "TestAPassOfAnOlderTermNotesNothing",
 		},
 		{
 			Name: "UnknownIsGone", What: "a document that is not there says that all is over",
@@ -201,39 +98,14 @@ var mutants = harness.Mutants{
 			Test: "TestOnAClusterNothingGoesInAPassThatMissesAMasterItDoesNotNeed",
 		},
 		{
-			Name: "NoDeadline", What: "on a Cluster the evidence counts for ever",
-			Edits: []harness.Edit{{From: "if now > tonumber(ARGV[1]) then return -1 end", To: ""}},
-			Test:  "TestOnAClusterNothingGoesByEvidenceThatIsTooOld",
-		},
-		{
 			Name: "SettledTwice", What: "an intent is counted by whoever comes",
 			Edits: []harness.Edit{{From: "  redis.call('HDEL', KEYS[6], c.id)\n", To: ""}},
 			Test:  "TestOnAClusterADeleteIsCountedOnceWhateverIsLostInBetween",
 		},
 		{
-			Name: "NoGuardForIntents", What: "on a Cluster an intent does not ask for the mark",
-			Edits: []harness.Edit{{From: "ready = ripe(c)\n  end\n  if ready then", To: "ready = true\n  end\n  if ready then"}},
-			Test:  "TestOnAClusterAnIntentAsksForTheMark",
-		},
-		{
 			Name: "NoAge", What: "what is young goes",
 			Edits: []harness.Edit{{From: "\t\tif age <= a.Over {", To: "\t\tif false {"}},
 			Test:  "TestAReservationOfAGoneRoomGoesAfterItsGraceAndOneOfALivingRoomStays",
-		},
-		{
-			Name: "NoParent", What: "a related key goes though its parent is there",
-			Edits: []harness.Edit{{From: "f.verdict == \"\" && there != \"_\" && there != \":0\"", To: "false && there != \"_\""}},
-			Test:  "TestAUserWhoWaitsForLongWithoutAReservationGoesWhateverTheRating",
-		},
-		{
-			Name: "MarksOutliveReferences", What: "marks of before a reference was lost count",
-			Edits: []harness.Edit{{From: "time.UnixMilli(max(since, lost))", To: "time.UnixMilli(max(since, lost*0))"}},
-			Test:  "TestAMarkOfBeforeAReferenceWasLostIsWorthless",
-		},
-		{
-			Name: "MarksOutliveServers", What: "on a Cluster marks of before a master was restarted count",
-			Edits: []harness.Edit{{From: "if x.notes.state[serversWere] == is {", To: "if is != \"\" {"}},
-			Test:  "TestOnAClusterAMarkOfBeforeAnotherMasterWasRestartedIsWorthless",
 		},
 		{
 			Name: "AbsentIsGone", What: "sets that are gone since now are gone for long",
@@ -254,22 +126,52 @@ var mutants = harness.Mutants{
 			Row: "NoFault",
 		},
 		{
-			Name: "NoComparisonInTheWild", What: "the script does not compare answers with those of the look",
-			Edits: []harness.Edit{{From: "if not same(s[1], redis.pcall(unpack(s, 2))) then return false end", To: ""}},
-			Row:   "MadeAnewInEveryGap",
-		},
-		{
-			Name: "NoReferenceInTheWild", What: "a lost reference holds nothing",
-			Edits: []harness.Edit{
-				{From: "\tif refs.lost != \"\" {", To: "\tif false {"},
-				{From: "\tif found.lost != \"\" {", To: "\tif false {"},
-			},
-			Row: "BotSetsDeleted",
-		},
-		{
 			Name: "NoCap", What: "a pass deletes as many as it likes",
 			Edits: []harness.Edit{{From: "\tif len(names) > x.Cap {", To: "\tif false {"}},
 			Test:  "TestTooManyNewlyCondemnedHoldTheRuleOnce",
+		},
+	},
+}
+
+// proofMutants are of the evidence that ages.
+var proofMutants = harness.Mutants{
+	Dir: "janitor/proof", Tests: []string{"janitor/proof"},
+	All: []harness.Mutant{
+		{
+			Name: "GapsEndNothing", What: "a chain goes on however long nobody looked",
+			Edits: []harness.Edit{{From: "case gap > longest(b.o.Apart):", To: "case false:"}},
+			Test:  "TestAChainCondemnsAfterItsGraceAlone",
+		},
+		{
+			Name: "BrokenPassesEndNothing", What: "a pass that broke off leaves the evidence as it was",
+			Edits: []harness.Edit{{From: "}, []string{lookedField})\n}\n\nfunc (b *Book) readState", To: "}, nil)\n}\n\nfunc (b *Book) readState"}},
+			Test:  "TestAChainCondemnsAfterItsGraceAlone",
+		},
+		{
+			Name: "NoBasis", What: "a chain goes on after a hold, or with another meaning",
+			Edits: []harness.Edit{{From: "case b.state[basisField] != b.basis():", To: "case false:"}},
+			Test:  "TestAChainCondemnsAfterItsGraceAlone",
+		},
+		{
+			Name: "AnyChain", What: "a mark of another chain counts",
+			Edits: []harness.Edit{{From: "return at.Sub(m.At), has && m.Chain == b.chain", To: "return at.Sub(m.At), has"},
+				{From: "stands := m.Chain == b.chain && m.Print == f.Print", To: "stands := m.Print == f.Print"}},
+			Test: "TestAChainCondemnsAfterItsGraceAlone",
+		},
+		{
+			Name: "NoFence", What: "a former leader writes",
+			Edits: []harness.Edit{{From: "~= ARGV[1] then return 0 end", To: "== '' then return 0 end"}},
+			Test:  "TestAFormerLeaderWritesNothing",
+		},
+		{
+			Name: "ChainsGoBack", What: "a write that lands late revives a chain",
+			Edits: []harness.Edit{{From: "> tonumber(ARGV[2]) then return -1 end", To: "> tonumber(ARGV[2]) then return 1 end"}},
+			Test:  "TestALateWriteEndsNoNewerChain",
+		},
+		{
+			Name: "NoBreaker", What: "no wave holds",
+			Edits: []harness.Edit{{From: "if of < fewest || newly <= of/2 ||", To: "if true ||"}},
+			Test:  "TestAWaveHoldsOnce",
 		},
 	},
 }
@@ -282,4 +184,5 @@ func TestEveryMutantStillFitsTheCode(t *testing.T) {
 	}
 	mutants.Fit(t, rows...)
 	searchMutants.Fit(t)
+	proofMutants.Fit(t)
 }

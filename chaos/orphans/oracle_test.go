@@ -280,9 +280,9 @@ func (v *verdict) event(m *model, e *history.Event, allow tolerated, wrong func(
 
 // record is one of the worker's log.
 type record struct {
-	id, leader, sweep, note string
-	count                   int
-	names                   []string
+	id, leader, sweep string
+	count             int
+	names             []string
 }
 
 // recordOf is the record that a command writes; nil: it writes none.
@@ -294,7 +294,7 @@ func recordOf(c history.Command) *record {
 	if strings.HasSuffix(id, "-0") { // a term
 		return nil
 	}
-	r := &record{id: id, leader: f["leader"], sweep: f["sweep"], note: f["note"]}
+	r := &record{id: id, leader: f["leader"], sweep: f["sweep"]}
 	r.count, _ = strconv.Atoi(f["count"])
 	if json.Unmarshal([]byte(f["keys"]), &r.names) != nil {
 		r.names = []string{"?"}
@@ -302,22 +302,17 @@ func recordOf(c history.Command) *record {
 	return r
 }
 
-// fits tells whether a record says what went with it.
+// fits reports whether a record names exactly the keys and members that went with it.
 func (r *record) fits(took []gone, wrong func(string, ...any)) {
 	if r.count != len(r.names) {
 		wrong("record %s counts %d, and names %d", r.id, r.count, len(r.names))
 	}
-	if r.note != "reference_lost" && r.note != strconv.Itoa(len(took)) {
-		wrong("record %s says that %s keys and members went, there were %d: %v", r.id, r.note, len(took), took)
+	went := make([]string, len(took))
+	for i, g := range took {
+		went[i] = g.String()
 	}
-	for _, name := range r.names {
-		key, member, _ := strings.Cut(name, " ")
-		belongs := slices.ContainsFunc(took, func(g gone) bool {
-			return g.String() == name || strings.HasPrefix(g.key, key+":") ||
-				key == queue && g.key == "queue:joinedAt:"+member
-		})
-		if !belongs {
-			wrong("record %s names %s, of which nothing went: %v", r.id, name, took)
-		}
+	slices.Sort(went)
+	if slices.Sort(r.names); !slices.Equal(went, r.names) {
+		wrong("record %s names %q, and %q went", r.id, r.names, went)
 	}
 }

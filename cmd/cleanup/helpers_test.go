@@ -49,7 +49,7 @@ const botsOfTests = `- name: bots
   - member: {set: "bots:deployed", of: "{bot}"}
   unless_lost:
   - exists: "bots:deployed"
-  grace: 1s
+  grace: 2s
   bin: 24h
 `
 
@@ -65,7 +65,7 @@ const ofTests = `rules:
   - field: {hash: roomcaches, field: "{room}"}
   unless_lost:
   - exists: roomcaches
-  grace: 1s
+  grace: 2s
 ` + botsOfTests + `- name: carts
   keys: "cart:{user}"
   keep_if:

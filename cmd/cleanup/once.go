@@ -122,9 +122,6 @@ func showWhy(w io.Writer, found []orphan.Finding) error {
 		for _, sign := range f.Why {
 			rows = append(rows, []string{"  why", sign})
 		}
-		for _, key := range f.Related {
-			rows = append(rows, []string{"  with it", key})
-		}
 		if !f.Since.IsZero() {
 			rows = append(rows, []string{"  since", moment(f.Since)})
 		}
@@ -153,25 +150,37 @@ func checkBins(in *cli.Input, s *settings) {
 
 func bins() *cli.Command {
 	var (
-		s    settings
-		rule string
+		s     settings
+		rule  string
+		limit int
 	)
 	return &cli.Command{
 		Name: "cleanup bins",
 		About: `cleanup bins lists what rules with a bin have moved aside, the oldest first, and
 until when "cleanup restore" can put it back. It needs REDIS_URL and CLEANUP_PREFIX,
 and takes all settings of cleanup too.`,
-		Settings:  []cli.Setting{named(&rule)},
+		Settings: []cli.Setting{
+			named(&rule),
+			{Name: "limit", Default: "1000", Value: cli.Number(&limit, 1, 1_000_000),
+				Meaning: "most entries that are shown, the newest"},
+		},
 		Inherited: s.table(),
 		Prefixes:  prefixes,
 		Check:     func(in *cli.Input) { checkBins(in, &s) },
 		Run: func(ctx context.Context, stdout, _ io.Writer) error {
 			return inBins(ctx, &s, func(b orphan.Bins) error {
-				found, err := b.List(ctx, rule)
+				found, err := b.Newest(ctx, rule, limit)
 				if err != nil && len(found) == 0 {
 					return err
 				}
-				return errors.Join(showBins(stdout, found), err)
+				if failed := showBins(stdout, found); failed != nil || len(found) < limit {
+					return errors.Join(failed, err)
+				}
+				all, failed := b.Count(ctx, rule)
+				if all > int64(len(found)) {
+					_, _ = fmt.Fprintf(stdout, "%d older ones are not shown; --limit shows more\n", all-int64(len(found)))
+				}
+				return errors.Join(err, failed)
 			})
 		},
 		Notes: "Exit status: 0, 1 if Redis cannot be asked, 2 on wrong usage.",

@@ -160,30 +160,3 @@ func TestATableHoldsWhateverKeysAreCalled(t *testing.T) {
 	}))
 	golden(t, "tables.txt", out.String())
 }
-
-func TestCheckAndPlanShowWhatDoesNotLookLikeTheOthersFirst(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rdb, ctx := server.Client(), t.Context()
-	const other = "0b8f7a3e-5b0c-4c57-9a55-0d8e3f1c2a11"
-	for _, id := range []string{"1", "2", "30", "44", "57", "61", other} {
-		require.NoError(t, rdb.Set(ctx, "cart:"+id, 1, 0).Err())
-	}
-	require.NoError(t, rdb.SAdd(ctx, "cart:8", 1).Err())
-	require.NoError(t, rdb.Set(ctx, "session:1", 1, 0).Err())
-	require.NoError(t, rdb.Set(ctx, "session:8", 1, 0).Err())
-	rules := rulesFile(t, `
-rules:
-- {name: carts, delete: true, keys: "cart:{user}", keep_if: [{exists: "session:{user}"}], unless_lost: [{exists: "session:1"}]}
-`)
-	on := []string{"--redis-url=redis://" + server.Addr(), "--rules=" + rules}
-	code, out, _ := says(t, append([]string{"check"}, on...)...)
-	require.Equal(t, cli.ExitNo, code, out)
-	require.Contains(t, out, "odd      carts  cart:8: its type is set, of most others string")
-	require.Contains(t, out, "odd      carts  cart:"+other+": its {user} is a UUID, of most others a number")
-
-	code, out, _ = says(t, append([]string{"plan", "--limit=1"}, on...)...)
-	require.Equal(t, cli.ExitOK, code)
-	require.Contains(t, out, "ODD: its {user} is a UUID, of most others a number; no session:"+other)
-	require.Contains(t, out, "carts: ODD, and alive: cart:8: its type is set")
-}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
@@ -61,21 +60,12 @@ second look, one grace later. It takes all settings of cleanup too.`,
 }
 
 func showPlans(w io.Writer, plans []orphan.Plan, warnings ...string) error {
-	rows := [][]string{{"RULE", "CONDEMNED", "RELATED", "SINCE", "WHY"}}
+	rows := [][]string{{"RULE", "CONDEMNED", "SINCE", "WHY"}}
 	sums, scanned := map[string]int{}, 0
 	var lines []string
 	for _, p := range plans {
 		for _, f := range p.Findings {
-			why := strings.Join(f.Why, "; ")
-			if f.Odd != "" {
-				why = "ODD: " + f.Odd + "; " + why
-			}
-			rows = append(rows, []string{p.Rule, f.Name, strconv.Itoa(len(f.Related)), moment(f.Since), why})
-		}
-		for _, one := range p.Odd {
-			if one.Verdict != "condemned" {
-				lines = append(lines, fmt.Sprintf("%s: ODD, and %s: %s: %s", p.Rule, one.Verdict, one.Name, one.Why))
-			}
+			rows = append(rows, []string{p.Rule, f.Name, moment(f.Since), strings.Join(f.Why, "; ")})
 		}
 		if p.Held != "" {
 			lines = append(lines, fmt.Sprintf("%s is held, nothing of it goes: %s: %s", p.Rule, p.Held, p.Detail))

@@ -123,7 +123,7 @@ func (s *settings) check(in *cli.Input) {
 
 func (s *settings) readRules() (err error) {
 	sources := []string{s.rulesFile}
-	if strings.HasPrefix(s.rulesFile, pack) || strings.Contains(s.rulesFile, ","+pack) {
+	if _, err := os.Stat(s.rulesFile); err != nil { // a file's name may have a comma
 		sources = strings.Split(s.rulesFile, ",")
 	}
 	s.rules = nil
@@ -143,7 +143,11 @@ func (s *settings) readRules() (err error) {
 				r.Name, category)
 		}
 	}
-	return rules.Validate(s.rules, s.layout())
+	if err := rules.Validate(s.rules, s.layout()); err != nil {
+		return err
+	}
+	s.rules = rules.Companions(s.rules)
+	return nil
 }
 
 const pack = "pack:"

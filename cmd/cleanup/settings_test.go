@@ -35,7 +35,7 @@ func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 	t.Parallel()
 	s, err := loaded(nil, needed)
 	require.NoError(t, err)
-	require.Len(t, s.rules, 4, "the built-in ones")
+	require.Len(t, s.rules, 4+4, "the built-in ones, with companions")
 	s.Redis, s.rules = connect.Redis{}, nil
 	require.Equal(t, &settings{
 		Base:     program.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},

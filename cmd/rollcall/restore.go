@@ -27,7 +27,8 @@ func restore() *cli.Command {
 	return &cli.Command{
 		Name: "rollcall restore",
 		About: `rollcall restore puts back what rules with a bin have taken: what has these ids, or with
---last all that went in the last pass that put something into a bin. It overwrites
+--last all that one rule took last: of its newest passes, each at most 15 minutes after the
+one before. It says how many earlier ones stay. It overwrites
 nothing: a name that is in use again stays as it is, and the others are put back. With
 --list it only shows what is in the bins, with the ids. It writes to Redis.
 
@@ -36,7 +37,7 @@ first, or rollcall pause.`,
 		Arguments: "[ID ...]", Mixed: true,
 		Settings: append(r.table(),
 			cli.Setting{Name: "last", Default: "false", Switch: true, Value: cli.Bool(&r.last),
-				Meaning: "undo the last pass that put something into a bin"},
+				Meaning: "undo the last mistake: what one rule took last, in passes that follow one another"},
 			cli.Setting{Name: "since", Value: r.since.parse,
 				Meaning: "undo all that went since then: a duration, or a time in RFC 3339"},
 			cli.Setting{Name: "sweep", Value: cli.Text(&r.rule),
@@ -70,24 +71,27 @@ first, or rollcall pause.`,
 }
 
 func (r *restoring) run(ctx context.Context, bins orphan.Bins, w io.Writer) error {
-	if len(r.ids) == 0 {
+	if r.list {
 		found, err := bins.List(ctx, r.rule)
-		if r.list && len(found) > 0 {
-			return cmp.Or(r.showBins(w, found), err)
-		}
-		if err != nil {
+		if len(found) == 0 && err != nil {
 			return err
 		}
-		if r.list {
-			return r.showBins(w, found)
-		}
-		for _, b := range chosen(found, r.last, r.since.before(time.Now())) {
-			r.ids = append(r.ids, b.ID)
-		}
+		return cmp.Or(r.showBins(w, found), err)
+	}
+	before := int64(0)
+	var err error
+	switch {
+	case r.last:
+		r.ids, before, err = bins.LastMistake(ctx, r.rule)
+	case r.since.given():
+		r.ids, err = since(ctx, bins, r.rule, r.since.before(time.Now()))
+	}
+	if err != nil {
+		return err
 	}
 	done, err := bins.Restore(ctx, r.ids...)
 	if len(done) > 0 || err == nil {
-		err = cmp.Or(r.showRestored(w, done), err)
+		err = cmp.Or(r.showRestored(w, done, before), err)
 	}
 	kept := slices.ContainsFunc(done, func(d orphan.Restored) bool { return d.Fate != orphan.Back })
 	if err == nil && (kept || len(done) == 0) {
@@ -96,17 +100,18 @@ func (r *restoring) run(ctx context.Context, bins orphan.Bins, w io.Writer) erro
 	return err
 }
 
-func chosen(found []orphan.Binned, last bool, since time.Time) []orphan.Binned {
-	if !last {
-		return slices.DeleteFunc(found, func(b orphan.Binned) bool { return b.Removed.Before(since) })
+func since(ctx context.Context, bins orphan.Bins, rule string, at time.Time) (ids []string, err error) {
+	met := map[string]bool{}
+	for one, err := range bins.All(ctx, rule) {
+		if err != nil {
+			return nil, err
+		}
+		if !met[one.ID] && !one.Removed.Before(at) {
+			met[one.ID] = true
+			ids = append(ids, one.ID)
+		}
 	}
-	if len(found) == 0 {
-		return nil
-	}
-	newest := slices.MaxFunc(found, func(a, b orphan.Binned) int { return a.Pass.Compare(b.Pass) })
-	return slices.DeleteFunc(found, func(b orphan.Binned) bool {
-		return b.Rule != newest.Rule || !b.Pass.Equal(newest.Pass)
-	})
+	return ids, nil
 }
 
 func (r *restoring) showBins(w io.Writer, found []orphan.Binned) error {
@@ -123,9 +128,9 @@ func (r *restoring) showBins(w io.Writer, found []orphan.Binned) error {
 	return cli.Columns(w, rows...)
 }
 
-func (r *restoring) showRestored(w io.Writer, done []orphan.Restored) error {
+func (r *restoring) showRestored(w io.Writer, done []orphan.Restored, before int64) error {
 	if r.json {
-		return writeJSON(w, map[string]any{"restored": done})
+		return writeJSON(w, map[string]any{"restored": done, "earlier": before})
 	}
 	if len(done) == 0 {
 		return line(w, "nothing to restore: no bin has it")
@@ -147,6 +152,9 @@ func (r *restoring) showRestored(w io.Writer, done []orphan.Restored) error {
 		again = "; what is still an orphan to its rule goes again after the rule's grace"
 	}
 	fmt.Fprintln(w)
+	if before > 0 {
+		again += fmt.Sprintf("; %d that the rule took more than 15 minutes earlier stay in its bin: --since restores them", before)
+	}
 	return line(w, "%d restored, %d not%s", back, len(done)-back, again)
 }
 

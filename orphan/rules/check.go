@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/rollcall-redis/rollcall/guard"
 )
 
 func (c *checker) judgement() {
@@ -40,6 +38,17 @@ func (c *checker) judgement() {
 		if s.Score != nil {
 			c.pair(at+".score", "zset", s.Score.ZSet, "of", s.Score.Of)
 			c.among(at+".score.unit", s.Score.Unit, "ms", "s")
+		}
+		if j := s.JSON; j != nil {
+			c.sign(at+".json.key", j.Key)
+			c.named(at+".json.is", j.Is)
+			c.among(at+".json.unit", j.Unit, "ms", "s", "iso")
+			if !valueField.MatchString(j.Field) || j.Field == "." {
+				c.fault(at+".json.field", "want a field such as .id, or .player.id, not %q", j.Field)
+			}
+			if (j.Unit == "") != (j.Within == 0) || (j.Is == "") == (j.Within == 0) {
+				c.fault(at+".json", "want is, or unit and within")
+			}
 		}
 		c.condition(at, s.Mongo, s.Value)
 	}
@@ -156,15 +165,33 @@ func (c *checker) age() {
 	}
 }
 
-func (c *checker) related() {
-	r := c.rule
-	deleted := map[string]pattern{}
-	c.deleted = deleted
-	var before []*Template
+// reliance checks that the rule does not delete what it relies on.
+func (c *checker) reliance() {
+	c.deleted = map[string]pattern{}
 	if c.keys != nil {
-		deleted["keys"] = c.keys.pattern(c.holds)
+		c.deleted["keys"] = c.keys.pattern(c.holds)
 	}
-	for i, text := range r.Related {
+	for _, ref := range c.references() {
+		for _, at := range sorted(c.deleted) {
+			if c.takes(at, ref) {
+				c.fault(at, "could delete %s, which the rule relies on%s", ref.field, c.exclude(at, ref))
+			}
+		}
+		if c.container != nil && !ref.score && (ref.kind == "" || ref.kind == c.rule.Members.Kind()) &&
+			ref.pattern.meets(c.container.pattern(c.holds)) {
+			c.fault("members", "could empty %s, which the rule relies on", ref.field)
+		}
+	}
+}
+
+// companions checks Related, and returns a checker for each companion.
+func (c *checker) companions() (all []checker) {
+	e := c.rule.GoneIf
+	if len(c.rule.Related) > 0 && e != nil && e.Mongo == nil {
+		c.fault("related", "what gone_if finds in the candidate itself is gone with it: give these keys a rule of their own")
+		return nil
+	}
+	for i, text := range c.rule.Related {
 		at := fmt.Sprintf("related[%d]", i)
 		if text == "" {
 			c.fault(at, "is empty")
@@ -173,53 +200,90 @@ func (c *checker) related() {
 		if t == nil || c.unknown {
 			continue
 		}
-		c.known(at, t.Variables()...)
-		own := []string{}
-		if c.keys != nil {
-			own = c.keys.Variables()
-		} else if r.Members != nil {
-			own = c.variables()[:len(c.variables())-len(r.Bind)]
-		}
-		for _, name := range own {
-			if !slices.Contains(t.Variables(), name) {
-				c.fault(at, "%q: want {%s}, too: else one candidate takes what is another's", text, name)
-			}
-		}
-		if name, ok := t.clear(c.holds); !ok {
-			c.fault(at, "%q: the end of {%s} cannot be told: want ':' behind it%s", text, name, only(c, name))
+		own := c.variables()[:len(c.variables())-len(c.rule.Bind)]
+		if !subset(t.Variables(), own) {
+			c.fault(at, "%q: want variables of keys or members alone: {%s}; for others write a rule of its own", text,
+				strings.Join(own, "}, {"))
 			continue
 		}
-		deleted[at] = t.pattern(c.holds)
-		if c.keys != nil && deleted[at].meets(deleted["keys"]) {
-			c.fault(at, "%q: could be another candidate of keys", text)
+		if !subset(own, t.Variables()) {
+			c.fault(at, "%q: want all of {%s}, too: else one candidate takes what is another's", text, strings.Join(own, "}, {"))
+			continue
 		}
-		for _, other := range before {
-			if len(own) > 0 && t.crosses(other, c.holds, own) {
-				c.fault(at, "%q: could be %q of another candidate: want another beginning%s", text, other.text,
-					only(c, own[0]))
-			}
+		k := checker{
+			rule: companion(c.rule, t), index: c.index, at: at, given: c.given, keys: t.With(c.rule.Only),
 		}
-		before = append(before, t)
+		if name, ok := t.clear(k.holds); !ok {
+			c.fault(at, "%q: the end of {%s} cannot be told: want ':' behind it", text, name)
+			continue
+		}
+		k.reliance()
+		all = append(all, k)
 	}
-	for _, ref := range c.references() {
-		for _, at := range sorted(deleted) {
-			if c.takes(at, ref) {
-				c.fault(at, "could delete %s, which the rule relies on%s", ref.field, c.exclude(at, ref))
-			}
-		}
-		if c.container != nil && !ref.score && (ref.kind == "" || ref.kind == r.Members.Kind()) &&
-			ref.pattern.meets(c.container.pattern(c.holds)) {
-			c.fault("members", "could empty %s, which the rule relies on", ref.field)
-		}
-	}
-	if c.container != nil {
-		for _, at := range sorted(deleted) {
-			if deleted[at].meets(c.container.pattern(c.holds)) {
-				c.fault(at, "could delete the key of members")
+	return all
+}
+
+// alone checks that no two rules are about one candidate.
+func alone(all []checker) {
+	for i := range all {
+		for j := range all[:i] {
+			if all[i].rule.Name != all[j].rule.Name && all[i].shares(&all[j]) {
+				all[i].fault(all[i].place(), "%q can be a candidate of rules[%d] %q, too: one rule decides about a key. Put the signs "+
+					"of both into one rule, or tell their keys apart with only, not or type", all[i].text(), all[j].index,
+					all[j].rule.Name)
 			}
 		}
 	}
 }
+
+// keepsFor reports whether the rule's candidates stay as long as the other's exist.
+func (c *checker) keepsFor(other *checker) bool {
+	return other.rule.Keys != "" &&
+		slices.ContainsFunc(c.rule.KeepIf, func(s Sign) bool { return s.Exists == other.rule.Keys })
+}
+
+func (c *checker) place() string {
+	if c.rule.Members != nil {
+		return "members"
+	}
+	return "keys"
+}
+
+func (c *checker) text() string {
+	if c.rule.Members != nil {
+		return c.rule.Members.Key()
+	}
+	return c.rule.Keys
+}
+
+func (c *checker) shares(other *checker) bool {
+	switch {
+	case c.keys != nil && other.keys != nil:
+		return c.sharesKeys(other)
+	case c.container != nil && other.container != nil && c.member != nil && other.member != nil:
+		return c.rule.Members.Kind() == other.rule.Members.Kind() &&
+			c.container.pattern(c.holds).meets(other.container.pattern(other.holds)) &&
+			c.member.pattern(c.holds).meets(other.member.pattern(other.holds))
+	}
+	return false
+}
+
+func (c *checker) sharesKeys(other *checker) bool {
+	kind, its := cmp.Or(c.rule.Type, c.rule.ReadType()), cmp.Or(other.rule.Type, other.rule.ReadType())
+	if kind != "" && its != "" && kind != its || !c.deleted["keys"].meets(other.deleted["keys"]) {
+		return false
+	}
+	if c.rule.Keys == other.rule.Keys {
+		for name, form := range c.rule.Only {
+			if its := other.rule.Only[name]; its != "" && its != form {
+				return false
+			}
+		}
+	}
+	return !c.spared(other.itself()) && !other.spared(c.itself())
+}
+
+func (c *checker) itself() reference { return reference{t: c.keys, open: c.keys.rest} }
 
 // spare checks that no rule deletes a key that another relies on: to that one, all candidates would
 // look dead. A key with a variable is about one candidate, and may well be a candidate here.
@@ -253,21 +317,14 @@ func spare(all []checker) {
 			begin := ref.pattern.begin()
 			for n := range len(begin) + 1 {
 				for _, d := range deletions[begin[:n]] {
-					if d.by.index != j && (name == "" || strings.HasSuffix(name, d.end)) && d.by.takes(d.at, ref) {
+					if d.by != &all[j] && !d.by.keepsFor(&all[j]) && (name == "" || strings.HasSuffix(name, d.end)) && d.by.takes(d.at, ref) {
 						d.by.fault(d.at, "could delete %s, which rules[%d] %q relies on: %s",
-							cmp.Or(name, ref.text), j, all[j].rule.Name, ref.field)
+							cmp.Or(name, ref.text), all[j].index, all[j].rule.Name, ref.field)
 					}
 				}
 			}
 		}
 	}
-}
-
-func only(c *checker, name string) string {
-	if c.holds(name) == inValue {
-		return ", and in only what it looks like"
-	}
-	return ""
 }
 
 // Literal returns the name that a template without variables stands for, or "".
@@ -398,52 +455,4 @@ func (c *checker) limits() {
 	if c.has("cap", reflectOf(r.Cap)) && (r.Cap < 1 || r.Cap > mostCap) {
 		c.fault("cap", "want 1 to %d", mostCap)
 	}
-}
-
-// checkOwn finds rules that could delete the keys of a Rollcall with this layout.
-func checkOwn(rules []Rule, l guard.Layout) (faults Faults) {
-	own := map[string]pattern{}
-	for _, text := range []string{
-		l.Registry(), l.Heartbeat("*"), l.Devices("*"), l.Roster(),
-		l.Prefix + "janitor:*", l.Prefix + "orphan:*", "orphan:bin:*",
-		l.Prefix + "commands:outbound:*", l.Prefix + "commands:responses",
-		"devices:allowed", "telemetry:*",
-	} {
-		name, open := strings.CutSuffix(text, "*")
-		own[text] = textPattern(name, open)
-	}
-	for i, r := range rules {
-		c := checker{rule: r, index: i}
-		if t, err := ParseTemplate(r.Keys, false); err == nil {
-			c.keys = t
-			c.own("keys", t, own)
-		}
-		if m := r.Members; m != nil {
-			if t, err := ParseTemplate(m.Key(), false); err == nil {
-				c.own("members", t, own)
-			}
-		}
-		for j, text := range r.Related {
-			if t, err := ParseTemplate(text, true); err == nil {
-				c.own(fmt.Sprintf("related[%d]", j), t, own)
-			}
-		}
-		faults = append(faults, c.faults...)
-	}
-	return faults
-}
-
-func (c *checker) own(at string, t *Template, own map[string]pattern) {
-	for _, name := range sorted(own) {
-		if t.pattern(c.holds).meets(own[name]) && !c.beginsOtherwise(t, name) {
-			c.fault(at, "%q could be %s, a key of Rollcall", t.text, name)
-		}
-	}
-}
-
-// beginsOtherwise reports whether Not excludes the name's text before its first ':'.
-func (c *checker) beginsOtherwise(t *Template, name string) bool {
-	word, _, ok := strings.Cut(name, ":")
-	return ok && len(t.parts) > 1 && t.parts[0].variable && strings.HasPrefix(t.parts[1].text, ":") &&
-		c.holds(t.parts[0].text) == inKey && slices.Contains(c.rule.Not[t.parts[0].text], word)
 }

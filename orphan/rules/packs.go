@@ -3,7 +3,6 @@ package rules
 import (
 	"embed"
 	"strings"
-	"sync"
 )
 
 //go:embed packs/*.yaml
@@ -26,13 +25,6 @@ func Pack(name string) (text []byte, ok bool) {
 	text, err := packs.ReadFile("packs/" + name + ".yaml")
 	return text, err == nil
 }
-
-var packed = sync.OnceValue(func() (rules []Rule) {
-	for _, name := range Packs() {
-		rules = append(rules, parsed(name)...)
-	}
-	return rules
-})
 
 func parsed(name string) []Rule {
 	text, _ := Pack(name)

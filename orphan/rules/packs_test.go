@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -31,20 +30,14 @@ func TestPacksAreWithoutFaultAndFitTogether(t *testing.T) {
 	require.NoError(t, Validate(all, guard.Layout{Prefix: "{cleanup}:"}))
 }
 
-// Whoever made a pack has weighed its rules. Beside others they are warned of like any rule.
-func TestPacksThemselvesAreNotWarnedOf(t *testing.T) {
+// What a copy would be warned of, the pack is warned of, too: of spring-session nothing tells that
+// sessions were lost.
+func TestPacksAreWarnedOfAsTheirCopiesAre(t *testing.T) {
 	t.Parallel()
-	var all []Rule
 	for _, name := range Packs() {
 		text, _ := Pack(name)
 		rules, err := Parse(text)
 		require.NoError(t, err)
-		require.Empty(t, Warnings(rules), name)
-		all = append(all, rules...)
+		require.Equal(t, name == "spring-session", len(Warnings(rules)) > 0, "%s: %v", name, Warnings(rules))
 	}
-	require.Empty(t, Warnings(all))
-	require.Equal(t, packed(), all)
-	changed := slices.Clone(all)
-	changed[0].Grace *= 2
-	require.NotEmpty(t, Warnings(changed))
 }

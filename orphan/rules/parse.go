@@ -18,7 +18,8 @@ import (
 )
 
 // Parse reads one YAML document {rules: [...]}. It checks all that Validate does, except for
-// Rollcall's own keys, and returns a Faults error. Defaults are not filled in.
+// Rollcall's own keys, and returns a Faults error. Defaults are not filled in, and Related stays:
+// see Companions.
 func Parse(text []byte) ([]Rule, error) {
 	d := decoder{lines: map[string]int{}}
 	var doc struct {
@@ -270,7 +271,7 @@ func dotted(path, name string) string { return strings.TrimPrefix(path+"."+name,
 
 func field(of reflect.Value, name string) reflect.Value {
 	for i := range of.NumField() {
-		if tagName(of.Type().Field(i)) == name {
+		if tagName(of.Type().Field(i)) == name && name != "-" {
 			return of.Field(i)
 		}
 	}
@@ -284,7 +285,9 @@ func tagName(f reflect.StructField) string {
 
 func names(of reflect.Type) (names []string) {
 	for f := range of.Fields() {
-		names = append(names, tagName(f))
+		if name := tagName(f); name != "-" {
+			names = append(names, name)
+		}
 	}
 	return names
 }

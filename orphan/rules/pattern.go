@@ -1,7 +1,5 @@
 package rules
 
-import "slices"
-
 // A pattern is the form of names: a template, or text with a '*' at its end.
 type pattern []step
 
@@ -179,32 +177,4 @@ func (t *Template) clear(holds func(variable string) *[256]bool) (unclear string
 		}
 	}
 	return "", true
-}
-
-// crosses reports whether both templates, which are clear, can make one name of different values of
-// own, a candidate's variables.
-func (t *Template) crosses(other *Template, holds func(variable string) *[256]bool, own []string) bool {
-	if !t.pattern(holds).meets(other.pattern(holds)) {
-		return false
-	}
-	one, ends := t.upToValues(holds, own)
-	two, endsToo := other.upToValues(holds, own)
-	return !ends || !endsToo || !slices.Equal(one, two)
-}
-
-// upToValues returns the parts up to the last variable of own, and whether its value has a visible
-// end: a byte that it cannot hold, or the end of the name.
-func (t *Template) upToValues(
-	holds func(variable string) *[256]bool, own []string,
-) (parts []part, ends bool) {
-	last := len(t.parts) - 1
-	for last >= 0 && !(t.parts[last].variable && slices.Contains(own, t.parts[last].text)) {
-		last--
-	}
-	if last < 0 {
-		return nil, true
-	}
-	behind := t.parts[last+1:]
-	return t.parts[:last+1], len(behind) == 0 && holds(t.parts[last].text) != inValue ||
-		len(behind) > 0 && !holds(t.parts[last].text)[behind[0].text[0]]
 }

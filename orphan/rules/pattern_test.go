@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -63,47 +62,6 @@ func TestOnlyWhatMayBeMistakenIsUnclear(t *testing.T) {
 	require.False(t, ok)
 	_, ok = mustTemplate(t, "s:{a}:*").clear(func(string) *[256]bool { return inOnly })
 	require.True(t, ok)
-}
-
-func TestTwoTemplatesCrossWhereTheyMakeOneNameOfOtherValues(t *testing.T) {
-	for _, c := range []struct {
-		a, b    string
-		holds   func(string) *[256]bool
-		crosses bool
-	}{
-		{"s:{a}", "s:{a}:x", inName, false},
-		{"s:{a}:*", "s:{a}:x", inName, false}, // one candidate has both
-		{"s:{a}", "s:{a}", inName, false},
-		{"s:{a}:{b}:*", "s:{a}:{b}:x", inName, false},
-		{"s:{a}:{b}", "s:{b}:{a}", inName, true},
-		{"s:{a}x", "s:{a}xx", inName, true},
-		{"s:{a}", "s:{a}:x", inAny, true},
-		{"s:{a}", "t:{a}:x", inAny, false},
-		{"s:{a}", "s:{a}:x", func(string) *[256]bool { return inOnly }, false},
-	} {
-		a, b := mustTemplate(t, c.a), mustTemplate(t, c.b)
-		own := slices.Concat(a.Variables(), b.Variables())
-		require.Equal(t, c.crosses, a.crosses(b, c.holds, own), "%s and %s", c.a, c.b)
-		require.Equal(t, c.crosses, b.crosses(a, c.holds, own), "%s and %s", c.b, c.a)
-	}
-}
-
-// What a candidate is bound to is another's as well: who has one name is told by own variables.
-func TestWhatIsBoundDoesNotTellCandidatesApart(t *testing.T) {
-	for _, c := range []struct {
-		a, b    string
-		crosses bool
-	}{
-		{"x:{id}:{room}", "x:{id}:list", false},
-		{"x:{id}:{room}", "x:{id}:*", false},
-		{"x:{id}:of:{room}", "x:{id}:of:{room}:log", false},
-		{"x:{room}:{id}", "x:list:{id}", true}, // of room list and of another
-		{"x:{room}:{id}", "x:{id}:{room}", true},
-	} {
-		a, b := mustTemplate(t, c.a), mustTemplate(t, c.b)
-		require.Equal(t, c.crosses, a.crosses(b, inName, []string{"id"}), "%s and %s", c.a, c.b)
-		require.Equal(t, c.crosses, b.crosses(a, inName, []string{"id"}), "%s and %s", c.b, c.a)
-	}
 }
 
 // What a variable can hold, by the shapes that Rule.Only knows, is what the pattern takes it for.

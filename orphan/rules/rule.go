@@ -17,6 +17,8 @@ import (
 type Rule struct {
 	// Name appears in reports, metrics and the log: lower-case letters, digits, '-' and '_'.
 	Name string `yaml:"name"`
+	// Of is the rule that this one is a companion of: see Companions.
+	Of string `yaml:"-"`
 	// Category sums removals in the worker's statistics. Default: Name.
 	Category string `yaml:"category,omitempty"`
 	// Delete: false only reports.
@@ -54,7 +56,8 @@ type Rule struct {
 	// GoneIf 0.
 	Grace time.Duration `yaml:"grace,omitempty"`
 
-	// Related are templates of keys deleted with the candidate. A final '*' stands for anything.
+	// Related are templates of keys that belong to the candidate, each a rule of its own: see
+	// Companions. A final '*' stands for anything.
 	Related []string `yaml:"related,omitempty"`
 	// Bin is how long removed keys can be restored. 0: they are deleted.
 	Bin time.Duration `yaml:"bin,omitempty"`
@@ -136,7 +139,8 @@ type Sign struct {
 	Score   *Score `yaml:"score,omitempty"`
 	Channel string `yaml:"channel,omitempty"` // has subscribers, on any node
 	Value   *Value `yaml:"value,omitempty"`   // the candidate's own value has it
-	Mongo   *Mongo `yaml:"mongo,omitempty"`   // the document exists, and meets all conditions
+	JSON    *JSON  `yaml:"json,omitempty"`    // a field of another key's JSON
+	Mongo   *Mongo `yaml:"mongo,omitempty"`   // the document exists and meets all conditions
 }
 
 // Field is a field of a hash. With Unit and Within its value is a time, at most Within ago.
@@ -162,6 +166,16 @@ type Score struct {
 	Of     string        `yaml:"of"`
 	Unit   string        `yaml:"unit"` // ms or s, since 1970
 	Within time.Duration `yaml:"within"`
+}
+
+// JSON is a field of the JSON object that another key holds, of at most 64 KiB: it is Is, or with
+// Unit and Within a time, at most Within ago. An object without the field is unknown.
+type JSON struct {
+	Key    string        `yaml:"key"`
+	Field  string        `yaml:"field"` // as in Rule.Bind
+	Is     string        `yaml:"is,omitempty"`
+	Unit   string        `yaml:"unit,omitempty"` // as in Field
+	Within time.Duration `yaml:"within,omitempty"`
 }
 
 // Value is a condition on what Read reads.

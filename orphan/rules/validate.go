@@ -57,13 +57,16 @@ func check(rules []Rule, given func(path string) bool) (faults Faults) {
 		}
 		c.candidates()
 		c.judgement()
-		c.values()
 		c.lost()
 		c.age()
-		c.related()
+		c.reliance()
 		c.limits()
 	}
+	for i := range rules {
+		all = append(all, all[i].companions()...)
+	}
 	spare(all)
+	alone(all)
 	for i := range all {
 		faults = append(faults, all[i].faults...)
 	}
@@ -73,6 +76,7 @@ func check(rules []Rule, given func(path string) bool) (faults Faults) {
 type checker struct {
 	rule   Rule
 	index  int
+	at     string // of a companion: the field of its parent that every fault is about
 	given  func(path string) bool
 	faults Faults
 	keys   *Template // of Rule.Keys; nil: none, or faulty
@@ -88,8 +92,11 @@ func reflectOf(v any) reflect.Value { return reflect.ValueOf(v) }
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 func (c *checker) fault(field, format string, args ...any) {
+	if c.at != "" && len(c.faults) > 0 { // one about a companion is enough
+		return
+	}
 	c.faults = append(c.faults,
-		Fault{Index: c.index, Rule: c.rule.Name, Field: field, Text: fmt.Sprintf(format, args...)})
+		Fault{Index: c.index, Rule: cmp.Or(c.rule.Of, c.rule.Name), Field: cmp.Or(c.at, field), Text: fmt.Sprintf(format, args...)})
 }
 
 // has reports whether a field is given, faulty or not.
@@ -111,6 +118,9 @@ func (c *checker) walk(at string, v reflect.Value) {
 		}
 	case reflect.Struct:
 		for f, value := range v.Fields() {
+			if tagName(f) == "-" {
+				continue
+			}
 			name := dotted(at, tagName(f))
 			if !strings.HasSuffix(f.Tag.Get("yaml"), ",omitempty") && !c.has(name, value) {
 				c.fault(at, "want %s", tagName(f))
@@ -163,7 +173,7 @@ func (c *checker) candidates() {
 	c.oneOf("", r, "keys", "members")
 	c.unknown = r.Keys == "" && r.Members == nil
 	if r.Keys != "" {
-		c.keys = c.deletes("keys", r.Keys, false)
+		c.keys = c.deletes("keys", r.Keys, r.Of != "")
 		c.unknown = c.keys == nil
 	}
 	if c.keys != nil {
@@ -282,11 +292,9 @@ func (c *checker) template(at, text string, rest bool) *Template {
 		c.fault(at, "%v", err)
 		return nil
 	}
-	for _, p := range t.parts {
-		if strings.Contains(p.text, "*") {
-			c.fault(at, "%q: '*' is for the end of related: name what differs, such as {id}", text)
-			return nil
-		}
+	if strings.Contains(strings.TrimSuffix(text, "*"), "*") || !t.rest && strings.HasSuffix(text, "*") {
+		c.fault(at, `%q: '*' is for the end of related: name what differs, such as {id}; the character itself is \x2a`, text)
+		return nil
 	}
 	return t
 }

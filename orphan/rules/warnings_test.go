@@ -12,18 +12,18 @@ import (
 func TestRulesThatAreDangerousTogetherAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	for want, text := range map[string]string{
-		"is about the same candidates": `
-- {name: a, keys: "cart:{u}", keep_if: [{exists: "session:{u}"}], unless_lost: [{exists: up}]}
-- {name: b, keys: "cart:{x}", keep_if: [{exists: "order:{x}"}], unless_lost: [{exists: up}]}`,
-		"about the same candidates: they": `
-- {name: a, members: {set: all, as: u}, keep_if: [{exists: "session:{u}"}], unless_lost: [{exists: up}]}
-- {name: b, members: {set: all, as: u}, keep_if: [{exists: "order:{u}"}], unless_lost: [{exists: up}]}`,
-		"can be a candidate of rules[1]": `
-- {name: a, keys: "user:{u}", keep_if: [{exists: "session:{u}"}], unless_lost: [{exists: up}], related: ["user:{u}:*"]}
-- {name: b, keys: "user:{u}:cart", keep_if: [{exists: "order:{u}"}], unless_lost: [{exists: up}]}`,
 		"takes members out of online": `
 - {name: a, members: {set: online, as: u}, keep_if: [{exists: "seat:{u}"}], unless_lost: [{exists: up}]}
 - {name: b, keys: "cart:{u}", keep_if: [{member: {set: online, of: "{u}"}}], unless_lost: [{exists: online}]}`,
+		"takes members out of room:{r}:users": `
+- {name: a, members: {set: "room:{r}:users", as: u}, keep_if: [{exists: "seat:{u}"}], unless_lost: [{exists: up}]}
+- {name: b, keys: "cart:{r}:{u}", keep_if: [{member: {set: "room:{r}:users", of: "{u}"}}], unless_lost: [{exists: up}]}`,
+		"grace: 1s is short": `
+- {name: a, keys: "bot:{b}", grace: 1s, keep_if: [{exists: "seat:{b}"}], unless_lost: [{exists: up}]}`,
+		"field.within: 1s is short": `
+- {name: a, keys: "cart:{u}", keep_if: [{field: {hash: seen, field: "{u}", unit: s, within: 1s}}], unless_lost: [{exists: seen}]}`,
+		"mitra:capacity:, a key of a Rollcall fleet": `
+- {name: a, keys: "mitra:capacity:{m}", keep_if: [{exists: "seat:{m}"}], unless_lost: [{exists: up}]}`,
 		"if a fleet on this Redis has the default names": `
 - {name: a, keys: "instance:heartbeat:{i}", keep_if: [{exists: "x:{i}"}], unless_lost: [{exists: up}]}`,
 		"or_for: 1ms is short": `
@@ -50,46 +50,6 @@ rules:
 	require.Empty(t, Warnings(rules))
 }
 
-func TestThatRelatedKeysStayIsNoted(t *testing.T) {
-	t.Parallel()
-	rules, err := Parse([]byte(`rules:
-- {name: a, members: {set: queue, as: u}, keep_if: [{exists: "seat:{u}"}], unless_lost: [{exists: up}], related: ["user:{u}"]}`))
-	require.NoError(t, err)
-	require.Empty(t, Warnings(rules))
-	require.Len(t, Notes(rules), 1)
-	require.Contains(t, Notes(rules)[0], "with a ':' or a brace")
-	rules[0].Only = map[string]string{"u": "uuid"}
-	require.Empty(t, Notes(rules))
-}
-
-func TestRelatedKeysThatOthersLookAtAreNamed(t *testing.T) {
-	t.Parallel()
-	parsed := func(text string) []Rule {
-		rules, err := Parse([]byte("rules:" + text + "\n"))
-		require.NoError(t, err)
-		require.NoError(t, Validate(rules, guard.Layout{Prefix: "{cleanup}:"}))
-		return rules
-	}
-	both := parsed(`
-- {name: a, keys: "cart:{u}", keep_if: [{exists: "order:{u}"}], unless_lost: [{exists: up}], related: ["user:{u}:*"]}
-- {name: b, keys: "profile:{u}", keep_if: [{exists: "login:{u}"}], unless_lost: [{exists: up}], related: ["user:{u}:meta"]}`)
-	require.Empty(t, Warnings(both))
-	require.Len(t, Notes(both), 1)
-	require.Contains(t, Notes(both)[0], "as long as a candidate of one of both exists")
-	for want, text := range map[string]string{
-		"keep_if[0].exists": `
-- {name: a, keys: "cart:{u}", keep_if: [{exists: "order:{u}"}], unless_lost: [{exists: up}], related: ["session:{u}"]}
-- {name: b, keys: "profile:{u}", keep_if: [{exists: "session:{u}"}], unless_lost: [{exists: up}]}`,
-		"keep_if[0].member.set": `
-- {name: a, keys: "room:{r}", keep_if: [{exists: "game:{r}"}], unless_lost: [{exists: up}], related: ["room:{r}:users"]}
-- {name: b, keys: "seat:{r}:{u}", keep_if: [{member: {set: "room:{r}:users", of: "{u}"}}], unless_lost: [{exists: up}]}`,
-	} {
-		rules := parsed(text)
-		found := strings.Join(Warnings(rules), "\n")
-		require.Contains(t, found, "can be a sign of life for rules[1] \"b\": "+want)
-	}
-}
-
 func TestListsThatAreEmptyAreAsGoodAsNone(t *testing.T) {
 	t.Parallel()
 	alive := []Sign{{Exists: "user:{id}"}}
@@ -104,4 +64,72 @@ func TestListsThatAreEmptyAreAsGoodAsNone(t *testing.T) {
 		r.Name, r.Keys = "carts", "cart:{id}"
 		require.Error(t, Validate([]Rule{r}, guard.Layout{}), "%+v", r)
 	}
+}
+
+// Two rules about one key would have to agree about it.
+func TestOneRuleDecidesAboutAKey(t *testing.T) {
+	t.Parallel()
+	const life = `keep_if: [{exists: "session:{u}"}], unless_lost: [{exists: up}]`
+	for text, refused := range map[string]bool{
+		`{name: b, keys: "cart:{u}", ` + life + `}`:                                 true,
+		`{name: b, keys: "cart:{u}", type: hash, ` + life + `}`:                     false, // a is about texts
+		`{name: b, keys: "cart:{u}", only: {u: uuid}, ` + life + `}`:                false, // a is about numbers
+		`{name: b, keys: "cart:{u}:items", ` + life + `}`:                           true,  // related to a
+		`{name: b, keys: "cart:{u}:{v}", not: {v: [items]}, ` + life + `}`:          false,
+		`{name: b, keys: "cart:{u}:{v}", ` + life + `}`:                             true,
+		`{name: b, members: {set: "all:{x}", as: u}, ` + life + `}`:                 false,
+		`{name: b, members: {set: "all", as: "{u}:{v}"}, ` + life + `}`:             true, // c's have any form
+		`{name: b, members: {zset: "all", as: u}, ` + life + `}`:                    false,
+		`{name: b, keys: "x:{u}", ` + life + `, related: ["y:{u}:*", "y:{u}:z:*"]}`: true,
+		`{name: b, keys: "x:{u}", ` + life + `, related: ["x:{u}"]}`:                true,
+		`{name: b, keys: "x:{u}", ` + life + `, related: ["x:{u}:*", "y:{u}"]}`:     false,
+	} {
+		rules, err := Parse([]byte(`rules:
+- {name: a, keys: "cart:{u}", only: {u: integer}, type: string, ` + life + `, related: ["cart:{u}:items"]}
+- {name: c, members: {set: "all", as: u}, ` + life + `}
+- ` + text + "\n"))
+		if !refused {
+			require.NoError(t, err, text)
+			require.NoError(t, Validate(Companions(rules), guard.Layout{Prefix: "{cleanup}:"}), text)
+			continue
+		}
+		require.ErrorContains(t, err, "one rule decides about a key", text)
+	}
+}
+
+func TestACompanionHasItsParentsSigns(t *testing.T) {
+	t.Parallel()
+	rules, err := Parse([]byte(`rules:
+- name: carts
+  delete: true
+  keys: "cart:{u}"
+  only: {u: uuid}
+  read: json
+  bind: {s: .session}
+  keep_if: [{exists: "session:{s}"}, {exists: "user:{u}"}, {value: {field: .kept, in: ["true"]}}]
+  unless_lost: [{exists: up}, {exists: "up:{s}"}]
+  min_age: {field: .at, unit: ms, over: 1h}
+  grace: 5m
+  bin: 1h
+  related: ["cart:{u}:items", "cart:{u}:note:*"]
+- {name: queue, members: {zset: queue, as: u}, keep_if: [{exists: "seat:{u}"}], related: ["since:{u}"]}
+`))
+	require.NoError(t, err)
+	all := Companions(rules)
+	require.Equal(t, all, Companions(all), "once")
+	items := Rule{
+		Name: "carts-items", Of: "carts", Category: "carts", Delete: true, Keys: "cart:{u}:items",
+		Only: map[string]string{"u": "uuid"}, KeepIf: []Sign{{Exists: "cart:{u}"}, {Exists: "user:{u}"}},
+		UnlessLost: []Reference{{Exists: "up"}}, Grace: rules[0].Grace, Bin: rules[0].Bin,
+	}
+	require.Equal(t, items, all[1])
+	require.Equal(t, "carts-note", all[2].Name)
+	require.Equal(t, []Sign{{Member: &Member{ZSet: "queue", Of: "{u}"}}, {Exists: "seat:{u}"}}, all[4].KeepIf)
+	require.Equal(t, []Reference{{Exists: "queue"}}, all[4].UnlessLost)
+	require.True(t, all[4].Asked(all[4].UnlessLost[0]), "it keeps one, and does not hold all")
+	require.False(t, all[1].Asked(all[1].UnlessLost[0]))
+
+	_, err = Parse([]byte(`rules: [{name: a, keys: "user:{u}", read: hash,
+  gone_if: {value: {field: .status, in: [gone]}}, related: ["user:{u}:*"]}]`))
+	require.ErrorContains(t, err, "is gone with it")
 }

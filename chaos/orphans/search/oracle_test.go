@@ -214,11 +214,10 @@ func (w *world) judge(k *worker, c *candidate, lone bool) {
 	}
 	since := w.validSince(k, c)
 	now, last := time.Now(), time.Now()
-	for i, l := range slices.Backward(c.looks) {
+	for _, l := range slices.Backward(c.looks) {
 		if now.Sub(last) >= grace-2*time.Second {
 			return
 		}
-		newest := i == len(c.looks)-1
 		switch {
 		case last.Sub(l.at) > apart+max(apart, time.Second)+slack:
 			w.found("%s was deleted, and nobody looked from %s to %s", c.name(), clockOf(l.at), clockOf(last))
@@ -226,7 +225,7 @@ func (w *world) judge(k *worker, c *candidate, lone bool) {
 			w.found("%s was deleted, and what was seen before %s does not count", c.name(), clockOf(since))
 		case l.own || l.alive && !lone:
 			w.found("%s was deleted, and lived in the look at %s", c.name(), clockOf(l.at))
-		case l.present == lone || l.version != c.version && !(newest && c.large() && c.made > l.moment):
+		case l.present == lone || l.version != c.version && !c.large():
 			w.found("%s was deleted, and was another thing in the look at %s", c.name(), clockOf(l.at))
 		}
 		last = l.at

@@ -261,41 +261,13 @@ func (w *world) furnish(r *rule, i int) {
 	if len(r.signs) > 0 && w.chance(1, 2) {
 		r.UnlessLost = []rules.Reference{{Exists: fmt.Sprintf("ref%d", i)}}
 	}
-	if w.chance(1, 2) {
-		r.Related = []string{r.template("x")}
-		if r.tagged && w.chance(2, 3) {
-			r.Related = append(r.Related, r.template("x")+":*")
-			if r.family = []int{3, 130, 130}[w.rng.IntN(3)]; r.family > 10 && w.cluster {
-				w.far = 20 * time.Millisecond
-			}
-		}
-	}
-	if w.chance(1, 2) {
+	if w.chance(1, 2) || r.kind == "scores" || r.kind == "stream" { // too large to go without
 		r.Bin = 12 * time.Hour
-	}
-	for _, other := range w.rules {
-		// What goes along is a candidate of another rule: it is left alone. It has no name for a part.
-		if r.Related != nil && !r.split && other.Keys != "" && w.chance(1, 2) {
-			r.Related, other.shared = append(r.Related, other.Keys), true
-			w.do(func(ctx context.Context, p redis.Pipeliner) { // these are no candidates, and so can be related
-				p.Del(ctx, other.named("ping"))
-				p.Del(ctx, other.named("list"))
-			})
-			w.bystanders = slices.DeleteFunc(w.bystanders, func(key string) bool {
-				return key == other.named("ping") || key == other.named("list")
-			})
-		}
 	}
 	if r.kind == "lasting" || r.Keys != "" && r.kind != "stream" && w.chance(1, 2) {
 		r.ttl = time.Hour
 		if r.kind != "lasting" && w.chance(1, 2) {
 			r.MinAge = &rules.Age{FromTTL: r.ttl, Over: time.Duration(1+w.rng.IntN(10)) * time.Minute}
-		}
-	}
-	if w.chance(1, 3) {
-		r.also = &rules.Rule{
-			Name: r.Name + "-also", Keys: r.Keys, Members: r.Members, Not: r.Not, Grace: graces[w.rng.IntN(len(graces))], Bin: r.Bin,
-			Delete: r.Related == nil && w.chance(1, 2), KeepIf: []rules.Sign{{Exists: r.template("a")}},
 		}
 	}
 	r.others = r.Rule

@@ -202,10 +202,6 @@ var meanings = map[string]meaning{
 		"Grows as your application leaks",
 		"Jumps: what has the application forgotten to delete, since when? `cleanup bins` and the eviction log have the names",
 	},
-	"orphan_keys_removed_total": {
-		"The same, with related keys",
-		"",
-	},
 	"orphan_kept_total": {
 		"`alive`, `young`",
 		"`unreadable`, `unknown`: `cleanup why KEY` names what is unknown. `foreign`: names that `only` leaves alone. `waiting`: marked, and its grace is not over. `marks`, `cap`: more than `cap` candidates are condemned; later passes delete them. `changed`: it was changed between two looks",

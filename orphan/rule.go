@@ -11,22 +11,17 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-const maxMarks = 10
-
 type rule struct {
 	rules.Rule
 	candidates *rules.Template   // of Keys; nil: candidates are members
 	container  *rules.Template   // of Members; nil: candidates are keys
 	member     *rules.Template   // of Members.As
-	premises   []*rules.Template // of UnlessLost, those with variables
-	exact      []*rules.Template // of Related, without '*'
-	wild       []*rules.Template // of Related, with '*'
+	premises   []*rules.Template // of UnlessLost, those that are asked for each candidate
 	bind       map[string]fieldPath
 	life       []sign
 	over       *sign
 	age        *rules.Template
 	fields     []fieldPath // of the candidate's value that are read
-	others     []*rule     // of the same Set
 	meaning    string      // digest of all that judges; a mark made with another one does not count
 }
 
@@ -36,7 +31,7 @@ type fieldPath string
 func toPath(field string) fieldPath { return fieldPath(strings.TrimPrefix(field, ".")) }
 
 type sign struct {
-	kind   string // exists, field, time, member, score, channel, value, missing, no_expiry, mongo
+	kind   string // exists, field, time, member, score, channel, value, json, missing, no_expiry, mongo
 	key    *rules.Template
 	of     *rules.Template // of mongo: the id
 	holds  string          // type of the key; of exists: ""
@@ -50,7 +45,7 @@ type sign struct {
 func compile(of rules.Rule) (r *rule, err error) {
 	r = &rule{Rule: of, bind: map[string]fieldPath{}}
 	read := func(text string) *rules.Template {
-		t, wrong := rules.ParseTemplate(text, false)
+		t, wrong := rules.ParseTemplate(text, text == of.Keys && of.Of != "")
 		if wrong != nil && err == nil {
 			err = fmt.Errorf("orphan: rule %q: %w", of.Name, wrong)
 		}
@@ -66,24 +61,14 @@ func compile(of rules.Rule) (r *rule, err error) {
 	}
 	r.UnlessLost = nil
 	for _, ref := range of.UnlessLost {
-		if t, wrong := rules.ParseTemplate(ref.Exists, false); wrong == nil && len(t.Variables()) > 0 {
+		t, wrong := rules.ParseTemplate(ref.Exists, false)
+		if wrong == nil && of.Asked(ref) {
 			r.premises = append(r.premises, t)
 		} else {
 			r.UnlessLost = append(r.UnlessLost, ref)
 		}
 	}
 	r.UnlessLost = literals(r.UnlessLost)
-	for _, text := range of.Related {
-		t, wrong := rules.ParseTemplate(text, true)
-		if wrong != nil {
-			return nil, fmt.Errorf("orphan: rule %q: %w", of.Name, wrong)
-		}
-		if t.With(of.Only); t.Open() {
-			r.wild = append(r.wild, t)
-		} else {
-			r.exact = append(r.exact, t)
-		}
-	}
 	for name, field := range of.Bind {
 		r.bind[name] = toPath(field)
 		r.fields = append(r.fields, toPath(field))
@@ -173,6 +158,12 @@ func compileSign(s rules.Sign, read func(string) *rules.Template) sign {
 			unit: s.Score.Unit, within: s.Score.Within}
 	case s.Channel != "":
 		return sign{kind: "channel", key: read(s.Channel)}
+	case s.JSON != nil:
+		j := sign{kind: "json", key: read(s.JSON.Key), field: toPath(s.JSON.Field), unit: s.JSON.Unit, within: s.JSON.Within}
+		if s.JSON.Is != "" {
+			j.of = read(s.JSON.Is)
+		}
+		return j
 	case s.Value != nil:
 		return sign{kind: "value", field: toPath(s.Value.Field), in: s.Value.In}
 	default:
@@ -196,4 +187,96 @@ func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m))
 func (r *rule) objectIDs(s *sign) bool {
 	v := s.of.Variables()
 	return len(v) == 1 && s.of.String() == "{"+v[0]+"}" && r.Only[v[0]] == "objectid"
+}
+
+type candidate struct {
+	key    string // or the key whose member it is
+	member string
+	values map[string]string
+}
+
+func (c *candidate) name() string {
+	if c.member != "" {
+		return rules.Spell(c.key) + " " + rules.Spell(c.member)
+	}
+	return rules.Spell(c.key)
+}
+
+// ours reports whether the name fits Only, Not and Members.As. readValue judges bound variables.
+// The member "" never fits, since its name would equal its key's.
+func (r *rule) ours(c *candidate) bool {
+	for name := range c.values {
+		if _, bound := r.bind[name]; !bound && !r.Fits(name, c.values[name]) {
+			return false
+		}
+	}
+	if r.candidates == nil {
+		for _, name := range r.member.Variables() {
+			if _, has := c.values[name]; !has {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// ofKey returns the candidate of a scanned key, or nil.
+func (r *rule) ofKey(key string) *candidate {
+	if r.candidates == nil {
+		return nil
+	}
+	if values, ok := r.candidates.Match(key); ok {
+		return &candidate{key: key, values: values}
+	}
+	return nil
+}
+
+func (r *rule) ofMember(key, member string) *candidate {
+	values, ok := r.container.Match(key)
+	if !ok {
+		return nil
+	}
+	parts, _ := r.member.Match(member) // if it has another form it lacks variables: see ours
+	maps.Copy(values, parts)
+	return &candidate{key: key, member: member, values: values}
+}
+
+// ofName returns the candidate of a mark, or nil.
+func (r *rule) ofName(name string) *candidate {
+	if r.candidates != nil {
+		return r.ofKey(rules.Unspell(name))
+	}
+	for i := range len(name) {
+		if name[i] != ' ' {
+			continue
+		}
+		if c := r.ofMember(rules.Unspell(name[:i]), rules.Unspell(name[i+1:])); c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// holds reports whether a key has candidates as its members.
+func (r *rule) holds(key string) bool {
+	if r.container == nil {
+		return false
+	}
+	_, ok := r.container.Match(key)
+	return ok
+}
+
+// many reports whether candidates are members of many keys. Those of another type, or with a space
+// in their name, are somebody else's: in a mark the member would have no clear beginning.
+func (r *rule) many() bool { return r.container != nil && len(r.container.Variables()) > 0 }
+
+// templates are the names that a walk of the keyspace has to meet.
+func (r *rule) templates() []*rules.Template {
+	switch {
+	case r.candidates != nil:
+		return []*rules.Template{r.candidates}
+	case r.many():
+		return []*rules.Template{r.container}
+	}
+	return nil
 }
