@@ -21,6 +21,7 @@ import (
 var empty = map[string]string{
 	"Settings in files A":      "no setting is in a file here",
 	"Settings in files B":      "no setting is in a file here",
+	"Settings in files C":      "no device is shown a certificate here",
 	"Waits for a connection B": "a wait has no length while nobody has waited",
 }
 
@@ -51,7 +52,8 @@ var unlike = map[string][]string{
 	"RollcallTelemetryNotStored": {
 		`sum by (job) (increase(ingest_frames_total{outcome="acknowledged"}[10m]))`, // none fails
 	},
-	"RollcallFileFailing": {}, // no replica here has its secrets in files
+	"RollcallFileFailing":     {}, // no replica here has its secrets in files
+	"RollcallCertificateEnds": {}, // nor a certificate
 	"RollcallFlooded": {
 		`sum by (job) (increase(ingest_disconnects_total[10m]))`, // none for being one of a crowd
 	},

@@ -64,8 +64,7 @@ export function act() {
 		}
 		const text = say("bad", refusals[response.status] ?? answer.error);
 		if (response.status === 409 && answer.leader) {
-			const link = [...document.querySelectorAll("#leader a, #rows th a")].find((a) => a.textContent === answer.leader);
-			text.append(" Do it on the page of ", link?.cloneNode(true) ?? answer.leader, ".");
+			text.append(" Do it on the page of ", answer.leader, ".");
 		}
 		outcome.replaceChildren(text);
 	};
