@@ -138,74 +138,56 @@ func (b Bins) All(ctx context.Context, rule string) iter.Seq2[Binned, error] {
 		if err == nil {
 			names, err = b.rules(ctx, rule)
 		}
-		var unread error
+		var damaged error
 		for _, name := range names {
-			if err != nil {
-				break
-			}
-			more := true
-			more, err = b.newest(ctx, name, at, &unread, func(e binned) bool { return yield(e.shown(), nil) })
-			if !more {
-				return
+			more := err == nil
+			for from := int64(0); more; from += pageOfBin {
+				var ids []string
+				var found map[string]binned
+				ids, err = b.Client.ZRevRange(ctx, dropsKey(b.Layout, name), from, from+pageOfBin-1).Result()
+				if err == nil {
+					found, _, err = b.entries(ctx, name, ids, &damaged)
+				}
+				for _, id := range ids {
+					if e, has := found[id]; has && e.Until >= float64(at.UnixMilli()) && !yield(e.shown(), nil) {
+						return
+					}
+				}
+				more = err == nil && len(ids) > 0
 			}
 		}
-		if err := cmp.Or(err, unread); err != nil {
+		if err := cmp.Or(err, damaged); err != nil {
 			yield(Binned{}, err)
 		}
 	}
 }
 
-func (b Bins) newest(
-	ctx context.Context, rule string, at time.Time, unread *error, told func(binned) bool,
-) (more bool, err error) {
-	for from := int64(0); ; from += pageOfBin {
-		ids, err := b.Client.ZRevRange(ctx, dropsKey(b.Layout, rule), from, from+pageOfBin-1).Result()
-		if err != nil {
-			return false, fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
-		}
-		if len(ids) == 0 {
-			return true, nil
-		}
-		found, err := b.entries(ctx, rule, ids, unread)
-		if err != nil {
-			return false, err
-		}
-		for _, id := range ids {
-			e, has := found[id]
-			if has && e.Until >= float64(at.UnixMilli()) && !told(e) {
-				return false, nil
-			}
-		}
+// entries returns those that exist, and the ids of those that cannot be read, with the first error.
+func (b Bins) entries(
+	ctx context.Context, rule string, ids []string, damaged *error,
+) (found map[string]binned, unread []string, err error) {
+	if len(ids) == 0 {
+		return nil, nil, nil
 	}
-}
-
-func (b Bins) entries(ctx context.Context, rule string, ids []string, unread *error) (map[string]binned, error) {
-	found := map[string]binned{}
 	texts, err := b.Client.HMGet(ctx, binnedKey(b.Layout, rule), ids...).Result()
 	if err != nil {
-		return nil, fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
+		return nil, nil, fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
 	}
+	found = map[string]binned{}
 	for i, text := range texts {
 		text, ok := text.(string)
 		if !ok { // it was restored, and only half forgotten
 			continue
 		}
-		e, err := readEntry(rule, text)
-		if err != nil {
-			*unread = cmp.Or(*unread, fmt.Errorf("%s: entry %.200q: %w", binnedKey(b.Layout, rule), ids[i], err))
+		e := binned{rule: rule}
+		if err := json.Unmarshal([]byte(text), &e); err != nil {
+			unread = append(unread, ids[i])
+			*damaged = cmp.Or(*damaged, fmt.Errorf("orphan: %s: entry %.200q: %w", binnedKey(b.Layout, rule), ids[i], err))
 			continue
 		}
 		found[ids[i]] = e
 	}
-	return found, nil
-}
-
-func readEntry(rule, text string) (e binned, err error) {
-	e.rule = rule
-	if err := json.Unmarshal([]byte(text), &e); err != nil {
-		return e, fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
-	}
-	return e, nil
+	return found, unread, nil
 }
 
 // List is Newest, with 10,000 as the most.
@@ -215,28 +197,26 @@ func (b Bins) List(ctx context.Context, rule string) ([]Binned, error) {
 
 const mostListed = 10_000
 
-// Newest returns the newest of All, at most so many, oldest first. With an error it returns the
-// readable entries.
+// Newest returns what stays longest of each rule, and of that the newest, at most so many, oldest
+// first. With an error it returns the readable entries.
 func (b Bins) Newest(ctx context.Context, rule string, most int) ([]Binned, error) {
 	all := []Binned{}
-	var failed error
-	for one, err := range b.All(ctx, rule) {
-		if err != nil {
-			failed = err
-			break
+	names, failed := b.rules(ctx, rule)
+	for _, name := range names {
+		n := 0
+		for one, err := range b.All(ctx, name) {
+			if failed = cmp.Or(failed, err); err != nil || n == most {
+				break
+			}
+			all = append(all, one)
+			n++
 		}
-		if all = append(all, one); len(all) >= most+pageOfBin {
-			all = newestOf(all, most)
-		}
+		slices.SortFunc(all, func(a, b Binned) int {
+			return cmp.Or(a.Removed.Compare(b.Removed), cmp.Compare(a.ID, b.ID))
+		})
+		all = slices.Clone(all[max(0, len(all)-most):])
 	}
-	return newestOf(all, most), failed
-}
-
-func newestOf(all []Binned, most int) []Binned {
-	slices.SortFunc(all, func(a, b Binned) int {
-		return cmp.Or(a.Removed.Compare(b.Removed), cmp.Compare(a.ID, b.ID))
-	})
-	return slices.Clone(all[max(0, len(all)-most):])
+	return all, failed
 }
 
 // oneMistake is the longest time between two deletes of one mistake: passes that follow one another
@@ -246,48 +226,32 @@ const oneMistake = 15 * time.Minute
 // LastMistake returns the ids of what one rule removed last: back from its newest delete, as long
 // as the one before is at most 15 minutes older. For "" it is the rule that deleted last. before
 // counts what the rule removed earlier, and can be restored too.
-func (b Bins) LastMistake(ctx context.Context, rule string) (ids []string, before int64, err error) {
-	if rule == "" {
-		if rule, err = b.lastRule(ctx); err != nil || rule == "" {
-			return nil, 0, err
-		}
+func (b Bins) LastMistake(ctx context.Context, rule string) (ids []string, before int, err error) {
+	type taken struct {
+		at       int64
+		id, rule string
 	}
-	var times []int64
+	var all []taken
 	for one, err := range b.All(ctx, rule) {
 		if err != nil {
 			return nil, 0, err
 		}
-		times = append(times, one.Removed.UnixMilli())
+		all = append(all, taken{one.Removed.UnixMilli(), one.ID, one.Rule})
 	}
-	slices.Sort(times)
-	from := len(times) - 1
-	for from > 0 && times[from]-times[from-1] <= oneMistake.Milliseconds() {
+	slices.SortFunc(all, func(a, b taken) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) })
+	all = slices.Compact(all)
+	if len(all) > 0 {
+		rule = all[len(all)-1].rule
+	}
+	all = slices.DeleteFunc(all, func(t taken) bool { return t.rule != rule })
+	from := max(0, len(all)-1)
+	for from > 0 && all[from].at-all[from-1].at <= oneMistake.Milliseconds() {
 		from--
 	}
-	met := map[string]bool{}
-	for one, err := range b.All(ctx, rule) {
-		if err != nil {
-			return nil, 0, err
-		}
-		if !met[one.ID] && one.Removed.UnixMilli() >= times[max(0, from)] {
-			met[one.ID] = true
-			ids = append(ids, one.ID)
-		}
+	for _, t := range all[from:] {
+		ids = append(ids, t.id)
 	}
-	return ids, int64(max(0, from)), nil
-}
-
-func (b Bins) lastRule(ctx context.Context) (rule string, err error) {
-	var newest time.Time
-	for one, err := range b.All(ctx, "") {
-		if err != nil {
-			return "", err
-		}
-		if one.Removed.After(newest) {
-			rule, newest = one.Rule, one.Removed
-		}
-	}
-	return rule, nil
+	return ids, from, nil
 }
 
 // Restore puts back the entries with these ids, with their expiry, and returns the fate of each in
@@ -309,7 +273,7 @@ func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 			}
 		}
 		for rule, names := range byRule {
-			some, err := b.entries(ctx, rule, names, &stays)
+			some, _, err := b.entries(ctx, rule, names, &stays)
 			if err != nil {
 				return all, err
 			}
@@ -420,8 +384,8 @@ func (x *pass) rulesGone(ctx context.Context) (gone []string, err error) {
 func (x *pass) dropDue(ctx context.Context, rule, until string) error {
 	bins := Bins{Client: x.Client(), Layout: x.Layout()}
 	for left := int64(0); ; {
-		var ids []string
-		var unread error
+		var ids, unread []string
+		var damaged error
 		var found map[string]binned
 		err := x.Call(ctx, func(ctx context.Context) (err error) {
 			ids, err = x.Client().ZRangeByScore(ctx, dropsKey(x.Layout(), rule),
@@ -432,22 +396,18 @@ func (x *pass) dropDue(ctx context.Context, rule, until string) error {
 			return err
 		}
 		err = x.Call(ctx, func(ctx context.Context) (err error) {
-			found, err = bins.entries(ctx, rule, ids, &unread)
+			found, unread, err = bins.entries(ctx, rule, ids, &damaged)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		if unread != nil {
-			if x.r.Full {
-				x.Log().Warn("entry of a bin cannot be read, and stays until somebody deletes it",
-					"rule", x.r.Rule, "error", unread)
-			}
-			if ids, err = x.readable(ctx, rule, ids, found); err != nil {
-				return err
-			}
-			left += int64(dropOf) // about; the others follow with the next pass
+		if damaged != nil && x.r.Full {
+			x.Log().Warn("entry of a bin cannot be read, and stays until somebody deletes it",
+				"rule", x.r.Rule, "error", damaged)
 		}
+		left += int64(len(unread))
+		ids = slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(unread, id) })
 		if len(ids) == 0 {
 			continue
 		}
@@ -455,24 +415,6 @@ func (x *pass) dropDue(ctx context.Context, rule, until string) error {
 			return err
 		}
 	}
-}
-
-// readable drops ids whose entries are there and cannot be read.
-func (x *pass) readable(ctx context.Context, rule string, ids []string, found map[string]binned) (all []string, err error) {
-	for _, id := range ids {
-		there := false
-		err := x.Call(ctx, func(ctx context.Context) (err error) {
-			there, err = x.Client().HExists(ctx, binnedKey(x.Layout(), rule), id).Result()
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		if _, read := found[id]; read || !there {
-			all = append(all, id)
-		}
-	}
-	return all, nil
 }
 
 func (x *pass) drop(ctx context.Context, rule string, ids []string, found map[string]binned, bins Bins) error {

@@ -1,6 +1,7 @@
 package orphan
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -28,7 +29,8 @@ func TestNothingInABinExpiresAndItIsDroppedWhenItsTimeIsOver(t *testing.T) {
 		require.Equal(t, n, r.sweep("sessions").Removed)
 		var aside []string
 		for _, text := range r.rdb.HGetAll(ctx, binnedKey(r.layout, "sessions")).Val() {
-			e, err := readEntry("sessions", text)
+			e := binned{}
+			err := json.Unmarshal([]byte(text), &e)
 			require.NoError(t, err)
 			require.Equal(t, time.Duration(-1), r.rdb.PTTL(ctx, string(e.Aside)).Val())
 			aside = append(aside, string(e.Aside))

@@ -200,7 +200,8 @@ func TestOnAClusterWhatARuleThatIsGoneIntendedIsSettled(t *testing.T) {
 	require.Equal(t, janitor.Done, r.sweep("sessions").Outcome)
 	require.Equal(t, map[string]string{"gone-1-2": "{"}, r.rdb.HGetAll(t.Context(), intentsKey(r.layout, "gone")).Val())
 	require.Equal(t, "1", r.rdb.HGet(t.Context(), r.layout.Witness(), "evicted_total").Val())
-	entry, err := readEntry("gone", r.rdb.HGet(t.Context(), binnedKey(r.layout, "gone"), "gone-1-0").Val())
+	var entry binned
+	err := json.Unmarshal([]byte(r.rdb.HGet(t.Context(), binnedKey(r.layout, "gone"), "gone-1-0").Val()), &entry)
 	require.NoError(t, err)
 	require.Equal(t, "cart:a", string(entry.Key))
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -261,7 +260,8 @@ func (x *pass) lookAt(ctx context.Context, full bool) error {
 			page = append(page, c)
 		}
 	}
-	for part := range slices.Chunk(page, pageOf) {
+	pages, rest := pagesOf(page)
+	for _, part := range append(pages, rest) {
 		if err := judge(part); err != nil {
 			return err
 		}

@@ -20,11 +20,10 @@ func (r *rule) walk(
 ) error {
 	var found []*candidate
 	add := func(some []*candidate) error {
-		found = append(found, some...)
-		for len(found) >= pageOf {
-			full := found[:pageOf]
-			found = slices.Clone(found[pageOf:])
-			if err := page(full); err != nil {
+		var full [][]*candidate
+		full, found = pagesOf(append(found, some...))
+		for _, one := range full {
+			if err := page(one); err != nil {
 				return err
 			}
 		}
@@ -63,6 +62,20 @@ func (r *rule) walk(
 		return err
 	}
 	return page(found)
+}
+
+// pageNames (bytes) is about how much the names of a page may have.
+const pageNames = 1 << 20
+
+// pagesOf cuts candidates into pages that are full, and the rest.
+func pagesOf(all []*candidate) (full [][]*candidate, rest []*candidate) {
+	from, bytes := 0, 0
+	for i, c := range all {
+		if bytes += len(c.key) + len(c.member); i+1-from == pageOf || bytes >= pageNames {
+			full, from, bytes = append(full, all[from:i+1]), i+1, 0
+		}
+	}
+	return full, slices.Clone(all[from:])
 }
 
 func typesOf(ctx context.Context, c caller, keys []string) (types map[string]string, err error) {

@@ -78,7 +78,7 @@ func (r *restoring) run(ctx context.Context, bins orphan.Bins, w io.Writer) erro
 		}
 		return cmp.Or(r.showBins(w, found), err)
 	}
-	before := int64(0)
+	before := 0
 	var err error
 	switch {
 	case r.last:
@@ -89,29 +89,20 @@ func (r *restoring) run(ctx context.Context, bins orphan.Bins, w io.Writer) erro
 	if err != nil {
 		return err
 	}
-	done, err := bins.Restore(ctx, r.ids...)
-	if len(done) > 0 || err == nil {
-		err = cmp.Or(r.showRestored(w, done, before), err)
-	}
-	kept := slices.ContainsFunc(done, func(d orphan.Restored) bool { return d.Fate != orphan.Back })
-	if err == nil && (kept || len(done) == 0) {
-		err = cli.ErrNo
-	}
-	return err
+	return r.restore(ctx, bins, w, before)
 }
 
 func since(ctx context.Context, bins orphan.Bins, rule string, at time.Time) (ids []string, err error) {
-	met := map[string]bool{}
 	for one, err := range bins.All(ctx, rule) {
 		if err != nil {
 			return nil, err
 		}
-		if !met[one.ID] && !one.Removed.Before(at) {
-			met[one.ID] = true
+		if !one.Removed.Before(at) {
 			ids = append(ids, one.ID)
 		}
 	}
-	return ids, nil
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
 }
 
 func (r *restoring) showBins(w io.Writer, found []orphan.Binned) error {
@@ -128,34 +119,66 @@ func (r *restoring) showBins(w io.Writer, found []orphan.Binned) error {
 	return cli.Columns(w, rows...)
 }
 
-func (r *restoring) showRestored(w io.Writer, done []orphan.Restored, before int64) error {
-	if r.json {
-		return writeJSON(w, map[string]any{"restored": done, "earlier": before})
+// restoreOf is how many are restored and shown at a time: a mistake can be millions.
+const restoreOf = 500
+
+func (r *restoring) restore(ctx context.Context, bins orphan.Bins, w io.Writer, before int) error {
+	all, back, kept := []orphan.Restored{}, 0, 0 // all are for JSON, which is one object
+	var err error
+	for some := range slices.Chunk(r.ids, restoreOf) {
+		done, failed := bins.Restore(ctx, some...)
+		for _, d := range done {
+			if d.Fate == orphan.Back {
+				back++
+			} else {
+				kept++
+			}
+		}
+		if r.json {
+			all = append(all, done...)
+		} else if len(done) > 0 {
+			failed = cmp.Or(showRestored(w, done), failed)
+		}
+		if err = cmp.Or(err, failed); len(done) < len(some) {
+			break
+		}
 	}
-	if len(done) == 0 {
-		return line(w, "nothing to restore: no bin has it")
+	switch {
+	case r.json && (len(all) > 0 || err == nil):
+		err = cmp.Or(writeJSON(w, map[string]any{"restored": all, "earlier": before}), err)
+	case !r.json && back+kept > 0:
+		err = cmp.Or(showEnd(w, back, kept, before), err)
+	case !r.json && err == nil:
+		err = line(w, "nothing to restore: no bin has it")
 	}
-	rows, back := [][]string{{"ID", "WAS", "RESTORED", "REMARKS"}}, 0
+	if err == nil && (kept > 0 || back == 0) {
+		err = cli.ErrNo
+	}
+	return err
+}
+
+func showRestored(w io.Writer, done []orphan.Restored) error {
+	rows := [][]string{{"ID", "WAS", "RESTORED", "REMARKS"}}
 	for _, d := range done {
 		yes, remark := "no", d.Sentence
 		if d.Fate == orphan.Back {
 			yes, remark = "yes", ""
-			back++
 		}
 		rows = append(rows, []string{d.ID, or(was(d.Binned)), yes, remark})
 	}
-	if err := cli.Columns(w, rows...); err != nil {
-		return err
-	}
+	return cli.Columns(w, rows...)
+}
+
+func showEnd(w io.Writer, back, kept, before int) error {
 	again := ""
 	if back > 0 {
 		again = "; what is still an orphan to its rule goes again after the rule's grace"
 	}
-	fmt.Fprintln(w)
 	if before > 0 {
 		again += fmt.Sprintf("; %d that the rule took more than 15 minutes earlier stay in its bin: --since restores them", before)
 	}
-	return line(w, "%d restored, %d not%s", back, len(done)-back, again)
+	fmt.Fprintln(w)
+	return line(w, "%d restored, %d not%s", back, kept, again)
 }
 
 func was(b orphan.Binned) string {

@@ -47,8 +47,8 @@ const (
 
 	defaultMost  = 10_000
 	defaultBytes = 8 << 20
-	fewest       = 20 // things, below which no number of them is a mass failure
-	perWrite     = 500
+	fewest       = 20    // things, below which no number of them is a mass failure
+	perWrite     = 1_000 // arguments
 )
 
 // A Pass is the part of a janitor.Pass that a Book needs.
@@ -291,7 +291,7 @@ func (b *Book) write(ctx context.Context, key string, chain int64, set map[strin
 // Write sets fields of a hash in the slot of the eviction log, and deletes others, unless a newer
 // term has begun. chain is 0 except for the state of a Book.
 func Write(ctx context.Context, p Pass, key string, chain int64, set map[string]string, unset []string) error {
-	var all []any
+	var all []string
 	for field, value := range set {
 		all = append(all, field, value)
 	}
@@ -300,12 +300,16 @@ func Write(ctx context.Context, p Pass, key string, chain int64, set map[string]
 		number = strconv.FormatInt(chain, 10)
 	}
 	for len(all)+len(unset) > 0 {
-		pairs, fields := min(len(all)/2, perWrite), min(len(unset), perWrite)
-		args := append([]any{p.Epoch(), number, pairs}, all[:2*pairs]...)
-		for _, field := range unset[:fields] {
-			args = append(args, field)
+		pairs, args := 0, []any{p.Epoch(), number, 0}
+		for bytes := 0; bytes < pageBytes && len(args) < perWrite && len(all)+len(unset) > 0; {
+			if len(all) > 0 {
+				args, bytes, all = append(args, all[0], all[1]), bytes+len(all[0])+len(all[1]), all[2:]
+				pairs++
+			} else {
+				args, bytes, unset = append(args, unset[0]), bytes+len(unset[0]), unset[1:]
+			}
 		}
-		all, unset = all[2*pairs:], unset[fields:]
+		args[2] = pairs
 		err := p.Call(ctx, func(ctx context.Context) error {
 			done, err := writeScript.Run(ctx, p.Client(), []string{p.Layout().Log(), key}, args...).Int()
 			switch {

@@ -110,8 +110,8 @@ func (s *subject) fleet() {
 
 // beside warns of members that are signs of life to another rule.
 func (s *subject) beside(other *subject) {
-	// A member that stays as long as the other's candidate exists is no danger to it, and its companions
-	// are meant to follow it.
+	// A member that stays as long as the other's candidate exists is no danger to it, and its
+	// companions are meant to follow it.
 	if s.rule.Members == nil || s.container == nil || s.keepsFor(&other.checker) || other.rule.Of == s.rule.Name {
 		return
 	}

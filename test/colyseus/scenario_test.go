@@ -315,8 +315,11 @@ func TestQueueMatchesAndBots(t *testing.T) {
 			Categories: map[string]uint64{
 				"expiredReservations": 1, "staleQueueEntries": 3, "abandonedMatchKeys": 2, "orphanedBotStates": 1,
 			},
-			Rules: map[string]uint64{"reservations": 1, "queue": 3, "matches": 2, "bots": 1},
-			Keys:  1 + 3*2 + 2*5 + 1,
+			Rules: map[string]uint64{
+				"reservations": 1, "queue": 3, "queue-joinedat": 3, "bots": 1, "matches": 2, "matches-ratings": 2,
+				"matches-submissions": 2, "matches-user": 2 * 2,
+			},
+			Keys: 1 + 3*2 + 2*5 + 1,
 			CategoryKeys: map[string]uint64{
 				"expiredReservations": 1, "staleQueueEntries": 3 * 2, "abandonedMatchKeys": 2 * 5, "orphanedBotStates": 1,
 			},

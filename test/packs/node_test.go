@@ -92,9 +92,9 @@ func TestNodeResque(t *testing.T) {
 	// One sweep takes what the next relies on.
 	w := startWorker(t, server, "node-resque", 0)
 	for _, gone := range []func() bool{
+		func() bool { return rdb.Exists(ctx, orphans[1]).Val() == 0 },
 		func() bool { return rdb.Exists(ctx, orphans[0]).Val() == 0 },
 		func() bool { return !strings.Contains(members(), name(idle)) },
-		func() bool { return rdb.Exists(ctx, orphans[1]).Val() == 0 },
 	} {
 		w.goes("it stays", func() func() bool { return changes(ping) }, gone)
 	}
