@@ -144,9 +144,6 @@ func (r *rule) advise(ctx context.Context, c caller, all []*rule, p *Plan) error
 	if len(p.Types) > 1 {
 		into(&p.Cautions, "candidates are of several types: are all of them meant?")
 	}
-	if p.own > 0 {
-		into(&p.Cautions, "%d candidates have names of keys of a Rollcall fleet", p.own)
-	}
 	if p.Held != "" && (p.Held == heldSource || total > 0) {
 		into(&p.Wrong, "held: %s: %s", p.Held, p.Detail)
 	} else if p.Held != "" {

@@ -12,7 +12,6 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/janitor/proof"
-	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // A Finding is the result of a look at one candidate.
@@ -54,7 +53,6 @@ type Plan struct {
 	braced  int    // keys that would be candidates, except for a hash tag
 	sample  string // of them
 	met     []int  // keys that could show each sign
-	own     int
 }
 
 // Kept is how many candidates a sign of life keeps.
@@ -198,9 +196,6 @@ func (s *Set) planned(ctx context.Context, c caller, r *rule, found []*finding, 
 		}
 		if f.misread {
 			p.misread++
-		}
-		if rules.LooksOwn(f.key) {
-			p.own++
 		}
 		if keys = append(keys, f.key); len(p.Samples) < samples {
 			p.Samples = append(p.Samples, f.name())

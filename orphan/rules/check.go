@@ -167,15 +167,12 @@ func (c *checker) age() {
 
 // reliance checks that the rule does not delete what it relies on.
 func (c *checker) reliance() {
-	c.deleted = map[string]pattern{}
 	if c.keys != nil {
-		c.deleted["keys"] = c.keys.pattern(c.holds)
+		c.deleted = c.keys.pattern(c.holds)
 	}
 	for _, ref := range c.references() {
-		for _, at := range sorted(c.deleted) {
-			if c.takes(at, ref) {
-				c.fault(at, "could delete %s, which the rule relies on%s", ref.field, c.exclude(at, ref))
-			}
+		if c.takes(ref) {
+			c.fault("keys", "could delete %s, which the rule relies on%s", ref.field, c.exclude(ref))
 		}
 		if c.container != nil && !ref.score && (ref.kind == "" || ref.kind == c.rule.Members.Kind()) &&
 			ref.pattern.meets(c.container.pattern(c.holds)) {
@@ -270,7 +267,7 @@ func (c *checker) shares(other *checker) bool {
 
 func (c *checker) sharesKeys(other *checker) bool {
 	kind, its := cmp.Or(c.rule.Type, c.rule.ReadType()), cmp.Or(other.rule.Type, other.rule.ReadType())
-	if kind != "" && its != "" && kind != its || !c.deleted["keys"].meets(other.deleted["keys"]) {
+	if kind != "" && its != "" && kind != its || !c.deleted.meets(other.deleted) {
 		return false
 	}
 	if c.rule.Keys == other.rule.Keys {
@@ -288,39 +285,20 @@ func (c *checker) itself() reference { return reference{t: c.keys, open: c.keys.
 // spare checks that no rule deletes a key that another relies on: to that one, all candidates would
 // look dead. A key with a variable is about one candidate, and may well be a candidate here.
 func spare(all []checker) {
-	type deletion struct {
-		by  *checker
-		at  string
-		end string
-	}
-	// by the text that names begin with: rules are many, and few are about one key
-	deletions := map[string][]deletion{}
-	for i := range all {
-		for _, at := range sorted(all[i].deleted) {
-			p := all[i].deleted[at]
-			deletions[p.begin()] = append(deletions[p.begin()], deletion{&all[i], at, p.end()})
-		}
-	}
 	for j := range all {
-		refs := all[j].references()
-		if m := all[j].rule.Members; m != nil {
-			if t := all[j].container; t != nil {
-				refs = append(refs, reference{field: "members", text: m.Key(), kind: m.Kind(), t: t, lost: true,
-					pattern: t.pattern(all[j].holds)})
-			}
+		other := &all[j]
+		refs := other.references()
+		if t := other.container; t != nil {
+			m := other.rule.Members
+			refs = append(refs, reference{field: "members", text: m.Key(), kind: m.Kind(), t: t, lost: true,
+				pattern: t.pattern(other.holds)})
 		}
-		for _, ref := range refs {
-			name := Literal(ref.text)
-			if name == "" && !ref.lost {
-				continue
-			}
-			begin := ref.pattern.begin()
-			for n := range len(begin) + 1 {
-				for _, d := range deletions[begin[:n]] {
-					if d.by != &all[j] && !d.by.keepsFor(&all[j]) && (name == "" || strings.HasSuffix(name, d.end)) && d.by.takes(d.at, ref) {
-						d.by.fault(d.at, "could delete %s, which rules[%d] %q relies on: %s",
-							cmp.Or(name, ref.text), all[j].index, all[j].rule.Name, ref.field)
-					}
+		refs = slices.DeleteFunc(refs, func(ref reference) bool { return Literal(ref.text) == "" && !ref.lost })
+		for i := range all {
+			for _, ref := range refs {
+				if by := &all[i]; i != j && by.takes(ref) && !by.keepsFor(other) {
+					by.fault("keys", "could delete %s, which rules[%d] %q relies on: %s",
+						cmp.Or(Literal(ref.text), ref.text), other.index, other.rule.Name, ref.field)
 				}
 			}
 		}
@@ -337,17 +315,10 @@ func Literal(text string) string {
 
 // takes reports whether the rule could delete the key. It deletes no candidate of another type than
 // Type or Read's, and none with a word of Not.
-func (c *checker) takes(at string, ref reference) bool {
+func (c *checker) takes(ref reference) bool {
 	kind := cmp.Or(c.rule.Type, c.rule.ReadType())
-	switch {
-	case !c.deleted[at].meets(ref.pattern):
-		return false
-	case at != "keys":
-		return true
-	case kind != "" && ref.kind != "" && ref.kind != kind:
-		return false
-	}
-	return !c.spared(ref)
+	return c.keys != nil && c.deleted.meets(ref.pattern) &&
+		(kind == "" || ref.kind == "" || ref.kind == kind) && !c.spared(ref)
 }
 
 // anything is the value of a variable that may have any.
@@ -362,10 +333,7 @@ func (c *checker) read(ref reference) (values map[string]string, ok bool) {
 	return c.keys.Match(name)
 }
 
-func (c *checker) exclude(at string, ref reference) string {
-	if at != "keys" {
-		return ""
-	}
+func (c *checker) exclude(ref reference) string {
 	is, _ := c.read(ref)
 	for _, name := range sorted(is) {
 		if !strings.Contains(is[name], anything) {

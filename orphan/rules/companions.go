@@ -140,3 +140,23 @@ func slug(t *Template, parent string) string {
 func subset(some, of []string) bool {
 	return !slices.ContainsFunc(some, func(name string) bool { return !slices.Contains(of, name) })
 }
+
+func signTexts(s Sign) []string {
+	texts := []string{s.Exists, s.Channel}
+	if s.Field != nil {
+		texts = append(texts, s.Field.Hash, s.Field.Field)
+	}
+	if s.Member != nil {
+		texts = append(texts, s.Member.Set, s.Member.ZSet, s.Member.List, s.Member.Of)
+	}
+	if s.Score != nil {
+		texts = append(texts, s.Score.ZSet, s.Score.Of)
+	}
+	if s.Mongo != nil {
+		texts = append(texts, s.Mongo.ID)
+	}
+	if s.JSON != nil {
+		texts = append(texts, s.JSON.Key, s.JSON.Is)
+	}
+	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
+}

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -23,21 +22,6 @@ var ownNames = []string{
 }
 
 const beforeStem = ":}_./|-" // ends the prefix that a fleet gives its keys
-
-var ownName = func() *regexp.Regexp {
-	var all []string
-	for _, name := range ownNames {
-		if text := regexp.QuoteMeta(name); strings.HasSuffix(name, ":") {
-			all = append(all, text+".+")
-		} else {
-			all = append(all, text)
-		}
-	}
-	return regexp.MustCompile(`(?s)(^|[` + regexp.QuoteMeta(beforeStem) + `])(` + strings.Join(all, "|") + `)$`)
-}()
-
-// LooksOwn reports whether a key could be a Rollcall fleet's, whatever its prefix.
-func LooksOwn(key string) bool { return ownName.MatchString(key) }
 
 // spelled returns the stem that the template's own text has, after any prefix. Variables do not
 // count: nearly every template's could be one.
@@ -60,26 +44,31 @@ func (t *Template) spelled() string {
 }
 
 func (s *subject) otherFleet() {
-	look := func(at, text string) {
-		t, err := ParseTemplate(text, true)
-		if err != nil {
-			return
-		}
+	for at, t := range s.rule.deletes {
 		stem := t.spelled()
 		for _, name := range ownNames {
 			own := append(textPattern("", true), textPattern(name, strings.HasSuffix(name, ":"))...)
 			if stem != "" && strings.HasPrefix(name, stem) && t.pattern(s.holds).meets(own) {
-				s.warn("%s: %q could be %s, a key of a Rollcall fleet with that prefix%s", at, text, name, cure(t, name))
-				return
+				s.warn("%s: %q could be %s, a key of a Rollcall fleet with that prefix%s", at, t.text, name, cure(t, name))
+				break
 			}
 		}
 	}
-	look("keys", s.rule.Keys)
-	if m := s.rule.Members; m != nil {
-		look("members", m.Key())
+}
+
+// deletes iterates over the templates of what the rule deletes, by the field that has each.
+func (r Rule) deletes(yield func(at string, t *Template) bool) {
+	each := func(at, text string, rest bool) bool {
+		t, err := ParseTemplate(text, rest)
+		return err != nil || yield(at, t)
 	}
-	for i, text := range s.rule.Related {
-		look(fmt.Sprintf("related[%d]", i), text)
+	if !each("keys", r.Keys, r.Of != "") || !each("members", membersKey(r), false) {
+		return
+	}
+	for i, text := range r.Related {
+		if !each(fmt.Sprintf("related[%d]", i), text, true) {
+			return
+		}
 	}
 }
 
@@ -96,32 +85,17 @@ func checkOwn(rules []Rule, l guard.Layout) (faults Faults) {
 		own[text] = textPattern(name, open)
 	}
 	for i, r := range rules {
-		c := checker{rule: r, index: i}
-		if t, err := ParseTemplate(r.Keys, r.Of != ""); err == nil {
-			c.keys = t
-			c.own("keys", t, own)
-		}
-		if m := r.Members; m != nil {
-			if t, err := ParseTemplate(m.Key(), false); err == nil {
-				c.own("members", t, own)
-			}
-		}
-		for j, text := range r.Related {
-			if t, err := ParseTemplate(text, true); err == nil {
-				c.own(fmt.Sprintf("related[%d]", j), t, own)
+		c := newSubject(i, r)
+		for at, t := range r.deletes {
+			for _, name := range sorted(own) {
+				if t.pattern(c.holds).meets(own[name]) && !c.beginsOtherwise(t, name) {
+					c.fault(at, "%q could be %s, a key of Rollcall%s", t.text, name, cure(t, name))
+				}
 			}
 		}
 		faults = append(faults, c.faults...)
 	}
 	return faults
-}
-
-func (c *checker) own(at string, t *Template, own map[string]pattern) {
-	for _, name := range sorted(own) {
-		if t.pattern(c.holds).meets(own[name]) && !c.beginsOtherwise(t, name) {
-			c.fault(at, "%q could be %s, a key of Rollcall%s", t.text, name, cure(t, name))
-		}
-	}
 }
 
 // cure is how to leave the name out, if the template begins with a variable.

@@ -44,25 +44,6 @@ func textPattern(text string, open bool) (p pattern) {
 	return p
 }
 
-func (p pattern) begin() string {
-	var text []byte
-	for _, s := range p {
-		if s.of != nil || s.repeats {
-			break
-		}
-		text = append(text, s.one)
-	}
-	return string(text)
-}
-
-func (p pattern) end() string {
-	first := len(p)
-	for first > 0 && p[first-1].fixed() {
-		first--
-	}
-	return p[first:].begin()
-}
-
 func (t *Template) pattern(holds func(variable string) *[256]bool) (p pattern) {
 	for _, part := range t.parts {
 		if !part.variable {

@@ -82,9 +82,10 @@ type checker struct {
 	keys   *Template // of Rule.Keys; nil: none, or faulty
 	// of Rule.Members; nil: none, or faulty
 	container *Template
-	member    *Template          // of Members.As; nil: none, or faulty
-	deleted   map[string]pattern // by the field that names it
-	unknown   bool               // a fault that is already found hides the variables
+	member    *Template                        // of Members.As; nil: none, or faulty
+	deleted   pattern                          // of keys
+	unknown   bool                             // a fault that is already found hides the variables
+	warn      func(format string, args ...any) // nil: only faults count
 }
 
 func reflectOf(v any) reflect.Value { return reflect.ValueOf(v) }
@@ -128,8 +129,11 @@ func (c *checker) walk(at string, v reflect.Value) {
 			c.walk(name, value)
 		}
 	case reflect.Int64:
-		if v.Int() < 0 {
+		switch {
+		case v.Int() < 0:
 			c.fault(at, "is negative")
+		case v.Int() > 0 && v.Int() < int64(leastTime) && c.warn != nil:
+			c.warn("%s: %s is short: it protects from nothing", at, time.Duration(v.Int()))
 		}
 	}
 }

@@ -2,18 +2,15 @@ package rules
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Shorter times are surely a slip.
-const (
-	leastOrFor  = time.Minute
-	leastWithin = 2 * time.Second
-	leastGrace  = 2 * time.Second
-)
+// leastTime: a shorter one is surely a slip, and protects from nothing.
+const leastTime = 2 * time.Second
 
 // Warnings returns sentences about legal rules that could delete what lives, or what was not meant.
 func Warnings(rules []Rule) (warnings []string) {
@@ -28,8 +25,7 @@ func Warnings(rules []Rule) (warnings []string) {
 			warnings = append(warnings, f.String())
 		}
 		s.places()
-		s.statements()
-		s.windows()
+		s.walk("", reflect.ValueOf(s.rule))
 		s.libraries()
 		s.fleet()
 		for j := range all {
@@ -44,11 +40,10 @@ func Warnings(rules []Rule) (warnings []string) {
 type subject struct {
 	checker
 	refs []reference
-	warn func(format string, args ...any)
 }
 
 func newSubject(i int, r Rule) subject {
-	s := subject{checker: checker{rule: r, index: i}}
+	s := subject{checker: checker{rule: r, index: i, given: func(string) bool { return false }}}
 	if r.Keys != "" {
 		s.keys, _ = ParseTemplate(r.Keys, r.Of != "")
 	}
@@ -79,22 +74,6 @@ func (s *subject) places() {
 	}
 	if len(s.refs) == 0 && s.rule.GoneIf == nil && !aged {
 		s.warn("nothing in unless_lost tells that what keep_if looks for was lost")
-	}
-}
-
-func (s *subject) statements() {
-	r := s.rule
-	if r.GoneIf == nil {
-		return
-	}
-	if v := r.GoneIf.Value; v != nil && slices.Contains(v.In, "") {
-		s.warn("gone_if.value.in: has the empty text: a field that is not filled in yet says that it is over")
-	}
-	if m := r.GoneIf.Mongo; m != nil && r.MinAge == nil && r.Grace == 0 && len(r.KeepIf) == 0 {
-		t, err := ParseTemplate(m.ID, false)
-		if err == nil && slices.ContainsFunc(t.Variables(), func(v string) bool { return r.Only[v] == "" }) {
-			s.warn("gone_if.mongo.id: the id may be in use again before its document says so: want min_age or keep_if")
-		}
 	}
 }
 
