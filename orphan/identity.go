@@ -3,6 +3,7 @@ package orphan
 import (
 	"context"
 	_ "embed"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,37 +24,39 @@ const none = "none"
 
 // identify condemns the candidates that no sign keeps, and fingerprints them.
 func (l *looking) identify(ctx context.Context) error {
-	var err error
-	if l.Members == nil {
-		err = l.identifyKeys(ctx)
-	} else {
-		err = l.identifyMembers(ctx)
-	}
-	for f := range l.undecided {
-		f.verdict, f.fingerprint = condemned, l.fingerprint(f)
-	}
-	return err
-}
-
-func (l *looking) identifyKeys(ctx context.Context) error {
-	keys, of := []string{}, []*finding{}
-	for f := range l.undecided {
-		keys, of = append(keys, f.key), append(of, f)
-	}
+	of := slices.Collect(l.undecided)
 	// A stream that a consumer has read within two graces is in use.
 	used := strconv.FormatInt(2*max(l.Grace, time.Second).Milliseconds(), 10)
-	for len(keys) > 0 {
-		some := keys[:min(len(keys), pipelined)]
-		found, err := l.identities(ctx, some, used)
+	var keys []question
+	for left := of; len(left) > 0; {
+		found, err := l.identities(ctx, left[:min(len(left), pipelined)], used)
 		if err != nil {
 			return err
 		}
 		for i, is := range found {
-			l.identified(of[i], is, used)
+			l.identified(left[i], is, used)
 		}
-		keys, of = keys[len(found):], of[len(found):]
+		left = left[len(found):]
 	}
-	return nil
+	for f := range l.undecided {
+		if l.Members != nil {
+			keys = append(keys, question{args: []string{"PEXPIRETIME", f.key}, told: func(answer *redis.Cmd) {
+				if at, err := answer.Int64(); err == nil {
+					f.keyExpires = at
+				}
+			}})
+		}
+		f.verdict, f.fingerprint = condemned, l.fingerprint(f)
+	}
+	return l.ask(ctx, keys)
+}
+
+// asked has what the script needs to identify a candidate: its key apart.
+func (l *looking) asked(f *finding, used string) []string {
+	if l.Members == nil {
+		return []string{used}
+	}
+	return []string{used, f.member}
 }
 
 func (l *looking) identified(f *finding, is, used string) {
@@ -62,11 +65,14 @@ func (l *looking) identified(f *finding, is, used string) {
 	case is == none:
 		f.keep(absent, "it is gone")
 		return
+	case l.Members != nil && parts[0] != l.Members.Kind() && is[0] != '-':
+		f.keep(absent, "its key is a %s now", parts[0])
+		return
 	case len(parts) != 4 || is[0] == '-':
 		f.keep(unknown, "what it is: %s", strings.TrimPrefix(is, "-"))
 		return
 	}
-	kind, _, _ := strings.Cut(parts[0], "/")
+	kind := parts[0]
 	n, _ := strconv.Atoi(parts[2])
 	expires, _, _ := strings.Cut(parts[1], "/")
 	f.expires, _ = strconv.ParseInt(expires, 10, 64)
@@ -74,7 +80,7 @@ func (l *looking) identified(f *finding, is, used string) {
 	case "used":
 		f.keep(alive, "a consumer has read it within %s ms", used)
 	case "beyond":
-		f.keep(large, "a %s like this cannot be compared", kind)
+		f.keep(large, "a %s like this, of %d, cannot be compared", kind, n)
 	case "large":
 		unit := "elements"
 		if kind == "string" {
@@ -85,31 +91,36 @@ func (l *looking) identified(f *finding, is, used string) {
 		}
 	}
 	cost := 10 + 2*n
-	if kind == "string" {
+	if kind == "string" || l.Members != nil {
 		cost = 10 + n/hashRate
 	}
 	f.observations = append(f.observations, observation{
-		args: []string{"IDENTITY", f.key, used}, answer: is, cost: min(cost, 1000),
+		args: append([]string{"IDENTITY", f.key}, l.asked(f, used)...), answer: is, cost: min(cost, 1000),
 	})
 }
 
-// identities returns what the first of the keys are, at least one.
-func (l *looking) identities(ctx context.Context, keys []string, used string) (found []string, err error) {
+// identities returns what the first of the candidates are, at least one.
+func (l *looking) identities(ctx context.Context, of []*finding, used string) (found []string, err error) {
 	if _, several := l.Client().(*redis.ClusterClient); several {
-		return l.identitiesApart(ctx, keys[:min(len(keys), 50)], used)
+		return l.identitiesApart(ctx, of[:min(len(of), 50)], used)
+	}
+	keys, args := make([]string, len(of)), []any{used}
+	for i, f := range of {
+		keys[i], args = f.key, append(args, anys(l.asked(f, used)[1:])...)
 	}
 	err = l.Call(ctx, func(ctx context.Context) (err error) {
-		found, err = identifyScript.Run(ctx, l.Client(), keys, used).StringSlice()
+		found, err = identifyScript.Run(ctx, l.Client(), keys, args...).StringSlice()
 		return err
 	})
 	return found[:min(len(found), len(keys))], err
 }
 
-// identitiesApart asks with one call for each key, whose servers may not know the script.
-func (l *looking) identitiesApart(ctx context.Context, keys []string, used string) ([]string, error) {
-	found := make([]string, len(keys))
+// identitiesApart asks with one call for each, whose servers may not know the script.
+func (l *looking) identitiesApart(ctx context.Context, of []*finding, used string) ([]string, error) {
+	found := make([]string, len(of))
 	var asked, again []question
-	for i, key := range keys {
+	for i, f := range of {
+		args := append([]string{"1", f.key}, l.asked(f, used)...)
 		told := func(answer *redis.Cmd) {
 			if all, err := answer.StringSlice(); err == nil && len(all) == 1 {
 				found[i] = all[0]
@@ -118,10 +129,10 @@ func (l *looking) identitiesApart(ctx context.Context, keys []string, used strin
 			}
 		}
 		asked = append(asked, question{
-			args: []string{"EVALSHA", identifyScript.Hash(), "1", key, used},
+			args: append([]string{"EVALSHA", identifyScript.Hash()}, args...),
 			told: func(answer *redis.Cmd) {
 				if told(answer); strings.HasPrefix(found[i], "-NOSCRIPT") {
-					again = append(again, question{args: []string{"EVAL", sameText + identifyText, "1", key, used}, told: told})
+					again = append(again, question{args: append([]string{"EVAL", sameText + identifyText}, args...), told: told})
 				}
 			},
 		})
@@ -130,74 +141,4 @@ func (l *looking) identitiesApart(ctx context.Context, keys []string, used strin
 		return nil, err
 	}
 	return found, l.ask(ctx, again)
-}
-
-// identifyMembers compares a member by its score or value, and the expiry of a field.
-func (l *looking) identifyMembers(ctx context.Context) error {
-	var asked, expiring, keys []question
-	for f := range l.undecided {
-		asked = append(asked, question{f: f, args: l.membership(f), told: func(answer *redis.Cmd) {
-			if there := replyText(answer); there == "_" || there == ":0" {
-				f.keep(absent, "it is gone")
-			}
-		}})
-		if l.Members.Hash != "" {
-			expiring = append(expiring, question{f: f, args: []string{"HPEXPIRETIME", f.key, "FIELDS", "1", f.member},
-				told: func(answer *redis.Cmd) { f.expiry(answer) }})
-		}
-		keys = append(keys, question{f: f, args: []string{"PEXPIRETIME", f.key}, told: func(answer *redis.Cmd) {
-			if at, err := answer.Int64(); err == nil {
-				f.keyExpires = at
-			}
-		}})
-	}
-	if err := l.measured(ctx, &asked); err != nil {
-		return err
-	}
-	if err := l.observe(ctx, asked); err != nil {
-		return err
-	}
-	if err := l.ask(ctx, keys); err != nil {
-		return err
-	}
-	return l.fieldExpiries(ctx, expiring)
-}
-
-// measured drops questions about fields that are too long to be compared.
-func (l *looking) measured(ctx context.Context, asked *[]question) error {
-	if l.Members.Hash == "" {
-		return nil
-	}
-	sizes := make([]question, 0, len(*asked))
-	kept := make([]question, 0, len(*asked))
-	for _, q := range *asked {
-		sizes = append(sizes, question{args: []string{"HSTRLEN", q.f.key, q.f.member}, told: func(answer *redis.Cmd) {
-			switch n, err := answer.Int64(); {
-			case err != nil:
-				q.f.keep(unknown, "its size: %v", err)
-			case n > wholeBytes:
-				q.f.keep(large, "its value has %d bytes, and may have %d", n, wholeBytes)
-			default:
-				q.size = n
-				kept = append(kept, q)
-			}
-		}})
-	}
-	err := l.ask(ctx, sizes)
-	*asked = kept
-	return err
-}
-
-func (f *finding) expiry(answer *redis.Cmd) {
-	text := replyText(answer)
-	if text[0] == '-' {
-		f.keep(unknown, "when it expires: %s", text[1:])
-		return
-	}
-	f.observations = append(f.observations, observation{
-		args: []string{"HPEXPIRETIME", f.key, "FIELDS", "1", f.member}, answer: text, cost: askCost,
-	})
-	if all, _ := answer.Int64Slice(); len(all) == 1 {
-		f.expires = all[0]
-	}
 }

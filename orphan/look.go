@@ -53,11 +53,10 @@ type finding struct {
 	by      int       // index of the sign of life that keeps it, plus 1; 0: none
 	at      time.Time // start of the look, by the server's clock
 
-	value     map[string]any // fields that the rule reads
-	lacks     map[fieldPath]bool
-	misread   bool // what should be a time is none
-	firstSeen bool // its age counts from its mark
-	doubted   bool // so does this one's: its age comes from its expiry
+	value     map[fieldPath]any // fields that the rule reads, and that it has
+	misread   bool              // what should be a time is none
+	firstSeen bool              // its age counts from its mark
+	doubted   bool              // so does this one's: its age comes from its expiry
 	// Of a condemned one:
 	fingerprint  string
 	observations []observation
@@ -72,13 +71,6 @@ func (f *finding) keep(verdict, format string, args ...any) {
 
 func (f *finding) because(format string, args ...any) {
 	f.why = append(f.why, rules.Spell(fmt.Sprintf(format, args...)))
-}
-
-func (f *finding) isWithout(field fieldPath) {
-	if f.lacks == nil {
-		f.lacks = map[fieldPath]bool{}
-	}
-	f.lacks[field] = true
 }
 
 type looking struct {
@@ -212,16 +204,6 @@ func (l *looking) expand(f *finding, t *rules.Template) (string, bool) {
 	return "", false
 }
 
-func (r *rule) membership(f *finding) []string {
-	switch {
-	case r.Members.ZSet != "":
-		return []string{"ZSCORE", f.key, f.member}
-	case r.Members.Set != "":
-		return []string{"SISMEMBER", f.key, f.member}
-	}
-	return []string{"HGET", f.key, f.member}
-}
-
 func (r *rule) removal(f *finding) []raw {
 	command := "HDEL"
 	switch {
@@ -263,28 +245,6 @@ func (l *looking) fingerprint(f *finding) string {
 		s.WriteString(strings.Join(o.args, " ") + " " + o.answer + "\n")
 	}
 	return digest(s.String())
-}
-
-// fieldExpiries asks a server outside a Cluster only once if it lacks the command.
-func (l *looking) fieldExpiries(ctx context.Context, asked []question) error {
-	offered := true
-	for i, q := range asked {
-		asked[i].told = func(answer *redis.Cmd) {
-			if err := answer.Err(); err != nil && strings.Contains(err.Error(), "unknown command") {
-				offered = false
-				return
-			}
-			q.told(answer)
-		}
-	}
-	_, several := l.Client().(*redis.ClusterClient)
-	if len(asked) > 1 && !several {
-		if err := l.ask(ctx, asked[:1]); err != nil || !offered {
-			return err
-		}
-		asked = asked[1:]
-	}
-	return l.ask(ctx, asked)
 }
 
 func sortedPairs(m map[any]any) string {

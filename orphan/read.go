@@ -26,7 +26,7 @@ func (l *looking) readValues(ctx context.Context) error {
 			return args
 		})
 	case l.Members != nil:
-		return l.readMeasured(ctx, l.membership)
+		return l.readMeasured(ctx, func(f *finding) []string { return []string{"HGET", f.key, f.member} })
 	}
 	return l.readTexts(ctx)
 }
@@ -101,32 +101,27 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 			f.keep(large, "it has more than %d bytes to read", wholeBytes)
 			return
 		}
-		if l.Read == "text" {
-			f.value = map[string]any{"": v}
-		} else if f.value = readJSON(v); f.value == nil {
+		object := map[string]any{"": v}
+		if l.Read == "json" {
+			object = readJSON(v)
+		}
+		if object == nil {
 			f.keep(unreadable, "it is no JSON object")
 			return
 		}
-		for _, at := range l.fields {
-			if lacks(f.value, at) {
-				f.isWithout(at)
-			}
-		}
-		f.value = leaves(f.value, l.fields)
+		f.value = fieldsOf(object, l.fields...)
 	case int64:
-		f.value = map[string]any{}
 		if v == 0 {
 			f.keep(absent, "it is gone")
 		}
 		return
 	case []any:
-		f.value = map[string]any{}
+		f.value = map[fieldPath]any{}
 		for i, each := range v {
 			if text, ok := each.(string); ok && len(text) <= longText {
-				f.value[string(l.fields[i])] = text
-			}
-			if each == nil {
-				f.isWithout(l.fields[i])
+				f.value[l.fields[i]] = text
+			} else if each != nil {
+				f.value[l.fields[i]] = nil
 			}
 		}
 	default:
@@ -138,8 +133,8 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 		return
 	}
 	for name, at := range l.bind {
-		text := l.field(f, at)
-		if text == "" {
+		text, _ := textOf(f.value[at])
+		if _, is := f.value[at].(bool); is || text == "" {
 			f.keep(unreadable, "it has no %s", at)
 			return
 		}
@@ -151,21 +146,4 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 			return
 		}
 	}
-}
-
-// field is a field of a candidate's value. A hash's fields are not nested.
-func (l *looking) field(f *finding, at fieldPath) string {
-	if l.Read == "hash" {
-		text, _ := f.value[string(at)].(string)
-		return text
-	}
-	return fieldOf(f.value, at)
-}
-
-func (l *looking) text(f *finding, at fieldPath) (text string, ok bool) {
-	if l.Read == "hash" {
-		text, ok = f.value[string(at)].(string)
-		return text, ok
-	}
-	return textOf(f.value, at)
 }

@@ -36,19 +36,20 @@ local function sum(texts)
   return text(a) .. '.' .. text(b) .. '.' .. text(c)
 end
 
+-- expiries(key, names): those of fields, which can expire by themselves since Redis 7.4.
+local function expiries(key, names)
+  local at = redis.pcall('HPEXPIRETIME', key, 'FIELDS', #names, unpack(names))
+  if at.err and not string.find(at.err, 'nknown', 1, true) then error('-' .. at.err, 0) end
+  return at.err and {} or at
+end
+
 local function fields(key)
   local all, names, pairs_of = ask('HGETALL', key), {}, {}
   for i = 1, #all, 2 do
     names[#names + 1] = all[i]
     pairs_of[#pairs_of + 1] = #all[i] .. ':' .. all[i] .. all[i + 1]
   end
-  -- A field can expire by itself since Redis 7.4.
-  local at = redis.pcall('HPEXPIRETIME', key, 'FIELDS', #names, unpack(names))
-  if at.err then
-    if not string.find(at.err, 'nknown', 1, true) then error('-' .. at.err, 0) end
-  else
-    for i, ms in ipairs(at) do pairs_of[i] = pairs_of[i] .. text(ms) end
-  end
+  for i, ms in ipairs(expiries(key, names)) do pairs_of[i] = pairs_of[i] .. text(ms) end
   return sum(pairs_of)
 end
 
@@ -88,15 +89,32 @@ local function content(key, is, n)
   return redis.sha1hex(ask('DUMP', key))
 end
 
--- identity(key, ms) is what a key is, in one text: its type, expiry, number of elements or bytes,
--- and content: a digest, or 'large', or 'used' by a reader within ms, or 'beyond' what can be
--- compared. What is not there is 'none'. A text that begins with '-' is an error.
-local function identity(key, ms)
+-- member_of(key, is, name): a member's score, or a field's value and expiry.
+local function member_of(key, is, name)
+  if is == 'zset' or is == 'set' then
+    local there = ask(is == 'zset' and 'ZSCORE' or 'SISMEMBER', key, name)
+    if not there or there == 0 then return 'none' end
+    return is .. ' -1 0 ' .. there
+  end
+  local n = ask('HSTRLEN', key, name)
+  if n > whole_bytes then return is .. ' -1 ' .. n .. ' beyond' end
+  local value = ask('HGET', key, name)
+  if not value then return 'none' end
+  spent = spent + n / 200
+  return is .. ' ' .. text(expiries(key, { name })[1] or -1) .. ' ' .. n .. ' ' .. redis.sha1hex(value)
+end
+
+-- identity(key, ms, member) is what a key, or a member of it, is, in one text: its type, expiry,
+-- number of elements or bytes, and content: a digest, or 'large', or 'used' by a reader within ms,
+-- or 'beyond' what can be compared. What is not there is 'none'. A text that begins with '-' is an
+-- error.
+local function identity(key, ms, member)
   spent = spent + 6
   local ok, said = pcall(function()
     local is = ask('TYPE', key)
     is = type(is) == 'table' and is.ok or is
     if is == 'none' then return is end
+    if member then return member_of(key, is, member) end
     local told = is .. ' ' .. text(ask('PEXPIRETIME', key))
     if not size_of[is] then return told .. ' 0 beyond' end
     local n = ask(size_of[is], key)
@@ -136,7 +154,7 @@ end
 local function all_same(seen)
   for _, s in ipairs(seen) do
     if s[2] == 'IDENTITY' then
-      if identity(s[3], s[4]) ~= s[1] then return false end
+      if identity(s[3], s[4], s[5]) ~= s[1] then return false end
     elseif not same(s[1], redis.pcall(unpack(s, 2))) then
       return false
     end

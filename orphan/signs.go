@@ -28,7 +28,7 @@ func (l *looking) signs(ctx context.Context) error {
 			})
 		case "value":
 			for f := range l.undecided {
-				switch text, ok := l.text(f, s.field); {
+				switch text, ok := textOf(f.value[s.field]); {
 				case ok && slices.Contains(s.in, text):
 					f.keep(alive, "%s is %q", s.field, text)
 				case !ok || text == "":
@@ -149,7 +149,7 @@ const likelyJSON = 4 << 10
 func named(f *finding, s *sign, key, of string, answer *redis.Cmd) {
 	text, err := answer.Text()
 	object := readJSON(text)
-	is, ok := textOf(object, s.field)
+	is, ok := textOf(fieldsOf(object, s.field)[s.field])
 	switch at, read := readTime(is, s.unit); {
 	case err != nil:
 		f.keep(unknown, "%s: %v", key, err)
@@ -287,14 +287,14 @@ func (l *looking) evidence(ctx context.Context) error {
 			}})
 			continue
 		case "missing":
-			if f.lacks[s.field] {
-				f.because("it has no %s", s.field)
-			} else {
+			if _, has := f.value[s.field]; has {
 				f.keep(alive, "it has %s", s.field)
+			} else {
+				f.because("it has no %s", s.field)
 			}
 			continue
 		}
-		switch text, ok := l.text(f, s.field); {
+		switch text, ok := textOf(f.value[s.field]); {
 		case !ok:
 			f.keep(unreadable, "it has no %s", s.field)
 		case slices.Contains(s.in, text):
@@ -331,8 +331,8 @@ func (l *looking) ages(ctx context.Context) error {
 		q := question{f: f}
 		switch {
 		case a.Field != "":
-			text := l.field(f, toPath(a.Field))
-			if number, ok := valueOf(f.value, toPath(a.Field)).(json.Number); ok { // also 1.8e12
+			text, _ := textOf(f.value[toPath(a.Field)])
+			if number, ok := f.value[toPath(a.Field)].(json.Number); ok { // also 1.8e12
 				text = number.String()
 			}
 			if since(f, text); a.Unit == "iso" && f.verdict == unreadable && withoutZone(text) {

@@ -31,84 +31,62 @@ func readJSON(text string) map[string]any {
 // integer is a number that all JSON writers write alike.
 var integer = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 
-// fieldOf is the text of a field, or "" if JSON writers differ about it: it is neither text nor
-// integer, or holds half a surrogate pair.
-func fieldOf(object map[string]any, at fieldPath) string {
-	if _, is := valueOf(object, at).(bool); is {
-		return ""
-	}
-	text, _ := textOf(object, at)
-	return text
-}
-
-// textOf is what a field is compared as, booleans included.
-func textOf(object map[string]any, at fieldPath) (text string, ok bool) {
-	switch v := valueOf(object, at).(type) {
+// textOf is what a field is compared as, or false if JSON writers differ about it.
+func textOf(leaf any) (text string, ok bool) {
+	switch v := leaf.(type) {
 	case string:
-		text, ok = v, !strings.ContainsRune(v, utf8.RuneError)
+		return v, true
 	case json.Number:
-		text, ok = v.String(), integer.MatchString(v.String())
+		if integer.MatchString(v.String()) {
+			return v.String(), true
+		}
 	case bool:
-		text, ok = strconv.FormatBool(v), true
+		return strconv.FormatBool(v), true
 	}
-	if !ok {
-		return "", false
-	}
-	return text, true
+	return "", false
 }
 
-func valueOf(object map[string]any, at fieldPath) any {
-	name, rest, deeper := strings.Cut(string(at), ".")
-	if !deeper {
-		return object[name]
-	}
-	inner, _ := object[name].(map[string]any)
-	return valueOf(inner, fieldPath(rest))
-}
-
-// lacks reports whether an object has no such field. A null is one.
-func lacks(object map[string]any, at fieldPath) bool {
-	name, rest, deeper := strings.Cut(string(at), ".")
-	value, has := object[name]
-	if !has || !deeper {
-		return !has
-	}
-	inner, is := value.(map[string]any)
-	return is && lacks(inner, fieldPath(rest))
-}
-
-// longText (bytes) is enough for names and states; a longer text counts as missing.
+// longText (bytes) is enough for names and states; a longer text cannot be read.
 const longText = 4 << 10
 
-// leaves keeps only some paths, as the rest could be of any size.
-func leaves(object map[string]any, paths []fieldPath) map[string]any {
-	kept := map[string]any{}
+// fieldsOf picks the fields of an object that it has: the rest could be of any size. One that is
+// neither text, number nor boolean, or that holds half a surrogate pair, is nil.
+func fieldsOf(object map[string]any, paths ...fieldPath) map[fieldPath]any {
+	picked := map[fieldPath]any{}
 	for _, at := range paths {
-		leaf, ok := valueOf(object, at), false
-		switch v := leaf.(type) {
-		case string:
-			ok = len(v) <= longText
-		case json.Number:
-			ok = len(v) <= longText
-		case bool:
-			ok = true
-		}
-		if !ok {
+		value, has := lookUp(object, at)
+		if !has {
 			continue
 		}
-		names := strings.Split(string(at), ".")
-		into := kept
-		for _, name := range names[:len(names)-1] {
-			inner, ok := into[name].(map[string]any)
-			if !ok {
-				inner = map[string]any{}
-				into[name] = inner
+		picked[at] = nil
+		switch v := value.(type) {
+		case string:
+			if len(v) <= longText && !strings.ContainsRune(v, utf8.RuneError) {
+				picked[at] = v
 			}
-			into = inner
+		case json.Number:
+			if len(v) <= longText {
+				picked[at] = v
+			}
+		case bool:
+			picked[at] = v
 		}
-		into[names[len(names)-1]] = leaf
 	}
-	return kept
+	return picked
+}
+
+// lookUp finds a field. What is no object lacks none.
+func lookUp(object map[string]any, at fieldPath) (value any, has bool) {
+	name, rest, deeper := strings.Cut(string(at), ".")
+	value, has = object[name]
+	inner, is := value.(map[string]any)
+	if !has || !deeper {
+		return value, has
+	}
+	if !is {
+		return nil, true
+	}
+	return lookUp(inner, fieldPath(rest))
 }
 
 // Only times between these are believed: a rating, or seconds instead of milliseconds, is not a
