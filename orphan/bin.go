@@ -67,17 +67,17 @@ const (
 )
 
 type binned struct {
-	ID         string  `json:"id"`
-	Name       string  `json:"name"`
-	Key        raw     `json:"key"`
-	Member     *raw    `json:"member,omitempty"`
-	By         string  `json:"by,omitempty"` // ZREM, SREM, HDEL
-	Aside      raw     `json:"aside"`
-	Expires    float64 `json:"expires"`              // ms; -1: never
-	KeyExpires float64 `json:"keyExpires,omitempty"` // of the key that had the member
-	At         float64 `json:"at"`
-	Pass       float64 `json:"pass"`
-	Until      float64 `json:"until,omitempty"`
+	ID         string `json:"id"`
+	Name       string `json:"name"`
+	Key        raw    `json:"key"`
+	Member     *raw   `json:"member,omitempty"`
+	By         string `json:"by,omitempty"` // ZREM, SREM, HDEL
+	Aside      raw    `json:"aside"`
+	Expires    int64  `json:"expires"`              // ms; -1: never
+	KeyExpires int64  `json:"keyExpires,omitempty"` // of the key that had the member
+	At         int64  `json:"at"`
+	Pass       int64  `json:"pass"`
+	Until      int64  `json:"until,omitempty"`
 
 	rule string
 }
@@ -85,8 +85,8 @@ type binned struct {
 func (b binned) shown() Binned {
 	shown := Binned{
 		ID: b.rule + "/" + b.ID, Rule: b.rule, Name: b.Name, Key: rules.Spell(string(b.Key)),
-		Removed: time.UnixMilli(int64(b.At)), Until: time.UnixMilli(int64(b.Until)),
-		Pass: time.UnixMilli(int64(b.Pass)),
+		Removed: time.UnixMilli(b.At), Until: time.UnixMilli(b.Until),
+		Pass: time.UnixMilli(b.Pass),
 	}
 	if b.Member != nil {
 		shown.Member = rules.Spell(string(*b.Member))
@@ -149,7 +149,7 @@ func (b Bins) All(ctx context.Context, rule string) iter.Seq2[Binned, error] {
 					found, _, err = b.entries(ctx, name, ids, &damaged)
 				}
 				for _, id := range ids {
-					if e, has := found[id]; has && e.Until >= float64(at.UnixMilli()) && !yield(e.shown(), nil) {
+					if e, has := found[id]; has && e.Until >= at.UnixMilli() && !yield(e.shown(), nil) {
 						return
 					}
 				}
@@ -315,12 +315,12 @@ func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, er
 		member = string(*e.Member)
 	}
 	said, err := restoreScript.Run(ctx, b.Client, []string{string(e.Aside), string(e.Key)}, e.By, member,
-		int64(e.Expires), int64(e.KeyExpires)).Text()
+		e.Expires, e.KeyExpires).Text()
 	if err != nil {
 		return Restored{}, err
 	}
 	r := Restored{Binned: e.shown()}
-	moment := func(ms float64) string { return time.UnixMilli(int64(ms)).UTC().Format(time.RFC3339) }
+	moment := func(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
 	switch said {
 	case "restored":
 		r.Fate, r.Sentence = Back, key+" is there again"
@@ -334,7 +334,7 @@ func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, er
 		r.Fate, r.Sentence = Expired, fmt.Sprintf("%s, which had it, would have expired at %s", key, moment(e.KeyExpires))
 	default:
 		r.Fate, r.Sentence = Dropped, "the bin has dropped it: its time was over at "+moment(e.Until)
-		if e.Until > float64(at.UnixMilli()) {
+		if e.Until > at.UnixMilli() {
 			r.Fate = NotThere
 			r.Sentence = "it is no longer in the bin: an earlier restore, whose answer was lost, put " + key +
 				" back, or somebody deleted " + aside

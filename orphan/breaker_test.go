@@ -15,29 +15,6 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// The more fall at once, the more the breaker is needed: also where not all can be marked.
-func TestTheBreakerCountsWhatCannotBeMarked(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		p := w.Prefix
-		rule := session(p)
-		rule.Cap = 2
-		r := newRig(t, w.Options, p, nil, rule)
-		for i := range 60 {
-			r.do("SET", fmt.Sprintf("%ssession:%d", p, i), "old")
-		}
-		result := r.sweep("sessions")
-		require.Equal(t, heldMassFailure, result.Reason, result)
-		r.pass("sessions", time.Minute)
-		r.do("HDEL", stateKey(r.layout, "sessions"), "held_until")
-		for range 3 {
-			result = r.sweep("sessions")
-			require.Equal(t, []any{janitor.Done, 2}, []any{result.Outcome, result.Removed}, "it holds once")
-		}
-	})
-}
-
 // What is somebody else's is no candidate.
 func TestTheBreakerDoesNotCountWhatIsSomebodyElses(t *testing.T) {
 	t.Parallel()

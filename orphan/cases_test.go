@@ -75,77 +75,6 @@ const (
 )
 
 var reports = []reported{
-	{"BullMQ 1644: jobs that stand in no state of their queue", `
-rules:
-- name: jobs
-  keys: "bull:{queue}:{job}"
-  type: hash
-  not: {job: [id, meta, de]}
-  read: hash
-  min_age: {field: .timestamp, unit: ms, over: 1h}
-  keep_if:
-  - member: {zset: "bull:{queue}:completed", of: "{job}"}
-  - member: {zset: "bull:{queue}:failed", of: "{job}"}
-  - member: {zset: "bull:{queue}:delayed", of: "{job}"}
-  - member: {zset: "bull:{queue}:prioritized", of: "{job}"}
-  - member: {zset: "bull:{queue}:waiting-children", of: "{job}"}
-  - member: {list: "bull:{queue}:wait", of: "{job}"}
-  - member: {list: "bull:{queue}:active", of: "{job}"}
-  - member: {list: "bull:{queue}:paused", of: "{job}"}
-  - exists: "bull:{queue}:{job}:lock"
-  unless_lost: [{exists: "bull:{queue}:id"}]
-  grace: 5m
-`, []string{
-		"SET bull:mail:id 9", "HSET bull:mail:meta version bullmq", "SET bull:mail:de:logs 5", "XADD bull:mail:events * a b",
-		"HSET bull:mail:1 timestamp @ms-2h", "ZADD bull:mail:completed 1 1",
-		"HSET bull:mail:2 timestamp @ms-2h", "RPUSH bull:mail:wait 2",
-		"HSET bull:mail:3 timestamp @ms-2h", "RPUSH bull:mail:active 3",
-		"HSET bull:mail:4 timestamp @ms-2h", "RPUSH bull:mail:paused 4 0:marker",
-		"HSET bull:mail:5 timestamp @ms-2h", "HSET bull:mail:order-7 timestamp @ms-2h", // lost, one with an id of ours
-		"HSET bull:mail:6 timestamp @ms-2h", "SET bull:mail:6:lock token", "HSET bull:mail:7 timestamp @ms-2s",
-		"HSET bull:lost:1 timestamp @ms-2h",
-	}, []string{"bull:mail:5", "bull:mail:5 timestamp", "bull:mail:order-7", "bull:mail:order-7 timestamp"}},
-
-	{"node-resque 296: workers that were killed, where a ping looks like a worker", `
-rules:
-- name: workers
-  members: {set: "resque:workers", as: "{host}:{pid}:{queues}"}
-  keep_if: [{exists: "resque:worker:ping:{host}:{pid}"}]
-- name: started
-  keys: "resque:worker:{host}:{pid}:{queues}:started"
-  keep_if:
-  - member: {set: "resque:workers", of: "{host}:{pid}:{queues}"}
-  - exists: "resque:worker:ping:{host}:{pid}"
-  unless_lost: [{exists: "resque:workers"}]
-- name: running
-  keys: "resque:worker:{host}:{pid}:{queues}"
-  not: {host: [ping]}
-  keep_if:
-  - member: {set: "resque:workers", of: "{host}:{pid}:{queues}"}
-  - exists: "resque:worker:ping:{host}:{pid}"
-  unless_lost: [{exists: "resque:workers"}]
-`, []string{
-		"SADD resque:workers web-1:101:mail web-1:102:mail", "SADD resque:queues mail",
-		"SET resque:worker:ping:web-1:101 {}", "SET resque:worker:web-1:101:mail {}", "SET resque:worker:web-1:101:mail:started 1",
-		"SET resque:worker:web-1:102:mail:started 1", "SET resque:worker:web-1:99:mail {}",
-		"SET resque:stat:processed:web-1:102 1", "RPUSH resque:queue:mail {}",
-	}, []string{"resque:worker:web-1:102:mail:started", "resque:worker:web-1:99:mail", "resque:workers web-1:102:mail"}},
-
-	{"Bull 320, 688: entries and logs of jobs whose hash is gone", `
-rules:
-- name: completed
-  members: {zset: "bull:{queue}:completed", as: job}
-  keep_if: [{exists: "bull:{queue}:{job}"}]
-  unless_lost: [{exists: "bull:{queue}:id"}]
-- name: logs
-  keys: "bull:{queue}:{job}:logs"
-  keep_if: [{exists: "bull:{queue}:{job}"}]
-  unless_lost: [{exists: "bull:{queue}:id"}]
-`, []string{
-		"SET bull:mail:id 9", "HSET bull:mail:1 name a", "RPUSH bull:mail:1:logs x", "RPUSH bull:mail:2:logs x",
-		"ZADD bull:mail:completed 1 1 2 2 3 3", "RPUSH bull:mail:wait 9",
-	}, []string{"bull:mail:2:logs", "bull:mail:completed 2", "bull:mail:completed 3"}},
-
 	{"bee-queue 170: jobs that stand in no set or list", `
 rules:
 - name: jobs
@@ -161,37 +90,6 @@ rules:
 		"SET bq:mail:id 7", "HSET bq:mail:jobs 1 {} 2 {} 3 {} 4 {} 5 {} ours {} lost {}", "SADD bq:mail:succeeded 1", "SADD bq:mail:failed 2",
 		"ZADD bq:mail:delayed 1 3", "RPUSH bq:mail:waiting 4", "RPUSH bq:mail:active ours", "SADD bq:mail:stalling ours",
 	}, []string{"bq:mail:jobs 5", "bq:mail:jobs lost"}},
-
-	{"kombu 294: reply queues of dead clients; bindings are shared", `
-rules:
-- name: replies
-  keys: "shop:{client}.reply.celery.pidbox"
-  only: {client: uuid}
-  type: list
-  gone_if: {no_expiry: true}
-  grace: 1h
-  unless_lost: [{exists: "shop:_kombu.binding.celery.pidbox"}]
-`, []string{
-		"RPUSH shop:" + bUUID + ".reply.celery.pidbox {}", "SADD shop:_kombu.binding.reply.celery.pidbox " + bUUID,
-		`SADD shop:_kombu.binding.celery.pidbox \x06\x16\x06\x16celery@web.celery.pidbox`, "RPUSH shop:celery {}",
-		"RPUSH shop:_kombu.binding.reply {}", "HSET shop:unacked a b",
-	}, []string{"shop:" + bUUID + ".reply.celery.pidbox"}},
-
-	{"Spring Session 2647: sessions of a user that are gone, as text and as Java serialises it", `
-rules:
-- name: principals
-  members: {set: "` + principal + `{principal}", as: session}
-  only: {session: uuid}
-  keep_if: [{exists: "spring:session:sessions:{session}"}]
-- name: principals-java
-  members: {set: "` + principal + `{principal}", as: '\xac\xed\x00\x05t\x00${session}'}
-  only: {session: uuid}
-  keep_if: [{exists: "spring:session:sessions:{session}"}]
-`, []string{
-		"HSET spring:session:sessions:" + aUUID + " creationTime 1", "SET spring:session:sessions:expires:" + aUUID + " 1",
-		"SADD " + principal + `anna \xac\xed\x00\x05t\x00$` + aUUID + ` \xac\xed\x00\x05t\x00$` + bUUID,
-		"SADD " + principal + "carl " + aUUID + " " + bUUID, "SADD " + principal + "dora other",
-	}, []string{principal + `anna \xac\xed\x00\x05t\x00$` + bUUID, principal + "carl " + bUUID}},
 
 	{"Spring Data Redis: entries of a repository's set", `
 rules:
@@ -263,22 +161,6 @@ rules:
 		"HSET {bull}:mail:2 finishedOn @ms-2h", "RPUSH {bull}:mail:2:logs x", "HSET {bull}:mail:3 finishedOn @ms-1m",
 		"HSET {bull}:mail:4 timestamp @ms-2h", "RPUSH {bull}:mail:wait 4",
 	}, []string{"{bull}:mail:2", "{bull}:mail:2 finishedOn", "{bull}:mail:2:logs"}},
-
-	{"RQ 1602: a worker whose key has lost its expiry, a job that holds none", `
-rules:
-- name: workers
-  keys: "rq:worker:{worker}"
-  gone_if: {no_expiry: true}
-  grace: 1h
-- name: jobs
-  keys: "rq:job:{job}"
-  read: hash
-  gone_if: {missing: .created_at}
-  grace: 1h
-`, []string{
-		"HSET rq:worker:dead last_heartbeat @iso-2h", "HSET rq:worker:live last_heartbeat @iso-1s", "EXPIRE rq:worker:live 480",
-		"HSET rq:job:1 created_at @iso-2h", "HSET rq:job:2 last_heartbeat @iso-2h", "RPUSH rq:queue:default 1",
-	}, []string{"rq:job:2", "rq:job:2 last_heartbeat", "rq:worker:dead", "rq:worker:dead last_heartbeat"}},
 
 	{"tasks that say in ISO 8601 when they were seen", `
 rules:

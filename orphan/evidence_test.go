@@ -36,43 +36,6 @@ func (r *rig) become(rule rules.Rule) {
 	*r.set.rules[0] = *is
 }
 
-// With a grace of a minute, looks are a minute apart.
-func TestAGapBetweenLooksEndsTheEvidence(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		p := w.Prefix
-		r := newRig(t, w.Options, p, nil, session(p))
-		for _, gap := range []time.Duration{2*time.Minute + 5*time.Second, 48 * time.Hour} {
-			r.do("SET", p+"session:a", "old")
-			r.sweep("sessions")
-			r.away("sessions", gap)
-			r.sweep("sessions")
-			require.True(t, r.exists(p+"session:a"))
-			r.away("sessions", 100*time.Second)
-			require.Positive(t, r.sweep("sessions").Removed, "the grace began with the next look")
-			require.False(t, r.exists(p+"session:a"))
-		}
-	})
-}
-
-// What lived, perhaps, while nobody looked is new to the breaker.
-func TestTheBreakerCountsWhatNobodyLookedAtForAWhile(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		p := w.Prefix
-		r := newRig(t, w.Options, p, nil, session(p))
-		for i := range 30 {
-			r.do("SET", fmt.Sprintf("%ssession:%d", p, i), "old")
-		}
-		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason)
-		r.do("HDEL", stateKey(r.layout, "sessions"), "held_until")
-		r.away("sessions", time.Hour)
-		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason)
-	})
-}
-
 func TestAPassThatDidNotLookEndsTheEvidence(t *testing.T) {
 	running := Document{"state": "idle"}
 	for what, during := range map[string]func(t *testing.T, r *rig, source *documents){
@@ -136,25 +99,6 @@ func TestAPassThatDidNotLookEndsTheEvidence(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Somebody who only wants to see what would go takes nothing from the evidence, and adds nothing.
-func TestADryPassIsNoLook(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		r := newRig(t, w.Options, w.Prefix, nil, session(w.Prefix))
-		looked := func() string {
-			return r.rdb.HGet(t.Context(), stateKey(r.layout, "sessions"), "looked").Val()
-		}
-		r.do("SET", w.Prefix+"session:a", "old")
-		r.sweep("sessions")
-		was := looked()
-		require.NotEmpty(t, was)
-		_, err := r.jan.Sweep(t.Context(), janitor.Request{DryRun: true})
-		require.NoError(t, err)
-		require.Equal(t, was, looked())
-	})
 }
 
 // While the breaker holds the rule, what comes to life again loses its mark.

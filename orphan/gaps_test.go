@@ -123,25 +123,6 @@ func TestWhatIsMadeAnewInAnyGapSurvives(t *testing.T) {
 	})
 }
 
-func TestAHoldBetweenTwoLooksMakesTheFirstWorthless(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		r := newRig(t, w.Options, w.Prefix, nil, session(w.Prefix))
-		// Long enough for the guard; later than the mark, and, by a clock that went back, before it.
-		for _, since := range []time.Duration{5 * time.Minute, 20 * time.Minute} {
-			r.listened(10 * time.Hour)
-			r.do("SET", w.Prefix+"session:a", "old")
-			r.sweep("sessions")
-			r.pass("sessions", 10*time.Minute)
-			r.listened(since)
-			require.Equal(t, map[string]int{waiting: 1}, r.sweep("sessions").Kept, since)
-			r.pass("sessions", time.Minute)
-			require.Equal(t, 1, r.sweep("sessions").Removed, since)
-		}
-	})
-}
-
 func TestTooManyNewlyCondemnedHoldTheRuleOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
@@ -199,26 +180,6 @@ func TestARuleThatDoesNotSayDeleteOnlyReports(t *testing.T) {
 	})
 }
 
-// A leader that was paused between look and note must not undo what its successor has seen.
-func TestAPassOfAnOlderTermNotesNothing(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		p := w.Prefix
-		r := newRig(t, w.Options, p, nil, session(p))
-		r.do("SET", p+"session:a", "old")
-		r.set.c.Client.AddHook(&before{command: "evalsha", with: "orphan:marks", f: func() {
-			newest := r.rdb.XRevRangeN(t.Context(), r.layout.Log(), "+", "-", 1).Val()[0].ID
-			var epoch uint64
-			_, err := fmt.Sscanf(newest, "%d-", &epoch)
-			require.NoError(t, err)
-			r.do("XADD", r.layout.Log(), fmt.Sprintf("%d-0", epoch+1), "by", "a successor")
-		}})
-		require.Equal(t, janitor.Lost, r.sweep("sessions").Outcome)
-		require.Zero(t, r.rdb.Exists(t.Context(), marksKey(r.layout, "sessions")).Val())
-	})
-}
-
 func TestTheBreakerHoldsOnceAlsoWhenThereAreMoreThanMarks(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
@@ -248,25 +209,6 @@ func TestTheBreakerHoldsOnceAlsoWhenThereAreMoreThanMarks(t *testing.T) {
 			r.do("DEL", fmt.Sprintf("%suser:%d", p, i))
 		}
 		require.Equal(t, "mass_failure", r.sweep("sessions").Reason, "another wave")
-	})
-}
-
-// The marks of a rule are none of another that has its name.
-func TestARuleThatWasChangedBeginsAnew(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		p := w.Prefix
-		r := newRig(t, w.Options, p, nil, session(p))
-		r.do("SET", p+"session:a", "old")
-		r.sweep("sessions")
-		r.pass("sessions", time.Hour)
-		changed := session(p)
-		changed.KeepIf = []rules.Sign{{Exists: p + "account:{user}"}}
-		rule, err := compile(changed.WithDefaults())
-		require.NoError(t, err)
-		*r.set.rules[0] = *rule
-		require.Equal(t, map[string]int{waiting: 1}, r.sweep("sessions").Kept)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor/proof"
 )
 
@@ -104,11 +105,11 @@ func (s *Set) plan(
 	if p.Places, err = typesOf(ctx, c, sorted(r.places())); err != nil {
 		return err
 	}
-	state, since, at, err := s.stateOf(ctx, c, r, home)
+	book, err := s.read(ctx, c, r)
 	if err != nil {
 		return err
 	}
-	refs, err := r.references(ctx, c, state, since, at)
+	refs, err := r.references(ctx, c, book.State, book.Listened(), book.Now())
 	if err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func (s *Set) plan(
 		if err != nil {
 			return err
 		}
-		return s.planned(ctx, c, r, found, limit, p)
+		return r.planned(ctx, c, book, found, limit, p)
 	})
 	switch {
 	case errors.Is(err, errSource):
@@ -154,31 +155,10 @@ func (s *Set) plan(
 	return r.advise(ctx, c, s.rules, p)
 }
 
-// stateOf reads what the worker's last pass noted of a rule.
-func (s *Set) stateOf(
-	ctx context.Context, c caller, r *rule, home server,
-) (state func(string) string, since, at time.Time, err error) {
-	var fields map[string]string
-	var ms int64
-	err = c.Call(ctx, func(ctx context.Context) (err error) {
-		if fields, err = c.Client().HGetAll(ctx, stateKey(s.c.Layout, r.Name)).Result(); err != nil {
-			return err
-		}
-		ms, err = c.Client().HGet(ctx, s.c.Layout.Witness(), "since").Int64()
-		if err == redis.Nil {
-			err = nil
-		}
-		return err
-	})
-	if err != nil {
-		return nil, since, at, fmt.Errorf("orphan: state of rule %q: %w", r.Name, err)
-	}
-	at, err = serverTime(ctx, home)
-	return func(field string) string { return fields[field] }, time.UnixMilli(ms), at, err
-}
-
-func (s *Set) planned(ctx context.Context, c caller, r *rule, found []*finding, limit int, p *Plan) error {
-	var keys, shown []string
+func (r *rule) planned(
+	ctx context.Context, c caller, book *proof.Book, found []*finding, limit int, p *Plan,
+) error {
+	var keys []string
 	for _, f := range found {
 		if f.verdict == absent {
 			continue
@@ -201,8 +181,7 @@ func (s *Set) planned(ctx context.Context, c caller, r *rule, found []*finding, 
 			p.Samples = append(p.Samples, f.name())
 		}
 		if f.verdict == condemned && len(p.Findings) < limit {
-			shown = append(shown, f.name())
-			p.Findings = append(p.Findings, r.finding(f))
+			p.Findings = append(p.Findings, r.finding(f, book))
 		}
 	}
 	if r.Members != nil {
@@ -220,36 +199,28 @@ func (s *Set) planned(ctx context.Context, c caller, r *rule, found []*finding, 
 			}
 		}
 	}
-	return s.since(ctx, c, r, shown, p.Findings[len(p.Findings)-len(shown):])
-}
-
-func (r *rule) finding(f *finding) Finding {
-	return Finding{Rule: r.Name, Name: f.name(), Verdict: f.verdict, Why: f.why}
-}
-
-// since looks up the marks of findings.
-func (s *Set) since(ctx context.Context, c caller, r *rule, names []string, findings []Finding) error {
-	for len(names) > 0 {
-		some := names[:min(len(names), pipelined)]
-		var texts []any
-		err := c.Call(ctx, func(ctx context.Context) (err error) {
-			texts, err = c.Client().HMGet(ctx, marksKey(s.c.Layout, r.Name), some...).Result()
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("orphan: marks of rule %q: %w", r.Name, err)
-		}
-		for i, text := range texts {
-			if text, ok := text.(string); ok {
-				if m, ok := proof.ParseMark(text); ok {
-					findings[i].Since = m.At
-				}
-			}
-		}
-		names, findings = names[len(some):], findings[len(some):]
-	}
 	return nil
 }
+
+func (r *rule) finding(f *finding, book *proof.Book) Finding {
+	return Finding{Rule: r.Name, Name: f.name(), Verdict: f.verdict, Why: f.why, Since: book.Mark(f.name()).At}
+}
+
+// read opens what the worker's last pass noted of a rule, and changes nothing of it.
+func (s *Set) read(ctx context.Context, c caller, r *rule) (*proof.Book, error) {
+	return proof.Open(ctx, reading{c, s.c.Layout}, proof.Options{
+		Marks: marksKey(s.c.Layout, r.Name), State: stateKey(s.c.Layout, r.Name),
+	})
+}
+
+type reading struct {
+	caller
+	layout guard.Layout
+}
+
+func (reading) Epoch() uint64          { return 0 }
+func (reading) DryRun() bool           { return true }
+func (r reading) Layout() guard.Layout { return r.layout }
 
 // Explain looks at one key or member (key, space, member), spelled as in reports, and returns the
 // finding of the rule that covers it.
@@ -273,11 +244,11 @@ func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 		if err != nil {
 			return nil, err
 		}
-		findings := []Finding{r.finding(found[0])}
-		if err := s.since(ctx, c, r, []string{found[0].name()}, findings); err != nil {
+		book, err := s.read(ctx, c, r)
+		if err != nil {
 			return nil, err
 		}
-		all = append(all, findings...)
+		all = append(all, r.finding(found[0], book))
 	}
 	return all, nil
 }

@@ -212,11 +212,11 @@ func keyOf(o observation) []string {
 func (x *pass) entryOf(f *finding, it item) (text raw, until int64) {
 	until = f.at.Add(x.Bin).UnixMilli()
 	e := binned{
-		ID: it.ID, Name: f.name(), Key: it.Key, Aside: *it.Aside, Expires: float64(f.expires),
-		At: float64(f.at.UnixMilli()), Pass: float64(x.Book.Now().UnixMilli()), Until: float64(until),
+		ID: it.ID, Name: f.name(), Key: it.Key, Aside: *it.Aside, Expires: f.expires,
+		At: f.at.UnixMilli(), Pass: x.Book.Now().UnixMilli(), Until: until,
 	}
 	if it.Member != nil {
-		e.Member, e.By, e.KeyExpires = &it.Member[2], string(it.Member[0]), float64(f.keyExpires)
+		e.Member, e.By, e.KeyExpires = &it.Member[2], string(it.Member[0]), f.keyExpires
 	}
 	return raw(jsonOf(e)), until
 }

@@ -59,15 +59,13 @@ func (b *backend) act() {
 			b.wait(waiting)
 		}
 	case 2: // a bot crashes, and runs again under its old name
-		if name := again("bots:state:"); name != "" && !b.noBots {
+		if name := again("bots:state:"); name != "" {
 			b.start(name)
-		} else if len(b.dead) < most && len(b.bots) > 4 && !b.noBots {
+		} else if len(b.dead) < most && len(b.bots) > 4 {
 			b.crash(bot)
 		}
 	case 3:
-		if !b.noBots {
-			b.play(bot)
-		}
+		b.play(bot)
 	case 4: // a user leaves the queue in good order
 		if len(b.waits) > 3 {
 			delete(b.waits, waiting)

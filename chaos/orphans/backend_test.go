@@ -51,7 +51,7 @@ type backend struct {
 	docs  map[string]bson.D        // all documents, by id
 	dead  map[string]func() bool   // what has to go: key or key and member -> whether it is there yet
 	// What a row keeps the backend from while it loses just that.
-	noListing, noBots, noMongo bool
+	noListing, noMongo bool
 }
 
 func newBackend(t *testing.T, rdb *redis.Client, db *mongo.Collection, seed uint64) *backend {
@@ -313,11 +313,9 @@ func (b *backend) leak() (names []string) {
 	if !b.noMongo {
 		b.match("finished", 2*time.Hour)
 	}
-	if !b.noBots {
-		bot := b.name("left")
-		b.start(bot)
-		b.crash(bot)
-	}
+	bot := b.name("left")
+	b.start(bot)
+	b.crash(bot)
 	for name := range b.dead {
 		if before[name] == nil {
 			names = append(names, name)
@@ -357,10 +355,9 @@ func (b *backend) heal() {
 			}
 		}
 		for bot, plays := range b.bots {
-			if to := map[bool]string{false: deployed, true: active}[plays]; !b.noBots {
-				p.SAdd(ctx, to, bot)
-				p.SetNX(ctx, "bots:state:"+bot, to, 0)
-			}
+			to := map[bool]string{false: deployed, true: active}[plays]
+			p.SAdd(ctx, to, bot)
+			p.SetNX(ctx, "bots:state:"+bot, to, 0)
 		}
 		for user, room := range b.seats {
 			if b.rooms[room] == nil {
@@ -398,25 +395,6 @@ func (b *backend) diesAs(rule, name string) string {
 	b.start(name)
 	b.crash(name)
 	return "bots:state:" + name
-}
-
-// livesAgain has a user or a bot of that name live.
-func (b *backend) livesAgain(rule, name string) {
-	switch rule {
-	case "reservations":
-		b.seat(name, one(b.rand, b.rooms, has), old)
-	case "queue":
-		b.wait(name)
-	case "bots":
-		b.start(name)
-	}
-}
-
-// lives tells whether what such a name stands for lives.
-func (b *backend) lives(rule, name string) bool {
-	_, plays := b.bots[name]
-	return rule == "reservations" && b.seats[name] != "" || rule == "queue" && b.waits[name] ||
-		rule == "bots" && plays
 }
 
 // there tells whether a key, or a member of a sorted set, is there, as far as Redis answers.

@@ -110,8 +110,4 @@ func TestTheOracleTakesAsGivenOnlyWhatARowSays(t *testing.T) {
 	evicted := events(room, `DEL queue:reservation:ann`)
 	require.Len(t, judge(evicted, tolerated{}).Wrong, 1)
 	require.Empty(t, judge(evicted, tolerated{evictions: true}).Wrong)
-	binned := events(`SET backend:step +bot:b ; SET bots:state:b idle`,
-		batch+`["bots:state:b"] ; RENAME bots:state:b orphan:bin:1:bots:state:b`)
-	require.Len(t, judge(binned, tolerated{}).Wrong, 1)
-	require.Empty(t, judge(binned, tolerated{binned: true}).Wrong)
 }

@@ -203,13 +203,11 @@ type verdict struct {
 	Steps   int               // of the backend
 	Evicted int               // keys of the backend that the server evicted
 	Terms   int
-	binned  []string // living bots that went into the bin, if that is allowed
 }
 
 // tolerated is what a row takes as given.
 type tolerated struct {
 	evictions bool // the server evicts keys, or the test deletes some by its hand
-	binned    bool // a living bot may go into the bin, of where it can be restored
 }
 
 // judge plays a history.
@@ -250,10 +248,7 @@ func (v *verdict) event(m *model, e *history.Event, allow tolerated, wrong func(
 			// its own
 		case record != nil:
 			for _, g := range all {
-				why := m.living(g.key, g.member)
-				if why != "" && allow.binned && c[0] == "RENAME" && strings.HasPrefix(g.key, "bots:state:") {
-					v.binned = append(v.binned, g.key)
-				} else if why != "" {
+				if why := m.living(g.key, g.member); why != "" {
 					wrong("%s went by batch %s of %s: %s", g, record.id, record.leader, why)
 				}
 			}

@@ -15,7 +15,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // How large the things are that the workers pass over.
@@ -38,10 +37,8 @@ const (
 )
 
 // largeThings has the workers delete all of that. Each call that takes Redis longer than a
-// millisecond is one of few elements, however busy the machine is: a call of many takes longer. For
-// people it prints how long another client waits for an answer, and one of an idle server.
+// millisecond is one of few elements, however busy the machine is: a call of many takes longer.
 func largeThings(w *world) {
-	idle := redistest.Start(w.T).Client()
 	lazily := w.lazilyFreed()
 	w.largeBin()
 	names := w.largeMatches()
@@ -53,10 +50,7 @@ func largeThings(w *world) {
 	}
 	ctx, stop := context.WithCancel(w.Context())
 	var asking sync.WaitGroup
-	var busy, quiet []time.Duration
 	long := map[int64]call{}
-	asking.Go(func() { busy = latencies(ctx, w.server.Client()) })
-	asking.Go(func() { quiet = latencies(ctx, idle) })
 	asking.Go(func() { w.longCalls(ctx, long) })
 	w.goes(names)
 	harness.Eventually(w.T, "what is related is gone", func() bool {
@@ -76,8 +70,7 @@ func largeThings(w *world) {
 		slowest = max(slowest, c.took)
 		require.Empty(w, c.unbounded(), "%s", c)
 	}
-	w.Logf("%s: the 99th of 100 of %d requests took %s, of %d to the idle server %s; of %d calls above 1 ms the longest took %s",
-		time.Since(w.began).Round(time.Millisecond), len(busy), p99(busy), len(quiet), p99(quiet), len(long), slowest)
+	w.Logf("%s: of %d calls above 1 ms the longest took %s", time.Since(w.began).Round(time.Millisecond), len(long), slowest)
 	require.GreaterOrEqual(w, w.lazilyFreed()-lazily, int64(2), "both large sets are freed behind the scenes")
 }
 
@@ -169,28 +162,6 @@ func (w *world) lazilyFreed() (n int64) {
 	_, err = fmt.Sscan(info["Memory"]["lazyfreed_objects"], &n)
 	require.NoError(w, err)
 	return n
-}
-
-// latencies are those of a request each millisecond, until ctx ends.
-func latencies(ctx context.Context, rdb *redis.Client) (all []time.Duration) {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return all
-		case <-tick.C:
-		}
-		begun := time.Now()
-		if rdb.Get(ctx, fillKey+"none").Err() == redis.Nil {
-			all = append(all, time.Since(begun))
-		}
-	}
-}
-
-func p99(of []time.Duration) time.Duration {
-	slices.Sort(of)
-	return of[len(of)*99/100]
 }
 
 // largeMatches leaves matches behind that are over, with a large value and many large related keys.

@@ -2,7 +2,6 @@ package orphans
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/history"
-	"github.com/rollcall-redis/rollcall/orphan"
 )
 
 // restarted kills Redis and starts it again, with its file or empty.
@@ -99,58 +97,6 @@ func (w *world) others(prefix string) (names []string) {
 	return names
 }
 
-// botSetsDeleted deletes both sets of bots: no bot goes until one is there again.
-func botSetsDeleted(w *world) {
-	w.without(&w.backend.noBots, true)
-	w.meddle("DEL of both sets", func(p redis.Pipeliner) { p.Del(w.Context(), deployed, active) })
-	w.held("bots", "reference_lost")
-	w.goes(w.backend.leak())
-	require.Zero(w, w.rdb.Exists(w.Context(), deployed, active).Val())
-	w.without(&w.backend.noBots, false)
-	w.backend.heal()
-	w.held("bots", "")
-}
-
-// oneBotSetDeleted deletes one of the sets of bots. That cannot be told from bots that were
-// stopped: its bots go into the bin, and come back from there.
-func oneBotSetDeleted(w *world) {
-	ctx := w.Context()
-	w.without(&w.backend.noBots, true)
-	w.backend.mu.Lock()
-	var lost []string
-	for bot, plays := range w.backend.bots {
-		if plays {
-			lost = append(lost, "bots:state:"+bot)
-		}
-	}
-	w.backend.mu.Unlock()
-	require.NotEmpty(w, lost)
-	w.meddle("DEL of one set", func(p redis.Pipeliner) { p.Del(ctx, active) })
-	harness.Eventually(w.T, "its bots go into the bin", func() bool { return w.rdb.Exists(ctx, lost...).Val() == 0 })
-	w.meddle("the set is there again", func(p redis.Pipeliner) {
-		for _, key := range lost {
-			p.SAdd(ctx, active, strings.TrimPrefix(key, "bots:state:"))
-		}
-	})
-	w.restore(lost)
-	require.EqualValues(w, len(lost), w.rdb.Exists(ctx, lost...).Val())
-	w.without(&w.backend.noBots, false)
-}
-
-// restore puts keys back from the bin, as "cleanup restore" does.
-func (w *world) restore(keys []string) {
-	bins := orphan.Bins{Client: w.rdb, Layout: layout}
-	binned, err := bins.List(w.Context(), "bots")
-	require.NoError(w, err)
-	for _, b := range binned {
-		if slices.Contains(keys, b.Key) && w.rdb.Exists(w.Context(), b.Key).Val() == 0 {
-			back, err := bins.Restore(w.Context(), b.ID)
-			require.NoError(w, err)
-			require.Equal(w, orphan.Back, back[0].Fate)
-		}
-	}
-}
-
 // mongoAway has MongoDB not answer: matches are held, and the others go on.
 func mongoAway(w *world) {
 	w.mongo.Hold()
@@ -160,19 +106,6 @@ func mongoAway(w *world) {
 	require.True(w, w.backend.there(dead, ""), "a match went though MongoDB is away")
 	w.mongo.Release()
 	w.goes([]string{dead})
-}
-
-// mongoSlow has MongoDB answer late, for some seconds.
-func mongoSlow(w *world) {
-	leak := w.backend.leak()
-	for range 10 {
-		w.mongo.Hold()
-		harness.Lasting(400 * time.Millisecond)
-		w.mongo.Release()
-		harness.Lasting(20 * time.Millisecond)
-	}
-	require.NotZero(w, w.mongo.Hits())
-	w.goes(leak)
 }
 
 // documents replaces what the collection has.

@@ -23,7 +23,6 @@ type row struct {
 	// from dead ones, and there is nothing left to compare counts with.
 	loses  bool
 	evicts bool // keys go by the server's hand
-	bins   bool // bots that live may go into the bin, of where they are restored
 	fault  func(w *world)
 }
 
@@ -31,7 +30,6 @@ func matrix() []row {
 	return []row{
 		{name: "NoFault", fault: func(*world) {}},
 		{name: "LeaderKilledBeforeTheDelete", short: true, fault: leaderKilled(failpoint.BeforeScript)},
-		{name: "LeaderKilledAfterTheDelete", fault: leaderKilled(failpoint.AfterReply)},
 		{name: "LeaderKilledOpening", fault: leaderKilled(failpoint.Opening)},
 		{name: "LeaderStoppedPastItsLease", short: true, fault: leaderStopped},
 		{name: "WorkersKilledInTurn", fault: killedInTurn},
@@ -41,14 +39,9 @@ func matrix() []row {
 		{name: "RedisEvicts", loses: true, evicts: true, fault: evicts},
 		{name: "Flushed", short: true, loses: true, fault: flushed},
 		{name: "ReferenceHashDeleted", short: true, loses: true, fault: listingDeleted},
-		{name: "BotSetsDeleted", fault: botSetsDeleted},
-		{name: "OneBotSetDeleted", bins: true, fault: oneBotSetDeleted},
 		{name: "MongoAway", fault: mongoAway},
-		{name: "MongoSlow", fault: mongoSlow},
 		{name: "MongoOfYesterday", fault: mongoOfYesterday},
 		{name: "MongoEmpty", fault: mongoEmpty},
-		{name: "MadeAnewInEveryGap", fault: madeAnew},
-		{name: "EvidenceInterrupted", fault: evidenceInterrupted},
 		{name: "LargeThings", fault: largeThings},
 		{name: "AtRandom", loses: true, fault: atRandom},
 	}

@@ -24,17 +24,17 @@ var searchMutants = harness.Mutants{
 		},
 		{
 			Name: "MissingIsEmpty", What: "a field that is missing holds the empty text",
-			Edits: []harness.Edit{{From: "l.text(f, s.field); {\n\t\tcase !ok:\n", To: "l.text(f, s.field); {\n\t\tcase !ok && false:\n"}},
+			Edits: []harness.Edit{{From: "textOf(f.value[s.field]); {\n\t\tcase !ok:\n", To: "textOf(f.value[s.field]); {\n\t\tcase !ok && false:\n"}},
 			Test:  theSearch, Of: searchDir, Steps: 3000,
 		},
 		{
 			Name: "NullIsMissing", What: "a field that is null is missing",
-			Edits: []harness.Edit{{From: "value, has := object[name]\n", To: "value, has := object[name]\n\thas = has && value != nil\n"}},
+			Edits: []harness.Edit{{From: "value, has = object[name]\n", To: "value, has = object[name]\n\thas = has && value != nil\n"}},
 			Test:  theSearch, Of: searchDir, Steps: 3000,
 		},
 		{
 			Name: "UnreadableIsMissing", What: "a value that is none of JSON lacks every field",
-			Edits: []harness.Edit{{From: "f.value = readJSON(v); f.value == nil {", To: "f.value = readJSON(v); false {"}},
+			Edits: []harness.Edit{{From: "\t\tif object == nil {\n", To: "\t\tif false {\n"}},
 			Test:  theSearch, Of: searchDir, Steps: 3000,
 		},
 		{

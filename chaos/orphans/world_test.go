@@ -213,7 +213,7 @@ func (w *world) oracle() verdict {
 	w.Helper()
 	h, err := history.Read(w.parts...)
 	require.NoError(w, err)
-	v := judge(h, tolerated{evictions: w.row.evicts, binned: w.row.bins})
+	v := judge(h, tolerated{evictions: w.row.evicts})
 	require.Empty(w, v.Wrong, oracleRejects)
 	return v
 }
@@ -257,6 +257,6 @@ func (w *world) judge() {
 		require.NotZero(w, v.Rules[rule], rule)
 	}
 	require.Greater(w, v.Steps, 100, "a backend that does not live proves nothing")
-	w.Logf("%d steps of the backend, %d terms, %v went, %d were evicted, %d bots went into the bin alive",
-		v.Steps, v.Terms, v.Rules, v.Evicted, len(v.binned))
+	w.Logf("%d steps of the backend, %d terms, %v went, %d were evicted",
+		v.Steps, v.Terms, v.Rules, v.Evicted)
 }
