@@ -106,3 +106,35 @@ func TestAWholeValueNamesTheOwner(t *testing.T) {
 		require.ElementsMatch(t, []string{"a", "c", "d", "e", "f", "g"}, r.rdb.HKeys(t.Context(), p+"presence").Val())
 	})
 }
+
+// What a deleted user leaves says nothing about a user who signs up under that name. Such rules
+// cannot have related: its refusal says how to write these.
+func TestKeysOfAUserWhoSignsUpAgainStay(t *testing.T) {
+	s := redistest.Start(t)
+	all, err := rules.Parse([]byte(`rules:
+- {name: users, delete: true, keys: "user:{user}", read: hash, gone_if: {value: {field: .status, in: [deleted]}}}
+- name: parts
+  delete: true
+  keys: "user:{user}:{part}"
+  keep_if: [{exists: "user:{user}"}]
+  unless_lost: [{exists: up}]
+  grace: 24h
+`))
+	require.NoError(t, err)
+	r := newRig(t, s.Options(), "{cleanup}:", nil, all...)
+	r.do("SET", "up", 1)
+	r.do("HSET", "user:ann", "status", "deleted")
+	r.do("HSET", "user:eve", "status", "deleted")
+	r.do("SET", "user:ann:seen", 1)
+	r.do("SET", "user:eve:seen", 1)
+	require.Equal(t, 2, r.sweep("users").Removed)
+	r.sweep("parts")
+	r.pass("parts", 23*time.Hour)
+	r.do("SET", "user:ann:prefs", 1) // before the address is confirmed
+	require.Equal(t, map[string]int{waiting: 3}, r.sweep("parts").Kept)
+	r.do("HSET", "user:ann", "status", "active")
+	r.pass("parts", time.Hour)
+	r.sweep("parts")
+	require.True(t, r.exists("user:ann", "user:ann:seen", "user:ann:prefs"))
+	require.False(t, r.exists("user:eve:seen"))
+}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -182,4 +184,289 @@ func (m *members) scan(ctx context.Context, c caller, cursor uint64) (some []*ca
 		some = append(some, m.ofMember(m.key, found[i]))
 	}
 	return some, next, err
+}
+
+// walks shares walks through the keyspace: SCAN makes Redis visit every key, whatever its pattern.
+//
+// A rider without keys reads the next page itself if nobody else is reading, so one that fails or
+// leaves stops no other. Nobody joins a walk that has begun: SCAN only guarantees keys that exist
+// from its beginning to its end.
+type walks struct {
+	mu       sync.Mutex
+	coming   int // passes that have not joined their walk yet
+	boarding *walk
+	running  *walk
+	news     chan struct{} // closed when any of this, or of a walk, changes
+}
+
+// gatherFor bounds the wait for passes that have begun, which may be waiting for a database.
+const gatherFor = time.Second
+
+// backlog is how many keys may wait for a rider before the walk pauses, and patience for how long.
+// A rider that takes longer, as one that waits for its database, goes on alone from where the walk
+// is.
+const (
+	backlog  = 2 * pageOf
+	patience = 250 * time.Millisecond
+)
+
+type walk struct {
+	servers *topology
+	since   time.Time // when the first rider joined
+	riders  []*rider
+	byBegin map[string][]*rider // by prefix; set when the walk begins
+	lengths []int
+	pattern string
+	at      int
+	cursor  uint64
+	reading bool
+}
+
+type rider struct {
+	*walks
+	walk   *walk
+	begins []string
+	glob   string
+	keys   []string  // read, but not taken
+	full   time.Time // since when so many wait; zero: they do not
+}
+
+// expect announces a pass that will join a walk. Call the result when it has, or will not.
+func (w *walks) expect() (arrived func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.coming++
+	return sync.OnceFunc(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.coming--
+		w.announce()
+	})
+}
+
+// announce requires the lock.
+func (w *walks) announce() {
+	if w.news != nil {
+		close(w.news)
+	}
+	w.news = make(chan struct{})
+}
+
+// join boards the next walk, or a separate one if the Cluster has changed since.
+func (w *walks) join(servers *topology, templates []*rules.Template) *rider {
+	if len(templates) == 0 {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.boarding == nil {
+		w.boarding = &walk{servers: servers, since: time.Now()}
+	}
+	if w.boarding.servers.changed(servers) != nil {
+		return new(walks).join(servers, templates)
+	}
+	d := &rider{walks: w, walk: w.boarding, glob: globOf(templates)}
+	for _, t := range templates {
+		d.begins = append(d.begins, t.Prefix())
+	}
+	slices.Sort(d.begins)
+	d.begins = slices.Compact(d.begins)
+	w.boarding.riders = append(w.boarding.riders, d)
+	w.announce()
+	return d
+}
+
+func (d *rider) leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.walk
+	w.without(d)
+	if len(w.riders) == 0 {
+		if d.boarding == w {
+			d.boarding = nil
+		}
+		if d.running == w {
+			d.running = nil
+		}
+	}
+	d.announce()
+}
+
+// eachKey leaves the walk. A nil rider has no keys.
+func (d *rider) eachKey(ctx context.Context, c caller, page func([]string) error) error {
+	if d == nil {
+		return nil
+	}
+	defer d.leave()
+	for {
+		keys, err := d.next(ctx, c)
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		if err := page(keys); err != nil {
+			return err
+		}
+	}
+}
+
+// next returns keys, some repeatedly, or none at the end of the walk.
+func (d *rider) next(ctx context.Context, c caller) ([]string, error) {
+	for {
+		d.mu.Lock()
+		if over := d.walk.at == len(d.walk.servers.masters); len(d.keys) > 0 || over {
+			keys := d.keys
+			d.keys, d.full = nil, time.Time{}
+			d.announce()
+			d.mu.Unlock()
+			return keys, nil
+		}
+		read, wait := d.turn()
+		if d.news == nil {
+			d.news = make(chan struct{})
+		}
+		news := d.news
+		d.mu.Unlock()
+		if read {
+			if err := d.read(ctx, c); err == nil {
+				continue
+			} else if ctx.Err() == nil {
+				return nil, err
+			}
+			return nil, context.Cause(ctx)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-news:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// turn reports whether the rider reads the next page, or how long it may wait. It requires the
+// lock.
+func (d *rider) turn() (read bool, wait time.Duration) {
+	w := d.walk
+	wait = time.Hour
+	if d.boarding == w {
+		if d.running != nil {
+			return false, wait
+		}
+		if wait = gatherFor - time.Since(w.since); d.coming > 0 && wait > 0 {
+			return false, wait
+		}
+		d.boarding, d.running = nil, w
+		w.begin()
+	}
+	if w.reading {
+		return false, wait
+	}
+	for _, other := range slices.Clone(w.riders) {
+		if other.full.IsZero() {
+			continue
+		}
+		if late := time.Since(other.full); late < patience {
+			wait = min(wait, patience-late)
+		} else {
+			w.goAlone(other)
+		}
+	}
+	if wait < time.Hour {
+		return false, wait
+	}
+	w.reading = true
+	return true, 0
+}
+
+func (w *walk) without(d *rider) {
+	is := func(other *rider) bool { return other == d }
+	w.riders = slices.DeleteFunc(w.riders, is)
+	for begin, riders := range w.byBegin {
+		w.byBegin[begin] = slices.DeleteFunc(riders, is)
+	}
+}
+
+// goAlone lets a rider read the rest of the walk for itself.
+func (w *walk) goAlone(d *rider) {
+	w.without(d)
+	alone := &walk{servers: w.servers, riders: []*rider{d}, at: w.at, cursor: w.cursor}
+	alone.begin()
+	d.walk = alone
+}
+
+func (w *walk) begin() {
+	w.byBegin, w.pattern = map[string][]*rider{}, w.riders[0].glob
+	common := w.riders[0].begins[0]
+	for _, d := range w.riders {
+		for _, begin := range d.begins {
+			w.byBegin[begin] = append(w.byBegin[begin], d)
+			w.lengths = append(w.lengths, len(begin))
+			common = commonBegin(common, begin)
+		}
+	}
+	slices.Sort(w.lengths)
+	w.lengths = slices.Compact(w.lengths)
+	if len(w.riders) > 1 {
+		w.pattern = rules.EscapeGlob(common) + "*"
+	}
+}
+
+func (d *rider) read(ctx context.Context, c caller) error {
+	w := d.walk
+	var keys []string
+	cursor := w.cursor
+	err := c.Call(ctx, func(ctx context.Context) (err error) {
+		on := w.servers.masters[w.at].client
+		keys, cursor, err = on.Scan(ctx, w.cursor, w.pattern, int64(c.PageSize())).Result()
+		return err
+	})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	defer d.announce()
+	w.reading = false
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		for _, n := range w.lengths {
+			if n > len(key) {
+				break
+			}
+			for _, one := range w.byBegin[key[:n]] {
+				if last := len(one.keys) - 1; last < 0 || one.keys[last] != key {
+					if one.keys = append(one.keys, key); len(one.keys) >= backlog && one.full.IsZero() {
+						one.full = time.Now()
+					}
+				}
+			}
+		}
+	}
+	if w.cursor = cursor; cursor == 0 {
+		if w.at++; w.at == len(w.servers.masters) && d.running == w {
+			d.running = nil
+		}
+	}
+	return nil
+}
+
+func commonBegin(a, b string) string {
+	for !strings.HasPrefix(b, a) {
+		a = a[:len(a)-1]
+	}
+	return a
+}
+
+func globOf(templates []*rules.Template) string {
+	if len(templates) == 1 {
+		return templates[0].Glob()
+	}
+	common := templates[0].Prefix()
+	for _, t := range templates {
+		common = commonBegin(common, t.Prefix())
+	}
+	return rules.EscapeGlob(common) + "*"
 }

@@ -185,7 +185,12 @@ func (c *checker) reliance() {
 func (c *checker) companions() (all []checker) {
 	e := c.rule.GoneIf
 	if len(c.rule.Related) > 0 && e != nil && e.Mongo == nil {
-		c.fault("related", "what gone_if finds in the candidate itself is gone with it: give these keys a rule of their own")
+		how := ""
+		if c.rule.Keys != "" {
+			how = fmt.Sprintf(": {keys: %q, keep_if: [{exists: %q}], ...}", strings.Replace(c.rule.Related[0], "*", "{part}", 1), c.rule.Keys)
+		}
+		c.fault("related", "what gone_if finds in the candidate itself is gone with it: give these keys a rule of their own, "+
+			"which the candidate's existence keeps%s", how)
 		return nil
 	}
 	for i, text := range c.rule.Related {

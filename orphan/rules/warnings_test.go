@@ -130,6 +130,7 @@ func TestACompanionHasItsParentsSigns(t *testing.T) {
 	_, err = Parse([]byte(`rules: [{name: a, keys: "user:{u}", read: hash,
   gone_if: {value: {field: .status, in: [gone]}}, related: ["user:{u}:*"]}]`))
 	require.ErrorContains(t, err, "is gone with it")
+	require.ErrorContains(t, err, `{keys: "user:{u}:{part}", keep_if: [{exists: "user:{u}"}], ...}`)
 }
 
 func TestSlipsAreRefusedWhenTheyAreRead(t *testing.T) {
