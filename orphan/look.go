@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -245,16 +244,4 @@ func (l *looking) fingerprint(f *finding) string {
 		s.WriteString(strings.Join(o.args, " ") + " " + o.answer + "\n")
 	}
 	return digest(s.String())
-}
-
-func sortedPairs(m map[any]any) string {
-	all := map[string]any{}
-	for name, value := range m {
-		all[fmt.Sprint(name)] = value
-	}
-	var s strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		s.WriteString("|" + digest(name) + valueText(all[name]))
-	}
-	return "%" + s.String()
 }

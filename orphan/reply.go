@@ -66,8 +66,6 @@ func valueText(value any) string {
 		return "#" + digest(v)
 	case float64:
 		return "=" + strconv.FormatFloat(v, 'g', -1, 64)
-	case map[any]any:
-		return sortedPairs(v)
 	case []any:
 		parts := make([]string, len(v))
 		for i, each := range v {

@@ -159,24 +159,6 @@ func TestADocumentThatWasNotAskedForSpoilsTheAnswer(t *testing.T) {
 	require.Nil(t, docs)
 }
 
-func TestARestoredDatabaseAnswersAsTheOneItIs(t *testing.T) {
-	t.Parallel()
-	today, yesterday := mongotest.Start(t), mongotest.Start(t)
-	db := filled(t, today.Database(), m1)
-	filled(t, yesterday.Namesake(db.Name()), bson.M{"_id": "m1", "status": "ongoing"})
-	proxy := mongotest.NewProxy(t, today.Addr())
-	src := connect(t, db.Through(proxy))
-	docs, err := src.Documents(t.Context(), matches("m1"))
-	require.NoError(t, err)
-	require.Equal(t, found, docs)
-	proxy.Retarget(yesterday.Addr())
-	require.Eventually(t, func() bool { // until the driver has done with connections that broke
-		docs, err = src.Documents(t.Context(), matches("m1"))
-		return err == nil
-	}, unhurried, time.Millisecond)
-	require.Equal(t, map[string]orphan.Document{"m1": {"status": "ongoing"}}, docs)
-}
-
 // The driver takes a server that it is directly connected to for the primary.
 func TestADirectConnectionToASecondaryIsAnError(t *testing.T) {
 	t.Parallel()

@@ -1,8 +1,8 @@
 // Package mongotest gives tests a server that speaks MongoDB's protocol.
 //
 //   - [Database]: the test's own database, on one server for the whole test binary.
-//   - [Start]: the test's own server, to kill, or to serve an older state of another one.
-//   - [NewProxy]: a network in front of a server, which delays, withholds, cuts and redirects.
+//   - [Start]: the test's own server, to kill.
+//   - [NewProxy]: a network in front of a server, which withholds, cuts and rewrites answers.
 //
 // Packages that use it need a TestMain that calls [Main].
 //
@@ -98,13 +98,7 @@ func (s *Server) Kill() {
 // Database creates a database, which is removed with the server.
 func (s *Server) Database() *DB {
 	s.t.Helper()
-	return s.Namesake(newName())
-}
-
-// Namesake creates a database named like another server's, as its older state.
-func (s *Server) Namesake(name string) *DB {
-	s.t.Helper()
-	return newDB(s.t, "mongodb://"+s.addr, name, false)
+	return newDB(s.t, "mongodb://"+s.addr, newName(), false)
 }
 
 func newName() string { return fmt.Sprintf("rollcall_test_%x", rand.Uint64()) }

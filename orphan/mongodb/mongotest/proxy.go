@@ -18,10 +18,10 @@ import (
 // driver's monitoring.
 type Proxy struct {
 	listener net.Listener
+	to       string
 	wg       sync.WaitGroup
 
-	mu       sync.Mutex // for the fields below
-	to       string
+	mu       sync.Mutex    // for the fields below
 	hold     chan struct{} // answers wait until it is closed; may be nil
 	cut      int           // after this many answered finds; negative: never
 	hits     int
@@ -49,7 +49,7 @@ func NewProxy(t testing.TB, to string) *Proxy {
 	t.Cleanup(func() {
 		_ = listener.Close()
 		p.Release()
-		p.closeAll(true)
+		p.closeAll()
 		p.wg.Wait()
 	})
 	return p
@@ -115,23 +115,13 @@ func (p *Proxy) Rewrite(from, to string) {
 	p.rewrites = append(p.rewrites, [2]string{from, to})
 }
 
-// Retarget closes present connections and sends further ones to another server.
-func (p *Proxy) Retarget(to string) {
-	p.mu.Lock()
-	p.to = to
-	p.mu.Unlock()
-	p.closeAll(false)
-}
-
-func (p *Proxy) closeAll(forGood bool) {
+func (p *Proxy) closeAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
 		_ = c.Close()
 	}
-	if forGood {
-		p.conns = nil
-	}
+	p.conns = nil
 }
 
 // add returns false if the proxy is closed.
@@ -157,10 +147,7 @@ func (p *Proxy) remove(c net.Conn) {
 // before they ask again.
 func (p *Proxy) serve(client net.Conn) {
 	defer p.remove(client)
-	p.mu.Lock()
-	to := p.to
-	p.mu.Unlock()
-	server, err := net.Dial("tcp", to)
+	server, err := net.Dial("tcp", p.to)
 	if err != nil {
 		return // the server is down, so the proxy is too
 	}
