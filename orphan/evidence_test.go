@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -15,18 +14,6 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
-
-// away lets time go by in which nobody looked.
-func (r *rig) away(rule string, d time.Duration) {
-	r.t.Helper()
-	r.pass(rule, d)
-	was := r.rdb.HGet(r.t.Context(), stateKey(r.layout, rule), "looked").Val()
-	var ms int64
-	var chain string
-	_, err := fmt.Sscan(was, &ms, &chain)
-	require.NoError(r.t, err)
-	r.do("HSET", stateKey(r.layout, rule), "looked", strconv.FormatInt(ms-d.Milliseconds(), 10)+" "+chain)
-}
 
 // become gives the first rule another meaning.
 func (r *rig) become(rule rules.Rule) {
