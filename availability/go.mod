@@ -3,7 +3,6 @@ module github.com/rollcall-redis/rollcall/availability
 go 1.26.0
 
 require (
-	github.com/golang-jwt/jwt/v5 v5.3.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/pressly/goose/v3 v3.29.0
 	github.com/prometheus/client_golang v1.25.0

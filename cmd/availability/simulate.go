@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/rollcall-redis/rollcall/availability/workforce"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/workforce"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 )
@@ -58,7 +58,7 @@ func (s *simulation) rows() []cli.Setting {
 		{Name: "AVAILABILITY_PREFIX", Value: cli.Prefix(&s.prefix), Meaning: "the replicas' prefix"},
 		{Name: "targets", Default: "http://127.0.0.1:8080", Meaning: "replicas, as http://host:port,...",
 			Value: s.parseTargets},
-		{Name: "mitras", Default: "100", Value: cli.Number(&c.Mitras, 1, workforce.MostMitras),
+		{Name: "mitras", Default: "100", Value: cli.Number(&c.Mitras, 1, 100_000),
 			Meaning: "number of mitras"},
 		{Name: "interval", Default: "30s", Value: cli.Duration(&c.Interval, time.Millisecond, ever),
 			Meaning: "time between two pings of a mitra; `heartbeat_cadence_seconds` is what apps are told"},
@@ -72,8 +72,6 @@ func (s *simulation) rows() []cli.Setting {
 			Meaning: "share of pings, 0 to 1, at which an app dies without a word"},
 		{Name: "dead-for", Default: "10m", Value: cli.Duration(&c.DeadFor, time.Millisecond, ever),
 			Meaning: "when it comes back, on average"},
-		{Name: "timeout", Default: "5s", Value: cli.Duration(&c.Timeout, time.Millisecond, ever),
-			Meaning: "how long a request waits for its answer"},
 		{Name: "duration", Default: "0s", Value: cli.Duration(&s.duration, 0, ever),
 			Meaning: "how long; 0s: until interrupted"},
 		cli.Seed(&c.Seed),
@@ -125,23 +123,17 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 		return errors.New("availability: DATABASE_URL cannot be used") // the cause may repeat a password
 	}
 	defer db.Close()
-	c.Secret, c.Backend = []byte(s.jwtSecret), workforce.DB{Pool: db}
-	force, err := workforce.New(c)
-	if err != nil {
-		return err
-	}
+	c.Secret, c.DB = []byte(s.jwtSecret), db
 	fmt.Fprintf(stdout, "simulating %d mitras who ping every %v, at %s; seed %d\n",
 		c.Mitras, c.Interval, strings.Join(c.Targets, ", "), c.Seed)
-	view := &workforce.View{Force: force, Out: stdout, Terminal: cli.IsTerminal(stdout)}
+	truth := &workforce.Truth{Force: workforce.New(c), Prefix: s.prefix}
 	if s.redis != (connect.Redis{}) {
 		clients, err := connect.Open(ctx, &s.redis, askTime)
 		if err != nil {
 			return err
 		}
 		defer clients.Close()
-		view.Truth = &workforce.Truth{
-			Force: force, DB: db, Redis: clients.Data, Prefix: s.prefix,
-		}
+		truth.Redis = clients.Data
 	}
-	return view.Run(ctx)
+	return workforce.Show(ctx, truth.Force, truth, stdout, cli.IsTerminal(stdout))
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -11,14 +13,13 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability/postgres"
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
-	"github.com/rollcall-redis/rollcall/availability/workforce"
 )
 
 // dispatch is what a scene of availability has beside its rig.
 type dispatch struct {
 	pg    *pgtest.Server
 	db    *pgtest.DB
-	force *workforce.Force
+	force []*replica // two simulations, of 40 mitras and of 20
 }
 
 // available is a fleet of two replicas on a PostgreSQL of its own, with mitras who work.
@@ -43,14 +44,19 @@ func available(d *dispatch, staleAfter int, more ...string) func(r *rig) {
 		for _, p := range r.jobs["availability"] {
 			targets = append(targets, "http://"+p.http)
 		}
-		d.force, err = workforce.New(workforce.Config{
-			Mitras: 60, Targets: targets, Secret: []byte(secret), Backend: workforce.DB{Pool: d.db.Pool},
-			Interval: time.Second, Sessions: 3, SessionLasts: 5 * time.Second, Polls: 5,
-			Timeout: 10 * time.Second,
-		})
-		require.NoError(r.t, err)
-		r.background(func(ctx context.Context) { _ = d.force.Run(ctx) })
+		for i, mitras := range []int{40, 20} {
+			d.force = append(d.force, r.simulate("availability", "simulate", "--database-url="+d.db.URL,
+				"--jwt-hs256-secret="+secret, "--targets="+strings.Join(targets, ","), "--seed="+strconv.Itoa(i),
+				"--mitras="+strconv.Itoa(mitras), "--interval=1s", "--rest=0", "--die=0", "--sessions=2",
+				"--session-lasts=5s", "--polls=3"))
+		}
 	}
+}
+
+// mitras returns the ids of the simulated.
+func (d *dispatch) mitras(r *rig) (ids []string) {
+	require.NoError(r.t, d.db.QueryRow(r.t.Context(), "SELECT array_agg(id::text) FROM mitras").Scan(&ids))
+	return ids
 }
 
 // onDispatch is a scene with a dispatch of its own.
@@ -82,14 +88,14 @@ var scenesOfAvailability = []scene{
 		"the replicas' user of Redis loses the right to `SMISMEMBER`, and writers who wait for a lock on "+
 			"`mitras` have all connections", nil,
 		func(r *rig, d *dispatch) {
+			ids := d.mitras(r)
 			tx, err := d.db.Begin(r.t.Context())
 			require.NoError(r.t, err)
 			r.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 			_, err = tx.Exec(r.t.Context(), "LOCK TABLE mitras IN ACCESS EXCLUSIVE MODE")
 			require.NoError(r.t, err)
 			r.must("ACL", "SETUSER", "default", "-smismember")
-			for i := range 12 {
-				id := d.force.IDs()[i]
+			for _, id := range ids[:12] {
 				r.again(100*time.Millisecond, func(ctx context.Context) {
 					r.ask(ctx, "mitra", id, "POST", "mitra/offline")
 				})
@@ -103,7 +109,7 @@ var scenesOfAvailability = []scene{
 	onDispatch("AvailabilityAppliesFail", "the replicas' user of Redis may not write `mitra:capacity:*`", nil,
 		func(r *rig, _ *dispatch) { r.deny("~[^m]*", "~mitras:*", "~mitra:[^c]*", "%R~mitra:c*") }),
 	onDispatch("AvailabilityDrift", "somebody sets `mitra:capacity:ID`", nil, func(r *rig, d *dispatch) {
-		r.must("SET", "mitra:capacity:"+d.force.IDs()[0], 99)
+		r.must("SET", "mitra:capacity:"+d.mitras(r)[0], 99)
 	}),
 	onDispatch("AvailabilityBadKeys", "`mitras:condemned` is a list", nil, func(r *rig, _ *dispatch) {
 		r.must("DEL", "mitras:condemned")
@@ -120,7 +126,7 @@ var scenesOfAvailability = []scene{
 		"MITRA_AUTO_OFFLINE_SWEEP_SECONDS=3600",
 	}, nil),
 	onDispatch("AvailabilityManyGoOffline", "a third of the apps die", nil,
-		func(_ *rig, d *dispatch) { d.force.Kill(20) }),
+		func(_ *rig, d *dispatch) { d.force[1].Kill() }),
 	onDispatch("AvailabilityHeartbeatsNotStored", "`HEARTBEAT_MIRROR_INTERVAL_SECONDS` is an hour", []string{
 		"HEARTBEAT_MIRROR_INTERVAL_SECONDS=3600",
 	}, nil),

@@ -141,6 +141,18 @@ func (r *rig) start(program string, settings ...string) *replica {
 	return p
 }
 
+// simulate plays something against the fleet, until the test ends.
+func (r *rig) simulate(program string, args ...string) *replica {
+	r.t.Helper()
+	dir, err := programs()
+	require.NoError(r.t, err)
+	child, err := process.Start(exec.Command(filepath.Join(dir, program), args...),
+		process.Options{Log: filepath.Join(r.t.TempDir(), "simulate.log"), OwnGroup: true})
+	require.NoError(r.t, err)
+	r.t.Cleanup(child.Kill)
+	return &replica{Process: child}
+}
+
 // several starts so many replicas.
 func (r *rig) several(n int, program string, settings ...string) {
 	r.t.Helper()

@@ -1,10 +1,13 @@
+// Package demo shows the program availability at work, on servers of its own with a simulated
+// workforce. Apps die without a word, the leader is killed, Redis is emptied, Postgres is
+// restarted. At the end Redis, Postgres and the apps must agree, and nobody may have been set
+// offline too soon after an acknowledged heartbeat.
 package demo
 
 import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,20 +19,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	source "github.com/rollcall-redis/rollcall/availability/postgres"
-	"github.com/rollcall-redis/rollcall/availability/workforce"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/workforce"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/lease"
-)
-
-// Errors of Run, wrapped.
-var (
-	// at the end, Redis, Postgres and the apps do not agree
-	ErrDiverged = errors.New("availabilitydemo: not converged")
-	// set offline too soon after an acknowledged heartbeat
-	ErrOverruled = errors.New("availabilitydemo: set offline in spite of a heartbeat")
-	// something that should have happened did not
-	ErrLate = errors.New("availabilitydemo: waited in vain")
 )
 
 // Config configures a demo. Fields are required unless they name a default.
@@ -69,6 +62,7 @@ const (
 	askTime    = time.Second     // for one call to a server
 	replicas   = 3
 	silentApps = 10 // die at once
+	lookEvery  = 2 * time.Second
 )
 
 func (d *demo) environment(id string) []string {
@@ -98,14 +92,13 @@ type demo struct {
 	force   *workforce.Force
 	truth   *workforce.Truth
 
-	mu  sync.Mutex // for the fields below, and Out
-	all []*replica // ever started
+	all []*replica // that have not been killed
+
+	mu sync.Mutex // of Out
 }
 
-// Run plays the demo and judges its end. It returns nil if everything agrees; else ErrDiverged,
-// ErrOverruled, ErrLate, why a server or a replica ended, or the cause of ctx. All its processes
-// have ended by then. After an error it keeps the logs in a folder that the timeline names, unless
-// ctx has ended.
+// Run plays the demo and judges its end. All its processes have ended by then. After an error it
+// keeps the logs in a folder that the timeline names, unless ctx has ended.
 func Run(ctx context.Context, cfg Config) (err error) {
 	cfg.Mitras, cfg.Pace = cmp.Or(cfg.Mitras, 300), cmp.Or(cfg.Pace, Leisurely)
 	d := &demo{cfg: cfg, pace: cfg.Pace, began: time.Now(), secret: rand.Text() + rand.Text()}

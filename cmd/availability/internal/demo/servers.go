@@ -126,7 +126,7 @@ func answers(ctx context.Context, name string, p *process.Process, ask func(cont
 		case !p.Runs():
 			return fmt.Errorf("availabilitydemo: %s has ended: %s", name, p.Log())
 		case time.Now().After(end):
-			return fmt.Errorf("%w for %s: %w", ErrLate, name, err)
+			return fmt.Errorf("availabilitydemo: waited in vain for %s: %w", name, err)
 		case !wait.For(ctx, poll):
 			return context.Cause(ctx)
 		}
