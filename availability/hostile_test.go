@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
@@ -59,19 +58,6 @@ func TestAVersionThatIsNoneDoesNotStandInTheWay(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestASnapshotThatDoesNotExpireIsNotServed(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, workforce())
-		r.seeded()
-		r.listening(time.Hour)
-		require.NoError(t, r.client.Set(t.Context(), r.keys.snapshot(), `{"available":false,"count":0}`, 0).Err())
-		a, err := r.Snapshot(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, Snapshot{true, 2}, a.Value)
-		require.Positive(t, r.client.PTTL(t.Context(), r.keys.snapshot()).Val())
-	})
 }
 
 func TestARefusalOfRedisIsOfOneCallAndTripsNothing(t *testing.T) {
@@ -246,28 +232,6 @@ func TestASettingThatWasReadLateDoesNotUndoANewerOne(t *testing.T) {
 		settings, err := r.Settings(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 77*time.Second, settings.StaleAfter)
-	})
-}
-
-func TestARedisThatTakesNoWritesDoesNotHaveEachPollCompute(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, workforce())
-		r.seeded()
-		r.listening(time.Hour)
-		r.rdb.AddHook(commands{func(cmd redis.Cmder) error {
-			for _, arg := range cmd.Args() {
-				if arg == r.keys.computing() {
-					return errors.New("OOM command not allowed when used memory > 'maxmemory'.")
-				}
-			}
-			return nil
-		}})
-		for range 20 {
-			a, err := r.Snapshot(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, Snapshot{true, 2}, a.Value)
-		}
-		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.computed), 0)
 	})
 }
 

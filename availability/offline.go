@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"time"
 
@@ -97,7 +96,6 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 		return err
 	}
 	x := &offlinePass{offline: o, Pass: p, stale: settings.StaleAfter, overdue: overdue(settings), room: room}
-	defer x.outdate(ctx)
 	if !settings.RequirePing {
 		if err := x.pardonAll(ctx); err != nil {
 			return err
@@ -131,14 +129,7 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 	if err := x.condemn(ctx); err != nil {
 		return err
 	}
-	if err := x.settle(ctx); err != nil {
-		return err
-	}
-	if len(x.left) > 0 {
-		x.Log().Warn("silent mitras stay online for now: somebody holds their rows in the source",
-			"count", len(x.left), "mitras", x.left)
-	}
-	return nil
+	return x.settle(ctx)
 }
 
 // announce tells other fleets on the same source, which have a Redis or a prefix of their own, that
@@ -187,9 +178,6 @@ type offlinePass struct {
 	online int
 	late   int
 	silent []string
-	left   []string // the source could have set them offline, but did not
-
-	flipped int
 }
 
 func (x *offlinePass) find(ctx context.Context) error {
@@ -328,7 +316,6 @@ func (x *offlinePass) settle(ctx context.Context) error {
 		return nil
 	}
 	for try := 1; ; try++ {
-		x.left = nil
 		marks, err := x.marks(ctx)
 		if err != nil {
 			return err
@@ -380,7 +367,6 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	confirm := func() error { return x.confirm(bounded, those) }
 	cutoff := x.clocks.judgedBefore(now, x.stale+x.room)
 	states, flipped, err := x.source.AutoOffline(bounded, those, cutoff, confirm)
-	x.flipped += len(flipped)
 	x.metrics.offline.Add(float64(len(flipped)))
 	if err != nil {
 		if len(flipped) > 0 { // no later pass finds them
@@ -393,7 +379,6 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	if len(flipped) > 0 {
 		x.Log().Info("mitras set offline for their silence", "count", len(flipped), "mitras", flipped)
 	}
-	x.left = append(x.left, leftBehind(those, states, flipped, cutoff)...)
 	var found []unequal
 	err = x.Call(ctx, func(ctx context.Context) (err error) {
 		found, err = x.apply(ctx, newer, states...)
@@ -405,34 +390,6 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	// A heartbeat acknowledged during the commit overrules it.
 	_, err = x.settleFound(ctx, found)
 	return errors.Join(err, x.lift(ctx, voidMarks(those, states, flipped)))
-}
-
-// snapshotOutdated is published when it counts mitras who have gone offline since.
-const snapshotOutdated = "availability:snapshot"
-
-// outdate drops the snapshot on every replica, best effort: it expires anyway.
-func (x *offlinePass) outdate(ctx context.Context) {
-	if x.flipped == 0 {
-		return
-	}
-	x.dropSnapshot()
-	err := x.Call(ctx, func(ctx context.Context) error {
-		return errors.Join(x.rdb.Del(ctx, x.keys.snapshot(), x.keys.computing()).Err(),
-			x.rdb.Publish(ctx, x.keys.invalidate(), snapshotOutdated).Err())
-	})
-	if err != nil {
-		x.Log().Debug("a snapshot that counts mitras who went offline stays until it expires", "error", err)
-	}
-}
-
-func leftBehind(those []Condemned, states []State, flipped []string, cutoff time.Time) (ids []string) {
-	for _, s := range states {
-		could := s.Online && s.Seen.Before(cutoff) && slices.Contains(those, Condemned{s.ID, s.Version})
-		if could && !slices.Contains(flipped, s.ID) {
-			ids = append(ids, s.ID)
-		}
-	}
-	return ids
 }
 
 // confirm checks right before the commit that all marks are still set. While they are, Redis

@@ -342,31 +342,6 @@ func TestASnapshotOfOlderSettingsIsDropped(t *testing.T) {
 	})
 }
 
-func TestASnapshotThatWasComputedUnderOlderSettingsIsNotStored(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, workforce())
-		once := sync.OnceFunc(func() {
-			r.source.mu.Lock()
-			r.source.settings.MaxCustomers = 2
-			r.source.mu.Unlock()
-			_ = r.invalidated(context.Background())
-		})
-		r.source.fault.set(func(op string) error { // the mirror is not whole, so the source is asked
-			if op == "Available" {
-				once()
-			}
-			return nil
-		})
-		_, err := r.Snapshot(t.Context())
-		require.NoError(t, err)
-		require.Zero(t, r.client.Exists(t.Context(), r.keys.snapshot()).Val())
-		require.Zero(t, r.lastSnapshot().at)
-		_, err = r.Snapshot(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, int64(1), r.client.Exists(t.Context(), r.keys.snapshot()).Val())
-	})
-}
-
 func TestTheLastSnapshotIsServedWithItsAgeWhenNobodyCanAnswer(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())

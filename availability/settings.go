@@ -147,7 +147,6 @@ func (m *Mirror) invalidated(ctx context.Context) error {
 	defer cancel()
 	_, readErr := m.readSettings(ctx) // logs its own errors; keepSettings tries again
 	m.dropSnapshot()
-	// A replica that is computing one finds its token gone and stores nothing.
 	if err := m.rdb.Del(ctx, m.keys.snapshot(), m.keys.computing()).Err(); err != nil {
 		m.log.Debug("an old snapshot stays until it expires", "error", err)
 	}
@@ -160,14 +159,8 @@ func (m *Mirror) listen(ctx context.Context) {
 	again := false
 	subscribe.Channel{
 		Client: m.c.Control, Name: m.keys.invalidate(), Silence: silence,
-		Retry: func() time.Duration { return m.c.Tick },
-		Message: func(name string) {
-			if name == snapshotOutdated { // the publisher has deleted it
-				m.dropSnapshot()
-			} else {
-				_ = m.invalidated(ctx)
-			}
-		},
+		Retry:   func() time.Duration { return m.c.Tick },
+		Message: func(string) { _ = m.invalidated(ctx) },
 		Subscribed: func(begun bool) {
 			if !begun {
 				return

@@ -96,29 +96,18 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 	}
 }
 
-// computeSnapshot takes another replica's, or computes one unless another does. Redis may be down,
-// or accept no writes: then each computes its own.
+// computeSnapshot takes another replica's, or computes one unless another does: its mark lasts for as
+// long as a snapshot. Redis may be down, or accept no writes: then each computes its own.
 func (m *Mirror) computeSnapshot(ctx context.Context) (lastSnapshot, error) {
-	before, err := m.Settings(ctx)
-	if err != nil {
-		return lastSnapshot{}, err
-	}
 	for {
 		stored, err := m.storedSnapshot(ctx)
 		if err == nil {
-			m.keepSnapshot(stored, before)
+			m.keepSnapshot(stored)
 			return stored, nil
 		}
 		mine, err := m.snapshotCall(ctx, func(ctx context.Context) (bool, error) {
 			return m.rdb.SetNX(ctx, m.keys.computing(), rand.Text(), computingLasts).Result()
 		})
-		if mine {
-			// Another may have stored one since, and removed its mark.
-			if stored, err := m.storedSnapshot(ctx); err == nil {
-				m.keepSnapshot(stored, before)
-				return stored, nil
-			}
-		}
 		if mine || err != nil {
 			break
 		}
@@ -136,16 +125,10 @@ func (m *Mirror) computeSnapshot(ctx context.Context) (lastSnapshot, error) {
 	m.metrics.computed.Inc()
 	n := len(found.Value)
 	s := lastSnapshot{Snapshot: Snapshot{n > 0, n}, from: found.From, at: time.Now()}
-	if !m.keepSnapshot(s, before) {
-		return s, nil
-	}
+	m.keepSnapshot(s)
 	text, _ := json.Marshal(s.Snapshot) // two plain fields
 	_, err = m.snapshotCall(ctx, func(ctx context.Context) (bool, error) {
-		pipe := m.rdb.TxPipeline()
-		pipe.Set(ctx, m.keys.snapshot(), text, snapshotLasts)
-		pipe.Del(ctx, m.keys.computing()) // whoever loses the one computes it again at once
-		_, err := pipe.Exec(ctx)
-		return true, err
+		return true, m.rdb.Set(ctx, m.keys.snapshot(), text, snapshotLasts).Err()
 	})
 	if err != nil {
 		m.log.Debug("a snapshot is not stored: other replicas compute their own", "error", err)
@@ -187,24 +170,16 @@ func (m *Mirror) storedSnapshot(ctx context.Context) (s lastSnapshot, err error)
 	return s, err
 }
 
-// keepSnapshot reports whether the settings are still those that the snapshot was computed under.
-func (m *Mirror) keepSnapshot(s lastSnapshot, under Settings) bool {
-	now := m.settings.Load()
+func (m *Mirror) keepSnapshot(s lastSnapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	same := now == nil || *now == under
-	if same {
-		m.snapshot = s
-	}
-	return same
+	m.snapshot = s
 }
 
-// dropSnapshot forgets the last one, and one that is being computed.
+// dropSnapshot forgets the last one, and does not wait for one that is being computed.
 func (m *Mirror) dropSnapshot() {
 	m.computing.Forget("snapshot")
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.snapshot = lastSnapshot{}
+	m.keepSnapshot(lastSnapshot{})
 }
 
 func (m *Mirror) lastSnapshot() lastSnapshot {

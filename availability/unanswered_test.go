@@ -31,11 +31,7 @@ func TestWhatWasHealedWithoutAnAnswerIsReportedOnce(t *testing.T) {
 			require.NoError(l.t, err)
 			l.source.setBack(before)
 		}, func(l *leader) int { return l.drift(Ahead) }},
-		"AutoOffline": {"availability_offline", func(l *leader) {
-			knows(l.Mirror, lastSnapshot{Snapshot: Snapshot{true, 1}})
-			require.NoError(l.t, l.client.Set(l.t.Context(), l.keys.snapshot(), `{"available":true,"count":1}`, snapshotLasts).Err())
-		}, func(l *leader) int {
-			require.Zero(l.t, l.client.Exists(l.t.Context(), l.keys.snapshot()).Val(), "it counts the mitra")
+		"AutoOffline": {"availability_offline", func(*leader) {}, func(l *leader) int {
 			return int(testutil.ToFloat64(l.metrics.offline))
 		}},
 	} {

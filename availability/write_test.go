@@ -320,34 +320,6 @@ func TestAHeartbeatIsRefusedByName(t *testing.T) {
 	})
 }
 
-// While its customer pays, a session keeps its place in both stores.
-func TestAnExtensionChangesNoCapacityInEitherStore(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake(online("a"))
-		source.searching("s")
-		r := newRig(t, w, source)
-		r.seeded()
-		ctx := t.Context()
-		_, err := r.Accept(ctx, "s", "a")
-		require.NoError(t, err)
-		before := r.mirrored("a")
-		require.Equal(t, 1, before.Sessions)
-		for _, paid := range []bool{false, true, false} {
-			s, err := r.Extend(ctx, "s", paid)
-			require.NoError(t, err)
-			require.Equal(t, Session{ID: "s", MitraID: "a", Status: map[bool]string{true: "active", false: "pending_payment"}[paid]}, s)
-			require.Equal(t, before, r.mirrored("a"))
-			require.Equal(t, before.Version, source.state("a").Version)
-		}
-		_, err = r.Expire(ctx, "s")
-		require.NoError(t, err)
-		require.Zero(t, r.mirrored("a").Sessions)
-		_, err = r.Extend(ctx, "s", true)
-		require.ErrorIs(t, err, ErrTaken)
-		r.same()
-	})
-}
-
 // Otherwise whoever is activated again would be silent at once.
 func TestAHeartbeatOutlivesADeactivation(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {

@@ -24,7 +24,7 @@ WITH wanted (kind, name, missing) AS (
 	SELECT 'function', name, to_regproc(name) IS NULL FROM unnest(ARRAY['availability_set_online',
 		'availability_set_active', 'availability_accept', 'availability_end', 'availability_extend',
 		'availability_reroute', 'availability_auto_offline', 'availability_mirror_heartbeats', 'availability_outbid',
-		'availability_repair', 'availability_recount', 'availability_fleet', 'availability_room', 'availability_of_sign_in', 'availability_set_offline',
+		'availability_repair', 'availability_recount', 'availability_fleet', 'availability_room', 'availability_of_sign_in',
 		'availability_beat', 'availability_revive']) AS t (name)
 	UNION ALL
 	SELECT 'view', format('mitra_availability_truth that reads %s: it reads another table, which had that name', base),

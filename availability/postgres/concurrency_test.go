@@ -228,35 +228,6 @@ func TestWritersAndRawStatementsDoNotDeadlock(t *testing.T) {
 	w.requireTruth()
 }
 
-func TestARepairLosesNoChangeThatIsMadeBesideIt(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
-	require.NoError(t, w.src.PutSetting(ctx, "max_customers_per_mitra", 100))
-	ids := w.mitras(4)
-	var sessions []string
-	for i := range 16 {
-		sessions = append(sessions, w.session("active", ids[i%4]))
-	}
-	for range 25 {
-		w.exec("UPDATE mitra_availability SET active_sessions = active_sessions + 5, is_online = true")
-		var wait sync.WaitGroup
-		for i := range 8 {
-			wait.Go(func() {
-				for j := range 5 {
-					if _, _, err := w.src.Reroute(ctx, sessions[i*2], ids[(i+j)%4], 100); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-		repaired, err := w.src.Repair(ctx)
-		require.NoError(t, err)
-		require.Len(t, repaired, len(ids))
-		wait.Wait()
-		w.requireTruth()
-	}
-}
-
 func TestTheFeedWaitsForNobodysConnection(t *testing.T) {
 	t.Parallel()
 	w, ctx := setup(t), t.Context()

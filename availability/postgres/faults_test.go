@@ -137,7 +137,7 @@ func TestAServerThatIsBackAfterItsEndIsReadFromTheBeginning(t *testing.T) {
 	db.Reset()
 	require.Eventually(t, func() bool { // a connection of the former life may be left
 		states, now, err := w.src.Feed(ctx, at)
-		return err == nil && len(states) == len(ids) && now.Life != at.Life
+		return err == nil && len(states) == len(ids) && now.Connection != at.Connection
 	}, patience, 5*time.Millisecond)
 	w.requireTruth()
 }

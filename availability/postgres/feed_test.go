@@ -170,21 +170,3 @@ func TestTheFeedWaitsForNoLockOfOtherTables(t *testing.T) {
 	require.Len(t, states, 1)
 	require.NotZero(t, states[0].Seen)
 }
-
-// A TRUNCATE by somebody whose triggers are off leaves states wrong.
-func TestATruncateThatNoTriggerSawIsAnotherLife(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
-	m := w.mitra()
-	var at availability.Cursor
-	w.feed(&at)
-	w.session("active", m)
-	w.exec("SET session_replication_role = replica; TRUNCATE chat_sessions; RESET session_replication_role")
-	require.Equal(t, 1, w.state(m).Sessions)
-	before := at
-	w.feed(&at)
-	require.NotEqual(t, lives(before), lives(at))
-	_, err := w.src.Repair(t.Context())
-	require.NoError(t, err)
-	w.requireTruth()
-}

@@ -242,19 +242,6 @@ func TestASessionMayMoveFromPartitionToPartition(t *testing.T) {
 	w.requireTruth()
 }
 
-// Connections that are made later may write times in another way.
-func TestTheLifeOfAServerIsTheSameInEveryConnection(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
-	var at, later availability.Cursor
-	w.feed(&at)
-	w.exec("ALTER DATABASE " + w.Name + " SET datestyle = 'German'")
-	other := w
-	other.src = open(t, w.URL)
-	other.feed(&later)
-	require.Equal(t, at.Life, later.Life)
-}
-
 func TestARepairWaitsForNobodyInACircle(t *testing.T) {
 	t.Parallel()
 	w, ctx := setup(t), t.Context()

@@ -170,25 +170,6 @@ func TestWhileTheLimitMakesNoSenseTheCallersApplies(t *testing.T) {
 	}
 }
 
-func TestASettingWhoseRowIsGoneKeepsItsLastGoodValue(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
-	require.NoError(t, w.src.PutSetting(ctx, "stale_after_seconds", 3600))
-	require.NoError(t, w.src.PutSetting(ctx, "max_customers_per_mitra", 1))
-	good, err := w.src.Settings(ctx)
-	require.NoError(t, err)
-	w.exec("DELETE FROM app_config")
-	set, err := w.src.Settings(ctx)
-	require.ErrorIs(t, err, availability.ErrSetting)
-	for _, name := range []string{"stale_after_seconds", "max_customers_per_mitra", "require_ping", "heartbeat_cadence_seconds"} {
-		require.ErrorContains(t, err, name)
-	}
-	require.Equal(t, good, set)
-	require.NoError(t, w.src.PutSetting(ctx, "require_ping", false))
-	_, err = w.src.Settings(ctx)
-	require.NotContains(t, err.Error(), "require_ping")
-}
-
 func TestATruncateThatCannotBeCountedIsRefused(t *testing.T) {
 	t.Parallel()
 	w, ctx := setup(t), t.Context()

@@ -90,40 +90,6 @@ func TestADeactivationThatIsNotCommittedYetIsWaitedForByASignIn(t *testing.T) {
 	}
 }
 
-func TestManySignInsAndDeactivationsAtOnceLeaveNobodySignedInWhoIsNotActive(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
-	id := w.mitra()
-	ended := make(chan error)
-	const each, rounds = 4, 25
-	for range each {
-		go func() {
-			var err error
-			for range rounds {
-				if _, err = w.Exec(ctx, `INSERT INTO auth_sessions (mitra_id) SELECT id FROM mitras WHERE id = $1 AND is_active`, id); err != nil {
-					break
-				}
-			}
-			ended <- err
-		}()
-		go func() {
-			var err error
-			for i := range rounds {
-				if _, err = w.src.SetActive(ctx, id, i%2 == 1); err != nil { // the last one: inactive
-					break
-				}
-			}
-			ended <- err
-		}()
-	}
-	for range 2 * each {
-		require.NoError(t, <-ended)
-	}
-	_, err := w.src.SetActive(ctx, id, false)
-	require.NoError(t, err)
-	require.Zero(t, w.signedIn(id))
-}
-
 func TestAMomentWithoutTimeZoneIsUTCAlsoWhereASignInIsRevoked(t *testing.T) {
 	t.Parallel()
 	db, ctx := pgtest.Database(t), t.Context()

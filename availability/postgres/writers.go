@@ -66,9 +66,6 @@ func (s *Source) write(
 // SetOnline true takes a version even if the mitra is online. A mitra that is not active gets
 // ErrInactive, but may go offline.
 func (s *Source) SetOnline(ctx context.Context, id string, online bool) (availability.State, error) {
-	if !online {
-		return s.set(ctx, "set offline", "availability_set_offline", id)
-	}
 	return s.set(ctx, "set online", "availability_set_online", id, online)
 }
 

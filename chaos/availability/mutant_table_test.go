@@ -371,7 +371,7 @@ var mutants = harness.Mutants{
 		{
 			Name: "AGoneSettingHasItsDefault", What: "a row of app_config that is gone gives way to the default",
 			Edits: []harness.Edit{{File: limitsGo, From: "\t\terr := errNoRow\n", To: "\t\tvar err error\n"}},
-			Test:  "TestASettingWhoseRowIsGoneKeepsItsLastGoodValue",
+			Test:  "TestSettingsAreReadAndStoredByTheirNames",
 		},
 		{
 			Name: "TruncateOfAnOlderSnapshot", What: "TRUNCATE counts by a snapshot that lacks what it removes",

@@ -135,7 +135,7 @@ func readTruth(ctx context.Context, url string, lost bool) (t truth, err error) 
 		return all
 	}
 	t.flips = flips(`SELECT mitra::text, CASE WHEN online THEN 'online' ELSE 'offline' END FROM chaos_flips
-		WHERE by ~ '\mavailability_(set_online|set_offline|auto_offline|revive)\(' ORDER BY seq`)
+		WHERE by ~ '\mavailability_(set_online|auto_offline|revive)\(' ORDER BY seq`)
 	t.logs = flips("SELECT mitra_id::text, status FROM mitra_online_logs ORDER BY id")
 	return t, err
 }

@@ -387,20 +387,12 @@ BEGIN
     IF want <> coalesce(was, false) THEN
       INSERT INTO mitra_online_logs (mitra_id, status, created_at) VALUES (mitra, word, moment);
     END IF;
+    IF NOT want THEN -- of its own will: no heartbeat overrules that
+      UPDATE mitra_availability a SET judged_at = NULL, version = a.version + 1, changed_xid = DEFAULT
+       WHERE a.mitra_id = mitra AND a.judged_at IS NOT NULL;
+    END IF;
   END IF;
   RETURN QUERY SELECT outcome, v FROM mitra_availability_state v WHERE v.mitra_id = mitra;
-END $$;
-
--- A mitra that was set offline for silence, and goes offline itself, is so of its own will: no
--- heartbeat overrules that.
-CREATE FUNCTION availability_set_offline(mitra uuid)
-RETURNS TABLE (outcome text, state mitra_availability_state) LANGUAGE plpgsql AS $$
-BEGIN
-  SELECT f.outcome INTO outcome FROM availability_set_online(mitra, false) f;
-  UPDATE mitra_availability a SET judged_at = NULL, version = a.version + 1, changed_xid = DEFAULT
-   WHERE a.mitra_id = mitra AND a.judged_at IS NOT NULL AND outcome = 'done';
-  RETURN QUERY SELECT outcome, v FROM (SELECT) AS once
-    LEFT JOIN mitra_availability_state v ON v.mitra_id = mitra;
 END $$;
 
 -- Who is deactivated is signed out as well.
