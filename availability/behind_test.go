@@ -212,25 +212,6 @@ func TestNobodyIsRefusedAHeartbeatForWhatIsNoLongerTrue(t *testing.T) {
 	})
 }
 
-func TestTheFeedWaitsForNoSettings(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake(online("a"))
-		release := make(chan struct{})
-		source.fault.set(func(op string) error {
-			if op == "Settings" {
-				<-release
-			}
-			return nil
-		})
-		r := newRig(t, w, source)
-		defer close(release)
-		r.run()
-		_, err := source.SetOnline(t.Context(), "a", false)
-		require.NoError(t, err)
-		r.eventually(func() bool { return len(r.differences()) == 0 }, "the feed brings it")
-	})
-}
-
 func TestAFeedThatHangsIsGivenUpAndAllIsCompared(t *testing.T) {
 	inTime(t, func(t *testing.T, w redistest.World, _ *line) {
 		source := &hanging{fake: newFake(online("a"))}

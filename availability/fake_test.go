@@ -37,7 +37,6 @@ type fake struct {
 	xid      uint64
 	life     string
 	open     map[uint64]bool
-	history  map[string]map[int64]State // each version that ever was
 	flips    []flip
 	calls    map[string]int
 	fleets   map[string]time.Duration // pause between copies of heartbeats
@@ -65,7 +64,7 @@ func newFake(states ...State) *fake {
 		locks: map[string]*sync.Mutex{}, rows: map[string]row{}, base: map[string]State{},
 		sessions: map[string]Session{},
 		settings: Settings{MaxCustomers: 3, StaleAfter: time.Minute, RequirePing: true, PingInterval: 10 * time.Second},
-		xid:      1, open: map[uint64]bool{}, history: map[string]map[int64]State{}, calls: map[string]int{}, fleets: map[string]time.Duration{},
+		xid:      1, open: map[uint64]bool{}, calls: map[string]int{}, fleets: map[string]time.Duration{},
 	}
 	f.fault.set(func(string) error { return nil })
 	f.held.set(func() {})
@@ -90,10 +89,6 @@ func (f *fake) put(s State) {
 
 func (f *fake) store(s State, xid uint64) {
 	f.rows[s.ID] = row{s, xid}
-	if f.history[s.ID] == nil {
-		f.history[s.ID] = map[int64]State{}
-	}
-	f.history[s.ID][s.Version] = s
 }
 
 func (f *fake) state(id string) State {

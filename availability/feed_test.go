@@ -14,18 +14,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-func TestTheFeedBringsWhatNoWriterBrought(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake(online("a"), online("b"))
-		r := newRig(t, w, source)
-		r.run()
-		_, err := source.SetOnline(t.Context(), "a", false) // as somebody by psql
-		require.NoError(t, err)
-		source.put(online("c"))
-		r.eventually(func() bool { return len(r.differences()) == 0 }, "the feed brings it")
-	})
-}
-
 func TestTheFeedMissesNoTransactionThatWasOpenWhileALaterOneWasSeen(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"), online("b"))
@@ -76,30 +64,6 @@ func TestASourceThatIsAwayDelaysTheFeedAndLosesNothing(t *testing.T) {
 		away.Store(false)
 		r.eventually(func() bool { return len(r.differences()) == 0 }, "it is brought afterwards")
 		r.eventually(func() bool { return r.Health().FeedError == "" }, "")
-	})
-}
-
-func TestASourceThatIsAnotherServerAndLostCommitsIsTheTruth(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake(online("a"), online("b"))
-		r := newRig(t, w, source)
-		r.run()
-		before := source.state("a")
-		for range 3 {
-			_, err := r.Offline(t.Context(), "a")
-			require.NoError(t, err)
-			_, err = r.Online(t.Context(), "a")
-			require.NoError(t, err)
-		}
-		_, err := r.Offline(t.Context(), "a")
-		require.NoError(t, err)
-		r.eventually(func() bool { return r.Health().FeedError == "" && len(r.differences()) == 0 }, "")
-		source.mu.Lock()
-		source.rows["a"], source.xid, source.life = row{before, 1}, 2, "another"
-		source.mu.Unlock()
-		r.eventually(func() bool { return len(r.differences()) == 0 }, "the mirror is outbid")
-		require.True(t, source.state("a").Online)
-		require.Greater(t, source.state("a").Version, int64(8))
 	})
 }
 

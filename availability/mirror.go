@@ -78,7 +78,6 @@ type Mirror struct {
 	metrics *metrics
 
 	patience time.Duration // callTimeout, except in tests on a slow machine
-	janitors guard.Layout  // c.Layout, except in tests with two leaders at once
 
 	applying, feeding, settling, sensible *streak.Streak
 
@@ -130,7 +129,6 @@ func New(c Config) (*Mirror, error) {
 		log:      c.Logger,
 		metrics:  newMetrics(),
 		patience: callTimeout,
-		janitors: c.Layout,
 		applying: streak.New(c.Logger, "states do not reach Redis: readers see old ones, the feed tries again",
 			"states reach Redis again"),
 		feeding: streak.New(c.Logger, "the mirror is not kept: readers see old states, or fall back to the source",

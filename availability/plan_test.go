@@ -317,10 +317,10 @@ func TestCapacityFollowsEachStepOfASessionInBothStores(t *testing.T) {
 			{"ask for a payment", func() error { return done(b.Extend(ctx, s1, false)) }, "2 0", nil},
 			{"reroute", func() error { return done(b.Reroute(ctx, s1, other)) }, "1 1", nil},
 			{"extend", func() error { return done(b.Extend(ctx, s1, true)) }, "1 1", nil},
-			{"end", func() error { return done(b.End(ctx, s1)) }, "1 0", nil},
-			{"end again", func() error { return done(b.End(ctx, s1)) }, "1 0", nil},
-			{"cancel what is over", func() error { return done(b.Cancel(ctx, s1)) }, "1 0", availability.ErrTaken},
-			{"expire", func() error { return done(b.Expire(ctx, s2)) }, "0 0", nil},
+			{"end", func() error { return done(b.End(ctx, s1, "completed")) }, "1 0", nil},
+			{"end again", func() error { return done(b.End(ctx, s1, "completed")) }, "1 0", nil},
+			{"cancel what is over", func() error { return done(b.End(ctx, s1, "cancelled")) }, "1 0", availability.ErrTaken},
+			{"expire", func() error { return done(b.End(ctx, s2, "expired")) }, "0 0", nil},
 			{"extend what is over", func() error { return done(b.Extend(ctx, s2, true)) }, "0 0", availability.ErrTaken},
 		} {
 			require.ErrorIs(t, step.do(), step.err, step.name)

@@ -131,17 +131,6 @@ func TestSilenceIsNotJudgedBeforeItWasListenedToForLongEnough(t *testing.T) {
 	})
 }
 
-func TestTheSourceJudgesSilenceFromWhenHeartbeatsWereLastBroughtToIt(t *testing.T) {
-	t.Parallel()
-	m := &Mirror{c: Config{HeartbeatInterval: time.Minute}, kept: time.Now(), clocks: clocks{compared: true}}
-	s := Settings{StaleAfter: 2 * time.Minute, RequirePing: true}
-	require.Zero(t, m.cutoff(s), "it is not known what pings there were")
-	m.brought = time.Now().Add(-time.Hour) // nobody has brought them for an hour, and Redis takes them
-	require.Equal(t, m.brought.Add(-3*time.Minute), m.cutoff(s))
-	s.RequirePing = false
-	require.Zero(t, m.cutoff(s))
-}
-
 func TestAMirrorThatIsNotWholeAnswersNothing(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())

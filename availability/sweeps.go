@@ -179,10 +179,10 @@ func (m *Mirror) checkPass(ctx context.Context, p *janitor.Pass) error {
 // checkLayout refuses a janitor whose witness the mirror would not know: nobody would ever be
 // judged.
 func (m *Mirror) checkLayout(p *janitor.Pass) error {
-	if p.Layout() != m.janitors {
+	if p.Layout() != m.c.Layout {
 		return fmt.Errorf("availability: the janitor has the prefix %q, and the mirror %q: "+
 			"both need the same Layout",
-			p.Layout().Prefix, m.janitors.Prefix)
+			p.Layout().Prefix, m.c.Layout.Prefix)
 	}
 	return nil
 }

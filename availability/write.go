@@ -66,23 +66,9 @@ func (m *Mirror) Extend(ctx context.Context, session string, paid bool) (Session
 	return m.moved(ctx)(m.source.Extend(ctx, session, paid))
 }
 
-// End completes a session. ErrNotFound, ErrTaken.
-func (m *Mirror) End(ctx context.Context, session string) (Session, error) {
-	return m.moved(ctx)(m.source.End(ctx, session, "completed"))
-}
-
-// Cancel ends a cancelled session. ErrNotFound, ErrTaken.
-func (m *Mirror) Cancel(ctx context.Context, session string) (Session, error) {
-	return m.moved(ctx)(m.source.End(ctx, session, "cancelled"))
-}
-
-// Expire ends a session whose time is over. ErrNotFound, ErrTaken.
-func (m *Mirror) Expire(ctx context.Context, session string) (Session, error) {
-	return m.moved(ctx)(m.source.End(ctx, session, "expired"))
-}
-
-// EndAs ends a session with one of the source's own statuses. ErrNotFound, ErrTaken, ErrStatus.
-func (m *Mirror) EndAs(ctx context.Context, session, status string) (Session, error) {
+// End ends a session with one of the source's statuses, such as completed, cancelled or expired.
+// ErrNotFound, ErrTaken, ErrStatus.
+func (m *Mirror) End(ctx context.Context, session, status string) (Session, error) {
 	return m.moved(ctx)(m.source.End(ctx, session, status))
 }
 

@@ -76,6 +76,9 @@ func writers(r *rig) []struct {
 	session := func(f func(context.Context, string) (Session, error), id string) func(context.Context) error {
 		return func(ctx context.Context) error { _, err := f(ctx, id); return err }
 	}
+	ends := func(id, status string) func(context.Context) error {
+		return func(ctx context.Context) error { _, err := r.End(ctx, id, status); return err }
+	}
 	to := func(f func(context.Context, string, string) (Session, error), id, mitra string) func(context.Context) error {
 		return func(ctx context.Context) error { _, err := f(ctx, id, mitra); return err }
 	}
@@ -90,9 +93,9 @@ func writers(r *rig) []struct {
 		{"ask for a payment", "Extend", session(extend(r, false), "s1")},
 		{"reroute", "Reroute", to(r.Reroute, "s1", "b")},
 		{"extend", "Extend", session(extend(r, true), "s1")},
-		{"end", "End", session(r.End, "s1")},
-		{"cancel", "End", session(r.Cancel, "s2")},
-		{"expire", "End", session(r.Expire, "s3")},
+		{"end", "End", ends("s1", "completed")},
+		{"cancel", "End", ends("s2", "cancelled")},
+		{"expire", "End", ends("s3", "expired")},
 		{"deactivate", "SetActive", state(r.Deactivate, "a")},
 		{"activate", "SetActive", state(r.Activate, "a")},
 		{"offline", "SetOnline", state(r.Offline, "a")},

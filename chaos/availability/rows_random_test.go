@@ -15,7 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
-// deck are the faults of which atRandom draws. None of them waits for anything to work: the next
+// deck are the faults of which TestEverythingAtRandom draws. None of them waits for anything to work: the next
 // one may come first.
 func deck() map[string]func(w *world) {
 	return map[string]func(w *world){
@@ -85,14 +85,6 @@ func (w *world) draw(r *rand.Rand) {
 	w.says(name)
 	faults[name](w)
 	harness.Lasting(time.Duration(r.IntN(3000)) * time.Millisecond)
-}
-
-// atRandom lets a dozen things break, one soon after the other.
-func atRandom(w *world) {
-	r := rand.New(rand.NewPCG(seed(), 13))
-	for range 12 {
-		w.draw(r)
-	}
 }
 
 // seed draws the same faults again if ROLLCALL_SEED names it.

@@ -78,15 +78,6 @@ func writerStopped(w *world) {
 	}
 }
 
-// killedInTurn kills whoever leads at every point of an auto-offline, twice.
-func killedInTurn(w *world) {
-	for range 2 {
-		for _, at := range []failpoint.Name{failpoint.Condemned, failpoint.Confirmed, failpoint.Flipped} {
-			leaderKilled(at)(w)
-		}
-	}
-}
-
 // leaderCutOff keeps the leader from Redis until another leads.
 func leaderCutOff(w *world) {
 	leader, other := w.leader()

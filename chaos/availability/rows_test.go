@@ -34,7 +34,6 @@ func matrix() []row {
 		{name: "PingsBeforeTheCommit", fault: pings(failpoint.Confirmed)},
 		{name: "WriterKilledBetweenCommitAndApply", fault: writerKilled},
 		{name: "WriterStoppedBetweenCommitAndApply", fault: writerStopped},
-		{name: "ReplicasKilledInTurn", fault: killedInTurn},
 
 		{name: "PostgresKilled", short: true, fault: postgresKilled},
 		{name: "PostgresAwayForLonger", fault: postgresAway},
@@ -67,7 +66,6 @@ func matrix() []row {
 		{name: "EverythingAway", fault: everythingAway},
 		{name: "MostFallSilentAtOnce", more: 30, holds: true, fault: mostFallSilent},
 		{name: "PingNotRequired", fault: pingNotRequired},
-		{name: "AtRandom", fault: atRandom},
 	}
 }
 

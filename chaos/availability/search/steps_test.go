@@ -59,7 +59,7 @@ var often = []struct {
 	}},
 	{"end", 10, func(w *world) {
 		w.session("active", w.some(), func(ctx context.Context, r *replica, session, _ string) error {
-			_, err := r.End(ctx, session)
+			_, err := r.End(ctx, session, "completed")
 			return err
 		})
 	}},
@@ -72,7 +72,7 @@ var often = []struct {
 	}},
 	{"cancel", 3, func(w *world) {
 		w.session("pending_payment", w.some(), func(ctx context.Context, r *replica, session, _ string) error {
-			_, err := r.Cancel(ctx, session)
+			_, err := r.End(ctx, session, "cancelled")
 			return err
 		})
 	}},

@@ -89,7 +89,7 @@ func (a *API) end(c *call) error {
 		return badRequest.because("status: expected one of %s",
 			strings.Join(slices.Sorted(maps.Keys(a.endings)), ", "))
 	}
-	s, err := a.mirror.EndAs(c.Context(), session, status)
+	s, err := a.mirror.End(c.Context(), session, status)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ func TestAHeartbeatThatRedisKeepsWithoutKnowingTheMitraIsKeptInPostgres(t *testi
 	ctx := t.Context()
 	r.exec("UPDATE mitra_online_status SET last_heartbeat_at = '2020-01-01' WHERE mitra_id = $1", id)
 	// Nobody can seed meanwhile.
-	require.NoError(t, r.rdb.Set(ctx, "mitras:seeding", "somebody 2026-01-01T00:00:00.000Z", 10*time.Second).Err())
+	require.NoError(t, r.rdb.HSet(ctx, "mitras:fed", "by", "somebody", "until", time.Now().Add(2900*time.Millisecond).UnixMilli()).Err())
 	require.NoError(t, r.rdb.Del(ctx, "mitras:seeded").Err())
 	r.ask(asMitra(id), "POST", "/api/v1/mitra/heartbeat", "").is(http.StatusNoContent)
 	require.True(t, one[bool](r, "SELECT last_heartbeat_at > '2025-01-01' FROM mitra_online_status WHERE mitra_id = $1", id))
