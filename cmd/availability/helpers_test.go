@@ -5,7 +5,6 @@ import (
 	"context"
 	"flag"
 	"io"
-	"net/http"
 	"os"
 	"testing"
 	"time"
@@ -15,8 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
-	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
-	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api/apitest"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
 	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
@@ -73,7 +70,6 @@ func says(t testing.TB, args ...string) (code int, stdout, stderr string) {
 // running is a run of the program within this process.
 type running struct {
 	*programtest.Program
-	doc *apitest.Document
 }
 
 // serving runs the program on a free port with these further arguments, and waits until HTTP is
@@ -82,24 +78,15 @@ func serving(t testing.TB, args ...string) *running {
 	t.Helper()
 	p := &running{
 		programtest.Start(t, run, append([]string{"--admin-token=" + adminToken}, args...)...),
-		apitest.Read(t, api.Description()),
 	}
 	p.Serves()
 	return p
 }
 
-// ask makes a request with a token of the API, and requires that its document allows the answer.
-func (p *running) ask(as, method, path, body string) (*http.Response, string) {
-	p.T.Helper()
-	resp, text := p.Ask(as, method, path, body)
-	p.doc.Check(p.T, resp.Request, resp, []byte(text))
-	return resp, text
-}
-
 // is asks, and requires a status. It returns who answered, and the body.
 func (p *running) is(code int, as, method, path, body string) (source, text string) {
 	p.T.Helper()
-	resp, text := p.ask(as, method, path, body)
+	resp, text := p.Ask(as, method, path, body)
 	require.Equal(p.T, code, resp.StatusCode, "%s %s: %s", method, path, text)
 	return resp.Header.Get("Availability-Source"), text
 }

@@ -58,7 +58,7 @@ func TestAMitrasLifeThroughTheProgram(t *testing.T) {
 	p.is(200, asAdmin, "PUT", "/api/v1/config/heartbeat_cadence_seconds", `{"value": 1}`)
 	p.is(200, asAdmin, "PUT", "/api/v1/config/stale_after_seconds", `{"value": 2}`)
 	p.Await(func() bool {
-		resp, _ := p.ask(as, "POST", "/api/v1/mitra/heartbeat", "")
+		resp, _ := p.Ask(as, "POST", "/api/v1/mitra/heartbeat", "")
 		if resp.StatusCode == http.StatusConflict { // this machine was slower than that
 			p.is(204, as, "POST", "/api/v1/mitra/online", "")
 		}

@@ -93,7 +93,7 @@ func TestTheSecretOfTokensIsChangedWithoutARestart(t *testing.T) {
 			"sub": "root", "userType": "admin", "exp": 4102444800,
 		}).SignedString([]byte(secret))
 		require.NoError(t, err)
-		resp, _ := p.ask(text, http.MethodGet, "/api/v1/mitras", "")
+		resp, _ := p.Ask(text, http.MethodGet, "/api/v1/mitras", "")
 		return resp.StatusCode != http.StatusUnauthorized
 	}
 	require.True(t, accepts(former))

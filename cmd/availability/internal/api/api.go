@@ -221,6 +221,3 @@ func lasting(parent context.Context) (context.Context, context.CancelFunc) {
 func canceled(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && errors.Is(err, context.Canceled)
 }
-
-// Description returns the OpenAPI document.
-func Description() []byte { return slices.Clone(openAPI) }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
-	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api/apitest"
 )
 
 func TestAMitraGoesOnlineBeatsAndGoesOffline(t *testing.T) {
@@ -266,8 +265,8 @@ func TestASettingChangedBySQLAppliesWhenItIsAnnounced(t *testing.T) {
 
 func TestTheDocumentHasEveryRouteAndNoOther(t *testing.T) {
 	t.Parallel()
-	doc := apitest.Read(t, api.Description())
-	require.ElementsMatch(t, api.Routes(), doc.Routes())
+	doc := readDocument(t, api.Description())
+	require.ElementsMatch(t, api.Routes(), doc.routes())
 	page, err := os.ReadFile("../../../../docs/reference/availability-http.md")
 	require.NoError(t, err)
 	var types []any
@@ -275,7 +274,7 @@ func TestTheDocumentHasEveryRouteAndNoOther(t *testing.T) {
 		types = append(types, "https://github.com/rollcall-redis/rollcall/blob/main/docs/reference/availability-http.md#"+name)
 		require.Contains(t, string(page), "\n### "+name+"\n", "docs/reference/availability-http.md has no heading for a problem")
 	}
-	require.ElementsMatch(t, types, doc.Problems())
+	require.ElementsMatch(t, types, doc.problems())
 }
 
 func TestTheDocumentIsServedToEverybody(t *testing.T) {

@@ -15,3 +15,6 @@ func Problems() (all []string) {
 	}
 	return all
 }
+
+// Description returns the OpenAPI document.
+func Description() []byte { return openAPI }

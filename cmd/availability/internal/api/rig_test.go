@@ -22,7 +22,6 @@ import (
 	"github.com/rollcall-redis/rollcall/availability/postgres"
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
-	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api/apitest"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/database"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
 	"github.com/rollcall-redis/rollcall/guard"
@@ -57,7 +56,7 @@ type rig struct {
 	db     *pgtest.DB
 	rdb    *redis.Client // of the test
 	mirror *availability.Mirror
-	doc    *apitest.Document
+	doc    *document
 	client *http.Client
 }
 
@@ -103,7 +102,7 @@ func rigOn(t *testing.T, options *redis.Options, prefix string, db *pgtest.DB) *
 	t.Cleanup(func() { cancel(); require.NoError(t, work.Wait()) })
 	r := &rig{
 		t: t, url: server.URL, prefix: prefix, db: db, rdb: open(options), mirror: mirror,
-		doc: apitest.Read(t, api.Description()), client: server.Client(),
+		doc: readDocument(t, api.Description()), client: server.Client(),
 	}
 	select {
 	case <-mirror.Ready():
@@ -167,7 +166,7 @@ func (r *rig) send(as, method, path, kind string, body io.Reader) answer {
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	require.NoError(r.t, err)
-	r.doc.Check(r.t, req, resp, raw)
+	r.doc.check(r.t, req, resp, raw)
 	return answer{r.t, method + " " + path, resp.StatusCode, resp.Header, raw}
 }
 

@@ -1,6 +1,4 @@
-// Package apitest compares answers of the HTTP API with its OpenAPI document. OpenAPI 3.1 describes
-// bodies by JSON Schema 2020-12, so a validator for that is enough.
-package apitest
+package api_test
 
 import (
 	"bytes"
@@ -20,14 +18,14 @@ import (
 
 const resource = "openapi.json"
 
-// A Document is an OpenAPI document.
-type Document struct {
+// document compares answers with the OpenAPI document, which describes bodies by JSON Schema 2020-12:
+// so a validator for that is enough.
+type document struct {
 	doc      map[string]any
 	compiler *jsonschema.Compiler
 }
 
-// Read parses a document.
-func Read(t testing.TB, text []byte) *Document {
+func readDocument(t testing.TB, text []byte) *document {
 	t.Helper()
 	var parsed any
 	require.NoError(t, yaml.Unmarshal(text, &parsed))
@@ -35,14 +33,14 @@ func Read(t testing.TB, text []byte) *Document {
 	require.NoError(t, err)
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	require.NoError(t, err)
-	d := &Document{doc.(map[string]any), jsonschema.NewCompiler()}
+	d := &document{doc.(map[string]any), jsonschema.NewCompiler()}
 	d.compiler.AssertFormat()
 	require.NoError(t, d.compiler.AddResource(resource, doc))
 	return d
 }
 
-// Routes returns "METHOD /path" for each operation.
-func (d *Document) Routes() (all []string) {
+// routes returns "METHOD /path" for each operation.
+func (d *document) routes() (all []string) {
 	for path, item := range d.doc["paths"].(map[string]any) {
 		for method := range item.(map[string]any) {
 			if method != "parameters" {
@@ -53,14 +51,14 @@ func (d *Document) Routes() (all []string) {
 	return all
 }
 
-// Problems returns the types of problems.
-func (d *Document) Problems() []any {
+// problems returns the types of problems.
+func (d *document) problems() []any {
 	at := d.at("components", "schemas", "Problem", "properties", "type", "enum")
 	return at.([]any)
 }
 
 // at follows references.
-func (d *Document) at(names ...string) any {
+func (d *document) at(names ...string) any {
 	var v any = d.doc
 	for _, name := range names {
 		if v = d.resolved(v); v == nil {
@@ -71,7 +69,7 @@ func (d *Document) at(names ...string) any {
 	return d.resolved(v)
 }
 
-func (d *Document) resolved(v any) any {
+func (d *document) resolved(v any) any {
 	if object, ok := v.(map[string]any); ok {
 		if ref, ok := object["$ref"].(string); ok {
 			return d.at(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
@@ -81,7 +79,7 @@ func (d *Document) resolved(v any) any {
 }
 
 // operation returns the matching path and its operation, or nil.
-func (d *Document) operation(method, path string) (template string, of map[string]any) {
+func (d *document) operation(method, path string) (template string, of map[string]any) {
 	for template := range d.doc["paths"].(map[string]any) {
 		pattern := regexp.MustCompile(`\\\{\w+\\\}`).ReplaceAllString(regexp.QuoteMeta(template), `[^/]+`)
 		if regexp.MustCompile("^" + pattern + "$").MatchString(path) {
@@ -92,9 +90,9 @@ func (d *Document) operation(method, path string) (template string, of map[strin
 	return "", nil
 }
 
-// Check requires that the document allows an answer. A request without an operation must be refused
+// check requires that the document allows an answer. A request without an operation must be refused
 // with a problem.
-func (d *Document) Check(t testing.TB, req *http.Request, resp *http.Response, body []byte) {
+func (d *document) check(t testing.TB, req *http.Request, resp *http.Response, body []byte) {
 	t.Helper()
 	what := fmt.Sprintf("%s %s: %d %s", req.Method, req.URL, resp.StatusCode, body)
 	template, of := d.operation(req.Method, req.URL.EscapedPath())
@@ -124,7 +122,7 @@ func (d *Document) Check(t testing.TB, req *http.Request, resp *http.Response, b
 	}
 }
 
-func (d *Document) checkHeader(t testing.TB, what string, values []string, names ...string) {
+func (d *document) checkHeader(t testing.TB, what string, values []string, names ...string) {
 	t.Helper()
 	header := d.at(names...).(map[string]any)
 	if len(values) == 0 && header["required"] != true {
@@ -139,7 +137,7 @@ func (d *Document) checkHeader(t testing.TB, what string, values []string, names
 	d.valid(t, what, value, append(names, "schema")...)
 }
 
-func (d *Document) valid(t testing.TB, what string, text []byte, names ...string) {
+func (d *document) valid(t testing.TB, what string, text []byte, names ...string) {
 	t.Helper()
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	require.NoError(t, err, what)
@@ -149,7 +147,7 @@ func (d *Document) valid(t testing.TB, what string, text []byte, names ...string
 }
 
 // pointer returns the JSON pointer to a schema, with references resolved.
-func (d *Document) pointer(names []string) string {
+func (d *document) pointer(names []string) string {
 	var v any = d.doc
 	p := ""
 	for _, name := range names {

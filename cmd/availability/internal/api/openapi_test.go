@@ -1,4 +1,4 @@
-package apitest_test
+package api_test
 
 import (
 	"encoding/json"
