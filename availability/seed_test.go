@@ -116,18 +116,6 @@ func TestAFeederThatCannotReadTheSourceLetsAnotherFeed(t *testing.T) {
 	})
 }
 
-func TestRunSeedsWhenItStartsAndWhenTheMirrorIsGone(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, newFake(online("a")))
-		r.run()
-		r.same()
-		require.NoError(t, r.client.Del(t.Context(), r.keys.seeded(), r.keys.online(), r.keys.version()).Err())
-		r.eventually(func() bool { return testutil.ToFloat64(r.metrics.seeds) == 2 }, "it is seeded again")
-		r.same()
-		require.True(t, r.Health().Whole)
-	})
-}
-
 func TestAConnectionThatBeginsAnewIsSeededThoughTheMirrorSeemsWhole(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

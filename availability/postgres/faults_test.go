@@ -62,45 +62,6 @@ func TestTriesAreBoundedAndOtherErrorsAreNotTriedAgain(t *testing.T) {
 	}
 }
 
-// Two who lock against the rule meet a writer: it waits in a circle, and is tried again. PostgreSQL
-// looks for a circle once in each wait. Where that was too early for the writer's wait, it is the
-// foreign statement that gives way, and another is begun.
-func TestADeadlockWithAForeignStatementIsOvercome(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
-	id := w.mitra()
-	for !w.deadlocks(w.session("active", id)) {
-	}
-	require.Zero(t, w.state(id).Sessions)
-	w.requireTruth()
-}
-
-// deadlocks ends a session while a foreign statement locks in the wrong order, and reports
-// whether the writer gave way.
-func (w world) deadlocks(session string) bool {
-	ctx := w.t.Context()
-	tx := w.begin()
-	_, err := tx.Exec(ctx, "SET LOCAL deadlock_timeout = '5s'; UPDATE mitra_availability SET version = version + 1")
-	require.NoError(w.t, err)
-	ended := make(chan error, 1)
-	go func() {
-		_, _, err := w.src.End(ctx, session, "completed")
-		ended <- err
-	}()
-	w.awaitLocked()
-	_, refused := tx.Exec(ctx, "UPDATE chat_sessions SET status = 'pending_payment' WHERE status = 'active'")
-	if refused != nil {
-		var deadlock *pgconn.PgError
-		require.ErrorAs(w.t, refused, &deadlock)
-		require.Equal(w.t, "40P01", deadlock.Code)
-		require.NoError(w.t, tx.Rollback(ctx))
-	} else {
-		require.NoError(w.t, tx.Commit(ctx))
-	}
-	require.NoError(w.t, <-ended)
-	return refused == nil
-}
-
 func TestWhoIsOutOfTimeChangesNothingLater(t *testing.T) {
 	t.Parallel()
 	w, ctx := setup(t), t.Context()

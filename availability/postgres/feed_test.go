@@ -2,14 +2,12 @@ package postgres_test
 
 import (
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability"
-	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 )
 
 func lives(at availability.Cursor) []string { return []string{at.Life, at.Connection} }
@@ -30,37 +28,6 @@ func (w world) feedAgain(since *availability.Cursor) (ids []string) {
 	}, patience, 5*time.Millisecond)
 	slices.Sort(ids)
 	return ids
-}
-
-// Numbers of transactions that were rolled back are given again after a crash recovery, which
-// changes neither the postmaster's start time nor the timeline.
-func TestACrashRecoveryIsAnotherLife(t *testing.T) {
-	t.Parallel()
-	db := pgtest.Start(t, "autovacuum=off", "restart_after_crash=on").Database()
-	w := world{DB: db, t: t, src: open(t, db.URL)}
-	require.NoError(t, w.src.Migrate(t.Context()))
-	m := w.mitra()
-	for range 5 {
-		tx := w.begin()
-		_, err := tx.Exec(t.Context(), "SELECT pg_current_xact_id()")
-		require.NoError(t, err)
-		require.NoError(t, tx.Rollback(t.Context()))
-	}
-	var at availability.Cursor
-	w.feed(&at)
-	before := at
-
-	conn, err := w.Acquire(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, syscall.Kill(int(conn.Conn().PgConn().PID()), syscall.SIGKILL))
-	conn.Release()
-	require.Eventually(t, func() bool {
-		_, err := w.Exec(t.Context(), "UPDATE mitras SET is_active = false WHERE id = $1", m)
-		return err == nil
-	}, patience, 5*time.Millisecond)
-	require.Equal(t, []string{m}, w.feedAgain(&at))
-	require.NotEqual(t, lives(before), lives(at))
-	require.Empty(t, w.feed(&at))
 }
 
 func TestWhateverMayBringOtherCommitsIsAnotherLife(t *testing.T) {
@@ -92,32 +59,6 @@ func TestWhateverMayBringOtherCommitsIsAnotherLife(t *testing.T) {
 			require.Equal(t, lives(after), lives(at))
 		})
 	}
-}
-
-func TestADatabaseThatIsRestoredOnARunningServerIsAnotherLife(t *testing.T) {
-	t.Parallel()
-	server := pgtest.Start(t)
-	db, admin := server.Database(), server.Database()
-	w := world{DB: db, t: t, src: open(t, db.URL)}
-	require.NoError(t, w.src.Migrate(t.Context()))
-	m := w.mitra()
-	var at availability.Cursor
-	w.feed(&at)
-	before := at
-	for _, sql := range []string{
-		"ALTER DATABASE " + db.Name + " ALLOW_CONNECTIONS false",
-		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '" + db.Name + "'",
-		"ALTER DATABASE " + db.Name + " RENAME TO former",
-		"CREATE DATABASE " + db.Name + " TEMPLATE former",
-	} {
-		require.Eventually(t, func() bool { // a connection ends a moment after it was told to
-			_, err := admin.Exec(t.Context(), sql)
-			return err == nil
-		}, patience, 5*time.Millisecond, sql)
-	}
-	db.Reset()
-	require.Equal(t, []string{m}, w.feedAgain(&at))
-	require.NotEqual(t, lives(before), lives(at))
 }
 
 func TestAnOpenTransactionHasNoStateReadTwice(t *testing.T) {
