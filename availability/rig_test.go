@@ -191,13 +191,6 @@ func (r *rig) differences() (found []string) {
 	return found
 }
 
-// knows makes a snapshot the last one of a process.
-func knows(m *Mirror, s lastSnapshot) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.snapshot = s
-}
-
 func (r *rig) drift(kind string) int {
 	return int(testutil.ToFloat64(r.metrics.drift.WithLabelValues(kind)))
 }

@@ -96,8 +96,8 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 	}
 }
 
-// computeSnapshot takes another replica's, or computes one unless another does: its mark lasts for as
-// long as a snapshot. Redis may be down, or accept no writes: then each computes its own.
+// computeSnapshot takes another replica's, or computes one unless another does: its mark lasts for
+// as long as a snapshot. Redis may be down, or accept no writes: then each computes its own.
 func (m *Mirror) computeSnapshot(ctx context.Context) (lastSnapshot, error) {
 	for {
 		stored, err := m.storedSnapshot(ctx)

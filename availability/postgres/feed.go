@@ -42,8 +42,8 @@ func pool(ctx context.Context, c *pgxpool.Config, conns int32, waits time.Durati
 
 // life is another after whatever brings other commits and leaves the feed's connection alone: the
 // tables are created anew, with their partitions, as a restore or a TRUNCATE does, or
-// availability_repair. Anything else, such as a restart, a recovery, a failover, or another database
-// of that name, ends the connection. It takes no lock.
+// availability_repair. Anything else, such as a restart, a recovery, a failover, or another
+// database of that name, ends the connection. It takes no lock.
 const life = `to_hex(hashtextextended((SELECT string_agg(concat_ws(' ', r.oid::text, pg_relation_filenode(r.oid),
 			(SELECT string_agg(concat(inhrelid, '.', pg_relation_filenode(inhrelid)), ' ' ORDER BY inhrelid)
 			   FROM pg_inherits WHERE inhparent = r.oid)), ',' ORDER BY t.name)

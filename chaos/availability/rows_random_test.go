@@ -15,8 +15,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
-// deck are the faults of which TestEverythingAtRandom draws. None of them waits for anything to work: the next
-// one may come first.
+// deck are the faults of which TestEverythingAtRandom draws. None of them waits for anything to
+// work: the next one may come first.
 func deck() map[string]func(w *world) {
 	return map[string]func(w *world){
 		"leader killed": func(w *world) {

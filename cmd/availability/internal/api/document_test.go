@@ -18,8 +18,8 @@ import (
 
 const resource = "openapi.json"
 
-// document compares answers with the OpenAPI document, which describes bodies by JSON Schema 2020-12:
-// so a validator for that is enough.
+// document compares answers with the OpenAPI document, which describes bodies by JSON Schema
+// 2020-12: so a validator for that is enough.
 type document struct {
 	doc      map[string]any
 	compiler *jsonschema.Compiler

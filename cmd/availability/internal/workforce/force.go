@@ -1,10 +1,10 @@
 // Package workforce simulates mitras, a dispatcher and customers, who send requests to replicas of
 // the program availability over HTTP. Its mitras and sessions it inserts into the database itself.
 //
-// An app goes online, sends a heartbeat each interval, and goes online again after a refusal. Now and
-// then it goes offline for a rest, or dies without a word and comes back. What gets no answer is sent
-// again, to another replica. The dispatcher gives each session to an available mitra, moves some, and
-// ends them. Customers poll whether anybody is available.
+// An app goes online, sends a heartbeat each interval, and goes online again after a refusal. Now
+// and then it goes offline for a rest, or dies without a word and comes back. What gets no answer
+// is sent again, to another replica. The dispatcher gives each session to an available mitra, moves
+// some, and ends them. Customers poll whether anybody is available.
 //
 // Each app keeps what was acknowledged to it, and when. [Truth] compares that with both stores.
 package workforce
@@ -204,8 +204,8 @@ func (f *Force) place(ctx context.Context, session, what string) bool {
 	return false
 }
 
-// ask sends a dispatcher's request until it is answered, and reports whether it was granted. To send
-// it again does no harm.
+// ask sends a dispatcher's request until it is answered, and reports whether it was granted. To
+// send it again does no harm.
 func (f *Force) ask(ctx context.Context, dispatcher, method, path string, body, into any) bool {
 	for {
 		a, err := f.client.do(ctx, identity{dispatcher, "service"}, method, path, body, into)

@@ -69,8 +69,8 @@ func (f *Force) Counts() Counts {
 	return c
 }
 
-// Show runs a workforce, and shows its progress until ctx ends: each second in one line of a terminal,
-// else in a line every ten. A summary follows. It fails if nobody could go online.
+// Show runs a workforce, and shows its progress until ctx ends: each second in one line of a
+// terminal, else in a line every ten. A summary follows. It fails if nobody could go online.
 func Show(ctx context.Context, f *Force, t *Truth, out io.Writer, terminal bool) error {
 	every, line := 10*time.Second, "%5.0fs  %s\n"
 	if terminal { // in the line's place, cut at the right edge
