@@ -40,16 +40,17 @@ func pool(ctx context.Context, c *pgxpool.Config, conns int32, waits time.Durati
 	return pgxpool.NewWithConfig(ctx, c)
 }
 
-// life is another after whatever brings other commits and leaves the feed's connection alone: the
+// life is another after whatever brings other commits and may leave the feed's connection alone: the
 // tables are created anew, with their partitions, as a restore or a TRUNCATE does, or
-// availability_repair. Anything else, such as a restart, a recovery, a failover, or another
-// database of that name, ends the connection. It takes no lock.
-const life = `to_hex(hashtextextended((SELECT string_agg(concat_ws(' ', r.oid::text, pg_relation_filenode(r.oid),
+// availability_repair; another timeline, behind a pooler. Anything else, such as a restart, a
+// recovery, or another database of that name, ends the connection. It takes no lock.
+const life = `to_hex(hashtextextended(concat_ws(' ', left(pg_walfile_name(pg_current_wal_lsn()), 8),
+	(SELECT string_agg(concat_ws(' ', r.oid::text, pg_relation_filenode(r.oid),
 			(SELECT string_agg(concat(inhrelid, '.', pg_relation_filenode(inhrelid)), ' ' ORDER BY inhrelid)
 			   FROM pg_inherits WHERE inhparent = r.oid)), ',' ORDER BY t.name)
 	   FROM unnest(ARRAY['mitra_availability', 'availability_lives', 'mitras', 'mitra_online_status',
 			'chat_sessions']) AS t (name),
-	        LATERAL (SELECT to_regclass(t.name)::oid) AS r (oid)), 0))`
+	        LATERAL (SELECT to_regclass(t.name)::oid) AS r (oid))), 0))`
 
 // feedSQL reads states that were not visible at a cursor: its Xmin, Snapshot and Life. changed_xid
 // identifies a whole transaction, so a snapshot decides whether it is visible. An id that this
