@@ -200,6 +200,7 @@ func TestSimulateSaysWhatIsWrong(t *testing.T) {
 func TestTooManyDevicesForTheLimitOfOpenFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, descriptorsFor(10))
+	require.Equal(t, 10, simulate.Config{Devices: 5, HalfOpen: 0.1}.Sockets())
 	if err := descriptorsFor(1 << 40); err != nil { // only Unix knows the limit
 		require.ErrorContains(t, err, "ulimit -Hn")
 	}

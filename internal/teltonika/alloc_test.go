@@ -1,7 +1,6 @@
 package teltonika
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"testing"
 
@@ -97,45 +96,6 @@ func TestAFrameWith16ByteValuesAllocatesNothingThoughItIsTriedTwice(t *testing.T
 	require.Zero(t, testing.AllocsPerRun(100, func() { _ = b.Decode(body) }))
 }
 
-func TestCommandsAllocateNothing(t *testing.T) {
-	imei := mustIMEI(t, someIMEI)
-	text, out := []byte("getinfo"), make([]byte, 0, 256)
-	for _, c := range commandCodecs {
-		m := Message{Type: TypeResponse, Text: text}
-		if c.hasTimestamp() {
-			m.Timestamp = 1
-		}
-		if c.hasIMEI() {
-			m.IMEI = imei
-		}
-		frame, err := AppendMessages(nil, c, m, m, m)
-		require.NoError(t, err)
-		r := NewReader(&endless{frame: frame}, 0)
-		step := func() {
-			for range 50 {
-				f, err := r.Next()
-				if err != nil {
-					t.Error(err)
-				}
-				s, err := DecodeMessages(f.Body)
-				n := 0
-				for m := range s.All() {
-					if m.IMEI == imei == c.hasIMEI() && string(m.Text) == "getinfo" {
-						n++
-					}
-				}
-				var e error
-				out, e = AppendMessages(out[:0], c, Message{Type: TypeCommand, Timestamp: m.Timestamp, IMEI: m.IMEI, Text: text})
-				if err != nil || e != nil || n != 3 {
-					t.Error("not read as written")
-				}
-			}
-		}
-		step()
-		require.Zero(t, testing.AllocsPerRun(20, step), "codec %v", c)
-	}
-}
-
 func TestAHostileFrameAllocatesLittle(t *testing.T) {
 	// The most records that fit, and the most elements: neither may cost more than a small multiple
 	// of the frame.
@@ -156,89 +116,4 @@ func TestAHostileFrameAllocatesLittle(t *testing.T) {
 	b = Batch{}
 	require.NoError(t, b.Decode(full))
 	require.Equal(t, 1, cap(b.Records))
-}
-
-func BenchmarkFrame(b *testing.B) {
-	for _, c := range []Codec{Codec8, Codec8E, Codec16} {
-		frame := typicalFrame(b, c, 10)
-		f, err := NewReader(bytes.NewReader(frame), 0).Next()
-		require.NoError(b, err)
-		body := bytes.Clone(f.Body)
-		b.Run("decode/codec"+c.String(), func(b *testing.B) {
-			b.ReportAllocs()
-			b.SetBytes(int64(len(frame)))
-			var batch Batch
-			for b.Loop() {
-				if err := batch.Decode(body); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run("read+decode+json/codec"+c.String(), func(b *testing.B) {
-			b.ReportAllocs()
-			b.SetBytes(int64(len(frame)))
-			r := NewReader(&endless{frame: frame}, 0)
-			var batch Batch
-			var out []byte
-			for b.Loop() {
-				f, err := r.Next()
-				if err == nil {
-					err = batch.Decode(f.Body)
-				}
-				if err != nil {
-					b.Fatal(err)
-				}
-				for i := range batch.Records {
-					out = batch.Records[i].IO.AppendJSON(out[:0])
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkMessages(b *testing.B) {
-	v := loadVector(b, "codec14_ack")
-	body, frame := v.body(b), v.bytes(b)
-	s, err := DecodeMessages(body)
-	require.NoError(b, err)
-	var answer Message
-	for answer = range s.All() {
-	}
-	b.Run("decode/codec14", func(b *testing.B) {
-		b.ReportAllocs()
-		b.SetBytes(int64(len(frame)))
-		for b.Loop() {
-			s, err := DecodeMessages(body)
-			if err != nil {
-				b.Fatal(err)
-			}
-			for m := range s.All() {
-				answer = m
-			}
-		}
-	})
-	b.Run("encode/codec14", func(b *testing.B) {
-		b.ReportAllocs()
-		b.SetBytes(int64(len(frame)))
-		var out []byte
-		for b.Loop() {
-			if out, err = AppendMessages(out[:0], Codec14, answer); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
-func BenchmarkHostileJSON(b *testing.B) {
-	list := make([]Element, 2700)
-	for i := range list {
-		list[i] = Element{ID: uint16(i), Size: 1}
-	}
-	io, err := NewElements(list...)
-	require.NoError(b, err)
-	b.ReportAllocs()
-	var out []byte
-	for b.Loop() {
-		out = io.AppendJSON(out[:0])
-	}
 }

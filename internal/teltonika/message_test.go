@@ -1,7 +1,6 @@
 package teltonika
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -94,72 +93,6 @@ func TestDecodeMessagesRefuses(t *testing.T) {
 	}
 }
 
-func TestOddMessagesPass(t *testing.T) {
-	t.Parallel()
-	imei := mustIMEI(t, someIMEI)
-	const inBCD = "\x03\x52\x09\x30\x81\x45\x22\x51"
-	for _, c := range []struct {
-		sentence string
-		body     string
-		want     []Message
-	}{
-		{"a frame of no messages", "\x0c\x00\x00", nil},
-		{"a message of no text", "\x0c\x01\x06\x00\x00\x00\x00\x01", []Message{{Type: TypeResponse, Text: []byte{}}}},
-		{"a type that nobody documents", "\x0c\x01\xee\x00\x00\x00\x01x\x01", []Message{{Type: 0xEE, Text: []byte("x")}}},
-		{"ends of line stay", "\x0c\x01\x06\x00\x00\x00\x03x\r\n\x01", []Message{{Type: TypeResponse, Text: []byte("x\r\n")}}},
-		{"a camera's bytes are not text", "\x0c\x01\x0d\x00\x00\x00\x03\x00\xff\x80\x01", []Message{{Type: TypeCamera, Text: []byte{0, 0xFF, 0x80}}}},
-		{"two messages in a frame", "\x0c\x02\x06\x00\x00\x00\x01x\x0d\x00\x00\x00\x02yz\x02",
-			[]Message{{Type: TypeResponse, Text: []byte("x")}, {Type: TypeCamera, Text: []byte("yz")}}},
-		{"a time without a text", "\x0d\x01\x06\x00\x00\x00\x04\x65\x4b\x65\xa4\x01", []Message{{Type: TypeResponse, Timestamp: 1699440036, Text: []byte{}}}},
-		{"every message of codec 14 has its IMEI", "\x0e\x02\x06\x00\x00\x00\x09" + inBCD + "x\x11\x00\x00\x00\x08" + inBCD + "\x02",
-			[]Message{{Type: TypeResponse, IMEI: imei, Text: []byte("x")}, {Type: TypeNACK, IMEI: imei, Text: []byte{}}}},
-		{"every message of codec 15 has both", "\x0f\x01\x0b\x00\x00\x00\x0d\x65\x4b\x65\xa4" + inBCD + "x\x01",
-			[]Message{{Type: 0x0B, Timestamp: 1699440036, IMEI: imei, Text: []byte("x")}}},
-		{"a codec 12 text that looks like an IMEI is text", "\x0c\x01\x06\x00\x00\x00\x08" + inBCD + "\x01", []Message{{Type: TypeResponse, Text: []byte(inBCD)}}},
-	} {
-		t.Run(c.sentence, func(t *testing.T) {
-			t.Parallel()
-			s, err := DecodeMessages([]byte(c.body))
-			require.NoError(t, err)
-			require.Equal(t, len(c.want), s.Len())
-			require.Equal(t, c.want, slices.Collect(s.All()))
-			require.Equal(t, c.body, string(bodyOf(t, s.Codec, c.want...)))
-		})
-	}
-}
-
-func TestEveryTruncationOfMessagesIsRefused(t *testing.T) {
-	t.Parallel()
-	rnd := rand.New(rand.NewPCG(6, 6))
-	for _, c := range commandCodecs {
-		body := bodyOf(t, c, randomMessages(rnd, c, 3)...)
-		for n := range len(body) - 1 {
-			// The last byte repeats the count: otherwise the messages would not matter.
-			_, err := DecodeMessages(append(slices.Clone(body[:n]), 3))
-			require.Error(t, err, "codec %v, %d of %d bytes", c, n, len(body))
-		}
-	}
-}
-
-func TestMessagesThatAreEncodedAreDecoded(t *testing.T) {
-	t.Parallel()
-	rnd := rand.New(rand.NewPCG(7, 7))
-	for _, c := range commandCodecs {
-		for _, n := range []int{0, 1, 2, 30, 255} {
-			want := randomMessages(rnd, c, n)
-			frame, err := AppendMessages([]byte{keepAlive}, c, want...)
-			require.NoError(t, err)
-			f, err := NewReader(bytes.NewReader(frame), 1<<20).Next()
-			require.NoError(t, err)
-			require.Equal(t, n, int(f.Count))
-			s, err := DecodeMessages(f.Body)
-			require.NoError(t, err)
-			require.Equal(t, c, s.Codec)
-			require.Equal(t, want, slices.AppendSeq([]Message{}, s.All()))
-		}
-	}
-}
-
 func TestEncodingRefusesMessagesThatACodecCannotCarry(t *testing.T) {
 	t.Parallel()
 	imei := mustIMEI(t, someIMEI)
@@ -190,34 +123,6 @@ func TestEncodingRefusesMessagesThatACodecCannotCarry(t *testing.T) {
 	require.ErrorIs(t, err, ErrEncode)
 }
 
-func TestCommandFramesAreReadAtEverySplit(t *testing.T) {
-	t.Parallel()
-	// Sizes seen in the field: a short answer, and a camera's frame, which exceeds a fresh buffer.
-	answer := Message{Type: TypeResponse, IMEI: mustIMEI(t, someIMEI), Text: []byte("DI1:1 DI2:0")}
-	photo := Message{Type: TypeCamera, Text: bytes.Repeat([]byte{0xFF, 0x00, 0xD8}, 700)}
-	records := loadVector(t, "codec8_tcp_1").bytes(t)
-	frame, err := AppendMessages(slices.Clone(records), Codec14, answer)
-	require.NoError(t, err)
-	stream, err := AppendMessages(append(frame, keepAlive), Codec12, photo)
-	require.NoError(t, err)
-	stream = append(stream, records...)
-
-	for i := range len(stream) + 1 {
-		r := NewReader(chunks(stream[:i], stream[i:]), 0)
-		for _, want := range []any{Codec8, answer, photo, Codec8} {
-			f, err := r.Next()
-			require.NoError(t, err, "split at %d", i)
-			if want == Codec8 {
-				require.Equal(t, records, f.Raw)
-				continue
-			}
-			s, err := DecodeMessages(f.Body)
-			require.NoError(t, err)
-			require.Equal(t, []any{want}, []any{slices.Collect(s.All())[0]}, "split at %d", i)
-		}
-	}
-}
-
 func TestAViewOfMessagesUsedTooLongStopsAndDoesNotPanic(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(8, 8))
@@ -231,27 +136,6 @@ func TestAViewOfMessagesUsedTooLongStopsAndDoesNotPanic(t *testing.T) {
 		}
 		require.LessOrEqual(t, len(slices.Collect(s.All())), 3)
 	}
-}
-
-func TestAMessageThatChangedUnderTheWalkEndsIt(t *testing.T) {
-	t.Parallel()
-	body := bodyOf(t, Codec12, Message{Text: []byte("x")}, Message{Text: []byte("y")}, Message{Text: []byte("z")})
-	s, err := DecodeMessages(body)
-	require.NoError(t, err)
-	body[9] = 0x7F // the size of the second
-	require.Equal(t, []Message{{Text: []byte("x")}}, slices.Collect(s.All()))
-}
-
-func TestWalkingMessagesMayEndEarly(t *testing.T) {
-	t.Parallel()
-	s, err := DecodeMessages(bodyOf(t, Codec12, Message{Text: []byte("x")}, Message{Text: []byte("y")}))
-	require.NoError(t, err)
-	var got []string
-	for m := range s.All() {
-		got = append(got, string(m.Text))
-		break
-	}
-	require.Equal(t, []string{"x"}, got)
 }
 
 func TestIMEIsInBCD(t *testing.T) {

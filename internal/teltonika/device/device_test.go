@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -128,41 +126,4 @@ func TestANewSocketLeavesTheFormerOneOpenUntilItIsDropped(t *testing.T) {
 	s.requireEvent(t, "closed")
 	_, err = d.Send(t.Context(), teltonika.Codec8, NewTrack(1).Next(1)...)
 	require.NoError(t, err)
-}
-
-func TestAHalfOpenSocketIsSilent(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	d := connected(t, s)
-	d.HalfOpen()
-	require.ErrorIs(t, d.KeepAlive(t.Context()), ErrNotConnected)
-	require.Empty(t, s.events)
-	d.DropStale()
-	s.requireEvent(t, "closed")
-}
-
-func TestNobodyListens(t *testing.T) {
-	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	_, err = New(imei, Options{}).Connect(t.Context(), l.Addr().String())
-	require.Error(t, err)
-}
-
-func TestTheHandshakeHasADeadline(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		// Half an hour with a silent server, in no time.
-		mine, theirs := net.Pipe()
-		defer theirs.Close()
-		go func() { _, _ = theirs.Read(make([]byte, 17)) }()
-		d := New(imei, Options{Timeout: 30 * time.Minute})
-		d.present = &socket{Conn: mine}
-		start := time.Now()
-		err := d.exchange(t.Context(), make([]byte, 17), make([]byte, 1))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, 30*time.Minute, time.Since(start))
-		d.Close()
-	})
 }

@@ -131,28 +131,3 @@ func TestWhatIsNoFrameOfCommandsIsAnError(t *testing.T) {
 	_, err := New(imei, Options{}).Receive(t.Context())
 	require.ErrorIs(t, err, ErrNotConnected)
 }
-
-func TestHalfAnAnswerOfAFormerSocketIsForgotten(t *testing.T) {
-	t.Parallel()
-	d, server := wired(t)
-	go func() { _, _ = server.Write([]byte{0, 0, 0}); _ = server.Close() }()
-	_, err := d.Receive(t.Context())
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	mine, theirs := net.Pipe()
-	defer theirs.Close()
-	d.HalfOpen()
-	d.present = &socket{Conn: mine}
-	go func() { _, _ = theirs.Write(teltonika.AppendAck(nil, 7)) }()
-	h, err := d.Receive(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 7, h.Acked)
-}
-
-func TestACopyOfATrackIsABookmark(t *testing.T) {
-	t.Parallel()
-	track := NewTrack(3)
-	track.Next(5)
-	mark := *track
-	want := asJSON(track.Next(10))
-	require.Equal(t, want, asJSON(mark.Next(10)))
-}

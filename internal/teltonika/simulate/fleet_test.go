@@ -35,24 +35,6 @@ func TestEveryCodecIsSpokenAndAFleetThatStopsLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestTheBacklogIsSentNewestFirstAndNothingIsMissing(t *testing.T) {
-	t.Parallel()
-	g := serve(t, &gateway{})
-	f, stop := fleetOn(t, Config{Devices: 1, Targets: []string{g.addr}, Backlog: 47, Interval: time.Hour, Ramp: time.Millisecond})
-	await(t, func() bool { return f.Counts().Backlog == 0 })
-	stop()
-	var said []uint64
-	for _, body := range g.bodies[f.trackers[0].dev.IMEI()] {
-		var b teltonika.Batch
-		require.NoError(t, b.Decode(body))
-		said = append(said, times(b.Records)...)
-	}
-	require.Len(t, said, 47)
-	for i := 1; i < len(said); i++ {
-		require.Less(t, said[i], said[i-1])
-	}
-}
-
 func TestAFrameWithoutItsAnswerIsSentAgainByteByByte(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -139,27 +121,6 @@ func TestLostCoverageLeavesASocketHalfOpenUntilTheNextTime(t *testing.T) {
 
 	f, _ = fleetOn(t, Config{Devices: 20, Targets: []string{g.addr}, HalfOpen: 0.5, LadderUnit: time.Hour})
 	await(t, func() bool { c := f.Counts(); return c.HalfOpen > 50 && c.Resent > 10 && c.Acked > 50 })
-}
-
-func TestDevicesGoWhereTheTargetsSay(t *testing.T) {
-	t.Parallel()
-	a, b := serve(t, &gateway{}), serve(t, &gateway{})
-	f, _ := fleetOn(t, Config{Devices: 40, Targets: []string{a.addr, b.addr}})
-	await(t, func() bool { return f.Counts().Connected == 40 })
-	at := func(addr string) (n int) {
-		for _, where := range f.Where() {
-			if where == addr {
-				n++
-			}
-		}
-		return n
-	}
-	require.Greater(t, at(a.addr), 5)
-	require.Greater(t, at(b.addr), 5)
-	f.SetTargets(a.addr)
-	f.SetTargets() // ignored: no targets
-	f.LoseCoverage(40)
-	await(t, func() bool { return at(a.addr) == 40 })
 }
 
 func TestCommandsAreAnswered(t *testing.T) {

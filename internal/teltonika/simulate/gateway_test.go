@@ -25,8 +25,7 @@ type gateway struct {
 	answer func(n int, s *socket) []byte
 
 	mu      sync.Mutex
-	frames  [][]byte // as they came
-	bodies  map[string][][]byte
+	frames  [][]byte               // as they came
 	answers chan teltonika.Message // of devices, to commands
 	hellos  int
 	ends    int // of sockets
@@ -44,7 +43,7 @@ func serve(t *testing.T, g *gateway) *gateway {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	g.addr, g.answers, g.bodies = ln.Addr().String(), make(chan teltonika.Message, 100), map[string][][]byte{}
+	g.addr, g.answers = ln.Addr().String(), make(chan teltonika.Message, 100)
 	var handlers sync.WaitGroup
 	var mu sync.Mutex
 	var conns []net.Conn
@@ -111,7 +110,6 @@ func (g *gateway) handle(c net.Conn) {
 		}
 		g.mu.Lock()
 		g.frames = append(g.frames, append([]byte{}, f.Raw...))
-		g.bodies[imei] = append(g.bodies[imei], append([]byte{}, f.Body...))
 		g.mu.Unlock()
 		s.count = int(f.Count)
 		said := teltonika.AppendAck(nil, s.count)

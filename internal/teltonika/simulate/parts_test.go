@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -95,35 +94,6 @@ func TestEachDeviceHasAnIMEIThatChecks(t *testing.T) {
 	require.Len(t, imeiOf(MostFirstIMEI, MostDevices), 15)
 }
 
-func TestWhatIsWrongWithAConfigIsNamed(t *testing.T) {
-	t.Parallel()
-	ok := Config{Devices: 1, Targets: []string{"127.0.0.1:5027"}}
-	for _, tt := range []struct {
-		change func(*Config)
-		want   string
-	}{
-		{func(*Config) {}, ""},
-		{func(c *Config) { c.Devices = 0 }, "devices"},
-		{func(c *Config) { c.Devices = MostDevices + 1 }, "devices"},
-		{func(c *Config) { c.Targets = nil }, "target"},
-		{func(c *Config) { c.Targets = []string{"127.0.0.1"} }, `"127.0.0.1"`},
-		{func(c *Config) { c.Targets = []string{"127.0.0.1:x"} }, "host:port"},
-		{func(c *Config) { c.Targets = []string{":5027"} }, "host:port"},
-		{func(c *Config) { c.Devices, c.Targets = 0, []string{"x"} }, `"x"`},
-	} {
-		c := ok
-		tt.change(&c)
-		_, err := New(c)
-		if tt.want == "" {
-			require.NoError(t, err)
-			continue
-		}
-		require.ErrorContains(t, err, tt.want)
-	}
-	require.Equal(t, 5, Config{Devices: 5}.Sockets())
-	require.Equal(t, 10, Config{Devices: 5, HalfOpen: 0.1}.Sockets())
-}
-
 func TestTheSameSeedMakesTheSameFleet(t *testing.T) {
 	t.Parallel()
 	records := func(seed uint64) (out [][]teltonika.Record) {
@@ -173,24 +143,4 @@ func TestTheViewIsOneLineOnATerminalAndALineEveryTenSecondsElsewhere(t *testing.
 			require.Contains(t, out.String(), "   10s  connected 0/4  frames/s 2.0")
 		}
 	})
-}
-
-func TestTheSummarySaysWhatWasDone(t *testing.T) {
-	t.Parallel()
-	var took Latency
-	took.Add(time.Millisecond)
-	c := Counts{
-		Devices: 5, Connected: 4, Frames: 30, Resent: 3, Acked: 25, Records: 26, Backlog: 7, Reconnects: 2, Failed: 6, Refused: 1,
-		HalfOpen: 9, KeepAlives: 8, Commands: 10, Acknowledgements: took, LastFailure: errors.New("no route"),
-	}
-	var out bytes.Buffer
-	require.NoError(t, summary(&out, c, 10*time.Second, 4))
-	for _, want := range []string{"4 of 5", "30, 3.0 a second", "26, in 25 frames", "7 records", "2, attempts that failed 6 (refused 1)", "no route", "p50 1.02ms"} {
-		require.Contains(t, out.String(), want)
-	}
-	require.Regexp(t, `routable +4\n`, out.String())
-	out.Reset()
-	require.NoError(t, summary(&out, Counts{}, 0, -1))
-	require.NotContains(t, out.String(), "routable")
-	require.NotContains(t, fmt.Sprint(out.String()), "NaN")
 }
