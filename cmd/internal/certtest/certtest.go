@@ -10,6 +10,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -59,6 +61,20 @@ func (a *Authority) Device(t *testing.T, imei string, change ...func(*x509.Certi
 // Itself returns the Authority's certificate for a peer to show.
 func (a *Authority) Itself() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{a.Cert.Raw}, PrivateKey: a.key}
+}
+
+// Files writes a certificate and its key into a folder.
+func Files(t *testing.T, dir string, pair *tls.Certificate) (certFile, keyFile string) {
+	t.Helper()
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	require.NoError(t, err)
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, keyFile: {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
+	}
+	return certFile, keyFile
 }
 
 // PEM returns the Authority's certificate.

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,59 +55,12 @@ func TestASetThatIsNotThereAllowsNobodyAndAKeyThatIsNoSetSaysNothing(t *testing.
 	w.expect("01") // it was made to wait, not refused
 }
 
-func TestAReconnectStormAsksFewQuestions(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t), func(c *Config) { c.Allowed = redistest.Prefix(t) + Allowed })
-	const devices = 200
-	all := make([]string, devices)
-	for i := range all {
-		all[i] = fmt.Sprintf("35630704244%04d", i)
-		require.NoError(t, b.rdb.SAdd(t.Context(), b.cfg.Allowed, all[i]).Err())
-	}
-	var wires []*wire
-	for _, imei := range all {
-		w := b.dial(t)
-		w.send(handshake(t, imei))
-		wires = append(wires, w)
-	}
-	for _, w := range wires {
-		w.expect("01")
-	}
-	require.Len(t, b.authority.known, devices)
-}
-
-// breakable dials the fake server, or fails while it is broken.
-func breakable(t *testing.T, broken *atomic.Bool) func(*Config) {
-	return func(c *Config) {
-		c.Allowed = Allowed
-		c.Client.AddHook(breaks{broken})
-	}
-}
-
 var errBroken = errors.New("broken by the test")
-
-type breaks struct{ now *atomic.Bool }
-
-func (b breaks) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (b breaks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if b.now.Load() && cmd.Name() == "smismember" {
-			cmd.SetErr(errBroken)
-			return errBroken
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (b breaks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
 
 func TestWhileRedisCannotSayKnownDevicesAreServedAndOthersWait(t *testing.T) {
 	t.Parallel()
 	var broken atomic.Bool
-	manyInBubble(t, nil, breakable(t, &broken), func(t *testing.T, g *Gateway, join func() *timed) {
+	manyInBubble(t, nil, breakable(&broken), func(t *testing.T, g *Gateway, join func() *timed) {
 		require.NoError(t, g.cfg.Client.SAdd(t.Context(), Allowed, imei).Err())
 		join().login(t)
 		broken.Store(true)
@@ -136,7 +88,7 @@ func TestWhileRedisCannotSayKnownDevicesAreServedAndOthersWait(t *testing.T) {
 func TestTheSocketOfADeviceThatWasRemovedIsClosedWithinAMinute(t *testing.T) {
 	t.Parallel()
 	var broken atomic.Bool
-	manyInBubble(t, nil, breakable(t, &broken), func(t *testing.T, g *Gateway, join func() *timed) {
+	manyInBubble(t, nil, breakable(&broken), func(t *testing.T, g *Gateway, join func() *timed) {
 		require.NoError(t, g.cfg.Client.SAdd(t.Context(), Allowed, imei, otherIMEI).Err())
 		stays, goes := join(), join()
 		stays.login(t)
@@ -166,4 +118,17 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	}
 	require.Len(t, a.known, manyKnown)
 	require.Equal(t, member, a.judge(fmt.Sprintf("%015d", manyKnown+9), false, errBroken), "the newest is remembered")
+}
+
+// breakable makes questions about the set fail while broken is set.
+func breakable(broken *atomic.Bool) func(*Config) {
+	return func(c *Config) {
+		c.Allowed = Allowed
+		c.Client.AddHook(hook(func(cmds []redis.Cmder, send func() error) error {
+			if broken.Load() && cmds[0].Name() == "smismember" {
+				return errBroken
+			}
+			return send()
+		}))
+	}
 }

@@ -1,15 +1,12 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"net"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -129,78 +126,24 @@ func TestWhatNewRefusesAndWhatItTakes(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	for name, c := range map[string]struct {
-		change func(*Config)
-		err    string
-	}{
-		"all that it needs":      {func(*Config) {}, ""},
-		"no Register":            {func(c *Config) { c.Register = nil }, "needs Register and Client"},
-		"no Client":              {func(c *Config) { c.Client = nil }, "needs Register and Client"},
-		"a negative MaxLen":      {func(c *Config) { c.MaxLen = -1 }, "must not be negative"},
-		"a negative MaxConns":    {func(c *Config) { c.MaxConns = -1 }, "must not be negative"},
-		"the least MaxLen":       {func(c *Config) { c.MaxLen = 1 }, ""},
-		"the least MaxConns":     {func(c *Config) { c.MaxConns = 1 }, ""},
-		"names of its own":       {func(c *Config) { c.Stream, c.Allowed = "mine", "set" }, ""},
-		"a registerer, and more": {func(c *Config) { c.Registerer, c.Drain = prometheus.NewRegistry(), 1 }, ""},
+	for says, change := range map[string]func(*Config){
+		"Config needs Register and Client": func(c *Config) { c.Register = nil },
+		"needs Register and Client":        func(c *Config) { c.Client = nil },
+		"must not be negative":             func(c *Config) { c.MaxLen = -1 },
+		"MaxConns must not be negative":    func(c *Config) { c.MaxConns = -1 },
+		"Streams is 3":                     func(c *Config) { c.Streams = 3 },
+		"Streams is 2048":                  func(c *Config) { c.Streams = 2048 },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cfg := Config{Register: (&registrar{}).register, Client: client}
-			c.change(&cfg)
-			g, err := New(cfg)
-			if c.err != "" {
-				require.ErrorContains(t, err, c.err)
-				require.Nil(t, g)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, cfg.Allowed != "", g.authority != nil)
-			for _, d := range []struct{ got, set, otherwise any }{
-				{g.cfg.Stream, cfg.Stream, Stream}, {g.cfg.MaxLen, cfg.MaxLen, int64(1_000_000)},
-				{g.cfg.MaxConns, cfg.MaxConns, 100_000}, {g.cfg.MaxUnidentified, cfg.MaxUnidentified, Unidentified(g.cfg.MaxConns)},
-				{g.cfg.MaxRegistering, cfg.MaxRegistering, 4096}, {g.cfg.Quiet, cfg.Quiet, 3 * time.Second},
-				{g.cfg.Drain, cfg.Drain, 5 * time.Second},
-			} {
-				if d.set == "" || d.set == int64(0) || d.set == 0 || d.set == time.Duration(0) {
-					d.set = d.otherwise
-				}
-				require.Equal(t, d.set, d.got)
-			}
-		})
+		cfg := Config{Register: (&registrar{}).register, Client: client}
+		change(&cfg)
+		_, err := New(cfg)
+		require.ErrorContains(t, err, says)
 	}
-}
-
-func TestACommandThatMakesNoSenseIsRefusedInWords(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		g := without(t)
-		for name, c := range map[string]Command{
-			"no IMEI":  {IMEI: "x", Codec: teltonika.Codec12, Text: []byte("x")},
-			"no codec": {IMEI: imei, Codec: teltonika.Codec8, Text: []byte("x")},
-		} {
-			c.Expires = time.Now().Add(time.Minute)
-			answer, err := g.Command(t.Context(), c)
-			require.ErrorContains(t, err, "gateway: command: ", name)
-			require.Nil(t, answer)
-		}
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, err := g.Command(ended, Command{IMEI: imei, Codec: teltonika.Codec12, Text: []byte("x"), Expires: time.Now().Add(time.Minute)})
-		require.ErrorIs(t, err, ErrNotConnected)
-		require.True(t, strings.HasSuffix(err.Error(), "no socket of the device is here"))
-	})
-}
-
-func TestNothingHasArrivedAtASocketThatIsClosed(t *testing.T) {
-	t.Parallel()
-	ln, err := Listen(t.Context(), "127.0.0.1:0")
+	g, err := New(Config{Register: (&registrar{}).register, Client: client})
 	require.NoError(t, err)
-	conn, err := net.Dial("tcp", ln.Addr().String())
-	require.NoError(t, err)
-	raw := rawConn(conn)
-	require.NoError(t, conn.Close())
-	require.NoError(t, ln.Close())
-	bytes, end := peek(raw)
-	require.False(t, bytes)
-	require.False(t, end)
+	require.Nil(t, g.authority)
+	c := g.cfg
+	require.Equal(t,
+		[]any{Stream, 1, int64(1_000_000), 100_000, 4096, 4096, 3 * time.Second, 5 * time.Second, time.Minute},
+		[]any{c.Stream, c.Streams, c.MaxLen, c.MaxConns, c.MaxUnidentified, c.MaxRegistering, c.Quiet, c.Drain, c.FirstFrame})
 }

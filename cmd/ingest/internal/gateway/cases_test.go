@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -182,34 +183,6 @@ func signed(t *testing.T, entry map[string]any) map[string]int64 {
 	return all
 }
 
-func TestDocumentedFramesFitTheSchema(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	for _, v := range vectors(t) {
-		if v.Kind == "documented" && v.Expect.Transport == "tcp" && v.Expect.Error == "" &&
-			v.Expect.Ack != "" && len(v.Expect.Records) > 0 {
-			w := b.login(t, imei)
-			w.send(unhex(t, v.Hex))
-			w.expect(v.Expect.Ack)
-		}
-	}
-	records := b.entries(t, b.stream)
-	require.Greater(t, len(records), 5)
-	fits(t, "record", records)
-	schema := schemas(t)("record")
-	for field, wrong := range map[string]any{
-		"io": `{"1":-1}`, "widths": `{"3":[1]}`, "frame": "", "generation": "5", "lat": "1.5", "codec": "12",
-	} {
-		e := map[string]any{}
-		for k, v := range records[0] {
-			e[k] = v
-		}
-		require.Equal(t, "8", e["codec"])
-		e[field] = wrong
-		require.Error(t, schema.Validate(any(e)), field)
-	}
-}
-
 // A repeat has the same frame and record, so that a reader can drop it. Other frames, and the
 // same frame of another device, differ.
 func TestARepeatIsKnownByItsFrame(t *testing.T) {
@@ -234,4 +207,18 @@ func TestARepeatIsKnownByItsFrame(t *testing.T) {
 	require.NotEqual(t, frames[0], frames[4])
 	require.NotEqual(t, frames[0], frames[7])
 	require.Equal(t, w.LocalAddr().String(), entries[8]["peer"])
+}
+
+func TestTheSchemaRefusesWhatNoEntryIs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	b.login(t, imei).reports()
+	entry, schema := b.entries(t, b.stream)[0], schemas(t)("record")
+	for field, wrong := range map[string]any{
+		"io": `{"1":-1}`, "widths": `{"3":[1]}`, "frame": "", "generation": "5", "lat": "1.5", "codec": "12",
+	} {
+		e := maps.Clone(entry)
+		e[field] = wrong
+		require.Error(t, schema.Validate(any(e)), field)
+	}
 }

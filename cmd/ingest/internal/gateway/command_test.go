@@ -2,10 +2,8 @@ package gateway
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -220,58 +218,6 @@ func TestASocketThatEndsWhileItIsToBeQuietEndsTheWaiting(t *testing.T) {
 	})
 }
 
-// Data that arrived before a command could be written does not answer it, even if unread. A
-// keep-alive does not delay the command.
-func TestWhatArrivedBeforeACommandWasWrittenIsNoAnswerToIt(t *testing.T) {
-	t.Parallel()
-	plain := func(_ *bench, ln net.Listener) net.Listener { return ln }
-	certFile, keyFile := certify(t, t.TempDir(), "one")
-	for name, listens := range map[string]func(*bench, net.Listener) net.Listener{
-		"TCP": plain, "TLS": overTLS(t, certFile, keyFile, slog.Default()),
-	} {
-		for _, behind := range []string{"response", "keep-alive"} {
-			t.Run(behind+" over "+name, func(t *testing.T) {
-				t.Parallel()
-				server := redistest.Start(t)
-				b := setupOn(t, server, listens)
-				w := b.dial(t)
-				if name == "TLS" {
-					w.Conn = tls.Client(w.Conn, &tls.Config{InsecureSkipVerify: true})
-				}
-				w.send(handshake(t, imei))
-				w.expect("01")
-				w.send(frame(t, 1))
-				w.expect("00000001")
-				more := []byte{0xFF}
-				if behind == "response" {
-					more = response(t, c12, "the rest of an earlier answer")
-				}
-				server.Stop() // the next acknowledgement takes a while
-				w.send(append(frame(t, 2), more...))
-				b.mu.Lock()
-				s := b.newest[imei]
-				b.mu.Unlock()
-				await(t, func() bool { return s.locked(func() bool { return !s.resting }) })
-				got := asks(b.Gateway, c12, "getver", patience)
-				await(t, func() bool {
-					return s.locked(func() bool { return s.commands.pending != nil && s.commands.pending.permitted })
-				})
-				server.Cont()
-				w.expect("00000002")
-				hears(t, w, c12, "getver")
-				w.send(response(t, c12, "did getver"))
-				a := <-got
-				require.Equal(t, "did getver", a.text)
-				if behind == "response" {
-					require.ErrorIs(t, a.err, ErrAmbiguous)
-				} else {
-					require.NoError(t, a.err)
-				}
-			})
-		}
-	}
-}
-
 func TestACallDoesNotHideWhatHasArrived(t *testing.T) {
 	t.Parallel()
 	ln, err := Listen(t.Context(), "127.0.0.1:0")
@@ -340,4 +286,48 @@ func TestACommandDoesNotKeepASilentSocketThatIsElsewhere(t *testing.T) {
 		s.endsAfter(t, movedTime)
 		require.ErrorIs(t, (<-got).err, ErrUnanswered)
 	})
+}
+
+// Data that arrived before a command could be written does not answer it, even if unread and a TLS
+// record of its own. Keep-alives neither delay the command nor hide what is behind them.
+func TestWhatArrivedBeforeACommandWasWrittenIsNoAnswerToIt(t *testing.T) {
+	t.Parallel()
+	rest := response(t, c12, "the rest of an earlier answer")
+	for over, listens := range transports(t) {
+		for behind, more := range map[string][][]byte{
+			"response": {rest}, "keep-alive": {{0xFF}}, "response behind keep-alives": {{0xFF}, {0xFF}, rest},
+		} {
+			t.Run(behind+" over "+over, func(t *testing.T) {
+				t.Parallel()
+				server := redistest.Start(t)
+				b := setupOn(t, server, listens)
+				w, gather := b.gathers(t, over)
+				w.reports()
+				server.Stop() // the next acknowledgement takes a while
+				gather.hold = true
+				w.send(frame(t, 2))
+				for _, p := range more {
+					w.send(p)
+				}
+				gather.flush(t)
+				s := b.newestSocket(imei)
+				await(t, func() bool { return s.locked(func() bool { return !s.resting }) })
+				got := asks(b.Gateway, c12, "getver", patience)
+				await(t, func() bool {
+					return s.locked(func() bool { return s.commands.pending != nil && s.commands.pending.permitted })
+				})
+				server.Cont()
+				w.expect("00000002")
+				hears(t, w, c12, "getver")
+				w.send(response(t, c12, "did getver"))
+				a := <-got
+				require.Equal(t, "did getver", a.text)
+				if behind == "keep-alive" {
+					require.NoError(t, a.err)
+				} else {
+					require.ErrorIs(t, a.err, ErrAmbiguous)
+				}
+			})
+		}
+	}
 }

@@ -1,86 +1,17 @@
 package gateway
 
 import (
-	"encoding/json"
-	"errors"
 	"net"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
-
-func TestADrivingDeviceIsStoredRecordByRecord(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	for _, codec := range []teltonika.Codec{teltonika.Codec8, teltonika.Codec8E, teltonika.Codec16} {
-		d := device.New(imei, device.Options{Timeout: patience})
-		defer d.Close()
-		accepted, err := d.Connect(t.Context(), b.addr)
-		require.NoError(t, err)
-		require.True(t, accepted)
-		sent := device.NewTrack(7).Next(50)
-		acked, err := d.Send(t.Context(), codec, sent...)
-		require.NoError(t, err)
-		require.Equal(t, 50, acked)
-
-		got := b.entries(t, b.stream)
-		got = got[len(got)-50:]
-		for i, r := range sent {
-			require.Equal(t, strconv.FormatUint(r.Timestamp, 10), got[i]["ts"])
-			require.Equal(t, string(teltonika.AppendDegrees(nil, r.Latitude)), got[i]["lat"])
-			require.Equal(t, string(teltonika.AppendDegrees(nil, r.Longitude)), got[i]["lon"])
-			require.Equal(t, codec.String(), got[i]["codec"])
-			require.Equal(t, string(r.IO.AppendJSON(nil)), got[i]["io"])
-			require.True(t, json.Valid([]byte(got[i]["io"].(string))))
-		}
-	}
-	c := b.registrar.all()[2]
-	await(t, func() bool {
-		arrived, acknowledged, _ := c.counts()
-		return arrived == 1 && acknowledged == 1
-	})
-	for _, codec := range []string{"8", "8E", "16"} {
-		awaitCount(t, 50, b.metrics.records.WithLabelValues(codec))
-	}
-}
-
-func TestAFrameMayBeCutAnywhere(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	session := append(handshake(t, imei), frame(t, 1)...)
-	for cut := 1; cut < len(session); cut++ {
-		w := b.dial(t)
-		w.send(session[:cut])
-		if cut >= 17 {
-			w.expect("01") // so that the rest comes in a packet of its own
-		}
-		w.send(session[cut:])
-		if cut < 17 {
-			w.expect("01")
-		}
-		w.expect("00000001")
-		_ = w.Close()
-	}
-	require.Len(t, b.entries(t, b.stream), len(session)-1)
-}
-
-func TestFramesMayComeTogetherWithKeepAlivesBetween(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	w := b.dial(t)
-	stream := append([]byte{0xFF, 0xFF}, handshake(t, imei)...)
-	stream = append(append(stream, 0xFF), frame(t, 1)...)
-	stream = append(append(stream, 0xFF, 0xFF), frame(t, 2)...)
-	w.send(stream)
-	w.expect("01" + "00000001" + "00000002")
-}
 
 func TestTheNewestSocketOfADeviceWins(t *testing.T) {
 	t.Parallel()
@@ -224,37 +155,21 @@ func TestStoppingGivesUpWhatTakesTooLong(t *testing.T) {
 	<-b.registrar.all()[0].released
 }
 
-func TestAListenerThatFailsIsTriedAgainAndOneThatIsGoneIsReported(t *testing.T) {
+func TestADrivingDeviceIsStoredRecordByRecord(t *testing.T) {
 	t.Parallel()
-	client := redistest.Shared(t).Client()
-	g, err := New(Config{Register: new(registrar).register, Client: client})
+	b := setup(t, redistest.Shared(t))
+	w, sent := b.login(t, imei), device.NewTrack(7).Next(50)
+	raw, err := teltonika.AppendFrame(nil, teltonika.Codec8E, sent...)
 	require.NoError(t, err)
-	ln := &failing{errs: []error{errors.New("too many open files"), errors.New("again"), net.ErrClosed}}
-	err = g.Serve(t.Context(), ln)
-	require.ErrorIs(t, err, net.ErrClosed)
-	require.Empty(t, ln.errs)
-}
-
-// failing is a listener whose Accept returns these errors.
-type failing struct {
-	net.Listener
-	errs []error
-}
-
-func (f *failing) Accept() (net.Conn, error) {
-	err := f.errs[0]
-	f.errs = f.errs[1:]
-	return nil, err
-}
-
-func (f *failing) Close() error { return nil }
-
-func TestNewSaysWhatIsMissing(t *testing.T) {
-	t.Parallel()
-	client := redis.NewClient(&redis.Options{})
-	defer client.Close()
-	_, err := New(Config{Client: client})
-	require.ErrorContains(t, err, "Register")
-	_, err = New(Config{Register: func(string) Claim { return nil }})
-	require.ErrorContains(t, err, "Client")
+	w.send(raw)
+	w.expect("00000032")
+	got := b.entries(t, b.stream)
+	require.Len(t, got, 50)
+	for i, r := range sent {
+		require.Equal(t, strconv.FormatUint(r.Timestamp, 10), got[i]["ts"])
+		require.Equal(t, string(teltonika.AppendDegrees(nil, r.Latitude)), got[i]["lat"])
+		require.Equal(t, string(teltonika.AppendDegrees(nil, r.Longitude)), got[i]["lon"])
+		require.Equal(t, string(r.IO.AppendJSON(nil)), got[i]["io"])
+	}
+	awaitCount(t, 50, b.metrics.records.WithLabelValues("8E"))
 }

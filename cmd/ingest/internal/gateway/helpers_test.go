@@ -270,3 +270,25 @@ func unhex(t *testing.T, s string) []byte {
 	require.NoError(t, err)
 	return p
 }
+
+// hook is called in place of each call of a client, of one command or several, with what sends
+// them.
+type hook func(cmds []redis.Cmder, send func() error) error
+
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := h([]redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
+		if err != nil {
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return h(cmds, func() error { return next(ctx, cmds) })
+	}
+}

@@ -3,18 +3,11 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,34 +15,10 @@ import (
 	"github.com/pires/go-proxyproto"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/certtest"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
-
-// certify writes a certificate for the loopback with this name, and its key.
-func certify(t *testing.T, dir, name string) (certFile, keyFile string) {
-	t.Helper()
-	return certifyUntil(t, dir, name, time.Now().Add(time.Hour))
-}
-
-func certifyUntil(t *testing.T, dir, name string, ends time.Time) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: ends,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
-	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	return certFile, keyFile
-}
 
 // listening returns a gateway that serves a wrapped listener, without a plain one.
 func listening(t *testing.T, wrap func(*bench, net.Listener) net.Listener, change ...func(*Config)) *bench {
@@ -127,33 +96,6 @@ func TestATLSHandshakeWithoutAnEndFillsNoMemory(t *testing.T) {
 	w.expect("00000001")
 }
 
-func TestEvidenceOverTLSIsWhatArrivedAfterTheAcknowledgement(t *testing.T) {
-	t.Parallel()
-	cert, key := certify(t, t.TempDir(), "first")
-	b := listening(t, overTLS(t, cert, key, slog.Default()))
-	raw := b.dial(t)
-	gather := &gathering{Conn: raw.Conn}
-	// then no tickets follow
-	conn := tls.Client(gather, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
-	w := &wire{t, conn}
-	w.send(handshake(t, imei))
-	w.expect("01")
-	claim := b.registrar.all()[0]
-
-	gather.hold = true // two frames, each a TLS record of its own, in one packet
-	w.send(frame(t, 1))
-	w.send(frame(t, 1))
-	gather.flush(t)
-	w.expect("0000000100000001")
-	await(t, func() bool { _, n, _ := claim.counts(); return n == 1 })
-	arrived, acknowledged, _ := claim.counts()
-	require.Equal(t, 2, arrived)
-	require.Equal(t, 1, acknowledged, "the second frame was here before the first's acknowledgement, if out of the socket's sight")
-	w.send(frame(t, 1))
-	w.expect("00000001")
-	await(t, func() bool { _, n, _ := claim.counts(); return n == 2 })
-}
-
 // gathering holds back writes.
 type gathering struct {
 	net.Conn
@@ -207,7 +149,8 @@ func TestACertificateIsReadAgainWhenItChanges(t *testing.T) {
 	replace(certFile, otherCert)
 	require.Equal(t, "second", name())
 	require.Contains(t, log.String(), "TLS certificate read again")
-	lateCert, lateKey := certifyUntil(t, t.TempDir(), "late", time.Now().Add(-time.Minute))
+	late := certtest.New(t, "authority").Device(t, "late", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
+	lateCert, lateKey := certtest.Files(t, t.TempDir(), late)
 	replace(certFile, lateCert)
 	replace(keyFile, lateKey)
 	require.Equal(t, "second", name())
@@ -315,4 +258,35 @@ func TestOneGatewayServesSeveralListeners(t *testing.T) {
 		require.ErrorIs(t, ln.Close(), net.ErrClosed)
 	}
 	require.Zero(t, g.Connections())
+}
+
+// certify writes a certificate with this name, and its key.
+func certify(t *testing.T, dir, name string) (certFile, keyFile string) {
+	t.Helper()
+	return certtest.Files(t, dir, certtest.New(t, "authority").Device(t, name))
+}
+
+// transports returns what wraps a listener, by name.
+func transports(t *testing.T) map[string]func(*bench, net.Listener) net.Listener {
+	t.Helper()
+	cert, key := certify(t, t.TempDir(), "gateway")
+	return map[string]func(*bench, net.Listener) net.Listener{
+		"TCP": func(_ *bench, ln net.Listener) net.Listener { return ln },
+		"TLS": overTLS(t, cert, key, slog.Default()),
+	}
+}
+
+// gathers returns a device's socket after its handshake. Its writes can be held back, each a TLS
+// record of its own.
+func (b *bench) gathers(t *testing.T, over string) (*wire, *gathering) {
+	t.Helper()
+	w := b.dial(t)
+	g := &gathering{Conn: w.Conn}
+	w.Conn = g
+	if over == "TLS" { // 1.2: then no tickets follow
+		w.Conn = tls.Client(g, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
+	}
+	w.send(handshake(t, imei))
+	w.expect("01")
+	return w, g
 }

@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -14,6 +12,21 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
+func TestRoomForFramesFollowsThePools(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ shared, active, own, want int }{
+		{20, 0, 0, redis.DefaultPipelinePoolSize + 10},
+		{20, 0, 5, 15},
+		{20, 8, 5, 9},
+		{20, 0, -1, 10},
+		{1, 0, -1, 1},
+	} {
+		client := redis.NewClient(&redis.Options{PoolSize: c.shared, MaxActiveConns: c.active, PipelinePoolSize: c.own})
+		require.Equal(t, c.want, underWay(client), "%+v", c)
+		require.NoError(t, client.Close())
+	}
+}
+
 func TestFramesUnderWayLeaveConnectionsForOthers(t *testing.T) {
 	t.Parallel()
 	junk := teltonika.AppendEnvelope(nil, []byte("\x08\x01\xff\xff\xff\xff\x01"))
@@ -21,13 +34,19 @@ func TestFramesUnderWayLeaveConnectionsForOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
-			const size = 4 // of the pool that is shared
-			var writes underWayHook
+			const size = 4             // of the pool that is shared
+			var now, most atomic.Int64 // pipelines that write
 			b := setup(t, server, func(c *Config) {
 				o := *c.Client.(*redis.Client).Options()
 				o.PoolSize = size
 				client := redis.NewClient(&o)
-				client.AddHook(&writes)
+				client.AddHook(hook(func(cmds []redis.Cmder, send func() error) error {
+					if cmds[0].Name() == "xadd" || len(cmds) > 1 && cmds[1].Name() == "xadd" { // after MULTI
+						most.Store(max(most.Load(), now.Add(1)))
+						defer now.Add(-1)
+					}
+					return send()
+				}))
 				t.Cleanup(func() { _ = client.Close() })
 				c.Client, c.Streams = client, 4 // one server has all of them
 			})
@@ -46,7 +65,7 @@ func TestFramesUnderWayLeaveConnectionsForOthers(t *testing.T) {
 				await(t, func() bool { n, _, _ := c.counts(); return n == 1 })
 			}
 			room := redis.DefaultPipelinePoolSize + size/2
-			await(t, func() bool { return writes.now.Load() == int64(room) })
+			await(t, func() bool { return now.Load() == int64(room) })
 			// Like the authority and the registry.
 			require.NoError(t, client.SMIsMember(t.Context(), b.stream+"set", imei).Err())
 			_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Exists(t.Context(), b.stream).Err() })
@@ -59,38 +78,7 @@ func TestFramesUnderWayLeaveConnectionsForOthers(t *testing.T) {
 			for _, w := range all { // those that waited are stored too
 				w.expect("00000001")
 			}
-			require.EqualValues(t, room, writes.most.Load())
+			require.EqualValues(t, room, most.Load())
 		})
-	}
-}
-
-// underWayHook counts running pipelines.
-type underWayHook struct{ now, most atomic.Int64 }
-
-func (*underWayHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (*underWayHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (h *underWayHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Name() == "xadd" }) {
-			h.most.Store(max(h.most.Load(), h.now.Add(1)))
-			defer h.now.Add(-1)
-		}
-		return next(ctx, cmds)
-	}
-}
-
-func TestRoomForFramesFollowsThePools(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ shared, active, own, want int }{
-		{20, 0, 0, redis.DefaultPipelinePoolSize + 10},
-		{20, 0, 5, 15},
-		{20, 8, 5, 9},
-		{20, 0, -1, 10},
-		{1, 0, -1, 1},
-	} {
-		client := redis.NewClient(&redis.Options{PoolSize: c.shared, MaxActiveConns: c.active, PipelinePoolSize: c.own})
-		require.Equal(t, c.want, underWay(client), "%+v", c)
-		require.NoError(t, client.Close())
 	}
 }

@@ -2,10 +2,8 @@ package gateway
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -127,17 +125,6 @@ func TestADeviceWithSerialDataIsKnownOnItsNextSocket(t *testing.T) {
 	})
 }
 
-func TestTheRestOfAnAnswerIsForgottenWithItsSocket(t *testing.T) {
-	t.Parallel()
-	manyInBubble(t, nil, nil, func(t *testing.T, _ *Gateway, join func() *timed) {
-		s := reported(t, join())
-		s.obeys(t, c12, "getver")
-		s.write(t, response(t, c12, "and the rest"))
-		s = reported(t, join())
-		s.obeys(t, c12, "getver")
-	})
-}
-
 // Each of several refusals may be an earlier command's.
 func TestARefusalThatMayBeAnotherCommandsIsAmbiguous(t *testing.T) {
 	t.Parallel()
@@ -157,59 +144,6 @@ func TestARefusalThatMayBeAnotherCommandsIsAmbiguous(t *testing.T) {
 		require.ErrorIs(t, got.err, ErrAmbiguous)
 		require.Equal(t, "[not executed: the device says that it is 352093081452251]", got.text)
 	})
-}
-
-// Data that has arrived when a socket ends is stored, since it is not sent again, whether it is
-// in the gateway's buffer, TLS' or the kernel's.
-func TestMessagesThatHaveArrivedWhenTheirSocketEndsAreStored(t *testing.T) {
-	t.Parallel()
-	cert, key := certify(t, t.TempDir(), "gateway")
-	for name, c := range map[string]struct {
-		ends   func(t *testing.T, b *bench, join func() *wire)
-		stored int64
-	}{
-		"the device has a newer socket": {func(_ *testing.T, _ *bench, join func() *wire) { join() }, 3},
-		"the replica stops":             {func(_ *testing.T, b *bench, _ func() *wire) { b.stop() }, 3},
-		"the socket is in the way": {func(_ *testing.T, b *bench, _ func() *wire) {
-			b.newestSocket(imei).end(endCrowded)
-		}, 3},
-		"Redis refuses the records": {func(t *testing.T, b *bench, _ func() *wire) {
-			require.NoError(t, b.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
-		}, 3},
-		"the device may not be served": {func(_ *testing.T, b *bench, _ func() *wire) { b.expel(imei) }, 0},
-	} {
-		for _, over := range []string{"TCP", "TLS"} {
-			t.Run(name+", "+over, func(t *testing.T) {
-				t.Parallel()
-				wrap := func(_ *bench, ln net.Listener) net.Listener { return ln }
-				dial := func(b *bench) *wire { return b.dial(t) }
-				if over == "TLS" {
-					wrap = overTLS(t, cert, key, slog.Default())
-					dial = func(b *bench) *wire { return b.dialTLS(t, tls.VersionTLS13) }
-				}
-				b := setupOn(t, redistest.Start(t), wrap)
-				join := func() *wire {
-					w := dial(b)
-					w.send(handshake(t, imei))
-					w.expect("01")
-					return w
-				}
-				w := join()
-				first := b.registrar.all()[0]
-				require.NoError(t, b.rdb.Do(t.Context(), "CLIENT", "PAUSE", "60000", "WRITE").Err())
-				w.send(append(frame(t, 1), response(t, c12, "LLS: 1")...))
-				await(t, func() bool { arrived, _, _ := first.counts(); return arrived == 1 })
-				w.send(append(response(t, c12, "LLS: 2"), frame(t, 1)...))
-				w.send(response(t, c12, "LLS: 3"))
-				c.ends(t, b, join)
-				require.NoError(t, b.rdb.Do(t.Context(), "CLIENT", "UNPAUSE").Err())
-				<-first.released
-				require.NoError(t, b.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
-				await(t, func() bool { return b.Messages().Waiting == 0 })
-				require.Equal(t, MessageCounts{Stored: c.stored, LostBy: map[string]int64{}}, b.Messages())
-			})
-		}
-	}
 }
 
 // While Redis hangs, messages wait. Once it answers they are stored in order, each once if
@@ -338,4 +272,45 @@ func mustParse(t *testing.T, digits string) teltonika.IMEI {
 	m, err := teltonika.ParseIMEI(digits)
 	require.NoError(t, err)
 	return m
+}
+
+// Data that has arrived when a socket ends is stored, since it is not sent again, whether it is
+// in the gateway's buffer, TLS' or the kernel's.
+func TestMessagesThatHaveArrivedWhenTheirSocketEndsAreStored(t *testing.T) {
+	t.Parallel()
+	wraps := transports(t)
+	for name, c := range map[string]struct {
+		ends   func(t *testing.T, b *bench, over string)
+		stored int64
+	}{
+		"the device has a newer socket": {func(t *testing.T, b *bench, over string) { b.gathers(t, over) }, 3},
+		"the replica stops":             {func(_ *testing.T, b *bench, _ string) { b.stop() }, 3},
+		"the socket is in the way": {func(_ *testing.T, b *bench, _ string) {
+			b.newestSocket(imei).end(endCrowded)
+		}, 3},
+		"Redis refuses the records": {func(t *testing.T, b *bench, _ string) {
+			require.NoError(t, b.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+		}, 3},
+		"the device may not be served": {func(_ *testing.T, b *bench, _ string) { b.expel(imei) }, 0},
+	} {
+		for over, listens := range wraps {
+			t.Run(name+", "+over, func(t *testing.T) {
+				t.Parallel()
+				b := setupOn(t, redistest.Start(t), listens)
+				w, _ := b.gathers(t, over)
+				first := b.registrar.all()[0]
+				require.NoError(t, b.rdb.Do(t.Context(), "CLIENT", "PAUSE", "60000", "WRITE").Err())
+				w.send(append(frame(t, 1), response(t, c12, "LLS: 1")...))
+				await(t, func() bool { arrived, _, _ := first.counts(); return arrived == 1 })
+				w.send(append(response(t, c12, "LLS: 2"), frame(t, 1)...))
+				w.send(response(t, c12, "LLS: 3"))
+				c.ends(t, b, over)
+				require.NoError(t, b.rdb.Do(t.Context(), "CLIENT", "UNPAUSE").Err())
+				<-first.released
+				require.NoError(t, b.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+				await(t, func() bool { return b.Messages().Waiting == 0 })
+				require.Equal(t, MessageCounts{Stored: c.stored, LostBy: map[string]int64{}}, b.Messages())
+			})
+		}
+	}
 }

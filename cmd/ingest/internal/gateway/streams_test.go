@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -62,6 +61,23 @@ func TestCapsAreOfAllStreamsTogether(t *testing.T) {
 	}
 }
 
+// The commands of a pipeline look answered if its connection was refused.
+func TestADeadLetterOverAConnectionThatIsRefusedIsNotKept(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	require.NoError(t, srv.Client().ConfigSet(t.Context(), "requirepass", "secret").Err())
+	o := srv.Options()
+	o.Password = "wrong"
+	client := redis.NewClient(o)
+	defer client.Close()
+	s := newStore(client, []string{Stream}, 100)
+	s.start()
+	defer s.close()
+	broken := teltonika.Frame{Body: []byte{0}, Raw: []byte{0}}
+	_, err := s.keep(t.Context(), time.Now().Add(time.Minute), origin{imei: "1"}, broken)
+	require.ErrorContains(t, err, "WRONGPASS")
+}
+
 // A device's records and dead letters are where readers in any language look for them, and a
 // master that hangs delays only the devices whose streams it holds.
 func TestEachDeviceHasItsStream(t *testing.T) {
@@ -69,8 +85,20 @@ func TestEachDeviceHasItsStream(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 0)
 	o := c.Options()
 	o.PoolSize, o.PipelinePoolSize, o.MaxRetries, o.MaxRedirects = 2, 1, -1, -1
-	client, hangs := redis.NewClusterClient(o), &hangHook{resume: make(chan struct{})}
-	client.AddHook(hangs)
+	client := redis.NewClusterClient(o)
+	var hanging []string // streams of a master that hangs while on is set, until resume is closed
+	var on atomic.Bool
+	var now atomic.Int64
+	resume := make(chan struct{})
+	client.AddHook(hook(func(cmds []redis.Cmder, send func() error) error {
+		if on.Load() && slices.ContainsFunc(cmds, func(c redis.Cmder) bool {
+			return c.Name() == "xadd" && slices.Contains(hanging, fmt.Sprint(c.Args()[1]))
+		}) {
+			now.Add(1)
+			<-resume
+		}
+		return send()
+	}))
 	t.Cleanup(func() { _ = client.Close() })
 	b := setup(t, redistest.Shared(t), func(cfg *Config) {
 		cfg.Client, cfg.Stream, cfg.Streams = client, Stream, 16
@@ -88,7 +116,7 @@ func TestEachDeviceHasItsStream(t *testing.T) {
 		w.expect("00000002")
 		sent[of(imei)] += 2
 		if c.Owner(of(imei)) == c.Nodes[2] {
-			there, hangs.streams = append(there, w), append(hangs.streams, of(imei))
+			there, hanging = append(there, w), append(hanging, of(imei))
 		} else {
 			elsewhere = append(elsewhere, w)
 		}
@@ -103,55 +131,15 @@ func TestEachDeviceHasItsStream(t *testing.T) {
 	require.Len(t, dead, 1)
 	require.Equal(t, "352093081452251", dead[0].Values["imei"])
 
-	hangs.on.Store(true)
-	defer close(hangs.resume)
+	on.Store(true)
+	defer close(resume)
 	for _, w := range there {
 		w.send(frame(t, 1))
 	}
-	different := len(slices.Compact(slices.Sorted(slices.Values(hangs.streams))))
-	await(t, func() bool { return hangs.now.Load() == int64(different) }) // one per stream
+	different := len(slices.Compact(slices.Sorted(slices.Values(hanging))))
+	await(t, func() bool { return now.Load() == int64(different) }) // one per stream
 	for _, w := range elsewhere {
 		w.send(frame(t, 1))
 		w.expect("00000001")
 	}
-}
-
-// hangHook makes a master hang on writes to some streams, until resume is closed.
-type hangHook struct {
-	streams []string
-	on      atomic.Bool
-	now     atomic.Int64
-	resume  chan struct{}
-}
-
-func (*hangHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (*hangHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (h *hangHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if h.on.Load() && slices.ContainsFunc(cmds, func(c redis.Cmder) bool {
-			return c.Name() == "xadd" && slices.Contains(h.streams, fmt.Sprint(c.Args()[1]))
-		}) {
-			h.now.Add(1)
-			<-h.resume
-		}
-		return next(ctx, cmds)
-	}
-}
-
-// The commands of a pipeline look answered if its connection was refused.
-func TestADeadLetterOverAConnectionThatIsRefusedIsNotKept(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	require.NoError(t, srv.Client().ConfigSet(t.Context(), "requirepass", "secret").Err())
-	o := srv.Options()
-	o.Password = "wrong"
-	client := redis.NewClient(o)
-	defer client.Close()
-	s := newStore(client, []string{Stream}, 100)
-	s.start()
-	defer s.close()
-	broken := teltonika.Frame{Body: []byte{0}, Raw: []byte{0}}
-	_, err := s.keep(t.Context(), time.Now().Add(time.Minute), origin{imei: "1"}, broken)
-	require.ErrorContains(t, err, "WRONGPASS")
 }

@@ -10,18 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNothingIsSeenOfWhatIsNoSocket(t *testing.T) {
-	t.Parallel()
-	ours, theirs := net.Pipe()
-	defer func() { require.NoError(t, ours.Close()) }()
-	defer func() { require.NoError(t, theirs.Close()) }()
-	raw := rawConn(ours)
-	require.Nil(t, raw)
-	bytes, end := peek(raw)
-	require.False(t, bytes)
-	require.False(t, end)
-}
-
 // The socket starts to wait for its device just after it was asked to stop: nothing else would
 // end it.
 func TestASocketThatWaitsAgainAfterTheReplicaWasToldToStopEnds(t *testing.T) {

@@ -72,6 +72,7 @@ func TestDocumentedFramesAreAcknowledgedAndStandDecodedInTheStream(t *testing.T)
 			codec := map[int]string{8: "8", 142: "8E", 16: "16"}[v.Expect.Codec]
 			got := b.entries(t, b.stream)
 			require.Len(t, got, len(v.Expect.Records))
+			fits(t, "record", got)
 			for i, r := range v.Expect.Records {
 				io := make(map[string]any)
 				for _, e := range r.IO {
