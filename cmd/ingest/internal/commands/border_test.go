@@ -203,73 +203,39 @@ func TestWhatAnOutcomeSaysOfACommandThatMayHaveBeenSent(t *testing.T) {
 	}
 }
 
-// unread refuses reads of the stream while it is on, and records their times.
-type unread struct {
-	on atomic.Bool
-	at []time.Time
-}
-
-func (u *unread) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (u *unread) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (u *unread) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "xreadgroup" && u.on.Load() {
-			u.at = append(u.at, time.Now())
-			err := errors.New("refused by the test")
-			cmd.SetErr(err)
-			return err
-		}
-		return next(ctx, cmd)
-	}
-}
-
 func TestReadsThatFailAreTriedAgainAtGrowingDistancesAndSoonAfterTheyWentWell(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, r *Reader, rdb *redis.Client) {
-		u := new(unread)
-		u.on.Store(true)
-		rdb.AddHook(u)
+		var refuses atomic.Bool // reads of the stream
+		var at []time.Time
+		refuses.Store(true)
+		rdb.AddHook(hook(func(cmd redis.Cmder, send func() error) error {
+			if cmd.Name() == "xreadgroup" && refuses.Load() {
+				at = append(at, time.Now())
+				return errors.New("refused by the test")
+			}
+			return send()
+		}))
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- r.Run(ctx) }()
 		pauses := func() (all []int) { // ms
 			synctest.Wait()
-			for i := 1; i < len(u.at); i++ {
-				all = append(all, int(u.at[i].Sub(u.at[i-1]).Milliseconds()))
+			for i := 1; i < len(at); i++ {
+				all = append(all, int(at[i].Sub(at[i-1]).Milliseconds()))
 			}
 			return all
 		}
 		time.Sleep(17 * time.Second)
 		require.Equal(t, []int{50, 100, 200, 400, 800, 1600, 3200, 5000, 5000}, pauses())
 
-		u.on.Store(false)
+		refuses.Store(false)
 		time.Sleep(time.Minute) // they go well
-		u.at = nil
-		u.on.Store(true)
+		at = nil
+		refuses.Store(true)
 		time.Sleep(time.Minute)
 		require.Equal(t, []int{50, 100, 200, 400}, pauses()[:4])
 		stop()
 		require.NoError(t, <-ended)
 	})
-}
-
-func TestAReaderNeedsItsParts(t *testing.T) {
-	t.Parallel()
-	rdb := redis.NewClient(&redis.Options{})
-	defer rdb.Close()
-	for what, miss := range map[string]func(*Config){
-		"the instance":     func(c *Config) { c.Instance = "" },
-		"the devices":      func(c *Config) { c.Devices = nil },
-		"the client":       func(c *Config) { c.Client = nil },
-		"the blocking one": func(c *Config) { c.Blocking = nil },
-	} {
-		cfg := Config{Instance: "a", Devices: stub(never), Lookup: unregistered, Client: rdb, Blocking: rdb}
-		miss(&cfg)
-		_, err := New(cfg)
-		require.EqualError(t, err, "commands: Config needs Instance, Devices, Lookup, Client and Blocking", what)
-	}
 }

@@ -291,3 +291,22 @@ func (in *instance) counted(status string) int {
 
 // in formats a time from now as a field.
 func in(d time.Duration) string { return fmt.Sprint(time.Now().Add(d).UnixMilli()) }
+
+// hook is called in place of each call of a client, with what sends it.
+type hook func(cmd redis.Cmder, send func() error) error
+
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := h(cmd, func() error { return next(ctx, cmd) })
+		if err != nil {
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}

@@ -2,13 +2,10 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -110,56 +107,6 @@ func TestCommandsForADeviceThatTakesNoneAreInNobodysWay(t *testing.T) {
 	quiet.obeys()
 	b.awaits(many+1, "a")
 	require.Len(t, quiet.heard(), deviceMost)
-}
-
-// refusing fails a number of calls that add an outcome, before they reach the server.
-type refusing struct {
-	left  atomic.Int32
-	calls atomic.Int32
-}
-
-func (*refusing) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (*refusing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (f *refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") && f.calls.Add(1) <= f.left.Load() {
-			err := errors.New("refused by the test")
-			cmd.SetErr(err)
-			return err
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func TestAnOutcomeIsTriedAgainAtGrowingDistances(t *testing.T) {
-	t.Parallel()
-	for tries, want := range map[int32]time.Duration{
-		0: 0, 1: 50 * time.Millisecond, 2: 150 * time.Millisecond, 7: 6350 * time.Millisecond, 8: 11350 * time.Millisecond, 9: 16350 * time.Millisecond,
-	} {
-		t.Run(fmt.Sprint(tries), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				rdb := redis.NewClient(redistest.Fake(t))
-				defer rdb.Close()
-				f := new(refusing)
-				f.left.Store(tries)
-				rdb.AddHook(f)
-				r, err := New(Config{Instance: "a", Devices: stub(never), Lookup: unregistered, Client: rdb, Blocking: rdb, Logger: slog.New(slog.DiscardHandler)})
-				require.NoError(t, err)
-				at, err := rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: r.stream, Values: []any{"id", "c1", "imei", imei, "text", "x"}}).Result()
-				require.NoError(t, err)
-				m := command(1, imei)
-				m.ID = at
-				began := time.Now()
-				r.conclude(t.Context(), r.parse(r.stream, m), Expired, "")
-				require.Equal(t, want, time.Since(began))
-				require.Equal(t, int64(1), rdb.XLen(t.Context(), Responses(r.layout)).Val())
-			})
-		})
-	}
 }
 
 func TestWhatIsNoCommandKeepsNothingLarge(t *testing.T) {

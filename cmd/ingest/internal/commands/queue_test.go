@@ -374,29 +374,6 @@ func TestTheQueueGoesOnAfterRedisLostIt(t *testing.T) {
 	require.Equal(t, []string{"sent", "new"}, d.heard())
 }
 
-func TestALostReplySendsNoQueuedCommandTwice(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a := b.gate("a")
-	d := a.connects(imei)
-	d.obeys()
-	l := &lossy{command: "evalsha"}
-	l.left.Store(8)
-	a.reads(func(c *Config) { c.Client.AddHook(l) })
-	var want []string
-	for i := range 5 {
-		b.queues(fmt.Sprint("c", i), imei, fmt.Sprint(i))
-		want = append(want, fmt.Sprint(i))
-	}
-	for _, o := range b.settled(5) {
-		require.Equal(t, Answered, o.Status)
-	}
-	require.Negative(t, l.left.Load(), "replies were lost")
-	require.Equal(t, want, d.heard())
-	b.await(func() bool { return a.counted("answered") == 5 })
-	require.Zero(t, a.counted("duplicate"))
-}
-
 // Devices hop between replicas, and are away now and then; replicas end and begin.
 func TestQueuedCommandsForDevicesThatHopAreExecutedOnce(t *testing.T) {
 	t.Parallel()
@@ -445,19 +422,4 @@ func TestQueuedCommandsForDevicesThatHopAreExecutedOnce(t *testing.T) {
 	}
 	t.Log(of)
 	require.Greater(t, of[Answered], devices, "or there is nothing to judge")
-}
-
-func TestSendWaitsForTheOutcomeOfAQueuedCommand(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a := b.instance("a")
-	sent := make(chan Outcome)
-	go func() {
-		o, err := b.sender().Send(context.Background(), Command{IMEI: imei, Text: "getver", Queue: true})
-		assert.NoError(t, err)
-		sent <- o
-	}()
-	b.await(func() bool { return a.reader.Waiting() == 1 })
-	a.connects(imei).obeys()
-	require.Equal(t, "did getver", (<-sent).Text)
 }

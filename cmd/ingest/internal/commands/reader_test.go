@@ -14,48 +14,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-func TestACommandIsAnsweredByItsDevice(t *testing.T) {
-	t.Parallel()
-	for _, codec := range []string{"", "12", "14"} {
-		t.Run("codec "+codec, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, redistest.Shared(t))
-			a := b.instance("a")
-			d := a.connects(imei)
-			d.obeys()
-			a.connects(other).answers(func(device.Command) []teltonika.Message { panic("another's command") })
-			b.adds("a", "c1", imei, "getver", "codec", codec)
-			require.Equal(t, []Outcome{{"c1", imei, "a", Answered, "did getver"}}, b.awaits(1, "a"))
-			require.Equal(t, []string{"getver"}, d.heard())
-			b.await(func() bool { return a.counted("answered") == 1 && a.reader.Outstanding() == 0 })
-		})
-	}
-}
-
-// This socket once had more than an answer, so later responses may be more of the same.
-func TestAnAmbiguousAnswerIsMarked(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	b.quiet = time.Second // both lines come within it
-	a := b.instance("a")
-	d := a.connects(imei)
-	d.answers(func(c device.Command) []teltonika.Message {
-		return []teltonika.Message{d.Executes(c, "did "+c.Text), d.Executes(c, "LLS: 1")}
-	})
-	b.adds("a", "c1", imei, "one")
-	b.awaits(1, "a")
-	b.adds("a", "c2", imei, "two")
-	require.Equal(t, []Outcome{
-		{"c1", imei, "a", Answered, "did one"}, {"c2", imei, "a", MaybeAnswered, "did two\nLLS: 1"},
-	}, b.awaits(2, "a"))
-	all, err := b.rdb.XRange(t.Context(), Responses(b.layout), "-", "+").Result()
-	require.NoError(t, err)
-	require.NotContains(t, all[0].Values, "ambiguous")
-	require.Equal(t, "true", all[1].Values["ambiguous"])
-	require.Equal(t, "answered", all[1].Values["status"])
-	b.await(func() bool { return a.counted("answered") == 2 })
-}
-
 func TestWhatACommandEndsAs(t *testing.T) {
 	t.Parallel()
 	refuses := func(c device.Command) []teltonika.Message {
@@ -108,33 +66,6 @@ func TestWhatACommandEndsAs(t *testing.T) {
 	}
 }
 
-func TestACommandToWhichTheDeviceStaysSilentMayHaveBeenExecuted(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	d := b.instance("a").connects(imei)
-	d.answers(mute)
-	got, _ := b.unanswered("a", imei, "getver")
-	require.Equal(t, Timeout, got.Status)
-	require.Contains(t, got.Text, "may have executed")
-	require.Equal(t, []string{"getver"}, d.heard())
-}
-
-// A mark outlives its command by an hour. After that nobody knows whether it was sent.
-func TestACommandThatIsReadLongAfterItExpiredIsNotSaidToBeUnsent(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	at := time.Now().Add(-3 * time.Hour).UnixMilli()
-	require.NoError(t, b.rdb.XAdd(t.Context(), &redis.XAddArgs{
-		Stream: Outbound(b.layout, "a"), ID: fmt.Sprintf("%d-0", at), Values: []string{"id", "c1", "imei", imei, "text", "x"},
-	}).Err())
-	in := b.gate("a")
-	in.connects(imei).answers(mute)
-	in.reads()
-	o := b.awaits(1, "a")[0]
-	require.Equal(t, InstanceLost, o.Status)
-	require.Contains(t, o.Text, "may have executed")
-}
-
 func TestCommandsOfADeviceGoOneAtATimeInTheirOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
@@ -168,26 +99,6 @@ func TestAnIDHasOneOutcome(t *testing.T) {
 	require.Equal(t, []string{"first"}, d.heard())
 }
 
-func TestTwoEntriesOfOneIDUnderWayHaveOneOutcome(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a, two := b.instance("a"), b.instance("b")
-	asked, reply := make(chan struct{}), make(chan struct{})
-	d := a.connects(imei)
-	d.answers(func(c device.Command) []teltonika.Message {
-		close(asked)
-		<-reply
-		return []teltonika.Message{d.Executes(c, "done")}
-	})
-	b.adds("a", "c1", imei, "first")
-	<-asked
-	b.adds("b", "c1", imei, "elsewhere") // not here, but that is not this instance's to answer
-	b.await(func() bool { return two.counted("duplicate") == 1 })
-	require.Empty(t, b.outcomes())
-	close(reply)
-	require.Equal(t, Answered, b.awaits(1, "a", "b")[0].Status)
-}
-
 func TestUnusableEntriesDoNotBlockTheStream(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
@@ -208,20 +119,6 @@ func TestUnusableEntriesDoNotBlockTheStream(t *testing.T) {
 	a.reads()
 	require.Equal(t, []Outcome{{"c1", imei, "a", Answered, "did getver"}}, b.awaits(1, "a"))
 	b.await(func() bool { return a.counted("unusable") == 5 && a.counted("duplicate") == 1 })
-}
-
-func TestNothingIsSentBeforeTheFirstAcknowledgement(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a := b.instance("a")
-	d := &tracker{Device: device.New(imei, device.Options{Timeout: patience}), t: t}
-	t.Cleanup(d.Close)
-	d.joins(a)
-	b.adds("a", "c1", imei, "getver")
-	b.await(func() bool { return a.reader.Outstanding() == 1 })
-	d.reports() // what comes first is the acknowledgement
-	d.obeys()
-	require.Equal(t, Answered, b.awaits(1, "a")[0].Status)
 }
 
 func TestASocketThatEndsEndsItsCommand(t *testing.T) {
@@ -273,39 +170,6 @@ func response(t *testing.T, text string) []byte {
 	p, err := teltonika.AppendMessages(nil, teltonika.Codec12, teltonika.Message{Type: teltonika.TypeResponse, Text: []byte(text)})
 	require.NoError(t, err)
 	return p
-}
-
-func TestAnAnswerInTwoFramesAnswersOneCommand(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a := b.gate("a")
-	d := a.connects(imei)
-	d.answers(func(c device.Command) []teltonika.Message {
-		_ = d.SendRaw(t.Context(), append(response(t, "part 1 of "+c.Text), response(t, "part 2 of "+c.Text)...))
-		return nil
-	})
-	b.adds("a", "c1", imei, "getinfo")
-	b.adds("a", "c2", imei, "setdigout 1")
-	a.reads()
-	got := b.awaits(2, "a")
-	require.Equal(t, Outcome{"c1", imei, "a", Answered, "part 1 of getinfo"}, got[0])
-	require.Equal(t, MaybeAnswered, got[1].Status)
-	require.Contains(t, got[1].Text, "part 1 of setdigout 1")
-}
-
-func TestAnAnswerThatNoDeviceDocumentsIsCut(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a := b.instance("a")
-	d := a.connects(imei)
-	said := strings.Repeat("x", answerMost)
-	d.answers(func(c device.Command) []teltonika.Message { return []teltonika.Message{d.Executes(c, said+c.Text[1:])} })
-	b.adds("a", "c1", imei, "x")
-	b.awaits(1, "a")
-	b.adds("a", "c2", imei, "x and more")
-	got := b.awaits(2, "a")
-	require.Equal(t, said, got[0].Text)
-	require.Equal(t, said+" [cut: the answer has 1289 bytes]", got[1].Text)
 }
 
 func TestWhatADeviceSaysUnaskedIsNoAnswer(t *testing.T) {
@@ -383,18 +247,9 @@ func TestANewLifeSendsWhatTheFormerHadNotSentAndAnswersForTheRest(t *testing.T) 
 	b.awaits(3, "a")
 }
 
-func TestANewLifeThatDoesNotHaveTheDeviceSaysThatItMayHaveBeenExecuted(t *testing.T) {
+func TestAnAnswerThatNoDeviceDocumentsIsCut(t *testing.T) {
 	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a := b.gate("a")
-	b.adds("a", "sent", imei, "sent")
-	former, err := New(Config{Instance: "a", Layout: b.layout, Devices: a.gateway, Lookup: unregistered, Client: b.rdb, Blocking: b.rdb})
-	require.NoError(t, err)
-	require.NoError(t, b.rdb.XGroupCreateMkStream(t.Context(), Outbound(b.layout, "a"), group, "0").Err())
-	page, err := former.read(t.Context(), newEntries)
-	require.NoError(t, err)
-	_, _, _, err = former.take(t.Context(), former.parse(former.stream, page[0]))
-	require.NoError(t, err)
-	a.reads()
-	require.Equal(t, InstanceLost, b.awaits(1, "a")[0].Status)
+	said := strings.Repeat("x", answerMost)
+	require.Equal(t, said, cut([]byte(said)))
+	require.Equal(t, said+" [cut: the answer has 1281 bytes]", cut([]byte(said+"y")))
 }

@@ -24,41 +24,28 @@ func TestNothingIsSentToAnInstanceThatIsDead(t *testing.T) {
 	require.Zero(t, b.rdb.Exists(t.Context(), Outbound(b.layout, "dead")).Val())
 }
 
-func TestASenderFollowsADeviceThatMoved(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	b.instance("a")
-	b.instance("b").connects(imei).obeys()
-	asked, s := 0, b.sender()
-	s.Lookup = func(context.Context, string) (registry.Owner, error) { // lags behind
-		asked++
-		return registry.Owner{Instance: map[bool]string{true: "a", false: "b"}[asked < 3], Live: true}, nil
-	}
-	o, err := s.Send(t.Context(), Command{ID: "c1", IMEI: imei, Text: "getver", Expires: time.Now().Add(patience)})
-	require.NoError(t, err)
-	require.Equal(t, Outcome{"c1.2", imei, "b", Answered, "did getver"}, o)
-	b.awaits(2, "a", "b")
-}
-
 func TestASenderFollowsADeviceUnderTheLongestIDAndRefusesALongerOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
 	b.instance("a")
 	b.instance("b").connects(imei).obeys()
-	asked, s := 0, b.sender()
-	s.Lookup = func(context.Context, string) (registry.Owner, error) {
-		asked++
-		return registry.Owner{Instance: map[bool]string{true: "a", false: "b"}[asked < 3], Live: true}, nil
+	longest := strings.Repeat("x", maxID)
+	for i, id := range []string{"c1", longest} {
+		asked, s := 0, b.sender()
+		s.Lookup = func(context.Context, string) (registry.Owner, error) { // lags behind
+			asked++
+			return registry.Owner{Instance: map[bool]string{true: "a", false: "b"}[asked < 3], Live: true}, nil
+		}
+		o, err := s.Send(t.Context(), Command{ID: id, IMEI: imei, Text: "getver", Expires: time.Now().Add(patience)})
+		require.NoError(t, err)
+		require.Equal(t, Outcome{o.ID, imei, "b", Answered, "did getver"}, o)
+		require.Equal(t, id == "c1", o.ID == "c1.2")
+		b.awaits(2*(i+1), "a", "b")
 	}
-	c := Command{ID: strings.Repeat("x", maxID), IMEI: imei, Text: "getver", Expires: time.Now().Add(5 * time.Second)}
-	o, err := s.Send(t.Context(), c)
-	require.NoError(t, err)
-	require.Equal(t, Answered, o.Status)
-	for _, id := range []string{c.ID + "x", "two words"} {
-		_, err = s.Send(t.Context(), Command{ID: id, IMEI: imei, Text: "getver", Queue: true})
+	for _, id := range []string{longest + "x", "two words"} {
+		_, err := b.sender().Send(t.Context(), Command{ID: id, IMEI: imei, Text: "getver", Queue: true})
 		require.ErrorIs(t, err, errNoID)
 	}
-	b.awaits(2, "a", "b")
 }
 
 func TestASenderWithoutAnAnswerFromRedisGetsTheOutcome(t *testing.T) {
@@ -70,8 +57,8 @@ func TestASenderWithoutAnAnswerFromRedisGetsTheOutcome(t *testing.T) {
 				b := setup(t, redistest.Shared(t))
 				d := b.instance("a").connects(imei)
 				d.obeys()
-				s, l := b.sender(), &lossy{command: command}
-				l.left.Store(2)
+				s := b.sender()
+				l, left := loses(command, 2)
 				client := b.client()
 				client.AddHook(l)
 				s.Client = client
@@ -79,7 +66,7 @@ func TestASenderWithoutAnAnswerFromRedisGetsTheOutcome(t *testing.T) {
 				o, err := s.Send(t.Context(), c)
 				require.NoError(t, err)
 				require.Equal(t, Outcome{"c1", imei, "a", Answered, "did getver"}, o)
-				require.Negative(t, l.left.Load(), "replies were lost")
+				require.Negative(t, left.Load(), "replies were lost")
 				b.awaits(1, "a")
 				require.Equal(t, []string{"getver"}, d.heard())
 			})

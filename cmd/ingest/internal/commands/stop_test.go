@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -77,60 +76,6 @@ func TestCommandsGoOnAfterRedisWasAwayOrLostTheStream(t *testing.T) {
 	require.Equal(t, []string{"before", "after", "anew"}, d.heard())
 }
 
-// lossy loses the replies to a command's first successful calls.
-type lossy struct {
-	command string
-	left    atomic.Int32
-}
-
-func (*lossy) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (*lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (l *lossy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if err == nil && strings.HasPrefix(strings.TrimSpace(fmt.Sprint(cmd.Args()...)), l.command) && l.left.Add(-1) >= 0 {
-			err = io.EOF
-			cmd.SetErr(err)
-		}
-		return err
-	}
-}
-
-func TestALostReplyLosesNoCommandAndSendsNoneTwice(t *testing.T) {
-	t.Parallel()
-	for _, command := range []string{"xreadgroup", "evalsha"} {
-		t.Run(command, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, redistest.Shared(t))
-			a := b.gate("a")
-			d := a.connects(imei)
-			d.obeys()
-			l := &lossy{command: command}
-			l.left.Store(3)
-			a.reads(func(c *Config) {
-				for _, client := range []redis.UniversalClient{c.Client, c.Blocking} {
-					client.AddHook(l)
-				}
-			})
-			var want []string
-			for i := range 5 {
-				b.adds("a", fmt.Sprint("c", i), imei, fmt.Sprint(i))
-				want = append(want, fmt.Sprint(i))
-			}
-			for _, o := range b.awaits(5, "a") {
-				require.Equal(t, Answered, o.Status)
-			}
-			require.Negative(t, l.left.Load(), "replies were lost")
-			require.Equal(t, want, d.heard())
-			b.await(func() bool { return a.counted("answered") == 5 })
-			require.Zero(t, a.counted("duplicate"))
-		})
-	}
-}
-
 // A read of a connection that only this side knows to be dead may get an entry: it is pending, and
 // nobody has it.
 func TestACommandThatWentToADeadConnectionIsReadAgain(t *testing.T) {
@@ -158,4 +103,58 @@ func TestACommandThatWentToADeadConnectionIsReadAgain(t *testing.T) {
 	b.adds("a", "c1", imei, "getver")
 	require.NoError(t, <-got)
 	require.Equal(t, Outcome{"c1", imei, "a", Answered, "did getver"}, b.awaits(1, "a")[0])
+}
+
+// loses returns a hook that loses the replies to a command's first successful calls, and how many
+// it has yet to lose: below zero, all are lost and one came through.
+func loses(command string, replies int32) (hook, *atomic.Int32) {
+	left := new(atomic.Int32)
+	left.Store(replies)
+	return func(cmd redis.Cmder, send func() error) error {
+		err := send()
+		if err == nil && cmd.Name() == command && left.Add(-1) >= 0 {
+			err = io.EOF
+		}
+		return err
+	}, left
+}
+
+func TestALostReplyLosesNoCommandAndSendsNoneTwice(t *testing.T) {
+	t.Parallel()
+	stream := func(b *bench, id, text string) string { return b.adds("a", id, imei, text) }
+	queue := func(b *bench, id, text string) string { return b.queues(id, imei, text) }
+	for name, c := range map[string]struct {
+		command string
+		replies int32
+		add     func(b *bench, id, text string) string
+	}{
+		"reads":       {"xreadgroup", 3, stream},
+		"scripts":     {"evalsha", 3, stream},
+		"the queue's": {"evalsha", 8, queue},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, redistest.Shared(t))
+			a := b.gate("a")
+			d := a.connects(imei)
+			d.obeys()
+			l, left := loses(c.command, c.replies)
+			a.reads(func(c *Config) {
+				c.Client.AddHook(l)
+				c.Blocking.AddHook(l)
+			})
+			var want []string
+			for i := range 5 {
+				c.add(b, fmt.Sprint("c", i), fmt.Sprint(i))
+				want = append(want, fmt.Sprint(i))
+			}
+			for _, o := range b.awaits(5, "a") {
+				require.Equal(t, Answered, o.Status)
+			}
+			require.Negative(t, left.Load(), "replies were lost")
+			require.Equal(t, want, d.heard())
+			b.await(func() bool { return a.counted("answered") == 5 })
+			require.Zero(t, a.counted("duplicate"))
+		})
+	}
 }
