@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
@@ -132,22 +131,6 @@ func TestACommandWaitsForADeviceThatIsAway(t *testing.T) {
 	code, _, stderr := command(t, "--redis-url=redis://"+server.Addr(), "--queue", "--expires=1ns", "490154203237518", "getver")
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, ": expired before its device connected\n")
-}
-
-func xadd(instance, id string) *redis.XAddArgs {
-	return &redis.XAddArgs{Stream: "commands:outbound:" + instance, Values: []string{"id", id, "imei", imei, "text", "getver"}}
-}
-
-func TestCommandsOfAReplicaThatDiedAreAnsweredByTheLeader(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rdb := server.Client()
-	require.NoError(t, rdb.XAdd(t.Context(), xadd("ingest-9", "c1")).Err())
-	serving(t, on(server, append(quick, "--instance-id=ingest-1", "--janitor-interval=50ms")...)...)
-	require.Eventually(t, func() bool { return rdb.XLen(t.Context(), "commands:responses").Val() == 1 }, patience, 5*time.Millisecond)
-	got := rdb.XRange(t.Context(), "commands:responses", "-", "+").Val()[0].Values
-	require.Equal(t, map[string]any{"id": "c1", "imei": imei, "instance": "ingest-9", "status": "instance_lost", "text": "the instance died before it was sent"}, got)
-	require.Zero(t, rdb.Exists(t.Context(), "commands:outbound:ingest-9").Val())
 }
 
 func TestWhatCannotBeSentIsRefused(t *testing.T) {

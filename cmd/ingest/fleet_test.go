@@ -99,14 +99,3 @@ func TestAnyReplicaShowsTheWholeFleetAndWhoLeadsNext(t *testing.T) {
 		two.Await(func() bool { return two.happened(kind, whom) })
 	}
 }
-
-func TestTheEmbeddedRedisShowsItsFleetToo(t *testing.T) {
-	t.Parallel()
-	p := serving(t)
-	p.Await(func() bool {
-		s := p.fleet()
-		return s.Leader != nil && s.Leader.Epoch > 0 && len(s.Instances) == 1 &&
-			s.Instances[0].Address == p.HTTP
-	})
-	p.Await(func() bool { return p.happened(timeline.Term, p.state().Instance) })
-}

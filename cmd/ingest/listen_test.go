@@ -1,14 +1,8 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,23 +17,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
-
-// selfSigned writes a certificate and its key.
-func selfSigned(t *testing.T) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	dir := t.TempDir()
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
-	return certFile, keyFile
-}
 
 func TestDevicesComeByTLSAndThroughProxiesAndOnlyThoseOfTheSet(t *testing.T) {
 	t.Parallel()
@@ -74,13 +51,6 @@ func TestDevicesComeByTLSAndThroughProxiesAndOnlyThoseOfTheSet(t *testing.T) {
 	const header = "PROXY TCP4 203.0.113.9 192.0.2.1 4711 5027\r\n"
 	require.Equal(t, teltonika.Accept, answered(dial("listening for devices behind proxies"), header, imei))
 	require.Equal(t, teltonika.Refuse, answered(dial("listening for devices"), "", "352093081452251"))
-}
-
-func TestACertificateThatCannotBeReadIsAFailureAtStart(t *testing.T) {
-	t.Parallel()
-	p := start(t, "--ingest-tls-addr=127.0.0.1:0", "--ingest-tls-cert=/nowhere/cert.pem", "--ingest-tls-key=/nowhere/key.pem")
-	require.Equal(t, exitFailed, p.Ends())
-	require.Contains(t, p.Log.String(), "INGEST_TLS_CERT, INGEST_TLS_KEY: gateway: open /nowhere/cert.pem")
 }
 
 func TestDevicesShowCertificatesOfAuthoritiesInAFileThatIsReadAgain(t *testing.T) {
@@ -138,4 +108,10 @@ func TestAFileWithoutAuthoritiesIsAFailureAtStart(t *testing.T) {
 		"--ingest-tls-client-ca="+key)
 	require.Equal(t, exitFailed, p.Ends())
 	require.Contains(t, p.Log.String(), "INGEST_TLS_CLIENT_CA: block 1 is not a certificate")
+}
+
+// selfSigned writes a certificate and its key.
+func selfSigned(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	return certtest.Files(t, t.TempDir(), certtest.New(t, "ingest").Itself())
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"io"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -200,17 +198,6 @@ func TestAReplicaThatIsNotDividedEndsBesideAFleetThatIs(t *testing.T) {
 	})
 }
 
-func TestARedisThatMayEvictHeartbeatsIsWarnedAbout(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl")
-	p := serving(t, on(server)...)
-	require.Contains(t, p.Log.String(), "maxmemory-policy is volatile-ttl")
-	warnings := p.state().Redis.Warnings
-	require.Len(t, warnings, 1)
-	require.Contains(t, warnings[0], "set noeviction")
-	require.Empty(t, p.state().Redis.ChecksOff)
-}
-
 func TestTheNewerOfTwoProcessesWithOneIDStays(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -227,34 +214,6 @@ func TestTheNewerOfTwoProcessesWithOneIDStays(t *testing.T) {
 	newer.Await(routable)
 	newer.Stop()
 	require.Equal(t, exitOK, newer.Ends())
-}
-
-func TestSweepAndResignNameTheLeaderElsewhere(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	leader := serving(t, on(server, append(calm, "--instance-id=ingest-1", "--admin-token="+adminToken)...)...)
-	leader.Await(func() bool { return leader.state().Janitor.Leading })
-	other := serving(t, on(server, append(calm, "--instance-id=ingest-2", "--admin-token="+adminToken)...)...)
-	for _, path := range []string{"/api/v1/sweep", "/api/v1/resign"} {
-		other.Await(func() bool { // while Redis is slow to answer it cannot say who leads
-			code, body := other.Post(path, adminToken)
-			return code == 409 && strings.Contains(body, `"leader": "ingest-1"`)
-		})
-		code, _ := other.Post(path, "guess")
-		require.Equal(t, 401, code)
-	}
-	code, body := leader.Post("/api/v1/sweep?dry_run=true", adminToken)
-	require.Equal(t, 200, code)
-	require.Contains(t, body, `"dry_run": true`)
-	other.Await(func() bool { // the guess was from this address: for a second nothing is looked at
-		code, _ := other.Post("/api/v1/pause?who=ann&why=test", adminToken) // holds all of them
-		return code == 200
-	})
-	leader.Await(func() bool { return leader.state().Janitor.Paused != nil })
-	code, _ = leader.Post("/api/v1/resign", adminToken)
-	require.Equal(t, 200, code)
-	other.Await(func() bool { return other.state().Janitor.Leading })
-	require.NotContains(t, leader.Log.String()+other.Log.String(), adminToken)
 }
 
 func TestAReplicaWithoutDeviceSocketsSweepsOnly(t *testing.T) {
@@ -315,37 +274,6 @@ func TestARedisThatStandsStillDoesNotKeepAReplica(t *testing.T) {
 	require.Equal(t, exitOK, p.Ends())
 	require.Less(t, time.Since(asked), time.Minute)
 	require.NoError(t, d.WaitClosed(t.Context()))
-}
-
-func TestWhatIsAskedForIsPrintedAndWhatIsWrongRefused(t *testing.T) {
-	t.Parallel()
-	var stdout, stderr bytes.Buffer
-	require.Equal(t, exitOK, run(t.Context(), []string{"-h"}, nil, &stdout, &stderr))
-	require.Contains(t, stdout.String(), "--heartbeat-ttl, HEARTBEAT_TTL (default: 90s)")
-	stdout.Reset()
-	require.Equal(t, exitOK, run(t.Context(), []string{"-version"}, nil, &stdout, &stderr))
-	require.Contains(t, stdout.String(), "ingest ")
-	require.Empty(t, stderr.String())
-	require.Equal(t, exitUsage, run(t.Context(), []string{"--nope"}, []string{"HEARTBEAT_TTL=1h30", "REDIS_URL=redis://:hunter2@h:x"}, io.Discard, &stderr))
-	for _, want := range []string{"3 wrong", "--nope", "HEARTBEAT_TTL", "REDIS_URL"} {
-		require.Contains(t, stderr.String(), want)
-	}
-	require.NotContains(t, stderr.String(), "hunter2")
-
-	for name, c := range map[string]struct {
-		args []string
-		says string
-	}{
-		"no Redis":               {nil, "REDIS_URL: expected the URL of your Redis"},
-		"a command mistyped":     {[]string{"serv"}, `unknown command "serv" (ingest -h shows all)`},
-		"a URL without its flag": {[]string{"redis://:hunter2@h"}, "argument 1: expected flags only"},
-		"a password alone":       {[]string{"hunter2"}, "argument 1: expected flags only"},
-	} {
-		stderr.Reset()
-		require.Equal(t, exitUsage, run(t.Context(), c.args, nil, io.Discard, &stderr), name)
-		require.Contains(t, stderr.String(), c.says, name)
-		require.NotContains(t, stderr.String(), "hunter2", name)
-	}
 }
 
 // child runs the program as its own process, with a larger environment.
