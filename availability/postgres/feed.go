@@ -40,8 +40,8 @@ func pool(ctx context.Context, c *pgxpool.Config, conns int32, waits time.Durati
 	return pgxpool.NewWithConfig(ctx, c)
 }
 
-// life is another after whatever brings other commits and may leave the feed's connection alone: the
-// tables are created anew, with their partitions, as a restore or a TRUNCATE does, or
+// life is another after whatever brings other commits and may leave the feed's connection alone:
+// the tables are created anew, with their partitions, as a restore or a TRUNCATE does, or
 // availability_repair; another timeline, behind a pooler. Anything else, such as a restart, a
 // recovery, or another database of that name, ends the connection. It takes no lock.
 const life = `to_hex(hashtextextended(concat_ws(' ', left(pg_walfile_name(pg_current_wal_lsn()), 8),
