@@ -145,8 +145,8 @@ func (f *feed) leave(ctx context.Context) {
 	}
 }
 
-// tell is one call of feed.lua, and hears what other replicas told. begun is when a look began that
-// brought everything.
+// tell calls feed.lua once, and takes over from its answer what other replicas have found. begun is
+// when a look began that brought everything.
 func (f *feed) tell(ctx context.Context, step string, begun time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()

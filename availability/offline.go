@@ -132,7 +132,7 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 	return x.settle(ctx)
 }
 
-// announce tells other fleets on the same source, which have a Redis or a prefix of their own, that
+// announce records for other fleets on the same source, each with its own Redis or prefix, that
 // mitras send heartbeats to this one. It returns how much later the source may hear of theirs: two
 // of their intervals, as for reads.
 func (o *offline) announce(ctx context.Context, p *janitor.Pass) (room time.Duration, err error) {

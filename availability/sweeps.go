@@ -113,8 +113,8 @@ func (m *Mirror) scan(
 	}
 }
 
-// pages yields a set's members, or a hash's fields and values. What is too long to be the mirror's
-// is removed.
+// pages yields a set's members, or a hash's fields and values. It removes those that are too long
+// for the mirror to have written them.
 func (m *Mirror) pages(ctx context.Context, call caller, key string, size int) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		for page, err := range m.scan(ctx, call, 1, func(ctx context.Context, cursor string) ([]string, error) {

@@ -48,7 +48,7 @@ local function prove(now, is)
 end
 
 -- publish(instance, message): the channel of an instance is named like its heartbeat, and that of
--- the leader like that of an empty id. Whoever misses a message finds out later.
+-- the leader like that of an empty id. A missed message only delays its owner.
 local function publish(instance, message)
   redis.pcall('PUBLISH', ARGV[8] .. string.sub(KEYS[1], 1, #KEYS[1] - #ARGV[1]) .. instance, message)
 end

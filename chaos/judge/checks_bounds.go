@@ -154,8 +154,7 @@ func (c *c6) end(m *moment) {
 	}
 }
 
-// together reports whether it died while most of those that beat were dead or cut off: it is
-// doubted.
+// together reports whether it died while most others were dead or cut off. Then it is doubted.
 func (c *c6) together(f *Facts, d *Death) bool {
 	_, ttl := f.heartbeat(d.Instance)
 	near := func(at time.Time) bool { return at.Sub(d.At).Abs() < 2*ttl }

@@ -9,8 +9,8 @@ import (
 // and with hindsight:
 //
 //   - the server's counters restarted (Facts.Restarts), which loses everything they had counted;
-//   - most of those that hold entries were off at a time when the owner that is swept was off too,
-//     and it was swept within a GRACE of its end.
+//   - most holders were off while the owner that is swept was off too, and it was swept within a
+//     GRACE of its end.
 type c4Holds struct {
 	passive
 	owners map[string]*life

@@ -94,8 +94,8 @@ func (c *c4) evicts(m *moment) {
 	c.listened(m, "eviction", m.facts.grace(m.now))
 }
 
-// listened demands that Redis was heard for so long: for GRACE, or in front of an owner that holds
-// the device until a beat is overdue.
+// listened demands how long Redis must have been heard: for GRACE, or, in front of an owner that
+// holds the device, until a beat is overdue.
 func (c *c4) listened(m *moment, what string, need time.Duration) {
 	last, ticked := m.witness("last")
 	since, known := m.witness("since")

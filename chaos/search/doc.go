@@ -4,8 +4,8 @@
 // open:
 //
 //   - nothing of a living owner is deleted while it can reach the server or beat in time; nothing
-//     for ten GRACE while the server itself turns it away; nothing for a GRACE if it fell silent
-//     while most of those that were hit with it were off;
+//     for ten GRACE while the server itself turns it away; nothing for a GRACE if the same fault
+//     had several off, and most of them still were when it fell silent;
 //   - each partition has a leader while a replica that may lead reaches the server;
 //   - when all is quiet again every open socket is routable, even while sweeping is paused or
 //     dry, and unless somebody deleted keys none is without an entry for three intervals;

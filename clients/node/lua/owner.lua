@@ -1,6 +1,6 @@
 -- owner.lua: the prelude of every script with which an owner writes (after record.lua, which has
 -- KEYS and ARGV). It checks that this process is still the newest life of its instance id, and that
--- this server is no former primary.
+-- this server is not a former primary.
 --
 -- A boot token is 26 digits, which compare as strings in any locale: the server's time in µs when
 -- the process first reached it (16), then random (10). A higher token in the heartbeat ends the

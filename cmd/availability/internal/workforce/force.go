@@ -2,9 +2,9 @@
 // the program availability over HTTP. Its mitras and sessions it inserts into the database itself.
 //
 // An app goes online, sends a heartbeat each interval, and goes online again after a refusal. Now
-// and then it goes offline for a rest, or dies without a word and comes back. What gets no answer
-// is sent again, to another replica. The dispatcher gives each session to an available mitra, moves
-// some, and ends them. Customers poll whether anybody is available.
+// and then it logs off for a rest, or dies without a goodbye and comes back. Requests without an
+// answer are sent again, to another replica. The dispatcher gives each session to an available
+// mitra, moves some, and ends them. Customers poll whether anybody is available.
 //
 // Each app keeps what was acknowledged to it, and when. [Truth] compares that with both stores.
 package workforce
