@@ -39,14 +39,14 @@ run: ## Run a replica for this machine alone, on REDIS_URL or on a Redis inside 
 	@export REDIS_URL="$${REDIS_URL:-embedded}" INGEST_ADDR="$${INGEST_ADDR:-127.0.0.1:5027}"; \
 		if [ -t 0 ]; then set -m; .cache/ingest $(ARGS); else exec .cache/ingest $(ARGS); fi
 
-demo: ## Watch replicas die, join and stop under 300 simulated devices, for a minute
+demo: ## Watch replicas die, join and stop under 300 simulated devices, for half a minute
 	@go run ./cmd/ingest demo $(ARGS)
 
-cleanup-demo: ## Watch the clean-up worker beside a made-up game backend that leaks, for a minute (the first time builds FerretDB)
+cleanup-demo: ## Watch the clean-up worker beside a made-up game backend that leaks, for half a minute (the first time builds FerretDB)
 	@FERRET_SERVER=$$(scripts/ferret) && export FERRET_SERVER && go run ./cmd/cleanup demo
 
 # A program of its own, so that its status is make's, and replicas are not built each time.
-availability: ## Watch who can take work while apps, a replica, Redis and Postgres die, for a minute (on a private Postgres and Redis; ARGS=-h)
+availability: ## Watch who can take work while apps, a replica, Redis and Postgres die, for half a minute (on a private Postgres and Redis; ARGS=-h)
 	@REDIS_SERVER=$$(scripts/redis) POSTGRES_BIN=$$(scripts/postgres) && export REDIS_SERVER POSTGRES_BIN && \
 		go build -o .cache/availability ./cmd/availability && exec .cache/availability demo $(ARGS)
 
