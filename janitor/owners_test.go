@@ -152,14 +152,28 @@ func TestWhileRedisRefusesClientsTheSilentAreKeptForTenGracesAtMost(t *testing.T
 	})
 }
 
-func TestAPlainOwnerIsGoneHalfAMinuteAfterItsHeartbeatAndAScan(t *testing.T) {
+// readLess has heartbeats last 5 ms longer than is read, as the server's time is read before them.
+func readLess(_ context.Context, cmds []redis.Cmder, send func() error) error {
+	err := send()
+	for _, cmd := range cmds {
+		if left, ok := cmd.(*redis.DurationCmd); ok && left.Val() > 5*time.Millisecond {
+			left.SetVal(left.Val() - 5*time.Millisecond)
+		}
+	}
+	return err
+}
+
+func TestAPlainOwnerIsGoneSecondsAfterItsHeartbeat(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		stops := map[string]func(){}
 		for _, id := range []string{"dies", "stays", "stays too"} {
 			stops[id] = f.plainBeat(id)
 			defer stops[id]()
 		}
-		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
+		r := f.replica("r1", func(c *Config) {
+			c.Interval = time.Minute
+			c.Client.AddHook(hook(readLess))
+		})
 		defer r.start()()
 		for range 3 {
 			pass(2*time.Minute + 7*time.Second)
@@ -170,7 +184,7 @@ func TestAPlainOwnerIsGoneHalfAMinuteAfterItsHeartbeatAndAScan(t *testing.T) {
 			require.NoError(t, err)
 			pass(left - time.Second)
 			require.Equal(t, 10, f.left("dies"))
-			pass(32 * time.Second)
+			pass(4 * time.Second)
 			require.Zero(t, f.left("dies"))
 			require.Equal(t, 20, f.left("stays")+f.left("stays too"))
 			stops["dies"] = f.plainBeat("dies") // comes back

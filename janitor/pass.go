@@ -229,12 +229,16 @@ func (p *Pass) SilentSince(id string) (since time.Time) {
 	return since
 }
 
+// afterFall is when a heartbeat that was last read before is seen to be gone: it lasts a round trip
+// longer than was read, and a reading is valid for a while.
+const afterFall = 2 * readingFresh
+
 // NextPlainFall returns the first time later than after at which an owner that writes no records
-// may be dead; zero: none.
+// is seen to be dead, unless it beats; zero: none.
 func (p *Pass) NextPlainFall(after time.Time) (next time.Time) {
 	p.t.owners.view(func(r *reading) {
 		for _, x := range r.owners {
-			at := r.when(x.Ends(r.Since, x.why))
+			at := r.when(x.Ends(r.Since, x.why)).Add(afterFall)
 			if x.State == doubt.Plain && x.liveness != Unreadable && at.After(after) && (next.IsZero() || at.Before(next)) {
 				next = at
 			}
