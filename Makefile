@@ -133,7 +133,7 @@ lint: ## Check format, file sizes, width of comments, vet, staticcheck, document
 		test -z "$$wide" || { echo "comments over 100 columns: $$wide"; exit 1; }
 	@go -C tools build -o $(lint)/ tool
 	@race() { GOFLAGS="$$GOFLAGS -race" "$$@"; }; \
-		for module in $(filter-out test,$(modules)); do \
+		for module in $(filter-out test tools,$(modules)); do \
 			race go -C $$module vet ./... && \
 			(cd $$module && race $(lint)/staticcheck ./... && $(lint)/revive $(revive) ./...) || exit 1; \
 		done; \
