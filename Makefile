@@ -4,7 +4,7 @@
 # over no dependency of anything else.
 modules := . orphan/mongodb availability cmd chaos bench test tools deploy test/browser $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
 # internal/docs reads text, which the race detector only makes slow.
-packages := $$(go list ./... | grep -v /internal/docs$$) $(patsubst %,./%/...,$(filter-out . test,$(modules)))
+packages := $$(go list ./... | grep -v /internal/docs$$) $(patsubst %,./%/...,$(filter-out . test tools,$(modules)))
 # It has no tests: those of the library run it.
 linted = $(modules) internal/testservers/ferret
 # Tests and chaos run on Redis 7.0 or newer; SERVER=8 or SERVER=valkey: on another.
@@ -27,7 +27,7 @@ tags = failpoints,mutants,colyseus,mixed,owners,packs
 tagged = $$(git grep -lE '^//go:build .*\b($(subst $(comma),|,$(tags)))\b' '*.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cleanup-demo availability fleet alerts image reproducible vulncheck test test-colyseus test-packs test-node mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench scale bench-micro fuzz lint redis
+.PHONY: help run demo cleanup-demo availability fleet alerts image reproducible vulncheck test test-colyseus test-packs test-node mixed chaos chaos-short chaos-soak chaos-mutants search model bench bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -103,21 +103,14 @@ chaos-soak: ## Break everything at random for DURATION (15m), on one server, the
 chaos-mutants: ## Weaken the guarded code in each of the known ways; passes if the suite catches every one
 	@$(chaos) go test -count=1 -v -tags mutants -timeout 90m -run '^Test(Search)?Mutants$$' -p 1 $(chaos_suites)
 
-mutate: ## Change N (100) places of the core at random, print what no test notices (SEED=7 ONLY=registry ARGS=-h)
-	@$(with_redis) go -C tools build -o $(CURDIR)/.cache/mutate ./mutate && \
-		.cache/mutate $(if $(SEED),-seed $(SEED)) $(if $(N),-n $(N)) $(if $(ONLY),-only $(ONLY)) $(ARGS)
-
 search: ## Look at random for events after which something living is deleted or unroutable, something dead stays, nobody leads, or availability is wrong (STEPS=1000000, SEED=one episode, ONLY=./chaos/search/)
 	@$(with_redis) POSTGRES_BIN=$$(scripts/postgres) && export POSTGRES_BIN && ROLLCALL_STEPS=$(or $(STEPS),1000000) ROLLCALL_SEED=$(SEED) \
 		go test -count=1 -v -timeout 24h -run '$(search)' $(or $(ONLY),$(searched))
 
-bench: ## Measure floor, peers and ours side by side, into bench/ (ARGS="-size=small -only=sweep": only shown)
+bench: ## Measure floor, peers and ours side by side, in 25 minutes, into bench/results.md (ARGS="-size=small -only=sweep": only shown)
 	@$(with_redis) export REDIS8_SERVER=$$(scripts/redis 8) VALKEY_SERVER=$$(scripts/redis valkey) \
 		POSTGRES_BIN=$$(scripts/postgres) && \
-		go test -count=1 -v -timeout 3h -run '^TestMeasure$$' ./bench/ -args -size=default $(or $(ARGS),-out=$(CURDIR)/bench)
-
-scale: ## Play a fleet of any size through in virtual time, by measured prices (ARGS="-devices=100000000 -replicas=10000")
-	@go run ./bench/scale $(ARGS)
+		go test -count=1 -v -timeout 3h -run '^TestMeasure$$' ./bench/ -args -size=default $(or $(ARGS),-out=$(CURDIR)/bench/results.md)
 
 bench-micro: ## Run Go's benchmarks, for benchstat (COUNT=1)
 	@$(with_redis) go test -run '^$$' -bench . -benchmem -count $(or $(COUNT),1) -timeout 30m $(packages)
@@ -140,7 +133,7 @@ lint: ## Check format, file sizes, width of comments, vet, staticcheck, document
 		test -z "$$wide" || { echo "comments over 100 columns: $$wide"; exit 1; }
 	@go -C tools build -o $(lint)/ tool
 	@race() { GOFLAGS="$$GOFLAGS -race" "$$@"; }; \
-		for module in $(filter-out test,$(modules)); do \
+		for module in $(filter-out test tools,$(modules)); do \
 			race go -C $$module vet ./... && \
 			(cd $$module && race $(lint)/staticcheck ./... && $(lint)/revive $(revive) ./...) || exit 1; \
 		done; \

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"regexp"
@@ -142,7 +143,7 @@ func (c *caller) again(p redis.Pipeliner, script string, devices ...any) {
 	call := c.seen[script]
 	if len(devices) > 0 {
 		const owners = 8 // ARGV that all scripts of an owner share
-		keys, err := strconv.Atoi(toString(call[2]))
+		keys, err := strconv.Atoi(fmt.Sprint(call[2]))
 		require.NoError(c.t, err)
 		call = append(call[:3+keys+owners:3+keys+owners], devices...)
 	}

@@ -39,27 +39,23 @@ func (w idleWay) cpu() float64 { return 100 * w.c.cpu.Seconds() / w.c.wall.Secon
 
 // contenders is the cost of replicas that hold nothing: beats, ticks, and looks at the leases.
 func contenders(r *rig) {
-	watched := 2 * registry.DefaultHeartbeatInterval
+	watched := registry.DefaultHeartbeatInterval
 	r.section("Contenders: idle replicas")
 	r.say("Replicas without a device contend at the default intervals on one server. All run in the measuring process, and each has its "+
 		"own clients. Ours is watched for %s, the others for half of that. The floor looks at one lease every TTL/5; the peer tries to "+
 		"take it as a lock without a look does: a SET NX, and a script that takes its own value back. A script's own commands count too.", watched)
 
 	var rows [][]string
-	var groups []barGroup
 	for _, n := range r.contenders {
 		one, divided := r.divided(n, 1, watched), r.divided(n, divisions, watched)
 		ways := []idleWay{r.looking(n, watched/2), r.locking(n, watched/2), one, divided}
-		var bars []bar
 		for _, w := range ways {
 			s := w.c.wall.Seconds()
 			rows = append(rows, []string{
 				fmt.Sprint(n), w.name, string(w.kind), digits(float64(w.c.commands) / s), digits(float64(w.c.in) / s),
 				digits(float64(w.c.out) / s), fmt.Sprintf("%.3f %%", w.cpu()),
 			})
-			bars = append(bars, bar{w.name, w.kind, w.cpu(), fmt.Sprintf("%.3f %%", w.cpu())})
 		}
-		groups = append(groups, barGroup{fmt.Sprintf("%d replicas", n), bars})
 		r.say("Most of the time of %d replicas went, %s: %s; %s: %s.", n, one.name, one.c.dearest(), divided.name, divided.c.dearest())
 		if n == asked {
 			r.promise(fmt.Sprintf("%d idle replicas, %d partitions: Redis CPU, %% of a core", n, divisions), "%.2f", divided.cpu(), 0.5)
@@ -68,7 +64,6 @@ func contenders(r *rig) {
 		}
 	}
 	r.table([]string{"replicas", "way", "", "commands/s", "bytes/s in", "bytes/s out", "Redis CPU, of a core"}, rows)
-	r.plot("contenders", "Redis CPU of idle replicas", barChart("Redis CPU of idle replicas", "% of a core", groups...))
 }
 
 // looking is the floor: n askers read one lease.

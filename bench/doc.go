@@ -7,6 +7,5 @@
 // that the measuring code stays as correct as the measured:
 //
 //	go test ./bench/
-//	go test ./bench/ -run '^TestMeasure$' -v -timeout 60m -args -size=default -out=.
-//	go test ./bench/ -run '^$' -bench . -benchmem -count 10
+//	go test ./bench/ -run '^TestMeasure$' -v -timeout 60m -args -size=default
 package bench

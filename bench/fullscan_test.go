@@ -18,7 +18,6 @@ import (
 func fullScanOf(r *rig) {
 	r.section("Full scan: one pass over live entries")
 	r.say("Owners: %d, all alive. Ours is a pass of the janitor at a full share of Redis. Small registries are read several times in a row.", bystanders)
-	var groups []barGroup
 	var last []result
 	ids := owners("live", bystanders)
 	for _, n := range r.fullScans {
@@ -52,11 +51,9 @@ func fullScanOf(r *rig) {
 			heaps = append(heaps, fmt.Sprintf("%s %.1f MB", w.name, w.medianOf(func(c cost) float64 { return float64(c.heap) })/1e6))
 		}
 		r.say("Our process' heap over idle, at most: %s.", strings.Join(heaps, ", "))
-		groups = append(groups, barGroup{many(n) + " entries", barsOf(results, cpuPerEntry, cpuPerEntryText)})
 		r.promiseScan(n, results[0], results[1])
 		last = results
 	}
-	r.plot("full-scan", "Redis CPU of a full scan", barChart("Redis CPU of a full scan, an entry", "µs an entry", groups...))
 	r.promise(fmt.Sprintf("full scan of %s: our heap over idle, MiB", many(r.fullScans[len(r.fullScans)-1])), "%.1f",
 		last[1].medianOf(func(c cost) float64 { return float64(c.heap) })/(1<<20), 32)
 }
@@ -74,14 +71,6 @@ func (r *rig) promiseScan(n int, bare, pass result) {
 		extra = append(extra, ms(c.cpu-bare.costs[i].cpu)/passes)
 	}
 	r.promise(fmt.Sprintf("full scan of %s, %d owners: Redis CPU above the HSCAN loop, ms", many(n), bystanders), "%.2f", median(extra), 2)
-}
-
-func cpuPerEntry(w result) float64 {
-	return w.medianOf(func(c cost) float64 { return float64(c.cpu) / float64(max(1, c.n)) / 1e3 })
-}
-
-func cpuPerEntryText(w result) string {
-	return fmt.Sprintf("%s µs (%.2f ×)", digits(cpuPerEntry(w)), w.cpuRatio)
 }
 
 // scanAll is the bare loop.

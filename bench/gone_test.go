@@ -19,7 +19,6 @@ func gone(r *rig) {
 	r.section("From a heartbeat's expiry to the last entry gone")
 	r.say("An owner of %s entries falls silent, %d times (half as often at a full share), at any instant of the leader's second; %d owners live. Default share and intervals.",
 		many(n), r.deaths, bystanders)
-	var lines []series
 	var rows [][]string
 	for _, way := range []struct {
 		name   string
@@ -28,23 +27,14 @@ func gone(r *rig) {
 	}{{"default share", 0, r.deaths}, {"full share", 1, (r.deaths + 1) / 2}} {
 		took := r.deathsAt(way.share, n, way.deaths)
 		slices.Sort(took)
-		var s series
-		s.name = "janitor, " + way.name
-		for i, d := range took {
-			s.xs = append(s.xs, d.Seconds())
-			s.ys = append(s.ys, 100*float64(i+1)/float64(len(took)))
-		}
-		lines = append(lines, s)
 		mid, most := quantile(took, 0.5), quantile(took, 1)
-		rows = append(rows, []string{s.name, brief(took[0]), brief(mid), brief(quantile(took, 0.95)), brief(most)})
+		rows = append(rows, []string{"janitor, " + way.name, brief(took[0]), brief(mid), brief(quantile(took, 0.95)), brief(most)})
 		if way.share == 0 {
 			r.promise(fmt.Sprintf("%s entries gone after the expiry, median, s", many(n)), "%.2f", mid.Seconds(), 1)
 			r.promise(fmt.Sprintf("%s entries gone after the expiry, never later than, s", many(n)), "%.2f", most.Seconds(), 2)
 		}
 	}
 	r.table([]string{"way", "least", "median", "p95", "most"}, rows)
-	r.plot("gone", "Time until the last entry is gone", lineChart("From a heartbeat's expiry to the last of "+many(n)+" entries gone",
-		"seconds", "% of deaths", nil, lines...))
 }
 
 // deathsAt lets owners die one after the other.
@@ -63,9 +53,12 @@ func (r *rig) deathsAt(share float64, n, deaths int) []time.Duration {
 		r.fill(i*n, n, true, id)
 		// Seen alive by the leader, it dies anywhere between two of its looks.
 		ttl := 1500*time.Millisecond + time.Duration(i)*time.Second/time.Duration(deaths)
+		expiry := time.Now().Add(ttl)
+		record := fmt.Sprintf("%d/90000/38000/1/0/h", expiry.Add(-90*time.Second).UnixMilli())
+		require.NoError(r.t, r.rdb.HSet(r.t.Context(), r.keys.Beats(), id, record).Err())
 		require.NoError(r.t, r.rdb.Set(r.t.Context(), r.keys.Heartbeat(id), "0/0", ttl).Err())
 		require.NoError(r.t, r.rdb.SAdd(r.t.Context(), r.keys.Roster(), id).Err())
-		expiry := time.Now().Add(ttl)
+		require.NoError(r.t, r.rdb.Publish(r.t.Context(), r.keys.News(), "").Err())
 		wait.For(r.t.Context(), time.Until(expiry))
 		r.until(func() bool { // O(1) each, every millisecond
 			left, err := r.rdb.Exists(r.t.Context(), r.keys.Devices(id)).Result()

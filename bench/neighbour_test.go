@@ -62,16 +62,13 @@ func besideANeighbour(r *rig) {
 		}
 	}
 	var rows [][]string
-	var bars []bar
 	for i, w := range ways {
 		rows = append(rows, []string{w.name, string(w.kind), digits(median(p50s[i])), digits(median(p99s[i])), digits(median(mosts[i])), digits(median(longest[i]))})
-		bars = append(bars, bar{w.name, w.kind, median(p99s[i]), digits(median(p99s[i])) + " ms"})
 	}
 	if !r.elsewhere {
 		r.say("Server and neighbour could not be given priority over the sweeper on this machine: waiting for a core is part of this.")
 	}
 	r.table([]string{"meanwhile", "", "p50, ms", "p99, ms", "max, ms", "longest single call, ms"}, rows)
-	r.plot("neighbour", "A neighbour's p99 during a sweep", barChart("A neighbour's p99 while "+many(n)+" entries are swept", "ms", barGroup{"", bars}))
 
 	// Round by round, since the machine differs by round.
 	above := func(values [][]float64, way int) float64 {

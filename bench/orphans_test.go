@@ -27,7 +27,6 @@ func orphans(r *rig) {
 	r.section("Orphans: one pass of a rule")
 	r.say("Candidates: reservations, each JSON that names one of %d rooms. The floor is a bare SCAN with the same look-ups, "+
 		"GET and HEXISTS, in pipelines of 500. Ours is a pass of the shipped rule at a full share of Redis.", rooms)
-	var groups []barGroup
 	for _, n := range r.fullScans {
 		if n > 1_000_000 {
 			continue
@@ -51,14 +50,12 @@ func orphans(r *rig) {
 		jan.stop()
 		r.say("### %s candidates", many(n))
 		r.costs(results)
-		groups = append(groups, barGroup{many(n) + " candidates", barsOf(results, cpuPerEntry, cpuPerEntryText)})
 		r.promise(fmt.Sprintf("orphans among %s: Redis CPU, × SCAN and the same look-ups", many(n)), "%.2f", results[1].cpuRatio, 1.30)
 		r.promise(fmt.Sprintf("orphans among %s: our heap over idle, MiB", many(n)), "%.1f",
 			results[1].medianOf(func(c cost) float64 { return float64(c.heap) })/(1<<20), 32)
 		r.promise(fmt.Sprintf("orphans among %s: longest call, ms", many(n)), "%.2f",
 			results[1].medianOf(func(c cost) float64 { return c.longest.Seconds() * 1e3 }), 5)
 	}
-	r.plot("orphans", "Redis CPU of a pass of a rule", barChart("Redis CPU of a pass of a rule, a candidate", "µs a candidate", groups...))
 }
 
 // rulesAtOnce rules share the keyspace in equal parts.

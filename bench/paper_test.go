@@ -9,17 +9,16 @@ import (
 	"time"
 )
 
-// paper is what the run of a scenario writes: a part of the page, and plots and prices beside it.
+// paper is what the run of a scenario writes: a part of the page.
 type paper struct {
 	Began   time.Time
-	Took    time.Duration
+	Ended   time.Time
 	Command string // how it can be had again
 	Client  string
 	Server  string // that all was measured on, unless a table says otherwise
 	Load    string // how busy the machine was at the end
 	Targets []target
 	Body    string
-	files   map[string]string // that stand beside the page, by name
 }
 
 // target is what was promised, and what came out.
@@ -29,12 +28,12 @@ type target struct {
 
 func newPaper() *paper {
 	client := fmt.Sprintf("%s, %s/%s, %d CPUs", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
-	return &paper{Began: time.Now().UTC(), Command: command(), Client: client, files: map[string]string{}}
+	return &paper{Began: time.Now().UTC(), Command: command(), Client: client}
 }
 
 // end notes what is known at the end of the run.
 func (p *paper) end() {
-	p.Took, p.Load = time.Since(p.Began).Round(time.Second), load()
+	p.Ended, p.Load = time.Now().UTC(), load()
 }
 
 func (p *paper) section(title string) { p.Body += fmt.Sprintf("\n## %s\n", title) }
@@ -51,12 +50,6 @@ func (p *paper) table(head []string, rows [][]string) {
 	for _, row := range rows {
 		line(row)
 	}
-}
-
-// plot puts a picture here.
-func (p *paper) plot(name, title, svg string) {
-	p.files[name+".svg"] = svg
-	p.Body += fmt.Sprintf("\n![%s](%s.svg)\n", title, name)
 }
 
 // promise says whether got is at most limit; both are written by format.

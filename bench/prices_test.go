@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,20 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-
-	"github.com/rollcall-redis/rollcall/bench/internal/scale"
 )
-
-// prices is what each call of ours costs Redis: the cost model of docs/scale.md.
-func prices(r *rig) {
-	r.section("Prices: what each call costs")
-	text, err := json.MarshalIndent(r.priceList(), "", "\t")
-	require.NoError(r.t, err)
-	r.files["prices.json"] = string(text) + "\n"
-}
-
-// The calls that say what an idle server costs.
-const coldGet, coldTick = "GET, one each 2 ms", "tick, one each 2 ms"
 
 // reading is what one call for so many items cost in one round.
 type reading struct {
@@ -32,8 +18,12 @@ type reading struct {
 	alone  bool    // sent by itself: its round trip is in it
 }
 
-// priceList measures all calls in rounds, and writes their table.
-func (r *rig) priceList() scale.Prices {
+// trip is a call that is sent by itself, and does next to nothing.
+const trip = "round trip"
+
+// prices is what each call of ours costs Redis, of which the page about fleets' sizes reckons.
+func prices(r *rig) {
+	r.section("Prices: what each call costs")
 	r.say("On a server with %s entries of %d owners. A price is Redis CPU in floors: the floor is a GET in a pipeline, measured before each of the others. "+
 		"Medians of %d rounds. Each call or pipeline costs a round trip besides.", many(r.priced), bystanders, r.rounds)
 	r.clear()
@@ -43,61 +33,34 @@ func (r *rig) priceList() scale.Prices {
 	for i := range rounds {
 		rounds[i] = c.round()
 	}
-	list := scale.Prices{
-		Server: r.server(), Floor: median(c.floors), Bytes: bytes,
-		Calls: map[string]scale.Price{scale.Get: {Fixed: 1}},
-	}
-	// floors is what a call cost in floors, round by round, without the round trip.
-	floors := func(i int) (all []float64) {
-		for _, round := range rounds {
-			one := round[i].floors
-			switch {
-			case i == 0: // the round trip itself: of a GET
-				one--
-			case round[i].alone:
-				one -= list.Calls[scale.Trip].Fixed
-			}
-			all = append(all, max(0, one))
-		}
-		return all
-	}
+	floor, tripped := median(c.floors), 0.0
 	var rows [][]string
-	least := map[string]reading{} // of the sizes of a call
 	for i, one := range rounds[0] {
-		all := floors(i)
-		one.floors = median(all)
+		var all []float64 // round by round, without the round trip
+		for _, round := range rounds {
+			floors := round[i].floors
+			switch {
+			case one.name == trip:
+				floors-- // the GET itself
+			case one.alone:
+				floors -= tripped
+			}
+			all = append(all, max(0, floors))
+		}
+		if one.name == trip {
+			tripped = median(all)
+		}
 		rows = append(rows, []string{
-			one.name, fmt.Sprint(one.items), digits(one.floors),
-			digits(slices.Min(all)) + "–" + digits(slices.Max(all)), digits(one.floors * list.Floor),
+			one.name, fmt.Sprint(one.items), digits(median(all)),
+			digits(slices.Min(all)) + "–" + digits(slices.Max(all)), digits(median(all) * floor),
 		})
-		first, sizes := least[one.name]
-		switch {
-		case sizes: // the largest comes last, and counts
-			each := max(0, (one.floors-first.floors)/float64(one.items-first.items))
-			list.Calls[one.name] = scale.Price{Fixed: max(0, first.floors-each*float64(first.items)), Each: each}
-		case one.items > 1:
-			list.Calls[one.name] = scale.Price{Each: one.floors / float64(one.items)}
-		default:
-			list.Calls[one.name] = scale.Price{Fixed: one.floors}
-		}
-		if !sizes {
-			least[one.name] = one
-		}
 	}
-	trip, tick := list.Calls[scale.Trip].Fixed, list.Calls[scale.Tick].Fixed
-	list.Cold = (trip + list.Calls[coldGet].Fixed) / (trip + 1)
-	list.ColdMost = max(0, list.Calls[coldTick].Fixed-tick)
 	r.table([]string{"call", "items", "price, floors", "range", "µs here"}, rows)
-	rows = nil
-	for _, what := range []string{scale.EntryBytes, scale.IndexBytes, scale.IntsBytes, scale.IndexKeyBytes, scale.BeatBytes} {
-		rows = append(rows, []string{what, digits(list.Bytes[what])})
-	}
-	r.table([]string{"memory", "bytes"}, rows)
-	return list
+	r.table([]string{"memory", "bytes"}, bytes)
 }
 
 // bytesOf measures what keys take, and leaves the registry filled.
-func (r *rig) bytesOf() map[string]float64 {
+func (r *rig) bytesOf() (rows [][]string) {
 	n := r.priced
 	grown := func(n int, work func()) float64 {
 		before := number(r.info("memory")["used_memory"])
@@ -115,8 +78,8 @@ func (r *rig) bytesOf() map[string]float64 {
 			r.exec(pipe)
 		})
 	}
-	size := map[string]float64{}
-	size[scale.BeatBytes] = grown(n/10, func() {
+	row := func(what string, bytes float64) { rows = append(rows, []string{what, digits(bytes)}) }
+	row("heartbeat, record, place on the roster", grown(n/10, func() {
 		pipe := r.rdb.Pipeline()
 		for _, id := range owners("beat", n/10) {
 			pipe.Set(r.t.Context(), r.keys.Heartbeat(id), "1700000000000/"+strings.Repeat("7", 26), time.Hour)
@@ -124,14 +87,15 @@ func (r *rig) bytesOf() map[string]float64 {
 			pipe.HSet(r.t.Context(), r.keys.Beats(), id, "1700000000000/90000/38000/1700000000000/0/h")
 		}
 		r.exec(pipe)
-	})
-	size[scale.IndexKeyBytes] = index("one", n/100, 1)
-	size[scale.IntsBytes] = (index("few", n/100, 100) - size[scale.IndexKeyBytes]) / 99
-	size[scale.IndexBytes] = index("all", 1, n) / float64(n)
+	}))
+	one := index("one", n/100, 1)
+	row("index of an owner", one)
+	row("entry in an index of at most 512", (index("few", n/100, 100)-one)/99)
+	row("entry in a larger index", index("all", 1, n)/float64(n))
 	r.clear()
-	size[scale.EntryBytes] = grown(n, func() { r.fill(0, n, false, owners("live", bystanders)...) })
+	row("entry of the registry", grown(n, func() { r.fill(0, n, false, owners("live", bystanders)...) }))
 	r.live(owners("live", bystanders)...)
-	return size
+	return rows
 }
 
 func (r *rig) exec(pipe redis.Pipeliner) {
@@ -152,41 +116,41 @@ func imeis(first, n int) []any {
 func (c *caller) round() []reading {
 	ctx, n := c.t.Context(), c.repeats
 	c.readings = nil
-	c.alone(scale.Trip, 0, n, func(int) error { return c.rdb.Get(ctx, benchKey).Err() })
-	c.piped(scale.Script, 0, n, func(p redis.Pipeliner, _ int) { p.EvalSha(ctx, c.renewal, []string{benchKey}, "value", 3_600_000) })
-	c.piped(scale.Beat, 0, n, func(p redis.Pipeliner, _ int) { c.again(p, "beat") })
-	c.alone(scale.Tick, 0, n, func(int) error { _, err := c.guard.Tick(ctx); return err })
-	c.piped(scale.Lookup, 0, n, func(p redis.Pipeliner, _ int) { c.lookUp(p) })
-	c.alone(scale.Tell, 0, n, func(i int) error { return c.rdb.Publish(ctx, benchKey, imei(i)).Err() })
+	c.alone(trip, 0, n, func(int) error { return c.rdb.Get(ctx, benchKey).Err() })
+	c.piped("renewal", 0, n, func(p redis.Pipeliner, _ int) { p.EvalSha(ctx, c.renewal, []string{benchKey}, "value", 3_600_000) })
+	c.piped("beat", 0, n, func(p redis.Pipeliner, _ int) { c.again(p, "beat") })
+	c.alone("tick", 0, n, func(int) error { _, err := c.guard.Tick(ctx); return err })
+	c.piped("look-up", 0, n, func(p redis.Pipeliner, _ int) { c.lookUp(p) })
+	c.alone("PUBLISH", 0, n, func(i int) error { return c.rdb.Publish(ctx, benchKey, imei(i)).Err() })
 
 	living := owners("live", bystanders)
 	beats := make([]string, bystanders)
 	for i, id := range living {
 		beats[i] = c.keys.Heartbeat(id)
 	}
-	c.piped(scale.Exists, bystanders, n/10, func(p redis.Pipeliner, _ int) { p.Exists(ctx, beats...) })
-	c.piped(scale.Left, 0, n, func(p redis.Pipeliner, i int) { p.PTTL(ctx, beats[i%bystanders]) })
+	c.piped("EXISTS", bystanders, n/10, func(p redis.Pipeliner, _ int) { p.Exists(ctx, beats...) })
+	c.piped("PTTL", 0, n, func(p redis.Pipeliner, i int) { p.PTTL(ctx, beats[i%bystanders]) })
 	var cursor uint64
-	c.alone(scale.Entries, page, n/10, func(int) (err error) {
+	c.alone("HSCAN", page, n/10, func(int) (err error) {
 		_, cursor, err = c.rdb.HScan(ctx, c.keys.Registry(), cursor, "", page).Result()
 		return err
 	})
 	require.NoError(c.t, c.rdb.SAdd(ctx, c.keys.Devices("some"), imeis(0, min(50_000, c.priced))...).Err())
 	cursor = 0
-	c.alone(scale.Members, page, n/10, func(int) (err error) {
+	c.alone("SSCAN", page, n/10, func(int) (err error) {
 		_, cursor, err = c.rdb.SScan(ctx, c.keys.Devices("some"), cursor, "", page).Result()
 		return err
 	})
 	require.NoError(c.t, c.rdb.Del(ctx, c.keys.Devices("some")).Err())
-	c.piped(scale.Record, 0, n, func(p redis.Pipeliner, i int) { c.record(p, i) })
+	c.piped("XADD of telemetry", 0, n, func(p redis.Pipeliner, i int) { c.record(p, i) })
 	for _, k := range []int{1, 10, 100, batch} {
 		c.batches(k, max(4, 4*n/(k+8)))
 	}
 	c.peers(n)
 	c.move(c.priced / 10)
-	c.cold(coldGet, func() error { return c.rdb.Get(ctx, benchKey).Err() })
+	c.cold("GET, one each 2 ms", func() error { return c.rdb.Get(ctx, benchKey).Err() })
 	c.cold("beat, one each 2 ms", func() error { return c.rdb.Do(ctx, c.seen["beat"]...).Err() })
-	c.cold(coldTick, func() error { _, err := c.guard.Tick(ctx); return err })
+	c.cold("tick, one each 2 ms", func() error { _, err := c.guard.Tick(ctx); return err })
 	return c.readings
 }
 
@@ -195,15 +159,15 @@ func (c *caller) round() []reading {
 func (c *caller) batches(k, times int) {
 	ctx, first := c.t.Context(), c.priced
 	devices := func(i int) []any { return imeis(first+i*k, k) }
-	c.piped(scale.Check, k, times, func(p redis.Pipeliner, _ int) { p.HMGet(ctx, c.keys.Registry(), c.known(k)...) })
-	c.piped(scale.Register, k, times, func(p redis.Pipeliner, i int) { c.again(p, "register", devices(i)...) })
+	c.piped("HMGET of entries", k, times, func(p redis.Pipeliner, _ int) { p.HMGet(ctx, c.keys.Registry(), c.known(k)...) })
+	c.piped("register", k, times, func(p redis.Pipeliner, i int) { c.again(p, "register", devices(i)...) })
 	pipe := c.rdb.Pipeline()
 	for i := range times {
 		pipe.Do(ctx, append([]any{"hdel", c.keys.Registry()}, devices(i)...)...)
 	}
 	pipe.Del(ctx, c.keys.Devices(c.instance))
 	c.exec(pipe)
-	c.piped(scale.Heal, k, times, func(p redis.Pipeliner, i int) {
+	c.piped("heal", k, times, func(p redis.Pipeliner, i int) {
 		var pairs []any
 		for _, device := range devices(i) {
 			pairs = append(pairs, device, "")
@@ -211,14 +175,14 @@ func (c *caller) batches(k, times int) {
 		c.again(p, "heal", pairs...)
 	})
 	require.Equal(c.t, c.priced+k*times, c.entries(), "healed")
-	c.piped(scale.Release, k, times, func(p redis.Pipeliner, i int) { c.again(p, "release", devices(i)...) })
+	c.piped("release", k, times, func(p redis.Pipeliner, i int) { c.again(p, "release", devices(i)...) })
 	require.Equal(c.t, c.priced, c.entries(), "released")
 
 	const dead = "ingest-dead-7d9f8b6c5-00000"
 	c.fill(first, k*times, true, dead)
 	require.NoError(c.t, c.rdb.HSet(ctx, c.keys.Beats(), dead, longDead).Err())
 	c.warmFor(seenTiming.Interval)
-	c.alone(scale.Evict, k, times, func(i int) error { return c.evict(dead, devices(i)) })
+	c.alone("evict", k, times, func(i int) error { return c.evict(dead, devices(i)) })
 	require.Equal(c.t, c.priced, c.entries(), "evicted")
 }
 
@@ -257,6 +221,6 @@ func (c *caller) move(n int) {
 	}).cpu.Seconds()
 	// Nobody else is served meanwhile: the source works, then it waits until the target has.
 	us += 1e6 * (target.usage().cpu - before).Seconds()
-	c.readings = append(c.readings, reading{scale.Move, n, us / floor, false})
+	c.readings = append(c.readings, reading{"move to a node", n, us / floor, false})
 	require.NoError(c.t, c.other.FlushAll(ctx).Err())
 }

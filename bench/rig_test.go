@@ -189,12 +189,14 @@ func (r *rig) fill(first, n int, indexed bool, ids ...string) {
 	flush()
 }
 
-// live gives owners a heartbeat that does not end, and a place on the roster. One that ended some
-// day and is never refreshed would look like beats that fail, which sweeps go slower for.
+// live gives owners a heartbeat that does not end, a record of a beat that none need follow, and a
+// place on the roster. Beats that are overdue would make sweeps go slower.
 func (r *rig) live(ids ...string) {
 	pipe := r.rdb.Pipeline()
+	record := fmt.Sprintf("%d/86400000/86400000/1/0/h", time.Now().UnixMilli())
 	for _, id := range ids {
 		pipe.Set(r.t.Context(), r.keys.Heartbeat(id), "0/0", 0)
+		pipe.HSet(r.t.Context(), r.keys.Beats(), id, record)
 		pipe.SAdd(r.t.Context(), r.keys.Roster(), id)
 	}
 	_, err := pipe.Exec(r.t.Context())

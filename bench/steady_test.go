@@ -22,7 +22,6 @@ var others = []struct{ name, setting, script string }{
 
 // steady is what is paid while nothing happens.
 func steady(r *rig) {
-	n := r.replicas * r.claims
 	interval := registry.DefaultHeartbeatInterval
 	r.section("Steady state: nobody dies")
 	r.say("%d replicas hold %s claims each, and beat every %s. Redis CPU in %% of one core, less what the same server takes while idle; "+
@@ -44,11 +43,9 @@ func steady(r *rig) {
 	}
 	r.table([]string{"server", "way", "", "Redis CPU, of a core", "× ours in all", "how"}, rows)
 
-	var groups []barGroup
 	judged := false
 	for _, s := range all {
 		r.say("Where the time went on %s, without full scans: %s.", s.server, s.own.dearest())
-		groups = append(groups, barGroup{s.server, s.bars})
 		if s.fields > 0 {
 			r.promiseMore("steady state, full scans included: times less than HEXPIRE of every field, "+s.server, "%.1f", s.fields/max(1e-9, s.all), 8)
 			judged = true
@@ -57,7 +54,6 @@ func steady(r *rig) {
 	if !judged {
 		r.notRun("steady state, full scans included: times less than HEXPIRE of every field", "≥ 8", "no server with HEXPIRE: REDIS8_SERVER names a Redis 8")
 	}
-	r.plot("steady", "Redis CPU while nothing happens", barChart("Redis CPU while nobody dies, "+many(n)+" live entries", "% of a core", groups...))
 	r.promise("steady state, full scans included, % of a core", "%.3f", 100*here.all, 0.25)
 	for _, s := range all {
 		r.promise("steady state, full scans included: × the same server idle, "+s.server, "%.2f", (s.idle+s.all)/s.idle, 2)
@@ -68,7 +64,6 @@ func steady(r *rig) {
 type steadyState struct {
 	server string
 	rows   [][]string
-	bars   []bar
 	own    cost    // of a beat of all, without full scans
 	all    float64 // share of a core, full scans included
 	idle   float64 // share that the server takes by itself
@@ -81,7 +76,6 @@ func (r *rig) steadyState() (s steadyState) {
 	s.server = r.server()
 	add := func(name string, k kind, share float64, how string) {
 		s.rows = append(s.rows, []string{s.server, name, string(k), fmt.Sprintf("%.3f %%", 100*share), fmt.Sprintf("%.1f", share/max(1e-9, s.all)), how})
-		s.bars = append(s.bars, bar{name, k, 100 * share, fmt.Sprintf("%.3f %%", 100*share)})
 	}
 
 	f := r.fleet()

@@ -55,8 +55,6 @@ func storm(r *rig) {
 		way{name: "Register, Wait", kind: ours, run: func() cost { return r.registerAll(id, n) }},
 	)
 	r.costs(results)
-	r.plot("storm", "Redis CPU of a registration storm", barChart("Redis CPU of a registration, "+many(n)+" at once", "µs an entry",
-		barGroup{"", barsOf(results, cpuPerEntry, cpuPerEntryText)}))
 	r.promise(fmt.Sprintf("storm of %s: Redis CPU, × MULTI of 500", many(n)), "%.2f", results[2].cpuRatio, 1.5)
 
 	r.clear()

@@ -27,7 +27,6 @@ func sweep(r *rig) {
 		"compares, records and deletes: HMGET, XADD, HDEL and SREM of a batch, whose items an SSCAN finds. The peer above it neither "+
 		"compares nor records. Ours runs at a full share of Redis, unlinks the index as a whole instead of SREM, and its wall time is "+
 		"that of the pass.", many(min(aside, r.sweeps[len(r.sweeps)-1])), bystanders)
-	var groups []barGroup
 	var p99s, longest []float64
 	for _, n := range r.sweeps {
 		m := newMass(r, n)
@@ -44,13 +43,11 @@ func sweep(r *rig) {
 		results := r.often(n, ways...)
 		r.say("### %s entries", many(n))
 		r.costs(results)
-		groups = append(groups, barGroup{many(n) + " entries", barsOf(results, cpuPerEntry, cpuPerEntryText)})
 		janitor := results[2]
 		r.promiseSweep(n, results[0], janitor)
 		p99s = append(p99s, janitor.leastOf(func(c cost) float64 { return ms(c.p99) }))
 		longest = append(longest, janitor.leastOf(func(c cost) float64 { return ms(c.longest) }))
 	}
-	r.plot("sweep", "Redis CPU of a sweep", barChart("Redis CPU of a sweep, an entry", "µs an entry", groups...))
 	r.promise("p99 of the calls of a sweep in its quietest round, any size, ms", "%.2f", slices.Max(p99s), 1)
 	r.promise("longest single call of a sweep in its quietest round, any size, ms", "%.2f", slices.Max(longest), 2)
 }
