@@ -48,7 +48,7 @@ func (w *world) lay() {
 		} else if k := w.leader(); k != nil {
 			k.line.cut()
 		}
-		w.change(func() { w.moment++; w.sprung = w.moment; w.Count(sprung, 1) })
+		w.change(func() { w.moment++; w.Count(sprung, 1) })
 		w.rng = was
 	}}
 	if w.chance(2, 3) {
@@ -89,7 +89,11 @@ func (w *world) spring(cmd redis.Cmder) {
 	if t == nil || t.before != anyCommand && t.before != w.called(cmd) {
 		return
 	}
-	if t.left--; t.left >= 0 || !w.busy.TryLock() {
+	if t.left--; t.left >= 0 || !w.turn.TryLock() {
+		return
+	}
+	defer w.turn.Unlock()
+	if !w.busy.TryLock() {
 		return
 	}
 	defer w.busy.Unlock()
@@ -133,7 +137,7 @@ func (w *world) called(cmd redis.Cmder) string {
 func (w *world) moveSlot(begin bool) {
 	c := w.any()
 	key := []string{c.key(), c.key(), c.signKey("exists"), c.signKey("member")}[w.rng.IntN(4)]
-	if w.moving != nil || w.apart >= 0 || begin && w.several(key) || slot.Of(key) == slot.Of(w.layout.Log()) {
+	if w.moving != nil || w.apart >= 0 || slot.Of(key) == slot.Of(w.layout.Log()) {
 		return
 	}
 	to := (w.s.shard(key) + 1 + w.rng.IntN(len(w.s.pairs)-1)) % len(w.s.pairs)
@@ -144,17 +148,6 @@ func (w *world) moveSlot(begin bool) {
 	if !begin {
 		w.arrive()
 	}
-}
-
-// several reports whether keys that the oracle asks for in one command are in the slot of a key.
-// Redis answers to none of those while the slot is on its way.
-func (w *world) several(key string) bool {
-	for _, c := range w.all {
-		if c.family > 0 && slot.Of(c.relatives()[0]) == slot.Of(key) {
-			return true
-		}
-	}
-	return false
 }
 
 // arrive ends the move of a slot.
@@ -253,11 +246,9 @@ func (w *world) promote() {
 // readBack takes for the truth about a candidate what the servers have.
 func (w *world) readBack(c *candidate) {
 	ctx := context.Background()
-	there, kin := w.there([]*candidate{c})
 	was := *c
 	c.turned, c.turnedAt = w.moment, ""
-	c.present, c.kin = there[0], kin[0]
-	c.follows = !c.present && c.kin > 0 && w.left(c)
+	c.present = w.there([]*candidate{c})[0]
 	if dump := w.eye.Dump(ctx, c.key()).Val(); dump != c.dump {
 		c.dump, c.made = dump, w.moment
 		c.version++
@@ -298,7 +289,7 @@ func (w *world) readBack(c *candidate) {
 			c.shows[sign] = w.eye.Exists(ctx, key).Val() > 0
 		}
 	}
-	if was.present != c.present || was.kin != c.kin || was.over != c.over {
-		w.note("  %s: there %v, was %v; %d related, were %d", c.name(), c.present, was.present, c.kin, was.kin)
+	if was.present != c.present || was.over != c.over {
+		w.note("  %s: there %v, was %v", c.name(), c.present, was.present)
 	}
 }
