@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -56,7 +57,7 @@ func companion(r Rule, t *Template) Rule {
 	maps.DeleteFunc(c.Not, func(name string, _ []string) bool { return other(name) })
 	c.KeepIf = []Sign{r.existence()}
 	for _, s := range r.KeepIf {
-		if s.Value == nil && knows(signTexts(s)...) {
+		if s.Value == nil && knows(templates(reflect.ValueOf(s))...) {
 			c.KeepIf = append(c.KeepIf, s)
 		}
 	}
@@ -141,22 +142,19 @@ func subset(some, of []string) bool {
 	return !slices.ContainsFunc(some, func(name string) bool { return !slices.Contains(of, name) })
 }
 
-func signTexts(s Sign) []string {
-	texts := []string{s.Exists, s.Channel}
-	if s.Field != nil {
-		texts = append(texts, s.Field.Hash, s.Field.Field)
+// templates are those of a sign.
+func templates(of reflect.Value) (texts []string) {
+	if of.Kind() == reflect.Pointer && !of.IsNil() {
+		return templates(of.Elem())
 	}
-	if s.Member != nil {
-		texts = append(texts, s.Member.Set, s.Member.ZSet, s.Member.List, s.Member.Of)
+	if of.Kind() != reflect.Struct {
+		return nil
 	}
-	if s.Score != nil {
-		texts = append(texts, s.Score.ZSet, s.Score.Of)
+	for f, value := range of.Fields() {
+		if slices.Contains([]string{"names", "sign", "pair"}, f.Tag.Get("check")) {
+			texts = append(texts, value.String())
+		}
+		texts = append(texts, templates(value)...)
 	}
-	if s.Mongo != nil {
-		texts = append(texts, s.Mongo.ID)
-	}
-	if s.JSON != nil {
-		texts = append(texts, s.JSON.Key, s.JSON.Is)
-	}
-	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
+	return texts
 }

@@ -89,12 +89,12 @@ func TestRulesThatAreGoStructsAreCheckedAlike(t *testing.T) {
 		Name: "carts", Keys: "cart:\xff{id}", Grace: -1, KeepIf: []Sign{{}},
 		MinAge: &Age{Over: -time.Second, FromTTL: -time.Hour},
 	}}, guard.Layout{}), strings.Join([]string{
-		`rules[0] "carts": min_age.over: is negative`,
-		`rules[0] "carts": min_age.from_ttl: is negative`,
-		`rules[0] "carts": grace: is negative`,
 		`rules[0] "carts": keys: "cart:\xff{id}": is not UTF-8`,
 		`rules[0] "carts": keep_if[0]: want exactly one of ` +
 			`exists, field, member, score, channel, value, json, mongo, not none`,
+		`rules[0] "carts": min_age.over: is negative`,
+		`rules[0] "carts": min_age.from_ttl: is negative`,
+		`rules[0] "carts": grace: is negative`,
 	}, "\n"))
 }
 
