@@ -95,7 +95,7 @@ func (b binned) shown() Binned {
 }
 
 func (b Bins) now(ctx context.Context) (time.Time, error) {
-	servers, err := masters(ctx, b.Client)
+	servers, err := masters(ctx, b.Client, nodeTimeout)
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -97,7 +97,7 @@ func (s *Set) plan(
 	for i := range r.life {
 		p.Signs = append(p.Signs, Kept{Sign: r.describe(i)})
 	}
-	before, err := masters(ctx, s.c.Client)
+	before, err := masters(ctx, s.c.Client, nodeTimeout)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (s *Set) plan(
 	case err != nil:
 		return err
 	}
-	after, err := masters(ctx, s.c.Client)
+	after, err := masters(ctx, s.c.Client, nodeTimeout)
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (r reading) Layout() guard.Layout { return r.layout }
 // finding of the rule that covers it.
 func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 	c := plainly{s.c.Client}
-	servers, err := masters(ctx, s.c.Client)
+	servers, err := masters(ctx, s.c.Client, nodeTimeout)
 	if err != nil {
 		return nil, err
 	}

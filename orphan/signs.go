@@ -114,7 +114,7 @@ func (l *looking) shortly(ctx context.Context, fields []question) error {
 				}
 			}})
 	}
-	if err := l.ask(ctx, sizes); err != nil {
+	if err := ask(ctx, l, sizes); err != nil {
 		return err
 	}
 	return l.observe(ctx, short)
@@ -445,7 +445,7 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 			lengths[key] = n
 		}})
 	}
-	if err := l.ask(ctx, asked); err != nil {
+	if err := ask(ctx, l, asked); err != nil {
 		return err
 	}
 	// The deleting script asks in the same order, so a list that has grown does not reach LPOS there.
@@ -480,7 +480,7 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 			}
 		}})
 	}
-	return l.ask(ctx, found)
+	return ask(ctx, l, found)
 }
 
 func isShort(f *finding, key string) question {

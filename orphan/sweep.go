@@ -160,7 +160,7 @@ func (x *pass) begin(ctx context.Context) (held time.Duration, err error) {
 	if x.home, err = homeOf(x.servers, x.Layout()); err != nil {
 		return 0, err
 	}
-	if x.servers.owner != nil && !x.DryRun() {
+	if !x.DryRun() {
 		if err := errors.Join(x.settleLeft(ctx), x.settleGone(ctx)); err != nil {
 			return 0, err
 		}
@@ -189,7 +189,7 @@ func (x *pass) begin(ctx context.Context) (held time.Duration, err error) {
 
 func (x *pass) readServers(ctx context.Context) error {
 	return x.Call(ctx, func(ctx context.Context) (err error) {
-		x.servers, err = masters(ctx, x.Client())
+		x.servers, err = masters(ctx, x.Client(), nodeTimeout)
 		return err
 	})
 }

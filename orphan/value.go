@@ -211,7 +211,7 @@ func (l *looking) readMeasured(ctx context.Context, command func(*finding) []str
 			}})
 		}
 	}
-	if err := l.ask(ctx, asked); err != nil {
+	if err := ask(ctx, l, asked); err != nil {
 		return err
 	}
 	asked = nil
@@ -249,7 +249,7 @@ func (l *looking) readTexts(ctx context.Context) error {
 			}
 		}})
 	}
-	if err := l.ask(ctx, asked); err != nil {
+	if err := ask(ctx, l, asked); err != nil {
 		return err
 	}
 	return l.observe(ctx, long)

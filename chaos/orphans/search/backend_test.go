@@ -40,9 +40,9 @@ type thing struct {
 
 // thing is what it is now.
 func (w *world) thing(c *candidate) thing {
-	is := thing{at: w.clock.now(), dump: c.dump, field: c.field, over: c.over}
+	is := thing{at: w.clock.time(), dump: c.dump, field: c.field, over: c.over}
 	if !c.expires.IsZero() {
-		is.expires = w.clock.now().Add(time.Until(c.expires))
+		is.expires = w.clock.time().Add(time.Until(c.expires))
 	}
 	return is
 }
@@ -50,6 +50,7 @@ func (w *world) thing(c *candidate) thing {
 // look is one at a candidate's signs by a worker that may delete.
 type look struct {
 	at      time.Time
+	server  time.Time // by the servers' clock, which graces count by
 	moment  int
 	alive   bool
 	present bool
@@ -339,7 +340,7 @@ func (c *candidate) write(ctx context.Context, p redis.Pipeliner, sign string) {
 func (w *world) finish(c *candidate, over bool) {
 	doc := orphan.Document{"status": map[bool]string{true: "finished", false: "ongoing"}[over]}
 	if c.ends {
-		doc["ended"] = w.clock.now().Add(-2 * time.Hour)
+		doc["ended"] = w.clock.time().Add(-2 * time.Hour)
 		if !over && w.chance(2, 3) { // whoever wrote this meant no time
 			doc["status"], doc["ended"] = "finished", []time.Time{{}, time.Unix(0, 0)}[w.rng.IntN(2)]
 		}

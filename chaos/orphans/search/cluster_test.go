@@ -52,10 +52,7 @@ func (w *world) lay() {
 		w.rng = was
 	}}
 	if w.chance(2, 3) {
-		t.before, t.left = anyDelete, w.rng.IntN(3)
-		if w.cluster {
-			t.before = []string{intending, movingAway, settling}[w.rng.IntN(3)]
-		}
+		t.before, t.left = []string{intending, movingAway, settling}[w.rng.IntN(3)], w.rng.IntN(3)
 	}
 	w.say("  %s, before %s, behind %d of those", step.what, t.before, t.left)
 	w.traps.Lock()
@@ -104,13 +101,12 @@ func (w *world) spring(cmd redis.Cmder) {
 // Names of commands.
 const (
 	anyCommand = "a command"
-	anyDelete  = "a delete"
 	intending  = "an intent"
 	movingAway = "a move away"
 	settling   = "a settlement"
 )
 
-// called is the name of a script by which something goes: on one server, or on a Cluster.
+// called is the name of a script by which something goes.
 func (w *world) called(cmd redis.Cmder) string {
 	key := func(n int) string {
 		if args := cmd.Args(); len(args) > 2+n {
@@ -124,10 +120,8 @@ func (w *world) called(cmd redis.Cmder) string {
 		return movingAway
 	case strings.Contains(key(6), "orphan:intents:"):
 		return settling
-	case strings.Contains(key(6), "orphan:marks:") && w.cluster:
-		return intending
 	case strings.Contains(key(6), "orphan:marks:"):
-		return anyDelete
+		return intending
 	}
 	return anyCommand
 }

@@ -22,9 +22,7 @@ const slack = 6 * time.Second
 func (w *world) saw(k *worker, cmd redis.Cmder) {
 	args := cmd.Args()
 	if name := strings.ToLower(cmd.Name()); name == "eval" || name == "evalsha" {
-		if deleted(cmd) {
-			w.compare(k, w.all)
-		} else if movedAway(cmd) {
+		if movedAway(cmd) {
 			key := fmt.Sprint(args[3])
 			if c := w.owners[key]; c != nil {
 				w.compare(k, []*candidate{c})
@@ -59,26 +57,11 @@ func (w *world) saw(k *worker, cmd redis.Cmder) {
 func (w *world) looked(k *worker, c *candidate) {
 	if !k.dry {
 		w.moment++
-		c.looks = append(c.looks, look{time.Now(), w.moment, c.alive(), c.there(), c.version})
+		c.looks = append(c.looks, look{time.Now(), w.clock.time(), w.moment, c.alive(), c.there(), c.version})
 	}
 }
 
-// deleted reports whether a script is one that has deleted something.
-func deleted(cmd redis.Cmder) bool {
-	args := cmd.Args()
-	n, _ := args[2].(int)
-	if len(args) < 4+n || n < 9 || !strings.Contains(fmt.Sprint(args[3+5]), "orphan:marks:") {
-		return false
-	}
-	c, ok := cmd.(*redis.Cmd)
-	if !ok {
-		return false
-	}
-	answer, _ := c.Val().([]any)
-	return len(answer) > 1 && answer[0] == "DONE"
-}
-
-// movedAway reports whether a script is one that has moved something away, on a Cluster.
+// movedAway reports whether a script is one that has moved something away.
 func movedAway(cmd redis.Cmder) bool {
 	args := cmd.Args()
 	if len(args) < 5 || !strings.HasPrefix(fmt.Sprint(args[4]), "orphan:bin:") {
@@ -177,14 +160,14 @@ func (w *world) judge(k *worker, c *candidate) {
 	grace := c.grace()
 	apart := min(w.interval, max(grace, time.Second))
 	since := w.validSince(k, c)
-	now, last := time.Now(), time.Now()
+	now, last := w.clock.time(), look{at: time.Now(), server: w.clock.time()}
 	for _, l := range slices.Backward(c.looks) {
-		if now.Sub(last) >= grace-2*time.Second {
+		if now.Sub(last.server) >= grace-2*time.Second {
 			return
 		}
 		switch {
-		case last.Sub(l.at) > apart+max(apart, time.Second)+slack:
-			w.found("%s was deleted, and nobody looked from %s to %s", c.name(), clockOf(l.at), clockOf(last))
+		case last.at.Sub(l.at) > apart+max(apart, time.Second)+slack:
+			w.found("%s was deleted, and nobody looked from %s to %s", c.name(), clockOf(l.at), clockOf(last.at))
 		case l.at.Before(since):
 			w.found("%s was deleted, and what was seen before %s does not count", c.name(), clockOf(since))
 		case l.alive:
@@ -192,10 +175,10 @@ func (w *world) judge(k *worker, c *candidate) {
 		case !l.present || l.version != c.version && !c.large():
 			w.found("%s was deleted, and was another thing in the look at %s", c.name(), clockOf(l.at))
 		}
-		last = l.at
+		last = l
 	}
-	if now.Sub(last) < grace-2*time.Second {
-		w.found("%s was deleted, and the first look was at %s", c.name(), clockOf(last))
+	if now.Sub(last.server) < grace-2*time.Second {
+		w.found("%s was deleted, and the first look was at %s", c.name(), clockOf(last.at))
 	}
 }
 

@@ -359,7 +359,7 @@ func (w *world) back(c *candidate, is orphan.Restored) {
 		c.over = was.over
 	}
 	if c.expires = (time.Time{}); !was.expires.IsZero() {
-		c.expires = time.Now().Add(was.expires.Sub(w.clock.now()))
+		c.expires = time.Now().Add(was.expires.Sub(w.clock.time()))
 	}
 	ctx := context.Background()
 	if c.kind == "field" && c.field > 0 {
