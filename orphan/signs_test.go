@@ -354,7 +354,7 @@ func TestAMemberOfSeveralParts(t *testing.T) {
 		r.swept("workers", "1 alive, 3 foreign, 2 waiting")
 		r.pass("workers", rules.DefaultGrace)
 		r.run("SET P:ping:web:3 1")
-		r.rounds(1, rules.DefaultGrace)
+		r.rounds(2, rules.DefaultGrace)
 		r.there("P:workers/web:1:mail P:workers/web:3:mail P:workers/web:old P:workers/web:x:mail P:workers/web:1:a:b P:started:web:1:mail")
 		r.gone("P:workers/web:2:mail,pay P:started:web:2:mail,pay P:started:web:4:mail")
 	})
@@ -421,7 +421,7 @@ func namesThatAreNotText(r *rig) {
 	r.pass("carts", rules.DefaultGrace)
 	require.Equal(r, 2, r.sweep("index").Removed, "%+v %+v", r.result("index"), r.result("carts"))
 	require.Equal(r, 1, r.result("carts").Removed)
-	r.rounds(1, rules.DefaultGrace)
+	r.rounds(2, rules.DefaultGrace)
 	r.there(ids.Replace(`index:ann/JAVALIVE index:ann/LIVE index:bob/JAVALIVE CARTLIVE notes\xff:LIVE ` + escaped + `.cart:DEAD`))
 	r.gone(ids.Replace(`index:ann/JAVADEAD index:bob/JAVADEAD CARTDEAD notes\xff:DEAD`))
 
@@ -481,7 +481,7 @@ func TestMembersOfManyKeys(t *testing.T) {
 		require.NoError(r, err)
 		require.Equal(r, []string{r.p + "q:1:done 2", condemned}, []string{found[0].Name, found[0].Verdict})
 		require.Equal(r, 1, r.sweep("done").Removed)
-		r.rounds(1, rules.DefaultGrace)
+		r.rounds(2, rules.DefaultGrace)
 		r.there("P:q:1:done/1 P:q:2:done/1 P:q:2:done/2 P:q:0:2:logs P:q:set:done") // what it relies on is lost
 		require.Equal(r, int64(1), r.rdb.ZCard(r.Context(), r.p+"q:a b:done").Val())
 		r.gone("P:q:1:done/2 P:q:1:2:logs P:q:1:9:logs")

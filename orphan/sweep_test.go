@@ -197,7 +197,7 @@ func TestWhatIsInABinCanBePutBack(t *testing.T) {
 		require.Equal(r, 2, r.sweep("bots").Removed)
 		r.run("ZADD P:queue:elo 1 another") // the queue lives
 		r.pass("queue-joinedat", time.Minute)
-		r.rounds(1, time.Minute)
+		r.rounds(2, time.Minute)
 		r.run("ZREM P:queue:elo another")
 		r.gone("P:bots:state:crashed P:queue:elo")
 
