@@ -57,9 +57,9 @@ func deck() map[string]func(w *world) {
 			w.server.Cont()
 		},
 		"MongoDB away": func(w *world) {
-			w.mongo.Hold()
+			w.mongo.Lock()
 			harness.Lasting(time.Second)
-			w.mongo.Release()
+			w.mongo.Unlock()
 		},
 		"FLUSHALL": func(w *world) {
 			w.meddle("FLUSHALL", func(p redis.Pipeliner) { p.FlushAll(w.Context()) })

@@ -99,12 +99,12 @@ func (w *world) others(prefix string) (names []string) {
 
 // mongoAway has MongoDB not answer: matches are held, and the others go on.
 func mongoAway(w *world) {
-	w.mongo.Hold()
+	w.mongo.Lock()
 	dead := w.backend.dies("matches")
 	w.held("matches", "source")
 	w.goes(w.others("match:"))
 	require.True(w, w.backend.there(dead, ""), "a match went though MongoDB is away")
-	w.mongo.Release()
+	w.mongo.Unlock()
 	w.goes([]string{dead})
 }
 
