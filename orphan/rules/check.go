@@ -163,16 +163,8 @@ func (c *checker) prepare() {
 		return &c.refs[len(c.refs)-1]
 	}
 	for i, s := range c.rule.KeepIf {
-		if s.Field != nil {
-			add("hash", s.Field.Hash, "keep_if[%d].field.hash", i)
-		}
-		if s.Member != nil {
-			add("set", s.Member.Set, "keep_if[%d].member.set", i)
-			add("zset", s.Member.ZSet, "keep_if[%d].member.zset", i)
-			add("list", s.Member.List, "keep_if[%d].member.list", i)
-		}
-		if s.Score != nil {
-			add("zset", s.Score.ZSet, "keep_if[%d].score.zset", i).score = true
+		if p := s.Place(); p.Holds != "" {
+			add(p.Holds, p.Key, "keep_if[%d].%s", i, p.Path).score = p.Kind == "score"
 		}
 	}
 	for i, u := range c.rule.UnlessLost {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -57,7 +56,7 @@ func companion(r Rule, t *Template) Rule {
 	maps.DeleteFunc(c.Not, func(name string, _ []string) bool { return other(name) })
 	c.KeepIf = []Sign{r.existence()}
 	for _, s := range r.KeepIf {
-		if s.Value == nil && knows(templates(reflect.ValueOf(s))...) {
+		if p := s.Place(); s.Value == nil && knows(p.Key, p.Of) {
 			c.KeepIf = append(c.KeepIf, s)
 		}
 	}
@@ -100,17 +99,9 @@ func (r Rule) Asked(ref Reference) bool {
 	if ref.Exists == "" {
 		return false
 	}
-	s := Sign{}
-	if len(r.KeepIf) > 0 {
-		s = r.KeepIf[0]
-	}
 	container := ""
-	switch {
-	case r.Of == "":
-	case s.Member != nil:
-		container = s.Member.Set + s.Member.ZSet
-	case s.Field != nil:
-		container = s.Field.Hash
+	if r.Of != "" && len(r.KeepIf) > 0 && r.KeepIf[0].Exists == "" {
+		container = r.KeepIf[0].Place().Key
 	}
 	return ref.Exists == container || Literal(ref.Exists) == ""
 }
@@ -140,21 +131,4 @@ func slug(t *Template, parent string) string {
 
 func subset(some, of []string) bool {
 	return !slices.ContainsFunc(some, func(name string) bool { return !slices.Contains(of, name) })
-}
-
-// templates are those of a sign.
-func templates(of reflect.Value) (texts []string) {
-	if of.Kind() == reflect.Pointer && !of.IsNil() {
-		return templates(of.Elem())
-	}
-	if of.Kind() != reflect.Struct {
-		return nil
-	}
-	for f, value := range of.Fields() {
-		if slices.Contains([]string{"names", "sign", "pair"}, f.Tag.Get("check")) {
-			texts = append(texts, value.String())
-		}
-		texts = append(texts, templates(value)...)
-	}
-	return texts
 }

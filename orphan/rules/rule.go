@@ -143,6 +143,53 @@ type Sign struct {
 	Mongo   *Mongo `yaml:"mongo,omitempty"`                // the document exists and meets all conditions
 }
 
+// A Place is where a sign shows, in one form for all signs.
+type Place struct {
+	Kind    string // exists, channel, field, time, member, score, json, value, mongo
+	Holds   string // type of the key, if it matters
+	Path    string // then of the field that names the key
+	Key, Of string // templates; of mongo Of is the id
+	Field   string // as in Rule.Bind
+	In      []string
+	Unit    string
+	Within  time.Duration
+	Mongo   *Mongo
+}
+
+// Place returns where the sign shows.
+func (s Sign) Place() (p Place) {
+	switch {
+	case s.Exists != "":
+		p = Place{Kind: "exists", Key: s.Exists}
+	case s.Channel != "":
+		p = Place{Kind: "channel", Key: s.Channel}
+	case s.Field != nil:
+		p = Place{Kind: "field", Holds: "hash", Path: "field.hash", Key: s.Field.Hash, Of: s.Field.Field, Unit: s.Field.Unit, Within: s.Field.Within}
+		if p.Within > 0 {
+			p.Kind = "time"
+		}
+	case s.Member != nil:
+		m := s.Member
+		p = Place{Kind: "member", Holds: "set", Key: m.Set + m.ZSet + m.List, Of: m.Of}
+		switch {
+		case m.ZSet != "":
+			p.Holds = "zset"
+		case m.List != "":
+			p.Holds = "list"
+		}
+		p.Path = "member." + p.Holds
+	case s.Score != nil:
+		p = Place{Kind: "score", Holds: "zset", Path: "score.zset", Key: s.Score.ZSet, Of: s.Score.Of, Unit: s.Score.Unit, Within: s.Score.Within}
+	case s.JSON != nil:
+		p = Place{Kind: "json", Key: s.JSON.Key, Of: s.JSON.Is, Field: s.JSON.Field, Unit: s.JSON.Unit, Within: s.JSON.Within}
+	case s.Value != nil:
+		p = Place{Kind: "value", Field: s.Value.Field, In: s.Value.In}
+	case s.Mongo != nil:
+		p = Place{Kind: "mongo", Of: s.Mongo.ID, Mongo: s.Mongo}
+	}
+	return p
+}
+
 // Field is a field of a hash. With Unit and Within its value is a time, at most Within ago.
 type Field struct {
 	Hash   string        `yaml:"hash" check:"pair"`
