@@ -51,7 +51,7 @@ var mutants = harness.Mutants{
 		{
 			Name: "LossesEndNothing", What: "a lost place holds the rule, and ends no chain",
 			Edits: []harness.Edit{{From: "return cmp.Or(x.End(ctx, lost), x.hold(heldLost, lost))", To: "return x.hold(heldLost, lost)"}},
-			Test:  "TestAMarkOfBeforeAReferenceWasLostIsWorthless",
+			Test:  "TestASignThatCouldNotBeRecordedEndsTheEvidence",
 		},
 		{
 			Name: "ServersAreNoBasis", What: "marks outlive a server that was restarted",
