@@ -1,6 +1,7 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -95,27 +96,34 @@ func (l *looking) places(ctx context.Context, s *sign) error {
 	if s.Kind != "time" {
 		return l.observe(ctx, asked)
 	}
-	return l.shortly(ctx, asked)
+	return l.measured(ctx, asked, mostTime, unknown, unknown) // a longer one is no time
 }
 
-// shortly reads fields that are short enough to be times. A longer one keeps.
-func (l *looking) shortly(ctx context.Context, fields []question) error {
-	var sizes, short []question
-	for _, q := range fields {
-		sizes = append(sizes, question{f: q.f, args: []string{"HSTRLEN", q.args[1], q.args[2]},
-			told: func(answer *redis.Cmd) {
-				switch n, err := answer.Int64(); {
-				case err != nil:
-					q.f.keep(unknown, "%s %s: %v", q.args[1], q.args[2], err)
-				case n > mostTime:
-					q.f.keep(unknown, "%s %s has %d bytes, and is no time", q.args[1], q.args[2], n)
-				default:
-					short = append(short, q)
-				}
+// measured asks for fields of hashes whose bytes, asked for first, are within a bound.
+func (l *looking) measured(ctx context.Context, asked []question, most int64, unread, beyond string) error {
+	sizes, failed := make([]int64, len(asked)), make([]error, len(asked))
+	var measure, short []question
+	for i, q := range asked {
+		for _, field := range q.args[2:] {
+			measure = append(measure, question{args: []string{"HSTRLEN", q.args[1], field}, told: func(answer *redis.Cmd) {
+				n, err := answer.Int64()
+				sizes[i], failed[i] = sizes[i]+n, cmp.Or(failed[i], err)
 			}})
+		}
 	}
-	if err := ask(ctx, l, sizes); err != nil {
+	if err := ask(ctx, l, measure); err != nil {
 		return err
+	}
+	for i, q := range asked {
+		switch what := strings.Join(q.args[1:], " "); {
+		case failed[i] != nil:
+			q.f.keep(unread, "%s: %v", what, failed[i])
+		case sizes[i] > most:
+			q.f.keep(beyond, "%s has %d bytes to read, and may have %d", what, sizes[i], most)
+		default:
+			q.size = sizes[i]
+			short = append(short, q)
+		}
 	}
 	return l.observe(ctx, short)
 }
@@ -260,48 +268,41 @@ func (l *looking) evidence(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	if s.Kind == "mongo" {
-		return l.documents(ctx, s, func(f *finding, over bool) {
-			if over {
-				f.because("%s says that it is over", s.Mongo.Collection)
-			} else {
-				f.keep(alive, "%s does not say that it is over", s.Mongo.Collection)
-			}
-		})
+	over := func(f *finding, is bool, format string, args ...any) {
+		if is {
+			f.because(format, args...)
+		} else {
+			f.keep(alive, format, args...)
+		}
 	}
 	var asked []question
 	for f := range l.undecided {
+		text, ok := textOf(f.value[s.field])
 		switch s.Kind {
 		case "no_expiry":
 			asked = append(asked, question{f: f, args: []string{"PEXPIRETIME", f.key}, told: func(answer *redis.Cmd) {
-				switch is := replyText(answer); {
-				case is[0] == '-':
-					f.keep(unknown, "its expiry: %s", is[1:])
-				case is == ":-1":
-					f.because("it has no expiry")
-				case is == ":-2":
+				switch at, err := answer.Int64(); {
+				case err != nil:
+					f.keep(unknown, "its expiry: %v", err)
+				case at == -2:
 					f.keep(absent, "it is gone")
 				default:
-					f.keep(alive, "it has an expiry")
+					over(f, at == -1, "its expiry is %d", at)
 				}
 			}})
-			continue
 		case "missing":
-			if _, has := f.value[s.field]; has {
-				f.keep(alive, "it has %s", s.field)
+			_, has := f.value[s.field]
+			over(f, !has, "it has %s: %v", s.field, has)
+		case "value":
+			if !ok {
+				f.keep(unreadable, "it has no %s", s.field)
 			} else {
-				f.because("it has no %s", s.field)
+				over(f, slices.Contains(s.In, text), "%s is %q", s.field, text)
 			}
-			continue
 		}
-		switch text, ok := textOf(f.value[s.field]); {
-		case !ok:
-			f.keep(unreadable, "it has no %s", s.field)
-		case slices.Contains(s.In, text):
-			f.because("%s is %q", s.field, text)
-		default:
-			f.keep(alive, "%s is %q", s.field, text)
-		}
+	}
+	if s.Kind == "mongo" {
+		return l.documents(ctx, s, func(f *finding, is bool) { over(f, is, "%s says that it is over: %v", s.Mongo.Collection, is) })
 	}
 	return l.observe(ctx, asked)
 }
