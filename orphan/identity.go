@@ -30,7 +30,11 @@ func (l *looking) identify(ctx context.Context) error {
 	used := strconv.FormatInt(2*max(l.Grace, time.Second).Milliseconds(), 10)
 	var keys []question
 	for left := of; len(left) > 0; {
-		found, err := l.identities(ctx, left[:min(len(left), pipelined)], used)
+		n := 0
+		for bytes := 0; n < min(len(left), pipelined) && bytes < answers; n++ {
+			bytes += len(left[n].key) + len(left[n].member)
+		}
+		found, err := l.identities(ctx, left[:n], used)
 		if err != nil {
 			return err
 		}

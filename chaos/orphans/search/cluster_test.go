@@ -25,7 +25,7 @@ var inMidPass = []struct {
 	on   int
 }{
 	{"sign", 0}, {"silence", 0}, {"back", 0}, {"back", 0}, {"touch", 0}, {"refresh", 0}, {"remove", 0},
-	{"reference", 0}, {"hold", 0}, {"source", 0}, {leaderDies, 0}, {leaderDies, 0},
+	{"reference", 0}, {"own key lost", 0}, {"hold", 0}, {"source", 0}, {leaderDies, 0}, {leaderDies, 0},
 	{"slot moves", 3}, {"slot begins to move", 3}, {"slot arrives", 3}, {"failover", 3}, {"promotion", 3},
 }
 
@@ -247,9 +247,9 @@ func (w *world) readBack(c *candidate) {
 		c.dump, c.made = dump, w.moment
 		c.version++
 	}
-	left := w.eye.PTTL(ctx, c.key()).Val()
-	if c.Members == nil && left > 0 {
-		c.expires = time.Now().Add(left)
+	at := w.expiry(c.key())
+	if c.Members == nil && !at.IsZero() {
+		c.expires = time.Now().Add(at.Sub(w.clock.time()))
 	}
 	switch c.kind {
 	case "state":
@@ -261,7 +261,7 @@ func (w *world) readBack(c *candidate) {
 			c.over = c.present && !strings.Contains(w.eye.Get(ctx, c.key()).Val(), "state")
 		}
 	case "lasting":
-		if c.over = c.present && left < 0; c.over {
+		if c.over = c.present && at.IsZero(); c.over {
 			c.expires = time.Time{}
 		}
 	case "field":

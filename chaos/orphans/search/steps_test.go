@@ -79,6 +79,7 @@ func kinds() []kind {
 			w.start()
 		}, 0},
 		{"restart", 1, func(w *world) { w.restart() }, 0},
+		{"own key lost", 3, func(w *world) { w.forget(w.anyRule()) }, 0},
 		{"in mid-pass", 10, func(w *world) { w.lay() }, 0},
 		{"slot moves", 4, func(w *world) { w.moveSlot(false) }, 3},
 		{"slot begins to move", 3, func(w *world) { w.moveSlot(true) }, 3},
@@ -259,6 +260,18 @@ func (w *world) reference(r *rule) {
 	}
 }
 
+// forget loses something that the workers keep about a rule.
+func (w *world) forget(r *rule) {
+	what := []string{"marks", "state", "intents", "passes"}[w.rng.IntN(4)]
+	w.say("  %s of %s", what, r.Name)
+	if what == "passes" { // of all rules
+		w.do(func(ctx context.Context, p redis.Pipeliner) { p.Del(ctx, w.layout.Prefix+"orphan:passes") })
+		return
+	}
+	w.do(func(ctx context.Context, p redis.Pipeliner) { p.Del(ctx, w.layout.Prefix+"orphan:"+what+":"+r.Name) })
+	w.change(func() { w.atLeast = w.atLeast || what == "intents" })
+}
+
 // hold has the witness hold: something happened to the server.
 func (w *world) hold() {
 	what := [][2]string{{"replication", "another"}, {"evicted_keys", "999999"}, {"refused", "999999"}, {"last", "1"}}[w.rng.IntN(4)]
@@ -343,6 +356,19 @@ func (w *world) restored(is orphan.Restored) {
 	}
 }
 
+// expiry is when a key expires, by the servers' clock; zero: never. It does not depend on how long
+// the oracle takes to look.
+func (w *world) expiry(key string) time.Time {
+	at := w.eye.PExpireTime(context.Background(), key).Val()
+	w.clock.mu.Lock()
+	defer w.clock.mu.Unlock()
+	m := w.clock.masters[portOf(w.s.master(w.s.shard(key)).Addr())]
+	if at < 0 || m == nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(at.Milliseconds()).Add(m.offset)
+}
+
 // back compares what a candidate is now with what it was when it was deleted: then, or before.
 func (w *world) back(c *candidate, is orphan.Restored) {
 	if len(c.gone) == 0 {
@@ -372,13 +398,12 @@ func (w *world) back(c *candidate, is orphan.Restored) {
 		if dump := w.eye.Dump(ctx, c.key()).Val(); dump != c.dump {
 			w.found("%s was restored as something else", c.name())
 		}
-		left := w.eye.PTTL(ctx, c.key()).Val()
-		want := time.Until(c.expires)
-		if c.expires.IsZero() {
-			want = -1
+		at, want := w.expiry(c.key()), time.Time{}
+		if !c.expires.IsZero() {
+			want = w.clock.time().Add(time.Until(c.expires))
 		}
-		if off := want - left; c.ttl > 0 && off.Abs() > time.Second {
-			w.found("%s was restored with %s left, not %s", c.name(), left, want)
+		if c.ttl > 0 && at.Sub(want).Abs() > time.Second {
+			w.found("%s was restored to expire at %s, not %s", c.name(), at, want)
 		}
 	}
 }
