@@ -283,8 +283,7 @@ func TestOnAClusterAReferenceThatIsLostDuringAPassKeepsWhatIsLeft(t *testing.T) 
 	r.there("state:a")
 }
 
-// apart returns a number with which names are on other servers than what is given, and than those of
-// home.
+// apart returns a number with which names are on other servers than what is given, and than home's.
 func apart(c *redistest.Cluster, r *rig, name string, others ...string) (n int) {
 	for {
 		at := c.Owner(fmt.Sprint(name, n))

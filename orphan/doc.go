@@ -68,7 +68,7 @@
 //	paged    each command's answer   first seen,       the ripe,      under      every answer      under
 //	         is an observation       fingerprint       Cap at most    the guard  must be as seen   the guard
 //
-// The same walk in code: sweep.Run, pass.begin and lookAt (sweep.go), rule.walk (walk.go), rule.look
+// The same walk in code: sweep.Run, pass.begin and lookAt (sweep.go), rule.walk (walk.go), look
 // (look.go) with its steps (value.go, signs.go, references.go, identity.go), pass.judge and end
 // (sweep.go), pass.reap, reapSome and take (reap.go), and dropBins (bin.go).
 //

@@ -320,8 +320,7 @@ func TestALostReferenceHoldsTheRule(t *testing.T) {
 	})
 }
 
-// What is in a bin has no expiry as long as somebody looks after it: Redis would free it on its main
-// thread. It is unlinked.
+// It is unlinked, and expires only long after that: Redis would free it on its main thread.
 func TestWhatIsInABinIsDroppedWhenItsTimeIsOver(t *testing.T) {
 	onReal(t, session+"  bin: 1h\n", func(r *rig) {
 		ctx := r.Context()

@@ -65,7 +65,7 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "MissingIsEmpty", What: "a field that is missing holds the empty text",
-			Edits: []harness.Edit{{From: "\t\t\tif !ok {\n\t\t\t\tf.keep(unreadable, \"it has no %s\", s.field)\n", To: "\t\t\tif false {\n"}},
+			Edits: []harness.Edit{{From: "\t\t\tif !ok {\n\t\t\t\tf.keep(unreadable, \"it has no %s\", s.field)\n", To: "\t\t\tif !ok && false {\n"}},
 			Test:  "TestWhatASignTells",
 		},
 		{

@@ -109,6 +109,9 @@ func rulesFile(t *testing.T) string {
 	require.Contains(t, text, "  members: {zset: \"queue:elo\", as: user}\n")
 	text = strings.Replace(text, "  members: {zset: \"queue:elo\", as: user}\n",
 		"  members: {zset: \"queue:elo\", as: user}\n  grace: 1s\n", 1)
+	// What is large goes only into a bin.
+	require.Contains(t, text, "  keys: \"match:{match}\"\n")
+	text = strings.Replace(text, "  keys: \"match:{match}\"\n", "  keys: \"match:{match}\"\n  bin: 1h\n", 1)
 	name := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	return name
