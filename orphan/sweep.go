@@ -138,9 +138,12 @@ func (x *pass) run(ctx context.Context, full bool) error {
 		return err
 	}
 	err = x.end(ctx, full)
-	if err == nil && held > 0 {
+	switch {
+	case err == nil && held > 0:
 		x.wake(held)
 		err = x.hold(heldMassFailure, "more than half of the candidates were newly condemned")
+	case err == nil:
+		x.said = ""
 	}
 	if err != nil || !x.r.Coverage.Complete {
 		x.lookAgain()
@@ -391,9 +394,6 @@ func (x *pass) end(ctx context.Context, full bool) error {
 			x.nextFull = later
 		}
 		return x.hold(heldMassFailure, strings.ReplaceAll(held.Detail, "were newly", "candidates were newly"))
-	}
-	if err == nil {
-		x.said = ""
 	}
 	return err
 }

@@ -20,7 +20,7 @@ import (
 // How large the things are that the workers pass over.
 const (
 	largeMatches = 3       // not so many that the breaker is asked
-	largeRelated = 1_000   // hashes of each
+	largeRelated = 5       // hashes of each: in all not so many either
 	largeFields  = 100     // of each hash
 	largeText    = 3 << 20 // bytes of a match's value
 	largeMembers = 200_000 // of a set that is related, and of one in the bin
@@ -145,7 +145,7 @@ func (w *world) lazilyFreed() (n int64) {
 	return n
 }
 
-// largeMatches leaves matches behind that are over, with a large value and many large related keys.
+// largeMatches leaves matches behind that are over, with a large value and large related keys.
 func (w *world) largeMatches() (names []string) {
 	b := w.backend
 	b.mu.Lock()
@@ -159,13 +159,11 @@ func (w *world) largeMatches() (names []string) {
 	}
 	for range largeMatches {
 		name := b.match("ongoing", 0)
-		for from := 0; from < largeRelated; from += 100 {
-			b.step("", func(ctx context.Context, p redis.Pipeliner) {
-				for i := from; i < from+100; i++ {
-					p.HSet(ctx, name+":user:u"+strconv.Itoa(i), fields...)
-				}
-			})
-		}
+		b.step("", func(ctx context.Context, p redis.Pipeliner) {
+			for i := range largeRelated {
+				p.HSet(ctx, name+":user:u"+strconv.Itoa(i), fields...)
+			}
+		})
 		names = append(names, name)
 	}
 	for from := 0; from < largeMembers; from += 5_000 {
