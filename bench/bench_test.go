@@ -116,6 +116,7 @@ var scenarios = []struct {
 
 	{"orphans", orphans},
 	{"orphans-rules", manyRules},
+	{"orphans-names", longNames},
 	{"availability-heartbeat", heartbeats},
 	{"availability-find", find},
 	{"availability-apply", apply},

@@ -1,16 +1,37 @@
--- away.lua: (after same.lua and take.lua) moves one key or member aside on its own server of a
--- Cluster, if it is as the look saw it. What was moved already is known by its new name, so that
--- each is counted once, even after a crash.
--- KEYS[1] the key  KEYS[2] its new name, in the same slot  KEYS[3..] keys that are read
--- ARGV[1] the last ms, by this server's clock, at which the evidence counts
+-- away.lua: (after same.lua) moves one key or member aside on its own server, in one step with the
+-- comparison of all that this server has answered. What was moved already is known by its new name,
+-- so that each is counted once, even after a crash.
+-- KEYS[1] the key  KEYS[2] its new name, on this server  KEYS[3..] keys that are read
+-- ARGV[1] the last ms, by this server's clock, at which the look counts
 -- ARGV[2] its expiry in the new place (ms), in case nobody settles it
--- ARGV[3] JSON: seen, and what take.lua needs
+-- ARGV[3] the server's run id  ARGV[4] JSON: seen, see all_same, and member, the command that
+--   removes it: { ZREM, SREM or HDEL, key, member }; missing: the key goes
 -- Result: 1 moved, now or already; 0 changed since the look; -1 too late
 if redis.call('EXISTS', KEYS[2]) == 1 then return 1 end
-local time = redis.call('TIME')
+local time, info = redis.call('TIME'), redis.pcall('INFO', 'server')
 if tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) > tonumber(ARGV[1]) then return -1 end
-local c = cjson.decode(ARGV[3])
-if not all_same(c.seen) then return 0 end
-take(c)
-redis.call('PEXPIRE', KEYS[2], ARGV[2])
+local life = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or ''
+local c = cjson.decode(ARGV[4])
+if life ~= ARGV[3] or not all_same(c.seen) then return 0 end
+
+-- may(command, key, ...) raises what this user may not do, before anything is done.
+local function may(...)
+  if redis.acl_check_cmd and not redis.acl_check_cmd(...) then
+    error('NOPERM: this user has no permissions to run ' .. (...) .. ' on ' .. select(2, ...) .. ': nothing deleted', 0)
+  end
+end
+if not c.member then
+  may('RENAME', KEYS[1], KEYS[2])
+  may('PEXPIRE', KEYS[2], ARGV[2])
+  redis.call('RENAME', KEYS[1], KEYS[2])
+  redis.call('PEXPIRE', KEYS[2], ARGV[2])
+  return 1
+end
+local command, _, name = unpack(c.member)
+may(command, KEYS[1], name)
+local value = '1'
+if command == 'ZREM' then value = redis.call('ZSCORE', KEYS[1], name) end
+if command == 'HDEL' then value = redis.call('HGET', KEYS[1], name) end
+redis.call('SET', KEYS[2], value, 'PX', ARGV[2])
+redis.call(command, KEYS[1], name)
 return 1

@@ -95,7 +95,7 @@ func (b binned) shown() Binned {
 }
 
 func (b Bins) now(ctx context.Context) (time.Time, error) {
-	servers, err := masters(ctx, b.Client)
+	servers, err := masters(ctx, b.Client, nodeTimeout)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -211,9 +211,7 @@ func (b Bins) Newest(ctx context.Context, rule string, most int) ([]Binned, erro
 			all = append(all, one)
 			n++
 		}
-		slices.SortFunc(all, func(a, b Binned) int {
-			return cmp.Or(a.Removed.Compare(b.Removed), cmp.Compare(a.ID, b.ID))
-		})
+		slices.SortFunc(all, newestLast)
 		all = slices.Clone(all[max(0, len(all)-most):])
 	}
 	return all, failed
@@ -227,31 +225,31 @@ const oneMistake = 15 * time.Minute
 // as the one before is at most 15 minutes older. For "" it is the rule that deleted last. before
 // counts what the rule removed earlier, and can be restored too.
 func (b Bins) LastMistake(ctx context.Context, rule string) (ids []string, before int, err error) {
-	type taken struct {
-		at       int64
-		id, rule string
-	}
-	var all []taken
+	var all []Binned
 	for one, err := range b.All(ctx, rule) {
 		if err != nil {
 			return nil, 0, err
 		}
-		all = append(all, taken{one.Removed.UnixMilli(), one.ID, one.Rule})
+		all = append(all, one)
 	}
-	slices.SortFunc(all, func(a, b taken) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) })
-	all = slices.Compact(all)
-	if len(all) > 0 {
-		rule = all[len(all)-1].rule
+	slices.SortFunc(all, newestLast)
+	all = slices.CompactFunc(all, func(a, b Binned) bool { return a.ID == b.ID })
+	from := len(all) - 1
+	if from < 0 {
+		return nil, 0, nil
 	}
-	all = slices.DeleteFunc(all, func(t taken) bool { return t.rule != rule })
-	from := max(0, len(all)-1)
-	for from > 0 && all[from].at-all[from-1].at <= oneMistake.Milliseconds() {
-		from--
+	rule = all[from].Rule
+	all = slices.DeleteFunc(all, func(one Binned) bool { return one.Rule != rule })
+	for from = len(all) - 1; from > 0 && all[from].Removed.Sub(all[from-1].Removed) <= oneMistake; from-- {
 	}
-	for _, t := range all[from:] {
-		ids = append(ids, t.id)
+	for _, one := range all[from:] {
+		ids = append(ids, one.ID)
 	}
 	return ids, from, nil
+}
+
+func newestLast(a, b Binned) int {
+	return cmp.Or(a.Removed.Compare(b.Removed), cmp.Compare(a.ID, b.ID))
 }
 
 // Restore puts back the entries with these ids, with their expiry, and returns the fate of each in

@@ -1,91 +1,117 @@
 package orphan
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// What is somebody else's is no candidate.
-func TestTheBreakerDoesNotCountWhatIsSomebodyElses(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		p := w.Prefix
-		rule := session(p)
-		rule.Only = map[string]string{"user": "integer"}
-		r := newRig(t, w.Options, p, nil, rule)
+// While the breaker holds the rule, what comes to life again loses its mark.
+func TestARuleThatIsHeldByItsBreakerIsLookedAt(t *testing.T) {
+	both(t, session, func(r *rig) {
 		for i := range 30 {
-			r.do("SET", fmt.Sprintf("%ssession:%d", p, i), "old")
-			r.do("SET", fmt.Sprintf("%ssession:x%d", p, i), "old")
-			r.do("SET", fmt.Sprintf("%ssession:y%d", p, i), "old")
+			r.do("SET", fmt.Sprintf("%ssession:%d", r.p, i), "old")
 		}
-		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason)
+		r.swept("sessions", "held mass_failure: 30 waiting")
+		r.run("SET P:user:7 1")
+		require.Equal(r, heldMassFailure, r.sweep("sessions").Reason)
+		require.Equal(r, int64(29), r.rdb.HLen(r.Context(), marksKey(r.layout, "sessions")).Val())
+		r.run("DEL P:user:7")
+		r.pass("sessions", time.Minute)
+		r.run("HDEL P:orphan:state:sessions held_until")
+		require.Equal(r, 29, r.sweep("sessions").Removed)
+		r.there("P:session:7")
 	})
 }
 
-// refusing is a hook that fails a command that matches, before it is sent.
-type refusing struct {
-	command, with string
-	times, after  int
-}
-
-func (*refusing) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (f *refusing) hits(cmd redis.Cmder) bool {
-	if f.times == 0 || cmd.Name() != f.command || !strings.Contains(fmt.Sprint(cmd.Args()...), f.with) {
-		return false
-	}
-	if f.after--; f.after >= 0 {
-		return false
-	}
-	f.times--
-	return true
-}
-
-func (f *refusing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (f *refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if f.hits(cmd) {
-			err := errors.New("refused by a test")
-			cmd.SetErr(err)
-			return err
+// The breaker counts neither a backlog nor what cannot be read.
+func TestTheBreakerDoesNotCountABacklog(t *testing.T) {
+	both(t, session+"  cap: 10\n  read: json\n  bind: {id: .id}\n", func(r *rig) {
+		for i := range 60 {
+			r.do("SET", fmt.Sprintf("%ssession:orphan%d", r.p, i), `{"id":1}`)
+			r.do("SET", fmt.Sprintf("%ssession:unreadable%d", r.p, i), `{`)
 		}
-		return next(ctx, cmd)
-	}
+		require.Equal(r, heldMassFailure, r.sweep("sessions").Reason)
+		r.run("HDEL P:orphan:state:sessions held_until")
+		for i := range 30 {
+			r.do("SET", fmt.Sprintf("%ssession:living%d", r.p, i), `{"id":1}`)
+			r.do("SET", fmt.Sprintf("%suser:living%d", r.p, i), "1")
+		}
+		require.Equal(r, janitor.Done, r.sweep("sessions").Outcome)
+		for i := range 30 {
+			r.do("DEL", fmt.Sprintf("%suser:living%d", r.p, i))
+		}
+		require.Equal(r, heldMassFailure, r.sweep("sessions").Reason)
+	})
+}
+
+// What is somebody else's is no candidate.
+func TestTheBreakerDoesNotCountWhatIsSomebodyElses(t *testing.T) {
+	both(t, session+"  only: {user: integer}\n", func(r *rig) {
+		for i := range 30 {
+			for _, name := range []string{"", "x", "y"} {
+				r.do("SET", fmt.Sprintf("%ssession:%s%d", r.p, name, i), "old")
+			}
+		}
+		require.Equal(r, heldMassFailure, r.sweep("sessions").Reason)
+	})
 }
 
 // A pass that fails behind its marks and before the breaker must not hide from the next how many
 // are new.
 func TestTheBreakerCountsWhatAFailedPassHasMarked(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		p := w.Prefix
-		r := newRig(t, w.Options, p, nil, session(p))
+	both(t, session, func(r *rig) {
 		for i := range 40 {
-			r.do("SET", fmt.Sprintf("%ssession:%d", p, i), "old")
+			r.do("SET", fmt.Sprintf("%ssession:%d", r.p, i), "old")
 		}
-		fails := &refusing{command: "info", times: 100, after: 1}
-		r.set.c.Client.AddHook(fails)
-		require.Equal(t, janitor.Failed, r.sweep("sessions").Outcome)
-		require.Less(t, fails.times, 100)
-		fails.times = 0
+		fails := r.on("info", &hook{refuse: true, after: 1})
+		require.Equal(r, janitor.Failed, r.sweep("sessions").Outcome)
+		require.Equal(r, 1, fails.hits)
 		r.pass("sessions", time.Minute)
-		result := r.sweep("sessions")
-		require.Equal(t, heldMassFailure, result.Reason, result)
-		require.True(t, r.exists(p+"session:1"))
+		require.Equal(r, heldMassFailure, r.sweep("sessions").Reason)
+		r.there("P:session:1")
+	})
+}
+
+func TestTooManyNewlyCondemnedHoldTheRuleOnce(t *testing.T) {
+	both(t, session+"  cap: 8\n", func(r *rig) {
+		for i := range 40 {
+			r.do("SET", fmt.Sprintf("%ssession:%d", r.p, i), "old")
+			if i >= 21 {
+				r.do("SET", fmt.Sprintf("%suser:%d", r.p, i), "1")
+			}
+		}
+		r.swept("sessions", "held mass_failure: 19 alive, 21 waiting")
+		r.pass("sessions", time.Minute)
+		require.Equal(r, janitor.Held, r.sweep("sessions").Outcome, "still")
+		r.do("HINCRBY", stateKey(r.layout, "sessions"), "held_until", -time.Minute.Milliseconds())
+		r.swept("sessions", "19 alive, 13 cap, 8 removed")
+		require.Equal(r, 8, r.sweep("sessions").Removed)
+		require.Equal(r, 5, r.sweep("sessions").Removed)
+	})
+}
+
+func TestTheBreakerHoldsOnceAlsoWhenThereAreMoreThanMarks(t *testing.T) {
+	both(t, session+"  cap: 2\n", func(r *rig) { // 20 marks
+		for i := range 100 {
+			r.do("SET", fmt.Sprintf("%ssession:%d", r.p, i), "old")
+		}
+		r.swept("sessions", "held mass_failure: 80 marks, 20 waiting")
+		r.pass("sessions", time.Hour)
+		r.run("HSET P:orphan:state:sessions held_until @ms-1s")
+		require.Equal(r, 2, r.sweep("sessions").Removed)
+		require.Equal(r, 2, r.sweep("sessions").Removed, "it is not held again")
+		for i := range 90 {
+			r.do("SET", fmt.Sprintf("%suser:%d", r.p, i), "1")
+		}
+		r.sweep("sessions")
+		for i := range 90 {
+			r.do("DEL", fmt.Sprintf("%suser:%d", r.p, i))
+		}
+		require.Equal(r, "mass_failure", r.sweep("sessions").Reason, "another wave")
 	})
 }

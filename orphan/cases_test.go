@@ -3,7 +3,6 @@ package orphan
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
@@ -49,30 +47,7 @@ func things(t *testing.T, rdb redis.UniversalClient) (all []string) {
 	return all
 }
 
-// command fills in the times of a line, and the bytes that it spells.
-func command(t *testing.T, line string) (args []any) {
-	t.Helper()
-	for _, word := range strings.Fields(line) {
-		unit, ago, is := strings.Cut(strings.TrimPrefix(word, "@"), "-")
-		if !is || !strings.HasPrefix(word, "@") {
-			args = append(args, rules.Unspell(word))
-			continue
-		}
-		d, err := time.ParseDuration(ago)
-		require.NoError(t, err)
-		at := time.Now().Add(-d)
-		args = append(args, map[string]string{
-			"ms": ms(at), "s": strconv.FormatInt(at.Unix(), 10), "iso": at.UTC().Format(time.RFC3339Nano),
-		}[unit])
-	}
-	return args
-}
-
-const (
-	aUUID     = "11111111-2222-4333-8444-555555555555"
-	bUUID     = "99999999-2222-4333-8444-555555555555"
-	principal = "spring:session:index:org.springframework.session.FindByIndexNameSessionRepository.PRINCIPAL_NAME_INDEX_NAME:"
-)
+const principal = "spring:session:index:org.springframework.session.FindByIndexNameSessionRepository.PRINCIPAL_NAME_INDEX_NAME:"
 
 var reports = []reported{
 	{"bee-queue 170: jobs that stand in no set or list", `
@@ -189,15 +164,8 @@ func TestReportedLeaks(t *testing.T) {
 	for _, c := range reports {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			found, err := rules.Parse([]byte(c.rules))
-			require.NoError(t, err)
-			for i := range found {
-				found[i].Delete = true
-			}
-			r := newRig(t, redistest.Start(t).Options(), "{cleanup}:", nil, found...)
-			for _, line := range c.state {
-				r.do(command(t, line)...)
-			}
+			r := alone(t, strings.TrimPrefix(c.rules, "\nrules:"))
+			r.run(strings.Join(c.state, "\n"))
 			before := things(t, r.rdb)
 			r.rounds(5, time.Hour) // what one sweep takes may be a sign of life of another
 			after := things(t, r.rdb)

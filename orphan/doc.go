@@ -64,13 +64,19 @@
 //
 // # A pass
 //
-//	SCAN or ZSCAN ──► look, in pipelines ──► marks in Redis ──► look again ──► guard ──► compare, take
-//	   paged         each command's answer      first seen,      the ripe,      one       every answer
-//	                 is an observation          fingerprint      Cap at most    batch     must be as seen
+//	SCAN ──► look, in pipelines ──► marks in Redis ──► look again ──► intent ──► compare, move ──► settle
+//	paged    each command's answer   first seen,       the ripe,      under      every answer      under
+//	         is an observation       fingerprint       Cap at most    the guard  must be as seen   the guard
+//
+// The same walk in code: sweep.Run, pass.begin and lookAt (sweep.go), rule.walk (walk.go), look
+// (look.go) with its steps (value.go, signs.go, references.go, identity.go), pass.judge and end
+// (sweep.go), pass.reap, reapSome and take (reap.go), and dropBins (bin.go).
 //
 // A look records read commands with their answers: observations. Only Go code judges them. The
-// deleting script repeats the commands, and takes a candidate only if every answer is unchanged,
-// in one atomic step: nothing can happen between the last look and the delete.
+// guard's server notes an intent for each ripe candidate, see package intent. The key's own server
+// repeats the commands that it has answered, and moves the key aside only if every answer is
+// unchanged, in one atomic step. Then it is settled and counted. On one server that is every
+// command, also those about the worker's own keys: nothing can happen between last look and delete.
 //
 // A rule has at most ten times Rule.Cap marks, with names of 4 MiB; further candidates are kept,
 // with reason marks.
@@ -83,16 +89,16 @@
 // # Walks and bins
 //
 // Rules that look at the same time share one SCAN. One that takes long, as for its database, goes
-// on alone. Nothing in a bin expires: a later pass unlinks it once its time is over. An entry that
-// cannot be read is logged and stays.
+// on alone. A later pass unlinks what is in a bin once its time is over:
+// it expires only a week after that, in case nobody does. An entry that cannot be read is logged
+// and stays.
 //
 // # A Cluster
 //
 // Every master is scanned separately. A pass that has not read all of them, or during which slots
 // moved, condemns nothing. Marks, log and guard are on one server, so Layout.Prefix has a hash tag.
-// There the same scripts make three steps, see package intent: the guard's server notes what is to
-// go, the key's own server compares and moves it away within two seconds of the look, and it is
-// settled and counted. Its answers from other servers are of the last look.
+// A key's own server compares within two seconds of the look; answers from other servers are of the
+// last look.
 //
 // # What is not guaranteed
 //

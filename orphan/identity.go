@@ -17,7 +17,8 @@ var (
 	//go:embed identify.lua
 	identifyText string
 
-	identifyScript = redis.NewScript(sameText + identifyText)
+	identifyWhole  = sameText + identifyText
+	identifyScript = redis.NewScript(identifyWhole)
 )
 
 const none = "none"
@@ -29,7 +30,11 @@ func (l *looking) identify(ctx context.Context) error {
 	used := strconv.FormatInt(2*max(l.Grace, time.Second).Milliseconds(), 10)
 	var keys []question
 	for left := of; len(left) > 0; {
-		found, err := l.identities(ctx, left[:min(len(left), pipelined)], used)
+		n := 0
+		for bytes := 0; n < min(len(left), pipelined) && bytes < answers; n++ {
+			bytes += len(left[n].key) + len(left[n].member)
+		}
+		found, err := l.identities(ctx, left[:n], used)
 		if err != nil {
 			return err
 		}
@@ -48,7 +53,7 @@ func (l *looking) identify(ctx context.Context) error {
 		}
 		f.verdict, f.fingerprint = condemned, l.fingerprint(f)
 	}
-	return l.ask(ctx, keys)
+	return ask(ctx, l, keys)
 }
 
 // asked has what the script needs to identify a candidate: its key apart.
@@ -115,30 +120,17 @@ func (l *looking) identities(ctx context.Context, of []*finding, used string) (f
 	return found[:min(len(found), len(keys))], err
 }
 
-// identitiesApart asks with one call for each, whose servers may not know the script.
+// identitiesApart asks with one call for each.
 func (l *looking) identitiesApart(ctx context.Context, of []*finding, used string) ([]string, error) {
-	found := make([]string, len(of))
-	var asked, again []question
+	found, asked := make([]string, len(of)), make([]question, len(of))
 	for i, f := range of {
-		args := append([]string{"1", f.key}, l.asked(f, used)...)
-		told := func(answer *redis.Cmd) {
+		asked[i] = question{args: append([]string{"1", f.key}, l.asked(f, used)...), told: func(answer *redis.Cmd) {
 			if all, err := answer.StringSlice(); err == nil && len(all) == 1 {
 				found[i] = all[0]
 			} else {
 				found[i] = replyText(answer)
 			}
-		}
-		asked = append(asked, question{
-			args: append([]string{"EVALSHA", identifyScript.Hash()}, args...),
-			told: func(answer *redis.Cmd) {
-				if told(answer); strings.HasPrefix(found[i], "-NOSCRIPT") {
-					again = append(again, question{args: append([]string{"EVAL", sameText + identifyText}, args...), told: told})
-				}
-			},
-		})
+		}}
 	}
-	if err := l.ask(ctx, asked); err != nil {
-		return nil, err
-	}
-	return found, l.ask(ctx, again)
+	return found, call(ctx, l, identifyWhole, asked)
 }

@@ -137,11 +137,11 @@ func pipelines(questions []question) (parts [][]question) {
 }
 
 // ask sends the commands in pipelines. An error reply from Redis is an answer.
-func (l *looking) ask(ctx context.Context, questions []question) error {
+func ask(ctx context.Context, c caller, questions []question) error {
 	for _, part := range pipelines(questions) {
 		cmds := make([]*redis.Cmd, len(part))
-		err := l.Call(ctx, func(ctx context.Context) error {
-			pipe := l.Client().Pipeline()
+		err := c.Call(ctx, func(ctx context.Context) error {
+			pipe := c.Client().Pipeline()
 			for i, q := range part {
 				cmds[i] = pipe.Do(ctx, anys(q.args)...)
 			}
@@ -168,6 +168,26 @@ func anys(texts []string) []any {
 	return all
 }
 
+// call asks with a script, which a server may not know yet: the arguments of a question are the
+// number of keys, keys, and arguments.
+func call(ctx context.Context, c caller, script string, questions []question) error {
+	var unknown []question
+	calls := make([]question, len(questions))
+	for i, q := range questions {
+		calls[i] = question{args: append([]string{"EVALSHA", digest(script)}, q.args...), told: func(answer *redis.Cmd) {
+			if redis.HasErrorPrefix(answer.Err(), "NOSCRIPT") {
+				unknown = append(unknown, question{args: append([]string{"EVAL", script}, q.args...), told: q.told})
+			} else {
+				q.told(answer)
+			}
+		}}
+	}
+	if err := ask(ctx, c, calls); err != nil {
+		return err
+	}
+	return ask(ctx, c, unknown)
+}
+
 // observe is ask for commands that the deleting script repeats.
 func (l *looking) observe(ctx context.Context, questions []question) error {
 	for i, q := range questions {
@@ -178,7 +198,7 @@ func (l *looking) observe(ctx context.Context, questions []question) error {
 			}
 		}
 	}
-	return l.ask(ctx, questions)
+	return ask(ctx, l, questions)
 }
 
 func observed(args []string, answer *redis.Cmd) observation {

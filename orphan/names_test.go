@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,121 +12,84 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// A member is a worker's host and pid, and its queues; its sign of life has no queues.
-func TestAMemberOfSeveralParts(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		p := w.Prefix
-		r := newRig(t, w.Options, p, nil, rules.Rule{
-			Name: "workers", Delete: true, Members: &rules.Members{Set: p + "workers", As: "{host}:{pid}:{queues}"},
-			Only:   map[string]string{"pid": "integer"},
-			KeepIf: []rules.Sign{{Exists: p + "ping:{host}:{pid}"}}, Related: []string{p + "started:{host}:{pid}:{queues}"},
-		})
-		r.do("SADD", p+"workers", "web:1:mail", "web:2:mail,pay", "web:3:mail", "web:old", "web:x:mail", "web:1:a:b")
-		r.do("SET", p+"ping:web:1", "1")
-		r.do("SET", p+"started:web:2:mail,pay", "1")
-		r.do("SET", p+"started:web:1:mail", "1")
-		r.do("SET", p+"started:web:4:mail", "1") // without its member
-		require.Equal(t, map[string]int{alive: 1, foreign: 3, waiting: 2}, r.sweep("workers").Kept)
-		r.pass("workers", rules.DefaultGrace)
-		r.do("SET", p+"ping:web:3", "1")
-		r.rounds(1, rules.DefaultGrace)
-		require.ElementsMatch(t, []string{"web:1:mail", "web:3:mail", "web:old", "web:x:mail", "web:1:a:b"},
-			r.rdb.SMembers(t.Context(), p+"workers").Val())
-		require.True(t, r.exists(p+"started:web:1:mail"))
-		require.False(t, r.exists(p+"started:web:2:mail,pay"))
-		require.False(t, r.exists(p+"started:web:4:mail"))
-	})
-}
-
 // javaText is how Java serialises a text of 36 characters.
-const javaText = "\xac\xed\x00\x05t\x00$"
+const javaText = `\xac\xed\x00\x05t\x00$`
 
-func javaRules() []rules.Rule {
-	uuid := map[string]string{"session": "uuid"}
-	return []rules.Rule{
-		{
-			Name: "index", Delete: true, Only: uuid, Bin: time.Hour,
-			Members: &rules.Members{Set: "index:{principal}", As: `\xac\xed\x00\x05t\x00${session}`},
-			KeepIf:  []rules.Sign{{Exists: "sessions:{session}"}},
-		},
-		{
-			Name: "carts", Delete: true, Only: uuid, Bin: time.Hour, Keys: `\xac\xed\x00\x05t\x00.cart:{session}`,
-			KeepIf:  []rules.Sign{{Member: &rules.Member{Set: `\xffall`, Of: `\xac\xed\x00\x05t\x00${session}`}}},
-			Related: []string{`notes\xff:{session}`},
-		},
-	}
-}
+const javaRules = `
+- name: index
+  members: {set: "index:{principal}", as: '\xac\xed\x00\x05t\x00${session}'}
+  only: {session: uuid}
+  keep_if: [{exists: "sessions:{session}"}]
+  bin: 1h
+- name: carts
+  keys: '\xac\xed\x00\x05t\x00.cart:{session}'
+  only: {session: uuid}
+  keep_if: [{member: {set: '\xffall', of: '\xac\xed\x00\x05t\x00${session}'}}]
+  related: ['notes\xff:{session}']
+  bin: 1h
+`
 
 // Names need not be text. In marks, plans and the log their bytes are spelled.
 func TestNamesThatAreNotText(t *testing.T) {
-	s := redistest.Start(t)
-	namesThatAreNotText(t, newRig(t, s.Options(), "{cleanup}:", nil, javaRules()...))
+	t.Parallel()
+	namesThatAreNotText(alone(t, javaRules))
 }
 
 func TestNamesThatAreNotTextOnACluster(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	r := newClusterRig(t, c, nil, javaRules()...)
-	r.set.evidence = time.Minute // this machine may be slow
-	namesThatAreNotText(t, r)
+	namesThatAreNotText(onCluster(t, redistest.StartCluster(t, 3, 0), javaRules))
 }
 
-func namesThatAreNotText(t *testing.T, r *rig) {
-	live, dead := "11111111-2222-4333-8444-555555555555", "99999999-2222-4333-8444-555555555555"
-	cart := "\xac\xed\x00\x05t\x00.cart:"
-	spelled := `\xac\xed\x00\x05t\x00`
-	r.do("SET", "sessions:"+live, "1")
-	for _, principal := range []string{"ann", "bob"} {
-		r.do("SADD", "index:"+principal, javaText+live, javaText+dead, live, spelled+"$"+dead)
-	}
-	r.do("SADD", "\xffall", javaText+live)
-	for _, session := range []string{live, dead} {
-		r.do("SET", cart+session, "figs")
-		r.do("SET", "notes\xff:"+session, "a gift")
-	}
-	r.do("SET", spelled+".cart:"+dead, "somebody else's")
-	require.Equal(t, map[string]int{alive: 2, foreign: 4, waiting: 2}, r.sweep("index").Kept)
-	require.Equal(t, map[string]int{alive: 1, waiting: 1}, r.result("carts").Kept)
+func namesThatAreNotText(r *rig) {
+	const cart, spelled = `\xac\xed\x00\x05t\x00.cart:`, `\xac\xed\x00\x05t\x00`
+	ids := strings.NewReplacer("LIVE", "11111111-2222-4333-8444-555555555555", "DEAD", "99999999-2222-4333-8444-555555555555",
+		"JAVA", javaText, "CART", cart)
+	raw := rules.Unspell
+	escaped := strings.ReplaceAll(spelled, `\x`, `\x5cx`) // names that look like bytes that are spelled
+	r.run(ids.Replace(`SET sessions:LIVE 1
+		SADD index:ann JAVALIVE JAVADEAD LIVE ` + escaped + `$DEAD
+		SADD index:bob JAVALIVE JAVADEAD LIVE ` + escaped + `$DEAD
+		SADD \xffall JAVALIVE
+		SET CARTLIVE figs
+		SET CARTDEAD figs
+		SET notes\xff:LIVE gift
+		SET notes\xff:DEAD gift
+		SET ` + escaped + `.cart:DEAD somebody-else's`))
+	r.swept("index", "2 alive, 4 foreign, 2 waiting")
+	r.found("carts", "1 alive, 1 waiting")
 
-	plans, err := r.set.Plan(t.Context(), 10)
-	require.NoError(t, err)
+	plans, err := r.set.Plan(r.Context(), 10)
+	require.NoError(r, err)
 	found := plans[0].Findings
 	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.Name, b.Name) })
-	require.Equal(t, "index:ann "+spelled+"$"+dead, found[0].Name)
-	require.False(t, found[0].Since.IsZero())
-	require.Equal(t, spelled+".cart:"+dead, plans[1].Findings[0].Name)
-	why, err := r.set.Explain(t.Context(), "index:bob "+spelled+"$"+live)
-	require.NoError(t, err)
-	require.Equal(t, alive, why[0].Verdict)
+	require.Equal(r, ids.Replace("index:ann JAVADEAD"), found[0].Name)
+	require.False(r, found[0].Since.IsZero())
+	require.Equal(r, ids.Replace("CARTDEAD"), plans[1].Findings[0].Name)
+	why, err := r.set.Explain(r.Context(), ids.Replace("index:bob JAVALIVE"))
+	require.NoError(r, err)
+	require.Equal(r, alive, why[0].Verdict)
 
 	r.pass("index", rules.DefaultGrace)
 	r.pass("carts", rules.DefaultGrace)
-	require.Equal(t, 2, r.sweep("index").Removed, "%+v %+v", r.result("index"), r.result("carts"))
-	require.Equal(t, 1, r.result("carts").Removed)
-	r.rounds(1, rules.DefaultGrace)
-	for _, principal := range []string{"ann", "bob"} {
-		require.ElementsMatch(t, []string{javaText + live, live, spelled + "$" + dead},
-			r.rdb.SMembers(t.Context(), "index:"+principal).Val())
-	}
-	require.False(t, r.exists(cart+dead))
-	require.False(t, r.exists("notes\xff:"+dead))
-	for _, key := range []string{cart + live, "notes\xff:" + live, spelled + ".cart:" + dead} {
-		require.True(t, r.exists(key), key)
-	}
+	require.Equal(r, 2, r.sweep("index").Removed, "%+v %+v", r.result("index"), r.result("carts"))
+	require.Equal(r, 1, r.result("carts").Removed)
+	r.rounds(2, rules.DefaultGrace)
+	r.there(ids.Replace(`index:ann/JAVALIVE index:ann/LIVE index:bob/JAVALIVE CARTLIVE notes\xff:LIVE ` + escaped + `.cart:DEAD`))
+	r.gone(ids.Replace(`index:ann/JAVADEAD index:bob/JAVADEAD CARTDEAD notes\xff:DEAD`))
 
 	bins := Bins{Client: r.rdb, Layout: r.layout}
-	all, err := bins.List(t.Context(), "")
-	require.NoError(t, err)
-	require.Len(t, all, 4)
+	all, err := bins.List(r.Context(), "")
+	require.NoError(r, err)
+	require.Len(r, all, 4)
 	for _, b := range all {
-		back, err := bins.Restore(t.Context(), b.ID)
-		require.NoError(t, err)
-		require.Equal(t, Back, back[0].Fate, "%+v", back)
-		require.True(t, !strings.Contains(b.Name+b.Key+b.Member, "\xac"), b)
+		back, err := bins.Restore(r.Context(), b.ID)
+		require.NoError(r, err)
+		require.Equal(r, Back, back[0].Fate, "%+v", back)
+		require.True(r, !strings.Contains(b.Name+b.Key+b.Member, "\xac"), b)
 	}
-	require.True(t, r.rdb.SIsMember(t.Context(), "index:ann", javaText+dead).Val())
-	require.Equal(t, "figs", r.rdb.Get(t.Context(), cart+dead).Val())
-	require.Equal(t, "a gift", r.rdb.Get(t.Context(), "notes\xff:"+dead).Val())
+	r.there(ids.Replace("index:ann/JAVADEAD"))
+	require.Equal(r, "figs", r.rdb.Get(r.Context(), raw(ids.Replace("CARTDEAD"))).Val())
+	require.Equal(r, "gift", r.rdb.Get(r.Context(), raw(ids.Replace(`notes\xff:DEAD`))).Val())
 }
 
 func TestNamesThatAreNotTextAreReadBackFromJSON(t *testing.T) {

@@ -97,7 +97,7 @@ func (s *Set) plan(
 	for i := range r.life {
 		p.Signs = append(p.Signs, Kept{Sign: r.describe(i)})
 	}
-	before, err := masters(ctx, s.c.Client)
+	before, err := masters(ctx, s.c.Client, nodeTimeout)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (s *Set) plan(
 	case err != nil:
 		return err
 	}
-	after, err := masters(ctx, s.c.Client)
+	after, err := masters(ctx, s.c.Client, nodeTimeout)
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (r reading) Layout() guard.Layout { return r.layout }
 // finding of the rule that covers it.
 func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 	c := plainly{s.c.Client}
-	servers, err := masters(ctx, s.c.Client)
+	servers, err := masters(ctx, s.c.Client, nodeTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -285,19 +285,19 @@ const (
 	most = 20
 )
 
-func (s sign) isKey() bool { return s.key != nil && s.kind != "channel" }
+func (s sign) isKey() bool { return s.key != nil && s.Kind != "channel" }
 
 // describe names a sign of life as the rule does.
 func (r *rule) describe(i int) string {
 	s := r.life[i]
-	text := fmt.Sprintf("keep_if[%d] %s", i, s.kind)
+	text := fmt.Sprintf("keep_if[%d] %s", i, s.Kind)
 	switch {
 	case s.key != nil && s.of != nil:
 		return text + " " + s.key.String() + " " + s.of.String()
 	case s.key != nil:
 		return text + " " + s.key.String()
-	case s.mongo != nil:
-		return text + " " + s.mongo.Collection
+	case s.Mongo != nil:
+		return text + " " + s.Mongo.Collection
 	}
 	return text + " " + string(s.field)
 }
@@ -338,8 +338,8 @@ func (r *rule) places() map[string]string {
 		}
 	}
 	for _, s := range r.signs() {
-		if s.kind != "channel" {
-			add(s.key, s.holds)
+		if s.Kind != "channel" {
+			add(s.key, s.Holds)
 		}
 	}
 	if r.container != nil {
@@ -434,10 +434,10 @@ func (r *rule) silent(
 	ctx context.Context, c caller, all []*rule, p *Plan, into func(*[]string, string, ...any),
 ) error {
 	for i, s := range r.life {
-		there, foreseen := true, s.holds == "list"
+		there, foreseen := true, s.Holds == "list"
 		switch {
 		case s.key == nil:
-		case s.kind == "channel":
+		case s.Kind == "channel":
 			foreseen = slices.ContainsFunc(r.UnlessLost, func(ref rules.Reference) bool {
 				return ref.Channels != nil && ref.Channels.Pattern == s.key.Glob()
 			})

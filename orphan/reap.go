@@ -1,34 +1,30 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/slot"
-	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/janitor/intent"
 	"github.com/rollcall-redis/rollcall/janitor/proof"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// Ripe candidates are removed in one way: a last look, and an item with the steps for each, which
-// hold only if nothing has changed since. Where the guard has all keys, one script checks and does
-// it. On a Cluster it is three: the guard's server notes the items, the key's own moves it away
-// within evidenceFor of the look, and the guard's settles and counts. Both have the same Lua parts.
+// Ripe candidates go in one way, on one server and on a Cluster: after a last look the guard's
+// server notes an intent for each, see package intent. The key's own server compares every answer
+// that it has itself, and moves the key aside in the same step. The guard's settles and counts, and
+// what needs no bin is dropped. On one server that step compares all, the worker's own keys too.
 
 var (
-	//go:embed take.lua
-	takeText string
-	//go:embed reap.lua
-	reapText string
 	//go:embed intend.lua
 	intendText string
 	//go:embed away.lua
@@ -36,38 +32,43 @@ var (
 	//go:embed settle.lua
 	settleText string
 
-	reapBody   = guard.NewBody(proof.Lua + sameText + takeText + reapText)
 	intendBody = guard.NewBody(proof.Lua + intendText)
 	settleBody = guard.NewBody(settleText)
-	awayScript = redis.NewScript(sameText + takeText + awayText)
 )
 
 const (
 	reapOf = 50
-	// of one script, which blocks the server: µs, estimated
-	scriptCost = 1500
-	takeCost   = 20
+	// of one pipeline, during which the server serves nobody else: µs, estimated
+	pipelineCost = 1500
+	takeCost     = 40
 	// how long a look counts on a Cluster, by the clock of the key's server
 	evidenceFor = 2 * time.Second
 	// added to a moved key's time in the bin, in case home forgets it and nobody settles or drops it
 	awayFor = 7 * 24 * time.Hour
 )
 
-// An item is a candidate that is to go. On a Cluster it is an intent.
-type item struct {
-	proof.Proof
-	ID       string  `json:"id"`
-	Key      raw     `json:"key"`
-	Member   []raw   `json:"member,omitempty"` // command that removes it
-	Aside    *raw    `json:"aside,omitempty"`  // missing: it is deleted
-	Seen     [][]raw `json:"seen"`
-	Premises [][]raw `json:"premises,omitempty"`
-	Entry    raw     `json:"entry,omitempty"`
-	Until    int64   `json:"until,omitempty"`
-	Last     int64   `json:"last,omitempty"` // ms, by the key's server, at which the look still counts
+// intended is an intent, as it stands in Redis.
+type intended struct {
+	ID    string `json:"id"`
+	Name  string `json:"name"`
+	Key   raw    `json:"key"`
+	Aside raw    `json:"aside"`
+	Entry raw    `json:"entry,omitempty"` // of the bin; missing: it stays
+	Until int64  `json:"until"`
+	Last  int64  `json:"last"` // ms, by the key's server, at which the look still counts
+}
 
-	keys []string // that the script reads
-	cost int
+// An item is a candidate that is to go.
+type item struct {
+	intended
+	proof proof.Proof
+	life  string   // run id of the key's server
+	keys  []string // that the script reads
+	cost  int
+	step  struct {
+		Seen   [][]raw `json:"seen"`
+		Member []raw   `json:"member,omitempty"` // command that removes it
+	}
 }
 
 // aside returns a key's name in the bin: in the same slot, unless the key has odd braces.
@@ -131,9 +132,13 @@ func (x *pass) leave(n int) {
 }
 
 func (x *pass) reapSome(ctx context.Context, names []string) error {
-	clocks, err := x.clocks(ctx)
-	if err != nil {
-		return err
+	clocks := map[string]time.Time{} // of the servers, by address
+	for _, s := range x.servers.masters {
+		at, err := now(ctx, x.Pass, s)
+		if err != nil {
+			return err
+		}
+		clocks[s.addr] = at
 	}
 	page := make([]*candidate, len(names))
 	for i, name := range names {
@@ -147,78 +152,64 @@ func (x *pass) reapSome(ctx context.Context, names []string) error {
 	var items []item
 	var unset []string
 	for _, f := range found {
-		if f.verdict == condemned && f.fingerprint == x.Mark(f.name()).Print {
-			items = append(items, x.itemOf(f, clocks))
-		} else {
+		if f.verdict != condemned || f.fingerprint != x.Mark(f.name()).Print {
 			x.r.Kept[changed]++
 			unset = append(unset, f.name())
+		} else if it, ok := x.itemOf(f, clocks); ok {
+			items = append(items, it)
+		} else {
+			x.r.Kept[unknown]++
 		}
 	}
-	if err := x.Unmark(ctx, unset...); err != nil {
+	if err := x.Unmark(ctx, unset...); err != nil || len(items) == 0 {
 		return err
 	}
-	if x.servers.owner == nil {
-		return x.takeHere(ctx, items)
-	}
-	return x.takeThere(ctx, items)
+	return x.take(ctx, items)
 }
 
-// clocks are the times of the servers, by address: only a Cluster's are needed.
-func (x *pass) clocks(ctx context.Context) (map[string]time.Time, error) {
-	all := map[string]time.Time{}
-	for _, s := range x.servers.masters {
-		if x.servers.owner == nil {
-			break
-		}
-		at, err := now(ctx, x.Pass, s)
-		if err != nil {
-			return nil, err
-		}
-		all[s.addr] = at
+// itemOf returns false if the key has no name in the bin in its own slot, or its server is away.
+func (x *pass) itemOf(f *finding, clocks map[string]time.Time) (it item, ok bool) {
+	it = item{proof: x.Proof(f.name(), x.graceOf(f), f.at), cost: takeCost}
+	it.ID, it.Name, it.Key = x.newID(), f.name(), raw(f.key)
+	it.Aside = raw(aside(it.ID, f.key))
+	s := x.servers.at(f.key)
+	if s == nil || !x.servers.together(string(it.Aside), f.key) {
+		return it, false
 	}
-	return all, nil
-}
-
-func (x *pass) itemOf(f *finding, clocks map[string]time.Time) item {
-	it := item{Proof: x.Proof(f.name(), x.graceOf(f), f.at), ID: x.newID(), Key: raw(f.key), Member: x.removal(f)}
-	if s := x.servers.at(f.key); x.servers.owner != nil && s != nil {
+	it.life, it.Last = s.life, clocks[s.addr].UnixMilli()+it.proof.Expires
+	if x.servers.owner != nil {
 		it.Last = clocks[s.addr].Add(x.set.evidence).UnixMilli()
 	}
-	if x.Bin > 0 || x.servers.owner != nil {
-		name := raw(aside(it.ID, f.key))
-		it.Aside = &name
-		it.Entry, it.Until = x.entryOf(f, it)
+	it.step.Member = x.removal(f)
+	it.Until = f.at.Add(x.Bin).UnixMilli()
+	e := binned{
+		ID: it.ID, Name: it.Name, Key: it.Key, Aside: it.Aside, Expires: f.expires,
+		At: f.at.UnixMilli(), Pass: x.Book.Now().UnixMilli(), Until: it.Until,
 	}
-	it.cost = takeCost
-	for _, o := range f.observations {
-		if x.servers.owner != nil && (o.args[0] == "PUBSUB" || slot.Of(o.args[1]) != slot.Of(f.key)) {
+	if m := it.step.Member; m != nil {
+		e.Member, e.By, e.KeyExpires = &m[2], string(m[0]), f.keyExpires
+	}
+	it.Entry = raw(jsonOf(e))
+	for _, o := range slices.Concat(f.observations, x.premises, x.standing(it.ID)) {
+		keys := o.keys()
+		if x.servers.owner != nil && (keys == nil || !x.servers.together(keys[0], f.key)) {
 			continue // the last look has to do
 		}
-		it.Seen = append(it.Seen, append([]raw{raw(o.answer)}, raws(o.args)...))
-		it.keys = append(it.keys, keyOf(o)...)
-		it.cost += o.cost
+		it.step.Seen = append(it.step.Seen, append([]raw{raw(o.answer)}, raws(o.args)...))
+		it.keys, it.cost = append(it.keys, keys...), it.cost+o.cost
 	}
-	return it
+	return it, true
 }
 
-func keyOf(o observation) []string {
-	if o.args[0] == "PUBSUB" {
-		return nil
+// standing is what must be so of the worker's own keys while an intent is carried out: it stands,
+// there was no hold, and no other pass of the rule has begun.
+func (x *pass) standing(id string) []observation {
+	l := x.Layout()
+	return []observation{
+		{[]string{"HEXISTS", intentsKey(l, x.r.Rule), id}, ":1", askCost},
+		{[]string{"HGET", l.Witness(), "since"}, valueText(strconv.FormatInt(x.Listened().UnixMilli(), 10)), askCost},
+		{[]string{"HGET", stateKey(l, x.r.Rule), "looked"}, valueText(x.State("looked")), askCost},
 	}
-	return o.args[1:2]
-}
-
-// entryOf has all that Restore needs.
-func (x *pass) entryOf(f *finding, it item) (text raw, until int64) {
-	until = f.at.Add(x.Bin).UnixMilli()
-	e := binned{
-		ID: it.ID, Name: f.name(), Key: it.Key, Aside: *it.Aside, Expires: f.expires,
-		At: f.at.UnixMilli(), Pass: x.Book.Now().UnixMilli(), Until: until,
-	}
-	if it.Member != nil {
-		e.Member, e.By, e.KeyExpires = &it.Member[2], string(it.Member[0]), f.keyExpires
-	}
-	return raw(jsonOf(e)), until
 }
 
 // jsonOf is for structs of texts and numbers, which cannot fail.
@@ -230,49 +221,7 @@ func jsonOf(v any) string {
 	return string(text)
 }
 
-// takeHere sends as many items as fit in one script.
-func (x *pass) takeHere(ctx context.Context, items []item) error {
-	for len(items) > 0 {
-		layout, rule := x.Layout(), x.r.Rule
-		keys, texts, cost := []string{}, []string{}, 0
-		for _, it := range items {
-			if len(texts) > 0 && cost+it.cost > scriptCost {
-				break
-			}
-			if len(texts) == 0 {
-				for _, o := range x.premises {
-					it.Premises = append(it.Premises, append([]raw{raw(o.answer)}, raws(o.args)...))
-					keys, cost = append(keys, keyOf(o)...), cost+o.cost
-				}
-			}
-			keys, cost = append(keys, it.keys...), cost+it.cost
-			if keys = append(keys, string(it.Key)); it.Aside != nil {
-				keys = append(keys, string(*it.Aside))
-			}
-			texts = append(texts, jsonOf(it))
-		}
-		items = items[len(texts):]
-		slices.Sort(keys)
-		answer, err := x.Delete(ctx, janitor.Batch{
-			Body: reapBody,
-			Keys: slices.Concat([]string{marksKey(layout, rule), stateKey(layout, rule), binnedKey(layout, rule),
-				dropsKey(layout, rule)}, slices.Compact(keys)),
-			Items:   texts,
-			Deleted: func(a guard.Answer) { x.set.removed(x.rule, a.Deleted) },
-		})
-		if err != nil {
-			return err
-		}
-		if answer.Reason == heldLost {
-			return x.holdLost(ctx)
-		}
-		x.r.Removed += answer.Deleted
-		x.r.Kept[changed] += answer.Reowned
-	}
-	return nil
-}
-
-func (s *Set) noted(l guard.Layout, rule string) intent.List {
+func (s *Set) intents(l guard.Layout, rule string) intent.List {
 	return intent.List{
 		Key: intentsKey(l, rule), Note: intendBody, Settle: settleBody,
 		NoteKeys:   []string{marksKey(l, rule), stateKey(l, rule), intentsKey(l, rule)},
@@ -280,51 +229,48 @@ func (s *Set) noted(l guard.Layout, rule string) intent.List {
 	}
 }
 
-func (x *pass) takeThere(ctx context.Context, items []item) error {
-	items = slices.DeleteFunc(items, func(it item) bool {
-		lost := it.Last == 0 || slot.Of(string(*it.Aside)) != slot.Of(string(it.Key)) // no new name in its slot
-		if lost {
-			x.r.Kept[unknown]++
-		}
-		return lost
-	})
-	if len(items) == 0 {
-		return nil
-	}
+func (x *pass) take(ctx context.Context, items []item) error {
 	if ok, err := x.stillThere(ctx); err != nil || !ok {
 		return err
 	}
 	notes := make([]intent.Item, len(items))
 	for i, it := range items {
-		note := struct {
+		notes[i] = intent.Item{ID: it.ID, Text: jsonOf(struct {
 			proof.Proof
 			ID     string `json:"id"`
 			Intent raw    `json:"intent"`
-		}{it.Proof, it.ID, raw(jsonOf(it))}
-		notes[i] = intent.Item{ID: it.ID, Text: jsonOf(note)}
+		}{it.proof, it.ID, raw(jsonOf(it.intended))})}
 	}
-	noted, err := x.set.noted(x.Layout(), x.r.Rule).Record(ctx, x.Pass, notes)
+	noted, err := x.set.intents(x.Layout(), x.r.Rule).Record(ctx, x.Pass, notes)
 	if err != nil {
 		return err
 	}
-	went := map[string]bool{}
-	for _, it := range items {
-		if !noted[it.ID] {
-			x.r.Kept[changed]++
-		} else if went[it.ID], err = x.moveAway(ctx, it); err != nil {
-			return err
-		}
+	x.r.Kept[changed] += len(items) - len(noted)
+	items = slices.DeleteFunc(items, func(it item) bool { return !noted[it.ID] })
+	went, err := x.moveAway(ctx, items)
+	if err != nil {
+		x.Broken(ctx) // it may have found that a place was lost
+		return err
 	}
-	return x.settle(ctx, slices.DeleteFunc(items, func(it item) bool { return !noted[it.ID] }), went)
+	all := make([]intended, len(items))
+	stayed := false
+	for i, it := range items {
+		all[i], stayed = it.intended, stayed || !went[it.ID]
+	}
+	if err := x.settle(ctx, all, went); err != nil || !stayed {
+		return err
+	}
+	_, err = x.stillThere(ctx)
+	return err
 }
 
-// stillThere asks for what one server checks in the deleting script, after the last look: whether a
-// server was restarted, and the places that the rule relies on.
+// stillThere asks for what the key's server may not have: whether any server was restarted since
+// the look, and the places that the rule relies on.
 func (x *pass) stillThere(ctx context.Context) (bool, error) {
 	var later *topology
-	err := x.Call(ctx, func(ctx context.Context) error {
-		later = x.servers.again(ctx)
-		return nil
+	err := x.Call(ctx, func(ctx context.Context) (err error) {
+		later, err = masters(ctx, x.Client(), againTimeout)
+		return err
 	})
 	if err != nil {
 		return false, err
@@ -350,34 +296,43 @@ func (x *pass) stillThere(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-func (x *pass) moveAway(ctx context.Context, it item) (went bool, err error) {
-	keys := append([]string{string(it.Key), string(*it.Aside)}, it.keys...)
-	said := 0
-	err = x.Call(ctx, func(ctx context.Context) (err error) {
-		said, err = awayScript.Run(ctx, x.Client(), keys, it.Last, (x.Bin + awayFor).Milliseconds(), jsonOf(it)).Int()
-		return err
-	})
-	if err != nil {
-		return false, fmt.Errorf("orphan: %s: %w", rules.Spell(string(it.Key)), err)
+func (x *pass) moveAway(ctx context.Context, items []item) (went map[string]bool, err error) {
+	went = map[string]bool{}
+	for len(items) > 0 {
+		var calls []question
+		for cost := 0; len(items) > 0 && (len(calls) == 0 || cost+items[0].cost <= pipelineCost); items = items[1:] {
+			it := items[0]
+			keys := append([]string{string(it.Key), string(it.Aside)}, it.keys...)
+			args := []string{strconv.FormatInt(it.Last, 10), strconv.FormatInt((x.Bin + awayFor).Milliseconds(), 10), it.life, jsonOf(it.step)}
+			cost += it.cost
+			calls = append(calls, question{args: slices.Concat([]string{strconv.Itoa(len(keys))}, keys, args), told: func(answer *redis.Cmd) {
+				said, failed := answer.Int()
+				if went[it.ID] = said == 1; failed != nil {
+					err = cmp.Or(err, fmt.Errorf("orphan: %s: %w", rules.Spell(string(it.Key)), failed))
+				}
+			}})
+		}
+		failed := call(ctx, x.Pass, awayScript, calls)
+		if failed = cmp.Or(failed, err); failed != nil {
+			return nil, failed
+		}
 	}
-	return said == 1, nil
+	return went, nil
 }
 
-func (x *pass) settle(ctx context.Context, items []item, went map[string]bool) error {
-	var texts []string
-	for _, it := range items {
-		if it.Seen = nil; !went[it.ID] {
+// awayScript is away.lua with what it needs.
+var awayScript = sameText + awayText
+
+func (x *pass) settle(ctx context.Context, all []intended, went map[string]bool) error {
+	texts := make([]string, len(all))
+	for i, it := range all {
+		if !went[it.ID] {
 			it.Entry = ""
 			x.r.Kept[changed]++
 		}
-		texts = append(texts, jsonOf(struct {
-			ID    string `json:"id"`
-			Name  string `json:"name"`
-			Entry raw    `json:"entry,omitempty"`
-			Until int64  `json:"until"`
-		}{it.ID, it.Name, it.Entry, it.Until}))
+		texts[i] = jsonOf(it)
 	}
-	answers, err := x.set.noted(x.Layout(), x.r.Rule).End(ctx, x.Pass, texts,
+	answers, err := x.set.intents(x.Layout(), x.r.Rule).End(ctx, x.Pass, texts,
 		func(a guard.Answer) { x.set.removed(x.rule, a.Deleted) })
 	for _, a := range answers {
 		x.r.Removed += a.Deleted
@@ -391,14 +346,14 @@ func (x *pass) settleLeft(ctx context.Context) error {
 	unread := func(id, _ string, err error) {
 		x.Log().Warn("intent cannot be read, and is left as it is", "rule", x.r.Rule, "key", key, "field", id, "error", err)
 	}
-	var known []item
+	var known []intended
 	went := map[string]bool{}
-	for it, err := range intent.Left[item](ctx, x.Pass, key, unread) {
+	for it, err := range intent.Left[intended](ctx, x.Pass, key, unread) {
 		if err != nil {
 			return err
 		}
 		s := x.servers.at(string(it.Key))
-		if s == nil || it.Aside == nil {
+		if s == nil {
 			continue
 		}
 		// Read the clock first: if it is past Last, a key found in place afterwards stays there.
@@ -408,7 +363,7 @@ func (x *pass) settleLeft(ctx context.Context) error {
 		}
 		away := int64(0)
 		err = x.Call(ctx, func(ctx context.Context) (err error) {
-			away, err = x.Client().Exists(ctx, string(*it.Aside)).Result()
+			away, err = x.Client().Exists(ctx, string(it.Aside)).Result()
 			return err
 		})
 		if err != nil {

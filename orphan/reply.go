@@ -22,6 +22,14 @@ type observation struct {
 	cost   int    // of repeating it (µs), estimated
 }
 
+// keys that the command reads.
+func (o observation) keys() []string {
+	if o.args[0] == "PUBSUB" {
+		return nil
+	}
+	return o.args[1:2]
+}
+
 const (
 	askCost  = 3   // µs for a repeated command
 	hashRate = 200 // bytes of an answer per µs

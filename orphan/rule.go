@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
@@ -31,15 +30,9 @@ type fieldPath string
 func toPath(field string) fieldPath { return fieldPath(strings.TrimPrefix(field, ".")) }
 
 type sign struct {
-	kind   string // exists, field, time, member, score, channel, value, json, missing, no_expiry, mongo
-	key    *rules.Template
-	of     *rules.Template // of mongo: the id
-	holds  string          // type of the key; of exists: ""
-	in     []string
-	unit   string
-	within time.Duration
-	field  fieldPath
-	mongo  *rules.Mongo
+	rules.Place // also of kind missing or no_expiry
+	key, of     *rules.Template
+	field       fieldPath
 }
 
 func compile(of rules.Rule) (r *rule, err error) {
@@ -50,6 +43,16 @@ func compile(of rules.Rule) (r *rule, err error) {
 			err = fmt.Errorf("orphan: rule %q: %w", of.Name, wrong)
 		}
 		return t
+	}
+	compiled := func(p rules.Place) sign {
+		s := sign{Place: p, field: toPath(p.Field)}
+		if p.Key != "" {
+			s.key = read(p.Key)
+		}
+		if p.Of != "" {
+			s.of = read(p.Of)
+		}
+		return s
 	}
 	if of.Members != nil {
 		r.container = read(of.Members.Key()).With(of.Only)
@@ -74,18 +77,17 @@ func compile(of rules.Rule) (r *rule, err error) {
 		r.fields = append(r.fields, toPath(field))
 	}
 	for _, s := range of.KeepIf {
-		r.life = append(r.life, compileSign(s, read))
+		r.life = append(r.life, compiled(s.Place()))
 	}
 	if e := of.GoneIf; e != nil {
-		var s sign
+		p := rules.Sign{Mongo: e.Mongo, Value: e.Value}.Place()
 		switch {
 		case e.NoExpiry:
-			s.kind = "no_expiry"
+			p.Kind = "no_expiry"
 		case e.Missing != "":
-			s = sign{kind: "missing", field: toPath(e.Missing)}
-		default:
-			s = compileSign(rules.Sign{Mongo: e.Mongo, Value: e.Value}, read)
+			p = rules.Place{Kind: "missing", Field: e.Missing}
 		}
+		s := compiled(p)
 		r.over = &s
 	}
 	if a := of.MinAge; a != nil {
@@ -97,7 +99,7 @@ func compile(of rules.Rule) (r *rule, err error) {
 		}
 	}
 	for _, s := range r.signs() {
-		if s.kind == "value" || s.kind == "missing" {
+		if s.Kind == "value" || s.Kind == "missing" {
 			r.fields = append(r.fields, s.field)
 		}
 	}
@@ -138,44 +140,11 @@ func (r *rule) signs() []sign {
 	return append(slices.Clone(r.life), *r.over)
 }
 
-func compileSign(s rules.Sign, read func(string) *rules.Template) sign {
-	switch {
-	case s.Exists != "":
-		return sign{kind: "exists", key: read(s.Exists)}
-	case s.Field != nil && s.Field.Within > 0:
-		return sign{kind: "time", holds: "hash", key: read(s.Field.Hash), of: read(s.Field.Field),
-			unit: s.Field.Unit, within: s.Field.Within}
-	case s.Field != nil:
-		return sign{kind: "field", holds: "hash", key: read(s.Field.Hash), of: read(s.Field.Field)}
-	case s.Member != nil && s.Member.ZSet != "":
-		return sign{kind: "member", key: read(s.Member.ZSet), of: read(s.Member.Of), holds: "zset"}
-	case s.Member != nil && s.Member.List != "":
-		return sign{kind: "member", key: read(s.Member.List), of: read(s.Member.Of), holds: "list"}
-	case s.Member != nil:
-		return sign{kind: "member", key: read(s.Member.Set), of: read(s.Member.Of), holds: "set"}
-	case s.Score != nil:
-		return sign{kind: "score", holds: "zset", key: read(s.Score.ZSet), of: read(s.Score.Of),
-			unit: s.Score.Unit, within: s.Score.Within}
-	case s.Channel != "":
-		return sign{kind: "channel", key: read(s.Channel)}
-	case s.JSON != nil:
-		j := sign{kind: "json", key: read(s.JSON.Key), field: toPath(s.JSON.Field), unit: s.JSON.Unit, within: s.JSON.Within}
-		if s.JSON.Is != "" {
-			j.of = read(s.JSON.Is)
-		}
-		return j
-	case s.Value != nil:
-		return sign{kind: "value", field: toPath(s.Value.Field), in: s.Value.In}
-	default:
-		return sign{kind: "mongo", of: read(s.Mongo.ID), mongo: s.Mongo}
-	}
-}
-
 func (r *rule) collections() []string {
 	names := map[string]bool{}
 	for _, s := range r.signs() {
-		if s.mongo != nil {
-			names[s.mongo.Collection] = true
+		if s.Mongo != nil {
+			names[s.Mongo.Collection] = true
 		}
 	}
 	return sorted(names)

@@ -37,45 +37,18 @@ type topology struct {
 	fault error
 	// slot of a Cluster -> index into masters; -1: its owner did not answer
 	owner []int
-	// nodes of a Cluster, replicas included
-	answered []*redis.Client
 }
 
-// masters returns an error if nothing is known.
-func masters(ctx context.Context, client redis.UniversalClient) (*topology, error) {
-	if c, ok := client.(*redis.ClusterClient); ok {
-		nodes, err := askNodes(ctx, c, lifeOf)
-		if err != nil {
-			return nil, err
-		}
-		return newTopology(nodes), nil
-	}
-	life, err := lifeOf(ctx, client)
+// masters asks each node within a time. Its error means that nothing is known.
+func masters(ctx context.Context, client redis.UniversalClient, within time.Duration) (*topology, error) {
+	nodes, err := askAll(ctx, client, within, lifeOf)
 	if err != nil {
-		return nil, fmt.Errorf("orphan: server: %w", err)
+		return nil, err
 	}
-	return &topology{masters: []server{{client: client, life: life}}, of: 1}, nil
-}
-
-// again asks only the nodes that answered before. If a silent node has since taken another's slots,
-// the nodes that voted for it reveal that.
-func (t *topology) again(ctx context.Context) *topology {
-	nodes := askEach(ctx, t.answered, againTimeout, lifeOf)
-	nodes = slices.DeleteFunc(nodes, func(n node[string]) bool { return n.err != nil })
-	met := map[string]bool{}
-	for _, n := range nodes {
-		met[n.id] = true
+	if _, several := client.(*redis.ClusterClient); !several {
+		return &topology{masters: []server{{client: client, life: nodes[0].said}}, of: 1}, nil
 	}
-	for _, n := range slices.Clone(nodes) {
-		for _, m := range n.members {
-			if !met[m.id] {
-				met[m.id] = true
-				err := fmt.Errorf("node %s at %s did not answer", m.id, m.addr)
-				nodes = append(nodes, node[string]{id: m.id, addr: m.addr, err: err})
-			}
-		}
-	}
-	return newTopology(nodes)
+	return newTopology(nodes), nil
 }
 
 // newTopology merges the nodes' views. A slot belongs to the reported owner with the highest epoch,
@@ -85,9 +58,6 @@ func newTopology(nodes []node[string]) *topology {
 	var faults []error
 	has := make([]member, slot.Count)
 	for _, n := range nodes {
-		if n.err == nil && n.client != nil {
-			t.answered = append(t.answered, n.client)
-		}
 		for _, m := range n.members {
 			for _, s := range m.slots {
 				for slot := s[0]; slot <= s[1]; slot++ {
@@ -147,6 +117,9 @@ func (t *topology) at(key string) *server {
 	}
 	return &t.masters[i]
 }
+
+// together reports whether two keys are on one server wherever slots move.
+func (t *topology) together(a, b string) bool { return t.owner == nil || slot.Of(a) == slot.Of(b) }
 
 // changed returns an error if a slot has moved, a master has failed over or does not answer, or a
 // server was restarted.
@@ -209,29 +182,18 @@ func lifeOf(ctx context.Context, client redis.UniversalClient) (string, error) {
 func subscribers(
 	ctx context.Context, client redis.UniversalClient, channels []string,
 ) (map[string]int64, error) {
-	count := func(ctx context.Context, client redis.UniversalClient) (map[string]int64, error) {
+	nodes, err := askAll(ctx, client, nodeTimeout, func(ctx context.Context, client redis.UniversalClient) (map[string]int64, error) {
 		return client.PubSubNumSub(ctx, channels...).Result()
-	}
-	c, ok := client.(*redis.ClusterClient)
-	if !ok {
-		sum, err := count(ctx, client)
-		if err != nil {
-			return nil, fmt.Errorf("orphan: subscribers: %w", err)
-		}
-		return sum, nil
-	}
-	nodes, err := askNodes(ctx, c, count)
-	if err != nil {
-		return nil, err
-	}
+	})
 	sum := make(map[string]int64, len(channels))
 	for _, n := range nodes {
-		if n.err != nil {
-			return nil, fmt.Errorf("orphan: subscribers: %w", n.err)
-		}
+		err = cmp.Or(err, n.err)
 		for channel, count := range n.said {
 			sum[channel] += count
 		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("orphan: subscribers: %w", err)
 	}
 	return sum, nil
 }
@@ -244,7 +206,7 @@ func subscribers(
 func channelsMatch(
 	ctx context.Context, client redis.UniversalClient, pattern string, likely ...string,
 ) (bool, error) {
-	match := func(ctx context.Context, client redis.UniversalClient) (bool, error) {
+	nodes, err := askAll(ctx, client, nodeTimeout, func(ctx context.Context, client redis.UniversalClient) (bool, error) {
 		if len(likely) > 0 {
 			some, err := client.PubSubNumSub(ctx, likely...).Result()
 			if err != nil {
@@ -258,27 +220,13 @@ func channelsMatch(
 		}
 		names, err := client.PubSubChannels(ctx, pattern).Result()
 		return len(names) > 0, err
-	}
-	c, ok := client.(*redis.ClusterClient)
-	if !ok {
-		found, err := match(ctx, client)
-		if err != nil {
-			return false, fmt.Errorf("orphan: channels: %w", err)
-		}
-		return found, nil
-	}
-	nodes, err := askNodes(ctx, c, match)
-	if err != nil {
-		return false, err
-	}
-	var errs []error
+	})
 	for _, n := range nodes {
-		if n.err == nil && n.said {
+		if err = cmp.Or(err, n.err); n.err == nil && n.said {
 			return true, nil
 		}
-		errs = append(errs, n.err)
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return false, fmt.Errorf("orphan: channels: %w", err)
 	}
 	return false, nil
@@ -304,8 +252,8 @@ const againTimeout = evidenceFor / 4
 
 type node[T any] struct {
 	id, addr string
-	client   *redis.Client // nil: unknown to go-redis
-	members  []member      // as this node knows them
+	client   redis.UniversalClient // nil: unknown to go-redis
+	members  []member              // as this node knows them
 	said     T
 	err      error // then only id and addr are set
 }
@@ -328,28 +276,34 @@ func (n node[T]) claim() string {
 	return ""
 }
 
-// askNodes asks every node that any node knows, replicas included; silent ones have an error. Its
-// own error means that none answered.
+// askAll asks the only server, or every node that any node of a Cluster knows, replicas included;
+// silent ones have an error. Its own error means that none answered.
 //
 // go-redis' list lacks failed replicas and masters without slots, and its ForEach functions return
 // one error for all.
-func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
+func askAll[T any](ctx context.Context, client redis.UniversalClient, within time.Duration,
 	ask func(context.Context, redis.UniversalClient) (T, error),
 ) ([]node[T], error) {
-	listed, err := listClients(ctx, c)
+	c, several := client.(*redis.ClusterClient)
+	if !several {
+		said, err := ask(ctx, client)
+		if err != nil {
+			err = fmt.Errorf("orphan: server: %w", err)
+		}
+		return []node[T]{{client: client, said: said}}, err
+	}
+	listed, err := listClients(ctx, c, within)
 	if err != nil {
 		return nil, fmt.Errorf("orphan: nodes of the Cluster: %w", err)
 	}
 	var errs []error
 	all := map[string]node[T]{}
 	asked := map[string]error{}
-	for _, n := range askEach(ctx, listed, nodeTimeout, ask) {
-		asked[n.addr] = n.err
-		if n.err != nil {
-			errs = append(errs, n.err)
-			continue
+	for _, n := range askEach(ctx, listed, within, ask) {
+		if asked[n.addr] = n.err; n.err == nil {
+			all[n.id] = n
 		}
-		all[n.id] = n
+		errs = append(errs, n.err)
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("orphan: no node of the Cluster answers: %w", errors.Join(errs...))
@@ -364,7 +318,7 @@ func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 			silent := node[T]{id: m.id, addr: m.addr, err: asked[m.addr]}
 			if silent.err == nil {
 				silent.err = fmt.Errorf("node %s at %s did not answer", m.id, m.addr)
-				o := *n.client.Options()
+				o := *n.client.(*redis.Client).Options()
 				o.Addr, o.MinIdleConns = m.addr, 0
 				other := redis.NewClient(&o)
 				defer other.Close()
@@ -373,7 +327,7 @@ func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 			all[m.id] = silent
 		}
 	}
-	for _, n := range askEach(ctx, others, nodeTimeout, ask) {
+	for _, n := range askEach(ctx, others, within, ask) {
 		if n.err == nil {
 			n.client = nil // it is closed
 			all[n.id] = n
@@ -386,10 +340,10 @@ func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 
 // listClients retries: go-redis refreshes its list from random nodes, and one that hangs must not
 // end this.
-func listClients(ctx context.Context, c *redis.ClusterClient) (all []*redis.Client, err error) {
+func listClients(ctx context.Context, c *redis.ClusterClient, within time.Duration) (all []*redis.Client, err error) {
 	for range 3 {
 		var mu sync.Mutex
-		ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+		ctx, cancel := context.WithTimeout(ctx, within)
 		err = c.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
 			mu.Lock()
 			defer mu.Unlock()

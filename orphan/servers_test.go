@@ -20,7 +20,7 @@ func TestAPlainClientHasOneServer(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	ctx, rdb := t.Context(), s.Client()
-	before, err := masters(ctx, rdb)
+	before, err := masters(ctx, rdb, nodeTimeout)
 	require.NoError(t, err)
 	require.NoError(t, before.fault)
 	require.Equal(t, 1, before.of)
@@ -30,16 +30,16 @@ func TestAPlainClientHasOneServer(t *testing.T) {
 	require.NoError(t, err)
 	require.WithinDuration(t, time.Now(), now, time.Minute)
 
-	again, err := masters(ctx, rdb)
+	again, err := masters(ctx, rdb, nodeTimeout)
 	require.NoError(t, err)
 	require.NoError(t, before.changed(again))
 	s.Restart()
-	again, err = masters(ctx, rdb)
+	again, err = masters(ctx, rdb, nodeTimeout)
 	require.NoError(t, err)
 	require.ErrorContains(t, before.changed(again), "restarted")
 
 	s.Kill()
-	_, err = masters(ctx, rdb)
+	_, err = masters(ctx, rdb, nodeTimeout)
 	require.Error(t, err)
 	_, err = subscribers(ctx, rdb, []string{"a"})
 	require.Error(t, err)
@@ -51,7 +51,7 @@ func TestEachKeyIsOnTheMasterThatTheTopologyNames(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1)
 	ctx, rdb := t.Context(), c.Client()
-	all, err := masters(ctx, rdb)
+	all, err := masters(ctx, rdb, nodeTimeout)
 	require.NoError(t, err)
 	require.NoError(t, all.fault)
 	require.Equal(t, 3, all.of)
@@ -66,14 +66,14 @@ func TestEachKeyIsOnTheMasterThatTheTopologyNames(t *testing.T) {
 	}
 	require.Len(t, found, 3)
 
-	again, err := masters(ctx, rdb)
+	again, err := masters(ctx, rdb, nodeTimeout)
 	require.NoError(t, err)
 	require.NoError(t, all.changed(again))
 
 	// A replica leads: the slots are served by another server, which may not have all keys.
 	c.TakeOver(c.Nodes[3])
 	c.AwaitOK()
-	again, err = masters(ctx, rdb)
+	again, err = masters(ctx, rdb, nodeTimeout)
 	require.NoError(t, err)
 	require.Error(t, all.changed(again))
 }
@@ -87,12 +87,12 @@ func TestAMasterThatDoesNotAnswerIsNotCovered(t *testing.T) {
 			t.Parallel()
 			c := redistest.StartCluster(t, 3, 0, noFull...)
 			ctx, rdb := t.Context(), c.Client()
-			before, err := masters(ctx, rdb)
+			before, err := masters(ctx, rdb, nodeTimeout)
 			require.NoError(t, err)
 			lost := c.Owner("k")
 			stop(lost)
 
-			after, err := masters(ctx, rdb)
+			after, err := masters(ctx, rdb, nodeTimeout)
 			require.NoError(t, err)
 			require.Equal(t, 3, after.of)
 			require.Len(t, after.masters, 2)
@@ -114,7 +114,7 @@ func TestAMasterThatDoesNotAnswerIsNotCovered(t *testing.T) {
 		for _, n := range c.Nodes {
 			n.Kill()
 		}
-		_, err := masters(t.Context(), rdb)
+		_, err := masters(t.Context(), rdb, nodeTimeout)
 		require.Error(t, err)
 	})
 }
@@ -125,7 +125,7 @@ func TestASlotOnTheMoveIsAFaultAndOneThatHasMovedAChange(t *testing.T) {
 	ctx, rdb := t.Context(), c.Client()
 	require.NoError(t, rdb.Set(ctx, "k", 1, 0).Err())
 	look := func() *topology {
-		all, err := masters(ctx, rdb)
+		all, err := masters(ctx, rdb, nodeTimeout)
 		require.NoError(t, err)
 		return all
 	}
@@ -157,7 +157,7 @@ func TestAMasterWithoutSlotsIsNoneToRead(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)
 	node := c.Add()
-	all, err := masters(t.Context(), c.Client())
+	all, err := masters(t.Context(), c.Client(), nodeTimeout)
 	require.NoError(t, err)
 	require.NoError(t, all.fault)
 	require.Equal(t, 2, all.of)
@@ -266,7 +266,7 @@ func TestACallEndsWithItsContext(t *testing.T) {
 	rdb := c.Client()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := masters(ctx, rdb)
+	_, err := masters(ctx, rdb, nodeTimeout)
 	require.Error(t, err)
 	var client redis.UniversalClient = rdb
 	_, err = channelsMatch(ctx, client, "*")

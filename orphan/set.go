@@ -48,7 +48,7 @@ type Set struct {
 	evidence time.Duration // how long a look counts on a Cluster
 
 	mu    sync.Mutex
-	stats Stats
+	gone  map[string]uint64 // removals, by rule
 	due   map[string]time.Time
 	asked map[string]Result
 }
@@ -72,10 +72,7 @@ func New(c Config) (*Set, error) {
 		c.Logger = slog.Default()
 	}
 	s := &Set{
-		c: c, holdFor: time.Minute, evidence: evidenceFor, metrics: newMetrics(),
-		stats: Stats{
-			Categories: map[string]uint64{}, Rules: map[string]uint64{}, CategoryKeys: map[string]uint64{},
-		},
+		c: c, holdFor: time.Minute, evidence: evidenceFor, metrics: newMetrics(), gone: map[string]uint64{},
 		due: map[string]time.Time{}, asked: map[string]Result{},
 	}
 	for _, each := range rules.Companions(c.Rules) {
@@ -87,7 +84,6 @@ func New(c Config) (*Set, error) {
 			return nil, fmt.Errorf("orphan: rule %q asks MongoDB, and there is no Source", r.Name)
 		}
 		s.rules = append(s.rules, r)
-		s.stats.Categories[r.Category], s.stats.Rules[r.Name], s.stats.CategoryKeys[r.Category] = 0, 0, 0
 		s.metrics.begin(r)
 	}
 	if err := s.metrics.register(c.Registerer); err != nil {
@@ -126,17 +122,11 @@ func (s *Set) nextDue(rule string, begun time.Time) time.Time {
 	return s.due[rule]
 }
 
-// removed counts each delete once: on the reply, or when a lost reply was looked up. A companion's
-// is a key, and no candidate of its category.
+// removed counts each delete once: on the reply, or when a lost reply was looked up.
 func (s *Set) removed(r *rule, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.Of == "" {
-		s.stats.Categories[r.Category] += uint64(n)
-	}
-	s.stats.Rules[r.Name] += uint64(n)
-	s.stats.Keys += uint64(n)
-	s.stats.CategoryKeys[r.Category] += uint64(n)
+	s.gone[r.Name] += uint64(n)
 	s.metrics.removed.WithLabelValues(r.Name).Add(float64(n))
 }
 
@@ -227,10 +217,18 @@ type Stats struct {
 func (s *Set) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Stats{
-		Categories: maps.Clone(s.stats.Categories), Rules: maps.Clone(s.stats.Rules),
-		Keys: s.stats.Keys, CategoryKeys: maps.Clone(s.stats.CategoryKeys),
+	stats := Stats{Categories: map[string]uint64{}, Rules: map[string]uint64{}, CategoryKeys: map[string]uint64{}}
+	for _, r := range s.rules {
+		n := s.gone[r.Name]
+		if stats.Rules[r.Name] = n; r.Of == "" { // a companion's is a key, and no candidate of its category
+			stats.Categories[r.Category] += n
+		}
+		stats.CategoryKeys[r.Category] += n
 	}
+	for _, n := range s.gone { // those of rules that were taken out, too
+		stats.Keys += n
+	}
+	return stats
 }
 
 // A Source reads documents from a database, as package mongodb does.

@@ -1,6 +1,7 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,19 +18,19 @@ func (l *looking) signs(ctx context.Context) error {
 	for i := range l.life {
 		s, asked := &l.life[i], slices.Collect(l.undecided)
 		var err error
-		switch s.kind {
+		switch s.Kind {
 		case "mongo":
 			err = l.documents(ctx, s, func(f *finding, over bool) {
 				if over {
-					f.keep(alive, "%s has it", s.mongo.Collection)
+					f.keep(alive, "%s has it", s.Mongo.Collection)
 				} else {
-					f.because("%s says otherwise", s.mongo.Collection)
+					f.because("%s says otherwise", s.Mongo.Collection)
 				}
 			})
 		case "value":
 			for f := range l.undecided {
 				switch text, ok := textOf(f.value[s.field]); {
-				case ok && slices.Contains(s.in, text):
+				case ok && slices.Contains(s.In, text):
 					f.keep(alive, "%s is %q", s.field, text)
 				case !ok || text == "":
 					f.keep(unreadable, "it has no %s", s.field)
@@ -55,7 +56,7 @@ func (l *looking) signs(ctx context.Context) error {
 }
 
 func (l *looking) places(ctx context.Context, s *sign) error {
-	if s.holds == "list" {
+	if s.Holds == "list" {
 		return l.lists(ctx, s)
 	}
 	var asked []question
@@ -72,50 +73,57 @@ func (l *looking) places(ctx context.Context, s *sign) error {
 		}
 		q := question{f: f}
 		switch {
-		case s.kind == "exists":
+		case s.Kind == "exists":
 			q.args = []string{"EXISTS", key}
-		case s.kind == "json":
+		case s.Kind == "json":
 			q.args, q.size = []string{"GETRANGE", key, "0", strconv.Itoa(wholeBytes)}, likelyJSON
-		case s.kind == "field":
+		case s.Kind == "field":
 			q.args = []string{"HEXISTS", key, of}
-		case s.kind == "time":
+		case s.Kind == "time":
 			q.args = []string{"HGET", key, of}
-		case s.holds == "zset":
+		case s.Holds == "zset":
 			q.args = []string{"ZSCORE", key, of}
 		default:
 			q.args = []string{"SISMEMBER", key, of}
 		}
 		what := strings.TrimSpace(key + " " + of)
 		q.told = func(answer *redis.Cmd) { l.place(f, s, what, answer) }
-		if s.kind == "json" {
+		if s.Kind == "json" {
 			q.told = func(answer *redis.Cmd) { named(f, s, key, of, answer) }
 		}
 		asked = append(asked, q)
 	}
-	if s.kind != "time" {
+	if s.Kind != "time" {
 		return l.observe(ctx, asked)
 	}
-	return l.shortly(ctx, asked)
+	return l.measured(ctx, asked, mostTime, unknown, unknown) // a longer one is no time
 }
 
-// shortly reads fields that are short enough to be times. A longer one keeps.
-func (l *looking) shortly(ctx context.Context, fields []question) error {
-	var sizes, short []question
-	for _, q := range fields {
-		sizes = append(sizes, question{f: q.f, args: []string{"HSTRLEN", q.args[1], q.args[2]},
-			told: func(answer *redis.Cmd) {
-				switch n, err := answer.Int64(); {
-				case err != nil:
-					q.f.keep(unknown, "%s %s: %v", q.args[1], q.args[2], err)
-				case n > mostTime:
-					q.f.keep(unknown, "%s %s has %d bytes, and is no time", q.args[1], q.args[2], n)
-				default:
-					short = append(short, q)
-				}
+// measured asks for fields of hashes whose bytes, asked for first, are within a bound.
+func (l *looking) measured(ctx context.Context, asked []question, most int64, unread, beyond string) error {
+	sizes, failed := make([]int64, len(asked)), make([]error, len(asked))
+	var measure, short []question
+	for i, q := range asked {
+		for _, field := range q.args[2:] {
+			measure = append(measure, question{args: []string{"HSTRLEN", q.args[1], field}, told: func(answer *redis.Cmd) {
+				n, err := answer.Int64()
+				sizes[i], failed[i] = sizes[i]+n, cmp.Or(failed[i], err)
 			}})
+		}
 	}
-	if err := l.ask(ctx, sizes); err != nil {
+	if err := ask(ctx, l, measure); err != nil {
 		return err
+	}
+	for i, q := range asked {
+		switch what := strings.Join(q.args[1:], " "); {
+		case failed[i] != nil:
+			q.f.keep(unread, "%s: %v", what, failed[i])
+		case sizes[i] > most:
+			q.f.keep(beyond, "%s has %d bytes to read, and may have %d", what, sizes[i], most)
+		default:
+			q.size = sizes[i]
+			short = append(short, q)
+		}
 	}
 	return l.observe(ctx, short)
 }
@@ -127,14 +135,14 @@ func (l *looking) place(f *finding, s *sign, what string, answer *redis.Cmd) {
 		f.because("no %s", what)
 	case text[0] == '-':
 		f.keep(unknown, "%s: %s", what, text[1:])
-	case s.within == 0:
+	case s.Within == 0:
 		f.keep(alive, "%s is there", what)
 	default:
-		at, ok := readTime(text[1:], s.unit)
+		at, ok := readTime(text[1:], s.Unit)
 		switch age := f.at.Sub(at); {
 		case !ok:
-			f.keep(unknown, "%s has %s, which is no time in %s", what, text[1:], s.unit)
-		case age <= s.within:
+			f.keep(unknown, "%s has %s, which is no time in %s", what, text[1:], s.Unit)
+		case age <= s.Within:
 			f.keep(alive, "%s was there %s ago", what, age)
 		default:
 			f.because("%s was there %s ago", what, age)
@@ -150,18 +158,18 @@ func named(f *finding, s *sign, key, of string, answer *redis.Cmd) {
 	text, err := answer.Text()
 	object := readJSON(text)
 	is, ok := textOf(fieldsOf(object, s.field)[s.field])
-	switch at, read := readTime(is, s.unit); {
+	switch at, read := readTime(is, s.Unit); {
 	case err != nil:
 		f.keep(unknown, "%s: %v", key, err)
 	case text == "":
 		f.because("no %s", key)
 	case len(text) > wholeBytes || object == nil:
 		f.keep(unknown, "%s is no JSON object of at most %d bytes", key, wholeBytes)
-	case !ok || s.within > 0 && !read:
+	case !ok || s.Within > 0 && !read:
 		f.keep(unknown, "%s has no %s that can be read", key, s.field)
-	case s.within > 0 && f.at.Sub(at) <= s.within:
+	case s.Within > 0 && f.at.Sub(at) <= s.Within:
 		f.keep(alive, "%s of %s was %s ago", s.field, key, f.at.Sub(at))
-	case s.within == 0 && is == of:
+	case s.Within == 0 && is == of:
 		f.keep(alive, "%s names it in %s", key, s.field)
 	default:
 		f.because("%s of %s is %s", s.field, key, is)
@@ -212,7 +220,7 @@ func (l *looking) channels(ctx context.Context, s *sign) error {
 // condition that fails is the better reason to keep, and comes first.
 func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, hold bool)) error {
 	of := map[string][]*finding{}
-	q := Query{Collection: s.mongo.Collection, ObjectIDs: l.objectIDs(s)}
+	q := Query{Collection: s.Mongo.Collection, ObjectIDs: l.objectIDs(s)}
 	for f := range l.undecided {
 		id, ok := l.expand(f, s.of)
 		if !ok {
@@ -229,7 +237,7 @@ func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, 
 	if len(q.IDs) == 0 {
 		return nil
 	}
-	for _, c := range s.mongo.All {
+	for _, c := range s.Mongo.All {
 		q.Fields = append(q.Fields, c.Field)
 	}
 	found, err := l.source.Documents(ctx, q)
@@ -243,7 +251,7 @@ func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, 
 				f.keep(unknown, "%s has no document %s", q.Collection, id)
 				continue
 			}
-			hold, caution := hold(s.mongo, d, f.at)
+			hold, caution := hold(s.Mongo, d, f.at)
 			if caution != "" && (hold || s != l.over) {
 				f.keep(unknown, "%s: %s of document %s cannot tell", q.Collection, caution, id)
 			}
@@ -260,48 +268,41 @@ func (l *looking) evidence(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	if s.kind == "mongo" {
-		return l.documents(ctx, s, func(f *finding, over bool) {
-			if over {
-				f.because("%s says that it is over", s.mongo.Collection)
-			} else {
-				f.keep(alive, "%s does not say that it is over", s.mongo.Collection)
-			}
-		})
+	over := func(f *finding, is bool, format string, args ...any) {
+		if is {
+			f.because(format, args...)
+		} else {
+			f.keep(alive, format, args...)
+		}
 	}
 	var asked []question
 	for f := range l.undecided {
-		switch s.kind {
+		text, ok := textOf(f.value[s.field])
+		switch s.Kind {
 		case "no_expiry":
 			asked = append(asked, question{f: f, args: []string{"PEXPIRETIME", f.key}, told: func(answer *redis.Cmd) {
-				switch is := replyText(answer); {
-				case is[0] == '-':
-					f.keep(unknown, "its expiry: %s", is[1:])
-				case is == ":-1":
-					f.because("it has no expiry")
-				case is == ":-2":
+				switch at, err := answer.Int64(); {
+				case err != nil:
+					f.keep(unknown, "its expiry: %v", err)
+				case at == -2:
 					f.keep(absent, "it is gone")
 				default:
-					f.keep(alive, "it has an expiry")
+					over(f, at == -1, "its expiry is %d", at)
 				}
 			}})
-			continue
 		case "missing":
-			if _, has := f.value[s.field]; has {
-				f.keep(alive, "it has %s", s.field)
+			_, has := f.value[s.field]
+			over(f, !has, "it has %s: %v", s.field, has)
+		case "value":
+			if !ok {
+				f.keep(unreadable, "it has no %s", s.field)
 			} else {
-				f.because("it has no %s", s.field)
+				over(f, slices.Contains(s.In, text), "%s is %q", s.field, text)
 			}
-			continue
 		}
-		switch text, ok := textOf(f.value[s.field]); {
-		case !ok:
-			f.keep(unreadable, "it has no %s", s.field)
-		case slices.Contains(s.in, text):
-			f.because("%s is %q", s.field, text)
-		default:
-			f.keep(alive, "%s is %q", s.field, text)
-		}
+	}
+	if s.Kind == "mongo" {
+		return l.documents(ctx, s, func(f *finding, is bool) { over(f, is, "%s says that it is over: %v", s.Mongo.Collection, is) })
 	}
 	return l.observe(ctx, asked)
 }
@@ -445,7 +446,7 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 			lengths[key] = n
 		}})
 	}
-	if err := l.ask(ctx, asked); err != nil {
+	if err := ask(ctx, l, asked); err != nil {
 		return err
 	}
 	// The deleting script asks in the same order, so a list that has grown does not reach LPOS there.
@@ -480,7 +481,7 @@ func (l *looking) lists(ctx context.Context, s *sign) error {
 			}
 		}})
 	}
-	return l.ask(ctx, found)
+	return ask(ctx, l, found)
 }
 
 func isShort(f *finding, key string) question {

@@ -138,9 +138,12 @@ func (x *pass) run(ctx context.Context, full bool) error {
 		return err
 	}
 	err = x.end(ctx, full)
-	if err == nil && held > 0 {
+	switch {
+	case err == nil && held > 0:
 		x.wake(held)
 		err = x.hold(heldMassFailure, "more than half of the candidates were newly condemned")
+	case err == nil:
+		x.said = ""
 	}
 	if err != nil || !x.r.Coverage.Complete {
 		x.lookAgain()
@@ -160,7 +163,7 @@ func (x *pass) begin(ctx context.Context) (held time.Duration, err error) {
 	if x.home, err = homeOf(x.servers, x.Layout()); err != nil {
 		return 0, err
 	}
-	if x.servers.owner != nil && !x.DryRun() {
+	if !x.DryRun() {
 		if err := errors.Join(x.settleLeft(ctx), x.settleGone(ctx)); err != nil {
 			return 0, err
 		}
@@ -189,7 +192,7 @@ func (x *pass) begin(ctx context.Context) (held time.Duration, err error) {
 
 func (x *pass) readServers(ctx context.Context) error {
 	return x.Call(ctx, func(ctx context.Context) (err error) {
-		x.servers, err = masters(ctx, x.Client())
+		x.servers, err = masters(ctx, x.Client(), nodeTimeout)
 		return err
 	})
 }
@@ -391,9 +394,6 @@ func (x *pass) end(ctx context.Context, full bool) error {
 			x.nextFull = later
 		}
 		return x.hold(heldMassFailure, strings.ReplaceAll(held.Detail, "were newly", "candidates were newly"))
-	}
-	if err == nil {
-		x.said = ""
 	}
 	return err
 }

@@ -176,57 +176,24 @@ func (l *looking) readValues(ctx context.Context) error {
 	switch {
 	case l.Read == "":
 		return nil
-	case l.Read == "hash":
-		return l.readMeasured(ctx, func(f *finding) []string {
-			if len(l.fields) == 0 {
-				return []string{"HLEN", f.key}
-			}
-			args := []string{"HMGET", f.key}
-			for _, at := range l.fields {
-				args = append(args, string(at))
-			}
-			return args
-		})
-	case l.Members != nil:
-		return l.readMeasured(ctx, func(f *finding) []string { return []string{"HGET", f.key, f.member} })
+	case l.Read != "hash" && l.Members == nil:
+		return l.readTexts(ctx)
 	}
-	return l.readTexts(ctx)
-}
-
-// readMeasured asks for the sizes of fields first.
-func (l *looking) readMeasured(ctx context.Context, command func(*finding) []string) error {
-	sizes, failed := map[*finding]int64{}, map[*finding]error{}
 	var asked []question
 	for f := range l.undecided {
-		fields := []string{f.member}
-		if l.Members == nil {
-			fields = command(f)[2:]
-		}
-		for _, field := range fields {
-			asked = append(asked, question{args: []string{"HSTRLEN", f.key, field}, told: func(answer *redis.Cmd) {
-				n, err := answer.Int64()
-				if sizes[f] += n; err != nil {
-					failed[f] = err
-				}
-			}})
-		}
-	}
-	if err := l.ask(ctx, asked); err != nil {
-		return err
-	}
-	asked = nil
-	for f := range l.undecided {
+		q := question{f: f, args: []string{"HLEN", f.key}, told: func(answer *redis.Cmd) { l.readValue(f, answer) }}
 		switch {
-		case failed[f] != nil:
-			f.keep(unreadable, "%v", failed[f])
-		case sizes[f] > wholeBytes:
-			f.keep(large, "it has %d bytes to read, and may have %d", sizes[f], wholeBytes)
-		default:
-			asked = append(asked, question{f: f, args: command(f), size: sizes[f],
-				told: func(answer *redis.Cmd) { l.readValue(f, answer) }})
+		case l.Members != nil:
+			q.args = []string{"HGET", f.key, f.member}
+		case len(l.fields) > 0:
+			q.args = []string{"HMGET", f.key}
+			for _, at := range l.fields {
+				q.args = append(q.args, string(at))
+			}
 		}
+		asked = append(asked, q)
 	}
-	return l.observe(ctx, asked)
+	return l.measured(ctx, asked, wholeBytes, unreadable, large)
 }
 
 // readTexts reads short values, which most are, in one call each. An empty answer may also mean
@@ -249,7 +216,7 @@ func (l *looking) readTexts(ctx context.Context) error {
 			}
 		}})
 	}
-	if err := l.ask(ctx, asked); err != nil {
+	if err := ask(ctx, l, asked); err != nil {
 		return err
 	}
 	return l.observe(ctx, long)

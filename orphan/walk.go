@@ -356,8 +356,8 @@ func (d *rider) turn() (read bool, wait time.Duration) {
 		if d.running != nil {
 			return false, wait
 		}
-		if wait = gatherFor - time.Since(w.since); d.coming > 0 && wait > 0 {
-			return false, wait
+		if left := gatherFor - time.Since(w.since); d.coming > 0 && left > 0 {
+			return false, left
 		}
 		d.boarding, d.running = nil, w
 		w.begin()

@@ -40,18 +40,17 @@ type backend struct {
 	rdb *redis.Client
 	db  *mongo.Collection
 
-	mu    sync.Mutex
-	rand  *rand.Rand
-	n     int                      // of names
-	rooms map[string]*redis.PubSub // that live; nil: it has no channel
-	quiet map[string]bool          // rooms that are delisted, and do not save
-	bots  map[string]bool          // that run: which are active, not deployed
-	seats map[string]string        // living reservations: user -> room
-	waits map[string]bool          // users who wait
-	docs  map[string]bson.D        // all documents, by id
-	dead  map[string]func() bool   // what has to go: key or key and member -> whether it is there yet
-	// What a row keeps the backend from while it loses just that.
-	noListing, noMongo bool
+	mu        sync.Mutex
+	rand      *rand.Rand
+	n         int                      // of names
+	rooms     map[string]*redis.PubSub // that live; nil: it has no channel
+	quiet     map[string]bool          // rooms that are delisted, and do not save
+	bots      map[string]bool          // that run: which are active, not deployed
+	seats     map[string]string        // living reservations: user -> room
+	waits     map[string]bool          // users who wait
+	docs      map[string]bson.D        // all documents, by id
+	dead      map[string]func() bool   // what has to go: key or key and member -> whether it is there yet
+	noListing bool                     // a row keeps the backend from it while it loses just that
 }
 
 func newBackend(t *testing.T, rdb *redis.Client, db *mongo.Collection, seed uint64) *backend {
@@ -208,11 +207,8 @@ func (b *backend) match(status string, ago time.Duration) string {
 	return name
 }
 
-// save writes a document, unless a row has the database to itself.
+// save writes a document.
 func (b *backend) save(doc bson.D) {
-	if b.noMongo {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_, err := b.db.ReplaceOne(ctx, doc[:1], doc, options.Replace().SetUpsert(true))
@@ -310,9 +306,7 @@ func (b *backend) leak() (names []string) {
 	b.seat(b.name("left"), room, old)
 	b.close(room)
 	b.stuck(b.name("left"))
-	if !b.noMongo {
-		b.match("finished", 2*time.Hour)
-	}
+	b.match("finished", 2*time.Hour)
 	bot := b.name("left")
 	b.start(bot)
 	b.crash(bot)

@@ -24,17 +24,22 @@ var mutants = harness.Mutants{
 			Test:  gapsTest,
 		},
 		{
-			Name: "NoProof", What: "the script does not ask for a mark",
-			Edits: []harness.Edit{{From: "if ripe(c) and all_same(c.seen) then", To: "if all_same(c.seen) then"}},
-			Test:  "TestTheScriptItselfAsksHowOldAMarkIs",
-		},
-		{
-			Name: "NoProofForIntents", What: "on a Cluster an intent needs no mark",
+			Name: "NoProof", What: "an intent needs no mark",
 			Edits: []harness.Edit{{From: "  if ripe(c) then\n", To: "  if true then\n"}},
-			Test:  "TestOnAClusterAnIntentAsksForTheMark",
+			Test:  "TestTheScriptItselfAsksHowOldTheEvidenceIs",
 		},
 		{
-			Name: "NoDeadline", What: "on a Cluster a look counts for ever",
+			Name: "AnyServer", What: "the step that deletes does not ask whether its server was restarted",
+			Edits: []harness.Edit{{From: "if life ~= ARGV[3] or not all_same(c.seen)", To: "if not all_same(c.seen)"}},
+			Test:  "TestAServerThatIsRestartedBehindTheLastLookKeeps",
+		},
+		{
+			Name: "NoStanding", What: "the step that deletes does not compare the worker's own keys",
+			Edits: []harness.Edit{{From: "x.premises, x.standing(it.ID))", To: "x.premises)"}},
+			Test:  "TestWhatWasIntendedGoesOnlyWhileItsPassGoesOn",
+		},
+		{
+			Name: "NoDeadline", What: "a look counts for ever",
 			Edits: []harness.Edit{{From: "> tonumber(ARGV[1]) then return -1 end", To: "> tonumber(ARGV[1]) + 1e9 then return -1 end"}},
 			Test:  "TestOnAClusterNothingGoesByEvidenceThatIsTooOld",
 		},
@@ -46,7 +51,7 @@ var mutants = harness.Mutants{
 		{
 			Name: "LossesEndNothing", What: "a lost place holds the rule, and ends no chain",
 			Edits: []harness.Edit{{From: "return cmp.Or(x.End(ctx, lost), x.hold(heldLost, lost))", To: "return x.hold(heldLost, lost)"}},
-			Test:  "TestAMarkOfBeforeAReferenceWasLostIsWorthless",
+			Test:  "TestASignThatCouldNotBeRecordedEndsTheEvidence",
 		},
 		{
 			Name: "ServersAreNoBasis", What: "marks outlive a server that was restarted",
@@ -60,8 +65,8 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "MissingIsEmpty", What: "a field that is missing holds the empty text",
-			Edits: []harness.Edit{{From: "textOf(f.value[s.field]); {\n\t\tcase !ok:\n", To: "textOf(f.value[s.field]); {\n\t\tcase !ok && false:\n"}},
-			Test:  "TestAMissingFieldIsNoEnd",
+			Edits: []harness.Edit{{From: "\t\t\tif !ok {\n\t\t\t\tf.keep(unreadable, \"it has no %s\", s.field)\n", To: "\t\t\tif !ok && false {\n"}},
+			Test:  "TestWhatASignTells",
 		},
 		{
 			Name: "AnyTimeIsOne", What: "a zero time is long ago",
@@ -69,9 +74,9 @@ var mutants = harness.Mutants{
 			Test:  "TestATimeThatStandsForNoneIsNoStatement",
 		},
 		{
-			Name: "NoPremises", What: "the script does not ask for the references again",
-			Edits: []harness.Edit{{From: "if c.premises and not all_same(c.premises) then", To: "if false then"}},
-			Test:  "TestTheScriptItselfAsksForTheReferences",
+			Name: "NoPremises", What: "the step that deletes does not ask for the references again",
+			Edits: []harness.Edit{{From: "f.observations, x.premises, x.standing", To: "f.observations, x.standing"}},
+			Test:  "TestAPlaceThatIsLostJustBeforeTheDeleteHoldsTheRule",
 		},
 		{
 			Name: "UnknownIsGone", What: "a document that is not there says that all is over",
@@ -100,7 +105,7 @@ var mutants = harness.Mutants{
 		{
 			Name: "SettledTwice", What: "an intent is counted by whoever comes",
 			Edits: []harness.Edit{{From: "  redis.call('HDEL', KEYS[6], c.id)\n", To: ""}},
-			Test:  "TestOnAClusterADeleteIsCountedOnceWhateverIsLostInBetween",
+			Test:  "TestADeleteIsCountedOnceWhateverIsLostInBetween",
 		},
 		{
 			Name: "NoAge", What: "what is young goes",

@@ -23,6 +23,7 @@ type model struct {
 	strings map[string]string
 	members map[string]map[string]bool // of sets, sorted sets and hashes
 	lives   map[string]bool            // room:, user:, match:, bot: and its name
+	intents map[string]string          // that stand: id -> what went by it, "" if nothing did
 }
 
 func newModel() *model {
@@ -33,7 +34,7 @@ func newModel() *model {
 
 // clear loses what the server held. What lives does so elsewhere.
 func (m *model) clear() {
-	m.strings, m.members = map[string]string{}, map[string]map[string]bool{}
+	m.strings, m.members, m.intents = map[string]string{}, map[string]map[string]bool{}, map[string]string{}
 }
 
 func (m *model) exists(key string) bool {
@@ -73,6 +74,11 @@ func (m *model) apply(c history.Command) error {
 		return nil
 	case "PUBLISH", "SCRIPT", "FUNCTION":
 		return nil
+	}
+	if len(c) > 2 && c[0] == "HSET" && strings.HasPrefix(c[1], intentsKey) {
+		for _, id := range everySecond(c[2:]) {
+			m.intents[id] = ""
+		}
 	}
 	if len(c) < 2 || !ofBackend(c[1]) {
 		return nil
@@ -120,9 +126,15 @@ func (m *model) apply(c history.Command) error {
 // ofBackend tells the backend's keys from the worker's, its bins, and what the test fills memory
 // with.
 func ofBackend(key string) bool {
-	return !strings.HasPrefix(key, layout.Prefix) && !strings.HasPrefix(key, "orphan:bin:") &&
+	return !strings.HasPrefix(key, layout.Prefix) && !strings.HasPrefix(key, asideBegin) &&
 		!strings.HasPrefix(key, fillKey) && key != history.FaultKey
 }
+
+// asideBegin begins the names of what was moved aside: the id of its intent follows.
+const asideBegin = "orphan:bin:"
+
+// intentsKey begins the names of the hashes of intents.
+var intentsKey = layout.Prefix + "orphan:intents:"
 
 // fillKey begins the names of keys that only fill the memory.
 const fillKey = "chaos:fill:"
@@ -229,34 +241,41 @@ func judge(h history.History, allow tolerated) (v verdict) {
 
 func (v *verdict) event(m *model, e *history.Event, allow tolerated, wrong func(string, ...any)) error {
 	var record *record
-	step := false
+	var settled []string
+	step, intent := false, "" // of what goes
 	for _, c := range e.Commands {
 		step = step || len(c) > 1 && c[0] == "SET" && c[1] == stepKey
 		if r := recordOf(c); r != nil {
 			record = r
 		}
-		if len(c) > 2 && c[0] == "XADD" && c[1] == layout.Log() && record == nil {
+		if len(c) > 2 && c[0] == "XADD" && c[1] == layout.Log() && strings.HasSuffix(c[2], "-0") {
 			v.Terms++
 		}
+		if len(c) > 2 && c[0] == "HDEL" && strings.HasPrefix(c[1], intentsKey) {
+			settled = append(settled, c[2:]...)
+		}
+		if name := asideOf(c); name != "" {
+			intent, _, _ = strings.Cut(strings.TrimPrefix(name, asideBegin), ":")
+		}
 	}
-	var took []gone
 	for _, c := range e.Commands {
 		all := m.takes(c)
+		_, stands := m.intents[intent]
 		switch {
 		case e.Fault() != "":
 		case step:
 			// its own
-		case record != nil:
+		case stands:
 			for _, g := range all {
 				if why := m.living(g.key, g.member); why != "" {
-					wrong("%s went by batch %s of %s: %s", g, record.id, record.leader, why)
+					wrong("%s went by intent %s: %s", g, intent, why)
 				}
+				m.intents[intent] = g.String()
 			}
-			took = append(took, all...)
 		case len(all) > 0 && c[0] == "DEL" && len(e.Commands) == 1 && allow.evictions:
 			v.Evicted += len(all)
 		case len(all) > 0:
-			wrong("%v went without a record: %q", all, c)
+			wrong("%v went without an intent: %q", all, c)
 		}
 		if err := m.apply(c); err != nil {
 			return err
@@ -268,9 +287,31 @@ func (v *verdict) event(m *model, e *history.Event, allow tolerated, wrong func(
 	if record != nil {
 		v.Records[record.leader] += uint64(len(record.names))
 		v.Rules[record.sweep] += uint64(len(record.names))
-		record.fits(took, wrong)
+		record.fits(m.settle(settled), wrong)
 	}
 	return nil
+}
+
+// asideOf is the new name of what a command moves aside, or "".
+func asideOf(c history.Command) string {
+	switch {
+	case len(c) > 2 && c[0] == "RENAME" && strings.HasPrefix(c[2], asideBegin):
+		return c[2]
+	case len(c) > 2 && c[0] == "SET" && strings.HasPrefix(c[1], asideBegin):
+		return c[1]
+	}
+	return ""
+}
+
+// settle ends intents, and returns what went by them.
+func (m *model) settle(ids []string) (went []string) {
+	for _, id := range ids {
+		if name := m.intents[id]; name != "" {
+			went = append(went, name)
+		}
+		delete(m.intents, id)
+	}
+	return went
 }
 
 // record is one of the worker's log.
@@ -280,13 +321,16 @@ type record struct {
 	names             []string
 }
 
-// recordOf is the record that a command writes; nil: it writes none.
+// recordOf is the record of deletes that a command writes; nil: it writes none.
 func recordOf(c history.Command) *record {
 	if c[0] != "XADD" || c[1] != layout.Log() {
 		return nil
 	}
 	id, f := history.StreamEntry(c)
 	if strings.HasSuffix(id, "-0") { // a term
+		return nil
+	}
+	if _, is := f["intents"]; is {
 		return nil
 	}
 	r := &record{id: id, leader: f["leader"], sweep: f["sweep"]}
@@ -297,14 +341,10 @@ func recordOf(c history.Command) *record {
 	return r
 }
 
-// fits reports whether a record names exactly the keys and members that went with it.
-func (r *record) fits(took []gone, wrong func(string, ...any)) {
+// fits reports whether a record names exactly the keys and members that went.
+func (r *record) fits(went []string, wrong func(string, ...any)) {
 	if r.count != len(r.names) {
 		wrong("record %s counts %d, and names %d", r.id, r.count, len(r.names))
-	}
-	went := make([]string, len(took))
-	for i, g := range took {
-		went[i] = g.String()
 	}
 	slices.Sort(went)
 	if slices.Sort(r.names); !slices.Equal(went, r.names) {

@@ -1,14 +1,12 @@
 package orphans
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/history"
@@ -99,60 +97,11 @@ func (w *world) others(prefix string) (names []string) {
 
 // mongoAway has MongoDB not answer: matches are held, and the others go on.
 func mongoAway(w *world) {
-	w.mongo.Hold()
+	w.mongo.Lock()
 	dead := w.backend.dies("matches")
 	w.held("matches", "source")
 	w.goes(w.others("match:"))
 	require.True(w, w.backend.there(dead, ""), "a match went though MongoDB is away")
-	w.mongo.Release()
+	w.mongo.Unlock()
 	w.goes([]string{dead})
-}
-
-// documents replaces what the collection has.
-func (w *world) documents(docs []bson.D) {
-	ctx, matches := context.Background(), w.db.Collection("matches")
-	_, err := matches.DeleteMany(ctx, bson.D{})
-	require.NoError(w, err)
-	if len(docs) > 0 {
-		_, err = matches.InsertMany(ctx, docs)
-		require.NoError(w, err)
-	}
-}
-
-// today puts back what was written since.
-func (w *world) today() {
-	w.backend.mu.Lock()
-	defer w.backend.mu.Unlock()
-	w.backend.noMongo = false
-	for _, doc := range w.backend.docs {
-		w.backend.save(doc)
-	}
-}
-
-// mongoOfYesterday restores MongoDB from a backup: matches that are over run, those of today are
-// not known. No match goes by that.
-func mongoOfYesterday(w *world) {
-	w.without(&w.backend.noMongo, true)
-	w.backend.mu.Lock()
-	var docs []bson.D
-	for id, doc := range w.backend.docs {
-		if id[len(id)-1]%2 == 0 || len(docs) == 0 {
-			docs = append(docs, bson.D{doc[0], {Key: "status", Value: "ongoing"}})
-		}
-	}
-	w.backend.mu.Unlock()
-	w.documents(docs)
-	w.goes(w.others("match:"))
-	w.goes(w.others("match:"))
-	w.today()
-}
-
-// mongoEmpty empties the collection: the rule is held.
-func mongoEmpty(w *world) {
-	w.without(&w.backend.noMongo, true)
-	w.documents(nil)
-	w.held("matches", "reference_lost")
-	w.goes(w.others("match:"))
-	w.today()
-	w.held("matches", "")
 }

@@ -40,10 +40,7 @@ func matrix() []row {
 		{name: "Flushed", short: true, loses: true, fault: flushed},
 		{name: "ReferenceHashDeleted", short: true, loses: true, fault: listingDeleted},
 		{name: "MongoAway", fault: mongoAway},
-		{name: "MongoOfYesterday", fault: mongoOfYesterday},
-		{name: "MongoEmpty", fault: mongoEmpty},
 		{name: "LargeThings", fault: largeThings},
-		{name: "AtRandom", loses: true, fault: atRandom},
 	}
 }
 

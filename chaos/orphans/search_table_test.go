@@ -24,7 +24,7 @@ var searchMutants = harness.Mutants{
 		},
 		{
 			Name: "MissingIsEmpty", What: "a field that is missing holds the empty text",
-			Edits: []harness.Edit{{From: "textOf(f.value[s.field]); {\n\t\tcase !ok:\n", To: "textOf(f.value[s.field]); {\n\t\tcase !ok && false:\n"}},
+			Edits: []harness.Edit{{From: "\t\t\tif !ok {\n\t\t\t\tf.keep(unreadable, \"it has no %s\", s.field)\n", To: "\t\t\tif !ok && false {\n"}},
 			Test:  theSearch, Of: searchDir, Steps: 3000,
 		},
 		{
@@ -39,7 +39,7 @@ var searchMutants = harness.Mutants{
 		},
 		{
 			Name: "AnExpiryIsNone", What: "an expiry is as good as none",
-			Edits: []harness.Edit{{From: "f.keep(alive, \"it has an expiry\")", To: "f.because(\"it has an expiry\")"}},
+			Edits: []harness.Edit{{From: "over(f, at == -1,", To: "over(f, true,"}},
 			Test:  theSearch, Of: searchDir, Steps: 3000,
 		},
 		{

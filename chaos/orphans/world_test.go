@@ -3,6 +3,7 @@ package orphans
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,7 +36,7 @@ type world struct {
 	binary  string
 	server  *redistest.Server
 	rdb     *redis.Client
-	mongo   *mongotest.Proxy // between the workers and MongoDB
+	mongo   *gate // between the workers and MongoDB
 	db      *mongotest.DB
 	backend *backend
 	parts   []string // of the history
@@ -49,6 +50,49 @@ type world struct {
 type worker struct {
 	*harness.Replica
 	batches *proxy.Score // what the server answered to its deletes
+}
+
+// A gate is between clients and a server. While its lock is held nothing passes.
+type gate struct {
+	net.Listener
+	sync.RWMutex
+}
+
+func newGate(t *testing.T, to string) *gate {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	g := &gate{Listener: l}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			context.AfterFunc(t.Context(), func() { _, _ = client.Close(), server.Close() })
+			go g.pass(client, server)
+			go g.pass(server, client)
+		}
+	}()
+	return g
+}
+
+func (g *gate) pass(from, to net.Conn) {
+	defer to.Close()
+	bytes := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(bytes)
+		g.RLock()
+		_, failed := to.Write(bytes[:n])
+		if g.RUnlock(); err != nil || failed != nil {
+			return
+		}
+	}
 }
 
 // rulesFile has the shipped rules, with a shorter grace.
@@ -65,6 +109,9 @@ func rulesFile(t *testing.T) string {
 	require.Contains(t, text, "  members: {zset: \"queue:elo\", as: user}\n")
 	text = strings.Replace(text, "  members: {zset: \"queue:elo\", as: user}\n",
 		"  members: {zset: \"queue:elo\", as: user}\n  grace: 1s\n", 1)
+	// What is large goes only into a bin.
+	require.Contains(t, text, "  keys: \"match:{match}\"\n")
+	text = strings.Replace(text, "  keys: \"match:{match}\"\n", "  keys: \"match:{match}\"\n  bin: 1h\n", 1)
 	name := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	return name
@@ -73,14 +120,14 @@ func rulesFile(t *testing.T) string {
 func newWorld(t *testing.T, binary string, r row) *world {
 	w := &world{T: t, row: r, began: time.Now(), binary: binary, workers: map[string]*worker{}, killed: map[string]bool{}}
 	w.db = mongotest.Database(t)
-	w.mongo = mongotest.NewProxy(t, hostOf(t, w.db.URI))
+	w.mongo = newGate(t, hostOf(t, w.db.URI))
 	w.server = redistest.Start(t, history.AppendOnly()...)
 	w.parts = []string{w.server.Dir()}
 	w.rdb = redis.NewClient(&redis.Options{Addr: w.server.Addr(), MaxRetries: -1})
 	w.backend = newBackend(t, w.rdb, w.db.Collection("matches"), seed())
 	t.Cleanup(func() { _ = w.rdb.Close() })
 	w.settings = map[string]string{
-		"RULES": rulesFile(t), "MONGODB_URI": w.db.Through(w.mongo), "HTTP_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
+		"RULES": rulesFile(t), "MONGODB_URI": w.db.Through(w.mongo.Addr().String()), "HTTP_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
 		"CLEANUP_INTERVAL": interval.String(), "CLEANUP_LEASE_TTL": leaseTTL.String(), "CLEANUP_REDIS_SHARE": "1",
 		"HEARTBEAT_INTERVAL": "500ms", "HEARTBEAT_TTL": "2s",
 	}

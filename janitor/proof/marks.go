@@ -150,9 +150,8 @@ func (b *Book) Looked(ctx context.Context, full bool) (unmarked int, err error) 
 	if end.chain != b.chain || b.o.Memory.stepped(at) {
 		return unmarked, errClock
 	}
-	err = b.write(ctx, b.o.State, b.chain, map[string]string{
-		lookedField: fmt.Sprintf("%d %d", at.UnixMilli(), b.chain),
-	}, nil)
+	b.state[lookedField] = fmt.Sprintf("%d %d", at.UnixMilli(), b.chain)
+	err = b.write(ctx, b.o.State, b.chain, map[string]string{lookedField: b.state[lookedField]}, nil)
 	if err == nil {
 		b.o.Memory.broken, b.ended = false, ""
 		err = held

@@ -62,8 +62,8 @@ func TestAnAnswerBehindTheDeadlineIsNone(t *testing.T) {
 	t.Parallel()
 	server := mongotest.Start(t)
 	db := filled(t, server.Database(), m1)
-	proxy := mongotest.NewProxy(t, server.Addr())
-	src := connect(t, db.Through(proxy), mongodb.Timeout(short))
+	proxy := newProxy(t, server.Addr())
+	src := connect(t, db.Through(proxy.Addr()), mongodb.Timeout(short))
 	proxy.Hold()
 	for proxy.Hits() == 0 { // a slow machine needs the deadline for less
 		require.ErrorContains(t, nothingIsKnown(t, src), "no answer within")
@@ -75,8 +75,8 @@ func TestAnAnswerThatComesLateIsNotTheNextQuestions(t *testing.T) {
 	t.Parallel()
 	server := mongotest.Start(t)
 	db := filled(t, server.Database(), m1)
-	proxy := mongotest.NewProxy(t, server.Addr())
-	src := connect(t, db.Through(proxy))
+	proxy := newProxy(t, server.Addr())
+	src := connect(t, db.Through(proxy.Addr()))
 	require.NoError(t, src.Ping(t.Context()))
 	proxy.Hold()
 	for proxy.Hits() == 0 {
@@ -99,14 +99,14 @@ func TestAnAnswerThatIsCutInTheMiddleIsNone(t *testing.T) {
 	t.Parallel()
 	server := mongotest.Start(t)
 	db := filled(t, server.Database(), m1)
-	proxy := mongotest.NewProxy(t, server.Addr())
-	src := connect(t, db.Through(proxy), mongodb.Timeout(short))
+	proxy := newProxy(t, server.Addr())
+	src := connect(t, db.Through(proxy.Addr()), mongodb.Timeout(short))
 	proxy.Cut(0)
 	for proxy.Hits() == 0 {
 		_ = nothingIsKnown(t, src)
 	}
 	proxy.Release()
-	docs, err := connect(t, db.Through(proxy)).Documents(t.Context(), matches("m1"))
+	docs, err := connect(t, db.Through(proxy.Addr())).Documents(t.Context(), matches("m1"))
 	require.NoError(t, err)
 	require.Equal(t, found, docs)
 }
@@ -115,8 +115,8 @@ func TestOneBatchThatFailsLeavesNothingOfTheOthers(t *testing.T) {
 	t.Parallel()
 	server := mongotest.Start(t)
 	db := filled(t, server.Database(), m1)
-	proxy := mongotest.NewProxy(t, server.Addr())
-	src := connect(t, db.Through(proxy), mongodb.Timeout(short))
+	proxy := newProxy(t, server.Addr())
+	src := connect(t, db.Through(proxy.Addr()), mongodb.Timeout(short))
 	ids := make([]string, 600)
 	ids[0] = "m1"
 	for proxy.Cut(1); proxy.Hits() == 0; {
@@ -131,10 +131,10 @@ func TestAnAnswerInPartsIsWholeOrNone(t *testing.T) {
 	t.Parallel()
 	server := mongotest.Start(t)
 	db := filled(t, server.Database(), m1, bson.M{"_id": "m2"}, bson.M{"_id": "m3"})
-	proxy := mongotest.NewProxy(t, server.Addr())
+	proxy := newProxy(t, server.Addr())
 	const batchSize = "\x10batchSize\x00" // an int32 of that name, followed by its value
 	proxy.Rewrite(batchSize+"\xf5\x01\x00\x00", batchSize+"\x01\x00\x00\x00")
-	src := connect(t, db.Through(proxy))
+	src := connect(t, db.Through(proxy.Addr()))
 	docs, err := src.Documents(t.Context(), matches("m1", "m2", "m3"))
 	require.NoError(t, err)
 	require.Len(t, docs, 3)
@@ -151,10 +151,10 @@ func TestADocumentThatWasNotAskedForSpoilsTheAnswer(t *testing.T) {
 	t.Parallel()
 	server := mongotest.Start(t)
 	db := filled(t, server.Database(), m1, bson.M{"_id": "M2"})
-	proxy := mongotest.NewProxy(t, server.Addr())
+	proxy := newProxy(t, server.Addr())
 	const first = "\x020\x00\x03\x00\x00\x00" // of an array, text of three bytes
 	proxy.Rewrite(first+"m2\x00", first+"M2\x00")
-	docs, err := connect(t, db.Through(proxy)).Documents(t.Context(), matches("m2", "m1"))
+	docs, err := connect(t, db.Through(proxy.Addr())).Documents(t.Context(), matches("m2", "m1"))
 	require.ErrorContains(t, err, "was not asked for")
 	require.Nil(t, docs)
 }
@@ -164,8 +164,8 @@ func TestADirectConnectionToASecondaryIsAnError(t *testing.T) {
 	t.Parallel()
 	server := mongotest.Start(t)
 	db := filled(t, server.Database(), m1)
-	proxy := mongotest.NewProxy(t, server.Addr())
-	src := connect(t, db.Through(proxy))
+	proxy := newProxy(t, server.Addr())
+	src := connect(t, db.Through(proxy.Addr()))
 	const primary = "\x08isWritablePrimary\x00" // a bool of that name, followed by its value
 	proxy.Rewrite(primary+"\x01", primary+"\x00")
 	require.ErrorContains(t, nothingIsKnown(t, src), "not the primary")

@@ -114,8 +114,8 @@ func TestManyIDsAreAskedForInBatches(t *testing.T) {
 	}
 	server := mongotest.Start(t)
 	db := filled(t, server.Database(), all...)
-	proxy := mongotest.NewProxy(t, server.Addr())
-	docs, err := connect(t, db.Through(proxy)).Documents(t.Context(), matches(ids...))
+	proxy := newProxy(t, server.Addr())
+	docs, err := connect(t, db.Through(proxy.Addr())).Documents(t.Context(), matches(ids...))
 	require.NoError(t, err)
 	require.Len(t, docs, 800)
 	for _, m := range all {
@@ -140,8 +140,8 @@ func TestWhatIsAskedIsSafeWhateverTheURISays(t *testing.T) {
 	t.Parallel()
 	server := mongotest.Start(t)
 	db := filled(t, server.Database(), bson.M{"_id": "m1"})
-	proxy := mongotest.NewProxy(t, server.Addr())
-	src := connect(t, db.Through(proxy)+"&readConcernLevel=local&readPreference=secondary")
+	proxy := newProxy(t, server.Addr())
+	src := connect(t, db.Through(proxy.Addr())+"&readConcernLevel=local&readPreference=secondary")
 	_, err := src.Documents(t.Context(), matches("m1"))
 	require.NoError(t, err)
 	_, err = src.Empty(t.Context(), "matches")

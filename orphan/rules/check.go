@@ -14,35 +14,10 @@ func (c *checker) judgement() {
 	}
 	for i, s := range r.KeepIf {
 		at := fmt.Sprintf("keep_if[%d]", i)
-		c.oneOf(at, s)
-		c.sign(at+".exists", s.Exists)
-		c.sign(at+".channel", s.Channel)
-		if s.Field != nil {
-			c.pair(at+".field", "hash", s.Field.Hash, "field", s.Field.Field)
-			c.among(at+".field.unit", s.Field.Unit, "ms", "s", "iso")
-			if (s.Field.Unit == "") != (s.Field.Within == 0) {
-				c.fault(at+".field", "want unit and within, or neither")
-			}
-		}
-		if s.Member != nil {
-			c.oneOf(at+".member", *s.Member, "set", "zset", "list")
-			container := "set"
-			switch {
-			case s.Member.ZSet != "":
-				container = "zset"
-			case s.Member.List != "":
-				container = "list"
-			}
-			c.pair(at+".member", container, s.Member.Set+s.Member.ZSet+s.Member.List, "of", s.Member.Of)
-		}
-		if s.Score != nil {
-			c.pair(at+".score", "zset", s.Score.ZSet, "of", s.Score.Of)
-			c.among(at+".score.unit", s.Score.Unit, "ms", "s")
+		if f := s.Field; f != nil && (f.Unit == "") != (f.Within == 0) {
+			c.fault(at+".field", "want unit and within, or neither")
 		}
 		if j := s.JSON; j != nil {
-			c.sign(at+".json.key", j.Key)
-			c.named(at+".json.is", j.Is)
-			c.among(at+".json.unit", j.Unit, "ms", "s", "iso")
 			if !valueField.MatchString(j.Field) || j.Field == "." {
 				c.fault(at+".json.field", "want a field such as .id, or .player.id, not %q", j.Field)
 			}
@@ -50,79 +25,37 @@ func (c *checker) judgement() {
 				c.fault(at+".json", "want is, or unit and within")
 			}
 		}
-		c.condition(at, s.Mongo, s.Value)
 	}
-	if r.GoneIf != nil {
-		c.oneOf("gone_if", *r.GoneIf)
-		c.condition("gone_if", r.GoneIf.Mongo, r.GoneIf.Value)
-		c.lacks(r)
-	}
-}
-
-// lacks checks evidence that is an absence. A writer may be in the middle of filling it in, so it
-// has to last.
-func (c *checker) lacks(r Rule) {
-	e := r.GoneIf
-	if e.Missing != "" {
-		c.value("gone_if.missing", e.Missing)
-	}
-	if !e.NoExpiry && c.has("gone_if.no_expiry", reflectOf(e.NoExpiry)) {
-		c.fault("gone_if.no_expiry", "want true, or leave it out")
-	}
-	if e.NoExpiry && r.Members != nil {
-		c.fault("gone_if.no_expiry", "is for keys: a member has no expiry of its own")
-	}
-	if (e.NoExpiry || e.Missing != "") && r.Grace < leastLacking {
-		c.fault("grace", "want at least %v: for so long the candidate stays as it is", leastLacking)
-	}
-}
-
-// pair checks a key and what is looked for in it: one of them needs a variable.
-func (c *checker) pair(at, key, keyText, of, ofText string) {
-	k, o := c.named(at+"."+key, keyText), c.named(at+"."+of, ofText)
-	if k != nil && o != nil && len(k.Variables())+len(o.Variables()) == 0 {
-		c.fault(at, "want a variable: it would say the same of every candidate")
-	}
-}
-
-func (c *checker) condition(at string, m *Mongo, v *Value) {
-	if v != nil {
-		c.value(at+".value.field", v.Field)
-	}
-	if m == nil {
-		return
-	}
-	c.sign(at+".mongo.id", m.ID)
-	for i, one := range m.All {
-		c.oneOf(fmt.Sprintf("%s.mongo.all[%d]", at, i), one, "in", "before")
+	// A writer may be in the middle of filling in what is missing, so that has to last.
+	if e := r.GoneIf; e != nil {
+		if !e.NoExpiry && c.has("gone_if.no_expiry", e.NoExpiry) {
+			c.fault("gone_if.no_expiry", "want true, or leave it out")
+		}
+		if e.NoExpiry && r.Members != nil {
+			c.fault("gone_if.no_expiry", "is for keys: a member has no expiry of its own")
+		}
+		if (e.NoExpiry || e.Missing != "") && r.Grace < leastLacking {
+			c.fault("grace", "want at least %v: for so long the candidate stays as it is", leastLacking)
+		}
 	}
 }
 
 func (c *checker) lost() {
 	for i, ref := range c.rule.UnlessLost {
 		at := fmt.Sprintf("unless_lost[%d]", i)
-		c.oneOf(at, ref, "exists", "exists_any", "channels")
-		c.named(at+".exists", ref.Exists)
 		for j, s := range c.rule.KeepIf {
 			if s.Exists != "" && s.Exists == ref.Exists {
 				c.fault(at+".exists", "is keep_if[%d], too: nothing would ever go", j)
 			}
 		}
-		for j, key := range ref.ExistsAny {
-			at := fmt.Sprintf("%s.exists_any[%d]", at, j)
-			if key == "" {
-				c.fault(at, "is empty")
-			}
-			c.fixed(at, key)
+		if j := slices.Index(ref.ExistsAny, ""); j >= 0 {
+			c.fault(fmt.Sprintf("%s.exists_any[%d]", at, j), "is empty")
 		}
 		if ref.OrFor != 0 && len(ref.ExistsAny) == 0 {
 			c.fault(at+".or_for", "is for exists_any alone")
 		}
-		if ch := ref.Channels; ch != nil {
-			c.fixed(at+".channels.when.hash_not_empty", ch.When.HashNotEmpty)
-			if ch.Pattern != "" && strings.Trim(ch.Pattern, "*?") == "" {
-				c.fault(at+".channels.pattern", "%q: want some text: any channel would do", ch.Pattern)
-			}
+		if ch := ref.Channels; ch != nil && ch.Pattern != "" && strings.Trim(ch.Pattern, "*?") == "" {
+			c.fault(at+".channels.pattern", "%q: want some text: any channel would do", ch.Pattern)
 		}
 	}
 }
@@ -132,16 +65,13 @@ func (c *checker) age() {
 	if a == nil {
 		return
 	}
-	c.oneOf("min_age", *a, "from_ttl", "key", "field", "score")
-	c.sign("min_age.key", a.Key)
-	c.among("min_age.unit", a.Unit, "ms", "s", "iso")
 	switch absolute := a.Key != "" || a.Field != "" || a.Score; {
-	case absolute && !c.has("min_age.unit", reflectOf(a.Unit)):
+	case absolute && !c.has("min_age.unit", a.Unit):
 		c.fault("min_age", "want unit: ms, s or iso")
 	case !absolute && a.FromTTL != 0 && a.Unit != "":
 		c.fault("min_age.unit", "is for key, field and score: from_ttl has its own")
 	}
-	if !a.Score && c.has("min_age.score", reflectOf(a.Score)) {
+	if !a.Score && c.has("min_age.score", a.Score) {
 		c.fault("min_age.score", "want true, or leave it out")
 	}
 	if a.Score && a.Unit == "iso" {
@@ -153,31 +83,11 @@ func (c *checker) age() {
 	if a.FromTTL != 0 && c.rule.Members != nil {
 		c.fault("min_age.from_ttl", "is for keys: a member has no expiry of its own")
 	}
-	if a.Field != "" {
-		c.value("min_age.field", a.Field)
-	}
 	if a.Score && (c.rule.Members == nil || c.rule.Members.ZSet == "") {
 		c.fault("min_age.score", "needs members: {zset: ...}")
 	}
-	c.among("min_age.if_missing", a.IfMissing, "first_seen")
 	if a.IfMissing != "" && a.Key == "" {
 		c.fault("min_age.if_missing", "is for key alone")
-	}
-}
-
-// reliance checks that the rule does not delete what it relies on.
-func (c *checker) reliance() {
-	if c.keys != nil {
-		c.deleted = c.keys.pattern(c.holds)
-	}
-	for _, ref := range c.references() {
-		if c.takes(ref) {
-			c.fault("keys", "could delete %s, which the rule relies on%s", ref.field, c.exclude(ref))
-		}
-		if c.container != nil && !ref.score && (ref.kind == "" || ref.kind == c.rule.Members.Kind()) &&
-			ref.pattern.meets(c.container.pattern(c.holds)) {
-			c.fault("members", "could empty %s, which the rule relies on", ref.field)
-		}
 	}
 }
 
@@ -219,21 +129,104 @@ func (c *checker) companions() (all []checker) {
 			c.fault(at, "%q: the end of {%s} cannot be told: want ':' behind it", text, name)
 			continue
 		}
-		k.reliance()
+		k.prepare()
 		all = append(all, k)
 	}
 	return all
 }
 
-// alone checks that no two rules are about one candidate.
-func alone(all []checker) {
+// A reference is a key, or many, that a rule relies on.
+type reference struct {
+	field   string
+	text    string
+	name    string // without variables; "": it has some
+	t       *Template
+	kind    string // "": unknown
+	pattern pattern
+	open    bool // a variable can hold ':'
+	score   bool // it only gives a candidate's score
+	lost    bool // of unless_lost, or the key of members
+	itself  bool // what the rule is about
+}
+
+// prepare is for checks that compare rules.
+func (c *checker) prepare() {
+	add := func(kind, text, format string, args ...any) *reference {
+		t, err := ParseTemplate(text, false)
+		if err != nil {
+			return new(reference)
+		}
+		c.refs = append(c.refs, reference{
+			field: fmt.Sprintf(format, args...), text: text, name: Literal(text), t: t, kind: kind, pattern: t.pattern(c.holds),
+			open: slices.ContainsFunc(t.Variables(), func(name string) bool { return c.holds(name) == inValue }),
+		})
+		return &c.refs[len(c.refs)-1]
+	}
+	for i, s := range c.rule.KeepIf {
+		if p := s.Place(); p.Holds != "" {
+			add(p.Holds, p.Key, "keep_if[%d].%s", i, p.Path).score = p.Kind == "score"
+		}
+	}
+	for i, u := range c.rule.UnlessLost {
+		add("", u.Exists, "unless_lost[%d].exists", i).lost = true
+		for j, key := range u.ExistsAny {
+			add("", key, "unless_lost[%d].exists_any[%d]", i, j).lost = true
+		}
+		if u.Channels != nil {
+			add("hash", u.Channels.When.HashNotEmpty, "unless_lost[%d].channels.when.hash_not_empty", i).lost = true
+		}
+	}
+	c.about = reference{field: "keys", text: c.rule.Keys, t: c.keys, kind: cmp.Or(c.rule.Type, c.rule.ReadType()), lost: true, itself: true}
+	if m := c.rule.Members; m != nil {
+		c.about.field, c.about.text, c.about.t, c.about.kind = "members", m.Key(), c.container, m.Kind()
+	}
+	if t := c.about.t; t != nil {
+		c.about.pattern, c.about.open, c.about.name = t.pattern(c.holds), t.rest, Literal(c.about.text)
+	}
+	if c.container != nil {
+		c.refs = append(c.refs, c.about)
+	}
+}
+
+// together checks that no rule deletes what it, or another, relies on, and that no two are about
+// one candidate. A key with a variable is about one candidate of the other rule, and may well be a
+// candidate here.
+func together(all []checker) {
 	for i := range all {
-		for j := range all[:i] {
-			if all[i].rule.Name != all[j].rule.Name && all[i].shares(&all[j]) {
-				all[i].fault(all[i].place(), "%q can be a candidate of rules[%d] %q, too: one rule decides about a key. Put the signs "+
-					"of both into one rule, or tell their keys apart with only, not or type", all[i].text(), all[j].index,
-					all[j].rule.Name)
+		c := &all[i]
+		c.spares(c)
+		for j := range all {
+			other := &all[j]
+			if i != j {
+				c.spares(other)
 			}
+			if j < i && c.rule.Name != other.rule.Name && c.shares(other) {
+				c.fault(c.about.field, "%q can be a candidate of rules[%d] %q, too: one rule decides about a key. Put the signs "+
+					"of both into one rule, or tell their keys apart with only, not or type", c.about.text, other.index,
+					other.rule.Name)
+			}
+		}
+	}
+}
+
+// spares: the rule deletes nothing that the other relies on: to that one, all candidates would look
+// dead.
+func (c *checker) spares(other *checker) {
+	same, warned := c == other, false
+	for _, ref := range other.refs {
+		switch takes, empties := c.takes(ref), !ref.itself && c.empties(ref); {
+		case same && takes:
+			c.fault("keys", "could delete %s, which the rule relies on%s", ref.field, c.exclude(ref))
+		case same && empties:
+			c.fault("members", "could empty %s, which the rule relies on", ref.field)
+		case same, c.keepsFor(other):
+		case takes && (ref.lost || ref.name != ""):
+			c.fault("keys", "could delete %s, which rules[%d] %q relies on: %s", cmp.Or(ref.name, ref.text), other.index,
+				other.rule.Name, ref.field)
+		case empties && !warned && other.rule.Of == "": // a companion goes by its parent
+			warned = true
+			c.warn("members: takes members out of %s, which rules[%d] %q relies on: %s", ref.text, other.index,
+				other.rule.Name, ref.field)
 		}
 	}
 }
@@ -244,36 +237,9 @@ func (c *checker) keepsFor(other *checker) bool {
 		slices.ContainsFunc(c.rule.KeepIf, func(s Sign) bool { return s.Exists == other.rule.Keys })
 }
 
-func (c *checker) place() string {
-	if c.rule.Members != nil {
-		return "members"
-	}
-	return "keys"
-}
-
-func (c *checker) text() string {
-	if c.rule.Members != nil {
-		return c.rule.Members.Key()
-	}
-	return c.rule.Keys
-}
-
 func (c *checker) shares(other *checker) bool {
-	switch {
-	case c.keys != nil && other.keys != nil:
-		return c.sharesKeys(other)
-	case c.container != nil && other.container != nil && c.member != nil && other.member != nil:
-		return c.rule.Members.Kind() == other.rule.Members.Kind() &&
-			c.container.pattern(c.holds).meets(other.container.pattern(other.holds)) &&
-			c.member.pattern(c.holds).meets(other.member.pattern(other.holds))
-	}
-	return false
-}
-
-func (c *checker) sharesKeys(other *checker) bool {
-	kind, its := cmp.Or(c.rule.Type, c.rule.ReadType()), cmp.Or(other.rule.Type, other.rule.ReadType())
-	if kind != "" && its != "" && kind != its || !c.deleted.meets(other.deleted) {
-		return false
+	if c.member != nil && other.member != nil {
+		return c.empties(other.about) && c.member.pattern(c.holds).meets(other.member.pattern(other.holds))
 	}
 	if c.rule.Keys == other.rule.Keys {
 		for name, form := range c.rule.Only {
@@ -282,32 +248,7 @@ func (c *checker) sharesKeys(other *checker) bool {
 			}
 		}
 	}
-	return !c.spared(other.itself()) && !other.spared(c.itself())
-}
-
-func (c *checker) itself() reference { return reference{t: c.keys, open: c.keys.rest} }
-
-// spare checks that no rule deletes a key that another relies on: to that one, all candidates would
-// look dead. A key with a variable is about one candidate, and may well be a candidate here.
-func spare(all []checker) {
-	for j := range all {
-		other := &all[j]
-		refs := other.references()
-		if t := other.container; t != nil {
-			m := other.rule.Members
-			refs = append(refs, reference{field: "members", text: m.Key(), kind: m.Kind(), t: t, lost: true,
-				pattern: t.pattern(other.holds)})
-		}
-		refs = slices.DeleteFunc(refs, func(ref reference) bool { return Literal(ref.text) == "" && !ref.lost })
-		for i := range all {
-			for _, ref := range refs {
-				if by := &all[i]; i != j && by.takes(ref) && !by.keepsFor(other) {
-					by.fault("keys", "could delete %s, which rules[%d] %q relies on: %s",
-						cmp.Or(Literal(ref.text), ref.text), other.index, other.rule.Name, ref.field)
-				}
-			}
-		}
-	}
+	return other.keys != nil && c.takes(other.about) && other.takes(c.about)
 }
 
 // Literal returns the name that a template without variables stands for, or "".
@@ -320,10 +261,16 @@ func Literal(text string) string {
 
 // takes reports whether the rule could delete the key. It deletes no candidate of another type than
 // Type or Read's, and none with a word of Not.
-func (c *checker) takes(ref reference) bool {
-	kind := cmp.Or(c.rule.Type, c.rule.ReadType())
-	return c.keys != nil && c.deleted.meets(ref.pattern) &&
-		(kind == "" || ref.kind == "" || ref.kind == kind) && !c.spared(ref)
+func (c *checker) takes(ref reference) bool { return c.keys != nil && c.meets(ref) && !c.spared(ref) }
+
+// empties reports whether the rule could delete members of the key.
+func (c *checker) empties(ref reference) bool {
+	return c.container != nil && !ref.score && c.meets(ref)
+}
+
+func (c *checker) meets(ref reference) bool {
+	kind := c.about.kind
+	return ref.t != nil && (kind == "" || ref.kind == "" || ref.kind == kind) && c.about.pattern.meets(ref.pattern)
 }
 
 // anything is the value of a variable that may have any.
@@ -363,60 +310,6 @@ func (c *checker) spared(ref reference) bool {
 	return false
 }
 
-type reference struct {
-	field   string
-	text    string
-	t       *Template
-	kind    string // "": unknown
-	pattern pattern
-	open    bool // a variable can hold ':'
-	score   bool // it only gives a candidate's score
-	lost    bool // of unless_lost
-}
-
-func (c *checker) references() (refs []reference) {
-	add := func(kind, text, format string, args ...any) {
-		if t, err := ParseTemplate(text, false); err == nil {
-			field := fmt.Sprintf(format, args...)
-			open := slices.ContainsFunc(t.Variables(), func(name string) bool { return c.holds(name) == inValue })
-			refs = append(refs, reference{
-				field: field, text: text, t: t, kind: kind, pattern: t.pattern(c.holds), open: open,
-			})
-		}
-	}
-	for i, s := range c.rule.KeepIf {
-		if s.Field != nil {
-			add("hash", s.Field.Hash, "keep_if[%d].field.hash", i)
-		}
-		if s.Member != nil {
-			add("set", s.Member.Set, "keep_if[%d].member.set", i)
-			add("zset", s.Member.ZSet, "keep_if[%d].member.zset", i)
-			add("list", s.Member.List, "keep_if[%d].member.list", i)
-		}
-		if s.Score != nil {
-			before := len(refs)
-			add("zset", s.Score.ZSet, "keep_if[%d].score.zset", i)
-			for j := range refs[before:] {
-				refs[before+j].score = true
-			}
-		}
-	}
-	signs := len(refs)
-	for i, u := range c.rule.UnlessLost {
-		add("", u.Exists, "unless_lost[%d].exists", i)
-		for j, key := range u.ExistsAny {
-			add("", key, "unless_lost[%d].exists_any[%d]", i, j)
-		}
-		if u.Channels != nil {
-			add("hash", u.Channels.When.HashNotEmpty, "unless_lost[%d].channels.when.hash_not_empty", i)
-		}
-	}
-	for i := range refs[signs:] {
-		refs[signs+i].lost = true
-	}
-	return refs
-}
-
 func (c *checker) limits() {
 	r := c.rule
 	if r.Grace > 0 && r.Grace < LeastGrace && r.GoneIf == nil {
@@ -425,7 +318,7 @@ func (c *checker) limits() {
 	if r.Bin > 0 && r.Bin < leastBin {
 		c.fault("bin", "want at least %v", leastBin)
 	}
-	if c.has("cap", reflectOf(r.Cap)) && (r.Cap < 1 || r.Cap > mostCap) {
+	if c.has("cap", r.Cap) && (r.Cap < 1 || r.Cap > mostCap) {
 		c.fault("cap", "want 1 to %d", mostCap)
 	}
 }

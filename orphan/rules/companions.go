@@ -56,7 +56,7 @@ func companion(r Rule, t *Template) Rule {
 	maps.DeleteFunc(c.Not, func(name string, _ []string) bool { return other(name) })
 	c.KeepIf = []Sign{r.existence()}
 	for _, s := range r.KeepIf {
-		if s.Value == nil && knows(signTexts(s)...) {
+		if p := s.Place(); s.Value == nil && knows(p.Key, p.Of) {
 			c.KeepIf = append(c.KeepIf, s)
 		}
 	}
@@ -99,17 +99,9 @@ func (r Rule) Asked(ref Reference) bool {
 	if ref.Exists == "" {
 		return false
 	}
-	s := Sign{}
-	if len(r.KeepIf) > 0 {
-		s = r.KeepIf[0]
-	}
 	container := ""
-	switch {
-	case r.Of == "":
-	case s.Member != nil:
-		container = s.Member.Set + s.Member.ZSet
-	case s.Field != nil:
-		container = s.Field.Hash
+	if r.Of != "" && len(r.KeepIf) > 0 && r.KeepIf[0].Exists == "" {
+		container = r.KeepIf[0].Place().Key
 	}
 	return ref.Exists == container || Literal(ref.Exists) == ""
 }
@@ -139,24 +131,4 @@ func slug(t *Template, parent string) string {
 
 func subset(some, of []string) bool {
 	return !slices.ContainsFunc(some, func(name string) bool { return !slices.Contains(of, name) })
-}
-
-func signTexts(s Sign) []string {
-	texts := []string{s.Exists, s.Channel}
-	if s.Field != nil {
-		texts = append(texts, s.Field.Hash, s.Field.Field)
-	}
-	if s.Member != nil {
-		texts = append(texts, s.Member.Set, s.Member.ZSet, s.Member.List, s.Member.Of)
-	}
-	if s.Score != nil {
-		texts = append(texts, s.Score.ZSet, s.Score.Of)
-	}
-	if s.Mongo != nil {
-		texts = append(texts, s.Mongo.ID)
-	}
-	if s.JSON != nil {
-		texts = append(texts, s.JSON.Key, s.JSON.Is)
-	}
-	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }

@@ -32,7 +32,8 @@ func Parse(text []byte) ([]Rule, error) {
 		d.fault("", "want at least one rule: {rules: [...]}")
 	}
 	faults := d.named(doc.Rules)
-	for _, f := range check(doc.Rules, d.isGiven) {
+	found, _ := check(doc.Rules, d.isGiven, nil)
+	for _, f := range found {
 		if !d.explains(f) {
 			f.Line = d.line(path(f))
 			faults = append(faults, f)
@@ -162,15 +163,21 @@ func (d *decoder) value(node *yaml.Node, path string, into reflect.Value) {
 		into.Set(reflect.New(into.Type().Elem()))
 		d.value(node, path, into.Elem())
 	case reflect.Struct:
-		d.fields(node, path, func(key string) (element reflect.Value, done func()) {
-			return field(into, key), func() {}
-		}, names(into.Type()))
+		d.fields(node, path, func(key string, value *yaml.Node, at string) {
+			if of := field(into, key); of.IsValid() {
+				d.value(value, at, of)
+			} else {
+				d.fault(at, "unknown field%s", likely(key, names(into.Type())))
+				d.faults[len(d.faults)-1].unknown = true
+			}
+		})
 	case reflect.Map:
 		into.Set(reflect.MakeMap(into.Type()))
-		d.fields(node, path, func(key string) (element reflect.Value, done func()) {
-			element = reflect.New(into.Type().Elem()).Elem()
-			return element, func() { into.SetMapIndex(reflect.ValueOf(key), element) }
-		}, nil)
+		d.fields(node, path, func(key string, value *yaml.Node, at string) {
+			element := reflect.New(into.Type().Elem()).Elem()
+			d.value(value, at, element)
+			into.SetMapIndex(reflect.ValueOf(key), element)
+		})
 	case reflect.Slice:
 		if node.Kind != yaml.SequenceNode {
 			d.fault(path, "want a list")
@@ -189,11 +196,8 @@ func (d *decoder) value(node *yaml.Node, path string, into reflect.Value) {
 	}
 }
 
-// fields reads a mapping. of returns the value of a key, not valid for an unknown field, and what
-// to do once it is read.
-func (d *decoder) fields(
-	node *yaml.Node, path string, of func(key string) (element reflect.Value, done func()), names []string,
-) {
+// fields reads a mapping: read is called for each field that has a name, and no other of its name.
+func (d *decoder) fields(node *yaml.Node, path string, read func(key string, value *yaml.Node, at string)) {
 	if node.Kind != yaml.MappingNode {
 		d.fault(path, "want fields, such as {name: value}")
 		return
@@ -203,28 +207,17 @@ func (d *decoder) fields(
 	}
 	seen := map[string]bool{}
 	for i := 0; i < len(node.Content); i += 2 {
-		key, value := node.Content[i], node.Content[i+1]
+		key := node.Content[i]
 		at := dotted(path, key.Value)
 		switch twice := seen[key.Value]; {
 		case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str" || key.Value == "":
-			d.faults = append(d.faults,
-				located{path: path, line: key.Line, text: "want a name before each ':'"})
-			continue
+			d.faults = append(d.faults, located{path: path, line: key.Line, text: "want a name before each ':'"})
 		case twice:
 			d.faults = append(d.faults, located{path: at, line: key.Line, text: "stands twice"})
-			continue
+		default:
+			seen[key.Value], d.lines[at] = true, key.Line
+			read(key.Value, node.Content[i+1], at)
 		}
-		seen[key.Value] = true
-		d.lines[at] = key.Line
-		element, done := of(key.Value)
-		if !element.IsValid() {
-			d.faults = append(d.faults, located{
-				path: at, line: key.Line, text: "unknown field" + likely(key.Value, names), unknown: true,
-			})
-			continue
-		}
-		d.value(value, at, element)
-		done()
 	}
 }
 

@@ -13,46 +13,6 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-func TestTheRulesForColyseusAreWithoutFault(t *testing.T) {
-	rules := Colyseus()
-	require.NoError(t, Validate(rules, guard.Layout{}))
-
-	objectid := map[string]string{"match": "objectid"}
-	require.Equal(t, []Rule{{
-		Name: "reservations", Category: "expiredReservations", Delete: true,
-		Keys: "queue:reservation:{user}", Read: "json", Bind: map[string]string{"room": ".roomId"},
-		KeepIf: []Sign{{Field: &Field{Hash: "roomcaches", Field: "{room}"}}, {Channel: "${room}"}},
-		UnlessLost: []Reference{{Exists: "roomcaches"}, {
-			Channels: &Channels{Pattern: "$*", When: When{HashNotEmpty: "roomcaches"}},
-		}},
-		MinAge: &Age{Over: 2 * time.Minute, FromTTL: time.Hour}, Grace: time.Minute,
-	}, {
-		Name: "queue", Category: "staleQueueEntries", Delete: true,
-		Members: &Members{ZSet: "queue:elo", As: "user"},
-		KeepIf:  []Sign{{Exists: "queue:reservation:{user}"}},
-		MinAge: &Age{
-			Over: 10 * time.Minute, Key: "queue:joinedAt:{user}", Unit: "ms", IfMissing: "first_seen",
-		},
-		Related: []string{"queue:joinedAt:{user}"},
-	}, {
-		Name: "matches", Category: "abandonedMatchKeys", Delete: true, Keys: "match:{match}", Only: objectid,
-		GoneIf: &Evidence{Mongo: &Mongo{Collection: "matches", ID: "{match}", All: []Condition{
-			{Field: "status", In: []string{"finished", "abandoned"}}, {Field: "endedAt", Before: time.Hour},
-		}}},
-		Related: []string{"match:{match}:ratings", "match:{match}:submissions", "match:{match}:user:*"},
-	}, {
-		Name: "bots", Category: "orphanedBotStates", Delete: true, Keys: "bots:state:{bot}",
-		KeepIf: []Sign{
-			{Member: &Member{Set: "bots:deployed", Of: "{bot}"}},
-			{Member: &Member{Set: "bots:active", Of: "{bot}"}},
-		},
-		UnlessLost: []Reference{{
-			ExistsAny: []string{"bots:deployed", "bots:active"}, OrFor: 30 * time.Minute,
-		}},
-		Grace: time.Minute, Bin: 24 * time.Hour,
-	}}, rules)
-}
-
 func TestAllFaultsAreNamedAtOnceByTheirLine(t *testing.T) {
 	_, err := Parse([]byte(`rules:
 - name: Carts
@@ -89,12 +49,12 @@ func TestRulesThatAreGoStructsAreCheckedAlike(t *testing.T) {
 		Name: "carts", Keys: "cart:\xff{id}", Grace: -1, KeepIf: []Sign{{}},
 		MinAge: &Age{Over: -time.Second, FromTTL: -time.Hour},
 	}}, guard.Layout{}), strings.Join([]string{
-		`rules[0] "carts": min_age.over: is negative`,
-		`rules[0] "carts": min_age.from_ttl: is negative`,
-		`rules[0] "carts": grace: is negative`,
 		`rules[0] "carts": keys: "cart:\xff{id}": is not UTF-8`,
 		`rules[0] "carts": keep_if[0]: want exactly one of ` +
 			`exists, field, member, score, channel, value, json, mongo, not none`,
+		`rules[0] "carts": min_age.over: is negative`,
+		`rules[0] "carts": min_age.from_ttl: is negative`,
+		`rules[0] "carts": grace: is negative`,
 	}, "\n"))
 }
 

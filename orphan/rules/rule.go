@@ -35,11 +35,11 @@ type Rule struct {
 	Not map[string][]string `yaml:"not,omitempty"`
 	// Type of a candidate key: string, hash, list, set, zset or stream. One of another type is
 	// somebody else's.
-	Type string `yaml:"type,omitempty"`
+	Type string `yaml:"type,omitempty" check:"hash list set stream string zset"`
 
 	// Read is the content of a candidate key, or of a field of Members.Hash: json, hash or text. Any
 	// other content is unreadable. Empty: it is not read, and its type decides how it is compared.
-	Read string `yaml:"read,omitempty"`
+	Read string `yaml:"read,omitempty" check:"json hash text"`
 	// Bind gives variables a field of the value: ".roomId", ".player.id"; or with read: text the whole
 	// value: ".". If it is missing, empty, or neither text nor number, the candidate is unreadable.
 	Bind map[string]string `yaml:"bind,omitempty"`
@@ -132,55 +132,102 @@ func (m Members) Kind() string {
 
 // A Sign has exactly one field. Texts are templates.
 type Sign struct {
-	Exists string  `yaml:"exists,omitempty"` // this key exists
-	Field  *Field  `yaml:"field,omitempty"`  // a hash has it
-	Member *Member `yaml:"member,omitempty"` // a set, sorted set or list has it
+	Exists string  `yaml:"exists,omitempty" check:"sign"` // this key exists
+	Field  *Field  `yaml:"field,omitempty"`               // a hash has it
+	Member *Member `yaml:"member,omitempty"`              // a set, sorted set or list has it
 	// scored within the last Within
 	Score   *Score `yaml:"score,omitempty"`
-	Channel string `yaml:"channel,omitempty"` // has subscribers, on any node
-	Value   *Value `yaml:"value,omitempty"`   // the candidate's own value has it
-	JSON    *JSON  `yaml:"json,omitempty"`    // a field of another key's JSON
-	Mongo   *Mongo `yaml:"mongo,omitempty"`   // the document exists and meets all conditions
+	Channel string `yaml:"channel,omitempty" check:"sign"` // has subscribers, on any node
+	Value   *Value `yaml:"value,omitempty"`                // the candidate's own value has it
+	JSON    *JSON  `yaml:"json,omitempty"`                 // a field of another key's JSON
+	Mongo   *Mongo `yaml:"mongo,omitempty"`                // the document exists and meets all conditions
+}
+
+// A Place is where a sign shows, in one form for all signs.
+type Place struct {
+	Kind    string // exists, channel, field, time, member, score, json, value, mongo
+	Holds   string // type of the key, if it matters
+	Path    string // then of the field that names the key
+	Key, Of string // templates; of mongo Of is the id
+	Field   string // as in Rule.Bind
+	In      []string
+	Unit    string
+	Within  time.Duration
+	Mongo   *Mongo
+}
+
+// Place returns where the sign shows.
+func (s Sign) Place() (p Place) {
+	switch {
+	case s.Exists != "":
+		p = Place{Kind: "exists", Key: s.Exists}
+	case s.Channel != "":
+		p = Place{Kind: "channel", Key: s.Channel}
+	case s.Field != nil:
+		p = Place{Kind: "field", Holds: "hash", Path: "field.hash", Key: s.Field.Hash, Of: s.Field.Field, Unit: s.Field.Unit, Within: s.Field.Within}
+		if p.Within > 0 {
+			p.Kind = "time"
+		}
+	case s.Member != nil:
+		m := s.Member
+		p = Place{Kind: "member", Holds: "set", Key: m.Set + m.ZSet + m.List, Of: m.Of}
+		switch {
+		case m.ZSet != "":
+			p.Holds = "zset"
+		case m.List != "":
+			p.Holds = "list"
+		}
+		p.Path = "member." + p.Holds
+	case s.Score != nil:
+		p = Place{Kind: "score", Holds: "zset", Path: "score.zset", Key: s.Score.ZSet, Of: s.Score.Of, Unit: s.Score.Unit, Within: s.Score.Within}
+	case s.JSON != nil:
+		p = Place{Kind: "json", Key: s.JSON.Key, Of: s.JSON.Is, Field: s.JSON.Field, Unit: s.JSON.Unit, Within: s.JSON.Within}
+	case s.Value != nil:
+		p = Place{Kind: "value", Field: s.Value.Field, In: s.Value.In}
+	case s.Mongo != nil:
+		p = Place{Kind: "mongo", Of: s.Mongo.ID, Mongo: s.Mongo}
+	}
+	return p
 }
 
 // Field is a field of a hash. With Unit and Within its value is a time, at most Within ago.
 type Field struct {
-	Hash   string        `yaml:"hash"`
-	Field  string        `yaml:"field"`
-	Unit   string        `yaml:"unit,omitempty"` // ms or s since 1970, or iso: ISO 8601 with its zone
+	Hash   string        `yaml:"hash" check:"pair"`
+	Field  string        `yaml:"field" check:"pair"`
+	Unit   string        `yaml:"unit,omitempty" check:"ms s iso"` // ms or s since 1970, or iso: ISO 8601 with its zone
 	Within time.Duration `yaml:"within,omitempty"`
 }
 
 // Member has exactly one of Set, ZSet and List. A list longer than 10,000 elements never proves
 // that it lacks a member.
 type Member struct {
-	Set  string `yaml:"set,omitempty"`
-	ZSet string `yaml:"zset,omitempty"`
-	List string `yaml:"list,omitempty"`
-	Of   string `yaml:"of"`
+	Set  string `yaml:"set,omitempty" check:"pair"`
+	ZSet string `yaml:"zset,omitempty" check:"pair"`
+	List string `yaml:"list,omitempty" check:"pair"`
+	Of   string `yaml:"of" check:"pair"`
 }
 
 // Score is a member scored by a time.
 type Score struct {
-	ZSet   string        `yaml:"zset"`
-	Of     string        `yaml:"of"`
-	Unit   string        `yaml:"unit"` // ms or s, since 1970
+	ZSet   string        `yaml:"zset" check:"pair"`
+	Of     string        `yaml:"of" check:"pair"`
+	Unit   string        `yaml:"unit" check:"ms s"` // ms or s, since 1970
 	Within time.Duration `yaml:"within"`
 }
 
 // JSON is a field of the JSON object that another key holds, of at most 64 KiB: it is Is, or with
 // Unit and Within a time, at most Within ago. An object without the field is unknown.
 type JSON struct {
-	Key    string        `yaml:"key"`
+	Key    string        `yaml:"key" check:"sign"`
 	Field  string        `yaml:"field"` // as in Rule.Bind
-	Is     string        `yaml:"is,omitempty"`
-	Unit   string        `yaml:"unit,omitempty"` // as in Field
+	Is     string        `yaml:"is,omitempty" check:"names"`
+	Unit   string        `yaml:"unit,omitempty" check:"ms s iso"` // as in Field
 	Within time.Duration `yaml:"within,omitempty"`
 }
 
 // Value is a condition on what Read reads.
 type Value struct {
-	Field string   `yaml:"field"` // as in Rule.Bind
+	Field string   `yaml:"field" check:"value"` // as in Rule.Bind
 	In    []string `yaml:"in"`
 }
 
@@ -189,7 +236,7 @@ type Evidence struct {
 	Mongo *Mongo `yaml:"mongo,omitempty"`
 	Value *Value `yaml:"value,omitempty"`
 	// Missing is a field that the candidate's value lacks, as in Rule.Bind.
-	Missing string `yaml:"missing,omitempty"`
+	Missing string `yaml:"missing,omitempty" check:"value"`
 	// NoExpiry: the candidate has no expiry, and stays unchanged for the grace.
 	NoExpiry bool `yaml:"no_expiry,omitempty"`
 }
@@ -198,7 +245,7 @@ type Evidence struct {
 // Rule.Only declares its variable as one, else text.
 type Mongo struct {
 	Collection string      `yaml:"collection"`
-	ID         string      `yaml:"id"`
+	ID         string      `yaml:"id" check:"sign"`
 	All        []Condition `yaml:"all"`
 }
 
@@ -212,8 +259,8 @@ type Condition struct {
 // A Reference is a place that a rule relies on. Exactly one field, with OrFor beside ExistsAny.
 type Reference struct {
 	// with variables, it is asked for each candidate, and those without it are kept
-	Exists    string   `yaml:"exists,omitempty"`
-	ExistsAny []string `yaml:"exists_any,omitempty"`
+	Exists    string   `yaml:"exists,omitempty" check:"names"`
+	ExistsAny []string `yaml:"exists_any,omitempty" check:"fixed"`
 	// OrFor: also holds once none of ExistsAny has existed for this time, by the server's clock and
 	// without a hold in between.
 	OrFor    time.Duration `yaml:"or_for,omitempty"`
@@ -228,7 +275,7 @@ type Channels struct {
 
 // When is the condition of Channels.
 type When struct {
-	HashNotEmpty string `yaml:"hash_not_empty"`
+	HashNotEmpty string `yaml:"hash_not_empty" check:"fixed"`
 }
 
 // An Age is how a candidate's age is known. One of FromTTL, Key, Field, Score.
@@ -238,12 +285,12 @@ type Age struct {
 	// may give another, so it has to be condemned for Over, too. Without an expiry it is unreadable.
 	FromTTL time.Duration `yaml:"from_ttl,omitempty"`
 	// Key holds the time, in Unit.
-	Key string `yaml:"key,omitempty"`
+	Key string `yaml:"key,omitempty" check:"sign"`
 	// Field of the candidate's value holds the time, in Unit.
-	Field string `yaml:"field,omitempty"`
+	Field string `yaml:"field,omitempty" check:"value"`
 	// Score: the member's score is the time, in Unit.
 	Score bool   `yaml:"score,omitempty"`
-	Unit  string `yaml:"unit,omitempty"` // as in Field
+	Unit  string `yaml:"unit,omitempty" check:"ms s iso"` // as in Field
 	// IfMissing: first_seen takes the time of the mark if Key does not exist. Empty: unreadable.
-	IfMissing string `yaml:"if_missing,omitempty"`
+	IfMissing string `yaml:"if_missing,omitempty" check:"first_seen"`
 }

@@ -36,19 +36,20 @@ var (
 // Validate returns all that is wrong with rules as a Faults error. No rule may be about this
 // Rollcall's keys, which own names.
 func Validate(rules []Rule, own guard.Layout) error {
-	faults := check(rules, func(string) bool { return false })
-	return append(faults, checkOwn(rules, own)...).orNil()
+	faults, _ := check(rules, notGiven, &own)
+	return faults.orNil()
 }
 
-// check is Validate without checkOwn. given reports which paths the YAML has: an explicit zero
-// value differs from none.
-func check(rules []Rule, given func(path string) bool) (faults Faults) {
+func notGiven(string) bool { return false }
+
+// check also returns warnings. given reports which paths the YAML has: an explicit zero value
+// differs from none. own is of this Rollcall; nil: not known.
+func check(rules []Rule, given func(path string) bool, own *guard.Layout) (faults Faults, warnings []string) {
 	first := map[string]int{}
 	all := make([]checker, len(rules))
 	for i, r := range rules {
 		c := &all[i]
 		*c = checker{rule: r, index: i, given: given}
-		c.walk("", reflect.ValueOf(r))
 		c.identity()
 		if was, twice := first[r.Name]; twice && r.Name != "" {
 			c.fault("name", "stands twice: it is the name of rules[%d], too", was)
@@ -56,21 +57,27 @@ func check(rules []Rule, given func(path string) bool) (faults Faults) {
 			first[r.Name] = i
 		}
 		c.candidates()
+		c.walk("", "", reflect.ValueOf(r))
 		c.judgement()
 		c.lost()
 		c.age()
-		c.reliance()
 		c.limits()
+		c.prepare()
 	}
 	for i := range rules {
 		all = append(all, all[i].companions()...)
 	}
-	spare(all)
-	alone(all)
 	for i := range all {
-		faults = append(faults, all[i].faults...)
+		all[i].fleets(own)
+		if all[i].rule.Of == "" {
+			all[i].dangers()
+		}
 	}
-	return faults
+	together(all)
+	for i := range all {
+		faults, warnings = append(faults, all[i].faults...), append(warnings, all[i].warnings...)
+	}
+	return faults, warnings
 }
 
 type checker struct {
@@ -82,13 +89,12 @@ type checker struct {
 	keys   *Template // of Rule.Keys; nil: none, or faulty
 	// of Rule.Members; nil: none, or faulty
 	container *Template
-	member    *Template                        // of Members.As; nil: none, or faulty
-	deleted   pattern                          // of keys
-	unknown   bool                             // a fault that is already found hides the variables
-	warn      func(format string, args ...any) // nil: only faults count
+	member    *Template // of Members.As; nil: none, or faulty
+	unknown   bool      // a fault that is already found hides the variables
+	about     reference // to keys, or to what has the members
+	refs      []reference
+	warnings  []string
 }
-
-func reflectOf(v any) reflect.Value { return reflect.ValueOf(v) }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
@@ -100,47 +106,110 @@ func (c *checker) fault(field, format string, args ...any) {
 		Fault{Index: c.index, Rule: cmp.Or(c.rule.Of, c.rule.Name), Field: cmp.Or(c.at, field), Text: fmt.Sprintf(format, args...)})
 }
 
+func (c *checker) warn(format string, args ...any) {
+	f := Fault{Index: c.index, Rule: cmp.Or(c.rule.Of, c.rule.Name), Text: fmt.Sprintf(format, args...)}
+	c.warnings = append(c.warnings, f.String())
+}
+
 // has reports whether a field is given, faulty or not.
-func (c *checker) has(field string, v reflect.Value) bool {
+func (c *checker) has(field string, of any) bool {
+	v, is := of.(reflect.Value)
+	if !is {
+		v = reflect.ValueOf(of)
+	}
 	empty := v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
 	return !empty || c.given(path(Fault{Index: c.index, Field: field}))
 }
 
-// walk checks types: a field without omitempty is required, and a duration is not negative.
-func (c *checker) walk(at string, v reflect.Value) {
+// exclusive has types of which exactly one of these fields is given; nil: of all.
+var exclusive = map[reflect.Type][]string{
+	reflect.TypeFor[Rule]():      {"keys", "members"},
+	reflect.TypeFor[Members]():   {"zset", "set", "hash"},
+	reflect.TypeFor[Sign]():      nil,
+	reflect.TypeFor[Member]():    {"set", "zset", "list"},
+	reflect.TypeFor[Evidence]():  nil,
+	reflect.TypeFor[Condition](): {"in", "before"},
+	reflect.TypeFor[Reference](): {"exists", "exists_any", "channels"},
+	reflect.TypeFor[Age]():       {"from_ttl", "key", "field", "score"},
+}
+
+// walk checks each field alone. One without omitempty is required, and a duration is not negative.
+// Texts are by their tag check: names, a template with known variables; sign, with at least one;
+// pair, with one together with others; fixed, without any; value, a field of the candidate's value;
+// or one of some words.
+func (c *checker) walk(at, check string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			c.walk(at, v.Elem())
+			c.walk(at, "", v.Elem())
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			c.walk(fmt.Sprintf("%s[%d]", at, i), v.Index(i))
+			c.walk(fmt.Sprintf("%s[%d]", at, i), check, v.Index(i))
 		}
 	case reflect.Struct:
-		for f, value := range v.Fields() {
-			if tagName(f) == "-" {
-				continue
-			}
-			name := dotted(at, tagName(f))
-			if !strings.HasSuffix(f.Tag.Get("yaml"), ",omitempty") && !c.has(name, value) {
-				c.fault(at, "want %s", tagName(f))
-			}
-			c.walk(name, value)
-		}
+		c.fields(at, v)
+	case reflect.String:
+		c.text(at, check, v.String())
 	case reflect.Int64:
 		switch {
 		case v.Int() < 0:
 			c.fault(at, "is negative")
-		case v.Int() > 0 && v.Int() < int64(leastTime) && c.warn != nil:
+		case v.Int() > 0 && v.Int() < int64(leastTime) && c.rule.Of == "":
 			c.warn("%s: %s is short: it protects from nothing", at, time.Duration(v.Int()))
 		}
 	}
 }
 
+func (c *checker) fields(at string, v reflect.Value) {
+	if only, is := exclusive[v.Type()]; is {
+		c.oneOf(at, v, only)
+	}
+	paired, variables := 0, 0
+	for f, value := range v.Fields() {
+		if tagName(f) == "-" {
+			continue
+		}
+		name, check := dotted(at, tagName(f)), f.Tag.Get("check")
+		if !strings.HasSuffix(f.Tag.Get("yaml"), ",omitempty") && !c.has(name, value) {
+			c.fault(at, "want %s", tagName(f))
+		}
+		if check != "pair" {
+			c.walk(name, check, value)
+		} else if t := c.named(name, value.String()); t != nil {
+			paired, variables = paired+1, variables+len(t.Variables())
+		}
+	}
+	if paired > 1 && variables == 0 {
+		c.fault(at, "want a variable: it would say the same of every candidate")
+	}
+}
+
+func (c *checker) text(at, check, text string) {
+	if text == "" {
+		return
+	}
+	switch check {
+	case "":
+	case "names":
+		c.named(at, text)
+	case "sign":
+		if t := c.named(at, text); t != nil && len(t.Variables()) == 0 {
+			c.fault(at, "%q: want a variable: it would say the same of every candidate", text)
+		}
+	case "fixed":
+		if t := c.template(at, text, false); t != nil && len(t.Variables()) > 0 {
+			c.fault(at, "%q: want one key, without variables", text)
+		}
+	case "value":
+		c.value(at, text)
+	default:
+		c.among(at, text, strings.Fields(check))
+	}
+}
+
 // oneOf's default is all fields.
-func (c *checker) oneOf(at string, of any, fields ...string) {
-	v := reflect.ValueOf(of)
+func (c *checker) oneOf(at string, v reflect.Value, fields []string) {
 	if len(fields) == 0 {
 		fields = names(v.Type())
 	}
@@ -156,7 +225,7 @@ func (c *checker) oneOf(at string, of any, fields ...string) {
 	}
 }
 
-func (c *checker) among(at, text string, choice ...string) {
+func (c *checker) among(at, text string, choice []string) {
 	if text != "" && !slices.Contains(choice, text) {
 		c.fault(at, "want %s, not %q", strings.Join(choice, " or "), text)
 	}
@@ -174,7 +243,6 @@ func (c *checker) identity() {
 
 func (c *checker) candidates() {
 	r := c.rule
-	c.oneOf("", r, "keys", "members")
 	c.unknown = r.Keys == "" && r.Members == nil
 	if r.Keys != "" {
 		c.keys = c.deletes("keys", r.Keys, r.Of != "")
@@ -189,13 +257,11 @@ func (c *checker) candidates() {
 		}
 	}
 	if m := r.Members; m != nil {
-		c.oneOf("members", *m, "zset", "set", "hash")
 		c.holder("members.zset", m.ZSet)
 		c.holder("members.set", m.Set)
 		c.holder("members.hash", m.Hash)
 		c.as(m.As)
 	}
-	c.among("read", r.Read, "json", "hash", "text")
 	if m := r.Members; m != nil && r.Read != "" && (m.Hash == "" || r.Read == "hash") {
 		c.fault("read", "is for keys, and json or text for members of a hash: other members have no value")
 	}
@@ -212,12 +278,11 @@ func (c *checker) candidates() {
 			c.fault("not."+name, "is empty")
 		}
 	}
-	c.among("type", r.Type, "hash", "list", "set", "stream", "string", "zset")
 	if r.Members != nil && r.Type != "" {
 		c.fault("type", "is for keys: a member has none")
 	}
 	for _, name := range sorted(r.Only) {
-		c.among("only."+name, r.Only[name], "objectid", "uuid", "integer", "hex")
+		c.among("only."+name, r.Only[name], []string{"objectid", "uuid", "integer", "hex"})
 		c.known("only."+name, name)
 	}
 }
@@ -336,27 +401,12 @@ func (c *checker) holder(at, text string) {
 	}
 }
 
-// sign reads a template that is about the candidate: it has a variable, and all are known.
-func (c *checker) sign(at, text string) *Template {
-	t := c.named(at, text)
-	if t != nil && len(t.Variables()) == 0 {
-		c.fault(at, "%q: want a variable: it would say the same of every candidate", text)
-	}
-	return t
-}
-
 func (c *checker) named(at, text string) *Template {
 	t := c.template(at, text, false)
 	if t != nil {
 		c.known(at, t.Variables()...)
 	}
 	return t
-}
-
-func (c *checker) fixed(at, text string) {
-	if t := c.template(at, text, false); t != nil && len(t.Variables()) > 0 {
-		c.fault(at, "%q: want one key, without variables", text)
-	}
 }
 
 func (c *checker) value(at, field string) {

@@ -1,12 +1,9 @@
 package rules
 
 import (
-	"fmt"
-	"reflect"
 	"slices"
+	"strings"
 	"time"
-
-	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // leastTime: a shorter one is surely a slip, and protects from nothing.
@@ -14,92 +11,87 @@ const leastTime = 2 * time.Second
 
 // Warnings returns sentences about legal rules that could delete what lives, or what was not meant.
 func Warnings(rules []Rule) (warnings []string) {
-	all := make([]subject, len(rules))
-	for i, r := range rules {
-		all[i] = newSubject(i, r)
-	}
-	for i := range all {
-		s := &all[i]
-		s.warn = func(format string, args ...any) {
-			f := Fault{Index: i, Rule: s.rule.Name, Text: fmt.Sprintf(format, args...)}
-			warnings = append(warnings, f.String())
-		}
-		s.places()
-		s.walk("", reflect.ValueOf(s.rule))
-		s.libraries()
-		s.fleet()
-		for j := range all {
-			if i != j {
-				s.beside(&all[j])
-			}
-		}
-	}
+	_, warnings = check(rules, notGiven, nil)
 	return warnings
 }
 
-type subject struct {
-	checker
-	refs []reference
-}
-
-func newSubject(i int, r Rule) subject {
-	s := subject{checker: checker{rule: r, index: i, given: func(string) bool { return false }}}
-	if r.Keys != "" {
-		s.keys, _ = ParseTemplate(r.Keys, r.Of != "")
-	}
-	if r.Members != nil {
-		s.container, _ = ParseTemplate(r.Members.Key(), false)
-		if s.member = Whole(r.Members.As); s.member == nil {
-			s.member, _ = ParseTemplate(r.Members.As, false)
-		}
-	}
-	s.refs = s.references()
-	return s
-}
-
-// places warns of places that may be lost with everybody alive.
-func (s *subject) places() {
+// dangers warns of places that may be lost with everybody alive, and of places of a library that
+// the rule does not know.
+func (c *checker) dangers() {
 	var safe []string
-	for _, ref := range s.refs {
-		if ref.lost {
+	relied := 0
+	for _, ref := range c.refs {
+		if ref.lost && !ref.itself {
 			safe = append(safe, ref.text)
 		}
 	}
-	aged := s.rule.MinAge != nil && s.rule.MinAge.FromTTL == 0 // which protects by itself
-	for _, ref := range s.refs {
-		named := slices.Contains(safe, ref.text) || len(safe) > 0 && Literal(ref.text) == ""
-		if ref.kind != "list" && !named && s.rule.GoneIf == nil {
-			s.warn("%s: unless_lost does not name %q: if that key is lost, all candidates look dead", ref.field, ref.text)
+	for _, ref := range c.refs {
+		if ref.itself {
+			continue
+		}
+		relied++
+		named := slices.Contains(safe, ref.text) || len(safe) > 0 && ref.name == ""
+		if ref.kind != "list" && !named && c.rule.GoneIf == nil {
+			c.warn("%s: unless_lost does not name %q: if that key is lost, all candidates look dead", ref.field, ref.text)
 		}
 	}
-	if len(s.refs) == 0 && s.rule.GoneIf == nil && !aged {
-		s.warn("nothing in unless_lost tells that what keep_if looks for was lost")
+	aged := c.rule.MinAge != nil && c.rule.MinAge.FromTTL == 0 // which protects by itself
+	if relied == 0 && c.rule.GoneIf == nil && !aged {
+		c.warn("nothing in unless_lost tells that what keep_if looks for was lost")
+	}
+	for _, l := range jobQueues {
+		c.states(l)
+	}
+	const ping = "resque:worker:ping:"
+	if c.keys != nil && !strings.HasPrefix(c.rule.Keys, ping) && c.matches(ping+"web-1:101") {
+		c.warn("keys: of node-resque, %sHOST:PID looks like a worker, too: leave it out with not", ping)
+	}
+	if c.container != nil && strings.HasSuffix(c.about.text, "_kombu.binding.reply.celery.pidbox") {
+		c.warn("members: of kombu, all clients share the entries of %s: a living client gets no answers without", c.about.text)
 	}
 }
 
-func (s *subject) fleet() {
-	faults := checkOwn([]Rule{s.rule}, guard.Layout{})
-	if len(faults) == 0 {
-		s.otherFleet()
-	}
-	for _, f := range faults {
-		s.warn("%s: %s if a fleet on this Redis has the default names", f.Field, f.Text)
-	}
+// A library keeps its jobs in several places. A rule that knows only some of them deletes jobs that
+// live in the others.
+type library struct {
+	name, begin, end string // of a job's key, or of the hash of jobs
+	places           []string
+	finished         []string // of jobs with a time when they finished
 }
 
-// beside warns of members that are signs of life to another rule.
-func (s *subject) beside(other *subject) {
-	// A member that stays as long as the other's candidate exists is no danger to it, and its
-	// companions are meant to follow it.
-	if s.rule.Members == nil || s.container == nil || s.keepsFor(&other.checker) || other.rule.Of == s.rule.Name {
+var jobQueues = []library{
+	{
+		"BullMQ and Bull", "bull:", "",
+		[]string{"completed", "failed", "delayed", "prioritized", "waiting-children", "wait", "active", "paused"},
+		[]string{"completed", "failed"},
+	},
+	{"Bee-Queue", "bq:", "jobs", []string{"succeeded", "failed", "delayed", "waiting", "active"}, nil},
+}
+
+func (c *checker) matches(key string) bool {
+	values, ok := c.keys.Match(key)
+	for name, value := range values {
+		ok = ok && c.rule.Fits(name, value)
+	}
+	return ok
+}
+
+func (c *checker) states(l library) {
+	queue, is := strings.CutSuffix(c.about.text, l.end)
+	if l.end == "" { // the last variable is the job
+		queue, is = queue[:strings.LastIndex(queue, ":")+1], c.keys != nil && c.keys.suffix() == ""
+	}
+	if !is || !strings.HasPrefix(queue, l.begin) || strings.Count(queue, ":") != 2 || c.rule.GoneIf != nil {
 		return
 	}
-	for _, ref := range other.refs {
-		kin := ref.kind == "" || ref.kind == s.rule.Members.Kind()
-		if kin && !ref.score && ref.pattern.meets(s.container.pattern(s.holds)) {
-			s.warn("members: takes members out of %s, which rules[%d] %q relies on: %s", ref.text, other.index, other.rule.Name,
-				ref.field)
-			return
-		}
+	missing := l.places
+	if a := c.rule.MinAge; a != nil && a.Field == ".finishedOn" {
+		missing = l.finished
+	}
+	missing = slices.DeleteFunc(slices.Clone(missing), func(place string) bool {
+		return slices.ContainsFunc(c.refs, func(ref reference) bool { return !ref.lost && ref.text == queue+place })
+	})
+	if len(missing) > 0 {
+		c.warn("keep_if: jobs of %s are also in %s: those that are only there look dead", l.name, strings.Join(missing, ", "))
 	}
 }

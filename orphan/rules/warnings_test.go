@@ -24,7 +24,7 @@ func TestRulesThatAreDangerousTogetherAreWarnedOf(t *testing.T) {
 - {name: a, keys: "cart:{u}", keep_if: [{field: {hash: seen, field: "{u}", unit: s, within: 1s}}], unless_lost: [{exists: seen}]}`,
 		"mitra:capacity:, a key of a Rollcall fleet": `
 - {name: a, keys: "mitra:capacity:{m}", keep_if: [{exists: "seat:{m}"}], unless_lost: [{exists: up}]}`,
-		"if a fleet on this Redis has the default names": `
+		"if one on this Redis has the default names": `
 - {name: a, keys: "instance:heartbeat:{i}", keep_if: [{exists: "x:{i}"}], unless_lost: [{exists: up}]}`,
 		"or_for: 1ms is short": `
 - {name: a, keys: "bot:{b}", keep_if: [{member: {set: bots, of: "{b}"}}], unless_lost: [{exists_any: [bots], or_for: 1ms}]}`,

@@ -191,9 +191,10 @@ func (g *game) logged(layout guard.Layout, rule string) (names []string) {
 	records, err := g.rdb.XRange(g.t.Context(), layout.Log(), "-", "+").Result()
 	require.NoError(g.t, err)
 	for _, record := range records {
-		if record.Values["sweep"] == rule {
+		keys, settled := record.Values["keys"].(string) // else intents
+		if record.Values["sweep"] == rule && settled {
 			var gone []string
-			require.NoError(g.t, json.Unmarshal([]byte(record.Values["keys"].(string)), &gone))
+			require.NoError(g.t, json.Unmarshal([]byte(keys), &gone))
 			names = append(names, gone...)
 		}
 	}

@@ -3,7 +3,6 @@ package search
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,10 +15,6 @@ type candidate struct {
 	*rule
 	user    string
 	present bool
-	kin     int  // so many related keys are there
-	follows bool // the candidate has gone, and its related keys go along
-	went    int  // when it did, as a moment
-	by      *worker
 	misfit  bool // it is not what the rule reads, so it stays
 	content int
 	version int // another one is another thing
@@ -45,9 +40,9 @@ type thing struct {
 
 // thing is what it is now.
 func (w *world) thing(c *candidate) thing {
-	is := thing{at: w.clock.now(), dump: c.dump, field: c.field, over: c.over}
+	is := thing{at: w.clock.time(), dump: c.dump, field: c.field, over: c.over}
 	if !c.expires.IsZero() {
-		is.expires = w.clock.now().Add(time.Until(c.expires))
+		is.expires = w.clock.time().Add(time.Until(c.expires))
 	}
 	return is
 }
@@ -55,9 +50,9 @@ func (w *world) thing(c *candidate) thing {
 // look is one at a candidate's signs by a worker that may delete.
 type look struct {
 	at      time.Time
+	server  time.Time // by the servers' clock, which graces count by
 	moment  int
 	alive   bool
-	own     bool // alive by its own rule
 	present bool
 	version int
 }
@@ -65,8 +60,6 @@ type look struct {
 // signKey is the key that has a sign.
 func (c *candidate) signKey(sign string) string {
 	switch sign {
-	case "also":
-		return c.of("a", c.user)
 	case "exists":
 		return c.of("s", c.user)
 	case "member":
@@ -81,7 +74,7 @@ func (c *candidate) signKey(sign string) string {
 // probe is the command that asks for a sign of a candidate.
 func (c *candidate) probe(sign string) string {
 	switch key := c.signKey(sign); sign {
-	case "also", "exists":
+	case "exists":
 		return "EXISTS " + key
 	case "member":
 		return "SISMEMBER " + key + " " + c.signer()
@@ -110,34 +103,11 @@ func (c *candidate) key() string {
 	return c.named(c.user)
 }
 
-// keeps reports whether its related keys stay: they could be somebody else's.
-func (c *candidate) keeps() bool {
-	if c.split {
-		return c.misfit
-	}
-	return strings.Contains(c.user, ":")
-}
-
-// relatives are the keys that are related to it.
-func (c *candidate) relatives() (all []string) {
-	if c.Related == nil {
-		return nil
-	}
-	all = []string{c.of("x", c.user)}
-	for i := range c.family {
-		all = append(all, fmt.Sprint(all[0], ":", i))
-	}
-	return all
-}
-
 func (c *candidate) name() string { return c.Name + "/" + c.user }
 
 // alive is the truth. The rule may look at fewer signs than the backend has: what it is told is its
 // truth.
-func (c *candidate) alive() bool { return c.also != nil && c.shows["also"] || c.own() }
-
-// own is alive by its own rule. The other one says nothing of what is related to it.
-func (c *candidate) own() bool {
+func (c *candidate) alive() bool {
 	if c.GoneIf != nil && !c.over || c.misfit && c.there() {
 		return true
 	}
@@ -165,9 +135,9 @@ func (c *candidate) expired() bool {
 
 // make writes a candidate as another thing than it was.
 func (w *world) make(c *candidate) {
-	relatives, whole := c.relatives(), !c.there()
+	whole := !w.sees(c.there)
 	w.alter(c, "", func() {
-		c.present, c.kin, c.follows = true, len(relatives), false
+		c.present, c.field = true, 0
 		c.content++
 		c.made = w.moment
 		was := c.expires
@@ -186,9 +156,6 @@ func (w *world) make(c *candidate) {
 	w.write(c, func(ctx context.Context, p redis.Pipeliner) {
 		c.set(ctx, p, whole)
 		c.expire(ctx, p)
-		for _, key := range relatives {
-			p.Set(ctx, key, c.content, 0)
-		}
 	})
 }
 
@@ -206,7 +173,6 @@ const bigOf = 600
 
 // set writes what a candidate is. One that is another thing than the rule reads stays what it is.
 func (c *candidate) set(ctx context.Context, p redis.Pipeliner, whole bool) {
-	c.field = 0
 	switch kind := c.kind; {
 	case kind == "zset":
 		p.ZAdd(ctx, c.key(), redis.Z{Score: float64(c.content), Member: c.user})
@@ -220,7 +186,7 @@ func (c *candidate) set(ctx context.Context, p redis.Pipeliner, whole bool) {
 		p.Set(ctx, c.key(), fmt.Sprintf(`{"room":"r","n":%d}`, c.content), 0)
 	case kind == "text" && c.misfit:
 		text := ""
-		if c.also == nil && c.ttl > 0 { // to the other rule an owner is nothing
+		if c.ttl > 0 {
 			text = nobody
 		}
 		p.Set(ctx, c.key(), text, 0)
@@ -275,12 +241,12 @@ func (w *world) write(c *candidate, f func(ctx context.Context, p redis.Pipeline
 		f(ctx, p)
 		dump = p.Dump(ctx, c.key())
 	})
-	c.dump = dump.Val()
+	w.change(func() { c.dump = dump.Val() })
 }
 
 // refresh moves the expiry of a field far away, where fields have one.
 func (w *world) refresh(c *candidate) {
-	if !w.fields || !c.there() || c.misfit || c.kind != "hash" && c.kind != "field" {
+	if !w.fields || !w.sees(c.there) || c.misfit || c.kind != "hash" && c.kind != "field" {
 		return
 	}
 	name := c.user
@@ -307,6 +273,12 @@ func (w *world) change(f func()) {
 	f()
 }
 
+// sees reads what workers change as well.
+func (w *world) sees(f func() bool) (is bool) {
+	w.change(func() { is = f() })
+	return is
+}
+
 // alter changes the truth about a candidate, by a sign in that key if there is one.
 func (w *world) alter(c *candidate, key string, f func()) {
 	w.change(func() {
@@ -316,14 +288,9 @@ func (w *world) alter(c *candidate, key string, f func()) {
 	})
 }
 
-// remove is the client's own delete, which may forget what is related.
-func (w *world) remove(c *candidate, all bool) {
-	w.alter(c, "", func() {
-		c.present = false
-		if all {
-			c.kin = 0
-		}
-	})
+// remove is the client's own delete.
+func (w *world) remove(c *candidate) {
+	w.alter(c, "", func() { c.present = false })
 	w.do(func(ctx context.Context, p redis.Pipeliner) {
 		switch c.kind {
 		case "zset":
@@ -335,26 +302,20 @@ func (w *world) remove(c *candidate, all bool) {
 		default:
 			p.Del(ctx, c.key())
 		}
-		if relatives := c.relatives(); all && len(relatives) > 0 {
-			p.Del(ctx, relatives...)
-		}
 	})
 }
 
 // show has a candidate show a sign, or show it no more.
 func (w *world) show(c *candidate, sign string, is bool) {
-	if sign == "also" && c.also == nil {
-		return
-	}
 	w.alter(c, c.signKey(sign), func() { c.shows[sign] = is })
-	if !c.lost || sign == "also" {
+	if !c.lost {
 		w.do(func(ctx context.Context, p redis.Pipeliner) { c.write(ctx, p, sign) })
 	}
 }
 
 func (c *candidate) write(ctx context.Context, p redis.Pipeliner, sign string) {
 	switch key, is := c.signKey(sign), c.shows[sign]; {
-	case sign == "also" || sign == "exists":
+	case sign == "exists":
 		if p.Del(ctx, key); is {
 			p.Set(ctx, key, 1, 0)
 		}
@@ -379,7 +340,7 @@ func (c *candidate) write(ctx context.Context, p redis.Pipeliner, sign string) {
 func (w *world) finish(c *candidate, over bool) {
 	doc := orphan.Document{"status": map[bool]string{true: "finished", false: "ongoing"}[over]}
 	if c.ends {
-		doc["ended"] = w.clock.now().Add(-2 * time.Hour)
+		doc["ended"] = w.clock.time().Add(-2 * time.Hour)
 		if !over && w.chance(2, 3) { // whoever wrote this meant no time
 			doc["status"], doc["ended"] = "finished", []time.Time{{}, time.Unix(0, 0)}[w.rng.IntN(2)]
 		}
@@ -393,7 +354,7 @@ func (w *world) finish(c *candidate, over bool) {
 		c.over = over // one that is over again is the same thing as before
 		w.docs[c.Name+"-"+c.user] = doc
 	})
-	if c.tellsItself() && c.there() {
+	if c.tellsItself() && w.sees(c.there) {
 		w.write(c, func(ctx context.Context, p redis.Pipeliner) {
 			c.set(ctx, p, false)
 			c.expire(ctx, p)

@@ -85,6 +85,13 @@ type clock struct {
 
 func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
 
+func (c *clock) time() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now()
+}
+
+// now requires the lock.
 func (c *clock) now() time.Time { return time.Now().Add(epochShift + c.skew) }
 
 // reach moves a server to the present time, unless it is no master.

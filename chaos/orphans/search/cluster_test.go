@@ -25,7 +25,7 @@ var inMidPass = []struct {
 	on   int
 }{
 	{"sign", 0}, {"silence", 0}, {"back", 0}, {"back", 0}, {"touch", 0}, {"refresh", 0}, {"remove", 0},
-	{"reference", 0}, {"hold", 0}, {"source", 0}, {leaderDies, 0}, {leaderDies, 0},
+	{"reference", 0}, {"own key lost", 0}, {"hold", 0}, {"source", 0}, {leaderDies, 0}, {leaderDies, 0},
 	{"slot moves", 3}, {"slot begins to move", 3}, {"slot arrives", 3}, {"failover", 3}, {"promotion", 3},
 }
 
@@ -48,14 +48,11 @@ func (w *world) lay() {
 		} else if k := w.leader(); k != nil {
 			k.line.cut()
 		}
-		w.change(func() { w.moment++; w.sprung = w.moment; w.Count(sprung, 1) })
+		w.change(func() { w.moment++; w.Count(sprung, 1) })
 		w.rng = was
 	}}
 	if w.chance(2, 3) {
-		t.before, t.left = anyDelete, w.rng.IntN(3)
-		if w.cluster {
-			t.before = []string{intending, movingAway, settling}[w.rng.IntN(3)]
-		}
+		t.before, t.left = []string{intending, movingAway, settling}[w.rng.IntN(3)], w.rng.IntN(3)
 	}
 	w.say("  %s, before %s, behind %d of those", step.what, t.before, t.left)
 	w.traps.Lock()
@@ -89,7 +86,11 @@ func (w *world) spring(cmd redis.Cmder) {
 	if t == nil || t.before != anyCommand && t.before != w.called(cmd) {
 		return
 	}
-	if t.left--; t.left >= 0 || !w.busy.TryLock() {
+	if t.left--; t.left >= 0 || !w.turn.TryLock() {
+		return
+	}
+	defer w.turn.Unlock()
+	if !w.busy.TryLock() {
 		return
 	}
 	defer w.busy.Unlock()
@@ -100,13 +101,12 @@ func (w *world) spring(cmd redis.Cmder) {
 // Names of commands.
 const (
 	anyCommand = "a command"
-	anyDelete  = "a delete"
 	intending  = "an intent"
 	movingAway = "a move away"
 	settling   = "a settlement"
 )
 
-// called is the name of a script by which something goes: on one server, or on a Cluster.
+// called is the name of a script by which something goes.
 func (w *world) called(cmd redis.Cmder) string {
 	key := func(n int) string {
 		if args := cmd.Args(); len(args) > 2+n {
@@ -120,10 +120,8 @@ func (w *world) called(cmd redis.Cmder) string {
 		return movingAway
 	case strings.Contains(key(6), "orphan:intents:"):
 		return settling
-	case strings.Contains(key(6), "orphan:marks:") && w.cluster:
-		return intending
 	case strings.Contains(key(6), "orphan:marks:"):
-		return anyDelete
+		return intending
 	}
 	return anyCommand
 }
@@ -133,7 +131,7 @@ func (w *world) called(cmd redis.Cmder) string {
 func (w *world) moveSlot(begin bool) {
 	c := w.any()
 	key := []string{c.key(), c.key(), c.signKey("exists"), c.signKey("member")}[w.rng.IntN(4)]
-	if w.moving != nil || w.apart >= 0 || begin && w.several(key) || slot.Of(key) == slot.Of(w.layout.Log()) {
+	if w.moving != nil || w.apart >= 0 || slot.Of(key) == slot.Of(w.layout.Log()) {
 		return
 	}
 	to := (w.s.shard(key) + 1 + w.rng.IntN(len(w.s.pairs)-1)) % len(w.s.pairs)
@@ -144,17 +142,6 @@ func (w *world) moveSlot(begin bool) {
 	if !begin {
 		w.arrive()
 	}
-}
-
-// several reports whether keys that the oracle asks for in one command are in the slot of a key.
-// Redis answers to none of those while the slot is on its way.
-func (w *world) several(key string) bool {
-	for _, c := range w.all {
-		if c.family > 0 && slot.Of(c.relatives()[0]) == slot.Of(key) {
-			return true
-		}
-	}
-	return false
 }
 
 // arrive ends the move of a slot.
@@ -253,18 +240,16 @@ func (w *world) promote() {
 // readBack takes for the truth about a candidate what the servers have.
 func (w *world) readBack(c *candidate) {
 	ctx := context.Background()
-	there, kin := w.there([]*candidate{c})
 	was := *c
 	c.turned, c.turnedAt = w.moment, ""
-	c.present, c.kin = there[0], kin[0]
-	c.follows = !c.present && c.kin > 0 && w.left(c)
+	c.present = w.there([]*candidate{c})[0]
 	if dump := w.eye.Dump(ctx, c.key()).Val(); dump != c.dump {
 		c.dump, c.made = dump, w.moment
 		c.version++
 	}
-	left := w.eye.PTTL(ctx, c.key()).Val()
-	if c.Members == nil && left > 0 {
-		c.expires = time.Now().Add(left)
+	at := w.expiry(c.key())
+	if c.Members == nil && !at.IsZero() {
+		c.expires = time.Now().Add(at.Sub(w.clock.time()))
 	}
 	switch c.kind {
 	case "state":
@@ -276,7 +261,7 @@ func (w *world) readBack(c *candidate) {
 			c.over = c.present && !strings.Contains(w.eye.Get(ctx, c.key()).Val(), "state")
 		}
 	case "lasting":
-		if c.over = c.present && left < 0; c.over {
+		if c.over = c.present && at.IsZero(); c.over {
 			c.expires = time.Time{}
 		}
 	case "field":
@@ -298,7 +283,7 @@ func (w *world) readBack(c *candidate) {
 			c.shows[sign] = w.eye.Exists(ctx, key).Val() > 0
 		}
 	}
-	if was.present != c.present || was.kin != c.kin || was.over != c.over {
-		w.note("  %s: there %v, was %v; %d related, were %d", c.name(), c.present, was.present, c.kin, was.kin)
+	if was.present != c.present || was.over != c.over {
+		w.note("  %s: there %v, was %v", c.name(), c.present, was.present)
 	}
 }

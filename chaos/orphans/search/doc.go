@@ -6,17 +6,16 @@
 // The oracle checks the contract of package orphan. When a candidate is deleted, it examines the
 // looks that the workers made at its signs: they cover the whole grace, no two are further apart
 // than the rule allows, none of them found a sign of life, and the candidate was the same thing in
-// all of them. Related keys are deleted in their candidate's pass, if there is one rule only.
-// Once the faults have stopped, every dead key is deleted within a bound (see within), every
-// living key exists, and the total equals the number of deletes. A restored key equals the deleted
-// one. A rule most of whose candidates fall silent at once is held before any of them is deleted.
+// all of them. Once the faults have stopped, every dead key is deleted within a bound (see within),
+// every living key exists, and the total equals the number of deletes. A restored key equals the
+// deleted one. A rule most of whose candidates fall silent at once is held before any of them is
+// deleted.
 //
 // Rules are drawn from the grammar: signs (also of lists, and of an owner that a value names),
 // evidence in documents and in values, or that a field or an expiry is missing, ages, references,
-// values that are not what a rule reads, large values, members of two parts, a second rule about
-// the same candidates, related keys that only a pattern finds, that are candidates of another rule,
-// or that belong to a member with a ':', names that look nearly like those of candidates, and words
-// that a variable is not. Fields expire where the server offers that.
+// values that are not what a rule reads, large values, members of two parts, names that look nearly
+// like those of candidates, and words that a variable is not. Fields expire where the server offers
+// that.
 //
 // Episodes are played on a Redis, on the newest one, and on Clusters of one and of three masters.
 // On a Cluster each delete may take 20 ms, so that what goes together takes longer than a look

@@ -22,9 +22,7 @@ const slack = 6 * time.Second
 func (w *world) saw(k *worker, cmd redis.Cmder) {
 	args := cmd.Args()
 	if name := strings.ToLower(cmd.Name()); name == "eval" || name == "evalsha" {
-		if deleted(cmd) {
-			w.compare(k, w.all)
-		} else if movedAway(cmd) {
+		if movedAway(cmd) {
 			key := fmt.Sprint(args[3])
 			if c := w.owners[key]; c != nil {
 				w.compare(k, []*candidate{c})
@@ -59,26 +57,11 @@ func (w *world) saw(k *worker, cmd redis.Cmder) {
 func (w *world) looked(k *worker, c *candidate) {
 	if !k.dry {
 		w.moment++
-		c.looks = append(c.looks, look{time.Now(), w.moment, c.alive(), c.own(), c.there(), c.version})
+		c.looks = append(c.looks, look{time.Now(), w.clock.time(), w.moment, c.alive(), c.there(), c.version})
 	}
 }
 
-// deleted reports whether a script is one that has deleted something.
-func deleted(cmd redis.Cmder) bool {
-	args := cmd.Args()
-	n, _ := args[2].(int)
-	if len(args) < 4+n || n < 9 || !strings.Contains(fmt.Sprint(args[3+5]), "orphan:marks:") {
-		return false
-	}
-	c, ok := cmd.(*redis.Cmd)
-	if !ok {
-		return false
-	}
-	answer, _ := c.Val().([]any)
-	return len(answer) > 1 && answer[0] == "DONE"
-}
-
-// movedAway reports whether a script is one that has moved something away, on a Cluster.
+// movedAway reports whether a script is one that has moved something away.
 func movedAway(cmd redis.Cmder) bool {
 	args := cmd.Args()
 	if len(args) < 5 || !strings.HasPrefix(fmt.Sprint(args[4]), "orphan:bin:") {
@@ -93,69 +76,39 @@ func (w *world) compare(k *worker, of []*candidate) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of = slices.DeleteFunc(slices.Clone(of), func(c *candidate) bool { return w.s.shard(c.key()) == w.down })
-	there, kin := w.there(of)
+	there := w.there(of)
 	w.bystanding()
 	for i, c := range of {
 		c.present = c.there() && (there[i] || !c.expired())
-		left := min(kin[i], c.kin)
-		switch {
-		case c.present && !there[i]:
-			w.removed++
-			w.moment++
-			w.note("%s deletes %s", k.id, c.name())
-			w.judge(k, c, false)
-			c.gone = append(c.gone, w.thing(c))
-			if left > 0 && !c.keeps() && !w.cluster && c.family == 0 {
-				w.found("%s went, and left %s", c.name(), c.relatives()[0])
-			}
-			c.present, c.kin, c.follows, c.went, c.by = false, left, left > 0 && !c.keeps(), w.moment, k
-		case left == c.kin:
-		case c.present:
-			w.found("something related to %s went, which is there", c.name())
-		case c.follows:
-			w.note("%d of what is related to %s follow", c.kin-left, c.name())
-			c.kin, c.follows = left, left > 0
-		default:
-			w.removed++
-			w.moment++
-			w.note("%s deletes %d of what is related to %s, which is not there", k.id, c.kin-left, c.name())
-			if c.keeps() {
-				w.found("what is related to %s went, and could be somebody else's", c.name())
-			}
-			w.judge(k, c, true)
-			c.kin, c.follows, c.went, c.by = left, left > 0, w.moment, k
+		if !c.present || there[i] {
+			continue
 		}
+		w.removed++
+		w.moment++
+		w.note("%s deletes %s", k.id, c.name())
+		w.judge(k, c)
+		c.gone = append(c.gone, w.thing(c))
+		c.present = false
 	}
 }
 
-// there returns of each candidate whether it is there, and how many of its related keys.
-func (w *world) there(of []*candidate) (candidates []bool, kin []int) {
+// there returns of each candidate whether it is there.
+func (w *world) there(of []*candidate) (candidates []bool) {
 	ctx := context.Background()
 	var cmds []func() bool
-	var related []*redis.IntCmd
 	_, err := w.eye.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, c := range of {
 			cmds = append(cmds, c.ask(ctx, p))
-			relatives := c.relatives() // of one candidate they are in one slot
-			if len(relatives) > 0 && w.s.shard(relatives[0]) != w.down {
-				related = append(related, p.Exists(ctx, relatives...))
-			} else {
-				related = append(related, nil)
-			}
 		}
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
 		w.found("the oracle cannot see: %v", err)
 	}
-	for i := range cmds {
-		n := of[i].kin // as far as anybody can tell
-		if related[i] != nil {
-			n = int(related[i].Val())
-		}
-		candidates, kin = append(candidates, cmds[i]()), append(kin, n)
+	for _, is := range cmds {
+		candidates = append(candidates, is())
 	}
-	return candidates, kin
+	return candidates
 }
 
 // bystanding asks whether all is there that is no candidate.
@@ -194,9 +147,9 @@ func (c *candidate) ask(ctx context.Context, p redis.Pipeliner) func() bool {
 	return func() bool { return is.Val() > 0 }
 }
 
-// judge asks whether a candidate could go. lone: its related key went, which had no parent.
-func (w *world) judge(k *worker, c *candidate, lone bool) {
-	if (c.own() || c.alive() && !lone) && !w.excused(c) {
+// judge asks whether a candidate could go.
+func (w *world) judge(k *worker, c *candidate) {
+	if c.alive() && !w.excused(c) {
 		w.found("%s was deleted, and lives", c.name())
 		return
 	}
@@ -204,34 +157,28 @@ func (w *world) judge(k *worker, c *candidate, lone bool) {
 		w.found("%s was deleted in a dry run, or by a rule that only reports", c.name())
 		return
 	}
-	grace := c.Grace
-	if !lone {
-		grace = c.grace()
-	}
+	grace := c.grace()
 	apart := min(w.interval, max(grace, time.Second))
-	if lone {
-		apart = w.interval
-	}
 	since := w.validSince(k, c)
-	now, last := time.Now(), time.Now()
+	now, last := w.clock.time(), look{at: time.Now(), server: w.clock.time()}
 	for _, l := range slices.Backward(c.looks) {
-		if now.Sub(last) >= grace-2*time.Second {
+		if now.Sub(last.server) >= grace-2*time.Second {
 			return
 		}
 		switch {
-		case last.Sub(l.at) > apart+max(apart, time.Second)+slack:
-			w.found("%s was deleted, and nobody looked from %s to %s", c.name(), clockOf(l.at), clockOf(last))
+		case last.at.Sub(l.at) > apart+max(apart, time.Second)+slack:
+			w.found("%s was deleted, and nobody looked from %s to %s", c.name(), clockOf(l.at), clockOf(last.at))
 		case l.at.Before(since):
 			w.found("%s was deleted, and what was seen before %s does not count", c.name(), clockOf(since))
-		case l.own || l.alive && !lone:
+		case l.alive:
 			w.found("%s was deleted, and lived in the look at %s", c.name(), clockOf(l.at))
-		case l.present == lone || l.version != c.version && !c.large():
+		case !l.present || l.version != c.version && !c.large():
 			w.found("%s was deleted, and was another thing in the look at %s", c.name(), clockOf(l.at))
 		}
-		last = l.at
+		last = l
 	}
-	if now.Sub(last) < grace-2*time.Second {
-		w.found("%s was deleted, and the first look was at %s", c.name(), clockOf(last))
+	if now.Sub(last.server) < grace-2*time.Second {
+		w.found("%s was deleted, and the first look was at %s", c.name(), clockOf(last.at))
 	}
 }
 
@@ -266,12 +213,6 @@ func (w *world) validSince(k *worker, c *candidate) time.Time {
 	return since
 }
 
-// tells reports whether a rule can judge a related key without its parent: the parent's container
-// exists, and the rule asks for no age and reads nothing of it.
-func (w *world) tells(c *candidate) bool {
-	return c.MinAge == nil && c.kind != "json" && c.kind != "text" && !c.tellsItself() && !c.keeps() && (c.Members == nil || w.eye.Exists(context.Background(), c.key()).Val() > 0)
-}
-
 // fell asks whether a pass that has looked at all candidates has held the rule, most of which fell
 // silent at once.
 func (w *world) fell(k *worker, result orphan.Result) {
@@ -295,19 +236,6 @@ func (w *world) fell(k *worker, result orphan.Result) {
 		}
 		if result.Outcome == janitor.Done || result.Reason == "mass_failure" {
 			r.fallen = nil
-		}
-	}
-}
-
-// followed asks whether what is related to the candidates that a pass has deleted went along. What
-// another rule names as well stays with that one's candidate.
-func (w *world) followed(k *worker, result orphan.Result) {
-	if len(w.rules) > 1 {
-		return
-	}
-	for _, c := range w.all {
-		if c.Name == result.Rule && c.follows && c.by == k && c.went > k.passed[c.Name] && c.turned < c.went && w.sprung < c.went {
-			w.found("%s went, and the pass has left %d of what is related to it", c.name(), c.kin)
 		}
 	}
 }
@@ -361,24 +289,16 @@ func (w *world) settle() {
 }
 
 // within is how long a dead candidate may stay when all is quiet: until somebody leads and the
-// witness has listened, until the breaker lets go, until a full pass comes, and for its grace. One
-// that is known by its related keys alone needs full passes for its grace, too.
+// witness has listened, until the breaker lets go, until a full pass comes, and for its grace.
 func (w *world) within(c *candidate) time.Duration {
 	grace := c.grace()
 	apart := min(w.interval, max(grace, time.Second, w.interval/50))
-	wait := 2*time.Minute + max(grace, time.Minute) + apart + w.interval + grace + apart
-	if c.Related != nil {
-		wait += w.interval + grace.Truncate(w.interval)
-	}
-	return wait + slack
+	return 2*time.Minute + max(grace, time.Minute) + apart + w.interval + grace + apart + slack
 }
 
 // grace is the longest time for which it has to be condemned.
 func (c *candidate) grace() time.Duration {
 	grace := c.Grace
-	if c.also != nil {
-		grace = max(grace, c.also.Grace)
-	}
 	if c.MinAge != nil {
 		grace = max(grace, c.MinAge.Over)
 	}
@@ -390,7 +310,7 @@ func (c *candidate) grace() time.Duration {
 func (w *world) rest(quiet time.Time) (again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	there, kin := w.there(w.all)
+	there := w.there(w.all)
 	for i, c := range w.all {
 		if c.expired() {
 			continue
@@ -402,11 +322,11 @@ func (w *world) rest(quiet time.Time) (again bool) {
 			}
 		}
 		late := time.Since(since) >= w.within(c)
-		switch stays := (there[i] || kin[i] > 0 && w.tells(c)) && !c.alive() && !c.reports; {
+		switch stays := there[i] && !c.alive() && !c.reports; {
 		case stays && !late:
 			again = true
 		case stays:
-			w.found("%s stays for %s, and is dead (itself %v, related %d)", c.name(), time.Since(since), there[i], kin[i])
+			w.found("%s stays for %s, and is dead", c.name(), time.Since(since))
 		}
 		if !there[i] && c.present {
 			w.found("%s is missing", c.name())

@@ -3,7 +3,6 @@ package search
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -18,17 +17,14 @@ type rule struct {
 	kind    string // one of kindsOfRules
 	tagged  bool   // its keys have a slot for each candidate
 	split   bool   // the names of its members have two parts
-	family  int    // so many related keys of a candidate are found by a pattern alone
 	ends    bool   // documents say when it was over
 	signs   []string
 	ttl     time.Duration // of candidates, by most of their writers
 	others  rules.Rule    // what it is edited to, and back
-	also    *rules.Rule   // another rule that is about the same candidates; nil: none is
 	lost    bool          // its reference is
 	suffix  string        // of the names of candidates
 	cands   []*candidate
 	reports bool // it deletes nothing
-	shared  bool // another rule calls its candidates related, and would take them while it is out
 	fallen  *fall
 }
 
@@ -106,16 +102,13 @@ func (w *world) addRule(i int) {
 	w.furnish(r, i)
 	n := 3 + w.rng.IntN(5)
 	switch {
-	case r.kind == "scores" || r.kind == "stream" || r.family > 10:
+	case r.kind == "scores" || r.kind == "stream":
 		n = 3
 	case w.chance(1, 5):
 		n = 25
 	case i > 0 && w.chance(1, 8): // with a backlog that stays
 		n, r.reports = 70, true
 		r.Delete, r.others.Delete = false, false
-		if r.also != nil {
-			r.also.Delete = false
-		}
 	}
 	for u := range n {
 		c := &candidate{rule: r, user: fmt.Sprintf("u%d", u), shows: map[string]bool{}}
@@ -145,11 +138,8 @@ func (w *world) addRule(i int) {
 		if r.Members == nil {
 			w.owners[c.key()] = c
 		}
-		for _, key := range c.relatives() {
-			w.owners[key] = c
-		}
 		w.make(c)
-		for _, sign := range append(r.signs, "also") {
+		for _, sign := range r.signs {
 			w.show(c, sign, !r.reports && w.chance(4, 5))
 		}
 		w.finish(c, w.chance(1, 5))
@@ -157,8 +147,8 @@ func (w *world) addRule(i int) {
 	w.bystand(r)
 	w.rules, w.in[r.Name] = append(w.rules, r), true
 	w.refer(r)
-	w.say("rule %s: %s, signs %v, gone_if %+v, grace %s, interval %s, ttl %s, age %+v, lost %v, bin %s, related %v, %d candidates, also %+v",
-		r.Name, r.kind, r.signs, r.GoneIf, r.Grace, w.interval, r.ttl, r.MinAge, r.UnlessLost, r.Bin, r.Related, n, r.also)
+	w.say("rule %s: %s, signs %v, gone_if %+v, grace %s, interval %s, ttl %s, age %+v, lost %v, bin %s, %d candidates",
+		r.Name, r.kind, r.signs, r.GoneIf, r.Grace, w.interval, r.ttl, r.MinAge, r.UnlessLost, r.Bin, n)
 }
 
 // of is a key of one candidate.
@@ -207,8 +197,7 @@ func (w *world) bystand(r *rule) {
 		return
 	}
 	keys := []string{r.named("u0:more"), r.named("ping")}
-	not := map[string][]string{"u": {"ping"}}
-	r.Not = maps.Clone(not)
+	r.Not = map[string][]string{"u": {"ping"}}
 	if r.kind == "text" {
 		r.Not["owner"] = []string{nobody}
 	}
@@ -234,9 +223,6 @@ func (w *world) bystand(r *rule) {
 		w.bystanders = append(w.bystanders, other)
 	}
 	r.others.Not, r.others.Type = r.Not, r.Type
-	if r.also != nil {
-		r.also.Not, r.also.Type = not, r.Type
-	}
 	w.do(func(ctx context.Context, p redis.Pipeliner) {
 		for _, key := range keys {
 			switch {
@@ -327,9 +313,6 @@ func (w *world) rulesNow() (all []rules.Rule) {
 			is := r.Rule
 			is.KeepIf = slices.Clone(is.KeepIf)
 			all = append(all, is)
-			if r.also != nil {
-				all = append(all, *r.also)
-			}
 		}
 	}
 	if all == nil {

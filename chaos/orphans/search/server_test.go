@@ -58,6 +58,7 @@ type server struct {
 	busy    sync.Mutex
 	pairs   [][2]*redistest.Server // of each shard: master and replica
 	clients map[*redistest.Server]*redis.Client
+	moves   sync.Mutex
 	moved   map[int]moved // slots that are not where they were at first
 	cut     []*redistest.Server
 }
@@ -118,6 +119,8 @@ func (s *server) outside(f func()) bool {
 
 // shard is the one that has a key.
 func (s *server) shard(key string) int {
+	s.moves.Lock()
+	defer s.moves.Unlock()
 	if m, has := s.moved[slot.Of(key)]; has {
 		return m.to
 	}
@@ -160,6 +163,8 @@ func (s *server) move(key string, to int) (finish func()) {
 	}
 	return func() {
 		rest()
+		s.moves.Lock()
+		defer s.moves.Unlock()
 		if s.moved[slot.Of(key)] = (moved{key, to}); to == shardOf(key, len(s.pairs)) {
 			delete(s.moved, slot.Of(key))
 		}

@@ -35,19 +35,18 @@ type kind struct {
 // kinds are all kinds of steps.
 func kinds() []kind {
 	return []kind{
-		{"sign", 30, func(w *world) { w.turn(w.any(), w.chance(1, 2)) }, 0},
+		{"sign", 30, func(w *world) { w.flip(w.any(), w.chance(1, 2)) }, 0},
 		{"silence", 20, func(w *world) { w.silence(w.any()) }, 0},
-		{"back", 12, func(w *world) { w.turn(w.silent(), true) }, 0},
+		{"back", 12, func(w *world) { w.flip(w.silent(), true) }, 0},
 		{"touch", 8, func(w *world) { w.make(w.any()) }, 0},
 		{"refresh", 6, func(w *world) { w.refresh(w.any()) }, 0},
-		{"remove", 4, func(w *world) { w.remove(w.any(), w.chance(1, 2)) }, 0},
+		{"remove", 4, func(w *world) { w.remove(w.any()) }, 0},
 		{"massacre", 2, func(w *world) {
 			w.massacre(w.anyRule())
 		}, 0},
 		{"rule out or in", 4, func(w *world) {
-			if r := w.anyRule(); !r.shared {
-				w.in[r.Name] = !w.in[r.Name]
-			}
+			r := w.anyRule()
+			w.in[r.Name] = !w.in[r.Name]
 			w.again(w.chance(1, 3))
 		}, 0},
 		{"all rules in", 3, func(w *world) {
@@ -80,6 +79,7 @@ func kinds() []kind {
 			w.start()
 		}, 0},
 		{"restart", 1, func(w *world) { w.restart() }, 0},
+		{"own key lost", 3, func(w *world) { w.forget(w.anyRule()) }, 0},
 		{"in mid-pass", 10, func(w *world) { w.lay() }, 0},
 		{"slot moves", 4, func(w *world) { w.moveSlot(false) }, 3},
 		{"slot begins to move", 3, func(w *world) { w.moveSlot(true) }, 3},
@@ -120,9 +120,11 @@ func (w *world) play(steps []step) {
 	w.sleep(2 * time.Minute) // the witness has listened
 	for _, s := range steps {
 		w.sleep(s.after)
+		w.turn.Lock()
 		w.rng = rand.New(rand.NewPCG(s.seed, 5))
 		w.say("%s", s.what)
 		w.happen(s.what)
+		w.turn.Unlock()
 		w.Steps++
 	}
 	w.sleep(0) // a trap may be springing
@@ -146,33 +148,30 @@ func (w *world) anyRule() *rule  { return w.rules[w.rng.IntN(len(w.rules))] }
 // silent is a candidate that is dead and there, if there is one: its client comes back.
 func (w *world) silent() *candidate {
 	for range 20 {
-		if c := w.any(); c.there() && !c.alive() {
+		if c := w.any(); w.sees(func() bool { return c.there() && !c.alive() }) {
 			return c
 		}
 	}
 	return w.any()
 }
 
-// turn has a candidate show one of its signs, or show it no more.
-func (w *world) turn(c *candidate, is bool) {
+// flip has a candidate show one of its signs, or show it no more.
+func (w *world) flip(c *candidate, is bool) {
 	if len(c.signs) == 0 || c.lacks() && w.chance(1, 2) {
 		w.finish(c, !is)
 		return
 	}
-	if is && !c.there() && w.chance(1, 2) {
+	if is && !w.sees(c.there) && w.chance(1, 2) {
 		w.make(c)
 	}
 	sign := c.signs[w.rng.IntN(len(c.signs))]
-	if c.also != nil && w.chance(1, 2) {
-		sign = "also"
-	}
 	w.say("  %s shows %s: %v", c.name(), sign, is)
 	w.show(c, sign, is)
 }
 
 func (w *world) silence(c *candidate) {
 	w.say("  %s is silent", c.name())
-	for _, sign := range append([]string{"also"}, c.signs...) {
+	for _, sign := range c.signs {
 		w.show(c, sign, false)
 	}
 	w.finish(c, true)
@@ -261,6 +260,18 @@ func (w *world) reference(r *rule) {
 	}
 }
 
+// forget loses something that the workers keep about a rule.
+func (w *world) forget(r *rule) {
+	what := []string{"marks", "state", "intents", "passes"}[w.rng.IntN(4)]
+	w.say("  %s of %s", what, r.Name)
+	if what == "passes" { // of all rules
+		w.do(func(ctx context.Context, p redis.Pipeliner) { p.Del(ctx, w.layout.Prefix+"orphan:passes") })
+		return
+	}
+	w.do(func(ctx context.Context, p redis.Pipeliner) { p.Del(ctx, w.layout.Prefix+"orphan:"+what+":"+r.Name) })
+	w.change(func() { w.atLeast = w.atLeast || what == "intents" })
+}
+
 // hold has the witness hold: something happened to the server.
 func (w *world) hold() {
 	what := [][2]string{{"replication", "another"}, {"evicted_keys", "999999"}, {"refused", "999999"}, {"last", "1"}}[w.rng.IntN(4)]
@@ -301,6 +312,8 @@ func (w *world) jump() {
 // ask asks for a full pass.
 func (w *world) ask() {
 	if k := w.leader(); k != nil {
+		w.turn.Unlock() // a trap springs within the pass
+		defer w.turn.Lock()
 		_, _ = k.jan.Sweep(context.Background(), janitor.Request{})
 	}
 }
@@ -335,16 +348,25 @@ func (w *world) restored(is orphan.Restored) {
 	defer w.mu.Unlock()
 	w.moment++
 	for _, c := range w.all {
-		if slices.Contains(c.relatives(), is.Key) {
-			c.kin, c.turned = c.kin+1, w.moment
-			c.follows = !c.present && w.left(c)
-		}
 		if is.Key != c.key() || c.Members != nil && is.Member != c.user {
 			continue
 		}
 		w.Count(restored, 1)
 		w.back(c, is)
 	}
+}
+
+// expiry is when a key expires, by the servers' clock; zero: never. It does not depend on how long
+// the oracle takes to look.
+func (w *world) expiry(key string) time.Time {
+	at := w.eye.PExpireTime(context.Background(), key).Val()
+	w.clock.mu.Lock()
+	defer w.clock.mu.Unlock()
+	m := w.clock.masters[portOf(w.s.master(w.s.shard(key)).Addr())]
+	if at < 0 || m == nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(at.Milliseconds()).Add(m.offset)
 }
 
 // back compares what a candidate is now with what it was when it was deleted: then, or before.
@@ -356,14 +378,14 @@ func (w *world) back(c *candidate, is orphan.Restored) {
 	was := slices.MinFunc(c.gone, func(a, b thing) int {
 		return cmp.Compare(a.at.Sub(is.Removed).Abs(), b.at.Sub(is.Removed).Abs())
 	})
-	c.present, c.follows, c.turned, c.turnedAt = true, false, w.moment, ""
+	c.present, c.turned, c.turnedAt = true, w.moment, ""
 	c.version++
 	c.made, c.dump, c.field = w.moment, was.dump, was.field
 	if c.tellsItself() {
 		c.over = was.over
 	}
 	if c.expires = (time.Time{}); !was.expires.IsZero() {
-		c.expires = time.Now().Add(was.expires.Sub(w.clock.now()))
+		c.expires = time.Now().Add(was.expires.Sub(w.clock.time()))
 	}
 	ctx := context.Background()
 	if c.kind == "field" && c.field > 0 {
@@ -376,22 +398,12 @@ func (w *world) back(c *candidate, is orphan.Restored) {
 		if dump := w.eye.Dump(ctx, c.key()).Val(); dump != c.dump {
 			w.found("%s was restored as something else", c.name())
 		}
-		left := w.eye.PTTL(ctx, c.key()).Val()
-		want := time.Until(c.expires)
-		if c.expires.IsZero() {
-			want = -1
+		at, want := w.expiry(c.key()), time.Time{}
+		if !c.expires.IsZero() {
+			want = w.clock.time().Add(time.Until(c.expires))
 		}
-		if off := want - left; c.ttl > 0 && off.Abs() > time.Second {
-			w.found("%s was restored with %s left, not %s", c.name(), left, want)
+		if c.ttl > 0 && at.Sub(want).Abs() > time.Second {
+			w.found("%s was restored to expire at %s, not %s", c.name(), at, want)
 		}
 	}
-}
-
-// left reports whether what is related to a candidate is counted already.
-func (w *world) left(c *candidate) bool {
-	name := c.key()
-	if c.Members != nil {
-		name += " " + c.user
-	}
-	return w.eye.HExists(context.Background(), w.layout.Prefix+"orphan:rests:"+c.Name, name).Val()
 }

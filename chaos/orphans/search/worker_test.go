@@ -94,8 +94,6 @@ type worker struct {
 	set   *orphan.Set
 	stop  func()
 	ended chan struct{}
-	// passed has of each rule the moment at which its last pass ended.
-	passed map[string]int
 }
 
 // alone is a registry in which nothing is swept: a worker has no devices.
@@ -106,7 +104,7 @@ func (alone) Sweeps() []janitor.Sweeper { return nil }
 // start starts a worker with the rules as they are.
 func (w *world) start() {
 	w.lives++
-	k := &worker{id: fmt.Sprintf("w%d", w.lives), dry: w.dry, ended: make(chan struct{}), passed: map[string]int{}}
+	k := &worker{id: fmt.Sprintf("w%d", w.lives), dry: w.dry, ended: make(chan struct{})}
 	k.line = &line{c: w.clock, before: w.before, seen: func(cmd redis.Cmder) { w.saw(k, cmd) }}
 	data, control := w.clients(k.line)
 	logger := slog.New(slog.DiscardHandler)
@@ -184,10 +182,6 @@ func (w *world) passed(k *worker, r orphan.Result) {
 		w.note("%s: rule %s %s %s %s removed %d of %d, kept %v", k.id, r.Rule, r.Outcome, r.Reason, r.Detail, r.Removed, r.Condemned, r.Kept)
 	}
 	w.fell(k, r)
-	if r.Outcome == janitor.Done && r.Coverage.Complete {
-		w.followed(k, r)
-	}
-	k.passed[r.Rule] = w.moment
 	w.Count(removed, r.Removed)
 	if r.Outcome == janitor.Held {
 		w.Count("held by "+r.Reason, 1)

@@ -43,6 +43,7 @@ type world struct {
 	apart    int    // the shard whose replica does not follow; -1: none
 	moving   func() // what ends the move of a slot; nil: none is on its way
 
+	turn sync.Mutex // of who takes a step: the test, or a worker that has met a trap
 	// busy is held for reading while a worker's commands are under way, so that a trap springs between
 	// two of them.
 	busy  sync.RWMutex
@@ -51,14 +52,13 @@ type world struct {
 
 	mu     sync.Mutex // what workers touch
 	probes map[string]*candidate
-	owners map[string]*candidate // of candidates' and related keys
+	owners map[string]*candidate // of candidates' keys
 	docs   map[string]orphan.Document
 	away   bool // the source
 	// bystanders are keys that are no candidates.
 	bystanders []string
 	refreshed  int // fields, so far
 	moment     int // numbers looks and changes
-	sprung     int // when the last trap sprang
 	cut        map[string]time.Time
 	cutAll     []time.Time
 	removed    int

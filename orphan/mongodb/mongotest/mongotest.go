@@ -2,7 +2,6 @@
 //
 //   - [Database]: the test's own database, on one server for the whole test binary.
 //   - [Start]: the test's own server, to kill.
-//   - [NewProxy]: a network in front of a server, which withholds, cuts and rewrites answers.
 //
 // Packages that use it need a TestMain that calls [Main].
 //
@@ -111,9 +110,9 @@ type DB struct {
 	URI             string // for the code under test
 }
 
-// Through returns the database's URI via a proxy.
-func (d *DB) Through(p *Proxy) string {
-	return "mongodb://" + p.Addr() + "/" + d.Name() + "?directConnection=true"
+// Through returns the database's URI via a proxy at this address.
+func (d *DB) Through(addr string) string {
+	return "mongodb://" + addr + "/" + d.Name() + "?directConnection=true"
 }
 
 func newDB(t testing.TB, server, name string, drop bool) *DB {

@@ -1,7 +1,8 @@
-package mongotest
+package mongodb_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -28,29 +29,31 @@ type Proxy struct {
 	finds    []bson.Raw
 	most     int // bytes of the largest answer to a find
 	rewrites [][2]string
-	conns    map[net.Conn]bool // nil once closed
 }
 
-// NewProxy starts a proxy for an address, until the test ends.
-func NewProxy(t testing.TB, to string) *Proxy {
+// newProxy starts a proxy for an address, until the test ends.
+func newProxy(t *testing.T, to string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := &Proxy{listener: listener, to: to, cut: -1, conns: map[net.Conn]bool{}}
+	p := &Proxy{listener: listener, to: to, cut: -1}
+	t.Cleanup(func() {
+		_ = listener.Close()
+		p.Release()
+		p.wg.Wait()
+	})
 	p.wg.Go(func() {
 		for {
 			client, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			p.wg.Go(func() { p.serve(client) })
+			end := context.AfterFunc(t.Context(), func() { _ = client.Close() })
+			p.wg.Go(func() {
+				defer end()
+				p.serve(client)
+			})
 		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		p.Release()
-		p.closeAll()
-		p.wg.Wait()
 	})
 	return p
 }
@@ -110,51 +113,20 @@ func (p *Proxy) Rewrite(from, to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(from) != len(to) {
-		panic("mongotest: a message's length must stay")
+		panic("a message's length must stay")
 	}
 	p.rewrites = append(p.rewrites, [2]string{from, to})
-}
-
-func (p *Proxy) closeAll() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := range p.conns {
-		_ = c.Close()
-	}
-	p.conns = nil
-}
-
-// add returns false if the proxy is closed.
-func (p *Proxy) add(c net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.conns == nil {
-		_ = c.Close()
-		return false
-	}
-	p.conns[c] = true
-	return true
-}
-
-func (p *Proxy) remove(c net.Conn) {
-	_ = c.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.conns, c)
 }
 
 // serve forwards one request and its answer at a time: this package's clients wait for an answer
 // before they ask again.
 func (p *Proxy) serve(client net.Conn) {
-	defer p.remove(client)
+	defer client.Close()
 	server, err := net.Dial("tcp", p.to)
 	if err != nil {
 		return // the server is down, so the proxy is too
 	}
-	defer p.remove(server)
-	if !p.add(client) || !p.add(server) {
-		return
-	}
+	defer server.Close()
 	for {
 		request, err := message(client)
 		if err != nil {
