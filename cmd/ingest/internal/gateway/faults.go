@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/outbox"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
@@ -60,12 +61,9 @@ type Fault struct {
 
 // faults shows operators the errors in devices' data. Nothing depends on it, so nobody waits.
 type faults struct {
-	client redis.UniversalClient
-	key    string
-	notes  *notes
-	log    *slog.Logger
-	writes *streak.Streak
-	queue  chan storedFault
+	notes *notes
+	log   *slog.Logger
+	box   *outbox.Outbox[storedFault]
 
 	mu    sync.Mutex
 	since time.Time // of the current minute
@@ -78,35 +76,22 @@ type storedFault struct {
 }
 
 func newFaults(client redis.UniversalClient, key string, notes *notes, log *slog.Logger) *faults {
-	return &faults{
-		client: client, key: key, notes: notes, log: log, queue: make(chan storedFault, faultsAMinute),
-		writes: streak.New(log, "faults of devices cannot be stored", "faults of devices are stored again",
-			"key", key),
-	}
-}
-
-func (f *faults) run(ctx context.Context) {
-	for {
-		select {
-		case one := <-f.queue:
-			err := f.write(ctx, one)
-			if ctx.Err() == nil {
-				f.writes.Note(err)
-			}
-		case <-ctx.Done():
-			return
+	writes := streak.New(log, "faults of devices cannot be stored", "faults of devices are stored again",
+		"key", key)
+	write := func(ctx context.Context, batch []storedFault) error {
+		one := batch[0]
+		value, err := json.Marshal(one.fault)
+		if err == nil {
+			err = faultScript.Run(ctx, client, []string{key}, one.imei, value, faultsMost).Err()
 		}
-	}
-}
-
-func (f *faults) write(ctx context.Context, one storedFault) error {
-	value, err := json.Marshal(one.fault)
-	if err != nil {
+		if !errors.Is(ctx.Err(), context.Canceled) {
+			writes.Note(err)
+		}
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	return faultScript.Run(ctx, f.client, []string{f.key}, one.imei, value, faultsMost).Err()
+	return &faults{notes: notes, log: log, box: outbox.New(outbox.Config[storedFault]{
+		Write: write, Within: storeTime, Most: faultsAMinute, Batch: 1,
+	})}
 }
 
 func (s *session) fault(err error, frame []byte) {
@@ -142,10 +127,7 @@ func (f *faults) note(from origin, bit uint16, kind string, why error, frame []b
 		f.log.Warn("device sends what is wrong", "imei", from.imei, "peer", from.peer,
 			"kind", kind, "error", one.Error, "bytes", one.Bytes)
 	}
-	select {
-	case f.queue <- storedFault{from.imei, one}:
-	default: // Redis is away
-	}
+	f.box.Add(storedFault{from.imei, one}) // or Redis is away
 }
 
 func (f *faults) may(now time.Time) bool {
