@@ -10,24 +10,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // obedient connects a device that reports once and then obeys commands.
-func (p *running) obedient(imei string) *device.Device {
+func (p *running) obedient(imei string) *sim.Device {
 	p.T.Helper()
 	d := p.connect(imei)
-	_, err := d.Send(p.T.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
+	_, err := d.Send(p.T.Context(), teltonika.Codec8, sim.NewTrack(1).Next(1)...)
 	require.NoError(p.T, err)
 	p.Await(func() bool { return p.state().Registry.Pending == 0 }) // Redis has its entry
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = d.Obey(ctx, func(c device.Command) []teltonika.Message { // until the socket ends
-			return []teltonika.Message{d.Executes(c, "did "+c.Text)}
+		_ = d.Follow(ctx, func(c sim.Command, say sim.Say) error { // until the socket ends
+			return say(c.Codec, d.Executes(c, "did "+c.Text))
 		})
 	}()
 	p.T.Cleanup(func() {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -11,15 +12,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/demo"
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
 // hasty fits into a test's time, but a busy machine can follow it: a stall of a second is not a
 // gap.
-var hasty = demo.Pace{
-	Beat: 700 * time.Millisecond, TTL: 2800 * time.Millisecond, Interval: time.Second, Lease: 2 * time.Second,
-	Frame: 400 * time.Millisecond, Minute: 4 * time.Second, Calm: 50 * time.Millisecond, Patience: 3 * time.Minute,
+var hasty = pace{
+	beat: 700 * time.Millisecond, ttl: 2800 * time.Millisecond, interval: time.Second, lease: 2 * time.Second,
+	frame: 400 * time.Millisecond, minute: 4 * time.Second, calm: 50 * time.Millisecond, patience: 3 * time.Minute,
 }
 
 func TestTheDemoConverges(t *testing.T) {
@@ -27,7 +28,10 @@ func TestTheDemoConverges(t *testing.T) {
 	var out bytes.Buffer
 	// A user's settings for other replicas must not reach these.
 	environ := append(os.Environ(), asMain+"=1", "JANITOR_DRY_RUN=true", "HEARTBEAT_TTL=nonsense", "REDIS_URL=redis://127.0.0.1:1")
-	require.NoError(t, playDemo(t.Context(), demo.Config{Devices: 60, Seed: 1, Out: &out, Pace: hasty}, environ), out.String())
+	command, err := cli.Itself(new(settings).table(), environ)
+	require.NoError(t, err)
+	d := &demo{devices: 60, seed: 1, out: &out, pace: hasty, command: command}
+	require.NoError(t, d.run(t.Context()), out.String())
 	for _, want := range []string{
 		"3 replicas serve", "all 60 devices routable", "KILLED the leader replica-", "handed back, taken over or swept", "ADDED replica-4",
 		"STOPPED the leader replica-", "CONVERGED: 60 entries", "every one is in the stream",
@@ -37,10 +41,49 @@ func TestTheDemoConverges(t *testing.T) {
 	require.NotContains(t, out.String(), "logs are in")
 }
 
+func TestNothingButTheTruthIsConverged(t *testing.T) {
+	t.Parallel()
+	for want, spoil := range map[string]func(s *state, truth map[string]string){
+		"": func(*state, map[string]string) {},
+		`1 has its socket at "a", its entry names ""`: func(s *state, _ map[string]string) { delete(s.entries, "1") },
+		`its entry names "b"`:                         func(s *state, _ map[string]string) { s.entries["1"] = "b" },
+		"an entry of 4 names a":                       func(s *state, _ map[string]string) { s.entries["4"] = "a" },
+		"1 of 2 devices are connected":                func(_ *state, truth map[string]string) { delete(truth, "2") },
+		"b has no heartbeat":                          func(s *state, _ map[string]string) { s.alive["b"] = false },
+		`2 has its socket at ""`:                      func(_ *state, truth map[string]string) { truth["2"] = "of old" },
+	} {
+		d := &demo{devices: 2, all: []*demoReplica{
+			{id: "a", devices: "at a"}, {id: "b", devices: "at b"}, {id: "old", devices: "of old", leaving: true},
+		}}
+		s := &state{entries: map[string]string{"1": "a", "2": "b"}, alive: map[string]bool{"a": true, "b": true}}
+		truth := map[string]string{"1": "at a", "2": "at b"}
+		spoil(s, truth)
+		found := d.differences(s, truth)
+		require.Equal(t, want == "", len(found) == 0, found)
+		require.Contains(t, strings.Join(found, "; "), want)
+	}
+}
+
+func TestAReplicaThatCannotServeEndsTheDemo(t *testing.T) {
+	t.Parallel()
+	for want, argv := range map[string][]string{
+		"start replica-1":                        {"/nonexistent/ingest"},
+		"replica-1 has ended: what is wrong":     {"sh", "-c", "echo what is wrong >&2"},
+		"in vain for replica-1 to serve devices": {"sleep", "1000"},
+	} {
+		d := &demo{devices: 5, out: t.Output(), pace: leisurely}
+		d.command = func(...string) *exec.Cmd { return exec.Command(argv[0], argv[1:]...) }
+		if argv[0] == "sleep" {
+			d.patience = time.Nanosecond
+		}
+		require.ErrorContains(t, d.run(t.Context()), want)
+	}
+}
+
 func TestADemoThatIsKilledTakesItsReplicasAlong(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		return // only Linux has a death signal; see package demo
+		return // only Linux has a death signal; see package process
 	}
 	temp := t.TempDir()
 	p := child(t, []string{"TMPDIR=" + temp}, "demo", "--devices=5")

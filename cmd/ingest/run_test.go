@@ -21,7 +21,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -41,7 +41,7 @@ func TestItServesOnARedisOfItsOwn(t *testing.T) {
 	t.Parallel()
 	p := serving(t)
 	d := p.connect(imei)
-	acked, err := d.Send(t.Context(), teltonika.Codec8, device.NewTrack(1).Next(3)...)
+	acked, err := d.Send(t.Context(), teltonika.Codec8, sim.NewTrack(1).Next(3)...)
 	require.NoError(t, err)
 	require.Equal(t, 3, acked)
 
@@ -92,7 +92,7 @@ func TestAReplicaLeavesNothingBehind(t *testing.T) {
 	ttl := rdb.PTTL(t.Context(), keys.Heartbeat("ingest-1")).Val()
 	require.LessOrEqual(t, ttl, 90*time.Second)
 	require.Greater(t, ttl, 60*time.Second)
-	_, err := stays.Send(t.Context(), teltonika.Codec8E, device.NewTrack(1).Next(2)...)
+	_, err := stays.Send(t.Context(), teltonika.Codec8E, sim.NewTrack(1).Next(2)...)
 	require.NoError(t, err)
 	require.Equal(t, int64(2), rdb.XLen(t.Context(), gateway.Stream).Val())
 
@@ -117,25 +117,23 @@ func TestDevicesThatHopAmongReplicasAreWhereTheyAre(t *testing.T) {
 		addrs = append(addrs, p.devices)
 		instances[p.devices] = id
 	}
-	fleet := device.NewFleet(60, 350_000_000_000_000, device.Options{Timeout: patience})
-	defer fleet.CloseAll()
+	fleet := sim.NewFleet(60, 350_000_000_000_000, patience)
+	defer fleet.Close()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for hop := range 6 {
-		for i := range fleet.Len() {
+		for _, d := range fleet {
 			// Also back to the same replica; the old socket closes now, later or last.
-			require.NoError(t, fleet.Move(t.Context(), i, addrs[rnd.IntN(len(addrs))]))
+			require.NoError(t, d.Move(t.Context(), addrs[rnd.IntN(len(addrs))]))
 			if rnd.IntN(2) == 0 {
-				fleet.DropStale(i)
+				d.DropStale()
 			}
 			if hop%2 == 1 {
-				_, err := fleet.Report(t.Context(), i, 1+rnd.IntN(3))
+				_, err := d.Report(t.Context(), 1+rnd.IntN(3))
 				require.NoError(t, err)
 			}
 		}
 	}
-	for i := range fleet.Len() {
-		fleet.DropStale(i)
-	}
+	fleet.DropStale()
 	want := map[string]string{}
 	for imei, addr := range fleet.Where() {
 		want[imei] = instances[addr]
@@ -144,7 +142,7 @@ func TestDevicesThatHopAmongReplicasAreWhereTheyAre(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return maps.Equal(want, rdb.HGetAll(t.Context(), entries).Val())
 	}, patience, 5*time.Millisecond)
-	fleet.CloseAll()
+	fleet.Close()
 	require.Eventually(t, func() bool { return rdb.Exists(t.Context(), entries).Val() == 0 }, patience, 5*time.Millisecond)
 }
 
@@ -162,7 +160,7 @@ func TestItServesBeforeRedisAnswersAndHealsWhenItDoes(t *testing.T) {
 	server.Restart()
 	rdb := server.Client()
 	p.Await(func() bool { return rdb.HGet(t.Context(), registry.Layout{}.Registry(), imei).Val() == "ingest-1" })
-	_, err := d.Send(t.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
+	_, err := d.Send(t.Context(), teltonika.Codec8, sim.NewTrack(1).Next(1)...)
 	require.NoError(t, err)
 	require.True(t, p.state().Redis.Reachable)
 }
@@ -266,7 +264,7 @@ func TestARedisThatStandsStillDoesNotKeepAReplica(t *testing.T) {
 	p.Await(func() bool { return p.state().Janitor.Leading })
 	server.Stop()
 	defer server.Cont()
-	frame, err := teltonika.AppendFrame(nil, teltonika.Codec8, device.NewTrack(1).Next(1)...)
+	frame, err := teltonika.AppendFrame(nil, teltonika.Codec8, sim.NewTrack(1).Next(1)...)
 	require.NoError(t, err)
 	require.NoError(t, busy.SendRaw(t.Context(), frame))
 	asked := time.Now()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing/tracetest"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -39,7 +39,7 @@ func TestSpansShowARegistrationATermItsPassesAndTheirBatches(t *testing.T) {
 		5*time.Millisecond)
 	dies := tracedChild(t, collector, on(server, append(quick, "--instance-id=ingest-2")...)...)
 
-	d := device.New(imei, device.Options{Timeout: patience})
+	d := sim.New(imei, patience)
 	t.Cleanup(d.Close)
 	accepted, err := d.Connect(t.Context(), dies.Said("listening for devices", "addr"))
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestTheSpanOfARegistrationEndsWhenItLands(t *testing.T) {
 	server, collector := redistest.Start(t), tracetest.Start(t)
 	p := tracedChild(t, collector, on(server, quick...)...)
 	server.Stop()
-	d := device.New(imei, device.Options{Timeout: patience})
+	d := sim.New(imei, patience)
 	t.Cleanup(d.Close)
 	accepted, err := d.Connect(t.Context(), p.Said("listening for devices", "addr"))
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -41,7 +41,7 @@ type outcomeLog struct {
 
 // hops moves a device between places until ctx ends, also back to the same one, while commands
 // are under way. Old sockets are closed at once, later or last.
-func (l *outcomeLog) hops(ctx context.Context, d *device.Device, rnd *rand.Rand, places []*instance, joined chan<- struct{}) error {
+func (l *outcomeLog) hops(ctx context.Context, d *sim.Device, rnd *rand.Rand, places []*instance, joined chan<- struct{}) error {
 	for ctx.Err() == nil {
 		if _, err := d.Connect(context.WithoutCancel(ctx), places[rnd.IntN(len(places))].addr); err != nil {
 			return err
@@ -49,7 +49,7 @@ func (l *outcomeLog) hops(ctx context.Context, d *device.Device, rnd *rand.Rand,
 		if rnd.IntN(4) > 0 {
 			d.DropStale()
 		}
-		if _, err := d.Send(context.WithoutCancel(ctx), teltonika.Codec8, device.NewTrack(1).Next(1)...); err != nil {
+		if _, err := d.Send(context.WithoutCancel(ctx), teltonika.Codec8, sim.NewTrack(1).Next(1)...); err != nil {
 			return err
 		}
 		if joined != nil {
@@ -57,11 +57,11 @@ func (l *outcomeLog) hops(ctx context.Context, d *device.Device, rnd *rand.Rand,
 			joined = nil
 		}
 		stay, leave := context.WithTimeout(ctx, time.Duration(rnd.IntN(300))*time.Millisecond)
-		_ = d.Obey(stay, func(c device.Command) []teltonika.Message {
+		_ = d.Follow(stay, func(c sim.Command, say sim.Say) error {
 			l.mu.Lock()
-			defer l.mu.Unlock()
 			l.executed[c.Text]++
-			return []teltonika.Message{d.Executes(c, d.IMEI()+" did "+c.Text)}
+			l.mu.Unlock()
+			return say(c.Codec, d.Executes(c, d.IMEI()+" did "+c.Text))
 		})
 		leave()
 	}
@@ -78,7 +78,7 @@ func TestCommandsForDevicesThatHopHaveOneOutcomeEach(t *testing.T) {
 
 	var all sync.WaitGroup
 	for n := range devices {
-		d := device.New(fmt.Sprintf("%015d", 350_000_000_000_000+n), device.Options{Timeout: patience})
+		d := sim.New(fmt.Sprintf("%015d", 350_000_000_000_000+n), patience)
 		t.Cleanup(d.Close)
 		ctx, enough := context.WithCancel(t.Context())
 		joined := make(chan struct{})

@@ -17,7 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -248,7 +248,7 @@ func TestACommandForADeviceThatIsNotAtItsInstanceMovesToTheQueue(t *testing.T) {
 	require.Equal(t, 1, a.counted("queued"))
 
 	// An instance that stops moves what it has not sent.
-	quiet := &tracker{Device: device.New(other, device.Options{Timeout: patience}), t: t}
+	quiet := &tracker{Device: sim.New(other, patience), t: t}
 	t.Cleanup(quiet.Close)
 	quiet.joins(a) // without a frame
 	b.adds("a", "stopped", other, "stopped", "queue", "true")
@@ -352,7 +352,7 @@ func TestTheQueueGoesOnAfterRedisLostIt(t *testing.T) {
 	a := b.instance("a")
 	asked, reply := make(chan struct{}), make(chan struct{})
 	d := a.connects(imei)
-	stop := d.answers(func(c device.Command) []teltonika.Message {
+	stop := d.answers(func(c sim.Command) []teltonika.Message {
 		close(asked)
 		<-reply
 		return []teltonika.Message{d.Executes(c, "done")}
@@ -384,7 +384,7 @@ func TestQueuedCommandsForDevicesThatHopAreExecutedOnce(t *testing.T) {
 	ctx, enough := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for n := range devices {
-		d := device.New(fmt.Sprintf("%015d", 350_000_000_000_000+n), device.Options{Timeout: patience})
+		d := sim.New(fmt.Sprintf("%015d", 350_000_000_000_000+n), patience)
 		t.Cleanup(d.Close)
 		rnd := rand.New(rand.NewPCG(7, uint64(n)))
 		all.Go(func() {

@@ -10,23 +10,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestWhatACommandEndsAs(t *testing.T) {
 	t.Parallel()
-	refuses := func(c device.Command) []teltonika.Message {
+	refuses := func(c sim.Command) []teltonika.Message {
 		m, _ := teltonika.ParseIMEI(other)
 		return []teltonika.Message{{Type: teltonika.TypeNACK, IMEI: m}}
 	}
-	anothers := func(c device.Command) []teltonika.Message {
+	anothers := func(c sim.Command) []teltonika.Message {
 		m, _ := teltonika.ParseIMEI(other)
 		return []teltonika.Message{{Type: teltonika.TypeResponse, IMEI: m, Text: []byte("done")}}
 	}
 	for name, row := range map[string]struct {
 		imei   string
-		device func(device.Command) []teltonika.Message // nil: not there
+		device func(sim.Command) []teltonika.Message // nil: not there
 		more   []string
 		status Status
 		text   string
@@ -127,7 +127,7 @@ func TestASocketThatEndsEndsItsCommand(t *testing.T) {
 	a := b.instance("a")
 	d := a.connects(imei)
 	asked := make(chan struct{})
-	d.answers(func(device.Command) []teltonika.Message { close(asked); return nil })
+	d.answers(func(sim.Command) []teltonika.Message { close(asked); return nil })
 	b.adds("a", "c1", imei, "written")
 	b.adds("a", "c2", imei, "behind it")
 	<-asked
@@ -184,7 +184,7 @@ func TestWhatADeviceSaysUnaskedIsNoAnswer(t *testing.T) {
 	}
 	response := teltonika.Message{Type: teltonika.TypeResponse, Text: []byte("unasked")}
 	unasked(teltonika.Codec12, response)
-	d.answers(func(c device.Command) []teltonika.Message {
+	d.answers(func(c sim.Command) []teltonika.Message {
 		unasked(teltonika.Codec13, teltonika.Message{Type: teltonika.TypeResponse, Timestamp: 1, Text: []byte("unasked")})
 		unasked(teltonika.Codec12, teltonika.Message{Type: teltonika.TypeCamera, Text: []byte("unasked")})
 		unasked(teltonika.Codec12, response) // the command came in codec 14

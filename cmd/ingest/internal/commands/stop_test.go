@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -23,7 +23,7 @@ func TestAStopLetsAnAnswerComeAndSendsNothingMore(t *testing.T) {
 	a.reads(func(c *Config) { c.Drain = patience })
 	asked, reply := make(chan struct{}), make(chan struct{})
 	d := a.connects(imei)
-	d.answers(func(c device.Command) []teltonika.Message {
+	d.answers(func(c sim.Command) []teltonika.Message {
 		close(asked)
 		<-reply
 		return []teltonika.Message{d.Executes(c, "done")}
@@ -46,7 +46,7 @@ func TestAStopWaitsNoLongerThanItsDrain(t *testing.T) {
 	b := setup(t, redistest.Shared(t))
 	a := b.instance("a")
 	asked := make(chan struct{})
-	a.connects(imei).answers(func(c device.Command) []teltonika.Message { close(asked); return nil })
+	a.connects(imei).answers(func(c sim.Command) []teltonika.Message { close(asked); return nil })
 	b.adds("a", "c1", imei, "first")
 	<-asked
 	a.ends()

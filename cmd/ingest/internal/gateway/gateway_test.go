@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -158,7 +158,7 @@ func TestStoppingGivesUpWhatTakesTooLong(t *testing.T) {
 func TestADrivingDeviceIsStoredRecordByRecord(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
-	w, sent := b.login(t, imei), device.NewTrack(7).Next(50)
+	w, sent := b.login(t, imei), sim.NewTrack(7).Next(50)
 	raw, err := teltonika.AppendFrame(nil, teltonika.Codec8E, sent...)
 	require.NoError(t, err)
 	w.send(raw)
