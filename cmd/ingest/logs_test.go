@@ -113,14 +113,3 @@ func lastOf(lines []logtest.Line, message string) (last logtest.Line) {
 	}
 	return last
 }
-
-func TestAnIDThatWasMadeUpIsOnEachLine(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	p := servingChild(t, on(server)...)
-	require.NoError(t, p.Signal(syscall.SIGTERM))
-	require.Equal(t, exitOK, p.ExitCode())
-	lines := logtest.Calm(t, p.Log(), p.Said("starting", "instance"))
-	logtest.Has(t, lines, "stopped")
-	logtest.Has(t, lines, "instance lives")
-}

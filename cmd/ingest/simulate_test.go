@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
-	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
@@ -83,27 +82,6 @@ func TestEveryRecordAcknowledgedToAFleetIsInTheStream(t *testing.T) {
 	require.Greater(t, f.requireStored(t, server.Client()), 50*45+100)
 }
 
-func TestAReplicaThatIsKilledUnderLoadLosesNothingThatItAcknowledged(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	victim := servingChild(t, on(server, quick...)...)
-	stays := serving(t, on(server, quick...)...)
-	f := simulating(t, sim.Config{
-		Devices: 40, Targets: []string{victim.Said("listening for devices", "addr"), stays.devices}, Interval: 200 * time.Millisecond, Records: 2,
-		Backlog: 500, LadderUnit: 100 * time.Millisecond, Seed: 2,
-	})
-	f.await(t, func(c sim.Counts) bool { return c.Connected == 40 && c.Acked > 300 })
-	victim.Kill() // under way: dozens of frames
-	f.SetTargets(stays.devices)
-	f.await(t, func(c sim.Counts) bool { return c.Connected == 40 && c.Reconnects > 5 && c.Resent > 0 })
-	// All are at the remaining one, and routable there.
-	require.Eventually(t, func() bool {
-		return f.routable(t, server) == "40"
-	}, patience, 20*time.Millisecond)
-	f.stop()
-	require.Greater(t, f.requireStored(t, server.Client()), 1000)
-}
-
 func TestSimulateShowsAFleetAndEndsWhenItsTimeIsUp(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -127,17 +105,6 @@ func TestSimulateShowsAFleetAndEndsWhenItsTimeIsUp(t *testing.T) {
 	p.Await(func() bool { return server.Client().XLen(t.Context(), gateway.Stream).Val() > before })
 	interrupt()
 	require.Equal(t, exitOK, <-done)
-}
-
-func TestSimulateWithoutFlagsIsAHundredTrackersAtTheirOwnPace(t *testing.T) {
-	t.Parallel()
-	s := new(simulation)
-	c := &cli.Command{Name: "ingest simulate", Settings: s.table(), Check: s.check}
-	require.NoError(t, c.Load([]string{"--seed=1"}, nil))
-	require.Equal(t, sim.Config{
-		Devices: 100, Interval: 10 * time.Second, Records: 1, Targets: []string{"127.0.0.1:5027"}, Seed: 1, Codec: teltonika.Codec8,
-		LadderUnit: time.Minute, Timeout: 30 * time.Second, FirstIMEI: 35_630_704_000_000,
-	}, s.cfg)
 }
 
 func TestSimulateSaysWhatIsWrong(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // traced returns the environment of a replica that sends spans.
@@ -97,24 +96,6 @@ func TestSpansShowARegistrationATermItsPassesAndTheirBatches(t *testing.T) {
 		require.False(t, s.Failed, "%s: %s", s.Name, s.Message)
 	}
 	require.False(t, collector.Contains(imei), "no span names a device")
-}
-
-func TestASpanOfAPassThatFailsSaysWhy(t *testing.T) {
-	t.Parallel()
-	server, collector := redistest.Start(t), tracetest.Start(t)
-	require.NoError(t,
-		server.Client().Set(t.Context(), registry.Layout{}.Registry(), "of another type", 0).Err())
-	tracedChild(t, collector, on(server, quick...)...)
-	require.Eventually(t, func() bool {
-		for _, s := range collector.Spans("pass") {
-			if s.Attributes["rollcall.sweep"] == "registry" && s.Failed {
-				require.Contains(t, s.Message, "WRONGTYPE")
-				require.Equal(t, "failed", s.Attributes["rollcall.outcome"])
-				return true
-			}
-		}
-		return false
-	}, patience, 5*time.Millisecond)
 }
 
 // A registration that Redis does not take within a second is answered, and its span continues.
