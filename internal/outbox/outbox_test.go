@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,17 +15,20 @@ import (
 
 func TestWhatWaitsIsBoundedWrittenInOrderAndTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		away := errors.New("away")
-		var err error
+		var mu sync.Mutex // what Write has to do with
+		away := false
 		var at []time.Time
 		var got [][]string
 		box := outbox.New(outbox.Config[string]{
 			Write: func(_ context.Context, batch []string) error {
+				mu.Lock()
+				defer mu.Unlock()
 				at = append(at, time.Now())
-				if err == nil {
-					got = append(got, append([]string{}, batch...))
+				if away {
+					return errors.New("away")
 				}
-				return err
+				got = append(got, append([]string{}, batch...))
+				return nil
 			},
 			Within: time.Second, Most: 10, Batch: 4, Share: 6,
 			Cost:  func(s string) int { return len(s) },
@@ -37,26 +41,30 @@ func TestWhatWaitsIsBoundedWrittenInOrderAndTriedAgain(t *testing.T) {
 		require.False(t, box.Add("d"), "no room")
 		require.Equal(t, 3, box.Waiting())
 
-		err = away
+		goes := func(to bool) { mu.Lock(); defer mu.Unlock(); away = to }
+		seen := func() ([][]string, []time.Time) { synctest.Wait(); mu.Lock(); defer mu.Unlock(); return got, at }
+		goes(true)
 		ctx, stop := context.WithCancel(t.Context())
 		left := make(chan []string)
 		go func() { left <- box.Run(ctx, 3*time.Second) }()
 		time.Sleep(10 * time.Second)
+		_, tries := seen()
 		var pauses []time.Duration
-		for i := range at[1:] {
-			pauses = append(pauses, at[i+1].Sub(at[i]))
+		for i := range tries[1:] {
+			pauses = append(pauses, tries[i+1].Sub(tries[i]))
 		}
 		require.Equal(t, 50*time.Millisecond, pauses[0])
 		require.Equal(t, 3200*time.Millisecond, pauses[6])
-		err = nil
+		goes(false)
 		time.Sleep(5 * time.Second)
-		require.Equal(t, [][]string{{"a-----"}, {"bb", "cc"}}, got)
+		written, _ := seen()
+		require.Equal(t, [][]string{{"a-----"}, {"bb", "cc"}}, written)
 		require.Zero(t, box.Waiting())
 		require.True(t, box.Add("a"), "there is room again, and it is written at once")
-		synctest.Wait()
-		require.Len(t, got, 3)
+		written, _ = seen()
+		require.Len(t, written, 3)
 
-		err = away
+		goes(true)
 		box.Add("x")
 		box.Add("y")
 		stop()
