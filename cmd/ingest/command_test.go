@@ -45,20 +45,6 @@ func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), complaints.String()
 }
 
-func TestACommandFindsTheNumberOfPartitions(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	url := "--redis-url=redis://" + server.Addr()
-	p := serving(t, on(server, append(calm, "--registry-partitions=4")...)...)
-	p.obedient(imei)
-	code, stdout, stderr := command(t, url, imei, "getver")
-	require.Equal(t, exitOK, code, stderr)
-	require.Equal(t, "did getver\n", stdout)
-	code, _, stderr = command(t, url, "--registry-partitions=8", imei, "getver")
-	require.Equal(t, exitFailed, code)
-	require.Contains(t, stderr, "says 4, REGISTRY_PARTITIONS is 8")
-}
-
 func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -110,7 +96,7 @@ func TestControlCharactersOfAnAnswerAreEscaped(t *testing.T) {
 	require.Equal(t, `not_connected at \x1b[2J: the instance that the registry names has no heartbeat`+"\n", stderr)
 }
 
-func TestACommandWaitsForADeviceThatIsAway(t *testing.T) {
+func TestACommandFindsTheNumberOfPartitionsAndWaitsForADeviceThatIsAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	one := serving(t, on(server, append(calm, "--instance-id=ingest-1", "--registry-partitions=4")...)...)
@@ -127,8 +113,11 @@ func TestACommandWaitsForADeviceThatIsAway(t *testing.T) {
 	require.Eventually(t, func() bool { return waiting(one) && waiting(two) }, patience, 5*time.Millisecond)
 	two.obedient(imei)
 	require.Equal(t, "did getver\n", <-said)
+	code, _, stderr := command(t, "--redis-url=redis://"+server.Addr(), "--registry-partitions=8", imei, "getver")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "says 4, REGISTRY_PARTITIONS is 8")
 
-	code, _, stderr := command(t, "--redis-url=redis://"+server.Addr(), "--queue", "--expires=1ns", "490154203237518", "getver")
+	code, _, stderr = command(t, "--redis-url=redis://"+server.Addr(), "--queue", "--expires=1ns", "490154203237518", "getver")
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, ": expired before its device connected\n")
 }

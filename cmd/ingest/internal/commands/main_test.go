@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -314,4 +315,15 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return err
 	}
+}
+
+// sender returns a Sender that follows the registry; every instance is alive.
+func (b *bench) sender() *Sender {
+	return &Sender{Client: b.rdb, Layout: b.layout, Lookup: func(ctx context.Context, imei string) (registry.Owner, error) {
+		owner, err := b.rdb.HGet(ctx, b.layout.Registry(), imei).Result()
+		if errors.Is(err, redis.Nil) {
+			return registry.Owner{}, registry.ErrNotRegistered
+		}
+		return registry.Owner{Instance: owner, Live: true}, err
+	}}
 }

@@ -64,10 +64,7 @@ type faults struct {
 	notes *notes
 	log   *slog.Logger
 	box   *outbox.Outbox[storedFault]
-
-	mu    sync.Mutex
-	since time.Time // of the current minute
-	count int       // faults in it
+	lines perMinute
 }
 
 type storedFault struct {
@@ -109,7 +106,7 @@ func (f *faults) note(from origin, bit uint16, kind string, why error, frame []b
 	f.notes.change(from.imei, func(n *note) {
 		first = n.faults&bit == 0
 		again = now.Sub(n.faulted) >= faultAgain
-		if (first || again) && f.may(now) {
+		if (first || again) && f.may() {
 			n.faults |= bit
 			n.faulted = now
 			return
@@ -130,14 +127,28 @@ func (f *faults) note(from origin, bit uint16, kind string, why error, frame []b
 	f.box.Add(storedFault{from.imei, one}) // or Redis is away
 }
 
-func (f *faults) may(now time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if now.Sub(f.since) >= time.Minute {
-		f.since, f.count = now, 0
-	}
-	if f.count++; f.count == faultsAMinute+1 {
+func (f *faults) may() bool {
+	n, _ := f.lines.next()
+	if n == faultsAMinute+1 {
 		f.log.Warn("too many faults of devices, the rest of this minute's are not logged")
 	}
-	return f.count <= faultsAMinute
+	return n <= faultsAMinute
+}
+
+// perMinute counts what anybody can cause, so that it fills no log.
+type perMinute struct {
+	mu    sync.Mutex
+	since time.Time // of the current minute
+	count int
+}
+
+// next returns an event's number within its minute, from 1, and how many there were in the last one.
+func (m *perMinute) next() (n, before int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := time.Now(); now.Sub(m.since) >= time.Minute {
+		before, m.since, m.count = m.count, now, 0
+	}
+	m.count++
+	return m.count, before
 }

@@ -120,7 +120,7 @@ type Gateway struct {
 	rate      rate        // per device
 	hall      *doors.Room // sockets without an IMEI
 	places    *doors.Room // devices
-	refusals  refusals
+	refusals  perMinute
 	authority *authority    // nil: every device is served
 	running   chan struct{} // one taken per socket that has not ended
 	turns     chan struct{} // one taken per running registration
