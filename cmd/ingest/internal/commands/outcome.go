@@ -76,15 +76,12 @@ func (r *Reader) tryConclude(work context.Context, e entry, status Status, text 
 			log.Info("a command is gone from its stream")
 		}
 		return nil
-	case verdictQueued:
-		added = countQueued
 	case verdictDuplicate:
-		added = countDuplicate
 		log.Info("a command whose id was used before was removed")
 	case countUnusable:
 		log.Warn("a command without a usable id was removed")
 	}
-	r.counted.WithLabelValues(added).Inc()
+	r.counted.WithLabelValues(strings.ToLower(added)).Inc()
 	return nil
 }
 

@@ -82,19 +82,14 @@ func (r *Reader) readQueue(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		refusals := pool.New().WithMaxGoroutines(refusalsMost)
-		for _, m := range page {
-			e := r.parse(r.queue, m)
+		r.begin(ctx, r.queue, page, func(e entry) (Status, string) {
+			w.from = "(" + e.at
 			e.due = e.Expires.Add(-w.skew)
 			if w.overdue[e.at] {
 				e.due = time.Time{}
 			}
-			if status, text := r.admit(e); status != "" {
-				refusals.Go(func() { _ = r.tryConclude(ctx, e, status, text) }) // or when it is read again
-			}
-			w.from = "(" + m.ID
-		}
-		refusals.Wait()
+			return r.admit(e)
+		})
 		if len(page) < readMost {
 			w.whole = true
 			return nil

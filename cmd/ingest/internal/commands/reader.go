@@ -33,12 +33,9 @@ const (
 	pauseFirst, pauseMost = 50 * time.Millisecond, 5 * time.Second
 )
 
-// Labels of ingest_commands_total beside the statuses of outcomes.
-const (
-	countQueued    = "queued"    // moved to the queue, since the device was away
-	countDuplicate = "duplicate" // the id has an outcome or another entry: removed without one
-	countUnusable  = "unusable"  // no usable id: removed without one
-)
+// countUnusable is a label of ingest_commands_total, beside the statuses of outcomes and the verdicts
+// queued and duplicate: no usable id, removed without an outcome.
+const countUnusable = "unusable"
 
 // Devices is a gateway.Gateway.
 type Devices interface {
@@ -167,9 +164,7 @@ func (r *Reader) follow(ctx, work context.Context) error {
 			return err
 		}
 		r.reads.Note(nil)
-		if !r.begin(ctx, work, page) {
-			return ctx.Err()
-		}
+		r.begin(ctx, r.stream, page, func(e entry) (Status, string) { return r.enqueue(ctx, work, e) })
 		if len(page) > 0 {
 			from = page[len(page)-1].ID
 		}
@@ -201,19 +196,19 @@ func (r *Reader) read(ctx context.Context, from string) ([]redis.XMessage, error
 	return r.orCut(ctx, page, err, r.stream, "("+from)
 }
 
-// begin queues commands, and concludes invalid or surplus ones at once. If ctx ends it returns
-// false, and entries without an outcome stay in the stream.
-func (r *Reader) begin(ctx, work context.Context, page []redis.XMessage) bool {
+// begin takes up a page of a stream: queue returns why an entry must not wait. Such an entry gets
+// its outcome at once, or when it is read again.
+func (r *Reader) begin(
+	ctx context.Context, stream string, page []redis.XMessage, queue func(entry) (refused Status, text string),
+) {
 	refusals := pool.New().WithMaxGoroutines(refusalsMost)
 	for _, m := range page {
-		e := r.parse(r.stream, m)
-		status, text := r.enqueue(ctx, work, e)
-		if status != "" {
-			refusals.Go(func() { r.conclude(ctx, e, status, text) })
+		e := r.parse(stream, m)
+		if status, text := queue(e); status != "" {
+			refusals.Go(func() { _ = r.tryConclude(ctx, e, status, text) })
 		}
 	}
 	refusals.Wait()
-	return ctx.Err() == nil
 }
 
 func (r *Reader) enqueue(ctx, work context.Context, e entry) (refused Status, text string) {
