@@ -162,9 +162,9 @@ type Command struct {
 	Text  string
 }
 
-// Receive waits for data until ctx ends: the number of records in an answer, or the messages of type
-// 5 in a frame of codec 12 or 14. The next call continues in the middle of a frame. Other messages
-// are skipped.
+// Receive waits for data until ctx ends: the number of records in an answer, or the messages of
+// type 5 in a frame of codec 12 or 14. The next call continues in the middle of a frame. Other
+// messages are skipped.
 //
 // A frame begins with four zero bytes, so an answer of zero records is taken for the beginning of a
 // frame.

@@ -23,47 +23,6 @@ func connected(t *testing.T, g *gateway) *Device {
 	return d
 }
 
-func TestRecordsAreAcknowledgedUntilTheServerCloses(t *testing.T) {
-	t.Parallel()
-	g := serve(t, &gateway{})
-	d := connected(t, g)
-	require.Equal(t, g.addr, d.At())
-	for _, codec := range []teltonika.Codec{teltonika.Codec8, teltonika.Codec8E, teltonika.Codec16} {
-		for _, n := range []int{1, 3, 0} {
-			acked, err := d.Send(t.Context(), codec, NewTrack(1).Next(n)...)
-			require.NoError(t, err)
-			require.Equal(t, n, acked)
-		}
-	}
-	require.Len(t, g.raw(), 9)
-	frame := g.raw()[0]
-	frame[len(frame)-1] ^= 1 // wrong CRC
-	require.NoError(t, d.SendRaw(t.Context(), frame))
-	require.NoError(t, d.WaitClosed(t.Context()))
-	_, err := d.Report(t.Context(), 1)
-	require.Error(t, err)
-	d.Close()
-	d.Close() // again is harmless
-	require.Empty(t, d.At())
-}
-
-func TestARefusedDeviceHasNoSocket(t *testing.T) {
-	t.Parallel()
-	g := serve(t, &gateway{accept: func(string) bool { return false }})
-	for _, bad := range []string{imei, "12345", "35630704244101x"} {
-		d := New(bad, 0)
-		accepted, err := d.Connect(t.Context(), g.addr)
-		require.NoError(t, err)
-		require.False(t, accepted)
-		require.ErrorContains(t, d.Move(t.Context(), g.addr), "refused by "+g.addr)
-		_, err = d.Report(t.Context(), 1)
-		require.ErrorIs(t, err, ErrNotConnected)
-		require.ErrorIs(t, d.WaitClosed(t.Context()), ErrNotConnected)
-		_, _, err = d.Receive(t.Context())
-		require.ErrorIs(t, err, ErrNotConnected)
-	}
-}
-
 func TestWithoutAnAnswerADeviceGivesUpAndMayGoOn(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -87,27 +46,6 @@ func TestWithoutAnAnswerADeviceGivesUpAndMayGoOn(t *testing.T) {
 	acked, _, err := d.Receive(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, acked)
-}
-
-func TestANewSocketLeavesTheFormerOneOpenUntilItIsDropped(t *testing.T) {
-	t.Parallel()
-	g, other := serve(t, &gateway{}), serve(t, &gateway{})
-	fleet := NewFleet(3, 350_000_000_000_000, 10*time.Second)
-	defer fleet.Close()
-	require.NoError(t, fleet[0].Move(t.Context(), g.addr))
-	for _, d := range fleet[:2] {
-		require.NoError(t, d.Move(t.Context(), other.addr))
-		_, err := d.Report(t.Context(), 1)
-		require.NoError(t, err)
-	}
-	require.Len(t, other.raw(), 2, "the new socket is the present one")
-	require.Equal(t, map[string]string{fleet[0].IMEI(): other.addr, fleet[1].IMEI(): other.addr}, fleet.Where())
-	_, ends := g.seen()
-	require.Zero(t, ends, "the former has been closed too early")
-	fleet.DropStale()
-	await(t, func() bool { _, ends := g.seen(); return ends == 1 })
-	require.Equal(t, []int{0, 1}, fleet.Lost(other.addr))
-	require.Empty(t, fleet.Where())
 }
 
 // wired returns a device whose server is the test.

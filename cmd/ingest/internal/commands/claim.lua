@@ -1,5 +1,5 @@
--- claim.lua (after state.lua): marks a command as sent, if it may be sent now. One life gets SEND for
--- it, and may get it again.
+-- claim.lua (after state.lua): marks a command as sent, if it may be sent now. One life gets SEND
+-- for it, and may get it again.
 -- KEYS[1] state  KEYS[2] stream  KEYS[3] registry
 -- ARGV[1] entry  ARGV[2] life  ARGV[3] instance  ARGV[4] imei  ARGV[5] expires, unix ms  ARGV[6]
 -- group  ARGV[7] its consumer

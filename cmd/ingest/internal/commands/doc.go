@@ -37,11 +37,11 @@
 // time, with three seconds between an answer and the next command.
 //
 // A queued command stays in the queue until its outcome. No instance sends what has a mark. An
-// instance that has written nothing removes its own. Every instance may add an outcome where there is evidence: expired if
-// Redis' clock is past expires and nobody sent the command; busy if Redis counts enough entries;
-// instance_lost if it was sent more than two minutes ago, or by an earlier life of the same
-// instance. Only the instance that the registry names for a device marks its commands. A call that
-// it gave up, and that lands later, undoes no newer mark.
+// instance that has written nothing removes its own. Every instance may add an outcome where there
+// is evidence: expired if Redis' clock is past expires and nobody sent the command; busy if Redis
+// counts enough entries; instance_lost if it was sent more than two minutes ago, or by an earlier
+// life of the same instance. Only the instance that the registry names for a device marks its
+// commands. A call that it gave up, and that lands later, undoes no newer mark.
 //
 // Commands for one device do not delay others: up to 16 may wait for a device and 10,000 at an
 // instance; once half of these places are taken, one per device. The queue has as many places for

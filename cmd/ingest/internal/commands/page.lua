@@ -1,7 +1,8 @@
 -- page.lua: returns entries of a stream like XRANGE, whatever their size, with only these fields,
 -- cut. Read-only. It reads one entry at a time, since each may be large.
 -- KEYS[1] stream
--- ARGV[1] from, as for XRANGE  ARGV[2] most entries  ARGV[3] most bytes of a field  ARGV[4..] fields
+-- ARGV[1] from, as for XRANGE  ARGV[2] most entries  ARGV[3] most bytes of a field
+-- ARGV[4..] fields
 -- Result: { { entry, field, value, ... }, ... }
 local known, page, from = {}, {}, ARGV[1]
 for i = 4, #ARGV do known[ARGV[i]] = true end

@@ -33,8 +33,8 @@ const (
 	pauseFirst, pauseMost = 50 * time.Millisecond, 5 * time.Second
 )
 
-// countUnusable is a label of ingest_commands_total, beside the statuses of outcomes and the verdicts
-// queued and duplicate: no usable id, removed without an outcome.
+// countUnusable is a label of ingest_commands_total, beside the statuses of outcomes and the
+// verdicts queued and duplicate: no usable id, removed without an outcome.
 const countUnusable = "unusable"
 
 // Devices is a gateway.Gateway.

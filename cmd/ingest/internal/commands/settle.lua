@@ -1,7 +1,7 @@
 -- settle.lua (after state.lua): adds a command's outcome and removes its entry from the stream, in
 -- one step, unless the id has an outcome. For a command that an earlier life of this instance sent,
--- the outcome is instance_lost. In the queue, any instance adds an outcome for a command that nobody
--- sent, and instance_lost for one that another sent long ago.
+-- the outcome is instance_lost. In the queue, any instance adds an outcome for a command that
+-- nobody sent, and instance_lost for one that another sent long ago.
 -- KEYS[1] state  KEYS[2] stream  KEYS[3] responses  KEYS[4] queue, if status is QUEUED
 -- ARGV[1] to ARGV[6]: as of claim.lua; expires is not below 0
 -- ARGV[7] id  ARGV[8] status  ARGV[9] text  ARGV[10] cap of responses, entries  ARGV[11] '1': the
@@ -11,7 +11,7 @@
 -- ARGV[15..] entries that wait for the device already; if status is QUEUED, the codec
 -- Status QUEUED: nothing was written to the device, and the command moves to the queue; text is its
 -- own. Status WAITS: this life has not written it.
--- Result: the status added, by this call or an earlier one; DUPLICATE, GONE and TAKEN as in claim.lua
+-- Result: the status added, by this call or an earlier one; DUPLICATE, GONE, TAKEN: see claim.lua
 --   WAITS       it has no outcome yet, and nobody sent it
 local here, status, said = KEYS[2] .. ' ' .. ARGV[1], ARGV[8], ARGV[9]
 local long = tonumber(ARGV[12])

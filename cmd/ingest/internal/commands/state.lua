@@ -1,10 +1,10 @@
 -- state.lua: shared beginning of claim.lua, settle.lua and (after the janitor's guard) sweep.lua.
 --
 -- commands:state:<id> is '<word> <life> <stream> <entry>'. word is 'sent', or the status of the
--- outcome. life is '<attempt>.<token>/<instance>' of the process that wrote it. Each attempt to send
--- or settle a queued command has a higher number: a call of an earlier attempt was given up and
--- lands late, and the command may have been sent since. The id belongs to this entry; another entry
--- with that id is a duplicate.
+-- outcome. life is '<attempt>.<token>/<instance>' of the process that wrote it. Each attempt to
+-- send or settle a queued command has a higher number: a call of an earlier attempt was given up
+-- and lands late, and the command may have been sent since. The id belongs to this entry; another
+-- entry with that id is a duplicate.
 --
 -- A command that was sent is also a pending entry of the group: stream and mark are one key, so
 -- Redis cannot lose the one and keep the other.

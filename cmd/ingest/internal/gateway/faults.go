@@ -142,7 +142,7 @@ type perMinute struct {
 	count int
 }
 
-// next returns an event's number within its minute, from 1, and how many there were in the last one.
+// next returns an event's number within its minute, from 1, and how many the last one had.
 func (m *perMinute) next() (n, before int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
