@@ -40,7 +40,7 @@ run: ## Run a replica for this machine alone, on REDIS_URL or on a Redis inside 
 		if [ -t 0 ]; then set -m; .cache/ingest $(ARGS); else exec .cache/ingest $(ARGS); fi
 
 demo: ## Watch replicas die, join and stop under 300 simulated devices, for half a minute
-	@go run ./cmd/ingest demo $(ARGS)
+	@cd cmd/ingest && exec go test -count=1 -run '^TestShow$$' -watched
 
 cleanup-demo: ## Watch the clean-up worker beside a made-up game backend that leaks, for half a minute (the first time builds FerretDB)
 	@FERRET_SERVER=$$(scripts/ferret) && export FERRET_SERVER && go run ./cmd/cleanup demo

@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/simulate"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 )
 
 const (
@@ -42,7 +42,7 @@ func gateway(r *rig) {
 		"cores, %d of them: what the devices take, the replica has less of. Open files at most: %s.", many(n), r.beat, backlogEach, runtime.NumCPU(), openFiles())
 
 	empty := g.memory()
-	fleet, stop := r.simulated(simulate.Config{Devices: n, Targets: []string{g.devices}, Interval: r.beat, Ramp: time.Millisecond, Seed: 1})
+	fleet, stop := r.simulated(sim.Config{Devices: n, Targets: []string{g.devices}, Interval: r.beat, Ramp: time.Millisecond, Seed: 1})
 	begun := time.Now()
 	r.until(func() bool { return r.entries() == n })
 	registered := time.Since(begun)
@@ -69,10 +69,10 @@ func gateway(r *rig) {
 
 	r.until(func() bool { return r.entries() == 0 })
 	records := n * backlogEach
-	var frames simulate.Counts
+	var frames sim.Counts
 	var took time.Duration
 	stored := r.measure(records, func() {
-		fleet, stop := r.simulated(simulate.Config{
+		fleet, stop := r.simulated(sim.Config{
 			Devices: n, Targets: []string{g.devices}, Interval: time.Hour, Ramp: time.Millisecond, Backlog: backlogEach, Seed: 2,
 		})
 		r.until(func() bool { return fleet.Counts().Connected == n })
@@ -111,14 +111,14 @@ func (r *rig) bareStore(n int) cost {
 }
 
 // simulated runs a fleet until stop is called.
-func (r *rig) simulated(cfg simulate.Config) (fleet *simulate.Fleet, stop func()) {
-	fleet, err := simulate.New(cfg)
+func (r *rig) simulated(cfg sim.Config) (fleet *sim.Simulation, stop func()) {
+	fleet, err := sim.Simulate(cfg)
 	require.NoError(r.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = fleet.Run(ctx) // returns nil
+		fleet.Run(ctx)
 	}()
 	stop = sync.OnceFunc(func() { cancel(); <-ended })
 	r.t.Cleanup(stop)
@@ -126,7 +126,7 @@ func (r *rig) simulated(cfg simulate.Config) (fleet *simulate.Fleet, stop func()
 }
 
 // watch is what acknowledgements took in two rounds of frames.
-func (r *rig) watch(fleet *simulate.Fleet) simulate.Latency {
+func (r *rig) watch(fleet *sim.Simulation) sim.Latency {
 	before := fleet.Counts().Acknowledgements
 	r.rest(2 * r.beat)
 	after := fleet.Counts().Acknowledgements

@@ -116,7 +116,7 @@ func (w *environment) finish() {
 		f := w.Facts(nil)
 		w.evidence = &f
 	}
-	w.Fleet.CloseAll()
+	w.Fleet.Close()
 	report(w.result)
 	if !w.T.Failed() && os.Getenv("ROLLCALL_KEEP") == "" {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -153,10 +153,10 @@ func takes(r proxy.Request) bool {
 // answering is a device that was told something.
 type answering struct {
 	ctx context.Context
-	*device.Device
+	*sim.Device
 	rnd *rand.Rand
-	c   device.Command
-	say device.Say
+	c   sim.Command
+	say sim.Say
 }
 
 // manners are how devices answer: real ones have each of them. Mostly they have the last.
@@ -208,7 +208,7 @@ func (w *environment) obeys(ctx context.Context, i int, away time.Duration) {
 		w.hops(ctx, i, rnd)
 		listening, leave := context.WithTimeout(ctx, time.Duration(rnd.IntN(400))*time.Millisecond)
 		doubtful := false
-		err := d.Follow(listening, func(c device.Command, say device.Say) error {
+		err := d.Follow(listening, func(c sim.Command, say sim.Say) error {
 			w.Fleet.MayClose(i) // until the next report has shown that the answer was in time
 			w.Executed(judge.Execution{IMEI: d.IMEI(), Command: c.Text})
 			manner := manners[min(rnd.IntN(4*len(manners)), len(manners)-1)]

@@ -53,7 +53,7 @@ func leaderKilledMidPass(w *environment) {
 	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), lost[50:], func(i int) *harness.Replica { return w.Replicas()[i%2] }))
 	v := w.judge()
 	for _, i := range lost {
-		_, err := w.Fleet.Report(w.T.Context(), i, 1)
+		_, err := w.Fleet.Device(i).Report(w.T.Context(), 1)
 		require.NoError(w.T, err)
 	}
 
@@ -223,7 +223,7 @@ func fleetHops(w *environment) {
 				w.Fleet.DropStale(i)
 			}
 			if rnd.IntN(2) == 0 {
-				_, err := w.Fleet.Report(ctx, i, 1)
+				_, err := w.Fleet.Device(i).Report(ctx, 1)
 				require.NoError(w.T, err)
 			}
 		}

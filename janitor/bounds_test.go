@@ -78,7 +78,7 @@ func TestAnEventThatCouldNotBeWrittenIsTriedAgainThoughNothingElseHappens(t *tes
 		n := newNotes(client, "timeline", "r1", slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { n.run(ctx); close(ended) }()
+		go func() { n.Run(ctx, notesLast); close(ended) }()
 		n.add(timeline.Event{Kind: timeline.Death, Instance: "a"})
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
@@ -88,22 +88,4 @@ func TestAnEventThatCouldNotBeWrittenIsTriedAgainThoughNothingElseHappens(t *tes
 		<-ended
 		require.NoError(t, client.Close())
 	})
-}
-
-func TestNotesThatWaitAreBoundedAndTheOldestStay(t *testing.T) {
-	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	client.AddHook(&refusing{})
-	n := newNotes(client, "timeline", "r1", slog.New(slog.DiscardHandler))
-	note := func(id int) { n.add(timeline.Event{Kind: timeline.Death, Instance: fmt.Sprint(id)}) }
-	for i := range 2 * mostNoted {
-		note(i)
-	}
-	require.Len(t, n.due, mostNoted)
-	require.False(t, n.write(t.Context(), time.Second), "it fails, and all is due again")
-	require.Len(t, n.due, mostNoted)
-	require.Equal(t, "0", n.due[0].Instance)
-	require.True(t, n.write(t.Context(), time.Second))
-	require.Empty(t, n.due)
-	require.NoError(t, client.Close())
 }

@@ -111,7 +111,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 		err          error
 	)
 	noting, end := context.WithCancel(context.WithoutCancel(ctx)) // the end is noted too
-	writer.Go(func() { j.notes.run(noting) })
+	writer.Go(func() { j.notes.Run(noting, notesLast) })
 	defer writer.Wait()
 	defer end()
 	work.Go(func() {

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard/doubt"
+	"github.com/rollcall-redis/rollcall/internal/outbox"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
-	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 const mostNoted = 1000
@@ -26,73 +25,34 @@ type notes struct {
 	key    string
 	by     string
 	writes *streak.Streak
-
-	wake chan struct{} // one slot
-	mu   sync.Mutex
-	due  []timeline.Event
+	*outbox.Outbox[timeline.Event]
 }
 
 func newNotes(client redis.UniversalClient, key, by string, log *slog.Logger) *notes {
-	return &notes{
-		client: client, key: key, by: by, wake: make(chan struct{}, 1),
-		writes: streak.New(log, "cannot write the timeline; the page will lack events",
-			"writing the timeline again", "key", key, "allow", "XADD"),
-	}
+	n := &notes{client: client, key: key, by: by, writes: streak.New(log,
+		"cannot write the timeline; the page will lack events", "writing the timeline again",
+		"key", key, "allow", "XADD")}
+	n.Outbox = outbox.New(outbox.Config[timeline.Event]{Write: n.write, Within: notesTimeout, Most: mostNoted})
+	return n
 }
 
 func (n *notes) add(e timeline.Event) {
 	e.By = n.by
-	n.mu.Lock()
-	if len(n.due) < mostNoted {
-		n.due = append(n.due, e)
-	}
-	full := len(n.due) == mostNoted
-	n.mu.Unlock()
-	if full {
+	if !n.Add(e) {
 		n.writes.Note(errNotesDropped)
 	}
-	wait.Nudge(n.wake)
 }
 
 const notesTimeout, notesLast = 2 * time.Second, 200 * time.Millisecond
 
-func (n *notes) run(ctx context.Context) {
-	for {
-		select {
-		case <-n.wake:
-			if n.write(ctx, notesTimeout) || wait.For(ctx, time.Second) {
-				continue
-			}
-		case <-ctx.Done():
-		}
-		n.write(context.WithoutCancel(ctx), notesLast)
-		return
-	}
-}
-
-// write requeues the events on failure; after a lost reply they appear twice.
-func (n *notes) write(ctx context.Context, within time.Duration) bool {
-	n.mu.Lock()
-	due := n.due
-	n.due = nil
-	n.mu.Unlock()
-	if len(due) == 0 {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
+// write's other errors mean that Redis is down or full, which the ticks report.
+func (n *notes) write(ctx context.Context, due []timeline.Event) error {
 	err := timeline.Add(ctx, n.client, n.key, due...)
 	if err == nil || lasting(err) {
-		// Other errors mean that Redis is down or full, which the ticks report.
 		n.writes.Note(err)
-		return true
+		return nil
 	}
-	n.mu.Lock()
-	n.due = append(due, n.due...)
-	n.due = n.due[:min(len(n.due), mostNoted)]
-	n.mu.Unlock()
-	wait.Nudge(n.wake)
-	return false
+	return err
 }
 
 func lasting(err error) bool { return notAllowed(err) || redis.HasErrorPrefix(err, "WRONGTYPE ") }

@@ -12,12 +12,12 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/chaos/judge"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 )
 
 // Fleet remembers every socket: the truth for the judge.
 type Fleet struct {
-	*device.Fleet
+	sim.Fleet
 
 	mu      sync.Mutex
 	sockets []judge.Socket
@@ -27,15 +27,14 @@ type Fleet struct {
 	acked   map[string]int       // IMEI -> records
 	// IMEI -> its replica may have closed it since: a command was not answered
 	maybe  map[string]bool
-	names  map[string]string // address -> instance
-	closed []judge.Socket    // by a replica: Ended is when the device found out
+	closed []judge.Socket // by a replica: Ended is when the device found out
 }
 
 func newFleet(n int) *Fleet {
 	return &Fleet{
-		Fleet:   device.NewFleet(n, 350_000_000_000_000, device.Options{Timeout: Patience}),
+		Fleet:   sim.NewFleet(n, 350_000_000_000_000, Patience),
 		present: make(map[string]int), acked: make(map[string]int), sure: make(map[string]time.Time),
-		maybe: make(map[string]bool), names: make(map[string]string),
+		maybe: make(map[string]bool),
 	}
 }
 
@@ -43,7 +42,6 @@ func newFleet(n int) *Fleet {
 func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	imei := d.IMEI(i)
 	d.mu.Lock()
-	d.names[r.Devices] = r.ID
 	before, had := d.present[imei]
 	if had {
 		d.sockets[before].Ended = d.ends(imei)
@@ -53,7 +51,7 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	d.mu.Unlock()
 
 	asked := time.Now()
-	err := d.Fleet.Move(ctx, i, r.Devices)
+	err := d.Device(i).Move(ctx, r.Devices)
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,7 +72,7 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	case had && d.sockets[before].Instance == r.ID:
 		// A replica that has met the newer socket closes the older.
 		delete(d.present, imei)
-		d.Leave(i)
+		d.Device(i).Leave()
 	case had:
 		d.sockets = append(d.sockets, judge.Socket{IMEI: imei, Instance: d.sockets[before].Instance, Live: now})
 		d.present[imei] = len(d.sockets) - 1
@@ -86,7 +84,7 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 // an answer is abandoned.
 func (d *Fleet) Send(ctx context.Context, i int) error {
 	begun := time.Now()
-	_, err := d.Fleet.Report(ctx, i, 1)
+	_, err := d.Device(i).Report(ctx, 1)
 	imei := d.IMEI(i)
 	if err == nil {
 		d.mu.Lock()
@@ -112,7 +110,7 @@ func (d *Fleet) LetGo(i int, closed bool) {
 		delete(d.present, imei)
 	}
 	d.mu.Unlock()
-	d.Leave(i)
+	d.Device(i).Leave()
 }
 
 // MayClose records that device i does not answer a command: its replica may close the socket.
@@ -130,8 +128,20 @@ func (d *Fleet) ends(imei string) time.Time {
 	return time.Now()
 }
 
+// Len returns the number of devices.
+func (d *Fleet) Len() int { return len(d.Fleet) }
+
+// Device returns device i.
+func (d *Fleet) Device(i int) *sim.Device { return d.Fleet[i] }
+
+// IMEI returns that of device i.
+func (d *Fleet) IMEI(i int) string { return d.Device(i).IMEI() }
+
+// DropStale closes the sockets that device i has moved away from.
+func (d *Fleet) DropStale(i int) { d.Device(i).DropStale() }
+
 // At returns device i's address.
-func (d *Fleet) At(i int) string { return d.Where()[d.IMEI(i)] }
+func (d *Fleet) At(i int) string { return d.Device(i).At() }
 
 // ConnectAll moves device i to where(i), many at once.
 func (d *Fleet) ConnectAll(ctx context.Context, which []int, where func(i int) *Replica) error {
@@ -146,7 +156,7 @@ func (d *Fleet) ConnectAll(ctx context.Context, which []int, where func(i int) *
 func (d *Fleet) LeaveAll(which []int) {
 	for _, i := range which {
 		d.end(func(imei string, _ *judge.Socket) bool { return imei == d.IMEI(i) })
-		d.Leave(i)
+		d.Device(i).Leave()
 	}
 }
 
@@ -171,13 +181,13 @@ func (d *Fleet) end(which func(imei string, s *judge.Socket) bool) {
 
 // Live maps each device to its instance.
 func (d *Fleet) Live() map[string]string {
-	where := d.Where()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for imei, addr := range where {
-		where[imei] = d.names[addr]
+	live := make(map[string]string, len(d.present))
+	for imei, n := range d.present {
+		live[imei] = d.sockets[n].Instance
 	}
-	return where
+	return live
 }
 
 // A device waits at least this long for an answer if its registration did not land: a faster answer

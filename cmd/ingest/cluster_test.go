@@ -8,7 +8,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -29,7 +29,7 @@ func TestOnAClusterDevicesAreRoutableSweptAndCommanded(t *testing.T) {
 	})
 
 	d := two.connect("490154203237518")
-	_, err := d.Send(t.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
+	_, err := d.Send(t.Context(), teltonika.Codec8, sim.NewTrack(1).Next(1)...)
 	require.NoError(t, err)
 	one.Await(func() bool {
 		leads := one.state().Partitions.Leads

@@ -118,17 +118,22 @@ func deliver(ctx context.Context, s *settings, c commands.Command) (commands.Out
 		return commands.Outcome{}, err
 	}
 	defer func() { _ = clients.Close() }()
-	layout, partitions, err := s.fleetsDivision(ctx, clients.Data)
-	if err != nil {
-		return commands.Outcome{}, err
-	}
-	reg, err := partition.NewRegistry(registry.Config{
-		Client: clients.Data, Control: clients.Control, Layout: layout,
-		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
-	}, partitions) // never run, only for Lookup
+	reg, err := s.lookups(ctx, clients)
 	if err != nil {
 		return commands.Outcome{}, err
 	}
 	sender := commands.Sender{Client: clients.Data, Layout: reg.Home(), Lookup: reg.Lookup}
 	return sender.Send(ctx, c)
+}
+
+// lookups returns a registry that is never run.
+func (s *settings) lookups(ctx context.Context, clients *connect.Clients) (*partition.Registry, error) {
+	layout, partitions, err := s.fleetsDivision(ctx, clients.Data)
+	if err != nil {
+		return nil, err
+	}
+	return partition.NewRegistry(registry.Config{
+		Client: clients.Data, Control: clients.Control, Layout: layout,
+		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
+	}, partitions)
 }

@@ -10,24 +10,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // obedient connects a device that reports once and then obeys commands.
-func (p *running) obedient(imei string) *device.Device {
+func (p *running) obedient(imei string) *sim.Device {
 	p.T.Helper()
 	d := p.connect(imei)
-	_, err := d.Send(p.T.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
+	_, err := d.Send(p.T.Context(), teltonika.Codec8, sim.NewTrack(1).Next(1)...)
 	require.NoError(p.T, err)
 	p.Await(func() bool { return p.state().Registry.Pending == 0 }) // Redis has its entry
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = d.Obey(ctx, func(c device.Command) []teltonika.Message { // until the socket ends
-			return []teltonika.Message{d.Executes(c, "did "+c.Text)}
+		_ = d.Follow(ctx, func(c sim.Command, say sim.Say) error { // until the socket ends
+			return say(c.Codec, d.Executes(c, "did "+c.Text))
 		})
 	}()
 	p.T.Cleanup(func() {
@@ -43,20 +43,6 @@ func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	var out, complaints bytes.Buffer
 	code = run(t.Context(), append([]string{"command"}, args...), nil, &out, &complaints)
 	return code, out.String(), complaints.String()
-}
-
-func TestACommandFindsTheNumberOfPartitions(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	url := "--redis-url=redis://" + server.Addr()
-	p := serving(t, on(server, append(calm, "--registry-partitions=4")...)...)
-	p.obedient(imei)
-	code, stdout, stderr := command(t, url, imei, "getver")
-	require.Equal(t, exitOK, code, stderr)
-	require.Equal(t, "did getver\n", stdout)
-	code, _, stderr = command(t, url, "--registry-partitions=8", imei, "getver")
-	require.Equal(t, exitFailed, code)
-	require.Contains(t, stderr, "says 4, REGISTRY_PARTITIONS is 8")
 }
 
 func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
@@ -110,7 +96,7 @@ func TestControlCharactersOfAnAnswerAreEscaped(t *testing.T) {
 	require.Equal(t, `not_connected at \x1b[2J: the instance that the registry names has no heartbeat`+"\n", stderr)
 }
 
-func TestACommandWaitsForADeviceThatIsAway(t *testing.T) {
+func TestACommandFindsTheNumberOfPartitionsAndWaitsForADeviceThatIsAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	one := serving(t, on(server, append(calm, "--instance-id=ingest-1", "--registry-partitions=4")...)...)
@@ -127,8 +113,11 @@ func TestACommandWaitsForADeviceThatIsAway(t *testing.T) {
 	require.Eventually(t, func() bool { return waiting(one) && waiting(two) }, patience, 5*time.Millisecond)
 	two.obedient(imei)
 	require.Equal(t, "did getver\n", <-said)
+	code, _, stderr := command(t, "--redis-url=redis://"+server.Addr(), "--registry-partitions=8", imei, "getver")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "says 4, REGISTRY_PARTITIONS is 8")
 
-	code, _, stderr := command(t, "--redis-url=redis://"+server.Addr(), "--queue", "--expires=1ns", "490154203237518", "getver")
+	code, _, stderr = command(t, "--redis-url=redis://"+server.Addr(), "--queue", "--expires=1ns", "490154203237518", "getver")
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, ": expired before its device connected\n")
 }

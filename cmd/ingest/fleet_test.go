@@ -68,17 +68,6 @@ func TestAnyReplicaShowsTheWholeFleetAndWhoLeadsNext(t *testing.T) {
 		require.Equal(t, "1.2s", s.Instances[i].TTL)
 	}
 
-	code, body := two.Get("/api/v1/devices/" + imei)
-	require.Equal(t, http.StatusOK, code)
-	require.Contains(t, body, `"owner": "one"`)
-	code, _ = two.Get("/api/v1/devices/1")
-	require.Equal(t, http.StatusNotFound, code)
-	code, body = two.Get("/api/v1/why?key=" + imei)
-	require.Equal(t, http.StatusOK, code)
-	require.Contains(t, body, `"verdict": "kept"`)
-	code, _ = two.Get("/api/v1/why")
-	require.Equal(t, http.StatusBadRequest, code)
-
 	stream, err := programtest.Client.Get("http://" + two.HTTP + "/api/v1/events")
 	require.NoError(t, err)
 	defer stream.Body.Close()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
@@ -81,9 +81,9 @@ func (p *running) state() replicaStatus {
 }
 
 // connect returns a device at the program.
-func (p *running) connect(imei string) *device.Device {
+func (p *running) connect(imei string) *sim.Device {
 	p.T.Helper()
-	d := device.New(imei, device.Options{Timeout: patience})
+	d := sim.New(imei, patience)
 	p.T.Cleanup(d.Close)
 	accepted, err := d.Connect(p.T.Context(), p.devices)
 	require.NoError(p.T, err)

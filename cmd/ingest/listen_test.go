@@ -101,15 +101,6 @@ func TestDevicesShowCertificatesOfAuthoritiesInAFileThatIsReadAgain(t *testing.T
 	require.Equal(t, teltonika.Accept, got)
 }
 
-func TestAFileWithoutAuthoritiesIsAFailureAtStart(t *testing.T) {
-	t.Parallel()
-	cert, key := selfSigned(t)
-	p := start(t, "--ingest-tls-addr=127.0.0.1:0", "--ingest-tls-cert="+cert, "--ingest-tls-key="+key,
-		"--ingest-tls-client-ca="+key)
-	require.Equal(t, exitFailed, p.Ends())
-	require.Contains(t, p.Log.String(), "INGEST_TLS_CLIENT_CA: block 1 is not a certificate")
-}
-
 // selfSigned writes a certificate and its key.
 func selfSigned(t *testing.T) (certFile, keyFile string) {
 	t.Helper()

@@ -12,7 +12,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/logtest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -40,9 +40,9 @@ func TestALogNamesItsInstanceAndIsCalmWhileOthersComeDieAndGo(t *testing.T) {
 	logtest.Await(t, leader, patience, "lease acquired")
 	other, dies := servingChild(t, args("ingest-2")...), servingChild(t, args("ingest-3")...)
 	for i, p := range []*process.Process{leader, other, dies, dies} {
-		d := device.New(
+		d := sim.New(
 			[]string{"356307042441013", "352093081452251", "350000000000006", "350000000000014"}[i],
-			device.Options{Timeout: patience})
+			patience)
 		t.Cleanup(d.Close)
 		accepted, err := d.Connect(t.Context(), p.Said("listening for devices", "addr"))
 		require.NoError(t, err)
@@ -112,15 +112,4 @@ func lastOf(lines []logtest.Line, message string) (last logtest.Line) {
 		}
 	}
 	return last
-}
-
-func TestAnIDThatWasMadeUpIsOnEachLine(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	p := servingChild(t, on(server)...)
-	require.NoError(t, p.Signal(syscall.SIGTERM))
-	require.Equal(t, exitOK, p.ExitCode())
-	lines := logtest.Calm(t, p.Log(), p.Said("starting", "instance"))
-	logtest.Has(t, lines, "stopped")
-	logtest.Has(t, lines, "instance lives")
 }

@@ -23,14 +23,13 @@ registry of who holds which device, and sweeps out what dead replicas left.
 Without a command it serves, and needs REDIS_URL.
 
   ingest command    sends a device a command, waits for its outcome
-  ingest demo       shows what happens when replicas die, join and stop
   ingest simulate   runs a fleet of simulated trackers`,
 		Settings: s.table(),
 		Prefixes: prefixes,
 		Check:    s.check,
 		Notes: `SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage or settings.`,
-		Commands: []*cli.Command{sendCommand(), runSimulate(), runDemo()},
+		Commands: []*cli.Command{sendCommand(), runSimulate()},
 	}
 	c.Run = program.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
 		return serve(ctx, s, log)

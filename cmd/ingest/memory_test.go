@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -63,7 +63,7 @@ func BenchmarkMemoryOfAConnection(b *testing.B) {
 	p := serving(b, "--redis-url=redis://"+server.Addr())
 	addr, err := net.ResolveTCPAddr("tcp", p.devices)
 	require.NoError(b, err)
-	frame, err := teltonika.AppendFrame(nil, teltonika.Codec8E, device.NewTrack(1).Next(10)...)
+	frame, err := teltonika.AppendFrame(nil, teltonika.Codec8E, sim.NewTrack(1).Next(10)...)
 	require.NoError(b, err)
 
 	collect := func() (m runtime.MemStats) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -39,7 +39,7 @@ func TestEachDocumentedUserIsEnoughForWhatItIsFor(t *testing.T) {
 	janitor := start(t, append(quick, entitled(t, server, "janitor"), "--ingest-addr=off", "--instance-id=janitor")...)
 	janitor.Serves()
 
-	other := device.New("352093081452251", device.Options{Timeout: patience})
+	other := sim.New("352093081452251", patience)
 	t.Cleanup(other.Close)
 	accepted, err := other.Connect(ctx, one.devices)
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/simulate"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -123,15 +123,15 @@ func TestARedisPasswordIsRotatedUnderLoadByTheRunbook(t *testing.T) {
 	for _, r := range replicas {
 		addrs = append(addrs, r.Said("listening for devices", "addr"))
 	}
-	f := simulating(t, simulate.Config{
+	f := simulating(t, sim.Config{
 		Devices: 40, Targets: addrs, Interval: 200 * time.Millisecond, Records: 2, HalfOpen: 0.05,
 		LadderUnit: 20 * time.Millisecond, Seed: 3,
 	})
-	f.await(t, func(c simulate.Counts) bool { return c.Connected >= 35 && c.Acked > 100 })
+	f.await(t, func(c sim.Counts) bool { return c.Connected >= 35 && c.Acked > 100 })
 	more := func() {
 		t.Helper()
 		before := f.Counts()
-		f.await(t, func(now simulate.Counts) bool {
+		f.await(t, func(now sim.Counts) bool {
 			return now.Acked > before.Acked+100 && now.Reconnects > before.Reconnects+5
 		})
 	}
@@ -170,7 +170,7 @@ func TestARedisPasswordIsRotatedUnderLoadByTheRunbook(t *testing.T) {
 		_, old, _ = strings.Cut(o.env[1], "=")
 	}
 	f.stop()
-	require.Greater(t, f.books.requireStored(t, rdb), 500)
+	require.Greater(t, f.requireStored(t, rdb), 500)
 	for _, r := range replicas {
 		require.True(t, r.Runs())
 		require.NotContains(t, r.Log(), "WRONGPASS")

@@ -2,8 +2,6 @@ package main
 
 import (
 	"log/slog"
-	"maps"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -21,7 +19,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -41,7 +39,7 @@ func TestItServesOnARedisOfItsOwn(t *testing.T) {
 	t.Parallel()
 	p := serving(t)
 	d := p.connect(imei)
-	acked, err := d.Send(t.Context(), teltonika.Codec8, device.NewTrack(1).Next(3)...)
+	acked, err := d.Send(t.Context(), teltonika.Codec8, sim.NewTrack(1).Next(3)...)
 	require.NoError(t, err)
 	require.Equal(t, 3, acked)
 
@@ -92,7 +90,7 @@ func TestAReplicaLeavesNothingBehind(t *testing.T) {
 	ttl := rdb.PTTL(t.Context(), keys.Heartbeat("ingest-1")).Val()
 	require.LessOrEqual(t, ttl, 90*time.Second)
 	require.Greater(t, ttl, 60*time.Second)
-	_, err := stays.Send(t.Context(), teltonika.Codec8E, device.NewTrack(1).Next(2)...)
+	_, err := stays.Send(t.Context(), teltonika.Codec8E, sim.NewTrack(1).Next(2)...)
 	require.NoError(t, err)
 	require.Equal(t, int64(2), rdb.XLen(t.Context(), gateway.Stream).Val())
 
@@ -104,48 +102,6 @@ func TestAReplicaLeavesNothingBehind(t *testing.T) {
 	for _, key := range []string{keys.Registry(), keys.Heartbeat("ingest-1"), keys.Devices("ingest-1"), keys.Roster(), keys.Lease()} {
 		require.Zero(t, rdb.Exists(t.Context(), key).Val(), key)
 	}
-}
-
-func TestDevicesThatHopAmongReplicasAreWhereTheyAre(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rdb, entries := server.Client(), registry.Layout{}.Registry()
-	var addrs []string
-	instances := map[string]string{} // by address
-	for _, id := range []string{"ingest-1", "ingest-2", "ingest-3"} {
-		p := serving(t, on(server, append(quick, "--instance-id="+id)...)...)
-		addrs = append(addrs, p.devices)
-		instances[p.devices] = id
-	}
-	fleet := device.NewFleet(60, 350_000_000_000_000, device.Options{Timeout: patience})
-	defer fleet.CloseAll()
-	rnd := rand.New(rand.NewPCG(1, 2))
-	for hop := range 6 {
-		for i := range fleet.Len() {
-			// Also back to the same replica; the old socket closes now, later or last.
-			require.NoError(t, fleet.Move(t.Context(), i, addrs[rnd.IntN(len(addrs))]))
-			if rnd.IntN(2) == 0 {
-				fleet.DropStale(i)
-			}
-			if hop%2 == 1 {
-				_, err := fleet.Report(t.Context(), i, 1+rnd.IntN(3))
-				require.NoError(t, err)
-			}
-		}
-	}
-	for i := range fleet.Len() {
-		fleet.DropStale(i)
-	}
-	want := map[string]string{}
-	for imei, addr := range fleet.Where() {
-		want[imei] = instances[addr]
-	}
-	require.Len(t, want, 60)
-	require.Eventually(t, func() bool {
-		return maps.Equal(want, rdb.HGetAll(t.Context(), entries).Val())
-	}, patience, 5*time.Millisecond)
-	fleet.CloseAll()
-	require.Eventually(t, func() bool { return rdb.Exists(t.Context(), entries).Val() == 0 }, patience, 5*time.Millisecond)
 }
 
 func TestItServesBeforeRedisAnswersAndHealsWhenItDoes(t *testing.T) {
@@ -162,24 +118,19 @@ func TestItServesBeforeRedisAnswersAndHealsWhenItDoes(t *testing.T) {
 	server.Restart()
 	rdb := server.Client()
 	p.Await(func() bool { return rdb.HGet(t.Context(), registry.Layout{}.Registry(), imei).Val() == "ingest-1" })
-	_, err := d.Send(t.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
+	_, err := d.Send(t.Context(), teltonika.Codec8, sim.NewTrack(1).Next(1)...)
 	require.NoError(t, err)
 	require.True(t, p.state().Redis.Reachable)
 }
 
-func TestOneNodeOfAClusterIsRefusedWhereNoClusterCanBeNamedSo(t *testing.T) {
+func TestOneNodeOfAClusterIsRefusedEvenIfItTurnsUpLater(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--cluster-enabled", "yes")
 	p := start(t, "--redis-url=redis://"+server.Addr()+"?db=0")
 	require.Equal(t, exitFailed, p.Ends())
 	require.Contains(t, p.Log.String(), "one node of a Redis Cluster, and was not recognised")
-}
-
-func TestOneNodeOfAClusterIsRefusedWhenItTurnsUpLater(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, "--cluster-enabled", "yes")
 	server.Kill()
-	p := serving(t, on(server)...)
+	p = serving(t, on(server)...)
 	server.Restart()
 	require.Equal(t, exitFailed, p.Ends())
 	require.Contains(t, p.Log.String(), "node of a Redis Cluster")
@@ -244,11 +195,15 @@ func TestAnAddressInUseIsAFailure(t *testing.T) {
 // Load rejects all of these. The parts' own errors matter all the same.
 func TestAPartThatCannotBeMadeIsAFailure(t *testing.T) {
 	t.Parallel()
+	cert, key := selfSigned(t)
 	for says, change := range map[string]func(*settings){
 		"registry: HeartbeatTTL is 1s":              func(s *settings) { s.heartbeatTTL = time.Second },
 		"janitor: DeleteBatch is 5000":              func(s *settings) { s.janitorDeleteBatch = 5000 },
 		"gateway: MaxLen and MaxConns must not be":  func(s *settings) { s.telemetryMaxLen = -1 },
 		"ingest: INGEST_TLS_CERT, INGEST_TLS_KEY: ": func(s *settings) { s.ingestTLSAddr, s.ingestTLSCert = ":0", "/nowhere" },
+		"INGEST_TLS_CLIENT_CA: block 1 is not a certificate": func(s *settings) {
+			s.ingestTLSAddr, s.ingestTLSCert, s.ingestTLSKey, s.ingestTLSClientCA = ":0", cert, key, key
+		},
 	} {
 		s, _, err := loaded([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0"}, nil)
 		require.NoError(t, err)
@@ -266,7 +221,7 @@ func TestARedisThatStandsStillDoesNotKeepAReplica(t *testing.T) {
 	p.Await(func() bool { return p.state().Janitor.Leading })
 	server.Stop()
 	defer server.Cont()
-	frame, err := teltonika.AppendFrame(nil, teltonika.Codec8, device.NewTrack(1).Next(1)...)
+	frame, err := teltonika.AppendFrame(nil, teltonika.Codec8, sim.NewTrack(1).Next(1)...)
 	require.NoError(t, err)
 	require.NoError(t, busy.SendRaw(t.Context(), frame))
 	asked := time.Now()
@@ -293,17 +248,6 @@ func servingChild(t *testing.T, args ...string) *process.Process {
 	p := child(t, nil, append([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"}, args...)...)
 	require.Eventually(t, func() bool { return p.Said("listening for devices", "addr") != "" }, patience, 5*time.Millisecond)
 	return p
-}
-
-func TestASignalStopsItGracefully(t *testing.T) {
-	t.Parallel()
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		p := servingChild(t)
-		require.NoError(t, p.Signal(sig))
-		_ = p.Signal(sig) // as timeout(1) does: to the process, and to its group
-		require.Equal(t, exitOK, p.ExitCode())
-		require.Contains(t, p.Log(), `"msg":"stopped"`)
-	}
 }
 
 func TestASecondSignalStopsItAtOnce(t *testing.T) {

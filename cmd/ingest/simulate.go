@@ -1,28 +1,33 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/simulate"
-	"github.com/rollcall-redis/rollcall/partition"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 const askTime = 5 * time.Second
 
 type simulation struct {
-	cfg      simulate.Config
+	cfg      sim.Config
 	duration time.Duration // 0: until interrupted
-	redis    connect.Redis
-	fleet    *simulate.Fleet
+	fleet    settings      // of the gateways: their Redis, if it was given
+	*sim.Simulation
 }
 
 func runSimulate() *cli.Command {
@@ -50,14 +55,14 @@ func (s *simulation) table() []cli.Setting {
 	const ever = 100 * 365 * 24 * time.Hour
 	c := &s.cfg
 	return []cli.Setting{
-		{Name: "devices", Default: "100", Value: cli.Number(&c.Devices, 1, simulate.MostDevices),
+		{Name: "devices", Default: "100", Value: cli.Number(&c.Devices, 1, sim.MostDevices),
 			Meaning: "number of trackers",
 			Consequence: "Each takes a descriptor (two with `--half-open`) and about 15 kB. The limit of " +
 				"open files is raised as far as it may be; what does not fit is refused at once, with " +
 				"the number needed. Ten thousand are fine"},
 		{Name: "interval", Default: "10s", Value: cli.Duration(&c.Interval, time.Millisecond, ever),
 			Meaning: "time between two frames of a tracker"},
-		{Name: "records", Default: "1", Value: cli.Number(&c.Records, 1, simulate.MostRecords),
+		{Name: "records", Default: "1", Value: cli.Number(&c.Records, 1, sim.MostRecords),
 			Meaning: "number of records in a frame, at most 10"},
 		{Name: "targets", Default: "127.0.0.1:5027", Meaning: "host:port,... of gateways",
 			Consequence: "Each connection draws one of them, as a balancer would",
@@ -77,7 +82,7 @@ func (s *simulation) table() []cli.Setting {
 				}
 				return nil
 			}},
-		{Name: "backlog", Default: "0", Value: cli.Number(&c.Backlog, 0, simulate.MostBacklog),
+		{Name: "backlog", Default: "0", Value: cli.Number(&c.Backlog, 0, sim.MostBacklog),
 			Meaning: "number of records that each tracker has stored at the start",
 			Consequence: "They are emptied stop-and-wait, newest first, whenever no fresh frame is due: " +
 				"the hardest load that a fleet makes"},
@@ -93,15 +98,15 @@ func (s *simulation) table() []cli.Setting {
 		{Name: "timeout", Default: "30s", Value: cli.Duration(&c.Timeout, time.Nanosecond, ever),
 			Meaning: "how long a tracker waits for an answer"},
 		{Name: "first-imei", Default: "35630704000000",
-			Value:       cli.Number(&c.FirstIMEI, 1, simulate.MostFirstIMEI),
+			Value:       cli.Number(&c.FirstIMEI, 1, sim.MostFirstIMEI),
 			Meaning:     "14 digits of the first tracker's IMEI; the others count up",
 			Consequence: "Two simulations at once need different ones"},
 	}
 }
 
 func (s *simulation) parseRedis(v string) error {
-	err := s.redis.Parse(v)
-	if s.redis.Embedded() {
+	err := s.fleet.Redis.Parse(v)
+	if s.fleet.Redis.Embedded() {
 		err = errors.New("a URL of the gateways' Redis")
 	}
 	return err
@@ -112,7 +117,7 @@ func (s *simulation) check(in *cli.Input) {
 		return
 	}
 	var err error
-	if s.fleet, err = simulate.New(s.cfg); err == nil {
+	if s.Simulation, err = sim.Simulate(s.cfg); err == nil {
 		err = descriptorsFor(s.cfg.Sockets())
 	}
 	if err != nil {
@@ -125,31 +130,89 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 	c := s.cfg
 	fmt.Fprintf(stdout, "simulating %d trackers, a frame of codec %v every %v, at %s; seed %d\n",
 		c.Devices, c.Codec, c.Interval, strings.Join(c.Targets, ", "), c.Seed)
-	view := &simulate.View{Fleet: s.fleet, Out: stdout, Terminal: cli.IsTerminal(stdout)}
-	if s.redis != (connect.Redis{}) {
-		clients, err := connect.Open(ctx, &s.redis, askTime)
+	routable := func(context.Context) string { return "unknown" }
+	if s.fleet.Redis != (connect.Redis{}) {
+		clients, err := connect.Open(ctx, &s.fleet.Redis, askTime)
 		if err != nil {
 			return err
 		}
 		defer clients.Close()
-		view.Routable = func(ctx context.Context) (int, error) {
-			ctx, cancel := context.WithTimeout(ctx, askTime)
-			defer cancel()
-			layout := divided
-			partitions, err := partition.Count(ctx, clients.Data, layout)
-			if err != nil {
-				return 0, err
-			}
-			if partitions == 1 {
-				layout = layoutOn(s.redis)
-			}
-			return routable(ctx, clients.Data, layout, partitions, maps.Keys(s.fleet.Where()))
-		}
+		routable = func(ctx context.Context) string { return s.routable(ctx, clients) }
 	}
 	if s.duration > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.duration)
 		defer cancel()
 	}
-	return view.Run(ctx)
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var trackers sync.WaitGroup
+	trackers.Go(func() { s.Run(running) })
+	began := time.Now()
+	s.progress(ctx, stdout, routable)
+	found := routable(running) // while they are connected
+	counts, took := s.Counts(), time.Since(began)
+	stop()
+	trackers.Wait()
+	return summary(stdout, counts, took, found)
+}
+
+func (s *simulation) progress(ctx context.Context, out io.Writer, routable func(context.Context) string) {
+	every := 10 * time.Second
+	if cli.IsTerminal(out) {
+		every = time.Second
+	}
+	frames := 0
+	for took := every; wait.For(ctx, every); took += every {
+		found, c, why := routable(ctx), s.Counts(), ""
+		if c.Accepted == 0 && c.LastFailure != nil {
+			why = fmt.Sprintf("  (%v)", c.LastFailure)
+		}
+		fmt.Fprintf(out, "%5.0fs  connected %d/%d  frames/s %.1f  acknowledged %d  re-sent %d  backlog %d  routable %s%s\n",
+			took.Seconds(), c.Connected, c.Devices, float64(c.Frames-frames)/every.Seconds(), c.Records, c.Resent,
+			c.Backlog, found, why)
+		frames = c.Frames
+	}
+}
+
+// routable counts the connected trackers that a router would find. A tracker cannot see which
+// instance serves its target, so an entry that names another living instance counts too.
+func (s *simulation) routable(ctx context.Context, clients *connect.Clients) string {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	reg, err := s.fleet.lookups(ctx, clients)
+	if err != nil {
+		return "unknown"
+	}
+	owners, err := reg.LookupMany(ctx, slices.Collect(maps.Keys(s.Where())))
+	if err != nil {
+		return "unknown"
+	}
+	maps.DeleteFunc(owners, func(_ string, o registry.Owner) bool { return !o.Live })
+	return strconv.Itoa(len(owners))
+}
+
+func summary(out io.Writer, c sim.Counts, took time.Duration, routable string) error {
+	const exact = 10 * time.Microsecond
+	p50, p99 := c.Acknowledgements.Quantile(0.5), c.Acknowledgements.Quantile(0.99)
+	failure := cmp.Or(c.LastFailure, errors.New("none"))
+	_, err := fmt.Fprintf(out, `after %.1f s:
+  connected                %d of %d
+  routable                 %s
+  frames                   %d, %.1f a second
+  records acknowledged     %d, in %d frames
+  re-sent frames           %d
+  backlog left             %d records
+  acknowledged within      p50 %v, p99 %v
+  reconnects               %d, attempts that failed %d (refused %d)
+  half-open sockets left   %d
+  keep-alives              %d
+  commands answered        %d
+  last failure             %v
+`, took.Seconds(), c.Connected, c.Devices, routable, c.Frames, float64(c.Frames)/took.Seconds(), c.Records, c.Acked,
+		c.Resent, c.Backlog, p50.Round(exact), p99.Round(exact), c.Reconnects, c.Failed, c.Refused, c.HalfOpen,
+		c.KeepAlives, c.Commands, failure)
+	if err == nil && c.Accepted == 0 {
+		err = fmt.Errorf("nothing could connect: %w", cmp.Or(c.LastFailure, errors.New("there was no time to")))
+	}
+	return err
 }

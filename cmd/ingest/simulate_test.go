@@ -3,13 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
-	"maps"
 	"net"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,68 +13,55 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
-	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/simulate"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/registry"
 )
-
-// books holds the records acknowledged to devices, each "IMEI time".
-type books struct {
-	mu   sync.Mutex
-	told map[string]bool
-}
-
-func (b *books) acknowledged(imei string, records []teltonika.Record) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i := range records {
-		b.told[imei+" "+strconv.FormatUint(records[i].Timestamp, 10)] = true
-	}
-}
-
-// requireStored fails if an acknowledged record is missing from the stream. It returns their
-// number.
-func (b *books) requireStored(t *testing.T, rdb *redis.Client) int {
-	t.Helper()
-	messages, err := rdb.WithTimeout(patience).XRange(t.Context(), gateway.Stream, "-", "+").Result()
-	require.NoError(t, err)
-	stored := map[string]bool{}
-	for _, m := range messages {
-		stored[fmt.Sprint(m.Values["imei"], " ", m.Values["ts"])] = true
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for record := range b.told {
-		require.True(t, stored[record], record)
-	}
-	return len(b.told)
-}
 
 // fleet is a running simulation that keeps books.
 type fleet struct {
-	*simulate.Fleet
-	books books
+	*sim.Simulation
+	books sim.Ledger
 	stop  func()
 }
 
-func simulating(t *testing.T, cfg simulate.Config) *fleet {
+func simulating(t *testing.T, cfg sim.Config) *fleet {
 	t.Helper()
-	f := &fleet{books: books{told: map[string]bool{}}}
-	cfg.Acknowledged = f.books.acknowledged
+	f := new(fleet)
+	cfg.Acknowledged = f.books.Acknowledged
 	var err error
-	f.Fleet, err = simulate.New(cfg)
+	f.Simulation, err = sim.Simulate(cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- f.Run(ctx) }()
-	f.stop = sync.OnceFunc(func() { cancel(); require.NoError(t, <-ended) })
+	ended := make(chan struct{})
+	go func() { defer close(ended); f.Run(ctx) }()
+	f.stop = func() { cancel(); <-ended }
 	t.Cleanup(f.stop)
 	return f
 }
 
-func (f *fleet) await(t *testing.T, what func(simulate.Counts) bool) {
+// requireStored returns the number of records acknowledged.
+func (f *fleet) requireStored(t *testing.T, rdb *redis.Client) int {
+	t.Helper()
+	acked, missing, err := f.books.Check(t.Context(), rdb, gateway.Stream)
+	require.NoError(t, err)
+	require.Zero(t, missing)
+	return acked
+}
+
+// routable returns the number of devices that the registry names at a living replica.
+func (f *fleet) routable(t *testing.T, server *redistest.Server) string {
+	t.Helper()
+	s := &simulation{Simulation: f.Simulation}
+	require.NoError(t, s.parseRedis("redis://"+server.Addr()))
+	clients, err := connect.Open(t.Context(), &s.fleet.Redis, askTime)
+	require.NoError(t, err)
+	defer clients.Close()
+	return s.routable(t.Context(), clients)
+}
+
+func (f *fleet) await(t *testing.T, what func(sim.Counts) bool) {
 	t.Helper()
 	require.Eventually(t, func() bool { return what(f.Counts()) }, patience, 5*time.Millisecond)
 }
@@ -87,40 +70,16 @@ func TestEveryRecordAcknowledgedToAFleetIsInTheStream(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	p := serving(t, on(server)...)
-	f := simulating(t, simulate.Config{
+	f := simulating(t, sim.Config{
 		Devices: 50, Targets: []string{p.devices}, Interval: 500 * time.Millisecond, Records: 3, Codec: teltonika.Codec8E, Backlog: 45,
 		HalfOpen: 0.1, LadderUnit: 10 * time.Millisecond, Seed: 1,
 	})
-	f.await(t, func(c simulate.Counts) bool {
+	f.await(t, func(c sim.Counts) bool {
 		return c.Backlog == 0 && c.Acked > 350 && c.HalfOpen > 10 && c.Resent > 3 && c.Connected > 45
 	})
-	n, err := routable(t.Context(), server.Client(), registry.Layout{}, 1, maps.Keys(f.Where()))
-	require.NoError(t, err)
-	require.Greater(t, n, 40)
+	require.Regexp(t, "^[45].$", f.routable(t, server))
 	f.stop()
-	require.Greater(t, f.books.requireStored(t, server.Client()), 50*45+100)
-}
-
-func TestAReplicaThatIsKilledUnderLoadLosesNothingThatItAcknowledged(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	victim := servingChild(t, on(server, quick...)...)
-	stays := serving(t, on(server, quick...)...)
-	f := simulating(t, simulate.Config{
-		Devices: 40, Targets: []string{victim.Said("listening for devices", "addr"), stays.devices}, Interval: 200 * time.Millisecond, Records: 2,
-		Backlog: 500, LadderUnit: 100 * time.Millisecond, Seed: 2,
-	})
-	f.await(t, func(c simulate.Counts) bool { return c.Connected == 40 && c.Acked > 300 })
-	victim.Kill() // under way: dozens of frames
-	f.SetTargets(stays.devices)
-	f.await(t, func(c simulate.Counts) bool { return c.Connected == 40 && c.Reconnects > 5 && c.Resent > 0 })
-	// All are at the remaining one, and routable there.
-	require.Eventually(t, func() bool {
-		n, err := routable(t.Context(), server.Client(), registry.Layout{}, 1, maps.Keys(f.Where()))
-		return err == nil && n == 40
-	}, patience, 20*time.Millisecond)
-	f.stop()
-	require.Greater(t, f.books.requireStored(t, server.Client()), 1000)
+	require.Greater(t, f.requireStored(t, server.Client()), 50*45+100)
 }
 
 func TestSimulateShowsAFleetAndEndsWhenItsTimeIsUp(t *testing.T) {
@@ -146,17 +105,6 @@ func TestSimulateShowsAFleetAndEndsWhenItsTimeIsUp(t *testing.T) {
 	p.Await(func() bool { return server.Client().XLen(t.Context(), gateway.Stream).Val() > before })
 	interrupt()
 	require.Equal(t, exitOK, <-done)
-}
-
-func TestSimulateWithoutFlagsIsAHundredTrackersAtTheirOwnPace(t *testing.T) {
-	t.Parallel()
-	s := new(simulation)
-	c := &cli.Command{Name: "ingest simulate", Settings: s.table(), Check: s.check}
-	require.NoError(t, c.Load([]string{"--seed=1"}, nil))
-	require.Equal(t, simulate.Config{
-		Devices: 100, Interval: 10 * time.Second, Records: 1, Targets: []string{"127.0.0.1:5027"}, Seed: 1, Codec: teltonika.Codec8,
-		LadderUnit: time.Minute, Timeout: 30 * time.Second, FirstIMEI: 35_630_704_000_000,
-	}, s.cfg)
 }
 
 func TestSimulateSaysWhatIsWrong(t *testing.T) {
@@ -197,10 +145,24 @@ func TestSimulateSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestTheSummaryHasEachFigureInItsPlace(t *testing.T) {
+	t.Parallel()
+	c := sim.Counts{
+		Devices: 2, Connected: 1, Frames: 30, Resent: 4, Acked: 5, Records: 6, Backlog: 7, KeepAlives: 8, Commands: 9, Accepted: 10,
+		Reconnects: 11, Failed: 12, Refused: 13, HalfOpen: 14, LastFailure: io.EOF,
+	}
+	var out bytes.Buffer
+	require.NoError(t, summary(&out, c, 3*time.Second, "1"))
+	require.Equal(t, "after 3.0 s: connected 1 of 2 routable 1 frames 30, 10.0 a second records acknowledged 6, in 5 frames "+
+		"re-sent frames 4 backlog left 7 records acknowledged within p50 0s, p99 0s "+
+		"reconnects 11, attempts that failed 12 (refused 13) half-open sockets left 14 keep-alives 8 commands answered 9 "+
+		"last failure EOF", strings.Join(strings.Fields(out.String()), " "))
+}
+
 func TestTooManyDevicesForTheLimitOfOpenFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, descriptorsFor(10))
-	require.Equal(t, 10, simulate.Config{Devices: 5, HalfOpen: 0.1}.Sockets())
+	require.Equal(t, 10, sim.Config{Devices: 5, HalfOpen: 0.1}.Sockets())
 	if err := descriptorsFor(1 << 40); err != nil { // only Unix knows the limit
 		require.ErrorContains(t, err, "ulimit -Hn")
 	}

@@ -10,9 +10,8 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing/tracetest"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // traced returns the environment of a replica that sends spans.
@@ -39,7 +38,7 @@ func TestSpansShowARegistrationATermItsPassesAndTheirBatches(t *testing.T) {
 		5*time.Millisecond)
 	dies := tracedChild(t, collector, on(server, append(quick, "--instance-id=ingest-2")...)...)
 
-	d := device.New(imei, device.Options{Timeout: patience})
+	d := sim.New(imei, patience)
 	t.Cleanup(d.Close)
 	accepted, err := d.Connect(t.Context(), dies.Said("listening for devices", "addr"))
 	require.NoError(t, err)
@@ -99,31 +98,13 @@ func TestSpansShowARegistrationATermItsPassesAndTheirBatches(t *testing.T) {
 	require.False(t, collector.Contains(imei), "no span names a device")
 }
 
-func TestASpanOfAPassThatFailsSaysWhy(t *testing.T) {
-	t.Parallel()
-	server, collector := redistest.Start(t), tracetest.Start(t)
-	require.NoError(t,
-		server.Client().Set(t.Context(), registry.Layout{}.Registry(), "of another type", 0).Err())
-	tracedChild(t, collector, on(server, quick...)...)
-	require.Eventually(t, func() bool {
-		for _, s := range collector.Spans("pass") {
-			if s.Attributes["rollcall.sweep"] == "registry" && s.Failed {
-				require.Contains(t, s.Message, "WRONGTYPE")
-				require.Equal(t, "failed", s.Attributes["rollcall.outcome"])
-				return true
-			}
-		}
-		return false
-	}, patience, 5*time.Millisecond)
-}
-
 // A registration that Redis does not take within a second is answered, and its span continues.
 func TestTheSpanOfARegistrationEndsWhenItLands(t *testing.T) {
 	t.Parallel()
 	server, collector := redistest.Start(t), tracetest.Start(t)
 	p := tracedChild(t, collector, on(server, quick...)...)
 	server.Stop()
-	d := device.New(imei, device.Options{Timeout: patience})
+	d := sim.New(imei, patience)
 	t.Cleanup(d.Close)
 	accepted, err := d.Connect(t.Context(), p.Said("listening for devices", "addr"))
 	require.NoError(t, err)

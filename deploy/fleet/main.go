@@ -27,7 +27,7 @@ import (
 	"github.com/rollcall-redis/rollcall/deploy/internal/promserver"
 	"github.com/rollcall-redis/rollcall/deploy/internal/rules"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/simulate"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -105,7 +105,7 @@ func (f *fleet) run(ctx context.Context) (err error) {
 		return err
 	}
 	f.describe(prom.URL, token)
-	f.work.Go(func() { _ = trackers.Run(ctx) }) // the page shows what becomes of them
+	f.work.Go(func() { trackers.Run(ctx) }) // the page shows what becomes of them
 	f.work.Go(func() { f.tellEnds(ctx) })
 	<-ctx.Done()
 	f.work.Wait()
@@ -189,12 +189,12 @@ func (f *fleet) watch(ctx context.Context) (*promserver.Server, error) {
 	return prom, nil
 }
 
-func (f *fleet) trackers() (*simulate.Fleet, error) {
-	c := simulate.Config{Devices: devices, Interval: 5 * time.Second, LadderUnit: time.Second}
+func (f *fleet) trackers() (*sim.Simulation, error) {
+	c := sim.Config{Devices: devices, Interval: 5 * time.Second, LadderUnit: time.Second}
 	for _, r := range f.all {
 		c.Targets = append(c.Targets, r.devices)
 	}
-	return simulate.New(c)
+	return sim.Simulate(c)
 }
 
 func (f *fleet) describe(prometheus, token string) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/teltonika/simulate"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -30,9 +30,9 @@ type scene struct {
 var (
 	beats    = []string{"HEARTBEAT_INTERVAL=1500ms", "HEARTBEAT_TTL=4500ms"}
 	quick    = append([]string{"JANITOR_INTERVAL=3s", "JANITOR_LEASE_TTL=2s"}, beats...)
-	trackers = simulate.Config{Devices: 20, Interval: time.Second, LadderUnit: time.Second,
+	trackers = sim.Config{Devices: 20, Interval: time.Second, LadderUnit: time.Second,
 		Timeout: 10 * time.Second}
-	wanderers = simulate.Config{ // who connect again and again
+	wanderers = sim.Config{ // who connect again and again
 		Devices: 20, Interval: time.Second, LadderUnit: 200 * time.Millisecond, HalfOpen: 0.3,
 		FirstIMEI: 86_000_000_000_000, Timeout: 2 * time.Second,
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/deploy/internal/promserver"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/simulate"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
@@ -186,14 +186,14 @@ func (r *rig) leader() *replica {
 }
 
 // devices are simulated trackers that connect to the replicas of ingest, until the test ends.
-func (r *rig) devices(c simulate.Config) {
+func (r *rig) devices(c sim.Config) {
 	r.t.Helper()
 	for _, p := range r.jobs["ingest"] {
 		c.Targets = append(c.Targets, p.devices)
 	}
-	fleet, err := simulate.New(c)
+	fleet, err := sim.Simulate(c)
 	require.NoError(r.t, err)
-	r.background(func(ctx context.Context) { _ = fleet.Run(ctx) })
+	r.background(fleet.Run)
 }
 
 // background runs something until the test ends.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -112,8 +113,11 @@ func (r *replies) header(line []byte) error {
 	r.left--
 	r.bytes += int64(len(line))
 	text := bytes.TrimRight(line[1:], "\r\n")
-	announced, _ := strconv.ParseInt(string(text), 10, 64) // not used without a length
-	announced = min(max(0, announced), 1<<40)
+	var announced int64
+	if strings.IndexByte("$=!*~>%|", line[0]) >= 0 { // an error of ParseInt costs more than a reply
+		announced, _ = strconv.ParseInt(string(text), 10, 64)
+		announced = min(max(0, announced), 1<<40)
+	}
 	switch line[0] {
 	case '$', '=', '!':
 		if string(text) != "-1" {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"strconv"
 	"testing"
 	"testing/iotest"
@@ -119,25 +118,5 @@ func FuzzHandshake(f *testing.F) {
 		sent, err := AppendIMEI(nil, imei)
 		require.NoError(t, err)
 		require.True(t, bytes.HasPrefix(bytes.TrimLeft(in, "\xff"), sent))
-	})
-}
-
-// FuzzRoundTrip encodes records of every shape and requires them back.
-func FuzzRoundTrip(f *testing.F) {
-	for _, c := range []Codec{Codec8, Codec8E, Codec16} {
-		for _, n := range []uint8{0, 1, 40, 255} {
-			f.Add(byte(c), uint64(2), n)
-		}
-	}
-	f.Fuzz(func(t *testing.T, codec byte, seed uint64, n uint8) {
-		c := []Codec{Codec8, Codec8E, Codec16}[codec%3]
-		records := randomRecords(t, rand.New(rand.NewPCG(seed, uint64(codec))), c, int(n))
-		frame, err := AppendFrame([]byte{keepAlive}, c, records...)
-		require.NoError(t, err)
-		read, err := NewReader(bytes.NewReader(frame), 1<<20).Next()
-		require.NoError(t, err)
-		var b Batch
-		require.NoError(t, b.Decode(read.Body))
-		requireSameRecords(t, records, b.Records)
 	})
 }

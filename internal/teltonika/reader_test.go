@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"slices"
 	"testing"
 	"testing/iotest"
 
@@ -142,33 +141,6 @@ func TestTheBufferGrowsWithTheBytesThatCameAndNotWithTheDeclaredLength(t *testin
 	_, err = r.Next()
 	require.Equal(t, io.EOF, err)
 	require.Len(t, r.buf, firstBuffer, "and not for longer than the frame is in it")
-}
-
-func TestFramesInOnePacketAreReadOneByOne(t *testing.T) {
-	t.Parallel()
-	// Many times the buffer, so that frames end at every place in it.
-	small := loadVector(t, "codec8_tcp_3").bytes(t)
-	large := AppendEnvelope(nil, slices.Concat([]byte{0x0C, 1}, make([]byte, 3000), []byte{1}))
-	var stream []byte
-	var want [][]byte
-	for i := range 200 {
-		f := small
-		if i%7 == 0 {
-			f = large
-		}
-		want = append(want, f)
-		stream = append(append(stream, f...), bytes.Repeat([]byte{keepAlive}, i%5)...)
-	}
-	r := NewReader(bytes.NewReader(stream), 0)
-	for _, w := range want {
-		f, err := r.Next()
-		require.NoError(t, err)
-		require.Equal(t, w, f.Raw)
-		require.Equal(t, Codec(w[8]), f.Codec)
-		require.Equal(t, w[9], f.Count)
-	}
-	_, err := r.Next()
-	require.Equal(t, io.EOF, err)
 }
 
 func TestCRCHasTheCheckValueOfItsCatalogue(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -176,14 +176,14 @@ func TestTwoVersionsAreOneFleet(t *testing.T) {
 	readsTheFleet(t, newer, server, "old-1", "old-1", "old-2", "new-1", "new-2")
 
 	// Devices 0 to 9 are at each, and move from one version to the other, and back.
-	fleet := device.NewFleet(40, 350_000_000_000_000, device.Options{Timeout: patience})
-	defer fleet.CloseAll()
+	fleet := sim.NewFleet(40, 350_000_000_000_000, patience)
+	defer fleet.Close()
 	put := func(shift int) {
-		for i := range fleet.Len() {
-			require.NoError(t, fleet.Move(t.Context(), i, all[(i+shift)%4].devices()))
-			_, err := fleet.Report(t.Context(), i, 2)
+		for i, d := range fleet {
+			require.NoError(t, d.Move(t.Context(), all[(i+shift)%4].devices()))
+			_, err := d.Report(t.Context(), 2)
 			require.NoError(t, err)
-			fleet.DropStale(i)
+			d.DropStale()
 		}
 	}
 	where := func(of ...*replica) {

@@ -144,7 +144,31 @@ func (r *Room) try(g *Guest, addr netip.Addr) (left time.Duration) {
 func (g *Guest) Move(addr netip.Addr) { g.change(func() { g.addr = addr }) }
 
 // Earn makes g's place safe, or renews that.
-func (g *Guest) Earn() { g.change(func() { g.merit, g.since = true, time.Now() }) }
+func (g *Guest) Earn() {
+	if !g.renew() {
+		g.change(func() { g.merit, g.since = true, time.Now() })
+	}
+}
+
+// renew returns false if g has not earned its place yet. It is called for each frame, and
+// allocates nothing.
+func (g *Guest) renew() bool {
+	r := g.room
+	if r == nil {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !g.present || !g.merit {
+		return !g.present
+	}
+	g.since = time.Now()
+	r.merit.order.MoveToBack(g.order)
+	if g.host != nil {
+		g.host.guests.MoveToBack(g.place)
+	}
+	return true
+}
 
 // Lose takes back what Earn gave.
 func (g *Guest) Lose() { g.change(func() { g.merit, g.since = false, time.Now() }) }

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/internal/teltonika/simulate"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -33,7 +33,7 @@ type Counts struct {
 
 	Failed      int // requests without an answer, or with a failure
 	LastFailure error
-	Beat        simulate.Latency // of heartbeats
+	Beat        sim.Latency // of heartbeats
 }
 
 type counter struct {

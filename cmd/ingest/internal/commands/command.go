@@ -40,7 +40,7 @@ const (
 	// responsesMost is 21 MB of usual answers (100 bytes), 170 MB of the longest (1,280 bytes),
 	// measured on Redis 7.0.
 	responsesMost = 100_000
-	// A restarted instance finds its pending entries under the same names.
+	// Commands that were sent are pending in them.
 	group, consumer = "rollcall", "instance"
 )
 
@@ -96,14 +96,11 @@ type entry struct {
 
 	// In the queue:
 	due     time.Time // when to ask Redis for its outcome
-	attempt int64     // see mark.lua
+	attempt int64     // see state.lua
 }
 
-// Faults that leave no id to add an outcome under.
-var (
-	errNoID    = errors.New("commands: no usable id")
-	errRemoved = errors.New("commands: pending, and gone from its stream")
-)
+// errNoID leaves no id to add an outcome under.
+var errNoID = errors.New("commands: no usable id")
 
 func (r *Reader) parse(stream string, m redis.XMessage) entry {
 	e, fault := read(m, stream == r.queue)
@@ -119,9 +116,6 @@ func read(m redis.XMessage, queued bool) (entry, error) {
 		IMEI: field(m, "imei"), Text: field(m, "text"), Codec: 12,
 		Queue: queued || field(m, "queue") == "true",
 	}}
-	if len(m.Values) == 0 {
-		return e, errRemoved
-	}
 	if e.ID = field(m, "id"); !validID(e.ID) {
 		e.ID = ""
 		return e, errNoID

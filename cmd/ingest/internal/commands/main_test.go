@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -15,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -166,7 +167,7 @@ func (b *bench) instance(id string) *instance {
 
 // tracker is a device with the commands it received.
 type tracker struct {
-	*device.Device
+	*sim.Device
 	t    *testing.T
 	mu   sync.Mutex
 	told []string
@@ -175,7 +176,7 @@ type tracker struct {
 // connects returns a device at the instance with one acknowledged frame.
 func (in *instance) connects(imei string) *tracker {
 	in.t.Helper()
-	d := &tracker{Device: device.New(imei, device.Options{Timeout: patience}), t: in.t}
+	d := &tracker{Device: sim.New(imei, patience), t: in.t}
 	in.t.Cleanup(d.Close)
 	d.joins(in)
 	d.reports()
@@ -191,27 +192,32 @@ func (d *tracker) joins(in *instance) {
 
 func (d *tracker) reports() {
 	d.t.Helper()
-	_, err := d.Send(d.t.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
+	_, err := d.Send(d.t.Context(), teltonika.Codec8, sim.NewTrack(1).Next(1)...)
 	require.NoError(d.t, err)
 }
 
 // obeys answers commands with "did <text>" until the test ends or stop is called.
 func (d *tracker) obeys() (stop func()) {
-	return d.answers(func(c device.Command) []teltonika.Message {
+	return d.answers(func(c sim.Command) []teltonika.Message {
 		return []teltonika.Message{d.Executes(c, "did "+c.Text)}
 	})
 }
 
-func (d *tracker) answers(f func(device.Command) []teltonika.Message) (stop func()) {
+func (d *tracker) answers(f func(sim.Command) []teltonika.Message) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = d.Obey(ctx, func(c device.Command) []teltonika.Message { // until the socket ends
+		_ = d.Follow(ctx, func(c sim.Command, say sim.Say) error { // until the socket ends
 			d.mu.Lock()
 			d.told = append(d.told, c.Text)
 			d.mu.Unlock()
-			return f(c)
+			for _, m := range f(c) {
+				if err := say(c.Codec, m); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	}()
 	stop = func() {
@@ -223,7 +229,7 @@ func (d *tracker) answers(f func(device.Command) []teltonika.Message) (stop func
 }
 
 // mute is a device that never answers.
-func mute(device.Command) []teltonika.Message { return nil }
+func mute(sim.Command) []teltonika.Message { return nil }
 
 func (d *tracker) heard() []string {
 	d.mu.Lock()
@@ -309,4 +315,15 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return err
 	}
+}
+
+// sender returns a Sender that follows the registry; every instance is alive.
+func (b *bench) sender() *Sender {
+	return &Sender{Client: b.rdb, Layout: b.layout, Lookup: func(ctx context.Context, imei string) (registry.Owner, error) {
+		owner, err := b.rdb.HGet(ctx, b.layout.Registry(), imei).Result()
+		if errors.Is(err, redis.Nil) {
+			return registry.Owner{}, registry.ErrNotRegistered
+		}
+		return registry.Owner{Instance: owner, Live: true}, err
+	}}
 }

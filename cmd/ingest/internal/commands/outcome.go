@@ -38,7 +38,7 @@ func (r *Reader) conclude(work context.Context, e entry, status Status, text str
 			"id", e.ID, "entry", e.at, "error", err)
 		if !pause.Wait(work) {
 			by := "outcome of a command is left to the janitor"
-			if e.stream == r.queue {
+			if r.queued(e) {
 				by = "outcome of a queued command is left to other replicas"
 			}
 			r.cfg.Logger.Warn(by, "id", e.ID, "entry", e.at, "status", status, "error", err)
@@ -57,7 +57,7 @@ func (r *Reader) tryConclude(work context.Context, e entry, status Status, text 
 	log := r.cfg.Logger.With("id", e.ID, "stream", e.stream, "entry", e.at)
 	added, err := string(status), error(nil)
 	switch {
-	case errors.Is(e.fault, errRemoved), errors.Is(e.fault, errNoID):
+	case errors.Is(e.fault, errNoID):
 		added, err = r.drop(ctx, e)
 	case added != verdictDuplicate && added != verdictGone && added != verdictTaken:
 		added, err = r.add(ctx, e, status, text)
@@ -72,19 +72,16 @@ func (r *Reader) tryConclude(work context.Context, e entry, status Status, text 
 	case verdictTaken, verdictWaits:
 		return nil
 	case verdictGone:
-		if e.stream != r.queue { // where any instance may add the outcome
+		if !r.queued(e) { // where any instance may add the outcome
 			log.Info("a command is gone from its stream")
 		}
 		return nil
-	case verdictQueued:
-		added = countQueued
 	case verdictDuplicate:
-		added = countDuplicate
 		log.Info("a command whose id was used before was removed")
 	case countUnusable:
 		log.Warn("a command without a usable id was removed")
 	}
-	r.counted.WithLabelValues(added).Inc()
+	r.counted.WithLabelValues(strings.ToLower(added)).Inc()
 	return nil
 }
 
@@ -94,7 +91,7 @@ func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 	switch {
 	case !unsent || !e.Queue:
 		return status, text
-	case e.stream == r.queue:
+	case r.queued(e):
 		return verdictWaits, ""
 	}
 	return verdictQueued, text
@@ -154,6 +151,9 @@ func (r *Reader) permit(ctx, waiting context.Context, e entry) (time.Duration, e
 		verdict, left, owner, err := r.take(call, e)
 		cancel()
 		if err == nil {
+			if verdict == verdictTaken && !r.queued(e) {
+				verdict = string(InstanceLost) // only an earlier life can have sent it
+			}
 			if e.Queue { // expires may be a day ahead, and the device's later commands wait
 				left = r.cfg.Answer
 			}
@@ -174,8 +174,6 @@ func refused(verdict, owner string) error {
 		return &refusal{Expired, "expired before it could be sent"}
 	case verdictMoved:
 		return &refusal{NotConnected, "the registry names another instance: " + owner}
-	case verdictLost:
-		return &refusal{InstanceLost, ""} // conclude.lua has the text
 	}
-	return &refusal{Status(verdict), ""} // no outcome: see tryConclude
+	return &refusal{Status(verdict), ""} // no outcome, or settle.lua has its text: see tryConclude
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -77,7 +77,7 @@ func TestCommandsForADeviceThatTakesNoneAreInNobodysWay(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
 	a := b.instance("a")
-	quiet := &tracker{Device: device.New(other, device.Options{Timeout: patience}), t: t}
+	quiet := &tracker{Device: sim.New(other, patience), t: t}
 	t.Cleanup(quiet.Close)
 	quiet.joins(a) // a handshake and nothing more: no command is written to it
 	d := a.connects(imei)

@@ -12,6 +12,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 const (
@@ -61,13 +62,11 @@ func (r *Reader) followQueue(ctx, work context.Context) {
 		}
 		r.looks.Note(err)
 		r.serveQueue(ctx, work)
-		timer := time.NewTimer(lookTime)
 		select {
-		case <-timer.C:
+		case <-time.After(lookTime):
 		case <-r.waiting.look:
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 }
 
@@ -83,19 +82,14 @@ func (r *Reader) readQueue(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		refusals := pool.New().WithMaxGoroutines(refusalsMost)
-		for _, m := range page {
-			e := r.parse(r.queue, m)
+		r.begin(ctx, r.queue, page, func(e entry) (Status, string) {
+			w.from = "(" + e.at
 			e.due = e.Expires.Add(-w.skew)
 			if w.overdue[e.at] {
 				e.due = time.Time{}
 			}
-			if status, text := r.admit(e); status != "" {
-				refusals.Go(func() { _ = r.tryConclude(ctx, e, status, text) }) // or when it is read again
-			}
-			w.from = "(" + m.ID
-		}
-		refusals.Wait()
+			return r.admit(e)
+		})
 		if len(page) < readMost {
 			w.whole = true
 			return nil
@@ -139,27 +133,18 @@ func (r *Reader) page(ctx context.Context) ([]redis.XMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	page, err := r.cfg.Client.XRangeN(ctx, r.queue, r.waiting.from, "+", readMost).Result()
-	if errors.Is(err, guard.ErrTooLarge) {
-		return r.cutPage(ctx)
-	}
-	return page, err
+	return r.orCut(ctx, page, err, r.queue, r.waiting.from)
 }
 
-// cutPage reads a page of any size, without what no command may have.
-func (r *Reader) cutPage(ctx context.Context) (page []redis.XMessage, err error) {
-	out, err := waitingScript.Run(ctx, r.cfg.Client, []string{r.queue}, r.waiting.from, readMost, maxText).Slice()
-	for _, item := range out {
-		texts, ok := item.([]any)
-		if !ok || len(texts) == 0 {
-			return nil, fmt.Errorf("commands: unexpected answer about %s", r.queue)
-		}
-		m := redis.XMessage{ID: fmt.Sprint(texts[0]), Values: map[string]any{"": ""}} // not removed: errRemoved
-		for pair := range slices.Chunk(texts[1:], 2) {
-			m.Values[fmt.Sprint(pair[0])] = pair[len(pair)-1]
-		}
-		page = append(page, m)
+// orCut reads a page again that was too large.
+func (r *Reader) orCut(
+	ctx context.Context, page []redis.XMessage, err error, stream, from string,
+) ([]redis.XMessage, error) {
+	if !errors.Is(err, guard.ErrTooLarge) {
+		return page, err
 	}
-	return page, err
+	return cutPage(ctx, r.cfg.Client, stream, from, readMost, maxText,
+		"id", "imei", "text", "codec", "expires", "queue")
 }
 
 // admit returns why an entry must not wait.
@@ -187,7 +172,7 @@ func (w *waiting) begin(e entry) entry {
 	return e
 }
 
-func (r *Reader) ahead(e entry) (entries []string) {
+func (r *Reader) ahead(e entry) (entries []any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, other := range r.waiting.devices[e.IMEI] {
@@ -210,10 +195,7 @@ func (r *Reader) forget(e entry) {
 		delete(w.devices, e.IMEI)
 		return
 	}
-	select {
-	case w.look <- struct{}{}:
-	default:
-	}
+	wait.Nudge(w.look)
 }
 
 func (r *Reader) serveQueue(ctx, work context.Context) {
@@ -234,7 +216,7 @@ func (r *Reader) turn(now time.Time) (send, due []entry) {
 	defer r.mu.Unlock()
 	for imei, list := range r.waiting.devices {
 		queue := r.queues[imei]
-		if slices.ContainsFunc(queue, func(e entry) bool { return e.stream == r.queue }) {
+		if slices.ContainsFunc(queue, r.queued) {
 			continue
 		}
 		i := 0

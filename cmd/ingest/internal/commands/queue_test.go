@@ -4,20 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -98,21 +94,6 @@ func TestAQueuedCommandExpiresOnce(t *testing.T) {
 	}
 }
 
-func TestAQueuedCommandIsNotSentAfterItExpired(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a := b.instance("a")
-	d := a.connects(imei)
-	d.obeys()
-	at := b.queues("c1", imei, "late", "expires", in(-time.Millisecond))
-	e := entry{stream: Queue(b.layout), at: at, Command: Command{ID: "c1", IMEI: imei, Expires: time.Now().Add(-time.Millisecond)}}
-	verdict, _, _, err := a.reader.take(t.Context(), e)
-	require.NoError(t, err)
-	require.Contains(t, []string{verdictExpired, verdictGone}, verdict)
-	require.Equal(t, Expired, b.settled(1)["c1"].Status)
-	require.Empty(t, d.heard())
-}
-
 func TestADeviceThatLeavesBeforeACommandIsWrittenGetsItElsewhere(t *testing.T) {
 	t.Parallel()
 	t.Run("from the queue", func(t *testing.T) {
@@ -182,17 +163,6 @@ func TestAHalfOpenSocketGetsNoQueuedCommand(t *testing.T) {
 	require.Equal(t, []string{"3"}, newer.heard())
 }
 
-func TestACommandThatTheQueueCannotTakeHasAnOutcome(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	require.NoError(t, b.rdb.Set(t.Context(), Queue(b.layout), "no stream", 0).Err())
-	b.instance("a")
-	b.adds("a", "c1", imei, "getver", "queue", "true")
-	o := b.awaits(1, "a")[0]
-	require.Equal(t, NotConnected, o.Status)
-	require.Contains(t, o.Text, "no socket of the device is here; it cannot wait: WRONGTYPE")
-}
-
 // Commands are in the first partition, and most devices' entries in others.
 func TestInPartitionsTooAHalfOpenSocketGetsNoCommand(t *testing.T) {
 	t.Parallel()
@@ -247,8 +217,18 @@ func TestACommandForADeviceThatIsNotAtItsInstanceMovesToTheQueue(t *testing.T) {
 	require.Equal(t, Outcome{"odd", imei, "a", Invalid, "queue: want true or false"}, got["odd"])
 	require.Equal(t, 1, a.counted("queued"))
 
+	// One that the queue can never take has an outcome.
+	queue := Queue(b.layout)
+	require.NoError(t, b.rdb.Rename(t.Context(), queue, queue+"-aside").Err())
+	require.NoError(t, b.rdb.Set(t.Context(), queue, "no stream", 0).Err())
+	b.adds("a", "never", imei, "never", "queue", "true")
+	b.await(func() bool { return len(b.outcomes()) == 5 })
+	require.Equal(t, NotConnected, b.outcomes()[4].Status)
+	require.Contains(t, b.outcomes()[4].Text, "no socket of the device is here; it cannot wait: WRONGTYPE")
+	require.NoError(t, b.rdb.Rename(t.Context(), queue+"-aside", queue).Err())
+
 	// An instance that stops moves what it has not sent.
-	quiet := &tracker{Device: device.New(other, device.Options{Timeout: patience}), t: t}
+	quiet := &tracker{Device: sim.New(other, patience), t: t}
 	t.Cleanup(quiet.Close)
 	quiet.joins(a) // without a frame
 	b.adds("a", "stopped", other, "stopped", "queue", "true")
@@ -257,7 +237,7 @@ func TestACommandForADeviceThatIsNotAtItsInstanceMovesToTheQueue(t *testing.T) {
 	a.ends()
 	quiet.reports()
 	quiet.obeys()
-	require.Equal(t, Outcome{"stopped", other, "b", Answered, "did stopped"}, b.settled(5)["stopped"])
+	require.Equal(t, Outcome{"stopped", other, "b", Answered, "did stopped"}, b.settled(6)["stopped"])
 }
 
 func TestTheQueueIsBounded(t *testing.T) {
@@ -309,42 +289,6 @@ func TestNothingIsRefusedForWhatNoLongerWaits(t *testing.T) {
 	require.Empty(t, b.outcomes())
 }
 
-func TestAnIDHasOneOutcomeWhereverItWasAdded(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a := b.instance("a")
-	b.queues("c1", imei, "first")
-	b.queues("c1", imei, "again")
-	b.queues("c1", other, "another's")
-	d, second := a.connects(imei), a.connects(other)
-	d.obeys()
-	second.obeys()
-	b.settled(1)
-	b.adds("a", "c1", imei, "to the instance")
-	b.queues("c1", imei, "late")
-	b.await(func() bool { return a.counted("duplicate") == 4 })
-	b.awaits(1, "a")
-	b.settled(1)
-	require.Len(t, append(d.heard(), second.heard()...), 1)
-}
-
-func TestUnusableEntriesOfTheQueueAreRemoved(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a, two := b.instance("a"), b.instance("b")
-	for _, values := range [][]any{{"nothing", ""}, {"id", "two words", "imei", imei, "text", "x"}, {"text", strings.Repeat("x", 1<<20)}} {
-		require.NoError(t, b.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: Queue(b.layout), Values: values}).Err())
-	}
-	b.queues("long", imei, strings.Repeat("x", maxText+1))
-	b.queues("seconds", imei, "x", "expires", fmt.Sprint(time.Now().Unix()))
-	b.queues("far", imei, "x", "expires", in(25*time.Hour))
-	got := b.settled(3)
-	require.Equal(t, Invalid, got["long"].Status)
-	require.Equal(t, Expired, got["seconds"].Status)
-	require.Equal(t, Invalid, got["far"].Status)
-	b.await(func() bool { return a.counted("unusable")+two.counted("unusable") == 3 })
-}
-
 func TestTheQueueGoesOnAfterRedisLostIt(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -352,7 +296,7 @@ func TestTheQueueGoesOnAfterRedisLostIt(t *testing.T) {
 	a := b.instance("a")
 	asked, reply := make(chan struct{}), make(chan struct{})
 	d := a.connects(imei)
-	stop := d.answers(func(c device.Command) []teltonika.Message {
+	stop := d.answers(func(c sim.Command) []teltonika.Message {
 		close(asked)
 		<-reply
 		return []teltonika.Message{d.Executes(c, "done")}
@@ -372,54 +316,4 @@ func TestTheQueueGoesOnAfterRedisLostIt(t *testing.T) {
 	b.queues("new", imei, "new", "codec", "14")
 	require.Equal(t, "did new", b.settled(1)["new"].Text)
 	require.Equal(t, []string{"sent", "new"}, d.heard())
-}
-
-// Devices hop between replicas, and are away now and then; replicas end and begin.
-func TestQueuedCommandsForDevicesThatHopAreExecutedOnce(t *testing.T) {
-	t.Parallel()
-	const devices, commands = 8, 12
-	b := setup(t, redistest.Shared(t))
-	places := []*instance{b.instance("a"), b.instance("b"), b.instance("c")}
-	l := &outcomeLog{executed: map[string]int{}}
-	ctx, enough := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	for n := range devices {
-		d := device.New(fmt.Sprintf("%015d", 350_000_000_000_000+n), device.Options{Timeout: patience})
-		t.Cleanup(d.Close)
-		rnd := rand.New(rand.NewPCG(7, uint64(n)))
-		all.Go(func() {
-			for ctx.Err() == nil {
-				here, leave := context.WithTimeout(ctx, time.Duration(rnd.IntN(2000))*time.Millisecond)
-				assert.NoError(t, l.hops(here, d, rnd, places, nil))
-				leave()
-				d.Close()
-			}
-		})
-	}
-	for n := range devices * commands {
-		imei := fmt.Sprintf("%015d", 350_000_000_000_000+n%devices)
-		b.queues(fmt.Sprint("c", n), imei, fmt.Sprint("c", n), "codec", fmt.Sprint(12+n%2*2), "expires", in(time.Minute))
-		if n%20 == 19 {
-			in := places[n/20%3]
-			in.ends()
-			in.reads()
-		}
-	}
-	got := b.settled(devices * commands)
-	enough()
-	all.Wait()
-	of := map[Status]int{}
-	for id, o := range got {
-		switch of[o.Status]++; o.Status {
-		case Answered:
-			require.Equal(t, o.IMEI+" did "+id, o.Text)
-			require.Equal(t, 1, l.executed[id], "%v", o)
-		case Timeout, InstanceLost, MaybeAnswered:
-			require.LessOrEqual(t, l.executed[id], 1, "%v", o)
-		default:
-			t.Errorf("unexpected: %v", o)
-		}
-	}
-	t.Log(of)
-	require.Greater(t, of[Answered], devices, "or there is nothing to judge")
 }

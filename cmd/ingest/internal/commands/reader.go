@@ -17,7 +17,6 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
-	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -34,12 +33,9 @@ const (
 	pauseFirst, pauseMost = 50 * time.Millisecond, 5 * time.Second
 )
 
-// Labels of ingest_commands_total beside the statuses of outcomes.
-const (
-	countQueued    = "queued"    // moved to the queue, since the device was away
-	countDuplicate = "duplicate" // the id has an outcome or another entry: removed without one
-	countUnusable  = "unusable"  // no usable id: removed without one
-)
+// countUnusable is a label of ingest_commands_total, beside the statuses of outcomes and the
+// verdicts queued and duplicate: no usable id, removed without an outcome.
+const countUnusable = "unusable"
 
 // Devices is a gateway.Gateway.
 type Devices interface {
@@ -59,8 +55,8 @@ type Config struct {
 	// Client must honour contexts. The Reader does not close it.
 	Client redis.UniversalClient
 	// Blocking is for blocking reads only, which would delay other calls. Run closes it, since
-	// contexts do not end a blocking read. After guard.ErrTooLarge entries are read one by one, cut
-	// to the size of a command.
+	// contexts do not end a blocking read. After guard.ErrTooLarge entries are read cut to the size
+	// of a command.
 	Blocking redis.UniversalClient
 	// Drain is how long commands under way may be answered after Run's context has ended; 0 means a
 	// second.
@@ -146,9 +142,7 @@ func (r *Reader) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if !redis.HasErrorPrefix(err, "UNBLOCKED ") { // the sweep deleted the stream; it is made again
-			r.reads.Note(err)
-		}
+		r.reads.Note(err)
 		if time.Since(began) > pauseMost { // reads succeeded for a while
 			pause.Reset()
 		}
@@ -161,83 +155,60 @@ func (r *Reader) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow begins with entries that are pending from an earlier life or a lost reply, and reads them
-// again now and then: Redis may give an entry to a connection that only this side knows to be dead.
+// follow reads the stream from its beginning, again now and then: a silently dead connection may
+// have got an entry.
 func (r *Reader) follow(ctx, work context.Context) error {
-	call, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	err := r.cfg.Blocking.XGroupCreateMkStream(call, r.stream, group, "0").Err()
-	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
-		return err
-	}
-	began := time.Now()
-	for from, large := "0", false; ; {
-		read := r.read
-		if large {
-			read = r.fetch
-		}
-		page, err := read(ctx, from)
-		if errors.Is(err, guard.ErrTooLarge) && !large {
-			from, large = "0", true // the unread ones are pending now: read them one by one
-			continue
-		}
+	for from, began := first, time.Now(); ; {
+		page, err := r.read(ctx, from)
 		if err != nil {
 			return err
 		}
-		large = large && len(page) > 0
-		switch {
-		case from == newEntries && time.Since(began) >= r.block():
-			from, began = "0", time.Now()
-		case from == newEntries:
-		case len(page) == 0:
-			from = newEntries
-		default:
+		r.reads.Note(nil)
+		r.begin(ctx, r.stream, page, func(e entry) (Status, string) { return r.enqueue(ctx, work, e) })
+		if len(page) > 0 {
 			from = page[len(page)-1].ID
 		}
-		if !r.begin(ctx, work, page) {
-			return ctx.Err()
+		if len(page) < readMost && time.Since(began) >= r.block() {
+			from, began = first, time.Now()
 		}
 	}
 }
 
-const newEntries = ">"
+// first is before all entries.
+const first = "0-0"
 
 func (r *Reader) block() time.Duration { return min(blockTime, r.cfg.Answer) }
 
-// read waits for new entries, and returns none after some time.
+// read waits for entries after from, and returns none after some time.
 func (r *Reader) read(ctx context.Context, from string) ([]redis.XMessage, error) {
-	limit, block := callTime, time.Duration(-1)
-	if from == newEntries {
-		limit, block = callTime+blockTime, r.block()
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, callTime+blockTime)
 	defer cancel()
-	streams, err := r.cfg.Blocking.XReadGroup(ctx, &redis.XReadGroupArgs{
-		Group: group, Consumer: consumer, Streams: []string{r.stream, from}, Count: readMost, Block: block,
+	streams, err := r.cfg.Blocking.XRead(ctx, &redis.XReadArgs{
+		Streams: []string{r.stream, from}, Count: readMost, Block: r.block(),
 	}).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, err
-	}
-	r.reads.Note(nil)
-	if len(streams) == 0 {
+	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
-	return streams[0].Messages, nil
+	var page []redis.XMessage
+	if len(streams) > 0 {
+		page = streams[0].Messages
+	}
+	return r.orCut(ctx, page, err, r.stream, "("+from)
 }
 
-// begin queues commands, and concludes invalid or surplus ones at once. If ctx ends it returns
-// false, and entries without an outcome stay in the stream.
-func (r *Reader) begin(ctx, work context.Context, page []redis.XMessage) bool {
+// begin takes up a page of a stream: queue returns why an entry must not wait. Such an entry gets
+// its outcome at once, or when it is read again.
+func (r *Reader) begin(
+	ctx context.Context, stream string, page []redis.XMessage, queue func(entry) (refused Status, text string),
+) {
 	refusals := pool.New().WithMaxGoroutines(refusalsMost)
 	for _, m := range page {
-		e := r.parse(r.stream, m)
-		status, text := r.enqueue(ctx, work, e)
-		if status != "" {
-			refusals.Go(func() { r.conclude(ctx, e, status, text) })
+		e := r.parse(stream, m)
+		if status, text := queue(e); status != "" {
+			refusals.Go(func() { _ = r.tryConclude(ctx, e, status, text) })
 		}
 	}
 	refusals.Wait()
-	return ctx.Err() == nil
 }
 
 func (r *Reader) enqueue(ctx, work context.Context, e entry) (refused Status, text string) {

@@ -10,23 +10,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestWhatACommandEndsAs(t *testing.T) {
 	t.Parallel()
-	refuses := func(c device.Command) []teltonika.Message {
+	refuses := func(c sim.Command) []teltonika.Message {
 		m, _ := teltonika.ParseIMEI(other)
 		return []teltonika.Message{{Type: teltonika.TypeNACK, IMEI: m}}
 	}
-	anothers := func(c device.Command) []teltonika.Message {
+	anothers := func(c sim.Command) []teltonika.Message {
 		m, _ := teltonika.ParseIMEI(other)
 		return []teltonika.Message{{Type: teltonika.TypeResponse, IMEI: m, Text: []byte("done")}}
 	}
 	for name, row := range map[string]struct {
 		imei   string
-		device func(device.Command) []teltonika.Message // nil: not there
+		device func(sim.Command) []teltonika.Message // nil: not there
 		more   []string
 		status Status
 		text   string
@@ -87,38 +87,42 @@ func TestCommandsOfADeviceGoOneAtATimeInTheirOrder(t *testing.T) {
 func TestAnIDHasOneOutcome(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
-	a, other := b.instance("a"), b.instance("b")
-	d := a.connects(imei)
+	a := b.instance("a")
+	b.queues("c1", imei, "first")
+	b.queues("c1", imei, "again")
+	b.queues("c1", other, "another's")
+	d, second := a.connects(imei), a.connects(other)
 	d.obeys()
-	b.adds("a", "c1", imei, "first")
+	second.obeys()
+	b.settled(1)
+	b.adds("a", "c1", imei, "to the instance")
+	b.queues("c1", imei, "late")
+	b.await(func() bool { return a.counted("duplicate") == 4 })
 	b.awaits(1, "a")
-	b.adds("a", "c1", imei, "again")
-	b.adds("b", "c1", imei, "elsewhere")
-	b.await(func() bool { return a.counted("duplicate") == 1 && other.counted("duplicate") == 1 })
-	b.awaits(1, "a", "b")
-	require.Equal(t, []string{"first"}, d.heard())
+	b.settled(1)
+	require.Len(t, append(d.heard(), second.heard()...), 1)
 }
 
 func TestUnusableEntriesDoNotBlockTheStream(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
 	a := b.gate("a")
-	add := func(values ...any) {
-		require.NoError(t, b.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: Outbound(b.layout, "a"), Values: values}).Err())
-	}
-	add("nothing", "")
-	add("id", "", "imei", imei, "text", "x")
-	add("id", "two words", "imei", imei, "text", "x")
-	add("id", strings.Repeat("x", 129), "imei", imei, "text", "x")
-	add("id", "\x00\xff", "imei", "\xff", "text", "\xff")
 	require.NoError(t, b.rdb.LPush(t.Context(), state(b.layout, "taken"), "no string").Err())
-	add("id", "taken", "imei", imei, "text", "x")
+	for _, stream := range []string{Outbound(b.layout, "a"), Queue(b.layout)} {
+		for _, values := range [][]any{
+			{"nothing", ""}, {"id", "", "imei", imei, "text", "x"}, {"id", "two words", "imei", imei, "text", "x"},
+			{"id", strings.Repeat("x", 129), "imei", imei, "text", strings.Repeat("x", 1<<20)},
+			{"id", "\x00\xff", "imei", "\xff", "text", "\xff"}, {"id", "taken", "imei", imei, "text", "x"},
+		} {
+			require.NoError(t, b.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, Values: values}).Err())
+		}
+	}
 	d := a.connects(imei)
 	d.obeys()
 	b.adds("a", "c1", imei, "getver")
 	a.reads()
 	require.Equal(t, []Outcome{{"c1", imei, "a", Answered, "did getver"}}, b.awaits(1, "a"))
-	b.await(func() bool { return a.counted("unusable") == 5 && a.counted("duplicate") == 1 })
+	b.await(func() bool { return a.counted("unusable") == 10 && a.counted("duplicate") == 2 })
 }
 
 func TestASocketThatEndsEndsItsCommand(t *testing.T) {
@@ -127,7 +131,7 @@ func TestASocketThatEndsEndsItsCommand(t *testing.T) {
 	a := b.instance("a")
 	d := a.connects(imei)
 	asked := make(chan struct{})
-	d.answers(func(device.Command) []teltonika.Message { close(asked); return nil })
+	d.answers(func(sim.Command) []teltonika.Message { close(asked); return nil })
 	b.adds("a", "c1", imei, "written")
 	b.adds("a", "c2", imei, "behind it")
 	<-asked
@@ -184,7 +188,7 @@ func TestWhatADeviceSaysUnaskedIsNoAnswer(t *testing.T) {
 	}
 	response := teltonika.Message{Type: teltonika.TypeResponse, Text: []byte("unasked")}
 	unasked(teltonika.Codec12, response)
-	d.answers(func(c device.Command) []teltonika.Message {
+	d.answers(func(c sim.Command) []teltonika.Message {
 		unasked(teltonika.Codec13, teltonika.Message{Type: teltonika.TypeResponse, Timestamp: 1, Text: []byte("unasked")})
 		unasked(teltonika.Codec12, teltonika.Message{Type: teltonika.TypeCamera, Text: []byte("unasked")})
 		unasked(teltonika.Codec12, response) // the command came in codec 14
@@ -219,8 +223,7 @@ func TestANewLifeSendsWhatTheFormerHadNotSentAndAnswersForTheRest(t *testing.T) 
 	former, err := New(Config{Instance: "a", Layout: b.layout, Devices: a.gateway, Lookup: unregistered, Client: b.rdb, Blocking: b.rdb})
 	require.NoError(t, err)
 	stream := Outbound(b.layout, "a")
-	require.NoError(t, b.rdb.XGroupCreateMkStream(t.Context(), stream, group, "0").Err())
-	page, err := former.read(t.Context(), newEntries)
+	page, err := former.read(t.Context(), first)
 	require.NoError(t, err)
 	require.Len(t, page, 3)
 	verdict, left, _, err := former.take(t.Context(), former.parse(former.stream, page[0]))
@@ -232,7 +235,7 @@ func TestANewLifeSendsWhatTheFormerHadNotSentAndAnswersForTheRest(t *testing.T) 
 
 	a.reads()
 	got := b.awaits(3, "a")
-	require.Equal(t, Outcome{"sent", imei, "a", InstanceLost, "sent before the instance restarted; the device may have executed it"}, got[0])
+	require.Equal(t, Outcome{"sent", imei, "a", InstanceLost, "sent by a, which reported no outcome; the device may have executed it"}, got[0])
 	require.Equal(t, Outcome{"unsent", imei, "a", Answered, "did unsent"}, got[1])
 	require.Equal(t, Outcome{"new", imei, "a", Answered, "did new"}, got[2])
 	require.Equal(t, []string{"unsent", "new"}, d.heard())

@@ -17,62 +17,38 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-//go:embed state.lua
-var stateLua string
-
-//go:embed take.lua
-var takeLua string
-
-//go:embed conclude.lua
-var concludeLua string
-
-//go:embed mark.lua
-var markLua string
-
-//go:embed waiting.lua
-var waitingLua string
-
-//go:embed overdue.lua
-var overdueLua string
-
-//go:embed claim.lua
-var claimLua string
-
-//go:embed settle.lua
-var settleLua string
-
-//go:embed leave.lua
-var leaveLua string
-
-//go:embed fetch.lua
-var fetchLua string
-
-//go:embed names.lua
-var namesLua string
-
-//go:embed sweep.lua
-var sweepLua string
+var (
+	//go:embed state.lua
+	stateLua string
+	//go:embed claim.lua
+	claimLua string
+	//go:embed settle.lua
+	settleLua string
+	//go:embed overdue.lua
+	overdueLua string
+	//go:embed page.lua
+	pageLua string
+	//go:embed leave.lua
+	leaveLua string
+	//go:embed sweep.lua
+	sweepLua string
+)
 
 var (
-	takeScript     = redis.NewScript(stateLua + takeLua)
-	concludeScript = redis.NewScript(stateLua + concludeLua)
+	claimScript    = redis.NewScript(stateLua + claimLua)
+	settleScript   = redis.NewScript(stateLua + settleLua)
 	overdueScript  = redis.NewScript(overdueLua)
-	waitingScript  = redis.NewScript(waitingLua)
-	claimScript    = redis.NewScript(stateLua + markLua + claimLua)
-	settleScript   = redis.NewScript(stateLua + markLua + settleLua)
+	pageScript     = redis.NewScript(pageLua)
 	leaveScript    = redis.NewScript(leaveLua)
-	fetchScript    = redis.NewScript(fetchLua)
-	namesScript    = redis.NewScript(namesLua)
 	sweepConstants = strings.NewReplacer("@group", group, "@most", strconv.Itoa(responsesMost))
 	sweepBody      = guard.NewBody(stateLua + sweepConstants.Replace(sweepLua))
 )
 
-// Answers of the scripts beside a status: see take.lua, claim.lua and settle.lua.
+// Answers of the scripts beside a status: see claim.lua and settle.lua.
 const (
 	verdictSend      = "SEND"
 	verdictExpired   = "EXPIRED"
 	verdictMoved     = "MOVED"
-	verdictLost      = "LOST"
 	verdictDuplicate = "DUPLICATE"
 	verdictGone      = "GONE"
 	verdictTaken     = "TAKEN"
@@ -80,34 +56,27 @@ const (
 	verdictQueued    = "QUEUED"
 )
 
-func (r *Reader) lifeOf(e entry) string {
-	if e.stream == r.queue {
-		return fmt.Sprintf("%d.%s", e.attempt, r.life)
-	}
-	return r.life
-}
+func (r *Reader) queued(e entry) bool { return e.stream == r.queue }
+
+func (r *Reader) lifeOf(e entry) string { return fmt.Sprintf("%d.%s", e.attempt, r.life) }
 
 // take marks a command as sent, if it may be sent now. If the registry names another instance, a
-// half-open socket may be left here. The scripts see the entries of the first partition only, so
+// half-open socket may be left here. The script sees the entries of the first partition only, so
 // the others are asked before.
 func (r *Reader) take(
 	ctx context.Context, e entry,
 ) (verdict string, left time.Duration, owner string, err error) {
-	script, queued := takeScript, e.stream == r.queue
-	if queued {
-		script = claimScript
-	}
-	if queued || r.layout.Divided() {
+	if r.queued(e) || r.layout.Divided() {
 		at, err := r.cfg.Lookup(ctx, e.IMEI)
 		if err != nil && !errors.Is(err, registry.ErrNotRegistered) {
 			return "", 0, "", err
 		}
-		if at.Instance != r.cfg.Instance && (queued || at.Instance != "") {
+		if at.Instance != r.cfg.Instance && (r.queued(e) || at.Instance != "") {
 			return verdictMoved, 0, at.Instance, nil
 		}
 	}
 	keys := []string{state(r.layout, e.ID), e.stream, r.layout.Registry()}
-	out, err := script.Run(ctx, r.cfg.Client, keys,
+	out, err := claimScript.Run(ctx, r.cfg.Client, keys,
 		e.at, r.lifeOf(e), r.cfg.Instance, e.IMEI, e.Expires.UnixMilli(), group, consumer).Slice()
 	if err != nil {
 		return "", 0, "", err
@@ -123,61 +92,53 @@ func (r *Reader) take(
 	return "", 0, "", fmt.Errorf("commands: unexpected answer %v", out)
 }
 
-// fetch reads the next entry, of any size, cut to the size of a command.
-func (r *Reader) fetch(ctx context.Context, from string) ([]redis.XMessage, error) {
-	keys := []string{r.stream}
-	out, err := fetchScript.Run(ctx, r.cfg.Client, keys, group, consumer, from, maxText).StringSlice()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
-	if err != nil || len(out) == 0 {
-		return nil, err
-	}
-	m := redis.XMessage{ID: out[0]}
-	for pair := range slices.Chunk(out[1:], 2) {
-		if m.Values == nil {
-			m.Values = map[string]any{}
-		}
-		m.Values[pair[0]] = pair[1]
-	}
-	return []redis.XMessage{m}, nil
-}
-
 func (r *Reader) add(ctx context.Context, e entry, status Status, text string) (string, error) {
 	keys := []string{state(r.layout, e.ID), e.stream, Responses(r.layout)}
-	ambiguous := 0
+	ambiguous, long := 0, int64(0)
 	if status == MaybeAnswered {
 		status, ambiguous = Answered, 1
 	}
-	script, args := concludeScript, []any{
-		e.at, r.lifeOf(e), r.cfg.Instance, e.IMEI, max(0, e.Expires.UnixMilli()), group,
-		e.ID, string(status), text, responsesMost, ambiguous,
+	if r.queued(e) {
+		long = r.overdue().Milliseconds()
 	}
+	var more []any
 	switch {
-	case e.stream == r.queue:
-		script = settleScript
-		args = append(args, r.overdue().Milliseconds(), waitingMost, deviceMost)
-		if status == Busy {
-			for _, at := range r.ahead(e) {
-				args = append(args, at)
-			}
-		}
 	case status == verdictQueued:
-		keys, args[8] = append(keys, r.queue), e.Text
-		args = append(args, cmp.Or(e.Codec, 12))
+		keys, text, more = append(keys, r.queue), e.Text, []any{cmp.Or(e.Codec, 12)}
+	case status == Busy:
+		more = r.ahead(e)
 	}
-	return script.Run(ctx, r.cfg.Client, keys, args...).Text()
+	args := append([]any{
+		e.at, r.lifeOf(e), r.cfg.Instance, e.IMEI, max(0, e.Expires.UnixMilli()), group,
+		e.ID, string(status), text, responsesMost, ambiguous, long, waitingMost, deviceMost,
+	}, more...)
+	return settleScript.Run(ctx, r.cfg.Client, keys, args...).Text()
 }
 
 func (r *Reader) drop(ctx context.Context, e entry) (verdict string, err error) {
-	var deleted *redis.IntCmd
-	_, err = r.cfg.Client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.XAck(ctx, e.stream, group, e.at)
-		deleted = p.XDel(ctx, e.stream, e.at)
-		return nil
-	})
-	if err != nil || deleted.Val() == 0 {
+	deleted, err := r.cfg.Client.XDel(ctx, e.stream, e.at).Result()
+	if err != nil || deleted == 0 {
 		return verdictGone, err
 	}
 	return countUnusable, nil
+}
+
+// cutPage reads entries of any size, with these fields, cut to one byte more than most.
+func cutPage(
+	ctx context.Context, client redis.UniversalClient, stream, from string, n, most int, fields ...any,
+) (page []redis.XMessage, err error) {
+	args := append([]any{from, n, most}, fields...)
+	out, err := pageScript.RunRO(ctx, client, []string{stream}, args...).Slice()
+	for _, item := range out {
+		texts, ok := item.([]any)
+		if !ok || len(texts) == 0 {
+			return nil, fmt.Errorf("commands: unexpected answer about %s", stream)
+		}
+		m := redis.XMessage{ID: fmt.Sprint(texts[0]), Values: map[string]any{}}
+		for pair := range slices.Chunk(texts[1:], 2) {
+			m.Values[fmt.Sprint(pair[0])] = pair[len(pair)-1]
+		}
+		page = append(page, m)
+	}
+	return page, err
 }

@@ -1,9 +1,13 @@
--- state.lua: shared beginning of take.lua, conclude.lua, claim.lua, settle.lua and (after the
--- janitor's guard) sweep.lua.
+-- state.lua: shared beginning of claim.lua, settle.lua and (after the janitor's guard) sweep.lua.
 --
 -- commands:state:<id> is '<word> <life> <stream> <entry>'. word is 'sent', or the status of the
--- outcome. life is the token of the process that wrote it. The id belongs to this entry; another
+-- outcome. life is '<attempt>.<token>/<instance>' of the process that wrote it. Each attempt to
+-- send or settle a queued command has a higher number: a call of an earlier attempt was given up
+-- and lands late, and the command may have been sent since. The id belongs to this entry; another
 -- entry with that id is a duplicate.
+--
+-- A command that was sent is also a pending entry of the group: stream and mark are one key, so
+-- Redis cannot lose the one and keep the other.
 
 local hour, day = 3600000, 86400000
 
@@ -35,6 +39,23 @@ end
 local function remove(stream, entry, group)
   redis.pcall('XACK', stream, group, entry)
   redis.call('XDEL', stream, entry)
+end
+
+-- same(life, mine) -> whether both are one process'; whether life's attempt is the later one
+local function same(life, mine)
+  local n, of = string.match(life, '^(%d+)%.(.+)$')
+  local m, my = string.match(mine, '^(%d+)%.(.+)$')
+  return of == my, of == my and tonumber(n) > tonumber(m)
+end
+
+-- marked(stream, group, entry) -> ms since it was sent; nil if it was not
+local function marked(stream, group, entry)
+  local pending = redis.pcall('XPENDING', stream, group, entry, entry, 1)
+  if pending.err then
+    if string.find(pending.err, '^NOGROUP') then return nil end
+    error(pending.err)
+  end
+  return pending[1] and pending[1][3]
 end
 
 local function there(stream, entry) return redis.call('XRANGE', stream, entry, entry)[1] end

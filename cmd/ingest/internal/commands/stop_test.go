@@ -3,16 +3,14 @@ package commands
 import (
 	"fmt"
 	"io"
-	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -23,7 +21,7 @@ func TestAStopLetsAnAnswerComeAndSendsNothingMore(t *testing.T) {
 	a.reads(func(c *Config) { c.Drain = patience })
 	asked, reply := make(chan struct{}), make(chan struct{})
 	d := a.connects(imei)
-	d.answers(func(c device.Command) []teltonika.Message {
+	d.answers(func(c sim.Command) []teltonika.Message {
 		close(asked)
 		<-reply
 		return []teltonika.Message{d.Executes(c, "done")}
@@ -46,7 +44,7 @@ func TestAStopWaitsNoLongerThanItsDrain(t *testing.T) {
 	b := setup(t, redistest.Shared(t))
 	a := b.instance("a")
 	asked := make(chan struct{})
-	a.connects(imei).answers(func(c device.Command) []teltonika.Message { close(asked); return nil })
+	a.connects(imei).answers(func(c sim.Command) []teltonika.Message { close(asked); return nil })
 	b.adds("a", "c1", imei, "first")
 	<-asked
 	a.ends()
@@ -76,35 +74,6 @@ func TestCommandsGoOnAfterRedisWasAwayOrLostTheStream(t *testing.T) {
 	require.Equal(t, []string{"before", "after", "anew"}, d.heard())
 }
 
-// A read of a connection that only this side knows to be dead may get an entry: it is pending, and
-// nobody has it.
-func TestACommandThatWentToADeadConnectionIsReadAgain(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Start(t))
-	stream := Outbound(b.layout, "a")
-	require.NoError(t, b.rdb.XGroupCreateMkStream(t.Context(), stream, group, "0").Err())
-	dead := b.client()
-	got := make(chan error, 1)
-	go func() {
-		got <- dead.XReadGroup(t.Context(), &redis.XReadGroupArgs{
-			Group: group, Consumer: consumer, Streams: []string{stream, newEntries}, Block: time.Minute,
-		}).Err()
-	}()
-	waiting := func(n int) {
-		b.await(func() bool {
-			return strings.Contains(b.rdb.Info(t.Context(), "clients").Val(), fmt.Sprintf("blocked_clients:%d\r\n", n))
-		})
-	}
-	waiting(1)
-	a := b.gate("a")
-	a.connects(imei).obeys()
-	a.reads(func(c *Config) { c.Answer = 100 * time.Millisecond })
-	waiting(2)
-	b.adds("a", "c1", imei, "getver")
-	require.NoError(t, <-got)
-	require.Equal(t, Outcome{"c1", imei, "a", Answered, "did getver"}, b.awaits(1, "a")[0])
-}
-
 // loses returns a hook that loses the replies to a command's first successful calls, and how many
 // it has yet to lose: below zero, all are lost and one came through.
 func loses(command string, replies int32) (hook, *atomic.Int32) {
@@ -128,7 +97,7 @@ func TestALostReplyLosesNoCommandAndSendsNoneTwice(t *testing.T) {
 		replies int32
 		add     func(b *bench, id, text string) string
 	}{
-		"reads":       {"xreadgroup", 3, stream},
+		"reads":       {"xread", 3, stream},
 		"scripts":     {"evalsha", 3, stream},
 		"the queue's": {"evalsha", 8, queue},
 	} {

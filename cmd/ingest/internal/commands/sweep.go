@@ -88,9 +88,9 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 	}
 	stream := Outbound(s.layout, owner)
 	for from := "-"; ; {
-		var entries []named
+		var entries []redis.XMessage // without texts
 		err := p.Call(ctx, func(ctx context.Context) (err error) {
-			entries, err = s.names(ctx, p, stream, from)
+			entries, err = cutPage(ctx, p.Client(), stream, from, p.BatchSize(), maxID, "id")
 			return err
 		})
 		if redis.HasErrorPrefix(err, "WRONGTYPE ") { // not a stream: kept
@@ -107,35 +107,18 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 		if err != nil || answer.Verdict != guard.Done || len(entries) == 0 {
 			return err
 		}
-		from = "(" + entries[len(entries)-1].at
+		from = "(" + entries[len(entries)-1].ID
 	}
 }
 
-// named is an entry and its command's id, empty if unusable.
-type named struct{ at, id string }
-
-// names reads no texts.
-func (sweep) names(ctx context.Context, p *janitor.Pass, stream, from string) (found []named, err error) {
-	out, err := namesScript.RunRO(ctx, p.Client(), []string{stream}, from, p.BatchSize(), maxID).StringSlice()
-	for pair := range slices.Chunk(out, 2) {
-		if len(pair) == 2 {
-			if !validID(pair[1]) {
-				pair[1] = ""
-			}
-			found = append(found, named{pair[0], pair[1]})
-		}
-	}
-	return found, err
-}
-
-func (s sweep) batch(owner, stream string, entries []named) janitor.Batch {
+func (s sweep) batch(owner, stream string, entries []redis.XMessage) janitor.Batch {
 	b := janitor.Batch{Owner: owner, Body: sweepBody, Keys: []string{stream, Responses(s.layout)}}
-	for _, e := range entries {
+	for _, m := range entries {
 		key := stream
-		if e.id != "" {
-			key = state(s.layout, e.id)
+		if id := field(m, "id"); validID(id) {
+			key = state(s.layout, id)
 		}
-		b.Keys, b.Items = append(b.Keys, key), append(b.Items, e.at)
+		b.Keys, b.Items = append(b.Keys, key), append(b.Items, m.ID)
 	}
 	if len(entries) == 0 { // only the stream itself is left
 		b.Keys, b.Items = append(b.Keys, stream), append(b.Items, "0-0")

@@ -43,7 +43,7 @@ for _, c in ipairs(going) do
   local sent = word == 'sent' and at == stream .. ' ' .. c.at
   local added = tonumber(string.match(c.at, '^%d+'))
   local expires = tonumber(c.f.expires or '') or added + (c.f.queue == 'true' and day or 60000)
-  local unsent = not word and now - math.max(expires, added) < hour -- marks expire after that
+  local unsent = not word and not marked(stream, group, c.at)
   if c.key ~= stream and (sent or not word) then
     report(responses, most, c.f.id, string.sub(c.f.imei or '', 1, 32), ARGV[6], 'instance_lost',
       unsent and 'the instance died before it was sent' or 'the instance died; the device may have executed it')

@@ -139,103 +139,62 @@ func (f *fleet) recorded() (names []string, count int) {
 
 const died, diedAfter = "the instance died before it was sent", "the instance died; the device may have executed it"
 
-// A mark outlives its command by an hour. After that nobody knows whether it was sent.
-func TestACommandThatExpiredLongAgoIsNotSaidToBeUnsent(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := sweeping(t, w)
-		require.NoError(t, f.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: Outbound(f.layout, "dead"),
-			ID: fmt.Sprintf("%d-0", time.Now().Add(-2*time.Hour).UnixMilli()), Values: []string{"id", "late", "imei", imei, "text", "x"}}).Err())
-		f.adds("dead", "id", "soon", "imei", imei, "text", "x", "expires", in(-time.Minute))
-		f.sweeps()
-		said := map[string]string{}
-		for _, o := range f.outcomes() {
-			require.Equal(t, InstanceLost, o.Status)
-			said[o.ID] = o.Text
-		}
-		require.Equal(t, map[string]string{"late": diedAfter, "soon": died}, said)
-	})
-}
-
-// Otherwise its id could be used again, and be sent again, while the command itself could be sent.
-func TestTheOutcomeOfACommandThatMayWaitADayIsRememberedForAsLong(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := sweeping(t, w)
-		require.NoError(t, f.Client.XAdd(t.Context(), &redis.XAddArgs{
-			Stream: Outbound(f.layout, "dead"), ID: fmt.Sprintf("%d-0", time.Now().Add(-2*time.Hour).UnixMilli()),
-			Values: []string{"id", "c1", "imei", imei, "text", "x", "queue", "true"},
-		}).Err())
-		f.sweeps()
-		require.Equal(t, []Outcome{{"c1", imei, "dead", InstanceLost, died}}, f.outcomes())
-		require.Greater(t, f.Client.PTTL(t.Context(), state(f.layout, "c1")).Val(), 22*time.Hour)
-	})
-}
-
 func TestCommandsOfADeadInstanceAreAnswered(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
-		f, ctx := sweeping(t, w), t.Context()
+		f, ctx := sweeping(t, w, func(c *janitor.Config) { c.DeleteBatch = 5 }), t.Context()
+		stream := Outbound(f.layout, "dead")
+		ago := fmt.Sprintf("%d-0", time.Now().Add(-2*time.Hour).UnixMilli())
+		day := []string{"id", "day", "imei", imei, "text", "x", "queue", "true"}
+		require.NoError(t, f.Client.XAdd(ctx, &redis.XAddArgs{Stream: stream, ID: ago, Values: day}).Err())
 		f.adds("dead", "id", "c1", "imei", imei, "text", "x")
 		sent := f.adds("dead", "id", "c2", "imei", imei, "text", "x", "expires", "nan")
 		f.adds("dead", "id", "c3", "text", "no device")
+		marked := f.adds("dead", "id", "c4", "imei", imei, "text", "its state was evicted")
 		f.adds("dead", "id", "old", "imei", imei, "text", "has an outcome")
 		none := f.adds("dead", "imei", imei, "text", "no id")
 		bad := f.adds("dead", "id", "two words", "imei", imei, "text", "no usable id")
-		stream := Outbound(f.layout, "dead")
 		require.NoError(t, f.Client.Set(ctx, state(f.layout, "c2"), "sent life "+stream+" "+sent, time.Hour).Err())
 		require.NoError(t, f.Client.Set(ctx, state(f.layout, "old"), "answered life elsewhere 1-1", time.Hour).Err())
-		require.NoError(t, f.Client.XGroupCreateMkStream(ctx, Outbound(f.layout, "empty"), group, "0").Err())
+		for _, instance := range []string{"dead", "empty"} {
+			require.NoError(t, f.Client.XGroupCreateMkStream(ctx, Outbound(f.layout, instance), group, "0").Err())
+		}
+		require.NoError(t, f.Client.Do(ctx, "XCLAIM", stream, group, consumer, 0, marked, "FORCE", "JUSTID").Err())
 		f.lives("alive")
-		f.adds("alive", "id", "c4", "imei", imei, "text", "x")
+		f.adds("alive", "id", "c9", "imei", imei, "text", "x")
 		f.dies("nonsense")
 		require.NoError(t, f.Client.Set(ctx, Outbound(f.layout, "nonsense"), "no stream", 0).Err())
 
 		report := f.sweeps()
 		require.Equal(t, janitor.Done, report.Outcome, report.Error)
-		require.Equal(t, 6, report.Evicted)
+		require.Equal(t, 8, report.Evicted)
 		require.Equal(t, map[janitor.SkipReason]int{janitor.SkipUnreadable: 1}, report.Spared)
 		require.Equal(t, []Outcome{
+			{"day", imei, "dead", InstanceLost, died},
 			{"c1", imei, "dead", InstanceLost, died},
 			{"c2", imei, "dead", InstanceLost, diedAfter},
 			{"c3", "", "dead", InstanceLost, died},
+			{"c4", imei, "dead", InstanceLost, diedAfter},
 		}, f.outcomes())
 		require.Zero(t, f.Client.Exists(ctx, stream, Outbound(f.layout, "empty")).Val())
 		require.Equal(t, int64(1), f.Client.XLen(ctx, Outbound(f.layout, "alive")).Val())
 		names, count := f.recorded()
-		require.Contains(t, names, `["c1","c2","c3","old","`+none+`","`+bad+`"]`)
-		require.Equal(t, 6, count)
-		require.Equal(t, "6", f.Client.HGet(ctx, f.layout.Witness(), "evicted_total").Val())
+		require.Contains(t, names, `["day","c1","c2","c3","c4"]`)
+		require.Contains(t, names, `["old","`+none+`","`+bad+`"]`)
+		require.Equal(t, 8, count)
+		require.Equal(t, "8", f.Client.HGet(ctx, f.layout.Witness(), "evicted_total").Val())
+		// An id has one answer for as long as its command could be sent: one that repeats it gets none.
+		require.Greater(t, f.Client.PTTL(ctx, state(f.layout, "day")).Val(), 22*time.Hour)
 		for _, id := range []string{"c1", "c2", "c3"} {
 			ttl := f.Client.PTTL(ctx, state(f.layout, id)).Val()
 			require.Greater(t, ttl, 59*time.Minute)
 			require.Less(t, ttl, 3*time.Hour)
 		}
-		// An id has one answer: a command that repeats it gets none.
 		f.adds("dead", "id", "c1", "imei", imei, "text", "again")
 		require.Equal(t, janitor.Done, f.sweeps().Outcome)
-		require.Len(t, f.outcomes(), 3)
+		require.Len(t, f.outcomes(), 5)
 		require.Zero(t, f.Client.Exists(ctx, stream).Val())
-	})
-}
-
-func TestManyCommandsOfADeadInstanceGoInBatches(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := sweeping(t, w, func(c *janitor.Config) { c.DeleteBatch = 7 })
-		for i := range 30 {
-			f.adds("dead", "id", fmt.Sprint("c", i), "imei", imei, "text", "x")
-		}
-		require.Equal(t, 30, f.sweeps().Evicted)
-		all := f.outcomes()
-		require.Len(t, all, 30)
-		for i, o := range all {
-			require.Equal(t, fmt.Sprint("c", i), o.ID)
-		}
 	})
 }
 

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
@@ -84,7 +82,7 @@ func (s *session) checkCertificate(imei string) error {
 	if len(certs) > 0 {
 		err = fmt.Errorf("%w: %s", err, subject(certs[0]))
 	}
-	s.g.refusals.log(s, imei, err)
+	s.logRefusal(imei, err)
 	return err
 }
 
@@ -118,27 +116,12 @@ func (g *Gateway) recheckCertificates(ctx context.Context) {
 	}
 }
 
-const refusalPause = time.Minute
-
-// refusals limits the log lines about refused certificates, since anybody can cause them.
-type refusals struct {
-	mu      sync.Mutex
-	last    time.Time // logged line
-	skipped int       // since then
-}
-
-// log takes an empty imei if the device did not send one.
-func (r *refusals) log(s *session, imei string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	if !r.last.IsZero() && now.Sub(r.last) < refusalPause {
-		r.skipped++
-		return
+// logRefusal logs one line a minute. imei is empty if the device did not send one.
+func (s *session) logRefusal(imei string, err error) {
+	if n, before := s.g.refusals.next(); n == 1 {
+		s.g.cfg.Logger.Warn("device refused for its certificate", "imei", imei,
+			"peer", s.conn.RemoteAddr().String(), "error", err, "refused_since_last_line", max(0, before-1))
 	}
-	s.g.cfg.Logger.Warn("device refused for its certificate", "imei", imei,
-		"peer", s.conn.RemoteAddr().String(), "error", err, "refused_since_last_line", r.skipped)
-	r.last, r.skipped = now, 0
 }
 
 func subject(cert *x509.Certificate) string {

@@ -65,10 +65,14 @@ var versions = map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS1
 
 func TestADeviceIsServedByACertificateThatNamesIt(t *testing.T) {
 	t.Parallel()
-	ca := certtest.New(t, "devices")
-	d := asking(t, nil, certtest.New(t, "other devices"), ca)
+	ca, root := certtest.New(t, "devices"), certtest.New(t, "root")
+	d := asking(t, nil, certtest.New(t, "other devices"), ca, root)
+	between := root.Under(t, "between")
+	chain := between.Device(t, imei)
+	chain.Certificate = append(chain.Certificate, between.Cert.Raw)
 	for name, cert := range map[string]*tls.Certificate{
-		"by its common name": ca.Device(t, imei),
+		"of an intermediate authority": chain,
+		"by its common name":           ca.Device(t, imei),
 		"by a DNS name": ca.Device(t, "fleet 7", func(c *x509.Certificate) {
 			c.DNSNames = []string{"fleet.example", otherIMEI, imei}
 		}),
@@ -86,18 +90,6 @@ func TestADeviceIsServedByACertificateThatNamesIt(t *testing.T) {
 		}
 	}
 	require.Empty(t, d.log.String())
-}
-
-func TestACertificateOfAnIntermediateAuthorityCounts(t *testing.T) {
-	t.Parallel()
-	root := certtest.New(t, "root")
-	between := root.Under(t, "between")
-	d := asking(t, nil, root)
-	cert := between.Device(t, imei)
-	cert.Certificate = append(cert.Certificate, between.Cert.Raw)
-	w := d.comes(t, cert, 0)
-	w.send(handshake(t, imei))
-	w.expect("01")
 }
 
 // A refusal has no effects: no device is registered, no place among the identified ones is taken,

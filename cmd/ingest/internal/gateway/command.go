@@ -187,22 +187,20 @@ func (s *session) awaitTurn(ctx context.Context, o *pendingCommand) (ended bool,
 	select { // ignores ctx: Redis' clock decides whether time is left
 	case <-o.ready:
 	default:
-		select {
-		case <-o.ready:
-		case <-o.done:
-			return true, nil
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
+		if ended, err := until(ctx, o, o.ready); ended || err != nil {
+			return ended, err
 		}
 	}
-	left := s.unquiet()
-	if left <= 0 {
-		return false, nil
+	if left := s.unquiet(); left > 0 {
+		return until(ctx, o, time.After(left))
 	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
+	return false, nil
+}
+
+// until waits for an event, or for the end of the command or ctx.
+func until[T any](ctx context.Context, o *pendingCommand, event <-chan T) (ended bool, err error) {
 	select {
-	case <-timer.C:
+	case <-event:
 		return false, nil
 	case <-o.done:
 		return true, nil
@@ -230,7 +228,7 @@ func (s *session) exchange(ctx context.Context, o *pendingCommand) ([]byte, erro
 	why := "the socket ended"
 	select {
 	case <-o.heard:
-		s.listen(ctx, o)
+		_, _ = until(ctx, o, time.After(s.g.cfg.Quiet)) // for all that may be the answer
 	case <-o.done:
 	case <-ctx.Done():
 		why = "its time was up"
@@ -252,16 +250,6 @@ func (s *session) exchange(ctx context.Context, o *pendingCommand) ([]byte, erro
 	}
 	s.commands.unsure |= bitOf(o.codec) // the answer may still come
 	return nil, fmt.Errorf("%w: %s; the device may have executed it", ErrUnanswered, why)
-}
-
-func (s *session) listen(ctx context.Context, o *pendingCommand) {
-	timer := time.NewTimer(s.g.cfg.Quiet)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-o.done:
-	case <-ctx.Done():
-	}
 }
 
 func (s *session) permit(o *pendingCommand) {

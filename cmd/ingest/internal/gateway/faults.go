@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/outbox"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
@@ -60,16 +61,10 @@ type Fault struct {
 
 // faults shows operators the errors in devices' data. Nothing depends on it, so nobody waits.
 type faults struct {
-	client redis.UniversalClient
-	key    string
-	notes  *notes
-	log    *slog.Logger
-	writes *streak.Streak
-	queue  chan storedFault
-
-	mu    sync.Mutex
-	since time.Time // of the current minute
-	count int       // faults in it
+	notes *notes
+	log   *slog.Logger
+	box   *outbox.Outbox[storedFault]
+	lines perMinute
 }
 
 type storedFault struct {
@@ -78,35 +73,22 @@ type storedFault struct {
 }
 
 func newFaults(client redis.UniversalClient, key string, notes *notes, log *slog.Logger) *faults {
-	return &faults{
-		client: client, key: key, notes: notes, log: log, queue: make(chan storedFault, faultsAMinute),
-		writes: streak.New(log, "faults of devices cannot be stored", "faults of devices are stored again",
-			"key", key),
-	}
-}
-
-func (f *faults) run(ctx context.Context) {
-	for {
-		select {
-		case one := <-f.queue:
-			err := f.write(ctx, one)
-			if ctx.Err() == nil {
-				f.writes.Note(err)
-			}
-		case <-ctx.Done():
-			return
+	writes := streak.New(log, "faults of devices cannot be stored", "faults of devices are stored again",
+		"key", key)
+	write := func(ctx context.Context, batch []storedFault) error {
+		one := batch[0]
+		value, err := json.Marshal(one.fault)
+		if err == nil {
+			err = faultScript.Run(ctx, client, []string{key}, one.imei, value, faultsMost).Err()
 		}
-	}
-}
-
-func (f *faults) write(ctx context.Context, one storedFault) error {
-	value, err := json.Marshal(one.fault)
-	if err != nil {
+		if !errors.Is(ctx.Err(), context.Canceled) {
+			writes.Note(err)
+		}
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	return faultScript.Run(ctx, f.client, []string{f.key}, one.imei, value, faultsMost).Err()
+	return &faults{notes: notes, log: log, box: outbox.New(outbox.Config[storedFault]{
+		Write: write, Within: storeTime, Most: faultsAMinute, Batch: 1,
+	})}
 }
 
 func (s *session) fault(err error, frame []byte) {
@@ -124,7 +106,7 @@ func (f *faults) note(from origin, bit uint16, kind string, why error, frame []b
 	f.notes.change(from.imei, func(n *note) {
 		first = n.faults&bit == 0
 		again = now.Sub(n.faulted) >= faultAgain
-		if (first || again) && f.may(now) {
+		if (first || again) && f.may() {
 			n.faults |= bit
 			n.faulted = now
 			return
@@ -142,20 +124,31 @@ func (f *faults) note(from origin, bit uint16, kind string, why error, frame []b
 		f.log.Warn("device sends what is wrong", "imei", from.imei, "peer", from.peer,
 			"kind", kind, "error", one.Error, "bytes", one.Bytes)
 	}
-	select {
-	case f.queue <- storedFault{from.imei, one}:
-	default: // Redis is away
-	}
+	f.box.Add(storedFault{from.imei, one}) // or Redis is away
 }
 
-func (f *faults) may(now time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if now.Sub(f.since) >= time.Minute {
-		f.since, f.count = now, 0
-	}
-	if f.count++; f.count == faultsAMinute+1 {
+func (f *faults) may() bool {
+	n, _ := f.lines.next()
+	if n == faultsAMinute+1 {
 		f.log.Warn("too many faults of devices, the rest of this minute's are not logged")
 	}
-	return f.count <= faultsAMinute
+	return n <= faultsAMinute
+}
+
+// perMinute counts what anybody can cause, so that it fills no log.
+type perMinute struct {
+	mu    sync.Mutex
+	since time.Time // of the current minute
+	count int
+}
+
+// next returns an event's number within its minute, from 1, and how many the last one had.
+func (m *perMinute) next() (n, before int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := time.Now(); now.Sub(m.since) >= time.Minute {
+		before, m.since, m.count = m.count, now, 0
+	}
+	m.count++
+	return m.count, before
 }

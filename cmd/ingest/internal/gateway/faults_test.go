@@ -128,7 +128,7 @@ func TestFaultsOfManyDevicesAreBounded(t *testing.T) {
 		f.note(origin{imei: fmt.Sprintf("%015d", i)}, 1, "crc", teltonika.ErrCRC, nil)
 	}
 	require.Len(t, log.faults(t), faultsAMinute)
-	f.since = f.since.Add(-time.Minute)
+	f.lines.since = f.lines.since.Add(-time.Minute)
 	f.note(origin{imei: "999999999999999"}, 1, "crc", teltonika.ErrCRC, nil)
 	require.Len(t, log.faults(t), faultsAMinute+1, "a device whose fault was not shown is shown later")
 

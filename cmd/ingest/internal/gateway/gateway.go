@@ -120,7 +120,7 @@ type Gateway struct {
 	rate      rate        // per device
 	hall      *doors.Room // sockets without an IMEI
 	places    *doors.Room // devices
-	refusals  refusals
+	refusals  perMinute
 	authority *authority    // nil: every device is served
 	running   chan struct{} // one taken per socket that has not ended
 	turns     chan struct{} // one taken per running registration
@@ -197,12 +197,13 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	g.store.start()
+	g.messages.start(g.cfg.Drain / 4)
 
 	var running sync.WaitGroup
 	if g.authority != nil {
 		running.Go(func() { g.authority.run(accepting, g.devices, g.expel) })
 	}
-	running.Go(func() { g.faults.run(accepting) })
+	running.Go(func() { g.faults.box.Run(accepting, 0) })
 	if g.cfg.ClientCAs != nil {
 		running.Go(func() { g.recheckCertificates(accepting) })
 	}
@@ -216,7 +217,7 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	}
 	running.Wait()
 	g.drain(abandon)
-	g.messages.close(g.cfg.Drain / 4)
+	g.messages.close()
 	g.store.close()
 	if ctx.Err() != nil {
 		return nil

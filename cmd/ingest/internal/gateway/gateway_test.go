@@ -2,14 +2,11 @@ package gateway
 
 import (
 	"net"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/device"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -52,25 +49,6 @@ func TestWithoutRedisNothingIsAcknowledged(t *testing.T) {
 	require.Equal(t, 2, arrived)
 	require.Equal(t, 1, acknowledged)
 	b.login(t, imei) // devices are taken all the same
-}
-
-func TestAStalledRedisDelaysTheAcknowledgement(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	b := setup(t, server)
-	w := b.login(t, imei)
-	server.Stop()
-	w.send(frame(t, 2))
-	require.NoError(t, w.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
-	_, err := w.Read(make([]byte, 4))
-	var late net.Error
-	require.ErrorAs(t, err, &late)
-	require.True(t, late.Timeout())
-
-	server.Cont()
-	require.NoError(t, w.SetReadDeadline(time.Now().Add(patience)))
-	w.expect("00000002")
-	require.Len(t, b.entries(t, b.stream), 2)
 }
 
 func TestARefusedWriteStoresNothingOfTheFrame(t *testing.T) {
@@ -153,23 +131,4 @@ func TestStoppingGivesUpWhatTakesTooLong(t *testing.T) {
 	require.NoError(t, <-b.served)
 	b.served <- nil
 	<-b.registrar.all()[0].released
-}
-
-func TestADrivingDeviceIsStoredRecordByRecord(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	w, sent := b.login(t, imei), device.NewTrack(7).Next(50)
-	raw, err := teltonika.AppendFrame(nil, teltonika.Codec8E, sent...)
-	require.NoError(t, err)
-	w.send(raw)
-	w.expect("00000032")
-	got := b.entries(t, b.stream)
-	require.Len(t, got, 50)
-	for i, r := range sent {
-		require.Equal(t, strconv.FormatUint(r.Timestamp, 10), got[i]["ts"])
-		require.Equal(t, string(teltonika.AppendDegrees(nil, r.Latitude)), got[i]["lat"])
-		require.Equal(t, string(teltonika.AppendDegrees(nil, r.Longitude)), got[i]["lon"])
-		require.Equal(t, string(r.IO.AppendJSON(nil)), got[i]["io"])
-	}
-	awaitCount(t, 50, b.metrics.records.WithLabelValues("8E"))
 }

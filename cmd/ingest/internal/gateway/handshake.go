@@ -98,7 +98,7 @@ func (s *session) prepare() error {
 		return nil
 	}
 	if errors.Is(err, errCertificate) {
-		s.g.refusals.log(s, "", err)
+		s.logRefusal("", err)
 	}
 	return fmt.Errorf("%w: %w", errTLS, err)
 }

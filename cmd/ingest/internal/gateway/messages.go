@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -15,22 +16,22 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/outbox"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // MessagesSuffix ends the name of a stream of messages, after its record stream's.
 const MessagesSuffix = ":messages"
 
 const (
-	// A device that sends a line a second fills its share in some eight minutes.
+	// A device that sends a line a second fills its share in some eight minutes. Each stream has an
+	// equal part of allWait.
 	deviceWaits, allWait = 128 << 10, 64 << 20
 	// messageCost is the memory that a message takes beyond its bytes.
-	messageCost                = 192
-	batchMost, batchBytes      = 100, 256 << 10
-	losersMost                 = 1000
-	messageFirst, messagePause = 50 * time.Millisecond, 5 * time.Second
+	messageCost = 192
+	batchBytes  = 64 << 10
+	losersMost  = 1000
 )
 
 type message struct {
@@ -59,21 +60,17 @@ type MessageCounts struct {
 	LostBy  map[string]int64 `json:"lost_by_device,omitempty"` // of the first thousand devices
 }
 
-// messages queues messages while Redis is away.
+// messages counts what becomes of messages. Each stream has an outbox.
 type messages struct {
 	store   *store
 	metrics *metrics
 	log     *slog.Logger
 	writes  *streak.Streak
-	senders sync.WaitGroup // one per stream with messages
-	ctx     context.Context
-	abandon context.CancelFunc
+	senders sync.WaitGroup
+	stop    context.CancelFunc
 
 	mu     sync.Mutex
-	queues map[*stream][]*message // oldest first; each stream in it has a sender
-	used   map[string]int         // bytes, by device
-	bytes  int                    // total of used
-	counts MessageCounts          // without Waiting
+	counts MessageCounts // without Waiting
 }
 
 func newMessages(s *store, m *metrics, log *slog.Logger) *messages {
@@ -81,10 +78,15 @@ func newMessages(s *store, m *metrics, log *slog.Logger) *messages {
 		store: s, metrics: m, log: log,
 		writes: streak.New(log, "messages of devices cannot be stored, trying again",
 			"messages of devices are stored again"),
-		queues: make(map[*stream][]*message), used: make(map[string]int),
+		counts: MessageCounts{LostBy: make(map[string]int64)},
 	}
-	q.counts.LostBy = make(map[string]int64)
-	q.ctx, q.abandon = context.WithCancel(context.Background())
+	for _, to := range s.streams {
+		to.box = outbox.New(outbox.Config[*message]{
+			Write:  func(ctx context.Context, batch []*message) error { return q.write(ctx, to, batch) },
+			Within: storeTime, Most: int(equal(allWait, len(s.streams))), Batch: batchBytes,
+			Cost: (*message).cost, Share: deviceWaits, Owner: func(m *message) string { return m.imei },
+		})
+	}
 	return q
 }
 
@@ -93,36 +95,30 @@ func (g *Gateway) Messages() MessageCounts { return g.messages.read() }
 
 func (q *messages) read() MessageCounts {
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	c := q.counts
 	c.LostBy = maps.Clone(c.LostBy)
-	for _, waiting := range q.queues {
-		c.Waiting += len(waiting)
+	q.mu.Unlock()
+	for _, to := range q.store.streams {
+		c.Waiting += to.box.Waiting()
 	}
 	return c
 }
 
 // add never blocks.
 func (q *messages) add(m *message) {
-	to := q.store.of(m.imei)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	cost := m.cost()
-	if q.used[m.imei]+cost > deviceWaits || q.bytes+cost > allWait || q.ctx.Err() != nil {
-		q.lose(m)
-		return
-	}
-	q.used[m.imei] += cost
-	q.bytes += cost
-	waiting, sending := q.queues[to]
-	q.queues[to] = append(waiting, m)
-	if !sending {
-		q.senders.Go(func() { q.send(to) })
+	if !q.store.of(m.imei).box.Add(m) {
+		q.count(m, false)
 	}
 }
 
-// The caller holds mu.
-func (q *messages) lose(m *message) {
+func (q *messages) count(m *message, stored bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if stored {
+		q.counts.Stored++
+		q.metrics.messages.Inc()
+		return
+	}
 	q.counts.Lost++
 	q.metrics.lost.Inc()
 	if _, known := q.counts.LostBy[m.imei]; known || len(q.counts.LostBy) < losersMost {
@@ -130,77 +126,35 @@ func (q *messages) lose(m *message) {
 	}
 }
 
-func (q *messages) send(to *stream) {
-	pause := wait.Between(messageFirst, messagePause)
-	for batch := q.next(to); len(batch) > 0; batch = q.next(to) {
-		ctx, cancel := context.WithTimeout(q.ctx, storeTime)
-		err := q.store.do(job{ctx: ctx, to: to, messages: batch}).err
-		cancel()
-		if err == nil {
-			q.writes.Note(nil)
-			q.remove(to, len(batch), false)
-			pause.Reset()
-			continue
+func (q *messages) write(ctx context.Context, to *stream, batch []*message) error {
+	err := to.addMessages(ctx, batch)
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		q.writes.Note(err)
+	}
+	if err == nil {
+		for _, m := range batch {
+			q.count(m, !m.refused)
 		}
-		if q.ctx.Err() == nil {
-			q.writes.Note(err)
-		}
-		if !pause.Wait(q.ctx) {
-			q.remove(to, -1, true)
-			return
-		}
+	}
+	return err
+}
+
+// start sends until close, and loses what cannot be stored within last after that.
+func (q *messages) start(last time.Duration) {
+	var ctx context.Context
+	ctx, q.stop = context.WithCancel(context.Background())
+	for _, to := range q.store.streams {
+		q.senders.Go(func() {
+			for _, m := range to.box.Run(ctx, last) {
+				q.count(m, false)
+			}
+		})
 	}
 }
 
-// next returns a stream's oldest messages. If it returns none, the stream has no sender any more.
-func (q *messages) next(to *stream) []*message {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	waiting := q.queues[to]
-	if len(waiting) == 0 {
-		delete(q.queues, to)
-		return nil
-	}
-	n, bytes := 0, 0
-	for n < min(len(waiting), batchMost) && (n == 0 || bytes+waiting[n].cost() <= batchBytes) {
-		bytes += waiting[n].cost()
-		n++
-	}
-	return waiting[:n:n]
-}
-
-// remove takes -1 for all; then the sender ends.
-func (q *messages) remove(to *stream, n int, lost bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	waiting := q.queues[to]
-	if n < 0 {
-		n = len(waiting)
-		delete(q.queues, to)
-	} else {
-		q.queues[to] = waiting[n:]
-	}
-	for i, m := range waiting[:n] {
-		waiting[i] = nil
-		q.bytes -= m.cost()
-		if q.used[m.imei] -= m.cost(); q.used[m.imei] <= 0 {
-			delete(q.used, m.imei)
-		}
-		if lost || m.refused {
-			q.lose(m)
-		} else {
-			q.counts.Stored++
-			q.metrics.messages.Inc()
-		}
-	}
-}
-
-// close loses what cannot be stored in time.
-func (q *messages) close(within time.Duration) {
-	timer := time.AfterFunc(within, q.abandon)
-	defer timer.Stop()
+func (q *messages) close() {
+	q.stop()
 	q.senders.Wait()
-	q.abandon()
 	if c := q.read(); c.Lost > 0 {
 		q.log.Warn("messages of devices were lost: Redis was away for too long", "messages", c.Lost,
 			"devices", len(c.LostBy))
@@ -244,22 +198,22 @@ func (s *session) takeMessages(frame teltonika.Frame) {
 }
 
 // addMessages writes one transaction.
-func (b *buffer) addMessages(j job) error {
-	pipe := b.client.TxPipeline()
-	for _, m := range j.messages {
+func (s *stream) addMessages(ctx context.Context, batch []*message) error {
+	pipe := s.client.TxPipeline()
+	for _, m := range batch {
 		if m.fault == nil {
-			pipe.XAdd(j.ctx, &redis.XAddArgs{
-				Stream: b.messages.name, MaxLen: b.messages.room(len(m.text)), Approx: true, Values: m.values(),
+			pipe.XAdd(ctx, &redis.XAddArgs{
+				Stream: s.messages.name, MaxLen: s.messages.room(len(m.text)), Approx: true, Values: m.values(),
 			})
 			continue
 		}
-		r := b.addDead(j.ctx, m.origin, m.frame, m.fault)
-		if m.refused = refused(r.err); r.err != nil && !m.refused {
-			return r.err
+		_, err := s.addDead(ctx, m.origin, m.frame, m.fault)
+		if m.refused = refused(err); err != nil && !m.refused {
+			return err
 		}
 	}
-	if _, err := pipe.Exec(j.ctx); err != nil {
-		return fmt.Errorf("%d messages: %w", len(j.messages), err)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("%d messages: %w", len(batch), err)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/outbox"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/together"
 )
@@ -39,6 +40,7 @@ type stream struct {
 	maxLen         int64
 	dead, messages capped
 	share          int
+	box            *outbox.Outbox[*message]
 	frames         chan job
 	buffers        sync.Pool // of *buffer
 }
@@ -52,9 +54,8 @@ type job struct {
 	ctx context.Context
 	to  *stream
 	origin
-	frame    teltonika.Frame
-	messages []*message // if set, instead of the frame
-	result   chan<- result
+	frame  teltonika.Frame
+	result chan<- result
 }
 
 type result struct {
@@ -154,20 +155,16 @@ func (s *store) keep(
 ) (kept, error) {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	r := s.do(job{ctx: ctx, to: s.of(from.imei), origin: from, frame: frame})
-	return r.kept, r.err
-}
-
-func (s *store) do(j job) result {
 	stored := s.results.Get().(chan result)
 	defer s.results.Put(stored)
-	j.result = stored
+	to := s.of(from.imei)
 	select {
-	case j.to.frames <- j:
-	case <-j.ctx.Done():
-		return result{err: fmt.Errorf("too many frames are under way: %w", j.ctx.Err())}
+	case to.frames <- job{ctx, to, from, frame, stored}:
+	case <-ctx.Done():
+		return kept{}, fmt.Errorf("too many frames are under way: %w", ctx.Err())
 	}
-	return <-stored
+	r := <-stored
+	return r.kept, r.err
 }
 
 // buffer is all the memory for writing a frame. Idle sockets and idle writers hold none.
@@ -181,11 +178,9 @@ type buffer struct {
 }
 
 func (b *buffer) write(j job) result {
-	if j.messages != nil {
-		return result{err: b.addMessages(j)}
-	}
 	if fault := b.batch.Decode(j.frame.Body); fault != nil {
-		return b.addDead(j.ctx, j.origin, j.frame, fault)
+		repeated, err := b.addDead(j.ctx, j.origin, j.frame, fault)
+		return result{kept{fault: fault, repeated: repeated}, err}
 	}
 	return result{kept: kept{records: len(b.batch.Records)}, err: b.records(j)}
 }
@@ -298,34 +293,33 @@ func appendFrameID(dst []byte, imei string, body []byte) []byte {
 }
 
 // addDead keeps an undecodable frame, unless its entry still exists.
-func (b *buffer) addDead(ctx context.Context, from origin, frame teltonika.Frame, fault error) result {
-	r := result{kept: kept{fault: fault}}
+func (s *stream) addDead(
+	ctx context.Context, from origin, frame teltonika.Frame, fault error,
+) (repeated bool, err error) {
 	id := string(appendFrameID(nil, from.imei, frame.Body))
-	pipe := b.client.Pipeline() // only pipelines have their own connections, see underWay
-	if entry := b.notes.letter(from.imei, id); entry != "" {
-		found := pipe.XRange(ctx, b.dead.name, entry, entry)
+	pipe := s.client.Pipeline() // only pipelines have their own connections, see underWay
+	if entry := s.notes.letter(from.imei, id); entry != "" {
+		found := pipe.XRange(ctx, s.dead.name, entry, entry)
 		if _, err := pipe.Exec(ctx); err != nil {
-			r.err = fmt.Errorf("dead letter: %w", err)
-			return r
+			return false, fmt.Errorf("dead letter: %w", err)
 		}
-		if r.repeated = len(found.Val()) > 0; r.repeated {
-			return r
+		if len(found.Val()) > 0 {
+			return true, nil
 		}
 	}
 	added := pipe.XAdd(ctx, &redis.XAddArgs{
-		Stream: b.dead.name, MaxLen: b.dead.room(len(frame.Raw)), Approx: true, Values: []any{
+		Stream: s.dead.name, MaxLen: s.dead.room(len(frame.Raw)), Approx: true, Values: []any{
 			"imei", from.imei, "reason", fault.Error(), "codec", frame.Codec.String(),
 			"raw", hex.EncodeToString(frame.Raw), "ts", time.Now().UnixMilli(),
 			"frame", id, "peer", from.peer,
 		}})
-	if surplus := b.notes.surplus(from.imei, len(frame.Raw), b.share); len(surplus) > 0 {
-		pipe.XDel(ctx, b.dead.name, surplus...)
+	if surplus := s.notes.surplus(from.imei, len(frame.Raw), s.share); len(surplus) > 0 {
+		pipe.XDel(ctx, s.dead.name, surplus...)
 	}
 	// XDEL's error does not matter: the cap trims an entry that it left.
 	if err := cmp.Or(together.Exec(ctx, pipe), added.Err()); err != nil {
-		r.err = fmt.Errorf("dead letter: %w", err)
-		return r
+		return false, fmt.Errorf("dead letter: %w", err)
 	}
-	b.notes.addLetter(from.imei, letter{id, added.Val(), len(frame.Raw)}, b.share)
-	return r
+	s.notes.addLetter(from.imei, letter{id, added.Val(), len(frame.Raw)}, s.share)
+	return false, nil
 }

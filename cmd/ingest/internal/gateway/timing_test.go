@@ -141,44 +141,6 @@ func (s *timed) endsAfter(t *testing.T, want time.Duration) {
 	require.Equal(t, want, time.Since(s.began))
 }
 
-func TestAHandshakeHasFifteenSecondsWhateverTrickles(t *testing.T) {
-	t.Parallel()
-	inBubble(t, nil, func(t *testing.T, s *timed) {
-		for _, b := range handshake(t, imei)[:10] {
-			s.write(t, []byte{b})
-			<-time.After(time.Second)
-		}
-		s.endsAfter(t, 15*time.Second)
-		require.Empty(t, s.registrar.all())
-	})
-}
-
-func TestAFrameHasThirtySecondsToBecomeWhole(t *testing.T) {
-	t.Parallel()
-	inBubble(t, nil, func(t *testing.T, s *timed) {
-		s.login(t)
-		<-time.After(time.Minute)
-		s.write(t, frame(t, 1)[:1])
-		<-time.After(20 * time.Second)
-		s.write(t, frame(t, 1)[1:9])
-		s.endsAfter(t, 90*time.Second)
-	})
-}
-
-func TestAParkedDeviceIsKeptForAnHourAndFiveMinutes(t *testing.T) {
-	t.Parallel()
-	inBubble(t, nil, func(t *testing.T, s *timed) {
-		s.reports(t)
-		<-time.After(time.Hour)
-		s.write(t, []byte{0xFF}) // a keep-alive counts
-		<-time.After(time.Hour)
-		s.write(t, frame(t, 1))
-		require.Equal(t, []byte{0, 0, 0, 1}, s.read(t, 4))
-		s.endsAfter(t, 2*time.Hour+3900*time.Second)
-		<-s.registrar.all()[0].released
-	})
-}
-
 func TestASilentDeviceThatIsElsewhereIsLetGo(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(t *testing.T, s *timed) {
@@ -273,25 +235,44 @@ func TestAStopThatTakesTooLongEndsWhateverASocketWaitsFor(t *testing.T) {
 	}
 }
 
-func TestASilentSocketEndsForTheReasonOfItsTurn(t *testing.T) {
+func TestASilentSocketEndsInTheTimeAndForTheReasonOfItsTurn(t *testing.T) {
 	t.Parallel()
-	for reason, before := range map[string]func(t *testing.T, s *timed){
-		endRefused:  func(*testing.T, *timed) {},
-		endUnproven: func(t *testing.T, s *timed) { s.login(t) },
-		endIdle: func(t *testing.T, s *timed) {
+	for reason, c := range map[string]struct {
+		after  time.Duration // what the device does
+		device func(t *testing.T, s *timed)
+	}{
+		endRefused: {15 * time.Second, func(t *testing.T, s *timed) { // whatever trickles
+			for _, b := range handshake(t, imei)[:10] {
+				s.write(t, []byte{b})
+				<-time.After(time.Second)
+			}
+		}},
+		endUnproven: {idleTime, func(t *testing.T, s *timed) { s.login(t) }}, // FirstFrame
+		endIncomplete: {90 * time.Second, func(t *testing.T, s *timed) {
 			s.login(t)
+			<-time.After(time.Minute)
+			s.write(t, frame(t, 1)[:1])
+			<-time.After(20 * time.Second)
+			s.write(t, frame(t, 1)[1:9])
+		}},
+		endIdle: {2*time.Hour + 3900*time.Second, func(t *testing.T, s *timed) {
+			s.reports(t)
+			<-time.After(time.Hour)
+			s.write(t, []byte{0xFF}) // a keep-alive counts
+			<-time.After(time.Hour)
 			s.write(t, frame(t, 1))
-			s.read(t, 4)
-		},
-		endIncomplete: func(t *testing.T, s *timed) { s.login(t); s.write(t, frame(t, 2)[:20]) },
+			require.Equal(t, []byte{0, 0, 0, 1}, s.read(t, 4))
+		}},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, nil, func(t *testing.T, s *timed) {
-				before(t, s)
-				_, err := s.Read(make([]byte, 1))
-				require.ErrorIs(t, err, io.EOF)
+				c.device(t, s)
+				s.endsAfter(t, c.after)
 				synctest.Wait()
+				for _, of := range s.registrar.all() {
+					<-of.released
+				}
 				require.InDelta(t, 1, testutil.ToFloat64(s.gateway.metrics.disconnects.WithLabelValues(reason)), 0)
 			})
 		})

@@ -1,7 +1,6 @@
-package simulate
+package sim
 
 import (
-	"context"
 	"net"
 	"sync"
 	"testing"
@@ -10,10 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// patience bounds the wait for an event; no event takes that long.
-const patience = 20 * time.Second
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+const imei = "356307042441013"
 
 // gateway is the smallest server for trackers. A test decides its answers.
 type gateway struct {
@@ -22,19 +23,18 @@ type gateway struct {
 	accept func(imei string) bool
 	// answer returns the answer to the n-th frame of a socket, from 0; nil: the number of its
 	// records. If it returns no bytes, the socket is closed.
-	answer func(n int, s *socket) []byte
+	answer func(n int, s *socketOf) []byte
 
 	mu      sync.Mutex
 	frames  [][]byte               // as they came
 	answers chan teltonika.Message // of devices, to commands
-	hellos  int
-	ends    int // of sockets
+	hellos  int                    // handshakes
+	ends    int                    // of sockets
 }
 
-// socket is a device's connection and its last frame.
-type socket struct {
+// socketOf is a device's connection and the number of records in its last frame.
+type socketOf struct {
 	net.Conn
-	imei  string
 	count int
 }
 
@@ -45,7 +45,6 @@ func serve(t *testing.T, g *gateway) *gateway {
 	require.NoError(t, err)
 	g.addr, g.answers = ln.Addr().String(), make(chan teltonika.Message, 100)
 	var handlers sync.WaitGroup
-	var mu sync.Mutex
 	var conns []net.Conn
 	handlers.Go(func() {
 		for {
@@ -53,73 +52,65 @@ func serve(t *testing.T, g *gateway) *gateway {
 			if err != nil {
 				return
 			}
-			mu.Lock()
+			g.mu.Lock()
 			conns = append(conns, c)
-			mu.Unlock()
-			handlers.Go(func() { g.handle(c) })
+			g.mu.Unlock()
+			handlers.Go(func() {
+				g.handle(c)
+				_ = c.Close()
+				g.mu.Lock()
+				g.ends++
+				g.mu.Unlock()
+			})
 		}
 	})
 	t.Cleanup(func() {
 		_ = ln.Close()
-		mu.Lock()
+		g.mu.Lock()
 		for _, c := range conns {
 			_ = c.Close()
 		}
-		mu.Unlock()
+		g.mu.Unlock()
 		handlers.Wait()
 	})
 	return g
 }
 
 func (g *gateway) handle(c net.Conn) {
-	defer func() {
-		_ = c.Close()
-		g.mu.Lock()
-		g.ends++
-		g.mu.Unlock()
-	}()
 	r := teltonika.NewReader(c, 0)
 	imei, err := r.IMEI()
-	if err != nil {
-		return
-	}
 	g.mu.Lock()
 	g.hellos++
 	g.mu.Unlock()
-	if g.accept != nil && !g.accept(imei) {
+	if err != nil || g.accept != nil && !g.accept(imei) {
 		_, _ = c.Write([]byte{teltonika.Refuse})
 		return
 	}
-	if _, err := c.Write([]byte{teltonika.Accept}); err != nil {
-		return
-	}
-	s := &socket{Conn: c, imei: imei}
+	said := []byte{teltonika.Accept}
 	for n := 0; ; {
-		f, err := r.Next()
-		if err != nil {
+		if _, err := c.Write(said); err != nil {
 			return
 		}
-		if f.Codec.IsCommand() {
+		f, err := r.Next()
+		for ; err == nil && f.Codec.IsCommand(); f, err = r.Next() {
 			if messages, err := teltonika.DecodeMessages(f.Body); err == nil {
 				for m := range messages.All() {
 					m.Text = append([]byte{}, m.Text...)
 					g.answers <- m
 				}
 			}
-			continue
+		}
+		if err != nil {
+			return
 		}
 		g.mu.Lock()
 		g.frames = append(g.frames, append([]byte{}, f.Raw...))
 		g.mu.Unlock()
-		s.count = int(f.Count)
-		said := teltonika.AppendAck(nil, s.count)
+		said = teltonika.AppendAck(nil, int(f.Count))
 		if g.answer != nil {
-			said = g.answer(n, s)
+			said = g.answer(n, &socketOf{c, int(f.Count)})
 		}
 		if n++; len(said) == 0 {
-			return
-		}
-		if _, err := c.Write(said); err != nil {
 			return
 		}
 	}
@@ -132,43 +123,20 @@ func (g *gateway) raw() [][]byte {
 	return append([][]byte{}, g.frames...)
 }
 
-// fleetOn runs a fleet until the test ends, or until stop is called.
-func fleetOn(t *testing.T, cfg Config) (f *Fleet, stop func()) {
-	t.Helper()
-	if cfg.Interval == 0 {
-		cfg.Interval = 5 * time.Millisecond
-	}
-	if cfg.LadderUnit == 0 {
-		cfg.LadderUnit = time.Millisecond
-	}
-	f, err := New(cfg)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- f.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
-	t.Cleanup(stop)
-	return f, stop
+func (g *gateway) seen() (hellos, ends int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.hellos, g.ends
 }
 
 func await(t *testing.T, what func() bool) {
 	t.Helper()
-	require.Eventually(t, what, patience, time.Millisecond)
+	require.Eventually(t, what, 20*time.Second, time.Millisecond)
 }
 
-// greeted returns the number of handshakes.
-func (g *gateway) greeted() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.hellos
-}
-
-// ended returns the number of sockets that have ended.
-func (g *gateway) ended() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.ends
+func commandFrame(t *testing.T, codec teltonika.Codec, m teltonika.Message) []byte {
+	t.Helper()
+	frame, err := teltonika.AppendMessages(nil, codec, m)
+	require.NoError(t, err)
+	return frame
 }

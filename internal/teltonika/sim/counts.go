@@ -1,12 +1,11 @@
-package simulate
+package sim
 
 import (
 	"math"
-	"sync"
 	"time"
 )
 
-// Counts is a fleet's history and present state.
+// Counts is a simulation's history and present state.
 type Counts struct {
 	Devices   int
 	Connected int // by the devices' own knowledge
@@ -27,23 +26,6 @@ type Counts struct {
 
 	Acknowledgements Latency // from writing a frame to its acknowledgement
 	LastFailure      error   // of an attempt to connect
-}
-
-type counter struct {
-	mu  sync.Mutex
-	now Counts
-}
-
-func (c *counter) count(add func(*Counts)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	add(&c.now)
-}
-
-func (c *counter) Counts() Counts {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
 }
 
 // steps is the number of buckets per doubling of a duration.

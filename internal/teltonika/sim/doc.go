@@ -1,14 +1,19 @@
-// Package simulate is a fleet of Teltonika trackers that behave like real ones, ten thousand of
-// them in a process:
+// Package sim is Teltonika trackers that behave like real ones: one, many that a test moves, or
+// ten thousand that live by themselves.
 //
-//	fleet, err := simulate.New(simulate.Config{Devices: 100, Targets: []string{"127.0.0.1:5027"}})
-//	...
-//	go fleet.Run(ctx) // until ctx ends
-//	fmt.Println(fleet.Counts().Records, "records acknowledged")
+//	d := sim.New("356307042441013", 0)
+//	accepted, err := d.Connect(ctx, "127.0.0.1:5027")
+//	acked, err := d.Send(ctx, teltonika.Codec8, sim.NewTrack(seed).Next(3)...)
 //
-// Each device is a [device.Device]; this package adds its own behaviour.
+//	s, err := sim.Simulate(sim.Config{Devices: 100, Targets: []string{"127.0.0.1:5027"}})
+//	go s.Run(ctx) // until ctx ends
+//	fmt.Println(s.Counts().Records, "records acknowledged")
 //
-// # A device's life
+// A device that has lost its network forgets its socket, and comes back on a new one: connecting
+// again leaves the former socket open and silent until [Device.DropStale]. No method leaves a
+// goroutine behind.
+//
+// # A simulated device's life
 //
 //	switched on, at a time of its own within Config.Ramp
 //	   │
@@ -38,7 +43,7 @@
 //     acknowledgement and after lost coverage, but not after a handshake, or devices would
 //     ceaselessly call a server that accepts and then closes.
 //   - Each connection draws its target anew.
-//   - Losing coverage (Config.HalfOpen, or [Fleet.LoseCoverage]) leaves a socket that nobody
+//   - Losing coverage (Config.HalfOpen, or [Simulation.LoseCoverage]) leaves a socket that nobody
 //     closes, and the device comes back on a new one. The old socket is closed at the next loss
 //     of coverage, or at the end. Half of the losses hit a frame whose answer is under way.
 //   - One frame in twenty is written in pieces, and one in twenty together with a keep-alive.
@@ -50,10 +55,9 @@
 //
 // A device's records, in order, and everything that it draws depend only on the seed and the
 // device's number. The timing of events, and the frame that each one hits, depend on the server.
-// IMEI and time ([device.Track]) identify a record, in every run with the same seed.
+// IMEI and time ([Track]) identify a record, in every run with the same seed.
 //
 // # Cost
 //
-// A device is one goroutine, one socket (two after lost coverage) and about fifteen kilobytes. A
-// backlog costs about six bytes per record.
-package simulate
+// A device is one goroutine, one socket (two after lost coverage) and about fifteen kilobytes.
+package sim

@@ -1,4 +1,4 @@
-package device
+package sim
 
 import (
 	"math/rand/v2"
@@ -13,8 +13,7 @@ const Epoch = 1_700_000_000_000
 const Step = 10_000
 
 // Track makes the records of a vehicle that drives around a town, the same for the same seed, for
-// any codec. IMEI and time identify a record. A copy is a bookmark. It is not safe for concurrent
-// use.
+// any codec. IMEI and time identify a record. It is not safe for concurrent use.
 type Track struct {
 	src      rand.PCG
 	next     uint64
@@ -25,8 +24,11 @@ type Track struct {
 }
 
 // NewTrack returns the track of a seed.
-func NewTrack(seed uint64) *Track {
-	t := &Track{next: Epoch}
+func NewTrack(seed uint64) *Track { return trackFrom(seed, 0) }
+
+// trackFrom returns one that begins so many records later.
+func trackFrom(seed uint64, records int) *Track {
+	t := &Track{next: Epoch + uint64(records)*Step}
 	t.src.Seed(seed, 0)
 	rnd := rand.New(&t.src)
 	t.angle = rnd.IntN(360)
@@ -77,7 +79,7 @@ func (t *Track) step() teltonika.Record {
 	)
 	if err != nil {
 		// a bug in this function
-		panic("device: a track made an element that cannot be: " + err.Error())
+		panic("sim: a track made an element that cannot be: " + err.Error())
 	}
 	r := teltonika.Record{
 		Timestamp: t.next, Longitude: t.lon, Latitude: t.lat, Altitude: int16(100 + rnd.IntN(50)),
