@@ -172,16 +172,6 @@ func since(before, now []call) (list []call) {
 	return list
 }
 
-// spent is the time of one command.
-func (c cost) spent(name string) time.Duration {
-	for _, one := range c.calls {
-		if one.name == name {
-			return one.spent
-		}
-	}
-	return 0
-}
-
 // dearest names the commands that most of the time went into.
 func (c cost) dearest() string {
 	var parts []string

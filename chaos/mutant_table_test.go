@@ -49,8 +49,6 @@ const (
 	pendingGo   = "janitor/pending.go"
 	settingsGo  = "cmd/internal/connect/redis.go"
 	clientGo    = "lease/client.go"
-	takeLua     = "cmd/ingest/internal/commands/take.lua"
-	concludeLua = "cmd/ingest/internal/commands/conclude.lua"
 	claimLua    = "cmd/ingest/internal/commands/claim.lua"
 	settleLua   = "cmd/ingest/internal/commands/settle.lua"
 	answerLua   = "cmd/ingest/internal/commands/sweep.lua"
@@ -315,23 +313,19 @@ var mutants = []mutant{
 		checks:   []string{"C7"},
 	},
 	{
-		name:     "CommandsUnmarked",
-		what:     "a command is not marked before it is sent",
-		edits:    []edit{{takeLua, "remember(KEYS[1], 'sent', ARGV[2], KEYS[2], ARGV[1], left)\n", ""}},
-		scenario: "CommandsWhileReplicasFail",
-		checks:   []string{"C9"},
-	},
-	{
-		name:     "FormerLivesForgotten",
-		what:     "a life of an instance answers for what an earlier one has sent as if it had not",
-		edits:    []edit{{concludeLua, "if word and life ~= ARGV[2] then\n", "if false then\n"}},
+		name: "CommandsUnmarked",
+		what: "a command is not marked before it is sent",
+		edits: []edit{
+			{claimLua, "remember(KEYS[1], 'sent', ARGV[2], KEYS[2], ARGV[1], left)\n", ""},
+			{claimLua, "if not sent then redis.call('XCLAIM', KEYS[2], ARGV[6], ARGV[7], 0, ARGV[1], 'FORCE', 'JUSTID') end\n", ""},
+		},
 		scenario: "CommandsWhileReplicasFail",
 		checks:   []string{"C9"},
 	},
 	{
 		name:     "DuplicatesSent",
 		what:     "a command is sent although its id stands for another",
-		edits:    []edit{{takeLua, "elseif word then\n", "elseif false then\n"}},
+		edits:    []edit{{claimLua, "if sent or word then\n", "if sent then\n"}},
 		scenario: "CommandsWhileReplicasFail",
 		checks:   []string{"C9"},
 	},
@@ -368,7 +362,7 @@ var mutants = []mutant{
 	{
 		name:     "SecondFramesTaken",
 		what:     "a command is sent at once when the one before it has its answer",
-		edits:    []edit{{commandGo, "	if left <= 0 {", "	if left < time.Hour {"}},
+		edits:    []edit{{commandGo, "left := s.unquiet(); left > 0 {", "left := s.unquiet(); left > time.Hour {"}},
 		scenario: "CommandsWhileReplicasFail",
 		checks:   []string{"C9"},
 	},
