@@ -16,6 +16,8 @@ import (
 //     condemns nothing;
 //   - for ten GRACE, while the server itself turns it away;
 //   - for a GRACE, if most of those hit with it were off when its silence was as long as its TTL.
+//
+// Both count from its last record, which writes beside beats renew only when it is overdue.
 
 // slack is what a script may be early by the oracle's clock.
 const slack = 2 * time.Second
@@ -143,6 +145,7 @@ func (f *fleet) living(l *life, prefix string) string {
 		k++
 	}
 	silent := now.Sub(beat)
+	recorded := now.Sub(f.s.record(guard.Layout{Prefix: prefix}.Beats(), l.id))
 	switch {
 	case beat.Before(l.began), beat.Before(forged): // of an earlier process of that id; anybody can forge
 		return ""
@@ -150,9 +153,9 @@ func (f *fleet) living(l *life, prefix string) string {
 		return "it beat " + silent.String() + " ago"
 	case !l.able.IsZero() && now.Sub(l.able) > 2*interval:
 		return "it can reach the server for " + now.Sub(l.able).String()
-	case is == works && !mute && by != unnoticed && now.Sub(told) <= interval+slack && cutAt.Before(beat) && silent < ttl+10*grace-slack:
+	case is == works && !mute && by != unnoticed && now.Sub(told) <= interval+slack && cutAt.Before(beat) && recorded < ttl+10*grace-slack:
 		return "the server turns it away (" + by.String() + "), last " + now.Sub(told).String() + " ago"
-	case l.fell[k].Equal(beat) && l.spare[k] && silent < ttl+grace-slack:
+	case l.fell[k].Equal(beat) && l.spare[k] && recorded < ttl+grace-slack:
 		return "it is silent for " + silent.String() + ", with most of those that were hit with it"
 	}
 	return ""

@@ -58,6 +58,7 @@ type redisServer struct {
 	commands int                  // done in this life
 	accepted int                  // connections
 	beats    map[string]time.Time // by key: when a heartbeat last landed
+	records  map[string]time.Time // by hash and owner: when a record did
 	forged   time.Time            // somebody wrote into a key
 }
 
@@ -70,7 +71,7 @@ type eviction struct {
 func newServer(t *testing.T) *redisServer {
 	m, o := redistest.FakeServer(t)
 	s := &redisServer{
-		Miniredis: m, t: t, options: o, up: true, run: "run1", turned: map[refusal]int{}, beats: map[string]time.Time{},
+		Miniredis: m, t: t, options: o, up: true, run: "run1", turned: map[refusal]int{}, beats: map[string]time.Time{}, records: map[string]time.Time{},
 	}
 	m.Server().SetPreHook(s.hook)
 	return s
@@ -93,6 +94,12 @@ func (s *redisServer) hook(c *server.Peer, cmd string, args ...string) bool {
 		if strings.Contains(args[0], guard.Layout{}.News()) {
 			s.mu.Lock()
 			s.beats[args[0]] = time.Now()
+			s.mu.Unlock()
+		}
+	case "HSET":
+		if strings.HasSuffix(args[0], guard.Layout{}.Beats()) {
+			s.mu.Lock()
+			s.records[args[0]+" "+args[1]] = time.Now()
 			s.mu.Unlock()
 		}
 	case "XADD":
@@ -199,6 +206,13 @@ func (s *redisServer) beat(key string) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.beats[key]
+}
+
+// record is when an owner's record last landed.
+func (s *redisServer) record(key, owner string) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.records[key+" "+owner]
 }
 
 // copyTo copies all keys to an empty server.
