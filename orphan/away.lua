@@ -1,6 +1,6 @@
 -- away.lua: (after same.lua) moves one key or member aside on its own server, in one step with the
--- comparison of all that this server has answered. What was moved already is known by its new name,
--- so that each is counted once, even after a crash.
+-- comparison of all that this server has answered. A key that was moved before is known by its new
+-- name, so each counts once, even after a crash.
 -- KEYS[1] the key  KEYS[2] its new name, on this server  KEYS[3..] keys that are read
 -- ARGV[1] the last ms, by this server's clock, at which the look counts
 -- ARGV[2] its expiry in the new place (ms), in case nobody settles it

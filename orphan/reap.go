@@ -47,7 +47,7 @@ const (
 	awayFor = 7 * 24 * time.Hour
 )
 
-// intended is an intent, as it stands in Redis.
+// intended is the stored form of an intent.
 type intended struct {
 	ID    string `json:"id"`
 	Name  string `json:"name"`
@@ -201,8 +201,8 @@ func (x *pass) itemOf(f *finding, clocks map[string]time.Time) (it item, ok bool
 	return it, true
 }
 
-// standing is what must be so of the worker's own keys while an intent is carried out: it stands,
-// there was no hold, and no other pass of the rule has begun.
+// standing returns what must hold in the worker's own keys while an intent is carried out: the
+// intent is stored, there was no hold, and no other pass of the rule has begun.
 func (x *pass) standing(id string) []observation {
 	l := x.Layout()
 	return []observation{

@@ -106,7 +106,7 @@ end
 
 -- identity(key, ms, member) is what a key, or a member of it, is, in one text: its type, expiry,
 -- number of elements or bytes, and content: a digest, or 'large', or 'used' by a reader within ms,
--- or 'beyond' what can be compared. What is not there is 'none'. A text that begins with '-' is an
+-- or 'beyond' what can be compared. A missing one is 'none'. A text that begins with '-' is an
 -- error.
 local function identity(key, ms, member)
   spent = spent + 6

@@ -55,7 +55,7 @@ func New[T any](cfg Config[T]) *Outbox[T] {
 	return &Outbox[T]{cfg: cfg, wake: make(chan struct{}, 1), of: make(map[string]int)}
 }
 
-// Add never blocks. It returns false if there is no room, or Run has ended.
+// Add never blocks. It returns false if the box is full, or Run has ended.
 func (o *Outbox[T]) Add(one T) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

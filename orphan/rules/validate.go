@@ -121,7 +121,7 @@ func (c *checker) has(field string, of any) bool {
 	return !empty || c.given(path(Fault{Index: c.index, Field: field}))
 }
 
-// exclusive has types of which exactly one of these fields is given; nil: of all.
+// exclusive lists, by type, the fields of which a rule gives exactly one; nil: all of its fields.
 var exclusive = map[reflect.Type][]string{
 	reflect.TypeFor[Rule]():      {"keys", "members"},
 	reflect.TypeFor[Members]():   {"zset", "set", "hash"},

@@ -193,7 +193,7 @@ func (d *Device) Executes(c Command, text string) teltonika.Message {
 	return m
 }
 
-// Say sends the server a frame with one message.
+// Say answers a command: it sends the server a frame with one message.
 type Say func(teltonika.Codec, teltonika.Message) error
 
 // Follow calls follow for each command from the present socket in turn. It returns nil when ctx

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // connected returns a device on g.
@@ -25,17 +26,16 @@ func connected(t *testing.T, g *gateway) *Device {
 
 func TestWithoutAnAnswerADeviceGivesUpAndMayGoOn(t *testing.T) {
 	t.Parallel()
-	release := make(chan struct{})
+	asked, release := make(chan struct{}, 1), make(chan struct{})
 	g := serve(t, &gateway{answer: func(n int, s *socketOf) []byte {
+		wait.Nudge(asked)
 		<-release
 		return teltonika.AppendAck(nil, s.count)
 	}})
 	d := connected(t, g)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
-		for len(g.raw()) == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		<-asked
 		cancel(io.ErrClosedPipe)
 	}()
 	_, err := d.Report(ctx, 1)
