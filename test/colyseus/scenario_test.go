@@ -77,6 +77,7 @@ func (s *stage) holds() {
 	require.ElementsMatch(s.t, s.living, s.reserved())
 	s.eventually("all is told", func() bool { return len(s.gone.of(reservation)) >= len(s.dead) })
 	require.ElementsMatch(s.t, s.dead, s.gone.of(reservation))
+	s.eventually("all is logged", func() bool { return len(s.logged(guard.Layout{}, "reservations")) >= len(s.dead) })
 	require.ElementsMatch(s.t, prefixed(reservation, s.dead), s.logged(guard.Layout{}, "reservations"))
 	s.eventually("all is counted", func() bool {
 		return s.worker.set.Stats().Rules["reservations"] >= uint64(len(s.dead))
