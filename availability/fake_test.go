@@ -25,6 +25,7 @@ type fake struct {
 	// confirmed is called when an auto-offline is confirmed, and not committed yet.
 	confirmed hook[func()]
 	skew      time.Duration // of its clock
+	clock     Clock         // what is known of it
 
 	busy []string // mitras whose rows somebody holds: AutoOffline leaves them
 
@@ -166,6 +167,8 @@ func (f *fake) tx(op string, ids, names []string, change func(rows map[string]St
 	return slices.SortedFunc(maps.Values(rows), func(a, b State) int { return cmp.Compare(a.ID, b.ID) }), nil
 }
 
+func (f *fake) Clock() *Clock { return &f.clock }
+
 func (f *fake) Feed(_ context.Context, since Cursor) ([]State, Cursor, error) {
 	if err := f.begin("Feed"); err != nil {
 		return nil, since, err
@@ -182,7 +185,8 @@ func (f *fake) Feed(_ context.Context, since Cursor) ([]State, Cursor, error) {
 			states = append(states, r.State)
 		}
 	}
-	return states, Cursor{Xmin: xmin, Life: f.life, At: f.now()}, nil
+	f.clock.Said(time.Now(), f.now())
+	return states, Cursor{Xmin: xmin, Life: f.life}, nil
 }
 
 func (f *fake) Page(_ context.Context, after string, limit int) ([]State, error) {

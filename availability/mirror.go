@@ -146,6 +146,7 @@ func New(c Config) (*Mirror, error) {
 		reconnected: make(chan struct{}, 1),
 		repairs:     make(chan struct{}, 1),
 		kept:        time.Now(),
+		clocks:      clocks{source: c.Source.Clock()},
 	}
 	if err := m.metrics.register(c.Registerer, m.Health); err != nil {
 		return nil, fmt.Errorf("availability: metrics: %w", err)

@@ -259,55 +259,6 @@ func TestOnlySoManyAskTheSourceAtOnceAndABreakerIsBeforeItToo(t *testing.T) {
 	})
 }
 
-func TestThePollsOfManyReplicasAreOneComputation(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := workforce()
-		var rigs []*rig
-		for range 4 {
-			rigs = append(rigs, newRig(t, w, source))
-		}
-		rigs[0].seeded()
-		rigs[0].listening(time.Hour)
-		computed := func() (n float64) {
-			for _, r := range rigs {
-				n += testutil.ToFloat64(r.metrics.computed)
-			}
-			return n
-		}
-		poll := func() {
-			var work sync.WaitGroup
-			for i := range 200 {
-				work.Go(func() {
-					a, err := rigs[i%len(rigs)].Snapshot(t.Context())
-					if err != nil || a.Value != (Snapshot{true, 2}) {
-						t.Errorf("%+v %v", a, err)
-					}
-				})
-			}
-			work.Wait()
-		}
-		poll()
-		require.InDelta(t, 1, computed(), 0)
-		text, err := rigs[0].client.Get(t.Context(), rigs[0].keys.snapshot()).Result()
-		require.NoError(t, err)
-		require.JSONEq(t, `{"available": true, "count": 2}`, text)
-		ttl := rigs[0].client.PTTL(t.Context(), rigs[0].keys.snapshot()).Val()
-		require.Positive(t, ttl)
-		require.LessOrEqual(t, ttl, snapshotLasts)
-
-		// It expires: the old one is served while one replica computes the next.
-		require.NoError(t, rigs[0].client.Del(t.Context(), rigs[0].keys.snapshot(), rigs[0].keys.computing()).Err())
-		for _, r := range rigs {
-			r.snapshot.at = time.Now().Add(-snapshotLasts)
-		}
-		a, err := rigs[0].Snapshot(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, FromStale, a.From)
-		poll()
-		rigs[0].eventually(func() bool { return computed() == 2 }, "one more")
-	})
-}
-
 func TestASnapshotOfOlderSettingsIsDropped(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := workforce()

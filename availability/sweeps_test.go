@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -39,5 +41,22 @@ func TestTheLeaderReconciles(t *testing.T) {
 		require.NoError(t, l.client.Del(t.Context(), l.keys.seeded(), l.keys.online()).Err())
 		l.pass("availability_reconcile")
 		require.Equal(t, 1, l.drift(Differs), "what is not whole is seeded, and no drift")
+	})
+}
+
+func TestAJanitorWithAnotherPrefixIsRefusedByName(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, newFake(), slowly)
+		l := r.leads(w.Options, guard.Layout{Prefix: w.Prefix + "other:"}, false)
+		l.source.put(silent("a"))
+		l.seeded()
+		reports := l.sweep("")
+		for _, sweep := range l.Sweeps() {
+			name, report := sweep.Name(), reports[sweep.Name()]
+			require.Equal(t, janitor.Failed, report.Outcome, name)
+			require.Contains(t, report.Error, "both need the same Layout", name)
+			require.Contains(t, report.Error, w.Prefix+"other:", name)
+		}
+		require.Contains(t, l.Health().Offline, "both need the same Layout")
 	})
 }

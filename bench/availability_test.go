@@ -55,6 +55,9 @@ type table struct {
 	owed  bool // it was asked, and has returned nothing yet
 }
 
+// Clock is Redis' own.
+func (*table) Clock() *availability.Clock { return nil }
+
 // Repair has nothing to do: states are all that there is.
 func (t *table) Repair(context.Context) ([]availability.Repaired, error) { return nil, nil }
 

@@ -271,7 +271,7 @@ func TestWithoutMigrationWhatLacksIsNamed(t *testing.T) {
 	server, db := redistest.Start(t), pgtest.Database(t)
 	code, _, said := says(t, on(server, db.URL, "--migrate=off", "--http-addr=127.0.0.1:0")...)
 	require.Equal(t, cli.ExitFailed, code)
-	for _, want := range []string{"relation mitras", "relation app_config", "function availability_accept", "trigger availability_named on mitra_online_status"} {
+	for _, want := range []string{"relation mitras", "relation app_config", "function availability_session", "trigger availability_named on mitra_online_status"} {
 		require.Contains(t, said, want)
 	}
 	require.Contains(t, said, "availability migrate")
