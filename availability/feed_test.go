@@ -138,22 +138,6 @@ func TestAReconciliationNamesEachKindOfDriftAndHealsIt(t *testing.T) {
 	})
 }
 
-func TestAHeartbeatThatOnlyTheSourceHasIsBroughtAndIsNoDrift(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake(online("a"), online("b"))
-		r := newRig(t, w, source)
-		r.seeded()
-		later := source.state("a")
-		later.Seen = time.Now().Add(time.Minute).Truncate(time.Millisecond)
-		source.put(later) // as the program does while it cannot reach Redis
-		require.Empty(t, r.reconciled())
-		require.Equal(t, formatSeen(later.Seen), r.client.Get(t.Context(), r.keys.heartbeat("a")).Val())
-		require.NoError(t, r.client.Del(t.Context(), r.keys.heartbeat("a")).Err())
-		require.Equal(t, map[string]int{Differs: 1}, r.reconciled(), "one that is gone is drift")
-		r.same()
-	})
-}
-
 func TestARedisThatIsAheadOfAReadIsNotOutbidIfTheSourceHasCaughtUp(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
@@ -131,34 +130,6 @@ func silent(id string) State {
 	s := online(id)
 	s.Seen = time.Now().Add(-time.Hour)
 	return s
-}
-
-func TestASilentMitraGoesOfflineInBothStoresOnce(t *testing.T) {
-	swept(t, []State{silent("silent"), online("fresh")}, func(t *testing.T, l *leader) {
-		report := l.offline()
-		require.Equal(t, janitor.Done, report.Outcome)
-		require.Equal(t, 1, report.Evicted)
-		l.same()
-		require.False(t, l.source.state("silent").Online)
-		require.True(t, l.source.state("fresh").Online)
-		require.Equal(t, 0, l.offline().Evicted)
-		require.Len(t, l.source.flips, 1)
-		require.InDelta(t, 1, testutil.ToFloat64(l.metrics.offline), 0)
-		require.Empty(t, l.Health().Offline)
-	})
-}
-
-func TestAPingInRedisOrASignOfLifeInTheSourceKeepsAMitraOnline(t *testing.T) {
-	swept(t, []State{silent("pinged"), silent("known")}, func(t *testing.T, l *leader) {
-		beat, err := l.Heartbeat(t.Context(), "pinged")
-		require.NoError(t, err)
-		require.Equal(t, BeatKept, beat)
-		known := l.source.state("known") // by the heartbeat mirror, before Redis lost it
-		known.Seen = time.Now()
-		l.source.put(known)
-		require.Equal(t, 1, l.offline().Evicted, "condemned by Redis")
-		require.Empty(t, l.source.flips, "and not by the source")
-	})
 }
 
 func TestNobodyGoesOffline(t *testing.T) {

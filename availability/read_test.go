@@ -131,26 +131,6 @@ func TestSilenceIsNotJudgedBeforeItWasListenedToForLongEnough(t *testing.T) {
 	})
 }
 
-func TestAMirrorThatIsNotWholeAnswersNothing(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, workforce())
-		r.seeded()
-		require.NoError(t, r.client.Del(t.Context(), r.keys.seeded()).Err())
-		for range 2 * tripsAfter {
-			count, err := r.CountOnline(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, FromPostgres, count.From)
-			found, err := r.FindAvailable(t.Context(), 0)
-			require.NoError(t, err)
-			require.Equal(t, FromPostgres, found.From)
-			status, err := r.Status(t.Context(), "a")
-			require.NoError(t, err)
-			require.Equal(t, FromPostgres, status.From)
-		}
-		require.Equal(t, "closed", r.Health().Redis, "it has answered each time")
-	})
-}
-
 func TestManyPagesAreOneAnswer(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake()
@@ -318,26 +298,4 @@ func (h *timed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return next(ctx, cmd)
 	}
-}
-
-// Else a hundred pages of a busy server would have the time of one, and all would ask the source.
-func TestEachPageOfThoseWhoAreAvailableHasTheTimeOfACall(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		many := make([]State, 3*findPage)
-		for i := range many {
-			many[i] = online(fmt.Sprintf("mitra-%04d", i))
-		}
-		r := newRig(t, w, newFake(many...))
-		r.seeded()
-		h := new(timed)
-		r.rdb.AddHook(h)
-		found, err := r.FindAvailable(t.Context(), 0)
-		require.NoError(t, err)
-		require.Equal(t, FromValkey, found.From)
-		require.Len(t, found.Value, len(many))
-		require.Greater(t, len(h.by), 1)
-		for i := 1; i < len(h.by); i++ {
-			require.True(t, h.by[i].After(h.by[i-1]))
-		}
-	})
 }

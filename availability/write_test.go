@@ -319,24 +319,3 @@ func TestAHeartbeatIsRefusedByName(t *testing.T) {
 		beats("a", BeatDeactivated)
 	})
 }
-
-// Otherwise whoever is activated again would be silent at once.
-func TestAHeartbeatOutlivesADeactivation(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r, ctx := newRig(t, w, newFake(silent("a"))), t.Context()
-		r.seeded()
-		r.listening(time.Hour)
-		_, err := r.Heartbeat(ctx, "a") // the source does not hear of it yet
-		require.NoError(t, err)
-		_, err = r.Deactivate(ctx, "a")
-		require.NoError(t, err)
-		require.Zero(t, r.client.SCard(ctx, r.keys.online()).Val())
-		r.same()
-		r.reconciled()
-		_, err = r.Activate(ctx, "a")
-		require.NoError(t, err)
-		reachable, err := r.Reachable(ctx, "a")
-		require.NoError(t, err)
-		require.Equal(t, Answer[bool]{true, FromValkey, 0}, reachable)
-	})
-}
