@@ -30,9 +30,9 @@
 //  5. A heartbeat is never invented. Judging starts only once the engine's witness has listened
 //     for stale_after, and heartbeats have been required that long. Nobody is judged unless
 //     stale_after is longer than the pause between two heartbeats.
-//  6. Auto-offline is a sweep of package janitor: one transaction, conditional on the version, flips
-//     those whom Redis finds silent, and the guard judges them once more right before its commit.
-//     Nothing is noted in Redis: a heartbeat that it accepts after that reverses the flip.
+//  6. Auto-offline is a sweep of package janitor: one transaction, conditional on the version,
+//     flips those whom Redis finds silent, and the guard judges them once more right before its
+//     commit. Nothing is noted in Redis: a heartbeat accepted after that reverses the flip.
 //  7. Accepting a session is a conditional statement under the row lock: overbooking is
 //     impossible. A session keeps its place while its customer pays for more time.
 //

@@ -4,8 +4,8 @@
 -- ARGV[1] cursor  ARGV[2] page size  ARGV[3] the most sessions a mitra may have
 -- ARGV[4] ms of silence after which a mitra is not counted; 0: silence does not matter
 -- ARGV[5] how many mitras of the page to return, the least busy first; 0: all
--- Result: strings: { next cursor, sessions, ids, ... }, fewer sessions first, the ids one per line: a
---   single string costs a quarter of a list. Or the error UNSEEDED.
+-- Result: strings: { next cursor, sessions, ids, ... }, fewer sessions first, the ids one per
+--   line: a single string costs a quarter of a list. Or the error UNSEEDED.
 -- Most of the work is done here, so it does as little as it can per mitra.
 if not whole() then return redis.error_reply('UNSEEDED the mirror is not whole') end
 local now, most, stale, limit = nowms(), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])

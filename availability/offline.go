@@ -32,9 +32,9 @@ const (
 	settleTries = 3
 	// a mass failure holds at least this long
 	waveHolds = time.Minute
-	// Fields of what the sweeps note, the first three in Unix ms: the end of the hold of a mass failure,
-	// when a pass last found heartbeats not required, and when the last complete copy of them to the
-	// source began; the fleet's name.
+	// Fields of what the sweeps note, the first three in Unix ms: the end of the hold of a mass
+	// failure, when a pass last found heartbeats not required, and when the last complete copy of them
+	// to the source began; the fleet's name.
 	heldUntil    = "held_until"
 	notRequired  = "not_required"
 	heartbeatsAt = "heartbeats_at"
@@ -211,9 +211,9 @@ func (x *offlinePass) find(ctx context.Context) error {
 }
 
 // overdue returns the silence that counts for a mass failure. Apps ping out of step, so mitras cut
-// off together fall silent one by one, over a pause between two pings. When the first is silent, the
-// last has been quiet for StaleAfter less that pause. A punctual app must never be overdue, so a
-// StaleAfter below two pauses misses part of the wave.
+// off together fall silent one by one, over a pause between two pings. When the first is silent,
+// the last has been quiet for StaleAfter less that pause. A punctual app must never be overdue, so
+// a StaleAfter below two pauses misses part of the wave.
 func overdue(s Settings) time.Duration {
 	return max(s.StaleAfter-s.PingInterval, s.PingInterval)
 }

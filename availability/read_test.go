@@ -1,7 +1,6 @@
 package availability
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -283,19 +282,4 @@ func TestTheLastSnapshotIsServedWithItsAgeWhenNobodyCanAnswer(t *testing.T) {
 		_, err = r.Snapshot(t.Context())
 		require.ErrorIs(t, err, ErrUnavailable)
 	})
-}
-
-// timed notes by when each script has to answer.
-type timed struct {
-	commands
-	by []time.Time
-}
-
-func (h *timed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if by, ok := ctx.Deadline(); ok && cmd.Name() == "evalsha" {
-			h.by = append(h.by, by)
-		}
-		return next(ctx, cmd)
-	}
 }

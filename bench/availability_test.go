@@ -92,7 +92,7 @@ func (s *table) Feed(ctx context.Context, since availability.Cursor) ([]availabi
 		return nil, next, nil
 	}
 	// The mirror gives up a feed that does not answer: so nothing is answered now and then.
-	idle := time.NewTimer(time.Second)
+	idle := time.NewTimer(time.Second / 4) // less than what makes reads ask the source
 	defer idle.Stop()
 	if !s.owed {
 		select {

@@ -233,8 +233,8 @@ func byMitra(flips []flip) map[string][]string {
 // soon is when a flip is taken back that a heartbeat overrules, whoever dies meanwhile.
 const soon = 10 * time.Second
 
-// judgeFlip: a sign that began before the flip, and less than stale before it, was there to be seen;
-// unless its mitra was online again when it was answered, or is soon as it was behind the judgement.
+// judgeFlip: a sign that began before the flip, and less than stale before it, was there to be
+// seen; unless its mitra was online again when it was answered, or soon, as it took the flip back.
 func (r rules) judgeFlip(v *tally, c *change, later []change) {
 	until := c.committed
 	if until.IsZero() {

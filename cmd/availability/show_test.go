@@ -31,7 +31,8 @@ var watched = flag.Bool("watched", false, "play TestShow at a pace at which some
 type pace struct{ stale, ping, beat, ttl, lease, compare, calm time.Duration }
 
 var (
-	// hasty is fast enough for a test, and slow enough for a busy machine: a stall of a second is no gap.
+	// hasty is fast enough for a test, and slow enough for a busy machine: a stall of a second is no
+	// gap.
 	hasty = pace{
 		3 * time.Second, 700 * time.Millisecond, 700 * time.Millisecond, 2800 * time.Millisecond,
 		2 * time.Second, 2 * time.Second, 0,
