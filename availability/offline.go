@@ -1,10 +1,12 @@
 package availability
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -207,6 +209,9 @@ func (x *offlinePass) find(ctx context.Context) error {
 			x.silent = append(x.silent, one.Condemned)
 		}
 	}
+	// A changing set may return somebody twice.
+	slices.SortFunc(x.silent, func(a, b Condemned) int { return cmp.Compare(a.ID, b.ID) })
+	x.silent = slices.CompactFunc(x.silent, func(a, b Condemned) bool { return a.ID == b.ID })
 	return nil
 }
 
@@ -231,7 +236,7 @@ func (x *offlinePass) wave(ctx context.Context) error {
 		return x.notes.Note(ctx, nil, heldUntil)
 	}
 	err := x.notes.Fell(ctx, x.late, x.online)
-	if err != nil {
+	if _, fell := errors.AsType[*janitor.HeldError](err); fell {
 		x.Log().Warn("nobody goes offline for now: most of those who are online fell silent at once",
 			"silent", len(x.silent), "silent_or_overdue", x.late, "online", x.online)
 		x.RunAgain(time.Now().Add(max(x.stale, waveHolds)))
