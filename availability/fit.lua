@@ -53,5 +53,8 @@ for _, i in ipairs(bad) do
   end
   out[#out + 1], out[#out + 2], out[#out + 3] = tostring(i), is[i], ours and 'rebuilt' or 'kept'
 end
-if reseed then redis.call('UNLINK', seeded) end
+if reseed then
+  redis.call('UNLINK', seeded)
+  redis.call('HSET', KEYS[5], 'doubt', '1') -- who seeds just now has brought some of it before
+end
 return out

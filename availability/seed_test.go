@@ -26,19 +26,27 @@ func TestASeedThatIsFlushedInItsMiddleCertifiesNothing(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, r.client.Del(t.Context(), all...).Err())
 		}
+		other := newFeed(newRig(t, w, source).Mirror)
+		other.sawWhole = true
+		rebuild := func() { // another replica makes a structure again that somebody overwrote
+			r.poison("list", r.keys.deactivated(), "x")
+			require.NoError(t, other.fit(t.Context()))
+		}
 		for at := 2; at <= 3; at++ { // the second page, and the end
-			pages := 0
-			source.fault.set(func(op string) error {
-				if op == "Page" {
-					if pages++; pages == at {
-						flush()
+			for _, loses := range []func(){flush, rebuild} {
+				pages := 0
+				source.fault.set(func(op string) error {
+					if op == "Page" {
+						if pages++; pages == at {
+							loses()
+						}
 					}
-				}
-				return nil
-			})
-			err := r.seed(t.Context())
-			require.ErrorIs(t, err, errEmptied)
-			require.Zero(t, r.client.Exists(t.Context(), r.keys.seeded()).Val())
+					return nil
+				})
+				err := r.seed(t.Context())
+				require.ErrorIs(t, err, errEmptied)
+				require.Zero(t, r.client.Exists(t.Context(), r.keys.seeded()).Val())
+			}
 		}
 		source.fault.set(func(string) error { return nil })
 		r.seeded()

@@ -390,8 +390,10 @@ func (w *world) staysAway() {
 		}
 		return true
 	})
-	// Heartbeats may have become required a moment ago: every replica has to hear that it is longer.
+	// Heartbeats may have become required a moment ago: every replica has to hear that it is longer,
+	// also where Redis has lost since when.
 	w.advance(time.Hour)
+	w.rdb.HSetNX(context.Background(), "availability:offline", "not_required", time.Now().Add(-3*time.Hour).UnixMilli())
 	begun := time.Now()
 	w.until("replicas have looked", time.Minute, func() bool {
 		return !slices.ContainsFunc(w.replicas, func(r *replica) bool { return !r.Health().LookedAt.After(begun) })

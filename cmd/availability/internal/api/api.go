@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,7 +66,7 @@ type API struct {
 	atSource  *semaphore.Weighted // limits heartbeats at the source
 	changes   *changesAsked
 	seconds   *prometheus.HistogramVec
-	counting  counting
+	counts    atomic.Pointer[Counts]
 }
 
 // New returns an API.
