@@ -156,6 +156,10 @@ func (w *world) sourceIsBack() {
 			"SELECT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = 'search_children'::regclass)").Scan(&child) == nil
 	})
 	w.child = child
+	// What staysAway put back may be among what was lost.
+	w.must("UPDATE app_config SET value = to_jsonb($1::int) WHERE key = 'stale_after_seconds' AND value = to_jsonb($2::int)",
+		int(staleAfter.Seconds()), int(shortStale.Seconds()))
+	w.rdb.Publish(context.Background(), "config:invalidate", "x")
 	w.limited()
 }
 
